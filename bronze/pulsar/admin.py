@@ -1,0 +1,110 @@
+"""The few calls of Pulsar's admin API that planning needs."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote
+
+import requests
+
+from bronze.pulsar.options import Options, PulsarSourceError
+from bronze.pulsar.positions import BEGINNING, Ledger, Position
+
+TIMEOUT = (10, 60)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EntryMetadata:
+    messages: int
+    """The size of its batch, or 1."""
+    chunk: int
+    """Which chunk of a large message it is, from 0; the last one stands for the message."""
+    chunks: int
+    uuid: str | None
+    """Names the large message a chunk is of."""
+    is_marker: bool
+    """The broker's own note (of a transaction, say), which no reader sees."""
+
+    @property
+    def is_message(self) -> bool:
+        return not self.is_marker and self.chunk == self.chunks - 1
+
+
+class Admin:
+    def __init__(self, options: Options) -> None:
+        self._url = f"{options.admin_url}/admin/v2"
+        self._session = requests.Session()
+        if options.token:
+            self._session.headers["Authorization"] = f"Bearer {options.token}"
+        if options.tls_trust_certs:
+            self._session.verify = options.tls_trust_certs
+
+    def partitions(self, topic: str) -> list[str]:
+        """The partitions of a topic by full name; the topic itself if it is not partitioned."""
+        count = self._call("GET", topic, "/partitions").json()["partitions"]
+        if count == 0:
+            self._call("GET", topic, "/internalStats")  # raises if there is no such topic
+            return [topic]
+        return [f"{topic}-partition-{index}" for index in range(count)]
+
+    def ledgers(self, partition: str) -> tuple[list[Ledger], Mapping[str, Any]]:
+        """The ledgers with readable entries, oldest first, and the cursors by subscription."""
+        stats = self._call("GET", partition, "/internalStats").json()
+        last = Position.parse(stats["lastConfirmedEntry"])
+        ledgers = []
+        for ledger in stats["ledgers"]:
+            id, entries, size = ledger["ledgerId"], ledger["entries"], ledger["size"]
+            if id == last.ledger:  # the open ledger counts what is confirmed; its own figures lag behind
+                entries, size = last.entry + 1, max(size, stats["currentLedgerSize"])
+            if id <= last.ledger and entries > 0:
+                ledgers.append(Ledger(id, entries, max(size, entries)))
+        return ledgers, stats["cursors"]
+
+    def entry(self, partition: str, position: Position) -> EntryMetadata:
+        """What an entry says of itself; its payload is not read."""
+        with self._call("GET", partition, f"/ledger/{position.ledger}/entry/{position.entry}") as response:
+            header = response.headers.get
+            return EntryMetadata(
+                messages=int(header("X-Pulsar-num-batch-message", 1)),
+                chunk=int(header("X-Pulsar-chunk-id", 0)),
+                chunks=int(header("X-Pulsar-num-chunks-from-msg", 1)),
+                uuid=header("X-Pulsar-uuid"),
+                is_marker="X-Pulsar-marker-type" in response.headers,
+            )
+
+    def position_before(self, partition: str, publish_time: int) -> Position:
+        """The last entry published before `publish_time`, in epoch milliseconds."""
+        found = self._call("GET", partition, f"/messageid/{publish_time}").json()
+        return Position(found["ledgerId"], found["entryId"] - 1)
+
+    def ensure_subscription(self, partition: str, subscription: str) -> None:
+        """Create a durable subscription at the earliest message, unless it exists."""
+        body = {"ledgerId": BEGINNING.ledger, "entryId": BEGINNING.entry, "partitionIndex": -1}
+        self._call("PUT", partition, f"/subscription/{quote(subscription, safe='')}", json=body, accept=(409,))
+
+    def acknowledge(self, partition: str, subscription: str, position: Position) -> None:
+        """Acknowledge all up to and including `position`."""
+        body = {"ledgerId": position.ledger, "entryId": position.entry, "partitionIndex": -1, "isExcluded": True}
+        path = f"/subscription/{quote(subscription, safe='')}/resetcursor"
+        self._call("POST", partition, path, json=body)
+
+    def _call(
+        self, method: str, topic: str, path: str, *, json: object = None, accept: tuple[int, ...] = ()
+    ) -> requests.Response:
+        url = f"{self._url}/{topic.replace('://', '/')}{path}"
+        try:
+            response = self._session.request(method, url, json=json, timeout=TIMEOUT, stream=True)
+        except requests.RequestException as error:
+            raise PulsarSourceError(f"{self._url}: no answer from the broker: {type(error).__name__}") from error
+        if response.ok or response.status_code in accept:
+            return response
+        raise PulsarSourceError(f"{topic}: {_reason(response)}")
+
+
+def _reason(response: requests.Response) -> str:
+    match response.status_code:
+        case 401 | 403:
+            return "the broker refused the token"
+        case 404:
+            return "no such topic"
+    return f"the broker answered {response.status_code} {response.reason}"

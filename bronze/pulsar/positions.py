@@ -1,0 +1,156 @@
+"""Positions in a topic, offsets of a stream, and the ranges between them.
+
+A Pulsar partition is a chain of ledgers; a ledger is a list of entries; an entry is one message or one batch of
+messages. An offset is the last entry that was read, so a range never cuts a batch in two.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Self
+
+
+class Position(NamedTuple):
+    ledger: int
+    entry: int
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        ledger, _, entry = text.partition(":")
+        return cls(int(ledger), int(entry))
+
+    def __str__(self) -> str:
+        return f"{self.ledger}:{self.entry}"
+
+
+BEGINNING = Position(-1, -1)
+"""Before the first entry of any partition."""
+
+
+class Offsets(dict[str, Position]):
+    """The last entry read, by topic partition."""
+
+    @classmethod
+    def from_json(cls, offsets: Mapping[str, str]) -> Self:
+        return cls({partition: Position.parse(text) for partition, text in offsets.items()})
+
+    def to_json(self) -> dict[str, str]:
+        return {partition: str(self[partition]) for partition in sorted(self)}
+
+
+@dataclass(frozen=True)
+class Ledger:
+    id: int
+    entries: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Span:
+    """Entries `first` to `last`, both included, of one ledger, and about how many bytes they hold."""
+
+    ledger: int
+    first: int
+    last: int
+    bytes: int
+
+    @property
+    def entries(self) -> int:
+        return self.last - self.first + 1
+
+    def cut(self, entries: int) -> "tuple[Span, Span]":
+        """The first `entries` entries, and the rest."""
+        head = round(self.bytes * entries / self.entries)
+        return (
+            Span(self.ledger, self.first, self.first + entries - 1, head),
+            Span(self.ledger, self.first + entries, self.last, self.bytes - head),
+        )
+
+
+@dataclass(frozen=True)
+class Range:
+    """What one task reads: the entries of `spans`, the first of which follows `start`."""
+
+    partition: str
+    start: Position
+    spans: tuple[Span, ...]
+
+    @property
+    def end(self) -> Position:
+        """The last entry, included."""
+        return Position(self.spans[-1].ledger, self.spans[-1].last)
+
+    def between(self, after: Position, before: Position) -> Iterator[Position]:
+        """The entries of this range after one position and before another."""
+        for span in self.spans:
+            for entry in range(span.first, span.last + 1):
+                if after < (position := Position(span.ledger, entry)) < before:
+                    yield position
+
+    def __str__(self) -> str:
+        return f"{self.partition} after {self.start} up to {self.end}"
+
+
+def spans_between(ledgers: Iterable[Ledger], start: Position, end: Position | None = None) -> list[Span]:
+    """The entries after `start` up to `end`, by ledger, oldest first."""
+    spans = []
+    for ledger in ledgers:
+        first = start.entry + 1 if ledger.id == start.ledger else 0
+        last = ledger.entries - 1
+        if end and ledger.id == end.ledger:
+            last = min(last, end.entry)
+        if ledger.id < start.ledger or (end and ledger.id > end.ledger) or first > last:
+            continue
+        size = round(ledger.bytes * (last - first + 1) / ledger.entries)
+        spans.append(Span(ledger.id, first, last, size))
+    return spans
+
+
+def take(spans: Sequence[Span], *, entries: int) -> list[Span]:
+    """The first `entries` entries."""
+    taken: list[Span] = []
+    for span in spans:
+        if entries <= 0:
+            break
+        taken.append(span if span.entries <= entries else span.cut(entries)[0])
+        entries -= span.entries
+    return taken
+
+
+def entries_within(spans: Sequence[Span], limit: int) -> int:
+    """How many entries hold `limit` bytes; at least one, so that a large entry can't stop a stream."""
+    entries = 0
+    for span in spans:
+        if span.bytes > limit:
+            return max(1, entries + limit * span.entries // span.bytes)
+        entries += span.entries
+        limit -= span.bytes
+    return entries
+
+
+def split(partition: str, start: Position, spans: Sequence[Span], parts: int) -> list[Range]:
+    """At most `parts` ranges of about the same number of bytes that cover `spans` exactly."""
+    ranges = []
+    rest = list(spans)
+    for left in range(parts, 0, -1):
+        if not rest:
+            break
+        size = sum(span.bytes for span in rest)
+        entries = sum(span.entries for span in rest) if left == 1 else entries_within(rest, -(-size // left))
+        chosen = take(rest, entries=entries)
+        rest = _drop(rest, entries)
+        ranges.append(Range(partition, start, tuple(chosen)))
+        start = ranges[-1].end
+    return ranges
+
+
+def _drop(spans: Sequence[Span], entries: int) -> list[Span]:
+    rest = []
+    for span in spans:
+        if entries >= span.entries:
+            entries -= span.entries
+        elif entries > 0:
+            rest.append(span.cut(entries)[1])
+            entries = 0
+        else:
+            rest.append(span)
+    return rest

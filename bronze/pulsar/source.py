@@ -1,0 +1,209 @@
+"""The data source itself: what Spark calls to plan, read and commit."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, cast
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from bronze.pulsar.admin import Admin
+from bronze.pulsar.options import EARLIEST, LATEST, Options, PulsarSourceError
+from bronze.pulsar.positions import (
+    BEGINNING,
+    Ledger,
+    Offsets,
+    Position,
+    Range,
+    Span,
+    entries_within,
+    spans_between,
+    split,
+    take,
+)
+from bronze.pulsar.reading import read_range
+
+SCHEMA = """
+    topic STRING, partition INT, ledger_id BIGINT, entry_id BIGINT, batch_index INT,
+    key STRING, payload BINARY, properties MAP<STRING, STRING>,
+    event_time TIMESTAMP, publish_time TIMESTAMP, producer STRING, schema_version BIGINT
+"""
+"""One row a message. (topic, partition, ledger_id, entry_id, batch_index) is unique. A NULL payload is a tombstone."""
+
+
+class PulsarDataSource(DataSource):
+    """`format("pulsar")`; options and guarantees are in README.md beside this file."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "pulsar"
+
+    def schema(self) -> str:
+        return SCHEMA
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        return PulsarReader(Options.parse(self.options))
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        return PulsarStreamReader(Options.parse(self.options))
+
+
+class RangePartition(InputPartition):
+    value: Range
+
+
+class PulsarReader(DataSourceReader):
+    """Reads from the starting position to what is the end when the query is planned."""
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+
+    def partitions(self) -> Sequence[InputPartition]:
+        plan = _Plan(self._options)
+        return plan.ranges(plan.starting_offsets(), plan.latest_offsets())
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return read_range(self._options, cast(RangePartition, partition).value)
+
+
+class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self._target: Offsets | None = None
+        self._subscribed: set[str] = set()
+
+    def initialOffset(self) -> dict[str, str]:
+        plan = _Plan(self._options)
+        self._subscribe(plan)
+        return plan.starting_offsets().to_json()
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self._target = _Plan(self._options).latest_offsets()
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        if self._options.max_bytes_per_trigger:
+            return ReadMaxBytes(self._options.max_bytes_per_trigger)
+        if self._options.max_messages_per_trigger:
+            return ReadMaxRows(self._options.max_messages_per_trigger)
+        return ReadAllAvailable()
+
+    def latestOffset(self, start: dict[str, str], limit: ReadLimit) -> dict[str, str]:
+        plan = _Plan(self._options)
+        after = Offsets.from_json(start)
+        plan.refuse_lost_data(after)
+        self._subscribe(plan)
+        return plan.limited_offsets(after, self._target or plan.latest_offsets(), limit).to_json()
+
+    def reportLatestOffset(self) -> dict[str, str]:
+        return _Plan(self._options).latest_offsets().to_json()
+
+    def partitions(self, start: dict[str, str], end: dict[str, str]) -> Sequence[InputPartition]:
+        return _Plan(self._options).ranges(Offsets.from_json(start), Offsets.from_json(end))
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return read_range(self._options, cast(RangePartition, partition).value)
+
+    def commit(self, end: dict[str, str]) -> None:
+        if self._options.subscription:
+            admin = Admin(self._options)
+            for partition, position in Offsets.from_json(end).items():
+                if position != BEGINNING:
+                    admin.acknowledge(partition, self._options.subscription, position)
+
+    def _subscribe(self, plan: "_Plan") -> None:
+        if self._options.subscription:
+            for partition in plan.ledgers.keys() - self._subscribed:
+                plan.admin.ensure_subscription(partition, self._options.subscription)
+                self._subscribed.add(partition)
+
+
+class _Plan:
+    """What the broker holds at one moment, and the offsets and ranges that follow from it."""
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self.admin = Admin(options)
+        self.ledgers: dict[str, list[Ledger]] = {}
+        self._cursors: dict[str, Mapping[str, Any]] = {}
+        for topic in options.topics:
+            for partition in self.admin.partitions(topic):
+                self.ledgers[partition], self._cursors[partition] = self.admin.ledgers(partition)
+
+    def starting_offsets(self) -> Offsets:
+        position = self._options.starting_position
+        if position == EARLIEST:
+            return Offsets(dict.fromkeys(self.ledgers, BEGINNING))
+        if position == LATEST:
+            return self.latest_offsets()
+        if position.isdigit():
+            return Offsets({name: self.admin.position_before(name, int(position)) for name in self.ledgers})
+        given = Offsets.from_json(json.loads(position))
+        unknown = sorted(given.keys() - self.ledgers.keys())
+        if unknown:
+            raise PulsarSourceError(f"startingPosition names {unknown[0]}, which is no partition of the topic")
+        return Offsets({name: given.get(name, BEGINNING) for name in self.ledgers})
+
+    def latest_offsets(self) -> Offsets:
+        return Offsets({name: _end(spans_between(held, BEGINNING), BEGINNING) for name, held in self.ledgers.items()})
+
+    def limited_offsets(self, start: Offsets, target: Offsets, limit: ReadLimit) -> Offsets:
+        """Where a batch after `start` ends: at `target`, or where the limit, shared by size, is reached."""
+        waiting = {
+            name: spans_between(self.ledgers[name], start.get(name, BEGINNING), end)
+            for name, end in target.items()
+            if end > start.get(name, BEGINNING)
+        }
+        total = sum(span.bytes for spans in waiting.values() for span in spans)
+        ends = Offsets(start)
+        for name, spans in waiting.items():
+            share = sum(span.bytes for span in spans) / max(total, 1)
+            chosen = take(spans, entries=self._allowed(name, spans, limit, share))
+            ends[name] = _end(chosen, start.get(name, BEGINNING))
+        return ends
+
+    def _allowed(self, partition: str, spans: Sequence[Span], limit: ReadLimit, share: float) -> int:
+        """Entries that a partition's share of the limit allows; a limit in rows goes by the next entry's batch."""
+        if isinstance(limit, ReadMaxBytes):
+            return entries_within(spans, round(limit.max_bytes * share))
+        if isinstance(limit, ReadMaxRows) and spans:
+            batch = self.admin.entry(partition, Position(spans[0].ledger, spans[0].first)).messages
+            return max(1, round(limit.max_rows * share / batch))
+        return sum(span.entries for span in spans)
+
+    def ranges(self, start: Offsets, end: Offsets) -> list[RangePartition]:
+        """The ranges between two offsets, long partitions split so that there are `minPartitions` of them."""
+        spans = {
+            name: found
+            for name, position in end.items()
+            if (found := spans_between(self.ledgers[name], start.get(name, BEGINNING), position))
+        }
+        parts = -(-self._options.min_partitions // max(len(spans), 1))
+        return [
+            RangePartition(planned)
+            for name, found in spans.items()
+            for planned in split(name, start.get(name, BEGINNING), found, parts)
+        ]
+
+    def refuse_lost_data(self, start: Offsets) -> None:
+        """Fail if the broker may have deleted what comes after `start`: its ledger is gone, and so is our cursor."""
+        for name, position in start.items():
+            held = self.ledgers.get(name, [])
+            gone = position != BEGINNING and all(ledger.id != position.ledger for ledger in held)
+            if gone and self._options.subscription not in self._cursors.get(name, {}) and self._options.fail_on_data_loss:
+                first = f"{held[0].id}:0" if held else "nothing"
+                raise PulsarSourceError(
+                    f"{name}: the broker no longer has the ledger of {position}, the last entry read; it now begins with "
+                    f"{first}. Messages between may be lost; failOnDataLoss=false goes on"
+                )
+
+
+def _end(spans: Sequence[Span], otherwise: Position) -> Position:
+    return Position(spans[-1].ledger, spans[-1].last) if spans else otherwise

@@ -1,0 +1,242 @@
+"""Join facts with the latest state, exactly once: each message ends in gold, or in one of the quarantine tables.
+
+Nothing here relies on the checkpoint for that. Whatever a batch finds already placed (it was run before, and killed
+half-way, or its checkpoint was lost) it leaves where it is.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from functools import reduce
+
+from pyspark import StorageLevel
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+from gold.enrichment import Enrichment, Lookup
+from lakehouse.decoding import MALFORMED, decode, quarantine_malformed
+from lakehouse.settings import Settings
+from lakehouse.tables import append, create_table, delta_table, pin_table, read_table
+
+CHANGED = "_change_type IN ('insert', 'update_postimage')"
+
+
+def enrich(spark: SparkSession, settings: Settings, enrichment: Enrichment) -> DataStreamWriter:
+    """The stream that places new facts, and wakes those that wait for the state that just changed.
+
+    Both come in one stream, so that they can't race: a batch joins with state at least as new as the changes it has
+    seen, and a change that comes after finds the facts that this batch left waiting.
+    """
+    _create_tables(spark, settings, enrichment)
+    messages = spark.readStream.format("delta").load(settings.table_path(enrichment.topic.bronze_table))
+    facts = messages.transform(decode_facts, enrichment=enrichment)
+    changes = [
+        spark.readStream.format("delta")
+        .option("readChangeFeed", True)
+        .load(settings.table_path(lookup.table))
+        .where(CHANGED)
+        .select(F.lit(lookup.entity).alias("changed_entity"), F.col(lookup.key).cast("string").alias("changed_key"))
+        for lookup in enrichment.lookups
+    ]
+    stream = reduce(lambda left, right: left.unionByName(right, allowMissingColumns=True), [facts, *changes])
+    return (
+        stream.writeStream.queryName(f"enrich {enrichment.topic.name}")
+        .foreachBatch(lambda batch, _: enrich_batch(settings, enrichment, batch))
+        .option("checkpointLocation", settings.checkpoint_path(enrichment.gold_table))
+    )
+
+
+def decode_facts(messages: DataFrame, *, enrichment: Enrichment) -> DataFrame:
+    """Messages as facts with `message`, `reason` and `day`; a tombstone is rejected, facts are not deleted."""
+    tombstone = F.when(F.col("message.is_tombstone"), "tombstone: a fact can't be deleted")
+    decoded = messages.transform(decode, topic=enrichment.topic, columns=enrichment.columns, reject=tombstone)
+    return decoded.withColumn(enrichment.day, F.to_date(enrichment.occurred_at))
+
+
+def enrich_batch(settings: Settings, enrichment: Enrichment, batch: DataFrame) -> None:
+    """Place the facts of a batch, and those that waited for the keys it says have changed."""
+    spark = batch.sparkSession
+    waiting = pin_table(spark, settings, enrichment.waiting.name)
+    with kept(batch) as rows, kept(waiting.transform(waiting_for, changes=rows)) as woken:
+        rejected = rows.where(F.col("reason").isNotNull())
+        if not rejected.isEmpty():
+            quarantine_malformed(spark, settings, enrichment.topic, rejected)
+        facts = facts_of(rows, enrichment)
+        near = _near(facts, woken, enrichment)
+        if near is None:
+            return
+        placed = [*enrichment.keys, "position"]
+        in_gold = pin_table(spark, settings, enrichment.gold_table).where(near).select(*placed)
+        in_quarantine = waiting.where(near).select(*placed)
+        fresh = facts.transform(with_duplicate_of, held=in_gold.union(in_quarantine), keys=enrichment.keys)
+        candidates = (
+            fresh.where("duplicate_of IS NULL")
+            .withColumns({"is_woken": F.lit(False), "is_in_gold": F.lit(False)})
+            .drop("duplicate_of", "publish_time")
+            .unionByName(woken.transform(with_is_in_gold, in_gold=in_gold, columns=facts.columns))
+        )
+        judged = candidates
+        for lookup in enrichment.lookups:
+            state = pin_table(spark, settings, lookup.table)
+            judged = judged.transform(with_state, state=state, lookup=lookup, occurred_at=enrichment.occurred_at)
+        judged = judged.transform(with_missing, lookups=enrichment.lookups)
+        _write_gold(settings, enrichment, judged)
+        _settle_waiting(spark, settings, enrichment, judged)
+        _write_duplicates(spark, settings, enrichment, fresh)
+
+
+def facts_of(batch: DataFrame, enrichment: Enrichment) -> DataFrame:
+    """The facts of a batch that keep their contract."""
+    valid = F.col("message").isNotNull() & F.col("reason").isNull()
+    return batch.where(valid).select(*enrichment.columns, enrichment.day, "message.position", "message.publish_time")
+
+
+def waiting_for(waiting: DataFrame, *, changes: DataFrame) -> DataFrame:
+    """The waiting facts whose missing key has changed."""
+    keys = changes.where("changed_key IS NOT NULL").select(
+        F.col("changed_entity").alias("missing_entity"), F.col("changed_key").alias("missing_key")
+    )
+    return waiting.join(keys.distinct(), on=["missing_entity", "missing_key"], how="left_semi")
+
+
+def with_duplicate_of(facts: DataFrame, *, held: DataFrame, keys: Sequence[str]) -> DataFrame:
+    """Adds `duplicate_of`, the position of the message that a fact repeats, and NULL for the first of its keys.
+
+    `held` are the keys and positions of facts placed before. A fact held at its own position is dropped: it is no
+    duplicate, but read again.
+    """
+    repeated = facts.groupBy(*keys).count().where("count > 1").select(*keys)
+    first = (
+        facts.join(repeated, on=list(keys), how="left_semi")
+        .groupBy(*keys)
+        .agg(F.min(F.struct("publish_time", "position"))["position"].alias("first"))
+    )
+    known = held.withColumnRenamed("position", "held")
+    return (
+        facts.join(known, on=list(keys), how="left")
+        .where(~F.col("held").eqNullSafe(F.col("position")))
+        .join(F.broadcast(first), on=list(keys), how="left")
+        .withColumn("duplicate_of", F.coalesce("held", F.when(F.col("first") != F.col("position"), F.col("first"))))
+        .select(*facts.columns, "duplicate_of")
+    )
+
+
+def with_is_in_gold(woken: DataFrame, *, in_gold: DataFrame, columns: Sequence[str]) -> DataFrame:
+    """Woken facts as candidates; one that is in gold already was woken before, by a batch that did not end."""
+    present = in_gold.select("position", F.lit(True).alias("is_in_gold"))
+    return woken.join(present, on="position", how="left").select(
+        *(column for column in columns if column != "publish_time"),
+        F.lit(True).alias("is_woken"),
+        F.coalesce("is_in_gold", F.lit(False)).alias("is_in_gold"),
+    )
+
+
+def with_state(facts: DataFrame, *, state: DataFrame, lookup: Lookup, occurred_at: str) -> DataFrame:
+    """Adds the state's row as the struct `lookup.name`, and in `no_<name>` why it can't be used, or NULL."""
+    rows = state.select(F.col(lookup.key).alias("_key"), F.struct(*state.columns).alias(lookup.name))
+    joined = facts.join(rows, on=F.col(lookup.on) == F.col("_key"), how="left").drop("_key")
+    gone = F.col(f"{lookup.name}.deleted_at") <= F.col(occurred_at)
+    reason = F.when(F.col(lookup.name).isNull(), "missing").when(gone, "deleted")
+    return joined.withColumn(f"no_{lookup.name}", reason)
+
+
+def with_missing(facts: DataFrame, *, lookups: Sequence[Lookup]) -> DataFrame:
+    """Adds `reason`, `missing_entity` and `missing_key`: the first lookup without usable state, or NULLs."""
+
+    def of_first(values: dict[str, Column]) -> Column:
+        return F.coalesce(*(F.when(F.col(f"no_{name}").isNotNull(), value) for name, value in values.items()))
+
+    return facts.withColumns(
+        {
+            "reason": of_first({lookup.name: F.col(f"no_{lookup.name}") for lookup in lookups}),
+            "missing_entity": of_first({lookup.name: F.lit(lookup.entity) for lookup in lookups}),
+            "missing_key": of_first({lookup.name: F.col(lookup.on).cast("string") for lookup in lookups}),
+        }
+    )
+
+
+def _near(facts: DataFrame, woken: DataFrame, enrichment: Enrichment) -> Column | None:
+    """Where facts with the same keys can be: bounds on days and keys that skip most files. None without facts."""
+    columns = [enrichment.day, *enrichment.keys]
+    rows = facts.select(*columns).union(woken.select(*columns))
+    bounds = rows.agg(*(F.struct(F.min(name).alias("low"), F.max(name).alias("high")).alias(name) for name in columns))
+    found = bounds.first()
+    if found is None or found[enrichment.day].low is None:
+        return None
+    horizon = timedelta(days=enrichment.duplicate_horizon)
+    day = found[enrichment.day]
+    within = F.col(enrichment.day).between(F.lit(day.low - horizon), F.lit(day.high + horizon))
+    for name in enrichment.keys:
+        within = within & F.col(name).between(F.lit(found[name].low), F.lit(found[name].high))
+    return within
+
+
+def _write_gold(settings: Settings, enrichment: Enrichment, judged: DataFrame) -> None:
+    states = [lookup.name for lookup in enrichment.lookups]
+    complete = judged.where("missing_entity IS NULL AND NOT is_in_gold")
+    append(complete.select(*enrichment.columns, *states, "position", enrichment.day), settings, enrichment.gold_table)
+
+
+def _settle_waiting(spark: SparkSession, settings: Settings, enrichment: Enrichment, judged: DataFrame) -> None:
+    """Facts without state begin to wait, or wait on; woken facts that are in gold now wait no more."""
+    outcome = judged.where("missing_entity IS NOT NULL OR is_woken").select(
+        *enrichment.columns,
+        "position",
+        enrichment.day,
+        "reason",
+        "missing_entity",
+        "missing_key",
+        F.lit(1).alias("attempts"),
+        F.current_timestamp().alias("waiting_since"),
+        (F.col("missing_entity").isNull() | F.col("is_in_gold")).alias("is_done"),
+    )
+    with kept(outcome) as rows:
+        if rows.isEmpty():
+            return
+        retry = {name: f"new.{name}" for name in ("reason", "missing_entity", "missing_key")}
+        (
+            delta_table(spark, settings, enrichment.waiting.name)
+            .alias("held")
+            .merge(rows.alias("new"), "held.position = new.position")
+            .whenMatchedDelete("new.is_done")
+            .whenMatchedUpdate(set=retry | {"attempts": "held.attempts + 1"})
+            .whenNotMatchedInsert(
+                "NOT new.is_done", {column: f"new.{column}" for column in rows.columns if column != "is_done"}
+            )
+            .execute()
+        )
+
+
+def _write_duplicates(spark: SparkSession, settings: Settings, enrichment: Enrichment, fresh: DataFrame) -> None:
+    duplicates = fresh.where("duplicate_of IS NOT NULL").select(
+        *enrichment.columns, "position", "duplicate_of", F.current_timestamp().alias("found_at")
+    )
+    with kept(duplicates) as rows:
+        if rows.isEmpty():
+            return
+        (
+            delta_table(spark, settings, enrichment.duplicates.name)
+            .alias("held")
+            .merge(rows.alias("new"), "held.position = new.position")
+            .whenNotMatchedInsertAll()
+            .execute()
+        )
+
+
+@contextmanager
+def kept(rows: DataFrame) -> Iterator[DataFrame]:
+    """Rows that are computed once, though several writes read them."""
+    rows.persist(StorageLevel.MEMORY_AND_DISK)
+    try:
+        yield rows
+    finally:
+        rows.unpersist()
+
+
+def _create_tables(spark: SparkSession, settings: Settings, enrichment: Enrichment) -> None:
+    states = {
+        lookup.name: read_table(spark, settings, lookup.table).schema.simpleString() for lookup in enrichment.lookups
+    }
+    for table in (enrichment.gold(states), enrichment.waiting, enrichment.duplicates, MALFORMED):
+        create_table(spark, settings, table)

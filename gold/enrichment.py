@@ -1,0 +1,76 @@
+"""What makes a topic of facts a gold table: what a fact is, what it is joined with, and where each fact can end."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from lakehouse.tables import POSITION, Table
+from lakehouse.topics import Topic
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lookup:
+    """A join with the latest state of an entity: its row becomes the struct `name`."""
+
+    name: str
+    entity: str
+    on: str
+    """The fact's column that holds the entity's key."""
+    key: str = "id"
+
+    @property
+    def table(self) -> str:
+        return f"silver.{self.entity}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Enrichment:
+    """Facts of a topic joined with state.
+
+    `columns` are SQL over the topic's fields, `types` their types as DDL. Facts with equal `keys` are duplicates.
+    `occurred_at` is the column with a fact's own time: state deleted before it counts as missing.
+    `day` names the partition column, the date of `occurred_at`. A fact's duplicates are found among facts whose day
+    is at most `duplicate_horizon` days from its own.
+    """
+
+    topic: Topic
+    columns: Mapping[str, str]
+    types: str
+    keys: tuple[str, ...]
+    occurred_at: str
+    day: str
+    lookups: tuple[Lookup, ...]
+    duplicate_horizon: int = 7
+
+    @property
+    def gold_table(self) -> str:
+        return f"gold.enriched_{self.topic.name}"
+
+    def gold(self, states: Mapping[str, str]) -> Table:
+        """Complete facts; `states` are the lookups' types as DDL, by name."""
+        joined = ", ".join(f"`{lookup.name}` {states[lookup.name]}" for lookup in self.lookups)
+        statistics = [*self.keys, self.occurred_at, "position.partition", "position.ledger_id", "position.entry_id"]
+        return Table(
+            name=self.gold_table,
+            columns=f"{self.types}, {joined}, position {POSITION}, {self.day} DATE",
+            partition_by=(self.day,),
+            properties={"delta.dataSkippingStatsColumns": ",".join(statistics)},
+        )
+
+    @property
+    def waiting(self) -> Table:
+        """Facts whose state is not there yet. `missing_entity` and `missing_key` say for what they wait."""
+        return Table(
+            name=f"quarantine.waiting_{self.topic.name}",
+            columns=f"""
+                {self.types}, position {POSITION}, {self.day} DATE,
+                reason STRING, missing_entity STRING, missing_key STRING, attempts INT, waiting_since TIMESTAMP
+            """,
+        )
+
+    @property
+    def duplicates(self) -> Table:
+        """Messages that repeat a fact, and the message they repeat."""
+        return Table(
+            name=f"quarantine.duplicate_{self.topic.name}",
+            columns=f"{self.types}, position {POSITION}, duplicate_of {POSITION}, found_at TIMESTAMP",
+        )

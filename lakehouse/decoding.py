@@ -1,0 +1,115 @@
+"""Payloads into typed columns, by the topic's contract; and the table of those that break it."""
+
+from collections.abc import Mapping
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import MapType, StringType, StructField, StructType
+
+from lakehouse.settings import Settings
+from lakehouse.tables import POSITION, POSITION_OF_MESSAGE, Table, delta_table
+from lakehouse.topics import Topic
+
+MALFORMED = Table(
+    name="quarantine.malformed",
+    columns=f"""
+        topic STRING, position {POSITION}, key STRING, payload BINARY, reason STRING,
+        event_time TIMESTAMP, publish_time TIMESTAMP, quarantined_at TIMESTAMP
+    """,
+    partition_by=("topic",),
+)
+
+UNPARSED = "_unparsed"
+BROKEN = "broken contract"
+WHITESPACE = " \t\r\n"
+JSON_OPTIONS = {
+    "mode": "PERMISSIVE",
+    "columnNameOfCorruptRecord": UNPARSED,
+    "allowSingleQuotes": "false",
+    "allowNonNumericNumbers": "false",
+}
+
+
+def decode(messages: DataFrame, topic: Topic, columns: Mapping[str, str], reject: Column) -> DataFrame:
+    """Bronze messages as `columns` (SQL over the contract's fields by name), `message` and `reason`.
+
+    `reason` is NULL for a message to go on with, else it says that the payload breaks the contract, or what `reject`
+    (a text or NULL, over `columns` and `message`) has against it. A tombstone keeps any contract: its columns are NULL.
+    `message` says where a row comes from; it holds the payload of rejected messages only.
+    """
+    message = F.struct(
+        F.expr(POSITION_OF_MESSAGE).alias("position"),
+        "key",
+        "event_time",
+        "publish_time",
+        F.col("payload").isNull().alias("is_tombstone"),
+        "payload",
+    )
+    parsed = messages.select(message.alias("message"), parse("payload", topic).alias("_value"))
+    broken = F.when(~F.col("message.is_tombstone") & ~_keeps_contract(topic), BROKEN)
+    typed = parsed.select("message", "_value.*", broken.alias("_broken")).select(
+        "message", "_broken", *(F.expr(sql).alias(name) for name, sql in columns.items())
+    )
+    return typed.withColumn("reason", F.coalesce("_broken", reject)).select(
+        F.col("message").withField("payload", F.when(F.col("reason").isNotNull(), F.col("message.payload"))).alias("message"),
+        *columns,
+        "reason",
+    )
+
+
+def parse(payload: str, topic: Topic) -> Column:
+    """The contract's fields as a struct; one that is not of its type is NULL, and the whole text is in `_unparsed`."""
+    optional = StructType([StructField(field.name, field.dataType) for field in topic.fields])
+    return F.from_json(F.col(payload).cast("string"), optional.add(UNPARSED, StringType()), JSON_OPTIONS)
+
+
+def _keeps_contract(topic: Topic) -> Column:
+    # Spark parses the first object of a payload and ignores what follows it.
+    ended = F.rtrim(F.col("message.payload").cast("string"), F.lit(WHITESPACE)).endswith("}")
+    kept = F.col("_value")[UNPARSED].isNull() & ended
+    for field in topic.fields:
+        kept = kept if field.nullable else kept & F.col("_value")[field.name].isNotNull()
+    return F.coalesce(kept, F.lit(False))
+
+
+def explain_broken(rejected: DataFrame, *, topic: Topic) -> DataFrame:
+    """Replaces the `reason` BROKEN by how the payload differs from the contract. Parses it again, as few need it."""
+    text = F.col("message.payload").cast("string")
+    given = F.from_json(text, MapType(StringType(), StringType()), JSON_OPTIONS)
+    both = rejected.withColumns({"_value": parse("message.payload", topic), "_given": given})
+    differences = [
+        F.when(
+            F.element_at("_given", field.name).isNotNull() & F.col("_value")[field.name].isNull(),
+            F.concat(F.lit(f"{field.name} is no {field.dataType.simpleString()}: "), F.element_at("_given", field.name)),
+        ).when(
+            F.element_at("_given", field.name).isNull() & F.lit(not field.nullable), F.lit(f"{field.name} is missing")
+        )
+        for field in topic.fields
+    ]
+    difference = (
+        F.when(F.length(text) == 0, "empty payload")
+        .when(F.col("_given").isNull() | (F.trim(text) == "null"), "not a JSON object")
+        .otherwise(F.coalesce(F.nullif(F.concat_ws("; ", *differences), F.lit("")), F.lit("more than one JSON object")))
+    )
+    return both.withColumn("reason", F.when(F.col("reason") == BROKEN, difference).otherwise(F.col("reason")))
+
+
+def quarantine_malformed(spark: SparkSession, settings: Settings, topic: Topic, rejected: DataFrame) -> None:
+    """Put rejected messages into `quarantine.malformed`; those that are there already change nothing."""
+    rows = rejected.transform(explain_broken, topic=topic).select(
+        F.lit(topic.name).alias("topic"),
+        "message.position",
+        "message.key",
+        "message.payload",
+        "reason",
+        "message.event_time",
+        "message.publish_time",
+        F.current_timestamp().alias("quarantined_at"),
+    )
+    (
+        delta_table(spark, settings, MALFORMED.name)
+        .alias("held")
+        .merge(rows.alias("new"), f"held.topic = '{topic.name}' AND held.position = new.position")
+        .whenNotMatchedInsertAll()
+        .execute()
+    )

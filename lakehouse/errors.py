@@ -1,0 +1,21 @@
+"""The errors a user can meet. Each message is one line that names the value and what would be right."""
+
+
+class LakehouseError(Exception):
+    """An expected failure: the command line prints its message, without a stack trace, and exits with 1."""
+
+
+class ConfigurationError(LakehouseError):
+    """A setting or a declaration is wrong; nothing was started."""
+
+
+class BrokerError(LakehouseError):
+    """The broker can't be started, reached, or does not have what was asked of it."""
+
+
+class BusyError(LakehouseError):
+    """Another process holds what this one wants to write."""
+
+
+class ConservationError(LakehouseError):
+    """Tables and topics do not add up: rows were lost, or are in two places."""

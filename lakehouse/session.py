@@ -1,0 +1,67 @@
+"""The one place where a Spark session is built."""
+
+import os
+import sys
+from collections.abc import Sequence
+
+from pyspark import SparkConf, SparkContext
+from pyspark.java_gateway import launch_gateway
+from pyspark.sql import SparkSession
+
+from lakehouse.artifacts import delta_jars
+from lakehouse.java import java_home
+from lakehouse.settings import Settings
+
+
+def spark_conf(settings: Settings) -> dict[str, str]:
+    """The Spark properties that this pipeline needs, with the user's own on top."""
+    jars = [str(jar) for jar in delta_jars(settings.cache)]
+    cores = str(os.cpu_count() or 2)
+    return {
+        "spark.master": settings.spark.master,
+        "spark.app.name": "lakehouse",
+        "spark.driver.memory": settings.spark.memory,
+        "spark.driver.extraJavaOptions": "-XX:+UseParallelGC -Duser.timezone=UTC",
+        "spark.jars": ",".join(jars),
+        "spark.driver.extraClassPath": os.pathsep.join(jars),
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.log.level": "ERROR",
+        "spark.local.dir": str(settings.home / "spark"),
+        "spark.sql.warehouse.dir": str(settings.home / "spark" / "warehouse"),
+        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        "spark.sql.session.timeZone": "UTC",
+        # Small tables on few cores: more partitions than cores only cost task starts.
+        "spark.sql.shuffle.partitions": cores,
+        "spark.databricks.delta.snapshotPartitions": cores,
+        "spark.sql.autoBroadcastJoinThreshold": "64m",
+        # A pruned copy of from_json for each field it feeds would parse the payload once for each.
+        "spark.sql.optimizer.enableJsonExpressionOptimization": "false",
+        "spark.sql.execution.arrow.pyspark.enabled": "true",
+        # PySpark 4.2.0 hangs on a Python function over a columnar scan (SPARK-58241).
+        "spark.sql.execution.arrow.pythonUDF.columnarInput.enabled": "false",
+        "spark.sql.streaming.stopTimeout": "30s",
+        "spark.databricks.delta.autoCompact.enabled": "false",
+        **settings.spark.conf,
+    }
+
+
+def start_spark(settings: Settings, *, inherited: Sequence[int] = ()) -> SparkSession:
+    """Start Spark, or return the running session. Spark's own log goes to `<home>/logs/spark.log`.
+
+    `inherited` are file descriptors that the JVM keeps open: a lock held by one of them lasts as long as the JVM,
+    which can outlive a killed Python process by a moment.
+    """
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    properties = list(spark_conf(settings).items())
+    if SparkContext._active_spark_context is None and "PYSPARK_GATEWAY_PORT" not in os.environ:
+        os.environ["JAVA_HOME"] = str(java_home())
+        (settings.home / "spark").mkdir(parents=True, exist_ok=True)
+        (settings.home / "logs").mkdir(exist_ok=True)
+        conf = SparkConf(loadDefaults=False).setAll(properties)
+        with (settings.home / "logs" / "spark.log").open("ab") as log:
+            gateway = launch_gateway(conf, {"pass_fds": tuple(inherited), "stdout": log, "stderr": log})
+        SparkContext(conf=conf, gateway=gateway)
+    return SparkSession.builder.config(map=dict(properties)).getOrCreate()

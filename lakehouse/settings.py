@@ -1,0 +1,144 @@
+"""Settings, from the environment (`LAKEHOUSE_*`) and one file, `lakehouse.toml`. The environment wins.
+
+A nested value is written `LAKEHOUSE_PULSAR__SERVICE_URL` in the environment and under `[pulsar]` in the file.
+Secrets come from the environment only.
+"""
+
+import os
+import tomllib
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated, Any, Self
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, ValidationError, model_validator
+from pydantic_settings import (
+    BaseSettings,
+    EnvSettingsSource,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    TomlConfigSettingsSource,
+)
+
+from lakehouse.errors import ConfigurationError
+
+PREFIX = "LAKEHOUSE_"
+FILE = Path("lakehouse.toml")
+
+AbsolutePath = Annotated[Path, AfterValidator(lambda path: path.expanduser().absolute())]
+Port = Annotated[int, Field(ge=0, le=65535)]
+
+
+class Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Pulsar(Section):
+    service_url: str | None = Field(None, pattern=r"^pulsar(\+ssl)?://")
+    """Your own cluster, `pulsar://host:6650`. Unset: the embedded broker that `lakehouse up` starts."""
+    admin_url: str | None = Field(None, pattern=r"^https?://")
+    namespace: str = Field("public/lakehouse", pattern=r"^[^/]+/[^/]+$")
+    partitions: int = Field(2, ge=1)
+    """Partitions of the topics that `lakehouse topics create` makes."""
+    token: SecretStr | None = None
+    tls_trust_certs: Path | None = None
+    tls_validate_hostname: bool = True
+    broker_port: Port = 0
+    """The embedded broker's port; 0 takes a free one."""
+    web_port: Port = 0
+    memory: str = Field("1g", pattern=r"^\d+[mg]$")
+    """Heap of the embedded broker."""
+
+    @model_validator(mode="after")
+    def _urls_come_together(self) -> Self:
+        if (self.service_url is None) != (self.admin_url is None):
+            raise ValueError("service_url and admin_url come together: set both, or neither for the embedded broker")
+        return self
+
+
+class Spark(Section):
+    master: str = "local[*]"
+    memory: str = Field("2g", pattern=r"^\d+[mg]$")
+    """Heap of the driver, which in local mode is all of Spark."""
+    conf: dict[str, str] = {}
+    """Further Spark properties, as they are."""
+
+
+class Run(Section):
+    retries: int = Field(5, ge=0)
+    """How often a failed step is tried again, before it counts as failed."""
+    retry_delay: float = Field(10.0, ge=0)
+    """Seconds between two tries."""
+    broker_timeout: float = Field(60.0, gt=0)
+    """Seconds to wait for a broker that does not answer at start."""
+    max_bytes_per_batch: int = Field(512 * 2**20, ge=2**20)
+    """Stored bytes one landing batch takes of a topic; bounds memory and the work lost by a crash."""
+
+
+class Settings(BaseSettings):
+    model_config = SettingsConfigDict(
+        env_prefix=PREFIX, env_nested_delimiter="__", extra="forbid", frozen=True, toml_file=FILE
+    )
+
+    home: AbsolutePath = Path(".lakehouse").absolute()
+    """Tables, checkpoints, logs and the embedded broker's data."""
+    warehouse: str = ""
+    """Root of all tables, a folder or a URI such as `s3a://bucket/path`. Unset: `<home>/warehouse`."""
+    checkpoints: str = ""
+    """Root of the streams' checkpoints. Unset: `<home>/checkpoints`."""
+    cache: AbsolutePath = Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser() / "pulsar-lakehouse"
+    """Downloads that clones share: the broker and the Delta jars."""
+    pulsar: Pulsar = Pulsar()
+    spark: Spark = Spark()
+    run: Run = Run()
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        return init_settings, EnvSettingsSource(settings_cls), TomlConfigSettingsSource(settings_cls)
+
+    @cached_property
+    def warehouse_root(self) -> str:
+        return self.warehouse.rstrip("/") or str(self.home / "warehouse")
+
+    @cached_property
+    def checkpoint_root(self) -> str:
+        return self.checkpoints.rstrip("/") or str(self.home / "checkpoints")
+
+    def table_path(self, name: str) -> str:
+        """Where the table `layer.name` lives."""
+        return f"{self.warehouse_root}/{name.replace('.', '/')}"
+
+    def checkpoint_path(self, name: str) -> str:
+        return f"{self.checkpoint_root}/{name}"
+
+
+def load_settings(**overrides: Any) -> Settings:
+    """Read and check all settings.
+
+    Raises ConfigurationError with one line for the first value that is unknown or bad.
+    """
+    _refuse_unknown_variables()
+    try:
+        if FILE.exists() and "token" in tomllib.loads(FILE.read_text()).get("pulsar", {}):
+            raise ConfigurationError(f"{FILE}: pulsar.token is a secret: set {PREFIX}PULSAR__TOKEN instead")
+        return Settings(**overrides)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigurationError(f"{FILE}: not TOML: {error}") from error
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = ".".join(str(part) for part in first["loc"]) or "settings"
+        given = "" if "token" in name or isinstance(first["input"], dict) else f" (given: {first['input']!r})"
+        raise ConfigurationError(f"{name}: {first['msg']}{given}") from error
+
+
+def _refuse_unknown_variables() -> None:
+    known = {f"{PREFIX}{name}".upper() for name in Settings.model_fields}
+    for variable in os.environ:
+        if variable.startswith(PREFIX) and variable.split("__")[0] not in known:
+            raise ConfigurationError(f"{variable}: no such setting; there are {', '.join(sorted(known))}")

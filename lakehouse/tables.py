@@ -1,0 +1,59 @@
+"""Tables, each declared once; and how a declared table is created, read and written."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from delta.tables import DeltaTable
+from pyspark.sql import DataFrame, SparkSession
+
+from lakehouse.settings import Settings
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """A Delta table. `name` is `layer.table`, `columns` are Spark DDL."""
+
+    name: str
+    columns: str
+    partition_by: tuple[str, ...] = ()
+    properties: Mapping[str, str] = field(default_factory=dict)
+    """Delta table properties, https://docs.delta.io/latest/table-properties.html"""
+
+
+POSITION = "STRUCT<partition: INT, ledger_id: BIGINT, entry_id: BIGINT, batch_index: INT>"
+"""Which message of a topic a row was made from."""
+
+POSITION_OF_MESSAGE = "struct(partition, ledger_id, entry_id, batch_index)"
+
+
+def create_table(spark: SparkSession, settings: Settings, table: Table) -> None:
+    """Create the table unless it exists."""
+    partitioned = f"PARTITIONED BY ({', '.join(table.partition_by)})" if table.partition_by else ""
+    properties = ", ".join(f"'{name}' = '{value}'" for name, value in table.properties.items())
+    spark.sql(
+        f"CREATE TABLE IF NOT EXISTS delta.`{settings.table_path(table.name)}` ({table.columns}) USING delta "
+        f"{partitioned} {f'TBLPROPERTIES ({properties})' if properties else ''}"
+    )
+
+
+def table_exists(spark: SparkSession, settings: Settings, name: str) -> bool:
+    return DeltaTable.isDeltaTable(spark, settings.table_path(name))
+
+
+def read_table(spark: SparkSession, settings: Settings, name: str) -> DataFrame:
+    return spark.read.format("delta").load(settings.table_path(name))
+
+
+def pin_table(spark: SparkSession, settings: Settings, name: str) -> DataFrame:
+    """The table as it is now, and stays: without that, a frame reads the newest version each time it is run."""
+    latest = delta_table(spark, settings, name).history(1).select("version").first()
+    assert latest is not None
+    return spark.read.format("delta").option("versionAsOf", latest.version).load(settings.table_path(name))
+
+
+def delta_table(spark: SparkSession, settings: Settings, name: str) -> DeltaTable:
+    return DeltaTable.forPath(spark, settings.table_path(name))
+
+
+def append(rows: DataFrame, settings: Settings, name: str) -> None:
+    rows.write.format("delta").mode("append").save(settings.table_path(name))

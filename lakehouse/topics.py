@@ -1,0 +1,58 @@
+"""What a topic promises to carry: its typed fields, and the schema that Pulsar registers for them."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pyspark.sql.types import BooleanType, DataType, DoubleType, IntegerType, LongType, StringType, StructType
+
+from lakehouse.errors import ConfigurationError
+
+AVRO_TYPES: Mapping[type[DataType], str] = {
+    BooleanType: "boolean",
+    DoubleType: "double",
+    IntegerType: "int",
+    LongType: "long",
+    StringType: "string",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Topic:
+    """A Pulsar topic with JSON payloads.
+
+    `fields` are the payload's typed fields, as they are written in JSON; one that is not nullable is required.
+    `record` names the schema that is registered in Pulsar. A `changelog` is kept by the broker for ever.
+    """
+
+    name: str
+    record: str
+    fields: StructType
+    changelog: bool = False
+
+    def __post_init__(self) -> None:
+        for column in self.fields:
+            if type(column.dataType) not in AVRO_TYPES:
+                known = ", ".join(kind().simpleString() for kind in AVRO_TYPES)
+                raise ConfigurationError(
+                    f"topic {self.name}: field {column.name} is {column.dataType.simpleString()}; there are {known}"
+                )
+
+    @property
+    def bronze_table(self) -> str:
+        return f"bronze.{self.name}"
+
+    def pulsar_schema(self) -> str:
+        """The Avro record, as JSON, that Pulsar registers for a JSON topic."""
+        return json.dumps(
+            {
+                "type": "record",
+                "name": self.record,
+                "fields": [
+                    {"name": column.name, "type": AVRO_TYPES[type(column.dataType)]}
+                    if not column.nullable
+                    else {"name": column.name, "type": ["null", AVRO_TYPES[type(column.dataType)]], "default": None}
+                    for column in self.fields
+                ],
+            }
+        )

@@ -1,0 +1,1 @@
+"""Latest state: one row a key, merged from a changelog topic by a total order."""

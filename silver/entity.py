@@ -1,0 +1,42 @@
+"""What makes a changelog topic a table of latest state."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from lakehouse.tables import Table
+from lakehouse.topics import Topic
+
+SEQUENCE = """STRUCT<
+    event_time: TIMESTAMP, publish_time: TIMESTAMP, ledger_id: BIGINT, entry_id: BIGINT, batch_index: INT
+>"""
+"""The total order of messages: event time, then publish time, then place in the topic (ledgers are numbered across
+all partitions, so no two messages are equal). A message without event time counts at its publish time."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entity:
+    """A keyed changelog and its silver table.
+
+    `columns` are SQL over the topic's fields, `types` their types as DDL. `key` is one of the columns, required, and
+    equal to the message key where there is one: a tombstone says whom it deletes by its message key alone.
+    `deleted_at` is SQL too: the time from which the key is deleted, or NULL.
+    """
+
+    topic: Topic
+    key: str
+    key_type: str
+    columns: Mapping[str, str]
+    types: str
+    deleted_at: str = "CAST(NULL AS TIMESTAMP)"
+
+    @property
+    def name(self) -> str:
+        return self.topic.name
+
+    @property
+    def table(self) -> Table:
+        return Table(
+            name=f"silver.{self.name}",
+            columns=f"{self.types}, deleted_at TIMESTAMP, sequence {SEQUENCE}",
+            properties={"delta.enableChangeDataFeed": "true"},
+        )

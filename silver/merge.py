@@ -1,0 +1,88 @@
+"""Merge a changelog into latest state. The result is the same whatever the order, the batches and the repeats."""
+
+from pyspark import StorageLevel
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+from lakehouse.decoding import MALFORMED, decode, quarantine_malformed
+from lakehouse.settings import Settings
+from lakehouse.tables import create_table, delta_table
+from silver.entity import Entity
+
+
+def merge(spark: SparkSession, settings: Settings, entity: Entity) -> DataStreamWriter:
+    """The stream from an entity's bronze table into its silver table."""
+    create_table(spark, settings, entity.table)
+    create_table(spark, settings, MALFORMED)
+    messages = spark.readStream.format("delta").load(settings.table_path(entity.topic.bronze_table))
+    return (
+        messages.writeStream.queryName(f"merge {entity.name}")
+        .foreachBatch(lambda batch, _: merge_batch(settings, entity, batch))
+        .option("checkpointLocation", settings.checkpoint_path(entity.table.name))
+    )
+
+
+def merge_batch(settings: Settings, entity: Entity, messages: DataFrame) -> None:
+    """Bring the messages of one batch into silver, or into `quarantine.malformed`."""
+    spark = messages.sparkSession
+    decoded = messages.transform(decode_changes, entity=entity).persist(StorageLevel.MEMORY_AND_DISK)
+    try:
+        rejected = decoded.where(F.col("reason").isNotNull())
+        if not rejected.isEmpty():
+            quarantine_malformed(spark, settings, entity.topic, rejected)
+        changes = decoded.where(F.col("reason").isNull()).transform(latest_changes, entity=entity)
+        (
+            delta_table(spark, settings, entity.table.name)
+            .alias("held")
+            .merge(changes.alias("new"), f"held.{entity.key} = new.{entity.key}")
+            .whenMatchedUpdateAll("new.sequence > held.sequence")
+            .whenNotMatchedInsertAll()
+            .execute()
+        )
+    finally:
+        decoded.unpersist()
+
+
+def decode_changes(messages: DataFrame, *, entity: Entity) -> DataFrame:
+    """Messages as rows of the silver table, with `message` and `reason`."""
+    columns = {**entity.columns, "deleted_at": entity.deleted_at}
+    decoded = messages.transform(decode, topic=entity.topic, columns=columns, reject=_unusable_key(entity))
+    return decoded.withColumns(
+        {
+            entity.key: F.coalesce(entity.key, _message_key(entity)),
+            "deleted_at": F.when(F.col("message.is_tombstone"), _event_time()).otherwise(F.col("deleted_at")),
+            "sequence": F.struct(
+                _event_time().alias("event_time"),
+                "message.publish_time",
+                "message.position.ledger_id",
+                "message.position.entry_id",
+                "message.position.batch_index",
+            ),
+        }
+    )
+
+
+def latest_changes(changes: DataFrame, *, entity: Entity) -> DataFrame:
+    """The last change of each key, by sequence, as rows of the silver table."""
+    row = F.struct(*entity.columns, "deleted_at", "sequence")
+    return changes.groupBy(entity.key).agg(F.max_by(row, "sequence").alias("last")).select("last.*")
+
+
+def _event_time() -> Column:
+    return F.coalesce("message.event_time", "message.publish_time")
+
+
+def _message_key(entity: Entity) -> Column:
+    return F.col("message.key").try_cast(entity.key_type)
+
+
+def _unusable_key(entity: Entity) -> Column:
+    given, key = F.col("message.key"), F.col(entity.key)
+    return F.when(
+        F.col("message.is_tombstone") & _message_key(entity).isNull(),
+        F.concat(F.lit(f"tombstone whose message key is no {entity.key_type}: "), F.coalesce(given, F.lit("none"))),
+    ).when(
+        given.isNotNull() & key.isNotNull() & ~_message_key(entity).eqNullSafe(key),
+        F.concat(F.lit("message key "), given, F.lit(f" is not the {entity.key}: "), key.cast("string")),
+    )
