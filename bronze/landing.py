@@ -7,9 +7,10 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from bronze.pulsar import SCHEMA, PulsarDataSource
+from bronze.pulsar.options import EARLIEST
 from lakehouse.endpoint import Endpoint
 from lakehouse.settings import Settings
-from lakehouse.tables import Table, create_table, read_table
+from lakehouse.tables import Table, create_table, path_exists, read_table
 from lakehouse.topics import Topic
 
 
@@ -52,14 +53,13 @@ def source_options(settings: Settings, endpoint: Endpoint) -> dict[str, str]:
 
 
 def land(spark: SparkSession, settings: Settings, topic: Topic, endpoint: Endpoint) -> DataStreamWriter:
-    """The stream from `topic` to its bronze table.
-
-    Without a checkpoint it goes on after the last entry that the table holds.
-    """
+    """The stream from `topic` to its bronze table. Without a checkpoint, it goes on after the last entry landed."""
     spark.dataSource.register(PulsarDataSource)
     table = bronze_table(topic)
     create_table(spark, settings, table)
-    start = json.dumps(landed_offsets(read_table(spark, settings, table.name)))
+    checkpoint = settings.checkpoint_path(table.name)
+    known = path_exists(spark, f"{checkpoint}/offsets")
+    start = EARLIEST if known else json.dumps(landed_offsets(read_table(spark, settings, table.name)))
     messages = (
         spark.readStream.format("pulsar")
         .options(**source_options(settings, endpoint))
@@ -74,5 +74,5 @@ def land(spark: SparkSession, settings: Settings, topic: Topic, endpoint: Endpoi
         .writeStream.queryName(f"land {topic.name}")
         .format("delta")
         .option("path", settings.table_path(table.name))
-        .option("checkpointLocation", settings.checkpoint_path(table.name))
+        .option("checkpointLocation", checkpoint)
     )

@@ -1,6 +1,7 @@
 """The one place where a Spark session is built."""
 
 import os
+import subprocess
 import sys
 from collections.abc import Sequence
 
@@ -65,3 +66,19 @@ def start_spark(settings: Settings, *, inherited: Sequence[int] = ()) -> SparkSe
             gateway = launch_gateway(conf, {"pass_fds": tuple(inherited), "stdout": log, "stderr": log})
         SparkContext(conf=conf, gateway=gateway)
     return SparkSession.builder.config(map=dict(properties)).getOrCreate()
+
+
+def stop_spark() -> None:
+    """End the JVM, whatever it is doing, and wait until it is gone."""
+    gateway = SparkContext._gateway
+    process = getattr(gateway, "proc", None)
+    if process is None:
+        return
+    if SparkContext._active_spark_context is not None:
+        SparkContext._active_spark_context._accumulatorServer.shutdown()
+    process.stdin.close()  # the JVM ends when its standard input does
+    try:
+        process.wait(timeout=20)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()

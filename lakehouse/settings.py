@@ -6,7 +6,6 @@ Secrets come from the environment only.
 
 import os
 import tomllib
-from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Self
 
@@ -102,11 +101,11 @@ class Settings(BaseSettings):
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         return init_settings, EnvSettingsSource(settings_cls), TomlConfigSettingsSource(settings_cls)
 
-    @cached_property
+    @property
     def warehouse_root(self) -> str:
         return self.warehouse.rstrip("/") or str(self.home / "warehouse")
 
-    @cached_property
+    @property
     def checkpoint_root(self) -> str:
         return self.checkpoints.rstrip("/") or str(self.home / "checkpoints")
 

@@ -27,7 +27,9 @@ POSITION_OF_MESSAGE = "struct(partition, ledger_id, entry_id, batch_index)"
 
 
 def create_table(spark: SparkSession, settings: Settings, table: Table) -> None:
-    """Create the table unless it exists."""
+    """Create the table unless it exists; to look for its log is far cheaper than to ask Delta."""
+    if path_exists(spark, f"{settings.table_path(table.name)}/_delta_log"):
+        return
     partitioned = f"PARTITIONED BY ({', '.join(table.partition_by)})" if table.partition_by else ""
     properties = ", ".join(f"'{name}' = '{value}'" for name, value in table.properties.items())
     spark.sql(
@@ -36,8 +38,12 @@ def create_table(spark: SparkSession, settings: Settings, table: Table) -> None:
     )
 
 
-def table_exists(spark: SparkSession, settings: Settings, name: str) -> bool:
-    return DeltaTable.isDeltaTable(spark, settings.table_path(name))
+def path_exists(spark: SparkSession, path: str) -> bool:
+    """Whether a path, of any file system that Spark knows, exists."""
+    jvm, session = spark._jvm, spark._jsparkSession
+    assert jvm is not None
+    where = jvm.org.apache.hadoop.fs.Path(path)
+    return bool(where.getFileSystem(session.sessionState().newHadoopConf()).exists(where))
 
 
 def read_table(spark: SparkSession, settings: Settings, name: str) -> DataFrame:

@@ -1,0 +1,61 @@
+"""Prove that each message of a facts topic is in exactly one table."""
+
+from functools import reduce
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from gold.enrichment import Enrichment
+from lakehouse.balance import Balance
+from lakehouse.decoding import MALFORMED
+from lakehouse.settings import Settings
+from lakehouse.tables import POSITION_OF_MESSAGE, read_table
+
+LANDED = "landed"
+
+
+def balance_facts(spark: SparkSession, settings: Settings, enrichment: Enrichment) -> Balance:
+    """Compare positions in bronze with those in gold and quarantine, by number and by fingerprint.
+
+    A fingerprint is a sum of hashes: equal ones mean the same positions, however they are spread over tables.
+    """
+
+    def positions(name: str) -> DataFrame:
+        return read_table(spark, settings, name)
+
+    bronze = positions(enrichment.topic.bronze_table).select(F.expr(POSITION_OF_MESSAGE).alias("position"))
+    fates = {
+        "enriched": positions(enrichment.gold_table).select("position"),
+        "waiting": positions(enrichment.waiting.name).select("position"),
+        "duplicates": positions(enrichment.duplicates.name).select("position"),
+        "malformed": positions(MALFORMED.name).where(F.col("topic") == enrichment.topic.name).select("position"),
+    }
+    tagged = [rows.withColumn("fate", F.lit(fate)) for fate, rows in {LANDED: bronze, **fates}.items()]
+    fingerprint = F.sum(F.pmod(F.xxhash64("position"), F.lit(2**31 - 1)))
+    everything = reduce(DataFrame.union, tagged).groupBy("fate").agg(F.count("*").alias("rows"), fingerprint.alias("sum"))
+    found = {row.fate: row for row in everything.collect()}
+    rows = {fate: found[fate].rows if fate in found else 0 for fate in (LANDED, *fates)}
+    sums = {fate: found[fate].sum if fate in found else 0 for fate in (LANDED, *fates)}
+    landed, landed_sum = rows.pop(LANDED), sums.pop(LANDED)
+    equal = landed == sum(rows.values()) and landed_sum == sum(sums.values())
+    problems = () if equal else _problems(bronze, reduce(DataFrame.union, fates.values()))
+    return Balance(topic=enrichment.topic.name, landed=landed, fates=rows, problems=problems)
+
+
+def _problems(bronze: DataFrame, placed: DataFrame) -> tuple[str, ...]:
+    """Which positions are in no table, in more than one place, or from nowhere; some of each."""
+    counted = placed.groupBy("position").count()
+    cases = {
+        "landed, but in no table (if `lakehouse enrich` has run since it landed, it is lost)": bronze.join(
+            counted, on="position", how="left_anti"
+        ),
+        "in more than one place": counted.where("count > 1").select("position"),
+        "in a table, but never landed": counted.join(bronze, on="position", how="left_anti").select("position"),
+    }
+    problems = []
+    for case, rows in cases.items():
+        if count := rows.count():
+            example = rows.first()
+            assert example is not None
+            problems.append(f"{count:,} {case}, such as {'/'.join(str(part) for part in example.position)}")
+    return tuple(problems)

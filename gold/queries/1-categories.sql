@@ -1,0 +1,6 @@
+-- Which categories earn most
+SELECT item.category AS category, count(*) AS orders, sum(price) AS revenue
+FROM gold.enriched_orders
+GROUP BY category
+ORDER BY revenue DESC
+LIMIT 5

@@ -1,0 +1,239 @@
+"""The `lakehouse` command."""
+
+import re
+import signal
+import sys
+import traceback
+from typing import Annotated, Any, NoReturn
+
+import click
+import typer
+
+from jobs import report
+from jobs.demo import run_demo
+from jobs.pipeline import ENRICHMENTS, ENTITIES, TOPICS, WRITTEN
+from jobs.steps import enriching, landing, merging, prove, run_all, spark_for
+from jobs.streams import catch_up, keep_up
+from lakehouse import broker
+from lakehouse.balance import Balance
+from lakehouse.causes import cause_of
+from lakehouse.errors import BrokerError, ConfigurationError, ConservationError, LakehouseError
+from lakehouse.produce import produce
+from lakehouse.query import query
+from lakehouse.session import stop_spark
+from lakehouse.settings import Settings, load_settings
+from lakehouse.status import table_statuses, topic_status
+from lakehouse.topic_admin import create_topics
+from lakehouse.waiting import CONSOLE
+from lakehouse.workload import Workload
+
+app = typer.Typer(
+    name="lakehouse",
+    help="Pulsar topics to trusted Delta tables: land, merge, enrich, and prove that nothing was lost.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+)
+topics_app = typer.Typer(help="The topics of the pipeline.", no_args_is_help=True)
+app.add_typer(topics_app, name="topics")
+
+PIPELINE, BROKER, DATA = "Pipeline", "Broker and topics", "Tables"
+
+
+@app.command(rich_help_panel=BROKER)
+def up() -> None:
+    """Start the embedded broker, a Pulsar standalone, and leave it running."""
+    found = broker.start(load_settings())
+    report.say(f"The broker is up: {found.service_url}, admin {found.admin_url}")
+
+
+@app.command(rich_help_panel=BROKER)
+def down() -> None:
+    """Stop the embedded broker. Topics and tables stay."""
+    stopped = broker.stop(load_settings())
+    report.say("The broker is down." if stopped else "No embedded broker was running.")
+
+
+@topics_app.command("create")
+def create() -> None:
+    """Create the topics with their schemas, retention and subscriptions; those that exist stay as they are."""
+    settings = load_settings()
+    create_topics(TOPICS, broker.endpoint(settings), settings)
+    report.say(f"Topics in {settings.pulsar.namespace}: {', '.join(topic.name for topic in TOPICS)}")
+
+
+@app.command("produce", rich_help_panel=BROKER)
+def produce_workload(
+    users: Annotated[int, typer.Option(min=1, help="Users.")] = Workload.users,
+    orders: Annotated[int, typer.Option(min=0, help="Orders.")] = Workload.orders,
+    seed: Annotated[int, typer.Option(help="The same seed gives the same messages.")] = Workload.seed,
+    rate: Annotated[str, typer.Option(help="Pace, such as 1000/s. Default: as fast as it goes.")] = "",
+    forever: Annotated[bool, typer.Option("--forever", help="Orders as of now, until Ctrl-C.")] = False,
+) -> None:
+    """Send a synthetic workload, as messy as life: late, twice, out of order, deleted, merged and malformed."""
+    settings = load_settings()
+    pace = _rate(rate)
+    workload = Workload(users=users, orders=orders, seed=seed)
+    by_name = {topic.name: topic for topic in TOPICS}
+    if forever:
+        streams = [(by_name["orders"], workload.orders_from_now(pace or 1000.0))]
+    else:
+        streams = [(by_name[name], phase(name)) for phase in (workload.first, workload.late) for name in by_name]
+    sent = produce(streams, broker.endpoint(settings), settings, rate=pace)
+    report.say("Acknowledged: " + ", ".join(f"{count:,} {topic}" for topic, count in sent.items()))
+
+
+@app.command(rich_help_panel=PIPELINE)
+def land(topics: Annotated[list[str] | None, typer.Argument(help="Default: all.")] = None) -> None:
+    """Land what is new in topics in their bronze tables."""
+    chosen = _chosen(topics, {topic.name: topic for topic in TOPICS})
+    settings = load_settings()
+    with spark_for(settings, writes=[topic.bronze_table for topic in chosen]) as spark:
+        report.outcomes(catch_up(settings, landing(spark, settings, chosen)))
+
+
+@app.command(rich_help_panel=PIPELINE)
+def merge(entities: Annotated[list[str] | None, typer.Argument(help="Default: all.")] = None) -> None:
+    """Merge what is new in bronze changelogs into their silver tables."""
+    chosen = _chosen(entities, {entity.name: entity for entity in ENTITIES})
+    settings = load_settings()
+    with spark_for(settings, writes=[entity.table.name for entity in chosen]) as spark:
+        report.outcomes(catch_up(settings, merging(spark, settings, chosen)))
+
+
+@app.command(rich_help_panel=PIPELINE)
+def enrich(facts: Annotated[list[str] | None, typer.Argument(help="Default: all.")] = None) -> None:
+    """Join what is new in bronze facts with silver into gold; wake what waited for state that has come."""
+    chosen = _chosen(facts, {enrichment.topic.name: enrichment for enrichment in ENRICHMENTS})
+    settings = load_settings()
+    with spark_for(settings, writes=[enrichment.gold_table for enrichment in chosen]) as spark:
+        report.outcomes(catch_up(settings, enriching(spark, settings, chosen)))
+
+
+@app.command(rich_help_panel=PIPELINE)
+def run(
+    every: Annotated[str, typer.Option(help="Go on for ever, with a batch every so often, such as 2s or 1m.")] = "",
+) -> None:
+    """Land, merge and enrich what is new, then prove that nothing was lost."""
+    seconds = _seconds(every) if every else None
+    settings = load_settings()
+    with spark_for(settings, writes=WRITTEN) as spark:
+        if seconds is None:
+            report.outcomes(run_all(spark, settings))
+            _show(prove(spark, settings))
+        else:
+            streams = [
+                *landing(spark, settings, TOPICS),
+                *merging(spark, settings, ENTITIES),
+                *enriching(spark, settings, ENRICHMENTS),
+            ]
+            keep_up(settings, streams, every=seconds)
+
+
+@app.command(rich_help_panel=PIPELINE)
+def reconcile() -> None:
+    """Prove that each landed message is in exactly one place; exit with 1 and the difference if not."""
+    settings = load_settings()
+    with spark_for(settings, writes=WRITTEN) as spark:
+        _show(prove(spark, settings))
+
+
+@app.command(rich_help_panel=DATA)
+def status() -> None:
+    """Backlog by topic; rows, last change and lag by table."""
+    settings = load_settings()
+    try:
+        endpoint = broker.endpoint(settings)
+        report.topics([topic_status(topic, endpoint, settings) for topic in TOPICS])
+    except BrokerError as error:
+        report.say(f"Topics: {error}")
+    report.tables(table_statuses(settings))
+
+
+@app.command(rich_help_panel=DATA)
+def sql(statement: Annotated[str, typer.Argument(help='Such as "SELECT * FROM gold.enriched_orders LIMIT 5".')]) -> None:
+    """Run SQL over the tables, without starting Spark."""
+    found = query(load_settings(), statement)
+    report.rows(found.columns, found.fetchall())
+
+
+@app.command(rich_help_panel=PIPELINE)
+def demo(
+    orders: Annotated[int, typer.Option(min=1_000, help="Orders to produce.")] = Workload.orders,
+) -> None:
+    """Run it all on a broker and data of its own, afresh each time, and show what came out."""
+    _refuse_broken(run_demo(load_settings(), orders=orders))
+
+
+def main() -> NoReturn:
+    """Run the command; an expected failure is one line on standard error, and exit code 1."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _interrupt)
+    code = 1
+    try:
+        code = app(standalone_mode=False) or 0
+    except LakehouseError as error:
+        _complain(str(error))
+    except click.ClickException as error:
+        error.show()
+        code = error.exit_code
+    except (KeyboardInterrupt, click.Abort):
+        _complain("stopped")
+        code = 130
+    except Exception as error:
+        _complain(f"{cause_of(error)} (details: {_log_traceback()})")
+    finally:
+        stop_spark()
+    sys.exit(code)
+
+
+def _interrupt(number: int, frame: object) -> NoReturn:
+    raise KeyboardInterrupt
+
+
+def _complain(line: str) -> None:
+    CONSOLE.print(f"lakehouse: {line}", style="red", markup=False, highlight=False, soft_wrap=True)
+
+
+def _log_traceback() -> str:
+    path = load_settings().home / "logs" / "lakehouse.log"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a") as log:
+        traceback.print_exc(file=log)
+    return str(path)
+
+
+def _show(proofs: list[Balance]) -> None:
+    report.balances(proofs)
+    _refuse_broken(proofs)
+
+
+def _refuse_broken(proofs: list[Balance]) -> None:
+    broken = [proof for proof in proofs if not proof.holds]
+    if broken:
+        reasons = [f"{proof.topic}: {'; '.join(proof.problems) or proof.difference}" for proof in broken]
+        raise ConservationError(". ".join(reasons))
+
+
+def _chosen(names: list[str] | None, known: dict[str, Any]) -> list[Any]:
+    for name in names or ():
+        if name not in known:
+            raise ConfigurationError(f"{name}: not declared; there are {', '.join(known)}")
+    return [known[name] for name in names or known]
+
+
+def _seconds(text: str) -> float:
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|s|m|h)", text)
+    if not found:
+        raise ConfigurationError(f"--every {text}: must be a number with ms, s, m or h, such as 2s")
+    return float(found[1]) * {"ms": 0.001, "s": 1, "m": 60, "h": 3600}[found[2]]
+
+
+def _rate(text: str) -> float | None:
+    if not text:
+        return None
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)(?:/s)?", text)
+    if not found or float(found[1]) == 0:
+        raise ConfigurationError(f"--rate {text}: must be messages a second, such as 1000/s")
+    return float(found[1])

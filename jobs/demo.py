@@ -1,0 +1,109 @@
+"""The whole pipeline in one go, on a broker and data of its own."""
+
+import shutil
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from jobs import report
+from jobs.pipeline import TOPICS, WRITTEN
+from jobs.steps import prove, run_all, spark_for
+from lakehouse import broker
+from lakehouse.balance import Balance
+from lakehouse.endpoint import Endpoint
+from lakehouse.leases import write_lease
+from lakehouse.produce import produce
+from lakehouse.query import query
+from lakehouse.settings import Pulsar, Settings
+from lakehouse.status import table_statuses
+from lakehouse.topic_admin import create_topics
+from lakehouse.workload import Message, Workload
+
+QUERIES = Path(__file__).parent.parent / "gold" / "queries"
+
+
+def run_demo(settings: Settings, *, orders: int) -> list[Balance]:
+    """Produce, land, merge, enrich, prove and query, in `<home>/demo`, which is emptied first.
+
+    The broker is stopped at the end, however that comes. Raises BusyError if a demo is running.
+    """
+    started = time.monotonic()
+    own = demo_settings(settings)
+    with write_lease(settings, ["demo"]):
+        broker.stop(own)  # of a demo that was killed
+        shutil.rmtree(own.home, ignore_errors=True)
+        try:
+            endpoint = broker.start(own)
+            proofs = _show_pipeline(own, endpoint, Workload(users=max(orders // 10, 1), orders=orders))
+        finally:
+            broker.stop(own)
+    report.say(f"\nAll of it in {time.monotonic() - started:.0f} s.")
+    _show_next(own)
+    return proofs
+
+
+def demo_settings(settings: Settings) -> Settings:
+    """The user's settings, but for places: all of the demo's are in `<home>/demo`."""
+    pulsar = Pulsar(memory=settings.pulsar.memory, partitions=settings.pulsar.partitions)
+    return settings.model_copy(
+        update={"home": settings.home / "demo", "warehouse": "", "checkpoints": "", "pulsar": pulsar}
+    )
+
+
+def _show_pipeline(settings: Settings, endpoint: Endpoint, workload: Workload) -> list[Balance]:
+    create_topics(TOPICS, endpoint, settings)
+    report.say("\n[bold]1. Items, users and orders arrive; some users are late[/]")
+    _produce(settings, endpoint, ((topic.name, workload.first(topic.name)) for topic in TOPICS))
+    with spark_for(settings, writes=WRITTEN) as spark:
+        report.outcomes(run_all(spark, settings))
+        waiting = _count_waiting(settings)
+        report.say(f"{waiting:,} orders wait in quarantine for a user or an item")
+        report.say("\n[bold]2. The late users arrive, and changes: updates, deletes, merges, prices[/]")
+        _produce(settings, endpoint, ((topic.name, workload.late(topic.name)) for topic in TOPICS))
+        report.outcomes(run_all(spark, settings))
+        report.say(f"{waiting - _count_waiting(settings):,} orders came back by themselves")
+        report.say("\n[bold]3. What there is now[/]")
+        report.tables(table_statuses(settings))
+        proofs = _show_proofs(spark, settings)
+    _show_queries(settings)
+    return proofs
+
+
+def _produce(settings: Settings, endpoint: Endpoint, streams: Iterable[tuple[str, Iterable[Message]]]) -> None:
+    by_name = {topic.name: topic for topic in TOPICS}
+    sent = produce([(by_name[name], messages) for name, messages in streams], endpoint, settings)
+    report.say("Acknowledged: " + ", ".join(f"{count:,} {name}" for name, count in sent.items()))
+
+
+def _count_waiting(settings: Settings) -> int:
+    [(count,)] = query(settings, "SELECT count(*) FROM quarantine.waiting_orders").fetchall()
+    return int(count)
+
+
+def _show_proofs(spark: SparkSession, settings: Settings) -> list[Balance]:
+    proofs = prove(spark, settings)
+    report.balances(proofs)
+    return proofs
+
+
+def _show_queries(settings: Settings) -> None:
+    for path in sorted(QUERIES.glob("*.sql")):
+        title, _, statement = path.read_text().partition("\n")
+        found = query(settings, statement)
+        report.rows(found.columns, found.fetchall(), title=title.removeprefix("-- "))
+
+
+def _show_next(settings: Settings) -> None:
+    home = settings.home.relative_to(Path.cwd()) if settings.home.is_relative_to(Path.cwd()) else settings.home
+    report.say(
+        f"""
+What to try next, on what the demo has left in {home}:
+  export LAKEHOUSE_HOME={home} PATH=$PWD/.venv/bin:$PATH
+  lakehouse sql "SELECT reason, missing_entity, count(*) FROM quarantine.waiting_orders GROUP BY ALL"
+  lakehouse sql "SELECT topic, reason, payload FROM quarantine.malformed LIMIT 5"
+  lakehouse up && lakehouse status
+  lakehouse produce --rate 1000/s --forever &      # and then, until Ctrl-C:
+  lakehouse run --every 2s"""
+    )

@@ -1,0 +1,40 @@
+"""What this lakehouse is made of. Add your own topics here; no other module lists them."""
+
+from gold.enrichment import Enrichment
+from gold.orders import ORDERS
+from lakehouse.errors import ConfigurationError
+from lakehouse.topics import Topic
+from silver.entity import Entity
+from silver.items import ITEMS
+from silver.users import USERS
+
+ENTITIES: tuple[Entity, ...] = (USERS, ITEMS)
+"""Changelogs, merged into silver."""
+
+ENRICHMENTS: tuple[Enrichment, ...] = (ORDERS,)
+"""Facts, enriched into gold."""
+
+TOPICS: tuple[Topic, ...] = tuple(part.topic for part in (*ENTITIES, *ENRICHMENTS))
+
+WRITTEN = (
+    *(topic.bronze_table for topic in TOPICS),
+    *(entity.table.name for entity in ENTITIES),
+    *(enrichment.gold_table for enrichment in ENRICHMENTS),
+)
+"""The tables that have a stream of their own, each of which one process at a time writes."""
+
+
+def _check() -> None:
+    names = [topic.name for topic in TOPICS]
+    if len(names) != len(set(names)):
+        raise ConfigurationError(f"a topic is declared twice: {', '.join(sorted(names))}")
+    entities = {entity.name for entity in ENTITIES}
+    for enrichment in ENRICHMENTS:
+        for lookup in enrichment.lookups:
+            if lookup.entity not in entities:
+                raise ConfigurationError(
+                    f"{enrichment.topic.name} looks up {lookup.entity}, which is no entity; there are {sorted(entities)}"
+                )
+
+
+_check()

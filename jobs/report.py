@@ -1,0 +1,81 @@
+"""What the commands print."""
+
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+
+from rich.console import Console
+from rich.table import Table as Grid
+
+from jobs.streams import Outcome
+from lakehouse.balance import Balance
+from lakehouse.status import TableStatus, TopicStatus
+
+OUT = Console(highlight=False)
+
+
+def say(text: str) -> None:
+    OUT.print(text, soft_wrap=True)
+
+
+def outcomes(done: Iterable[Outcome]) -> None:
+    for each in done:
+        say(f"[green]✓[/] {each.name:<14} {each.rows:>11,} rows in {each.seconds:5.1f} s")
+
+
+def balances(proofs: Iterable[Balance]) -> None:
+    """The equation of each topic: landed = the sum of all fates."""
+    grid = Grid("topic", "landed", "", "fates", "", title="Nothing lost: what landed is what the tables hold")
+    for proof in proofs:
+        sign, verdict = ("=", "[green]holds[/]") if proof.holds else ("≠", "[red]does not hold[/]")
+        fates = " + ".join(f"{count:,} {fate}" for fate, count in proof.fates.items())
+        grid.add_row(proof.topic, f"{proof.landed:,}", sign, fates, verdict)
+    OUT.print(grid)
+
+
+def topics(statuses: Iterable[TopicStatus]) -> None:
+    grid = _grid("topic", "messages", "backlog")
+    for status in statuses:
+        grid.add_row(status.name, f"{status.messages:,}", f"{status.backlog:,}")
+    OUT.print(grid)
+
+
+def tables(statuses: Iterable[TableStatus]) -> None:
+    grid = _grid("table", "rows", "MB", "last change", "lag")
+    for status in statuses:
+        lag = {None: "", 0: "up to date"}.get(status.lag, f"{status.lag} commits behind")
+        changed = f"{_ago(status.changed_at)} ago"
+        grid.add_row(status.name, f"{status.rows:,}", f"{status.size / 1e6:,.1f}", changed, lag)
+    OUT.print(grid)
+
+
+def rows(columns: Sequence[str], values: Iterable[Sequence[object]], *, title: str | None = None) -> None:
+    grid = Grid(*columns, title=title)
+    for row in values:
+        grid.add_row(*("" if value is None else _cell(value) for value in row))
+    OUT.print(grid)
+
+
+def _grid(first: str, *numbers: str) -> Grid:
+    grid = Grid(first)
+    for column in numbers:
+        grid.add_column(column, justify="right")
+    return grid
+
+
+def _cell(value: object) -> str:
+    match value:
+        case bytes():
+            return value.decode(errors="replace")
+        case float():
+            return f"{value:,.2f}"
+        case datetime():
+            return f"{value:%Y-%m-%d %H:%M:%S}"
+    return str(value)
+
+
+def _ago(moment: datetime) -> str:
+    seconds = int((datetime.now(UTC) - moment).total_seconds())
+    for size, unit in ((86_400, "d"), (3_600, "h"), (60, "min")):
+        if seconds >= size:
+            return f"{seconds // size} {unit}"
+    return f"{max(seconds, 0)} s"

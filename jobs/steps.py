@@ -1,0 +1,63 @@
+"""The steps of the pipeline, each of which catches up with what the step before it has written."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+
+from pyspark.sql import SparkSession
+
+from bronze.landing import land
+from gold.conservation import balance_facts
+from gold.enrich import enrich
+from gold.enrichment import Enrichment
+from jobs.pipeline import ENRICHMENTS, ENTITIES, TOPICS
+from jobs.streams import Outcome, Stream, catch_up
+from lakehouse.balance import Balance
+from lakehouse.broker import endpoint, wait_until_healthy
+from lakehouse.leases import write_lease
+from lakehouse.session import start_spark
+from lakehouse.settings import Settings
+from lakehouse.topics import Topic
+from lakehouse.waiting import waiting
+from silver.conservation import balance_entity
+from silver.entity import Entity
+from silver.merge import merge
+
+
+@contextmanager
+def spark_for(settings: Settings, *, writes: Sequence[str]) -> Iterator[SparkSession]:
+    """Spark, while no other process can write these tables."""
+    with write_lease(settings, writes) as files:
+        with waiting("Starting Spark"):
+            spark = start_spark(settings, inherited=files)
+        yield spark
+
+
+def landing(spark: SparkSession, settings: Settings, topics: Sequence[Topic]) -> list[Stream]:
+    broker = endpoint(settings)
+    wait_until_healthy(broker, settings)
+    return [partial(land, spark, settings, topic, broker) for topic in topics]
+
+
+def merging(spark: SparkSession, settings: Settings, entities: Sequence[Entity]) -> list[Stream]:
+    return [partial(merge, spark, settings, entity) for entity in entities]
+
+
+def enriching(spark: SparkSession, settings: Settings, enrichments: Sequence[Enrichment]) -> list[Stream]:
+    return [partial(enrich, spark, settings, enrichment) for enrichment in enrichments]
+
+
+def run_all(spark: SparkSession, settings: Settings) -> Iterator[Outcome]:
+    """Land, merge and enrich what is new; yields what each stream did, as soon as its step is done."""
+    yield from catch_up(settings, landing(spark, settings, TOPICS))
+    yield from catch_up(settings, merging(spark, settings, ENTITIES))
+    yield from catch_up(settings, enriching(spark, settings, ENRICHMENTS))
+
+
+def prove(spark: SparkSession, settings: Settings) -> list[Balance]:
+    """Compare what landed with what the tables hold, topic by topic."""
+    with waiting("Comparing what landed with what the tables hold"):
+        return [
+            *(balance_entity(spark, settings, entity) for entity in ENTITIES),
+            *(balance_facts(spark, settings, enrichment) for enrichment in ENRICHMENTS),
+        ]

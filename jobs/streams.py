@@ -1,0 +1,115 @@
+"""Run streams until they have caught up, or for ever; and try again what fails for a reason that may pass."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+from lakehouse.causes import cause_of, is_permanent
+from lakehouse.errors import LakehouseError
+from lakehouse.settings import Run, Settings
+from lakehouse.waiting import CONSOLE, waiting
+
+Stream = Callable[[], DataStreamWriter]
+"""Makes a stream anew, from the tables as they are now."""
+
+POLL_SECONDS = 0.1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    name: str
+    rows: int
+    """Rows read: messages, or changes of tables."""
+    seconds: float
+
+
+def catch_up(settings: Settings, streams: Sequence[Stream]) -> list[Outcome]:
+    """Run streams side by side until they have read all that is there.
+
+    What fails is tried again, `run.retries` times. Raises LakehouseError with the cause if that does not help.
+    """
+    started = time.monotonic()
+    running = [_Supervised(stream, {"availableNow": True}, settings.run) for stream in streams]
+    done: dict[str, Outcome] = {}
+    try:
+        with waiting(", ".join(each.name for each in running)):
+            while len(done) < len(running):
+                for each in running:
+                    if each.name not in done and not each.is_active():
+                        seconds = time.monotonic() - started
+                        done[each.name] = Outcome(name=each.name, rows=each.rows, seconds=seconds)
+                time.sleep(POLL_SECONDS)
+    finally:
+        for each in running:
+            each.stop()
+    return list(done.values())
+
+
+def keep_up(settings: Settings, streams: Sequence[Stream], *, every: float) -> None:
+    """Run streams side by side, a batch of each every so many seconds, until KeyboardInterrupt.
+
+    What fails is tried again as in `catch_up`; a batch that succeeds resets the count.
+    """
+    running = [_Supervised(stream, {"processingTime": f"{every} seconds"}, settings.run) for stream in streams]
+    try:
+        with waiting("Running; Ctrl-C ends it") as status:
+            while all([each.is_active() for each in running]):
+                status.update("Running; Ctrl-C ends it. " + " · ".join(f"{each.name} {each.rows:,}" for each in running))
+                time.sleep(POLL_SECONDS)
+    finally:
+        for each in running:
+            each.stop()
+
+
+class _Supervised:
+    """A streaming query that is started again when it fails."""
+
+    def __init__(self, stream: Stream, trigger: Mapping[str, object], run: Run) -> None:
+        self._stream, self._trigger, self._run = stream, trigger, run
+        self._failures = 0
+        self._rows: dict[tuple[str, int], int] = {}
+        self._query = self._start()
+        self.name = self._query.name
+
+    @property
+    def rows(self) -> int:
+        return sum(self._rows.values())
+
+    def is_active(self) -> bool:
+        """Whether it runs, started again if it has failed. Raises LakehouseError when that is no use any more."""
+        active = self._query.isActive  # before the progress is read, or the last of it could be missed
+        if self._note_progress():
+            self._failures = 0
+        if active:
+            return True
+        error = self._query.exception()
+        if error is None:
+            return False
+        if is_permanent(error) or self._failures == self._run.retries:
+            raise LakehouseError(f"{self.name}: {cause_of(error)}")
+        self._failures += 1
+        CONSOLE.print(
+            f"{self.name}: {cause_of(error)}; try {self._failures} of {self._run.retries} in {self._run.retry_delay:g} s",
+            soft_wrap=True,
+            markup=False,
+        )
+        time.sleep(self._run.retry_delay)
+        self._query = self._start()
+        return True
+
+    def stop(self) -> None:
+        if self._query.isActive:
+            self._query.stop()
+
+    def _start(self) -> StreamingQuery:
+        return self._stream().trigger(**self._trigger).start()  # type: ignore[arg-type]
+
+    def _note_progress(self) -> bool:
+        before = len(self._rows)
+        for progress in self._query.recentProgress:
+            if progress.numInputRows:
+                self._rows[str(progress.runId), progress.batchId] = progress.numInputRows
+        return len(self._rows) > before

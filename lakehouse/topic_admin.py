@@ -1,0 +1,37 @@
+"""Creates topics in the broker, with all that their declarations promise."""
+
+from collections.abc import Iterable
+
+from lakehouse.endpoint import Endpoint, call_admin
+from lakehouse.settings import Settings
+from lakehouse.topics import Topic
+
+EARLIEST = {"ledgerId": -1, "entryId": -1, "partitionIndex": -1}
+EXISTS = 409
+
+
+def create_topics(topics: Iterable[Topic], endpoint: Endpoint, settings: Settings) -> None:
+    """Create what is missing: the namespace, the topics with their partitions, schemas, retention, subscriptions.
+
+    What exists already is left as it is, its number of partitions too. Raises BrokerError.
+    """
+    call_admin("PUT", f"namespaces/{settings.pulsar.namespace}", endpoint, settings, accept=(EXISTS,))
+    for topic in topics:
+        _create(topic, endpoint, settings)
+
+
+def subscription(topic: Topic) -> str:
+    """The durable subscription that makes the broker keep what is not landed yet."""
+    return f"lakehouse-{topic.bronze_table}"
+
+
+def _create(topic: Topic, endpoint: Endpoint, settings: Settings) -> None:
+    name = f"{settings.pulsar.namespace}/{topic.name}"
+    path = f"persistent/{name}"
+    call_admin("PUT", f"{path}/partitions", endpoint, settings, body=settings.pulsar.partitions, accept=(EXISTS,))
+    schema = {"type": "JSON", "schema": topic.pulsar_schema(), "properties": {}}
+    call_admin("POST", f"schemas/{name}/schema", endpoint, settings, body=schema)
+    call_admin("PUT", f"{path}/subscription/{subscription(topic)}", endpoint, settings, body=EARLIEST, accept=(EXISTS,))
+    if topic.changelog:
+        for_ever = {"retentionTimeInMinutes": -1, "retentionSizeInMB": -1}
+        call_admin("POST", f"{path}/retention", endpoint, settings, body=for_ever)

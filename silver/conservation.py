@@ -1,0 +1,41 @@
+"""Prove that silver is the latest state of all that landed."""
+
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from lakehouse.balance import Balance
+from lakehouse.decoding import MALFORMED
+from lakehouse.settings import Settings
+from lakehouse.tables import read_table
+from silver.entity import Entity
+from silver.merge import decode_changes
+
+
+def balance_entity(spark: SparkSession, settings: Settings, entity: Entity) -> Balance:
+    """Hold each message in bronze against the row of its key.
+
+    It made that row (`current`), or is older than what did (`superseded`), or is malformed. A newer one, or one
+    whose key has no row, was not merged.
+    """
+    landed = read_table(spark, settings, entity.topic.bronze_table).transform(decode_changes, entity=entity)
+    held = read_table(spark, settings, entity.table.name).select(entity.key, F.col("sequence").alias("held"))
+    fate = (
+        F.when(F.col("reason").isNotNull(), "malformed")
+        .when(F.col("sequence") == F.col("held"), "current")
+        .when(F.col("sequence") < F.col("held"), "superseded")
+        .otherwise("not merged")
+    )
+    joined = landed.select(entity.key, "sequence", "reason").join(held, on=entity.key, how="left")
+    counts = {row.fate: row["count"] for row in joined.groupBy(fate.alias("fate")).count().collect()}
+    quarantined = read_table(spark, settings, MALFORMED.name).where(F.col("topic") == entity.topic.name).count()
+    problems = []
+    if lost := counts.pop("not merged", 0):
+        problems.append(f"{lost:,} landed, but not merged (if `lakehouse merge` has run since they landed, they are lost)")
+    if (rejected := counts.get("malformed", 0)) != quarantined:
+        problems.append(f"{rejected:,} malformed messages landed, and {quarantined:,} are in {MALFORMED.name}")
+    return Balance(
+        topic=entity.name,
+        landed=sum(counts.values()) + lost,
+        fates={fate: counts.get(fate, 0) for fate in ("current", "superseded")} | {"malformed": quarantined},
+        problems=tuple(problems),
+    )

@@ -1,0 +1,20 @@
+"""What tests share. The broker is a real one, started once for all tests that ask for `endpoint`."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from lakehouse import broker
+from lakehouse.endpoint import Endpoint
+from lakehouse.settings import Settings, load_settings
+
+
+@pytest.fixture(scope="session")
+def settings(tmp_path_factory: pytest.TempPathFactory) -> Settings:
+    return load_settings(home=tmp_path_factory.mktemp("home"))
+
+
+@pytest.fixture(scope="session")
+def endpoint(settings: Settings) -> Iterator[Endpoint]:
+    yield broker.start(settings)
+    broker.stop(settings)

@@ -1,0 +1,46 @@
+import json
+from typing import Any
+
+import pytest
+from pyspark.sql.types import LongType, StringType, StructField, StructType
+
+from lakehouse.endpoint import Endpoint, call_admin
+from lakehouse.settings import Settings
+from lakehouse.topic_admin import create_topics
+from lakehouse.topics import Topic
+
+FIELDS = StructType([StructField("id", LongType(), nullable=False), StructField("name", StringType())])
+CHANGELOG = Topic(name="creatures", record="Creature", fields=FIELDS, changelog=True)
+EVENTS = Topic(name="sightings", record="Sighting", fields=FIELDS)
+
+
+@pytest.fixture(autouse=True)
+def _created(endpoint: Endpoint, settings: Settings) -> None:
+    create_topics([CHANGELOG, EVENTS], endpoint, settings)
+
+
+def told(path: str, endpoint: Endpoint, settings: Settings) -> Any:
+    return call_admin("GET", path, endpoint, settings).json()
+
+
+def test_topics_get_partitions_schema_and_subscription(endpoint: Endpoint, settings: Settings) -> None:
+    assert told("persistent/public/lakehouse/sightings/partitions", endpoint, settings)["partitions"] == 2
+    schema = told("schemas/public/lakehouse/sightings/schema", endpoint, settings)
+    assert (schema["type"], json.loads(schema["data"])) == ("JSON", json.loads(EVENTS.pulsar_schema()))
+    for partition in (0, 1):
+        path = f"persistent/public/lakehouse/sightings-partition-{partition}/subscriptions"
+        assert told(path, endpoint, settings) == ["lakehouse-bronze.sightings"]
+
+
+def test_only_changelogs_are_kept_for_ever(endpoint: Endpoint, settings: Settings) -> None:
+    kept = told("persistent/public/lakehouse/creatures/retention", endpoint, settings)
+    assert kept == {"retentionTimeInMinutes": -1, "retentionSizeInMB": -1}
+    response = call_admin("GET", "persistent/public/lakehouse/sightings/retention", endpoint, settings)
+    assert response.text in ("", "null")
+
+
+def test_creating_again_changes_nothing(endpoint: Endpoint, settings: Settings) -> None:
+    more = settings.model_copy(update={"pulsar": settings.pulsar.model_copy(update={"partitions": 3})})
+    create_topics([CHANGELOG, EVENTS], endpoint, more)
+    assert told("persistent/public/lakehouse/sightings/partitions", endpoint, settings)["partitions"] == 2
+    assert told("schemas/public/lakehouse/sightings/schema", endpoint, settings)["version"] == 0
