@@ -1,6 +1,6 @@
 """Prove that each message of a facts topic is in exactly one table."""
 
-from functools import reduce
+from functools import partial, reduce
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -19,25 +19,23 @@ def balance_facts(spark: SparkSession, settings: Settings, enrichment: Enrichmen
 
     A fingerprint is a sum of hashes: equal ones mean the same positions, however they are spread over tables.
     """
-
-    def positions(name: str) -> DataFrame:
-        return read_table(spark, settings, name)
-
-    bronze = positions(enrichment.topic.bronze_table).select(F.expr(POSITION_OF_MESSAGE).alias("position"))
+    read = partial(read_table, spark, settings)
+    bronze = read(enrichment.topic.bronze_table).select(F.expr(POSITION_OF_MESSAGE).alias("position"))
     fates = {
-        "enriched": positions(enrichment.gold_table).select("position"),
-        "waiting": positions(enrichment.waiting.name).select("position"),
-        "duplicates": positions(enrichment.duplicates.name).select("position"),
-        "malformed": positions(MALFORMED.name).where(F.col("topic") == enrichment.topic.name).select("position"),
+        "enriched": read(enrichment.gold_table).select("position"),
+        "waiting": read(enrichment.waiting.name).select("position"),
+        "duplicates": read(enrichment.duplicates.name).select("position"),
+        "malformed": read(MALFORMED.name).where(F.col("topic") == enrichment.topic.name).select("position"),
     }
     tagged = [rows.withColumn("fate", F.lit(fate)) for fate, rows in {LANDED: bronze, **fates}.items()]
     fingerprint = F.sum(F.pmod(F.xxhash64("position"), F.lit(2**31 - 1)))
-    everything = reduce(DataFrame.union, tagged).groupBy("fate").agg(F.count("*").alias("rows"), fingerprint.alias("sum"))
-    found = {row.fate: row for row in everything.collect()}
-    rows = {fate: found[fate].rows if fate in found else 0 for fate in (LANDED, *fates)}
-    sums = {fate: found[fate].sum if fate in found else 0 for fate in (LANDED, *fates)}
-    landed, landed_sum = rows.pop(LANDED), sums.pop(LANDED)
-    equal = landed == sum(rows.values()) and landed_sum == sum(sums.values())
+    counted = (
+        reduce(DataFrame.union, tagged).groupBy("fate").agg(F.count("*").alias("rows"), fingerprint.alias("print"))
+    )
+    found = {row.fate: (row.rows, row.print) for row in counted.collect()}
+    rows, prints = ({fate: found.get(fate, (0, 0))[part] for fate in (LANDED, *fates)} for part in (0, 1))
+    landed, landed_print = rows.pop(LANDED), prints.pop(LANDED)
+    equal = landed == sum(rows.values()) and landed_print == sum(prints.values())
     problems = () if equal else _problems(bronze, reduce(DataFrame.union, fates.values()))
     return Balance(topic=enrichment.topic.name, landed=landed, fates=rows, problems=problems)
 

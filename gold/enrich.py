@@ -68,22 +68,22 @@ def enrich_batch(settings: Settings, enrichment: Enrichment, batch: DataFrame) -
             return
         placed = [*enrichment.keys, "position"]
         in_gold = pin_table(spark, settings, enrichment.gold_table).where(near).select(*placed)
-        in_quarantine = waiting.where(near).select(*placed)
-        fresh = facts.transform(with_duplicate_of, held=in_gold.union(in_quarantine), keys=enrichment.keys)
-        candidates = (
-            fresh.where("duplicate_of IS NULL")
-            .withColumns({"is_woken": F.lit(False), "is_in_gold": F.lit(False)})
-            .drop("duplicate_of", "publish_time")
-            .unionByName(woken.transform(with_is_in_gold, in_gold=in_gold, columns=facts.columns))
-        )
-        judged = candidates
-        for lookup in enrichment.lookups:
-            state = pin_table(spark, settings, lookup.table)
-            judged = judged.transform(with_state, state=state, lookup=lookup, occurred_at=enrichment.occurred_at)
-        judged = judged.transform(with_missing, lookups=enrichment.lookups)
-        _write_gold(settings, enrichment, judged)
-        _settle_waiting(spark, settings, enrichment, judged)
-        _write_duplicates(spark, settings, enrichment, fresh)
+        held = in_gold.union(waiting.where(near).select(*placed))
+        with kept(facts.transform(find_repeats, held=held, keys=enrichment.keys)) as repeats:
+            fresh = facts.join(repeats.select("position"), on="position", how="left_anti")
+            candidates = (
+                fresh.drop("publish_time")
+                .withColumns({"is_woken": F.lit(False), "is_in_gold": F.lit(False)})
+                .unionByName(woken.transform(with_is_in_gold, in_gold=in_gold, columns=facts.columns))
+            )
+            judged = candidates
+            for lookup in enrichment.lookups:
+                state = pin_table(spark, settings, lookup.table)
+                judged = judged.transform(with_state, state=state, lookup=lookup, occurred_at=enrichment.occurred_at)
+            judged = judged.transform(with_missing, lookups=enrichment.lookups)
+            _write_gold(settings, enrichment, judged)
+            _settle_waiting(spark, settings, enrichment, judged)
+            _write_duplicates(spark, settings, enrichment, repeats)
 
 
 def facts_of(batch: DataFrame, enrichment: Enrichment) -> DataFrame:
@@ -100,11 +100,11 @@ def waiting_for(waiting: DataFrame, *, changes: DataFrame) -> DataFrame:
     return waiting.join(keys.distinct(), on=["missing_entity", "missing_key"], how="left_semi")
 
 
-def with_duplicate_of(facts: DataFrame, *, held: DataFrame, keys: Sequence[str]) -> DataFrame:
-    """Adds `duplicate_of`, the position of the message that a fact repeats, and NULL for the first of its keys.
+def find_repeats(facts: DataFrame, *, held: DataFrame, keys: Sequence[str]) -> DataFrame:
+    """The facts that are not the first of their keys, with `duplicate_of`: the position of the first.
 
-    `held` are the keys and positions of facts placed before. A fact held at its own position is dropped: it is no
-    duplicate, but read again.
+    `held` are the keys and positions of facts placed before. A fact held at its own position repeats nothing, it is
+    read again: its `duplicate_of` is NULL.
     """
     repeated = facts.groupBy(*keys).count().where("count > 1").select(*keys)
     first = (
@@ -112,12 +112,11 @@ def with_duplicate_of(facts: DataFrame, *, held: DataFrame, keys: Sequence[str])
         .groupBy(*keys)
         .agg(F.min(F.struct("publish_time", "position"))["position"].alias("first"))
     )
-    known = held.withColumnRenamed("position", "held")
+    known = facts.join(held.withColumnRenamed("position", "held"), on=list(keys), how="left")
     return (
-        facts.join(known, on=list(keys), how="left")
-        .where(~F.col("held").eqNullSafe(F.col("position")))
-        .join(F.broadcast(first), on=list(keys), how="left")
-        .withColumn("duplicate_of", F.coalesce("held", F.when(F.col("first") != F.col("position"), F.col("first"))))
+        known.join(first, on=list(keys), how="left")
+        .where(F.col("held").isNotNull() | (F.col("first") != F.col("position")))
+        .withColumn("duplicate_of", F.nullif(F.coalesce("held", "first"), F.col("position")))
         .select(*facts.columns, "duplicate_of")
     )
 
@@ -194,34 +193,32 @@ def _settle_waiting(spark: SparkSession, settings: Settings, enrichment: Enrichm
     with kept(outcome) as rows:
         if rows.isEmpty():
             return
-        retry = {name: f"new.{name}" for name in ("reason", "missing_entity", "missing_key")}
+        retry: dict[str, str | Column] = {name: f"new.{name}" for name in ("reason", "missing_entity", "missing_key")}
+        begin: dict[str, str | Column] = {name: f"new.{name}" for name in rows.columns if name != "is_done"}
         (
             delta_table(spark, settings, enrichment.waiting.name)
             .alias("held")
             .merge(rows.alias("new"), "held.position = new.position")
             .whenMatchedDelete("new.is_done")
             .whenMatchedUpdate(set=retry | {"attempts": "held.attempts + 1"})
-            .whenNotMatchedInsert(
-                "NOT new.is_done", {column: f"new.{column}" for column in rows.columns if column != "is_done"}
-            )
+            .whenNotMatchedInsert("NOT new.is_done", begin)
             .execute()
         )
 
 
-def _write_duplicates(spark: SparkSession, settings: Settings, enrichment: Enrichment, fresh: DataFrame) -> None:
-    duplicates = fresh.where("duplicate_of IS NOT NULL").select(
+def _write_duplicates(spark: SparkSession, settings: Settings, enrichment: Enrichment, repeats: DataFrame) -> None:
+    duplicates = repeats.where("duplicate_of IS NOT NULL").select(
         *enrichment.columns, "position", "duplicate_of", F.current_timestamp().alias("found_at")
     )
-    with kept(duplicates) as rows:
-        if rows.isEmpty():
-            return
-        (
-            delta_table(spark, settings, enrichment.duplicates.name)
-            .alias("held")
-            .merge(rows.alias("new"), "held.position = new.position")
-            .whenNotMatchedInsertAll()
-            .execute()
-        )
+    if duplicates.isEmpty():
+        return
+    (
+        delta_table(spark, settings, enrichment.duplicates.name)
+        .alias("held")
+        .merge(duplicates.alias("new"), "held.position = new.position")
+        .whenNotMatchedInsertAll()
+        .execute()
+    )
 
 
 @contextmanager

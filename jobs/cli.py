@@ -21,7 +21,7 @@ from lakehouse.errors import BrokerError, ConfigurationError, ConservationError,
 from lakehouse.produce import produce
 from lakehouse.query import query
 from lakehouse.session import stop_spark
-from lakehouse.settings import Settings, load_settings
+from lakehouse.settings import load_settings
 from lakehouse.status import table_statuses, topic_status
 from lakehouse.topic_admin import create_topics
 from lakehouse.waiting import CONSOLE
@@ -152,7 +152,9 @@ def status() -> None:
 
 
 @app.command(rich_help_panel=DATA)
-def sql(statement: Annotated[str, typer.Argument(help='Such as "SELECT * FROM gold.enriched_orders LIMIT 5".')]) -> None:
+def sql(
+    statement: Annotated[str, typer.Argument(help='Such as "SELECT * FROM gold.enriched_orders LIMIT 5".')],
+) -> None:
     """Run SQL over the tables, without starting Spark."""
     found = query(load_settings(), statement)
     report.rows(found.columns, found.fetchall())

@@ -14,7 +14,10 @@ ENTITIES: tuple[Entity, ...] = (USERS, ITEMS)
 ENRICHMENTS: tuple[Enrichment, ...] = (ORDERS,)
 """Facts, enriched into gold."""
 
-TOPICS: tuple[Topic, ...] = tuple(part.topic for part in (*ENTITIES, *ENRICHMENTS))
+TOPICS: tuple[Topic, ...] = (
+    *(entity.topic for entity in ENTITIES),
+    *(enrichment.topic for enrichment in ENRICHMENTS),
+)
 
 WRITTEN = (
     *(topic.bronze_table for topic in TOPICS),
@@ -32,8 +35,9 @@ def _check() -> None:
     for enrichment in ENRICHMENTS:
         for lookup in enrichment.lookups:
             if lookup.entity not in entities:
+                known = ", ".join(sorted(entities))
                 raise ConfigurationError(
-                    f"{enrichment.topic.name} looks up {lookup.entity}, which is no entity; there are {sorted(entities)}"
+                    f"{enrichment.topic.name} looks up {lookup.entity}, which is no entity; there are {known}"
                 )
 
 

@@ -1,7 +1,7 @@
 """Run streams until they have caught up, or for ever; and try again what fails for a reason that may pass."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from pyspark.sql.streaming.query import StreamingQuery
@@ -14,6 +14,8 @@ from lakehouse.waiting import CONSOLE, waiting
 
 Stream = Callable[[], DataStreamWriter]
 """Makes a stream anew, from the tables as they are now."""
+
+Trigger = Callable[[DataStreamWriter], DataStreamWriter]
 
 POLL_SECONDS = 0.1
 
@@ -32,7 +34,9 @@ def catch_up(settings: Settings, streams: Sequence[Stream]) -> list[Outcome]:
     What fails is tried again, `run.retries` times. Raises LakehouseError with the cause if that does not help.
     """
     started = time.monotonic()
-    running = [_Supervised(stream, {"availableNow": True}, settings.run) for stream in streams]
+    running = [
+        _Supervised(stream, lambda writer: writer.trigger(availableNow=True), settings.run) for stream in streams
+    ]
     done: dict[str, Outcome] = {}
     try:
         with waiting(", ".join(each.name for each in running)):
@@ -53,11 +57,16 @@ def keep_up(settings: Settings, streams: Sequence[Stream], *, every: float) -> N
 
     What fails is tried again as in `catch_up`; a batch that succeeds resets the count.
     """
-    running = [_Supervised(stream, {"processingTime": f"{every} seconds"}, settings.run) for stream in streams]
+    running = [
+        _Supervised(stream, lambda writer: writer.trigger(processingTime=f"{every} seconds"), settings.run)
+        for stream in streams
+    ]
     try:
         with waiting("Running; Ctrl-C ends it") as status:
-            while all([each.is_active() for each in running]):
-                status.update("Running; Ctrl-C ends it. " + " · ".join(f"{each.name} {each.rows:,}" for each in running))
+            while all(each.is_active() for each in running):
+                status.update(
+                    "Running; Ctrl-C ends it. " + " · ".join(f"{each.name} {each.rows:,}" for each in running)
+                )
                 time.sleep(POLL_SECONDS)
     finally:
         for each in running:
@@ -67,7 +76,7 @@ def keep_up(settings: Settings, streams: Sequence[Stream], *, every: float) -> N
 class _Supervised:
     """A streaming query that is started again when it fails."""
 
-    def __init__(self, stream: Stream, trigger: Mapping[str, object], run: Run) -> None:
+    def __init__(self, stream: Stream, trigger: Trigger, run: Run) -> None:
         self._stream, self._trigger, self._run = stream, trigger, run
         self._failures = 0
         self._rows: dict[tuple[str, int], int] = {}
@@ -91,8 +100,9 @@ class _Supervised:
         if is_permanent(error) or self._failures == self._run.retries:
             raise LakehouseError(f"{self.name}: {cause_of(error)}")
         self._failures += 1
+        again = f"try {self._failures} of {self._run.retries} in {self._run.retry_delay:g} s"
         CONSOLE.print(
-            f"{self.name}: {cause_of(error)}; try {self._failures} of {self._run.retries} in {self._run.retry_delay:g} s",
+            f"{self.name}: {cause_of(error)}; {again}",
             soft_wrap=True,
             markup=False,
         )
@@ -105,7 +115,8 @@ class _Supervised:
             self._query.stop()
 
     def _start(self) -> StreamingQuery:
-        return self._stream().trigger(**self._trigger).start()  # type: ignore[arg-type]
+        query: StreamingQuery = self._trigger(self._stream()).start()
+        return query
 
     def _note_progress(self) -> bool:
         before = len(self._rows)

@@ -103,7 +103,9 @@ def _run_ivy(download: Download, draft: Path) -> None:
             ivy_process.kill()
             ivy_process.wait()
     if ivy_process.returncode != 0:
-        raise LakehouseError(f"could not download {download.title}: {_reason((draft / 'log').read_text())}")
+        raise LakehouseError(
+            f"could not download {download.title} (is there a network?): {_reason((draft / 'log').read_text())}"
+        )
 
 
 def _reason(log: str) -> str:

@@ -156,7 +156,7 @@ def _configured(text: str, ports: dict[str, int]) -> str:
         # A topic without traffic is no reason to delete it.
         "brokerDeleteInactiveTopicsEnabled": "false",
     }
-    for name, value in values.items():
+    for name in values:
         text = re.sub(rf"^{name}=.*\n", "", text, flags=re.MULTILINE)
     return text + "".join(f"\n{name}={value}" for name, value in values.items()) + "\n"
 

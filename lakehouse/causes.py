@@ -8,7 +8,10 @@ PERMANENT = ("PulsarSourceError", "DELTA_", "AnalysisException", "Permission den
 _LINES = (
     (r"Pulsar\w+Error: (.+)", r"\1"),
     (r"DELTA_INVALID_PROTOCOL_VERSION\S* (.+)", r"a table was written by a newer version of Delta Lake: \1"),
-    (r"DELTA_UNSUPPORTED_FEATURES_FOR_(?:READ|WRITE)\S* (.+)", r"a table was written by a newer version of Delta Lake: \1"),
+    (
+        r"DELTA_UNSUPPORTED_FEATURES_FOR_(?:READ|WRITE)\S* (.+)",
+        r"a table was written by a newer version of Delta Lake: \1",
+    ),
     (r".*No space left on device.*", "no space left on the disk"),
     (r"(?:.*AccessDeniedException|.*Permission denied)[: ]*(.*)", r"not writable: \1"),
 )
@@ -19,10 +22,10 @@ def cause_of(error: BaseException) -> str:
     text = str(error)
     for pattern, line in _LINES:
         if found := re.search(pattern, text):
-            return found.expand(line).strip()
+            return str(found.expand(line)).strip()
     causes = re.findall(r"^Caused by: (.+)$", text, re.MULTILINE)
     lines = causes[-1:] or [line for line in text.splitlines() if line.strip()] or [type(error).__name__]
-    return lines[0].strip()
+    return str(lines[0]).strip()
 
 
 def is_permanent(error: BaseException) -> bool:

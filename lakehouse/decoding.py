@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import MapType, StringType, StructField, StructType
+from pyspark.sql.types import StringType, StructField, StructType
 
 from lakehouse.settings import Settings
 from lakehouse.tables import POSITION, POSITION_OF_MESSAGE, Table, delta_table
@@ -51,7 +51,9 @@ def decode(messages: DataFrame, topic: Topic, columns: Mapping[str, str], reject
         "message", "_broken", *(F.expr(sql).alias(name) for name, sql in columns.items())
     )
     return typed.withColumn("reason", F.coalesce("_broken", reject)).select(
-        F.col("message").withField("payload", F.when(F.col("reason").isNotNull(), F.col("message.payload"))).alias("message"),
+        F.col("message")
+        .withField("payload", F.when(F.col("reason").isNotNull(), F.col("message.payload")))
+        .alias("message"),
         *columns,
         "reason",
     )
@@ -75,12 +77,14 @@ def _keeps_contract(topic: Topic) -> Column:
 def explain_broken(rejected: DataFrame, *, topic: Topic) -> DataFrame:
     """Replaces the `reason` BROKEN by how the payload differs from the contract. Parses it again, as few need it."""
     text = F.col("message.payload").cast("string")
-    given = F.from_json(text, MapType(StringType(), StringType()), JSON_OPTIONS)
+    given = F.from_json(text, "MAP<STRING, STRING>", JSON_OPTIONS)
     both = rejected.withColumns({"_value": parse("message.payload", topic), "_given": given})
     differences = [
         F.when(
             F.element_at("_given", field.name).isNotNull() & F.col("_value")[field.name].isNull(),
-            F.concat(F.lit(f"{field.name} is no {field.dataType.simpleString()}: "), F.element_at("_given", field.name)),
+            F.concat(
+                F.lit(f"{field.name} is no {field.dataType.simpleString()}: "), F.element_at("_given", field.name)
+            ),
         ).when(
             F.element_at("_given", field.name).isNull() & F.lit(not field.nullable), F.lit(f"{field.name} is missing")
         )

@@ -37,6 +37,9 @@ def spark_conf(settings: Settings) -> dict[str, str]:
         "spark.sql.shuffle.partitions": cores,
         "spark.databricks.delta.snapshotPartitions": cores,
         "spark.sql.autoBroadcastJoinThreshold": "64m",
+        # Without enough open files, rows are sorted by the partition column before they are written.
+        "spark.sql.maxConcurrentOutputFileWriters": "32",
+        "spark.sql.inMemoryColumnarStorage.compressed": "false",
         # A pruned copy of from_json for each field it feeds would parse the payload once for each.
         "spark.sql.optimizer.enableJsonExpressionOptimization": "false",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
@@ -63,7 +66,8 @@ def start_spark(settings: Settings, *, inherited: Sequence[int] = ()) -> SparkSe
         (settings.home / "logs").mkdir(exist_ok=True)
         conf = SparkConf(loadDefaults=False).setAll(properties)
         with (settings.home / "logs" / "spark.log").open("ab") as log:
-            gateway = launch_gateway(conf, {"pass_fds": tuple(inherited), "stdout": log, "stderr": log})
+            process = {"pass_fds": tuple(inherited), "stdout": log, "stderr": log}
+            gateway = launch_gateway(conf, process)  # type: ignore[no-untyped-call]
         SparkContext(conf=conf, gateway=gateway)
     return SparkSession.builder.config(map=dict(properties)).getOrCreate()
 

@@ -7,8 +7,9 @@ In both, messages are late, sent twice, or broken. A broken message is an extra 
 
 import csv
 import json
+import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import count, islice
 from pathlib import Path
@@ -116,20 +117,23 @@ class Workload:
         changes = {"items": self._item_changes, "users": self._user_changes}
         return changes[topic]() if topic in changes else iter(())
 
-    def endless_orders(self) -> Iterator[Message]:
-        """Orders that begin like those of `first`, at the same intervals, and never end."""
+    def orders_from_now(self, rate: float) -> Iterator[Message]:
+        """Orders created from now on, `rate` a second, under ids that no call before used; never ends."""
+        now = int(time.time() * 1000)
+        live = replace(self, start=now, orders=round(rate * 86_400), days=1.0)
         for chunk in count():
-            yield from self._order_chunk(chunk, CHUNK)
+            yield from live._order_chunk(chunk, CHUNK, first_id=now * 1_000)
 
     def _orders(self) -> Iterator[Message]:
         for chunk in range(-(-self.orders // CHUNK)):
             yield from self._order_chunk(chunk, min(CHUNK, self.orders - chunk * CHUNK))
 
-    def _order_chunk(self, chunk: int, size: int) -> list[Message]:
+    def _order_chunk(self, chunk: int, size: int, first_id: int = 0) -> list[Message]:
         random = self._random("orders", chunk)
-        ids = np.arange(chunk * CHUNK, chunk * CHUNK + size)
+        numbers = np.arange(chunk * CHUNK, chunk * CHUNK + size)
+        ids = first_id + numbers
         lateness = random.exponential(HOUR / 6, size).astype(np.int64)
-        created_at = self.start + (ids * (self._span / max(self.orders, 1))).astype(np.int64) - lateness
+        created_at = self.start + (numbers * (self._span / max(self.orders, 1))).astype(np.int64) - lateness
         paid_at = created_at + random.integers(1_000, HOUR, size)
         user_ids = random.integers(1, self.users + 1, size)
         no_user = random.random(size) < self.missing_users

@@ -30,7 +30,7 @@ def balance_entity(spark: SparkSession, settings: Settings, entity: Entity) -> B
     quarantined = read_table(spark, settings, MALFORMED.name).where(F.col("topic") == entity.topic.name).count()
     problems = []
     if lost := counts.pop("not merged", 0):
-        problems.append(f"{lost:,} landed, but not merged (if `lakehouse merge` has run since they landed, they are lost)")
+        problems.append(f"{lost:,} landed, but not merged (if `lakehouse merge` has run since, they are lost)")
     if (rejected := counts.get("malformed", 0)) != quarantined:
         problems.append(f"{rejected:,} malformed messages landed, and {quarantined:,} are in {MALFORMED.name}")
     return Balance(

@@ -3,9 +3,11 @@
 from collections.abc import Iterator
 
 import pytest
+from pyspark.sql import SparkSession
 
 from lakehouse import broker
 from lakehouse.endpoint import Endpoint
+from lakehouse.session import start_spark, stop_spark
 from lakehouse.settings import Settings, load_settings
 
 
@@ -18,3 +20,9 @@ def settings(tmp_path_factory: pytest.TempPathFactory) -> Settings:
 def endpoint(settings: Settings) -> Iterator[Endpoint]:
     yield broker.start(settings)
     broker.stop(settings)
+
+
+@pytest.fixture(scope="session")
+def spark(settings: Settings) -> Iterator[SparkSession]:
+    yield start_spark(settings)
+    stop_spark()

@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 import requests
 
-from bronze.pulsar.options import Options, PulsarSourceError
+from bronze.pulsar.options import NoAnswerError, Options, PulsarSourceError
 from bronze.pulsar.positions import BEGINNING, Ledger, Position
 
 TIMEOUT = (10, 60)
@@ -34,6 +34,7 @@ class Admin:
     def __init__(self, options: Options) -> None:
         self._url = f"{options.admin_url}/admin/v2"
         self._session = requests.Session()
+        self._session.trust_env = "//127.0.0.1:" not in self._url  # no proxy leads to this machine
         if options.token:
             self._session.headers["Authorization"] = f"Bearer {options.token}"
         if options.tls_trust_certs:
@@ -60,9 +61,12 @@ class Admin:
                 ledgers.append(Ledger(id, entries, max(size, entries)))
         return ledgers, stats["cursors"]
 
-    def entry(self, partition: str, position: Position) -> EntryMetadata:
-        """What an entry says of itself; its payload is not read."""
-        with self._call("GET", partition, f"/ledger/{position.ledger}/entry/{position.entry}") as response:
+    def entry(self, partition: str, position: Position) -> EntryMetadata | None:
+        """What an entry says of itself, without its payload; None if the broker has deleted it."""
+        path = f"/ledger/{position.ledger}/entry/{position.entry}"
+        with self._call("GET", partition, path, accept=(404,)) as response:
+            if response.status_code == 404:
+                return None
             header = response.headers.get
             return EntryMetadata(
                 messages=int(header("X-Pulsar-num-batch-message", 1)),
@@ -91,20 +95,16 @@ class Admin:
     def _call(
         self, method: str, topic: str, path: str, *, json: object = None, accept: tuple[int, ...] = ()
     ) -> requests.Response:
-        url = f"{self._url}/{topic.replace('://', '/')}{path}"
+        url = f"{self._url}/{quote(topic.replace('://', '/'))}{path}"
         try:
             response = self._session.request(method, url, json=json, timeout=TIMEOUT, stream=True)
         except requests.RequestException as error:
-            raise PulsarSourceError(f"{self._url}: no answer from the broker: {type(error).__name__}") from error
+            raise NoAnswerError(f"{self._url}: no answer from the broker: {type(error).__name__}") from error
         if response.ok or response.status_code in accept:
             return response
-        raise PulsarSourceError(f"{topic}: {_reason(response)}")
-
-
-def _reason(response: requests.Response) -> str:
-    match response.status_code:
-        case 401 | 403:
-            return "the broker refused the token"
-        case 404:
-            return "no such topic"
-    return f"the broker answered {response.status_code} {response.reason}"
+        match response.status_code:
+            case 401 | 403:
+                raise PulsarSourceError(f"{topic}: the broker refused the token")
+            case 404:
+                raise PulsarSourceError(f"{topic}: no such topic")
+        raise NoAnswerError(f"{topic}: the broker answered {response.status_code} {response.reason}")

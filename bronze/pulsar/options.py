@@ -1,8 +1,9 @@
 """The options of the Pulsar source, checked before anything is read."""
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 from bronze.pulsar.positions import Offsets
 
@@ -11,6 +12,10 @@ EARLIEST, LATEST = "earliest", "latest"
 
 class PulsarSourceError(Exception):
     """The source can't do what was asked; the message is one line that names the option, topic or range."""
+
+
+class NoAnswerError(PulsarSourceError):
+    """The broker did not answer, or not in its right mind; it may later."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,7 +34,7 @@ class Options:
     fail_on_data_loss: bool = True
     read_timeout: float = 120.0
     """Seconds without any progress after which a read of a range fails."""
-    token: str | None = None
+    token: str | None = field(default=None, repr=False)
     tls_trust_certs: str | None = None
     tls_validate_hostname: bool = True
 
@@ -41,10 +46,10 @@ class Options:
         if unknown:
             raise PulsarSourceError(f"unknown option {unknown[0]}; there are {', '.join(sorted(_SPELLINGS.values()))}")
         values = {}
-        for name, (field, parse) in _PARSERS.items():
+        for name, (attribute, parse) in _PARSERS.items():
             if name in given:
                 try:
-                    values[field] = parse(given[name])
+                    values[attribute] = parse(given[name])
                 except ValueError as error:
                     raise PulsarSourceError(f"option {_SPELLINGS[name]}={given[name]!r}: {error}") from error
         for name in ("serviceUrl", "adminUrl", "topic"):
@@ -57,9 +62,19 @@ class Options:
 
 
 def _positive(text: str) -> int:
-    if int(text) < 1:
-        raise ValueError("must be 1 or more")
+    if not text.isdigit() or int(text) < 1:
+        raise ValueError("must be a whole number, 1 or more")
     return int(text)
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not seconds > 0:
+        raise ValueError("must be a number of seconds above 0")
+    return seconds
 
 
 def _boolean(text: str) -> bool:
@@ -97,7 +112,7 @@ def _starting_position(text: str) -> str:
     return text
 
 
-_OPTIONS = {
+_OPTIONS: Mapping[str, tuple[str, Callable[[str], Any]]] = {
     "serviceUrl": ("service_url", str),
     "adminUrl": ("admin_url", lambda url: url.rstrip("/")),
     "topic": ("topics", _topics),
@@ -107,7 +122,7 @@ _OPTIONS = {
     "maxMessagesPerTrigger": ("max_messages_per_trigger", _positive),
     "minPartitions": ("min_partitions", _positive),
     "failOnDataLoss": ("fail_on_data_loss", _boolean),
-    "readTimeout": ("read_timeout", float),
+    "readTimeout": ("read_timeout", _seconds),
     "token": ("token", str),
     "tlsTrustCerts": ("tls_trust_certs", str),
     "tlsValidateHostname": ("tls_validate_hostname", _boolean),

@@ -24,6 +24,7 @@ class Position(NamedTuple):
 
 BEGINNING = Position(-1, -1)
 """Before the first entry of any partition."""
+AFTER_ALL = Position(2**63 - 1, 0)
 
 
 class Offsets(dict[str, Position]):
@@ -79,13 +80,6 @@ class Range:
         """The last entry, included."""
         return Position(self.spans[-1].ledger, self.spans[-1].last)
 
-    def between(self, after: Position, before: Position) -> Iterator[Position]:
-        """The entries of this range after one position and before another."""
-        for span in self.spans:
-            for entry in range(span.first, span.last + 1):
-                if after < (position := Position(span.ledger, entry)) < before:
-                    yield position
-
     def __str__(self) -> str:
         return f"{self.partition} after {self.start} up to {self.end}"
 
@@ -103,6 +97,25 @@ def spans_between(ledgers: Iterable[Ledger], start: Position, end: Position | No
         size = round(ledger.bytes * (last - first + 1) / ledger.entries)
         spans.append(Span(ledger.id, first, last, size))
     return spans
+
+
+def between(spans: Iterable[Span], after: Position, before: Position = AFTER_ALL) -> Iterator[Position]:
+    """The entries of `spans` after one position and before another."""
+    for span in spans:
+        if after.ledger <= span.ledger <= before.ledger:
+            first = max(span.first, after.entry + 1) if span.ledger == after.ledger else span.first
+            last = min(span.last, before.entry - 1) if span.ledger == before.ledger else span.last
+            for entry in range(first, last + 1):
+                yield Position(span.ledger, entry)
+
+
+def backwards(spans: Sequence[Span], after: Position = BEGINNING) -> Iterator[Position]:
+    """The entries of `spans` after a position, newest first."""
+    for span in reversed(spans):
+        for entry in range(span.last, span.first - 1, -1):
+            if (position := Position(span.ledger, entry)) <= after:
+                return
+            yield position
 
 
 def take(spans: Sequence[Span], *, entries: int) -> list[Span]:

@@ -1,6 +1,6 @@
 """Read one range of a partition into Arrow record batches."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 
@@ -9,14 +9,14 @@ import pulsar
 import pyarrow as pa
 
 from bronze.pulsar.admin import Admin, EntryMetadata
-from bronze.pulsar.options import Options, PulsarSourceError
-from bronze.pulsar.positions import BEGINNING, Position, Range, spans_between
+from bronze.pulsar.options import NoAnswerError, Options, PulsarSourceError
+from bronze.pulsar.positions import BEGINNING, Position, Range, backwards, between, spans_between
 
 BATCH_ROWS = 20_000
 BATCH_BYTES = 32 * 2**20
 QUEUE_MESSAGES = 5_000
+QUEUE_BYTES = 256 * 2**20
 POLL_SECONDS = 1.0
-AFTER_ALL = Position(2**63 - 1, 0)
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 PROPERTIES = pa.map_(pa.string(), pa.string())
@@ -52,7 +52,8 @@ def read_range(options: Options, planned: Range) -> Iterator[pa.RecordBatch]:
     """All messages of a range, in order, as batches of `ARROW_SCHEMA`.
 
     Every entry of the range is accounted for: it was read, or the broker says that it is no message of its own (a
-    chunk of a larger message, a marker). A poll that returns nothing does not end a range.
+    chunk of a larger message, a marker). A poll that returns nothing does not end a range. A large message comes after
+    what follows its last chunk if that chunk alone is in the range.
     Raises PulsarSourceError if the range makes no progress for `readTimeout`, or if entries of it are gone.
     """
     try:
@@ -90,20 +91,22 @@ class _RangeReader:
         self._options = options
         self._range = planned
         self._client = client
+        self._admin = Admin(options)
         self._seen = planned.start
         """The last entry that was read or accounted for."""
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         rows = _Rows()
         reader = self._open(self._range.start)
-        messages = self._messages(reader)
+        messages = self._messages(reader, may_end=self._nothing_can_come)
         for message in messages:
             position = _position(message)
             if position <= self._range.start:  # a batch at the start is sent again
                 continue
             if position > self._range.end:
                 break
-            yield from self._account_for(before=position)
+            if position != (self._seen.ledger, self._seen.entry + 1):
+                yield from self._account_for(between(self._range.spans, self._seen, position))
             self._take_entry(message, messages, rows)
             self._seen = position
             if rows.is_full():
@@ -114,32 +117,61 @@ class _RangeReader:
         reader.close()
         if rows.keys:
             yield _to_arrow(self._range.partition, rows)
-        yield from self._account_for(before=AFTER_ALL)
+        yield from self._account_for(between(self._range.spans, self._seen))
 
     def _open(self, start: Position) -> pulsar.Reader:
         after = pulsar.MessageId.earliest if start == BEGINNING else pulsar.MessageId(-1, *start, -1)
-        return self._client.create_reader(self._range.partition, after, receiver_queue_size=QUEUE_MESSAGES)
+        return self._client.create_reader(self._range.partition, after, receiver_queue_size=self._queue_size())
 
-    def _messages(self, reader: pulsar.Reader) -> Iterator[pulsar.Message]:
-        """Messages as they come; ends when the rest of the range holds none, and fails when nothing comes."""
+    def _queue_size(self) -> int:
+        """How many messages the client may fetch ahead: fewer when they are large, or they would fill the memory."""
+        spans = self._range.spans
+        entry_bytes = sum(span.bytes for span in spans) // sum(span.entries for span in spans)
+        if entry_bytes * QUEUE_MESSAGES <= QUEUE_BYTES:
+            return QUEUE_MESSAGES
+        first = self._entry(Position(spans[0].ledger, spans[0].first))
+        return min(QUEUE_MESSAGES, max(1, QUEUE_BYTES * (first.messages if first else 1) // entry_bytes))
+
+    def _messages(self, reader: pulsar.Reader, may_end: Callable[[], bool]) -> Iterator[pulsar.Message]:
+        """Messages as they come; when none does, ends if it may, and fails after `readTimeout`."""
         quiet = 0.0
         while True:
             try:
                 message = reader.read_next(round(POLL_SECONDS * 1000))
             except pulsar.Timeout:
                 quiet += POLL_SECONDS
-                if not self._rest_holds_messages():
+                if may_end():
                     return
                 if quiet >= self._options.read_timeout:
-                    raise PulsarSourceError(f"{self._range}: nothing came for {quiet:.0f} s after {self._seen}") from None
+                    raise PulsarSourceError(f"{self._range}: nothing came for {quiet:g} s after {self._seen}") from None
             else:
                 quiet = 0.0
                 yield message
 
-    def _rest_holds_messages(self) -> bool:
-        admin = Admin(self._options)
-        rest = list(self._range.between(self._seen, AFTER_ALL))
-        return any(admin.entry(self._range.partition, position).is_message for position in reversed(rest))
+    def _nothing_can_come(self) -> bool:
+        """Whether the rest of the range holds nothing that the reader can give.
+
+        It can't give a large message that began before what it has given last, or before the range.
+        """
+        ended = set()
+        for position in backwards(self._range.spans, self._seen):
+            try:
+                entry = self._entry(position)
+            except NoAnswerError:
+                return False
+            if entry is None or entry.is_marker:
+                continue
+            if entry.chunks == 1 or (entry.chunk == 0 and entry.uuid in ended):
+                return False
+            if entry.is_message:
+                ended.add(entry.uuid)
+        return True
+
+    def _entry(self, position: Position) -> EntryMetadata | None:
+        entry = self._admin.entry(self._range.partition, position)
+        if entry is None and self._options.fail_on_data_loss:
+            raise PulsarSourceError(f"{self._range}: the broker has deleted {position}; failOnDataLoss=false goes on")
+        return entry
 
     def _take_entry(self, first: pulsar.Message, messages: Iterator[pulsar.Message], rows: _Rows) -> None:
         """Add the message that opens an entry, and the rest of its batch."""
@@ -159,36 +191,42 @@ class _RangeReader:
         if count > 1 and (_position(last), last.message_id().batch_index()) != (rows.entries[-1], _batch_size(id) - 1):
             raise PulsarSourceError(f"{self._range}: the batch at {rows.entries[-1]} did not come whole and in order")
 
-    def _account_for(self, before: Position) -> Iterator[pa.RecordBatch]:
-        """Explain the entries between the last one seen and `before`; read the large messages among them."""
-        for position in self._range.between(self._seen, before):
-            entry = Admin(self._options).entry(self._range.partition, position)
-            if entry.is_message and entry.chunks > 1:
-                yield self._read_chunked(position, entry)
-            elif entry.is_message:
+    def _account_for(self, positions: Iterator[Position]) -> Iterator[pa.RecordBatch]:
+        """Explain entries that gave no message, and read the large messages that end among them."""
+        for position in positions:
+            entry = self._entry(position)
+            if entry is None or not entry.is_message:
+                continue
+            if entry.chunks == 1:
                 raise PulsarSourceError(f"{self._range}: the message at {position} did not come")
+            yield from self._read_chunked(position, entry)
 
-    def _read_chunked(self, position: Position, last: EntryMetadata) -> pa.RecordBatch:
-        """Read a large message that begins before this range, and so belongs to it by its last chunk alone."""
-        admin, start = Admin(self._options), position
-        ledgers, _ = admin.ledgers(self._range.partition)
-        entries = [
-            Position(span.ledger, entry)
-            for span in spans_between(ledgers, BEGINNING, position)
-            for entry in range(span.first, span.last + 1)
-        ]
-        for start in reversed(entries):
-            entry = admin.entry(self._range.partition, start)
-            if entry.uuid == last.uuid and entry.chunk == 0:
-                break
-        reader = self._open(Position(start.ledger, start.entry - 1))
-        rows = _Rows()
-        for message in self._messages(reader):
-            if _position(message) >= position:
-                self._take_entry(message, iter(()), rows)
-                break
+    def _read_chunked(self, position: Position, last: EntryMetadata) -> Iterator[pa.RecordBatch]:
+        """Read one large message, which belongs to the range of its last chunk, from its first chunk on."""
+        first = self._first_chunk(position, last)
+        if first is None:
+            if self._options.fail_on_data_loss:
+                raise PulsarSourceError(
+                    f"{self._range}: the broker has deleted the first chunks of the message at {position}; "
+                    "failOnDataLoss=false goes on"
+                )
+            return
+        reader = self._open(Position(first.ledger, first.entry - 1))
+        message = next(each for each in self._messages(reader, may_end=lambda: False) if _position(each) >= position)
         reader.close()
-        return _to_arrow(self._range.partition, rows)
+        if _position(message) != position:
+            raise PulsarSourceError(f"{self._range}: the message at {position} did not come")
+        rows = _Rows()
+        self._take_entry(message, iter(()), rows)
+        yield _to_arrow(self._range.partition, rows)
+
+    def _first_chunk(self, position: Position, last: EntryMetadata) -> Position | None:
+        ledgers, _ = self._admin.ledgers(self._range.partition)
+        for candidate in backwards(spans_between(ledgers, BEGINNING, position)):
+            entry = self._admin.entry(self._range.partition, candidate)
+            if entry and entry.uuid == last.uuid and entry.chunk == 0:
+                return candidate
+        return None
 
 
 def _append(message: pulsar.Message, rows: _Rows) -> None:
@@ -210,7 +248,8 @@ def _batch_size(id: pulsar.MessageId) -> int:
 
     That is Pulsar's MessageIdData (PulsarApi.proto), all varints before the nested fields; batch_size is field 6.
     """
-    data, at, number, value = id.serialize(), 0, 0, 0
+    data: bytes = id.serialize()
+    at, number, value = 0, 0, 0
     while at < len(data):
         number, at = data[at] >> 3, at + 1
         value, shift = 0, 0
@@ -228,14 +267,14 @@ def _schema_version(message: pulsar.Message) -> int | None:
 
 
 def _to_arrow(partition: str, rows: _Rows) -> pa.RecordBatch:
-    topic, separator, index = partition.rpartition("-partition-")
+    topic, index = _topic_and_index(partition)
     ledgers, entries = np.array(rows.entries, dtype=np.int64).T
     counts = np.array(rows.counts)
     total = len(rows.keys)
     starts = np.repeat(np.cumsum(counts) - counts - np.array(rows.first_indexes), counts)
     columns = [
-        _constant(topic if separator else partition, total, pa.string()),
-        _constant(int(index) if separator else 0, total, pa.int32()),
+        _constant(topic, total, pa.string()),
+        _constant(index, total, pa.int32()),
         pa.array(np.repeat(ledgers, counts)),
         pa.array(np.repeat(entries, counts)),
         pa.array((np.arange(total) - starts).astype(np.int32)),
@@ -248,6 +287,12 @@ def _to_arrow(partition: str, rows: _Rows) -> pa.RecordBatch:
         pa.array(rows.schema_versions, pa.int64()).take(pa.array(np.repeat(np.arange(len(counts)), counts))),
     ]
     return pa.RecordBatch.from_arrays(columns, schema=ARROW_SCHEMA)
+
+
+def _topic_and_index(partition: str) -> tuple[str, int]:
+    """A topic without partitions has but the number 0."""
+    topic, _, index = partition.rpartition("-partition-")
+    return (topic, int(index)) if topic and index.isdigit() else (partition, 0)
 
 
 def _constant(value: object, length: int, kind: pa.DataType) -> pa.Array:

@@ -71,6 +71,8 @@ class PulsarReader(DataSourceReader):
         return plan.ranges(plan.starting_offsets(), plan.latest_offsets())
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        if partition.value is None:  # Spark's own, where there are none
+            return iter(())
         return read_range(self._options, cast(RangePartition, partition).value)
 
 
@@ -82,8 +84,10 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def initialOffset(self) -> dict[str, str]:
         plan = _Plan(self._options)
+        start = plan.starting_offsets()
+        plan.refuse_lost_data(start)
         self._subscribe(plan)
-        return plan.starting_offsets().to_json()
+        return start.to_json()
 
     def prepareForTriggerAvailableNow(self) -> None:
         self._target = _Plan(self._options).latest_offsets()
@@ -144,12 +148,17 @@ class _Plan:
         if position == LATEST:
             return self.latest_offsets()
         if position.isdigit():
-            return Offsets({name: self.admin.position_before(name, int(position)) for name in self.ledgers})
+            latest = self.latest_offsets()
+            return Offsets(
+                {name: min(self.admin.position_before(name, int(position)), end) for name, end in latest.items()}
+            )
         given = Offsets.from_json(json.loads(position))
-        unknown = sorted(given.keys() - self.ledgers.keys())
+        # The rows of a topic without partitions have partition 0, so offsets made from them may say so too.
+        names = {f"{name}-partition-0": name for name in self.ledgers} | {name: name for name in self.ledgers}
+        unknown = sorted(given.keys() - names.keys())
         if unknown:
             raise PulsarSourceError(f"startingPosition names {unknown[0]}, which is no partition of the topic")
-        return Offsets({name: given.get(name, BEGINNING) for name in self.ledgers})
+        return Offsets(dict.fromkeys(self.ledgers, BEGINNING) | {names[name]: given[name] for name in given})
 
     def latest_offsets(self) -> Offsets:
         return Offsets({name: _end(spans_between(held, BEGINNING), BEGINNING) for name, held in self.ledgers.items()})
@@ -162,7 +171,7 @@ class _Plan:
             if end > start.get(name, BEGINNING)
         }
         total = sum(span.bytes for spans in waiting.values() for span in spans)
-        ends = Offsets(start)
+        ends = Offsets({name: position for name, position in start.items() if name in self.ledgers})
         for name, spans in waiting.items():
             share = sum(span.bytes for span in spans) / max(total, 1)
             chosen = take(spans, entries=self._allowed(name, spans, limit, share))
@@ -174,16 +183,17 @@ class _Plan:
         if isinstance(limit, ReadMaxBytes):
             return entries_within(spans, round(limit.max_bytes * share))
         if isinstance(limit, ReadMaxRows) and spans:
-            batch = self.admin.entry(partition, Position(spans[0].ledger, spans[0].first)).messages
-            return max(1, round(limit.max_rows * share / batch))
+            entry = self.admin.entry(partition, Position(spans[0].ledger, spans[0].first))
+            return max(1, round(limit.max_rows * share / (entry.messages if entry else 1)))
         return sum(span.entries for span in spans)
 
     def ranges(self, start: Offsets, end: Offsets) -> list[RangePartition]:
         """The ranges between two offsets, long partitions split so that there are `minPartitions` of them."""
+        self.refuse_lost_data(start)
         spans = {
             name: found
             for name, position in end.items()
-            if (found := spans_between(self.ledgers[name], start.get(name, BEGINNING), position))
+            if (found := spans_between(self.ledgers.get(name, ()), start.get(name, BEGINNING), position))
         }
         parts = -(-self._options.min_partitions // max(len(spans), 1))
         return [
@@ -194,14 +204,16 @@ class _Plan:
 
     def refuse_lost_data(self, start: Offsets) -> None:
         """Fail if the broker may have deleted what comes after `start`: its ledger is gone, and so is our cursor."""
+        if not self._options.fail_on_data_loss:
+            return
         for name, position in start.items():
             held = self.ledgers.get(name, [])
             gone = position != BEGINNING and all(ledger.id != position.ledger for ledger in held)
-            if gone and self._options.subscription not in self._cursors.get(name, {}) and self._options.fail_on_data_loss:
-                first = f"{held[0].id}:0" if held else "nothing"
+            if gone and self._options.subscription not in self._cursors.get(name, {}):
+                begin = f"now begins with {held[0].id}:0" if held else "now holds nothing"
                 raise PulsarSourceError(
-                    f"{name}: the broker no longer has the ledger of {position}, the last entry read; it now begins with "
-                    f"{first}. Messages between may be lost; failOnDataLoss=false goes on"
+                    f"{name}: the broker no longer has the ledger of {position}, the last entry read; the partition "
+                    f"{begin}. Messages between may be lost; failOnDataLoss=false goes on"
                 )
 
 

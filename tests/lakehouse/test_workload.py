@@ -1,5 +1,7 @@
 import json
+import time
 from collections import Counter
+from itertools import islice
 
 from lakehouse.workload import ITEMS, UNKNOWN_ITEM, Message, Workload
 
@@ -83,7 +85,10 @@ def test_broken_messages_are_broken_copies_of_good_ones() -> None:
     assert not {message.payload for message in broken} & {message.payload for message in orders if not message.broken}
 
 
-def test_endless_orders_begin_like_the_finite_ones() -> None:
-    endless = Workload(orders=10_000).endless_orders()
-    assert all(next(endless) == message for message in Workload(orders=10_000).first("orders"))
-    assert next(endless).key == "10000"
+def test_orders_from_now_are_paced_and_never_repeat_an_id() -> None:
+    before = time.time() * 1000
+    live = list(islice(Workload(duplicates=0, malformed=0).orders_from_now(1000), 20_000))
+    ids = [int(message.key) for message in live]
+    assert ids == list(range(ids[0], ids[0] + 20_000))
+    assert ids[0] >= int(before) * 1000
+    assert max(message.event_time for message in live) <= time.time() * 1000 + 20_000

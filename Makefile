@@ -1,0 +1,50 @@
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+
+PYTHON ?= python3
+# uv from the path, or else a copy of our own, as some systems refuse pip outside of an environment.
+UV ?= $(or $(shell command -v uv),.tools/bin/uv)
+RUN := .venv/bin
+
+.PHONY: help
+help: ## Show what there is
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  \033[1m%-10s\033[0m %s\n", $$1, $$2}'
+
+.tools/bin/uv:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "$(PYTHON) is too old: Python 3.11 or newer is needed (make PYTHON=...)"; exit 1; }
+	@echo "Installing uv into .tools"
+	@$(PYTHON) -m venv .tools && .tools/bin/pip install --quiet --disable-pip-version-check uv==0.13.9
+
+.venv/installed: pyproject.toml uv.lock | $(filter .tools/bin/uv,$(UV))
+	@echo "Installing what uv.lock names into .venv; the first time that is 1.3 GB and takes a minute or two"
+	@$(UV) sync --locked
+	@touch $@
+
+.PHONY: install
+install: .venv/installed ## Install everything, locked, into .venv
+
+.PHONY: demo
+demo: install ## Run the whole pipeline on a real broker and show what came out
+	@exec $(RUN)/lakehouse demo
+
+.PHONY: test
+test: install ## Check style and types, and run every test
+	@$(RUN)/ruff format --check
+	@$(RUN)/ruff check
+	@$(RUN)/mypy
+	@exec $(RUN)/pytest
+
+.PHONY: bench
+bench: install ## Measure landing and the whole pipeline (10 minutes)
+	@$(RUN)/python benchmarks/land.py
+	@$(RUN)/python benchmarks/pipeline.py
+
+.PHONY: format
+format: install ## Format and fix what can be fixed
+	@$(RUN)/ruff format
+	@$(RUN)/ruff check --fix
+
+.PHONY: clean
+clean: ## Remove tables, checkpoints and the embedded broker's data
+	@[ ! -x $(RUN)/lakehouse ] || $(RUN)/lakehouse down
+	@rm -rf .lakehouse
