@@ -1,0 +1,109 @@
+"""Landing in bronze, as a ratio to the raw client's `batch_receive` on the same topic in the same run.
+
+.venv/bin/python benchmarks/land.py [--orders 1000000] [--rounds 3]
+"""
+
+import shutil
+import sys
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import Annotated
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+import pulsar
+import typer
+from pyspark.sql import SparkSession
+
+from benchmarks.bench import Lap, backlog, lap, middle
+from gold.orders import ORDERS_TOPIC
+from jobs import report
+from jobs.steps import landing
+from jobs.streams import catch_up
+from lakehouse.session import start_spark, stop_spark
+from lakehouse.settings import Settings
+from lakehouse.workload import Workload
+
+BATCH = 10_000
+
+
+def main(
+    orders: Annotated[int, typer.Option(help="Orders in the backlog, on two partitions.")] = 1_000_000,
+    rounds: Annotated[int, typer.Option(help="Repeats of each, in turn; the first of all is warm-up.")] = 3,
+) -> None:
+    with backlog(Workload(users=1, orders=orders)) as (settings, endpoint, sent):
+        messages = sent["orders"]
+        topic = f"persistent://{settings.pulsar.namespace}/orders"
+        partitions = [f"{topic}-partition-{index}" for index in range(settings.pulsar.partitions)]
+        spark = start_spark(settings)
+        try:
+            land_afresh(spark, settings)
+            one, each, landed = [], [], []
+            for _ in range(rounds):
+                one.append(receive_all(endpoint.service_url, [topic], messages))
+                each.append(receive_all(endpoint.service_url, partitions, messages))
+                landed.append(land_afresh(spark, settings))
+        finally:
+            stop_spark()
+    show(messages, middle(one), middle(each), middle(landed))
+
+
+def receive_all(service_url: str, topics: list[str], messages: int) -> Lap:
+    """Receive everything by one process for each of `topics`; it is timed from the first message on."""
+    with ProcessPoolExecutor(len(topics)) as pool, lap() as measured:
+        received = list(pool.map(receive, [service_url] * len(topics), topics, [messages] * len(topics)))
+    assert sum(count for count, _ in received) == messages
+    measured.wall = max(seconds for _, seconds in received)
+    return measured
+
+
+def receive(service_url: str, topic: str, at_most: int) -> tuple[int, float]:
+    """Messages received until the topic is drained, and the seconds between the first and the last."""
+    import time
+
+    client = pulsar.Client(service_url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
+    consumer = client.subscribe(
+        topic,
+        "benchmark",
+        initial_position=pulsar.InitialPosition.Earliest,
+        receiver_queue_size=BATCH,
+        batch_receive_policy=pulsar.ConsumerBatchReceivePolicy(BATCH, -1, 2_000),
+    )
+    began = ended = time.monotonic()
+    count = 0
+    while count < at_most and (batch := consumer.batch_receive()):
+        began = began if count else time.monotonic()
+        count += len(batch)
+        ended = time.monotonic()
+    consumer.unsubscribe()
+    client.close()
+    return count, ended - began
+
+
+def land_afresh(spark: SparkSession, settings: Settings) -> Lap:
+    """Land the whole topic in an empty table."""
+    shutil.rmtree(settings.table_path(ORDERS_TOPIC.bronze_table), ignore_errors=True)
+    shutil.rmtree(settings.checkpoint_path(ORDERS_TOPIC.bronze_table), ignore_errors=True)
+    with lap() as measured:
+        catch_up(settings, landing(spark, settings, [ORDERS_TOPIC]))
+    return measured
+
+
+def show(messages: int, one: Lap, each: Lap, landed: Lap) -> None:
+    rows = [
+        ("batch_receive, one process", one),
+        ("batch_receive, a process for each partition", each),
+        ("landing in Delta", landed),
+    ]
+    report.rows(
+        ["", "rows/s", "CPU µs/row", "landing's ratio"],
+        [
+            (name, f"{messages / it.wall:,.0f}", f"{it.cpu / messages * 1e6:.1f}", f"{it.wall / landed.wall:.2f}")
+            for name, it in rows
+        ],
+        title=f"{messages:,} orders on 2 partitions; medians",
+    )
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,79 @@
+"""From a backlog of orders to gold: orders a second and CPU microseconds an order, cold and warm.
+
+    .venv/bin/python benchmarks/pipeline.py [--orders 1000000] [--users 100000] [--rounds 3]
+
+The first round is what a fresh process does, once Spark is up: land all topics, merge users and items, enrich orders.
+The others repeat that in the same process, on emptied tables. The sum of what each order went through is its CPU time;
+the broker's is not in it.
+"""
+
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+import typer
+from pyspark.sql import SparkSession
+
+from benchmarks.bench import Lap, backlog, lap, middle
+from jobs import report
+from jobs.pipeline import ENRICHMENTS, ENTITIES, TOPICS
+from jobs.steps import enriching, landing, merging, prove
+from jobs.streams import Stream, catch_up
+from lakehouse.session import start_spark, stop_spark
+from lakehouse.settings import Settings
+from lakehouse.workload import Workload
+
+STEPS = ("land", "merge", "enrich")
+
+
+def main(
+    orders: Annotated[int, typer.Option(help="Orders in the backlog.")] = 1_000_000,
+    users: Annotated[int, typer.Option(help="Users, all there before the orders are joined.")] = 100_000,
+    rounds: Annotated[int, typer.Option(help="Warm repeats; medians are shown.")] = 3,
+) -> None:
+    workload = Workload(users=users, orders=orders, late_users=0, duplicates=0, malformed=0)
+    with backlog(workload) as (settings, _, _):
+        spark = start_spark(settings)
+        try:
+            cold = run_afresh(spark, settings)
+            warm = [run_afresh(spark, settings) for _ in range(rounds)]
+            report.balances(prove(spark, settings))
+        finally:
+            stop_spark()
+    show(orders, cold, {step: middle([laps[step] for laps in warm]) for step in STEPS})
+
+
+def run_afresh(spark: SparkSession, settings: Settings) -> dict[str, Lap]:
+    shutil.rmtree(settings.warehouse_root, ignore_errors=True)
+    shutil.rmtree(settings.checkpoint_root, ignore_errors=True)
+    laps = {"land": timed(settings, landing(spark, settings, TOPICS))}
+    laps["merge"] = timed(settings, merging(spark, settings, ENTITIES))
+    laps["enrich"] = timed(settings, enriching(spark, settings, ENRICHMENTS))
+    return laps
+
+
+def timed(settings: Settings, streams: Sequence[Stream]) -> Lap:
+    with lap() as measured:
+        catch_up(settings, streams)
+    return measured
+
+
+def show(orders: int, cold: dict[str, Lap], warm: dict[str, Lap]) -> None:
+    def total(laps: dict[str, Lap]) -> Lap:
+        return Lap(sum(each.wall for each in laps.values()), sum(each.cpu for each in laps.values()))
+
+    rows = []
+    for name, laps in (("cold", cold), ("warm", warm)):
+        for step, it in {**laps, "all": total(laps)}.items():
+            rows.append(
+                (f"{name} {step}", f"{it.wall:.1f}", f"{orders / it.wall:,.0f}", f"{it.cpu / orders * 1e6:.1f}")
+            )
+    report.rows(["", "seconds", "orders/s", "CPU µs/order"], rows, title=f"{orders:,} orders to gold")
+
+
+if __name__ == "__main__":
+    typer.run(main)
