@@ -94,10 +94,12 @@ def facts_of(batch: DataFrame, enrichment: Enrichment) -> DataFrame:
 
 def waiting_for(waiting: DataFrame, *, changes: DataFrame) -> DataFrame:
     """The waiting facts whose missing key has changed."""
-    keys = changes.where("changed_key IS NOT NULL").select(
+    wanted = waiting.select("missing_entity", "missing_key").distinct()
+    changed = changes.where("changed_key IS NOT NULL").select(
         F.col("changed_entity").alias("missing_entity"), F.col("changed_key").alias("missing_key")
     )
-    return waiting.join(keys.distinct(), on=["missing_entity", "missing_key"], how="left_semi")
+    found = changed.join(wanted, on=["missing_entity", "missing_key"], how="left_semi").distinct()
+    return waiting.join(found, on=["missing_entity", "missing_key"], how="left_semi")
 
 
 def find_repeats(facts: DataFrame, *, held: DataFrame, keys: Sequence[str]) -> DataFrame:

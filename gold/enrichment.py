@@ -28,8 +28,8 @@ class Enrichment:
 
     `columns` are SQL over the topic's fields, `types` their types as DDL. Facts with equal `keys` are duplicates.
     `occurred_at` is the column with a fact's own time: state deleted before it counts as missing.
-    `day` names the partition column, the date of `occurred_at`. A fact's duplicates are found among facts whose day
-    is at most `duplicate_horizon` days from its own.
+    `day` names the partition column, the date of `occurred_at`. Duplicates are found among all facts of a batch, and
+    among those placed before whose day is at most `duplicate_horizon` days from the batch's.
     """
 
     topic: Topic

@@ -3,7 +3,7 @@
 from pyspark.sql.types import DoubleType, LongType, StringType, StructField, StructType
 
 from gold.enrichment import Enrichment, Lookup
-from lakehouse.topics import Topic
+from lakehouse.topics import Topic, epoch_millis
 
 ORDERS_TOPIC = Topic(
     name="orders",
@@ -17,8 +17,8 @@ ORDERS_TOPIC = Topic(
             StructField("itemName", StringType()),
             StructField("itemCategory", StringType()),
             StructField("price", DoubleType(), nullable=False),
-            StructField("createdAt", LongType(), nullable=False),
-            StructField("paidAt", LongType()),
+            epoch_millis("createdAt", nullable=False),
+            epoch_millis("paidAt"),
         ]
     ),
 )

@@ -2,7 +2,14 @@
 
 import re
 
-PERMANENT = ("PulsarSourceError", "DELTA_", "AnalysisException", "Permission denied", "No space left")
+PERMANENT = (
+    "PulsarSourceError",
+    "DELTA_INVALID_PROTOCOL",
+    "DELTA_UNSUPPORTED_FEATURES",
+    "AnalysisException",
+    "Permission denied",
+    "No space left",
+)
 """What marks an error that another try would meet again."""
 
 _LINES = (

@@ -8,7 +8,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from lakehouse.settings import Settings
 from lakehouse.tables import POSITION, POSITION_OF_MESSAGE, Table, delta_table
-from lakehouse.topics import Topic
+from lakehouse.topics import MAXIMUM, MINIMUM, Topic
 
 MALFORMED = Table(
     name="quarantine.malformed",
@@ -47,7 +47,10 @@ def decode(messages: DataFrame, topic: Topic, columns: Mapping[str, str], reject
     )
     parsed = messages.select(message.alias("message"), parse("payload", topic).alias("_value"))
     broken = F.when(~F.col("message.is_tombstone") & ~_keeps_contract(topic), BROKEN)
-    typed = parsed.select("message", "_value.*", broken.alias("_broken")).select(
+    checked = parsed.withColumn("_broken", broken)
+    # The columns' SQL never sees the values of a broken payload, on which it could fail.
+    fields = (F.when(F.col("_broken").isNull(), F.col("_value")[field.name]).alias(field.name) for field in topic.fields)
+    typed = checked.select("message", "_broken", *fields).select(
         "message", "_broken", *(F.expr(sql).alias(name) for name, sql in columns.items())
     )
     return typed.withColumn("reason", F.coalesce("_broken", reject)).select(
@@ -71,7 +74,15 @@ def _keeps_contract(topic: Topic) -> Column:
     kept = F.col("_value")[UNPARSED].isNull() & ended
     for field in topic.fields:
         kept = kept if field.nullable else kept & F.col("_value")[field.name].isNotNull()
+        if MINIMUM in field.metadata:
+            kept = kept & ~_out_of_range(field)
     return F.coalesce(kept, F.lit(False))
+
+
+def _out_of_range(field: StructField) -> Column:
+    value = F.col("_value")[field.name]
+    within = value.between(F.lit(field.metadata[MINIMUM]), F.lit(field.metadata[MAXIMUM]))
+    return F.coalesce(~within, F.lit(False))
 
 
 def explain_broken(rejected: DataFrame, *, topic: Topic) -> DataFrame:
@@ -79,23 +90,25 @@ def explain_broken(rejected: DataFrame, *, topic: Topic) -> DataFrame:
     text = F.col("message.payload").cast("string")
     given = F.from_json(text, "MAP<STRING, STRING>", JSON_OPTIONS)
     both = rejected.withColumns({"_value": parse("message.payload", topic), "_given": given})
-    differences = [
-        F.when(
-            F.element_at("_given", field.name).isNotNull() & F.col("_value")[field.name].isNull(),
-            F.concat(
-                F.lit(f"{field.name} is no {field.dataType.simpleString()}: "), F.element_at("_given", field.name)
-            ),
-        ).when(
-            F.element_at("_given", field.name).isNull() & F.lit(not field.nullable), F.lit(f"{field.name} is missing")
-        )
-        for field in topic.fields
-    ]
+    differences = F.concat_ws("; ", *(_difference(field) for field in topic.fields))
     difference = (
         F.when(F.length(text) == 0, "empty payload")
         .when(F.col("_given").isNull() | (F.trim(text) == "null"), "not a JSON object")
-        .otherwise(F.coalesce(F.nullif(F.concat_ws("; ", *differences), F.lit("")), F.lit("more than one JSON object")))
+        .otherwise(F.coalesce(F.nullif(differences, F.lit("")), F.lit("more than one JSON object")))
     )
     return both.withColumn("reason", F.when(F.col("reason") == BROKEN, difference).otherwise(F.col("reason")))
+
+
+def _difference(field: StructField) -> Column:
+    """What is wrong with a field, or NULL."""
+    given, value = F.element_at("_given", field.name), F.col("_value")[field.name]
+    no_such_type = F.lit(f"{field.name} is no {field.dataType.simpleString()}: ")
+    wrong = F.when(given.isNotNull() & value.isNull(), F.concat(no_such_type, given))
+    if not field.nullable:
+        wrong = wrong.when(given.isNull(), F.lit(f"{field.name} is missing"))
+    if MINIMUM in field.metadata:
+        wrong = wrong.when(_out_of_range(field), F.concat(F.lit(f"{field.name} is out of range: "), given))
+    return wrong
 
 
 def quarantine_malformed(spark: SparkSession, settings: Settings, topic: Topic, rejected: DataFrame) -> None:

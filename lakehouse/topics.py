@@ -4,7 +4,16 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from pyspark.sql.types import BooleanType, DataType, DoubleType, IntegerType, LongType, StringType, StructType
+from pyspark.sql.types import (
+    BooleanType,
+    DataType,
+    DoubleType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+)
 
 from lakehouse.errors import ConfigurationError
 
@@ -15,6 +24,15 @@ AVRO_TYPES: Mapping[type[DataType], str] = {
     LongType: "long",
     StringType: "string",
 }
+
+
+MINIMUM, MAXIMUM = "minimum", "maximum"
+"""Metadata of a field: what its values must lie between, both included."""
+
+
+def epoch_millis(name: str, *, nullable: bool = True) -> StructField:
+    """A field with a time in epoch milliseconds, of the years 1 to 9999: what SQL and Python can tell as a time."""
+    return StructField(name, LongType(), nullable, {MINIMUM: -62_135_596_800_000, MAXIMUM: 253_402_300_799_999})
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,7 +2,7 @@
 
 from pyspark.sql.types import DoubleType, LongType, StringType, StructField, StructType
 
-from lakehouse.topics import Topic
+from lakehouse.topics import Topic, epoch_millis
 from silver.entity import Entity
 
 ITEMS_TOPIC = Topic(
@@ -12,7 +12,7 @@ ITEMS_TOPIC = Topic(
     fields=StructType(
         [
             StructField("id", LongType(), nullable=False),
-            StructField("createdAt", LongType(), nullable=False),
+            epoch_millis("createdAt", nullable=False),
             StructField("adjective", StringType()),
             StructField("category", StringType()),
             StructField("modifier", StringType()),

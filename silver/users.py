@@ -2,7 +2,7 @@
 
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-from lakehouse.topics import Topic
+from lakehouse.topics import Topic, epoch_millis
 from silver.entity import Entity
 
 USERS_TOPIC = Topic(
@@ -15,9 +15,9 @@ USERS_TOPIC = Topic(
             StructField("firstName", StringType()),
             StructField("lastName", StringType()),
             StructField("emailAddress", StringType()),
-            StructField("createdAt", LongType(), nullable=False),
-            StructField("deletedAt", LongType()),
-            StructField("mergedAt", LongType()),
+            epoch_millis("createdAt", nullable=False),
+            epoch_millis("deletedAt"),
+            epoch_millis("mergedAt"),
             StructField("parentUserId", LongType()),
         ]
     ),
