@@ -46,8 +46,6 @@ def spark_conf(settings: Settings) -> dict[str, str]:
         # PySpark 4.2.0 hangs on a Python function over a columnar scan (SPARK-58241).
         "spark.sql.execution.arrow.pythonUDF.columnarInput.enabled": "false",
         "spark.sql.streaming.stopTimeout": "30s",
-        # What is merged here is cached or pinned, and so the same each time it is read: no copy is needed.
-        "spark.databricks.delta.merge.materializeSource": "none",
         **settings.spark.conf,
     }
 

@@ -88,7 +88,7 @@ class Admin:
 
     def acknowledge(self, partition: str, subscription: str, position: Position) -> None:
         """Acknowledge all up to and including `position`."""
-        body = {"ledgerId": position.ledger, "entryId": position.entry, "partitionIndex": -1, "isExcluded": True}
+        body = {"ledgerId": position.ledger, "entryId": position.entry, "partitionIndex": -1, "excluded": True}
         path = f"/subscription/{quote(subscription, safe='')}/resetcursor"
         self._call("POST", partition, path, json=body)
 

@@ -81,6 +81,7 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         self._target: Offsets | None = None
         self._subscribed: set[str] = set()
+        self._acknowledged = Offsets()
 
     def initialOffset(self) -> dict[str, str]:
         plan = _Plan(self._options)
@@ -104,6 +105,8 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         after = Offsets.from_json(start)
         plan.refuse_lost_data(after)
         self._subscribe(plan)
+        # Spark itself commits a batch later, and never the last one.
+        self.commit({name: start[name] for name in start.keys() & plan.ledgers.keys()})
         return plan.limited_offsets(after, self._target or plan.latest_offsets(), limit).to_json()
 
     def reportLatestOffset(self) -> dict[str, str]:
@@ -119,8 +122,9 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._options.subscription:
             admin = Admin(self._options)
             for partition, position in Offsets.from_json(end).items():
-                if position != BEGINNING:
+                if position not in (BEGINNING, self._acknowledged.get(partition)):
                     admin.acknowledge(partition, self._options.subscription, position)
+                    self._acknowledged[partition] = position
 
     def _subscribe(self, plan: "_Plan") -> None:
         if self._options.subscription:
