@@ -40,11 +40,10 @@ def topics(statuses: Iterable[TopicStatus]) -> None:
 
 
 def tables(statuses: Iterable[TableStatus]) -> None:
-    grid = _grid("table", "rows", "MB", "last change", "lag")
+    grid = _grid("table", "rows", "MB", "last run", "lag")
     for status in statuses:
         lag = {None: "", 0: "up to date"}.get(status.lag, f"{status.lag} commits behind")
-        changed = f"{_ago(status.changed_at)} ago"
-        grid.add_row(status.name, f"{status.rows:,}", f"{status.size / 1e6:,.1f}", changed, lag)
+        grid.add_row(status.name, f"{status.rows:,}", f"{status.size / 1e6:,.1f}", _ago(status.ran_at), lag)
     OUT.print(grid)
 
 
@@ -77,5 +76,5 @@ def _ago(moment: datetime) -> str:
     seconds = int((datetime.now(UTC) - moment).total_seconds())
     for size, unit in ((86_400, "d"), (3_600, "h"), (60, "min")):
         if seconds >= size:
-            return f"{seconds // size} {unit}"
-    return f"{max(seconds, 0)} s"
+            return f"{seconds // size} {unit} ago"
+    return f"{max(seconds, 0)} s ago"

@@ -49,7 +49,8 @@ def decode(messages: DataFrame, topic: Topic, columns: Mapping[str, str], reject
     broken = F.when(~F.col("message.is_tombstone") & ~_keeps_contract(topic), BROKEN)
     checked = parsed.withColumn("_broken", broken)
     # The columns' SQL never sees the values of a broken payload, on which it could fail.
-    fields = (F.when(F.col("_broken").isNull(), F.col("_value")[field.name]).alias(field.name) for field in topic.fields)
+    sound = F.when(F.col("_broken").isNull(), F.col("_value"))
+    fields = (sound[field.name].alias(field.name) for field in topic.fields)
     typed = checked.select("message", "_broken", *fields).select(
         "message", "_broken", *(F.expr(sql).alias(name) for name, sql in columns.items())
     )

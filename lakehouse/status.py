@@ -1,7 +1,6 @@
 """What there is and how far it has come, read from the broker, the tables' logs and the checkpoints. No Spark."""
 
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -30,9 +29,10 @@ class TableStatus:
     rows: int
     size: int
     """Bytes of the files that make up the table."""
-    changed_at: datetime
+    ran_at: datetime
+    """When its stream last finished a batch; of a table without a stream of its own, when it last changed."""
     lag: int | None
-    """Commits of the tables it is made from that its stream has not read. None: it has no stream of its own."""
+    """Commits of the tables it is made from that its stream has not read. None: it is not made from tables."""
 
 
 def topic_status(topic: Topic, endpoint: Endpoint, settings: Settings) -> TopicStatus:
@@ -50,28 +50,32 @@ def table_statuses(settings: Settings) -> list[TableStatus]:
             name=name,
             rows=table.count(),
             size=sum(table.get_add_actions(flatten=True)["size_bytes"].to_pylist()),
-            changed_at=datetime.fromtimestamp(table.history(1)[0]["timestamp"] / 1000, UTC),
-            lag=_lag(settings, name, tables),
+            ran_at=datetime.fromtimestamp(batch.stat().st_mtime if batch else _changed_at(table), UTC),
+            lag=_lag(batch, tables) if batch else None,
         )
         for name, table in tables.items()
+        for batch in [_last_batch(settings, name)]
     ]
 
 
-def _lag(settings: Settings, name: str, tables: dict[str, DeltaTable]) -> int | None:
-    """Versions of its sources that are newer than what the table's stream has committed."""
-    checkpoint = Path(settings.checkpoint_path(name))
-    batches = sorted(int(path.name) for path in checkpoint.glob("commits/[0-9]*"))
-    if not batches:
+def _changed_at(table: DeltaTable) -> float:
+    return float(table.history(1)[0]["timestamp"] / 1000)
+
+
+def _last_batch(settings: Settings, name: str) -> Path | None:
+    """The mark that the table's stream left of its last finished batch."""
+    commits = Path(settings.checkpoint_path(name)).glob("commits/[0-9]*")
+    return max(commits, key=lambda path: int(path.name), default=None)
+
+
+def _lag(batch: Path, tables: dict[str, DeltaTable]) -> int | None:
+    """Versions of the stream's sources that are newer than what the batch has read."""
+    lines = (batch.parent.parent / "offsets" / batch.name).read_text().splitlines()
+    offsets = [json.loads(line) for line in lines if "reservoirId" in line]
+    if not offsets:
         return None
-    read = {json.loads(line)["reservoirId"]: json.loads(line) for line in _offsets(checkpoint, batches[-1])}
     versions = {table.metadata().id: table.version() for table in tables.values()}
-    return sum(_unread(offset, versions.get(table, 0)) for table, offset in read.items())
-
-
-def _offsets(checkpoint: Path, batch: int) -> Sequence[str]:
-    """The Delta sources' offsets in a batch: the lines after the version and the metadata, one for each source."""
-    lines = (checkpoint / "offsets" / str(batch)).read_text().splitlines()[2:]
-    return [line for line in lines if "reservoirId" in line]
+    return sum(_unread(offset, versions.get(offset["reservoirId"], 0)) for offset in offsets)
 
 
 def _unread(offset: dict[str, object], version: int) -> int:
