@@ -1,0 +1,106 @@
+"""Topics of the real broker, as the tests fill, change and read them."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from pyspark.sql.types import StructType
+
+from bronze.pulsar import PulsarDataSource
+from bronze.pulsar.admin import Admin
+from bronze.pulsar.options import Options
+from bronze.pulsar.positions import BEGINNING, Ledger, Position, Range, Span, backwards, spans_between
+from bronze.pulsar.reading import read_range
+from lakehouse.endpoint import Endpoint, call_admin, connect
+from lakehouse.settings import Settings
+
+Row = dict[str, Any]
+
+
+class Topics:
+    """A namespace of a test's own, and one client to send with."""
+
+    def __init__(self, namespace: str, endpoint: Endpoint, settings: Settings) -> None:
+        self.namespace, self.endpoint, self.settings = namespace, endpoint, settings
+        self.client = connect(endpoint, settings)
+        call_admin("PUT", f"namespaces/{namespace}", endpoint, settings, accept=(409,))
+
+    def admin(self, method: str, topic: str, path: str = "", body: object = None) -> Any:
+        path = topic.replace("://", "/") + path
+        response = call_admin(method, path, self.endpoint, self.settings, body=body, accept=(409,))
+        return response.json() if response.text else None
+
+    def create(self, name: str = "events", partitions: int = 0) -> str:
+        topic = f"persistent://{self.namespace}/{name}"
+        self.admin("PUT", topic, "/partitions" if partitions else "", body=partitions or None)
+        return topic
+
+    def roll_ledger(self, topic: str) -> None:
+        """Close the ledger: what is sent from now on is in the next one."""
+        self.admin("PUT", topic, "/unload")
+
+    def delete_read_ledgers(self, topic: str) -> None:
+        """Make the broker delete the closed ledgers that no subscription needs."""
+        self.roll_ledger(topic)
+        self.admin("POST", topic, "/trim")
+
+    def send(self, topic: str, *payloads: bytes | None, batched: bool = False, **producer: Any) -> list[Position]:
+        """Send messages each as an entry, or all as one batch; None is a tombstone. Where they are."""
+        options = {"batching_max_publish_delay_ms": 60_000, "batching_max_messages": 1_000} | producer
+        sender = self.client.create_producer(topic, batching_enabled=batched, **options)
+        found: list[Position] = []
+        for payload in payloads:
+            sender.send_async(payload, lambda result, id: found.append(Position(id.ledger_id(), id.entry_id())))
+        sender.flush()
+        sender.close()
+        return found
+
+    def send_numbers(self, topic: str, numbers: Iterable[int], *, batch: int = 1) -> None:
+        """Send numbers in order, `batch` of them in an entry."""
+        payloads = [str(number).encode() for number in numbers]
+        for at in range(0, len(payloads), batch):
+            self.send(topic, *payloads[at : at + batch], batched=batch > 1)
+
+    def options(self, topic: str, **options: object) -> dict[str, str]:
+        urls = {"serviceUrl": self.endpoint.service_url, "adminUrl": self.endpoint.admin_url}
+        return urls | {"topic": topic} | {name: str(value) for name, value in options.items()}
+
+    def ledgers(self, partition: str) -> list[Ledger]:
+        return Admin(Options.parse(self.options(partition))).ledgers(partition)[0]
+
+    def entries(self, partition: str) -> list[Position]:
+        """All entries, oldest first."""
+        return list(backwards(spans_between(self.ledgers(partition), BEGINNING)))[::-1]
+
+    def plan(self, topic: str, **options: object) -> list[Range]:
+        reader = PulsarDataSource(self.options(topic, **options)).reader(StructType())
+        return [partition.value for partition in reader.partitions()]
+
+    def read(self, topic: str, **options: object) -> list[Row]:
+        """What a batch query gives, range by range, without Spark."""
+        planned = self.plan(topic, **options)
+        return [row for each in planned for row in self.read_range(each, **options)]
+
+    def read_range(self, planned: Range, **options: object) -> list[Row]:
+        parsed = Options.parse(self.options(planned.partition, **options))
+        return [row for batch in read_range(parsed, planned) for row in batch.to_pylist()]
+
+    def backlog(self, partition: str, subscription: str) -> int:
+        stats = self.admin("GET", partition, "/stats?getPreciseBacklog=true")
+        return int(stats["subscriptions"][subscription]["msgBacklog"])
+
+    def close(self) -> None:
+        self.client.close()
+
+
+def payloads(rows: Iterable[Row]) -> list[bytes | None]:
+    return [row["payload"] for row in rows]
+
+
+def numbers(rows: Iterable[Row]) -> list[int]:
+    return [int(row["payload"]) for row in rows]
+
+
+def range_of(partition: str, start: Position, entries: Sequence[Position]) -> Range:
+    """The range of successive entries of one ledger."""
+    span = Span(entries[0].ledger, entries[0].entry, entries[-1].entry, 1_000)
+    return Range(partition, start, (span,))

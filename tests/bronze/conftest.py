@@ -1,0 +1,16 @@
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from lakehouse.endpoint import Endpoint
+from lakehouse.settings import Settings
+from tests.bronze.broker_topics import Topics
+
+
+@pytest.fixture
+def topics(settings: Settings, endpoint: Endpoint, request: pytest.FixtureRequest) -> Iterator[Topics]:
+    """An empty namespace, named like the test."""
+    topics = Topics(f"public/{re.sub(r'[^a-z0-9]+', '-', request.node.name.lower())}", endpoint, settings)
+    yield topics
+    topics.close()

@@ -1,0 +1,98 @@
+import pytest
+
+from bronze.pulsar.options import Options, PulsarSourceError
+
+REQUIRED = {"serviceUrl": "pulsar://broker:6650", "adminUrl": "http://broker:8080/", "topic": "events"}
+
+
+def test_defaults() -> None:
+    assert Options.parse(REQUIRED) == Options(
+        service_url="pulsar://broker:6650",
+        admin_url="http://broker:8080",
+        topics=("persistent://public/default/events",),
+        subscription=None,
+        starting_position="earliest",
+        max_bytes_per_trigger=None,
+        max_messages_per_trigger=None,
+        min_partitions=1,
+        fail_on_data_loss=True,
+        read_timeout=120.0,
+        token=None,
+        tls_trust_certs=None,
+        tls_validate_hostname=True,
+    )
+
+
+def test_all_options_in_any_case() -> None:
+    given = {
+        "SERVICEURL": "pulsar+ssl://broker:6651",
+        "adminurl": "https://broker:8443",
+        "Topic": "acme/shop/orders, persistent://acme/shop/users",
+        "subscription": "spark",
+        "startingPosition": '{"persistent://acme/shop/orders-partition-0": "12:34"}',
+        "maxMessagesPerTrigger": "1000",
+        "minPartitions": "8",
+        "failOnDataLoss": "False",
+        "readTimeout": "1.5",
+        "token": "secret",
+        "tlsTrustCerts": "/etc/ca.pem",
+        "tlsValidateHostname": "false",
+    }
+    assert Options.parse(given) == Options(
+        service_url="pulsar+ssl://broker:6651",
+        admin_url="https://broker:8443",
+        topics=("persistent://acme/shop/orders", "persistent://acme/shop/users"),
+        subscription="spark",
+        starting_position='{"persistent://acme/shop/orders-partition-0": "12:34"}',
+        max_messages_per_trigger=1000,
+        min_partitions=8,
+        fail_on_data_loss=False,
+        read_timeout=1.5,
+        token="secret",
+        tls_trust_certs="/etc/ca.pem",
+        tls_validate_hostname=False,
+    )
+
+
+def test_the_token_is_not_shown() -> None:
+    assert "secret" not in repr(Options.parse(REQUIRED | {"token": "secret"}))
+
+
+@pytest.mark.parametrize("name", ["serviceUrl", "adminUrl", "topic"])
+def test_a_missing_option_is_named(name: str) -> None:
+    with pytest.raises(PulsarSourceError, match=f"^option {name} is required$"):
+        Options.parse({other: value for other, value in REQUIRED.items() if other != name})
+
+
+def test_an_unknown_option_is_named_with_those_there_are() -> None:
+    with pytest.raises(PulsarSourceError, match=r"^unknown option topics; there are adminUrl, failOnDataLoss, .+$"):
+        Options.parse(REQUIRED | {"topics": "events"})
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "reason"),
+    [
+        ("topic", " , ", "must name a topic"),
+        ("topic", "shop/orders", "must be topic, tenant/namespace/topic or persistent://tenant/namespace/topic"),
+        ("topic", "non-persistent://acme/shop/orders", "only persistent topics can be read by position"),
+        ("startingPosition", "first", "must be earliest, latest, epoch milliseconds or offsets as JSON"),
+        ("startingPosition", '{"events": "one"}', "must be earliest, latest, epoch milliseconds or offsets as JSON"),
+        ("startingPosition", "[1]", "must be earliest, latest, epoch milliseconds or offsets as JSON"),
+        ("maxBytesPerTrigger", "0", "must be a whole number, 1 or more"),
+        ("maxMessagesPerTrigger", "many", "must be a whole number, 1 or more"),
+        ("minPartitions", "-1", "must be a whole number, 1 or more"),
+        ("failOnDataLoss", "no", "must be true or false"),
+        ("readTimeout", "nan", "must be a number of seconds above 0"),
+        ("readTimeout", "soon", "must be a number of seconds above 0"),
+        ("tlsValidateHostname", "", "must be true or false"),
+    ],
+)
+def test_a_bad_value_is_named_with_what_would_be_right(name: str, value: str, reason: str) -> None:
+    with pytest.raises(PulsarSourceError) as error:
+        Options.parse(REQUIRED | {name: value})
+    assert str(error.value) == f"option {name}={value!r}: {reason}"
+
+
+def test_two_limits_are_refused() -> None:
+    with pytest.raises(PulsarSourceError, match="^set maxBytesPerTrigger or maxMessagesPerTrigger, not both$"):
+        Options.parse(REQUIRED | {"maxBytesPerTrigger": "1", "maxMessagesPerTrigger": "1"})

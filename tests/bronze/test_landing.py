@@ -1,0 +1,101 @@
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql.types import LongType, StructField, StructType
+
+from bronze.landing import bronze_table, land, landed_offsets
+from lakehouse.settings import Settings
+from lakehouse.tables import read_table
+from lakehouse.topic_admin import create_topics, subscription
+from lakehouse.topics import Topic
+from tests.bronze.broker_topics import Topics
+
+EVENTS = Topic(name="events", record="Event", fields=StructType([StructField("id", LongType(), nullable=False)]))
+
+
+class Lake:
+    """One topic of two partitions and its bronze table, in a home of the test's own."""
+
+    def __init__(self, spark: SparkSession, topics: Topics, home: Path) -> None:
+        pulsar = topics.settings.pulsar.model_copy(update={"namespace": topics.namespace})
+        self.settings: Settings = topics.settings.model_copy(update={"home": home, "pulsar": pulsar})
+        self._spark, self._topics = spark, topics
+        create_topics([EVENTS], topics.endpoint, self.settings)
+        self.partitions = [f"persistent://{topics.namespace}/events-partition-{index}" for index in (0, 1)]
+
+    def land(self) -> list[tuple[int, int, int, bytes]]:
+        """Land what is there; the table, by position."""
+        land(self._spark, self.settings, EVENTS, self._topics.endpoint).trigger(
+            availableNow=True
+        ).start().awaitTermination()
+        rows = self.table().select("partition", "entry_id", "batch_index", "payload").collect()
+        return sorted((row.partition, row.entry_id, row.batch_index, bytes(row.payload)) for row in rows)
+
+    def table(self):
+        return read_table(self._spark, self.settings, "bronze.events")
+
+    def lose_checkpoint(self) -> None:
+        shutil.rmtree(self.settings.checkpoint_path("bronze.events"))
+
+
+@pytest.fixture
+def lake(spark: SparkSession, topics: Topics, tmp_path: Path) -> Lake:
+    return Lake(spark, topics, tmp_path)
+
+
+def test_messages_land_by_the_day_they_were_published(lake: Lake, topics: Topics) -> None:
+    topics.send(lake.partitions[0], b"not even JSON", b"", batched=True)
+    topics.send(lake.partitions[1], b'{"id":1}')
+    assert lake.land() == [(0, 0, 0, b"not even JSON"), (0, 0, 1, b""), (1, 0, -1, b'{"id":1}')]
+    days = lake.table().selectExpr(
+        "to_date(publish_time) = publish_date AS same_day", "publish_time <= landed_at AS landed_later"
+    )
+    assert {tuple(row) for row in days.collect()} == {(True, True)}
+    assert [path.name.split("=")[0] for path in Path(lake.settings.table_path("bronze.events")).glob("p*")] == [
+        "publish_date"
+    ]
+
+
+def test_a_second_run_lands_what_is_new_and_tells_the_broker(lake: Lake, topics: Topics) -> None:
+    topics.send(lake.partitions[0], b"1")
+    assert lake.land() == [(0, 0, -1, b"1")]
+    topics.send(lake.partitions[0], b"2")
+    assert topics.backlog(lake.partitions[0], subscription(EVENTS)) == 1
+    assert lake.land() == [(0, 0, -1, b"1"), (0, 1, -1, b"2")]
+    assert topics.backlog(lake.partitions[0], subscription(EVENTS)) == 0
+
+
+def test_a_lost_checkpoint_loses_nothing_and_lands_nothing_twice(lake: Lake, topics: Topics) -> None:
+    topics.send(lake.partitions[0], b"1", b"2", batched=True)
+    landed = lake.land()
+    lake.lose_checkpoint()
+    assert lake.land() == landed == [(0, 0, 0, b"1"), (0, 0, 1, b"2")]
+    lake.lose_checkpoint()
+    topics.send(lake.partitions[0], b"3")
+    topics.send(lake.partitions[1], b"4")
+    assert lake.land() == [*landed, (0, 1, -1, b"3"), (1, 0, -1, b"4")]
+
+
+def test_a_lost_checkpoint_after_the_broker_deleted_what_was_landed(lake: Lake, topics: Topics) -> None:
+    topics.send(lake.partitions[0], b"1")
+    lake.land()
+    topics.delete_read_ledgers(lake.partitions[0])
+    lake.lose_checkpoint()
+    topics.send(lake.partitions[0], b"2")
+    assert [payload for *_, payload in lake.land()] == [b"1", b"2"]
+
+
+def test_the_offsets_of_what_was_landed(spark: SparkSession) -> None:
+    columns = "topic STRING, partition INT, ledger_id BIGINT, entry_id BIGINT"
+    rows = [("t", 0, 5, 9), ("t", 0, 12, 3), ("t", 1, 7, 0), ("t", 0, 12, 1)]
+    assert landed_offsets(spark.createDataFrame(rows, columns)) == {"t-partition-0": "12:3", "t-partition-1": "7:0"}
+    assert json.dumps(landed_offsets(spark.createDataFrame([], columns))) == "{}"
+
+
+def test_the_table_can_only_grow() -> None:
+    table = bronze_table(EVENTS)
+    assert (table.name, table.partition_by) == ("bronze.events", ("publish_date",))
+    assert table.properties["delta.appendOnly"] == "true"

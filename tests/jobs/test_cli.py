@@ -1,0 +1,303 @@
+"""What a user who got something wrong is told: one line that says what and what to do, and exit code 1."""
+
+import json
+import shutil
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from pyspark.sql import SparkSession
+
+from jobs import cli
+from jobs.pipeline import WRITTEN
+from lakehouse.endpoint import Endpoint
+from lakehouse.leases import write_lease
+from lakehouse.settings import Settings, load_settings
+from tests.lake import environment, own_topics
+
+
+class Outcome(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+    @property
+    def line(self) -> str:
+        """The last line on standard error."""
+        return self.err.strip().splitlines()[-1]
+
+
+Command = Callable[..., Outcome]
+
+
+@pytest.fixture
+def lakehouse(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Iterator[Command]:
+    """The `lakehouse` command in this process, in an empty folder, with a home of its own."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(cli, "stop_spark", lambda: None)  # the session is for all tests
+    monkeypatch.setenv("LAKEHOUSE_HOME", str(tmp_path / "home"))
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
+
+    def run(*arguments: str, **environment: str) -> Outcome:
+        monkeypatch.setattr(sys, "argv", ["lakehouse", *arguments])
+        with monkeypatch.context() as patch, pytest.raises(SystemExit) as end:
+            for name, value in environment.items():
+                patch.setenv(name, value)
+            cli.main()
+        shown = capsys.readouterr()
+        assert "Traceback" not in shown.out + shown.err
+        return Outcome(int(end.value.code or 0), shown.out, shown.err)
+
+    yield run
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "line"),
+    [
+        (
+            "LAKEHOUSE_SPEED",
+            "9",
+            "LAKEHOUSE_SPEED: no such setting; there are LAKEHOUSE_CACHE, LAKEHOUSE_CHECKPOINTS, LAKEHOUSE_HOME, "
+            "LAKEHOUSE_PULSAR, LAKEHOUSE_RUN, LAKEHOUSE_SPARK, LAKEHOUSE_WAREHOUSE",
+        ),
+        ("LAKEHOUSE_RUN__SPEED", "9", "run.speed: Extra inputs are not permitted (given: '9')"),
+        (
+            "LAKEHOUSE_RUN__RETRIES",
+            "many",
+            "run.retries: Input should be a valid integer, unable to parse string as an integer (given: 'many')",
+        ),
+        (
+            "LAKEHOUSE_PULSAR__SERVICE_URL",
+            "localhost:6650",
+            r"pulsar.service_url: String should match pattern '^pulsar(\+ssl)?://' (given: 'localhost:6650')",
+        ),
+        (
+            "LAKEHOUSE_PULSAR__SERVICE_URL",
+            "pulsar://localhost:6650",
+            "pulsar: Value error, service_url and admin_url come together: set both, or neither for the embedded broker",
+        ),
+    ],
+)
+def test_a_wrong_variable(lakehouse: Command, variable: str, value: str, line: str) -> None:
+    done = lakehouse("status", **{variable: value})
+    assert (done.code, done.err) == (1, f"lakehouse: {line}\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("sped = 9", "sped: Extra inputs are not permitted (given: 9)"),
+        ("[run]\nspeed = 9", "run.speed: Extra inputs are not permitted (given: 9)"),
+        ("[run]\nretries = -1", "run.retries: Input should be greater than or equal to 0 (given: -1)"),
+        ("[run", "lakehouse.toml: not TOML: Expected ']' at the end of a table declaration (at end of document)"),
+        (
+            '[pulsar]\ntoken = "abc"',
+            "lakehouse.toml: pulsar.token is a secret: set LAKEHOUSE_PULSAR__TOKEN instead",
+        ),
+    ],
+)
+def test_a_wrong_file(lakehouse: Command, text: str, line: str) -> None:
+    Path("lakehouse.toml").write_text(text)
+    done = lakehouse("status")
+    assert (done.code, done.err) == (1, f"lakehouse: {line}\n")
+
+
+def test_the_environment_wins_over_the_file(lakehouse: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    Path("lakehouse.toml").write_text("[run]\nretries = 1\nretry_delay = 2")
+    monkeypatch.setenv("LAKEHOUSE_RUN__RETRIES", "7")
+    assert (load_settings().run.retries, load_settings().run.retry_delay) == (7, 2)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["land", "order"], "order: not declared; there are users, items, orders"),
+        (["merge", "orders"], "orders: not declared; there are users, items"),
+        (["enrich", "users"], "users: not declared; there are orders"),
+        (["run", "--every", "2"], "--every 2: must be a number with ms, s, m or h, such as 2s"),
+        (["run", "--every", "soon"], "--every soon: must be a number with ms, s, m or h, such as 2s"),
+        (["produce", "--rate", "fast"], "--rate fast: must be messages a second, such as 1000/s"),
+        (["produce", "--rate", "0/s"], "--rate 0/s: must be messages a second, such as 1000/s"),
+        (
+            ["produce"],
+            "no broker is running: start it with `lakehouse up`, or set pulsar.service_url and pulsar.admin_url",
+        ),
+        (
+            ["topics", "create"],
+            "no broker is running: start it with `lakehouse up`, or set pulsar.service_url and pulsar.admin_url",
+        ),
+    ],
+)
+def test_a_wrong_argument_or_no_broker(lakehouse: Command, arguments: list[str], line: str) -> None:
+    done = lakehouse(*arguments)
+    assert (done.code, done.err) == (1, f"lakehouse: {line}\n")
+
+
+@pytest.mark.parametrize("arguments", [["fly"], ["run", "--speed", "9"], ["produce", "--orders", "many"]])
+def test_usage_errors_exit_with_2(lakehouse: Command, arguments: list[str]) -> None:
+    assert lakehouse(*arguments).code == 2
+
+
+def test_a_run_without_a_broker(lakehouse: Command, spark: SparkSession) -> None:
+    done = lakehouse("run")
+    assert (done.code, done.line) == (
+        1,
+        "lakehouse: no broker is running: start it with `lakehouse up`, or set pulsar.service_url and pulsar.admin_url",
+    )
+
+
+def test_a_broker_that_does_not_answer(lakehouse: Command, spark: SparkSession) -> None:
+    done = lakehouse(
+        "run",
+        LAKEHOUSE_PULSAR__SERVICE_URL="pulsar://127.0.0.1:1",
+        LAKEHOUSE_PULSAR__ADMIN_URL="http://127.0.0.1:1",
+        LAKEHOUSE_RUN__BROKER_TIMEOUT="0.5",
+    )
+    assert (done.code, done.line) == (1, "lakehouse: http://127.0.0.1:1: no answer from the broker in 0.5 s")
+
+
+@contextmanager
+def refusing_broker() -> Iterator[str]:
+    """The admin API of a broker that refuses every token."""
+
+    class Refuse(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(401, "Unauthorized")
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        do_PUT = do_POST = do_GET  # noqa: N815
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    server = HTTPServer(("127.0.0.1", 0), Refuse)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.mark.parametrize("arguments", [["run"], ["topics", "create"]])
+def test_a_refused_token_is_not_shown(lakehouse: Command, spark: SparkSession, arguments: list[str]) -> None:
+    with refusing_broker() as url:
+        urls = {"LAKEHOUSE_PULSAR__SERVICE_URL": "pulsar://127.0.0.1:1", "LAKEHOUSE_PULSAR__ADMIN_URL": url}
+        done = lakehouse(*arguments, LAKEHOUSE_PULSAR__TOKEN="s3cret", **urls)
+    assert done.code == 1
+    assert done.line.startswith(("lakehouse: GET", "lakehouse: PUT"))
+    assert done.line.endswith("the token was refused: Unauthorized")
+    assert "s3cret" not in done.out + done.err
+
+
+def test_a_missing_topic(lakehouse: Command, spark: SparkSession, endpoint: Endpoint) -> None:
+    urls = {"LAKEHOUSE_PULSAR__SERVICE_URL": endpoint.service_url, "LAKEHOUSE_PULSAR__ADMIN_URL": endpoint.admin_url}
+    done = lakehouse("run", LAKEHOUSE_PULSAR__NAMESPACE="public/nowhere", LAKEHOUSE_RUN__RETRY_DELAY="1", **urls)
+    assert done.code == 1
+    assert "try 1 of" not in done.err
+    assert "public/nowhere/" in done.line
+    assert "no such topic" in done.line
+    assert "`lakehouse topics create`" in done.line
+
+
+@pytest.fixture
+def lake(settings: Settings, endpoint: Endpoint, tmp_path: Path) -> Settings:
+    """A home with topics in the broker that nothing was sent to."""
+    return own_topics(settings, endpoint, tmp_path)
+
+
+def test_a_warehouse_that_can_not_be_written(lakehouse: Command, spark: SparkSession, lake: Settings) -> None:
+    done = lakehouse("run", **environment(lake, LAKEHOUSE_WAREHOUSE="/dev/null/warehouse"))
+    assert done.code == 1
+    assert "/dev/null/warehouse" in done.line
+    assert "not writable" in done.line
+    assert "details" not in done.line
+
+
+@pytest.mark.parametrize("arguments", [["status"], ["land"], ["up"], ["down"], ["sql", "SELECT 1"]])
+def test_a_home_that_can_not_be_written(lakehouse: Command, arguments: list[str]) -> None:
+    done = lakehouse(*arguments, LAKEHOUSE_HOME="/dev/null/home")
+    if done.code:
+        assert "/dev/null/home" in done.line
+
+
+def test_the_second_of_two_runs_names_the_first(lakehouse: Command, lake: Settings) -> None:
+    holder = threading.Event()
+    with write_lease(lake, WRITTEN):
+        done = lakehouse("run", **environment(lake))
+    holder.set()
+    assert done.code == 1
+    assert done.line.startswith("lakehouse: bronze.items is being written by pid ")
+    assert done.line.endswith("UTC): wait until it ends, or stop it")
+
+
+def test_before_the_first_run(lakehouse: Command, spark: SparkSession, lake: Settings) -> None:
+    done = {step: lakehouse(step, **environment(lake)) for step in ("merge", "enrich", "reconcile")}
+    assert {step: outcome.code for step, outcome in done.items()} == {"merge": 1, "enrich": 1, "reconcile": 1}
+    assert {step: outcome.line for step, outcome in done.items()} == {
+        "merge": "lakehouse: bronze.users is not there yet: run `lakehouse land` first",
+        "enrich": "lakehouse: silver.users is not there yet: run `lakehouse merge` first",
+        "reconcile": "lakehouse: bronze.users is not there yet: run `lakehouse run` first",
+    }
+
+
+def test_a_run_of_nothing_and_then_a_table_of_the_future(
+    lakehouse: Command, spark: SparkSession, lake: Settings
+) -> None:
+    done = lakehouse("run", **environment(lake))
+    assert (done.code, done.out.count("holds")) == (0, 3)
+    shutil.rmtree(Path(lake.table_path("silver.users")) / "_delta_log")
+    log = Path(lake.table_path("silver.users")) / "_delta_log" / "00000000000000000000.json"
+    log.parent.mkdir(parents=True)
+    schema = {"type": "struct", "fields": [{"name": "id", "type": "long", "nullable": True, "metadata": {}}]}
+    metadata = {"id": "x", "format": {"provider": "parquet", "options": {}}, "schemaString": json.dumps(schema)}
+    actions = [
+        {"protocol": {"minReaderVersion": 99, "minWriterVersion": 99}},
+        {"metaData": metadata | {"partitionColumns": [], "configuration": {}}},
+    ]
+    log.write_text("\n".join(map(json.dumps, actions)))
+    spark.sql("CLEAR CACHE")
+    done = lakehouse("merge", "users", **environment(lake))
+    assert done.code == 1
+    assert "newer version of Delta" in done.line
+    assert "silver/users" in done.line
+    for arguments in (["sql", "SELECT 1"], ["status"]):
+        done = lakehouse(*arguments, **environment(lake))
+        assert (done.code, done.line) == (1, "x")
+
+
+def test_sql(lakehouse: Command) -> None:
+    assert "42" in lakehouse("sql", "SELECT 6 * 7 AS answer").out
+
+
+@pytest.mark.parametrize(
+    ("statement", "beginning"),
+    [
+        ("SELEKT 1", "Parser Error: syntax error"),
+        ("SELECT * FROM gold.nothing", "Catalog Error: Table with name nothing does not exist"),
+        ("SELECT 'a'::INT", "Conversion Error: Could not convert string 'a'"),
+    ],
+)
+def test_a_bad_statement(lakehouse: Command, statement: str, beginning: str) -> None:
+    done = lakehouse("sql", statement)
+    assert done.code == 1
+    assert done.err.startswith(f"lakehouse: {beginning}")
+    assert done.err.count("\n") == 1
+
+
+def test_status_without_a_broker_shows_the_tables(lakehouse: Command) -> None:
+    done = lakehouse("status")
+    assert (done.code, done.err) == (0, "")
+    assert done.out.startswith("Topics: no broker is running: start it with `lakehouse up`")
+    assert "last change" in done.out
+
+
+def test_up_and_down_are_safe_to_repeat(lakehouse: Command) -> None:
+    assert lakehouse("down") == Outcome(0, "No embedded broker was running.\n", "")

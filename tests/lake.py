@@ -1,0 +1,114 @@
+"""The real tables in the oracle's form, read without Spark; and homes of a test's own."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from deltalake import DeltaTable
+from pyspark.sql import SparkSession
+
+from bronze.landing import bronze_table
+from jobs.pipeline import TOPICS
+from lakehouse.endpoint import Endpoint
+from lakehouse.query import existing_tables
+from lakehouse.settings import Settings
+from lakehouse.tables import create_table
+from lakehouse.topic_admin import create_topics
+from tests.oracle import Message, Oracle, Position, Row, by_id, by_position, landed
+
+CLOCK = ("quarantined_at", "waiting_since", "found_at", "attempts")
+"""What depends on when and how often a step ran, and so is in no oracle."""
+
+
+def own_home(settings: Settings, home: Path) -> Settings:
+    return settings.model_copy(update={"home": home})
+
+
+def own_topics(settings: Settings, endpoint: Endpoint, home: Path) -> Settings:
+    """Settings with a home and topics of their own in the shared broker."""
+    pulsar = settings.pulsar.model_copy(
+        update={
+            "service_url": endpoint.service_url,
+            "admin_url": endpoint.admin_url,
+            "namespace": f"public/{home.name}",
+        }
+    )
+    own = settings.model_copy(update={"home": home, "pulsar": pulsar})
+    create_topics(TOPICS, endpoint, own)
+    return own
+
+
+def environment(settings: Settings, **more: str) -> dict[str, str]:
+    """The environment variables that give a process these settings."""
+    urls = {
+        "LAKEHOUSE_PULSAR__SERVICE_URL": settings.pulsar.service_url,
+        "LAKEHOUSE_PULSAR__ADMIN_URL": settings.pulsar.admin_url,
+    }
+    return {
+        "LAKEHOUSE_HOME": str(settings.home),
+        "LAKEHOUSE_PULSAR__NAMESPACE": settings.pulsar.namespace,
+        **{name: url for name, url in urls.items() if url},
+        **more,
+    }
+
+
+def read(settings: Settings, name: str) -> list[Row]:
+    path = settings.table_path(name)
+    if not DeltaTable.is_deltatable(path):
+        return []
+    rows: list[Row] = DeltaTable(path).to_pyarrow_table().to_pylist()
+    return rows
+
+
+def messages(settings: Settings) -> list[Message]:
+    """All that landed."""
+    return [message for topic in TOPICS for message in landed(topic.name, read(settings, topic.bronze_table))]
+
+
+def versions(settings: Settings) -> dict[str, int]:
+    return {name: table.version() for name, table in existing_tables(settings)}
+
+
+def tables(settings: Settings) -> dict[str, list[Any]]:
+    return {
+        "users": by_id(read(settings, "silver.users")),
+        "items": by_id(read(settings, "silver.items")),
+        "gold": by_position(read(settings, "gold.enriched_orders")),
+        "waiting": by_position(map(_timeless, read(settings, "quarantine.waiting_orders"))),
+        "duplicates": by_position(map(_timeless, read(settings, "quarantine.duplicate_orders"))),
+        "malformed": sorted(
+            (row["topic"], Position(**row["position"])) for row in read(settings, "quarantine.malformed")
+        ),
+    }
+
+
+def expected(oracle: Oracle) -> dict[str, list[Any]]:
+    return {
+        "users": by_id(oracle.users.values()),
+        "items": by_id(oracle.items.values()),
+        "gold": by_position(oracle.gold),
+        "waiting": by_position(oracle.waiting),
+        "duplicates": by_position(oracle.duplicates),
+        "malformed": sorted(oracle.malformed),
+    }
+
+
+def land_literally(spark: SparkSession, settings: Settings, messages: Sequence[Message]) -> None:
+    """Append messages to their bronze tables, without a broker."""
+    for topic in TOPICS:
+        table = bronze_table(topic)
+        create_table(spark, settings, table)
+        if rows := [bronze_row(message) for message in messages if message.topic == topic.name]:
+            spark.createDataFrame(rows, table.columns).write.format("delta").mode("append").save(
+                settings.table_path(table.name)
+            )
+
+
+def bronze_row(message: Message) -> tuple[Any, ...]:
+    when = message.publish_time
+    source = (message.key, message.payload, {}, message.event_time, when, "test", 0)
+    return (message.topic, *message.position, *source, when, when.date())
+
+
+def _timeless(row: Row) -> Row:
+    return {name: value for name, value in row.items() if name not in CLOCK}

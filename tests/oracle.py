@@ -1,0 +1,258 @@
+"""What the tables must hold, in plain Python: the whole meaning of the pipeline, with none of its machinery.
+
+`Oracle.run` takes messages in rounds, as `lakehouse run` does: it lands them all, merges them all, then enriches.
+Rows are dicts, as `tables.read` gives the real ones; `landed` turns bronze rows into the messages to start from.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime, timedelta
+from typing import Any, NamedTuple
+
+Row = dict[str, Any]
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+# The contracts: the type of each field, and "!" where it is required. A time is in epoch milliseconds.
+CONTRACTS: Mapping[str, Mapping[str, str]] = {
+    "users": {
+        "id": "long!",
+        "firstName": "string",
+        "lastName": "string",
+        "emailAddress": "string",
+        "createdAt": "time!",
+        "deletedAt": "time",
+        "mergedAt": "time",
+        "parentUserId": "long",
+    },
+    "items": {
+        "id": "long!",
+        "createdAt": "time!",
+        "adjective": "string",
+        "category": "string",
+        "modifier": "string",
+        "name": "string",
+        "price": "double!",
+    },
+    "orders": {
+        "invoiceId": "long!",
+        "lineItemId": "long!",
+        "userId": "long!",
+        "itemId": "long!",
+        "itemName": "string",
+        "itemCategory": "string",
+        "price": "double!",
+        "createdAt": "time!",
+        "paidAt": "time",
+    },
+}
+JSON_TYPES: Mapping[str, tuple[type, ...]] = {"long": (int,), "time": (int,), "double": (int, float), "string": (str,)}
+LIMITS = {"long": (-(2**63), 2**63 - 1), "time": (-62_135_596_800_000, 253_402_300_799_999)}
+
+
+class Position(NamedTuple):
+    partition: int
+    ledger_id: int
+    entry_id: int
+    batch_index: int
+
+
+class Message(NamedTuple):
+    topic: str
+    position: Position
+    key: str | None
+    payload: bytes | None
+    event_time: datetime | None
+    publish_time: datetime
+
+
+@dataclass
+class Oracle:
+    users: dict[int, Row] = field(default_factory=dict)
+    items: dict[int, Row] = field(default_factory=dict)
+    gold: list[Row] = field(default_factory=list)
+    waiting: list[Row] = field(default_factory=list)
+    duplicates: list[Row] = field(default_factory=list)
+    malformed: set[tuple[str, Position]] = field(default_factory=set)
+    _first: dict[tuple[int, int], Position] = field(default_factory=dict)
+    _changed: set[tuple[str, str]] = field(default_factory=set)
+
+    def run(self, messages: Iterable[Message]) -> "Oracle":
+        """One round: land all of `messages`, merge, enrich."""
+        landed = list(messages)
+        self._changed = set()
+        for message in landed:
+            if message.topic != "orders":
+                self._merge(message)
+        new = (message for message in landed if message.topic == "orders")
+        fresh = [self._place(message) for message in sorted(new, key=lambda each: (each.publish_time, each.position))]
+        woken = [order for order in self.waiting if (order["missing_entity"], order["missing_key"]) in self._changed]
+        self.waiting = [order for order in self.waiting if order not in woken]
+        self._enrich([*woken, *(order for order in fresh if order)])
+        return self
+
+    def _merge(self, message: Message) -> None:
+        row = state_of(message)
+        if row is None:
+            self.malformed.add((message.topic, message.position))
+            return
+        silver = self.users if message.topic == "users" else self.items
+        held = silver.get(row["id"])
+        if held is None or order_of(row) > order_of(held):
+            silver[row["id"]] = row
+            self._changed.add((message.topic, str(row["id"])))
+
+    def _place(self, message: Message) -> Row | None:
+        """An order to enrich; None if it is malformed, or repeats one that came before."""
+        value = parse(message)
+        if value is None:
+            self.malformed.add((message.topic, message.position))
+            return None
+        order = order_row(value) | {"position": message.position._asdict()}
+        first = self._first.setdefault((order["invoice_id"], order["line_item_id"]), message.position)
+        if first != message.position:
+            self.duplicates.append(order | {"duplicate_of": first._asdict()})
+            return None
+        return order
+
+    def _enrich(self, orders: list[Row]) -> None:
+        for order in orders:
+            order = {name: value for name, value in order.items() if name not in REASONS}
+            user, item = self.users.get(order["user_id"]), self.items.get(order["item_id"])
+            day = {"order_date": order["created_at"].date()}
+            if reason := unusable(user, order):
+                self.waiting.append(order | day | waits(reason, "users", order["user_id"]))
+            elif reason := unusable(item, order):
+                self.waiting.append(order | day | waits(reason, "items", order["item_id"]))
+            else:
+                self.gold.append(order | day | {"user": user, "item": item})
+
+
+REASONS = ("reason", "missing_entity", "missing_key")
+
+
+def waits(reason: str, entity: str, key: int) -> Row:
+    return dict(zip(REASONS, (reason, entity, str(key)), strict=True))
+
+
+def unusable(state: Row | None, order: Row) -> str | None:
+    if state is None:
+        return "missing"
+    is_gone = state["deleted_at"] is not None and state["deleted_at"] <= order["created_at"]
+    return "deleted" if is_gone else None
+
+
+def parse(message: Message) -> Row | None:
+    """The payload's fields, all of them; None if it breaks the contract."""
+    try:
+        value = json.loads(message.payload or b"", parse_constant=_refuse)
+    except ValueError:
+        return None
+    if not isinstance(value, dict):
+        return None
+    for name, kind in CONTRACTS[message.topic].items():
+        given = value.get(name)
+        if kind.endswith("!") if given is None else not is_of(kind.rstrip("!"), given):
+            return None
+    return {name: value.get(name) for name in CONTRACTS[message.topic]}
+
+
+def is_of(kind: str, value: object) -> bool:
+    """Whether a JSON value is of a contract's type, and within what that can hold."""
+    if isinstance(value, bool) or not isinstance(value, JSON_TYPES[kind]):
+        return False
+    low, high = LIMITS.get(kind, (None, None))
+    return low is None or low <= value <= high
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(constant)
+
+
+def state_of(message: Message) -> Row | None:
+    """A message about a user or an item as its silver row; None if it is malformed."""
+    event_time = message.event_time or message.publish_time
+    sequence = {"event_time": event_time, "publish_time": message.publish_time, **message.position._asdict()}
+    del sequence["partition"]
+    columns = user_row if message.topic == "users" else item_row
+    if message.payload is None:
+        if not (message.key or "").isdigit():
+            return None
+        gone = dict.fromkeys(columns(dict.fromkeys(CONTRACTS[message.topic])))
+        return gone | {"id": int(message.key or ""), "deleted_at": event_time, "sequence": sequence}
+    value = parse(message)
+    if value is None or message.key not in (None, str(value["id"])):
+        return None
+    return columns(value) | {"sequence": sequence}
+
+
+def order_of(row: Row) -> tuple[Any, ...]:
+    return tuple(row["sequence"].values())
+
+
+def user_row(value: Row) -> Row:
+    return {
+        "id": value["id"],
+        "first_name": value["firstName"],
+        "last_name": value["lastName"],
+        "email_address": value["emailAddress"],
+        "created_at": moment(value["createdAt"]),
+        "merged_at": moment(unless_unset(value["mergedAt"])),
+        "parent_user_id": unless_unset(value["parentUserId"]),
+        "deleted_at": moment(unless_unset(value["deletedAt"])),
+    }
+
+
+def item_row(value: Row) -> Row:
+    return {
+        "id": value["id"],
+        "created_at": moment(value["createdAt"]),
+        **{name: value[name] for name in ("adjective", "category", "modifier", "name", "price")},
+        "deleted_at": None,
+    }
+
+
+def order_row(value: Row) -> Row:
+    return {
+        "invoice_id": value["invoiceId"],
+        "line_item_id": value["lineItemId"],
+        "user_id": value["userId"],
+        "item_id": value["itemId"],
+        "item_name": value["itemName"],
+        "item_category": value["itemCategory"],
+        "price": value["price"],
+        "created_at": moment(value["createdAt"]),
+        "paid_at": moment(value["paidAt"]),
+    }
+
+
+def moment(milliseconds: int | None) -> datetime | None:
+    return None if milliseconds is None else EPOCH + timedelta(milliseconds=milliseconds)
+
+
+def unless_unset(value: int | None) -> int | None:
+    return None if value == -1 else value
+
+
+def landed(topic: str, bronze: Iterable[Row]) -> list[Message]:
+    """Bronze rows as the oracle's messages."""
+    return [
+        Message(
+            topic,
+            Position(row["partition"], row["ledger_id"], row["entry_id"], row["batch_index"]),
+            row["key"],
+            row["payload"],
+            row["event_time"],
+            row["publish_time"],
+        )
+        for row in bronze
+    ]
+
+
+def by_position(rows: Iterable[Row]) -> list[Row]:
+    return sorted(rows, key=lambda row: tuple(row["position"].values()))
+
+
+def by_id(rows: Iterable[Row]) -> list[Row]:
+    return sorted(rows, key=lambda row: row["id"])

@@ -1,0 +1,189 @@
+from itertools import combinations, permutations
+from pathlib import Path
+from random import Random
+
+import pytest
+from hypothesis import HealthCheck, Phase, given
+from hypothesis import settings as examples
+from hypothesis import strategies as st
+from pyspark.sql import DataFrame, SparkSession
+
+from bronze.landing import bronze_table
+from lakehouse.decoding import MALFORMED
+from lakehouse.settings import Settings
+from lakehouse.tables import create_table
+from silver.merge import decode_changes, latest_changes, merge_batch
+from silver.users import USERS
+from tests.lake import bronze_row, own_home, read, versions
+from tests.messages import at, message, tombstone, user
+from tests.oracle import Message, Oracle, Row, by_id
+
+# What happens to one user, and what may arrive in any order: a change that is older than the delete and published
+# after it; two changes of the same moment; a user that comes back.
+STORY = (
+    ("created", 0, 0, 0),
+    ("renamed", 1, 1, 0),
+    ("renamed at the same moment", 1, 2, 0),
+    (None, 3, 3, 0),
+    ("renamed before the delete, but late", 2, 4, 5),
+)
+
+
+def story(id: int) -> list[Message]:
+    return [
+        tombstone("users", str(id), when=when, place=1_000 * id + place, late=late)
+        if name is None
+        else user(id, name, when=when, place=1_000 * id + place, late=late)
+        for name, when, place, late in STORY
+    ]
+
+
+def bronze(spark: SparkSession, messages: list[Message]) -> DataFrame:
+    return spark.createDataFrame([bronze_row(each) for each in messages], bronze_table(USERS.topic).columns)
+
+
+@pytest.fixture
+def silver(spark: SparkSession, settings: Settings, tmp_path: Path) -> Settings:
+    own = own_home(settings, tmp_path)
+    create_table(spark, own, USERS.table)
+    create_table(spark, own, MALFORMED)
+    return own
+
+
+def merge_all(spark: SparkSession, settings: Settings, batches: list[list[Message]]) -> list[Row]:
+    for batch in filter(None, batches):
+        merge_batch(settings, USERS, bronze(spark, batch))
+    return by_id(read(settings, USERS.table.name))
+
+
+def test_every_order_in_every_three_batches_gives_the_same(spark: SparkSession, silver: Settings) -> None:
+    """Each user is a trial of its own: all permutations of the story, cut into batches in all ways."""
+    batches: list[list[Message]] = [[], [], []]
+    trials = [(order, cuts) for order in permutations(range(5)) for cuts in combinations(range(7), 2)]
+    for id, (order, (first, second)) in enumerate(trials):
+        arrival = [story(id)[index] for index in order]
+        for batch, part in zip(batches, (arrival[:first], arrival[first:second], arrival[second:]), strict=True):
+            batch.extend(part)
+    held = merge_all(spark, silver, batches)
+    assert held == by_id(Oracle().run(sum(batches, [])).users.values())
+    assert {row["deleted_at"] for row in held} == {at(3)}
+
+
+CHANGES = st.builds(
+    lambda id, name, when, late, place, kind: {
+        "update": user(id, name, when=when, late=late, place=place),
+        "delete": user(id, name, when=when, late=late, place=place, deletedAt=1_767_225_600_000),
+        "tombstone": tombstone("users", str(id), when=when, late=late, place=place),
+        "timeless": message("users", {"id": id, "createdAt": 0}, key=None, when=None, late=late, place=place),
+        "broken": message("users", {"id": str(id), "createdAt": 0}, key=str(id), when=when, late=late, place=place),
+        "misplaced": message("users", {"id": id, "createdAt": 0}, key=str(id + 1), when=when, place=place),
+    }[kind],
+    id=st.integers(1, 3),
+    name=st.sampled_from(["Ada", "Zoë", ""]),
+    when=st.integers(0, 2),
+    late=st.integers(0, 2),
+    place=st.integers(0, 1_000_000),
+    kind=st.sampled_from(["update", "delete", "tombstone", "timeless", "broken", "misplaced"]),
+)
+
+
+@examples(max_examples=5, deadline=None, suppress_health_check=list(HealthCheck), phases=[Phase.generate])
+@given(
+    changes=st.lists(CHANGES, min_size=4, max_size=12, unique_by=lambda change: change.position),
+    random=st.randoms(use_true_random=False),
+)
+def test_any_order_any_batches_and_any_repeats_give_the_same(
+    spark: SparkSession,
+    settings: Settings,
+    tmp_path_factory: pytest.TempPathFactory,
+    changes: list[Message],
+    random: Random,
+) -> None:
+    own = own_home(settings, tmp_path_factory.mktemp("silver"))
+    create_table(spark, own, USERS.table)
+    create_table(spark, own, MALFORMED)
+    arrival = random.sample(changes, len(changes))
+    cut = random.randint(0, len(arrival))
+    again = random.sample(changes[:cut], cut // 2)
+    oracle = Oracle().run(changes)
+    assert merge_all(spark, own, [arrival[:cut], arrival[cut:], again]) == by_id(oracle.users.values())
+    assert len(read(own, MALFORMED.name)) == len(oracle.malformed)
+
+
+def test_a_batch_again_changes_no_row_and_adds_no_file(spark: SparkSession, silver: Settings) -> None:
+    batch = [user(1), user(2, when=1, place=1), tombstone("users", "2", when=2, place=2), message("users", b"", key="3", place=3)]
+    held = merge_all(spark, silver, [batch])
+    malformed = versions(silver)[MALFORMED.name]
+    assert merge_all(spark, silver, [batch]) == held
+    files = list(Path(silver.table_path(USERS.table.name)).glob("*.parquet"))
+    assert len(files) == 1
+    assert len(read(silver, MALFORMED.name)) == 1
+    assert versions(silver)[MALFORMED.name] <= malformed + 1
+
+
+def test_a_deleted_user_comes_back_with_a_newer_message(spark: SparkSession, silver: Settings) -> None:
+    deleted = tombstone("users", "1", when=2, place=1)
+    [row] = merge_all(spark, silver, [[user(1), deleted], [user(1, "late", when=1, place=2)]])
+    assert (row["first_name"], row["deleted_at"]) == (None, at(2))
+    [row] = merge_all(spark, silver, [[user(1, "back", when=3, place=3)]])
+    assert (row["first_name"], row["deleted_at"]) == ("back", None)
+
+
+def decoded(spark: SparkSession, messages: list[Message]) -> list[Row]:
+    rows = bronze(spark, messages).transform(decode_changes, entity=USERS).orderBy("message.position")
+    return [row.asDict(recursive=True) for row in rows.collect()]
+
+
+def test_minus_one_is_no_time_and_no_parent(spark: SparkSession) -> None:
+    unset, old = user(1, parentUserId=-1), user(2, deletedAt=0, mergedAt=0, parentUserId=9, place=1)
+    rows = decoded(spark, [unset, old])
+    columns = ("deleted_at", "merged_at", "parent_user_id")
+    assert [[row[name] is None for name in columns] for row in rows] == [[True] * 3, [False] * 3]
+    assert rows[1]["parent_user_id"] == 9
+
+
+def test_a_tombstone_is_known_by_its_key_alone(spark: SparkSession) -> None:
+    messages = [
+        tombstone("users", "5", when=1),
+        tombstone("users", "five", place=1),
+        tombstone("users", None, place=2),
+    ]
+    assert [(row["id"], row["reason"]) for row in decoded(spark, messages)] == [
+        (5, None),
+        (None, "tombstone whose message key is no BIGINT: five"),
+        (None, "tombstone whose message key is no BIGINT: none"),
+    ]
+
+
+def test_a_message_key_must_be_the_id(spark: SparkSession) -> None:
+    def keyed(key: str | None, place: int) -> Message:
+        return message("users", {"id": 5, "createdAt": 0}, key=key, place=place)
+
+    assert [row["reason"] for row in decoded(spark, [keyed("5", 0), keyed(None, 1), keyed("6", 2), keyed("x", 3)])] == [
+        None,
+        None,
+        "message key 6 is not the id: 5",
+        "message key x is not the id: 5",
+    ]
+
+
+def test_without_event_time_a_message_counts_at_its_publish_time(spark: SparkSession) -> None:
+    [row] = decoded(spark, [message("users", {"id": 5, "createdAt": 0}, key="5", when=None, late=7)])
+    assert row["sequence"]["event_time"] == row["sequence"]["publish_time"]
+
+
+def test_the_last_change_of_each_key_wins_by_event_time_then_publish_time_then_place(spark: SparkSession) -> None:
+    changes = [
+        user(1, "by event time", when=2, place=1),
+        user(1, "older, though published last", when=1, place=9, late=5),
+        user(2, "by publish time", when=1, late=2, place=2),
+        user(2, "published before", when=1, late=1, place=3),
+        user(3, "by place", when=1, place=5),
+        user(3, "before it", when=1, place=4),
+    ]
+    rows = bronze(spark, changes).transform(decode_changes, entity=USERS).transform(latest_changes, entity=USERS)
+    assert sorted((row.id, row.first_name) for row in rows.collect()) == [
+        (1, "by event time"),
+        (2, "by publish time"),
+        (3, "by place"),
+    ]
