@@ -1,5 +1,6 @@
 """The `lakehouse` command."""
 
+import os
 import re
 import signal
 import sys
@@ -187,7 +188,9 @@ def main() -> NoReturn:
         _complain(f"{cause_of(error)} (details: {_log_traceback()})")
     finally:
         stop_spark()
-    sys.exit(code)
+        sys.stdout.flush()
+        # Threads that talk to the JVM would now report that it has gone.
+        os._exit(code)
 
 
 def _interrupt(number: int, frame: object) -> NoReturn:

@@ -1,7 +1,8 @@
 """Run streams until they have caught up, or for ever; and try again what fails for a reason that may pass."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from pyspark.sql.streaming.query import StreamingQuery
@@ -34,11 +35,8 @@ def catch_up(settings: Settings, streams: Sequence[Stream]) -> list[Outcome]:
     What fails is tried again, `run.retries` times. Raises LakehouseError with the cause if that does not help.
     """
     started = time.monotonic()
-    running = [
-        _Supervised(stream, lambda writer: writer.trigger(availableNow=True), settings.run) for stream in streams
-    ]
     done: dict[str, Outcome] = {}
-    try:
+    with _supervised(streams, lambda writer: writer.trigger(availableNow=True), settings.run) as running:
         with waiting(", ".join(each.name for each in running)):
             while len(done) < len(running):
                 for each in running:
@@ -46,9 +44,6 @@ def catch_up(settings: Settings, streams: Sequence[Stream]) -> list[Outcome]:
                         seconds = time.monotonic() - started
                         done[each.name] = Outcome(name=each.name, rows=each.rows, seconds=seconds)
                 time.sleep(POLL_SECONDS)
-    finally:
-        for each in running:
-            each.stop()
     return list(done.values())
 
 
@@ -57,20 +52,29 @@ def keep_up(settings: Settings, streams: Sequence[Stream], *, every: float) -> N
 
     What fails is tried again as in `catch_up`; a batch that succeeds resets the count.
     """
-    running = [
-        _Supervised(stream, lambda writer: writer.trigger(processingTime=f"{every} seconds"), settings.run)
-        for stream in streams
-    ]
+    trigger = f"{every} seconds"
+    with (
+        _supervised(streams, lambda writer: writer.trigger(processingTime=trigger), settings.run) as running,
+        waiting("Running; Ctrl-C ends it") as status,
+    ):
+        while all(each.is_active() for each in running):
+            counts = " · ".join(f"{each.name} {each.rows:,}" for each in running)
+            status.update(f"Running; Ctrl-C ends it. {counts}")
+            time.sleep(POLL_SECONDS)
+
+
+@contextmanager
+def _supervised(streams: Sequence[Stream], trigger: Trigger, run: Run) -> Iterator[list["_Supervised"]]:
+    """The streams, started; if one fails, all stop. Whoever interrupts this process ends the JVM, and so the streams."""
+    running: list[_Supervised] = []
     try:
-        with waiting("Running; Ctrl-C ends it") as status:
-            while all(each.is_active() for each in running):
-                status.update(
-                    "Running; Ctrl-C ends it. " + " · ".join(f"{each.name} {each.rows:,}" for each in running)
-                )
-                time.sleep(POLL_SECONDS)
-    finally:
+        for stream in streams:
+            running.append(_Supervised(stream, trigger, run))
+        yield running
+    except Exception:
         for each in running:
             each.stop()
+        raise
 
 
 class _Supervised:

@@ -1,6 +1,7 @@
 """The one place where a Spark session is built."""
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -67,7 +68,9 @@ def start_spark(settings: Settings, *, inherited: Sequence[int] = ()) -> SparkSe
         with (settings.home / "logs" / "spark.log").open("ab") as log:
             process = {"pass_fds": tuple(inherited), "stdout": log, "stderr": log}
             gateway = launch_gateway(conf, process)  # type: ignore[no-untyped-call]
+        ctrl_c = signal.getsignal(signal.SIGINT)
         SparkContext(conf=conf, gateway=gateway)
+        signal.signal(signal.SIGINT, ctrl_c)  # Spark's handler calls into the JVM, whatever call it interrupts
     return SparkSession.builder.config(map=dict(properties)).getOrCreate()
 
 

@@ -1,6 +1,6 @@
 """A Pulsar data source for Spark 4.2, batch and streaming.
 
-It needs pyspark, pulsar-client, pyarrow and requests, and nothing else of this project::
+It needs pyspark, pulsar-client, pyarrow, numpy and requests, and nothing else of this project::
 
     spark.dataSource.register(PulsarDataSource)
     spark.readStream.format("pulsar").options(serviceUrl=…, adminUrl=…, topic=…).load()

@@ -45,8 +45,8 @@ class Topics:
 
     def send(self, topic: str, *payloads: bytes | None, batched: bool = False, **producer: Any) -> list[Position]:
         """Send messages each as an entry, or all as one batch; None is a tombstone. Where they are."""
-        options = {"batching_max_publish_delay_ms": 60_000, "batching_max_messages": 1_000} | producer
-        sender = self.client.create_producer(topic, batching_enabled=batched, **options)
+        options = {"batching_max_publish_delay_ms": 60_000, "batching_max_messages": 1_000, "block_if_queue_full": True}
+        sender = self.client.create_producer(topic, batching_enabled=batched, **options, **producer)
         found: list[Position] = []
         for payload in payloads:
             sender.send_async(payload, lambda result, id: found.append(Position(id.ledger_id(), id.entry_id())))

@@ -3,7 +3,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import LongType, StructField, StructType
 
 from bronze.landing import bronze_table, land, landed_offsets
@@ -34,7 +34,7 @@ class Lake:
         rows = self.table().select("partition", "entry_id", "batch_index", "payload").collect()
         return sorted((row.partition, row.entry_id, row.batch_index, bytes(row.payload)) for row in rows)
 
-    def table(self):
+    def table(self) -> DataFrame:
         return read_table(self._spark, self.settings, "bronze.events")
 
     def lose_checkpoint(self) -> None:

@@ -77,10 +77,9 @@ def test_a_token_that_may_plan_but_not_read(guarded: Topics) -> None:
 
 def test_a_broker_that_is_not_there() -> None:
     urls = {"serviceUrl": "pulsar://127.0.0.1:1", "adminUrl": "http://127.0.0.1:1", "topic": "events"}
-    with pytest.raises(
-        NoAnswerError, match="^http://127.0.0.1:1/admin/v2: no answer from the broker: ConnectionError$"
-    ):
+    with pytest.raises(NoAnswerError) as error:
         Admin(Options.parse(urls)).partitions("persistent://public/default/events")
+    assert str(error.value) == "http://127.0.0.1:1/admin/v2: no answer from the broker: ConnectionError"
 
 
 def test_partitions_of_a_topic(topics: Topics) -> None:

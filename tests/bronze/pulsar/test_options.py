@@ -94,5 +94,5 @@ def test_a_bad_value_is_named_with_what_would_be_right(name: str, value: str, re
 
 
 def test_two_limits_are_refused() -> None:
-    with pytest.raises(PulsarSourceError, match="^set maxBytesPerTrigger or maxMessagesPerTrigger, not both$"):
+    with pytest.raises(PulsarSourceError, match=r"^set maxBytesPerTrigger or maxMessagesPerTrigger, not both$"):
         Options.parse(REQUIRED | {"maxBytesPerTrigger": "1", "maxMessagesPerTrigger": "1"})

@@ -111,6 +111,12 @@ def test_rows_come_in_several_record_batches(topics: Topics, monkeypatch: pytest
     assert numbers(topics.read(topic)) == list(range(20))
 
 
+def test_many_entries_take_no_longer_each(topics: Topics) -> None:
+    topic = topics.create()
+    topics.send(topic, *[b"%d" % number for number in range(20_000)])
+    assert numbers(topics.read(topic)) == list(range(20_000))
+
+
 def test_every_split_reads_every_message_once(topics: Topics) -> None:
     topic = topics.create(partitions=2)
     topics.send_numbers(f"{topic}-partition-0", range(12), batch=3)

@@ -11,6 +11,7 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
 import bronze.pulsar
 from bronze.pulsar import PulsarDataSource
@@ -76,7 +77,7 @@ def test_latest_skips_what_is_there(topics: Topics) -> None:
     topic = topics.create()
     topics.send_numbers(topic, range(3))
     assert topics.plan(topic, startingPosition="latest") == []
-    reader = PulsarDataSource(topics.options(topic, startingPosition="latest")).streamReader(None)
+    reader = PulsarDataSource(topics.options(topic, startingPosition="latest")).streamReader(StructType())
     start = reader.initialOffset()
     topics.send_numbers(topic, [3])
     assert numbers(topics.read(topic, startingPosition=json.dumps(start))) == [3]
@@ -97,7 +98,8 @@ def test_a_publish_time_skips_what_is_older(topics: Topics) -> None:
 
 def test_a_publish_time_on_a_topic_without_messages(topics: Topics) -> None:
     topic = topics.create()
-    reader = PulsarDataSource(topics.options(topic, startingPosition=round(time.time() * 1000))).streamReader(None)
+    options = topics.options(topic, startingPosition=round(time.time() * 1000))
+    reader = PulsarDataSource(options).streamReader(StructType())
     assert reader.initialOffset() == {topic: "-1:-1"}
 
 
@@ -148,17 +150,17 @@ def a_batch(topics: Topics, topic: str, start: str, **options: object) -> object
 
 def a_new_stream(topics: Topics, topic: str, start: str, **options: object) -> object:
     given = topics.options(topic, startingPosition=start, subscription="lake", **options)
-    return PulsarDataSource(given).streamReader(None).initialOffset()
+    return PulsarDataSource(given).streamReader(StructType()).initialOffset()
 
 
 def a_restarted_stream(topics: Topics, topic: str, start: str, **options: object) -> object:
-    reader = PulsarDataSource(topics.options(topic, subscription="lake", **options)).streamReader(None)
+    reader = PulsarDataSource(topics.options(topic, subscription="lake", **options)).streamReader(StructType())
     assert isinstance(reader, PulsarStreamReader)
     return reader.latestOffset(json.loads(start), reader.getDefaultReadLimit())
 
 
 def a_repeated_batch(topics: Topics, topic: str, start: str, **options: object) -> object:
-    reader = PulsarDataSource(topics.options(topic, subscription="lake", **options)).streamReader(None)
+    reader = PulsarDataSource(topics.options(topic, subscription="lake", **options)).streamReader(StructType())
     return reader.partitions(json.loads(start), {topic: str(topics.entries(topic)[-1])})
 
 
