@@ -1,5 +1,6 @@
 """The `lakehouse` command."""
 
+import logging
 import os
 import re
 import signal
@@ -7,7 +8,6 @@ import sys
 import traceback
 from typing import Annotated, Any, NoReturn
 
-import click
 import typer
 
 from jobs import report
@@ -171,19 +171,16 @@ def demo(
 
 def main() -> NoReturn:
     """Run the command; an expected failure is one line on standard error, and exit code 1."""
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # it would report a JVM that we have ended
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _interrupt)
     code = 1
     try:
-        code = app(standalone_mode=False) or 0
+        app()
+    except SystemExit as end:  # typer ends so: 0, 2 after it has shown a usage error, 130 for KeyboardInterrupt
+        code = end.code if isinstance(end.code, int) else 0
     except LakehouseError as error:
         _complain(str(error))
-    except click.ClickException as error:
-        error.show()
-        code = error.exit_code
-    except (KeyboardInterrupt, click.Abort):
-        _complain("stopped")
-        code = 130
     except Exception as error:
         _complain(f"{cause_of(error)} (details: {_log_traceback()})")
     finally:

@@ -36,14 +36,16 @@ def catch_up(settings: Settings, streams: Sequence[Stream]) -> list[Outcome]:
     """
     started = time.monotonic()
     done: dict[str, Outcome] = {}
-    with _supervised(streams, lambda writer: writer.trigger(availableNow=True), settings.run) as running:
-        with waiting(", ".join(each.name for each in running)):
-            while len(done) < len(running):
-                for each in running:
-                    if each.name not in done and not each.is_active():
-                        seconds = time.monotonic() - started
-                        done[each.name] = Outcome(name=each.name, rows=each.rows, seconds=seconds)
-                time.sleep(POLL_SECONDS)
+    with (
+        _supervised(streams, lambda writer: writer.trigger(availableNow=True), settings.run) as running,
+        waiting(", ".join(each.name for each in running)),
+    ):
+        while len(done) < len(running):
+            for each in running:
+                if each.name not in done and not each.is_active():
+                    seconds = time.monotonic() - started
+                    done[each.name] = Outcome(name=each.name, rows=each.rows, seconds=seconds)
+            time.sleep(POLL_SECONDS)
     return list(done.values())
 
 
@@ -65,7 +67,7 @@ def keep_up(settings: Settings, streams: Sequence[Stream], *, every: float) -> N
 
 @contextmanager
 def _supervised(streams: Sequence[Stream], trigger: Trigger, run: Run) -> Iterator[list["_Supervised"]]:
-    """The streams, started; if one fails, all stop. Whoever interrupts this process ends the JVM, and so the streams."""
+    """The streams, started; if one fails, all stop. An interrupt ends the JVM, and so the streams."""
     running: list[_Supervised] = []
     try:
         for stream in streams:

@@ -23,6 +23,9 @@ _LINES = (
     (r"(?:.*AccessDeniedException|.*Permission denied)[: ]*(.*)", r"not writable: \1"),
 )
 
+_INNERMOST = (r"^Caused by: (.+)$", r"^: (.+)$", r"^(\w[\w.]*(?:Error|Exception): .+)$")
+"""How the first line of an error within others begins: one in the JVM, one that Python got from it, one of Python."""
+
 
 def cause_of(error: BaseException) -> str:
     """The line that tells the most: a known cause, else the first line of the innermost error."""
@@ -30,9 +33,11 @@ def cause_of(error: BaseException) -> str:
     for pattern, line in _LINES:
         if found := re.search(pattern, text):
             return str(found.expand(line)).strip()
-    causes = re.findall(r"^Caused by: (.+)$", text, re.MULTILINE)
-    lines = causes[-1:] or [line for line in text.splitlines() if line.strip()] or [type(error).__name__]
-    return str(lines[0]).strip()
+    for pattern in _INNERMOST:
+        if causes := re.findall(pattern, text, re.MULTILINE):
+            return str(causes[-1]).strip()
+    lines = [line for line in text.splitlines() if line.strip()] or [type(error).__name__]
+    return lines[0].strip()
 
 
 def is_permanent(error: BaseException) -> bool:

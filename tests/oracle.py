@@ -7,7 +7,7 @@ Rows are dicts, as `tables.read` gives the real ones; `landed` turns bronze rows
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
 Row = dict[str, Any]

@@ -68,7 +68,9 @@ def test_only_those_wake_whose_own_key_has_changed(spark: SparkSession) -> None:
 
 
 def test_what_woke_before_is_known_to_be_in_gold(spark: SparkSession) -> None:
-    woken = spark.createDataFrame([(1, "a", "missing"), (2, "b", "missing")], "line INT, position STRING, reason STRING")
+    woken = spark.createDataFrame(
+        [(1, "a", "missing"), (2, "b", "missing")], "line INT, position STRING, reason STRING"
+    )
     in_gold = spark.createDataFrame([(1, "a")], "line INT, position STRING")
     rows = woken.transform(with_is_in_gold, in_gold=in_gold, columns=["line", "position", "publish_time"]).collect()
     assert sorted((row.line, row.position, row.is_woken, row.is_in_gold) for row in rows) == [

@@ -111,7 +111,12 @@ def test_any_order_any_batches_and_any_repeats_give_the_same(
 
 
 def test_a_batch_again_changes_no_row_and_adds_no_file(spark: SparkSession, silver: Settings) -> None:
-    batch = [user(1), user(2, when=1, place=1), tombstone("users", "2", when=2, place=2), message("users", b"", key="3", place=3)]
+    batch = [
+        user(1),
+        user(2, when=1, place=1),
+        tombstone("users", "2", when=2, place=2),
+        message("users", b"", key="3", place=3),
+    ]
     held = merge_all(spark, silver, [batch])
     malformed = versions(silver)[MALFORMED.name]
     assert merge_all(spark, silver, [batch]) == held
