@@ -13,7 +13,7 @@ import typer
 from jobs import report
 from jobs.demo import run_demo
 from jobs.pipeline import ENRICHMENTS, ENTITIES, TOPICS, WRITTEN
-from jobs.steps import enriching, landing, merging, prove, run_all, spark_for
+from jobs.steps import enriching, landing, merging, prove, require, run_all, spark_for
 from jobs.streams import catch_up, keep_up
 from lakehouse import broker
 from lakehouse.balance import Balance
@@ -100,6 +100,7 @@ def merge(entities: Annotated[list[str] | None, typer.Argument(help="Default: al
     chosen = _chosen(entities, {entity.name: entity for entity in ENTITIES})
     settings = load_settings()
     with spark_for(settings, writes=[entity.table.name for entity in chosen]) as spark:
+        require(spark, settings, [entity.topic.bronze_table for entity in chosen], made_by="land")
         report.outcomes(catch_up(settings, merging(spark, settings, chosen)))
 
 
@@ -109,6 +110,8 @@ def enrich(facts: Annotated[list[str] | None, typer.Argument(help="Default: all.
     chosen = _chosen(facts, {enrichment.topic.name: enrichment for enrichment in ENRICHMENTS})
     settings = load_settings()
     with spark_for(settings, writes=[enrichment.gold_table for enrichment in chosen]) as spark:
+        require(spark, settings, [enrichment.topic.bronze_table for enrichment in chosen], made_by="land")
+        require(spark, settings, [lookup.table for each in chosen for lookup in each.lookups], made_by="merge")
         report.outcomes(catch_up(settings, enriching(spark, settings, chosen)))
 
 
@@ -137,6 +140,7 @@ def reconcile() -> None:
     """Prove that each landed message is in exactly one place; exit with 1 and the difference if not."""
     settings = load_settings()
     with spark_for(settings, writes=WRITTEN) as spark:
+        require(spark, settings, WRITTEN, made_by="run")
         _show(prove(spark, settings))
 
 
@@ -182,7 +186,7 @@ def main() -> NoReturn:
     except LakehouseError as error:
         _complain(str(error))
     except Exception as error:
-        _complain(f"{cause_of(error)} (details: {_log_traceback()})")
+        _complain(f"{cause_of(error)}{_log_traceback()}")
     finally:
         stop_spark()
         sys.stdout.flush()
@@ -199,11 +203,15 @@ def _complain(line: str) -> None:
 
 
 def _log_traceback() -> str:
+    """What to add to the line; nothing if there is no place for a log."""
     path = load_settings().home / "logs" / "lakehouse.log"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a") as log:
-        traceback.print_exc(file=log)
-    return str(path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("a") as log:
+            traceback.print_exc(file=log)
+    except OSError:
+        return ""
+    return f" (details: {path})"
 
 
 def _show(proofs: list[Balance]) -> None:

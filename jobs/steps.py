@@ -1,6 +1,6 @@
 """The steps of the pipeline, each of which catches up with what the step before it has written."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 
@@ -14,9 +14,11 @@ from jobs.pipeline import ENRICHMENTS, ENTITIES, TOPICS
 from jobs.streams import Outcome, Stream, catch_up
 from lakehouse.balance import Balance
 from lakehouse.broker import endpoint, wait_until_healthy
+from lakehouse.errors import LakehouseError
 from lakehouse.leases import write_lease
 from lakehouse.session import start_spark
 from lakehouse.settings import Settings
+from lakehouse.tables import path_exists
 from lakehouse.topics import Topic
 from lakehouse.waiting import waiting
 from silver.conservation import balance_entity
@@ -31,6 +33,13 @@ def spark_for(settings: Settings, *, writes: Sequence[str]) -> Iterator[SparkSes
         with waiting("Starting Spark"):
             spark = start_spark(settings, inherited=files)
         yield spark
+
+
+def require(spark: SparkSession, settings: Settings, tables: Iterable[str], *, made_by: str) -> None:
+    """Raises LakehouseError for the first table that is not there yet."""
+    for table in tables:
+        if not path_exists(spark, f"{settings.table_path(table)}/_delta_log"):
+            raise LakehouseError(f"{table} is not there yet: run `lakehouse {made_by}` first")
 
 
 def landing(spark: SparkSession, settings: Settings, topics: Sequence[Topic]) -> list[Stream]:

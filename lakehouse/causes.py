@@ -3,7 +3,7 @@
 import re
 
 PERMANENT = (
-    "PulsarSourceError",
+    "PulsarSourceError:",
     "DELTA_INVALID_PROTOCOL",
     "DELTA_UNSUPPORTED_FEATURES",
     "AnalysisException",
@@ -13,13 +13,18 @@ PERMANENT = (
 """What marks an error that another try would meet again."""
 
 _LINES = (
-    (r"Pulsar\w+Error: (.+)", r"\1"),
+    (r"Pulsar\w+Error: (.+: no such topic)", r"\1: `lakehouse topics create` makes the declared ones"),
+    (r"(?:PulsarSource|NoAnswer)Error: (.+)", r"\1"),
     (r"DELTA_INVALID_PROTOCOL_VERSION\S* (.+)", r"a table was written by a newer version of Delta Lake: \1"),
     (
         r"DELTA_UNSUPPORTED_FEATURES_FOR_(?:READ|WRITE)\S* (.+)",
         r"a table was written by a newer version of Delta Lake: \1",
     ),
     (r".*No space left on device.*", "no space left on the disk"),
+    (
+        r".*ParentNotDirectoryException: Parent path is not a directory: (.*)",
+        r"not writable: below \1, which is no folder",
+    ),
     (r"(?:.*AccessDeniedException|.*Permission denied)[: ]*(.*)", r"not writable: \1"),
 )
 

@@ -18,6 +18,10 @@ QUEUE_MESSAGES = 5_000
 QUEUE_BYTES = 256 * 2**20
 POLL_SECONDS = 1.0
 
+REFUSALS = (pulsar.AuthenticationError, pulsar.AuthorizationError, pulsar.TopicNotFound)
+"""What another try would meet again; other errors of the client come from a broker that is away."""
+
+LAST_MILLISECOND = 253_402_300_799_999
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 PROPERTIES = pa.map_(pa.string(), pa.string())
 ARROW_SCHEMA = pa.schema(
@@ -62,8 +66,10 @@ def read_range(options: Options, planned: Range) -> Iterator[pa.RecordBatch]:
             yield from _RangeReader(options, planned, client).batches()
         finally:
             client.close()
-    except pulsar.PulsarException as error:
+    except REFUSALS as error:
         raise PulsarSourceError(f"{planned}: {error}") from error
+    except pulsar.PulsarException as error:
+        raise NoAnswerError(f"{planned}: {error}") from error
 
 
 @dataclass
@@ -300,8 +306,9 @@ def _constant(value: object, length: int, kind: pa.DataType) -> pa.Array:
 
 
 def _timestamps(milliseconds: np.ndarray) -> pa.Array:
-    """Epoch milliseconds, of which 0 means that the producer set none, as timestamps."""
-    return pa.array(milliseconds * 1000, mask=milliseconds == 0).cast(TIMESTAMP)
+    """Epoch milliseconds as timestamps; 0, which means that none was set, and what is after the year 9999 as NULL."""
+    unusable = (milliseconds == 0) | (milliseconds > LAST_MILLISECOND)
+    return pa.array(np.where(unusable, 0, milliseconds).astype(np.int64) * 1000, mask=unusable).cast(TIMESTAMP)
 
 
 def _properties(properties: list[dict[str, str]]) -> pa.Array:

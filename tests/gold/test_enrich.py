@@ -118,7 +118,7 @@ def test_a_crash_after_any_write_changes_nothing(
     lake = copy_of(then, tmp_path)
     with monkeypatch.context() as patch:
         patch.setattr(steps, write, fail_after(getattr(steps, write)))
-        with pytest.raises(LakehouseError, match="^enrich orders: .*power cut"):
+        with pytest.raises(LakehouseError, match="power cut"):
             enrich_orders(spark, lake)
     if checkpoint == "lost":
         shutil.rmtree(lake.checkpoint_path(ORDERS.gold_table))

@@ -127,6 +127,6 @@ def test_the_command_names_the_difference(
 ) -> None:
     delta_table(spark, lake, ORDERS.waiting.name).delete()
     monkeypatch.setenv("LAKEHOUSE_HOME", str(lake.home))
-    with pytest.raises(ConservationError, match="^orders: 1 landed, but in no table .*, such as 0/7/4/0$"):
+    with pytest.raises(ConservationError, match=r"^orders: 1 landed, but in no table .*, such as 0/7/4/0$"):
         cli.app(["reconcile"], standalone_mode=False)
     assert "does not hold" in capsys.readouterr().out

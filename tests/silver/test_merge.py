@@ -1,4 +1,4 @@
-from itertools import combinations, permutations
+from itertools import chain, combinations, permutations
 from pathlib import Path
 from random import Random
 
@@ -65,7 +65,7 @@ def test_every_order_in_every_three_batches_gives_the_same(spark: SparkSession, 
         for batch, part in zip(batches, (arrival[:first], arrival[first:second], arrival[second:]), strict=True):
             batch.extend(part)
     held = merge_all(spark, silver, batches)
-    assert held == by_id(Oracle().run(sum(batches, [])).users.values())
+    assert held == by_id(Oracle().run(chain(*batches)).users.values())
     assert {row["deleted_at"] for row in held} == {at(3)}
 
 
