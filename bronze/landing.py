@@ -56,9 +56,9 @@ def land(spark: SparkSession, settings: Settings, topic: Topic, endpoint: Endpoi
     """The stream from `topic` to its bronze table. Without a checkpoint, it goes on after the last entry landed."""
     spark.dataSource.register(PulsarDataSource)
     table = bronze_table(topic)
-    create_table(spark, settings, table)
+    is_new = create_table(spark, settings, table)
     checkpoint = settings.checkpoint_path(table.name)
-    known = path_exists(spark, f"{checkpoint}/offsets")
+    known = is_new or path_exists(spark, f"{checkpoint}/offsets")
     start = EARLIEST if known else json.dumps(landed_offsets(read_table(spark, settings, table.name)))
     messages = (
         spark.readStream.format("pulsar")

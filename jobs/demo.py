@@ -16,6 +16,7 @@ from lakehouse.endpoint import Endpoint
 from lakehouse.leases import write_lease
 from lakehouse.produce import produce
 from lakehouse.query import query
+from lakehouse.session import SHORT_RUN
 from lakehouse.settings import Pulsar, Settings
 from lakehouse.status import table_statuses
 from lakehouse.topic_admin import create_topics
@@ -45,11 +46,11 @@ def run_demo(settings: Settings, *, orders: int) -> list[Balance]:
 
 
 def demo_settings(settings: Settings) -> Settings:
-    """The user's settings, but for places: all of the demo's are in `<home>/demo`."""
+    """The user's settings, but for places: all of the demo's are in `<home>/demo`. Its JVM starts quickly."""
     pulsar = Pulsar(memory=settings.pulsar.memory, partitions=settings.pulsar.partitions)
-    return settings.model_copy(
-        update={"home": settings.home / "demo", "warehouse": "", "checkpoints": "", "pulsar": pulsar}
-    )
+    spark = settings.spark.model_copy(update={"conf": SHORT_RUN | settings.spark.conf})
+    places = {"home": settings.home / "demo", "warehouse": "", "checkpoints": ""}
+    return settings.model_copy(update=places | {"pulsar": pulsar, "spark": spark})
 
 
 def _show_pipeline(settings: Settings, endpoint: Endpoint, workload: Workload) -> list[Balance]:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import duckdb
 from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError, DeltaProtocolError
 
 from lakehouse.errors import LakehouseError
 from lakehouse.settings import Settings
@@ -13,12 +14,16 @@ LAYERS = ("bronze", "silver", "gold", "quarantine")
 
 
 def existing_tables(settings: Settings) -> Iterator[tuple[str, DeltaTable]]:
-    """All tables by name, `layer.table`."""
+    """All tables by name, `layer.table`. Raises LakehouseError, which names it, for one that can't be read."""
     for layer in LAYERS:
         root = Path(settings.warehouse_root) / layer
         for path in sorted(root.iterdir()) if root.is_dir() else ():
             if DeltaTable.is_deltatable(str(path)):
-                yield f"{layer}.{path.name}", DeltaTable(str(path))
+                try:
+                    table = DeltaTable(str(path))
+                except (DeltaError, DeltaProtocolError) as error:
+                    raise LakehouseError(f"{layer}.{path.name}: {error}") from error
+                yield f"{layer}.{path.name}", table
 
 
 def query(settings: Settings, sql: str) -> duckdb.DuckDBPyRelation:

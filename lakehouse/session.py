@@ -14,6 +14,11 @@ from lakehouse.artifacts import delta_jars
 from lakehouse.java import java_home
 from lakehouse.settings import Settings
 
+JAVA_OPTIONS = "-XX:+UseParallelGC -Duser.timezone=UTC"
+
+SHORT_RUN = {"spark.driver.extraJavaOptions": f"{JAVA_OPTIONS} -XX:TieredStopAtLevel=1"}
+"""For a run of a minute on little data: the JVM compiles quickly, to code that is slower."""
+
 
 def spark_conf(settings: Settings) -> dict[str, str]:
     """The Spark properties that this pipeline needs, with the user's own on top."""
@@ -23,7 +28,7 @@ def spark_conf(settings: Settings) -> dict[str, str]:
         "spark.master": settings.spark.master,
         "spark.app.name": "lakehouse",
         "spark.driver.memory": settings.spark.memory,
-        "spark.driver.extraJavaOptions": "-XX:+UseParallelGC -Duser.timezone=UTC",
+        "spark.driver.extraJavaOptions": JAVA_OPTIONS,
         "spark.jars": ",".join(jars),
         "spark.driver.extraClassPath": os.pathsep.join(jars),
         "spark.ui.enabled": "false",

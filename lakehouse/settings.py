@@ -56,7 +56,7 @@ class Pulsar(Section):
 
 class Spark(Section):
     master: str = "local[*]"
-    memory: str = Field("2g", pattern=r"^\d+[mg]$")
+    memory: str = Field("3g", pattern=r"^\d+[mg]$")
     """Heap of the driver, which in local mode is all of Spark."""
     conf: dict[str, str] = {}
     """Further Spark properties, as they are."""

@@ -26,16 +26,17 @@ POSITION = "STRUCT<partition: INT, ledger_id: BIGINT, entry_id: BIGINT, batch_in
 POSITION_OF_MESSAGE = "struct(partition, ledger_id, entry_id, batch_index)"
 
 
-def create_table(spark: SparkSession, settings: Settings, table: Table) -> None:
-    """Create the table unless it exists; to look for its log is far cheaper than to ask Delta."""
-    if path_exists(spark, f"{settings.table_path(table.name)}/_delta_log"):
-        return
+def create_table(spark: SparkSession, settings: Settings, table: Table) -> bool:
+    """Create the table unless it exists, and say whether it was created."""
+    if path_exists(spark, f"{settings.table_path(table.name)}/_delta_log"):  # far cheaper than to ask Delta
+        return False
     partitioned = f"PARTITIONED BY ({', '.join(table.partition_by)})" if table.partition_by else ""
     properties = ", ".join(f"'{name}' = '{value}'" for name, value in table.properties.items())
     spark.sql(
         f"CREATE TABLE IF NOT EXISTS delta.`{settings.table_path(table.name)}` ({table.columns}) USING delta "
         f"{partitioned} {f'TBLPROPERTIES ({properties})' if properties else ''}"
     )
+    return True
 
 
 def path_exists(spark: SparkSession, path: str) -> bool:

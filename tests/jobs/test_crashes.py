@@ -1,0 +1,128 @@
+"""`kill -9` in mid-run, and a broker that goes away: the next run ends as if nothing had happened."""
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from jobs.pipeline import TOPICS, WRITTEN
+from jobs.steps import landing
+from jobs.streams import catch_up
+from lakehouse import broker
+from lakehouse.endpoint import Endpoint
+from lakehouse.errors import BusyError, LakehouseError
+from lakehouse.leases import write_lease
+from lakehouse.produce import produce
+from lakehouse.settings import Settings
+from lakehouse.topic_admin import create_topics
+from lakehouse.workload import Workload
+from tests.lake import environment, expected, messages, own_home, own_topics, read, tables
+from tests.oracle import Oracle
+
+LAKEHOUSE = Path(sys.executable).with_name("lakehouse")
+MESSY = Workload(users=500, orders=12_000, missing_users=0.02, late_users=0.1, deleted_users=0.1, malformed=0.05)
+SMALL_BATCHES = {"LAKEHOUSE_RUN__MAX_BYTES_PER_BATCH": str(2**20)}
+
+
+def wait_until(condition: Callable[[], bool], *, seconds: float = 120) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it took too long"
+        time.sleep(0.005)
+
+
+def commit(settings: Settings, table: str, version: int) -> Path:
+    return Path(settings.table_path(table)) / "_delta_log" / f"{version:020}.json"
+
+
+def start(settings: Settings) -> subprocess.Popen[bytes]:
+    with (settings.home / "run.log").open("wb") as log:
+        return subprocess.Popen(
+            [LAKEHOUSE, "run"],
+            env={**os.environ, **environment(settings), **SMALL_BATCHES},
+            cwd=settings.home,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+        )
+
+
+def is_free(settings: Settings) -> bool:
+    """Whether the JVM, too, is gone."""
+    try:
+        with write_lease(settings, WRITTEN):
+            return True
+    except BusyError:
+        return False
+
+
+def test_runs_that_are_killed_again_and_again(settings: Settings, endpoint: Endpoint, tmp_path: Path) -> None:
+    lake = own_topics(settings, endpoint, tmp_path)
+    produce([(topic, phase(topic.name)) for phase in (MESSY.first, MESSY.late) for topic in TOPICS], endpoint, lake)
+    for moment in ("bronze.orders", "gold.enriched_orders"):
+        process = start(lake)
+        wait_until(commit(lake, moment, 1).exists)
+        process.kill()
+        assert process.wait() == -9
+        wait_until(lambda: is_free(lake))
+    last = start(lake)
+    assert (last.wait(300), (lake.home / "run.log").read_text().count("holds")) == (0, 3)
+    assert tables(lake) == expected(Oracle().run(messages(lake)))
+
+
+@pytest.fixture
+def own_broker(settings: Settings, tmp_path: Path):
+    """A home with a broker of its own, which has more orders than one batch takes."""
+    run = settings.run.model_copy(update={"retries": 2, "retry_delay": 1.0, "max_bytes_per_batch": 2**20})
+    lake = own_home(settings, tmp_path).model_copy(update={"run": run})
+    endpoint = broker.start(lake)
+    try:
+        create_topics(TOPICS, endpoint, lake)
+        produce([(TOPICS[-1], Workload(orders=30_000).first("orders"))], endpoint, lake)
+        yield lake
+    finally:
+        broker.stop(lake)
+
+
+def during(settings: Settings, version: int, action: Callable[[], object]) -> threading.Thread:
+    """Do something as soon as bronze has a version."""
+
+    def wait_and_act() -> None:
+        wait_until(commit(settings, "bronze.orders", version).exists)
+        action()
+
+    thread = threading.Thread(target=wait_and_act)
+    thread.start()
+    return thread
+
+
+def test_a_broker_that_goes_away(spark: SparkSession, own_broker: Settings, capsys: pytest.CaptureFixture[str]) -> None:
+    orders = TOPICS[-1:]
+    streams = landing(spark, own_broker, orders)
+    stopped = during(own_broker, 2, lambda: broker.stop(own_broker))
+    with pytest.raises(LakehouseError, match=r"^land orders: .*no answer from the broker"):
+        catch_up(own_broker, streams)
+    stopped.join()
+    shown = capsys.readouterr().err
+    assert [f"try {number} of 2 in 1 s" in shown for number in (1, 2, 3)] == [True, True, False]
+
+    def restart() -> None:
+        broker.stop(own_broker)
+        broker.start(own_broker)
+
+    endpoint = broker.start(own_broker)
+    patient = own_broker.model_copy(update={"run": own_broker.run.model_copy(update={"retries": 20})})
+    landed = len(list(commit(own_broker, "bronze.orders", 0).parent.glob("*.json")))
+    restarted = during(own_broker, landed, restart)
+    catch_up(patient, landing(spark, patient, orders))
+    restarted.join()
+    assert broker.running(own_broker) == endpoint
+    places = [message.position for message in messages(own_broker)]
+    sent = sum(1 for _ in Workload(orders=30_000).first("orders"))
+    assert (len(places), len(set(places))) == (sent, sent)
+    assert len(read(own_broker, "bronze.orders")) == sent
