@@ -69,7 +69,7 @@ def test_a_key_stays_on_its_partition(endpoint: Endpoint, empty: Settings) -> No
 
 def test_a_message_too_large_is_counted_and_named(endpoint: Endpoint, empty: Settings) -> None:
     messages = [*MESSAGES, Message("3", b"x" * 6_000_000, 5_000)]
-    with pytest.raises(BrokerError, match="^counters: of 5 messages the broker did not acknowledge 1 MessageTooBig$"):
+    with pytest.raises(BrokerError, match=r"^counters: of 5 messages the broker did not acknowledge 1 MessageTooBig$"):
         produce([(COUNTERS, messages)], endpoint, empty)
 
 
