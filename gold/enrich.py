@@ -6,7 +6,6 @@ half-way, or its checkpoint was lost) it leaves where it is.
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from datetime import timedelta
 from functools import reduce
 
 from pyspark import StorageLevel
@@ -120,6 +119,7 @@ def find_repeats(facts: DataFrame, *, held: DataFrame, keys: Sequence[str]) -> D
         .where(F.col("held").isNotNull() | (F.col("first") != F.col("position")))
         .withColumn("duplicate_of", F.nullif(F.coalesce("held", "first"), F.col("position")))
         .select(*facts.columns, "duplicate_of")
+        .dropDuplicates(["position"])  # what a crash left both in gold and waiting is held twice
     )
 
 
@@ -165,9 +165,9 @@ def _near(facts: DataFrame, woken: DataFrame, enrichment: Enrichment) -> Column 
     found = bounds.first()
     if found is None or found[enrichment.day].low is None:
         return None
-    horizon = timedelta(days=enrichment.duplicate_horizon)
-    day = found[enrichment.day]
-    within = F.col(enrichment.day).between(F.lit(day.low - horizon), F.lit(day.high + horizon))
+    day, horizon = found[enrichment.day], enrichment.duplicate_horizon
+    # Spark's dates go on where Python's end.
+    within = F.col(enrichment.day).between(F.date_sub(F.lit(day.low), horizon), F.date_add(F.lit(day.high), horizon))
     for name in enrichment.keys:
         within = within & F.col(name).between(F.lit(found[name].low), F.lit(found[name].high))
     return within
