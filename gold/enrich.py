@@ -165,9 +165,10 @@ def _near(facts: DataFrame, woken: DataFrame, enrichment: Enrichment) -> Column 
     found = bounds.first()
     if found is None or found[enrichment.day].low is None:
         return None
-    day, horizon = found[enrichment.day], enrichment.duplicate_horizon
-    # Spark's dates go on where Python's end.
-    within = F.col(enrichment.day).between(F.date_sub(F.lit(day.low), horizon), F.date_add(F.lit(day.high), horizon))
+    # Spark's dates go on where Python's end, and it takes the year 1 from Python as text only.
+    low, high = (F.lit(day.isoformat()).cast("date") for day in found[enrichment.day])
+    horizon = enrichment.duplicate_horizon
+    within = F.col(enrichment.day).between(F.date_sub(low, horizon), F.date_add(high, horizon))
     for name in enrichment.keys:
         within = within & F.col(name).between(F.lit(found[name].low), F.lit(found[name].high))
     return within

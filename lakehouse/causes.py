@@ -28,7 +28,7 @@ _LINES = (
     (r"(?:.*AccessDeniedException|.*Permission denied)[: ]*(.*)", r"not writable: \1"),
 )
 
-_INNERMOST = (r"^Caused by: (.+)$", r"^: (.+)$", r"^(\w[\w.]*(?:Error|Exception): .+)$")
+_INNERMOST = (r"^Caused by: (.+)$", r"^: (.+)$", r"^(\w[\w.]*(?:Error|Exception)(?:: .+)?)$")
 """How the first line of an error within others begins: one in the JVM, one that Python got from it, one of Python."""
 
 

@@ -14,7 +14,8 @@ from lakehouse.artifacts import delta_jars
 from lakehouse.java import java_home
 from lakehouse.settings import Settings
 
-JAVA_OPTIONS = "-XX:+UseParallelGC -Duser.timezone=UTC"
+# With room for compiled code: C1 alone gets 48 MB by default, and Spark is soon swept out of it again and again.
+JAVA_OPTIONS = "-XX:+UseParallelGC -XX:ReservedCodeCacheSize=256m -Duser.timezone=UTC"
 
 SHORT_RUN = {"spark.driver.extraJavaOptions": f"{JAVA_OPTIONS} -XX:TieredStopAtLevel=1"}
 """For a run of a minute on little data: the JVM compiles quickly, to code that is slower."""

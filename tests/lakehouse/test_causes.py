@@ -1,0 +1,52 @@
+import pytest
+
+from lakehouse.causes import cause_of, is_permanent
+
+IN_THE_JVM = """An error occurred while calling o1.execute.
+: org.apache.spark.SparkException: Job aborted due to stage failure
+\tat org.apache.spark.Scheduler.run(Scheduler.scala:1)
+Caused by: java.io.IOException: first
+\tat java.base/java.io.File.open(File.java:1)
+Caused by: java.io.IOException: innermost
+\tat java.base/java.io.File.open(File.java:2)
+"""
+FROM_THE_JVM = """Traceback (most recent call last):
+  File "merge.py", line 1, in merge_batch
+py4j.protocol.Py4JJavaError: An error occurred while calling o1.execute.
+: org.apache.spark.sql.delta.DeltaRuntimeException: [DELTA_MERGE] The MERGE failed.
+\tat org.apache.spark.sql.delta.DeltaErrors.merge(DeltaErrors.scala:1)
+"""
+IN_PYTHON = """An exception was raised by the Python Proxy. Return Message: Traceback (most recent call last):
+  File "enrich.py", line 1, in enrich_batch
+RuntimeError: power cut
+
+=== Streaming Query ===
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        (IN_THE_JVM, "java.io.IOException: innermost"),
+        (FROM_THE_JVM, "org.apache.spark.sql.delta.DeltaRuntimeException: [DELTA_MERGE] The MERGE failed."),
+        (IN_PYTHON, "RuntimeError: power cut"),
+        ("\nwhat a pity\nthe rest", "what a pity"),
+        ("", "RuntimeError"),
+        ("java.io.IOException: No space left on device", "no space left on the disk"),
+    ],
+)
+def test_one_line_tells_why(text: str, line: str) -> None:
+    assert cause_of(RuntimeError(text)) == line
+
+
+@pytest.mark.parametrize(
+    ("text", "permanent"),
+    [
+        ("bronze.pulsar.options.PulsarSourceError: orders: no such topic", True),
+        ("[DELTA_INVALID_PROTOCOL_VERSION] Unsupported", True),
+        ("java.io.IOException: No space left on device", True),
+        ("java.net.ConnectException: Connection refused", False),
+    ],
+)
+def test_what_another_try_would_meet_again(text: str, permanent: bool) -> None:
+    assert is_permanent(RuntimeError(text)) == permanent
