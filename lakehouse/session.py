@@ -40,6 +40,8 @@ def spark_conf(settings: Settings) -> dict[str, str]:
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
         "spark.sql.session.timeZone": "UTC",
+        # The default, INT96, can't be read by others outside the years 1677 to 2262.
+        "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
         # Small tables on few cores: more partitions than cores only cost task starts.
         "spark.sql.shuffle.partitions": cores,
         "spark.databricks.delta.snapshotPartitions": cores,
