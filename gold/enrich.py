@@ -16,7 +16,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from gold.enrichment import Enrichment, Lookup
 from lakehouse.decoding import MALFORMED, decode, quarantine_malformed
 from lakehouse.settings import Settings
-from lakehouse.tables import append, create_table, delta_table, pin_table, read_table
+from lakehouse.tables import append, append_missing, create_table, delta_table, pin_table, read_table
 
 CHANGED = "_change_type IN ('insert', 'update_postimage')"
 
@@ -60,7 +60,7 @@ def enrich_batch(settings: Settings, enrichment: Enrichment, batch: DataFrame) -
     with kept(batch) as rows, kept(waiting.transform(waiting_for, changes=rows)) as woken:
         rejected = rows.where(F.col("reason").isNotNull())
         if not rejected.isEmpty():
-            quarantine_malformed(spark, settings, enrichment.topic, rejected)
+            quarantine_malformed(settings, enrichment.topic, rejected)
         facts = facts_of(rows, enrichment)
         near = _near(facts, woken, enrichment)
         if near is None:
@@ -82,7 +82,7 @@ def enrich_batch(settings: Settings, enrichment: Enrichment, batch: DataFrame) -
             judged = judged.transform(with_missing, lookups=enrichment.lookups)
             _write_gold(settings, enrichment, judged)
             _settle_waiting(spark, settings, enrichment, judged)
-            _write_duplicates(spark, settings, enrichment, repeats)
+            _write_duplicates(settings, enrichment, repeats)
 
 
 def facts_of(batch: DataFrame, enrichment: Enrichment) -> DataFrame:
@@ -191,37 +191,33 @@ def _settle_waiting(spark: SparkSession, settings: Settings, enrichment: Enrichm
         "missing_key",
         F.lit(1).alias("attempts"),
         F.current_timestamp().alias("waiting_since"),
+        "is_woken",
         (F.col("missing_entity").isNull() | F.col("is_in_gold")).alias("is_done"),
     )
     with kept(outcome) as rows:
-        if rows.isEmpty():
-            return
-        retry: dict[str, str | Column] = {name: f"new.{name}" for name in ("reason", "missing_entity", "missing_key")}
-        begin: dict[str, str | Column] = {name: f"new.{name}" for name in rows.columns if name != "is_done"}
-        (
-            delta_table(spark, settings, enrichment.waiting.name)
-            .alias("held")
-            .merge(rows.alias("new"), "held.position = new.position")
-            .whenMatchedDelete("new.is_done")
-            .whenMatchedUpdate(set=retry | {"attempts": "held.attempts + 1"})
-            .whenNotMatchedInsert("NOT new.is_done", begin)
-            .execute()
-        )
+        kinds = {row.is_woken for row in rows.select("is_woken").distinct().collect()}
+        if False in kinds:
+            append(rows.where("NOT is_woken").drop("is_woken", "is_done"), settings, enrichment.waiting.name)
+        if True in kinds:
+            retry: dict[str, str | Column] = {
+                name: f"new.{name}" for name in ("reason", "missing_entity", "missing_key")
+            }
+            (
+                delta_table(spark, settings, enrichment.waiting.name)
+                .alias("held")
+                .merge(rows.where("is_woken").alias("new"), "held.position = new.position")
+                .whenMatchedDelete("new.is_done")
+                .whenMatchedUpdate(set=retry | {"attempts": "held.attempts + 1"})
+                .execute()
+            )
 
 
-def _write_duplicates(spark: SparkSession, settings: Settings, enrichment: Enrichment, repeats: DataFrame) -> None:
+def _write_duplicates(settings: Settings, enrichment: Enrichment, repeats: DataFrame) -> None:
     duplicates = repeats.where("duplicate_of IS NOT NULL").select(
         *enrichment.columns, "position", "duplicate_of", F.current_timestamp().alias("found_at")
     )
-    if duplicates.isEmpty():
-        return
-    (
-        delta_table(spark, settings, enrichment.duplicates.name)
-        .alias("held")
-        .merge(duplicates.alias("new"), "held.position = new.position")
-        .whenNotMatchedInsertAll()
-        .execute()
-    )
+    if not duplicates.isEmpty():
+        append_missing(duplicates, settings, enrichment.duplicates.name, on=["position"])
 
 
 @contextmanager

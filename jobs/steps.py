@@ -1,6 +1,7 @@
 """The steps of the pipeline, each of which catches up with what the step before it has written."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 
@@ -65,8 +66,9 @@ def run_all(spark: SparkSession, settings: Settings) -> Iterator[Outcome]:
 
 def prove(spark: SparkSession, settings: Settings) -> list[Balance]:
     """Compare what landed with what the tables hold, topic by topic."""
-    with waiting("Comparing what landed with what the tables hold"):
-        return [
-            *(balance_entity(spark, settings, entity) for entity in ENTITIES),
-            *(balance_facts(spark, settings, enrichment) for enrichment in ENRICHMENTS),
-        ]
+    proofs: list[Callable[[], Balance]] = [
+        *(partial(balance_entity, spark, settings, entity) for entity in ENTITIES),
+        *(partial(balance_facts, spark, settings, enrichment) for enrichment in ENRICHMENTS),
+    ]
+    with waiting("Comparing what landed with what the tables hold"), ThreadPoolExecutor() as pool:
+        return list(pool.map(lambda proof: proof(), proofs))

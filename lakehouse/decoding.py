@@ -2,12 +2,12 @@
 
 from collections.abc import Mapping
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
 from lakehouse.settings import Settings
-from lakehouse.tables import POSITION, POSITION_OF_MESSAGE, Table, delta_table
+from lakehouse.tables import POSITION, POSITION_OF_MESSAGE, Table, append_missing
 from lakehouse.topics import MAXIMUM, MINIMUM, Topic
 
 MALFORMED = Table(
@@ -112,7 +112,7 @@ def _difference(field: StructField) -> Column:
     return wrong
 
 
-def quarantine_malformed(spark: SparkSession, settings: Settings, topic: Topic, rejected: DataFrame) -> None:
+def quarantine_malformed(settings: Settings, topic: Topic, rejected: DataFrame) -> None:
     """Put rejected messages into `quarantine.malformed`; those that are there already change nothing."""
     rows = rejected.transform(explain_broken, topic=topic).select(
         F.lit(topic.name).alias("topic"),
@@ -124,10 +124,4 @@ def quarantine_malformed(spark: SparkSession, settings: Settings, topic: Topic, 
         "message.publish_time",
         F.current_timestamp().alias("quarantined_at"),
     )
-    (
-        delta_table(spark, settings, MALFORMED.name)
-        .alias("held")
-        .merge(rows.alias("new"), f"held.topic = '{topic.name}' AND held.position = new.position")
-        .whenNotMatchedInsertAll()
-        .execute()
-    )
+    append_missing(rows, settings, MALFORMED.name, on=["topic", "position"])

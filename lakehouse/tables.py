@@ -1,6 +1,6 @@
 """Tables, each declared once; and how a declared table is created, read and written."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from delta.tables import DeltaTable
@@ -64,3 +64,9 @@ def delta_table(spark: SparkSession, settings: Settings, name: str) -> DeltaTabl
 
 def append(rows: DataFrame, settings: Settings, name: str) -> None:
     rows.write.format("delta").mode("append").save(settings.table_path(name))
+
+
+def append_missing(rows: DataFrame, settings: Settings, name: str, *, on: Sequence[str]) -> None:
+    """Append the rows that the table does not hold yet; a MERGE would do the same at several times the fixed cost."""
+    held = read_table(rows.sparkSession, settings, name).select(*on)
+    append(rows.join(held, on=list(on), how="left_anti").select(*rows.columns), settings, name)

@@ -30,7 +30,7 @@ def merge_batch(settings: Settings, entity: Entity, messages: DataFrame) -> None
     try:
         rejected = decoded.where(F.col("reason").isNotNull())
         if not rejected.isEmpty():
-            quarantine_malformed(spark, settings, entity.topic, rejected)
+            quarantine_malformed(settings, entity.topic, rejected)
         changes = decoded.where(F.col("reason").isNull()).transform(latest_changes, entity=entity)
         (
             delta_table(spark, settings, entity.table.name)

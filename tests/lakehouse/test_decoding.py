@@ -114,7 +114,7 @@ def quarantine(spark: SparkSession, settings: Settings, tmp_path: Path) -> Setti
 def test_the_quarantine_holds_each_message_once(spark: SparkSession, quarantine: Settings) -> None:
     rejected = decoded(spark, [b"{}", b"null"])
     for _ in range(2):
-        quarantine_malformed(spark, quarantine, COUNTERS, rejected)
+        quarantine_malformed(quarantine, COUNTERS, rejected)
     held = sorted((row["position"]["entry_id"], row) for row in read(quarantine, MALFORMED.name))
     assert [(row["topic"], row["key"], row["payload"], row["reason"]) for _, row in held] == [
         ("counters", "k", b"{}", "id is missing; price is missing"),
