@@ -89,7 +89,7 @@ def start_spark(settings: Settings, *, inherited: Sequence[int] = ()) -> SparkSe
 def _class_archive(jars: Sequence[str]) -> str:
     """The option by which the JVM loads Spark's classes as an earlier one has left them, in half the time.
 
-    The first one leaves them at its end, beside the packages: 210 MB (JEP 350). An archive that does not fit is ignored.
+    The first one leaves them at its end (JEP 350), 210 MB beside the packages. One that does not fit is ignored.
     """
     java = (java_home() / "bin" / "java").stat()
     made_of = [pyspark.__version__, *jars, str(java.st_mtime_ns), str(java.st_size)]
