@@ -14,10 +14,12 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from gold.enrichment import Enrichment, Lookup
+from gold.survivors import follow_merges
 from lakehouse.decoding import MALFORMED, decode, quarantine_malformed
 from lakehouse.settings import Settings
 from lakehouse.tables import append, append_missing, create_table, delta_table, pin_table, read_table
 
+RETRIED = ("reason", "missing_entity", "missing_key", "missing_merged")
 CHANGED = "_change_type IN ('insert', 'update_postimage')"
 
 
@@ -78,6 +80,8 @@ def enrich_batch(settings: Settings, enrichment: Enrichment, batch: DataFrame) -
             judged = candidates
             for lookup in enrichment.lookups:
                 state = pin_table(spark, settings, lookup.table)
+                keys = facts.select(F.col(lookup.on).alias("key")).union(woken.select(lookup.on)).distinct()
+                judged = judged.transform(with_survivor, keys=keys, state=state, lookup=lookup)
                 judged = judged.transform(with_state, state=state, lookup=lookup, occurred_at=enrichment.occurred_at)
             judged = judged.transform(with_missing, lookups=enrichment.lookups)
             _write_gold(settings, enrichment, judged)
@@ -92,13 +96,17 @@ def facts_of(batch: DataFrame, enrichment: Enrichment) -> DataFrame:
 
 
 def waiting_for(waiting: DataFrame, *, changes: DataFrame) -> DataFrame:
-    """The waiting facts whose missing key has changed."""
-    wanted = waiting.select("missing_entity", "missing_key").distinct()
+    """The waiting facts for which a key has changed: the missing one, or a merged one on the way to it."""
+    awaited = F.concat(F.array("missing_key"), F.coalesce("missing_merged", F.array()))
+    by_key = waiting.select("position", F.col("missing_entity").alias("entity"), F.explode(awaited).alias("key"))
     changed = changes.where("changed_key IS NOT NULL").select(
-        F.col("changed_entity").alias("missing_entity"), F.col("changed_key").alias("missing_key")
+        F.col("changed_entity").alias("entity"), F.col("changed_key").alias("key")
     )
-    found = changed.join(wanted, on=["missing_entity", "missing_key"], how="left_semi").distinct()
-    return waiting.join(found, on=["missing_entity", "missing_key"], how="left_semi")
+    # The batch's changes are many, those that anything waits for few.
+    wanted = by_key.select("entity", "key").distinct()
+    found = changed.join(wanted, on=["entity", "key"], how="left_semi").distinct()
+    woken = by_key.join(found, on=["entity", "key"], how="left_semi")
+    return waiting.join(woken, on="position", how="left_semi")
 
 
 def find_repeats(facts: DataFrame, *, held: DataFrame, keys: Sequence[str]) -> DataFrame:
@@ -133,26 +141,54 @@ def with_is_in_gold(woken: DataFrame, *, in_gold: DataFrame, columns: Sequence[s
     )
 
 
+def with_survivor(facts: DataFrame, *, keys: DataFrame, state: DataFrame, lookup: Lookup) -> DataFrame:
+    """Adds `_<name>_key`, the key whose state the fact is joined with, and, where keys can merge, `<name>_merged`.
+
+    `keys` are all that `facts` can have, each once.
+    """
+    at = f"_{lookup.name}_key"
+    if lookup.merged_into is None:
+        return facts.withColumn(at, F.col(lookup.on))
+    merges = state.select(F.col(lookup.key).alias("key"), F.expr(lookup.merged_into).alias("merged_into"))
+    survivors = follow_merges(keys, merges=merges.where("merged_into IS NOT NULL")).select(
+        F.col("key").alias(lookup.on), F.col("survivor").alias("_survivor"), F.col("merged").alias(lookup.merged)
+    )
+    joined = facts.join(F.broadcast(survivors), on=lookup.on, how="left")
+    return joined.withColumn(at, F.coalesce("_survivor", lookup.on)).drop("_survivor")
+
+
 def with_state(facts: DataFrame, *, state: DataFrame, lookup: Lookup, occurred_at: str) -> DataFrame:
     """Adds the state's row as the struct `lookup.name`, and in `no_<name>` why it can't be used, or NULL."""
+    at = F.col(f"_{lookup.name}_key")
     rows = state.select(F.col(lookup.key).alias("_key"), F.struct(*state.columns).alias(lookup.name))
-    joined = facts.join(rows, on=F.col(lookup.on) == F.col("_key"), how="left").drop("_key")
-    gone = F.col(f"{lookup.name}.deleted_at") <= F.col(occurred_at)
-    reason = F.when(F.col(lookup.name).isNull(), "missing").when(gone, "deleted")
+    joined = facts.join(rows, on=at == F.col("_key"), how="left").drop("_key")
+    reason = F.when(F.col(lookup.name).isNull(), "missing").when(
+        F.col(f"{lookup.name}.deleted_at") <= F.col(occurred_at), "deleted"
+    )
+    if lookup.merged_into is not None:
+        reason = F.when(F.array_contains(lookup.merged, at), "merged in a circle").otherwise(reason)
     return joined.withColumn(f"no_{lookup.name}", reason)
 
 
 def with_missing(facts: DataFrame, *, lookups: Sequence[Lookup]) -> DataFrame:
-    """Adds `reason`, `missing_entity` and `missing_key`: the first lookup without usable state, or NULLs."""
+    """Adds `reason`, and `missing_entity`, `_key` and `_merged`: of the first lookup without usable state, or NULLs."""
 
     def of_first(values: dict[str, Column]) -> Column:
-        return F.coalesce(*(F.when(F.col(f"no_{name}").isNotNull(), value) for name, value in values.items()))
+        chosen = F.lit(None)
+        for name, value in reversed(values.items()):
+            chosen = F.when(F.col(f"no_{name}").isNotNull(), value).otherwise(chosen)
+        return chosen
+
+    def merged(lookup: Lookup) -> Column:
+        keys = F.col(lookup.merged) if lookup.merged_into else F.lit(None)
+        return keys.cast("array<string>")
 
     return facts.withColumns(
         {
             "reason": of_first({lookup.name: F.col(f"no_{lookup.name}") for lookup in lookups}),
             "missing_entity": of_first({lookup.name: F.lit(lookup.entity) for lookup in lookups}),
-            "missing_key": of_first({lookup.name: F.col(lookup.on).cast("string") for lookup in lookups}),
+            "missing_key": of_first({lookup.name: F.col(f"_{lookup.name}_key").cast("string") for lookup in lookups}),
+            "missing_merged": of_first({lookup.name: merged(lookup) for lookup in lookups}),
         }
     )
 
@@ -175,7 +211,7 @@ def _near(facts: DataFrame, woken: DataFrame, enrichment: Enrichment) -> Column 
 
 
 def _write_gold(settings: Settings, enrichment: Enrichment, judged: DataFrame) -> None:
-    states = [lookup.name for lookup in enrichment.lookups]
+    states = [name for lookup in enrichment.lookups for name in lookup.adds]
     complete = judged.where("missing_entity IS NULL AND NOT is_in_gold")
     append(complete.select(*enrichment.columns, *states, "position", enrichment.day), settings, enrichment.gold_table)
 
@@ -189,6 +225,7 @@ def _settle_waiting(spark: SparkSession, settings: Settings, enrichment: Enrichm
         "reason",
         "missing_entity",
         "missing_key",
+        "missing_merged",
         F.lit(1).alias("attempts"),
         F.current_timestamp().alias("waiting_since"),
         "is_woken",
@@ -231,8 +268,11 @@ def kept(rows: DataFrame) -> Iterator[DataFrame]:
 
 
 def _create_tables(spark: SparkSession, settings: Settings, enrichment: Enrichment) -> None:
-    states = {
-        lookup.name: read_table(spark, settings, lookup.table).schema.simpleString() for lookup in enrichment.lookups
-    }
+    states: dict[str, str] = {}
+    for lookup in enrichment.lookups:
+        schema = read_table(spark, settings, lookup.table).schema
+        states[lookup.name] = schema.simpleString()
+        if lookup.merged_into is not None:
+            states[lookup.merged] = f"array<{schema[lookup.key].dataType.simpleString()}>"
     for table in (enrichment.gold(states), enrichment.waiting, enrichment.duplicates, MALFORMED):
         create_table(spark, settings, table)

@@ -9,13 +9,28 @@ from lakehouse.topics import Topic
 
 @dataclass(frozen=True, kw_only=True)
 class Lookup:
-    """A join with the latest state of an entity: its row becomes the struct `name`."""
+    """A join with the latest state of an entity: its row becomes the struct `name`.
+
+    `merged_into` is SQL over the entity's columns: the key of the row that stands for this one since they were merged,
+    or NULL. The join follows it to the end, and the column `<name>_merged` holds the keys on the way.
+    """
 
     name: str
     entity: str
     on: str
     """The fact's column that holds the entity's key."""
     key: str = "id"
+    merged_into: str | None = None
+
+    @property
+    def merged(self) -> str:
+        """The column with the merged keys, from the fact's own on; NULL if it was not merged."""
+        return f"{self.name}_merged"
+
+    @property
+    def adds(self) -> tuple[str, ...]:
+        """The columns in gold."""
+        return (self.name, self.merged) if self.merged_into else (self.name,)
 
     @property
     def table(self) -> str:
@@ -46,8 +61,8 @@ class Enrichment:
         return f"gold.enriched_{self.topic.name}"
 
     def gold(self, states: Mapping[str, str]) -> Table:
-        """Complete facts; `states` are the lookups' types as DDL, by name."""
-        joined = ", ".join(f"`{lookup.name}` {states[lookup.name]}" for lookup in self.lookups)
+        """Complete facts; `states` are the types as DDL of the columns that the lookups add, by name."""
+        joined = ", ".join(f"`{name}` {kind}" for name, kind in states.items())
         statistics = [*self.keys, self.occurred_at, "position.partition", "position.ledger_id", "position.entry_id"]
         return Table(
             name=self.gold_table,
@@ -58,12 +73,16 @@ class Enrichment:
 
     @property
     def waiting(self) -> Table:
-        """Facts whose state is not there yet. `missing_entity` and `missing_key` say for what they wait."""
+        """Facts whose state is not there yet. `missing_entity` and `missing_key` say for what they wait.
+
+        `missing_merged` are the merged keys by which they came to that key: if a merge is undone, they are tried again.
+        """
         return Table(
             name=f"quarantine.waiting_{self.topic.name}",
             columns=f"""
                 {self.types}, position {POSITION}, {self.day} DATE,
-                reason STRING, missing_entity STRING, missing_key STRING, attempts INT, waiting_since TIMESTAMP
+                reason STRING, missing_entity STRING, missing_key STRING, missing_merged ARRAY<STRING>,
+                attempts INT, waiting_since TIMESTAMP
             """,
         )
 

@@ -44,7 +44,12 @@ ORDERS = Enrichment(
     occurred_at="created_at",
     day="order_date",
     lookups=(
-        Lookup(name="user", entity="users", on="user_id"),
+        Lookup(
+            name="user",
+            entity="users",
+            on="user_id",
+            merged_into="CASE WHEN merged_at IS NOT NULL THEN parent_user_id END",
+        ),
         Lookup(name="item", entity="items", on="item_id"),
     ),
 )

@@ -87,7 +87,7 @@ class Oracle:
                 self._merge(message)
         new = (message for message in landed if message.topic == "orders")
         fresh = [self._place(message) for message in sorted(new, key=lambda each: (each.publish_time, each.position))]
-        woken = [order for order in self.waiting if (order["missing_entity"], order["missing_key"]) in self._changed]
+        woken = [order for order in self.waiting if not self._changed.isdisjoint(awaited(order))]
         self.waiting = [order for order in self.waiting if order not in woken]
         self._enrich([*woken, *(order for order in fresh if order)])
         return self
@@ -119,21 +119,39 @@ class Oracle:
     def _enrich(self, orders: list[Row]) -> None:
         for order in orders:
             order = {name: value for name, value in order.items() if name not in REASONS}
-            user, item = self.users.get(order["user_id"]), self.items.get(order["item_id"])
-            day = {"order_date": order["created_at"].date()}
-            if reason := unusable(user, order):
-                self.waiting.append(order | day | waits(reason, "users", order["user_id"]))
+            order |= {"order_date": order["created_at"].date()}
+            survivor, merged = self.survivor(order["user_id"])
+            user, item = self.users.get(survivor), self.items.get(order["item_id"])
+            if reason := "merged in a circle" if survivor in merged else unusable(user, order):
+                self.waiting.append(order | waits(reason, "users", survivor, merged))
             elif reason := unusable(item, order):
-                self.waiting.append(order | day | waits(reason, "items", order["item_id"]))
+                self.waiting.append(order | waits(reason, "items", order["item_id"], []))
             else:
-                self.gold.append(order | day | {"user": user, "item": item})
+                self.gold.append(order | {"user": user, "item": item, "user_merged": merged or None})
+
+    def survivor(self, key: int) -> tuple[int, list[int]]:
+        """Who stands for a user, and the merged users on the way there; one of those, if that way is a circle."""
+        merged: list[int] = []
+        while key not in merged and (into := merged_into(self.users.get(key))) is not None:
+            merged.append(key)
+            key = into
+        return key, merged
 
 
-REASONS = ("reason", "missing_entity", "missing_key")
+def merged_into(user: Row | None) -> int | None:
+    return user["parent_user_id"] if user and user["merged_at"] else None
 
 
-def waits(reason: str, entity: str, key: int) -> Row:
-    return dict(zip(REASONS, (reason, entity, str(key)), strict=True))
+REASONS = ("reason", "missing_entity", "missing_key", "missing_merged")
+
+
+def waits(reason: str, entity: str, key: int, merged: list[int]) -> Row:
+    return dict(zip(REASONS, (reason, entity, str(key), [str(each) for each in merged] or None), strict=True))
+
+
+def awaited(order: Row) -> set[tuple[str, str]]:
+    """The keys whose change can let a waiting order go."""
+    return {(order["missing_entity"], key) for key in (order["missing_key"], *(order["missing_merged"] or ()))}
 
 
 def unusable(state: Row | None, order: Row) -> str | None:

@@ -17,7 +17,7 @@ from jobs.streams import catch_up
 from lakehouse.errors import LakehouseError
 from lakehouse.settings import Settings
 from tests.lake import expected, land_literally, own_home, read, tables
-from tests.messages import item, message, order, tombstone, user
+from tests.messages import at, item, message, millis, order, tombstone, user
 from tests.oracle import Oracle
 
 FIRST = [
@@ -32,11 +32,20 @@ FIRST = [
     order(1, place=6, price=9.9),
     order(6, place=7, user=9, item=9),
     message("orders", b'{"invoiceId": 1', key="7", when=10, place=8),
+    user(3, place=9, mergedAt=millis(at(0)), parentUserId=4),
+    user(5, place=10, mergedAt=millis(at(0)), parentUserId=6),
+    user(6, place=11, mergedAt=millis(at(0)), parentUserId=5),
+    user(7, place=12, mergedAt=millis(at(0)), parentUserId=1),
+    order(10, place=9, user=3),
+    order(11, place=10, user=5),
+    order(12, place=11, user=7),
 ]
 THEN = [
     user(9, place=2),
     item(9, place=1),
     user(2, "back", when=20, place=3),
+    user(4, place=13),
+    user(6, "alone", when=1, place=14),
     order(2, place=12, user=9),
     order(1, place=13),
     order(7, place=14),
@@ -90,6 +99,8 @@ def test_the_first_round(first: Settings) -> None:
         (3, "missing", "items", "9"),
         (4, "deleted", "users", "2"),
         (6, "missing", "users", "9"),
+        (10, "missing", "users", "4"),
+        (11, "merged in a circle", "users", "5"),
     ]
 
 
@@ -137,6 +148,8 @@ def test_attempts_count_how_often_an_order_was_tried(spark: SparkSession, first:
         (3, "9", 1),
         (4, "2", 1),
         (6, "9", 2),
+        (10, "4", 1),
+        (11, "5", 1),
     ]
 
 

@@ -1,9 +1,13 @@
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 
-from gold.enrich import find_repeats, waiting_for, with_is_in_gold, with_missing, with_state
+from gold.enrich import find_repeats, waiting_for, with_is_in_gold, with_missing, with_state, with_survivor
 from gold.enrichment import Lookup
 
-LOOKUPS = (Lookup(name="user", entity="users", on="user_id"), Lookup(name="item", entity="items", on="item_id"))
+LOOKUPS = (
+    Lookup(name="user", entity="users", on="user_id", merged_into="into"),
+    Lookup(name="item", entity="items", on="item_id"),
+)
 
 
 def test_a_repeat_is_of_what_is_held_else_of_the_first_to_come(spark: SparkSession) -> None:
@@ -32,10 +36,10 @@ def test_what_is_in_gold_and_still_waits_makes_one_repeat(spark: SparkSession) -
 
 def test_state_that_is_not_there_or_was_deleted_can_not_be_used(spark: SparkSession) -> None:
     """User 2 was deleted in the very moment of its order."""
-    facts = spark.createDataFrame([(1, 100), (2, 100), (3, 100), (4, 100)], "user_id INT, created_at INT")
+    facts = spark.createDataFrame([(1, 100), (2, 100), (3, 100), (4, 100)], "_item_key INT, created_at INT")
     state = spark.createDataFrame([(1, None), (2, 100), (3, 101)], "id INT, deleted_at INT")
-    joined = facts.transform(with_state, state=state, lookup=LOOKUPS[0], occurred_at="created_at")
-    assert sorted((row.user_id, row.user and row.user.id, row.no_user) for row in joined.collect()) == [
+    joined = facts.transform(with_state, state=state, lookup=LOOKUPS[1], occurred_at="created_at")
+    assert sorted((row._item_key, row.item and row.item.id, row.no_item) for row in joined.collect()) == [
         (1, 1, None),
         (2, 2, "deleted"),
         (3, 3, None),
@@ -43,28 +47,54 @@ def test_state_that_is_not_there_or_was_deleted_can_not_be_used(spark: SparkSess
     ]
 
 
+def test_a_merged_key_is_joined_with_its_survivor(spark: SparkSession) -> None:
+    """1 was merged into 2, that into 3; 4 and 5 go round in a circle, and 6 leads into it; 7 was never merged."""
+    facts = spark.createDataFrame([(1,), (2,), (3,), (4,), (6,), (7,)], "user_id INT")
+    state = spark.createDataFrame(
+        [(1, 2, None), (2, 3, None), (3, None, None), (4, 5, None), (5, 4, None), (6, 4, None), (7, None, None)],
+        "id INT, into INT, deleted_at INT",
+    )
+    lookup = LOOKUPS[0]
+    keyed = facts.transform(with_survivor, keys=facts.select(F.col("user_id").alias("key")), state=state, lookup=lookup)
+    joined = keyed.withColumn("created_at", F.lit(0)).transform(
+        with_state, state=state, lookup=lookup, occurred_at="created_at"
+    )
+    assert sorted((row.user_id, row._user_key, row.user_merged, row.no_user) for row in joined.collect()) == [
+        (1, 3, [1, 2], None),
+        (2, 3, [2], None),
+        (3, 3, None, None),
+        (4, 4, [4, 5], "merged in a circle"),
+        (6, 4, [6, 4, 5], "merged in a circle"),
+        (7, 7, None, None),
+    ]
+
+
 def test_the_first_lookup_without_state_is_what_an_order_waits_for(spark: SparkSession) -> None:
     facts = spark.createDataFrame(
-        [(1, 5, None, None), (2, 6, "missing", "deleted"), (3, 7, None, "deleted")],
-        "user_id INT, item_id INT, no_user STRING, no_item STRING",
-    )
+        [(5, None, None, None), (6, [1, 2], "missing", "deleted"), (7, [3], None, "deleted")],
+        "_item_key INT, user_merged ARRAY<INT>, no_user STRING, no_item STRING",
+    ).withColumn("_user_key", F.lit(9))
     rows = facts.transform(with_missing, lookups=LOOKUPS).collect()
-    assert sorted((row.user_id, row.reason, row.missing_entity, row.missing_key) for row in rows) == [
-        (1, None, None, None),
-        (2, "missing", "users", "2"),
-        (3, "deleted", "items", "7"),
+    assert sorted(
+        (row._item_key, row.reason, row.missing_entity, row.missing_key, row.missing_merged) for row in rows
+    ) == [
+        (5, None, None, None, None),
+        (6, "missing", "users", "9", ["1", "2"]),
+        (7, "deleted", "items", "7", None),
     ]
 
 
 def test_only_those_wake_whose_own_key_has_changed(spark: SparkSession) -> None:
+    """Order d waits for user 6, as 5 was merged into that."""
     waiting = spark.createDataFrame(
-        [(1, "users", "5"), (2, "items", "5"), (3, "users", "6")],
-        "line INT, missing_entity STRING, missing_key STRING",
+        [("a", "users", "5", None), ("b", "items", "5", None), ("c", "users", "6", None), ("d", "users", "6", ["5"])],
+        "position STRING, missing_entity STRING, missing_key STRING, missing_merged ARRAY<STRING>",
     )
     changes = spark.createDataFrame(
         [("users", "5"), ("users", "5"), (None, None)], "changed_entity STRING, changed_key STRING"
     )
-    assert [row.line for row in waiting.transform(waiting_for, changes=changes).collect()] == [1]
+    woken = waiting.transform(waiting_for, changes=changes)
+    assert sorted(row.position for row in woken.collect()) == ["a", "d"]
 
 
 def test_what_woke_before_is_known_to_be_in_gold(spark: SparkSession) -> None:
