@@ -25,6 +25,7 @@ def balance_facts(spark: SparkSession, settings: Settings, enrichment: Enrichmen
         "enriched": read(enrichment.gold_table).select("position"),
         "waiting": read(enrichment.waiting.name).select("position"),
         "duplicates": read(enrichment.duplicates.name).select("position"),
+        "discarded": read(enrichment.discarded.name).select("position"),
         "malformed": read(MALFORMED.name).where(F.col("topic") == enrichment.topic.name).select("position"),
     }
     tagged = [rows.withColumn("fate", F.lit(fate)) for fate, rows in {LANDED: bronze, **fates}.items()]

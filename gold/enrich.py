@@ -5,7 +5,7 @@ half-way, or its checkpoint was lost) it leaves where it is.
 """
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import reduce
 
 from pyspark import StorageLevel
@@ -13,7 +13,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from gold.enrichment import Enrichment, Lookup
+from gold.enrichment import ACTIONS, Enrichment, Lookup
 from gold.survivors import follow_merges
 from lakehouse.decoding import MALFORMED, decode, quarantine_malformed
 from lakehouse.settings import Settings
@@ -24,9 +24,9 @@ CHANGED = "_change_type IN ('insert', 'update_postimage')"
 
 
 def enrich(spark: SparkSession, settings: Settings, enrichment: Enrichment) -> DataStreamWriter:
-    """The stream that places new facts, and wakes those that wait for the state that just changed.
+    """The stream that places new facts, wakes those that wait for the state that just changed, and does what was asked.
 
-    Both come in one stream, so that they can't race: a batch joins with state at least as new as the changes it has
+    All come in one stream, so that they can't race: a batch joins with state at least as new as the changes it has
     seen, and a change that comes after finds the facts that this batch left waiting.
     """
     _create_tables(spark, settings, enrichment)
@@ -40,7 +40,13 @@ def enrich(spark: SparkSession, settings: Settings, enrichment: Enrichment) -> D
         .select(F.lit(lookup.entity).alias("changed_entity"), F.col(lookup.key).cast("string").alias("changed_key"))
         for lookup in enrichment.lookups
     ]
-    stream = reduce(lambda left, right: left.unionByName(right, allowMissingColumns=True), [facts, *changes])
+    asked = (
+        spark.readStream.format("delta")
+        .load(settings.table_path(ACTIONS.name))
+        .where(F.col("topic") == enrichment.topic.name)
+        .select("action", F.col("position").alias("action_position"))
+    )
+    stream = reduce(lambda left, right: left.unionByName(right, allowMissingColumns=True), [facts, *changes, asked])
     return (
         stream.writeStream.queryName(f"enrich {enrichment.topic.name}")
         .foreachBatch(lambda batch, _: enrich_batch(settings, enrichment, batch))
@@ -58,8 +64,12 @@ def decode_facts(messages: DataFrame, *, enrichment: Enrichment) -> DataFrame:
 def enrich_batch(settings: Settings, enrichment: Enrichment, batch: DataFrame) -> None:
     """Place the facts of a batch, and those that waited for the keys it says have changed."""
     spark = batch.sparkSession
-    waiting = pin_table(spark, settings, enrichment.waiting.name)
-    with kept(batch) as rows, kept(waiting.transform(waiting_for, changes=rows)) as woken:
+    with ExitStack() as stack:
+        rows = stack.enter_context(kept(batch))
+        _discard(spark, settings, enrichment, rows)
+        waiting = pin_table(spark, settings, enrichment.waiting.name)
+        to_wake = waiting.transform(waiting_for, changes=rows, give_up_after=enrichment.give_up_after)
+        woken = stack.enter_context(kept(to_wake))
         rejected = rows.where(F.col("reason").isNotNull())
         if not rejected.isEmpty():
             quarantine_malformed(settings, enrichment.topic, rejected)
@@ -69,7 +79,8 @@ def enrich_batch(settings: Settings, enrichment: Enrichment, batch: DataFrame) -
             return
         placed = [*enrichment.keys, "position"]
         in_gold = pin_table(spark, settings, enrichment.gold_table).where(near).select(*placed)
-        held = in_gold.union(waiting.where(near).select(*placed))
+        discarded = read_table(spark, settings, enrichment.discarded.name)
+        held = in_gold.union(waiting.where(near).select(*placed)).union(discarded.where(near).select(*placed))
         with kept(facts.transform(find_repeats, held=held, keys=enrichment.keys)) as repeats:
             fresh = facts.join(repeats.select("position"), on="position", how="left_anti")
             candidates = (
@@ -95,18 +106,23 @@ def facts_of(batch: DataFrame, enrichment: Enrichment) -> DataFrame:
     return batch.where(valid).select(*enrichment.columns, enrichment.day, "message.position", "message.publish_time")
 
 
-def waiting_for(waiting: DataFrame, *, changes: DataFrame) -> DataFrame:
-    """The waiting facts for which a key has changed: the missing one, or a merged one on the way to it."""
+def waiting_for(waiting: DataFrame, *, changes: DataFrame, give_up_after: int) -> DataFrame:
+    """The waiting facts that were released, or for which a key has changed: the missing one, or a merged one before it.
+
+    A change does not wake what has waited for more than `give_up_after` days.
+    """
+    in_time = waiting.where(F.col("waiting_since") > F.current_timestamp() - F.make_dt_interval(F.lit(give_up_after)))
     awaited = F.concat(F.array("missing_key"), F.coalesce("missing_merged", F.array()))
-    by_key = waiting.select("position", F.col("missing_entity").alias("entity"), F.explode(awaited).alias("key"))
+    by_key = in_time.select("position", F.col("missing_entity").alias("entity"), F.explode(awaited).alias("key"))
     changed = changes.where("changed_key IS NOT NULL").select(
         F.col("changed_entity").alias("entity"), F.col("changed_key").alias("key")
     )
     # The batch's changes are many, those that anything waits for few.
     wanted = by_key.select("entity", "key").distinct()
     found = changed.join(wanted, on=["entity", "key"], how="left_semi").distinct()
-    woken = by_key.join(found, on=["entity", "key"], how="left_semi")
-    return waiting.join(woken, on="position", how="left_semi")
+    woken = by_key.join(found, on=["entity", "key"], how="left_semi").select("position")
+    released = changes.where("action = 'release'").select(F.col("action_position").alias("position"))
+    return waiting.join(woken.union(released), on="position", how="left_semi")
 
 
 def find_repeats(facts: DataFrame, *, held: DataFrame, keys: Sequence[str]) -> DataFrame:
@@ -249,6 +265,23 @@ def _settle_waiting(spark: SparkSession, settings: Settings, enrichment: Enrichm
             )
 
 
+def _discard(spark: SparkSession, settings: Settings, enrichment: Enrichment, rows: DataFrame) -> None:
+    """Move the waiting facts that the batch says are given up; those that wait no more stay where they are."""
+    asked = rows.where("action = 'discard'").select(F.col("action_position").alias("position")).distinct()
+    if asked.isEmpty():
+        return
+    waiting = pin_table(spark, settings, enrichment.waiting.name)
+    with kept(waiting.join(asked, on="position", how="left_semi").select(*waiting.columns)) as given_up:
+        append_missing(given_up, settings, enrichment.discarded.name, on=["position"])
+        (
+            delta_table(spark, settings, enrichment.waiting.name)
+            .alias("held")
+            .merge(given_up.select("position").alias("new"), "held.position = new.position")
+            .whenMatchedDelete()
+            .execute()
+        )
+
+
 def _write_duplicates(settings: Settings, enrichment: Enrichment, repeats: DataFrame) -> None:
     duplicates = repeats.where("duplicate_of IS NOT NULL").select(
         *enrichment.columns, "position", "duplicate_of", F.current_timestamp().alias("found_at")
@@ -274,5 +307,6 @@ def _create_tables(spark: SparkSession, settings: Settings, enrichment: Enrichme
         states[lookup.name] = schema.simpleString()
         if lookup.merged_into is not None:
             states[lookup.merged] = f"array<{schema[lookup.key].dataType.simpleString()}>"
-    for table in (enrichment.gold(states), enrichment.waiting, enrichment.duplicates, MALFORMED):
+    quarantine = (enrichment.waiting, enrichment.duplicates, enrichment.discarded, ACTIONS, MALFORMED)
+    for table in (enrichment.gold(states), *quarantine):
         create_table(spark, settings, table)

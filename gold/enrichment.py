@@ -55,6 +55,8 @@ class Enrichment:
     day: str
     lookups: tuple[Lookup, ...]
     duplicate_horizon: int = 7
+    give_up_after: int = 30
+    """Days that a fact waits for state. After them it wakes only when it is released."""
 
     @property
     def gold_table(self) -> str:
@@ -93,3 +95,19 @@ class Enrichment:
             name=f"quarantine.duplicate_{self.topic.name}",
             columns=f"{self.types}, position {POSITION}, duplicate_of {POSITION}, found_at TIMESTAMP",
         )
+
+    @property
+    def discarded(self) -> Table:
+        """Facts that waited until somebody gave them up; `quarantine.actions` says who, when and why."""
+        return Table(name=f"quarantine.discarded_{self.topic.name}", columns=self.waiting.columns)
+
+
+ACTIONS = Table(
+    name="quarantine.actions",
+    columns=f"""
+        action STRING, topic STRING, position {POSITION},
+        requested_at TIMESTAMP, requested_by STRING, note STRING
+    """,
+    properties={"delta.appendOnly": "true"},
+)
+"""What people asked to be done with waiting facts, a row for each fact: `release` or `discard`."""

@@ -1,6 +1,6 @@
 """SQL over the tables without Spark: DuckDB reads them through the Delta reader of deltalake."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import duckdb
@@ -26,8 +26,11 @@ def existing_tables(settings: Settings) -> Iterator[tuple[str, DeltaTable]]:
                 yield f"{layer}.{path.name}", table
 
 
-def query(settings: Settings, sql: str) -> duckdb.DuckDBPyRelation:
-    """Run one statement over the tables as they are now. Raises LakehouseError with DuckDB's reason if it can't."""
+def query(settings: Settings, sql: str, values: Mapping[str, object] | None = None) -> duckdb.DuckDBPyRelation:
+    """Run one statement over the tables as they are now; `values` are for its `$name`s.
+
+    Raises LakehouseError with DuckDB's reason if it can't.
+    """
     connection = duckdb.connect()
     connection.execute("SET TimeZone = 'UTC'")
     for layer in LAYERS:
@@ -37,7 +40,7 @@ def query(settings: Settings, sql: str) -> duckdb.DuckDBPyRelation:
         connection.register(f"{layer}_{short}", table.to_pyarrow_dataset())
         connection.execute(f'CREATE VIEW {layer}."{short}" AS SELECT * FROM "{layer}_{short}"')
     try:
-        result = connection.sql(sql)
+        result = connection.sql(sql, params=values or None)
     except duckdb.Error as error:
         raise LakehouseError(str(error).partition("\n")[0]) from error
     return result if result is not None else connection.sql("SELECT 'done' AS result")

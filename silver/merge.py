@@ -7,7 +7,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from lakehouse.decoding import MALFORMED, decode, quarantine_malformed
 from lakehouse.settings import Settings
-from lakehouse.tables import create_table, delta_table
+from lakehouse.tables import create_table, delta_table, read_table
 from silver.entity import Entity
 
 
@@ -32,16 +32,26 @@ def merge_batch(settings: Settings, entity: Entity, messages: DataFrame) -> None
         if not rejected.isEmpty():
             quarantine_malformed(settings, entity.topic, rejected)
         changes = decoded.where(F.col("reason").isNull()).transform(latest_changes, entity=entity)
-        (
-            delta_table(spark, settings, entity.table.name)
-            .alias("held")
-            .merge(changes.alias("new"), f"held.{entity.key} = new.{entity.key}")
-            .whenMatchedUpdateAll("new.sequence > held.sequence")
-            .whenNotMatchedInsertAll()
-            .execute()
-        )
+        held = read_table(spark, settings, entity.table.name)
+        newer = changes.transform(newer_than, held=held, key=entity.key).persist(StorageLevel.MEMORY_AND_DISK)
+        try:
+            if not newer.isEmpty():
+                _merge_newer(spark, settings, entity, newer)
+        finally:
+            newer.unpersist()
     finally:
         decoded.unpersist()
+
+
+def _merge_newer(spark: SparkSession, settings: Settings, entity: Entity, newer: DataFrame) -> None:
+    (
+        delta_table(spark, settings, entity.table.name)
+        .alias("held")
+        .merge(newer.alias("new"), f"held.{entity.key} = new.{entity.key}")
+        .whenMatchedUpdateAll("new.sequence > held.sequence")
+        .whenNotMatchedInsertAll()
+        .execute()
+    )
 
 
 def decode_changes(messages: DataFrame, *, entity: Entity) -> DataFrame:
@@ -67,6 +77,13 @@ def latest_changes(changes: DataFrame, *, entity: Entity) -> DataFrame:
     """The last change of each key, by sequence, as rows of the silver table."""
     row = F.struct(*entity.columns, "deleted_at", "sequence")
     return changes.groupBy(entity.key).agg(F.max_by(row, "sequence").alias("last")).select("last.*")
+
+
+def newer_than(changes: DataFrame, *, held: DataFrame, key: str) -> DataFrame:
+    """The changes that are not in `held` yet. Left to the MERGE alone, older ones would rewrite the files they match."""
+    known = held.select(key, F.col("sequence").alias("held"))
+    joined = changes.join(known, on=key, how="left").where("held IS NULL OR sequence > held")
+    return joined.select(*changes.columns)
 
 
 def _event_time() -> Column:

@@ -76,6 +76,7 @@ def tables(settings: Settings) -> dict[str, list[Any]]:
         "gold": by_position(read(settings, "gold.enriched_orders")),
         "waiting": by_position(map(_timeless, read(settings, "quarantine.waiting_orders"))),
         "duplicates": by_position(map(_timeless, read(settings, "quarantine.duplicate_orders"))),
+        "discarded": by_position(map(_timeless, read(settings, "quarantine.discarded_orders"))),
         "malformed": sorted(
             (row["topic"], Position(**row["position"])) for row in read(settings, "quarantine.malformed")
         ),
@@ -89,6 +90,7 @@ def expected(oracle: Oracle) -> dict[str, list[Any]]:
         "gold": by_position(oracle.gold),
         "waiting": by_position(oracle.waiting),
         "duplicates": by_position(oracle.duplicates),
+        "discarded": by_position(oracle.discarded),
         "malformed": sorted(oracle.malformed),
     }
 

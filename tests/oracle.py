@@ -74,6 +74,7 @@ class Oracle:
     gold: list[Row] = field(default_factory=list)
     waiting: list[Row] = field(default_factory=list)
     duplicates: list[Row] = field(default_factory=list)
+    discarded: list[Row] = field(default_factory=list)
     malformed: set[tuple[str, Position]] = field(default_factory=set)
     _first: dict[tuple[int, int], Position] = field(default_factory=dict)
     _changed: set[tuple[str, str]] = field(default_factory=set)

@@ -1,3 +1,5 @@
+from datetime import UTC, datetime
+
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
@@ -85,16 +87,26 @@ def test_the_first_lookup_without_state_is_what_an_order_waits_for(spark: SparkS
 
 
 def test_only_those_wake_whose_own_key_has_changed(spark: SparkSession) -> None:
-    """Order d waits for user 6, as 5 was merged into that."""
+    """Order d waits for user 6, as 5 was merged into that. Order e has waited too long, and f too, but was released."""
+    now, long_ago = datetime.now(UTC), datetime(2020, 1, 1, tzinfo=UTC)
     waiting = spark.createDataFrame(
-        [("a", "users", "5", None), ("b", "items", "5", None), ("c", "users", "6", None), ("d", "users", "6", ["5"])],
-        "position STRING, missing_entity STRING, missing_key STRING, missing_merged ARRAY<STRING>",
+        [
+            ("a", "users", "5", None, now),
+            ("b", "items", "5", None, now),
+            ("c", "users", "6", None, now),
+            ("d", "users", "6", ["5"], now),
+            ("e", "users", "5", None, long_ago),
+            ("f", "users", "5", None, long_ago),
+        ],
+        """position STRING, missing_entity STRING, missing_key STRING, missing_merged ARRAY<STRING>,
+           waiting_since TIMESTAMP""",
     )
     changes = spark.createDataFrame(
-        [("users", "5"), ("users", "5"), (None, None)], "changed_entity STRING, changed_key STRING"
+        [("users", "5", None, None), ("users", "5", None, None), (None, None, "release", "f")],
+        "changed_entity STRING, changed_key STRING, action STRING, action_position STRING",
     )
-    woken = waiting.transform(waiting_for, changes=changes)
-    assert sorted(row.position for row in woken.collect()) == ["a", "d"]
+    woken = waiting.transform(waiting_for, changes=changes, give_up_after=30)
+    assert sorted(row.position for row in woken.collect()) == ["a", "d", "f"]
 
 
 def test_what_woke_before_is_known_to_be_in_gold(spark: SparkSession) -> None:

@@ -1,0 +1,131 @@
+"""`lakehouse quarantine`: facts that wait, and what people decide about them."""
+
+import getpass
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Annotated
+
+import pyarrow as pa
+import typer
+from deltalake import DeltaTable, write_deltalake
+
+from gold.enrichment import ACTIONS, Enrichment
+from jobs import report
+from jobs.pipeline import ENRICHMENTS
+from lakehouse.errors import LakehouseError
+from lakehouse.query import query
+from lakehouse.settings import Settings, load_settings
+
+app = typer.Typer(help="Facts that wait: look at them, try them again, or give them up.", no_args_is_help=True)
+
+Facts = Annotated[str, typer.Option(help="The topic of the facts.")]
+Reason = Annotated[str, typer.Option(help="Only those that wait for this reason, such as missing or deleted.")]
+Entity = Annotated[str, typer.Option(help="Only those that wait for this entity, such as users.")]
+Key = Annotated[str, typer.Option(help="Only those that wait for this key.")]
+Days = Annotated[float, typer.Option(min=0, help="Only those that have waited for so many days.")]
+Note = Annotated[str, typer.Option(help="Why, for the record.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Count only.")]
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """The waiting facts of a topic that all filters let through, as SQL."""
+
+    enrichment: Enrichment
+    where: str
+    values: dict[str, str | float]
+
+
+@app.command()
+def inspect(
+    facts: Facts = "orders", reason: Reason = "", entity: Entity = "", key: Key = "", older_than: Days = 0
+) -> None:
+    """What waits, for what and since when."""
+    settings = load_settings()
+    chosen = _choose(facts, reason, entity, key, older_than)
+    expired = f"waiting_since < now() - INTERVAL {chosen.enrichment.give_up_after} DAY"
+    found = query(
+        settings,
+        f"""
+        SELECT reason, missing_entity AS entity, count(*) AS {facts}, count(DISTINCT missing_key) AS keys,
+               min(missing_key) AS example, max(attempts) AS attempts, min(waiting_since) AS since,
+               count(*) FILTER (WHERE {expired}) AS expired
+        FROM {chosen.enrichment.waiting.name} WHERE {chosen.where} GROUP BY ALL ORDER BY 3 DESC
+        """,
+        chosen.values,
+    )
+    report.rows(found.columns, found.fetchall(), title=f"Waiting {facts}")
+
+
+@app.command()
+def release(
+    facts: Facts = "orders",
+    reason: Reason = "",
+    entity: Entity = "",
+    key: Key = "",
+    older_than: Days = 0,
+    note: Note = "",
+    dry_run: DryRun = False,
+) -> None:
+    """Have waiting facts tried again by the next batch, the expired ones too."""
+    _ask("release", _choose(facts, reason, entity, key, older_than), note, dry_run=dry_run)
+
+
+@app.command()
+def discard(
+    facts: Facts = "orders",
+    reason: Reason = "",
+    entity: Entity = "",
+    key: Key = "",
+    older_than: Days = 0,
+    note: Note = "",
+    dry_run: DryRun = False,
+) -> None:
+    """Give waiting facts up: the next batch moves them to the discarded ones, where they stay."""
+    _ask("discard", _choose(facts, reason, entity, key, older_than), note, dry_run=dry_run)
+
+
+def _choose(facts: str, reason: str, entity: str, key: str, days: float) -> Chosen:
+    known = {enrichment.topic.name: enrichment for enrichment in ENRICHMENTS}
+    if facts not in known:
+        raise LakehouseError(f"{facts}: no such facts; there are {', '.join(known)}")
+    given = {"reason": reason, "missing_entity": entity, "missing_key": key}
+    values: dict[str, str | float] = {name: value for name, value in given.items() if value}
+    where = ["true", *(f"{name} = ${name}" for name in values)]
+    if days:
+        where.append("waiting_since < now() - to_seconds($days * 86400)")
+        values["days"] = days
+    return Chosen(known[facts], " AND ".join(where), values)
+
+
+def _ask(action: str, chosen: Chosen, note: str, *, dry_run: bool) -> None:
+    """Note the action for each chosen fact in `quarantine.actions`, which the enrichment reads."""
+    settings = load_settings()
+    rows = _actions(settings, action, chosen, note)
+    name = chosen.enrichment.topic.name
+    if dry_run:
+        report.say(f"{len(rows):,} waiting {name} would be noted to {action}; nothing was done")
+        return
+    if len(rows):
+        write_deltalake(settings.table_path(ACTIONS.name), rows, mode="append")
+    report.say(
+        f"{len(rows):,} waiting {name} noted to {action}: the next `lakehouse enrich`, or one that runs, does it"
+    )
+
+
+def _actions(settings: Settings, action: str, chosen: Chosen, note: str) -> pa.Table:
+    waiting = chosen.enrichment.waiting.name
+    if not DeltaTable.is_deltatable(settings.table_path(waiting)):
+        raise LakehouseError(f"{waiting} is not there yet: run `lakehouse enrich` first")
+    found = query(settings, f"SELECT position FROM {waiting} WHERE {chosen.where}", chosen.values).to_arrow_table()
+    constants = {
+        "action": action,
+        "topic": chosen.enrichment.topic.name,
+        "requested_at": datetime.now(UTC),
+        "requested_by": getpass.getuser(),
+        "note": note or None,
+    }
+    kinds = {"requested_at": pa.timestamp("us", tz="UTC")}
+    for column, value in constants.items():
+        found = found.append_column(column, pa.repeat(pa.scalar(value, kinds.get(column, pa.string())), len(found)))
+    return found
