@@ -58,13 +58,14 @@ def land(spark: SparkSession, settings: Settings, topic: Topic, endpoint: Endpoi
     table = bronze_table(topic)
     is_new = create_table(spark, settings, table)
     checkpoint = settings.checkpoint_path(table.name)
-    known = is_new or path_exists(spark, f"{checkpoint}/offsets")
+    # The folder alone says nothing: it is made before the first batch is planned.
+    known = is_new or path_exists(spark, f"{checkpoint}/offsets/[0-9]*")
     start = EARLIEST if known else json.dumps(landed_offsets(read_table(spark, settings, table.name)))
     messages = (
         spark.readStream.format("pulsar")
         .options(**source_options(settings, endpoint))
         .option("topic", f"{settings.pulsar.namespace}/{topic.name}")
-        .option("subscription", f"lakehouse-{table.name}")
+        .option("subscription", topic.subscription)
         .option("startingPosition", start)
         .option("maxBytesPerTrigger", settings.run.max_bytes_per_batch)
         .load()

@@ -4,11 +4,10 @@ Nothing here relies on the checkpoint for that. Whatever a batch finds already p
 half-way, or its checkpoint was lost) it leaves where it is.
 """
 
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
+from contextlib import ExitStack
 from functools import reduce
 
-from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.readwriter import DataStreamWriter
@@ -17,7 +16,7 @@ from gold.enrichment import ACTIONS, Enrichment, Lookup
 from gold.survivors import follow_merges
 from lakehouse.decoding import MALFORMED, decode, quarantine_malformed
 from lakehouse.settings import Settings
-from lakehouse.tables import append, append_missing, create_table, delta_table, pin_table, read_table
+from lakehouse.tables import append, append_missing, create_table, delta_table, kept, pin_table, read_table
 
 RETRIED = ("reason", "missing_entity", "missing_key", "missing_merged")
 CHANGED = "_change_type IN ('insert', 'update_postimage')"
@@ -56,8 +55,10 @@ def enrich(spark: SparkSession, settings: Settings, enrichment: Enrichment) -> D
 
 def decode_facts(messages: DataFrame, *, enrichment: Enrichment) -> DataFrame:
     """Messages as facts with `message`, `reason` and `day`; a tombstone is rejected, facts are not deleted."""
-    tombstone = F.when(F.col("message.is_tombstone"), "tombstone: a fact can't be deleted")
-    decoded = messages.transform(decode, topic=enrichment.topic, columns=enrichment.columns, reject=tombstone)
+    reject = F.when(F.col("message.is_tombstone"), "tombstone: a fact can't be deleted")
+    for column in (*enrichment.keys, enrichment.occurred_at):  # without these, a fact can't be told from others
+        reject = reject.when(F.col(column).isNull(), f"{column} is NULL")
+    decoded = messages.transform(decode, topic=enrichment.topic, columns=enrichment.columns, reject=reject)
     return decoded.withColumn(enrichment.day, F.to_date(enrichment.occurred_at))
 
 
@@ -137,13 +138,19 @@ def find_repeats(facts: DataFrame, *, held: DataFrame, keys: Sequence[str]) -> D
         .groupBy(*keys)
         .agg(F.min(F.struct("publish_time", "position"))["position"].alias("first"))
     )
-    known = facts.join(held.withColumnRenamed("position", "held"), on=list(keys), how="left")
+    # Keys can be held more than once: by what a crash left in two tables, and by facts far apart in time.
+    known = (
+        facts.select(*keys, "position")
+        .join(held.withColumnRenamed("position", "held"), on=list(keys))
+        .groupBy("position")
+        .agg(F.min("held").alias("held"), F.bool_or(F.col("held") == F.col("position")).alias("is_held"))
+    )
+    original = F.when(~F.coalesce("is_held", F.lit(False)), F.coalesce("held", "first"))
     return (
-        known.join(first, on=list(keys), how="left")
+        facts.join(known, on="position", how="left")
+        .join(first, on=list(keys), how="left")
         .where(F.col("held").isNotNull() | (F.col("first") != F.col("position")))
-        .withColumn("duplicate_of", F.nullif(F.coalesce("held", "first"), F.col("position")))
-        .select(*facts.columns, "duplicate_of")
-        .dropDuplicates(["position"])  # what a crash left both in gold and waiting is held twice
+        .select(*facts.columns, F.nullif(original, F.col("position")).alias("duplicate_of"))
     )
 
 
@@ -288,16 +295,6 @@ def _write_duplicates(settings: Settings, enrichment: Enrichment, repeats: DataF
     )
     if not duplicates.isEmpty():
         append_missing(duplicates, settings, enrichment.duplicates.name, on=["position"])
-
-
-@contextmanager
-def kept(rows: DataFrame) -> Iterator[DataFrame]:
-    """Rows that are computed once, though several writes read them."""
-    rows.persist(StorageLevel.MEMORY_AND_DISK)
-    try:
-        yield rows
-    finally:
-        rows.unpersist()
 
 
 def _create_tables(spark: SparkSession, settings: Settings, enrichment: Enrichment) -> None:

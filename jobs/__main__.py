@@ -6,7 +6,12 @@ from typing import NoReturn
 
 def main() -> NoReturn:
     try:
-        from jobs.cli import main
+        from lakehouse.errors import LakehouseError
+
+        try:
+            from jobs.cli import main
+        except LakehouseError as error:  # a declaration is wrong
+            sys.exit(f"lakehouse: {error}")
     except KeyboardInterrupt:
         sys.exit(130)
     main()

@@ -190,7 +190,9 @@ def main() -> NoReturn:
     except Exception as error:
         _complain(f"{cause_of(error)}{_log_traceback()}")
     finally:
-        stop_spark()
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, signal.SIG_IGN)
+        stop_spark(keep_classes=code == 0)
         sys.stdout.flush()
         # Threads that talk to the JVM would now report that it has gone.
         os._exit(code)
@@ -206,12 +208,12 @@ def _complain(line: str) -> None:
 
 def _log_traceback() -> str:
     """What to add to the line; nothing if there is no place for a log."""
-    path = load_settings().home / "logs" / "lakehouse.log"
     try:
+        path = load_settings().home / "logs" / "lakehouse.log"
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("a") as log:
             traceback.print_exc(file=log)
-    except OSError:
+    except (OSError, LakehouseError):
         return ""
     return f" (details: {path})"
 
@@ -232,7 +234,7 @@ def _chosen(names: list[str] | None, known: dict[str, Any]) -> list[Any]:
     for name in names or ():
         if name not in known:
             raise ConfigurationError(f"{name}: not declared; there are {', '.join(known)}")
-    return [known[name] for name in names or known]
+    return [known[name] for name in dict.fromkeys(names or known)]
 
 
 def _seconds(text: str) -> float:

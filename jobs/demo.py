@@ -33,7 +33,8 @@ def run_demo(settings: Settings, *, orders: int) -> list[Balance]:
     started = time.monotonic()
     own = demo_settings(settings)
     with write_lease(settings, ["demo"]):
-        broker.stop(own)  # of a demo that was killed
+        with write_lease(own, WRITTEN):  # what still works on the last one's tables is not robbed of them
+            broker.stop(own)
         shutil.rmtree(own.home, ignore_errors=True)
         try:
             endpoint = broker.start(own)

@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 
 from rich.console import Console
 from rich.table import Table as Grid
+from rich.text import Text
 
 from jobs.streams import Outcome
 from lakehouse.balance import Balance
@@ -48,9 +49,11 @@ def tables(statuses: Iterable[TableStatus]) -> None:
 
 
 def rows(columns: Sequence[str], values: Iterable[Sequence[object]], *, title: str | None = None) -> None:
-    grid = Grid(*columns, title=title)
+    grid = Grid(title=title)
+    for name in columns:
+        grid.add_column(Text(name))
     for row in values:
-        grid.add_row(*("" if value is None else _cell(value) for value in row))
+        grid.add_row(*(Text("" if value is None else _cell(value)) for value in row))
     OUT.print(grid)
 
 

@@ -19,7 +19,7 @@ from lakehouse.errors import LakehouseError
 from lakehouse.leases import write_lease
 from lakehouse.session import start_spark
 from lakehouse.settings import Settings
-from lakehouse.tables import path_exists
+from lakehouse.tables import table_exists
 from lakehouse.topics import Topic
 from lakehouse.waiting import waiting
 from silver.conservation import balance_entity
@@ -39,7 +39,7 @@ def spark_for(settings: Settings, *, writes: Sequence[str]) -> Iterator[SparkSes
 def require(spark: SparkSession, settings: Settings, tables: Iterable[str], *, made_by: str) -> None:
     """Raises LakehouseError for the first table that is not there yet."""
     for table in tables:
-        if not path_exists(spark, f"{settings.table_path(table)}/_delta_log"):
+        if not table_exists(spark, settings, table):
             raise LakehouseError(f"{table} is not there yet: run `lakehouse {made_by}` first")
 
 
@@ -70,5 +70,9 @@ def prove(spark: SparkSession, settings: Settings) -> list[Balance]:
         *(partial(balance_entity, spark, settings, entity) for entity in ENTITIES),
         *(partial(balance_facts, spark, settings, enrichment) for enrichment in ENRICHMENTS),
     ]
-    with waiting("Comparing what landed with what the tables hold"), ThreadPoolExecutor() as pool:
-        return list(pool.map(lambda proof: proof(), proofs))
+    pool = ThreadPoolExecutor()
+    with waiting("Comparing what landed with what the tables hold"):
+        try:
+            return list(pool.map(lambda proof: proof(), proofs))
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)  # an interrupt does not wait for the others

@@ -19,6 +19,8 @@ Stream = Callable[[], DataStreamWriter]
 Trigger = Callable[[DataStreamWriter], DataStreamWriter]
 
 POLL_SECONDS = 0.1
+WATCH_SECONDS = 1.0
+"""Between two looks at streams that run for ever; each look brings their progress over from the JVM."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,7 +64,7 @@ def keep_up(settings: Settings, streams: Sequence[Stream], *, every: float) -> N
         while all(each.is_active() for each in running):
             counts = " · ".join(f"{each.name} {each.rows:,}" for each in running)
             status.update(f"Running; Ctrl-C ends it. {counts}")
-            time.sleep(POLL_SECONDS)
+            time.sleep(WATCH_SECONDS)
 
 
 @contextmanager
@@ -85,13 +87,11 @@ class _Supervised:
     def __init__(self, stream: Stream, trigger: Trigger, run: Run) -> None:
         self._stream, self._trigger, self._run = stream, trigger, run
         self._failures = 0
-        self._rows: dict[tuple[str, int], int] = {}
+        self.rows = 0
+        self._counted = ""
+        """When the last batch that is in `rows` began, as ISO 8601 text."""
         self._query = self._start()
         self.name = self._query.name
-
-    @property
-    def rows(self) -> int:
-        return sum(self._rows.values())
 
     def is_active(self) -> bool:
         """Whether it runs, started again if it has failed. Raises LakehouseError when that is no use any more."""
@@ -125,8 +125,11 @@ class _Supervised:
         return query
 
     def _note_progress(self) -> bool:
-        before = len(self._rows)
-        for progress in self._query.recentProgress:
-            if progress.numInputRows:
-                self._rows[str(progress.runId), progress.batchId] = progress.numInputRows
-        return len(self._rows) > before
+        """Count the rows of batches that have ended since the last look; False if there are none."""
+        last = self._query.lastProgress
+        if last is None or last.timestamp <= self._counted:
+            return False
+        new = [progress for progress in self._query.recentProgress if progress.timestamp > self._counted]
+        self.rows += sum(progress.numInputRows for progress in new)
+        self._counted = max([self._counted, *(progress.timestamp for progress in new)])
+        return True

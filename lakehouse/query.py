@@ -41,6 +41,8 @@ def query(settings: Settings, sql: str, values: Mapping[str, object] | None = No
         connection.execute(f'CREATE VIEW {layer}."{short}" AS SELECT * FROM "{layer}_{short}"')
     try:
         result = connection.sql(sql, params=values or None)
+        if result is not None:
+            result.execute()  # type: ignore[operator]  # some errors show only then
     except duckdb.Error as error:
         raise LakehouseError(str(error).partition("\n")[0]) from error
     return result if result is not None else connection.sql("SELECT 'done' AS result")

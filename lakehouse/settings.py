@@ -15,6 +15,7 @@ from pydantic_settings import (
     EnvSettingsSource,
     PydanticBaseSettingsSource,
     SettingsConfigDict,
+    SettingsError,
     TomlConfigSettingsSource,
 )
 
@@ -124,9 +125,14 @@ def load_settings(**overrides: Any) -> Settings:
     """
     _refuse_unknown_variables()
     try:
-        if FILE.exists() and "token" in tomllib.loads(FILE.read_text()).get("pulsar", {}):
+        pulsar = tomllib.loads(FILE.read_text()).get("pulsar") if FILE.exists() else None
+        if isinstance(pulsar, dict) and "token" in pulsar:
             raise ConfigurationError(f"{FILE}: pulsar.token is a secret: set {PREFIX}PULSAR__TOKEN instead")
         return Settings(**overrides)
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"{FILE}: can't be read: {error}") from error
+    except SettingsError as error:
+        raise ConfigurationError(f"{error}: {error.__cause__}") from error
     except tomllib.TOMLDecodeError as error:
         raise ConfigurationError(f"{FILE}: not TOML: {error}") from error
     except ValidationError as error:

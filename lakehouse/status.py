@@ -10,7 +10,6 @@ from deltalake import DeltaTable
 from lakehouse.endpoint import Endpoint, call_admin
 from lakehouse.query import existing_tables
 from lakehouse.settings import Settings
-from lakehouse.topic_admin import subscription
 from lakehouse.topics import Topic
 
 
@@ -39,8 +38,9 @@ def topic_status(topic: Topic, endpoint: Endpoint, settings: Settings) -> TopicS
     """Raises BrokerError if the topic does not exist."""
     path = f"persistent/{settings.pulsar.namespace}/{topic.name}/partitioned-stats?getPreciseBacklog=true"
     stats = call_admin("GET", path, endpoint, settings).json()
-    cursor = stats["subscriptions"].get(subscription(topic), {})
-    return TopicStatus(name=topic.name, messages=stats["msgInCounter"], backlog=cursor.get("msgBacklog", 0))
+    cursor = stats["subscriptions"].get(topic.subscription, {})
+    backlog = cursor.get("msgBacklog", stats["msgInCounter"])  # without a subscription, nothing has landed
+    return TopicStatus(name=topic.name, messages=stats["msgInCounter"], backlog=backlog)
 
 
 def table_statuses(settings: Settings) -> list[TableStatus]:

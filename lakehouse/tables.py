@@ -1,9 +1,11 @@
 """Tables, each declared once; and how a declared table is created, read and written."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from delta.tables import DeltaTable
+from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 
 from lakehouse.settings import Settings
@@ -28,7 +30,7 @@ POSITION_OF_MESSAGE = "struct(partition, ledger_id, entry_id, batch_index)"
 
 def create_table(spark: SparkSession, settings: Settings, table: Table) -> bool:
     """Create the table unless it exists, and say whether it was created."""
-    if path_exists(spark, f"{settings.table_path(table.name)}/_delta_log"):  # far cheaper than to ask Delta
+    if table_exists(spark, settings, table.name):
         return False
     partitioned = f"PARTITIONED BY ({', '.join(table.partition_by)})" if table.partition_by else ""
     properties = ", ".join(f"'{name}' = '{value}'" for name, value in table.properties.items())
@@ -39,12 +41,18 @@ def create_table(spark: SparkSession, settings: Settings, table: Table) -> bool:
     return True
 
 
+def table_exists(spark: SparkSession, settings: Settings, name: str) -> bool:
+    """Whether the table has a version; far cheaper than to ask Delta. A log without one is left by a killed process."""
+    return path_exists(spark, f"{settings.table_path(name)}/_delta_log/[0-9]*.json")
+
+
 def path_exists(spark: SparkSession, path: str) -> bool:
-    """Whether a path, of any file system that Spark knows, exists."""
+    """Whether a path, or one that a glob pattern stands for, exists, in any file system that Spark knows."""
     jvm, session = spark._jvm, spark._jsparkSession
     assert jvm is not None
     where = jvm.org.apache.hadoop.fs.Path(path)
-    return bool(where.getFileSystem(session.sessionState().newHadoopConf()).exists(where))
+    found = where.getFileSystem(session.sessionState().newHadoopConf()).globStatus(where)
+    return found is not None and len(found) > 0
 
 
 def read_table(spark: SparkSession, settings: Settings, name: str) -> DataFrame:
@@ -70,3 +78,13 @@ def append_missing(rows: DataFrame, settings: Settings, name: str, *, on: Sequen
     """Append the rows that the table does not hold yet; a MERGE would do the same at several times the fixed cost."""
     held = read_table(rows.sparkSession, settings, name).select(*on)
     append(rows.join(held, on=list(on), how="left_anti").select(*rows.columns), settings, name)
+
+
+@contextmanager
+def kept(rows: DataFrame) -> Iterator[DataFrame]:
+    """Rows that are computed once, though several writes read them."""
+    rows.persist(StorageLevel.MEMORY_AND_DISK)
+    try:
+        yield rows
+    finally:
+        rows.unpersist()

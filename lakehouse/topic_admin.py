@@ -13,16 +13,12 @@ EXISTS = 409
 def create_topics(topics: Iterable[Topic], endpoint: Endpoint, settings: Settings) -> None:
     """Create what is missing: the namespace, the topics with their partitions, schemas, retention, subscriptions.
 
-    What exists already is left as it is, its number of partitions too. Raises BrokerError.
+    A topic that exists keeps its messages and its number of partitions; its schema and retention become those that
+    are declared. Raises BrokerError, also if the broker finds the schemas incompatible.
     """
     call_admin("PUT", f"namespaces/{settings.pulsar.namespace}", endpoint, settings, accept=(EXISTS,))
     for topic in topics:
         _create(topic, endpoint, settings)
-
-
-def subscription(topic: Topic) -> str:
-    """The durable subscription that makes the broker keep what is not landed yet."""
-    return f"lakehouse-{topic.bronze_table}"
 
 
 def _create(topic: Topic, endpoint: Endpoint, settings: Settings) -> None:
@@ -31,7 +27,7 @@ def _create(topic: Topic, endpoint: Endpoint, settings: Settings) -> None:
     call_admin("PUT", f"{path}/partitions", endpoint, settings, body=settings.pulsar.partitions, accept=(EXISTS,))
     schema = {"type": "JSON", "schema": topic.pulsar_schema(), "properties": {}}
     call_admin("POST", f"schemas/{name}/schema", endpoint, settings, body=schema)
-    call_admin("PUT", f"{path}/subscription/{subscription(topic)}", endpoint, settings, body=EARLIEST, accept=(EXISTS,))
+    call_admin("PUT", f"{path}/subscription/{topic.subscription}", endpoint, settings, body=EARLIEST, accept=(EXISTS,))
     if topic.changelog:
         for_ever = {"retentionTimeInMinutes": -1, "retentionSizeInMB": -1}
         call_admin("POST", f"{path}/retention", endpoint, settings, body=for_ever)

@@ -60,6 +60,11 @@ class Topic:
     def bronze_table(self) -> str:
         return f"bronze.{self.name}"
 
+    @property
+    def subscription(self) -> str:
+        """The durable subscription that makes the broker keep what is not landed yet."""
+        return f"lakehouse-{self.bronze_table}"
+
     def pulsar_schema(self) -> str:
         """The Avro record, as JSON, that Pulsar registers for a JSON topic."""
         return json.dumps(

@@ -109,8 +109,9 @@ class Workload:
     """Messages of which a broken copy is sent as well."""
 
     def first(self, topic: str) -> Iterator[Message]:
-        """The first phase of one topic: `items`, `users` or `orders`."""
-        return {"items": self._items, "users": self._early_users, "orders": self._orders}[topic]()
+        """The first phase of one topic; other topics than `items`, `users` and `orders` have no messages."""
+        phases = {"items": self._items, "users": self._early_users, "orders": self._orders}
+        return phases[topic]() if topic in phases else iter(())
 
     def late(self, topic: str) -> Iterator[Message]:
         """The second phase of one topic; there are no late `orders`."""

@@ -1,13 +1,12 @@
 """Merge a changelog into latest state. The result is the same whatever the order, the batches and the repeats."""
 
-from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from lakehouse.decoding import MALFORMED, decode, quarantine_malformed
 from lakehouse.settings import Settings
-from lakehouse.tables import create_table, delta_table, read_table
+from lakehouse.tables import create_table, delta_table, kept, read_table
 from silver.entity import Entity
 
 
@@ -26,21 +25,15 @@ def merge(spark: SparkSession, settings: Settings, entity: Entity) -> DataStream
 def merge_batch(settings: Settings, entity: Entity, messages: DataFrame) -> None:
     """Bring the messages of one batch into silver, or into `quarantine.malformed`."""
     spark = messages.sparkSession
-    decoded = messages.transform(decode_changes, entity=entity).persist(StorageLevel.MEMORY_AND_DISK)
-    try:
+    with kept(messages.transform(decode_changes, entity=entity)) as decoded:
         rejected = decoded.where(F.col("reason").isNotNull())
         if not rejected.isEmpty():
             quarantine_malformed(settings, entity.topic, rejected)
         changes = decoded.where(F.col("reason").isNull()).transform(latest_changes, entity=entity)
         held = read_table(spark, settings, entity.table.name)
-        newer = changes.transform(newer_than, held=held, key=entity.key).persist(StorageLevel.MEMORY_AND_DISK)
-        try:
+        with kept(changes.transform(newer_than, held=held, key=entity.key)) as newer:
             if not newer.isEmpty():
                 _merge_newer(spark, settings, entity, newer)
-        finally:
-            newer.unpersist()
-    finally:
-        decoded.unpersist()
 
 
 def _merge_newer(spark: SparkSession, settings: Settings, entity: Entity, newer: DataFrame) -> None:
@@ -80,7 +73,7 @@ def latest_changes(changes: DataFrame, *, entity: Entity) -> DataFrame:
 
 
 def newer_than(changes: DataFrame, *, held: DataFrame, key: str) -> DataFrame:
-    """The changes that are not in `held` yet. Left to the MERGE alone, older ones would rewrite the files they match."""
+    """The changes that `held` does not have yet. A MERGE of older ones would rewrite the files that they match."""
     known = held.select(key, F.col("sequence").alias("held"))
     joined = changes.join(known, on=key, how="left").where("held IS NULL OR sequence > held")
     return joined.select(*changes.columns)

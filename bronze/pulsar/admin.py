@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 import requests
@@ -30,6 +30,15 @@ class EntryMetadata:
         return not self.is_marker and self.chunk == self.chunks - 1
 
 
+class Held(NamedTuple):
+    ledgers: list[Ledger]
+    """Those with readable entries, oldest first."""
+    cursors: Mapping[str, Any]
+    """By subscription."""
+    last: Position
+    """The last entry ever confirmed, still there or not."""
+
+
 class Admin:
     def __init__(self, options: Options) -> None:
         self._url = f"{options.admin_url}/admin/v2"
@@ -48,8 +57,8 @@ class Admin:
             return [topic]
         return [f"{topic}-partition-{index}" for index in range(count)]
 
-    def ledgers(self, partition: str) -> tuple[list[Ledger], Mapping[str, Any]]:
-        """The ledgers with readable entries, oldest first, and the cursors by subscription."""
+    def ledgers(self, partition: str) -> "Held":
+        """What the broker holds of a partition."""
         stats = self._call("GET", partition, "/internalStats").json()
         last = Position.parse(stats["lastConfirmedEntry"])
         ledgers = []
@@ -59,7 +68,7 @@ class Admin:
                 entries, size = last.entry + 1, max(size, stats["currentLedgerSize"])
             if id <= last.ledger and entries > 0:
                 ledgers.append(Ledger(id, entries, max(size, entries)))
-        return ledgers, stats["cursors"]
+        return Held(ledgers, stats["cursors"], last)
 
     def entry(self, partition: str, position: Position) -> EntryMetadata | None:
         """What an entry says of itself, without its payload; None if the broker has deleted it."""
@@ -104,7 +113,8 @@ class Admin:
             return response
         match response.status_code:
             case 401 | 403:
-                raise PulsarSourceError(f"{topic}: the broker refused the token")
+                given = "the token" if "Authorization" in self._session.headers else "a call without a token"
+                raise PulsarSourceError(f"{topic}: the broker refused {given}")
             case 404:
                 raise PulsarSourceError(f"{topic}: no such topic")
         raise NoAnswerError(f"{topic}: the broker answered {response.status_code} {response.reason}")

@@ -149,7 +149,7 @@ class _RangeReader:
                 if may_end():
                     return
                 if quiet >= self._options.read_timeout:
-                    raise PulsarSourceError(f"{self._range}: nothing came for {quiet:g} s after {self._seen}") from None
+                    raise NoAnswerError(f"{self._range}: nothing came for {quiet:g} s after {self._seen}") from None
             else:
                 quiet = 0.0
                 yield message
@@ -227,7 +227,7 @@ class _RangeReader:
         yield _to_arrow(self._range.partition, rows)
 
     def _first_chunk(self, position: Position, last: EntryMetadata) -> Position | None:
-        ledgers, _ = self._admin.ledgers(self._range.partition)
+        ledgers = self._admin.ledgers(self._range.partition).ledgers
         for candidate in backwards(spans_between(ledgers, BEGINNING, position)):
             entry = self._admin.entry(self._range.partition, candidate)
             if entry and entry.uuid == last.uuid and entry.chunk == 0:

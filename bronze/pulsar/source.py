@@ -141,9 +141,11 @@ class _Plan:
         self.admin = Admin(options)
         self.ledgers: dict[str, list[Ledger]] = {}
         self._cursors: dict[str, Mapping[str, Any]] = {}
+        self._last: dict[str, Position] = {}
         for topic in options.topics:
             for partition in self.admin.partitions(topic):
-                self.ledgers[partition], self._cursors[partition] = self.admin.ledgers(partition)
+                held = self.admin.ledgers(partition)
+                self.ledgers[partition], self._cursors[partition], self._last[partition] = held
 
     def starting_offsets(self) -> Offsets:
         position = self._options.starting_position
@@ -207,10 +209,19 @@ class _Plan:
         ]
 
     def refuse_lost_data(self, start: Offsets) -> None:
-        """Fail if the broker may have deleted what comes after `start`: its ledger is gone, and so is our cursor."""
+        """Fail if the broker may have deleted what comes after `start`: its ledger is gone, and so is our cursor.
+
+        Fail as well if the broker has never come as far: the topic was made anew, and what is in it would be skipped.
+        """
         if not self._options.fail_on_data_loss:
             return
         for name, position in start.items():
+            if name in self._last and position > self._last[name]:
+                raise PulsarSourceError(
+                    f"{name}: the last entry read is {position}, but the broker has come no further than "
+                    f"{self._last[name]}: the topic was made anew. Begin again with a new checkpoint and table, or "
+                    "failOnDataLoss=false skips what is older"
+                )
             held = self.ledgers.get(name, [])
             gone = position != BEGINNING and all(ledger.id != position.ledger for ledger in held)
             if gone and self._options.subscription not in self._cursors.get(name, {}):

@@ -65,7 +65,7 @@ class Topics:
         return urls | {"topic": topic} | {name: str(value) for name, value in options.items()}
 
     def ledgers(self, partition: str) -> list[Ledger]:
-        return Admin(Options.parse(self.options(partition))).ledgers(partition)[0]
+        return Admin(Options.parse(self.options(partition))).ledgers(partition).ledgers
 
     def entries(self, partition: str) -> list[Position]:
         """All entries, oldest first."""

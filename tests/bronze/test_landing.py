@@ -9,7 +9,7 @@ from pyspark.sql.types import LongType, StructField, StructType
 from bronze.landing import bronze_table, land, landed_offsets
 from lakehouse.settings import Settings
 from lakehouse.tables import read_table
-from lakehouse.topic_admin import create_topics, subscription
+from lakehouse.topic_admin import create_topics
 from lakehouse.topics import Topic
 from tests.bronze.broker_topics import Topics
 
@@ -63,9 +63,9 @@ def test_a_second_run_lands_what_is_new_and_tells_the_broker(lake: Lake, topics:
     topics.send(lake.partitions[0], b"1")
     assert lake.land() == [(0, 0, -1, b"1")]
     topics.send(lake.partitions[0], b"2")
-    assert topics.backlog(lake.partitions[0], subscription(EVENTS)) == 1
+    assert topics.backlog(lake.partitions[0], EVENTS.subscription) == 1
     assert lake.land() == [(0, 0, -1, b"1"), (0, 1, -1, b"2")]
-    assert topics.backlog(lake.partitions[0], subscription(EVENTS)) == 0
+    assert topics.backlog(lake.partitions[0], EVENTS.subscription) == 0
 
 
 def test_a_lost_checkpoint_loses_nothing_and_lands_nothing_twice(lake: Lake, topics: Topics) -> None:

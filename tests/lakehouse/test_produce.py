@@ -8,7 +8,7 @@ from lakehouse.endpoint import Endpoint, call_admin, connect
 from lakehouse.errors import BrokerError
 from lakehouse.produce import produce
 from lakehouse.settings import Settings
-from lakehouse.topic_admin import create_topics, subscription
+from lakehouse.topic_admin import create_topics
 from lakehouse.topics import Topic
 from lakehouse.workload import Message
 
@@ -33,7 +33,7 @@ def empty(settings: Settings, endpoint: Endpoint, request: pytest.FixtureRequest
 
 def received(count: int, endpoint: Endpoint, settings: Settings) -> list[pulsar.Message]:
     client = connect(endpoint, settings)
-    consumer = client.subscribe(f"{settings.pulsar.namespace}/counters", subscription(COUNTERS))
+    consumer = client.subscribe(f"{settings.pulsar.namespace}/counters", COUNTERS.subscription)
     messages = [consumer.receive(10_000) for _ in range(count)]
     client.close()
     return messages

@@ -110,7 +110,6 @@ def test_any_order_any_batches_and_any_repeats_give_the_same(
     assert len(read(own, MALFORMED.name)) == len(oracle.malformed)
 
 
-@pytest.mark.xfail(strict=True, reason="a MERGE that also inserts rewrites the files of all rows it matches")
 def test_a_batch_again_adds_no_file(spark: SparkSession, silver: Settings) -> None:
     batch = [
         user(1),
