@@ -42,7 +42,7 @@ def query(settings: Settings, sql: str, values: Mapping[str, object] | None = No
     try:
         result = connection.sql(sql, params=values or None)
         if result is not None:
-            result.execute()  # type: ignore[operator]  # some errors show only then
+            result = result.materialize()  # as some errors show only then
     except duckdb.Error as error:
         raise LakehouseError(str(error).partition("\n")[0]) from error
     return result if result is not None else connection.sql("SELECT 'done' AS result")

@@ -79,6 +79,16 @@ def test_a_lost_checkpoint_loses_nothing_and_lands_nothing_twice(lake: Lake, top
     assert lake.land() == [*landed, (0, 1, -1, b"3"), (1, 0, -1, b"4")]
 
 
+def test_a_start_that_fails_after_a_lost_checkpoint_changes_nothing(lake: Lake, topics: Topics) -> None:
+    """Spark makes the checkpoint's folders before it plans the first batch."""
+    topics.send(lake.partitions[0], b"1")
+    landed = lake.land()
+    lake.lose_checkpoint()
+    for folder in ("offsets", "commits"):
+        Path(lake.settings.checkpoint_path("bronze.events"), folder).mkdir(parents=True)
+    assert lake.land() == landed
+
+
 def test_a_lost_checkpoint_after_the_broker_deleted_what_was_landed(lake: Lake, topics: Topics) -> None:
     topics.send(lake.partitions[0], b"1")
     lake.land()

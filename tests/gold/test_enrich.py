@@ -2,15 +2,19 @@
 
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 from pyspark.sql import SparkSession
 
 from gold import enrich as steps
 from gold.conservation import balance_facts
+from gold.enrichment import ACTIONS
 from gold.orders import ORDERS
+from jobs.cli_quarantine import app as quarantine_app
 from jobs.pipeline import ENRICHMENTS, ENTITIES
 from jobs.steps import enriching, merging
 from jobs.streams import catch_up
@@ -177,3 +181,67 @@ def test_times_that_are_none_and_the_ends_of_time_are_no_poison(
     land_literally(spark, lake, orders)
     enrich_orders(spark, lake)
     assert tables(lake) == expected(Oracle().run(FIRST).run(orders))
+
+
+def ask(settings: Settings, *arguments: str) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LAKEHOUSE_HOME", str(settings.home))
+        typer.main.get_command(quarantine_app)(list(arguments), standalone_mode=False)
+
+
+def test_orders_can_be_given_up(spark: SparkSession, first: Settings, tmp_path: Path) -> None:
+    """Three wait for user 9 or item 9. They stay discarded when the state comes, and when all is read again."""
+    lake = copy_of(first, tmp_path)
+    ask(lake, "discard", "--key", "9", "--dry-run")
+    ask(lake, "discard", "--key", "9", "--note", "test orders")
+    enrich_orders(spark, lake)
+    assert {row["line_item_id"] for row in read(lake, ORDERS.waiting.name)} == {4, 10, 11}
+    ask(lake, "discard", "--key", "9")
+    land_literally(spark, lake, [user(9, place=20), item(9, place=20), order(3, place=20, item=9)])
+    merge_changes(spark, lake)
+    shutil.rmtree(lake.checkpoint_path(ORDERS.gold_table))
+    enrich_orders(spark, lake)
+    discarded = {row["line_item_id"]: row["position"]["entry_id"] for row in read(lake, ORDERS.discarded.name)}
+    assert discarded == {2: 2, 3: 3, 6: 7}
+    assert {row["line_item_id"] for row in read(lake, ORDERS.gold_table)} == {1, 5, 12}
+    assert {(row["line_item_id"], row["position"]["entry_id"]) for row in read(lake, ORDERS.duplicates.name)} == {
+        (1, 6),
+        (3, 20),
+    }
+    assert [(row["action"], row["topic"], row["note"]) for row in read(lake, ACTIONS.name)] == [
+        ("discard", "orders", "test orders")
+    ] * 3
+    assert balance_facts(spark, lake, ORDERS).holds
+
+
+def test_a_discard_that_is_cut_off_is_done_by_the_next_try(
+    spark: SparkSession, first: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = copy_of(first, tmp_path)
+    ask(lake, "discard", "--entity", "items")
+    with monkeypatch.context() as patch:
+        patch.setattr(steps, "append_missing", fail_after(steps.append_missing))
+        with pytest.raises(LakehouseError, match="power cut"):
+            enrich_orders(spark, lake)
+    enrich_orders(spark, lake)
+    assert [row["line_item_id"] for row in read(lake, ORDERS.discarded.name)] == [3]
+    assert {row["line_item_id"] for row in read(lake, ORDERS.waiting.name)} == {2, 4, 6, 10, 11}
+
+
+def test_what_has_waited_too_long_wakes_when_it_is_released(
+    spark: SparkSession, first: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = copy_of(first, tmp_path)
+    land_literally(spark, lake, [user(9, place=20), item(9, place=20)])
+    merge_changes(spark, lake)
+    impatient = replace(ORDERS, give_up_after=0)
+    catch_up(lake, enriching(spark, lake, [impatient]))
+    assert {row["line_item_id"] for row in read(lake, ORDERS.waiting.name)} == {2, 3, 4, 6, 10, 11}
+    ask(lake, "release", "--key", "9")
+    catch_up(lake, enriching(spark, lake, [impatient]))
+    assert {row["line_item_id"] for row in read(lake, ORDERS.waiting.name)} == {4, 10, 11}
+    ask(lake, "release")
+    ask(lake, "release")
+    catch_up(lake, enriching(spark, lake, [impatient]))
+    assert sorted(row["line_item_id"] for row in read(lake, ORDERS.gold_table)) == [1, 2, 3, 5, 6, 12]
+    assert balance_facts(spark, lake, ORDERS).holds

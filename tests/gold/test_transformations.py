@@ -36,6 +36,20 @@ def test_what_is_in_gold_and_still_waits_makes_one_repeat(spark: SparkSession) -
     assert [tuple(row) for row in repeats.collect()] == [(1, 20, "b", "a")]
 
 
+def test_what_is_held_itself_repeats_nothing_though_its_keys_are_held_twice(spark: SparkSession) -> None:
+    """Order 1 came again after the horizon, so both are in gold; now they are read again, and once more come anew."""
+    facts = spark.createDataFrame(
+        [(1, 10, "a"), (1, 20, "b"), (1, 30, "c")], "line INT, publish_time INT, position STRING"
+    )
+    held = spark.createDataFrame([(1, "a"), (1, "b")], "line INT, position STRING")
+    repeats = facts.transform(find_repeats, held=held, keys=["line"])
+    assert sorted((row.position, row.duplicate_of) for row in repeats.collect()) == [
+        ("a", None),
+        ("b", None),
+        ("c", "a"),
+    ]
+
+
 def test_state_that_is_not_there_or_was_deleted_can_not_be_used(spark: SparkSession) -> None:
     """User 2 was deleted in the very moment of its order."""
     facts = spark.createDataFrame([(1, 100), (2, 100), (3, 100), (4, 100)], "_item_key INT, created_at INT")

@@ -39,10 +39,10 @@ Command = Callable[..., Outcome]
 def lakehouse(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Iterator[Command]:
     """The `lakehouse` command in this process, in an empty folder, with a home of its own."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(cli, "stop_spark", lambda: None)  # the session is for all tests, and so is the process
+    monkeypatch.setattr(cli, "stop_spark", lambda **_: None)  # the session is for all tests, and so is the process
     monkeypatch.setattr(cli.os, "_exit", sys.exit)
     monkeypatch.setenv("LAKEHOUSE_HOME", str(tmp_path / "home"))
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
 
     def run(*arguments: str, **environment: str) -> Outcome:
         with monkeypatch.context() as patch:
@@ -86,6 +86,12 @@ def lakehouse(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str
             "pulsar: Value error, service_url and admin_url come together: "
             "set both, or neither for the embedded broker",
         ),
+        (
+            "LAKEHOUSE_SPARK__CONF",
+            "fast",
+            'error parsing value for field "spark" from source "EnvSettingsSource": '
+            "Expecting value: line 1 column 1 (char 0)",
+        ),
     ],
 )
 def test_a_wrong_variable(lakehouse: Command, variable: str, value: str, line: str) -> None:
@@ -100,6 +106,10 @@ def test_a_wrong_variable(lakehouse: Command, variable: str, value: str, line: s
         ("[run]\nspeed = 9", "run.speed: Extra inputs are not permitted (given: 9)"),
         ("[run]\nretries = -1", "run.retries: Input should be greater than or equal to 0 (given: -1)"),
         ("[run", "lakehouse.toml: not TOML: Expected ']' at the end of a table declaration (at end of document)"),
+        (
+            "pulsar = 5",
+            "pulsar: Input should be a valid dictionary or instance of Pulsar (given: 5)",
+        ),
         (
             '[pulsar]\ntoken = "abc"',
             "lakehouse.toml: pulsar.token is a secret: set LAKEHOUSE_PULSAR__TOKEN instead",

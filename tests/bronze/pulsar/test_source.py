@@ -181,6 +181,20 @@ def test_what_the_broker_has_deleted_is_missed(topics: Topics, read: Read) -> No
     assert read(topics, topic, start, failOnDataLoss=False)
 
 
+@pytest.mark.parametrize("read", [a_batch, a_new_stream, a_restarted_stream, a_repeated_batch])
+def test_a_topic_made_anew_is_not_taken_for_the_old_one(topics: Topics, read: Read) -> None:
+    """Its positions are below those that were read, so its messages would be skipped."""
+    topic = topics.create()
+    (last,) = topics.send(topic, b"1")
+    start = json.dumps({topic: f"{last.ledger + 1}:0"})
+    with pytest.raises(PulsarSourceError) as error:
+        read(topics, topic, start)
+    assert str(error.value) == (
+        f"{topic}: the last entry read is {last.ledger + 1}:0, but the broker has come no further than {last}: the "
+        "topic was made anew. Begin again with a new checkpoint and table, or failOnDataLoss=false skips what is older"
+    )
+
+
 def test_what_is_left_is_read_if_told_to(topics: Topics) -> None:
     topic, start = without_what_was_read(topics)
     assert numbers(topics.read(topic, startingPosition=start, failOnDataLoss=False)) == [3, 4]
