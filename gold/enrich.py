@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from gold.enrichment import ACTIONS, Enrichment, Lookup
-from gold.survivors import follow_merges
+from gold.survivors import survivors_of
 from lakehouse.decoding import MALFORMED, decode, quarantine_malformed
 from lakehouse.settings import Settings
 from lakehouse.tables import append, append_missing, create_table, delta_table, kept, pin_table, read_table
@@ -67,13 +67,16 @@ def enrich_batch(settings: Settings, enrichment: Enrichment, batch: DataFrame) -
     spark = batch.sparkSession
     with ExitStack() as stack:
         rows = stack.enter_context(kept(batch))
-        _discard(spark, settings, enrichment, rows)
+        rejected, given_up = rows.where("reason IS NOT NULL"), rows.where("action = 'discard'")
+        any_of = ("bool_or(reason IS NOT NULL) AS rejected", "bool_or(action = 'discard') AS given_up")
+        [seen] = rows.selectExpr(*any_of).collect()
+        if seen.rejected:
+            quarantine_malformed(settings, enrichment.topic, rejected)
+        if seen.given_up:
+            _discard(spark, settings, enrichment, given_up)
         waiting = pin_table(spark, settings, enrichment.waiting.name)
         to_wake = waiting.transform(waiting_for, changes=rows, give_up_after=enrichment.give_up_after)
         woken = stack.enter_context(kept(to_wake))
-        rejected = rows.where(F.col("reason").isNotNull())
-        if not rejected.isEmpty():
-            quarantine_malformed(settings, enrichment.topic, rejected)
         facts = facts_of(rows, enrichment)
         near = _near(facts, woken, enrichment)
         if near is None:
@@ -92,7 +95,7 @@ def enrich_batch(settings: Settings, enrichment: Enrichment, batch: DataFrame) -
             judged = candidates
             for lookup in enrichment.lookups:
                 state = pin_table(spark, settings, lookup.table)
-                keys = facts.select(F.col(lookup.on).alias("key")).union(woken.select(lookup.on)).distinct()
+                keys = facts.select(F.col(lookup.on).alias("key")).union(woken.select(lookup.on))
                 judged = judged.transform(with_survivor, keys=keys, state=state, lookup=lookup)
                 judged = judged.transform(with_state, state=state, lookup=lookup, occurred_at=enrichment.occurred_at)
             judged = judged.transform(with_missing, lookups=enrichment.lookups)
@@ -167,13 +170,13 @@ def with_is_in_gold(woken: DataFrame, *, in_gold: DataFrame, columns: Sequence[s
 def with_survivor(facts: DataFrame, *, keys: DataFrame, state: DataFrame, lookup: Lookup) -> DataFrame:
     """Adds `_<name>_key`, the key whose state the fact is joined with, and, where keys can merge, `<name>_merged`.
 
-    `keys` are all that `facts` can have, each once.
+    `keys` are all that `facts` can have.
     """
     at = f"_{lookup.name}_key"
     if lookup.merged_into is None:
         return facts.withColumn(at, F.col(lookup.on))
     merges = state.select(F.col(lookup.key).alias("key"), F.expr(lookup.merged_into).alias("merged_into"))
-    survivors = follow_merges(keys, merges=merges.where("merged_into IS NOT NULL")).select(
+    survivors = survivors_of(keys, merges=merges.where("merged_into IS NOT NULL")).select(
         F.col("key").alias(lookup.on), F.col("survivor").alias("_survivor"), F.col("merged").alias(lookup.merged)
     )
     joined = facts.join(F.broadcast(survivors), on=lookup.on, how="left")
@@ -272,18 +275,16 @@ def _settle_waiting(spark: SparkSession, settings: Settings, enrichment: Enrichm
             )
 
 
-def _discard(spark: SparkSession, settings: Settings, enrichment: Enrichment, rows: DataFrame) -> None:
-    """Move the waiting facts that the batch says are given up; those that wait no more stay where they are."""
-    asked = rows.where("action = 'discard'").select(F.col("action_position").alias("position")).distinct()
-    if asked.isEmpty():
-        return
+def _discard(spark: SparkSession, settings: Settings, enrichment: Enrichment, given_up: DataFrame) -> None:
+    """Move the waiting facts that were given up; those that wait no more stay where they are."""
+    asked = given_up.select(F.col("action_position").alias("position")).distinct()
     waiting = pin_table(spark, settings, enrichment.waiting.name)
-    with kept(waiting.join(asked, on="position", how="left_semi").select(*waiting.columns)) as given_up:
-        append_missing(given_up, settings, enrichment.discarded.name, on=["position"])
+    with kept(waiting.join(asked, on="position", how="left_semi").select(*waiting.columns)) as rows:
+        append_missing(rows, settings, enrichment.discarded.name, on=["position"])
         (
             delta_table(spark, settings, enrichment.waiting.name)
             .alias("held")
-            .merge(given_up.select("position").alias("new"), "held.position = new.position")
+            .merge(rows.select("position").alias("new"), "held.position = new.position")
             .whenMatchedDelete()
             .execute()
         )

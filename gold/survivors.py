@@ -1,28 +1,33 @@
 """Merged keys: who stands for them in the end, through any number of merges, in whatever order those came."""
 
-from functools import reduce
+from collections.abc import Mapping
 
+import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import to_arrow_type
 
 
-def follow_merges(keys: DataFrame, *, merges: DataFrame) -> DataFrame:
-    """The `key`s that were merged, with their `survivor` and `merged`, the keys on the way to it, themselves first.
+def survivors_of(keys: DataFrame, *, merges: DataFrame) -> DataFrame:
+    """The `key`s that were merged, with `survivor` and `merged`, the keys on the way to it from themselves on.
 
-    `merges` are pairs of `key` and `merged_into`. Where they go round in a circle, `survivor` is one of `merged`.
-    Runs a small job for each link of the longest way; the work follows the number of merged keys, not of all.
+    `merges` are pairs of `key` and `merged_into`, which are read into memory: some 100 bytes each. Where they go round
+    in a circle, `survivor` is one of `merged`.
     """
-    ways = keys.join(merges, on="key").select("key", F.col("merged_into").alias("at"), F.array("key").alias("merged"))
-    ended = []
-    while True:
-        ways = ways.localCheckpoint()
-        if ways.isEmpty():
-            break
-        onward = merges.withColumnsRenamed({"key": "at", "merged_into": "next"})
-        further = ways.join(onward, on="at", how="left")
-        is_end = F.col("next").isNull() | F.array_contains("merged", F.col("at"))
-        ended.append(further.where(is_end).select("key", F.col("at").alias("survivor"), "merged"))
-        ways = further.where(~is_end).select(
-            "key", F.col("next").alias("at"), F.array_append("merged", F.col("at")).alias("merged")
-        )
-    return reduce(DataFrame.union, ended, ways.select("key", F.col("at").alias("survivor"), "merged"))
+    pairs = merges.toArrow()
+    into = dict(zip(pairs["key"].to_pylist(), pairs["merged_into"].to_pylist(), strict=True))
+    used = keys.join(F.broadcast(merges), on="key", how="left_semi").distinct().collect() if into else []
+    kind = to_arrow_type(merges.schema["key"].dataType)
+    ways = [(row.key, *follow(row.key, into=into)) for row in used]
+    schema = pa.schema({"key": kind, "survivor": kind, "merged": pa.list_(kind)})
+    columns = zip(*ways, strict=True) if ways else ([], [], [])
+    return keys.sparkSession.createDataFrame(pa.table([*map(list, columns)], schema=schema))
+
+
+def follow(key: object, *, into: Mapping[object, object]) -> tuple[object, list[object]]:
+    """The survivor of a key, and the merged keys on the way."""
+    merged: list[object] = []
+    while key in into and key not in merged:
+        merged.append(key)
+        key = into[key]
+    return key, merged

@@ -37,8 +37,9 @@ def run_demo(settings: Settings, *, orders: int) -> list[Balance]:
             broker.stop(own)
         shutil.rmtree(own.home, ignore_errors=True)
         try:
-            endpoint = broker.start(own)
-            proofs = _show_pipeline(own, endpoint, Workload(users=max(orders // 10, 1), orders=orders))
+            broker.launch(own)
+            with spark_for(own, writes=WRITTEN) as spark:  # both start side by side
+                proofs = _show_pipeline(spark, own, Workload(users=max(orders // 10, 1), orders=orders))
         finally:
             broker.stop(own)
     report.say(f"\nAll of it in {time.monotonic() - started:.0f} s.")
@@ -54,21 +55,22 @@ def demo_settings(settings: Settings) -> Settings:
     return settings.model_copy(update=places | {"pulsar": pulsar, "spark": spark})
 
 
-def _show_pipeline(settings: Settings, endpoint: Endpoint, workload: Workload) -> list[Balance]:
+def _show_pipeline(spark: SparkSession, settings: Settings, workload: Workload) -> list[Balance]:
+    endpoint = broker.start(settings)
     create_topics(TOPICS, endpoint, settings)
     report.say("\n[bold]1. Items, users and orders arrive; some users are late[/]")
     _produce(settings, endpoint, ((topic.name, workload.first(topic.name)) for topic in TOPICS))
-    with spark_for(settings, writes=WRITTEN) as spark:
-        report.outcomes(run_all(spark, settings))
-        waiting = _count_waiting(settings)
-        report.say(f"{waiting:,} orders wait in quarantine for a user or an item")
-        report.say("\n[bold]2. The late users arrive, and changes: updates, deletes, merges, prices[/]")
-        _produce(settings, endpoint, ((topic.name, workload.late(topic.name)) for topic in TOPICS))
-        report.outcomes(run_all(spark, settings))
-        report.say(f"{waiting - _count_waiting(settings):,} orders came back by themselves")
-        report.say("\n[bold]3. What there is now[/]")
-        report.tables(table_statuses(settings))
-        proofs = _show_proofs(spark, settings)
+    report.outcomes(run_all(spark, settings))
+    waiting = _count_waiting(settings)
+    report.say(f"{waiting:,} orders wait in quarantine for a user or an item")
+    report.say("\n[bold]2. The late users arrive, and changes: updates, deletes, merges, prices[/]")
+    _produce(settings, endpoint, ((topic.name, workload.late(topic.name)) for topic in TOPICS))
+    report.outcomes(run_all(spark, settings))
+    report.say(f"{waiting - _count_waiting(settings):,} orders came back by themselves")
+    report.say("\n[bold]3. What there is now[/]")
+    report.tables(table_statuses(settings))
+    proofs = prove(spark, settings)
+    report.balances(proofs)
     _show_queries(settings)
     return proofs
 
@@ -82,12 +84,6 @@ def _produce(settings: Settings, endpoint: Endpoint, streams: Iterable[tuple[str
 def _count_waiting(settings: Settings) -> int:
     [(count,)] = query(settings, "SELECT count(*) FROM quarantine.waiting_orders").fetchall()
     return int(count)
-
-
-def _show_proofs(spark: SparkSession, settings: Settings) -> list[Balance]:
-    proofs = prove(spark, settings)
-    report.balances(proofs)
-    return proofs
 
 
 def _show_queries(settings: Settings) -> None:

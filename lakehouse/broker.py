@@ -46,22 +46,37 @@ def start(settings: Settings) -> Endpoint:
 
     Raises BrokerError if a port is taken, or if the broker does not come up within `run.broker_timeout` seconds.
     """
-    home = pulsar_home(settings.cache)
     with exclusive(_folder(settings) / "lock"):
-        process = _process(settings)
-        if process is not None:
-            found = _endpoint(_ports(settings))
-            _wait_until_up(found, process, settings)
-            return found
-        ports = _choose_ports(settings)
-        process = psutil.Process(_launch(home, ports, settings).pid)
+        ran = _process(settings) is not None
+        found, process = _launch_once(settings)
         try:
-            _write_state(settings, {"pid": process.pid, "ports": ports})
-            _wait_until_up(_endpoint(ports), process, settings)
+            _wait_until_up(found, process, settings)
         except BaseException:
-            _end(process)
+            if not ran:
+                _end(process)
             raise
-        return _endpoint(ports)
+        return found
+
+
+def launch(settings: Settings) -> None:
+    """Begin to start the embedded broker, unless it runs; `start` waits for it. Raises BrokerError for a taken port."""
+    with exclusive(_folder(settings) / "lock"):
+        _launch_once(settings)
+
+
+def _launch_once(settings: Settings) -> tuple[Endpoint, psutil.Process]:
+    process = _process(settings)
+    if process is not None:
+        return _endpoint(_ports(settings)), process
+    home = pulsar_home(settings.cache)
+    ports = _choose_ports(settings)
+    process = psutil.Process(_launch(home, ports, settings).pid)
+    try:
+        _write_state(settings, {"pid": process.pid, "ports": ports})
+    except BaseException:
+        _end(process)
+        raise
+    return _endpoint(ports), process
 
 
 def stop(settings: Settings) -> bool:

@@ -31,20 +31,15 @@ def merge_batch(settings: Settings, entity: Entity, messages: DataFrame) -> None
             quarantine_malformed(settings, entity.topic, rejected)
         changes = decoded.where(F.col("reason").isNull()).transform(latest_changes, entity=entity)
         held = read_table(spark, settings, entity.table.name)
-        with kept(changes.transform(newer_than, held=held, key=entity.key)) as newer:
-            if not newer.isEmpty():
-                _merge_newer(spark, settings, entity, newer)
-
-
-def _merge_newer(spark: SparkSession, settings: Settings, entity: Entity, newer: DataFrame) -> None:
-    (
-        delta_table(spark, settings, entity.table.name)
-        .alias("held")
-        .merge(newer.alias("new"), f"held.{entity.key} = new.{entity.key}")
-        .whenMatchedUpdateAll("new.sequence > held.sequence")
-        .whenNotMatchedInsertAll()
-        .execute()
-    )
+        newer = changes.transform(newer_than, held=held, key=entity.key)
+        (
+            delta_table(spark, settings, entity.table.name)
+            .alias("held")
+            .merge(newer.alias("new"), f"held.{entity.key} = new.{entity.key}")
+            .whenMatchedUpdateAll()
+            .whenNotMatchedInsertAll()
+            .execute()
+        )
 
 
 def decode_changes(messages: DataFrame, *, entity: Entity) -> DataFrame:

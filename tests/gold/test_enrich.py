@@ -159,11 +159,11 @@ def test_attempts_count_how_often_an_order_was_tried(spark: SparkSession, first:
 
 def test_gold_keeps_the_state_that_was_the_latest_then(spark: SparkSession, first: Settings, tmp_path: Path) -> None:
     lake = copy_of(first, tmp_path)
-    land_literally(spark, lake, [user(1, "Zoë", when=20, place=5), item(1, 2.0, when=20, place=6), order(10, place=30)])
+    land_literally(spark, lake, [user(1, "Zoë", when=20, place=5), item(1, 2.0, when=20, place=6), order(7, place=30)])
     merge_changes(spark, lake)
     enrich_orders(spark, lake)
     enriched = [(row["line_item_id"], row["user"]["first_name"], row["item"]["price"]) for row in tables(lake)["gold"]]
-    assert sorted(enriched) == [(1, "Ada", 1.5), (5, "Ada", 1.5), (10, "Zoë", 2.0)]
+    assert sorted(enriched) == [(1, "Ada", 1.5), (5, "Ada", 1.5), (7, "Zoë", 2.0), (12, "Ada", 1.5)]
 
 
 def test_times_that_are_none_and_the_ends_of_time_are_no_poison(
