@@ -35,8 +35,9 @@ test: install ## Check style and types, and run every test
 	@exec $(RUN)/pytest
 
 .PHONY: bench
-bench: install ## Measure landing and the whole pipeline (10 minutes)
+bench: install ## Measure landing, merging and the whole pipeline (15 minutes)
 	@$(RUN)/python benchmarks/land.py
+	@$(RUN)/python benchmarks/merge.py
 	@$(RUN)/python benchmarks/pipeline.py
 
 .PHONY: format

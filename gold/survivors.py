@@ -26,8 +26,8 @@ def survivors_of(keys: DataFrame, *, merges: DataFrame) -> DataFrame:
 
 def follow(key: object, *, into: Mapping[object, object]) -> tuple[object, list[object]]:
     """The survivor of a key, and the merged keys on the way."""
-    merged: list[object] = []
+    merged: dict[object, None] = {}  # in order, and quick to ask
     while key in into and key not in merged:
-        merged.append(key)
+        merged[key] = None
         key = into[key]
-    return key, merged
+    return key, list(merged)

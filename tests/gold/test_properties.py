@@ -1,0 +1,62 @@
+"""Whatever comes in whatever rounds, and however often it is read again: gold and quarantine are the oracle's."""
+
+import shutil
+from functools import partial
+
+import pytest
+from hypothesis import HealthCheck, Phase, given
+from hypothesis import settings as examples
+from hypothesis import strategies as st
+from pyspark.sql import SparkSession
+
+from gold.conservation import balance_facts
+from gold.orders import ORDERS
+from gold.survivors import follow
+from jobs.pipeline import ENRICHMENTS, ENTITIES
+from jobs.steps import enriching, merging
+from jobs.streams import catch_up
+from lakehouse.settings import Settings
+from tests.lake import expected, land_literally, own_home, tables
+from tests.messages import at, item, millis, order, tombstone, user
+from tests.oracle import Oracle
+
+MOMENTS, IDS = st.integers(0, 20), st.integers(1, 4)
+MESSAGES = st.one_of(
+    st.builds(partial(user), IDS, when=MOMENTS, late=MOMENTS),
+    st.builds(partial(user), IDS, when=MOMENTS, mergedAt=st.just(millis(at(0))), parentUserId=IDS),
+    st.builds(partial(user), IDS, when=MOMENTS, deletedAt=MOMENTS.map(lambda minute: millis(at(minute)))),
+    st.builds(partial(tombstone, "users"), IDS.map(str), when=MOMENTS),
+    st.builds(partial(item), st.integers(1, 2), when=MOMENTS),
+    st.builds(partial(order), st.integers(1, 5), user=IDS, item=st.integers(1, 3), when=MOMENTS, place=st.just(0)),
+    st.builds(partial(order), st.integers(1, 5), user=IDS, item=st.just(1), when=MOMENTS, place=st.just(0)),
+)
+ROUNDS = st.lists(st.tuples(st.lists(MESSAGES, min_size=10, max_size=20), st.booleans()), min_size=2, max_size=3)
+
+
+@examples(max_examples=3, deadline=None, suppress_health_check=list(HealthCheck), phases=[Phase.generate])
+@given(rounds=ROUNDS)
+def test_the_tables_are_the_oracles_after_each_round(
+    spark: SparkSession, settings: Settings, tmp_path_factory: pytest.TempPathFactory, rounds: list
+) -> None:
+    """Before some rounds the checkpoints are lost, so that all is read again."""
+    lake, oracle, place = own_home(settings, tmp_path_factory.mktemp("rounds")), Oracle(), 0
+    for messages, is_lost in rounds:
+        placed = []
+        for message in messages:
+            place += 1
+            placed.append(message._replace(position=message.position._replace(entry_id=place)))
+        if is_lost:
+            shutil.rmtree(lake.checkpoint_root, ignore_errors=True)
+        land_literally(spark, lake, placed)
+        catch_up(lake, merging(spark, lake, ENTITIES))
+        catch_up(lake, enriching(spark, lake, ENRICHMENTS))
+        assert tables(lake) == expected(oracle.run(placed))
+    assert balance_facts(spark, lake, ORDERS).holds
+
+
+@given(st.dictionaries(IDS, IDS), IDS)
+def test_merges_lead_to_a_key_that_was_not_merged_or_round_in_a_circle(into: dict[int, int], key: int) -> None:
+    survivor, merged = follow(key, into=into)
+    assert [into[each] for each in merged] == [*merged[1:], survivor][: len(merged)]
+    assert (survivor in merged) == (survivor in into)
+    assert merged[:1] == [key][: key in into]
