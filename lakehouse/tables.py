@@ -43,7 +43,7 @@ def create_table(spark: SparkSession, settings: Settings, table: Table) -> bool:
 
 def table_exists(spark: SparkSession, settings: Settings, name: str) -> bool:
     """Whether the table has a version; far cheaper than to ask Delta. A log without one is left by a killed process."""
-    return path_exists(spark, f"{settings.table_path(name)}/_delta_log/[0-9]*.json")
+    return path_exists(spark, f"{settings.table_path(name)}/_delta_log/[0-9]*")
 
 
 def path_exists(spark: SparkSession, path: str) -> bool:

@@ -55,7 +55,11 @@ def test_it_holds(spark: SparkSession, whole: Settings) -> None:
     assert prove(spark, whole) == [
         Balance(topic="users", landed=4, fates={"current": 2, "superseded": 1, "malformed": 1}),
         Balance(topic="items", landed=1, fates={"current": 1, "superseded": 0, "malformed": 0}),
-        Balance(topic="orders", landed=5, fates={"enriched": 2, "waiting": 1, "duplicates": 1, "malformed": 1}),
+        Balance(
+            topic="orders",
+            landed=5,
+            fates={"enriched": 2, "waiting": 1, "duplicates": 1, "discarded": 0, "malformed": 1},
+        ),
     ]
 
 
