@@ -192,10 +192,10 @@ def main() -> NoReturn:
     finally:
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, signal.SIG_IGN)
+        logging.disable()  # what still talks to the JVM would report that it has gone
         stop_spark(keep_classes=code == 0)
         sys.stdout.flush()
-        # Threads that talk to the JVM would now report that it has gone.
-        os._exit(code)
+        os._exit(code)  # and does not wait for it
 
 
 def _interrupt(number: int, frame: object) -> NoReturn:

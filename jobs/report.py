@@ -34,7 +34,7 @@ def balances(proofs: Iterable[Balance]) -> None:
 
 
 def topics(statuses: Iterable[TopicStatus]) -> None:
-    grid = _grid("topic", "messages", "backlog")
+    grid = _grid("topic", "messages since the broker started", "backlog, in batches")
     for status in statuses:
         grid.add_row(status.name, f"{status.messages:,}", f"{status.backlog:,}")
     OUT.print(grid)

@@ -19,7 +19,7 @@ class TopicStatus:
     messages: int
     """Acknowledged by the broker since it started, and still there or not."""
     backlog: int
-    """Messages that have not landed."""
+    """Entries that have not landed: a batch of messages is one."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -32,6 +32,8 @@ def merge_batch(settings: Settings, entity: Entity, messages: DataFrame) -> None
         changes = decoded.where(F.col("reason").isNull()).transform(latest_changes, entity=entity)
         held = read_table(spark, settings, entity.table.name)
         newer = changes.transform(newer_than, held=held, key=entity.key)
+        if newer.isEmpty():  # a MERGE of nothing would still write a file
+            return
         (
             delta_table(spark, settings, entity.table.name)
             .alias("held")
