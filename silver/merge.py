@@ -25,11 +25,12 @@ def merge(spark: SparkSession, settings: Settings, entity: Entity) -> DataStream
 def merge_batch(settings: Settings, entity: Entity, messages: DataFrame) -> None:
     """Bring the messages of one batch into silver, or into `quarantine.malformed`."""
     spark = messages.sparkSession
-    with kept(messages.transform(decode_changes, entity=entity)) as decoded:
-        rejected = decoded.where(F.col("reason").isNotNull())
-        if not rejected.isEmpty():
-            quarantine_malformed(settings, entity.topic, rejected)
-        changes = decoded.where(F.col("reason").isNull()).transform(latest_changes, entity=entity)
+    decoded = messages.transform(decode_changes, entity=entity)
+    # What is kept is a row a key, not one a message; rejected messages are few, and decoded once more.
+    with kept(decoded.transform(latest_changes, entity=entity)) as latest:
+        if not latest.where("is_rejected").isEmpty():
+            quarantine_malformed(settings, entity.topic, decoded.where("reason IS NOT NULL"))
+        changes = latest.where("NOT is_rejected").drop("is_rejected")
         held = read_table(spark, settings, entity.table.name)
         newer = changes.transform(newer_than, held=held, key=entity.key)
         if newer.isEmpty():  # a MERGE of nothing would still write a file
@@ -64,9 +65,11 @@ def decode_changes(messages: DataFrame, *, entity: Entity) -> DataFrame:
 
 
 def latest_changes(changes: DataFrame, *, entity: Entity) -> DataFrame:
-    """The last change of each key, by sequence, as rows of the silver table."""
+    """The last change of each key, by sequence, as rows of the silver table; and one row for all that `is_rejected`."""
     row = F.struct(*entity.columns, "deleted_at", "sequence")
-    return changes.groupBy(entity.key).agg(F.max_by(row, "sequence").alias("last")).select("last.*")
+    is_rejected = F.col("reason").isNotNull()
+    groups = (F.when(~is_rejected, F.col(entity.key)).alias("_key"), is_rejected.alias("is_rejected"))
+    return changes.groupBy(*groups).agg(F.max_by(row, "sequence").alias("last")).select("last.*", "is_rejected")
 
 
 def newer_than(changes: DataFrame, *, held: DataFrame, key: str) -> DataFrame:
