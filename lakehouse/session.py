@@ -6,9 +6,10 @@ import signal
 import subprocess
 import sys
 from collections.abc import Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from pathlib import Path
 
+import psutil
 import pyspark
 from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
@@ -83,11 +84,23 @@ def start_spark(settings: Settings, *, inherited: Sequence[int] = ()) -> SparkSe
         conf = SparkConf(loadDefaults=False).setAll(properties)
         with (settings.home / "logs" / "spark.log").open("ab") as log:
             process = {"pass_fds": tuple(inherited), "stdout": log, "stderr": log}
-            gateway = launch_gateway(conf, process)  # type: ignore[no-untyped-call]
+            try:
+                gateway = launch_gateway(conf, process)  # type: ignore[no-untyped-call]
+            except BaseException:
+                _kill_launched()
+                raise
         ctrl_c = signal.getsignal(signal.SIGINT)
         SparkContext(conf=conf, gateway=gateway)
         signal.signal(signal.SIGINT, ctrl_c)  # Spark's handler calls into the JVM, whatever call it interrupts
     return SparkSession.builder.config(map=dict(properties)).getOrCreate()
+
+
+def _kill_launched() -> None:
+    """End a JVM that was still starting: it would miss the folder that it was to answer in, and live on for ever."""
+    for child in psutil.Process().children(recursive=True):
+        with suppress(psutil.Error):
+            if "pyspark-shell" in child.cmdline():
+                child.kill()
 
 
 def _class_archive(jars: Sequence[str]) -> str:
