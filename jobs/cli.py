@@ -177,7 +177,7 @@ def demo(
 
 def main() -> NoReturn:
     """Run the command; an expected failure is one line on standard error, and exit code 1."""
-    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # it would report a JVM that we have ended
+    logging.disable()  # py4j would report each call that an interrupt, or the end of the JVM, has cut off
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _interrupt)
     code = 1
@@ -192,10 +192,9 @@ def main() -> NoReturn:
     finally:
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, signal.SIG_IGN)
-        logging.disable()  # what still talks to the JVM would report that it has gone
         stop_spark(keep_classes=code == 0)
         sys.stdout.flush()
-        os._exit(code)  # and does not wait for it
+        os._exit(code)  # threads that wait for the JVM don't keep us
 
 
 def _interrupt(number: int, frame: object) -> NoReturn:
