@@ -57,8 +57,10 @@ def inspect(
     report.rows(found.columns, found.fetchall(), title=f"Waiting {facts}")
 
 
-@app.command()
-def release(
+@app.command("release", help="Have waiting facts tried again by the next batch, the expired ones too.")
+@app.command("discard", help="Give waiting facts up: the next batch moves them to the discarded ones, where they stay.")
+def ask(
+    context: typer.Context,
     facts: Facts = "orders",
     reason: Reason = "",
     entity: Entity = "",
@@ -67,22 +69,17 @@ def release(
     note: Note = "",
     dry_run: DryRun = False,
 ) -> None:
-    """Have waiting facts tried again by the next batch, the expired ones too."""
-    _ask("release", _choose(facts, reason, entity, key, older_than), note, dry_run=dry_run)
-
-
-@app.command()
-def discard(
-    facts: Facts = "orders",
-    reason: Reason = "",
-    entity: Entity = "",
-    key: Key = "",
-    older_than: Days = 0,
-    note: Note = "",
-    dry_run: DryRun = False,
-) -> None:
-    """Give waiting facts up: the next batch moves them to the discarded ones, where they stay."""
-    _ask("discard", _choose(facts, reason, entity, key, older_than), note, dry_run=dry_run)
+    """Note the action for each chosen fact in `quarantine.actions`, which the enrichment reads."""
+    chosen, action, settings = _choose(facts, reason, entity, key, older_than), str(context.info_name), load_settings()
+    rows = _actions(settings, action, chosen, note)
+    if dry_run:
+        report.say(f"{len(rows):,} waiting {facts} would be noted to {action}; nothing was done")
+        return
+    if len(rows):
+        write_deltalake(settings.table_path(ACTIONS.name), rows, mode="append")
+    report.say(
+        f"{len(rows):,} waiting {facts} noted to {action}: the next `lakehouse enrich`, or one that runs, does it"
+    )
 
 
 def _choose(facts: str, reason: str, entity: str, key: str, days: float) -> Chosen:
@@ -96,21 +93,6 @@ def _choose(facts: str, reason: str, entity: str, key: str, days: float) -> Chos
         where.append("waiting_since < now() - to_seconds($days * 86400)")
         values["days"] = days
     return Chosen(known[facts], " AND ".join(where), values)
-
-
-def _ask(action: str, chosen: Chosen, note: str, *, dry_run: bool) -> None:
-    """Note the action for each chosen fact in `quarantine.actions`, which the enrichment reads."""
-    settings = load_settings()
-    rows = _actions(settings, action, chosen, note)
-    name = chosen.enrichment.topic.name
-    if dry_run:
-        report.say(f"{len(rows):,} waiting {name} would be noted to {action}; nothing was done")
-        return
-    if len(rows):
-        write_deltalake(settings.table_path(ACTIONS.name), rows, mode="append")
-    report.say(
-        f"{len(rows):,} waiting {name} noted to {action}: the next `lakehouse enrich`, or one that runs, does it"
-    )
 
 
 def _actions(settings: Settings, action: str, chosen: Chosen, note: str) -> pa.Table:
