@@ -57,7 +57,7 @@ class Admin:
             return [topic]
         return [f"{topic}-partition-{index}" for index in range(count)]
 
-    def ledgers(self, partition: str) -> "Held":
+    def ledgers(self, partition: str) -> Held:
         """What the broker holds of a partition."""
         stats = self._call("GET", partition, "/internalStats").json()
         last = Position.parse(stats["lastConfirmedEntry"])
