@@ -262,9 +262,7 @@ def _settle_waiting(spark: SparkSession, settings: Settings, enrichment: Enrichm
         if False in kinds:
             append(rows.where("NOT is_woken").drop("is_woken", "is_done"), settings, enrichment.waiting.name)
         if True in kinds:
-            retry: dict[str, str | Column] = {
-                name: f"new.{name}" for name in ("reason", "missing_entity", "missing_key")
-            }
+            retry: dict[str, str | Column] = {name: f"new.{name}" for name in RETRIED}
             (
                 delta_table(spark, settings, enrichment.waiting.name)
                 .alias("held")

@@ -144,15 +144,17 @@ def test_a_crash_after_any_write_changes_nothing(
 
 def test_attempts_count_how_often_an_order_was_tried(spark: SparkSession, first: Settings, tmp_path: Path) -> None:
     lake = copy_of(first, tmp_path)
-    land_literally(spark, lake, [item(1, 2.0, when=30, place=5), user(9, place=2)])
+    changes = [item(1, 2.0, when=30, place=5), user(9, place=2), user(4, place=3, mergedAt=0, parentUserId=12)]
+    land_literally(spark, lake, changes)
     merge_changes(spark, lake)
     enrich_orders(spark, lake)
+    assert tables(lake) == expected(Oracle().run(FIRST).run(changes))
     waiting = read(lake, ORDERS.waiting.name)
     assert sorted((row["line_item_id"], row["missing_key"], row["attempts"]) for row in waiting) == [
         (3, "9", 1),
         (4, "2", 1),
         (6, "9", 2),
-        (10, "4", 1),
+        (10, "12", 2),
         (11, "5", 1),
     ]
 
