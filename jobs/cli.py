@@ -11,6 +11,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from jobs import report
+from jobs.cli_airflow import app as airflow_app
 from jobs.cli_quarantine import app as quarantine_app
 from jobs.demo import run_demo
 from jobs.pipeline import ENRICHMENTS, ENTITIES, TOPICS, WRITTEN
@@ -39,6 +40,7 @@ app = typer.Typer(
 )
 topics_app = typer.Typer(help="The topics of the pipeline.", no_args_is_help=True)
 app.add_typer(topics_app, name="topics")
+app.add_typer(airflow_app, name="airflow")
 app.add_typer(quarantine_app, name="quarantine", rich_help_panel="Tables")
 
 PIPELINE, BROKER, DATA = "Pipeline", "Broker and topics", "Tables"

@@ -66,8 +66,8 @@ def lakehouse(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str
         (
             "LAKEHOUSE_SPEED",
             "9",
-            "LAKEHOUSE_SPEED: no such setting; there are LAKEHOUSE_CACHE, LAKEHOUSE_CHECKPOINTS, LAKEHOUSE_HOME, "
-            "LAKEHOUSE_PULSAR, LAKEHOUSE_RUN, LAKEHOUSE_SPARK, LAKEHOUSE_WAREHOUSE",
+            "LAKEHOUSE_SPEED: no such setting; there are LAKEHOUSE_AIRFLOW, LAKEHOUSE_CACHE, LAKEHOUSE_CHECKPOINTS, "
+            "LAKEHOUSE_HOME, LAKEHOUSE_PULSAR, LAKEHOUSE_RUN, LAKEHOUSE_SPARK, LAKEHOUSE_WAREHOUSE",
         ),
         ("LAKEHOUSE_RUN__SPEED", "9", "run.speed: Extra inputs are not permitted (given: '9')"),
         (
