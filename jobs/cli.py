@@ -14,6 +14,7 @@ from jobs import report
 from jobs.cli_airflow import app as airflow_app
 from jobs.cli_quarantine import app as quarantine_app
 from jobs.demo import run_demo
+from jobs.maintenance import maintain
 from jobs.pipeline import ENRICHMENTS, ENTITIES, TOPICS, WRITTEN
 from jobs.steps import enriching, landing, merging, prove, require, run_all, spark_for
 from jobs.streams import catch_up, keep_up
@@ -160,6 +161,12 @@ def status() -> None:
     report.tables(table_statuses(settings))
 
 
+@app.command("maintain", rich_help_panel=DATA)
+def maintain_tables() -> None:
+    """Compact the tables, and remove files that no version of the last week needs; leaves alone what others write."""
+    report.upkeep(maintain(load_settings()))
+
+
 @app.command(rich_help_panel=DATA)
 def sql(
     statement: Annotated[str, typer.Argument(help='Such as "SELECT * FROM gold.enriched_orders LIMIT 5".')],
@@ -178,7 +185,7 @@ def demo(
 
 
 def main() -> NoReturn:
-    """Run the command; an expected failure is one line on standard error, and exit code 1."""
+    """Run the command; an expected failure is one line on standard error, and exit code 1, or 75 if others write."""
     logging.disable()  # py4j would report each call that an interrupt, or the end of the JVM, has cut off
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _interrupt)
@@ -188,6 +195,7 @@ def main() -> NoReturn:
     except SystemExit as end:  # typer ends so: 0, 2 after it has shown a usage error, 130 for KeyboardInterrupt
         code = end.code if isinstance(end.code, int) else 0
     except LakehouseError as error:
+        code = error.exit_code
         _complain(str(error))
     except Exception as error:
         _complain(f"{cause_of(error)}{_log_traceback()}")

@@ -7,6 +7,7 @@ from rich.console import Console
 from rich.table import Table as Grid
 from rich.text import Text
 
+from jobs.maintenance import Upkeep
 from jobs.streams import Outcome
 from lakehouse.balance import Balance
 from lakehouse.status import TableStatus, TopicStatus
@@ -46,6 +47,14 @@ def tables(statuses: Iterable[TableStatus]) -> None:
         lag = {None: "", 0: "up to date"}.get(status.lag, f"{status.lag} commits behind")
         grid.add_row(status.name, f"{status.rows:,}", f"{status.size / 1e6:,.1f}", _ago(status.ran_at), lag)
     OUT.print(grid)
+
+
+def upkeep(done: Iterable[Upkeep]) -> None:
+    for each in done:
+        told = (
+            f"left alone: {each.busy}" if each.busy else f"{each.compacted} small files, {each.removed} old files gone"
+        )
+        say(f"{each.table:<27} {told}")
 
 
 def rows(columns: Sequence[str], values: Iterable[Sequence[object]], *, title: str | None = None) -> None:

@@ -24,7 +24,7 @@ DAGS = Path(__file__).parent.parent / "dags"
 COMPONENTS = ("api-server", "scheduler", "dag-processor", "triggerer")
 USER = "admin"
 START_TIMEOUT, STOP_TIMEOUT = 180.0, 15.0
-POOL = ("reprocessing", "2", "Days that are recomputed side by side")
+POOL = ("gold", "1", "Tasks that write gold, one at a time")
 
 
 @dataclass(frozen=True, kw_only=True)

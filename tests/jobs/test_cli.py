@@ -241,7 +241,7 @@ def test_a_home_that_can_not_be_written(lakehouse: Command, command: str) -> Non
 def test_the_second_of_two_runs_names_the_first(lakehouse: Command, lake: Settings) -> None:
     with write_lease(lake, WRITTEN):
         done = lakehouse("run", **environment(lake))
-    assert done.code == 1
+    assert done.code == 75
     assert done.line.startswith("lakehouse: bronze.items is being written by pid ")
     assert done.line.endswith("UTC): wait until it ends, or stop it")
 
