@@ -16,7 +16,7 @@ class BacklogTrigger(BaseEventTrigger):
     """One event when messages wait that have not landed, and the next one when that was over meanwhile."""
 
     def __init__(self, *, poll_seconds: float = 10.0) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.poll_seconds = poll_seconds
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
@@ -27,7 +27,7 @@ class BacklogTrigger(BaseEventTrigger):
         while True:
             waiting = await asyncio.to_thread(self._waiting)
             if waiting and not told:
-                yield TriggerEvent(waiting)
+                yield TriggerEvent(waiting)  # type: ignore[no-untyped-call]
             told = bool(waiting)
             await asyncio.sleep(self.poll_seconds)
 
