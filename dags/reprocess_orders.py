@@ -1,9 +1,9 @@
 """
 ## A day of orders, recomputed
 
-Makes a day of gold and quarantine anew from bronze, and replaces it at once; the pipeline goes on meanwhile. By itself
-it does so with each day that has ended. For other days, use **Backfill** in the menu of *Trigger*: a run for each day,
-as many side by side as the pool `gold` has slots.
+Makes a day of gold and quarantine anew from bronze, and replaces it at once; the pipeline goes on meanwhile. Once this
+DAG is switched on, it does so each night with the day that has ended. For other days, use **Backfill** in the menu of
+*Trigger*: a run for each day, as many side by side as the pool `gold` has slots.
 
 *Trigger* itself recomputes the day before, or the `day` that you give. With `dry_run`, the log says what would change,
 and nothing does.
@@ -26,6 +26,7 @@ with DAG(
     schedule=CronDataIntervalTimetable("0 0 * * *", timezone="UTC"),
     start_date=datetime(2026, 1, 1, tzinfo=UTC),
     catchup=False,
+    is_paused_upon_creation=True,
     max_active_runs=16,
     dagrun_timeout=timedelta(days=1),
     default_args=DEFAULTS,

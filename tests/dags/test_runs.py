@@ -132,7 +132,7 @@ def test_a_scheduled_run_in_which_a_step_finds_its_table_taken_and_is_tried_agai
 
 
 def test_events_of_assets_say_what_their_tables_hold(api: Api, lake: Settings) -> None:
-    events = api.call("GET", "assets/events?order_by=-timestamp&limit=100")["asset_events"]
+    events = api.call("GET", "assets/events?source_dag_id=pipeline&order_by=-timestamp&limit=100")["asset_events"]
     told = {event["name"]: event["extra"] for event in reversed(events)}
     held = {status.name: status for status in table_statuses(lake)}
     for name, extra in told.items():
