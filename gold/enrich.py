@@ -4,7 +4,7 @@ Nothing here relies on the checkpoint for that. Whatever a batch finds already p
 half-way, or its checkpoint was lost) it leaves where it is.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import reduce
 
@@ -13,13 +13,14 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from gold.enrichment import ACTIONS, Enrichment, Lookup
-from gold.survivors import survivors_of
+from gold.survivors import ALWAYS, survivors_of
 from lakehouse.decoding import MALFORMED, decode, quarantine_malformed
 from lakehouse.settings import Settings
 from lakehouse.tables import append, append_missing, create_table, delta_table, kept, pin_table, read_table
 
 RETRIED = ("reason", "missing_entity", "missing_key", "missing_merged")
-CHANGED = "_change_type IN ('insert', 'update_postimage')"
+VALID = ("valid_from", "valid_until")
+CHANGE = ("changed_entity", "changed_key", *VALID, "changed_at")
 
 
 def enrich(spark: SparkSession, settings: Settings, enrichment: Enrichment) -> DataStreamWriter:
@@ -35,8 +36,7 @@ def enrich(spark: SparkSession, settings: Settings, enrichment: Enrichment) -> D
         spark.readStream.format("delta")
         .option("readChangeFeed", True)
         .load(settings.table_path(lookup.table))
-        .where(CHANGED)
-        .select(F.lit(lookup.entity).alias("changed_entity"), F.col(lookup.key).cast("string").alias("changed_key"))
+        .transform(changes_of, lookup=lookup)
         for lookup in enrichment.lookups
     ]
     asked = (
@@ -62,45 +62,66 @@ def decode_facts(messages: DataFrame, *, enrichment: Enrichment) -> DataFrame:
     return decoded.withColumn(enrichment.day, F.to_date(enrichment.occurred_at))
 
 
+def changes_of(feed: DataFrame, *, lookup: Lookup) -> DataFrame:
+    """The keys whose state has changed, and for which times: of a latest state for all, which is NULL."""
+    changed = feed.select(
+        F.lit(lookup.entity).alias("changed_entity"),
+        F.col(lookup.key).cast("string").alias("changed_key"),
+        *(F.col(name) if lookup.is_as_of else F.lit(None).cast("timestamp").alias(name) for name in VALID),
+        F.col("sequence.publish_time").alias("changed_at"),
+        "_change_type",
+    )
+    # The rest of a history's changes are versions whose time ends where that of a new one begins.
+    kinds = ("insert",) if lookup.is_as_of else ("insert", "update_postimage")
+    is_ever = F.coalesce(F.col("valid_from") < F.col("valid_until"), F.lit(True))
+    return changed.where(F.col("_change_type").isin(*kinds) & is_ever).drop("_change_type")
+
+
 def enrich_batch(settings: Settings, enrichment: Enrichment, batch: DataFrame) -> None:
-    """Place the facts of a batch, and those that waited for the keys it says have changed."""
+    """Place the facts of a batch, and judge those again that its changes of state, or what was asked, concern."""
     spark = batch.sparkSession
     with ExitStack() as stack:
         rows = stack.enter_context(kept(batch))
         rejected, given_up = rows.where("reason IS NOT NULL"), rows.where("action = 'discard'")
-        any_of = ("bool_or(reason IS NOT NULL) AS rejected", "bool_or(action = 'discard') AS given_up")
-        [seen] = rows.selectExpr(*any_of).collect()
+        [seen] = rows.selectExpr(
+            "bool_or(reason IS NOT NULL) AS rejected",
+            "bool_or(action = 'discard') AS given_up",
+            "string(to_date(min(valid_from))) AS changed_since",
+        ).collect()
         if seen.rejected:
             quarantine_malformed(settings, enrichment.topic, rejected)
         if seen.given_up:
             _discard(spark, settings, enrichment, given_up)
+        gold = pin_table(spark, settings, enrichment.gold_table)
         waiting = pin_table(spark, settings, enrichment.waiting.name)
-        to_wake = waiting.transform(waiting_for, changes=rows, give_up_after=enrichment.give_up_after)
+        recent = gold.where(F.col(enrichment.day) >= F.lit(seen.changed_since).cast("date"))
+        outdated = stack.enter_context(kept(recent.transform(outdated_by, changes=rows, enrichment=enrichment)))
+        to_wake = waiting.transform(waiting_for, changes=rows, outdated=outdated, enrichment=enrichment)
         woken = stack.enter_context(kept(to_wake))
         facts = facts_of(rows, enrichment)
-        near = _near(facts, woken, enrichment)
+        near = _near([facts, woken, outdated], enrichment)
         if near is None:
             return
         placed = [*enrichment.keys, "position"]
-        in_gold = pin_table(spark, settings, enrichment.gold_table).where(near).select(*placed)
+        in_gold = gold.where(near()).select(*placed, answers(enrichment).alias("held"))
         discarded = read_table(spark, settings, enrichment.discarded.name)
-        held = in_gold.union(waiting.where(near).select(*placed)).union(discarded.where(near).select(*placed))
+        elsewhere = (table.where(near()).select(*placed) for table in (waiting, discarded))
+        held = reduce(DataFrame.union, elsewhere, in_gold.select(*placed))
         with kept(facts.transform(find_repeats, held=held, keys=enrichment.keys)) as repeats:
             fresh = facts.join(repeats.select("position"), on="position", how="left_anti")
-            candidates = (
-                fresh.drop("publish_time")
-                .withColumns({"is_woken": F.lit(False), "is_in_gold": F.lit(False)})
-                .unionByName(woken.transform(with_is_in_gold, in_gold=in_gold, columns=facts.columns))
-            )
-            judged = candidates
+            again = woken.transform(judged_again, outdated=outdated, in_gold=in_gold, columns=facts.columns)
+            judged = fresh.withColumn("is_waiting", F.lit(False)).unionByName(again, allowMissingColumns=True)
             for lookup in enrichment.lookups:
                 state = pin_table(spark, settings, lookup.table)
-                keys = facts.select(F.col(lookup.on).alias("key")).union(woken.select(lookup.on))
-                judged = judged.transform(with_survivor, keys=keys, state=state, lookup=lookup)
-                judged = judged.transform(with_state, state=state, lookup=lookup, occurred_at=enrichment.occurred_at)
+                keys = reduce(DataFrame.union, (each.select(lookup.on) for each in (facts, woken, outdated)))
+                occurred_at = enrichment.occurred_at
+                judged = judged.transform(with_survivor, keys=keys, state=state, lookup=lookup, occurred_at=occurred_at)
+                judged = judged.transform(with_state, state=state, lookup=lookup, occurred_at=occurred_at)
             judged = judged.transform(with_missing, lookups=enrichment.lookups)
+            judged = judged.withColumn("is_settled", F.col("held").eqNullSafe(answers(enrichment)))
             _write_gold(settings, enrichment, judged)
             _settle_waiting(spark, settings, enrichment, judged)
+            _correct_gold(spark, settings, enrichment, judged, near)
             _write_duplicates(settings, enrichment, repeats)
 
 
@@ -110,23 +131,49 @@ def facts_of(batch: DataFrame, enrichment: Enrichment) -> DataFrame:
     return batch.where(valid).select(*enrichment.columns, enrichment.day, "message.position", "message.publish_time")
 
 
-def waiting_for(waiting: DataFrame, *, changes: DataFrame, give_up_after: int) -> DataFrame:
+def outdated_by(gold: DataFrame, *, changes: DataFrame, enrichment: Enrichment) -> DataFrame:
+    """The facts in gold that were joined with state which has changed since, as of when they occurred; and `held`."""
+    occurred_at = F.col(enrichment.occurred_at)
+    facts = [*map(F.col, (*enrichment.columns, "position", enrichment.day)), answers(enrichment).alias("held")]
+    found = [gold.where("false").select(*facts)]
+    for lookup in enrichment.lookups:
+        if lookup.is_as_of:
+            merged = F.col(lookup.merged) if lookup.merged_into else F.lit(None)
+            keys = F.array_append(F.coalesce(merged, F.array()), F.col(lookup.name)[lookup.key])
+            by_key = gold.select(*facts, F.explode(keys.cast("array<string>")).alias("used_key"))
+            late = F.make_dt_interval(F.lit(enrichment.correct_for))
+            changed = changes.select(*CHANGE).where(F.col("changed_entity") == lookup.entity)
+            is_hit = (F.col("used_key") == F.col("changed_key")) & _was_valid(occurred_at)
+            in_time = occurred_at > F.col("changed_at") - late
+            found.append(by_key.join(changed, on=is_hit & in_time, how="left_semi").drop("used_key"))
+    every = reduce(DataFrame.union, found)
+    return every.dropDuplicates(["position"])
+
+
+def waiting_for(waiting: DataFrame, *, changes: DataFrame, outdated: DataFrame, enrichment: Enrichment) -> DataFrame:
     """The waiting facts that were released, or for which a key has changed: the missing one, or a merged one before it.
 
-    A change does not wake what has waited for more than `give_up_after` days.
+    A change does not wake what has waited for more than `give_up_after` days. One that is among the `outdated` ones
+    was on its way from there to here when a batch ended early.
     """
-    in_time = waiting.where(F.col("waiting_since") > F.current_timestamp() - F.make_dt_interval(F.lit(give_up_after)))
-    awaited = F.concat(F.array("missing_key"), F.coalesce("missing_merged", F.array()))
-    by_key = in_time.select("position", F.col("missing_entity").alias("entity"), F.explode(awaited).alias("key"))
-    changed = changes.where("changed_key IS NOT NULL").select(
-        F.col("changed_entity").alias("entity"), F.col("changed_key").alias("key")
-    )
+    patience = F.make_dt_interval(F.lit(enrichment.give_up_after))
+    in_time = waiting.where(F.col("waiting_since") > F.current_timestamp() - patience)
+    awaited = F.array_append(F.coalesce("missing_merged", F.array()), F.col("missing_key"))
+    by_key = in_time.select("position", enrichment.occurred_at, "missing_entity", F.explode(awaited).alias("awaited"))
+    is_awaited = (F.col("changed_entity") == F.col("missing_entity")) & (F.col("changed_key") == F.col("awaited"))
     # The batch's changes are many, those that anything waits for few.
-    wanted = by_key.select("entity", "key").distinct()
-    found = changed.join(wanted, on=["entity", "key"], how="left_semi").distinct()
-    woken = by_key.join(found, on=["entity", "key"], how="left_semi").select("position")
+    wanted = by_key.select("missing_entity", "awaited").distinct()
+    found = changes.select(*CHANGE).where("changed_key IS NOT NULL").join(wanted, on=is_awaited, how="left_semi")
+    is_hit = is_awaited & _was_valid(F.col(enrichment.occurred_at))
+    woken = by_key.join(found, on=is_hit, how="left_semi").select("position")
     released = changes.where("action = 'release'").select(F.col("action_position").alias("position"))
-    return waiting.join(woken.union(released), on="position", how="left_semi")
+    return waiting.join(woken.union(released).union(outdated.select("position")), on="position", how="left_semi")
+
+
+def _was_valid(moment: Column) -> Column:
+    """Whether a state, or a change of one, holds for a moment; one without `valid_from` is for all times."""
+    since, until = F.col("valid_from"), F.col("valid_until")
+    return (since.isNull() | (since <= moment)) & (until.isNull() | (moment < until))
 
 
 def find_repeats(facts: DataFrame, *, held: DataFrame, keys: Sequence[str]) -> DataFrame:
@@ -157,17 +204,29 @@ def find_repeats(facts: DataFrame, *, held: DataFrame, keys: Sequence[str]) -> D
     )
 
 
-def with_is_in_gold(woken: DataFrame, *, in_gold: DataFrame, columns: Sequence[str]) -> DataFrame:
-    """Woken facts as candidates; one that is in gold already was woken before, by a batch that did not end."""
-    present = in_gold.select("position", F.lit(True).alias("is_in_gold"))
-    return woken.join(present, on="position", how="left").select(
-        *(column for column in columns if column != "publish_time"),
-        F.lit(True).alias("is_woken"),
-        F.coalesce("is_in_gold", F.lit(False)).alias("is_in_gold"),
-    )
+def judged_again(woken: DataFrame, *, outdated: DataFrame, in_gold: DataFrame, columns: Sequence[str]) -> DataFrame:
+    """Woken and outdated facts as candidates. Woken ones can be in gold too, if a batch ended before it was done."""
+    held = in_gold.select("position", "held")
+    waiting = woken.join(held, on="position", how="left").withColumn("is_waiting", F.lit(True))
+    others = outdated.join(woken.select("position"), on="position", how="left_anti")
+    both = waiting.unionByName(others.withColumn("is_waiting", F.lit(False)), allowMissingColumns=True)
+    return both.select(*(name for name in columns if name != "publish_time"), "held", "is_waiting")
 
 
-def with_survivor(facts: DataFrame, *, keys: DataFrame, state: DataFrame, lookup: Lookup) -> DataFrame:
+def answers(enrichment: Enrichment) -> Column:
+    """Which state a fact is joined with, as far as that can be corrected."""
+    parts = [F.lit(True).alias("in_gold")]
+    for lookup in enrichment.lookups:
+        if lookup.is_as_of:
+            parts.append(F.col(lookup.name)["sequence"].alias(lookup.name))
+            if lookup.merged_into:
+                parts.append(F.col(lookup.merged))
+    return F.struct(*parts)
+
+
+def with_survivor(
+    facts: DataFrame, *, keys: DataFrame, state: DataFrame, lookup: Lookup, occurred_at: str
+) -> DataFrame:
     """Adds `_<name>_key`, the key whose state the fact is joined with, and, where keys can merge, `<name>_merged`.
 
     `keys` are all that `facts` can have.
@@ -175,19 +234,32 @@ def with_survivor(facts: DataFrame, *, keys: DataFrame, state: DataFrame, lookup
     at = f"_{lookup.name}_key"
     if lookup.merged_into is None:
         return facts.withColumn(at, F.col(lookup.on))
-    merges = state.select(F.col(lookup.key).alias("key"), F.expr(lookup.merged_into).alias("merged_into"))
-    survivors = survivors_of(keys, merges=merges.where("merged_into IS NOT NULL")).select(
-        F.col("key").alias(lookup.on), F.col("survivor").alias("_survivor"), F.col("merged").alias(lookup.merged)
+    since, until = (F.lit(end) for end in ALWAYS)
+    if lookup.is_as_of:
+        since, until = F.unix_micros("valid_from"), F.coalesce(F.unix_micros("valid_until"), until)
+    times = {"since": since, "until": until}
+    merges = state.select(
+        F.col(lookup.key).alias("key"),
+        F.expr(lookup.merged_into).alias("into"),
+        *(column.alias(name) for name, column in times.items()),
     )
-    joined = facts.join(F.broadcast(survivors), on=lookup.on, how="left")
-    return joined.withColumn(at, F.coalesce("_survivor", lookup.on)).drop("_survivor")
+    ways = survivors_of(keys.toDF("key"), merges=merges.where("into IS NOT NULL AND since < until"))
+    moment = F.unix_micros(occurred_at)
+    is_way = (F.col(lookup.on) == F.col("key")) & (F.col("since") <= moment) & (moment < F.col("until"))
+    joined = facts.join(F.broadcast(ways.withColumnRenamed("merged", lookup.merged)), on=is_way, how="left")
+    return joined.withColumn(at, F.coalesce("survivor", lookup.on)).drop("key", "since", "until", "survivor")
 
 
 def with_state(facts: DataFrame, *, state: DataFrame, lookup: Lookup, occurred_at: str) -> DataFrame:
     """Adds the state's row as the struct `lookup.name`, and in `no_<name>` why it can't be used, or NULL."""
     at = F.col(f"_{lookup.name}_key")
-    rows = state.select(F.col(lookup.key).alias("_key"), F.struct(*state.columns).alias(lookup.name))
-    joined = facts.join(rows, on=at == F.col("_key"), how="left").drop("_key")
+    row = F.struct(*(name for name in state.columns if name not in VALID)).alias(lookup.name)
+    validity = VALID if lookup.is_as_of else ()
+    rows = state.select(F.col(lookup.key).alias("_key"), row, *validity)
+    matches = at == F.col("_key")
+    if lookup.is_as_of:
+        matches = matches & _was_valid(F.col(occurred_at))
+    joined = facts.join(rows, on=matches, how="left").drop("_key", *validity)
     reason = F.when(F.col(lookup.name).isNull(), "missing").when(
         F.col(f"{lookup.name}.deleted_at") <= F.col(occurred_at), "deleted"
     )
@@ -219,10 +291,13 @@ def with_missing(facts: DataFrame, *, lookups: Sequence[Lookup]) -> DataFrame:
     )
 
 
-def _near(facts: DataFrame, woken: DataFrame, enrichment: Enrichment) -> Column | None:
-    """Where facts with the same keys can be: bounds on days and keys that skip most files. None without facts."""
+def _near(facts: Sequence[DataFrame], enrichment: Enrichment) -> Callable[..., Column] | None:
+    """Where facts with the same keys can be: bounds on days and keys that skip most files. None without facts.
+
+    They are for the columns of a table, or with its name as prefix.
+    """
     columns = [enrichment.day, *enrichment.keys]
-    rows = facts.select(*columns).union(woken.select(*columns))
+    rows = reduce(DataFrame.union, (each.select(*columns) for each in facts))
     bounds = rows.agg(*(F.struct(F.min(name).alias("low"), F.max(name).alias("high")).alias(name) for name in columns))
     found = bounds.first()
     if found is None or found[enrichment.day].low is None:
@@ -230,47 +305,67 @@ def _near(facts: DataFrame, woken: DataFrame, enrichment: Enrichment) -> Column 
     # Spark's dates go on where Python's end, and it takes the year 1 from Python as text only.
     low, high = (F.lit(day.isoformat()).cast("date") for day in found[enrichment.day])
     horizon = enrichment.duplicate_horizon
-    within = F.col(enrichment.day).between(F.date_sub(low, horizon), F.date_add(high, horizon))
-    for name in enrichment.keys:
-        within = within & F.col(name).between(F.lit(found[name].low), F.lit(found[name].high))
+
+    def within(prefix: str = "") -> Column:
+        day = F.col(prefix + enrichment.day).between(F.date_sub(low, horizon), F.date_add(high, horizon))
+        keys = (F.col(prefix + key).between(F.lit(found[key].low), F.lit(found[key].high)) for key in enrichment.keys)
+        return reduce(Column.__and__, keys, day)
+
     return within
 
 
 def _write_gold(settings: Settings, enrichment: Enrichment, judged: DataFrame) -> None:
-    states = [name for lookup in enrichment.lookups for name in lookup.adds]
-    complete = judged.where("missing_entity IS NULL AND NOT is_in_gold")
+    complete = judged.where("missing_entity IS NULL AND held IS NULL")
+    states = enrichment.states
     append(complete.select(*enrichment.columns, *states, "position", enrichment.day), settings, enrichment.gold_table)
 
 
 def _settle_waiting(spark: SparkSession, settings: Settings, enrichment: Enrichment, judged: DataFrame) -> None:
-    """Facts without state begin to wait, or wait on; woken facts that are in gold now wait no more."""
-    outcome = judged.where("missing_entity IS NOT NULL OR is_woken").select(
+    """Facts without state begin to wait, or wait on; those that are complete, or in gold as they should, do no more."""
+    outcome = judged.where("is_waiting OR (missing_entity IS NOT NULL AND NOT is_settled)").select(
         *enrichment.columns,
         "position",
         enrichment.day,
-        "reason",
-        "missing_entity",
-        "missing_key",
-        "missing_merged",
+        *RETRIED,
         F.lit(1).alias("attempts"),
         F.current_timestamp().alias("waiting_since"),
-        "is_woken",
-        (F.col("missing_entity").isNull() | F.col("is_in_gold")).alias("is_done"),
+        "is_waiting",
+        (F.col("missing_entity").isNull() | F.col("is_settled")).alias("is_done"),
     )
     with kept(outcome) as rows:
-        kinds = {row.is_woken for row in rows.select("is_woken").distinct().collect()}
+        kinds = {row.is_waiting for row in rows.select("is_waiting").distinct().collect()}
         if False in kinds:
-            append(rows.where("NOT is_woken").drop("is_woken", "is_done"), settings, enrichment.waiting.name)
+            append(rows.where("NOT is_waiting").drop("is_waiting", "is_done"), settings, enrichment.waiting.name)
         if True in kinds:
             retry: dict[str, str | Column] = {name: f"new.{name}" for name in RETRIED}
             (
                 delta_table(spark, settings, enrichment.waiting.name)
                 .alias("held")
-                .merge(rows.where("is_woken").alias("new"), "held.position = new.position")
+                .merge(rows.where("is_waiting").alias("new"), "held.position = new.position")
                 .whenMatchedDelete("new.is_done")
                 .whenMatchedUpdate(set=retry | {"attempts": "held.attempts + 1"})
                 .execute()
             )
+
+
+def _correct_gold(
+    spark: SparkSession, settings: Settings, enrichment: Enrichment, judged: DataFrame, near: Callable[..., Column]
+) -> None:
+    """Facts in gold get the state that they should have had; those that wait for it now leave gold, last of all."""
+    corrections = judged.where("held IS NOT NULL AND NOT is_settled").select(
+        "position", *enrichment.states, F.col("missing_entity").isNotNull().alias("is_waiting_now")
+    )
+    with kept(corrections) as rows:
+        if rows.isEmpty():
+            return
+        (
+            delta_table(spark, settings, enrichment.gold_table)
+            .alias("held")
+            .merge(rows.alias("new"), near("held.") & F.expr("held.position = new.position"))
+            .whenMatchedDelete("new.is_waiting_now")
+            .whenMatchedUpdate(set={name: f"new.{name}" for name in enrichment.states})
+            .execute()
+        )
 
 
 def _discard(spark: SparkSession, settings: Settings, enrichment: Enrichment, given_up: DataFrame) -> None:
@@ -299,7 +394,7 @@ def _write_duplicates(settings: Settings, enrichment: Enrichment, repeats: DataF
 def _create_tables(spark: SparkSession, settings: Settings, enrichment: Enrichment) -> None:
     states: dict[str, str] = {}
     for lookup in enrichment.lookups:
-        schema = read_table(spark, settings, lookup.table).schema
+        schema = read_table(spark, settings, lookup.table).drop(*VALID).schema
         states[lookup.name] = schema.simpleString()
         if lookup.merged_into is not None:
             states[lookup.merged] = f"array<{schema[lookup.key].dataType.simpleString()}>"

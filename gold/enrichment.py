@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 from lakehouse.tables import POSITION, Table
 from lakehouse.topics import Topic
@@ -9,8 +10,10 @@ from lakehouse.topics import Topic
 
 @dataclass(frozen=True, kw_only=True)
 class Lookup:
-    """A join with the latest state of an entity: its row becomes the struct `name`.
+    """A join with an entity: the row of its key becomes the struct `name`.
 
+    `latest` takes the state when the fact is processed. `as_of` takes the state when the fact occurred, from the
+    entity's history: a message that comes late corrects the facts that were joined before it came.
     `merged_into` is SQL over the entity's columns: the key of the row that stands for this one since they were merged,
     or NULL. The join follows it to the end, and the column `<name>_merged` holds the keys on the way.
     """
@@ -20,6 +23,7 @@ class Lookup:
     on: str
     """The fact's column that holds the entity's key."""
     key: str = "id"
+    join: Literal["latest", "as_of"] = "latest"
     merged_into: str | None = None
 
     @property
@@ -33,8 +37,12 @@ class Lookup:
         return (self.name, self.merged) if self.merged_into else (self.name,)
 
     @property
+    def is_as_of(self) -> bool:
+        return self.join == "as_of"
+
+    @property
     def table(self) -> str:
-        return f"silver.{self.entity}"
+        return f"silver.{self.entity}_history" if self.is_as_of else f"silver.{self.entity}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,10 +65,17 @@ class Enrichment:
     duplicate_horizon: int = 7
     give_up_after: int = 30
     """Days that a fact waits for state. After them it wakes only when it is released."""
+    correct_for: int = 365
+    """Days after which late state does not correct a fact in gold: from when it occurred to when that was published."""
 
     @property
     def gold_table(self) -> str:
         return f"gold.enriched_{self.topic.name}"
+
+    @property
+    def states(self) -> tuple[str, ...]:
+        """The columns that the lookups add."""
+        return tuple(name for lookup in self.lookups for name in lookup.adds)
 
     def gold(self, states: Mapping[str, str]) -> Table:
         """Complete facts; `states` are the types as DDL of the columns that the lookups add, by name."""

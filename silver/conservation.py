@@ -1,6 +1,6 @@
 """Prove that silver is the latest state of all that landed."""
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from lakehouse.balance import Balance
@@ -15,7 +15,7 @@ def balance_entity(spark: SparkSession, settings: Settings, entity: Entity) -> B
     """Hold each message in bronze against the row of its key.
 
     It made that row (`current`), or is older than what did (`superseded`), or is malformed. A newer one, or one
-    whose key has no row, was not merged. And each row was made by one message.
+    whose key has no row, was not merged. And each row was made by one message; as was each version in the history.
     """
     bronze, silver = (read_table(spark, settings, name) for name in (entity.topic.bronze_table, entity.table.name))
     messages = bronze.transform(decode_changes, entity=entity)
@@ -39,9 +39,18 @@ def balance_entity(spark: SparkSession, settings: Settings, entity: Entity) -> B
         problems.append(f"some keys have more than one row in {entity.table.name}")
     if rows != made:
         problems.append(f"{entity.table.name} has {rows:,} rows, of which {made:,} were made by a message that landed")
+    if entity.keeps_history:
+        history = read_table(spark, settings, entity.history.name)
+        if _fingerprint(history) != _fingerprint(messages.where("reason IS NULL")):
+            problems.append(f"the versions in {entity.history.name} are not the messages that landed")
     return Balance(
         topic=entity.name,
         landed=landed,
         fates={fate: counts.get(fate, 0) for fate in ("current", "superseded")} | {"malformed": quarantined},
         problems=tuple(problems),
     )
+
+
+def _fingerprint(versions: DataFrame) -> Row | None:
+    """Equal for the same messages, however they are ordered: their number, and a sum of hashes."""
+    return versions.agg(F.count("*"), F.sum(F.pmod(F.xxhash64("sequence"), F.lit(2**31 - 1)))).first()

@@ -12,6 +12,9 @@ SEQUENCE = """STRUCT<
 """The total order of messages: event time, then publish time, then place in the topic (ledgers are numbered across
 all partitions, so no two messages are equal). A message without event time counts at its publish time."""
 
+STATE = f"deleted_at TIMESTAMP, sequence {SEQUENCE}"
+VALIDITY = "valid_from TIMESTAMP, valid_until TIMESTAMP"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Entity:
@@ -19,7 +22,8 @@ class Entity:
 
     `columns` are SQL over the topic's fields, `types` their types as DDL. `key` is one of the columns, required, and
     equal to the message key where there is one: a tombstone says whom it deletes by its message key alone.
-    `deleted_at` is SQL too: the time from which the key is deleted, or NULL.
+    `deleted_at` is SQL too: the time from which the key is deleted, or NULL. `keeps_history` adds a table of all
+    versions, for joins as of a time.
     """
 
     topic: Topic
@@ -28,6 +32,7 @@ class Entity:
     columns: Mapping[str, str]
     types: str
     deleted_at: str = "CAST(NULL AS TIMESTAMP)"
+    keeps_history: bool = True
 
     @property
     def name(self) -> str:
@@ -35,8 +40,20 @@ class Entity:
 
     @property
     def table(self) -> Table:
+        """Latest state, a row a key."""
+        return self._table(self.name, STATE)
+
+    @property
+    def history(self) -> Table:
+        """All versions, a row a message: each was the state from `valid_from` on, and before `valid_until`.
+
+        The last has no `valid_until`. One that was replaced at the same event time was never valid: both are equal.
+        """
+        return self._table(f"{self.name}_history", f"{STATE}, {VALIDITY}")
+
+    def _table(self, name: str, more: str) -> Table:
         return Table(
-            name=f"silver.{self.name}",
-            columns=f"{self.types}, deleted_at TIMESTAMP, sequence {SEQUENCE}",
+            name=f"silver.{name}",
+            columns=f"{self.types}, {more}",
             properties={"delta.enableChangeDataFeed": "true"},
         )

@@ -1,6 +1,6 @@
 """Merge a changelog into latest state. The result is the same whatever the order, the batches and the repeats."""
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
@@ -11,28 +11,38 @@ from silver.entity import Entity
 
 
 def merge(spark: SparkSession, settings: Settings, entity: Entity) -> DataStreamWriter:
-    """The stream from an entity's bronze table into its silver table."""
-    create_table(spark, settings, entity.table)
-    create_table(spark, settings, MALFORMED)
+    """The stream from an entity's bronze table into its silver tables."""
+    tables = (entity.table, entity.history) if entity.keeps_history else (entity.table,)
+    for table in (*tables, MALFORMED):
+        create_table(spark, settings, table)
     messages = spark.readStream.format("delta").load(settings.table_path(entity.topic.bronze_table))
     return (
         messages.writeStream.queryName(f"merge {entity.name}")
         .foreachBatch(lambda batch, _: merge_batch(settings, entity, batch))
-        .option("checkpointLocation", settings.checkpoint_path(entity.table.name))
+        # A history that is asked for later has no checkpoint yet, and so gets all that landed before.
+        .option("checkpointLocation", settings.checkpoint_path(tables[-1].name))
     )
 
 
 def merge_batch(settings: Settings, entity: Entity, messages: DataFrame) -> None:
     """Bring the messages of one batch into silver, or into `quarantine.malformed`."""
-    spark = messages.sparkSession
     decoded = messages.transform(decode_changes, entity=entity)
-    # What is kept is a row a key, not one a message; rejected messages are few, and decoded once more.
-    with kept(decoded.transform(latest_changes, entity=entity)) as latest:
-        if not latest.where("is_rejected").isEmpty():
-            quarantine_malformed(settings, entity.topic, decoded.where("reason IS NOT NULL"))
-        changes = latest.where("NOT is_rejected").drop("is_rejected")
-        held = read_table(spark, settings, entity.table.name)
-        newer = changes.transform(newer_than, held=held, key=entity.key)
+    is_rejected = F.col("reason").isNotNull()
+    # What is kept has no payloads; rejected messages are few, and decoded once more.
+    with kept(decoded.select(*entity.columns, "deleted_at", "sequence", is_rejected.alias("is_rejected"))) as rows:
+        if not rows.where("is_rejected").isEmpty():
+            quarantine_malformed(settings, entity.topic, decoded.where(is_rejected))
+        changes = rows.where("NOT is_rejected").drop("is_rejected")
+        _merge_latest(settings, entity, changes)
+        if entity.keeps_history:
+            _merge_history(settings, entity, changes)
+
+
+def _merge_latest(settings: Settings, entity: Entity, changes: DataFrame) -> None:
+    spark = changes.sparkSession
+    held = read_table(spark, settings, entity.table.name)
+    latest = changes.transform(latest_changes, key=entity.key)
+    with kept(latest.transform(newer_than, held=held, key=entity.key)) as newer:
         if newer.isEmpty():  # a MERGE of nothing would still write a file
             return
         (
@@ -40,6 +50,23 @@ def merge_batch(settings: Settings, entity: Entity, messages: DataFrame) -> None
             .alias("held")
             .merge(newer.alias("new"), f"held.{entity.key} = new.{entity.key}")
             .whenMatchedUpdateAll()
+            .whenNotMatchedInsertAll()
+            .execute()
+        )
+
+
+def _merge_history(settings: Settings, entity: Entity, changes: DataFrame) -> None:
+    spark = changes.sparkSession
+    held = read_table(spark, settings, entity.history.name)
+    with kept(changes.transform(changed_versions, held=held, key=entity.key)) as versions:
+        if versions.isEmpty():
+            return
+        same = f"held.{entity.key} = new.{entity.key} AND held.sequence = new.sequence"
+        (
+            delta_table(spark, settings, entity.history.name)
+            .alias("held")
+            .merge(versions.alias("new"), same)
+            .whenMatchedUpdate(set={"valid_until": "new.valid_until"})
             .whenNotMatchedInsertAll()
             .execute()
         )
@@ -64,12 +91,10 @@ def decode_changes(messages: DataFrame, *, entity: Entity) -> DataFrame:
     )
 
 
-def latest_changes(changes: DataFrame, *, entity: Entity) -> DataFrame:
-    """The last change of each key, by sequence, as rows of the silver table; and one row for all that `is_rejected`."""
-    row = F.struct(*entity.columns, "deleted_at", "sequence")
-    is_rejected = F.col("reason").isNotNull()
-    groups = (F.when(~is_rejected, F.col(entity.key)).alias("_key"), is_rejected.alias("is_rejected"))
-    return changes.groupBy(*groups).agg(F.max_by(row, "sequence").alias("last")).select("last.*", "is_rejected")
+def latest_changes(changes: DataFrame, *, key: str) -> DataFrame:
+    """The last change of each key, by sequence."""
+    row = F.struct(*changes.columns)
+    return changes.groupBy(F.col(key).alias("_key")).agg(F.max_by(row, "sequence").alias("last")).select("last.*")
 
 
 def newer_than(changes: DataFrame, *, held: DataFrame, key: str) -> DataFrame:
@@ -77,6 +102,32 @@ def newer_than(changes: DataFrame, *, held: DataFrame, key: str) -> DataFrame:
     known = held.select(key, F.col("sequence").alias("held"))
     joined = changes.join(known, on=key, how="left").where("held IS NULL OR sequence > held")
     return joined.select(*changes.columns)
+
+
+def changed_versions(changes: DataFrame, *, held: DataFrame, key: str) -> DataFrame:
+    """The rows of the history that are new, or valid until another time than `held` has them.
+
+    Those that are held already carry their key, their sequence and their validity only.
+    """
+    touched = held.join(changes.select(key), on=key, how="left_semi")
+    known = touched.select(key, "sequence", F.struct(F.col("valid_until").alias("until")).alias("held"))
+    # A message that is held already meets its own row here.
+    versions = (
+        changes.unionByName(known, allowMissingColumns=True)
+        .repartition(key)
+        .groupBy(key, "sequence")
+        .agg(*(F.first(name, ignorenulls=True).alias(name) for name in (*_others(changes, key), "held")))
+    )
+    following = F.lead("sequence").over(Window.partitionBy(key).orderBy("sequence"))
+    return (
+        versions.withColumns({"valid_from": F.col("sequence.event_time"), "valid_until": following["event_time"]})
+        .where("held IS NULL OR NOT held.until <=> valid_until")
+        .drop("held")
+    )
+
+
+def _others(changes: DataFrame, key: str) -> list[str]:
+    return [name for name in changes.columns if name not in (key, "sequence")]
 
 
 def _event_time() -> Column:

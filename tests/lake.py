@@ -14,7 +14,7 @@ from lakehouse.query import existing_tables
 from lakehouse.settings import Settings
 from lakehouse.tables import create_table
 from lakehouse.topic_admin import create_topics
-from tests.oracle import Message, Oracle, Position, Row, by_id, by_position, landed
+from tests.oracle import Message, Oracle, Position, Row, by_id, by_position, by_version, landed
 
 CLOCK = ("quarantined_at", "waiting_since", "found_at", "attempts")
 """What depends on when and how often a step ran, and so is in no oracle."""
@@ -73,6 +73,8 @@ def tables(settings: Settings) -> dict[str, list[Any]]:
     return {
         "users": by_id(read(settings, "silver.users")),
         "items": by_id(read(settings, "silver.items")),
+        "users_history": by_version(read(settings, "silver.users_history")),
+        "items_history": by_version(read(settings, "silver.items_history")),
         "gold": by_position(read(settings, "gold.enriched_orders")),
         "waiting": by_position(map(_timeless, read(settings, "quarantine.waiting_orders"))),
         "duplicates": by_position(map(_timeless, read(settings, "quarantine.duplicate_orders"))),
@@ -85,8 +87,10 @@ def tables(settings: Settings) -> dict[str, list[Any]]:
 
 def expected(oracle: Oracle) -> dict[str, list[Any]]:
     return {
-        "users": by_id(oracle.users.values()),
-        "items": by_id(oracle.items.values()),
+        "users": oracle.latest("users"),
+        "items": oracle.latest("items"),
+        "users_history": by_version(oracle.history("users")),
+        "items_history": by_version(oracle.history("items")),
         "gold": by_position(oracle.gold),
         "waiting": by_position(oracle.waiting),
         "duplicates": by_position(oracle.duplicates),
