@@ -4,6 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
 from lakehouse.tables import POSITION, Table
 from lakehouse.topics import Topic
 
@@ -30,6 +33,12 @@ class Lookup:
     def merged(self) -> str:
         """The column with the merged keys, from the fact's own on; NULL if it was not merged."""
         return f"{self.name}_merged"
+
+    @property
+    def used_keys(self) -> Column:
+        """Over gold's columns: the keys, as text, whose state a fact was joined with, the merged ones first."""
+        merged = F.col(self.merged) if self.merged_into else F.lit(None)
+        return F.array_append(F.coalesce(merged, F.array()), F.col(self.name)[self.key]).cast("array<string>")
 
     @property
     def adds(self) -> tuple[str, ...]:
@@ -76,6 +85,10 @@ class Enrichment:
     def states(self) -> tuple[str, ...]:
         """The columns that the lookups add."""
         return tuple(name for lookup in self.lookups for name in lookup.adds)
+
+    @property
+    def gold_columns(self) -> tuple[str, ...]:
+        return (*self.columns, *self.states, "position", self.day)
 
     def gold(self, states: Mapping[str, str]) -> Table:
         """Complete facts; `states` are the types as DDL of the columns that the lookups add, by name."""
@@ -126,3 +139,14 @@ ACTIONS = Table(
     properties={"delta.appendOnly": "true"},
 )
 """What people asked to be done with waiting facts, a row for each fact: `release` or `discard`."""
+
+BACKFILLS = Table(
+    name="gold.backfills",
+    columns="""
+        request STRING, event STRING, topic STRING, since DATE, until DATE, entity STRING, key STRING,
+        unchanged BIGINT, changed BIGINT, added BIGINT, removed BIGINT, waiting BIGINT,
+        at TIMESTAMP, requested_by STRING, note STRING
+    """,
+    properties={"delta.appendOnly": "true"},
+)
+"""What was asked to be judged anew, and a row with the event `done` and the difference for each that was."""

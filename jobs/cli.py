@@ -11,6 +11,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from jobs import report
+from jobs.cli_backfill import backfill_command, rebuild_command
 from jobs.cli_quarantine import app as quarantine_app
 from jobs.demo import run_demo
 from jobs.pipeline import ENRICHMENTS, ENTITIES, TOPICS, WRITTEN
@@ -28,6 +29,7 @@ from lakehouse.status import table_statuses, topic_status
 from lakehouse.topic_admin import create_topics
 from lakehouse.waiting import CONSOLE
 from lakehouse.workload import Workload
+from silver.purge import purge as purge_entity
 
 app = typer.Typer(
     name="lakehouse",
@@ -42,6 +44,9 @@ app.add_typer(topics_app, name="topics")
 app.add_typer(quarantine_app, name="quarantine", rich_help_panel="Tables")
 
 PIPELINE, BROKER, DATA = "Pipeline", "Broker and topics", "Tables"
+
+app.command("backfill", rich_help_panel=DATA)(backfill_command)
+app.command("rebuild", rich_help_panel=DATA)(rebuild_command)
 
 
 @app.command(rich_help_panel=BROKER)
@@ -144,6 +149,17 @@ def reconcile() -> None:
     with spark_for(settings, writes=WRITTEN) as spark:
         require(spark, settings, WRITTEN, made_by="run")
         _show(prove(spark, settings))
+
+
+@app.command(rich_help_panel=DATA)
+def purge() -> None:
+    """Forget keys that were deleted longer ago than their entity declares."""
+    settings = load_settings()
+    tables = [entity.table.name for entity in ENTITIES]
+    with spark_for(settings, writes=tables) as spark:
+        require(spark, settings, tables, made_by="merge")
+        purged = {entity.name: purge_entity(spark, settings, entity) for entity in ENTITIES}
+    report.say("Purged: " + ", ".join(f"{count:,} {name}" for name, count in purged.items()))
 
 
 @app.command(rich_help_panel=DATA)

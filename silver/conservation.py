@@ -15,7 +15,8 @@ def balance_entity(spark: SparkSession, settings: Settings, entity: Entity) -> B
     """Hold each message in bronze against the row of its key.
 
     It made that row (`current`), or is older than what did (`superseded`), or is malformed. A newer one, or one
-    whose key has no row, was not merged. And each row was made by one message; as was each version in the history.
+    whose key has no row, was not merged, unless the key was deleted long ago (`purged`). And each row was made by one
+    message; as was each version in the history.
     """
     bronze, silver = (read_table(spark, settings, name) for name in (entity.topic.bronze_table, entity.table.name))
     messages = bronze.transform(decode_changes, entity=entity)
@@ -31,11 +32,12 @@ def balance_entity(spark: SparkSession, settings: Settings, entity: Entity) -> B
     landed, rows, made = bronze.count(), silver.count(), counts.get("current", 0)
     quarantined = read_table(spark, settings, MALFORMED.name).where(F.col("topic") == entity.topic.name).count()
     problems = []
-    if lost := counts.pop("not merged", 0):
+    purged = _purged(messages, held, entity) if "not merged" in counts else 0
+    if lost := counts.pop("not merged", 0) - purged:
         problems.append(f"{lost:,} landed, but not merged (if `lakehouse merge` has run since, they are lost)")
     if (rejected := counts.get("malformed", 0)) != quarantined:
         problems.append(f"{rejected:,} malformed messages landed, and {quarantined:,} are in {MALFORMED.name}")
-    if sum(counts.values()) + lost != landed:
+    if sum(counts.values()) + purged + lost != landed:
         problems.append(f"some keys have more than one row in {entity.table.name}")
     if rows != made:
         problems.append(f"{entity.table.name} has {rows:,} rows, of which {made:,} were made by a message that landed")
@@ -46,7 +48,8 @@ def balance_entity(spark: SparkSession, settings: Settings, entity: Entity) -> B
     return Balance(
         topic=entity.name,
         landed=landed,
-        fates={fate: counts.get(fate, 0) for fate in ("current", "superseded")} | {"malformed": quarantined},
+        fates={fate: counts.get(fate, 0) for fate in ("current", "superseded")}
+        | {"purged": purged, "malformed": quarantined},
         problems=tuple(problems),
     )
 
@@ -54,3 +57,12 @@ def balance_entity(spark: SparkSession, settings: Settings, entity: Entity) -> B
 def _fingerprint(versions: DataFrame) -> Row | None:
     """Equal for the same messages, however they are ordered: their number, and a sum of hashes."""
     return versions.agg(F.count("*"), F.sum(F.pmod(F.xxhash64("sequence"), F.lit(2**31 - 1)))).first()
+
+
+def _purged(messages: DataFrame, held: DataFrame, entity: Entity) -> int:
+    """Messages of keys without a row whose last message is a delete that has expired."""
+    missing = messages.where("reason IS NULL").join(held, on=entity.key, how="left_anti")
+    last = F.max_by(F.struct("deleted_at", "sequence.publish_time"), "sequence")
+    keys = missing.groupBy(entity.key).agg(F.count("*").alias("messages"), last.alias("last"))
+    expired = keys.where(entity.is_expired(F.col("last.deleted_at"), F.col("last.publish_time")))
+    return int(expired.agg(F.coalesce(F.sum("messages"), F.lit(0))).collect()[0][0])

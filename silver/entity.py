@@ -3,6 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
 from lakehouse.tables import Table
 from lakehouse.topics import Topic
 
@@ -33,10 +36,18 @@ class Entity:
     types: str
     deleted_at: str = "CAST(NULL AS TIMESTAMP)"
     keeps_history: bool = True
+    keep_deleted: int = 90
+    """Days after which a deleted key may be forgotten. An older message that comes later than that brings it back."""
 
     @property
     def name(self) -> str:
         return self.topic.name
+
+    def is_expired(self, deleted_at: Column, published: Column) -> Column:
+        """Whether a delete was published so long ago that its key may be forgotten."""
+        return deleted_at.isNotNull() & (
+            published < F.current_timestamp() - F.make_dt_interval(F.lit(self.keep_deleted))
+        )
 
     @property
     def table(self) -> Table:

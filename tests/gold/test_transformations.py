@@ -4,17 +4,9 @@ from datetime import UTC, datetime
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from gold.enrich import (
-    changes_of,
-    find_repeats,
-    judged_again,
-    outdated_by,
-    waiting_for,
-    with_missing,
-    with_state,
-    with_survivor,
-)
+from gold.enrich import changes_of, judged_again, outdated_by, waiting_for
 from gold.enrichment import Lookup
+from gold.judging import find_repeats, with_missing, with_state, with_survivor
 from gold.orders import ORDERS
 from tests.messages import at
 

@@ -42,14 +42,6 @@ def bronze(spark: SparkSession, messages: list[Message]) -> DataFrame:
     return spark.createDataFrame([bronze_row(each) for each in messages], bronze_table(USERS.topic).columns)
 
 
-@pytest.fixture
-def silver(spark: SparkSession, settings: Settings, tmp_path: Path) -> Settings:
-    own = own_home(settings, tmp_path)
-    for table in (USERS.table, USERS.history, MALFORMED):
-        create_table(spark, own, table)
-    return own
-
-
 def merge_all(spark: SparkSession, settings: Settings, batches: list[list[Message]]) -> list[Row]:
     for batch in filter(None, batches):
         merge_batch(settings, USERS, bronze(spark, batch))
