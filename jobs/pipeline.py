@@ -31,13 +31,17 @@ def _check() -> None:
     names = [topic.name for topic in TOPICS]
     if len(names) != len(set(names)):
         raise ConfigurationError(f"a topic is declared twice: {', '.join(sorted(names))}")
-    entities = {entity.name for entity in ENTITIES}
+    entities = {entity.name: entity for entity in ENTITIES}
     for enrichment in ENRICHMENTS:
         for lookup in enrichment.lookups:
             if lookup.entity not in entities:
                 known = ", ".join(sorted(entities))
                 raise ConfigurationError(
                     f"{enrichment.topic.name} looks up {lookup.entity}, which is no entity; there are {known}"
+                )
+            if lookup.is_as_of and not entities[lookup.entity].keeps_history:
+                raise ConfigurationError(
+                    f"{enrichment.topic.name} joins {lookup.entity} as of a time: let it keep history"
                 )
 
 

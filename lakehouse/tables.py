@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 from delta.tables import DeltaTable
 from pyspark import StorageLevel
@@ -48,11 +49,23 @@ def table_exists(spark: SparkSession, settings: Settings, name: str) -> bool:
 
 def path_exists(spark: SparkSession, path: str) -> bool:
     """Whether a path, or one that a glob pattern stands for, exists, in any file system that Spark knows."""
+    files, where = _file_system(spark, path)
+    found = files.globStatus(where)
+    return found is not None and len(found) > 0
+
+
+def delete_path(spark: SparkSession, path: str) -> None:
+    """Delete a folder, if it exists, and all in it."""
+    files, where = _file_system(spark, path)
+    files.delete(where, True)
+
+
+def _file_system(spark: SparkSession, path: str) -> tuple[Any, Any]:
+    """Hadoop's file system and path."""
     jvm, session = spark._jvm, spark._jsparkSession
     assert jvm is not None
     where = jvm.org.apache.hadoop.fs.Path(path)
-    found = where.getFileSystem(session.sessionState().newHadoopConf()).globStatus(where)
-    return found is not None and len(found) > 0
+    return where.getFileSystem(session.sessionState().newHadoopConf()), where
 
 
 def read_table(spark: SparkSession, settings: Settings, name: str) -> DataFrame:

@@ -6,21 +6,22 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from lakehouse.decoding import MALFORMED, decode, quarantine_malformed
 from lakehouse.settings import Settings
-from lakehouse.tables import create_table, delta_table, kept, read_table
+from lakehouse.tables import create_table, delete_path, delta_table, kept, read_table
 from silver.entity import Entity
 
 
 def merge(spark: SparkSession, settings: Settings, entity: Entity) -> DataStreamWriter:
     """The stream from an entity's bronze table into its silver tables."""
-    tables = (entity.table, entity.history) if entity.keeps_history else (entity.table,)
-    for table in (*tables, MALFORMED):
-        create_table(spark, settings, table)
+    create_table(spark, settings, entity.table)
+    create_table(spark, settings, MALFORMED)
+    checkpoint = settings.checkpoint_path(entity.table.name)
+    if entity.keeps_history and create_table(spark, settings, entity.history):
+        delete_path(spark, checkpoint)  # a new history needs all that landed before it
     messages = spark.readStream.format("delta").load(settings.table_path(entity.topic.bronze_table))
     return (
         messages.writeStream.queryName(f"merge {entity.name}")
         .foreachBatch(lambda batch, _: merge_batch(settings, entity, batch))
-        # A history that is asked for later has no checkpoint yet, and so gets all that landed before.
-        .option("checkpointLocation", settings.checkpoint_path(tables[-1].name))
+        .option("checkpointLocation", checkpoint)
     )
 
 

@@ -1,3 +1,5 @@
+from dataclasses import replace
+from functools import partial
 from itertools import chain, combinations, permutations
 from pathlib import Path
 from random import Random
@@ -9,12 +11,13 @@ from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 
 from bronze.landing import bronze_table
+from jobs.streams import catch_up
 from lakehouse.decoding import MALFORMED
 from lakehouse.settings import Settings
 from lakehouse.tables import create_table
-from silver.merge import decode_changes, latest_changes, merge_batch
+from silver.merge import decode_changes, latest_changes, merge, merge_batch
 from silver.users import USERS
-from tests.lake import bronze_row, own_home, read
+from tests.lake import bronze_row, land_literally, own_home, read
 from tests.messages import at, message, tombstone, user
 from tests.oracle import Message, Oracle, Row, by_id, by_version
 
@@ -116,6 +119,16 @@ def test_a_batch_again_adds_no_file(spark: SparkSession, silver: Settings) -> No
     files = set((Path(silver.warehouse_root) / "silver").rglob("*.parquet"))
     merge_all(spark, silver, [batch])
     assert set((Path(silver.warehouse_root) / "silver").rglob("*.parquet")) == files
+
+
+def test_a_history_that_is_kept_from_now_on_has_all_that_landed_before(
+    spark: SparkSession, settings: Settings, tmp_path: Path
+) -> None:
+    lake = own_home(settings, tmp_path)
+    land_literally(spark, lake, [user(1), user(1, when=5, place=1)])
+    for entity in (replace(USERS, keeps_history=False), USERS):
+        catch_up(lake, [partial(merge, spark, lake, entity)])
+    assert [row["valid_until"] for row in by_version(read(lake, USERS.history.name))] == [at(5), None]
 
 
 def test_a_late_message_splits_the_interval_that_it_falls_in(spark: SparkSession, silver: Settings) -> None:
