@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
+from lakehouse.errors import ConfigurationError
 from lakehouse.tables import Table
 from lakehouse.topics import Topic
 
@@ -36,6 +37,9 @@ class Entity:
     types: str
     deleted_at: str = "CAST(NULL AS TIMESTAMP)"
     keeps_history: bool = True
+    keeps_older: bool = False
+    """Whether messages are partial updates: a NULL field keeps the value that it had, unless the key was deleted since.
+    Needs the history."""
     keep_deleted: int = 90
     """Days after which a deleted key may be forgotten. An older message that comes later than that brings it back."""
 
@@ -50,6 +54,15 @@ class Entity:
         )
 
     @property
+    def values(self) -> tuple[str, ...]:
+        """The columns but for the key."""
+        return tuple(name for name in self.columns if name != self.key)
+
+    def __post_init__(self) -> None:
+        if self.keeps_older and not self.keeps_history:
+            raise ConfigurationError(f"{self.name}: keeps_older needs keeps_history")
+
+    @property
     def table(self) -> Table:
         """Latest state, a row a key."""
         return self._table(self.name, STATE)
@@ -59,8 +72,10 @@ class Entity:
         """All versions, a row a message: each was the state from `valid_from` on, and before `valid_until`.
 
         The last has no `valid_until`. One that was replaced at the same event time was never valid: both are equal.
+        Of partial updates, `given` names the fields that the message had.
         """
-        return self._table(f"{self.name}_history", f"{STATE}, {VALIDITY}")
+        given = ", given ARRAY<STRING>" if self.keeps_older else ""
+        return self._table(f"{self.name}_history", f"{STATE}, {VALIDITY}{given}")
 
     def _table(self, name: str, more: str) -> Table:
         return Table(

@@ -1,6 +1,6 @@
 """Merge a changelog into latest state. The result is the same whatever the order, the batches and the repeats."""
 
-from pyspark.sql import Column, DataFrame, SparkSession, Window
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
@@ -8,6 +8,7 @@ from lakehouse.decoding import MALFORMED, decode, quarantine_malformed
 from lakehouse.settings import Settings
 from lakehouse.tables import create_table, delete_path, delta_table, kept, read_table
 from silver.entity import Entity
+from silver.history import changeable, changed_versions
 
 
 def merge(spark: SparkSession, settings: Settings, entity: Entity) -> DataStreamWriter:
@@ -34,20 +35,23 @@ def merge_batch(settings: Settings, entity: Entity, messages: DataFrame) -> None
         if not rows.where("is_rejected").isEmpty():
             quarantine_malformed(settings, entity.topic, decoded.where(is_rejected))
         changes = rows.where("NOT is_rejected").drop("is_rejected")
-        _merge_latest(settings, entity, changes)
         if entity.keeps_history:
             _merge_history(settings, entity, changes)
+        _merge_latest(settings, entity, changes)
 
 
 def _merge_latest(settings: Settings, entity: Entity, changes: DataFrame) -> None:
-    spark = changes.sparkSession
-    held = read_table(spark, settings, entity.table.name)
-    latest = changes.transform(latest_changes, key=entity.key)
-    with kept(latest.transform(newer_than, held=held, key=entity.key)) as newer:
+    held = read_table(changes.sparkSession, settings, entity.table.name)
+    if entity.keeps_older:
+        versions = read_table(changes.sparkSession, settings, entity.history.name).where("valid_until IS NULL")
+        latest = versions.join(changes.select(entity.key), on=entity.key, how="left_semi").select(*changes.columns)
+    else:
+        latest = changes.transform(latest_changes, key=entity.key)
+    with kept(latest.transform(newer_than, held=held, entity=entity)) as newer:
         if newer.isEmpty():  # a MERGE of nothing would still write a file
             return
         (
-            delta_table(spark, settings, entity.table.name)
+            delta_table(changes.sparkSession, settings, entity.table.name)
             .alias("held")
             .merge(newer.alias("new"), f"held.{entity.key} = new.{entity.key}")
             .whenMatchedUpdateAll()
@@ -57,17 +61,16 @@ def _merge_latest(settings: Settings, entity: Entity, changes: DataFrame) -> Non
 
 
 def _merge_history(settings: Settings, entity: Entity, changes: DataFrame) -> None:
-    spark = changes.sparkSession
-    held = read_table(spark, settings, entity.history.name)
-    with kept(changes.transform(changed_versions, held=held, key=entity.key)) as versions:
+    held = read_table(changes.sparkSession, settings, entity.history.name)
+    with kept(changes.transform(changed_versions, held=held, entity=entity)) as versions:
         if versions.isEmpty():
             return
         same = f"held.{entity.key} = new.{entity.key} AND held.sequence = new.sequence"
         (
-            delta_table(spark, settings, entity.history.name)
+            delta_table(changes.sparkSession, settings, entity.history.name)
             .alias("held")
             .merge(versions.alias("new"), same)
-            .whenMatchedUpdate(set={"valid_until": "new.valid_until"})
+            .whenMatchedUpdate(set={name: f"new.{name}" for name in changeable(entity)})
             .whenNotMatchedInsertAll()
             .execute()
         )
@@ -98,37 +101,13 @@ def latest_changes(changes: DataFrame, *, key: str) -> DataFrame:
     return changes.groupBy(F.col(key).alias("_key")).agg(F.max_by(row, "sequence").alias("last")).select("last.*")
 
 
-def newer_than(changes: DataFrame, *, held: DataFrame, key: str) -> DataFrame:
+def newer_than(changes: DataFrame, *, held: DataFrame, entity: Entity) -> DataFrame:
     """The changes that `held` does not have yet. A MERGE of older ones would rewrite the files that they match."""
-    known = held.select(key, F.col("sequence").alias("held"))
-    joined = changes.join(known, on=key, how="left").where("held IS NULL OR sequence > held")
-    return joined.select(*changes.columns)
-
-
-def changed_versions(changes: DataFrame, *, held: DataFrame, key: str) -> DataFrame:
-    """The rows of the history that are new, or valid until another time than `held` has them.
-
-    Those that are held already carry their key, their sequence and their validity only.
-    """
-    touched = held.join(changes.select(key), on=key, how="left_semi")
-    known = touched.select(key, "sequence", F.struct(F.col("valid_until").alias("until")).alias("held"))
-    # A message that is held already meets its own row here.
-    versions = (
-        changes.unionByName(known, allowMissingColumns=True)
-        .repartition(key)
-        .groupBy(key, "sequence")
-        .agg(*(F.first(name, ignorenulls=True).alias(name) for name in (*_others(changes, key), "held")))
-    )
-    following = F.lead("sequence").over(Window.partitionBy(key).orderBy("sequence"))
-    return (
-        versions.withColumns({"valid_from": F.col("sequence.event_time"), "valid_until": following["event_time"]})
-        .where("held IS NULL OR NOT held.until <=> valid_until")
-        .drop("held")
-    )
-
-
-def _others(changes: DataFrame, key: str) -> list[str]:
-    return [name for name in changes.columns if name not in (key, "sequence")]
+    known = held.select(entity.key, F.col("sequence").alias("held"), F.struct(*changes.columns).alias("row"))
+    is_newer = F.col("held").isNull() | (F.col("sequence") > F.col("held"))
+    if entity.keeps_older:  # an older message can have filled a field of the last one
+        is_newer = is_newer | ~F.struct(*changes.columns).eqNullSafe(F.col("row"))
+    return changes.join(known, on=entity.key, how="left").where(is_newer).select(*changes.columns)
 
 
 def _event_time() -> Column:
