@@ -42,7 +42,7 @@ def changed_versions(changes: DataFrame, *, held: DataFrame, entity: Entity) -> 
 
 
 def with_older(versions: DataFrame, *, entity: Entity) -> DataFrame:
-    """Each NULL as the value that the last version before it had, back to when the key was deleted. A delete has none."""
+    """Each NULL as what the last version before it had, back to when the key was deleted. A delete has no values."""
     before = Window.partitionBy(entity.key).orderBy("sequence").rowsBetween(Window.unboundedPreceding, -1)
     life = F.count_if(F.col("deleted_at").isNotNull()).over(before)
     so_far = Window.partitionBy(entity.key, "_life").orderBy("sequence")
