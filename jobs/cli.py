@@ -15,6 +15,7 @@ from jobs.cli_backfill import backfill_command, rebuild_command
 from jobs.cli_quarantine import app as quarantine_app
 from jobs.demo import run_demo
 from jobs.pipeline import ENRICHMENTS, ENTITIES, TOPICS, WRITTEN
+from jobs.state import states
 from jobs.steps import enriching, landing, merging, prove, require, run_all, spark_for
 from jobs.streams import catch_up, keep_up
 from lakehouse import broker
@@ -164,7 +165,7 @@ def purge() -> None:
 
 @app.command(rich_help_panel=DATA)
 def status() -> None:
-    """Backlog by topic; rows, last change and lag by table."""
+    """Backlog by topic; rows, last change and lag by table; what is remembered, and for how long."""
     settings = load_settings()
     try:
         endpoint = broker.endpoint(settings)
@@ -172,6 +173,7 @@ def status() -> None:
     except BrokerError as error:
         report.say(f"Topics: {error}")
     report.tables(table_statuses(settings))
+    report.states(states(settings))
 
 
 @app.command(rich_help_panel=DATA)
