@@ -15,6 +15,7 @@ from jobs.pipeline import ENRICHMENTS, ENTITIES, TOPICS
 from jobs.streams import Outcome, Stream, catch_up
 from lakehouse.balance import Balance
 from lakehouse.broker import endpoint, wait_until_healthy
+from lakehouse.contracts import check_contracts
 from lakehouse.errors import LakehouseError
 from lakehouse.leases import write_lease
 from lakehouse.session import start_spark
@@ -46,6 +47,7 @@ def require(spark: SparkSession, settings: Settings, tables: Iterable[str], *, m
 def landing(spark: SparkSession, settings: Settings, topics: Sequence[Topic]) -> list[Stream]:
     broker = endpoint(settings)
     wait_until_healthy(broker, settings)
+    check_contracts(topics, broker, settings)
     return [partial(land, spark, settings, topic, broker) for topic in topics]
 
 
