@@ -16,10 +16,11 @@ from gold.enrichment import ACTIONS, Enrichment, Lookup
 from gold.survivors import survivors_of
 from lakehouse.decoding import MALFORMED, decode, quarantine_malformed
 from lakehouse.settings import Settings
-from lakehouse.tables import append, append_missing, create_table, delta_table, kept, pin_table, read_table
+from lakehouse.tables import POSITION, append, append_missing, create_table, delta_table, kept, pin_table, read_table
 
 RETRIED = ("reason", "missing_entity", "missing_key", "missing_merged")
 CHANGED = "_change_type IN ('insert', 'update_postimage')"
+NOTHING_ELSE = f"changed_entity STRING, changed_key STRING, action STRING, action_position {POSITION}"
 
 
 def enrich(spark: SparkSession, settings: Settings, enrichment: Enrichment) -> DataStreamWriter:
@@ -28,7 +29,7 @@ def enrich(spark: SparkSession, settings: Settings, enrichment: Enrichment) -> D
     All come in one stream, so that they can't race: a batch joins with state at least as new as the changes it has
     seen, and a change that comes after finds the facts that this batch left waiting.
     """
-    _create_tables(spark, settings, enrichment)
+    create_tables(spark, settings, enrichment)
     messages = spark.readStream.format("delta").load(settings.table_path(enrichment.topic.bronze_table))
     facts = messages.transform(decode_facts, enrichment=enrichment)
     changes = [
@@ -102,6 +103,13 @@ def enrich_batch(settings: Settings, enrichment: Enrichment, batch: DataFrame) -
             _write_gold(settings, enrichment, judged)
             _settle_waiting(spark, settings, enrichment, judged)
             _write_duplicates(settings, enrichment, repeats)
+
+
+def enrich_messages(settings: Settings, enrichment: Enrichment, messages: DataFrame) -> None:
+    """Place messages of the facts' topic as a batch of their own, in which nothing has changed or is asked for."""
+    facts = messages.transform(decode_facts, enrichment=enrichment)
+    nothing = messages.sparkSession.createDataFrame([], NOTHING_ELSE)
+    enrich_batch(settings, enrichment, facts.unionByName(nothing, allowMissingColumns=True))
 
 
 def facts_of(batch: DataFrame, enrichment: Enrichment) -> DataFrame:
@@ -296,7 +304,7 @@ def _write_duplicates(settings: Settings, enrichment: Enrichment, repeats: DataF
         append_missing(duplicates, settings, enrichment.duplicates.name, on=["position"])
 
 
-def _create_tables(spark: SparkSession, settings: Settings, enrichment: Enrichment) -> None:
+def create_tables(spark: SparkSession, settings: Settings, enrichment: Enrichment) -> None:
     states: dict[str, str] = {}
     for lookup in enrichment.lookups:
         schema = read_table(spark, settings, lookup.table).schema

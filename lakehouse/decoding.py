@@ -22,6 +22,7 @@ MALFORMED = Table(
 UNPARSED = "_unparsed"
 BROKEN = "broken contract"
 WHITESPACE = " \t\r\n"
+END = "end of payload"
 JSON_OPTIONS = {
     "mode": "PERMISSIVE",
     "columnNameOfCorruptRecord": UNPARSED,
@@ -70,14 +71,21 @@ def parse(payload: str, topic: Topic) -> Column:
 
 
 def _keeps_contract(topic: Topic) -> Column:
-    # Spark parses the first object of a payload and ignores what follows it.
-    ended = F.rtrim(F.col("message.payload").cast("string"), F.lit(WHITESPACE)).endswith("}")
-    kept = F.col("_value")[UNPARSED].isNull() & ended
+    kept = F.col("_value")[UNPARSED].isNull() & _is_one_object(F.col("message.payload").cast("string"))
     for field in topic.fields:
         kept = kept if field.nullable else kept & F.col("_value")[field.name].isNotNull()
         if MINIMUM in field.metadata:
             kept = kept & ~_out_of_range(field)
     return F.coalesce(kept, F.lit(False))
+
+
+def _is_one_object(text: Column) -> Column:
+    """Whether nothing follows the object that a text begins with: Spark parses that one, and ignores the rest."""
+    # Most objects have no other in them, so that the first brace that closes is the last byte. The rest are parsed
+    # once more, as the first of two elements.
+    is_flat = F.octet_length(F.substring_index(text, "}", 1)) == F.octet_length(text) - 1
+    elements = F.from_json(F.concat(F.lit("["), text, F.lit(f',"{END}"]')), "ARRAY<STRING>", JSON_OPTIONS)
+    return is_flat | (F.rtrim(text, F.lit(WHITESPACE)).endswith("}") & (F.get(elements, F.lit(1)) == END))
 
 
 def _out_of_range(field: StructField) -> Column:

@@ -6,20 +6,24 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from lakehouse.decoding import MALFORMED, decode, quarantine_malformed
 from lakehouse.settings import Settings
-from lakehouse.tables import create_table, delta_table, kept, read_table
+from lakehouse.tables import create_table, delta_table, kept, read_table, with_columns_of
 from silver.entity import Entity
 
 
 def merge(spark: SparkSession, settings: Settings, entity: Entity) -> DataStreamWriter:
     """The stream from an entity's bronze table into its silver table."""
-    create_table(spark, settings, entity.table)
-    create_table(spark, settings, MALFORMED)
+    create_tables(spark, settings, entity)
     messages = spark.readStream.format("delta").load(settings.table_path(entity.topic.bronze_table))
     return (
         messages.writeStream.queryName(f"merge {entity.name}")
         .foreachBatch(lambda batch, _: merge_batch(settings, entity, batch))
         .option("checkpointLocation", settings.checkpoint_path(entity.table.name))
     )
+
+
+def create_tables(spark: SparkSession, settings: Settings, entity: Entity) -> None:
+    for table in (entity.table, MALFORMED):
+        create_table(spark, settings, table)
 
 
 def merge_batch(settings: Settings, entity: Entity, messages: DataFrame) -> None:
@@ -32,7 +36,7 @@ def merge_batch(settings: Settings, entity: Entity, messages: DataFrame) -> None
             quarantine_malformed(settings, entity.topic, decoded.where("reason IS NOT NULL"))
         changes = latest.where("NOT is_rejected").drop("is_rejected")
         held = read_table(spark, settings, entity.table.name)
-        newer = changes.transform(newer_than, held=held, key=entity.key)
+        newer = changes.transform(newer_than, held=held, key=entity.key).transform(with_columns_of, held)
         if newer.isEmpty():  # a MERGE of nothing would still write a file
             return
         (
