@@ -11,6 +11,7 @@ from pyspark.sql import functions as F
 from gold.enrich import create_tables as create_gold
 from gold.enrich import decode_facts, enrich_messages
 from gold.enrichment import ACTIONS, Enrichment
+from jobs.steps import as_written
 from lakehouse.decoding import MALFORMED, explain_broken
 from lakehouse.settings import Settings
 from lakehouse.tables import POSITION_OF_MESSAGE, append_missing, create_table, delta_table, kept, pin_table
@@ -32,6 +33,7 @@ class Retried:
 
 
 def retry_changes(spark: SparkSession, settings: Settings, entity: Entity, *, dry_run: bool) -> Retried:
+    entity = as_written(spark, settings, entity)
     if not dry_run:
         create_silver(spark, settings, entity)
     decode, place = partial(decode_changes, entity=entity), partial(merge_batch, settings, entity)
@@ -39,6 +41,7 @@ def retry_changes(spark: SparkSession, settings: Settings, entity: Entity, *, dr
 
 
 def retry_facts(spark: SparkSession, settings: Settings, enrichment: Enrichment, *, dry_run: bool) -> Retried:
+    enrichment = as_written(spark, settings, enrichment)
     if not dry_run:
         create_gold(spark, settings, enrichment)
     decode, place = partial(decode_facts, enrichment=enrichment), partial(enrich_messages, settings, enrichment)

@@ -7,17 +7,21 @@ from typing import Any
 from lakehouse.endpoint import Endpoint, call_admin
 from lakehouse.errors import ConfigurationError
 from lakehouse.settings import Settings
-from lakehouse.topics import AVRO_TYPES, Topic
+from lakehouse.topics import AVRO_TYPES, Encoding, Topic
 from lakehouse.waiting import CONSOLE
 
-READABLE: Mapping[str, frozenset[str]] = {
+AVRO = {
     "boolean": frozenset({"boolean"}),
     "double": frozenset({"int", "long", "float", "double"}),
     "int": frozenset({"int"}),
     "long": frozenset({"int", "long"}),
-    "string": frozenset({"string", "enum"}),
+    "string": frozenset({"string"}),
 }
-"""The Avro types that can be read as a declared one."""
+READABLE: Mapping[Encoding, Mapping[str, frozenset[str]]] = {
+    Encoding.AVRO: AVRO,
+    Encoding.JSON: {**AVRO, "string": frozenset({"string", "enum"})},
+}
+"""The registered types that can be read as a declared one."""
 
 Fields = Mapping[str, tuple[str, ...]]
 """The fields of a registered schema, each with the Avro types that its values can have."""
@@ -29,23 +33,29 @@ def check_contracts(topics: Iterable[Topic], endpoint: Endpoint, settings: Setti
     Raises ConfigurationError for the first topic that can't be read as it is declared.
     """
     for topic in topics:
-        fields = registered_fields(topic, endpoint, settings)
-        if fields is None:
+        newest = registered_schemas(topic, endpoint, settings)[-1:]
+        if not newest or newest[0]["type"] not in list(Encoding):
             continue
+        if newest[0]["type"] != topic.encoding:
+            raise ConfigurationError(
+                f"{topic.name}: registered as {newest[0]['type']}, but declared as {topic.encoding}"
+            )
+        fields = fields_of(newest[0]["data"])
         if problems := differences(topic, fields):
             raise ConfigurationError(f"{topic.name}: {'; '.join(problems)}")
         if ignored := fields.keys() - set(topic.fields.names):
             CONSOLE.print(f"{topic.name}: registered, but not declared: {', '.join(sorted(ignored))}", soft_wrap=True)
 
 
-def registered_fields(topic: Topic, endpoint: Endpoint, settings: Settings) -> Fields | None:
-    """Those of the newest schema of a topic; None if it has no schema that says what its payloads hold."""
+def registered_schemas(topic: Topic, endpoint: Endpoint, settings: Settings) -> list[dict[str, Any]]:
+    """The schemas of a topic as Pulsar tells them, oldest first."""
     path = f"schemas/{settings.pulsar.namespace}/{topic.name}/schemas"
-    schemas = call_admin("GET", path, endpoint, settings).json()["getSchemaResponses"]
-    if not schemas or schemas[-1]["type"] not in ("JSON", "AVRO"):
-        return None
-    fields = json.loads(schemas[-1]["data"]).get("fields", ())
-    return {field["name"]: tuple(_types(field["type"])) for field in fields}
+    schemas: list[dict[str, Any]] = call_admin("GET", path, endpoint, settings).json()["getSchemaResponses"]
+    return schemas
+
+
+def fields_of(schema: str) -> Fields:
+    return {field["name"]: tuple(_types(field["type"])) for field in json.loads(schema).get("fields", ())}
 
 
 def differences(topic: Topic, registered: Fields) -> list[str]:
@@ -56,7 +66,7 @@ def differences(topic: Topic, registered: Fields) -> list[str]:
         types = registered.get(field.name)
         if types is None and not field.nullable:
             found.append(f"{field.name} is not registered, but declared as a required {declared}")
-        elif types is not None and not READABLE[declared] | {"null"} >= set(types):
+        elif types is not None and not READABLE[topic.encoding][declared] | {"null"} >= set(types):
             found.append(f"{field.name} is registered as {' or '.join(types)}, but declared as {declared}")
     return found
 

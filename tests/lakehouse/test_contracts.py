@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from pyspark.sql.types import DoubleType, IntegerType, LongType, StringType, StructField, StructType
 
-from lakehouse.contracts import check_contracts, differences, registered_fields
+from lakehouse.contracts import check_contracts, differences, fields_of, registered_schemas
 from lakehouse.endpoint import Endpoint, call_admin
 from lakehouse.errors import ConfigurationError
 from lakehouse.settings import Settings
@@ -79,7 +79,8 @@ def test_the_types_of_registered_fields(endpoint: Endpoint, settings: Settings, 
         "note": ["null", {"type": "enum", "name": "Note", "symbols": ["A"]}],
     }
     topic = register(fields, endpoint, settings, name=f"trips-{kind.lower()}", kind=kind)
-    assert registered_fields(topic, endpoint, settings) == {
+    [schema] = registered_schemas(topic, endpoint, settings)
+    assert fields_of(schema["data"]) == {
         "id": ("long",),
         "distance": ("null", "float"),
         "riders": ("array",),
@@ -87,17 +88,24 @@ def test_the_types_of_registered_fields(endpoint: Endpoint, settings: Settings, 
     }
 
 
-def test_the_newest_schema_counts(endpoint: Endpoint, settings: Settings) -> None:
+def test_schemas_come_oldest_first(endpoint: Endpoint, settings: Settings) -> None:
     for fields in (READABLE, READABLE | {"tip": ["null", "double"]}):
         topic = register(fields, endpoint, settings, name="trips-twice")
-    found = registered_fields(topic, endpoint, settings)
-    assert found is not None
-    assert list(found) == [*READABLE, "tip"]
+    assert [list(fields_of(each["data"])) for each in registered_schemas(topic, endpoint, settings)] == [
+        [*READABLE],
+        [*READABLE, "tip"],
+    ]
 
 
 def test_a_difference_is_one_line(endpoint: Endpoint, settings: Settings) -> None:
     topic = register(READABLE | {"id": "string"}, endpoint, settings, name="trips-broken")
     with pytest.raises(ConfigurationError, match=r"^trips-broken: id is registered as string, but declared as long$"):
+        check_contracts([topic], endpoint, settings)
+
+
+def test_another_encoding_is_refused(endpoint: Endpoint, settings: Settings) -> None:
+    topic = register(READABLE, endpoint, settings, name="trips-in-avro", kind="AVRO")
+    with pytest.raises(ConfigurationError, match=r"^trips-in-avro: registered as AVRO, but declared as JSON$"):
         check_contracts([topic], endpoint, settings)
 
 
