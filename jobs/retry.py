@@ -61,7 +61,7 @@ def _retry(
     malformed = pin_table(spark, settings, MALFORMED.name).where(F.col("topic") == topic.name)
     position = F.expr(POSITION_OF_MESSAGE)
     landed = pin_table(spark, settings, topic.bronze_table).withColumn("position", position)
-    messages = landed.join(F.broadcast(malformed.select("position")), on="position", how="left_semi")
+    messages = landed.join(malformed.select("position"), on="position", how="left_semi")
     judged = messages.drop("position").transform(decode).transform(explain_broken, topic=topic)
     with kept(judged.select("message.position", "reason")) as verdicts:
         sound = verdicts.where("reason IS NULL").select("position")
@@ -69,7 +69,7 @@ def _retry(
         if dry_run:
             return outcome
         if outcome.sound:
-            place(messages.join(F.broadcast(sound), on="position", how="left_semi").drop("position"))
+            place(messages.join(sound, on="position", how="left_semi").drop("position"))
             _note(spark, settings, topic, sound)
         before = malformed.select("position", F.col("reason").alias("before"))
         changed = verdicts.join(before, on="position").where("reason IS NULL OR reason != before")

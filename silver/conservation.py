@@ -35,7 +35,7 @@ def balance_entity(spark: SparkSession, settings: Settings, entity: Entity) -> B
     joined = (
         messages.select(entity.key, "sequence", "reason", "message.position")
         .join(held, on=entity.key, how="left")
-        .join(F.broadcast(quarantined), on="position", how="left")
+        .join(quarantined, on="position", how="left")
     )
     counts = {row.fate: row["count"] for row in joined.groupBy(fate.alias("fate")).count().collect()}
     landed, rows, made = bronze.count(), silver.count(), counts.get("current", 0)

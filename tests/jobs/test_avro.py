@@ -3,7 +3,6 @@
 from pathlib import Path
 from typing import Any
 
-import pytest
 from pulsar.schema import AvroSchema, BytesSchema, Schema
 from pyspark.sql import SparkSession
 from pyspark.sql.types import DoubleType, LongType, StringType, StructField, StructType
@@ -12,7 +11,6 @@ from jobs import steps
 from jobs.streams import catch_up
 from lakehouse.endpoint import Endpoint, connect
 from lakehouse.settings import Settings
-from lakehouse.topic_admin import create_topics
 from lakehouse.topics import Encoding, Topic
 from silver.conservation import balance_entity
 from silver.entity import Entity
@@ -51,13 +49,6 @@ class Broken(AvroSchema):  # type: ignore[misc]
         return payload
 
 
-@pytest.fixture
-def lake(settings: Settings, endpoint: Endpoint, tmp_path: Path) -> Settings:
-    own = own_topics(settings, endpoint, tmp_path)
-    create_topics([SHIPS.topic], endpoint, own)
-    return own
-
-
 def send(settings: Settings, endpoint: Endpoint, schema: Schema, *payloads: Any) -> None:
     client = connect(endpoint, settings)
     producer = client.create_producer(f"persistent://{settings.pulsar.namespace}/ships", schema=schema)
@@ -75,7 +66,8 @@ def ships(settings: Settings) -> dict[int, tuple[str | None, float | None]]:
     return {row["id"]: (row["name"], row["speed"]) for row in read(settings, "silver.ships")}
 
 
-def test_schemas_evolve(spark: SparkSession, lake: Settings, endpoint: Endpoint) -> None:
+def test_schemas_evolve(spark: SparkSession, settings: Settings, endpoint: Endpoint, tmp_path: Path) -> None:
+    lake = own_topics(settings, endpoint, tmp_path, [SHIPS.topic])
     declared = AvroSchema(None, schema_definition={**OLD, "fields": [ID, {**FLAG, "name": "name"}, SPEED]})
     send(lake, endpoint, AvroSchema(None, schema_definition=OLD), {"id": 1, "speed": 1.5}, {"id": 2, "speed": None})
     send(lake, endpoint, declared, {"id": 3, "name": "Zoë", "speed": 2.0})
