@@ -14,8 +14,8 @@ from tests.lake import bronze_row
 from tests.messages import message
 
 
-def record(name: str, **fields: Any) -> dict[str, Any]:
-    return {"type": "record", "name": name, "fields": [{"name": name, "type": kind} for name, kind in fields.items()]}
+def record(record: str, /, **fields: Any) -> dict[str, Any]:
+    return {"type": "record", "name": record, "fields": [{"name": name, "type": kind} for name, kind in fields.items()]}
 
 
 WRITERS = (
