@@ -18,9 +18,14 @@ from gold.judging import VALID, decode_facts, facts_of, find_repeats, judge, was
 from gold.placing import discard, near_to, place, write_duplicates
 from lakehouse.decoding import MALFORMED, quarantine_malformed
 from lakehouse.settings import Settings
-from lakehouse.tables import create_table, kept, pin_table, read_table
+from lakehouse.tables import POSITION, create_table, kept, pin_table, read_table
 
 CHANGE = ("changed_entity", "changed_key", *VALID, "changed_at")
+NOTHING_ELSE = f"""
+    changed_entity STRING, changed_key STRING, valid_from TIMESTAMP, valid_until TIMESTAMP, changed_at TIMESTAMP,
+    action STRING, action_position {POSITION},
+    backfill STRUCT<request: STRING, since: DATE, until: DATE, entity: STRING, key: STRING>
+"""
 
 
 def enrich(spark: SparkSession, settings: Settings, enrichment: Enrichment) -> DataStreamWriter:
@@ -29,7 +34,7 @@ def enrich(spark: SparkSession, settings: Settings, enrichment: Enrichment) -> D
     All come in one stream, so that they can't race: a batch joins with state at least as new as the changes it has
     seen, and a change that comes after finds the facts that this batch left waiting.
     """
-    _create_tables(spark, settings, enrichment)
+    create_tables(spark, settings, enrichment)
     messages = spark.readStream.format("delta").load(settings.table_path(enrichment.topic.bronze_table))
     facts = messages.transform(decode_facts, enrichment=enrichment)
     changes = [
@@ -121,6 +126,13 @@ def enrich_batch(settings: Settings, enrichment: Enrichment, batch: DataFrame) -
         write_duplicates(settings, enrichment, repeats)
 
 
+def enrich_messages(settings: Settings, enrichment: Enrichment, messages: DataFrame) -> None:
+    """Place messages of the facts' topic as a batch of their own, in which nothing has changed or is asked for."""
+    facts = messages.transform(decode_facts, enrichment=enrichment)
+    nothing = messages.sparkSession.createDataFrame([], NOTHING_ELSE)
+    enrich_batch(settings, enrichment, facts.unionByName(nothing, allowMissingColumns=True))
+
+
 def outdated_by(gold: DataFrame, *, changes: DataFrame, enrichment: Enrichment) -> DataFrame:
     """The facts in gold that were joined with state which has changed since, as of when they occurred; and `held`."""
     occurred_at = F.col(enrichment.occurred_at)
@@ -178,7 +190,7 @@ def answers(enrichment: Enrichment) -> Column:
     return F.struct(*parts)
 
 
-def _create_tables(spark: SparkSession, settings: Settings, enrichment: Enrichment) -> None:
+def create_tables(spark: SparkSession, settings: Settings, enrichment: Enrichment) -> None:
     states: dict[str, str] = {}
     for lookup in enrichment.lookups:
         schema = read_table(spark, settings, lookup.table).drop(*VALID).schema

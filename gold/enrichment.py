@@ -138,7 +138,7 @@ ACTIONS = Table(
     """,
     properties={"delta.appendOnly": "true"},
 )
-"""What people asked to be done with waiting facts, a row for each fact: `release` or `discard`."""
+"""What people asked to be done with messages: `release` or `discard` waiting facts, `retry` malformed ones."""
 
 BACKFILLS = Table(
     name="gold.backfills",

@@ -15,7 +15,7 @@ from gold.backfill import Difference, Scope, backfill
 from gold.enrichment import BACKFILLS, Enrichment
 from jobs import report
 from jobs.pipeline import ENRICHMENTS
-from jobs.steps import enriching, require, spark_for
+from jobs.steps import as_written, enriching, require, spark_for
 from jobs.streams import catch_up
 from lakehouse.errors import BusyError, ConfigurationError, LakehouseError
 from lakehouse.query import query
@@ -71,7 +71,7 @@ def _foresee(settings: Settings, enrichment: Enrichment, scope: Scope) -> Differ
     with spark_for(settings, writes=[]) as spark:
         require(spark, settings, [BACKFILLS.name], made_by="enrich")
         with waiting("Comparing"):
-            return backfill(spark, settings, enrichment, scope, dry_run=True)
+            return backfill(spark, settings, as_written(spark, settings, enrichment), scope, dry_run=True)
 
 
 def request(settings: Settings, enrichment: Enrichment, scope: Scope, note: str) -> str:

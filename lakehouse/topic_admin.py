@@ -25,7 +25,7 @@ def _create(topic: Topic, endpoint: Endpoint, settings: Settings) -> None:
     name = f"{settings.pulsar.namespace}/{topic.name}"
     path = f"persistent/{name}"
     call_admin("PUT", f"{path}/partitions", endpoint, settings, body=settings.pulsar.partitions, accept=(EXISTS,))
-    schema = {"type": "JSON", "schema": topic.pulsar_schema(), "properties": {}}
+    schema = {"type": topic.encoding, "schema": topic.pulsar_schema(), "properties": {}}
     call_admin("POST", f"schemas/{name}/schema", endpoint, settings, body=schema)
     call_admin("PUT", f"{path}/subscription/{topic.subscription}", endpoint, settings, body=EARLIEST, accept=(EXISTS,))
     if topic.changelog:

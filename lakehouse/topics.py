@@ -2,7 +2,8 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from enum import StrEnum
 
 from pyspark.sql.types import (
     BooleanType,
@@ -26,6 +27,13 @@ AVRO_TYPES: Mapping[type[DataType], str] = {
 }
 
 
+class Encoding(StrEnum):
+    """How payloads are written, by the name of Pulsar's schema type."""
+
+    JSON = "JSON"
+    AVRO = "AVRO"
+
+
 MINIMUM, MAXIMUM = "minimum", "maximum"
 """Metadata of a field: what its values must lie between, both included."""
 
@@ -37,9 +45,9 @@ def epoch_millis(name: str, *, nullable: bool = True) -> StructField:
 
 @dataclass(frozen=True, kw_only=True)
 class Topic:
-    """A Pulsar topic with JSON payloads.
+    """A Pulsar topic whose payloads are objects.
 
-    `fields` are the payload's typed fields, as they are written in JSON; one that is not nullable is required.
+    `fields` are the payload's typed fields, by their names in it; one that is not nullable is required.
     `record` names the schema that is registered in Pulsar. A `changelog` is kept by the broker for ever.
     """
 
@@ -47,6 +55,9 @@ class Topic:
     record: str
     fields: StructType
     changelog: bool = False
+    encoding: Encoding = Encoding.JSON
+    writer_schemas: Mapping[int, str] = field(default_factory=dict)
+    """Not declared, but read when a step starts: the schemas that Avro messages were written with, by version."""
 
     def __post_init__(self) -> None:
         for column in self.fields:
@@ -66,7 +77,7 @@ class Topic:
         return f"lakehouse-{self.bronze_table}"
 
     def pulsar_schema(self) -> str:
-        """The Avro record, as JSON, that Pulsar registers for a JSON topic."""
+        """The Avro record, as JSON, that Pulsar registers for the topic."""
         return json.dumps(
             {
                 "type": "record",

@@ -6,24 +6,27 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from lakehouse.decoding import MALFORMED, decode, quarantine_malformed
 from lakehouse.settings import Settings
-from lakehouse.tables import create_table, delete_path, delta_table, kept, read_table
+from lakehouse.tables import create_table, delete_path, delta_table, kept, read_table, with_columns_of
 from silver.entity import Entity
 from silver.history import changeable, changed_versions
 
 
 def merge(spark: SparkSession, settings: Settings, entity: Entity) -> DataStreamWriter:
     """The stream from an entity's bronze table into its silver tables."""
-    create_table(spark, settings, entity.table)
-    create_table(spark, settings, MALFORMED)
-    checkpoint = settings.checkpoint_path(entity.table.name)
-    if entity.keeps_history and create_table(spark, settings, entity.history):
-        delete_path(spark, checkpoint)  # a new history needs all that landed before it
+    create_tables(spark, settings, entity)
     messages = spark.readStream.format("delta").load(settings.table_path(entity.topic.bronze_table))
     return (
         messages.writeStream.queryName(f"merge {entity.name}")
         .foreachBatch(lambda batch, _: merge_batch(settings, entity, batch))
-        .option("checkpointLocation", checkpoint)
+        .option("checkpointLocation", settings.checkpoint_path(entity.table.name))
     )
+
+
+def create_tables(spark: SparkSession, settings: Settings, entity: Entity) -> None:
+    for table in (entity.table, MALFORMED):
+        create_table(spark, settings, table)
+    if entity.keeps_history and create_table(spark, settings, entity.history):
+        delete_path(spark, settings.checkpoint_path(entity.table.name))  # it needs all that landed before
 
 
 def merge_batch(settings: Settings, entity: Entity, messages: DataFrame) -> None:
@@ -47,7 +50,8 @@ def _merge_latest(settings: Settings, entity: Entity, changes: DataFrame) -> Non
         latest = versions.join(changes.select(entity.key), on=entity.key, how="left_semi").select(*changes.columns)
     else:
         latest = changes.transform(latest_changes, key=entity.key)
-    with kept(latest.transform(newer_than, held=held, entity=entity)) as newer:
+    newer = latest.transform(newer_than, held=held, entity=entity).transform(with_columns_of, held)
+    with kept(newer) as newer:
         if newer.isEmpty():  # a MERGE of nothing would still write a file
             return
         (
@@ -62,7 +66,8 @@ def _merge_latest(settings: Settings, entity: Entity, changes: DataFrame) -> Non
 
 def _merge_history(settings: Settings, entity: Entity, changes: DataFrame) -> None:
     held = read_table(changes.sparkSession, settings, entity.history.name)
-    with kept(changes.transform(changed_versions, held=held, entity=entity)) as versions:
+    changed = changes.transform(changed_versions, held=held, entity=entity)
+    with kept(changed.transform(with_columns_of, held)) as versions:
         if versions.isEmpty():
             return
         same = f"held.{entity.key} = new.{entity.key} AND held.sequence = new.sequence"

@@ -14,6 +14,7 @@ from lakehouse.query import existing_tables
 from lakehouse.settings import Settings
 from lakehouse.tables import create_table
 from lakehouse.topic_admin import create_topics
+from lakehouse.topics import Topic
 from tests.oracle import Message, Oracle, Position, Row, by_id, by_position, by_version, landed
 
 CLOCK = ("quarantined_at", "waiting_since", "found_at", "attempts")
@@ -24,7 +25,7 @@ def own_home(settings: Settings, home: Path) -> Settings:
     return settings.model_copy(update={"home": home})
 
 
-def own_topics(settings: Settings, endpoint: Endpoint, home: Path) -> Settings:
+def own_topics(settings: Settings, endpoint: Endpoint, home: Path, topics: Sequence[Topic] = TOPICS) -> Settings:
     """Settings with a home and topics of their own in the shared broker."""
     pulsar = settings.pulsar.model_copy(
         update={
@@ -34,7 +35,7 @@ def own_topics(settings: Settings, endpoint: Endpoint, home: Path) -> Settings:
         }
     )
     own = settings.model_copy(update={"home": home, "pulsar": pulsar})
-    create_topics(TOPICS, endpoint, own)
+    create_topics(topics, endpoint, own)
     return own
 
 

@@ -6,6 +6,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import NamedTuple
@@ -14,7 +15,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from jobs import cli
-from jobs.pipeline import WRITTEN
+from jobs.pipeline import TOPICS, WRITTEN
 from lakehouse.endpoint import Endpoint
 from lakehouse.leases import write_lease
 from lakehouse.settings import Settings, load_settings
@@ -217,6 +218,14 @@ def test_a_missing_topic(lakehouse: Command, spark: SparkSession, endpoint: Endp
     assert "public/nowhere/" in done.line
     assert "no such topic" in done.line
     assert "`lakehouse topics create`" in done.line
+
+
+def test_a_registered_schema_that_breaks_the_contract(
+    lakehouse: Command, spark: SparkSession, settings: Settings, endpoint: Endpoint, tmp_path: Path
+) -> None:
+    without_id = replace(TOPICS[0], fields=TOPICS[0].fields[1:])
+    done = lakehouse("land", **environment(own_topics(settings, endpoint, tmp_path, [without_id])))
+    assert (done.code, done.line) == (1, "lakehouse: users: id is not registered, but declared as a required long")
 
 
 @pytest.fixture
