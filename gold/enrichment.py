@@ -57,6 +57,8 @@ class Enrichment:
     duplicate_horizon: int = 7
     give_up_after: int = 30
     """Days that a fact waits for state. After them it wakes only when it is released."""
+    publish_to: str | None = None
+    """The Pulsar topic that `lakehouse publish` keeps equal to gold."""
 
     @property
     def gold_table(self) -> str:
@@ -70,7 +72,7 @@ class Enrichment:
             name=self.gold_table,
             columns=f"{self.types}, {joined}, position {POSITION}, {self.day} DATE",
             partition_by=(self.day,),
-            properties={"delta.dataSkippingStatsColumns": ",".join(statistics)},
+            properties={"delta.dataSkippingStatsColumns": ",".join(statistics), "delta.enableChangeDataFeed": "true"},
         )
 
     @property

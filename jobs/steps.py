@@ -11,6 +11,7 @@ from bronze.landing import land
 from gold.conservation import balance_facts
 from gold.enrich import enrich
 from gold.enrichment import Enrichment
+from gold.publish import publish
 from jobs.pipeline import ENRICHMENTS, ENTITIES, TOPICS
 from jobs.streams import Outcome, Stream, catch_up
 from lakehouse.balance import Balance
@@ -55,6 +56,12 @@ def merging(spark: SparkSession, settings: Settings, entities: Sequence[Entity])
 
 def enriching(spark: SparkSession, settings: Settings, enrichments: Sequence[Enrichment]) -> list[Stream]:
     return [partial(enrich, spark, settings, enrichment) for enrichment in enrichments]
+
+
+def publishing(spark: SparkSession, settings: Settings, enrichments: Iterable[Enrichment]) -> list[Stream]:
+    broker = endpoint(settings)
+    wait_until_healthy(broker, settings)
+    return [partial(publish, spark, settings, enrichment, broker) for enrichment in enrichments]
 
 
 def run_all(spark: SparkSession, settings: Settings) -> Iterator[Outcome]:
