@@ -15,6 +15,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from pyspark.sql.types import ArrayType, DataType, DateType, StructType, TimestampType
 
 from gold.enrichment import Enrichment
+from lakehouse.broker import wait_until_healthy
 from lakehouse.endpoint import Endpoint
 from lakehouse.publishing import Numbered, Publication, count_partitions, last_sequences, send
 from lakehouse.settings import Settings
@@ -29,6 +30,7 @@ ALL_FILES = 2**31 - 1
 
 def publish(spark: SparkSession, settings: Settings, enrichment: Enrichment, endpoint: Endpoint) -> DataStreamWriter:
     """The stream from gold's change feed to its topic. Without a checkpoint, it goes on with what the topic lacks."""
+    wait_until_healthy(endpoint, settings)
     publication = publication_of(spark, settings, enrichment, endpoint)
     last = last_sequences(publication)
     checkpoint = settings.checkpoint_path(f"published.{publication.topic}")

@@ -60,7 +60,6 @@ def enriching(spark: SparkSession, settings: Settings, enrichments: Sequence[Enr
 
 def publishing(spark: SparkSession, settings: Settings, enrichments: Iterable[Enrichment]) -> list[Stream]:
     broker = endpoint(settings)
-    wait_until_healthy(broker, settings)
     return [partial(publish, spark, settings, enrichment, broker) for enrichment in enrichments]
 
 
