@@ -35,9 +35,10 @@ test: install ## Check style and types, and run every test
 	@exec $(RUN)/pytest
 
 .PHONY: bench
-bench: install ## Measure landing, merging and the whole pipeline (15 minutes)
+bench: install ## Measure landing, merging, publishing and the whole pipeline (20 minutes)
 	@$(RUN)/python benchmarks/land.py
 	@$(RUN)/python benchmarks/merge.py
+	@$(RUN)/python benchmarks/publish.py
 	@$(RUN)/python benchmarks/pipeline.py
 
 .PHONY: format

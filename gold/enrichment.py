@@ -76,6 +76,8 @@ class Enrichment:
     """Days that a fact waits for state. After them it wakes only when it is released."""
     correct_for: int = 365
     """Days after which late state does not correct a fact in gold: from when it occurred to when that was published."""
+    publish_to: str | None = None
+    """The Pulsar topic that `lakehouse publish` keeps equal to gold."""
 
     @property
     def gold_table(self) -> str:
@@ -98,7 +100,7 @@ class Enrichment:
             name=self.gold_table,
             columns=f"{self.types}, {joined}, position {POSITION}, {self.day} DATE",
             partition_by=(self.day,),
-            properties={"delta.dataSkippingStatsColumns": ",".join(statistics)},
+            properties={"delta.dataSkippingStatsColumns": ",".join(statistics), "delta.enableChangeDataFeed": "true"},
         )
 
     @property

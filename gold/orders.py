@@ -52,4 +52,5 @@ ORDERS = Enrichment(
         ),
         Lookup(name="item", entity="items", on="item_id", join="as_of"),
     ),
+    publish_to="enriched_orders",
 )

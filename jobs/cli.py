@@ -14,9 +14,9 @@ from jobs import report
 from jobs.cli_backfill import backfill_command, rebuild_command
 from jobs.cli_quarantine import app as quarantine_app
 from jobs.demo import run_demo
-from jobs.pipeline import ENRICHMENTS, ENTITIES, TOPICS, WRITTEN
+from jobs.pipeline import ENRICHMENTS, ENTITIES, PUBLISHED, TOPICS, WRITTEN
 from jobs.state import states
-from jobs.steps import enriching, landing, merging, prove, require, run_all, spark_for
+from jobs.steps import enriching, landing, merging, prove, publishing, require, run_all, spark_for
 from jobs.streams import catch_up, keep_up
 from lakehouse import broker
 from lakehouse.balance import Balance
@@ -27,7 +27,7 @@ from lakehouse.query import query
 from lakehouse.session import stop_spark
 from lakehouse.settings import load_settings
 from lakehouse.status import table_statuses, topic_status
-from lakehouse.topic_admin import create_topics
+from lakehouse.topic_admin import create_published, create_topics
 from lakehouse.waiting import CONSOLE
 from lakehouse.workload import Workload
 from silver.purge import purge as purge_entity
@@ -69,7 +69,9 @@ def create() -> None:
     """Create the topics with their schemas, retention and subscriptions; those that exist stay as they are."""
     settings = load_settings()
     create_topics(TOPICS, broker.endpoint(settings), settings)
-    report.say(f"Topics in {settings.pulsar.namespace}: {', '.join(topic.name for topic in TOPICS)}")
+    create_published(PUBLISHED, broker.endpoint(settings), settings)
+    names = [*(topic.name for topic in TOPICS), *PUBLISHED]
+    report.say(f"Topics in {settings.pulsar.namespace}: {', '.join(names)}")
 
 
 @app.command("produce", rich_help_panel=BROKER)
@@ -140,6 +142,22 @@ def run(
                 *merging(spark, settings, ENTITIES),
                 *enriching(spark, settings, ENRICHMENTS),
             ]
+            keep_up(settings, streams, every=seconds)
+
+
+@app.command("publish", rich_help_panel=PIPELINE)
+def publish_gold(
+    every: Annotated[str, typer.Option(help="Go on for ever, with a batch every so often, such as 2s or 1m.")] = "",
+) -> None:
+    """Send what has changed in gold to its topics, keyed, each change once."""
+    seconds = _seconds(every) if every else None
+    settings = load_settings()
+    with spark_for(settings, writes=list(PUBLISHED)) as spark:
+        require(spark, settings, [enrichment.gold_table for enrichment in PUBLISHED.values()], made_by="enrich")
+        streams = publishing(spark, settings, PUBLISHED.values())
+        if seconds is None:
+            report.outcomes(catch_up(settings, streams))
+        else:
             keep_up(settings, streams, every=seconds)
 
 

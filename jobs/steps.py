@@ -13,6 +13,7 @@ from bronze.landing import land
 from gold.conservation import balance_facts
 from gold.enrich import enrich
 from gold.enrichment import Enrichment
+from gold.publish import publish
 from jobs.pipeline import ENRICHMENTS, ENTITIES, TOPICS
 from jobs.streams import Outcome, Stream, catch_up
 from lakehouse.balance import Balance
@@ -68,6 +69,11 @@ def enriching(spark: SparkSession, settings: Settings, enrichments: Sequence[Enr
 def as_written(spark: SparkSession, settings: Settings, declared: Declared) -> Declared:
     """An entity or an enrichment whose topic knows the schemas that its messages were written with."""
     return replace(declared, topic=with_writer_schemas(spark, settings, declared.topic))
+
+
+def publishing(spark: SparkSession, settings: Settings, enrichments: Iterable[Enrichment]) -> list[Stream]:
+    broker = endpoint(settings)
+    return [partial(publish, spark, settings, enrichment, broker) for enrichment in enrichments]
 
 
 def run_all(spark: SparkSession, settings: Settings) -> Iterator[Outcome]:

@@ -110,6 +110,11 @@ def pin_table(spark: SparkSession, settings: Settings, name: str) -> DataFrame:
     return spark.read.format("delta").option("versionAsOf", version).load(settings.table_path(name))
 
 
+def table_id(spark: SparkSession, settings: Settings, name: str) -> str:
+    """What tells the table from one that is made anew in its place."""
+    return str(_snapshot(spark, settings, name).metadata().id())
+
+
 def _snapshot(spark: SparkSession, settings: Settings, name: str) -> Any:
     """The newest state of a table's log. It tells in 5 ms what DeltaTable.history(1) or a schema would in 200."""
     jvm = spark._jvm

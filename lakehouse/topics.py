@@ -4,16 +4,20 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Any
 
 from pyspark.sql.types import (
+    ArrayType,
     BooleanType,
     DataType,
+    DateType,
     DoubleType,
     IntegerType,
     LongType,
     StringType,
     StructField,
     StructType,
+    TimestampType,
 )
 
 from lakehouse.errors import ConfigurationError
@@ -78,15 +82,32 @@ class Topic:
 
     def pulsar_schema(self) -> str:
         """The Avro record, as JSON, that Pulsar registers for the topic."""
-        return json.dumps(
-            {
-                "type": "record",
-                "name": self.record,
-                "fields": [
-                    {"name": column.name, "type": AVRO_TYPES[type(column.dataType)]}
-                    if not column.nullable
-                    else {"name": column.name, "type": ["null", AVRO_TYPES[type(column.dataType)]], "default": None}
-                    for column in self.fields
-                ],
-            }
-        )
+        return json.dumps(avro_record(self.record, self.fields))
+
+
+def avro_record(name: str, fields: StructType) -> dict[str, Any]:
+    """Fields as an Avro record; those within a field are a record that is named after both."""
+
+    def of(column: StructField) -> dict[str, Any]:
+        kind = _avro(f"{name}{column.name.title().replace('_', '')}", column.dataType)
+        if not column.nullable:
+            return {"name": column.name, "type": kind}
+        return {"name": column.name, "type": ["null", kind], "default": None}
+
+    return {"type": "record", "name": name, "fields": [of(column) for column in fields]}
+
+
+def _avro(name: str, kind: DataType) -> Any:
+    match kind:
+        case StructType():
+            return avro_record(name, kind)
+        case ArrayType():
+            items = _avro(name, kind.elementType)
+            return {"type": "array", "items": ["null", items] if kind.containsNull else items}
+        case TimestampType():
+            return {"type": "long", "logicalType": "timestamp-millis"}
+        case DateType():
+            return {"type": "int", "logicalType": "date"}
+    if type(kind) not in AVRO_TYPES:
+        raise ConfigurationError(f"{name} is {kind.simpleString()}, for which there is no Avro type here")
+    return AVRO_TYPES[type(kind)]
