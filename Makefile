@@ -34,6 +34,12 @@ test: install ## Check style and types, and run every test
 	@$(RUN)/mypy
 	@exec $(RUN)/pytest
 
+.PHONY: airflow
+airflow: install ## Start the broker and Airflow, which runs the pipeline every few minutes
+	@$(RUN)/lakehouse up
+	@$(RUN)/lakehouse topics create
+	@$(RUN)/lakehouse airflow up
+
 .PHONY: bench
 bench: install ## Measure landing, merging, publishing and the whole pipeline (20 minutes)
 	@$(RUN)/python benchmarks/land.py
@@ -47,6 +53,6 @@ format: install ## Format and fix what can be fixed
 	@$(RUN)/ruff check --fix
 
 .PHONY: clean
-clean: ## Remove tables, checkpoints and the embedded broker's data
-	@[ ! -x $(RUN)/lakehouse ] || $(RUN)/lakehouse down
+clean: ## Remove tables, checkpoints, and the data of the embedded broker and of Airflow
+	@[ ! -x $(RUN)/lakehouse ] || { $(RUN)/lakehouse airflow down && $(RUN)/lakehouse down; }
 	@rm -rf .lakehouse

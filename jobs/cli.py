@@ -11,9 +11,11 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from jobs import report
+from jobs.cli_airflow import app as airflow_app
 from jobs.cli_backfill import backfill_command, rebuild_command
 from jobs.cli_quarantine import app as quarantine_app
 from jobs.demo import run_demo
+from jobs.maintenance import maintain
 from jobs.pipeline import ENRICHMENTS, ENTITIES, PUBLISHED, TOPICS, WRITTEN
 from jobs.state import states
 from jobs.steps import enriching, landing, merging, prove, publishing, require, run_all, spark_for
@@ -42,6 +44,7 @@ app = typer.Typer(
 )
 topics_app = typer.Typer(help="The topics of the pipeline.", no_args_is_help=True)
 app.add_typer(topics_app, name="topics")
+app.add_typer(airflow_app, name="airflow")
 app.add_typer(quarantine_app, name="quarantine", rich_help_panel="Tables")
 
 PIPELINE, BROKER, DATA = "Pipeline", "Broker and topics", "Tables"
@@ -194,6 +197,12 @@ def status() -> None:
     report.states(states(settings))
 
 
+@app.command("maintain", rich_help_panel=DATA)
+def maintain_tables() -> None:
+    """Compact the tables, and remove files that no version of the last week needs; leaves alone what others write."""
+    report.upkeep(maintain(load_settings()))
+
+
 @app.command(rich_help_panel=DATA)
 def sql(
     statement: Annotated[str, typer.Argument(help='Such as "SELECT * FROM gold.enriched_orders LIMIT 5".')],
@@ -212,7 +221,7 @@ def demo(
 
 
 def main() -> NoReturn:
-    """Run the command; an expected failure is one line on standard error, and exit code 1."""
+    """Run the command; an expected failure is one line on standard error, and exit code 1, or 75 if others write."""
     logging.disable()  # py4j would report each call that an interrupt, or the end of the JVM, has cut off
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _interrupt)
@@ -222,6 +231,7 @@ def main() -> NoReturn:
     except SystemExit as end:  # typer ends so: 0, 2 after it has shown a usage error, 130 for KeyboardInterrupt
         code = end.code if isinstance(end.code, int) else 0
     except LakehouseError as error:
+        code = error.exit_code
         _complain(str(error))
     except Exception as error:
         _complain(f"{cause_of(error)}{_log_traceback()}")

@@ -7,6 +7,7 @@ from rich.console import Console
 from rich.table import Table as Grid
 from rich.text import Text
 
+from jobs.maintenance import Upkeep
 from jobs.state import State
 from jobs.streams import Outcome
 from lakehouse.balance import Balance
@@ -54,6 +55,14 @@ def states(kept: Iterable[State]) -> None:
     for state in kept:
         grid.add_row(state.purpose, f"{state.rows:,}", state.kept)
     OUT.print(grid)
+
+
+def upkeep(done: Iterable[Upkeep]) -> None:
+    for each in done:
+        told = (
+            f"left alone: {each.busy}" if each.busy else f"{each.compacted} small files, {each.removed} old files gone"
+        )
+        say(f"{each.table:<27} {told}")
 
 
 def rows(columns: Sequence[str], values: Iterable[Sequence[object]], *, title: str | None = None) -> None:

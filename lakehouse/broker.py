@@ -1,14 +1,9 @@
 """The broker: your own cluster if one is configured, else an embedded Pulsar that keeps all in `<home>/pulsar`."""
 
-import json
 import os
 import re
-import socket
 import subprocess
-import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import psutil
 
@@ -17,10 +12,10 @@ from lakehouse.endpoint import Endpoint, call_admin
 from lakehouse.errors import BrokerError
 from lakehouse.java import java_home
 from lakehouse.locks import exclusive
+from lakehouse.processes import HOST, choose_port, end, is_alive, read_state, wait_until, write_state
 from lakehouse.settings import Settings
 from lakehouse.waiting import waiting
 
-HOST = "127.0.0.1"
 STOP_TIMEOUT = 20.0
 """Seconds that the embedded broker gets to stop by itself."""
 
@@ -53,7 +48,7 @@ def start(settings: Settings) -> Endpoint:
             _wait_until_up(found, process, settings)
         except BaseException:
             if not ran:
-                _end(process)
+                end([process], STOP_TIMEOUT)
             raise
         return found
 
@@ -72,9 +67,9 @@ def _launch_once(settings: Settings) -> tuple[Endpoint, psutil.Process]:
     ports = _choose_ports(settings)
     process = psutil.Process(_launch(home, ports, settings).pid)
     try:
-        _write_state(settings, {"pid": process.pid, "ports": ports})
+        write_state(_state_file(settings), {"pid": process.pid, "ports": ports})
     except BaseException:
-        _end(process)
+        end([process], STOP_TIMEOUT)
         raise
     return _endpoint(ports), process
 
@@ -85,7 +80,7 @@ def stop(settings: Settings) -> bool:
     if process is None:
         return False
     with waiting("Stopping the broker"):
-        _end(process)
+        end([process], STOP_TIMEOUT)
     return True
 
 
@@ -95,35 +90,22 @@ def wait_until_healthy(endpoint: Endpoint, settings: Settings) -> None:
     Raises BrokerError after `run.broker_timeout` seconds, or if it refuses the token.
     """
     message = f"Waiting for the broker at {endpoint.admin_url}"
-    if not _wait(lambda: _answers("brokers/ready", endpoint, settings), message, settings):
+    if not wait_until(lambda: _answers("brokers/ready", endpoint, settings), message, settings.run.broker_timeout):
         raise BrokerError(f"{endpoint.admin_url}: no answer from the broker in {settings.run.broker_timeout:g} s")
 
 
 def _wait_until_up(endpoint: Endpoint, process: psutil.Process, settings: Settings) -> None:
     def up_or_dead() -> bool:
         # The default namespace is the last thing that a new standalone broker makes.
-        return not _alive(process) or all(
+        return not is_alive(process) or all(
             _answers(path, endpoint, settings) for path in ("brokers/health", "namespaces/public/default")
         )
 
-    in_time = _wait(up_or_dead, f"Starting the broker at {endpoint.service_url}", settings)
-    if not _alive(process):
+    in_time = wait_until(up_or_dead, f"Starting the broker at {endpoint.service_url}", settings.run.broker_timeout)
+    if not is_alive(process):
         raise BrokerError(f"the broker died while starting; see {_log(settings)}")
     if not in_time:
         raise BrokerError(f"the broker was not up in {settings.run.broker_timeout:g} s; see {_log(settings)}")
-
-
-def _wait(condition: Callable[[], bool], message: str, settings: Settings) -> bool:
-    """Whether `condition` came true in time; the message is shown only if it is not true at once."""
-    if condition():
-        return True
-    deadline = time.monotonic() + settings.run.broker_timeout
-    with waiting(message):
-        while time.monotonic() < deadline:
-            time.sleep(0.2)
-            if condition():
-                return True
-    return False
 
 
 def _answers(path: str, endpoint: Endpoint, settings: Settings) -> bool:
@@ -184,60 +166,22 @@ def _loopback() -> str:
 
 
 def _choose_ports(settings: Settings) -> dict[str, int]:
-    """The configured ports, else those of the last start if they are still free, else free ones."""
     fixed = {"broker": settings.pulsar.broker_port, "web": settings.pulsar.web_port}
     last = _ports(settings)
-    chosen: dict[str, int] = {}
-    for name, port in fixed.items():
-        if port and not _is_free(port):
-            raise BrokerError(
-                f"pulsar.{name}_port {port} is taken by another program: set another, or 0 for a free one"
-            )
-        wanted = port or last.get(name, 0)
-        chosen[name] = wanted if wanted and _is_free(wanted) else _free_port()
-    return chosen
-
-
-def _is_free(port: int) -> bool:
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((HOST, port))
-        except OSError:
-            return False
-    return True
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        port: int = probe.getsockname()[1]
-        return port
+    try:
+        return {name: choose_port(f"pulsar.{name}_port", port, last.get(name, 0)) for name, port in fixed.items()}
+    except OSError as error:
+        raise BrokerError(str(error)) from error
 
 
 def _process(settings: Settings) -> psutil.Process | None:
     """The recorded process, if it is alive and is this home's broker: its command line names our configuration."""
     try:
-        process = psutil.Process(_state(settings)["pid"])
+        process = psutil.Process(read_state(_state_file(settings))["pid"])
         ours = str(_configuration(settings)) in process.cmdline()
     except (KeyError, psutil.Error):
         return None
     return process if ours else None
-
-
-def _alive(process: psutil.Process) -> bool:
-    return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
-
-
-def _end(process: psutil.Process) -> None:
-    try:
-        process.terminate()
-        process.wait(STOP_TIMEOUT)
-    except psutil.TimeoutExpired:
-        process.kill()
-        process.wait(STOP_TIMEOUT)
-    except psutil.NoSuchProcess:
-        return
 
 
 def _endpoint(ports: dict[str, int]) -> Endpoint:
@@ -256,19 +200,10 @@ def _log(settings: Settings) -> Path:
     return _folder(settings) / "broker.log"
 
 
-def _state(settings: Settings) -> dict[str, Any]:
-    """The process and the ports of the last start; empty before the first."""
-    file = _folder(settings) / "broker.json"
-    state: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {}
-    return state
+def _state_file(settings: Settings) -> Path:
+    """The process and the ports of the last start."""
+    return _folder(settings) / "broker.json"
 
 
 def _ports(settings: Settings) -> dict[str, int]:
-    return dict(_state(settings).get("ports", {}))
-
-
-def _write_state(settings: Settings, state: dict[str, Any]) -> None:
-    file = _folder(settings) / "broker.json"
-    draft = file.with_suffix(".part")
-    draft.write_text(json.dumps(state))
-    draft.replace(file)
+    return dict(read_state(_state_file(settings)).get("ports", {}))

@@ -2,7 +2,9 @@
 
 
 class LakehouseError(Exception):
-    """An expected failure: the command line prints its message, without a stack trace, and exits with 1."""
+    """An expected failure: the command line prints its message, without a stack trace, and exits with its code."""
+
+    exit_code = 1
 
 
 class ConfigurationError(LakehouseError):
@@ -15,6 +17,9 @@ class BrokerError(LakehouseError):
 
 class BusyError(LakehouseError):
     """Another process holds what this one wants to write."""
+
+    exit_code = 75
+    """As sysexits.h has it for what can be tried again later."""
 
 
 class ConservationError(LakehouseError):

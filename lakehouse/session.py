@@ -30,15 +30,18 @@ ARCHIVES = Path(sys.prefix) / "share" / "lakehouse-java"
 DRAFT = f".{os.getpid()}"
 
 
-def spark_conf(settings: Settings) -> dict[str, str]:
-    """The Spark properties that this pipeline needs, with the user's own on top."""
+def spark_conf(settings: Settings, *, keep_classes: bool = True) -> dict[str, str]:
+    """The Spark properties that this pipeline needs, with the user's own on top.
+
+    If no JVM has kept its classes yet, this one is to be able to do so, unless told otherwise.
+    """
     jars = [str(jar) for jar in spark_jars(settings.cache)]
     cores = str(os.cpu_count() or 2)
     return {
         "spark.master": settings.spark.master,
         "spark.app.name": "lakehouse",
         "spark.driver.memory": settings.spark.memory,
-        "spark.driver.defaultJavaOptions": f"{JAVA_OPTIONS} {_class_archive(jars)}",
+        "spark.driver.defaultJavaOptions": f"{JAVA_OPTIONS} {_class_archive(jars, keep=keep_classes)}",
         "spark.jars": ",".join(jars),
         "spark.driver.extraClassPath": os.pathsep.join(jars),
         "spark.ui.enabled": "false",
@@ -69,16 +72,16 @@ def spark_conf(settings: Settings) -> dict[str, str]:
 
 
 def start_spark(settings: Settings, *, inherited: Sequence[int] = ()) -> SparkSession:
-    """Start Spark, or return the running session. Spark's own log goes to `<home>/logs/spark.log`.
+    """Start Spark, or return the running session; within spark-submit, that is its session.
+
+    Spark's own log goes to `<home>/logs/spark.log`, within spark-submit to where that writes.
 
     `inherited` are file descriptors that the JVM keeps open: a lock held by one of them lasts as long as the JVM,
     which can outlive a killed Python process by a moment.
     """
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     properties = list(spark_conf(settings).items())
     if SparkContext._active_spark_context is None and "PYSPARK_GATEWAY_PORT" not in os.environ:
-        os.environ["JAVA_HOME"] = str(java_home())
+        os.environ.update(submit_environment(settings))
         (settings.home / "spark").mkdir(parents=True, exist_ok=True)
         (settings.home / "logs").mkdir(exist_ok=True)
         conf = SparkConf(loadDefaults=False).setAll(properties)
@@ -95,6 +98,18 @@ def start_spark(settings: Settings, *, inherited: Sequence[int] = ()) -> SparkSe
     return SparkSession.builder.config(map=dict(properties)).getOrCreate()
 
 
+def submit_environment(settings: Settings) -> dict[str, str]:
+    """The variables with which spark-submit starts this environment's Spark."""
+    local = {"SPARK_LOCAL_IP": "127.0.0.1"} if settings.spark.master.startswith("local") else {}
+    return {
+        **local,
+        "SPARK_HOME": str(Path(pyspark.__file__).parent),
+        "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_DRIVER_PYTHON": sys.executable,
+        "JAVA_HOME": str(java_home()),
+    }
+
+
 def _kill_launched() -> None:
     """End a JVM that was still starting: it would miss the folder that it was to answer in, and live on for ever."""
     for child in psutil.Process().children(recursive=True):
@@ -103,10 +118,10 @@ def _kill_launched() -> None:
                 child.kill()
 
 
-def _class_archive(jars: Sequence[str]) -> str:
+def _class_archive(jars: Sequence[str], *, keep: bool) -> str:
     """The option by which the JVM loads Spark's classes as an earlier one has kept them, in half the time (JEP 350).
 
-    Without such an archive, it keeps its own in a draft of one.
+    Without such an archive, it can `keep` its own in a draft of one.
     """
     java = (java_home() / "bin" / "java").stat()
     made_of = [pyspark.__version__, *jars, str(java.st_mtime_ns), str(java.st_size)]
@@ -114,6 +129,8 @@ def _class_archive(jars: Sequence[str]) -> str:
     archive = ARCHIVES / f"spark-{name}.jsa"
     if archive.exists():
         return f'-XX:SharedArchiveFile="{archive}" -Xlog:cds=off'
+    if not keep:
+        return ""
     try:
         ARCHIVES.mkdir(parents=True, exist_ok=True)
     except OSError:  # packages that this user may only read

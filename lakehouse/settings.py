@@ -74,6 +74,15 @@ class Run(Section):
     """Stored bytes one landing batch takes of a topic; bounds memory and the work lost by a crash."""
 
 
+class Airflow(Section):
+    port: Port = 0
+    """Of the local Airflow's page; 0 takes a free one."""
+    parallelism: int = Field(2, ge=1)
+    """Tasks that the local Airflow runs at once; each one is a Spark application."""
+    alert_url: SecretStr | None = None
+    """Where a failed task of any Airflow is told, by a POST of `{"text": ...}`, as Slack and others take it."""
+
+
 class Settings(BaseSettings):
     model_config = SettingsConfigDict(
         env_prefix=PREFIX, env_nested_delimiter="__", extra="forbid", frozen=True, toml_file=FILE
@@ -90,6 +99,7 @@ class Settings(BaseSettings):
     pulsar: Pulsar = Pulsar()
     spark: Spark = Spark()
     run: Run = Run()
+    airflow: Airflow = Airflow()
 
     @classmethod
     def settings_customise_sources(

@@ -26,6 +26,7 @@ class TopicStatus:
 class TableStatus:
     name: str
     rows: int
+    version: int
     size: int
     """Bytes of the files that make up the table."""
     ran_at: datetime
@@ -49,6 +50,7 @@ def table_statuses(settings: Settings) -> list[TableStatus]:
         TableStatus(
             name=name,
             rows=table.count(),
+            version=table.version(),
             size=sum(table.get_add_actions(flatten=True)["size_bytes"].to_pylist()),
             ran_at=datetime.fromtimestamp(batch.stat().st_mtime if batch else _changed_at(table), UTC),
             lag=_lag(batch, tables) if batch else None,

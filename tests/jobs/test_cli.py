@@ -67,8 +67,8 @@ def lakehouse(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str
         (
             "LAKEHOUSE_SPEED",
             "9",
-            "LAKEHOUSE_SPEED: no such setting; there are LAKEHOUSE_CACHE, LAKEHOUSE_CHECKPOINTS, LAKEHOUSE_HOME, "
-            "LAKEHOUSE_PULSAR, LAKEHOUSE_RUN, LAKEHOUSE_SPARK, LAKEHOUSE_WAREHOUSE",
+            "LAKEHOUSE_SPEED: no such setting; there are LAKEHOUSE_AIRFLOW, LAKEHOUSE_CACHE, LAKEHOUSE_CHECKPOINTS, "
+            "LAKEHOUSE_HOME, LAKEHOUSE_PULSAR, LAKEHOUSE_RUN, LAKEHOUSE_SPARK, LAKEHOUSE_WAREHOUSE",
         ),
         ("LAKEHOUSE_RUN__SPEED", "9", "run.speed: Extra inputs are not permitted (given: '9')"),
         (
@@ -250,7 +250,7 @@ def test_a_home_that_can_not_be_written(lakehouse: Command, command: str) -> Non
 def test_the_second_of_two_runs_names_the_first(lakehouse: Command, lake: Settings) -> None:
     with write_lease(lake, WRITTEN):
         done = lakehouse("run", **environment(lake))
-    assert done.code == 1
+    assert done.code == 75
     assert done.line.startswith("lakehouse: bronze.items is being written by pid ")
     assert done.line.endswith("UTC): wait until it ends, or stop it")
 

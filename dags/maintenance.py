@@ -1,0 +1,49 @@
+"""
+## Upkeep, each night
+
+*compact* makes few large files of many small ones and removes those that no version of the last week needs. *purge*
+removes rows that were deleted long ago. *clean_logs* removes logs and runs of Airflow older than 30 days.
+
+A table that is being written is left for the next night, so that this never stands in the way of the pipeline.
+
+**When a task fails**, its log says why. The tables are as good as before, only slower: clear the task when there is
+time. A full disk is the most likely reason: see `docs/operations.md`.
+"""
+
+from datetime import UTC, datetime, timedelta
+
+from airflow.sdk import DAG, CronDataIntervalTimetable, task
+
+from jobs.pipeline import ENTITIES
+from jobs.tasks import DEFAULTS, Step
+
+with DAG(
+    "maintenance",
+    schedule=CronDataIntervalTimetable("30 2 * * *", timezone="UTC"),
+    start_date=datetime(2026, 1, 1, tzinfo=UTC),
+    catchup=False,
+    max_active_runs=1,
+    dagrun_timeout=timedelta(hours=4),
+    default_args=DEFAULTS,
+    tags=["bronze", "silver", "gold"],
+    doc_md=__doc__,
+):
+
+    @task
+    def compact() -> None:
+        from jobs import report
+        from jobs.maintenance import maintain
+        from lakehouse.settings import load_settings
+
+        report.upkeep(maintain(load_settings()))
+
+    @task
+    def clean_logs() -> None:
+        from jobs.maintenance import clean_logs
+
+        clean_logs(keep=timedelta(days=30))
+
+    purge = Step(task_id="purge", command=["purge"], writes=[entity.table.name for entity in ENTITIES], yields=True)
+
+    compact() >> purge
+    clean_logs()

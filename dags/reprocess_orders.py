@@ -1,0 +1,46 @@
+"""
+## A day of orders, recomputed
+
+Makes a day of gold and quarantine anew from bronze, and replaces it at once; the pipeline goes on meanwhile. Once this
+DAG is switched on, it does so each night with the day that has ended. For other days, use **Backfill** in the menu of
+*Trigger*: a run for each day, as many side by side as the pool `gold` has slots.
+
+*Trigger* itself recomputes the day before, or the `day` that you give. With `dry_run`, the log says what would change,
+and nothing does.
+
+**When a day fails**, its log ends with one line that says why. Until it succeeds, the day stays as it was. Clear the
+task to try it again.
+"""
+
+from datetime import UTC, datetime, timedelta
+
+from airflow.sdk import DAG, CronDataIntervalTimetable, Param
+
+from jobs.pipeline import ENRICHMENTS
+from jobs.tasks import DEFAULTS, GOLD_POOL, Step
+
+DAY = "{{ params.day or data_interval_start | ds }}"
+
+with DAG(
+    "reprocess_orders",
+    schedule=CronDataIntervalTimetable("0 0 * * *", timezone="UTC"),
+    start_date=datetime(2026, 1, 1, tzinfo=UTC),
+    catchup=False,
+    is_paused_upon_creation=True,
+    max_active_runs=16,
+    dagrun_timeout=timedelta(days=1),
+    default_args=DEFAULTS,
+    tags=["gold"],
+    params={
+        "day": Param(None, type=["null", "string"], format="date", description="Default: the day of the run."),
+        "dry_run": Param(False, type="boolean", description="Only say what would change."),
+    },
+    doc_md=__doc__,
+):
+    Step(
+        task_id="recompute",
+        command=["backfill", "--from", DAY, "--to", DAY, "{{ '--dry-run' if params.dry_run else '' }}"],
+        reads=[facts.topic.bronze_table for facts in ENRICHMENTS],
+        writes=[facts.gold_table for facts in ENRICHMENTS],
+        pool=GOLD_POOL,
+    )

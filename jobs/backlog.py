@@ -1,0 +1,48 @@
+"""Tells Airflow when messages wait in the broker, so that a run need not wait for its time."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+from airflow.sdk import Asset, AssetWatcher
+from airflow.triggers.base import BaseEventTrigger, TriggerEvent
+
+from jobs.pipeline import TOPICS
+from lakehouse.errors import BrokerError
+from lakehouse.settings import load_settings
+
+
+class BacklogTrigger(BaseEventTrigger):
+    """One event when messages wait that have not landed, and the next one when that was over meanwhile."""
+
+    def __init__(self, *, poll_seconds: float = 10.0) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.poll_seconds = poll_seconds
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        return "jobs.backlog.BacklogTrigger", {"poll_seconds": self.poll_seconds}
+
+    async def run(self) -> AsyncIterator[TriggerEvent]:
+        told = False
+        while True:
+            waiting = await asyncio.to_thread(self._waiting)
+            if waiting and not told:
+                yield TriggerEvent(waiting)  # type: ignore[no-untyped-call]
+            told = bool(waiting)
+            await asyncio.sleep(self.poll_seconds)
+
+    def _waiting(self) -> dict[str, int]:
+        """Entries that have not landed, by topic; none if there is no broker, which a run would say better."""
+        from lakehouse.broker import endpoint
+        from lakehouse.status import topic_status
+
+        settings = load_settings()
+        try:
+            statuses = [topic_status(topic, endpoint(settings), settings) for topic in TOPICS]
+        except BrokerError as error:
+            self.log.info("%s", error)
+            return {}
+        return {status.name: status.backlog for status in statuses if status.backlog}
+
+
+BACKLOG = Asset("pulsar.backlog", group="pulsar", watchers=[AssetWatcher("backlog", trigger=BacklogTrigger())])

@@ -1,0 +1,63 @@
+"""Upkeep: few large files instead of many small ones, none that no version of the last week needs, and no old logs."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from deltalake import DeltaTable
+
+from jobs.pipeline import WRITTEN
+from lakehouse.errors import BusyError
+from lakehouse.leases import write_lease
+from lakehouse.query import existing_tables
+from lakehouse.settings import Settings
+
+KEEP_HOURS = 7 * 24
+"""Files that left a table later than that stay: a stream or a reader may still need them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Upkeep:
+    table: str
+    compacted: int = 0
+    """Files that became fewer, larger ones."""
+    removed: int = 0
+    busy: str = ""
+    """Why the table was left alone, if it was."""
+
+
+def maintain(settings: Settings) -> Iterator[Upkeep]:
+    """Compact and vacuum each table that nobody writes right now."""
+    for name, table in existing_tables(settings):
+        try:
+            with write_lease(settings, _leases(name)):
+                yield _keep_up(name, table)
+        except BusyError as error:
+            yield Upkeep(table=name, busy=str(error))
+
+
+def _leases(table: str) -> list[str]:
+    """The leases of all streams that write a table: those of quarantine have none of their own."""
+    return [table] if table in WRITTEN else [name for name in WRITTEN if not name.startswith("bronze.")]
+
+
+def _keep_up(name: str, table: DeltaTable) -> Upkeep:
+    table.update_incremental()  # as it may have changed before its lease was free
+    compacted = table.optimize.compact()["numFilesRemoved"]
+    removed = table.vacuum(retention_hours=KEEP_HOURS, dry_run=False, full=True)
+    return Upkeep(table=name, compacted=compacted, removed=len(removed))
+
+
+def clean_logs(*, keep: timedelta) -> None:
+    """Remove logs and runs of the Airflow that this is a task of."""
+    from airflow.configuration import conf
+
+    before = datetime.now(UTC) - keep
+    for log in Path(conf.get_mandatory_value("logging", "base_log_folder")).rglob("*.log"):
+        if log.stat().st_mtime < before.timestamp():
+            log.unlink()
+    command = ["db", "clean", "--clean-before-timestamp", before.isoformat(), "--skip-archive", "--yes"]
+    subprocess.run([sys.executable, "-m", "airflow", *command], check=True)

@@ -1,0 +1,109 @@
+"""The steps of the pipeline as tasks of Airflow, each of which is one Spark application."""
+
+import json
+import os
+import sys
+from collections.abc import Sequence
+from datetime import timedelta
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+from typing import Any
+
+import requests
+from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
+from airflow.sdk import Asset, Context
+from airflow.sdk.exceptions import AirflowException, AirflowSkipException
+
+from lakehouse.errors import BusyError
+from lakehouse.session import spark_conf, submit_environment
+from lakehouse.settings import Settings, load_settings
+
+COMMAND = Path(__file__).with_name("__main__.py")
+SUBMIT = Path(sys.prefix) / "bin" / "spark-submit"
+CONNECTION = "lakehouse"
+GOLD_POOL = "gold"
+"""Tasks that write gold, or need it to stand still: as each of them holds its lease, the pool has one slot."""
+
+
+def alert(context: Context) -> None:
+    """Tell of a failed task where `airflow.alert_url` says."""
+    url, task = load_settings().airflow.alert_url, context["ti"]
+    if url is not None:
+        reason = str(context.get("exception")).partition("\n")[0]
+        text = f"{task.dag_id}.{task.task_id} failed in {task.run_id}: {reason}\n{task.log_url}"
+        requests.post(url.get_secret_value(), json={"text": text}, timeout=10).raise_for_status()
+
+
+DEFAULTS: dict[str, Any] = {
+    "owner": "lakehouse",
+    "retries": 5,
+    "retry_delay": timedelta(seconds=10),
+    "execution_timeout": timedelta(minutes=30),
+    "on_failure_callback": alert,
+}
+"""What all tasks have in common."""
+
+
+def asset(table: str) -> Asset:
+    return Asset(table, group=table.partition(".")[0])
+
+
+class Step(SparkSubmitOperator):
+    """A `lakehouse` command, run by spark-submit; an argument that is rendered as nothing is left out.
+
+    The tables that it `writes` are assets, whose events carry their rows, version and lag. A step that `yields` is
+    skipped while another process writes its tables; any other fails, and its log says who does.
+    """
+
+    def __init__(
+        self,
+        *,
+        command: Sequence[str],
+        reads: Sequence[str] = (),
+        writes: Sequence[str] = (),
+        yields: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(
+            application=str(COMMAND),
+            application_args=list(command),
+            name=f"lakehouse {command[0]}",
+            spark_binary=str(SUBMIT),
+            conn_id=CONNECTION,
+            inlets=[asset(table) for table in reads],
+            outlets=[asset(table) for table in writes],
+            **kwargs,
+        )
+        self.writes, self.yields = writes, yields
+
+    def execute(self, context: Context) -> None:
+        settings = load_settings()
+        os.environ[f"AIRFLOW_CONN_{CONNECTION.upper()}"] = json.dumps(
+            {"conn_type": "spark", "host": settings.spark.master}
+        )
+        # Airflow itself tries again, for all to see.
+        self.env_vars = {**submit_environment(settings), "LAKEHOUSE_RUN__RETRIES": "0", "COLUMNS": "120"}
+        self.application_args = [argument for argument in self.application_args or () if argument]
+        with NamedTemporaryFile("w", suffix=".conf") as properties:
+            for name, value in spark_conf(settings, keep_classes=False).items():
+                print(name, value.replace("\\", "\\\\"), sep="=", file=properties, flush=True)
+            self.properties_file = properties.name
+            self._submit(context)
+        self._tell_assets(settings, context)
+
+    def _submit(self, context: Context) -> None:
+        try:
+            super().execute(context)
+        except AirflowException as error:
+            if self.yields and f"Error code is: {BusyError.exit_code}." in str(error):
+                raise AirflowSkipException("another process writes these tables: left for the next time") from error
+            raise
+
+    def _tell_assets(self, settings: Settings, context: Context) -> None:
+        from lakehouse.status import table_statuses
+
+        for status in table_statuses(settings):
+            if status.name in self.writes:
+                event = context["outlet_events"][asset(status.name)]
+                event.extra = {"rows": status.rows, "version": status.version, "lag": status.lag}
+                self.log.info("%s: %s", status.name, event.extra)

@@ -1,0 +1,226 @@
+"""A local Airflow, four processes that keep all in `<home>/airflow`: an alternative to an installation of your own."""
+
+import os
+import secrets
+import subprocess
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import psutil
+import requests
+
+from lakehouse.errors import LakehouseError
+from lakehouse.locks import exclusive
+from lakehouse.processes import HOST, begun_by, choose_port, end, read_state, wait_until, write_state
+from lakehouse.settings import Settings
+from lakehouse.waiting import waiting
+
+DAGS = Path(__file__).parent.parent / "dags"
+COMPONENTS = ("api-server", "scheduler", "dag-processor", "triggerer")
+USER = "admin"
+START_TIMEOUT, STOP_TIMEOUT = 180.0, 15.0
+POOL = ("gold", "1", "Tasks that write gold, one at a time")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Airflow:
+    url: str
+    user: str
+    password: str
+
+
+def start(settings: Settings) -> Airflow:
+    """Start Airflow, unless it runs, and wait until it is healthy.
+
+    Raises LakehouseError if a port is taken, or if one of its processes dies or is not healthy in time.
+    """
+    folder = _folder(settings)
+    with exclusive(folder / "lock"):
+        if (found := running(settings)) is not None:
+            return found
+        end(_processes(settings), STOP_TIMEOUT)  # what is left of one that died
+        state: dict[str, Any] = {"ports": _choose_ports(settings), "password": _password(settings), "processes": {}}
+        _configure(settings, state)
+        started = datetime.now(UTC)
+        try:
+            _prepare_database(settings)
+            for name in COMPONENTS:
+                process = _launch(name, settings)
+                state["processes"][name] = (process.pid, process.create_time())
+                write_state(_state_file(settings), state)
+            _wait_until_up(_found(state), started, settings)
+        except BaseException:
+            end(_processes(settings), STOP_TIMEOUT)
+            raise
+        return _found(state)
+
+
+def stop(settings: Settings) -> bool:
+    """Stop Airflow with all that it has started, drivers of Spark too; False if nothing of it was running."""
+    processes = _processes(settings)
+    with waiting("Stopping Airflow"):
+        end(processes, STOP_TIMEOUT)
+    return bool(processes)
+
+
+def running(settings: Settings) -> Airflow | None:
+    """The local Airflow, if all its processes are there."""
+    leaders, alive = _leaders(settings), {process.pid for process in _processes(settings)}
+    if not leaders or any(pid not in alive for pid, _ in leaders.values()):
+        return None
+    return _found(read_state(_state_file(settings)))
+
+
+def _processes(settings: Settings) -> list[psutil.Process]:
+    """All that Airflow has started, also what has survived it."""
+    return begun_by(dict(_leaders(settings).values()))
+
+
+def _leaders(settings: Settings) -> dict[str, tuple[int, float]]:
+    """The processes of the last start by component, with when they were made."""
+    leaders: dict[str, tuple[int, float]] = read_state(_state_file(settings)).get("processes", {})
+    return leaders
+
+
+def _choose_ports(settings: Settings) -> dict[str, int]:
+    last = read_state(_state_file(settings)).get("ports", {})
+    fixed = {"web": settings.airflow.port, "task_logs": 0, "trigger_logs": 0}
+    try:
+        return {name: choose_port("airflow.port", port, last.get(name, 0)) for name, port in fixed.items()}
+    except OSError as error:
+        raise LakehouseError(str(error)) from error
+
+
+def _password(settings: Settings) -> str:
+    known: str | None = read_state(_state_file(settings)).get("password")
+    return known or secrets.token_urlsafe(12)
+
+
+def _configure(settings: Settings, state: dict[str, Any]) -> None:
+    folder, url, ports = _folder(settings), _found(state).url, state["ports"]
+    sections: dict[str, dict[str, object]] = {
+        "core": {
+            "dags_folder": DAGS,
+            "load_examples": False,
+            "dags_are_paused_at_creation": False,
+            "executor": "LocalExecutor",
+            "parallelism": settings.airflow.parallelism,
+            "simple_auth_manager_users": f"{USER}:admin",
+            "simple_auth_manager_passwords_file": folder / "passwords.json",
+            "execution_api_server_url": f"{url}/execution/",
+        },
+        "database": {"sql_alchemy_conn": f"sqlite:///{_database(settings)}"},
+        "api": {
+            "host": HOST,
+            "port": ports["web"],
+            "base_url": url,
+            "workers": 1,
+            "secret_key": secrets.token_urlsafe(32),
+        },
+        "api_auth": {"jwt_secret": secrets.token_urlsafe(32)},
+        "logging": {
+            "base_log_folder": folder / "logs",
+            "worker_log_server_port": ports["task_logs"],
+            "trigger_log_server_port": ports["trigger_logs"],
+        },
+        "dag_processor": {"min_file_process_interval": 60},
+        "usage_data_collection": {"enabled": False},
+    }
+    lines = (
+        f"[{section}]\n" + "".join(f"{name} = {value}\n" for name, value in options.items())
+        for section, options in sections.items()
+    )
+    for file in (folder / "airflow.cfg", folder / "passwords.json"):
+        file.touch(mode=0o600)
+    (folder / "airflow.cfg").write_text("\n".join(lines))
+    write_state(folder / "passwords.json", {USER: state["password"]})
+
+
+def _prepare_database(settings: Settings) -> None:
+    is_new = not _database(settings).exists()
+    with waiting("Preparing the database of Airflow"):
+        _run(["db", "migrate"], settings)
+        if is_new:
+            _run(["pools", "set", *POOL], settings)
+
+
+def _run(arguments: Sequence[str], settings: Settings) -> None:
+    with _log("setup", settings).open("wb") as log:
+        done = subprocess.run(_command(arguments), env=_environment(settings), stdout=log, stderr=log)
+    if done.returncode != 0:
+        raise LakehouseError(f"`airflow {' '.join(arguments)}` failed; see {_log('setup', settings)}")
+
+
+def _launch(component: str, settings: Settings) -> psutil.Process:
+    with _log(component, settings).open("wb") as log:
+        return psutil.Popen(
+            _command([component]),
+            env=_environment(settings),
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,  # by which all that it starts can be found, whatever happens to it
+        )
+
+
+def _command(arguments: Sequence[str]) -> list[str]:
+    return [sys.executable, "-m", "airflow", *arguments]
+
+
+def _environment(settings: Settings) -> dict[str, str]:
+    return {**os.environ, "AIRFLOW_HOME": str(_folder(settings)), "LAKEHOUSE_HOME": str(settings.home)}
+
+
+def _wait_until_up(airflow: Airflow, started: datetime, settings: Settings) -> None:
+    def up_or_dead() -> bool:
+        return _first_dead(settings) is not None or _is_healthy(airflow, started)
+
+    in_time = wait_until(up_or_dead, f"Starting Airflow at {airflow.url}", START_TIMEOUT)
+    if (dead := _first_dead(settings)) is not None:
+        raise LakehouseError(f"Airflow's {dead} died while starting; see {_log(dead, settings)}")
+    if not in_time:
+        raise LakehouseError(f"Airflow was not healthy in {START_TIMEOUT:g} s; see {_log('*', settings)}")
+
+
+def _first_dead(settings: Settings) -> str | None:
+    alive = {process.pid for process in _processes(settings)}
+    return next((name for name, (pid, _) in _leaders(settings).items() if pid not in alive), None)
+
+
+def _is_healthy(airflow: Airflow, started: datetime) -> bool:
+    """Whether all components say so, and have said so since they were started."""
+    with suppress(requests.RequestException, ValueError, KeyError):
+        with requests.Session() as session:
+            session.trust_env = False  # no proxy leads to this machine
+            health = session.get(f"{airflow.url}/api/v2/monitor/health", timeout=5).json()
+        return all(
+            health[name]["status"] == "healthy"
+            and datetime.fromisoformat(health[name][f"latest_{name}_heartbeat"]) > started
+            for name in ("scheduler", "dag_processor", "triggerer")
+        )
+    return False
+
+
+def _found(state: dict[str, Any]) -> Airflow:
+    return Airflow(url=f"http://{HOST}:{state['ports']['web']}", user=USER, password=state["password"])
+
+
+def _folder(settings: Settings) -> Path:
+    return settings.home / "airflow"
+
+
+def _database(settings: Settings) -> Path:
+    return _folder(settings) / "airflow.db"
+
+
+def _state_file(settings: Settings) -> Path:
+    return _folder(settings) / "state.json"
+
+
+def _log(component: str, settings: Settings) -> Path:
+    return _folder(settings) / f"{component}.log"

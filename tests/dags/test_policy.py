@@ -1,0 +1,73 @@
+"""What holds for every DAG, whoever writes it."""
+
+import json
+import subprocess
+import sys
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from airflow.dag_processing.dagbag import DagBag
+from airflow.sdk import DAG
+
+from jobs.pipeline import TOPICS, WRITTEN
+from jobs.tasks import alert
+
+FILES = sorted((Path(__file__).parent.parent.parent / "dags").glob("*.py"))
+IMPORT = """
+import json, runpy, sys, time
+import airflow.sdk
+from airflow.providers.apache.spark.operators import spark_submit
+
+def seconds(file):
+    started = time.process_time()
+    runpy.run_path(file)
+    return time.process_time() - started
+
+print(json.dumps({file: seconds(file) for file in sys.argv[1:]}))
+"""
+
+
+@pytest.fixture(scope="module")
+def dags() -> dict[str, DAG]:
+    bag = DagBag(str(FILES[0].parent))
+    assert bag.import_errors == {}
+    return dict(bag.dags)
+
+
+def test_each_file_is_one_dag_of_its_name(dags: dict[str, DAG]) -> None:
+    assert sorted(dags) == [file.stem for file in FILES]
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_policy(dags: dict[str, DAG], file: Path) -> None:
+    dag = dags[file.stem]
+    assert "When a" in (dag.doc_md or "")
+    assert dag.tags
+    assert not dag.catchup
+    assert dag.max_active_runs
+    assert dag.dagrun_timeout
+    for task in dag.tasks:
+        assert task.owner == "lakehouse"
+        assert (task.retries, task.retry_delay) == (5, timedelta(seconds=10))
+        assert task.execution_timeout
+        assert task.on_failure_callback == [alert]
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_a_dag_is_thin(file: Path) -> None:
+    assert len(file.read_text().splitlines()) <= 100
+
+
+def test_import_is_quick_and_touches_nothing(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", IMPORT, *map(str, FILES)]
+    done = subprocess.run(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True, check=True)
+    assert {file: took for file, took in json.loads(done.stdout).items() if took > 1} == {}
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_pipeline_has_a_task_for_each_step_and_an_asset_for_each_table(dags: dict[str, DAG]) -> None:
+    pipeline = dags["pipeline"]
+    assert {f"land.{topic.name}" for topic in TOPICS} < set(pipeline.task_ids)
+    assert sorted(asset.name for task in pipeline.tasks for asset in task.outlets) == sorted(WRITTEN)
+    assert pipeline.max_active_runs == 1
