@@ -41,7 +41,7 @@ def check_contracts(topics: Iterable[Topic], endpoint: Endpoint, settings: Setti
                 f"{topic.name}: registered as {newest[0]['type']}, but declared as {topic.encoding}"
             )
         fields = fields_of(newest[0]["data"])
-        if problems := differences(topic, fields):
+        if fields and (problems := differences(topic, fields)):
             raise ConfigurationError(f"{topic.name}: {'; '.join(problems)}")
         if ignored := fields.keys() - set(topic.fields.names):
             CONSOLE.print(f"{topic.name}: registered, but not declared: {', '.join(sorted(ignored))}", soft_wrap=True)
@@ -55,6 +55,7 @@ def registered_schemas(topic: Topic, endpoint: Endpoint, settings: Settings) -> 
 
 
 def fields_of(schema: str) -> Fields:
+    """The fields of an Avro record; none of what old clients registered, which is no record."""
     return {field["name"]: tuple(_types(field["type"])) for field in json.loads(schema).get("fields", ())}
 
 

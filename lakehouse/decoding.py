@@ -48,7 +48,7 @@ def decode(messages: DataFrame, topic: Topic, columns: Mapping[str, str], reject
         "payload",
     )
     is_avro = topic.encoding is Encoding.AVRO
-    value = parse_avro(topic) if is_avro else parse("payload", topic)
+    value = parse_avro(topic) if is_avro else parse_json("payload", topic)
     parsed = messages.select(message.alias("message"), value.alias("_value"), "schema_version")
     difference = _avro_difference(topic) if is_avro else F.lit(BROKEN)
     broken = F.when(~F.col("message.is_tombstone") & ~_keeps_contract(topic), difference)
@@ -68,7 +68,7 @@ def decode(messages: DataFrame, topic: Topic, columns: Mapping[str, str], reject
     )
 
 
-def parse(payload: str, topic: Topic) -> Column:
+def parse_json(payload: str, topic: Topic) -> Column:
     """The contract's fields as a struct; one that is not of its type is NULL, and the whole text is in `_unparsed`."""
     optional = StructType([StructField(field.name, field.dataType) for field in topic.fields])
     return F.from_json(F.col(payload).cast("string"), optional.add(UNPARSED, StringType()), JSON_OPTIONS)
@@ -106,7 +106,7 @@ def explain_broken(rejected: DataFrame, *, topic: Topic) -> DataFrame:
         return rejected
     text = F.col("message.payload").cast("string")
     given = F.from_json(text, "MAP<STRING, STRING>", JSON_OPTIONS)
-    both = rejected.withColumns({"_value": parse("message.payload", topic), "_given": given})
+    both = rejected.withColumns({"_value": parse_json("message.payload", topic), "_given": given})
     differences = F.concat_ws("; ", *(_difference(field, F.element_at("_given", field.name)) for field in topic.fields))
     difference = (
         F.when(F.length(text) == 0, "empty payload")
