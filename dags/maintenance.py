@@ -2,7 +2,7 @@
 ## Upkeep, each night
 
 *compact* makes few large files of many small ones and removes those that no version of the last week needs. *purge*
-removes rows that were deleted long ago. *clean_logs* removes logs and runs of Airflow older than 30 days.
+removes rows that were deleted long ago. *clean_logs* removes logs of tasks older than 30 days.
 
 A table that is being written is left for the next night, so that this never stands in the way of the pipeline.
 
@@ -11,8 +11,9 @@ time. A full disk is the most likely reason: see `docs/operations.md`.
 """
 
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
-from airflow.sdk import DAG, CronDataIntervalTimetable, task
+from airflow.sdk import DAG, CronDataIntervalTimetable, conf, task
 
 from jobs.pipeline import ENTITIES
 from jobs.tasks import DEFAULTS, Step
@@ -38,10 +39,10 @@ with DAG(
         report.upkeep(maintain(load_settings()))
 
     @task
-    def clean_logs() -> None:
+    def clean_logs() -> int:
         from jobs.maintenance import clean_logs
 
-        clean_logs(keep=timedelta(days=30))
+        return clean_logs(Path(conf.get("logging", "base_log_folder")), keep=timedelta(days=30))
 
     purge = Step(task_id="purge", command=["purge"], writes=[entity.table.name for entity in ENTITIES], yields=True)
 

@@ -43,7 +43,7 @@ def start(settings: Settings) -> Airflow:
     with exclusive(folder / "lock"):
         if (found := running(settings)) is not None:
             return found
-        end(_processes(settings), STOP_TIMEOUT)  # what is left of one that died
+        _end(settings)  # what is left of one that died
         state: dict[str, Any] = {"ports": _choose_ports(settings), "password": _password(settings), "processes": {}}
         _configure(settings, state)
         started = datetime.now(UTC)
@@ -55,17 +55,15 @@ def start(settings: Settings) -> Airflow:
                 write_state(_state_file(settings), state)
             _wait_until_up(_found(state), started, settings)
         except BaseException:
-            end(_processes(settings), STOP_TIMEOUT)
+            _end(settings)
             raise
         return _found(state)
 
 
 def stop(settings: Settings) -> bool:
     """Stop Airflow with all that it has started, drivers of Spark too; False if nothing of it was running."""
-    processes = _processes(settings)
     with waiting("Stopping Airflow"):
-        end(processes, STOP_TIMEOUT)
-    return bool(processes)
+        return _end(settings)
 
 
 def running(settings: Settings) -> Airflow | None:
@@ -74,6 +72,14 @@ def running(settings: Settings) -> Airflow | None:
     if not leaders or any(pid not in alive for pid, _ in leaders.values()):
         return None
     return _found(read_state(_state_file(settings)))
+
+
+def _end(settings: Settings) -> bool:
+    ended = False
+    while processes := _processes(settings):  # one may have started another meanwhile
+        end(processes, STOP_TIMEOUT)
+        ended = True
+    return ended
 
 
 def _processes(settings: Settings) -> list[psutil.Process]:

@@ -12,7 +12,7 @@ from lakehouse.endpoint import Endpoint, call_admin
 from lakehouse.errors import BrokerError
 from lakehouse.java import java_home
 from lakehouse.locks import exclusive
-from lakehouse.processes import HOST, choose_port, end, is_alive, read_state, wait_until, write_state
+from lakehouse.processes import HOST, begun_by, choose_port, end, is_alive, read_state, wait_until, write_state
 from lakehouse.settings import Settings
 from lakehouse.waiting import waiting
 
@@ -48,7 +48,7 @@ def start(settings: Settings) -> Endpoint:
             _wait_until_up(found, process, settings)
         except BaseException:
             if not ran:
-                end([process], STOP_TIMEOUT)
+                _end(process)
             raise
         return found
 
@@ -69,7 +69,7 @@ def _launch_once(settings: Settings) -> tuple[Endpoint, psutil.Process]:
     try:
         write_state(_state_file(settings), {"pid": process.pid, "ports": ports})
     except BaseException:
-        end([process], STOP_TIMEOUT)
+        _end(process)
         raise
     return _endpoint(ports), process
 
@@ -80,7 +80,7 @@ def stop(settings: Settings) -> bool:
     if process is None:
         return False
     with waiting("Stopping the broker"):
-        end([process], STOP_TIMEOUT)
+        _end(process)
     return True
 
 
@@ -182,6 +182,11 @@ def _process(settings: Settings) -> psutil.Process | None:
     except (KeyError, psutil.Error):
         return None
     return process if ours else None
+
+
+def _end(process: psutil.Process) -> None:
+    """With what its script has started, if it is still that."""
+    end(begun_by({process.pid: process.create_time()}), STOP_TIMEOUT)
 
 
 def _endpoint(ports: dict[str, int]) -> Endpoint:

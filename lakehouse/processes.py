@@ -66,7 +66,7 @@ def begun_by(leaders: Mapping[int, float]) -> list[psutil.Process]:
     sessions = {pid for pid, created in leaders.items() if created > psutil.boot_time() and not _is_other(pid, created)}
     found = []
     for process in psutil.process_iter():
-        with suppress(ProcessLookupError):
+        with suppress(OSError):
             if os.getsid(process.pid) in sessions and is_alive(process):
                 found.append(process)
     return found

@@ -1,11 +1,12 @@
 import os
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
-from jobs.maintenance import maintain
+from jobs.maintenance import clean_logs, maintain
 from jobs.pipeline import ENRICHMENTS, ENTITIES
 from jobs.steps import enriching, merging, prove
 from jobs.streams import Outcome, catch_up
@@ -38,6 +39,16 @@ def follow(spark: SparkSession, lake: Settings) -> list[Outcome]:
 
 def files(lake: Settings, table: str) -> int:
     return len(DeltaTable(lake.table_path(table)).file_uris())
+
+
+def test_old_logs_go(tmp_path: Path) -> None:
+    old, new = tmp_path / "run" / "old.log", tmp_path / "run" / "new.log"
+    old.parent.mkdir()
+    for log in (old, new):
+        log.touch()
+    os.utime(old, (0, 0))
+    assert clean_logs(tmp_path, keep=timedelta(days=30)) == 1
+    assert list(old.parent.iterdir()) == [new]
 
 
 def test_small_files_become_one_and_no_stream_takes_them_for_news(spark: SparkSession, lake: Settings) -> None:
