@@ -41,9 +41,10 @@ airflow: install ## Start the broker and Airflow, which runs the pipeline every 
 	@$(RUN)/lakehouse airflow up
 
 .PHONY: bench
-bench: install ## Measure landing, merging and the whole pipeline (15 minutes)
+bench: install ## Measure landing, merging, publishing and the whole pipeline (20 minutes)
 	@$(RUN)/python benchmarks/land.py
 	@$(RUN)/python benchmarks/merge.py
+	@$(RUN)/python benchmarks/publish.py
 	@$(RUN)/python benchmarks/pipeline.py
 
 .PHONY: format

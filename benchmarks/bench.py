@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from statistics import median
 
 import psutil
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from jobs.pipeline import TOPICS
 from lakehouse import broker
@@ -16,6 +18,9 @@ from lakehouse.produce import produce
 from lakehouse.settings import Settings, load_settings
 from lakehouse.topic_admin import create_topics
 from lakehouse.workload import Workload
+
+START = 1_767_225_600_000
+"""2026-01-01T00:00Z in epoch milliseconds."""
 
 
 @dataclass
@@ -52,6 +57,30 @@ def backlog(workload: Workload) -> Iterator[tuple[Settings, Endpoint, dict[str, 
         yield settings, endpoint, sent
     finally:
         broker.stop(settings)
+
+
+def bronze_rows(
+    spark: SparkSession, topic: str, ids: range, *, key: Column, payload: Column, event_time: Column
+) -> DataFrame:
+    """Messages as landing writes them, one a millisecond; the columns are over `id`, the entry's number."""
+    published = F.timestamp_millis(F.lit(START) + F.col("id"))
+    columns = {
+        "topic": F.lit(topic),
+        "partition": F.lit(0),
+        "ledger_id": F.lit(1).cast("long"),
+        "entry_id": F.col("id"),
+        "batch_index": F.lit(-1),
+        "key": key.cast("string"),
+        "payload": payload.cast("binary"),
+        "properties": F.create_map().cast("map<string,string>"),
+        "event_time": event_time,
+        "publish_time": published,
+        "producer": F.lit("benchmark"),
+        "schema_version": F.lit(0).cast("long"),
+        "landed_at": published,
+        "publish_date": F.to_date(published),
+    }
+    return spark.range(ids.start, ids.stop).select(*(value.alias(name) for name, value in columns.items()))
 
 
 def _cpu_seconds() -> float:

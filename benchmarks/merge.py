@@ -1,14 +1,17 @@
 """A changelog into silver, beside a plain MERGE of the same messages: rows a second, CPU, files rewritten.
 
     .venv/bin/python benchmarks/merge.py [--events 2000000] [--keys 200000] [--more 100000] [--rounds 3]
+    .venv/bin/python benchmarks/merge.py --growth [--largest 10000000]
 
 The changelog has 10 % of its messages out of order and 2 % tombstones. It is merged into an empty table, then `more`
 of it onto that. The plain MERGE parses the payload, takes the last message of each key by event time, and merges that:
 no contract, no quarantine, no total order, no lookup of what is newer. No broker is needed; Spark writes the messages.
+`--growth` measures 10,000 messages onto tables of more and more keys.
 """
 
 import shutil
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -19,7 +22,7 @@ from delta.tables import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from benchmarks.bench import Lap, lap, middle
+from benchmarks.bench import START, Lap, bronze_rows, lap, middle
 from bronze.landing import bronze_table
 from jobs import report
 from jobs.steps import merging
@@ -30,6 +33,8 @@ from lakehouse.tables import append, create_table, read_table
 from silver.users import USERS
 
 PLAIN = "silver.plain_users"
+VARIANTS = {"latest state": replace(USERS, keeps_history=False), "and history": USERS}
+BATCH = 10_000
 Result = tuple[Lap, str]
 """How long it took, and the files it added and removed."""
 
@@ -39,11 +44,18 @@ def main(
     keys: Annotated[int, typer.Option(help="Different users.")] = 200_000,
     more: Annotated[int, typer.Option(help="Messages onto that.")] = 100_000,
     rounds: Annotated[int, typer.Option(help="Warm repeats; medians are shown.")] = 3,
+    growth: Annotated[
+        bool, typer.Option("--growth", help="10,000 messages onto tables of more and more keys.")
+    ] = False,
+    largest: Annotated[int, typer.Option(help="The keys of the largest of them.")] = 10_000_000,
 ) -> None:
     user = load_settings()
     settings = user.model_copy(update={"home": user.home / "benchmark", "warehouse": "", "checkpoints": ""})
     spark = start_spark(settings)
     try:
+        if growth:
+            report.rows(["keys", "seconds", "CPU s", "files"], _grow(spark, settings, largest, rounds))
+            return
         _round(spark, settings, [(0, events // 20), (events // 20, more // 20)], keys)
         found = [_round(spark, settings, [(0, events), (events, more)], keys) for _ in range(rounds)]
     finally:
@@ -52,7 +64,7 @@ def main(
     for name in found[0]:
         took = middle([each[name][0] for each in found])
         count = more if "onto" in name else events
-        ours = middle([each[name.replace("plain", "ours")][0] for each in found])
+        plain = middle([each[f"plain MERGE, {name.partition(', ')[2]}"][0] for each in found])
         rows.append(
             (
                 name,
@@ -60,40 +72,65 @@ def main(
                 f"{count / took.wall:,.0f}",
                 f"{took.cpu / count * 1e6:.1f}",
                 found[-1][name][1],
-                f"{ours.wall / took.wall:.2f}",
+                f"{took.wall / plain.wall:.2f}",
             )
         )
-    columns = ["", "seconds", "messages/s", "CPU µs/message", "files", "ours / this"]
+    columns = ["", "seconds", "messages/s", "CPU µs/message", "files", "time / plain"]
     report.rows(columns, rows, title=f"{events:,} messages of {keys:,} keys, then {more:,}")
 
 
 def _round(spark: SparkSession, settings: Settings, parts: list[tuple[int, int]], keys: int) -> dict[str, Result]:
-    shutil.rmtree(settings.warehouse_root, ignore_errors=True)
-    shutil.rmtree(settings.checkpoint_root, ignore_errors=True)
-    create_table(spark, settings, bronze_table(USERS.topic))
+    homes = {name: _afresh(spark, settings, name) for name in VARIANTS}
+    plain_home = homes["latest state"]
     spark.sql(
-        f"CREATE TABLE delta.`{settings.table_path(PLAIN)}` ({USERS.types}, deleted_at TIMESTAMP, seq TIMESTAMP) "
+        f"CREATE TABLE delta.`{plain_home.table_path(PLAIN)}` ({USERS.types}, deleted_at TIMESTAMP, seq TIMESTAMP) "
         "USING delta"
     )
     found = {}
-    for name, (first, count) in zip(("empty", "onto that"), parts, strict=True):
-        messages = changelog(spark, first, count, keys)
-        append(messages, settings, USERS.topic.bronze_table)
-        with lap() as ours:
-            catch_up(settings, merging(spark, settings, [USERS]))
-        found[f"ours, {name}"] = (ours, _files(spark, settings, USERS.table.name))
-        landed = read_table(spark, settings, USERS.topic.bronze_table)
+    for size, (first, count) in zip(("empty", "onto that"), parts, strict=True):
+        for name, entity in VARIANTS.items():
+            append(changelog(spark, range(first, first + count), keys), homes[name], entity.topic.bronze_table)
+            with lap() as ours:
+                catch_up(homes[name], merging(spark, homes[name], [entity]))
+            found[f"{name}, {size}"] = (ours, _files(spark, homes[name], entity.table.name))
+        landed = read_table(spark, plain_home, USERS.topic.bronze_table)
         with lap() as plain:
-            plain_merge(spark, settings, landed.where(F.col("entry_id") >= first))
-        found[f"plain, {name}"] = (plain, _files(spark, settings, PLAIN))
+            plain_merge(spark, plain_home, landed.where(F.col("entry_id") >= first))
+        found[f"plain MERGE, {size}"] = (plain, _files(spark, plain_home, PLAIN))
     return found
 
 
-def changelog(spark: SparkSession, first: int, count: int, keys: int) -> DataFrame:
-    """Messages number `first` and on, one a millisecond; each tenth is up to an hour old, each fiftieth a tombstone."""
+def _grow(spark: SparkSession, settings: Settings, largest: int, rounds: int) -> list[tuple[str, ...]]:
+    """Each table has a message for each key; then come batches of random keys."""
+    rows = []
+    for name, entity in VARIANTS.items():
+        for keys in (largest // 100, largest // 10, largest):
+            home = _afresh(spark, settings, name)
+            append(changelog(spark, range(keys), keys), home, entity.topic.bronze_table)
+            catch_up(home, merging(spark, home, [entity]))
+            laps = []
+            for first in range(keys, keys + BATCH * rounds, BATCH):
+                append(changelog(spark, range(first, first + BATCH), keys), home, entity.topic.bronze_table)
+                with lap() as measured:
+                    catch_up(home, merging(spark, home, [entity]))
+                laps.append(measured)
+            took = middle(laps)
+            files = _files(spark, home, entity.table.name)
+            rows.append((f"{name}, {keys:,} messages", f"{took.wall:.1f}", f"{took.cpu:.1f}", files))
+    return rows
+
+
+def _afresh(spark: SparkSession, settings: Settings, name: str) -> Settings:
+    own = settings.model_copy(update={"home": settings.home / name.replace(" ", "-")})
+    shutil.rmtree(own.home, ignore_errors=True)
+    create_table(spark, own, bronze_table(USERS.topic))
+    return own
+
+
+def changelog(spark: SparkSession, ids: range, keys: int) -> DataFrame:
+    """Messages, one a millisecond; each tenth is up to an hour old, each fiftieth a tombstone."""
     n = F.col("id")
     user = F.pmod(F.xxhash64(n), F.lit(keys))
-    published = F.timestamp_millis(F.lit(1_767_225_600_000) + n)
     age = F.when(n % 10 == 0, F.pmod(F.xxhash64(n, F.lit(1)), F.lit(3_600_000))).otherwise(0)
     names = [
         F.concat(F.lit(prefix), F.xxhash64(n) % 1000).alias(name)
@@ -106,23 +143,14 @@ def changelog(spark: SparkSession, first: int, count: int, keys: int) -> DataFra
         F.lit(0).alias("createdAt"),
     ]
     unset = [F.lit(-1).alias(name) for name in ("deletedAt", "mergedAt", "parentUserId")]
-    columns = {
-        "topic": F.lit("users"),
-        "partition": F.lit(0),
-        "ledger_id": F.lit(1).cast("long"),
-        "entry_id": n,
-        "batch_index": F.lit(-1),
-        "key": user.cast("string"),
-        "payload": F.when(n % 50 != 0, F.to_json(F.struct(*fields, *unset)).cast("binary")),
-        "properties": F.create_map().cast("map<string,string>"),
-        "event_time": F.timestamp_millis(F.lit(1_767_225_600_000) + n - age),
-        "publish_time": published,
-        "producer": F.lit("benchmark"),
-        "schema_version": F.lit(0).cast("long"),
-        "landed_at": published,
-        "publish_date": F.to_date(published),
-    }
-    return spark.range(first, first + count).select(*(value.alias(name) for name, value in columns.items()))
+    return bronze_rows(
+        spark,
+        "users",
+        ids,
+        key=user,
+        payload=F.when(n % 50 != 0, F.to_json(F.struct(*fields, *unset))),
+        event_time=F.timestamp_millis(F.lit(START) + n - age),
+    )
 
 
 def plain_merge(spark: SparkSession, settings: Settings, messages: DataFrame) -> None:

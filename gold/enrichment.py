@@ -2,6 +2,10 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
 
 from lakehouse.tables import POSITION, Table
 from lakehouse.topics import Topic
@@ -9,8 +13,10 @@ from lakehouse.topics import Topic
 
 @dataclass(frozen=True, kw_only=True)
 class Lookup:
-    """A join with the latest state of an entity: its row becomes the struct `name`.
+    """A join with an entity: the row of its key becomes the struct `name`.
 
+    `latest` takes the state when the fact is processed. `as_of` takes the state when the fact occurred, from the
+    entity's history: a message that comes late corrects the facts that were joined before it came.
     `merged_into` is SQL over the entity's columns: the key of the row that stands for this one since they were merged,
     or NULL. The join follows it to the end, and the column `<name>_merged` holds the keys on the way.
     """
@@ -20,6 +26,7 @@ class Lookup:
     on: str
     """The fact's column that holds the entity's key."""
     key: str = "id"
+    join: Literal["latest", "as_of"] = "latest"
     merged_into: str | None = None
 
     @property
@@ -28,13 +35,23 @@ class Lookup:
         return f"{self.name}_merged"
 
     @property
+    def used_keys(self) -> Column:
+        """Over gold's columns: the keys, as text, whose state a fact was joined with, the merged ones first."""
+        merged = F.col(self.merged) if self.merged_into else F.lit(None)
+        return F.array_append(F.coalesce(merged, F.array()), F.col(self.name)[self.key]).cast("array<string>")
+
+    @property
     def adds(self) -> tuple[str, ...]:
         """The columns in gold."""
         return (self.name, self.merged) if self.merged_into else (self.name,)
 
     @property
+    def is_as_of(self) -> bool:
+        return self.join == "as_of"
+
+    @property
     def table(self) -> str:
-        return f"silver.{self.entity}"
+        return f"silver.{self.entity}_history" if self.is_as_of else f"silver.{self.entity}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,10 +74,23 @@ class Enrichment:
     duplicate_horizon: int = 7
     give_up_after: int = 30
     """Days that a fact waits for state. After them it wakes only when it is released."""
+    correct_for: int = 365
+    """Days after which late state does not correct a fact in gold: from when it occurred to when that was published."""
+    publish_to: str | None = None
+    """The Pulsar topic that `lakehouse publish` keeps equal to gold."""
 
     @property
     def gold_table(self) -> str:
         return f"gold.enriched_{self.topic.name}"
+
+    @property
+    def states(self) -> tuple[str, ...]:
+        """The columns that the lookups add."""
+        return tuple(name for lookup in self.lookups for name in lookup.adds)
+
+    @property
+    def gold_columns(self) -> tuple[str, ...]:
+        return (*self.columns, *self.states, "position", self.day)
 
     def gold(self, states: Mapping[str, str]) -> Table:
         """Complete facts; `states` are the types as DDL of the columns that the lookups add, by name."""
@@ -70,7 +100,7 @@ class Enrichment:
             name=self.gold_table,
             columns=f"{self.types}, {joined}, position {POSITION}, {self.day} DATE",
             partition_by=(self.day,),
-            properties={"delta.dataSkippingStatsColumns": ",".join(statistics)},
+            properties={"delta.dataSkippingStatsColumns": ",".join(statistics), "delta.enableChangeDataFeed": "true"},
         )
 
     @property
@@ -110,4 +140,15 @@ ACTIONS = Table(
     """,
     properties={"delta.appendOnly": "true"},
 )
-"""What people asked to be done with waiting facts, a row for each fact: `release` or `discard`."""
+"""What people asked to be done with messages: `release` or `discard` waiting facts, `retry` malformed ones."""
+
+BACKFILLS = Table(
+    name="gold.backfills",
+    columns="""
+        request STRING, event STRING, topic STRING, since DATE, until DATE, entity STRING, key STRING,
+        unchanged BIGINT, changed BIGINT, added BIGINT, removed BIGINT, waiting BIGINT,
+        at TIMESTAMP, requested_by STRING, note STRING
+    """,
+    properties={"delta.appendOnly": "true"},
+)
+"""What was asked to be judged anew, and a row with the event `done` and the difference for each that was."""

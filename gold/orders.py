@@ -50,6 +50,7 @@ ORDERS = Enrichment(
             on="user_id",
             merged_into="CASE WHEN merged_at IS NOT NULL THEN parent_user_id END",
         ),
-        Lookup(name="item", entity="items", on="item_id"),
+        Lookup(name="item", entity="items", on="item_id", join="as_of"),
     ),
+    publish_to="enriched_orders",
 )

@@ -1,33 +1,67 @@
 """Merged keys: who stands for them in the end, through any number of merges, in whatever order those came."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_type
 
+ALWAYS = (-(2**63), 2**63 - 1)
+
+
+class Merge(NamedTuple):
+    """From when until when, in epoch microseconds, one key was merged into another."""
+
+    since: int
+    until: int
+    into: Any
+
+
+class Way(NamedTuple):
+    """Who stood for a key in a time, and the merged keys on the way to it, from the key itself on.
+
+    If they went round in a circle, the survivor is one of them.
+    """
+
+    since: int
+    until: int
+    survivor: Any
+    merged: tuple[Any, ...]
+
 
 def survivors_of(keys: DataFrame, *, merges: DataFrame) -> DataFrame:
-    """The `key`s that were merged, with `survivor` and `merged`, the keys on the way to it from themselves on.
+    """The `key`s that were merged, and the `Way`s from them.
 
-    `merges` are pairs of `key` and `merged_into`, which are read into memory: some 100 bytes each. Where they go round
-    in a circle, `survivor` is one of `merged`.
+    `merges` are rows of `key` and its `Merge`s, which are read into memory, some 100 bytes each.
     """
-    pairs = merges.toArrow()
-    into = dict(zip(pairs["key"].to_pylist(), pairs["merged_into"].to_pylist(), strict=True))
-    used = keys.join(F.broadcast(merges), on="key", how="left_semi").distinct().collect() if into else []
-    kind = to_arrow_type(merges.schema["key"].dataType)
-    ways = [(row.key, *follow(row.key, into=into)) for row in used]
-    schema = pa.schema({"key": kind, "survivor": kind, "merged": pa.list_(kind)})
-    columns = zip(*ways, strict=True) if ways else ([], [], [])
+    known: dict[Any, list[Merge]] = {}
+    for row in merges.select("key", *Merge._fields).toArrow().to_pylist():
+        known.setdefault(row.pop("key"), []).append(Merge(**row))
+    used = keys.join(F.broadcast(merges), on="key", how="left_semi").distinct().collect() if known else []
+    rows = [(row.key, *way) for row in used for way in follow(row.key, merges=known)]
+    kind, time = to_arrow_type(merges.schema["key"].dataType), pa.int64()
+    schema = pa.schema({"key": kind, "since": time, "until": time, "survivor": kind, "merged": pa.list_(kind)})
+    columns = zip(*rows, strict=True) if rows else ([] for _ in schema)
     return keys.sparkSession.createDataFrame(pa.table([*map(list, columns)], schema=schema))
 
 
-def follow(key: object, *, into: Mapping[object, object]) -> tuple[object, list[object]]:
-    """The survivor of a key, and the merged keys on the way."""
-    merged: dict[object, None] = {}  # in order, and quick to ask
-    while key in into and key not in merged:
-        merged[key] = None
-        key = into[key]
-    return key, list(merged)
+def follow(key: Any, *, merges: Mapping[Any, Sequence[Merge]]) -> Iterator[Way]:
+    """The ways from a key, for all the time in which it was merged."""
+    open_ways = [Way(*ALWAYS, key, ())]
+    while open_ways:
+        since, until, key, merged = open_ways.pop()
+        for merge in sorted(merges.get(key, ())):
+            if merge.until <= since or merge.since >= until:
+                continue
+            if merged and since < merge.since:
+                yield Way(since, merge.since, key, merged)
+            way = Way(max(since, merge.since), min(until, merge.until), merge.into, (*merged, key))
+            if merge.into in way.merged:
+                yield way
+            else:
+                open_ways.append(way)
+            since = way.until
+        if merged and since < until:
+            yield Way(since, until, key, merged)

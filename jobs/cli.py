@@ -12,11 +12,13 @@ import typer
 
 from jobs import report
 from jobs.cli_airflow import app as airflow_app
+from jobs.cli_backfill import backfill_command, rebuild_command
 from jobs.cli_quarantine import app as quarantine_app
 from jobs.demo import run_demo
 from jobs.maintenance import maintain
-from jobs.pipeline import ENRICHMENTS, ENTITIES, TOPICS, WRITTEN
-from jobs.steps import enriching, landing, merging, prove, require, run_all, spark_for
+from jobs.pipeline import ENRICHMENTS, ENTITIES, PUBLISHED, TOPICS, WRITTEN
+from jobs.state import states
+from jobs.steps import enriching, landing, merging, prove, publishing, require, run_all, spark_for
 from jobs.streams import catch_up, keep_up
 from lakehouse import broker
 from lakehouse.balance import Balance
@@ -27,9 +29,10 @@ from lakehouse.query import query
 from lakehouse.session import stop_spark
 from lakehouse.settings import load_settings
 from lakehouse.status import table_statuses, topic_status
-from lakehouse.topic_admin import create_topics
+from lakehouse.topic_admin import create_published, create_topics
 from lakehouse.waiting import CONSOLE
 from lakehouse.workload import Workload
+from silver.purge import purge as purge_entity
 
 app = typer.Typer(
     name="lakehouse",
@@ -45,6 +48,9 @@ app.add_typer(airflow_app, name="airflow")
 app.add_typer(quarantine_app, name="quarantine", rich_help_panel="Tables")
 
 PIPELINE, BROKER, DATA = "Pipeline", "Broker and topics", "Tables"
+
+app.command("backfill", rich_help_panel=DATA)(backfill_command)
+app.command("rebuild", rich_help_panel=DATA)(rebuild_command)
 
 
 @app.command(rich_help_panel=BROKER)
@@ -66,7 +72,9 @@ def create() -> None:
     """Create the topics with their schemas, retention and subscriptions; those that exist stay as they are."""
     settings = load_settings()
     create_topics(TOPICS, broker.endpoint(settings), settings)
-    report.say(f"Topics in {settings.pulsar.namespace}: {', '.join(topic.name for topic in TOPICS)}")
+    create_published(PUBLISHED, broker.endpoint(settings), settings)
+    names = [*(topic.name for topic in TOPICS), *PUBLISHED]
+    report.say(f"Topics in {settings.pulsar.namespace}: {', '.join(names)}")
 
 
 @app.command("produce", rich_help_panel=BROKER)
@@ -140,6 +148,22 @@ def run(
             keep_up(settings, streams, every=seconds)
 
 
+@app.command("publish", rich_help_panel=PIPELINE)
+def publish_gold(
+    every: Annotated[str, typer.Option(help="Go on for ever, with a batch every so often, such as 2s or 1m.")] = "",
+) -> None:
+    """Send what has changed in gold to its topics, keyed, each change once."""
+    seconds = _seconds(every) if every else None
+    settings = load_settings()
+    with spark_for(settings, writes=list(PUBLISHED)) as spark:
+        require(spark, settings, [enrichment.gold_table for enrichment in PUBLISHED.values()], made_by="enrich")
+        streams = publishing(spark, settings, PUBLISHED.values())
+        if seconds is None:
+            report.outcomes(catch_up(settings, streams))
+        else:
+            keep_up(settings, streams, every=seconds)
+
+
 @app.command(rich_help_panel=PIPELINE)
 def reconcile() -> None:
     """Prove that each landed message is in exactly one place; exit with 1 and the difference if not."""
@@ -150,8 +174,19 @@ def reconcile() -> None:
 
 
 @app.command(rich_help_panel=DATA)
+def purge() -> None:
+    """Forget keys that were deleted longer ago than their entity declares."""
+    settings = load_settings()
+    tables = [entity.table.name for entity in ENTITIES]
+    with spark_for(settings, writes=tables) as spark:
+        require(spark, settings, tables, made_by="merge")
+        purged = {entity.name: purge_entity(spark, settings, entity) for entity in ENTITIES}
+    report.say("Purged: " + ", ".join(f"{count:,} {name}" for name, count in purged.items()))
+
+
+@app.command(rich_help_panel=DATA)
 def status() -> None:
-    """Backlog by topic; rows, last change and lag by table."""
+    """Backlog by topic; rows, last change and lag by table; what is remembered, and for how long."""
     settings = load_settings()
     try:
         endpoint = broker.endpoint(settings)
@@ -159,6 +194,7 @@ def status() -> None:
     except BrokerError as error:
         report.say(f"Topics: {error}")
     report.tables(table_statuses(settings))
+    report.states(states(settings))
 
 
 @app.command("maintain", rich_help_panel=DATA)

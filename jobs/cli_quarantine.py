@@ -1,4 +1,4 @@
-"""`lakehouse quarantine`: facts that wait, and what people decide about them."""
+"""`lakehouse quarantine`: what is held back, and what people decide about it."""
 
 import getpass
 from dataclasses import dataclass
@@ -11,12 +11,15 @@ from deltalake import DeltaTable, write_deltalake
 
 from gold.enrichment import ACTIONS, Enrichment
 from jobs import report
-from jobs.pipeline import ENRICHMENTS
+from jobs.pipeline import ENRICHMENTS, ENTITIES, TOPICS
+from jobs.retry import retry_changes, retry_facts
+from jobs.steps import require, spark_for
+from lakehouse.decoding import MALFORMED
 from lakehouse.errors import LakehouseError
 from lakehouse.query import query
 from lakehouse.settings import Settings, load_settings
 
-app = typer.Typer(help="Facts that wait: look at them, try them again, or give them up.", no_args_is_help=True)
+app = typer.Typer(help="What is held back: look at it, try it again, or give it up.", no_args_is_help=True)
 
 Facts = Annotated[str, typer.Option(help="The topic of the facts.")]
 Reason = Annotated[str, typer.Option(help="Only those that wait for this reason, such as missing or deleted.")]
@@ -80,6 +83,30 @@ def ask(
     report.say(
         f"{len(rows):,} waiting {facts} noted to {action}: the next `lakehouse enrich`, or one that runs, does it"
     )
+
+
+@app.command()
+def retry(
+    topic: Annotated[str, typer.Option(help="Only messages of this topic. Default: of all.")] = "",
+    dry_run: DryRun = False,
+) -> None:
+    """Bring malformed messages that keep the contract, since it was fixed, to where they belong."""
+    known = [each.name for each in TOPICS]
+    if topic and topic not in known:
+        raise LakehouseError(f"{topic}: no such topic; there are {', '.join(known)}")
+    entities = [entity for entity in ENTITIES if topic in ("", entity.name)]
+    enrichments = [enrichment for enrichment in ENRICHMENTS if topic in ("", enrichment.topic.name)]
+    settings = load_settings()
+    writes = [*(each.table.name for each in entities), *(each.gold_table for each in enrichments)]
+    with spark_for(settings, writes=writes) as spark:
+        require(spark, settings, [*writes, MALFORMED.name], made_by="run")
+        done = [
+            *(retry_changes(spark, settings, entity, dry_run=dry_run) for entity in entities),
+            *(retry_facts(spark, settings, enrichment, dry_run=dry_run) for enrichment in enrichments),
+        ]
+    what = "keep the contract; nothing was done" if dry_run else "keep the contract, and have left quarantine"
+    for each in done:
+        report.say(f"{each.topic}: {each.sound:,} of {each.malformed:,} malformed messages {what}")
 
 
 def _choose(facts: str, reason: str, entity: str, key: str, days: float) -> Chosen:

@@ -1,5 +1,7 @@
 """What this lakehouse is made of. Add your own topics here; no other module lists them."""
 
+from collections.abc import Mapping
+
 from gold.enrichment import Enrichment
 from gold.orders import ORDERS
 from lakehouse.errors import ConfigurationError
@@ -13,6 +15,9 @@ ENTITIES: tuple[Entity, ...] = (USERS, ITEMS)
 
 ENRICHMENTS: tuple[Enrichment, ...] = (ORDERS,)
 """Facts, enriched into gold."""
+
+PUBLISHED: Mapping[str, Enrichment] = {each.publish_to: each for each in ENRICHMENTS if each.publish_to}
+"""Enrichments whose gold is published, by its topic."""
 
 TOPICS: tuple[Topic, ...] = (
     *(entity.topic for entity in ENTITIES),
@@ -28,16 +33,21 @@ WRITTEN = (
 
 
 def _check() -> None:
-    names = [topic.name for topic in TOPICS]
+    published = [each.publish_to for each in ENRICHMENTS if each.publish_to]
+    names = [*(topic.name for topic in TOPICS), *published]
     if len(names) != len(set(names)):
         raise ConfigurationError(f"a topic is declared twice: {', '.join(sorted(names))}")
-    entities = {entity.name for entity in ENTITIES}
+    entities = {entity.name: entity for entity in ENTITIES}
     for enrichment in ENRICHMENTS:
         for lookup in enrichment.lookups:
             if lookup.entity not in entities:
                 known = ", ".join(sorted(entities))
                 raise ConfigurationError(
                     f"{enrichment.topic.name} looks up {lookup.entity}, which is no entity; there are {known}"
+                )
+            if lookup.is_as_of and not entities[lookup.entity].keeps_history:
+                raise ConfigurationError(
+                    f"{enrichment.topic.name} joins {lookup.entity} as of a time: let it keep history"
                 )
 
 

@@ -8,6 +8,7 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from jobs.maintenance import Upkeep
+from jobs.state import State
 from jobs.streams import Outcome
 from lakehouse.balance import Balance
 from lakehouse.status import TableStatus, TopicStatus
@@ -46,6 +47,13 @@ def tables(statuses: Iterable[TableStatus]) -> None:
     for status in statuses:
         lag = {None: "", 0: "up to date"}.get(status.lag, f"{status.lag} commits behind")
         grid.add_row(status.name, f"{status.rows:,}", f"{status.size / 1e6:,.1f}", _ago(status.ran_at), lag)
+    OUT.print(grid)
+
+
+def states(kept: Iterable[State]) -> None:
+    grid = _grid("what is remembered", "rows", "for")
+    for state in kept:
+        grid.add_row(state.purpose, f"{state.rows:,}", state.kept)
     OUT.print(grid)
 
 

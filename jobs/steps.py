@@ -3,7 +3,9 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
+from typing import TypeVar
 
 from pyspark.sql import SparkSession
 
@@ -11,10 +13,12 @@ from bronze.landing import land
 from gold.conservation import balance_facts
 from gold.enrich import enrich
 from gold.enrichment import Enrichment
+from gold.publish import publish
 from jobs.pipeline import ENRICHMENTS, ENTITIES, TOPICS
 from jobs.streams import Outcome, Stream, catch_up
 from lakehouse.balance import Balance
 from lakehouse.broker import endpoint, wait_until_healthy
+from lakehouse.contracts import check_contracts
 from lakehouse.errors import LakehouseError
 from lakehouse.leases import write_lease
 from lakehouse.session import start_spark
@@ -22,9 +26,12 @@ from lakehouse.settings import Settings
 from lakehouse.tables import table_exists
 from lakehouse.topics import Topic
 from lakehouse.waiting import waiting
+from lakehouse.writer_schemas import keep_writer_schemas, with_writer_schemas
 from silver.conservation import balance_entity
 from silver.entity import Entity
 from silver.merge import merge
+
+Declared = TypeVar("Declared", Entity, Enrichment)
 
 
 @contextmanager
@@ -46,15 +53,27 @@ def require(spark: SparkSession, settings: Settings, tables: Iterable[str], *, m
 def landing(spark: SparkSession, settings: Settings, topics: Sequence[Topic]) -> list[Stream]:
     broker = endpoint(settings)
     wait_until_healthy(broker, settings)
+    check_contracts(topics, broker, settings)
+    keep_writer_schemas(spark, settings, topics, broker)
     return [partial(land, spark, settings, topic, broker) for topic in topics]
 
 
 def merging(spark: SparkSession, settings: Settings, entities: Sequence[Entity]) -> list[Stream]:
-    return [partial(merge, spark, settings, entity) for entity in entities]
+    return [partial(merge, spark, settings, as_written(spark, settings, entity)) for entity in entities]
 
 
 def enriching(spark: SparkSession, settings: Settings, enrichments: Sequence[Enrichment]) -> list[Stream]:
-    return [partial(enrich, spark, settings, enrichment) for enrichment in enrichments]
+    return [partial(enrich, spark, settings, as_written(spark, settings, enrichment)) for enrichment in enrichments]
+
+
+def as_written(spark: SparkSession, settings: Settings, declared: Declared) -> Declared:
+    """An entity or an enrichment whose topic knows the schemas that its messages were written with."""
+    return replace(declared, topic=with_writer_schemas(spark, settings, declared.topic))
+
+
+def publishing(spark: SparkSession, settings: Settings, enrichments: Iterable[Enrichment]) -> list[Stream]:
+    broker = endpoint(settings)
+    return [partial(publish, spark, settings, enrichment, broker) for enrichment in enrichments]
 
 
 def run_all(spark: SparkSession, settings: Settings) -> Iterator[Outcome]:
@@ -67,7 +86,7 @@ def run_all(spark: SparkSession, settings: Settings) -> Iterator[Outcome]:
 def prove(spark: SparkSession, settings: Settings) -> list[Balance]:
     """Compare what landed with what the tables hold, topic by topic."""
     proofs: list[Callable[[], Balance]] = [
-        *(partial(balance_entity, spark, settings, entity) for entity in ENTITIES),
+        *(partial(balance_entity, spark, settings, as_written(spark, settings, entity)) for entity in ENTITIES),
         *(partial(balance_facts, spark, settings, enrichment) for enrichment in ENRICHMENTS),
     ]
     pool = ThreadPoolExecutor()

@@ -1,4 +1,4 @@
-"""What is downloaded once: the Delta jars, and the distribution of the embedded broker.
+"""What is downloaded once: the jars that Spark lacks, and the distribution of the embedded broker.
 
 `artifacts.xml` lists the files and their checksums. The Ivy that comes with Spark fetches them, so a machine's Maven
 mirror or proxy serves as for any other Java tool.
@@ -35,9 +35,9 @@ class Download:
     files: dict[str, str]
 
 
-def delta_jars(cache: Path) -> list[Path]:
-    """The jars that Spark needs for Delta, downloaded if `cache` lacks them. Raises LakehouseError if that fails."""
-    download = _listed("delta")
+def spark_jars(cache: Path) -> list[Path]:
+    """The jars of Delta and Avro for Spark, downloaded if `cache` lacks them. Raises LakehouseError if that fails."""
+    download = _listed("spark")
     folder = _ensure(download, cache)
     return [folder / name for name in sorted(download.files)]
 

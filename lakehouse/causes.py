@@ -14,7 +14,7 @@ PERMANENT = (
 
 _LINES = (
     (r"Pulsar\w+Error: (.+: no such topic)", r"\1: `lakehouse topics create` makes the declared ones"),
-    (r"(?:PulsarSource|NoAnswer)Error: (.+)", r"\1"),
+    (r"(?:PulsarSource|NoAnswer|Broker|Busy)Error: (.+)", r"\1"),
     (r"DELTA_INVALID_PROTOCOL_VERSION\S* (.+)", r"a table was written by a newer version of Delta Lake: \1"),
     (
         r"DELTA_UNSUPPORTED_FEATURES_FOR_(?:READ|WRITE)\S* (.+)",

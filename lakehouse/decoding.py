@@ -6,9 +6,10 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
+from lakehouse.avro import DECODED, parse_avro
 from lakehouse.settings import Settings
 from lakehouse.tables import POSITION, POSITION_OF_MESSAGE, Table, append_missing
-from lakehouse.topics import MAXIMUM, MINIMUM, Topic
+from lakehouse.topics import MAXIMUM, MINIMUM, Encoding, Topic
 
 MALFORMED = Table(
     name="quarantine.malformed",
@@ -22,6 +23,7 @@ MALFORMED = Table(
 UNPARSED = "_unparsed"
 BROKEN = "broken contract"
 WHITESPACE = " \t\r\n"
+END = "end of payload"
 JSON_OPTIONS = {
     "mode": "PERMISSIVE",
     "columnNameOfCorruptRecord": UNPARSED,
@@ -45,8 +47,11 @@ def decode(messages: DataFrame, topic: Topic, columns: Mapping[str, str], reject
         F.col("payload").isNull().alias("is_tombstone"),
         "payload",
     )
-    parsed = messages.select(message.alias("message"), parse("payload", topic).alias("_value"))
-    broken = F.when(~F.col("message.is_tombstone") & ~_keeps_contract(topic), BROKEN)
+    is_avro = topic.encoding is Encoding.AVRO
+    value = parse_avro(topic) if is_avro else parse_json("payload", topic)
+    parsed = messages.select(message.alias("message"), value.alias("_value"), "schema_version")
+    difference = _avro_difference(topic) if is_avro else F.lit(BROKEN)
+    broken = F.when(~F.col("message.is_tombstone") & ~_keeps_contract(topic), difference)
     checked = parsed.withColumn("_broken", broken)
     # The columns' SQL never sees the values of a broken payload, on which it could fail.
     sound = F.when(F.col("_broken").isNull(), F.col("_value"))
@@ -63,21 +68,30 @@ def decode(messages: DataFrame, topic: Topic, columns: Mapping[str, str], reject
     )
 
 
-def parse(payload: str, topic: Topic) -> Column:
+def parse_json(payload: str, topic: Topic) -> Column:
     """The contract's fields as a struct; one that is not of its type is NULL, and the whole text is in `_unparsed`."""
     optional = StructType([StructField(field.name, field.dataType) for field in topic.fields])
     return F.from_json(F.col(payload).cast("string"), optional.add(UNPARSED, StringType()), JSON_OPTIONS)
 
 
 def _keeps_contract(topic: Topic) -> Column:
-    # Spark parses the first object of a payload and ignores what follows it.
-    ended = F.rtrim(F.col("message.payload").cast("string"), F.lit(WHITESPACE)).endswith("}")
-    kept = F.col("_value")[UNPARSED].isNull() & ended
+    value, text = F.col("_value"), F.col("message.payload").cast("string")
+    is_avro = topic.encoding is Encoding.AVRO
+    kept = value[DECODED] if is_avro else value[UNPARSED].isNull() & _is_one_object(text)
     for field in topic.fields:
         kept = kept if field.nullable else kept & F.col("_value")[field.name].isNotNull()
         if MINIMUM in field.metadata:
             kept = kept & ~_out_of_range(field)
     return F.coalesce(kept, F.lit(False))
+
+
+def _is_one_object(text: Column) -> Column:
+    """Whether nothing follows the object that a text begins with: Spark parses that one, and ignores the rest."""
+    # Most objects have no other in them, so that the first brace that closes is the last byte. The rest are parsed
+    # once more, as the first of two elements.
+    is_flat = F.octet_length(F.substring_index(text, "}", 1)) == F.octet_length(text) - 1
+    elements = F.from_json(F.concat(F.lit("["), text, F.lit(f',"{END}"]')), "ARRAY<STRING>", JSON_OPTIONS)
+    return is_flat | (F.rtrim(text, F.lit(WHITESPACE)).endswith("}") & (F.get(elements, F.lit(1)) == END))
 
 
 def _out_of_range(field: StructField) -> Column:
@@ -88,10 +102,12 @@ def _out_of_range(field: StructField) -> Column:
 
 def explain_broken(rejected: DataFrame, *, topic: Topic) -> DataFrame:
     """Replaces the `reason` BROKEN by how the payload differs from the contract. Parses it again, as few need it."""
+    if topic.encoding is Encoding.AVRO:  # its reasons need no second look
+        return rejected
     text = F.col("message.payload").cast("string")
     given = F.from_json(text, "MAP<STRING, STRING>", JSON_OPTIONS)
-    both = rejected.withColumns({"_value": parse("message.payload", topic), "_given": given})
-    differences = F.concat_ws("; ", *(_difference(field) for field in topic.fields))
+    both = rejected.withColumns({"_value": parse_json("message.payload", topic), "_given": given})
+    differences = F.concat_ws("; ", *(_difference(field, F.element_at("_given", field.name)) for field in topic.fields))
     difference = (
         F.when(F.length(text) == 0, "empty payload")
         .when(F.col("_given").isNull() | (F.trim(text) == "null"), "not a JSON object")
@@ -100,9 +116,21 @@ def explain_broken(rejected: DataFrame, *, topic: Topic) -> DataFrame:
     return both.withColumn("reason", F.when(F.col("reason") == BROKEN, difference).otherwise(F.col("reason")))
 
 
-def _difference(field: StructField) -> Column:
-    """What is wrong with a field, or NULL."""
-    given, value = F.element_at("_given", field.name), F.col("_value")[field.name]
+def _avro_difference(topic: Topic) -> Column:
+    """What is wrong with a message that breaks the contract."""
+    values = ((field, F.col("_value")[field.name].cast("string")) for field in topic.fields)
+    version = F.col("schema_version").cast("string")
+    return (
+        F.when(F.col("schema_version").isNull(), "no schema version")
+        .when(F.col("_value").isNull(), F.concat(F.lit("unknown schema version: "), version))
+        .when(F.col("_value")[DECODED].isNull(), F.concat(F.lit("no Avro record of schema version "), version))
+        .otherwise(F.concat_ws("; ", *(_difference(field, value) for field, value in values)))
+    )
+
+
+def _difference(field: StructField, given: Column) -> Column:
+    """What is wrong with a field, or NULL; `given` is its value as text."""
+    value = F.col("_value")[field.name]
     no_such_type = F.lit(f"{field.name} is no {field.dataType.simpleString()}: ")
     wrong = F.when(given.isNotNull() & value.isNull(), F.concat(no_such_type, given))
     if not field.nullable:

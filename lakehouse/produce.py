@@ -33,8 +33,8 @@ Streams = Iterable[tuple[Topic, Iterable[Message]]]
 class EncodedJson(Schema):  # type: ignore[misc]
     """The registered schema of a topic, for payloads that are encoded already."""
 
-    def __init__(self, topic: Topic) -> None:
-        self._schema_info = SchemaInfo(SchemaType.JSON, topic.record, topic.pulsar_schema())
+    def __init__(self, record: str, avro: str) -> None:
+        self._schema_info = SchemaInfo(SchemaType.JSON, record, avro)
 
     def encode(self, payload: bytes) -> bytes:
         return payload
@@ -89,7 +89,7 @@ class Sender:
         self._results: SimpleQueue[pulsar.Result] = SimpleQueue()
         self._settled: Counter[pulsar.Result] = Counter()
         name = f"persistent://{settings.pulsar.namespace}/{topic.name}"
-        self._producer = _producer(client, name, EncodedJson(topic))
+        self._producer = _producer(client, name, EncodedJson(topic.record, topic.pulsar_schema()))
         self._schemaless = _producer(client, name, BytesSchema())
 
     def send(self, messages: Iterable[Message]) -> None:

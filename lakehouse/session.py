@@ -15,7 +15,7 @@ from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
-from lakehouse.artifacts import delta_jars
+from lakehouse.artifacts import spark_jars
 from lakehouse.java import java_home
 from lakehouse.settings import Settings
 from lakehouse.waiting import waiting
@@ -35,7 +35,7 @@ def spark_conf(settings: Settings, *, keep_classes: bool = True) -> dict[str, st
 
     If no JVM has kept its classes yet, this one is to be able to do so, unless told otherwise.
     """
-    jars = [str(jar) for jar in delta_jars(settings.cache)]
+    jars = [str(jar) for jar in spark_jars(settings.cache)]
     cores = str(os.cpu_count() or 2)
     return {
         "spark.master": settings.spark.master,

@@ -1,13 +1,18 @@
-"""Tables, each declared once; and how a declared table is created, read and written."""
+"""Tables, each declared once; and how a declared table is created, changed, read and written."""
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 from delta.tables import DeltaTable
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
+from lakehouse.errors import ConfigurationError
 from lakehouse.settings import Settings
 
 
@@ -29,8 +34,12 @@ POSITION_OF_MESSAGE = "struct(partition, ledger_id, entry_id, batch_index)"
 
 
 def create_table(spark: SparkSession, settings: Settings, table: Table) -> bool:
-    """Create the table unless it exists, and say whether it was created."""
+    """Create the table unless it exists, and say whether it was created. One that exists gains the columns it lacks.
+
+    Raises ConfigurationError if a column that it has is not of the declared type.
+    """
     if table_exists(spark, settings, table.name):
+        _add_columns(spark, settings, table)
         return False
     partitioned = f"PARTITIONED BY ({', '.join(table.partition_by)})" if table.partition_by else ""
     properties = ", ".join(f"'{name}' = '{value}'" for name, value in table.properties.items())
@@ -41,6 +50,30 @@ def create_table(spark: SparkSession, settings: Settings, table: Table) -> bool:
     return True
 
 
+def _add_columns(spark: SparkSession, settings: Settings, table: Table) -> None:
+    held = StructType.fromJson(json.loads(_snapshot(spark, settings, table.name).schema().json()))
+    declared = StructType.fromDDL(table.columns)
+    assert isinstance(declared, StructType)
+    if lacking := ", ".join(_lacking(declared, held, f"{table.name}.")):
+        spark.sql(f"ALTER TABLE delta.`{settings.table_path(table.name)}` ADD COLUMNS ({lacking})")
+
+
+def _lacking(declared: StructType, held: StructType, within: str, path: str = "") -> Iterator[str]:
+    """The columns, as DDL, that a table or a struct of it does not have."""
+    types = {column.name: column.dataType for column in held}
+    for column in declared:
+        name, kind, present = f"{path}`{column.name}`", column.dataType, types.get(column.name)
+        if present is None:
+            yield f"{name} {kind.simpleString()}"
+        elif isinstance(kind, StructType) and isinstance(present, StructType):
+            yield from _lacking(kind, present, f"{within}{column.name}.", f"{name}.")
+        elif kind.simpleString() != present.simpleString():
+            raise ConfigurationError(
+                f"{within}{column.name} is {present.simpleString()} in the table, but declared as "
+                f"{kind.simpleString()}: declare it under another name"
+            )
+
+
 def table_exists(spark: SparkSession, settings: Settings, name: str) -> bool:
     """Whether the table has a version; far cheaper than to ask Delta. A log without one is left by a killed process."""
     return path_exists(spark, f"{settings.table_path(name)}/_delta_log/[0-9]*")
@@ -48,11 +81,23 @@ def table_exists(spark: SparkSession, settings: Settings, name: str) -> bool:
 
 def path_exists(spark: SparkSession, path: str) -> bool:
     """Whether a path, or one that a glob pattern stands for, exists, in any file system that Spark knows."""
+    files, where = _file_system(spark, path)
+    found = files.globStatus(where)
+    return found is not None and len(found) > 0
+
+
+def delete_path(spark: SparkSession, path: str) -> None:
+    """Delete a folder, if it exists, and all in it."""
+    files, where = _file_system(spark, path)
+    files.delete(where, True)
+
+
+def _file_system(spark: SparkSession, path: str) -> tuple[Any, Any]:
+    """Hadoop's file system and path."""
     jvm, session = spark._jvm, spark._jsparkSession
     assert jvm is not None
     where = jvm.org.apache.hadoop.fs.Path(path)
-    found = where.getFileSystem(session.sessionState().newHadoopConf()).globStatus(where)
-    return found is not None and len(found) > 0
+    return where.getFileSystem(session.sessionState().newHadoopConf()), where
 
 
 def read_table(spark: SparkSession, settings: Settings, name: str) -> DataFrame:
@@ -61,11 +106,27 @@ def read_table(spark: SparkSession, settings: Settings, name: str) -> DataFrame:
 
 def pin_table(spark: SparkSession, settings: Settings, name: str) -> DataFrame:
     """The table as it is now, and stays: without that, a frame reads the newest version each time it is run."""
-    path, jvm = settings.table_path(name), spark._jvm
+    version = _snapshot(spark, settings, name).version()
+    return spark.read.format("delta").option("versionAsOf", version).load(settings.table_path(name))
+
+
+def table_id(spark: SparkSession, settings: Settings, name: str) -> str:
+    """What tells the table from one that is made anew in its place."""
+    return str(_snapshot(spark, settings, name).metadata().id())
+
+
+def _snapshot(spark: SparkSession, settings: Settings, name: str) -> Any:
+    """The newest state of a table's log. It tells in 5 ms what DeltaTable.history(1) or a schema would in 200."""
+    jvm = spark._jvm
     assert jvm is not None
-    # What DeltaTable.history(1) would tell in 200 ms, this does in 5.
-    found = jvm.org.apache.spark.sql.delta.DeltaLog.forTableWithSnapshot(spark._jsparkSession, path)
-    return spark.read.format("delta").option("versionAsOf", found._2().version()).load(path)
+    log = jvm.org.apache.spark.sql.delta.DeltaLog
+    return log.forTableWithSnapshot(spark._jsparkSession, settings.table_path(name))._2()
+
+
+def with_columns_of(rows: DataFrame, held: DataFrame) -> DataFrame:
+    """The rows with all columns of a table; those that are not declared any more are NULL."""
+    undeclared = [column for column in held.schema if column.name not in rows.columns]
+    return rows.withColumns({column.name: F.lit(None).cast(column.dataType) for column in undeclared})
 
 
 def delta_table(spark: SparkSession, settings: Settings, name: str) -> DeltaTable:

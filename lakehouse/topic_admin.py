@@ -8,6 +8,7 @@ from lakehouse.topics import Topic
 
 EARLIEST = {"ledgerId": -1, "entryId": -1, "partitionIndex": -1}
 EXISTS = 409
+FOR_EVER = {"retentionTimeInMinutes": -1, "retentionSizeInMB": -1}
 
 
 def create_topics(topics: Iterable[Topic], endpoint: Endpoint, settings: Settings) -> None:
@@ -21,13 +22,25 @@ def create_topics(topics: Iterable[Topic], endpoint: Endpoint, settings: Setting
         _create(topic, endpoint, settings)
 
 
+def create_published(names: Iterable[str], endpoint: Endpoint, settings: Settings) -> None:
+    """Create the topics that gold is published to: kept for ever, as changelogs, and de-duplicated by the broker.
+
+    Their schema is registered when they are published to, as it is that of the gold table.
+    """
+    call_admin("PUT", f"namespaces/{settings.pulsar.namespace}", endpoint, settings, accept=(EXISTS,))
+    for name in names:
+        path = f"persistent/{settings.pulsar.namespace}/{name}"
+        call_admin("PUT", f"{path}/partitions", endpoint, settings, body=settings.pulsar.partitions, accept=(EXISTS,))
+        call_admin("POST", f"{path}/retention", endpoint, settings, body=FOR_EVER)
+        call_admin("POST", f"{path}/deduplicationEnabled", endpoint, settings, body=True)
+
+
 def _create(topic: Topic, endpoint: Endpoint, settings: Settings) -> None:
     name = f"{settings.pulsar.namespace}/{topic.name}"
     path = f"persistent/{name}"
     call_admin("PUT", f"{path}/partitions", endpoint, settings, body=settings.pulsar.partitions, accept=(EXISTS,))
-    schema = {"type": "JSON", "schema": topic.pulsar_schema(), "properties": {}}
+    schema = {"type": topic.encoding, "schema": topic.pulsar_schema(), "properties": {}}
     call_admin("POST", f"schemas/{name}/schema", endpoint, settings, body=schema)
     call_admin("PUT", f"{path}/subscription/{topic.subscription}", endpoint, settings, body=EARLIEST, accept=(EXISTS,))
     if topic.changelog:
-        for_ever = {"retentionTimeInMinutes": -1, "retentionSizeInMB": -1}
-        call_admin("POST", f"{path}/retention", endpoint, settings, body=for_ever)
+        call_admin("POST", f"{path}/retention", endpoint, settings, body=FOR_EVER)

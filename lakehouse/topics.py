@@ -2,17 +2,22 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
 
 from pyspark.sql.types import (
+    ArrayType,
     BooleanType,
     DataType,
+    DateType,
     DoubleType,
     IntegerType,
     LongType,
     StringType,
     StructField,
     StructType,
+    TimestampType,
 )
 
 from lakehouse.errors import ConfigurationError
@@ -26,6 +31,13 @@ AVRO_TYPES: Mapping[type[DataType], str] = {
 }
 
 
+class Encoding(StrEnum):
+    """How payloads are written, by the name of Pulsar's schema type."""
+
+    JSON = "JSON"
+    AVRO = "AVRO"
+
+
 MINIMUM, MAXIMUM = "minimum", "maximum"
 """Metadata of a field: what its values must lie between, both included."""
 
@@ -37,9 +49,9 @@ def epoch_millis(name: str, *, nullable: bool = True) -> StructField:
 
 @dataclass(frozen=True, kw_only=True)
 class Topic:
-    """A Pulsar topic with JSON payloads.
+    """A Pulsar topic whose payloads are objects.
 
-    `fields` are the payload's typed fields, as they are written in JSON; one that is not nullable is required.
+    `fields` are the payload's typed fields, by their names in it; one that is not nullable is required.
     `record` names the schema that is registered in Pulsar. A `changelog` is kept by the broker for ever.
     """
 
@@ -47,6 +59,9 @@ class Topic:
     record: str
     fields: StructType
     changelog: bool = False
+    encoding: Encoding = Encoding.JSON
+    writer_schemas: Mapping[int, str] = field(default_factory=dict)
+    """Not declared, but read when a step starts: the schemas that Avro messages were written with, by version."""
 
     def __post_init__(self) -> None:
         for column in self.fields:
@@ -66,16 +81,33 @@ class Topic:
         return f"lakehouse-{self.bronze_table}"
 
     def pulsar_schema(self) -> str:
-        """The Avro record, as JSON, that Pulsar registers for a JSON topic."""
-        return json.dumps(
-            {
-                "type": "record",
-                "name": self.record,
-                "fields": [
-                    {"name": column.name, "type": AVRO_TYPES[type(column.dataType)]}
-                    if not column.nullable
-                    else {"name": column.name, "type": ["null", AVRO_TYPES[type(column.dataType)]], "default": None}
-                    for column in self.fields
-                ],
-            }
-        )
+        """The Avro record, as JSON, that Pulsar registers for the topic."""
+        return json.dumps(avro_record(self.record, self.fields))
+
+
+def avro_record(name: str, fields: StructType) -> dict[str, Any]:
+    """Fields as an Avro record; those within a field are a record that is named after both."""
+
+    def of(column: StructField) -> dict[str, Any]:
+        kind = _avro(f"{name}{column.name.title().replace('_', '')}", column.dataType)
+        if not column.nullable:
+            return {"name": column.name, "type": kind}
+        return {"name": column.name, "type": ["null", kind], "default": None}
+
+    return {"type": "record", "name": name, "fields": [of(column) for column in fields]}
+
+
+def _avro(name: str, kind: DataType) -> Any:
+    match kind:
+        case StructType():
+            return avro_record(name, kind)
+        case ArrayType():
+            items = _avro(name, kind.elementType)
+            return {"type": "array", "items": ["null", items] if kind.containsNull else items}
+        case TimestampType():
+            return {"type": "long", "logicalType": "timestamp-millis"}
+        case DateType():
+            return {"type": "int", "logicalType": "date"}
+    if type(kind) not in AVRO_TYPES:
+        raise ConfigurationError(f"{name} is {kind.simpleString()}, for which there is no Avro type here")
+    return AVRO_TYPES[type(kind)]

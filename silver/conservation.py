@@ -1,6 +1,6 @@
 """Prove that silver is the latest state of all that landed."""
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from lakehouse.balance import Balance
@@ -10,38 +10,68 @@ from lakehouse.tables import read_table
 from silver.entity import Entity
 from silver.merge import decode_changes
 
+TO_BE_RETRIED = "to be retried"
+
 
 def balance_entity(spark: SparkSession, settings: Settings, entity: Entity) -> Balance:
     """Hold each message in bronze against the row of its key.
 
-    It made that row (`current`), or is older than what did (`superseded`), or is malformed. A newer one, or one
-    whose key has no row, was not merged. And each row was made by one message.
+    It made that row (`current`), or is older than what did (`superseded`), or is malformed, or was so until the
+    contract was fixed (`to be retried`). A newer one, or one whose key has no row, was not merged, unless the key was
+    deleted long ago (`purged`). And each row was made by one message; as was each version in the history.
     """
     bronze, silver = (read_table(spark, settings, name) for name in (entity.topic.bronze_table, entity.table.name))
     messages = bronze.transform(decode_changes, entity=entity)
     held = silver.select(entity.key, F.col("sequence").alias("held"))
+    malformed = read_table(spark, settings, MALFORMED.name).where(F.col("topic") == entity.topic.name)
+    quarantined = malformed.select("position", F.lit(True).alias("is_quarantined"))
     fate = (
         F.when(F.col("reason").isNotNull(), "malformed")
         .when(F.col("sequence") == F.col("held"), "current")
+        .when(F.col("is_quarantined"), TO_BE_RETRIED)
         .when(F.col("sequence") < F.col("held"), "superseded")
         .otherwise("not merged")
     )
-    joined = messages.select(entity.key, "sequence", "reason").join(held, on=entity.key, how="left")
+    joined = (
+        messages.select(entity.key, "sequence", "reason", "message.position")
+        .join(held, on=entity.key, how="left")
+        .join(quarantined, on="position", how="left")
+    )
     counts = {row.fate: row["count"] for row in joined.groupBy(fate.alias("fate")).count().collect()}
     landed, rows, made = bronze.count(), silver.count(), counts.get("current", 0)
-    quarantined = read_table(spark, settings, MALFORMED.name).where(F.col("topic") == entity.topic.name).count()
+    in_quarantine, to_retry = malformed.count(), counts.get(TO_BE_RETRIED, 0)
     problems = []
-    if lost := counts.pop("not merged", 0):
+    purged = _purged(messages, held, entity) if "not merged" in counts else 0
+    if lost := counts.pop("not merged", 0) - purged:
         problems.append(f"{lost:,} landed, but not merged (if `lakehouse merge` has run since, they are lost)")
-    if (rejected := counts.get("malformed", 0)) != quarantined:
-        problems.append(f"{rejected:,} malformed messages landed, and {quarantined:,} are in {MALFORMED.name}")
-    if sum(counts.values()) + lost != landed:
+    if (rejected := counts.get("malformed", 0) + to_retry) != in_quarantine:
+        problems.append(f"{rejected:,} malformed messages landed, and {in_quarantine:,} are in {MALFORMED.name}")
+    if sum(counts.values()) + purged + lost != landed:
         problems.append(f"some keys have more than one row in {entity.table.name}")
     if rows != made:
         problems.append(f"{entity.table.name} has {rows:,} rows, of which {made:,} were made by a message that landed")
-    return Balance(
-        topic=entity.name,
-        landed=landed,
-        fates={fate: counts.get(fate, 0) for fate in ("current", "superseded")} | {"malformed": quarantined},
-        problems=tuple(problems),
-    )
+    if entity.keeps_history:
+        history = read_table(spark, settings, entity.history.name)
+        sound = messages.where("reason IS NULL").select("sequence", "message.position")
+        merged = sound.join(quarantined, on="position", how="left_anti")
+        if _fingerprint(history) != _fingerprint(merged):
+            problems.append(f"the versions in {entity.history.name} are not the messages that landed")
+    fates = {fate: counts.get(fate, 0) for fate in ("current", "superseded")}
+    fates |= {"purged": purged, "malformed": in_quarantine - to_retry}
+    if to_retry:
+        fates[TO_BE_RETRIED] = to_retry
+    return Balance(topic=entity.name, landed=landed, fates=fates, problems=tuple(problems))
+
+
+def _fingerprint(versions: DataFrame) -> Row | None:
+    """Equal for the same messages, however they are ordered: their number, and a sum of hashes."""
+    return versions.agg(F.count("*"), F.sum(F.pmod(F.xxhash64("sequence"), F.lit(2**31 - 1)))).first()
+
+
+def _purged(messages: DataFrame, held: DataFrame, entity: Entity) -> int:
+    """Messages of keys without a row whose last message is a delete that has expired."""
+    missing = messages.where("reason IS NULL").join(held, on=entity.key, how="left_anti")
+    last = F.max_by(F.struct("deleted_at", "sequence.publish_time"), "sequence")
+    keys = missing.groupBy(entity.key).agg(F.count("*").alias("messages"), last.alias("last"))
+    expired = keys.where(entity.is_expired(F.col("last.deleted_at"), F.col("last.publish_time")))
+    return int(expired.agg(F.coalesce(F.sum("messages"), F.lit(0))).collect()[0][0])

@@ -3,6 +3,10 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+from lakehouse.errors import ConfigurationError
 from lakehouse.tables import Table
 from lakehouse.topics import Topic
 
@@ -12,6 +16,9 @@ SEQUENCE = """STRUCT<
 """The total order of messages: event time, then publish time, then place in the topic (ledgers are numbered across
 all partitions, so no two messages are equal). A message without event time counts at its publish time."""
 
+STATE = f"deleted_at TIMESTAMP, sequence {SEQUENCE}"
+VALIDITY = "valid_from TIMESTAMP, valid_until TIMESTAMP"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Entity:
@@ -19,7 +26,8 @@ class Entity:
 
     `columns` are SQL over the topic's fields, `types` their types as DDL. `key` is one of the columns, required, and
     equal to the message key where there is one: a tombstone says whom it deletes by its message key alone.
-    `deleted_at` is SQL too: the time from which the key is deleted, or NULL.
+    `deleted_at` is SQL too: the time from which the key is deleted, or NULL. `keeps_history` adds a table of all
+    versions, for joins as of a time.
     """
 
     topic: Topic
@@ -28,15 +36,50 @@ class Entity:
     columns: Mapping[str, str]
     types: str
     deleted_at: str = "CAST(NULL AS TIMESTAMP)"
+    keeps_history: bool = True
+    keeps_older: bool = False
+    """Whether messages are partial updates: a NULL field keeps the value that it had, unless the key was deleted since.
+    Needs the history."""
+    keep_deleted: int = 90
+    """Days after which a deleted key may be forgotten. An older message that comes later than that brings it back."""
 
     @property
     def name(self) -> str:
         return self.topic.name
 
+    def is_expired(self, deleted_at: Column, published: Column) -> Column:
+        """Whether a delete was published so long ago that its key may be forgotten."""
+        return deleted_at.isNotNull() & (
+            published < F.current_timestamp() - F.make_dt_interval(F.lit(self.keep_deleted))
+        )
+
+    @property
+    def values(self) -> tuple[str, ...]:
+        """The columns but for the key."""
+        return tuple(name for name in self.columns if name != self.key)
+
+    def __post_init__(self) -> None:
+        if self.keeps_older and not self.keeps_history:
+            raise ConfigurationError(f"{self.name}: keeps_older needs keeps_history")
+
     @property
     def table(self) -> Table:
+        """Latest state, a row a key."""
+        return self._table(self.name, STATE)
+
+    @property
+    def history(self) -> Table:
+        """All versions, a row a message: each was the state from `valid_from` on, and before `valid_until`.
+
+        The last has no `valid_until`. One that was replaced at the same event time was never valid: both are equal.
+        Of partial updates, `given` names the fields that the message had.
+        """
+        given = ", given ARRAY<STRING>" if self.keeps_older else ""
+        return self._table(f"{self.name}_history", f"{STATE}, {VALIDITY}{given}")
+
+    def _table(self, name: str, more: str) -> Table:
         return Table(
-            name=f"silver.{self.name}",
-            columns=f"{self.types}, deleted_at TIMESTAMP, sequence {SEQUENCE}",
+            name=f"silver.{name}",
+            columns=f"{self.types}, {more}",
             properties={"delta.enableChangeDataFeed": "true"},
         )

@@ -6,14 +6,14 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from lakehouse.decoding import MALFORMED, decode, quarantine_malformed
 from lakehouse.settings import Settings
-from lakehouse.tables import create_table, delta_table, kept, read_table
+from lakehouse.tables import create_table, delete_path, delta_table, kept, read_table, with_columns_of
 from silver.entity import Entity
+from silver.history import changeable, changed_versions
 
 
 def merge(spark: SparkSession, settings: Settings, entity: Entity) -> DataStreamWriter:
-    """The stream from an entity's bronze table into its silver table."""
-    create_table(spark, settings, entity.table)
-    create_table(spark, settings, MALFORMED)
+    """The stream from an entity's bronze table into its silver tables."""
+    create_tables(spark, settings, entity)
     messages = spark.readStream.format("delta").load(settings.table_path(entity.topic.bronze_table))
     return (
         messages.writeStream.queryName(f"merge {entity.name}")
@@ -22,24 +22,60 @@ def merge(spark: SparkSession, settings: Settings, entity: Entity) -> DataStream
     )
 
 
+def create_tables(spark: SparkSession, settings: Settings, entity: Entity) -> None:
+    for table in (entity.table, MALFORMED):
+        create_table(spark, settings, table)
+    if entity.keeps_history and create_table(spark, settings, entity.history):
+        delete_path(spark, settings.checkpoint_path(entity.table.name))  # it needs all that landed before
+
+
 def merge_batch(settings: Settings, entity: Entity, messages: DataFrame) -> None:
     """Bring the messages of one batch into silver, or into `quarantine.malformed`."""
-    spark = messages.sparkSession
     decoded = messages.transform(decode_changes, entity=entity)
-    # What is kept is a row a key, not one a message; rejected messages are few, and decoded once more.
-    with kept(decoded.transform(latest_changes, entity=entity)) as latest:
-        if not latest.where("is_rejected").isEmpty():
-            quarantine_malformed(settings, entity.topic, decoded.where("reason IS NOT NULL"))
-        changes = latest.where("NOT is_rejected").drop("is_rejected")
-        held = read_table(spark, settings, entity.table.name)
-        newer = changes.transform(newer_than, held=held, key=entity.key)
+    is_rejected = F.col("reason").isNotNull()
+    # What is kept has no payloads; rejected messages are few, and decoded once more.
+    with kept(decoded.select(*entity.columns, "deleted_at", "sequence", is_rejected.alias("is_rejected"))) as rows:
+        if not rows.where("is_rejected").isEmpty():
+            quarantine_malformed(settings, entity.topic, decoded.where(is_rejected))
+        changes = rows.where("NOT is_rejected").drop("is_rejected")
+        if entity.keeps_history:
+            _merge_history(settings, entity, changes)
+        _merge_latest(settings, entity, changes)
+
+
+def _merge_latest(settings: Settings, entity: Entity, changes: DataFrame) -> None:
+    held = read_table(changes.sparkSession, settings, entity.table.name)
+    if entity.keeps_older:
+        versions = read_table(changes.sparkSession, settings, entity.history.name).where("valid_until IS NULL")
+        latest = versions.join(changes.select(entity.key), on=entity.key, how="left_semi").select(*changes.columns)
+    else:
+        latest = changes.transform(latest_changes, key=entity.key)
+    newer = latest.transform(newer_than, held=held, entity=entity).transform(with_columns_of, held)
+    with kept(newer) as newer:
         if newer.isEmpty():  # a MERGE of nothing would still write a file
             return
         (
-            delta_table(spark, settings, entity.table.name)
+            delta_table(changes.sparkSession, settings, entity.table.name)
             .alias("held")
             .merge(newer.alias("new"), f"held.{entity.key} = new.{entity.key}")
             .whenMatchedUpdateAll()
+            .whenNotMatchedInsertAll()
+            .execute()
+        )
+
+
+def _merge_history(settings: Settings, entity: Entity, changes: DataFrame) -> None:
+    held = read_table(changes.sparkSession, settings, entity.history.name)
+    changed = changes.transform(changed_versions, held=held, entity=entity)
+    with kept(changed.transform(with_columns_of, held)) as versions:
+        if versions.isEmpty():
+            return
+        same = f"held.{entity.key} = new.{entity.key} AND held.sequence = new.sequence"
+        (
+            delta_table(changes.sparkSession, settings, entity.history.name)
+            .alias("held")
+            .merge(versions.alias("new"), same)
+            .whenMatchedUpdate(set={name: f"new.{name}" for name in changeable(entity)})
             .whenNotMatchedInsertAll()
             .execute()
         )
@@ -64,19 +100,19 @@ def decode_changes(messages: DataFrame, *, entity: Entity) -> DataFrame:
     )
 
 
-def latest_changes(changes: DataFrame, *, entity: Entity) -> DataFrame:
-    """The last change of each key, by sequence, as rows of the silver table; and one row for all that `is_rejected`."""
-    row = F.struct(*entity.columns, "deleted_at", "sequence")
-    is_rejected = F.col("reason").isNotNull()
-    groups = (F.when(~is_rejected, F.col(entity.key)).alias("_key"), is_rejected.alias("is_rejected"))
-    return changes.groupBy(*groups).agg(F.max_by(row, "sequence").alias("last")).select("last.*", "is_rejected")
+def latest_changes(changes: DataFrame, *, key: str) -> DataFrame:
+    """The last change of each key, by sequence."""
+    row = F.struct(*changes.columns)
+    return changes.groupBy(F.col(key).alias("_key")).agg(F.max_by(row, "sequence").alias("last")).select("last.*")
 
 
-def newer_than(changes: DataFrame, *, held: DataFrame, key: str) -> DataFrame:
+def newer_than(changes: DataFrame, *, held: DataFrame, entity: Entity) -> DataFrame:
     """The changes that `held` does not have yet. A MERGE of older ones would rewrite the files that they match."""
-    known = held.select(key, F.col("sequence").alias("held"))
-    joined = changes.join(known, on=key, how="left").where("held IS NULL OR sequence > held")
-    return joined.select(*changes.columns)
+    known = held.select(entity.key, F.col("sequence").alias("held"), F.struct(*changes.columns).alias("row"))
+    is_newer = F.col("held").isNull() | (F.col("sequence") > F.col("held"))
+    if entity.keeps_older:  # an older message can have filled a field of the last one
+        is_newer = is_newer | ~F.struct(*changes.columns).eqNullSafe(F.col("row"))
+    return changes.join(known, on=entity.key, how="left").where(is_newer).select(*changes.columns)
 
 
 def _event_time() -> Column:

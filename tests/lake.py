@@ -14,7 +14,8 @@ from lakehouse.query import existing_tables
 from lakehouse.settings import Settings
 from lakehouse.tables import create_table
 from lakehouse.topic_admin import create_topics
-from tests.oracle import Message, Oracle, Position, Row, by_id, by_position, landed
+from lakehouse.topics import Topic
+from tests.oracle import Message, Oracle, Position, Row, by_id, by_position, by_version, landed
 
 CLOCK = ("quarantined_at", "waiting_since", "found_at", "attempts")
 """What depends on when and how often a step ran, and so is in no oracle."""
@@ -24,7 +25,7 @@ def own_home(settings: Settings, home: Path) -> Settings:
     return settings.model_copy(update={"home": home})
 
 
-def own_topics(settings: Settings, endpoint: Endpoint, home: Path) -> Settings:
+def own_topics(settings: Settings, endpoint: Endpoint, home: Path, topics: Sequence[Topic] = TOPICS) -> Settings:
     """Settings with a home and topics of their own in the shared broker."""
     pulsar = settings.pulsar.model_copy(
         update={
@@ -34,7 +35,7 @@ def own_topics(settings: Settings, endpoint: Endpoint, home: Path) -> Settings:
         }
     )
     own = settings.model_copy(update={"home": home, "pulsar": pulsar})
-    create_topics(TOPICS, endpoint, own)
+    create_topics(topics, endpoint, own)
     return own
 
 
@@ -73,6 +74,8 @@ def tables(settings: Settings) -> dict[str, list[Any]]:
     return {
         "users": by_id(read(settings, "silver.users")),
         "items": by_id(read(settings, "silver.items")),
+        "users_history": by_version(read(settings, "silver.users_history")),
+        "items_history": by_version(read(settings, "silver.items_history")),
         "gold": by_position(read(settings, "gold.enriched_orders")),
         "waiting": by_position(map(_timeless, read(settings, "quarantine.waiting_orders"))),
         "duplicates": by_position(map(_timeless, read(settings, "quarantine.duplicate_orders"))),
@@ -85,8 +88,10 @@ def tables(settings: Settings) -> dict[str, list[Any]]:
 
 def expected(oracle: Oracle) -> dict[str, list[Any]]:
     return {
-        "users": by_id(oracle.users.values()),
-        "items": by_id(oracle.items.values()),
+        "users": oracle.latest("users"),
+        "items": oracle.latest("items"),
+        "users_history": by_version(oracle.history("users")),
+        "items_history": by_version(oracle.history("items")),
         "gold": by_position(oracle.gold),
         "waiting": by_position(oracle.waiting),
         "duplicates": by_position(oracle.duplicates),

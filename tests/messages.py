@@ -18,7 +18,9 @@ def millis(moment: datetime) -> int:
     return (moment - EPOCH) // timedelta(milliseconds=1)
 
 
-def user(id: int, /, name: str = "Ada", *, when: float = 0, place: int = 0, late: float = 0, **fields: Any) -> Message:
+def user(
+    id: int, /, name: str | None = "Ada", *, when: float = 0, place: int = 0, late: float = 0, **fields: Any
+) -> Message:
     """A change of a user at minute `when`, published `late` minutes later, as entry number `place`."""
     payload = {"id": id, "firstName": name, "createdAt": millis(at(0)), "deletedAt": -1, "mergedAt": -1, **fields}
     return message("users", payload, key=str(id), when=when, place=place, late=late)

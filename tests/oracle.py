@@ -1,6 +1,7 @@
 """What the tables must hold, in plain Python: the whole meaning of the pipeline, with none of its machinery.
 
 `Oracle.run` takes messages in rounds, as `lakehouse run` does: it lands them all, merges them all, then enriches.
+Its state is the versions of each user and item. The tables are what can be said of them.
 Rows are dicts, as `tables.read` gives the real ones; `landed` turns bronze rows into the messages to start from.
 """
 
@@ -67,42 +68,72 @@ class Message(NamedTuple):
     publish_time: datetime
 
 
+Versions = dict[tuple[str, int], list[Row]]
+"""The versions of each user and item, in order."""
+
+
 @dataclass
 class Oracle:
-    users: dict[int, Row] = field(default_factory=dict)
-    items: dict[int, Row] = field(default_factory=dict)
+    as_of: frozenset[str] = frozenset({"items"})
+    """What orders are joined with as it was when they were created; the rest as it is when they are joined."""
     gold: list[Row] = field(default_factory=list)
     waiting: list[Row] = field(default_factory=list)
     duplicates: list[Row] = field(default_factory=list)
     discarded: list[Row] = field(default_factory=list)
     malformed: set[tuple[str, Position]] = field(default_factory=set)
+    _versions: Versions = field(default_factory=dict)
     _first: dict[tuple[int, int], Position] = field(default_factory=dict)
-    _changed: set[tuple[str, str]] = field(default_factory=set)
 
-    def run(self, messages: Iterable[Message]) -> "Oracle":
-        """One round: land all of `messages`, merge, enrich."""
+    def run(self, messages: Iterable[Message], *, again: bool = False) -> "Oracle":
+        """One round: land all of `messages`, merge, enrich; `again` if the checkpoints were lost before it."""
         landed = list(messages)
-        self._changed = set()
+        before = {} if again else {key: list(versions) for key, versions in self._versions.items()}
         for message in landed:
             if message.topic != "orders":
                 self._merge(message)
         new = (message for message in landed if message.topic == "orders")
         fresh = [self._place(message) for message in sorted(new, key=lambda each: (each.publish_time, each.position))]
-        woken = [order for order in self.waiting if not self._changed.isdisjoint(awaited(order))]
+        woken = [order for order in self.waiting if self._is_news(order, before)]
+        outdated = [order for order in self.gold if not self._is_settled(order)]
         self.waiting = [order for order in self.waiting if order not in woken]
-        self._enrich([*woken, *(order for order in fresh if order)])
+        self.gold = [order for order in self.gold if order not in outdated]
+        self._enrich([*woken, *outdated, *(order for order in fresh if order)])
         return self
+
+    def latest(self, entity: str) -> list[Row]:
+        return by_id(versions[-1] for (name, _), versions in self._versions.items() if name == entity)
+
+    def history(self, entity: str) -> list[Row]:
+        rows = []
+        for (name, _), versions in self._versions.items():
+            ends = [row["sequence"]["event_time"] for row in versions[1:]]
+            for row, end in zip(versions, [*ends, None], strict=True):
+                rows += [row | {"valid_from": row["sequence"]["event_time"], "valid_until": end}] * (name == entity)
+        return rows
+
+    def state(self, entity: str, key: int, when: datetime, versions: Versions | None = None) -> Row | None:
+        """What an order created then is joined with, deleted or not."""
+        known = (self._versions if versions is None else versions).get((entity, key), [])
+        is_as_of = entity in self.as_of
+        return next((row for row in reversed(known) if not is_as_of or row["sequence"]["event_time"] <= when), None)
+
+    def survivor(self, key: int, when: datetime) -> tuple[int, list[int]]:
+        """Who stands for a user, and the merged users on the way there; one of those, if that way is a circle."""
+        merged: list[int] = []
+        while key not in merged and (into := merged_into(self.state("users", key, when))) is not None:
+            merged.append(key)
+            key = into
+        return key, merged
 
     def _merge(self, message: Message) -> None:
         row = state_of(message)
         if row is None:
             self.malformed.add((message.topic, message.position))
             return
-        silver = self.users if message.topic == "users" else self.items
-        held = silver.get(row["id"])
-        if held is None or order_of(row) > order_of(held):
-            silver[row["id"]] = row
-            self._changed.add((message.topic, str(row["id"])))
+        versions = self._versions.setdefault((message.topic, row["id"]), [])
+        if row not in versions:
+            versions.append(row)
+            versions.sort(key=order_of)
 
     def _place(self, message: Message) -> Row | None:
         """An order to enrich; None if it is malformed, or repeats one that came before."""
@@ -115,44 +146,51 @@ class Oracle:
         if first != message.position:
             self.duplicates.append(order | {"duplicate_of": first._asdict()})
             return None
-        return order
+        return order | {"order_date": order["created_at"].date()}
+
+    def _is_news(self, order: Row, before: Versions) -> bool:
+        """Whether a key that a waiting order waits for has got other state."""
+        entity, when = order["missing_entity"], order["created_at"]
+        keys = map(int, (order["missing_key"], *(order["missing_merged"] or ())))
+        return any(self.state(entity, key, when) != self.state(entity, key, when, before) for key in keys)
+
+    def _is_settled(self, order: Row) -> bool:
+        """Whether an order in gold has the state that it should have by now."""
+        when, settled = order["created_at"], True
+        if "users" in self.as_of:
+            survivor, merged = self.survivor(order["user_id"], when)
+            settled = (order["user"], order["user_merged"]) == (self.state("users", survivor, when), merged or None)
+        if "items" in self.as_of:
+            settled = settled and order["item"] == self.state("items", order["item_id"], when)
+        return settled
+
+    def _joined(self, order: Row) -> Row:
+        when = order["created_at"]
+        survivor, merged = self.survivor(order["user_id"], when)
+        user, item = self.state("users", survivor, when), self.state("items", order["item_id"], when)
+        if reason := "merged in a circle" if survivor in merged else unusable(user, order):
+            return waits(reason, "users", survivor, merged)
+        if reason := unusable(item, order):
+            return waits(reason, "items", order["item_id"], [])
+        return {"user": user, "item": item, "user_merged": merged or None}
 
     def _enrich(self, orders: list[Row]) -> None:
         for order in orders:
-            order = {name: value for name, value in order.items() if name not in REASONS}
-            order |= {"order_date": order["created_at"].date()}
-            survivor, merged = self.survivor(order["user_id"])
-            user, item = self.users.get(survivor), self.items.get(order["item_id"])
-            if reason := "merged in a circle" if survivor in merged else unusable(user, order):
-                self.waiting.append(order | waits(reason, "users", survivor, merged))
-            elif reason := unusable(item, order):
-                self.waiting.append(order | waits(reason, "items", order["item_id"], []))
-            else:
-                self.gold.append(order | {"user": user, "item": item, "user_merged": merged or None})
-
-    def survivor(self, key: int) -> tuple[int, list[int]]:
-        """Who stands for a user, and the merged users on the way there; one of those, if that way is a circle."""
-        merged: list[int] = []
-        while key not in merged and (into := merged_into(self.users.get(key))) is not None:
-            merged.append(key)
-            key = into
-        return key, merged
+            fact = {name: value for name, value in order.items() if name not in (*REASONS, *JOINED)}
+            joined = self._joined(fact)
+            (self.gold if "user" in joined else self.waiting).append(fact | joined)
 
 
 def merged_into(user: Row | None) -> int | None:
     return user["parent_user_id"] if user and user["merged_at"] else None
 
 
+JOINED = ("user", "item", "user_merged")
 REASONS = ("reason", "missing_entity", "missing_key", "missing_merged")
 
 
 def waits(reason: str, entity: str, key: int, merged: list[int]) -> Row:
     return dict(zip(REASONS, (reason, entity, str(key), [str(each) for each in merged] or None), strict=True))
-
-
-def awaited(order: Row) -> set[tuple[str, str]]:
-    """The keys whose change can let a waiting order go."""
-    return {(order["missing_entity"], key) for key in (order["missing_key"], *(order["missing_merged"] or ()))}
 
 
 def unusable(state: Row | None, order: Row) -> str | None:
@@ -275,3 +313,7 @@ def by_position(rows: Iterable[Row]) -> list[Row]:
 
 def by_id(rows: Iterable[Row]) -> list[Row]:
     return sorted(rows, key=lambda row: row["id"])
+
+
+def by_version(rows: Iterable[Row]) -> list[Row]:
+    return sorted(rows, key=lambda row: (row["id"], order_of(row)))

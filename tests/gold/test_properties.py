@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from gold.conservation import balance_facts
 from gold.orders import ORDERS
-from gold.survivors import follow
+from gold.survivors import Merge, follow
 from jobs.pipeline import ENRICHMENTS, ENTITIES
 from jobs.steps import enriching, merging
 from jobs.streams import catch_up
@@ -50,13 +50,38 @@ def test_the_tables_are_the_oracles_after_each_round(
         land_literally(spark, lake, placed)
         catch_up(lake, merging(spark, lake, ENTITIES))
         catch_up(lake, enriching(spark, lake, ENRICHMENTS))
-        assert tables(lake) == expected(oracle.run(placed))
+        assert tables(lake) == expected(oracle.run(placed, again=is_lost))
     assert balance_facts(spark, lake, ORDERS).holds
 
 
-@given(st.dictionaries(IDS, IDS), IDS)
-def test_merges_lead_to_a_key_that_was_not_merged_or_round_in_a_circle(into: dict[int, int], key: int) -> None:
-    survivor, merged = follow(key, into=into)
-    assert [into[each] for each in merged] == [*merged[1:], survivor][: len(merged)]
-    assert (survivor in merged) == (survivor in into)
-    assert merged[:1] == [key][: key in into]
+TIMES = st.tuples(st.integers(0, 5), st.integers(1, 5)).map(lambda time: (time[0], time[0] + time[1]))
+
+
+@given(st.dictionaries(IDS, st.lists(st.tuples(TIMES, IDS), max_size=3)), IDS)
+def test_merges_lead_at_each_time_to_a_key_that_was_not_merged_or_round_in_a_circle(
+    drawn: dict[int, list[tuple[tuple[int, int], int]]], key: int
+) -> None:
+    merges = {key: apart(each) for key, each in drawn.items()}
+    ways = list(follow(key, merges=merges))
+    for time in range(10):
+        found = [(way.survivor, way.merged) for way in ways if way.since <= time < way.until]
+        assert found == [way for way in [walk(key, time, merges)] if way[1]]
+
+
+def apart(drawn: list[tuple[tuple[int, int], int]]) -> list[Merge]:
+    """Merges of which no two are at the same time."""
+    chosen: list[Merge] = []
+    for (since, until), into in drawn:
+        if all(until <= other.since or other.until <= since for other in chosen):
+            chosen.append(Merge(since, until, into))
+    return chosen
+
+
+def walk(key: int, time: int, merges: dict[int, list[Merge]]) -> tuple[int, tuple[int, ...]]:
+    merged: tuple[int, ...] = ()
+    while key not in merged:
+        into = [merge.into for merge in merges.get(key, ()) if merge.since <= time < merge.until]
+        if not into:
+            break
+        merged, key = (*merged, key), into[0]
+    return key, merged

@@ -6,6 +6,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import NamedTuple
@@ -14,7 +15,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from jobs import cli
-from jobs.pipeline import WRITTEN
+from jobs.pipeline import TOPICS, WRITTEN
 from lakehouse.endpoint import Endpoint
 from lakehouse.leases import write_lease
 from lakehouse.settings import Settings, load_settings
@@ -219,6 +220,14 @@ def test_a_missing_topic(lakehouse: Command, spark: SparkSession, endpoint: Endp
     assert "`lakehouse topics create`" in done.line
 
 
+def test_a_registered_schema_that_breaks_the_contract(
+    lakehouse: Command, spark: SparkSession, settings: Settings, endpoint: Endpoint, tmp_path: Path
+) -> None:
+    without_id = replace(TOPICS[0], fields=TOPICS[0].fields[1:])
+    done = lakehouse("land", **environment(own_topics(settings, endpoint, tmp_path, [without_id])))
+    assert (done.code, done.line) == (1, "lakehouse: users: id is not registered, but declared as a required long")
+
+
 @pytest.fixture
 def lake(settings: Settings, endpoint: Endpoint, tmp_path: Path) -> Settings:
     """A home with topics in the broker that nothing was sent to."""
@@ -247,11 +256,12 @@ def test_the_second_of_two_runs_names_the_first(lakehouse: Command, lake: Settin
 
 
 def test_before_the_first_run(lakehouse: Command, spark: SparkSession, lake: Settings) -> None:
-    done = {step: lakehouse(step, **environment(lake)) for step in ("merge", "enrich", "reconcile")}
-    assert {step: outcome.code for step, outcome in done.items()} == {"merge": 1, "enrich": 1, "reconcile": 1}
+    done = {step: lakehouse(step, **environment(lake)) for step in ("merge", "enrich", "publish", "reconcile")}
+    assert {outcome.code for outcome in done.values()} == {1}
     assert {step: outcome.line for step, outcome in done.items()} == {
         "merge": "lakehouse: bronze.users is not there yet: run `lakehouse land` first",
         "enrich": "lakehouse: bronze.orders is not there yet: run `lakehouse land` first",
+        "publish": "lakehouse: gold.enriched_orders is not there yet: run `lakehouse enrich` first",
         "reconcile": "lakehouse: bronze.users is not there yet: run `lakehouse run` first",
     }
 

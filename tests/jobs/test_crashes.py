@@ -30,7 +30,7 @@ MESSY = Workload(users=500, orders=12_000, missing_users=0.02, late_users=0.1, d
 SMALL_BATCHES = {"LAKEHOUSE_RUN__MAX_BYTES_PER_BATCH": str(2**20)}
 
 
-def wait_until(condition: Callable[[], bool], *, seconds: float = 120) -> None:
+def wait_until(condition: Callable[[], bool], *, seconds: float = 600) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "it took too long"

@@ -30,6 +30,7 @@ RuntimeError: power cut
         (IN_THE_JVM, "java.io.IOException: innermost"),
         (FROM_THE_JVM, "org.apache.spark.sql.delta.DeltaRuntimeException: [DELTA_MERGE] The MERGE failed."),
         (IN_PYTHON, "RuntimeError: power cut"),
+        ("lakehouse.errors.BusyError: enriched_orders: wait\n\tat Task.run", "enriched_orders: wait"),
         ("\nwhat a pity\nthe rest", "what a pity"),
         ("", "RuntimeError"),
         ("java.io.IOException: No space left on device", "no space left on the disk"),

@@ -6,7 +6,7 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from lakehouse.endpoint import Endpoint, call_admin
 from lakehouse.settings import Settings
-from lakehouse.topic_admin import create_topics
+from lakehouse.topic_admin import create_published, create_topics
 from lakehouse.topics import Topic
 
 FIELDS = StructType([StructField("id", LongType(), nullable=False), StructField("name", StringType())])
@@ -44,3 +44,13 @@ def test_creating_again_changes_nothing(endpoint: Endpoint, settings: Settings) 
     create_topics([CHANGELOG, EVENTS], endpoint, more)
     assert told("persistent/public/lakehouse/sightings/partitions", endpoint, settings)["partitions"] == 2
     assert told("schemas/public/lakehouse/sightings/schema", endpoint, settings)["version"] == 0
+
+
+def test_published_topics_are_kept_and_deduplicated(endpoint: Endpoint, settings: Settings) -> None:
+    for _ in range(2):
+        create_published(["enriched_sightings"], endpoint, settings)
+    path = "persistent/public/lakehouse/enriched_sightings"
+    assert told(f"{path}/partitions", endpoint, settings)["partitions"] == 2
+    assert told(f"{path}/retention", endpoint, settings) == {"retentionTimeInMinutes": -1, "retentionSizeInMB": -1}
+    assert told(f"{path}/deduplicationEnabled", endpoint, settings) is True
+    assert told(f"{path}-partition-0/subscriptions", endpoint, settings) == []

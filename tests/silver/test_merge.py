@@ -1,3 +1,5 @@
+from dataclasses import replace
+from functools import partial
 from itertools import chain, combinations, permutations
 from pathlib import Path
 from random import Random
@@ -9,14 +11,15 @@ from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 
 from bronze.landing import bronze_table
+from jobs.streams import catch_up
 from lakehouse.decoding import MALFORMED
 from lakehouse.settings import Settings
 from lakehouse.tables import create_table
-from silver.merge import decode_changes, latest_changes, merge_batch
+from silver.merge import decode_changes, latest_changes, merge, merge_batch
 from silver.users import USERS
-from tests.lake import bronze_row, own_home, read
+from tests.lake import bronze_row, land_literally, own_home, read
 from tests.messages import at, message, tombstone, user
-from tests.oracle import Message, Oracle, Row, by_id
+from tests.oracle import Message, Oracle, Row, by_id, by_version
 
 # What happens to one user, and what may arrive in any order: a change that is older than the delete and published
 # after it; two changes of the same moment; a user that comes back.
@@ -42,14 +45,6 @@ def bronze(spark: SparkSession, messages: list[Message]) -> DataFrame:
     return spark.createDataFrame([bronze_row(each) for each in messages], bronze_table(USERS.topic).columns)
 
 
-@pytest.fixture
-def silver(spark: SparkSession, settings: Settings, tmp_path: Path) -> Settings:
-    own = own_home(settings, tmp_path)
-    create_table(spark, own, USERS.table)
-    create_table(spark, own, MALFORMED)
-    return own
-
-
 def merge_all(spark: SparkSession, settings: Settings, batches: list[list[Message]]) -> list[Row]:
     for batch in filter(None, batches):
         merge_batch(settings, USERS, bronze(spark, batch))
@@ -65,7 +60,9 @@ def test_every_order_in_every_three_batches_gives_the_same(spark: SparkSession, 
         for batch, part in zip(batches, (arrival[:first], arrival[first:second], arrival[second:]), strict=True):
             batch.extend(part)
     held = merge_all(spark, silver, batches)
-    assert held == by_id(Oracle().run(chain(*batches)).users.values())
+    oracle = Oracle().run(chain(*batches))
+    assert held == oracle.latest("users")
+    assert by_version(read(silver, USERS.history.name)) == by_version(oracle.history("users"))
     assert {row["deleted_at"] for row in held} == {at(3)}
 
 
@@ -100,13 +97,14 @@ def test_any_order_any_batches_and_any_repeats_give_the_same(
     random: Random,
 ) -> None:
     own = own_home(settings, tmp_path_factory.mktemp("silver"))
-    create_table(spark, own, USERS.table)
-    create_table(spark, own, MALFORMED)
+    for table in (USERS.table, USERS.history, MALFORMED):
+        create_table(spark, own, table)
     arrival = random.sample(changes, len(changes))
     cut = random.randint(0, len(arrival))
     again = random.sample(changes[:cut], cut // 2)
     oracle = Oracle().run(changes)
-    assert merge_all(spark, own, [arrival[:cut], arrival[cut:], again]) == by_id(oracle.users.values())
+    assert merge_all(spark, own, [arrival[:cut], arrival[cut:], again]) == oracle.latest("users")
+    assert by_version(read(own, USERS.history.name)) == by_version(oracle.history("users"))
     assert len(read(own, MALFORMED.name)) == len(oracle.malformed)
 
 
@@ -118,9 +116,35 @@ def test_a_batch_again_adds_no_file(spark: SparkSession, silver: Settings) -> No
         message("users", b"", key="3", place=3),
     ]
     merge_all(spark, silver, [batch])
-    files = set(Path(silver.table_path(USERS.table.name)).glob("*.parquet"))
+    files = set((Path(silver.warehouse_root) / "silver").rglob("*.parquet"))
     merge_all(spark, silver, [batch])
-    assert set(Path(silver.table_path(USERS.table.name)).glob("*.parquet")) == files
+    assert set((Path(silver.warehouse_root) / "silver").rglob("*.parquet")) == files
+
+
+def test_a_history_that_is_kept_from_now_on_has_all_that_landed_before(
+    spark: SparkSession, settings: Settings, tmp_path: Path
+) -> None:
+    lake = own_home(settings, tmp_path)
+    land_literally(spark, lake, [user(1), user(1, when=5, place=1)])
+    for entity in (replace(USERS, keeps_history=False), USERS):
+        catch_up(lake, [partial(merge, spark, lake, entity)])
+    assert [row["valid_until"] for row in by_version(read(lake, USERS.history.name))] == [at(5), None]
+
+
+def test_a_late_message_splits_the_interval_that_it_falls_in(spark: SparkSession, silver: Settings) -> None:
+    batches = [
+        [user(1, "born", when=0), user(1, "renamed", when=20, place=1)],
+        [user(1, "late", when=10, place=2)],
+        [user(1, "at once replaced", when=20, place=0)],
+    ]
+    merge_all(spark, silver, batches)
+    rows = by_version(read(silver, USERS.history.name))
+    assert [(row["first_name"], row["valid_from"], row["valid_until"]) for row in rows] == [
+        ("born", at(0), at(10)),
+        ("late", at(10), at(20)),
+        ("at once replaced", at(20), at(20)),
+        ("renamed", at(20), None),
+    ]
 
 
 def test_a_deleted_user_comes_back_with_a_newer_message(spark: SparkSession, silver: Settings) -> None:
@@ -182,14 +206,10 @@ def test_the_last_change_of_each_key_wins_by_event_time_then_publish_time_then_p
         user(2, "published before", when=1, late=1, place=3),
         user(3, "by place", when=1, place=5),
         user(3, "before it", when=1, place=4),
-        message("users", b"", key="4", place=6),
-        message("users", {"id": 5, "createdAt": 0}, key="6", place=7),
     ]
-    rows = bronze(spark, changes).transform(decode_changes, entity=USERS).transform(latest_changes, entity=USERS)
-    found = rows.collect()
-    assert sorted((row.id, row.first_name) for row in found if not row.is_rejected) == [
+    rows = bronze(spark, changes).transform(decode_changes, entity=USERS).transform(latest_changes, key="id")
+    assert sorted((row.id, row.first_name) for row in rows.collect()) == [
         (1, "by event time"),
         (2, "by publish time"),
         (3, "by place"),
     ]
-    assert [row.is_rejected for row in found].count(True) == 1

@@ -1,0 +1,129 @@
+"""Publishing gold, as a ratio to raw producers of the same payloads on the same broker in the same run.
+
+    .venv/bin/python benchmarks/publish.py [--orders 200000] [--rounds 3]
+
+A raw producer is a process for each partition that sends what it has in memory: keyed, batched and compressed in the
+same way, without sequences, on a topic without de-duplication.
+"""
+
+import sys
+import time
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Annotated
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+import pulsar
+import typer
+from pyspark.sql import SparkSession
+
+from benchmarks.bench import Lap, backlog, lap, middle
+from gold.orders import ORDERS
+from gold.publish import to_messages
+from jobs import report
+from jobs.pipeline import ENRICHMENTS, ENTITIES, PUBLISHED, TOPICS
+from jobs.steps import enriching, landing, merging, publishing
+from jobs.streams import catch_up
+from lakehouse.endpoint import Endpoint, call_admin
+from lakehouse.publishing import BATCH_BYTES, PENDING
+from lakehouse.session import start_spark, stop_spark
+from lakehouse.settings import Settings
+from lakehouse.topic_admin import create_published
+from lakehouse.workload import Workload
+
+Payloads = list[tuple[str, bytes]]
+
+
+def main(
+    orders: Annotated[int, typer.Option(help="Orders in gold, for two partitions.")] = 200_000,
+    rounds: Annotated[int, typer.Option(help="Repeats of each, in turn; the first of all is warm-up.")] = 3,
+) -> None:
+    workload = Workload(users=max(orders // 10, 1), orders=orders, late_users=0, duplicates=0, malformed=0)
+    with backlog(workload) as (settings, endpoint, _):
+        spark = start_spark(settings)
+        try:
+            catch_up(settings, landing(spark, settings, TOPICS))
+            catch_up(settings, merging(spark, settings, ENTITIES))
+            catch_up(settings, enriching(spark, settings, ENRICHMENTS))
+            payloads = payloads_of(spark, settings)
+            publish_afresh(spark, settings, endpoint)
+            raw, published = [], []
+            for _ in range(rounds):
+                raw.append(send_all(settings, endpoint, payloads))
+                published.append(publish_afresh(spark, settings, endpoint))
+        finally:
+            stop_spark()
+    show(payloads, middle(raw), middle(published))
+
+
+def payloads_of(spark: SparkSession, settings: Settings) -> list[Payloads]:
+    """What is published, by partition."""
+    feed = spark.read.format("delta").option("readChangeFeed", True).option("startingVersion", 0)
+    changes = feed.load(settings.table_path(ORDERS.gold_table))
+    messages = changes.transform(to_messages, keys=ORDERS.keys, partitions=settings.pulsar.partitions)
+    found: list[Payloads] = [[] for _ in range(settings.pulsar.partitions)]
+    for row in messages.collect():
+        found[row.target].append((row.key, bytes(row.payload)))
+    return found
+
+
+def send_all(settings: Settings, endpoint: Endpoint, payloads: list[Payloads]) -> Lap:
+    """Send everything by one process for each partition; it is timed from the first message on."""
+    topics = [f"persistent://{settings.pulsar.namespace}/raw-{index}" for index in range(len(payloads))]
+    with ProcessPoolExecutor(len(payloads)) as pool, lap() as measured:
+        seconds = list(pool.map(send, [endpoint.service_url] * len(topics), topics, payloads))
+    measured.wall = max(wall for wall, _ in seconds)
+    measured.cpu = sum(cpu for _, cpu in seconds)
+    return measured
+
+
+def send(service_url: str, topic: str, payloads: Payloads) -> tuple[float, float]:
+    """The wall-clock and CPU seconds from the first message to the last acknowledgement."""
+    client = pulsar.Client(service_url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
+    producer = client.create_producer(
+        topic,
+        block_if_queue_full=True,
+        max_pending_messages=PENDING,
+        batching_enabled=True,
+        batching_max_messages=1_000,
+        batching_max_allowed_size_in_bytes=BATCH_BYTES,
+        batching_max_publish_delay_ms=10,
+        compression_type=pulsar.CompressionType.LZ4,
+    )
+    acknowledged: SimpleQueue[pulsar.Result] = SimpleQueue()
+    wall, cpu = time.monotonic(), time.process_time()
+    for key, payload in payloads:
+        producer.send_async(payload, acknowledged.put, partition_key=key)
+    assert all(acknowledged.get() == pulsar.Result.Ok for _ in payloads)
+    took = time.monotonic() - wall, time.process_time() - cpu
+    client.close()
+    return took
+
+
+def publish_afresh(spark: SparkSession, settings: Settings, endpoint: Endpoint) -> Lap:
+    """Publish the whole table to an empty topic."""
+    path = f"persistent/{settings.pulsar.namespace}/{ORDERS.publish_to}/partitions?force=true"
+    call_admin("DELETE", path, endpoint, settings, accept=(404,))
+    create_published(PUBLISHED, endpoint, settings)
+    with lap() as measured:
+        catch_up(settings, publishing(spark, settings, [ORDERS]))
+    return measured
+
+
+def show(payloads: list[Payloads], raw: Lap, published: Lap) -> None:
+    messages = sum(map(len, payloads))
+    size = sum(len(payload) for part in payloads for _, payload in part) / messages
+    report.rows(
+        ["", "messages/s", "CPU µs/message", "publishing's ratio"],
+        [
+            (name, f"{messages / it.wall:,.0f}", f"{it.cpu / messages * 1e6:.1f}", f"{it.wall / published.wall:.2f}")
+            for name, it in (("raw producers, one for each partition", raw), ("publishing gold", published))
+        ],
+        title=f"{messages:,} messages of {size:,.0f} bytes on {len(payloads)} partitions; medians",
+    )
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,149 @@
+"""Judge facts anew from bronze, those of some days or those that a key of state has touched, and replace what differs.
+
+A backfill is asked for by a row of `gold.backfills` and done by the enrichment stream, between its batches: so it works
+while that runs, and nothing else writes gold meanwhile. What it changed is a second row of that table.
+"""
+
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from datetime import date
+from functools import reduce
+
+from pyspark.sql import Column, DataFrame, Row, SparkSession
+from pyspark.sql import functions as F
+
+from gold.enrichment import BACKFILLS, Enrichment
+from gold.judging import decode_facts, facts_of, find_repeats, judge
+from gold.placing import near_to, place, remove, write_duplicates
+from lakehouse.decoding import MALFORMED, quarantine_malformed
+from lakehouse.settings import Settings
+from lakehouse.tables import append, kept, pin_table, read_table
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scope:
+    """Which facts: those of the days from `since` to `until`, both included, or those that used a key of an entity."""
+
+    since: date | None = None
+    until: date | None = None
+    entity: str | None = None
+    key: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Difference:
+    """What a backfill does to gold, in facts; and how many wait in the end."""
+
+    unchanged: int
+    changed: int
+    added: int
+    removed: int
+    waiting: int
+
+
+def do_requested(settings: Settings, enrichment: Enrichment, request: Row, spark: SparkSession) -> None:
+    """Do a backfill and write down what it did, unless that was done before."""
+    backfills = read_table(spark, settings, BACKFILLS.name)
+    if not backfills.where((F.col("request") == request.request) & (F.col("event") == "done")).isEmpty():
+        return
+    scope = Scope(since=request.since, until=request.until, entity=request.entity, key=request.key)
+    done = backfill(spark, settings, enrichment, scope)
+    note = {"event": "done", "topic": enrichment.topic.name, **request.asDict(), **asdict(done)}
+    rows = spark.createDataFrame([note], backfills.drop("at", "requested_by", "note").schema)
+    append(rows.withColumn("at", F.current_timestamp()), settings, BACKFILLS.name)
+
+
+def backfill(
+    spark: SparkSession, settings: Settings, enrichment: Enrichment, scope: Scope, *, dry_run: bool = False
+) -> Difference:
+    """Bring gold and quarantine to what today's declarations and state make of the facts that landed.
+
+    What was found to be a duplicate, was discarded or is malformed stays so. A message that breaks today's contract
+    goes to `quarantine.malformed`; what never landed is removed.
+    """
+    gold, waiting, discarded, duplicates, malformed, bronze = (
+        pin_table(spark, settings, name)
+        for name in (
+            enrichment.gold_table,
+            enrichment.waiting.name,
+            enrichment.discarded.name,
+            enrichment.duplicates.name,
+            MALFORMED.name,
+            enrichment.topic.bronze_table,
+        )
+    )
+    in_gold, in_waiting = (table.where(in_scope(scope, enrichment, table)) for table in (gold, waiting))
+    placed = in_gold.select("position").union(in_waiting.select("position"))
+    settled = [duplicates, discarded, malformed.where(F.col("topic") == enrichment.topic.name)]
+    decoded = bronze.transform(decode_facts, enrichment=enrichment)
+    with ExitStack() as stack:
+        landed = facts_of(decoded, enrichment)
+        if scope.key is None:
+            landed = landed.where(in_scope(scope, enrichment, landed))
+        else:
+            landed = landed.join(placed, on="position", how="left_semi")
+        for table in settled:
+            landed = landed.join(table.select("position"), on="position", how="left_anti")
+        facts = stack.enter_context(kept(landed))
+        gone = stack.enter_context(kept(placed.join(facts.select("position"), on="position", how="left_anti")))
+        near = near_to([facts, in_gold], enrichment)
+        if near is None:
+            return Difference(unchanged=0, changed=0, added=0, removed=0, waiting=0)
+        fresh = facts.join(placed, on="position", how="left_anti")
+        keys = (*enrichment.keys, "position")
+        held = reduce(DataFrame.union, (table.where(near()).select(*keys) for table in (gold, waiting, discarded)))
+        repeats = stack.enter_context(kept(fresh.transform(find_repeats, held=held, keys=enrichment.keys)))
+        candidates = (
+            facts.drop("publish_time")
+            .join(repeats.select("position"), on="position", how="left_anti")
+            .join(in_gold.select("position", _row(enrichment).alias("held")), on="position", how="left")
+            .join(in_waiting.select("position", F.lit(True).alias("is_waiting")), on="position", how="left")
+            .withColumn("is_waiting", F.coalesce("is_waiting", F.lit(False)))
+        )
+        judged = candidates.transform(judge, settings=settings, enrichment=enrichment, sources=[facts])
+        is_settled = F.col("missing_entity").isNull() & F.col("held").eqNullSafe(_row(enrichment))
+        judged = stack.enter_context(kept(judged.withColumn("is_settled", is_settled)))
+        difference = _difference(judged, gone.join(in_gold, on="position", how="left_semi").count())
+        if not dry_run:
+            broken = decoded.where("reason IS NOT NULL").join(
+                gone.select(F.col("position").alias("gone")), on=F.col("message.position") == F.col("gone")
+            )
+            quarantine_malformed(settings, enrichment.topic, broken.drop("gone"))
+            remove(settings, [enrichment.gold_table, enrichment.waiting.name], gone)
+            place(settings, enrichment, judged, near, at_once=True)
+            write_duplicates(settings, enrichment, repeats)
+        return difference
+
+
+def in_scope(scope: Scope, enrichment: Enrichment, table: DataFrame) -> Column:
+    """Whether a row of gold or of the waiting facts is meant."""
+    if scope.key is None:
+        day = F.col(enrichment.day)
+        since, until = (F.coalesce(F.lit(end).cast("date"), day) for end in (scope.since, scope.until))
+        return day.between(since, until)
+    lookups = [lookup for lookup in enrichment.lookups if lookup.entity == scope.entity]
+    used = [F.col(lookup.on).cast("string") == scope.key for lookup in lookups]
+    if "missing_key" in table.columns:
+        awaited = F.array_append(F.coalesce("missing_merged", F.array()), F.col("missing_key"))
+        used.append((F.col("missing_entity") == scope.entity) & F.array_contains(awaited, F.lit(scope.key)))
+    else:
+        used += [F.array_contains(lookup.used_keys, F.lit(scope.key)) for lookup in lookups]
+    return F.coalesce(reduce(Column.__or__, used), F.lit(False))
+
+
+def _row(enrichment: Enrichment) -> Column:
+    """All of a row of gold."""
+    return F.struct(*enrichment.gold_columns)
+
+
+def _difference(judged: DataFrame, gone: int) -> Difference:
+    is_held, is_complete = F.col("held").isNotNull(), F.col("missing_entity").isNull()
+    counts = {
+        "unchanged": F.col("is_settled"),
+        "changed": is_held & is_complete & ~F.col("is_settled"),
+        "added": ~is_held & is_complete,
+        "removed": is_held & ~is_complete,
+        "waiting": ~is_complete,
+    }
+    [found] = judged.agg(*(F.count_if(condition).alias(name) for name, condition in counts.items())).collect()
+    return Difference(**found.asDict() | {"removed": found.removed + gone})

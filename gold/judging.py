@@ -1,0 +1,144 @@
+"""Judge facts: which of them repeat others, which state each is joined with, and for what it has to wait."""
+
+from collections.abc import Iterable, Sequence
+from functools import reduce
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from gold.enrichment import Enrichment, Lookup
+from gold.survivors import ALWAYS, survivors_of
+from lakehouse.decoding import decode
+from lakehouse.settings import Settings
+from lakehouse.tables import pin_table
+
+VALID = ("valid_from", "valid_until")
+MISSING = ("reason", "missing_entity", "missing_key", "missing_merged")
+
+
+def decode_facts(messages: DataFrame, *, enrichment: Enrichment) -> DataFrame:
+    """Messages as facts with `message`, `reason` and `day`; a tombstone is rejected, facts are not deleted."""
+    reject = F.when(F.col("message.is_tombstone"), "tombstone: a fact can't be deleted")
+    for column in (*enrichment.keys, enrichment.occurred_at):  # without these, a fact can't be told from others
+        reject = reject.when(F.col(column).isNull(), f"{column} is NULL")
+    decoded = messages.transform(decode, topic=enrichment.topic, columns=enrichment.columns, reject=reject)
+    return decoded.withColumn(enrichment.day, F.to_date(enrichment.occurred_at))
+
+
+def facts_of(batch: DataFrame, enrichment: Enrichment) -> DataFrame:
+    """The facts of a batch that keep their contract."""
+    valid = F.col("message").isNotNull() & F.col("reason").isNull()
+    return batch.where(valid).select(*enrichment.columns, enrichment.day, "message.position", "message.publish_time")
+
+
+def find_repeats(facts: DataFrame, *, held: DataFrame, keys: Sequence[str]) -> DataFrame:
+    """The facts that are not the first of their keys, with `duplicate_of`: the position of the first.
+
+    `held` are the keys and positions of facts placed before. A fact held at its own position repeats nothing, it is
+    read again: its `duplicate_of` is NULL.
+    """
+    repeated = facts.groupBy(*keys).count().where("count > 1").select(*keys)
+    first = (
+        facts.join(repeated, on=list(keys), how="left_semi")
+        .groupBy(*keys)
+        .agg(F.min(F.struct("publish_time", "position"))["position"].alias("first"))
+    )
+    # Keys can be held more than once: by what a crash left in two tables, and by facts far apart in time.
+    known = (
+        facts.select(*keys, "position")
+        .join(held.withColumnRenamed("position", "held"), on=list(keys))
+        .groupBy("position")
+        .agg(F.min("held").alias("held"), F.bool_or(F.col("held") == F.col("position")).alias("is_held"))
+    )
+    original = F.when(~F.coalesce("is_held", F.lit(False)), F.coalesce("held", "first"))
+    return (
+        facts.join(known, on="position", how="left")
+        .join(first, on=list(keys), how="left")
+        .where(F.col("held").isNotNull() | (F.col("first") != F.col("position")))
+        .select(*facts.columns, F.nullif(original, F.col("position")).alias("duplicate_of"))
+    )
+
+
+def judge(facts: DataFrame, *, settings: Settings, enrichment: Enrichment, sources: Iterable[DataFrame]) -> DataFrame:
+    """Adds the states of all lookups, and the reason if one is missing. `facts` are made of the rows of `sources`."""
+    frames = list(sources)
+    for lookup in enrichment.lookups:
+        state = pin_table(facts.sparkSession, settings, lookup.table)
+        keys = reduce(DataFrame.union, (each.select(lookup.on) for each in frames))
+        at = enrichment.occurred_at
+        facts = facts.transform(with_survivor, keys=keys, state=state, lookup=lookup, occurred_at=at)
+        facts = facts.transform(with_state, state=state, lookup=lookup, occurred_at=at)
+    return facts.transform(with_missing, lookups=enrichment.lookups)
+
+
+def with_survivor(
+    facts: DataFrame, *, keys: DataFrame, state: DataFrame, lookup: Lookup, occurred_at: str
+) -> DataFrame:
+    """Adds `_<name>_key`, the key whose state the fact is joined with, and, where keys can merge, `<name>_merged`.
+
+    `keys` are all that `facts` can have.
+    """
+    at = f"_{lookup.name}_key"
+    if lookup.merged_into is None:
+        return facts.withColumn(at, F.col(lookup.on))
+    since, until = (F.lit(end) for end in ALWAYS)
+    if lookup.is_as_of:
+        since, until = F.unix_micros("valid_from"), F.coalesce(F.unix_micros("valid_until"), until)
+    times = {"since": since, "until": until}
+    merges = state.select(
+        F.col(lookup.key).alias("key"),
+        F.expr(lookup.merged_into).alias("into"),
+        *(column.alias(name) for name, column in times.items()),
+    )
+    ways = survivors_of(keys.toDF("key"), merges=merges.where("into IS NOT NULL AND since < until"))
+    moment = F.unix_micros(occurred_at)
+    is_way = (F.col(lookup.on) == F.col("key")) & (F.col("since") <= moment) & (moment < F.col("until"))
+    joined = facts.join(F.broadcast(ways.withColumnRenamed("merged", lookup.merged)), on=is_way, how="left")
+    return joined.withColumn(at, F.coalesce("survivor", lookup.on)).drop("key", "since", "until", "survivor")
+
+
+def with_state(facts: DataFrame, *, state: DataFrame, lookup: Lookup, occurred_at: str) -> DataFrame:
+    """Adds the state's row as the struct `lookup.name`, and in `no_<name>` why it can't be used, or NULL."""
+    at = F.col(f"_{lookup.name}_key")
+    row = F.struct(*(name for name in state.columns if name not in VALID)).alias(lookup.name)
+    validity = VALID if lookup.is_as_of else ()
+    rows = state.select(F.col(lookup.key).alias("_key"), row, *validity)
+    matches = at == F.col("_key")
+    if lookup.is_as_of:
+        matches = matches & was_valid(F.col(occurred_at))
+    joined = facts.join(rows, on=matches, how="left").drop("_key", *validity)
+    reason = F.when(F.col(lookup.name).isNull(), "missing").when(
+        F.col(f"{lookup.name}.deleted_at") <= F.col(occurred_at), "deleted"
+    )
+    if lookup.merged_into is not None:
+        reason = F.when(F.array_contains(lookup.merged, at), "merged in a circle").otherwise(reason)
+    return joined.withColumn(f"no_{lookup.name}", reason)
+
+
+def with_missing(facts: DataFrame, *, lookups: Sequence[Lookup]) -> DataFrame:
+    """Adds `reason`, and `missing_entity`, `_key` and `_merged`: of the first lookup without usable state, or NULLs."""
+
+    def of_first(values: dict[str, Column]) -> Column:
+        chosen = F.lit(None)
+        for name, value in reversed(values.items()):
+            chosen = F.when(F.col(f"no_{name}").isNotNull(), value).otherwise(chosen)
+        return chosen
+
+    def merged(lookup: Lookup) -> Column:
+        keys = F.col(lookup.merged) if lookup.merged_into else F.lit(None)
+        return keys.cast("array<string>")
+
+    return facts.withColumns(
+        {
+            "reason": of_first({lookup.name: F.col(f"no_{lookup.name}") for lookup in lookups}),
+            "missing_entity": of_first({lookup.name: F.lit(lookup.entity) for lookup in lookups}),
+            "missing_key": of_first({lookup.name: F.col(f"_{lookup.name}_key").cast("string") for lookup in lookups}),
+            "missing_merged": of_first({lookup.name: merged(lookup) for lookup in lookups}),
+        }
+    )
+
+
+def was_valid(moment: Column) -> Column:
+    """Whether a state, or a change of one, holds for a moment; one without `valid_from` is for all times."""
+    since, until = F.col("valid_from"), F.col("valid_until")
+    return (since.isNull() | (since <= moment)) & (until.isNull() | (moment < until))

@@ -1,0 +1,126 @@
+"""Publish gold: each change of a row is a message, keyed, in its topic once, however often the change is read.
+
+Messages are numbered by what they are made from: the commit's version, and their place in it. So a batch that is run
+again, in whatever pieces, gives each change the same number, and a partition takes none that it has.
+"""
+
+import json
+from collections.abc import Iterator, Sequence
+from itertools import chain
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+from pyspark.sql.types import ArrayType, DataType, DateType, StructType, TimestampType
+
+from gold.enrichment import Enrichment
+from lakehouse.broker import wait_until_healthy
+from lakehouse.endpoint import Endpoint
+from lakehouse.publishing import Numbered, Publication, count_partitions, last_sequences, send
+from lakehouse.settings import Settings
+from lakehouse.tables import delete_path, read_table, table_id
+from lakehouse.topics import avro_record
+
+RANK_BITS = 32
+"""Of a sequence number, those for the place in the commit; the version is above them."""
+ALL_FILES = 2**31 - 1
+"""A batch must not end within a commit, or places in it would be counted from there."""
+
+
+def publish(spark: SparkSession, settings: Settings, enrichment: Enrichment, endpoint: Endpoint) -> DataStreamWriter:
+    """The stream from gold's change feed to its topic. Without a checkpoint, it goes on with what the topic lacks."""
+    wait_until_healthy(endpoint, settings)
+    publication = publication_of(spark, settings, enrichment, endpoint)
+    last = last_sequences(publication)
+    checkpoint = settings.checkpoint_path(f"published.{publication.topic}")
+    if max(last) < 0:  # nothing was published, or the topic was made anew
+        delete_path(spark, checkpoint)
+    changes = (
+        spark.readStream.format("delta")
+        .option("readChangeFeed", True)
+        .option("startingVersion", max(min(last), 0) >> RANK_BITS)
+        .option("maxFilesPerTrigger", ALL_FILES)
+        .load(settings.table_path(enrichment.gold_table))
+    )
+    return (
+        changes.writeStream.queryName(f"publish {enrichment.topic.name}")
+        .foreachBatch(lambda batch, _: publish_batch(publication, batch, keys=enrichment.keys))
+        .option("checkpointLocation", checkpoint)
+    )
+
+
+def publication_of(spark: SparkSession, settings: Settings, enrichment: Enrichment, endpoint: Endpoint) -> Publication:
+    """The enrichment's topic, with gold's schema; a gold table that is made anew is another publisher."""
+    record = f"Enriched{enrichment.topic.record}"
+    fields = read_table(spark, settings, enrichment.gold_table).schema
+    return Publication(
+        topic=str(enrichment.publish_to),
+        publisher=f"lakehouse-{table_id(spark, settings, enrichment.gold_table)}",
+        record=record,
+        avro=json.dumps(avro_record(record, fields)),
+        endpoint=endpoint,
+        settings=settings,
+    )
+
+
+def publish_batch(publication: Publication, changes: DataFrame, *, keys: Sequence[str]) -> None:
+    """Send the messages of a batch that the topic lacks."""
+
+    def send_messages(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for first in batches:  # all rows of a task are for one partition
+            send(publication, first["target"][0].as_py(), number(chain([first], batches)))
+        return iter(())
+
+    messages = changes.transform(to_messages, keys=keys, partitions=count_partitions(publication))
+    messages.mapInArrow(send_messages, "nothing INT").collect()
+
+
+def to_messages(changes: DataFrame, *, keys: Sequence[str], partitions: int) -> DataFrame:
+    """The changes as messages, those for a topic's partition in one of the frame's, in the order in which they go.
+
+    In a commit, what is deleted goes first, as a tombstone. A key's partition is the CRC-32 of its text, modulo.
+    """
+    row = StructType([field for field in changes.schema if not field.name.startswith("_")])
+    values = F.struct(*(to_avro(F.col(field.name), field.dataType).alias(field.name) for field in row))
+    is_there = F.col("_change_type") != "delete"
+    messages = changes.where("_change_type <> 'update_preimage'").select(
+        F.concat_ws("-", *keys).alias("key"),
+        F.when(is_there, F.to_json(values)).cast("binary").alias("payload"),
+        F.col("_commit_version").alias("version"),
+        "position",
+    )
+    target = (F.crc32(F.col("key").cast("binary")) % partitions).cast("int")
+    return (
+        messages.withColumn("target", target)
+        .repartitionById(partitions, "target")
+        .sortWithinPartitions("version", F.col("payload").isNotNull(), "position")
+        .select("target", "version", "key", "payload")
+    )
+
+
+def to_avro(value: Column, kind: DataType) -> Column:
+    """A value as its Avro type says: a time in epoch milliseconds, a date in days since 1970."""
+    match kind:
+        case TimestampType():
+            return F.unix_millis(value)
+        case DateType():
+            return F.unix_date(value)
+        case ArrayType():
+            return F.transform(value, lambda item: to_avro(item, kind.elementType))
+        case StructType():
+            fields = (to_avro(value[field.name], field.dataType).alias(field.name) for field in kind)
+            return F.when(value.isNotNull(), F.struct(*fields))
+    return value
+
+
+def number(batches: Iterator[pa.RecordBatch]) -> Iterator[Numbered]:
+    """The messages of a partition with their sequence: the version of the commit, then the place in it."""
+    commit, place = -1, 0
+    for batch in batches:
+        for version, key, payload in zip(
+            *(batch[name].to_pylist() for name in ("version", "key", "payload")), strict=True
+        ):
+            place = place + 1 if version == commit else 0
+            commit = version
+            yield (commit << RANK_BITS) + place, key, payload

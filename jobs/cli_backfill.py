@@ -1,0 +1,134 @@
+"""`lakehouse backfill` and `lakehouse rebuild`: facts judged anew, with today's declarations and state."""
+
+import getpass
+import time
+import uuid
+from dataclasses import asdict, fields
+from datetime import UTC, date, datetime
+from typing import Annotated, Any
+
+import pyarrow as pa
+import typer
+from deltalake import DeltaTable, write_deltalake
+
+from gold.backfill import Difference, Scope, backfill
+from gold.enrichment import BACKFILLS, Enrichment
+from jobs import report
+from jobs.pipeline import ENRICHMENTS
+from jobs.steps import as_written, enriching, require, spark_for
+from jobs.streams import catch_up
+from lakehouse.errors import BusyError, ConfigurationError, LakehouseError
+from lakehouse.query import query
+from lakehouse.settings import Settings, load_settings
+from lakehouse.waiting import waiting
+
+WAIT_SECONDS = 1.0
+
+Facts = Annotated[str, typer.Option(help="The topic of the facts.")]
+Note = Annotated[str, typer.Option(help="Why, for the record.")]
+
+
+def backfill_command(
+    since: Annotated[str, typer.Option("--from", help="The first day, such as 2026-01-31.")] = "",
+    until: Annotated[str, typer.Option("--to", help="The last day. Default: the first.")] = "",
+    because: Annotated[str, typer.Option(help="Instead of days: what used this key, such as users:123.")] = "",
+    facts: Facts = "orders",
+    note: Note = "",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would change.")] = False,
+) -> None:
+    """Judge the facts of some days, or those that used a key, anew from bronze; replace what differs in one commit."""
+    settings, enrichment = load_settings(), _enrichment(facts)
+    if bool(since) == bool(because):
+        raise ConfigurationError("backfill: give days by --from and --to, or a key by --because")
+    if because:
+        entity, separator, key = because.partition(":")
+        known = {lookup.entity for lookup in enrichment.lookups}
+        if entity not in known or not separator or not key:
+            raise ConfigurationError(
+                f"--because {because}: must be an entity of {', '.join(sorted(known))} and a key, such as users:123"
+            )
+        scope = Scope(entity=entity, key=key)
+    else:
+        first = _day("--from", since)
+        last = _day("--to", until) if until else first
+        if last < first:
+            raise ConfigurationError(f"--to {until}: must not be before --from {since}")
+        scope = Scope(since=first, until=last)
+    _show(_foresee(settings, enrichment, scope) if dry_run else _order(settings, enrichment, scope, note), facts)
+
+
+def rebuild_command(
+    facts: Facts = "orders",
+    note: Note = "",
+    approve: Annotated[bool, typer.Option("--approve", help="Do it; without, only say what would change.")] = False,
+) -> None:
+    """Judge all facts anew from bronze: first to see the difference, then to bring it about."""
+    settings, enrichment = load_settings(), _enrichment(facts)
+    _show(_order(settings, enrichment, Scope(), note) if approve else _foresee(settings, enrichment, Scope()), facts)
+
+
+def _foresee(settings: Settings, enrichment: Enrichment, scope: Scope) -> Difference:
+    with spark_for(settings, writes=[]) as spark:
+        require(spark, settings, [BACKFILLS.name], made_by="enrich")
+        with waiting("Comparing"):
+            return backfill(spark, settings, as_written(spark, settings, enrichment), scope, dry_run=True)
+
+
+def request(settings: Settings, enrichment: Enrichment, scope: Scope, note: str) -> str:
+    """Ask the enrichment stream for a backfill; returns the request's id."""
+    path = settings.table_path(BACKFILLS.name)
+    if not DeltaTable.is_deltatable(path):
+        raise LakehouseError(f"{BACKFILLS.name} is not there yet: run `lakehouse enrich` first")
+    row = {
+        "request": str(uuid.uuid4()),
+        "event": "requested",
+        "topic": enrichment.topic.name,
+        **asdict(scope),
+        "at": datetime.now(UTC),
+        "requested_by": getpass.getuser(),
+        "note": note or None,
+    }
+    schema = pa.schema(DeltaTable(path).schema().to_arrow())
+    write_deltalake(path, pa.Table.from_pylist([row], schema=schema), mode="append")
+    return str(row["request"])
+
+
+def _order(settings: Settings, enrichment: Enrichment, scope: Scope, note: str) -> Difference:
+    """Ask for a backfill, and see that it is done, by the stream that runs or else by one of our own."""
+    asked = request(settings, enrichment, scope, note)
+    while (done := _result(settings, asked)) is None:
+        try:
+            with spark_for(settings, writes=[enrichment.gold_table]) as spark:
+                catch_up(settings, enriching(spark, settings, [enrichment]))
+        except BusyError as busy:
+            with waiting(f"What writes now will do it: {busy}"):
+                time.sleep(WAIT_SECONDS)
+    return done
+
+
+def _result(settings: Settings, request: str) -> Difference | None:
+    counts = [field.name for field in fields(Difference)]
+    done = f"SELECT {', '.join(counts)} FROM {BACKFILLS.name} WHERE event = 'done' AND request = $request"
+    rows = query(settings, done, {"request": request}).fetchall()
+    return Difference(**dict(zip(counts, rows[0], strict=True))) if rows else None
+
+
+def _show(difference: Difference, facts: str) -> None:
+    counts: dict[str, Any] = asdict(difference)
+    report.rows(
+        list(counts), [[f"{count:,}" for count in counts.values()]], title=f"{facts} in gold; waiting in the end"
+    )
+
+
+def _enrichment(facts: str) -> Enrichment:
+    known = {enrichment.topic.name: enrichment for enrichment in ENRICHMENTS}
+    if facts not in known:
+        raise ConfigurationError(f"--facts {facts}: no such facts; there are {', '.join(known)}")
+    return known[facts]
+
+
+def _day(option: str, text: str) -> date:
+    try:
+        return date.fromisoformat(text)
+    except ValueError:
+        raise ConfigurationError(f"{option} {text}: must be a day, such as 2026-01-31") from None

@@ -1,0 +1,104 @@
+"""Try malformed messages again: those that keep the contract, now that it has been fixed, go where they belong."""
+
+import getpass
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from gold.enrich import create_tables as create_gold
+from gold.enrich import enrich_messages
+from gold.enrichment import ACTIONS, Enrichment
+from gold.judging import decode_facts
+from jobs.steps import as_written
+from lakehouse.decoding import MALFORMED, explain_broken
+from lakehouse.settings import Settings
+from lakehouse.tables import POSITION_OF_MESSAGE, append_missing, create_table, delta_table, kept, pin_table
+from lakehouse.topics import Topic
+from silver.entity import Entity
+from silver.merge import create_tables as create_silver
+from silver.merge import decode_changes, merge_batch
+
+Transformation = Callable[[DataFrame], DataFrame]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Retried:
+    topic: str
+    malformed: int
+    """Those there were."""
+    sound: int
+    """Those of them that keep the contract now."""
+
+
+def retry_changes(spark: SparkSession, settings: Settings, entity: Entity, *, dry_run: bool) -> Retried:
+    entity = as_written(spark, settings, entity)
+    if not dry_run:
+        create_silver(spark, settings, entity)
+    decode, place = partial(decode_changes, entity=entity), partial(merge_batch, settings, entity)
+    return _retry(spark, settings, entity.topic, decode, place, dry_run=dry_run)
+
+
+def retry_facts(spark: SparkSession, settings: Settings, enrichment: Enrichment, *, dry_run: bool) -> Retried:
+    enrichment = as_written(spark, settings, enrichment)
+    if not dry_run:
+        create_gold(spark, settings, enrichment)
+    decode, place = partial(decode_facts, enrichment=enrichment), partial(enrich_messages, settings, enrichment)
+    return _retry(spark, settings, enrichment.topic, decode, place, dry_run=dry_run)
+
+
+def _retry(
+    spark: SparkSession,
+    settings: Settings,
+    topic: Topic,
+    decode: Transformation,
+    place: Callable[[DataFrame], None],
+    *,
+    dry_run: bool,
+) -> Retried:
+    """A message leaves quarantine last, so that after a crash at any point the next try ends in the same tables."""
+    malformed = pin_table(spark, settings, MALFORMED.name).where(F.col("topic") == topic.name)
+    position = F.expr(POSITION_OF_MESSAGE)
+    landed = pin_table(spark, settings, topic.bronze_table).withColumn("position", position)
+    messages = landed.join(malformed.select("position"), on="position", how="left_semi")
+    judged = messages.drop("position").transform(decode).transform(explain_broken, topic=topic)
+    with kept(judged.select("message.position", "reason")) as verdicts:
+        sound = verdicts.where("reason IS NULL").select("position")
+        outcome = Retried(topic=topic.name, malformed=malformed.count(), sound=sound.count())
+        if dry_run:
+            return outcome
+        if outcome.sound:
+            place(messages.join(sound, on="position", how="left_semi").drop("position"))
+            _note(spark, settings, topic, sound)
+        before = malformed.select("position", F.col("reason").alias("before"))
+        changed = verdicts.join(before, on="position").where("reason IS NULL OR reason != before")
+        if not changed.isEmpty():
+            _settle(spark, settings, topic, changed)
+    return outcome
+
+
+def _note(spark: SparkSession, settings: Settings, topic: Topic, positions: DataFrame) -> None:
+    create_table(spark, settings, ACTIONS)
+    rows = positions.select(
+        F.lit("retry").alias("action"),
+        F.lit(topic.name).alias("topic"),
+        "position",
+        F.current_timestamp().alias("requested_at"),
+        F.lit(getpass.getuser()).alias("requested_by"),
+        F.lit(None).cast("string").alias("note"),
+    )
+    append_missing(rows, settings, ACTIONS.name, on=["action", "topic", "position"])
+
+
+def _settle(spark: SparkSession, settings: Settings, topic: Topic, verdicts: DataFrame) -> None:
+    """Messages without a reason leave quarantine; the others have a new one."""
+    (
+        delta_table(spark, settings, MALFORMED.name)
+        .alias("held")
+        .merge(verdicts.alias("new"), f"held.topic = '{topic.name}' AND held.position = new.position")
+        .whenMatchedDelete("new.reason IS NULL")
+        .whenMatchedUpdate(set={"reason": "new.reason"})
+        .execute()
+    )

@@ -1,0 +1,51 @@
+"""All versions of each key, and when each of them was valid."""
+
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F
+
+from silver.entity import Entity
+
+
+def changeable(entity: Entity) -> list[str]:
+    """The columns of a version that a message can change which comes after it."""
+    return ["valid_until", *(entity.values if entity.keeps_older else ())]
+
+
+def changed_versions(changes: DataFrame, *, held: DataFrame, entity: Entity) -> DataFrame:
+    """The rows of the history that are new, or other than `held` has them."""
+    key = entity.key
+    touched = held.join(changes.select(key), on=key, how="left_semi")
+    as_held = F.struct(*changeable(entity)).alias("held")
+    if entity.keeps_older:
+        said = (F.when(F.array_contains("given", name), F.col(name)).alias(name) for name in entity.values)
+        known = touched.select(key, "sequence", "deleted_at", "given", *said, as_held)
+        given = F.array_compact(F.array(*(F.when(F.col(name).isNotNull(), name) for name in entity.values)))
+        changes = changes.withColumn("given", given)
+    else:
+        known = touched.select(key, "sequence", as_held)
+    # A message that is held already meets its own row here.
+    others = [name for name in changes.columns if name not in (key, "sequence")]
+    versions = (
+        changes.unionByName(known, allowMissingColumns=True)
+        .repartition(key)
+        .groupBy(key, "sequence")
+        .agg(*(F.first(name, ignorenulls=True).alias(name) for name in (*others, "held")))
+    )
+    if entity.keeps_older:
+        versions = versions.transform(with_older, entity=entity)
+    following = F.lead("sequence").over(Window.partitionBy(key).orderBy("sequence"))
+    return (
+        versions.withColumns({"valid_from": F.col("sequence.event_time"), "valid_until": following["event_time"]})
+        .where(F.col("held").isNull() | ~F.col("held").eqNullSafe(F.struct(*changeable(entity))))
+        .drop("held")
+    )
+
+
+def with_older(versions: DataFrame, *, entity: Entity) -> DataFrame:
+    """Each NULL as what the last version before it had, back to when the key was deleted. A delete has no values."""
+    before = Window.partitionBy(entity.key).orderBy("sequence").rowsBetween(Window.unboundedPreceding, -1)
+    life = F.count_if(F.col("deleted_at").isNotNull()).over(before)
+    so_far = Window.partitionBy(entity.key, "_life").orderBy("sequence")
+    said = {name: F.last(name, ignorenulls=True).over(so_far) for name in entity.values}
+    values = {name: F.when(F.col("deleted_at").isNull(), value).otherwise(F.col(name)) for name, value in said.items()}
+    return versions.withColumn("_life", life).withColumns(values).drop("_life")

@@ -1,0 +1,136 @@
+"""Gold that somebody has spoilt, state that changed after its orders, and days that are judged anew."""
+
+import shutil
+from collections.abc import Mapping
+from datetime import date
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from pyspark.sql import SparkSession
+
+from gold import backfill as steps
+from gold import placing
+from gold.backfill import Difference, Scope, backfill
+from gold.conservation import balance_facts
+from gold.enrichment import BACKFILLS
+from gold.orders import ORDERS
+from jobs.cli_backfill import request
+from lakehouse.settings import Settings
+from lakehouse.tables import delta_table
+from tests.gold.test_enrich import copy_of, enrich_orders, fail_after, merge_changes
+from tests.lake import land_literally, own_home, read, tables, versions
+from tests.messages import at, item, message, millis, order, user
+
+DAY = 24 * 60
+MESSAGES = [
+    user(1),
+    user(2, place=1),
+    user(3, place=2, mergedAt=millis(at(0)), parentUserId=2),
+    item(1),
+    order(1, place=1),
+    order(2, place=2, user=2),
+    order(3, place=3, user=3),
+    order(4, place=4, user=9),
+    order(5, place=5, when=10 + DAY),
+    order(1, place=6, price=9.9),
+    message("orders", b"{", key="7", place=7),
+]
+LATER = [user(2, "Zoë", when=30, place=3), user(1, "Eve", when=30, place=4)]
+"""Under a join with the latest state, they change no order that is in gold already."""
+
+
+@pytest.fixture(scope="module")
+def lake(spark: SparkSession, settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Settings:
+    run = settings.run.model_copy(update={"retries": 0})
+    own = own_home(settings, tmp_path_factory.mktemp("backfill")).model_copy(update={"run": run})
+    for messages in (MESSAGES, LATER):
+        land_literally(spark, own, messages)
+        merge_changes(spark, own)
+        enrich_orders(spark, own)
+    return own
+
+
+def names(settings: Settings) -> Mapping[int, str]:
+    return {row["line_item_id"]: row["user"]["first_name"] for row in read(settings, ORDERS.gold_table)}
+
+
+def test_the_orders_of_a_day_get_the_state_of_today(spark: SparkSession, lake: Settings, tmp_path: Path) -> None:
+    own = copy_of(lake, tmp_path)
+    first = Scope(since=date(2026, 1, 1), until=date(2026, 1, 1))
+    difference = Difference(unchanged=0, changed=3, added=0, removed=0, waiting=1)
+    before = versions(own)
+    assert backfill(spark, own, ORDERS, first, dry_run=True) == difference
+    assert versions(own) == before
+    assert backfill(spark, own, ORDERS, first) == difference
+    assert names(own) == {1: "Eve", 2: "Zoë", 3: "Zoë", 5: "Ada"}
+    after = tables(own)
+    assert versions(own)["gold.enriched_orders"] == before["gold.enriched_orders"] + 1
+    assert backfill(spark, own, ORDERS, first) == Difference(unchanged=3, changed=0, added=0, removed=0, waiting=1)
+    assert tables(own) == after
+    assert versions(own)["gold.enriched_orders"] == before["gold.enriched_orders"] + 1
+    assert balance_facts(spark, own, ORDERS).holds
+
+
+def test_the_orders_of_a_key_are_those_of_users_merged_into_it_too(
+    spark: SparkSession, lake: Settings, tmp_path: Path
+) -> None:
+    own = copy_of(lake, tmp_path)
+    difference = backfill(spark, own, ORDERS, Scope(entity="users", key="2"))
+    assert difference == Difference(unchanged=0, changed=2, added=0, removed=0, waiting=0)
+    assert names(own) == {1: "Ada", 2: "Zoë", 3: "Zoë", 5: "Ada"}
+    missing = Scope(entity="users", key="9")
+    assert backfill(spark, own, ORDERS, missing) == Difference(unchanged=0, changed=0, added=0, removed=0, waiting=1)
+
+
+def spoil(spark: SparkSession, settings: Settings) -> None:
+    """Order 1 is lost, 2 has another price, 4 is in gold as well as waiting, and 99 never landed."""
+    gold, waiting = (delta_table(spark, settings, name) for name in (ORDERS.gold_table, ORDERS.waiting.name))
+    rows = gold.toDF()
+    gold.delete("line_item_id = 1")
+    gold.update("line_item_id = 2", {"price": "0.0"})
+    of_another = rows.where("line_item_id = 3")
+    wrong = waiting.toDF().where("line_item_id = 4").select(*ORDERS.columns, "position", "order_date")
+    wrong = wrong.unionByName(
+        of_another.selectExpr(
+            "* EXCEPT (position, line_item_id)",
+            "99L AS line_item_id",
+            "named_struct('partition', 0, 'ledger_id', 9L, 'entry_id', 9L, 'batch_index', 0) AS position",
+        ),
+        allowMissingColumns=True,
+    )
+    wrong.select(*rows.columns).write.format("delta").mode("append").save(settings.table_path(ORDERS.gold_table))
+
+
+@pytest.mark.parametrize(
+    ("module", "write"), [(steps, "remove"), (placing, "_correct_gold"), (placing, "_end_waiting")]
+)
+def test_what_was_spoilt_is_mended_from_bronze_though_a_first_try_crashes(
+    spark: SparkSession, lake: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: ModuleType, write: str
+) -> None:
+    own = copy_of(lake, tmp_path)
+    backfill(spark, own, ORDERS, Scope())
+    right = tables(own)
+    spoil(spark, own)
+    assert not balance_facts(spark, own, ORDERS).holds
+    with monkeypatch.context() as patch:
+        patch.setattr(module, write, fail_after(getattr(module, write)))
+        with pytest.raises(RuntimeError, match="power cut"):
+            backfill(spark, own, ORDERS, Scope())
+    backfill(spark, own, ORDERS, Scope())
+    assert tables(own) == right
+    assert balance_facts(spark, own, ORDERS).holds
+
+
+def test_a_backfill_that_is_asked_for_is_done_once(spark: SparkSession, lake: Settings, tmp_path: Path) -> None:
+    own = copy_of(lake, tmp_path)
+    request(own, ORDERS, Scope(since=date(2026, 1, 2), until=date(2026, 1, 2)), "because")
+    enrich_orders(spark, own)
+    shutil.rmtree(own.checkpoint_path(ORDERS.gold_table))
+    enrich_orders(spark, own)
+    rows = read(own, BACKFILLS.name)
+    assert sorted((row["event"], row["changed"], row["unchanged"], row["note"]) for row in rows) == [
+        ("done", 1, 0, None),
+        ("requested", None, None, "because"),
+    ]
+    assert names(own) == {1: "Ada", 2: "Ada", 3: "Ada", 5: "Eve"}

@@ -1,0 +1,132 @@
+from dataclasses import replace
+
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from gold.enrichment import Lookup
+from gold.judging import find_repeats, with_missing, with_state, with_survivor
+from tests.messages import at
+
+LOOKUPS = (
+    Lookup(name="user", entity="users", on="user_id", merged_into="into"),
+    Lookup(name="item", entity="items", on="item_id"),
+)
+
+
+def test_a_repeat_is_of_what_is_held_else_of_the_first_to_come(spark: SparkSession) -> None:
+    """Order 1 comes twice; 2 is held; 3 is read again, and comes once more; 4 comes once."""
+    facts = spark.createDataFrame(
+        [(1, 20, "b"), (1, 10, "c"), (2, 20, "d"), (3, 5, "e"), (3, 20, "f"), (4, 20, "g")],
+        "line INT, publish_time INT, position STRING",
+    )
+    held = spark.createDataFrame([(2, "a"), (3, "e"), (5, "h")], "line INT, position STRING")
+    repeats = facts.transform(find_repeats, held=held, keys=["line"])
+    assert sorted((row.line, row.position, row.duplicate_of) for row in repeats.collect()) == [
+        (1, "b", "c"),
+        (2, "d", "a"),
+        (3, "e", None),
+        (3, "f", "e"),
+    ]
+
+
+def test_what_is_in_gold_and_still_waits_makes_one_repeat(spark: SparkSession) -> None:
+    """A crash between the two tables leaves an order in both."""
+    facts = spark.createDataFrame([(1, 20, "b")], "line INT, publish_time INT, position STRING")
+    held = spark.createDataFrame([(1, "a"), (1, "a")], "line INT, position STRING")
+    repeats = facts.transform(find_repeats, held=held, keys=["line"])
+    assert [tuple(row) for row in repeats.collect()] == [(1, 20, "b", "a")]
+
+
+def test_what_is_held_itself_repeats_nothing_though_its_keys_are_held_twice(spark: SparkSession) -> None:
+    """Order 1 came again after the horizon, so both are in gold; now they are read again, and once more come anew."""
+    facts = spark.createDataFrame(
+        [(1, 10, "a"), (1, 20, "b"), (1, 30, "c")], "line INT, publish_time INT, position STRING"
+    )
+    held = spark.createDataFrame([(1, "a"), (1, "b")], "line INT, position STRING")
+    repeats = facts.transform(find_repeats, held=held, keys=["line"])
+    assert sorted((row.position, row.duplicate_of) for row in repeats.collect()) == [
+        ("a", None),
+        ("b", None),
+        ("c", "a"),
+    ]
+
+
+def test_state_that_is_not_there_or_was_deleted_can_not_be_used(spark: SparkSession) -> None:
+    """User 2 was deleted in the very moment of its order."""
+    facts = spark.createDataFrame([(1, 100), (2, 100), (3, 100), (4, 100)], "_item_key INT, created_at INT")
+    state = spark.createDataFrame([(1, None), (2, 100), (3, 101)], "id INT, deleted_at INT")
+    joined = facts.transform(with_state, state=state, lookup=LOOKUPS[1], occurred_at="created_at")
+    assert sorted((row._item_key, row.item and row.item.id, row.no_item) for row in joined.collect()) == [
+        (1, 1, None),
+        (2, 2, "deleted"),
+        (3, 3, None),
+        (4, None, "missing"),
+    ]
+
+
+def test_a_merged_key_is_joined_with_its_survivor(spark: SparkSession) -> None:
+    """1 was merged into 2, that into 3; 4 and 5 go round in a circle, and 6 leads into it; 7 was never merged."""
+    facts = spark.createDataFrame([(1,), (2,), (3,), (4,), (6,), (7,)], "user_id INT")
+    state = spark.createDataFrame(
+        [(1, 2, None), (2, 3, None), (3, None, None), (4, 5, None), (5, 4, None), (6, 4, None), (7, None, None)],
+        "id INT, into INT, deleted_at TIMESTAMP",
+    )
+    lookup = LOOKUPS[0]
+    facts = facts.withColumn("created_at", F.lit(at(0)))
+    keyed = facts.transform(
+        with_survivor, keys=facts.select("user_id"), state=state, lookup=lookup, occurred_at="created_at"
+    )
+    joined = keyed.transform(with_state, state=state, lookup=lookup, occurred_at="created_at")
+    assert sorted((row.user_id, row._user_key, row.user_merged, row.no_user) for row in joined.collect()) == [
+        (1, 3, [1, 2], None),
+        (2, 3, [2], None),
+        (3, 3, None, None),
+        (4, 4, [4, 5], "merged in a circle"),
+        (6, 4, [6, 4, 5], "merged in a circle"),
+        (7, 7, None, None),
+    ]
+
+
+def test_the_first_lookup_without_state_is_what_an_order_waits_for(spark: SparkSession) -> None:
+    facts = spark.createDataFrame(
+        [(5, None, None, None), (6, [1, 2], "missing", "deleted"), (7, [3], None, "deleted")],
+        "_item_key INT, user_merged ARRAY<INT>, no_user STRING, no_item STRING",
+    ).withColumn("_user_key", F.lit(9))
+    rows = facts.transform(with_missing, lookups=LOOKUPS).collect()
+    assert sorted(
+        (row._item_key, row.reason, row.missing_entity, row.missing_key, row.missing_merged) for row in rows
+    ) == [
+        (5, None, None, None, None),
+        (6, "missing", "users", "9", ["1", "2"]),
+        (7, "deleted", "items", "7", None),
+    ]
+
+
+def test_state_as_of_a_time_is_the_version_that_was_valid_then(spark: SparkSession) -> None:
+    """User 1 was merged into 2 from minute 10 on, and 2 into 3 in the minutes from 20 to 30."""
+    facts = spark.createDataFrame(
+        [(1, at(minute)) for minute in (0, 5, 10, 20, 30)], "user_id INT, created_at TIMESTAMP"
+    )
+    state = spark.createDataFrame(
+        [
+            (1, None, None, at(5), at(10)),
+            (1, 2, None, at(10), None),
+            (2, None, None, at(0), at(20)),
+            (2, 3, None, at(20), at(30)),
+            (2, None, None, at(30), None),
+            (3, None, None, at(0), None),
+        ],
+        "id INT, into INT, deleted_at TIMESTAMP, valid_from TIMESTAMP, valid_until TIMESTAMP",
+    )
+    lookup = replace(LOOKUPS[0], join="as_of")
+    keyed = facts.transform(
+        with_survivor, keys=facts.select("user_id"), state=state, lookup=lookup, occurred_at="created_at"
+    )
+    rows = keyed.transform(with_state, state=state, lookup=lookup, occurred_at="created_at").collect()
+    assert sorted((row.created_at.minute, row.user and row.user.id, row.user_merged, row.no_user) for row in rows) == [
+        (0, None, None, "missing"),
+        (5, 1, None, None),
+        (10, 2, [1], None),
+        (20, 3, [1, 2], None),
+        (30, 2, [1], None),
+    ]

@@ -1,0 +1,257 @@
+"""What a consumer of the published topic sees is gold, by key, and each change of it once."""
+
+import json
+import os
+import shutil
+import subprocess
+from datetime import date, datetime, timedelta
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pulsar
+import pytest
+from delta.tables import DeltaTable
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from gold.orders import ORDERS
+from gold.publish import to_messages
+from jobs.pipeline import ENRICHMENTS, ENTITIES, PUBLISHED
+from jobs.steps import enriching, merging, publishing
+from jobs.streams import catch_up
+from lakehouse.endpoint import Endpoint, call_admin, connect
+from lakehouse.errors import LakehouseError
+from lakehouse.leases import write_lease
+from lakehouse.session import SHORT_RUN
+from lakehouse.settings import Settings
+from lakehouse.tables import append, read_table
+from lakehouse.topic_admin import create_published
+from tests.jobs.test_crashes import LAKEHOUSE, wait_until
+from tests.lake import environment, land_literally, own_home, read
+from tests.messages import item, millis, order, user
+from tests.oracle import EPOCH
+
+GOLD = ORDERS.gold_table
+
+
+class Sent(NamedTuple):
+    key: str
+    value: dict[str, Any] | None
+    sequence: int
+
+
+@pytest.fixture(scope="module")
+def enriched(spark: SparkSession, settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Settings:
+    """Twelve orders in gold, in two commits."""
+    own = own_home(settings, tmp_path_factory.mktemp("enriched"))
+    land_literally(spark, own, [user(1), user(2, place=1, mergedAt=0, parentUserId=1), item(1)])
+    catch_up(own, merging(spark, own, ENTITIES))
+    for lines in (range(8), range(8, 12)):
+        land_literally(spark, own, [order(line, place=line, user=1 + line % 2) for line in lines])
+        catch_up(own, enriching(spark, own, ENRICHMENTS))
+    return own
+
+
+@pytest.fixture
+def lake(enriched: Settings, endpoint: Endpoint, tmp_path: Path) -> Settings:
+    """A copy of that, and an empty topic of the test's own."""
+    shutil.copytree(enriched.home, tmp_path, dirs_exist_ok=True)
+    places = {
+        "service_url": endpoint.service_url,
+        "admin_url": endpoint.admin_url,
+        "namespace": f"public/{tmp_path.name}",
+    }
+    own = enriched.model_copy(
+        update={
+            "home": tmp_path,
+            "pulsar": enriched.pulsar.model_copy(update=places),
+            "run": enriched.run.model_copy(update={"retries": 0}),
+        }
+    )
+    create_published(PUBLISHED, endpoint, own)
+    return own
+
+
+def publish(spark: SparkSession, settings: Settings) -> None:
+    catch_up(settings, publishing(spark, settings, ENRICHMENTS))
+
+
+def sent(settings: Settings, endpoint: Endpoint, *, since: int = 0) -> list[Sent]:
+    """All messages, in the order of each partition, that were made from a version of gold or one after it."""
+    client = connect(endpoint, settings)
+    found = []
+    for index in range(settings.pulsar.partitions):
+        topic = f"persistent://{settings.pulsar.namespace}/enriched_orders-partition-{index}"
+        reader = client.create_reader(topic, pulsar.MessageId.earliest)
+        while reader.has_message_available():
+            message = reader.read_next(10_000)
+            value = None if message.has_null_value() else json.loads(message.data())
+            found.append(Sent(message.partition_key(), value, int(message.properties()["sequence"])))
+    client.close()
+    return [message for message in found if message.sequence >> 32 >= since]
+
+
+def seen(messages: list[Sent]) -> dict[str, Any]:
+    """What a consumer holds that takes the last message of each key."""
+    last = {message.key: message.value for message in messages}
+    return {key: value for key, value in last.items() if value is not None}
+
+
+def gold(settings: Settings) -> dict[str, Any]:
+    return {f"{row['invoice_id']}-{row['line_item_id']}": published(row) for row in read(settings, GOLD)}
+
+
+def published(value: Any) -> Any:
+    """A value of gold as it is in JSON."""
+    match value:
+        case datetime():
+            return millis(value)
+        case date():
+            return (value - EPOCH.date()) // timedelta(days=1)
+        case dict():
+            return {name: published(field) for name, field in value.items() if field is not None}
+    return value
+
+
+def test_a_consumer_sees_gold(spark: SparkSession, endpoint: Endpoint, lake: Settings) -> None:
+    publish(spark, lake)
+    messages = sent(lake, endpoint)
+    assert seen(messages) == gold(lake)
+    assert len(messages) == 12
+    assert len({message.sequence >> 32 for message in messages}) == 2
+    one = seen(messages)["1-1"]
+    assert (one["user_id"], one["user"]["id"], one["user_merged"], one["item"]["name"]) == (2, 1, [2], "pie")
+    path = f"schemas/{lake.pulsar.namespace}/enriched_orders/schema"
+    schema = json.loads(call_admin("GET", path, endpoint, lake).json()["data"])
+    kinds = {field["name"]: field["type"][1] for field in schema["fields"]}
+    assert kinds.keys() == set(read_table(spark, lake, GOLD).columns)
+    assert kinds["created_at"] == {"type": "long", "logicalType": "timestamp-millis"}
+    assert kinds["user"]["name"] == "EnrichedOrderUser"
+
+
+def test_nothing_is_sent_again(spark: SparkSession, endpoint: Endpoint, lake: Settings) -> None:
+    publish(spark, lake)
+    before = sent(lake, endpoint)
+    publish(spark, lake)
+    shutil.rmtree(lake.checkpoint_path("published.enriched_orders"))
+    publish(spark, lake)
+    assert sent(lake, endpoint) == before
+    land_literally(spark, lake, [order(20, place=20)])
+    catch_up(lake, enriching(spark, lake, ENRICHMENTS))
+    shutil.rmtree(lake.checkpoint_path("published.enriched_orders"))
+    publish(spark, lake)
+    assert len(sent(lake, endpoint)) == 13
+    assert seen(sent(lake, endpoint)) == gold(lake)
+
+
+def test_updates_and_deletes_in_gold(spark: SparkSession, endpoint: Endpoint, lake: Settings) -> None:
+    publish(spark, lake)
+    table = DeltaTable.forPath(spark, lake.table_path(GOLD))
+    first = spark.createDataFrame(table.toDF().where("line_item_id = 0").collect(), table.toDF().schema)
+    (
+        table.alias("held")
+        .merge(table.toDF().alias("new"), "held.position = new.position AND held.line_item_id < 3")
+        .whenMatchedDelete("new.line_item_id = 0")
+        .whenMatchedUpdate(set={"price": "new.price + 7.5"})
+        .execute()
+    )
+    publish(spark, lake)
+    assert seen(sent(lake, endpoint)) == gold(lake)
+    assert [gold(lake)[key]["price"] for key in ("1-1", "1-2", "1-3")] == [9.0, 9.0, 1.5]
+    new = sent(lake, endpoint, since=3)
+    assert len(new) == 3
+    assert [message.key for message in new if message.value is None] == ["1-0"]
+    append(first, lake, GOLD)
+    table.delete("line_item_id > 9")
+    publish(spark, lake)
+    assert seen(sent(lake, endpoint)) == gold(lake)
+    assert len(sent(lake, endpoint, since=4)) == 3
+
+
+def test_a_deleted_key_that_comes_back_in_the_same_commit(spark: SparkSession) -> None:
+    types = "_change_type STRING, _commit_version BIGINT, id BIGINT, at TIMESTAMP, position INT"
+    changes = [
+        ("insert", 7, 1, None, 1),
+        ("delete", 7, 1, None, 9),
+        ("update_preimage", 6, 1, None, 9),
+        ("update_postimage", 6, 1, datetime(1970, 1, 1, 0, 0, 1), 9),
+    ]
+    frame = spark.createDataFrame(changes, types).transform(to_messages, keys=["id"], partitions=3)
+    assert [(row.version, row.key, row.payload and json.loads(row.payload)) for row in frame.collect()] == [
+        (6, "1", {"id": 1, "at": 1_000, "position": 9}),
+        (7, "1", None),
+        (7, "1", {"id": 1, "position": 1}),
+    ]
+    assert frame.rdd.getNumPartitions() == 3
+
+
+def test_a_topic_made_anew_gets_everything(spark: SparkSession, endpoint: Endpoint, lake: Settings) -> None:
+    publish(spark, lake)
+    path = f"persistent/{lake.pulsar.namespace}/enriched_orders/partitions?force=true"
+    call_admin("DELETE", path, endpoint, lake)
+    create_published(PUBLISHED, endpoint, lake)
+    publish(spark, lake)
+    assert len(sent(lake, endpoint)) == 12
+    assert seen(sent(lake, endpoint)) == gold(lake)
+
+
+def test_a_gold_table_made_anew_is_refused(spark: SparkSession, endpoint: Endpoint, lake: Settings) -> None:
+    publish(spark, lake)
+    rows = read_table(spark, lake, GOLD)
+    rows.write.format("delta").option("delta.enableChangeDataFeed", True).save(lake.table_path("gold.anew"))
+    shutil.rmtree(lake.table_path(GOLD))
+    shutil.move(lake.table_path("gold.anew"), lake.table_path(GOLD))
+    with pytest.raises(LakehouseError, match=r"partition-. holds messages of lakehouse-.*: delete the"):
+        publish(spark, lake)
+
+
+def many(spark: SparkSession, lake: Settings, count: int, *, first: int = 100, days: int = 1) -> None:
+    """Append as many orders to gold, in one commit."""
+    one = read_table(spark, lake, GOLD).limit(1)
+    columns = {
+        "line_item_id": F.col("id"),
+        "position": F.col("position").withField("entry_id", F.col("id")),
+        "order_date": F.date_add("order_date", (F.col("id") % days).cast("int")),
+    }
+    append(spark.range(first, first + count).crossJoin(one).withColumns(columns).drop("id"), lake, GOLD)
+
+
+def test_a_commit_of_many_files_is_one_batch(spark: SparkSession, endpoint: Endpoint, lake: Settings) -> None:
+    many(spark, lake, 1_200, days=1_200)
+    publish(spark, lake)
+    assert seen(sent(lake, endpoint)) == gold(lake)
+    assert len(sent(lake, endpoint)) == 1_212
+
+
+def test_a_publisher_that_is_killed(spark: SparkSession, endpoint: Endpoint, lake: Settings) -> None:
+    many(spark, lake, 150_000)
+    variables = {**os.environ, **environment(lake, LAKEHOUSE_SPARK__CONF=json.dumps(SHORT_RUN))}
+    with (lake.home / "publish.log").open("wb") as log:
+        process = subprocess.Popen([LAKEHOUSE, "publish"], env=variables, cwd=lake.home, stdout=log, stderr=log)
+    try:
+        wait_until(partial(has_messages, lake, endpoint), seconds=400)
+    finally:
+        process.kill()
+        process.wait()
+    wait_until(partial(is_free, lake))
+    assert 0 < len(sent(lake, endpoint)) < 150_012
+    many(spark, lake, 10, first=200_000)
+    shutil.rmtree(lake.checkpoint_path("published.enriched_orders"))
+    publish(spark, lake)
+    messages = sent(lake, endpoint)
+    assert len(messages) == 150_022
+    assert seen(messages) == gold(lake)
+
+
+def has_messages(lake: Settings, endpoint: Endpoint) -> bool:
+    path = f"persistent/{lake.pulsar.namespace}/enriched_orders-partition-0/internalStats"
+    return int(call_admin("GET", path, endpoint, lake).json()["entriesAddedCounter"]) > 0
+
+
+def is_free(lake: Settings) -> bool:
+    try:
+        with write_lease(lake, PUBLISHED):
+            return True
+    except LakehouseError:
+        return False

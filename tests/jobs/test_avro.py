@@ -1,0 +1,88 @@
+"""Avro messages of several schema versions, from the client's own producer to silver."""
+
+from pathlib import Path
+from typing import Any
+
+from pulsar.schema import AvroSchema, BytesSchema, Schema
+from pyspark.sql import SparkSession
+from pyspark.sql.types import DoubleType, LongType, StringType, StructField, StructType
+
+from jobs import steps
+from jobs.streams import catch_up
+from lakehouse.endpoint import Endpoint, connect
+from lakehouse.settings import Settings
+from lakehouse.topics import Encoding, Topic
+from silver.conservation import balance_entity
+from silver.entity import Entity
+from tests.lake import own_topics, read
+
+SHIPS = Entity(
+    topic=Topic(
+        name="ships",
+        record="Ship",
+        changelog=True,
+        encoding=Encoding.AVRO,
+        fields=StructType(
+            [
+                StructField("id", LongType(), nullable=False),
+                StructField("name", StringType()),
+                StructField("speed", DoubleType()),
+            ]
+        ),
+    ),
+    key="id",
+    key_type="BIGINT",
+    columns={"id": "id", "name": "name", "speed": "speed"},
+    types="id BIGINT, name STRING, speed DOUBLE",
+)
+ID = {"name": "id", "type": "long"}
+SPEED = {"name": "speed", "type": ["null", "double"], "default": None}
+FLAG = {"name": "flag", "type": ["null", "string"], "default": None}
+OLD = {"type": "record", "name": "Ship", "fields": [ID, SPEED]}
+NEW = {"type": "record", "name": "Ship", "fields": [FLAG, ID]}
+
+
+class Broken(AvroSchema):  # type: ignore[misc]
+    """Sends bytes for records."""
+
+    def encode(self, payload: bytes) -> bytes:
+        return payload
+
+
+def send(settings: Settings, endpoint: Endpoint, schema: Schema, *payloads: Any) -> None:
+    client = connect(endpoint, settings)
+    producer = client.create_producer(f"persistent://{settings.pulsar.namespace}/ships", schema=schema)
+    for payload in payloads:
+        producer.send(payload)
+    client.close()
+
+
+def run(spark: SparkSession, settings: Settings) -> None:
+    catch_up(settings, steps.landing(spark, settings, [SHIPS.topic]))
+    catch_up(settings, steps.merging(spark, settings, [SHIPS]))
+
+
+def ships(settings: Settings) -> dict[int, tuple[str | None, float | None]]:
+    return {row["id"]: (row["name"], row["speed"]) for row in read(settings, "silver.ships")}
+
+
+def test_schemas_evolve(spark: SparkSession, settings: Settings, endpoint: Endpoint, tmp_path: Path) -> None:
+    lake = own_topics(settings, endpoint, tmp_path, [SHIPS.topic])
+    declared = AvroSchema(None, schema_definition={**OLD, "fields": [ID, {**FLAG, "name": "name"}, SPEED]})
+    send(lake, endpoint, AvroSchema(None, schema_definition=OLD), {"id": 1, "speed": 1.5}, {"id": 2, "speed": None})
+    send(lake, endpoint, declared, {"id": 3, "name": "Zoë", "speed": 2.0})
+    run(spark, lake)
+    assert ships(lake) == {1: (None, 1.5), 2: (None, None), 3: ("Zoë", 2.0)}
+    send(lake, endpoint, AvroSchema(None, schema_definition=NEW), {"id": 1, "flag": "NO"}, {"id": 4, "flag": None})
+    send(lake, endpoint, Broken(None, schema_definition=NEW), b"", b"\xff" * 20)
+    send(lake, endpoint, BytesSchema(), b"\x02\x00")
+    run(spark, lake)
+    assert ships(lake) == {1: (None, None), 2: (None, None), 3: ("Zoë", 2.0), 4: (None, None)}
+    assert sorted(row["reason"] for row in read(lake, "quarantine.malformed")) == [
+        "no Avro record of schema version 2",
+        "no Avro record of schema version 2",
+        "no schema version",
+    ]
+    balance = balance_entity(spark, lake, steps.as_written(spark, lake, SHIPS))
+    assert balance.fates == {"current": 4, "superseded": 1, "malformed": 3}
+    assert balance.holds

@@ -1,0 +1,74 @@
+"""Declarations that change: the tables follow at the next start, and what they hold already stays."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+from pyspark.sql.types import StringType, StructField, StructType
+
+from gold.enrichment import Enrichment
+from gold.orders import ORDERS
+from jobs.steps import enriching, merging
+from jobs.streams import catch_up
+from lakehouse.settings import Settings
+from silver.entity import Entity
+from silver.items import ITEMS
+from silver.users import USERS
+from tests.lake import land_literally, own_home, read
+from tests.messages import item, order, user
+from tests.oracle import Message
+
+WITH_CITY = replace(
+    USERS,
+    topic=replace(USERS.topic, fields=StructType([*USERS.topic.fields, StructField("city", StringType())])),
+    columns={name: sql for name, sql in USERS.columns.items() if name != "last_name"} | {"city": "upper(city)"},
+    types=USERS.types.replace("last_name STRING,", "city STRING,"),
+)
+WITH_CHANNEL = replace(
+    ORDERS,
+    topic=replace(ORDERS.topic, fields=StructType([*ORDERS.topic.fields, StructField("channel", StringType())])),
+    columns={name: sql for name, sql in ORDERS.columns.items() if name != "item_name"} | {"channel": "channel"},
+    types=ORDERS.types.replace("item_name STRING,", "channel STRING,"),
+)
+
+
+def run(
+    spark: SparkSession, settings: Settings, messages: list[Message], users: Entity, enrichment: Enrichment
+) -> None:
+    land_literally(spark, settings, messages)
+    catch_up(settings, merging(spark, settings, [users, ITEMS]))
+    catch_up(settings, enriching(spark, settings, [enrichment]))
+
+
+def test_columns_come_and_go(spark: SparkSession, settings: Settings, tmp_path: Path) -> None:
+    lake = own_home(settings, tmp_path)
+    first = [
+        user(1, lastName="Byron"),
+        item(1),
+        order(1, place=1),
+        order(2, place=2, user=2),
+        order(3, place=3, user=3),
+    ]
+    run(spark, lake, first, USERS, ORDERS)
+    changes = [
+        user(1, when=1, place=5, lastName="Lovelace", city="Rome"),
+        user(2, place=6, city="Oslo"),
+        order(4, place=7, channel="web"),
+        order(5, place=8, channel="web", user=5),
+        order(4, place=9, channel="shop"),
+    ]
+    run(spark, lake, changes, WITH_CITY, WITH_CHANNEL)
+    users = {row["id"]: (row["last_name"], row["city"]) for row in read(lake, "silver.users")}
+    assert users == {1: (None, "ROME"), 2: (None, "OSLO")}
+    gold = read(lake, ORDERS.gold_table)
+    assert {
+        row["line_item_id"]: (row["item_name"], row["channel"], row["user"]["last_name"], row["user"]["city"])
+        for row in gold
+    } == {
+        1: ("pie", None, "Byron", None),
+        2: (None, None, None, "OSLO"),
+        4: (None, "web", None, "ROME"),
+    }
+    waiting = {row["line_item_id"]: (row["item_name"], row["channel"]) for row in read(lake, ORDERS.waiting.name)}
+    assert waiting == {3: ("pie", None), 5: (None, "web")}
+    assert [(row["item_name"], row["channel"]) for row in read(lake, ORDERS.duplicates.name)] == [(None, "shop")]

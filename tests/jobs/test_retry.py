@@ -1,0 +1,183 @@
+"""Contracts that are fixed: retried messages end where they would be, had the contract been right from the start."""
+
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from pyspark.sql import SparkSession
+from pyspark.sql.types import StructField, StructType
+
+from gold.conservation import balance_facts
+from gold.enrichment import ACTIONS
+from gold.orders import ORDERS
+from jobs import cli_quarantine
+from jobs import retry as steps
+from jobs.steps import enriching, merging
+from jobs.streams import catch_up
+from lakehouse.errors import LakehouseError
+from lakehouse.settings import Settings
+from lakehouse.topics import Topic
+from silver.conservation import balance_entity
+from silver.items import ITEMS
+from silver.users import USERS
+from tests.lake import expected, land_literally, own_home, read, tables, versions
+from tests.messages import item, message, order, user
+from tests.oracle import CONTRACTS, Message, Oracle
+
+
+def without(message: Message, field: str) -> Message:
+    """The message with one field of its payload NULL."""
+    assert message.payload
+    return message._replace(
+        payload=message.payload.replace(f'"{field}": '.encode(), f'"{field}": null, "was": '.encode())
+    )
+
+
+MESSAGES = [
+    user(1),
+    without(user(2, place=1), "createdAt"),
+    user(3, "new", when=2, place=2),
+    without(user(3, "old", when=1, place=3), "createdAt"),
+    message("users", {"id": 4, "deletedAt": "no time"}, key="4", place=4),
+    message("users", b"null", key="5", place=5),
+    item(1),
+    order(1, place=1, user=2),
+    without(order(2, place=2), "price"),
+    without(order(3, place=3, user=9), "price"),
+    order(4, place=4),
+    without(order(4, place=5), "price"),
+    order(5, place=6, price="free"),
+]
+
+
+def relaxed(topic: Topic, name: str) -> Topic:
+    """The topic without the requirement of a field."""
+    fields = [
+        StructField(each.name, each.dataType, each.nullable or each.name == name, each.metadata)
+        for each in topic.fields
+    ]
+    return replace(topic, fields=StructType(fields))
+
+
+FIXED_USERS = replace(USERS, topic=relaxed(USERS.topic, "createdAt"))
+FIXED_ORDERS = replace(ORDERS, topic=relaxed(ORDERS.topic, "price"))
+
+
+@pytest.fixture(scope="module")
+def strict(spark: SparkSession, settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Settings:
+    """All is done by the contracts that are too strict."""
+    own = own_home(settings, tmp_path_factory.mktemp("strict"))
+    land_literally(spark, own, MESSAGES)
+    catch_up(own, merging(spark, own, [USERS, ITEMS]))
+    catch_up(own, enriching(spark, own, [ORDERS]))
+    return own
+
+
+@pytest.fixture
+def lake(strict: Settings, tmp_path: Path) -> Settings:
+    shutil.copytree(strict.home, tmp_path, dirs_exist_ok=True)
+    return own_home(strict, tmp_path)
+
+
+@pytest.fixture
+def fixed(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[Any]]:
+    """What the tables hold if the contracts are right from the start."""
+    monkeypatch.setitem(CONTRACTS, "users", {**CONTRACTS["users"], "createdAt": "time"})
+    monkeypatch.setitem(CONTRACTS, "orders", {**CONTRACTS["orders"], "price": "double"})
+    return expected(Oracle().run(MESSAGES))
+
+
+def retry(spark: SparkSession, settings: Settings, *, dry_run: bool = False) -> list[tuple[str, int, int]]:
+    done = [
+        steps.retry_changes(spark, settings, FIXED_USERS, dry_run=dry_run),
+        steps.retry_facts(spark, settings, FIXED_ORDERS, dry_run=dry_run),
+    ]
+    return [(each.topic, each.malformed, each.sound) for each in done]
+
+
+def reasons(settings: Settings) -> dict[tuple[str, int], str]:
+    rows = read(settings, "quarantine.malformed")
+    return {(row["topic"], row["position"]["entry_id"]): row["reason"] for row in rows}
+
+
+def actions(settings: Settings) -> list[tuple[str, str, int]]:
+    return sorted((row["action"], row["topic"], row["position"]["entry_id"]) for row in read(settings, ACTIONS.name))
+
+
+def test_what_keeps_the_fixed_contract_goes_where_it_belongs(
+    spark: SparkSession, lake: Settings, fixed: dict[str, list[Any]]
+) -> None:
+    assert retry(spark, lake) == [("users", 4, 2), ("orders", 4, 3)]
+    assert reasons(lake) == {
+        ("users", 4): "deletedAt is no bigint: no time",
+        ("users", 5): "not a JSON object",
+        ("orders", 6): "price is no double: free",
+    }
+    assert actions(lake) == [
+        ("retry", "orders", 2),
+        ("retry", "orders", 3),
+        ("retry", "orders", 5),
+        ("retry", "users", 1),
+        ("retry", "users", 3),
+    ]
+    catch_up(lake, enriching(spark, lake, [FIXED_ORDERS]))
+    assert tables(lake) == fixed
+    before = versions(lake)
+    assert retry(spark, lake) == [("users", 2, 0), ("orders", 1, 0)]
+    assert versions(lake) == before
+
+
+def fail_after(write: Callable[..., None]) -> Callable[..., None]:
+    def write_and_fail(*args: Any, **kwargs: Any) -> None:
+        write(*args, **kwargs)
+        raise RuntimeError("power cut")
+
+    return write_and_fail
+
+
+@pytest.mark.parametrize("write", ["merge_batch", "enrich_messages", "_note", "_settle"])
+def test_a_crash_after_any_write_changes_nothing(
+    spark: SparkSession, lake: Settings, fixed: dict[str, list[Any]], monkeypatch: pytest.MonkeyPatch, write: str
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(steps, write, fail_after(getattr(steps, write)))
+        with pytest.raises(RuntimeError, match="power cut"):
+            retry(spark, lake)
+    retry(spark, lake)
+    catch_up(lake, enriching(spark, lake, [FIXED_ORDERS]))
+    assert tables(lake) == fixed
+    assert len(actions(lake)) == 5
+    assert balance_entity(spark, lake, FIXED_USERS).holds
+    assert balance_facts(spark, lake, FIXED_ORDERS).holds
+
+
+def test_what_is_to_be_retried_is_no_loss(spark: SparkSession, lake: Settings) -> None:
+    balance = balance_entity(spark, lake, FIXED_USERS)
+    assert balance.fates == {"current": 2, "superseded": 0, "malformed": 2, "to be retried": 2}
+    assert balance.holds
+    assert balance_facts(spark, lake, FIXED_ORDERS).holds
+
+
+def test_the_command(
+    spark: SparkSession, lake: Settings, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def run(*arguments: str) -> str:
+        typer.main.get_command(cli_quarantine.app)(["retry", *arguments], standalone_mode=False)
+        return capsys.readouterr().out
+
+    monkeypatch.setenv("LAKEHOUSE_HOME", str(lake.home))
+    monkeypatch.setattr(cli_quarantine, "ENTITIES", (FIXED_USERS, ITEMS))
+    before = versions(lake)
+    assert run("--dry-run") == (
+        "users: 2 of 4 malformed messages keep the contract; nothing was done\n"
+        "items: 0 of 0 malformed messages keep the contract; nothing was done\n"
+        "orders: 0 of 4 malformed messages keep the contract; nothing was done\n"
+    )
+    assert versions(lake) == before
+    assert run("--topic", "users") == ("users: 2 of 4 malformed messages keep the contract, and have left quarantine\n")
+    with pytest.raises(LakehouseError, match=r"^stores: no such topic; there are users, items, orders$"):
+        run("--topic", "stores")

@@ -1,0 +1,81 @@
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from lakehouse.errors import ConfigurationError
+from lakehouse.settings import Settings
+from lakehouse.tables import Table, append, create_table, read_table, with_columns_of
+from tests.lake import own_home, versions
+
+BOATS = Table(
+    name="silver.boats",
+    columns="id BIGINT, owner STRUCT<name: STRING, home: STRUCT<city: STRING>>, day DATE",
+    partition_by=("day",),
+)
+
+
+@pytest.fixture
+def lake(spark: SparkSession, settings: Settings, tmp_path: Path) -> Settings:
+    """A table with a row."""
+    own = own_home(settings, tmp_path)
+    create_table(spark, own, BOATS)
+    row = (
+        "1L AS id, named_struct('name', 'Ada', 'home', named_struct('city', 'Rome')) AS owner, DATE '2026-01-01' AS day"
+    )
+    append(spark.sql(f"SELECT {row}"), own, BOATS.name)
+    return own
+
+
+def test_a_table_that_is_as_declared_is_left_alone(spark: SparkSession, lake: Settings) -> None:
+    before = versions(lake)
+    assert not create_table(spark, lake, BOATS)
+    assert versions(lake) == before
+
+
+def test_a_table_gains_columns_at_any_depth(spark: SparkSession, lake: Settings) -> None:
+    columns = """
+        id BIGINT, name STRING, day DATE,
+        owner STRUCT<`born-in`: INT, name: STRING, home: STRUCT<street: STRUCT<number: INT>, city: STRING>>
+    """
+    create_table(spark, lake, replace(BOATS, columns=columns))
+    boats = read_table(spark, lake, BOATS.name)
+    assert boats.schema.simpleString() == (
+        "struct<id:bigint,owner:struct<name:string,home:struct<city:string,street:struct<number:int>>,born-in:int>,"
+        "day:date,name:string>"
+    )
+    [row] = boats.selectExpr("owner.home.city", "owner.home.street", "owner.`born-in`", "name").collect()
+    assert tuple(row) == ("Rome", None, None, None)
+
+
+@pytest.mark.parametrize(
+    ("columns", "difference"),
+    [
+        ("id STRING", "silver.boats.id is bigint in the table, but declared as string: declare it under another name"),
+        (
+            "owner STRUCT<home: STRUCT<city: INT>>",
+            "silver.boats.owner.home.city is string in the table, but declared as int: declare it under another name",
+        ),
+        (
+            "new INT, owner STRING",
+            "silver.boats.owner is struct<name:string,home:struct<city:string>> in the table, but declared as string: "
+            "declare it under another name",
+        ),
+    ],
+)
+def test_a_column_of_another_type_is_refused(
+    spark: SparkSession, lake: Settings, columns: str, difference: str
+) -> None:
+    before = versions(lake)
+    with pytest.raises(ConfigurationError) as refused:
+        create_table(spark, lake, replace(BOATS, columns=columns))
+    assert (str(refused.value), versions(lake)) == (difference, before)
+
+
+def test_what_is_not_declared_any_more_is_null(spark: SparkSession, lake: Settings) -> None:
+    create_table(spark, lake, replace(BOATS, columns="id BIGINT"))
+    held = read_table(spark, lake, BOATS.name)
+    rows = spark.sql("SELECT 2L AS id").transform(with_columns_of, held)
+    assert [(row.id, row.owner, row.day) for row in rows.collect()] == [(2, None, None)]
+    assert rows.select(*held.columns).schema.simpleString() == held.schema.simpleString()

@@ -1,0 +1,136 @@
+"""The stories told in the folders beside this file."""
+
+import csv
+import json
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from jobs.pipeline import ENRICHMENTS, ENTITIES
+from jobs.steps import enriching, merging, prove
+from jobs.streams import catch_up
+from lakehouse.settings import Settings
+from tests.lake import land_literally, own_home, read
+from tests.messages import at, item, millis, order, tombstone, user
+from tests.oracle import Message, Row
+
+STORIES = sorted(path.parent for path in Path(__file__).parent.glob("*/STORY.md"))
+
+
+def lines(story: Path, name: str) -> list[dict[str, str]]:
+    path = story / f"{name}.csv"
+    return list(csv.DictReader(path.open())) if path.exists() else []
+
+
+def number(text: str) -> Any:
+    """Whatever is no number stays a text, and so breaks the contract; nothing is NULL."""
+    return int(text) if text.isdigit() else text or None
+
+
+def users(row: dict[str, str]) -> Message:
+    if row["deleted"] == "tombstone":
+        return tombstone("users", row["id"])
+    deleted = {"deletedAt": millis(at(int(row["deleted"])))} if row["deleted"] else {}
+    merged = {"mergedAt": millis(at(0)), "parentUserId": int(row["merged_into"])} if row["merged_into"] else {}
+    return user(number(row["id"]), row["name"], **deleted, **merged)
+
+
+def items(row: dict[str, str]) -> Message:
+    return item(int(row["id"]), float(row["price"])) if row["price"] else tombstone("items", row["id"])
+
+
+def orders(row: dict[str, str]) -> Message:
+    return order(int(row["order"]), place=0, user=number(row["user"]), item=number(row["item"]), when=int(row["event"]))
+
+
+def told() -> Iterator[tuple[int, Message]]:
+    """All messages of all stories, each with its round."""
+    places = count()
+    for story in STORIES:
+        for make in (users, items, orders):
+            for row in lines(story, make.__name__):
+                made = make(row)
+                position = made.position._replace(entry_id=next(places))
+                times = {"event_time": at(int(row["event"])), "publish_time": at(int(row["published"]))}
+                yield int(row["round"]), made._replace(position=position, **times)
+
+
+@pytest.fixture(scope="module")
+def lake(spark: SparkSession, settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Settings:
+    own, arrivals = own_home(settings, tmp_path_factory.mktemp("stories")), list(told())
+    for now in sorted({round for round, _ in arrivals}):
+        land_literally(spark, own, [message for round, message in arrivals if round == now])
+        catch_up(own, merging(spark, own, ENTITIES))
+        catch_up(own, enriching(spark, own, ENRICHMENTS))
+    return own
+
+
+def outcomes(settings: Settings) -> list[dict[str, str]]:
+    """All orders, as `expected.csv` has them."""
+    tables = {
+        "enriched": "gold.enriched_orders",
+        "waiting": "quarantine.waiting_orders",
+        "duplicate": "quarantine.duplicate_orders",
+    }
+    found = [outcome(fate, row) for fate, table in tables.items() for row in read(settings, table)]
+    malformed = (row for row in read(settings, "quarantine.malformed") if row["topic"] == "orders")
+    return found + [
+        outcome("malformed", {"line_item_id": json.loads(row["payload"])["lineItemId"]}) for row in malformed
+    ]
+
+
+def outcome(fate: str, row: Row) -> dict[str, str]:
+    user, item = row.get("user") or {}, row.get("item") or {}
+    waits_for = (row[name] for name in ("missing_entity", "missing_key")) if fate == "waiting" else ()
+    return {
+        "order": str(row["line_item_id"]),
+        "fate": fate,
+        "user": str(user.get("id", "")),
+        "name": user.get("first_name", ""),
+        "merged": " ".join(map(str, row.get("user_merged") or ())),
+        "price": f"{item['price']:.2f}" if item else "",
+        "waits_for": " ".join(waits_for),
+        "reason": row.get("reason", ""),
+    }
+
+
+def in_order(rows: list[dict[str, str]]) -> list[list[str]]:
+    return sorted(list(row.values()) for row in rows)
+
+
+@pytest.mark.parametrize("story", STORIES, ids=lambda story: story.name)
+def test_story(lake: Settings, story: Path) -> None:
+    expected = lines(story, "expected")
+    ids = {row["order"] for row in expected}
+    assert in_order([row for row in outcomes(lake) if row["order"] in ids]) == in_order(expected)
+
+
+@pytest.mark.parametrize(
+    "story", [story for story in STORIES if lines(story, "users_history")], ids=lambda story: story.name
+)
+def test_history(lake: Settings, story: Path) -> None:
+    expected = lines(story, "users_history")
+    ids = {row["id"] for row in expected}
+    found = [
+        {
+            "id": str(row["id"]),
+            "name": row["first_name"] or "",
+            "from": minute(row["valid_from"]),
+            "until": minute(row["valid_until"]),
+        }
+        for row in read(lake, "silver.users_history")
+        if str(row["id"]) in ids
+    ]
+    assert in_order(found) == in_order(expected)
+
+
+def minute(moment: Any) -> str:
+    return "" if moment is None else str(int((moment - at(0)).total_seconds() // 60))
+
+
+def test_nothing_was_lost_in_any_story(spark: SparkSession, lake: Settings) -> None:
+    assert [proof.problems for proof in prove(spark, lake)] == [(), (), ()]

@@ -1,0 +1,64 @@
+"""Partial updates: what a message leaves out, an older one says."""
+
+from dataclasses import replace
+from itertools import permutations
+
+import pytest
+from pyspark.sql import SparkSession
+
+from lakehouse.errors import ConfigurationError
+from lakehouse.settings import Settings
+from lakehouse.tables import create_table
+from silver.merge import merge_batch
+from silver.users import USERS
+from tests.lake import own_home, read
+from tests.messages import at, tombstone, user
+from tests.oracle import Message, by_id, by_version
+from tests.silver.test_merge import bronze
+
+PARTIAL = replace(USERS, keeps_older=True)
+
+
+def story(id: int) -> list[Message]:
+    return [
+        user(id, "Ada", when=0, place=10 * id, emailAddress="ada@example.org"),
+        tombstone("users", str(id), when=1, place=10 * id + 1),
+        user(id, None, when=2, place=10 * id + 2, lastName="Lovelace"),
+        user(id, "Augusta", when=3, place=10 * id + 3),
+        user(id, None, when=4, place=10 * id + 4, emailAddress="augusta@example.org"),
+    ]
+
+
+def test_every_order_of_partial_updates_gives_the_same(
+    spark: SparkSession, settings: Settings, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Each user is a trial of its own. The delete forgets Ada's address."""
+    lake = own_home(settings, tmp_path_factory.mktemp("partial"))
+    for table in (PARTIAL.table, PARTIAL.history):
+        create_table(spark, lake, table)
+    trials = list(enumerate(permutations(range(5))))
+    for part in (slice(0, 2), slice(2, 5), slice(1, 3)):
+        batch = [story(id)[index] for id, order in trials for index in order[part]]
+        merge_batch(lake, PARTIAL, bronze(spark, batch))
+    rows = by_id(read(lake, PARTIAL.table.name))
+    assert {(row["first_name"], row["last_name"], row["email_address"]) for row in rows} == {
+        ("Augusta", "Lovelace", "augusta@example.org")
+    }
+    versions = by_version(read(lake, PARTIAL.history.name))
+    assert len(rows) == len(versions) / 5 == 120
+    for id, _ in trials:
+        assert [
+            (row["first_name"], row["last_name"], row["email_address"], row["valid_from"], row["valid_until"])
+            for row in versions[5 * id : 5 * id + 5]
+        ] == [
+            ("Ada", None, "ada@example.org", at(0), at(1)),
+            (None, None, None, at(1), at(2)),
+            (None, "Lovelace", None, at(2), at(3)),
+            ("Augusta", "Lovelace", None, at(3), at(4)),
+            ("Augusta", "Lovelace", "augusta@example.org", at(4), None),
+        ]
+
+
+def test_partial_updates_need_the_history() -> None:
+    with pytest.raises(ConfigurationError, match="users: keeps_older needs keeps_history"):
+        replace(PARTIAL, keeps_history=False)
