@@ -8,13 +8,15 @@ from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from datetime import date
 from functools import reduce
+from typing import Any
 
 from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from gold.enrichment import BACKFILLS, Enrichment
-from gold.judging import decode_facts, facts_of, find_repeats, judge
+from gold.judging import decode_facts, facts_of, find_repeats, judge, was_joined
 from gold.placing import near_to, place, remove, write_duplicates
+from lakehouse.causes import cause_of
 from lakehouse.decoding import MALFORMED, quarantine_malformed
 from lakehouse.settings import Settings
 from lakehouse.tables import append, kept, pin_table, read_table
@@ -42,14 +44,17 @@ class Difference:
 
 
 def do_requested(settings: Settings, enrichment: Enrichment, request: Row, spark: SparkSession) -> None:
-    """Do a backfill and write down what it did, unless that was done before."""
+    """Do a backfill and write down what it did, or why it could not be done; nothing if it was tried before."""
     backfills = read_table(spark, settings, BACKFILLS.name)
-    if not backfills.where((F.col("request") == request.request) & (F.col("event") == "done")).isEmpty():
+    if not backfills.where((F.col("request") == request.request) & (F.col("event") != "requested")).isEmpty():
         return
     scope = Scope(since=request.since, until=request.until, entity=request.entity, key=request.key)
-    done = backfill(spark, settings, enrichment, scope)
-    note = {"event": "done", "topic": enrichment.topic.name, **request.asDict(), **asdict(done)}
-    rows = spark.createDataFrame([note], backfills.drop("at", "requested_by", "note").schema)
+    result: dict[str, Any] = {"topic": enrichment.topic.name, **request.asDict()}
+    try:
+        result |= {"event": "done", **asdict(backfill(spark, settings, enrichment, scope))}
+    except Exception as error:  # a request that can't be done must not stop the stream
+        result |= {"event": "failed", "note": cause_of(error)}
+    rows = spark.createDataFrame([result], backfills.drop("at", "requested_by").schema)
     append(rows.withColumn("at", F.current_timestamp()), settings, BACKFILLS.name)
 
 
@@ -72,50 +77,62 @@ def backfill(
             enrichment.topic.bronze_table,
         )
     )
-    in_gold, in_waiting = (table.where(in_scope(scope, enrichment, table)) for table in (gold, waiting))
-    placed = in_gold.select("position").union(in_waiting.select("position"))
-    settled = [duplicates, discarded, malformed.where(F.col("topic") == enrichment.topic.name)]
+    in_scope = [table.where(is_meant(scope, enrichment, table)).select("position") for table in (gold, waiting)]
+    placed = reduce(DataFrame.union, in_scope).distinct()
     decoded = bronze.transform(decode_facts, enrichment=enrichment)
+    landed = facts_of(decoded, enrichment)
+    is_meant_now = is_meant(scope, enrichment, landed) if scope.key is None else F.lit(False)
+    elsewhere = [duplicates, discarded, malformed.where(F.col("topic") == enrichment.topic.name)]
     with ExitStack() as stack:
-        landed = facts_of(decoded, enrichment)
-        if scope.key is None:
-            landed = landed.where(in_scope(scope, enrichment, landed))
-        else:
-            landed = landed.join(placed, on="position", how="left_semi")
-        for table in settled:
-            landed = landed.join(table.select("position"), on="position", how="left_anti")
-        facts = stack.enter_context(kept(landed))
-        gone = stack.enter_context(kept(placed.join(facts.select("position"), on="position", how="left_anti")))
-        near = near_to([facts, in_gold], enrichment)
+        # Also those that are placed in its days, but belong to others by today's declaration.
+        facts = landed.join(placed.withColumn("is_placed", F.lit(True)), on="position", how="left")
+        facts = facts.where(is_meant_now | F.col("is_placed")).drop("is_placed")
+        for table in elsewhere:
+            facts = facts.join(table.select("position"), on="position", how="left_anti")
+        facts = stack.enter_context(kept(facts))
+        touched = stack.enter_context(kept(facts.select("position").union(placed).distinct()))
+        in_gold, in_waiting = (table.join(touched, on="position", how="left_semi") for table in (gold, waiting))
+        near = near_to([facts, in_gold, in_waiting], enrichment)
         if near is None:
             return Difference(unchanged=0, changed=0, added=0, removed=0, waiting=0)
-        fresh = facts.join(placed, on="position", how="left_anti")
+        never = placed.join(facts.select("position"), on="position", how="left_anti")
+        twice = (
+            table.groupBy("position").count().where("count > 1").select("position") for table in (in_gold, in_waiting)
+        )
+        # By a key, what is taken out could not be found again if this ended here.
+        wrong = reduce(DataFrame.union, twice, never).distinct() if scope.key is None else never
+        wrong = stack.enter_context(kept(wrong))
+        rightly = {"on": "position", "how": "left_anti"}
+        held_in_gold, held_in_waiting = (table.join(wrong, **rightly) for table in (in_gold, in_waiting))
+        fresh = facts.join(held_in_gold, **rightly).join(held_in_waiting, **rightly)
         keys = (*enrichment.keys, "position")
         held = reduce(DataFrame.union, (table.where(near()).select(*keys) for table in (gold, waiting, discarded)))
-        repeats = stack.enter_context(kept(fresh.transform(find_repeats, held=held, keys=enrichment.keys)))
+        repeats = fresh.transform(find_repeats, held=held.join(wrong, **rightly), keys=enrichment.keys)
+        repeats = stack.enter_context(kept(repeats))
+        known = (_row(enrichment).alias("held"), was_joined(enrichment).alias("was"))
         candidates = (
             facts.drop("publish_time")
-            .join(repeats.select("position"), on="position", how="left_anti")
-            .join(in_gold.select("position", _row(enrichment).alias("held")), on="position", how="left")
-            .join(in_waiting.select("position", F.lit(True).alias("is_waiting")), on="position", how="left")
+            .join(repeats.select("position"), **rightly)
+            .join(held_in_gold.select("position", *known), on="position", how="left")
+            .join(held_in_waiting.select("position", F.lit(True).alias("is_waiting")), on="position", how="left")
             .withColumn("is_waiting", F.coalesce("is_waiting", F.lit(False)))
         )
         judged = candidates.transform(judge, settings=settings, enrichment=enrichment, sources=[facts])
         is_settled = F.col("missing_entity").isNull() & F.col("held").eqNullSafe(_row(enrichment))
         judged = stack.enter_context(kept(judged.withColumn("is_settled", is_settled)))
-        difference = _difference(judged, gone.join(in_gold, on="position", how="left_semi").count())
+        difference = _difference(judged, in_gold.join(never, on="position", how="left_semi").count())
         if not dry_run:
             broken = decoded.where("reason IS NOT NULL").join(
-                gone.select(F.col("position").alias("gone")), on=F.col("message.position") == F.col("gone")
+                never.select(F.col("position").alias("never")), on=F.col("message.position") == F.col("never")
             )
-            quarantine_malformed(settings, enrichment.topic, broken.drop("gone"))
-            remove(settings, [enrichment.gold_table, enrichment.waiting.name], gone)
+            quarantine_malformed(settings, enrichment.topic, broken.drop("never"))
+            remove(settings, [enrichment.gold_table, enrichment.waiting.name], wrong)
             place(settings, enrichment, judged, near, at_once=True)
             write_duplicates(settings, enrichment, repeats)
         return difference
 
 
-def in_scope(scope: Scope, enrichment: Enrichment, table: DataFrame) -> Column:
+def is_meant(scope: Scope, enrichment: Enrichment, table: DataFrame) -> Column:
     """Whether a row of gold or of the waiting facts is meant."""
     if scope.key is None:
         day = F.col(enrichment.day)

@@ -14,7 +14,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from gold.backfill import do_requested
 from gold.enrichment import ACTIONS, BACKFILLS, Enrichment, Lookup
-from gold.judging import VALID, decode_facts, facts_of, find_repeats, judge, was_valid
+from gold.judging import VALID, decode_facts, facts_of, find_repeats, judge, was_joined, was_valid
 from gold.placing import discard, near_to, place, write_duplicates
 from lakehouse.decoding import MALFORMED, quarantine_malformed
 from lakehouse.settings import Settings
@@ -112,10 +112,11 @@ def enrich_batch(settings: Settings, enrichment: Enrichment, batch: DataFrame) -
         near = near_to(sources, enrichment)
         if near is None:
             return
-        in_gold = gold.where(near()).select(*enrichment.keys, "position", answers(enrichment).alias("held"))
+        known = (answers(enrichment).alias("held"), was_joined(enrichment).alias("was"))
+        in_gold = gold.where(near()).select(*enrichment.keys, "position", *known)
         discarded = read_table(spark, settings, enrichment.discarded.name)
         elsewhere = (table.where(near()).select(*enrichment.keys, "position") for table in (waiting, discarded))
-        placed = reduce(DataFrame.union, elsewhere, in_gold.drop("held"))
+        placed = reduce(DataFrame.union, elsewhere, in_gold.drop("held", "was"))
         repeats = stack.enter_context(kept(facts.transform(find_repeats, held=placed, keys=enrichment.keys)))
         fresh = facts.join(repeats.select("position"), on="position", how="left_anti")
         again = woken.transform(judged_again, outdated=outdated, in_gold=in_gold, columns=facts.columns)
@@ -134,9 +135,10 @@ def enrich_messages(settings: Settings, enrichment: Enrichment, messages: DataFr
 
 
 def outdated_by(gold: DataFrame, *, changes: DataFrame, enrichment: Enrichment) -> DataFrame:
-    """The facts in gold that were joined with state which has changed since, as of when they occurred; and `held`."""
+    """The facts in gold, with `held` and `was`, for which the state has changed as of when they occurred."""
     occurred_at = F.col(enrichment.occurred_at)
-    facts = [*map(F.col, (*enrichment.columns, "position", enrichment.day)), answers(enrichment).alias("held")]
+    known = (answers(enrichment).alias("held"), was_joined(enrichment).alias("was"))
+    facts = [*map(F.col, (*enrichment.columns, "position", enrichment.day)), *known]
     found = [gold.where("false").select(*facts)]
     for lookup in enrichment.lookups:
         if lookup.is_as_of:
@@ -172,11 +174,11 @@ def waiting_for(waiting: DataFrame, *, changes: DataFrame, outdated: DataFrame, 
 
 def judged_again(woken: DataFrame, *, outdated: DataFrame, in_gold: DataFrame, columns: Sequence[str]) -> DataFrame:
     """Woken and outdated facts as candidates. Woken ones can be in gold too, if a batch ended before it was done."""
-    held = in_gold.select("position", "held")
+    held = in_gold.select("position", "held", "was")
     waiting = woken.join(held, on="position", how="left").withColumn("is_waiting", F.lit(True))
     others = outdated.join(woken.select("position"), on="position", how="left_anti")
     both = waiting.unionByName(others.withColumn("is_waiting", F.lit(False)), allowMissingColumns=True)
-    return both.select(*(name for name in columns if name != "publish_time"), "held", "is_waiting")
+    return both.select(*(name for name in columns if name != "publish_time"), "held", "was", "is_waiting")
 
 
 def answers(enrichment: Enrichment) -> Column:

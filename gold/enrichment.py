@@ -151,4 +151,4 @@ BACKFILLS = Table(
     """,
     properties={"delta.appendOnly": "true"},
 )
-"""What was asked to be judged anew, and a row with the event `done` and the difference for each that was."""
+"""What was asked to be judged anew, and what came of it: the event `done` with the difference, or `failed`."""

@@ -98,7 +98,10 @@ def with_survivor(
 
 
 def with_state(facts: DataFrame, *, state: DataFrame, lookup: Lookup, occurred_at: str) -> DataFrame:
-    """Adds the state's row as the struct `lookup.name`, and in `no_<name>` why it can't be used, or NULL."""
+    """Adds the state's row as the struct `lookup.name`, and in `no_<name>` why it can't be used, or NULL.
+
+    A latest state that was purged is what gold `was` made from, if the fact is there.
+    """
     at = F.col(f"_{lookup.name}_key")
     row = F.struct(*(name for name in state.columns if name not in VALID)).alias(lookup.name)
     validity = VALID if lookup.is_as_of else ()
@@ -107,12 +110,24 @@ def with_state(facts: DataFrame, *, state: DataFrame, lookup: Lookup, occurred_a
     if lookup.is_as_of:
         matches = matches & was_valid(F.col(occurred_at))
     joined = facts.join(rows, on=matches, how="left").drop("_key", *validity)
+    is_purged = F.lit(False)
+    if not lookup.is_as_of and "was" in facts.columns:
+        was, is_purged = F.col("was"), F.col("_is_purged")
+        joined = joined.withColumn("_is_purged", F.col(lookup.name).isNull() & was[lookup.name].isNotNull())
+        joined = joined.withColumns({name: F.when(is_purged, was[name]).otherwise(F.col(name)) for name in lookup.adds})
     reason = F.when(F.col(lookup.name).isNull(), "missing").when(
         F.col(f"{lookup.name}.deleted_at") <= F.col(occurred_at), "deleted"
     )
     if lookup.merged_into is not None:
-        reason = F.when(F.array_contains(lookup.merged, at), "merged in a circle").otherwise(reason)
-    return joined.withColumn(f"no_{lookup.name}", reason)
+        in_circle = F.array_contains(lookup.merged, at) & ~is_purged
+        reason = F.when(in_circle, "merged in a circle").otherwise(reason)
+    return joined.withColumn(f"no_{lookup.name}", reason).drop("_is_purged")
+
+
+def was_joined(enrichment: Enrichment) -> Column:
+    """Over gold's columns: the latest states that a fact was joined with."""
+    latest = (name for lookup in enrichment.lookups if not lookup.is_as_of for name in lookup.adds)
+    return F.struct(F.lit(True).alias("in_gold"), *latest)
 
 
 def with_missing(facts: DataFrame, *, lookups: Sequence[Lookup]) -> DataFrame:

@@ -20,6 +20,7 @@ from jobs.streams import catch_up
 from lakehouse.errors import BusyError, ConfigurationError, LakehouseError
 from lakehouse.query import query
 from lakehouse.settings import Settings, load_settings
+from lakehouse.tables import read_table
 from lakehouse.waiting import waiting
 
 WAIT_SECONDS = 1.0
@@ -70,6 +71,10 @@ def rebuild_command(
 def _foresee(settings: Settings, enrichment: Enrichment, scope: Scope) -> Difference:
     with spark_for(settings, writes=[]) as spark:
         require(spark, settings, [BACKFILLS.name], made_by="enrich")
+        gold = read_table(spark, settings, enrichment.gold_table)
+        if lacking := set(enrichment.gold_columns) - set(gold.columns):
+            columns = ", ".join(sorted(lacking))
+            raise LakehouseError(f"{enrichment.gold_table} has no {columns} yet: run `lakehouse enrich` first")
         with waiting("Comparing"):
             return backfill(spark, settings, as_written(spark, settings, enrichment), scope, dry_run=True)
 
@@ -107,10 +112,16 @@ def _order(settings: Settings, enrichment: Enrichment, scope: Scope, note: str) 
 
 
 def _result(settings: Settings, request: str) -> Difference | None:
+    """Raises LakehouseError with the reason if the backfill could not be done."""
     counts = [field.name for field in fields(Difference)]
-    done = f"SELECT {', '.join(counts)} FROM {BACKFILLS.name} WHERE event = 'done' AND request = $request"
-    rows = query(settings, done, {"request": request}).fetchall()
-    return Difference(**dict(zip(counts, rows[0], strict=True))) if rows else None
+    ended = f"SELECT event, note, {', '.join(counts)} FROM {BACKFILLS.name} WHERE event != 'requested'"
+    rows = query(settings, f"{ended} AND request = $request", {"request": request}).fetchall()
+    if not rows:
+        return None
+    event, note, *found = rows[0]
+    if event == "failed":
+        raise LakehouseError(f"the backfill failed: {note}")
+    return Difference(**dict(zip(counts, found, strict=True)))
 
 
 def _show(difference: Difference, facts: str) -> None:

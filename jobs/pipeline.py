@@ -45,9 +45,10 @@ def _check() -> None:
                 raise ConfigurationError(
                     f"{enrichment.topic.name} looks up {lookup.entity}, which is no entity; there are {known}"
                 )
-            if lookup.is_as_of and not entities[lookup.entity].keeps_history:
+            entity = entities[lookup.entity]
+            if lookup.is_as_of and (entity.keeps_older or not entity.keeps_history):
                 raise ConfigurationError(
-                    f"{enrichment.topic.name} joins {lookup.entity} as of a time: let it keep history"
+                    f"{enrichment.topic.name} joins {entity.name} as of a time, which needs a history of whole updates"
                 )
 
 

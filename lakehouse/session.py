@@ -57,6 +57,8 @@ def spark_conf(settings: Settings, *, keep_classes: bool = True) -> dict[str, st
         # Small tables on few cores: more partitions than cores only cost task starts.
         "spark.sql.shuffle.partitions": cores,
         "spark.databricks.delta.snapshotPartitions": cores,
+        # A batch uses more generated classes than the default of 100, which are then compiled again for the next.
+        "spark.sql.codegen.cache.maxEntries": "5000",
         "spark.sql.autoBroadcastJoinThreshold": "64m",
         # Without enough open files, rows are sorted by the partition column before they are written.
         "spark.sql.maxConcurrentOutputFileWriters": "32",

@@ -18,7 +18,8 @@ def balance_entity(spark: SparkSession, settings: Settings, entity: Entity) -> B
 
     It made that row (`current`), or is older than what did (`superseded`), or is malformed, or was so until the
     contract was fixed (`to be retried`). A newer one, or one whose key has no row, was not merged, unless the key was
-    deleted long ago (`purged`). And each row was made by one message; as was each version in the history.
+    deleted long ago (`purged`). And each row was made by one message; and the history has
+    the sequence of each.
     """
     bronze, silver = (read_table(spark, settings, name) for name in (entity.topic.bronze_table, entity.table.name))
     messages = bronze.transform(decode_changes, entity=entity)

@@ -1,6 +1,6 @@
 """All versions of each key, and when each of them was valid."""
 
-from pyspark.sql import DataFrame, Window
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from silver.entity import Entity
@@ -8,7 +8,7 @@ from silver.entity import Entity
 
 def changeable(entity: Entity) -> list[str]:
     """The columns of a version that a message can change which comes after it."""
-    return ["valid_until", *(entity.values if entity.keeps_older else ())]
+    return ["valid_until", *((*entity.values, "given") if entity.keeps_older else ())]
 
 
 def changed_versions(changes: DataFrame, *, held: DataFrame, entity: Entity) -> DataFrame:
@@ -17,10 +17,12 @@ def changed_versions(changes: DataFrame, *, held: DataFrame, entity: Entity) -> 
     touched = held.join(changes.select(key), on=key, how="left_semi")
     as_held = F.struct(*changeable(entity)).alias("held")
     if entity.keeps_older:
-        said = (F.when(F.array_contains("given", name), F.col(name)).alias(name) for name in entity.values)
-        known = touched.select(key, "sequence", "deleted_at", "given", *said, as_held)
         given = F.array_compact(F.array(*(F.when(F.col(name).isNotNull(), name) for name in entity.values)))
         changes = changes.withColumn("given", given)
+        # A version from before the entity was declared so has all its values from its own message.
+        known = touched.select("*", as_held).withColumn("given", F.coalesce("given", given))
+        said = {name: F.when(F.array_contains("given", name), F.col(name)) for name in entity.values}
+        known = known.withColumns(said).select(*changes.columns, "held")
     else:
         known = touched.select(key, "sequence", as_held)
     # A message that is held already meets its own row here.
@@ -29,7 +31,7 @@ def changed_versions(changes: DataFrame, *, held: DataFrame, entity: Entity) -> 
         changes.unionByName(known, allowMissingColumns=True)
         .repartition(key)
         .groupBy(key, "sequence")
-        .agg(*(F.first(name, ignorenulls=True).alias(name) for name in (*others, "held")))
+        .agg(*(_either(name).alias(name) for name in (*others, "held")))
     )
     if entity.keeps_older:
         versions = versions.transform(with_older, entity=entity)
@@ -49,3 +51,10 @@ def with_older(versions: DataFrame, *, entity: Entity) -> DataFrame:
     said = {name: F.last(name, ignorenulls=True).over(so_far) for name in entity.values}
     values = {name: F.when(F.col("deleted_at").isNull(), value).otherwise(F.col(name)) for name, value in said.items()}
     return versions.withColumn("_life", life).withColumns(values).drop("_life")
+
+
+def _either(name: str) -> Column:
+    """Of a message and the row that is held of it: the value that either has. A column can be newer than the row."""
+    if name == "given":
+        return F.array_sort(F.array_distinct(F.flatten(F.collect_list(name))))
+    return F.first(name, ignorenulls=True)

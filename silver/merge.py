@@ -6,7 +6,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from lakehouse.decoding import MALFORMED, decode, quarantine_malformed
 from lakehouse.settings import Settings
-from lakehouse.tables import create_table, delete_path, delta_table, kept, read_table, with_columns_of
+from lakehouse.tables import create_table, delete_path, delta_table, kept, read_table, table_exists, with_columns_of
 from silver.entity import Entity
 from silver.history import changeable, changed_versions
 
@@ -23,10 +23,10 @@ def merge(spark: SparkSession, settings: Settings, entity: Entity) -> DataStream
 
 
 def create_tables(spark: SparkSession, settings: Settings, entity: Entity) -> None:
-    for table in (entity.table, MALFORMED):
-        create_table(spark, settings, table)
-    if entity.keeps_history and create_table(spark, settings, entity.history):
+    if entity.keeps_history and not table_exists(spark, settings, entity.history.name):
         delete_path(spark, settings.checkpoint_path(entity.table.name))  # it needs all that landed before
+    for table in (entity.table, MALFORMED, *([entity.history] if entity.keeps_history else [])):
+        create_table(spark, settings, table)
 
 
 def merge_batch(settings: Settings, entity: Entity, messages: DataFrame) -> None:
@@ -45,7 +45,7 @@ def merge_batch(settings: Settings, entity: Entity, messages: DataFrame) -> None
 
 def _merge_latest(settings: Settings, entity: Entity, changes: DataFrame) -> None:
     held = read_table(changes.sparkSession, settings, entity.table.name)
-    if entity.keeps_older:
+    if entity.keeps_history:
         versions = read_table(changes.sparkSession, settings, entity.history.name).where("valid_until IS NULL")
         latest = versions.join(changes.select(entity.key), on=entity.key, how="left_semi").select(*changes.columns)
     else:

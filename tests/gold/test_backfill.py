@@ -84,21 +84,17 @@ def test_the_orders_of_a_key_are_those_of_users_merged_into_it_too(
 
 
 def spoil(spark: SparkSession, settings: Settings) -> None:
-    """Order 1 is lost, 2 has another price, 4 is in gold as well as waiting, and 99 never landed."""
+    """Order 1 is lost, and one that never landed has its keys; 2 has another price, 3 is there twice, 4 waits as well."""
     gold, waiting = (delta_table(spark, settings, name) for name in (ORDERS.gold_table, ORDERS.waiting.name))
     rows = gold.toDF()
-    gold.delete("line_item_id = 1")
     gold.update("line_item_id = 2", {"price": "0.0"})
-    of_another = rows.where("line_item_id = 3")
-    wrong = waiting.toDF().where("line_item_id = 4").select(*ORDERS.columns, "position", "order_date")
-    wrong = wrong.unionByName(
-        of_another.selectExpr(
-            "* EXCEPT (position, line_item_id)",
-            "99L AS line_item_id",
-            "named_struct('partition', 0, 'ledger_id', 9L, 'entry_id', 9L, 'batch_index', 0) AS position",
-        ),
-        allowMissingColumns=True,
+    gold.update(
+        "line_item_id = 1",
+        {"position": "named_struct('partition', 0, 'ledger_id', 9L, 'entry_id', 9L, 'batch_index', 0)"},
     )
+    twice = rows.where("line_item_id = 3")
+    both = waiting.toDF().where("line_item_id = 4").select(*ORDERS.columns, "position", "order_date")
+    wrong = twice.unionByName(both, allowMissingColumns=True)
     wrong.select(*rows.columns).write.format("delta").mode("append").save(settings.table_path(ORDERS.gold_table))
 
 
@@ -120,6 +116,38 @@ def test_what_was_spoilt_is_mended_from_bronze_though_a_first_try_crashes(
     backfill(spark, own, ORDERS, Scope())
     assert tables(own) == right
     assert balance_facts(spark, own, ORDERS).holds
+
+
+def test_orders_of_purged_users_stay(spark: SparkSession, lake: Settings, tmp_path: Path) -> None:
+    """User 3 was merged into 2. A late price corrects all orders, with the users that gold knows."""
+    own = copy_of(lake, tmp_path)
+    delta_table(spark, own, "silver.users").delete("id IN (1, 3)")
+    land_literally(spark, own, [item(1, 2.0, when=5, place=9)])
+    merge_changes(spark, own)
+    enrich_orders(spark, own)
+    assert backfill(spark, own, ORDERS, Scope()).waiting == 1
+    assert [
+        (row["line_item_id"], row["user"]["first_name"], row["user_merged"], row["item"]["price"])
+        for row in tables(own)["gold"]
+    ] == [(1, "Ada", None, 2.0), (2, "Zoë", None, 2.0), (3, "Ada", [3], 2.0), (5, "Ada", None, 2.0)]
+
+
+def test_a_backfill_by_key_that_crashes_is_done_by_the_next(
+    spark: SparkSession, lake: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """User 3 is merged into 8 now, whom nobody knows: its order goes to quarantine, where it is no order of user 2."""
+    own = copy_of(lake, tmp_path)
+    land_literally(spark, own, [user(3, when=40, place=9, mergedAt=millis(at(0)), parentUserId=8)])
+    merge_changes(spark, own)
+    enrich_orders(spark, own)
+    of_two = Scope(entity="users", key="2")
+    with monkeypatch.context() as patch:
+        patch.setattr(placing, "_begin_waiting", fail_after(placing._begin_waiting))
+        with pytest.raises(RuntimeError, match="power cut"):
+            backfill(spark, own, ORDERS, of_two)
+    backfill(spark, own, ORDERS, of_two)
+    assert sorted(row["line_item_id"] for row in read(own, ORDERS.waiting.name)) == [3, 4]
+    assert names(own) == {1: "Ada", 2: "Zoë", 5: "Ada"}
 
 
 def test_a_backfill_that_is_asked_for_is_done_once(spark: SparkSession, lake: Settings, tmp_path: Path) -> None:

@@ -106,11 +106,13 @@ def test_a_late_version_outdates_the_facts_that_occurred_while_it_was_valid(spar
 
 def test_facts_are_judged_again_once_though_they_wait_and_are_in_gold(spark: SparkSession) -> None:
     woken = spark.createDataFrame([(1, "a"), (2, "b")], "line INT, position STRING")
-    outdated = spark.createDataFrame([(2, "b", "old"), (3, "c", "old")], "line INT, position STRING, held STRING")
-    in_gold = outdated.select("position", "held")
+    outdated = spark.createDataFrame(
+        [(2, "b", "old", "user"), (3, "c", "old", "user")], "line INT, position STRING, held STRING, was STRING"
+    )
+    in_gold = outdated.drop("line")
     rows = woken.transform(judged_again, outdated=outdated, in_gold=in_gold, columns=["line", "position"]).collect()
-    assert sorted((row.line, row.held, row.is_waiting) for row in rows) == [
-        (1, None, True),
-        (2, "old", True),
-        (3, "old", False),
+    assert sorted((row.line, row.held, row.was, row.is_waiting) for row in rows) == [
+        (1, None, None, True),
+        (2, "old", "user", True),
+        (3, "old", "user", False),
     ]

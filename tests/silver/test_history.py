@@ -8,8 +8,7 @@ from pyspark.sql import SparkSession
 
 from lakehouse.errors import ConfigurationError
 from lakehouse.settings import Settings
-from lakehouse.tables import create_table
-from silver.merge import merge_batch
+from silver.merge import create_tables, merge_batch
 from silver.users import USERS
 from tests.lake import own_home, read
 from tests.messages import at, tombstone, user
@@ -34,8 +33,7 @@ def test_every_order_of_partial_updates_gives_the_same(
 ) -> None:
     """Each user is a trial of its own. The delete forgets Ada's address."""
     lake = own_home(settings, tmp_path_factory.mktemp("partial"))
-    for table in (PARTIAL.table, PARTIAL.history):
-        create_table(spark, lake, table)
+    create_tables(spark, lake, PARTIAL)
     trials = list(enumerate(permutations(range(5))))
     for part in (slice(0, 2), slice(2, 5), slice(1, 3)):
         batch = [story(id)[index] for id, order in trials for index in order[part]]
@@ -57,6 +55,17 @@ def test_every_order_of_partial_updates_gives_the_same(
             ("Augusta", "Lovelace", None, at(3), at(4)),
             ("Augusta", "Lovelace", "augusta@example.org", at(4), None),
         ]
+
+
+def test_updates_that_are_partial_from_now_on_keep_what_was_known(
+    spark: SparkSession, settings: Settings, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    lake = own_home(settings, tmp_path_factory.mktemp("partial"))
+    for entity, change in ((USERS, user(1, "Ada")), (PARTIAL, user(1, None, when=1, place=1, lastName="Lovelace"))):
+        create_tables(spark, lake, entity)
+        merge_batch(lake, entity, bronze(spark, [change]))
+    versions = by_version(read(lake, PARTIAL.history.name))
+    assert [(row["first_name"], row["last_name"]) for row in versions] == [("Ada", None), ("Ada", "Lovelace")]
 
 
 def test_partial_updates_need_the_history() -> None:
