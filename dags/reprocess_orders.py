@@ -2,8 +2,8 @@
 ## A day of orders, recomputed
 
 Judges a day of orders anew from bronze, and replaces in one commit what differs; the pipeline goes on meanwhile. Once
-this DAG is switched on, it does so each night with the day that has ended. For other days, use *Trigger*, **Backfill**: a
-run for each day, as many side by side as the pool `gold` has slots.
+this DAG is switched on, it does so each night with the day that has ended. For other days, use *Trigger*, **Backfill**:
+a run for each day, as many side by side as the pool `gold` has slots.
 
 *Trigger* itself recomputes the day before, or the `day` that you give. With `dry_run`, the log says what would change,
 and nothing does.
