@@ -10,18 +10,18 @@ A table that is being written is left for the next night, so that this never sta
 time. A full disk is the most likely reason: see `docs/operations.md`.
 """
 
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 
-from airflow.sdk import DAG, CronDataIntervalTimetable, conf, task
+from airflow.sdk import DAG, CronTriggerTimetable, conf, task
 
 from jobs.pipeline import ENTITIES
 from jobs.tasks import DEFAULTS, Step
 
 with DAG(
     "maintenance",
-    schedule=CronDataIntervalTimetable("30 2 * * *", timezone="UTC"),
-    start_date=datetime(2026, 1, 1, tzinfo=UTC),
+    # Without a start date, its first run is that of the next night.
+    schedule=CronTriggerTimetable("30 2 * * *", timezone="UTC"),
     catchup=False,
     max_active_runs=1,
     dagrun_timeout=timedelta(hours=4),

@@ -1,9 +1,9 @@
 """
 ## A day of orders, recomputed
 
-Makes a day of gold and quarantine anew from bronze, and replaces it at once; the pipeline goes on meanwhile. Once this
-DAG is switched on, it does so each night with the day that has ended. For other days, use *Trigger*, **Backfill**: a
-run for each day, as many side by side as the pool `gold` has slots.
+Judges a day of orders anew from bronze, and replaces in one commit what differs; the pipeline goes on meanwhile. Once
+this DAG is switched on, it does so each night with the day that has ended. For other days, use *Trigger*, **Backfill**:
+a run for each day, as many side by side as the pool `gold` has slots.
 
 *Trigger* itself recomputes the day before, or the `day` that you give. With `dry_run`, the log says what would change,
 and nothing does.

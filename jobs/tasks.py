@@ -29,7 +29,8 @@ def alert(context: Context) -> None:
     """Tell of a failed task where `airflow.alert_url` says."""
     url, task = load_settings().airflow.alert_url, context["ti"]
     if url is not None:
-        reason = str(context.get("exception")).partition("\n")[0]
+        lines = str(context.get("exception")).splitlines() or ["no reason given"]
+        reason = next((line for line in lines if line.startswith("lakehouse: ")), lines[0])
         text = f"{task.dag_id}.{task.task_id} failed in {task.run_id}: {reason}\n{task.log_url}"
         requests.post(url.get_secret_value(), json={"text": text}, timeout=10).raise_for_status()
 

@@ -11,6 +11,7 @@ from typing import Any
 import psutil
 import pytest
 import requests
+from deltalake import DeltaTable
 
 from jobs.pipeline import TOPICS
 from lakehouse import airflow
@@ -59,6 +60,9 @@ class Api:
         answer = self._session.request(method, f"{self._url}/api/v2/{path}", json=body or None)
         assert answer.ok, f"{method} {path}: {answer.text}"
         return dict(answer.json())
+
+    def switch(self, dag: str, *, on: bool) -> None:
+        self.call("PATCH", f"dags/{dag}?update_mask=is_paused", is_paused=not on)
 
     def runs(self, state: str) -> list[str]:
         """The runs of the pipeline that are in this state, as paths."""
@@ -118,7 +122,7 @@ def test_a_scheduled_run_in_which_a_step_finds_its_table_taken_and_is_tried_agai
     before = set(messages(lake))
     produce([(topic, MESSY.late(topic.name)) for topic in TOPICS], endpoint, lake)
     with write_lease(lake, ["silver.users"]):
-        api.call("PATCH", "dags/pipeline?update_mask=is_paused", is_paused=False)
+        api.switch("pipeline", on=True)
         wait_until(lambda: bool(api.runs("running")))
         [run] = api.runs("running")
         wait_until(lambda: api.merge_of_users()["state"] == "up_for_retry")
@@ -141,10 +145,25 @@ def test_events_of_assets_say_what_their_tables_hold(api: Api, lake: Settings) -
     assert len(told) == 6
 
 
+def test_a_backfill_of_three_days_brings_back_what_gold_has_lost(api: Api, lake: Settings) -> None:
+    api.switch("pipeline", on=False)
+    wait_until(lambda: drivers(lake) == [])
+    gold = lake.table_path("gold.enriched_orders")
+    held = DeltaTable(gold).count()
+    assert DeltaTable(gold).delete("order_date = '2026-01-02'")["num_deleted_rows"] > 0
+    api.switch("reprocess_orders", on=True)
+    days = {"from_date": "2026-01-01T00:00:00Z", "to_date": "2026-01-03T00:00:00Z", "max_active_runs": 3}
+    api.call("POST", "backfills", dag_id="reprocess_orders", **days)
+    runs = "dags/reprocess_orders/dagRuns?run_type=backfill"
+    wait_until(lambda: api.call("GET", f"{runs}&state=success")["total_entries"] == 3)
+    assert DeltaTable(gold).count() == held
+
+
 def test_a_run_that_is_given_up_leaves_no_driver(api: Api, lake: Settings) -> None:
+    api.switch("pipeline", on=True)
     api.call("POST", RUNS, logical_date=None)
     wait_until(lambda: len(drivers(lake)) > 0)
-    api.call("PATCH", "dags/pipeline?update_mask=is_paused", is_paused=True)
+    api.switch("pipeline", on=False)
     for run in api.runs("running"):
         api.call("PATCH", run, state="failed")
     wait_until(lambda: drivers(lake) == [])

@@ -84,7 +84,7 @@ def test_the_orders_of_a_key_are_those_of_users_merged_into_it_too(
 
 
 def spoil(spark: SparkSession, settings: Settings) -> None:
-    """Order 1 is lost, and one that never landed has its keys; 2 has another price, 3 is there twice, 4 waits as well."""
+    """Order 1 has the place of no message; 2 has another price, 3 is there twice, 4 waits as well."""
     gold, waiting = (delta_table(spark, settings, name) for name in (ORDERS.gold_table, ORDERS.waiting.name))
     rows = gold.toDF()
     gold.update("line_item_id = 2", {"price": "0.0"})

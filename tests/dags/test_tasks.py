@@ -1,0 +1,46 @@
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
+from airflow.sdk.exceptions import AirflowException, AirflowSkipException
+
+from jobs import tasks
+from jobs.tasks import Step, alert
+
+FAILED = "Cannot execute: spark-submit. Error code is: {}.\nLast spark-submit output:\nlakehouse: why"
+
+
+@pytest.mark.parametrize(
+    ("yields", "code", "expected"),
+    [(True, 75, AirflowSkipException), (True, 1, AirflowException), (False, 75, AirflowException)],
+)
+def test_only_a_step_that_yields_is_skipped_while_others_write(
+    monkeypatch: pytest.MonkeyPatch, yields: bool, code: int, expected: type[Exception]
+) -> None:
+    def fail(*_: object) -> None:
+        raise AirflowException(FAILED.format(code))
+
+    monkeypatch.setattr(SparkSubmitOperator, "execute", fail)
+    step = Step(task_id="step", command=["purge"], yields=yields)
+    with pytest.raises(expected) as error:
+        step._submit({})
+    assert type(error.value) is expected
+
+
+def test_a_failure_is_told_in_one_line_with_the_way_to_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[Any] = []
+
+    def post(url: str, **given: Any) -> Any:
+        told.append((url, given["json"]))
+        return SimpleNamespace(raise_for_status=lambda: None)
+
+    monkeypatch.setattr(tasks.requests, "post", post)
+    task = SimpleNamespace(dag_id="pipeline", task_id="reconcile", run_id="run", log_url="http://here/log")
+    context: Any = {"ti": task, "exception": AirflowException(FAILED.format(1))}
+    alert(context)
+    assert told == []
+    monkeypatch.setenv("LAKEHOUSE_AIRFLOW__ALERT_URL", "http://there")
+    alert(context)
+    text = "pipeline.reconcile failed in run: lakehouse: why\nhttp://here/log"
+    assert told == [("http://there", {"text": text})]
