@@ -1,4 +1,4 @@
-"""What the pipeline remembers so as to be exact, and for how long: it grows with these, not with all that ever came."""
+"""What the pipeline looks up so as to be exact, and how far back; the histories are kept whole."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

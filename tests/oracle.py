@@ -1,4 +1,6 @@
-"""What the tables must hold, in plain Python: the whole meaning of the pipeline, with none of its machinery.
+"""What the tables must hold, in plain Python: the meaning of the pipeline, with none of its machinery.
+
+It leaves out what depends on the clock (giving up, horizons, purges), what people ask for, and partial updates.
 
 `Oracle.run` takes messages in rounds, as `lakehouse run` does: it lands them all, merges them all, then enriches.
 Its state is the versions of each user and item. The tables are what can be said of them.
