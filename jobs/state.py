@@ -28,6 +28,9 @@ def states(settings: Settings) -> list[State]:
 def _queries() -> Iterator[tuple[str, str, str, str]]:
     for entity in ENTITIES:
         table = entity.table.name
+        if entity.keeps_history:
+            history = entity.history.name
+            yield history, history, f"versions of {entity.name}, to join as of a time", "ever"
         deleted = f"{table} WHERE deleted_at IS NOT NULL"
         yield (
             table,
