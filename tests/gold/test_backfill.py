@@ -98,9 +98,7 @@ def spoil(spark: SparkSession, settings: Settings) -> None:
     wrong.select(*rows.columns).write.format("delta").mode("append").save(settings.table_path(ORDERS.gold_table))
 
 
-@pytest.mark.parametrize(
-    ("module", "write"), [(steps, "remove"), (placing, "_correct_gold"), (placing, "_end_waiting")]
-)
+@pytest.mark.parametrize(("module", "write"), [(steps, "remove"), (placing, "_correct_gold")])
 def test_what_was_spoilt_is_mended_from_bronze_though_a_first_try_crashes(
     spark: SparkSession, lake: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: ModuleType, write: str
 ) -> None:

@@ -1,11 +1,8 @@
 """What a consumer of the published topic sees is gold, by key, and each change of it once."""
 
 import json
-import os
 import shutil
-import subprocess
 from datetime import date, datetime, timedelta
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,13 +19,10 @@ from jobs.steps import enriching, merging, publishing
 from jobs.streams import catch_up
 from lakehouse.endpoint import Endpoint, call_admin, connect
 from lakehouse.errors import LakehouseError
-from lakehouse.leases import write_lease
-from lakehouse.session import SHORT_RUN
 from lakehouse.settings import Settings
 from lakehouse.tables import append, read_table
 from lakehouse.topic_admin import create_published
-from tests.jobs.test_crashes import LAKEHOUSE, wait_until
-from tests.lake import environment, land_literally, own_home, read
+from tests.lake import land_literally, own_home, read
 from tests.messages import item, millis, order, user
 from tests.oracle import EPOCH
 
@@ -222,36 +216,3 @@ def test_a_commit_of_many_files_is_one_batch(spark: SparkSession, endpoint: Endp
     publish(spark, lake)
     assert seen(sent(lake, endpoint)) == gold(lake)
     assert len(sent(lake, endpoint)) == 1_212
-
-
-def test_a_publisher_that_is_killed(spark: SparkSession, endpoint: Endpoint, lake: Settings) -> None:
-    many(spark, lake, 150_000)
-    variables = {**os.environ, **environment(lake, LAKEHOUSE_SPARK__CONF=json.dumps(SHORT_RUN))}
-    with (lake.home / "publish.log").open("wb") as log:
-        process = subprocess.Popen([LAKEHOUSE, "publish"], env=variables, cwd=lake.home, stdout=log, stderr=log)
-    try:
-        wait_until(partial(has_messages, lake, endpoint), seconds=400)
-    finally:
-        process.kill()
-        process.wait()
-    wait_until(partial(is_free, lake))
-    assert 0 < len(sent(lake, endpoint)) < 150_012
-    many(spark, lake, 10, first=200_000)
-    shutil.rmtree(lake.checkpoint_path("published.enriched_orders"))
-    publish(spark, lake)
-    messages = sent(lake, endpoint)
-    assert len(messages) == 150_022
-    assert seen(messages) == gold(lake)
-
-
-def has_messages(lake: Settings, endpoint: Endpoint) -> bool:
-    path = f"persistent/{lake.pulsar.namespace}/enriched_orders-partition-0/internalStats"
-    return int(call_admin("GET", path, endpoint, lake).json()["entriesAddedCounter"]) > 0
-
-
-def is_free(lake: Settings) -> bool:
-    try:
-        with write_lease(lake, PUBLISHED):
-            return True
-    except LakehouseError:
-        return False
