@@ -58,9 +58,8 @@ def balance_entity(spark: SparkSession, settings: Settings, entity: Entity) -> B
         if _fingerprint(history) != _fingerprint(merged):
             problems.append(f"the versions in {entity.history.name} are not the messages that landed")
     fates = {fate: counts.get(fate, 0) for fate in ("current", "superseded")}
-    fates |= {"purged": purged, "malformed": in_quarantine - to_retry}
-    if to_retry:
-        fates[TO_BE_RETRIED] = to_retry
+    fates["malformed"] = in_quarantine - to_retry
+    fates |= {fate: count for fate, count in (("purged", purged), (TO_BE_RETRIED, to_retry)) if count}
     return Balance(topic=entity.name, landed=landed, fates=fates, problems=tuple(problems))
 
 

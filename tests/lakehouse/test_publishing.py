@@ -18,6 +18,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 from lakehouse import broker
 from lakehouse.endpoint import Endpoint, call_admin, connect
 from lakehouse.errors import BrokerError, BusyError
+from lakehouse.processes import read_state
 from lakehouse.publishing import Numbered, Publication, last_sequences, send
 from lakehouse.settings import Settings
 from lakehouse.topic_admin import create_published
@@ -113,7 +114,7 @@ def test_a_broker_that_dies_while_it_is_sent_to(settings: Settings, tmp_path: Pa
 
     def with_a_crash() -> Iterator[Numbered]:
         yield from messages[:30_000]
-        process = psutil.Process(broker._state(own)["pid"])
+        process = psutil.Process(read_state(broker._state_file(own))["pid"])
         process.kill()
         process.wait()
         assert broker.start(own) == endpoint
