@@ -11,7 +11,6 @@ from typing import Any
 import psutil
 import pytest
 import requests
-from deltalake import DeltaTable
 
 from jobs.pipeline import TOPICS
 from lakehouse import airflow
@@ -19,7 +18,6 @@ from lakehouse.endpoint import Endpoint
 from lakehouse.leases import write_lease
 from lakehouse.produce import produce
 from lakehouse.settings import Settings
-from lakehouse.status import table_statuses
 from lakehouse.workload import Workload
 from tests.lake import environment, expected, messages, own_topics, tables
 from tests.oracle import Oracle
@@ -133,38 +131,3 @@ def test_a_scheduled_run_in_which_a_step_finds_its_table_taken_and_is_tried_agai
     assert f"silver.users is being written by pid {os.getpid()} " in log
     new = [message for message in messages(lake) if message not in before]
     assert tables(lake) == expected(oracle.run(new))
-
-
-def test_events_of_assets_say_what_their_tables_hold(api: Api, lake: Settings) -> None:
-    events = api.call("GET", "assets/events?source_dag_id=pipeline&order_by=-timestamp&limit=100")["asset_events"]
-    told = {event["name"]: event["extra"] for event in reversed(events)}
-    held = {status.name: status for status in table_statuses(lake)}
-    for name, extra in told.items():
-        assert (extra["rows"], extra["version"]) == (held[name].rows, held[name].version)
-    assert told["gold.enriched_orders"]["lag"] == 0
-    assert len(told) == 6
-
-
-def test_a_backfill_of_three_days_brings_back_what_gold_has_lost(api: Api, lake: Settings) -> None:
-    api.switch("pipeline", on=False)
-    wait_until(lambda: drivers(lake) == [])
-    gold = lake.table_path("gold.enriched_orders")
-    held = DeltaTable(gold).count()
-    assert DeltaTable(gold).delete("order_date = '2026-01-02'")["num_deleted_rows"] > 0
-    api.switch("reprocess_orders", on=True)
-    days = {"from_date": "2026-01-01T00:00:00Z", "to_date": "2026-01-03T00:00:00Z", "max_active_runs": 3}
-    api.call("POST", "backfills", dag_id="reprocess_orders", **days)
-    runs = "dags/reprocess_orders/dagRuns?run_type=backfill"
-    wait_until(lambda: api.call("GET", f"{runs}&state=success")["total_entries"] == 3)
-    assert DeltaTable(gold).count() == held
-
-
-def test_a_run_that_is_given_up_leaves_no_driver(api: Api, lake: Settings) -> None:
-    api.switch("pipeline", on=True)
-    api.call("POST", RUNS, logical_date=None)
-    wait_until(lambda: len(drivers(lake)) > 0)
-    api.switch("pipeline", on=False)
-    for run in api.runs("running"):
-        api.call("PATCH", run, state="failed")
-    wait_until(lambda: drivers(lake) == [])
-    assert api.runs("running") == []
