@@ -113,7 +113,7 @@ def with_state(facts: DataFrame, *, state: DataFrame, lookup: Lookup, occurred_a
     is_purged = F.lit(False)
     if not lookup.is_as_of and "was" in facts.columns:
         was, is_purged = F.col("was"), F.col("_is_purged")
-        joined = joined.withColumn("_is_purged", F.col(lookup.name).isNull() & was[lookup.name].isNotNull())
+        joined = joined.withColumn("_is_purged", F.col(lookup.name).isNull() & _was_used(at, lookup))
         joined = joined.withColumns({name: F.when(is_purged, was[name]).otherwise(F.col(name)) for name in lookup.adds})
     reason = F.when(F.col(lookup.name).isNull(), "missing").when(
         F.col(f"{lookup.name}.deleted_at") <= F.col(occurred_at), "deleted"
@@ -122,6 +122,15 @@ def with_state(facts: DataFrame, *, state: DataFrame, lookup: Lookup, occurred_a
         in_circle = F.array_contains(lookup.merged, at) & ~is_purged
         reason = F.when(in_circle, "merged in a circle").otherwise(reason)
     return joined.withColumn(f"no_{lookup.name}", reason).drop("_is_purged")
+
+
+def _was_used(key: Column, lookup: Lookup) -> Column:
+    """Whether gold was made from the state of a key, or by way of it."""
+    was = F.col("was")
+    is_used = was[lookup.name][lookup.key] == key
+    if lookup.merged_into is not None:
+        is_used = is_used | F.array_contains(F.coalesce(was[lookup.merged], F.array()), key)
+    return F.coalesce(is_used, F.lit(False))
 
 
 def was_joined(enrichment: Enrichment) -> Column:
