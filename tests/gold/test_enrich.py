@@ -257,3 +257,17 @@ def test_what_has_waited_too_long_wakes_when_it_is_released(
     catch_up(lake, enriching(spark, lake, [impatient]))
     assert sorted(row["line_item_id"] for row in read(lake, ORDERS.gold_table)) == [1, 2, 3, 5, 6, 12, 13]
     assert balance_facts(spark, lake, ORDERS).holds
+
+
+def test_a_correction_joins_with_the_latest_state_anew(spark: SparkSession, first: Settings, tmp_path: Path) -> None:
+    """User 1 was merged into one that nobody knows. A late price has its orders judged again: they wait."""
+    lake = copy_of(first, tmp_path)
+    changes = [
+        user(1, when=20, place=30, mergedAt=millis(at(0)), parentUserId=99),
+        item(1, 5.0, when=8, place=31),
+    ]
+    land_literally(spark, lake, changes)
+    merge_changes(spark, lake)
+    enrich_orders(spark, lake)
+    assert tables(lake) == expected(Oracle().run(FIRST).run(changes))
+    assert 1 in {row["line_item_id"] for row in read(lake, ORDERS.waiting.name)}
