@@ -13,7 +13,7 @@ from typing import Any
 from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
-from gold.enrichment import BACKFILLS, Enrichment
+from gold.enrichment import BACKFILLS, Enrichment, awaited_keys
 from gold.judging import decode_facts, facts_of, find_repeats, judge, was_joined
 from gold.placing import near_to, place, remove, write_duplicates
 from lakehouse.causes import cause_of
@@ -141,8 +141,7 @@ def is_meant(scope: Scope, enrichment: Enrichment, table: DataFrame) -> Column:
     lookups = [lookup for lookup in enrichment.lookups if lookup.entity == scope.entity]
     used = [F.col(lookup.on).cast("string") == scope.key for lookup in lookups]
     if "missing_key" in table.columns:
-        awaited = F.array_append(F.coalesce("missing_merged", F.array()), F.col("missing_key"))
-        used.append((F.col("missing_entity") == scope.entity) & F.array_contains(awaited, F.lit(scope.key)))
+        used.append((F.col("missing_entity") == scope.entity) & F.array_contains(awaited_keys(), F.lit(scope.key)))
     else:
         used += [F.array_contains(lookup.used_keys, F.lit(scope.key)) for lookup in lookups]
     return F.coalesce(reduce(Column.__or__, used), F.lit(False))

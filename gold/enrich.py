@@ -6,16 +6,18 @@ half-way, or its checkpoint was lost) it leaves where it is.
 
 from collections.abc import Sequence
 from contextlib import ExitStack
-from functools import reduce
+from datetime import UTC, datetime, timedelta
+from functools import partial, reduce
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from gold.backfill import do_requested
-from gold.enrichment import ACTIONS, BACKFILLS, Enrichment, Lookup
+from gold.enrichment import ACTIONS, BACKFILLS, Enrichment, Lookup, awaited_keys
 from gold.judging import VALID, decode_facts, facts_of, find_repeats, judge, was_joined, was_valid
 from gold.placing import discard, near_to, place, write_duplicates
+from lakehouse.batches import each_batch
 from lakehouse.decoding import MALFORMED, quarantine_malformed
 from lakehouse.settings import Settings
 from lakehouse.tables import POSITION, create_table, kept, pin_table, read_table
@@ -60,7 +62,7 @@ def enrich(spark: SparkSession, settings: Settings, enrichment: Enrichment) -> D
     stream = reduce(lambda left, right: left.unionByName(right, allowMissingColumns=True), sources)
     return (
         stream.writeStream.queryName(f"enrich {enrichment.topic.name}")
-        .foreachBatch(lambda batch, _: enrich_batch(settings, enrichment, batch))
+        .foreachBatch(each_batch(partial(enrich_batch, settings, enrichment)))
         .option("checkpointLocation", settings.checkpoint_path(enrichment.gold_table))
     )
 
@@ -112,8 +114,7 @@ def enrich_batch(settings: Settings, enrichment: Enrichment, batch: DataFrame) -
         near = near_to(sources, enrichment)
         if near is None:
             return
-        known = (answers(enrichment).alias("held"), was_joined(enrichment).alias("was"))
-        in_gold = gold.where(near()).select(*enrichment.keys, "position", *known)
+        in_gold = gold.where(near()).select(*enrichment.keys, "position", *known(enrichment))
         discarded = read_table(spark, settings, enrichment.discarded.name)
         elsewhere = (table.where(near()).select(*enrichment.keys, "position") for table in (waiting, discarded))
         placed = reduce(DataFrame.union, elsewhere, in_gold.drop("held", "was"))
@@ -123,7 +124,8 @@ def enrich_batch(settings: Settings, enrichment: Enrichment, batch: DataFrame) -
         candidates = fresh.withColumn("is_waiting", F.lit(False)).unionByName(again, allowMissingColumns=True)
         judged = candidates.transform(judge, settings=settings, enrichment=enrichment, sources=sources)
         is_settled = F.col("held").eqNullSafe(answers(enrichment))
-        place(settings, enrichment, judged.withColumn("is_settled", is_settled), near)
+        judged = stack.enter_context(kept(judged.withColumn("is_settled", is_settled)))
+        place(settings, enrichment, judged, near)
         write_duplicates(settings, enrichment, repeats)
 
 
@@ -137,8 +139,7 @@ def enrich_messages(settings: Settings, enrichment: Enrichment, messages: DataFr
 def outdated_by(gold: DataFrame, *, changes: DataFrame, enrichment: Enrichment) -> DataFrame:
     """The facts in gold, with `held` and `was`, for which the state has changed as of when they occurred."""
     occurred_at = F.col(enrichment.occurred_at)
-    known = (answers(enrichment).alias("held"), was_joined(enrichment).alias("was"))
-    facts = [*map(F.col, (*enrichment.columns, "position", enrichment.day)), *known]
+    facts = [*map(F.col, (*enrichment.columns, "position", enrichment.day)), *known(enrichment)]
     found = [gold.where("false").select(*facts)]
     for lookup in enrichment.lookups:
         if lookup.is_as_of:
@@ -158,10 +159,10 @@ def waiting_for(waiting: DataFrame, *, changes: DataFrame, outdated: DataFrame, 
     A change does not wake what has waited for more than `give_up_after` days. One that is among the `outdated` ones
     was on its way from there to here when a batch ended early.
     """
-    patience = F.make_dt_interval(F.lit(enrichment.give_up_after))
-    in_time = waiting.where(F.col("waiting_since") > F.current_timestamp() - patience)
-    awaited = F.array_append(F.coalesce("missing_merged", F.array()), F.col("missing_key"))
-    by_key = in_time.select("position", enrichment.occurred_at, "missing_entity", F.explode(awaited).alias("awaited"))
+    # A fixed time: of a plan with the current one, a MERGE does not see that it is kept.
+    in_time = waiting.where(F.col("waiting_since") > F.lit(datetime.now(UTC) - timedelta(enrichment.give_up_after)))
+    awaited = F.explode(awaited_keys()).alias("awaited")
+    by_key = in_time.select("position", enrichment.occurred_at, "missing_entity", awaited)
     is_awaited = (F.col("changed_entity") == F.col("missing_entity")) & (F.col("changed_key") == F.col("awaited"))
     # The batch's changes are many, those that anything waits for few.
     wanted = by_key.select("missing_entity", "awaited").distinct()
@@ -179,6 +180,11 @@ def judged_again(woken: DataFrame, *, outdated: DataFrame, in_gold: DataFrame, c
     others = outdated.join(woken.select("position"), on="position", how="left_anti")
     both = waiting.unionByName(others.withColumn("is_waiting", F.lit(False)), allowMissingColumns=True)
     return both.select(*(name for name in columns if name != "publish_time"), "held", "was", "is_waiting")
+
+
+def known(enrichment: Enrichment) -> tuple[Column, Column]:
+    """Over gold's columns: `held`, the answers that a fact has there, and `was`, the latest states."""
+    return answers(enrichment).alias("held"), was_joined(enrichment).alias("was")
 
 
 def answers(enrichment: Enrichment) -> Column:

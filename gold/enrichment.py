@@ -132,6 +132,11 @@ class Enrichment:
         return Table(name=f"quarantine.discarded_{self.topic.name}", columns=self.waiting.columns)
 
 
+def awaited_keys() -> Column:
+    """Over a waiting fact's columns: the keys for which it waits, the merged ones first."""
+    return F.array_append(F.coalesce("missing_merged", F.array()), F.col("missing_key"))
+
+
 ACTIONS = Table(
     name="quarantine.actions",
     columns=f"""

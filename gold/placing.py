@@ -5,7 +5,7 @@ they are in quarantine. Where a crash left a fact in both, the next to judge it 
 """
 
 from collections.abc import Callable, Sequence
-from functools import reduce
+from functools import partial, reduce
 
 from delta.tables import DeltaMergeBuilder
 from pyspark.sql import Column, DataFrame
@@ -15,6 +15,8 @@ from gold.enrichment import Enrichment
 from gold.judging import MISSING
 from lakehouse.settings import Settings
 from lakehouse.tables import append, append_missing, delta_table, kept, pin_table
+
+Write = Callable[[Settings, Enrichment, DataFrame], None]
 
 Near = Callable[..., Column]
 """Bounds on days and keys that skip most files of a table; for its columns, or with a prefix to them."""
@@ -41,26 +43,21 @@ def near_to(facts: Sequence[DataFrame], enrichment: Enrichment) -> Near | None:
 
 
 def place(settings: Settings, enrichment: Enrichment, judged: DataFrame, near: Near, *, at_once: bool = False) -> None:
-    """Write what was judged; gold in one commit if it must be `at_once`, which costs more."""
-    in_quarantine = judged.where("is_waiting OR (missing_entity IS NOT NULL AND NOT is_settled)").select(
-        *enrichment.columns,
-        "position",
-        enrichment.day,
-        *MISSING,
-        F.lit(1).alias("attempts"),
-        F.current_timestamp().alias("waiting_since"),
-        "is_waiting",
-        (F.col("missing_entity").isNull() | F.col("is_settled")).alias("is_done"),
-    )
-    with kept(in_quarantine) as rows:
-        kinds = {row.is_waiting for row in rows.select("is_waiting").distinct().collect()}
-        if False in kinds:
-            _begin_waiting(settings, enrichment, rows.where("NOT is_waiting").drop("is_waiting", "is_done"))
-        if not at_once:
-            _add_to_gold(settings, enrichment, judged.where("held IS NULL"))
-        _correct_gold(settings, enrichment, judged if at_once else judged.where("held IS NOT NULL"), near)
-        if True in kinds:
-            _end_waiting(settings, enrichment, rows.where("is_waiting"))
+    """Write what was judged and is kept; gold in one commit if it must be `at_once`, which costs more."""
+    added = "held IS NULL AND missing_entity IS NULL"
+    corrected = "held IS NOT NULL AND NOT is_settled"
+    if at_once:
+        added, corrected = "false", f"({corrected}) OR ({added})"
+    writes: dict[str, Write] = {
+        "missing_entity IS NOT NULL AND NOT is_settled AND NOT is_waiting": _begin_waiting,
+        added: _add_to_gold,
+        corrected: partial(_correct_gold, near=near),
+        "is_waiting": _end_waiting,
+    }
+    [counts] = judged.agg(*(F.count_if(F.expr(which)) for which in writes)).collect()
+    for count, (which, write) in zip(counts, writes.items(), strict=True):
+        if count:
+            write(settings, enrichment, judged.where(which))
 
 
 def write_duplicates(settings: Settings, enrichment: Enrichment, repeats: DataFrame) -> None:
@@ -87,36 +84,35 @@ def remove(settings: Settings, tables: Sequence[str], positions: DataFrame) -> N
 
 
 def _begin_waiting(settings: Settings, enrichment: Enrichment, facts: DataFrame) -> None:
-    append(facts, settings, enrichment.waiting.name)
+    since = {"attempts": F.lit(1), "waiting_since": F.current_timestamp()}
+    rows = facts.select(*enrichment.columns, "position", enrichment.day, *MISSING).withColumns(since)
+    append(rows, settings, enrichment.waiting.name)
 
 
-def _add_to_gold(settings: Settings, enrichment: Enrichment, judged: DataFrame) -> None:
-    complete = judged.where("missing_entity IS NULL")
-    append(complete.select(*enrichment.gold_columns), settings, enrichment.gold_table)
+def _add_to_gold(settings: Settings, enrichment: Enrichment, facts: DataFrame) -> None:
+    append(facts.select(*enrichment.gold_columns), settings, enrichment.gold_table)
 
 
-def _correct_gold(settings: Settings, enrichment: Enrichment, judged: DataFrame, near: Near) -> None:
+def _correct_gold(settings: Settings, enrichment: Enrichment, facts: DataFrame, near: Near) -> None:
     """Facts get the state that they should have; those that wait for it leave gold."""
-    unsettled = judged.where("NOT is_settled AND (missing_entity IS NULL OR held IS NOT NULL)")
-    corrections = unsettled.select(*enrichment.gold_columns, F.col("missing_entity").isNotNull().alias("is_gone"))
-    with kept(corrections) as rows:
-        if rows.isEmpty():
-            return
-        columns: dict[str, str | Column] = {name: f"new.{name}" for name in enrichment.gold_columns}
-        (
-            _merge(rows, settings, enrichment.gold_table, near("held."))
-            .whenMatchedDelete("new.is_gone")
-            .whenMatchedUpdate(set=columns)
-            .whenNotMatchedInsert("NOT new.is_gone", columns)
-            .execute()
-        )
+    rows = facts.select(*enrichment.gold_columns, F.col("missing_entity").isNotNull().alias("is_gone"))
+    columns: dict[str, str | Column] = {name: f"new.{name}" for name in enrichment.gold_columns}
+    (
+        _merge(rows, settings, enrichment.gold_table, near("held."))
+        .whenMatchedDelete("new.is_gone")
+        .whenMatchedUpdate(set=columns)
+        .whenNotMatchedInsert("NOT new.is_gone", columns)
+        .execute()
+    )
 
 
 def _end_waiting(settings: Settings, enrichment: Enrichment, facts: DataFrame) -> None:
     """Facts that are in gold now wait no more; the others wait on, with one more attempt."""
+    is_done = F.col("missing_entity").isNull() | F.col("is_settled")
+    rows = facts.select("position", *MISSING, is_done.alias("is_done"))
     retry: dict[str, str | Column] = {name: f"new.{name}" for name in MISSING}
     (
-        _merge(facts, settings, enrichment.waiting.name)
+        _merge(rows, settings, enrichment.waiting.name)
         .whenMatchedDelete("new.is_done")
         .whenMatchedUpdate(set=retry | {"attempts": "held.attempts + 1"})
         .execute()

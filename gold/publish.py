@@ -6,6 +6,7 @@ again, in whatever pieces, gives each change the same number, and a partition ta
 
 import json
 from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import chain
 
 import pyarrow as pa
@@ -15,6 +16,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from pyspark.sql.types import ArrayType, DataType, DateType, StructType, TimestampType
 
 from gold.enrichment import Enrichment
+from lakehouse.batches import each_batch
 from lakehouse.broker import wait_until_healthy
 from lakehouse.endpoint import Endpoint
 from lakehouse.publishing import Numbered, Publication, count_partitions, last_sequences, send
@@ -45,7 +47,7 @@ def publish(spark: SparkSession, settings: Settings, enrichment: Enrichment, end
     )
     return (
         changes.writeStream.queryName(f"publish {enrichment.topic.name}")
-        .foreachBatch(lambda batch, _: publish_batch(publication, batch, keys=enrichment.keys))
+        .foreachBatch(each_batch(partial(publish_batch, publication, keys=enrichment.keys)))
         .option("checkpointLocation", checkpoint)
     )
 

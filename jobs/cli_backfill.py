@@ -14,7 +14,7 @@ from deltalake import DeltaTable, write_deltalake
 from gold.backfill import Difference, Scope, backfill
 from gold.enrichment import BACKFILLS, Enrichment
 from jobs import report
-from jobs.pipeline import ENRICHMENTS
+from jobs.pipeline import facts_named
 from jobs.steps import as_written, enriching, require, spark_for
 from jobs.streams import catch_up
 from lakehouse.errors import BusyError, ConfigurationError, LakehouseError
@@ -38,7 +38,7 @@ def backfill_command(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would change.")] = False,
 ) -> None:
     """Judge the facts of some days, or those that used a key, anew from bronze; replace what differs in one commit."""
-    settings, enrichment = load_settings(), _enrichment(facts)
+    settings, enrichment = load_settings(), facts_named(facts)
     if bool(since) == bool(because):
         raise ConfigurationError("backfill: give days by --from and --to, or a key by --because")
     if because:
@@ -64,7 +64,7 @@ def rebuild_command(
     approve: Annotated[bool, typer.Option("--approve", help="Do it; without, only say what would change.")] = False,
 ) -> None:
     """Judge all facts anew from bronze: first to see the difference, then to bring it about."""
-    settings, enrichment = load_settings(), _enrichment(facts)
+    settings, enrichment = load_settings(), facts_named(facts)
     _show(_order(settings, enrichment, Scope(), note) if approve else _foresee(settings, enrichment, Scope()), facts)
 
 
@@ -129,13 +129,6 @@ def _show(difference: Difference, facts: str) -> None:
     report.rows(
         list(counts), [[f"{count:,}" for count in counts.values()]], title=f"{facts} in gold; waiting in the end"
     )
-
-
-def _enrichment(facts: str) -> Enrichment:
-    known = {enrichment.topic.name: enrichment for enrichment in ENRICHMENTS}
-    if facts not in known:
-        raise ConfigurationError(f"--facts {facts}: no such facts; there are {', '.join(known)}")
-    return known[facts]
 
 
 def _day(option: str, text: str) -> date:

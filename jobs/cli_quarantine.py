@@ -11,7 +11,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from gold.enrichment import ACTIONS, Enrichment
 from jobs import report
-from jobs.pipeline import ENRICHMENTS, ENTITIES, TOPICS
+from jobs.pipeline import ENRICHMENTS, ENTITIES, TOPICS, facts_named
 from jobs.retry import retry_changes, retry_facts
 from jobs.steps import require, spark_for
 from lakehouse.decoding import MALFORMED
@@ -110,16 +110,13 @@ def retry(
 
 
 def _choose(facts: str, reason: str, entity: str, key: str, days: float) -> Chosen:
-    known = {enrichment.topic.name: enrichment for enrichment in ENRICHMENTS}
-    if facts not in known:
-        raise LakehouseError(f"{facts}: no such facts; there are {', '.join(known)}")
     given = {"reason": reason, "missing_entity": entity, "missing_key": key}
     values: dict[str, str | float] = {name: value for name, value in given.items() if value}
     where = ["true", *(f"{name} = ${name}" for name in values)]
     if days:
         where.append("waiting_since < now() - to_seconds($days * 86400)")
         values["days"] = days
-    return Chosen(known[facts], " AND ".join(where), values)
+    return Chosen(facts_named(facts), " AND ".join(where), values)
 
 
 def _actions(settings: Settings, action: str, chosen: Chosen, note: str) -> pa.Table:

@@ -32,6 +32,14 @@ WRITTEN = (
 """The tables that have a stream of their own, each of which one process at a time writes."""
 
 
+def facts_named(topic: str) -> Enrichment:
+    """The enrichment of a topic of facts. Raises ConfigurationError if there is none."""
+    known = {enrichment.topic.name: enrichment for enrichment in ENRICHMENTS}
+    if topic not in known:
+        raise ConfigurationError(f"{topic}: no such facts; there are {', '.join(known)}")
+    return known[topic]
+
+
 def _check() -> None:
     published = [each.publish_to for each in ENRICHMENTS if each.publish_to]
     names = [*(topic.name for topic in TOPICS), *published]

@@ -56,9 +56,13 @@ def spark_conf(settings: Settings, *, keep_classes: bool = True) -> dict[str, st
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
         # Small tables on few cores: more partitions than cores only cost task starts.
         "spark.sql.shuffle.partitions": cores,
-        "spark.databricks.delta.snapshotPartitions": cores,
+        "spark.databricks.delta.snapshotPartitions": "1",
         # A batch uses more generated classes than the default of 100, which are then compiled again for the next.
-        "spark.sql.codegen.cache.maxEntries": "5000",
+        "spark.sql.codegen.cache.maxEntries": "1000",
+        # Each hash table, and so each broadcast, takes a page at least, which is 64 MB by default.
+        "spark.buffer.pageSize": "2m",
+        # The plans of the last 1,000 queries, which nobody looks at without a UI, would take hundreds of MB.
+        "spark.sql.ui.retainedExecutions": "20",
         "spark.sql.autoBroadcastJoinThreshold": "64m",
         # Without enough open files, rows are sorted by the partition column before they are written.
         "spark.sql.maxConcurrentOutputFileWriters": "32",

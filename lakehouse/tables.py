@@ -108,9 +108,9 @@ def pin_table(spark: SparkSession, settings: Settings, name: str) -> DataFrame:
     """The table as it is now, and stays: without that, a frame reads the newest version each time it is run."""
     snapshot = _snapshot(spark, settings, name)
     table = spark.read.format("delta").option("versionAsOf", snapshot.version()).load(settings.table_path(name))
-    files = snapshot.numOfFilesIfKnown()
+    checksum = snapshot.checksumOpt()
     # Of what is joined with a table that is known to be empty, there is nothing to plan.
-    return table.where("false") if files.isDefined() and files.get() == 0 else table
+    return table.where("false") if checksum.isDefined() and checksum.get().numFiles() == 0 else table
 
 
 def table_id(spark: SparkSession, settings: Settings, name: str) -> str:

@@ -41,7 +41,8 @@ class Entity:
     """Whether messages are partial updates: a NULL field keeps the value that it had, unless the key was deleted since.
     Needs the history."""
     keep_deleted: int = 90
-    """Days after which a deleted key may be forgotten. An older message that comes later than that brings it back."""
+    """Days after which a deleted key may be forgotten. Without the history, an older message that comes later than
+    that brings it back."""
 
     @property
     def name(self) -> str:

@@ -1,9 +1,12 @@
 """Merge a changelog into latest state. The result is the same whatever the order, the batches and the repeats."""
 
+from functools import partial
+
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+from lakehouse.batches import each_batch
 from lakehouse.decoding import MALFORMED, decode, quarantine_malformed
 from lakehouse.settings import Settings
 from lakehouse.tables import create_table, delete_path, delta_table, kept, read_table, table_exists, with_columns_of
@@ -17,7 +20,7 @@ def merge(spark: SparkSession, settings: Settings, entity: Entity) -> DataStream
     messages = spark.readStream.format("delta").load(settings.table_path(entity.topic.bronze_table))
     return (
         messages.writeStream.queryName(f"merge {entity.name}")
-        .foreachBatch(lambda batch, _: merge_batch(settings, entity, batch))
+        .foreachBatch(each_batch(partial(merge_batch, settings, entity)))
         .option("checkpointLocation", settings.checkpoint_path(entity.table.name))
     )
 

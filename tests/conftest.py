@@ -7,13 +7,13 @@ from pyspark.sql import SparkSession
 
 from lakehouse import broker
 from lakehouse.endpoint import Endpoint
-from lakehouse.session import SHORT_RUN, start_spark, stop_spark
+from lakehouse.session import start_spark, stop_spark
 from lakehouse.settings import Settings, load_settings
 
 
 @pytest.fixture(scope="session")
 def settings(tmp_path_factory: pytest.TempPathFactory) -> Settings:
-    return load_settings(home=tmp_path_factory.mktemp("home"), spark={"conf": SHORT_RUN})
+    return load_settings(home=tmp_path_factory.mktemp("home"))
 
 
 @pytest.fixture(scope="session")

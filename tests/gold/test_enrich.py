@@ -4,6 +4,7 @@ import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -121,32 +122,33 @@ def fail_after(write: Callable[..., None]) -> Callable[..., None]:
     return write_and_fail
 
 
-@pytest.mark.parametrize("checkpoint", ["kept", "lost"])
-@pytest.mark.parametrize("write", ["_begin_waiting", "_add_to_gold", "_correct_gold", "_end_waiting"])
+BETWEEN = [(placing, name) for name in ("_begin_waiting", "_add_to_gold", "_correct_gold", "_end_waiting")]
+FIRST_AND_LAST = [(steps, name) for name in ("quarantine_malformed", "write_duplicates")]
+
+
+@pytest.mark.parametrize(
+    ("module", "write", "checkpoint"),
+    [
+        *((*each, checkpoint) for each in BETWEEN for checkpoint in ("kept", "lost")),
+        *((*each, "kept") for each in FIRST_AND_LAST),
+    ],
+)
 def test_a_crash_after_any_write_changes_nothing(
-    spark: SparkSession, then: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write: str, checkpoint: str
+    spark: SparkSession,
+    then: Settings,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    module: ModuleType,
+    write: str,
+    checkpoint: str,
 ) -> None:
     lake = copy_of(then, tmp_path)
     with monkeypatch.context() as patch:
-        patch.setattr(placing, write, fail_after(getattr(placing, write)))
+        patch.setattr(module, write, fail_after(getattr(module, write)))
         with pytest.raises(LakehouseError, match="power cut"):
             enrich_orders(spark, lake)
     if checkpoint == "lost":
         shutil.rmtree(lake.checkpoint_path(ORDERS.gold_table))
-    enrich_orders(spark, lake)
-    assert tables(lake) == expected(Oracle().run(FIRST).run(THEN))
-    assert balance_facts(spark, lake, ORDERS).holds
-
-
-@pytest.mark.parametrize("write", ["quarantine_malformed", "write_duplicates"])
-def test_a_crash_after_the_first_and_the_last_write_changes_nothing(
-    spark: SparkSession, then: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write: str
-) -> None:
-    lake = copy_of(then, tmp_path)
-    with monkeypatch.context() as patch:
-        patch.setattr(steps, write, fail_after(getattr(steps, write)))
-        with pytest.raises(LakehouseError, match="power cut"):
-            enrich_orders(spark, lake)
     enrich_orders(spark, lake)
     assert tables(lake) == expected(Oracle().run(FIRST).run(THEN))
     assert balance_facts(spark, lake, ORDERS).holds
@@ -271,3 +273,13 @@ def test_a_correction_joins_with_the_latest_state_anew(spark: SparkSession, firs
     enrich_orders(spark, lake)
     assert tables(lake) == expected(Oracle().run(FIRST).run(changes))
     assert 1 in {row["line_item_id"] for row in read(lake, ORDERS.waiting.name)}
+
+
+def test_users_too_can_be_joined_as_of_a_time(spark: SparkSession, settings: Settings, tmp_path: Path) -> None:
+    lake, oracle = own_home(settings, tmp_path), Oracle(as_of=frozenset({"users", "items"}))
+    orders = replace(ORDERS, lookups=tuple(replace(lookup, join="as_of") for lookup in ORDERS.lookups))
+    for messages in (FIRST, THEN):
+        land_literally(spark, lake, messages)
+        merge_changes(spark, lake)
+        catch_up(lake, enriching(spark, lake, [orders]))
+        assert tables(lake) == expected(oracle.run(messages))
