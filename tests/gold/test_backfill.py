@@ -18,7 +18,8 @@ from gold.orders import ORDERS
 from jobs.cli_backfill import request
 from lakehouse.settings import Settings
 from lakehouse.tables import delta_table
-from tests.gold.test_enrich import copy_of, enrich_orders, fail_after, merge_changes
+from tests.crashes import fail_after
+from tests.gold.test_enrich import copy_of, enrich_orders, merge_changes
 from tests.lake import land_literally, own_home, read, tables, versions
 from tests.messages import at, item, message, millis, order, user
 

@@ -1,17 +1,14 @@
 """Orders with and without state, repeated, broken and woken; and a crash after each write on the way."""
 
 import shutil
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 import pytest
 import typer
 from pyspark.sql import SparkSession
 
-from gold import enrich as steps
 from gold import placing
 from gold.conservation import balance_facts
 from gold.enrichment import ACTIONS
@@ -22,6 +19,7 @@ from jobs.steps import enriching, merging
 from jobs.streams import catch_up
 from lakehouse.errors import LakehouseError
 from lakehouse.settings import Settings
+from tests.crashes import FIRST_AND_LAST, PLACING, fail_after
 from tests.lake import expected, land_literally, own_home, read, tables
 from tests.messages import at, item, message, millis, order, tombstone, user
 from tests.oracle import Oracle
@@ -114,22 +112,10 @@ def test_the_first_round(first: Settings) -> None:
     ]
 
 
-def fail_after(write: Callable[..., None]) -> Callable[..., None]:
-    def write_and_fail(*args: Any, **kwargs: Any) -> None:
-        write(*args, **kwargs)
-        raise RuntimeError("power cut")
-
-    return write_and_fail
-
-
-BETWEEN = [(placing, name) for name in ("_begin_waiting", "_add_to_gold", "_correct_gold", "_end_waiting")]
-FIRST_AND_LAST = [(steps, name) for name in ("quarantine_malformed", "write_duplicates")]
-
-
 @pytest.mark.parametrize(
     ("module", "write", "checkpoint"),
     [
-        *((*each, checkpoint) for each in BETWEEN for checkpoint in ("kept", "lost")),
+        *((*each, checkpoint) for each in PLACING for checkpoint in ("kept", "lost")),
         *((*each, "kept") for each in FIRST_AND_LAST),
     ],
 )

@@ -1,6 +1,7 @@
 """Whatever comes in whatever rounds, and however often it is read again: gold and quarantine are the oracle's."""
 
 import shutil
+from contextlib import suppress
 from functools import partial
 
 import pytest
@@ -15,7 +16,9 @@ from gold.survivors import Merge, follow
 from jobs.pipeline import ENRICHMENTS, ENTITIES
 from jobs.steps import enriching, merging
 from jobs.streams import catch_up
+from lakehouse.errors import LakehouseError
 from lakehouse.settings import Settings
+from tests.crashes import FIRST_AND_LAST, PLACING, SILVER, fail_after
 from tests.lake import expected, land_literally, own_home, tables
 from tests.messages import at, item, millis, order, tombstone, user
 from tests.oracle import Oracle
@@ -30,7 +33,9 @@ MESSAGES = st.one_of(
     st.builds(partial(order), st.integers(1, 5), user=IDS, item=st.integers(1, 3), when=MOMENTS, place=st.just(0)),
     st.builds(partial(order), st.integers(1, 5), user=IDS, item=st.just(1), when=MOMENTS, place=st.just(0)),
 )
-ROUNDS = st.lists(st.tuples(st.lists(MESSAGES, min_size=10, max_size=20), st.booleans()), min_size=2, max_size=3)
+CRASHES = st.sampled_from([None, *SILVER, *PLACING, *FIRST_AND_LAST])
+ROUND = st.tuples(st.lists(MESSAGES, min_size=10, max_size=20), st.booleans(), CRASHES)
+ROUNDS = st.lists(ROUND, min_size=2, max_size=3)
 
 
 @examples(max_examples=3, deadline=None, suppress_health_check=list(HealthCheck), phases=[Phase.generate])
@@ -38,9 +43,11 @@ ROUNDS = st.lists(st.tuples(st.lists(MESSAGES, min_size=10, max_size=20), st.boo
 def test_the_tables_are_the_oracles_after_each_round(
     spark: SparkSession, settings: Settings, tmp_path_factory: pytest.TempPathFactory, rounds: list
 ) -> None:
-    """Before some rounds the checkpoints are lost, so that all is read again."""
-    lake, oracle, place = own_home(settings, tmp_path_factory.mktemp("rounds")), Oracle(), 0
-    for messages, is_lost in rounds:
+    """Before some rounds the checkpoints are lost, so that all is read again; in some, a batch ends after a write."""
+    run = settings.run.model_copy(update={"retries": 0})
+    lake = own_home(settings, tmp_path_factory.mktemp("rounds")).model_copy(update={"run": run})
+    oracle, place = Oracle(), 0
+    for messages, is_lost, crash in rounds:
         placed = []
         for message in messages:
             place += 1
@@ -48,10 +55,18 @@ def test_the_tables_are_the_oracles_after_each_round(
         if is_lost:
             shutil.rmtree(lake.checkpoint_root, ignore_errors=True)
         land_literally(spark, lake, placed)
-        catch_up(lake, merging(spark, lake, ENTITIES))
-        catch_up(lake, enriching(spark, lake, ENRICHMENTS))
+        if crash:
+            with pytest.MonkeyPatch.context() as patch, suppress(LakehouseError):
+                patch.setattr(*crash, fail_after(getattr(*crash)))
+                merge_and_enrich(spark, lake)
+        merge_and_enrich(spark, lake)
         assert tables(lake) == expected(oracle.run(placed, again=is_lost))
     assert balance_facts(spark, lake, ORDERS).holds
+
+
+def merge_and_enrich(spark: SparkSession, lake: Settings) -> None:
+    catch_up(lake, merging(spark, lake, ENTITIES))
+    catch_up(lake, enriching(spark, lake, ENRICHMENTS))
 
 
 TIMES = st.tuples(st.integers(0, 5), st.integers(1, 5)).map(lambda time: (time[0], time[0] + time[1]))

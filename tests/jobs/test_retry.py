@@ -1,7 +1,6 @@
 """Contracts that are fixed: retried messages end where they would be, had the contract been right from the start."""
 
 import shutil
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,6 +23,7 @@ from lakehouse.topics import Topic
 from silver.conservation import balance_entity
 from silver.items import ITEMS
 from silver.users import USERS
+from tests.crashes import fail_after
 from tests.lake import expected, land_literally, own_home, read, tables, versions
 from tests.messages import item, message, order, user
 from tests.oracle import CONTRACTS, Message, Oracle
@@ -129,14 +129,6 @@ def test_what_keeps_the_fixed_contract_goes_where_it_belongs(
     before = versions(lake)
     assert retry(spark, lake) == [("users", 2, 0), ("orders", 1, 0)]
     assert versions(lake) == before
-
-
-def fail_after(write: Callable[..., None]) -> Callable[..., None]:
-    def write_and_fail(*args: Any, **kwargs: Any) -> None:
-        write(*args, **kwargs)
-        raise RuntimeError("power cut")
-
-    return write_and_fail
 
 
 @pytest.mark.parametrize("write", ["merge_batch", "enrich_messages", "_note", "_settle"])
