@@ -1,5 +1,6 @@
 """The real tables in the oracle's form, read without Spark; and homes of a test's own."""
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from bronze.landing import bronze_table
 from jobs.pipeline import TOPICS
 from lakehouse.endpoint import Endpoint
 from lakehouse.query import existing_tables
+from lakehouse.session import SHORT_RUN
 from lakehouse.settings import Settings
 from lakehouse.tables import create_table
 from lakehouse.topic_admin import create_topics
@@ -48,6 +50,7 @@ def environment(settings: Settings, **more: str) -> dict[str, str]:
     return {
         "LAKEHOUSE_HOME": str(settings.home),
         "LAKEHOUSE_PULSAR__NAMESPACE": settings.pulsar.namespace,
+        "LAKEHOUSE_SPARK__CONF": json.dumps(SHORT_RUN),
         **{name: url for name, url in urls.items() if url},
         **more,
     }

@@ -34,8 +34,7 @@ PATIENCE = 900.0
 def lake(settings: Settings, endpoint: Endpoint, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
     lake = own_topics(settings, endpoint, tmp_path_factory.mktemp("dags"))
     with pytest.MonkeyPatch.context() as patch:
-        conf = json.dumps(lake.spark.conf)
-        for name, value in environment(lake, LAKEHOUSE_SPARK__CONF=conf, LAKEHOUSE_SPARK__MEMORY="1g").items():
+        for name, value in environment(lake, LAKEHOUSE_SPARK__MEMORY="1g").items():
             patch.setenv(name, value)
         yield lake
 
