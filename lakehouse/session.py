@@ -137,6 +137,9 @@ def _class_archive(jars: Sequence[str], *, keep: bool) -> str:
         return f'-XX:SharedArchiveFile="{archive}" -Xlog:cds=off'
     if not keep:
         return ""
+    for draft in ARCHIVES.glob("*.[0-9]*"):
+        if not psutil.pid_exists(int(draft.suffix[1:])):  # its process was killed, and its JVM wrote it all the same
+            draft.unlink(missing_ok=True)
     try:
         ARCHIVES.mkdir(parents=True, exist_ok=True)
     except OSError:  # packages that this user may only read
