@@ -1,7 +1,6 @@
 """Writes after which a batch ends, as if the power had been cut."""
 
 from collections.abc import Callable
-from types import ModuleType
 from typing import Any
 
 from gold import enrich, placing
@@ -10,8 +9,6 @@ from silver import merge
 SILVER = [(merge, name) for name in ("quarantine_malformed", "_merge_history", "_merge_latest")]
 PLACING = [(placing, name) for name in ("_begin_waiting", "_add_to_gold", "_correct_gold", "_end_waiting")]
 FIRST_AND_LAST = [(enrich, name) for name in ("quarantine_malformed", "write_duplicates")]
-
-Write = tuple[ModuleType, str]
 
 
 def fail_after(write: Callable[..., None]) -> Callable[..., None]:
