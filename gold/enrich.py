@@ -88,13 +88,17 @@ def enrich_batch(settings: Settings, enrichment: Enrichment, batch: DataFrame) -
     with ExitStack() as stack:
         rows = stack.enter_context(kept(batch))
         [seen] = rows.selectExpr(
-            "bool_or(reason IS NOT NULL) AS rejected",
+            "min(message.position.ledger_id) FILTER (WHERE reason IS NOT NULL) AS rejected_since",
             "bool_or(action = 'discard') AS given_up",
             "string(to_date(min(valid_from))) AS changed_since",
             "collect_list(backfill) AS backfills",
         ).collect()
-        if seen.rejected:
-            quarantine_malformed(settings, enrichment.topic, rows.where("reason IS NOT NULL"))
+        if seen.rejected_since is not None:
+            rejected = rows.where("reason IS NOT NULL")
+            # By rules of before, some may have been placed.
+            placed = placed_since(spark, settings, enrichment, seen.rejected_since)
+            is_placed = F.col("message.position") == F.col("placed")
+            quarantine_malformed(settings, enrichment.topic, rejected.join(placed, on=is_placed, how="left_anti"))
         if seen.given_up:
             discard(
                 settings,
@@ -115,7 +119,7 @@ def enrich_batch(settings: Settings, enrichment: Enrichment, batch: DataFrame) -
         if near is None:
             return
         in_gold = gold.where(near()).select(*enrichment.keys, "position", *known(enrichment))
-        discarded = read_table(spark, settings, enrichment.discarded.name)
+        discarded = pin_table(spark, settings, enrichment.discarded.name)
         elsewhere = (table.where(near()).select(*enrichment.keys, "position") for table in (waiting, discarded))
         placed = reduce(DataFrame.union, elsewhere, in_gold.drop("held", "was"))
         repeats = stack.enter_context(kept(facts.transform(find_repeats, held=placed, keys=enrichment.keys)))
@@ -134,6 +138,13 @@ def enrich_messages(settings: Settings, enrichment: Enrichment, messages: DataFr
     facts = messages.transform(decode_facts, enrichment=enrichment)
     nothing = messages.sparkSession.createDataFrame([], NOTHING_ELSE)
     enrich_batch(settings, enrichment, facts.unionByName(nothing, allowMissingColumns=True))
+
+
+def placed_since(spark: SparkSession, settings: Settings, enrichment: Enrichment, ledger: int) -> DataFrame:
+    """The positions, as `placed`, of facts in gold and its quarantine; the ledger skips the files of older ones."""
+    tables = (pin_table(spark, settings, name).select("position") for name in enrichment.places)
+    found = reduce(DataFrame.union, (table.where(F.col("position.ledger_id") >= ledger) for table in tables))
+    return found.toDF("placed")
 
 
 def outdated_by(gold: DataFrame, *, changes: DataFrame, enrichment: Enrichment) -> DataFrame:

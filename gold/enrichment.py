@@ -1,7 +1,7 @@
 """What makes a topic of facts a gold table: what a fact is, what it is joined with, and where each fact can end."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from pyspark.sql import Column
@@ -71,6 +71,10 @@ class Enrichment:
     occurred_at: str
     day: str
     lookups: tuple[Lookup, ...]
+    rules: Mapping[str, str] = field(default_factory=dict)
+    """By name, SQL over the columns that must be TRUE of each fact. One that fails any goes to `quarantine.malformed`,
+    with the names of all those, as if it broke the contract. SQL that can end in an error, such as a division, could
+    stop the stream: use `try_divide` and the like."""
     duplicate_horizon: int = 7
     give_up_after: int = 30
     """Days that a fact waits for state. After them it wakes only when it is released."""
@@ -82,6 +86,11 @@ class Enrichment:
     @property
     def gold_table(self) -> str:
         return f"gold.enriched_{self.topic.name}"
+
+    @property
+    def places(self) -> tuple[str, ...]:
+        """The tables of which one has each fact that keeps its contract."""
+        return self.gold_table, self.waiting.name, self.duplicates.name, self.discarded.name
 
     @property
     def states(self) -> tuple[str, ...]:

@@ -1,6 +1,6 @@
 """Judge facts: which of them repeat others, which state each is joined with, and for what it has to wait."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import reduce
 
 from pyspark.sql import Column, DataFrame
@@ -17,12 +17,24 @@ MISSING = ("reason", "missing_entity", "missing_key", "missing_merged")
 
 
 def decode_facts(messages: DataFrame, *, enrichment: Enrichment) -> DataFrame:
-    """Messages as facts with `message`, `reason` and `day`; a tombstone is rejected, facts are not deleted."""
+    """Messages as facts with `message`, `reason` and `day`; a tombstone is rejected, facts are not deleted.
+
+    So is what fails a rule of the enrichment: its reason names all of those.
+    """
     reject = F.when(F.col("message.is_tombstone"), "tombstone: a fact can't be deleted")
     for column in (*enrichment.keys, enrichment.occurred_at):  # without these, a fact can't be told from others
         reject = reject.when(F.col(column).isNull(), f"{column} is NULL")
+    if enrichment.rules:
+        failed = failed_rules(enrichment.rules)
+        reject = reject.when(failed != "", F.concat(F.lit("fails "), failed))
     decoded = messages.transform(decode, topic=enrichment.topic, columns=enrichment.columns, reject=reject)
     return decoded.withColumn(enrichment.day, F.to_date(enrichment.occurred_at))
+
+
+def failed_rules(rules: Mapping[str, str]) -> Column:
+    """The names of the rules that are not TRUE of a row, as a list in a text; an empty one if all are."""
+    is_true = {name: F.coalesce(F.expr(sql), F.lit(False)) for name, sql in rules.items()}
+    return F.concat_ws(", ", *(F.when(~holds, name) for name, holds in is_true.items()))
 
 
 def facts_of(batch: DataFrame, enrichment: Enrichment) -> DataFrame:

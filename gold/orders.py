@@ -52,5 +52,9 @@ ORDERS = Enrichment(
         ),
         Lookup(name="item", entity="items", on="item_id", join="as_of"),
     ),
+    rules={
+        "price_is_an_amount": "price >= 0 AND price < 1e15",  # of what DECIMAL(18, 2) holds, also not NaN
+        "is_paid_after_creation": "paid_at IS NULL OR paid_at >= created_at",
+    },
     publish_to="enriched_orders",
 )

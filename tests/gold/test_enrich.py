@@ -45,6 +45,7 @@ FIRST = [
     order(12, place=11, user=7),
     item(2, place=2),
     order(13, place=12, item=2),
+    order(14, place=30, price=-1.0, paidAt=millis(at(9))),
 ]
 THEN = [
     user(9, place=2),
@@ -181,6 +182,18 @@ def test_times_that_are_none_and_the_ends_of_time_are_no_poison(
     land_literally(spark, lake, orders)
     enrich_orders(spark, lake)
     assert tables(lake) == expected(Oracle().run(FIRST).run(orders))
+
+
+def test_what_is_placed_stays_there_when_a_rule_is_stricter_and_all_is_read_again(
+    spark: SparkSession, first: Settings, tmp_path: Path
+) -> None:
+    lake = copy_of(first, tmp_path)
+    before = tables(lake)
+    shutil.rmtree(lake.checkpoint_path(ORDERS.gold_table))
+    stricter = replace(ORDERS, rules={**ORDERS.rules, "is_free": "price = 0"})
+    catch_up(lake, enriching(spark, lake, [stricter]))
+    assert tables(lake) == before
+    assert balance_facts(spark, lake, ORDERS).holds
 
 
 def ask(settings: Settings, *arguments: str) -> None:

@@ -4,13 +4,24 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from gold.enrichment import Lookup
-from gold.judging import find_repeats, with_missing, with_state, with_survivor
+from gold.judging import failed_rules, find_repeats, with_missing, with_state, with_survivor
 from tests.messages import at
 
 LOOKUPS = (
     Lookup(name="user", entity="users", on="user_id", merged_into="into"),
     Lookup(name="item", entity="items", on="item_id"),
 )
+
+
+def test_a_rule_that_is_not_true_of_a_row_is_named(spark: SparkSession) -> None:
+    rows = spark.createDataFrame([(1, 5), (-1, 5), (-1, None), (None, None)], "price INT, weight INT")
+    rules = {"price_is_positive": "price > 0", "weight_is_known": "weight IS NOT NULL", "is_dense": "weight > price"}
+    assert [row[0] for row in rows.select(failed_rules(rules)).collect()] == [
+        "",
+        "price_is_positive",
+        "price_is_positive, weight_is_known, is_dense",
+        "price_is_positive, weight_is_known, is_dense",
+    ]
 
 
 def test_a_repeat_is_of_what_is_held_else_of_the_first_to_come(spark: SparkSession) -> None:

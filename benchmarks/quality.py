@@ -1,0 +1,64 @@
+"""What validating the tables costs, as a share of the run that has made them.
+
+    .venv/bin/python benchmarks/quality.py [--orders 1000000] [--users 100000] [--rounds 2]
+
+In one process: a run of the whole pipeline on a backlog, which is the first and so a cold one, and another on emptied
+tables; after each, the validation of all tables as a whole, then of what a further run of few orders has added.
+"""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+import typer
+
+from benchmarks.bench import Lap, backlog, lap
+from benchmarks.pipeline import run_afresh
+from expectations.validation import validate
+from jobs import report
+from jobs.pipeline import SUITES, TOPICS
+from jobs.steps import run_all
+from lakehouse.produce import produce
+from lakehouse.session import start_spark, stop_spark
+from lakehouse.workload import Workload
+
+
+def main(
+    orders: Annotated[int, typer.Option(help="Orders in the backlog.")] = 1_000_000,
+    users: Annotated[int, typer.Option(help="Users, all there before the orders are joined.")] = 100_000,
+    rounds: Annotated[int, typer.Option(help="Runs, each on emptied tables.")] = 2,
+    more: Annotated[int, typer.Option(help="Orders of the run of which only new rows are validated.")] = 10_000,
+) -> None:
+    workload = Workload(users=users, orders=orders, late_users=0)
+    rows = []
+    with backlog(workload) as (settings, endpoint, _):
+        spark = start_spark(settings)
+        try:
+            for number in range(rounds):
+                name = "warm" if number else "cold"
+                laps = run_afresh(spark, settings).values()
+                run = Lap(sum(each.wall for each in laps), sum(each.cpu for each in laps))
+                with lap() as whole:
+                    results = validate(spark, settings, SUITES)
+                rows += [_row(f"{name} run", run, run), _row(f"{name} validation of the whole tables", whole, run)]
+            report.quality(results)
+            few = Workload(users=users, orders=more, seed=workload.seed + 1, start=workload.start + 86_400_000)
+            produce([(topic, few.first(topic.name)) for topic in TOPICS if topic.name == "orders"], endpoint, settings)
+            with lap() as run:
+                report.outcomes(run_all(spark, settings))
+            with lap() as new:
+                validate(spark, settings, SUITES, only_new=True)
+            rows += [_row(f"run of {more:,} orders more", run, run), _row("validation of the new rows", new, run)]
+        finally:
+            stop_spark()
+    report.rows(["", "seconds", "CPU seconds", "share of the time", "of the CPU"], rows, title=f"{orders:,} orders")
+
+
+def _row(name: str, it: Lap, run: Lap) -> tuple[str, ...]:
+    return name, f"{it.wall:.1f}", f"{it.cpu:.1f}", f"{it.wall / run.wall:.0%}", f"{it.cpu / run.cpu:.0%}"
+
+
+if __name__ == "__main__":
+    typer.run(main)

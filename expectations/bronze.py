@@ -1,0 +1,25 @@
+"""bronze.<topic>: messages as they came."""
+
+from expectations.suites import Severity, Suite, not_null, volume, whole
+from lakehouse.decoding import MALFORMED
+from lakehouse.topics import Topic
+
+
+def landed(topic: Topic, *, quiet_for: str, placed: tuple[str, ...] = ()) -> Suite:
+    """`placed` are the tables of which one has each message that is not malformed, if there are such.
+
+    `quiet_for` is how long the topic may be without messages, as an SQL interval.
+    """
+    places = " + ".join(f"{{{table}}}" for table in (*placed, f"{MALFORMED.name}.{topic.name}"))
+    conserved = (whole("nothing_is_lost", f"{{rows}} = {places}"),) if placed else ()
+    return Suite(
+        table=topic.bronze_table,
+        key=("partition", "ledger_id", "entry_id", "batch_index"),
+        arrives="landed_at",
+        rules=(
+            *not_null("partition", "ledger_id", "entry_id", "batch_index", "publish_time", "landed_at"),
+            *conserved,
+            whole("is_fresh", f"{{newest}} > now() - INTERVAL {quiet_for}", Severity.WARNING, shows="{newest}"),
+            *volume(),
+        ),
+    )

@@ -1,0 +1,129 @@
+"""How Great Expectations judges rules: what it measures on Spark, and when that is a pass.
+
+Its own expectations ignore NULL, pass on empty tables, and collect examples by a query each, even if no row fails. Here
+a rule passes only when it is TRUE, and what is measured are aggregates, computed in one pass over the table; if
+that fails, each is computed alone, so that only the rule in question can't be judged.
+"""
+
+import json
+import re
+from html import escape
+from typing import Any, ClassVar
+
+from great_expectations.core.metric_domain_types import MetricDomainTypes
+from great_expectations.core.metric_function_types import MetricPartialFunctionTypes
+from great_expectations.execution_engine.sparkdf_execution_engine import SparkDFExecutionEngine
+from great_expectations.expectations.expectation import BatchExpectation
+from great_expectations.expectations.metrics.metric_provider import metric_partial
+from great_expectations.expectations.metrics.table_metric_provider import TableMetricProvider
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+_aggregate = metric_partial(
+    engine=SparkDFExecutionEngine,
+    partial_fn_type=MetricPartialFunctionTypes.AGGREGATE_FN,
+    domain_type=MetricDomainTypes.TABLE,
+)
+ROWS = "table.row_count"
+
+
+class Failing(TableMetricProvider):
+    """The rows of which SQL over their columns is not TRUE."""
+
+    metric_name = "lakehouse.failing"
+    value_keys = ("holds",)
+
+    @_aggregate
+    def _spark(cls, metric_domain_kwargs, metric_value_kwargs, **_):  # type: ignore[no-untyped-def]  # noqa: N805
+        return F.count_if(_fails(metric_value_kwargs["holds"])), metric_domain_kwargs, {}
+
+
+class Measured(TableMetricProvider):
+    """Whether SQL over aggregates is TRUE, and what other such SQL shows, as JSON."""
+
+    metric_name = "lakehouse.measured"
+    value_keys = ("holds", "shows")
+
+    @_aggregate
+    def _spark(cls, metric_domain_kwargs, metric_value_kwargs, **_):  # type: ignore[no-untyped-def]  # noqa: N805
+        holds, shows = (F.expr(metric_value_kwargs[key]) for key in ("holds", "shows"))
+        return F.to_json(F.struct(holds.alias("holds"), shows.cast("string").alias("shown"))), metric_domain_kwargs, {}
+
+
+class Different(TableMetricProvider):
+    """How many different values some columns have, NULL among them."""
+
+    metric_name = "lakehouse.different"
+    value_keys = ("columns",)
+
+    @_aggregate
+    def _spark(cls, metric_domain_kwargs, metric_value_kwargs, **_):  # type: ignore[no-untyped-def]  # noqa: N805
+        return F.count_distinct(F.struct(*metric_value_kwargs["columns"])), metric_domain_kwargs, {}
+
+
+def _fails(holds: str) -> Column:
+    return ~F.coalesce(F.expr(holds), F.lit(False))
+
+
+def _shown(observed: str) -> dict[str, str]:
+    """What was observed, also as it becomes part of a page, where it must stay a text, whatever was sent."""
+    return {"observed": observed, "observed_value": escape(observed)}
+
+
+class _ExpectOfRows(BatchExpectation):
+    """Passes if no row fails, and there are `minimum` rows at least."""
+
+    minimum: int
+
+    def _outcome(self, rows: int, failing: int, examples: DataFrame) -> dict[str, Any]:
+        observed = f"all {rows:,} rows" if rows else "no rows"
+        if failing and (example := examples.select(F.to_json(F.struct("*"))).first()):
+            observed = f"{failing:,} of {rows:,} rows, such as {example[0]}"
+        result = {**_shown(observed), "rows": rows, "failing": failing}
+        return {"success": failing == 0 and rows >= self.minimum, "result": result}
+
+
+class ExpectEachRow(_ExpectOfRows):
+    """Passes if SQL is TRUE of each row. What fails is shown with its `key`, and with what the SQL names."""
+
+    holds: str
+    key: list[str]
+
+    metric_dependencies: ClassVar[tuple[str, ...]] = (ROWS, Failing.metric_name)
+    success_keys: ClassVar[tuple[str, ...]] = ("holds", "minimum")
+
+    def _validate(self, metrics, runtime_configuration=None, execution_engine=None):  # type: ignore[no-untyped-def]
+        frame = execution_engine.dataframe
+        named = re.findall(r"[a-z_]\w*(?:\.[a-z_]\w*)*", self.holds)
+        shown = dict.fromkeys(name for name in (*self.key, *named) if name.partition(".")[0] in frame.columns)
+        examples = frame.where(_fails(self.holds)).select(*(F.col(name).alias(name) for name in shown))
+        return self._outcome(metrics[ROWS], metrics[Failing.metric_name], examples)
+
+
+class ExpectUnique(_ExpectOfRows):
+    """Passes if no two rows are equal in all of some columns; it is the second one that fails."""
+
+    columns: list[str]
+
+    metric_dependencies: ClassVar[tuple[str, ...]] = (ROWS, Different.metric_name)
+    success_keys: ClassVar[tuple[str, ...]] = ("columns", "minimum")
+
+    def _validate(self, metrics, runtime_configuration=None, execution_engine=None):  # type: ignore[no-untyped-def]
+        counted = execution_engine.dataframe.groupBy(*self.columns).count()
+        failing = metrics[ROWS] - metrics[Different.metric_name]
+        return self._outcome(metrics[ROWS], failing, counted.where("count > 1").drop("count"))
+
+
+class ExpectOfTable(BatchExpectation):
+    """Passes if SQL over aggregates is TRUE; `shows` is SQL of what the report shows."""
+
+    holds: str
+    shows: str
+
+    metric_dependencies: ClassVar[tuple[str, ...]] = (ROWS, Measured.metric_name)
+    success_keys: ClassVar[tuple[str, ...]] = ("holds", "shows")
+
+    def _validate(self, metrics, runtime_configuration=None, execution_engine=None):  # type: ignore[no-untyped-def]
+        found = json.loads(metrics[Measured.metric_name])
+        result = {**_shown(found.get("shown", "NULL")), "rows": metrics[ROWS]}
+        return {"success": found.get("holds") is True, "result": result}

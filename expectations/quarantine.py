@@ -1,0 +1,75 @@
+"""quarantine.*: what is held back, and how much of it there may be."""
+
+from collections.abc import Sequence
+
+from expectations.suites import Rule, Severity, Suite, each_row, not_null, unique, whole
+from gold.enrichment import Enrichment
+from lakehouse.decoding import MALFORMED
+from lakehouse.topics import Topic
+
+
+def waiting(enrichment: Enrichment, *, at_most: float) -> Suite:
+    expired = f"waiting_since < now() - INTERVAL {enrichment.give_up_after} DAYS"
+    return Suite(
+        table=enrichment.waiting.name,
+        key=enrichment.keys,
+        may_be_empty=True,
+        rules=(
+            *not_null(*enrichment.keys, "position", "reason", "missing_entity", "missing_key", "waiting_since"),
+            unique("position"),
+            each_row("has_not_expired", f"NOT ({expired})", Severity.WARNING),
+            *_rate("waiting", "{rows}", enrichment.topic, at_most),
+        ),
+    )
+
+
+def duplicates(enrichment: Enrichment, *, at_most: float) -> Suite:
+    return Suite(
+        table=enrichment.duplicates.name,
+        key=enrichment.keys,
+        may_be_empty=True,
+        rules=(
+            *not_null(*enrichment.keys, "position"),
+            unique("position"),
+            each_row("repeats_another", "duplicate_of != position"),
+            *_rate("duplicate", "{rows}", enrichment.topic, at_most),
+        ),
+    )
+
+
+def discarded(enrichment: Enrichment) -> Suite:
+    return Suite(
+        table=enrichment.discarded.name,
+        key=enrichment.keys,
+        may_be_empty=True,
+        rules=(*not_null(*enrichment.keys, "position", "reason"), unique("position")),
+    )
+
+
+def malformed(topics: Sequence[Topic], *, at_most: float) -> Suite:
+    rates = (_rate(f"malformed_{each.name}", f"{{{MALFORMED.name}.{each.name}}}", each, at_most) for each in topics)
+    return Suite(
+        table=MALFORMED.name,
+        key=("topic", "position"),
+        may_be_empty=True,
+        rules=(
+            *not_null("topic", "position", "publish_time"),
+            unique("topic", "position"),
+            each_row("says_why", "length(reason) > 0"),
+            *(rule for rules in rates for rule in rules),
+        ),
+    )
+
+
+TOO_MUCH = 0.5
+"""A share of a topic that is held back only if its contract, or what feeds it, is wrong."""
+
+
+def _rate(what: str, count: str, topic: Topic, at_most: float) -> tuple[Rule, ...]:
+    """The share of what landed that may be held back: a little more is a warning, half of it is critical."""
+    landed = f"{{{topic.bronze_table}}}"
+    shows = f"concat(round(100 * {count} / greatest({landed}, 1), 2), ' %')"
+    return (
+        whole(f"{what}_are_few", f"{count} <= {at_most} * {landed}", Severity.WARNING, shows=shows),
+        whole(f"{what}_are_not_most", f"{count} <= {TOO_MUCH} * {landed}", shows=shows),
+    )

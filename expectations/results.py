@@ -1,0 +1,132 @@
+"""What came of each rule, kept in `quality.results`; and figures that the tables' logs tell."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from itertools import pairwise
+from statistics import median
+from typing import Any
+
+from deltalake import DeltaTable
+from pyspark.sql import SparkSession
+
+from expectations.suites import Severity
+from lakehouse.decoding import MALFORMED
+from lakehouse.query import existing_tables, query
+from lakehouse.settings import Settings
+from lakehouse.status import table_statuses
+from lakehouse.tables import Table, append, create_table
+
+RESULTS = Table(
+    name="quality.results",
+    columns="""
+        run STRING, validated_at TIMESTAMP, table_name STRING, version BIGINT, table_rows BIGINT, scope STRING,
+        rule STRING, severity STRING, outcome STRING, rows BIGINT, failing BIGINT, observed STRING
+    """,
+    properties={"delta.appendOnly": "true"},
+)
+"""A row a rule and run. `outcome` is passed, failed or error; `rows` were looked at, of which `failing` did not pass.
+
+`scope` is `whole`, or `new` if only the rows were looked at that came after the last validation; `version` and
+`table_rows` are the table's.
+"""
+
+NEWEST = "max.publish_time"
+
+REMEMBERED = 10
+"""Validations that say what is usual."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Result:
+    table_name: str
+    version: int
+    table_rows: int
+    scope: str
+    rule: str
+    severity: Severity
+    outcome: str
+    rows: int | None
+    failing: int | None
+    observed: str
+
+    @property
+    def stops(self) -> bool:
+        """Whether what is made from the tables has to wait. A rule that could not be judged does so at any severity."""
+        return self.outcome == "error" or (self.outcome == "failed" and self.severity is Severity.CRITICAL)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Validated:
+    """A table as it was when it was last validated; without `whole_at` if it has to be validated as a whole."""
+
+    version: int
+    at: datetime
+    whole_at: datetime | None
+    rows: int
+    usual_growth: float | None
+
+
+def keep(spark: SparkSession, settings: Settings, results: Sequence[Result], *, run: str, at: datetime) -> None:
+    create_table(spark, settings, RESULTS)
+    rows = [{"run": run, "validated_at": at, **asdict(result), "severity": str(result.severity)} for result in results]
+    append(spark.createDataFrame(rows, RESULTS.columns), settings, RESULTS.name)
+
+
+def last_validated(settings: Settings) -> dict[str, Validated]:
+    """By table, from `quality.results`."""
+    if not DeltaTable.is_deltatable(settings.table_path(RESULTS.name)):
+        return {}
+    found = query(
+        settings,
+        f"""
+        SELECT table_name, max(version), max(validated_at), max(validated_at) FILTER (WHERE scope = 'whole'),
+               arg_max(stopped, validated_at), list_slice(list(table_rows ORDER BY validated_at), -{REMEMBERED + 1}, -1)
+        FROM (
+            SELECT run, validated_at, table_name, version, table_rows, scope,
+                   bool_or(outcome = 'error' OR (outcome = 'failed' AND severity = 'critical')) AS stopped
+            FROM {RESULTS.name} GROUP BY ALL
+        )
+        GROUP BY table_name
+        """,
+    ).fetchall()
+    return {
+        table: Validated(
+            version=version,
+            at=at,
+            whole_at=None if stopped else whole_at,  # what failed has to pass, and not only what came since
+            rows=rows[-1],
+            usual_growth=usual_growth_of(rows),
+        )
+        for table, version, at, whole_at, stopped, rows in found
+    }
+
+
+def usual_growth_of(rows: Sequence[int]) -> float | None:
+    """The median of how much a table has grown, when it did; None until that has been seen three times."""
+    grown = [after - before for before, after in pairwise(rows) if after > before]
+    return median(grown) if len(grown) >= 3 else None
+
+
+def figures(settings: Settings) -> dict[str, Any]:
+    """Rows by table, of malformed messages by topic too; the rest is behind `lag/`, `version/` and `newest/`."""
+    statuses = table_statuses(settings)
+    topics = (status.name.removeprefix("bronze.") for status in statuses if status.name.startswith("bronze."))
+    known: dict[str, Any] = {f"{MALFORMED.name}.{topic}": 0 for topic in topics}
+    for status in statuses:
+        known |= {status.name: status.rows, f"lag/{status.name}": status.lag, f"version/{status.name}": status.version}
+    for name, table in existing_tables(settings):
+        files = table.get_add_actions(flatten=True)
+        if name == MALFORMED.name:
+            for topic, rows in zip(files["partition.topic"].to_pylist(), files["num_records"].to_pylist(), strict=True):
+                known[f"{name}.{topic}"] += rows
+        elif NEWEST in files.schema.names:
+            known[f"newest/{name}"] = max(filter(None, files[NEWEST].to_pylist()), default=None)
+    return known
+
+
+def figures_of(table: str, known: Mapping[str, Any], before: Validated | None) -> dict[str, Any]:
+    """The figures that the rules of a table can name."""
+    own = {"rows": known.get(table), "lag": known.get(f"lag/{table}"), "newest": known.get(f"newest/{table}")}
+    last = {"rows_before": before and before.rows, "usual_growth": before and before.usual_growth}
+    return {**known, **own, **last}

@@ -1,0 +1,42 @@
+"""silver.<entity>: the latest state, a row a key."""
+
+from expectations.suites import CHANGE_FEED, Rule, Severity, Suite, each_row, not_null, types, unique, up_to_date, whole
+from lakehouse.decoding import MALFORMED
+from silver.entity import Entity
+
+SEQUENCE = ("event_time", "publish_time", "ledger_id", "entry_id", "batch_index")
+
+
+def latest(entity: Entity, *rules: Rule) -> Suite:
+    """What holds of any entity, and the rules of this one."""
+    is_there = " AND ".join(f"sequence.{part} IS NOT NULL" for part in SEQUENCE)
+    return Suite(
+        table=entity.table.name,
+        key=(entity.key,),
+        arrives=CHANGE_FEED,
+        rules=(
+            types(entity.table.columns),
+            *not_null(entity.key),
+            unique(entity.key),
+            each_row("sequence_is_there", is_there),
+            *rules,
+            *_conserved(entity),
+            up_to_date(),
+        ),
+    )
+
+
+def _conserved(entity: Entity) -> tuple[Rule, ...]:
+    """Each message that is not malformed is a version in the history, which has no fewer keys than the table."""
+    if not entity.keeps_history:
+        return ()
+    history, malformed = f"{{{entity.history.name}}}", f"{{{MALFORMED.name}.{entity.name}}}"
+    return (
+        whole("nothing_is_lost", f"{{{entity.topic.bronze_table}}} = {history} + {malformed}"),
+        whole("has_no_more_rows_than_versions", f"{{rows}} <= {history}"),
+    )
+
+
+def unless_deleted(name: str, holds: str, severity: Severity = Severity.CRITICAL) -> Rule:
+    """A rule that must be TRUE of each row but those of deleted keys, of which a tombstone leaves only the key."""
+    return each_row(name, f"deleted_at IS NOT NULL OR ({holds})", severity)

@@ -1,0 +1,118 @@
+"""What an expectation is: a rule in SQL that must be TRUE of each row of a table, or of the table as a whole.
+
+A rule passes only when it is TRUE: not when it is NULL, when it can't be computed, or when there is no row to hold.
+"""
+
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+
+from lakehouse.errors import ConfigurationError
+
+
+class Severity(StrEnum):
+    """What a rule that does not pass leads to."""
+
+    WARNING = "warning"
+    """It is reported."""
+    CRITICAL = "critical"
+    """It is reported, `lakehouse validate` fails, and Airflow refreshes no SQL table."""
+
+
+class Kind(StrEnum):
+    """What a rule is about."""
+
+    ROW = "each row"
+    KEY = "keys"
+    REFERENCE = "reference"
+    TABLE = "table"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rule:
+    """`holds` is SQL: over a row's columns, over aggregates of them, or, of keys and references, the columns."""
+
+    name: str
+    kind: Kind
+    holds: str
+    severity: Severity = Severity.CRITICAL
+    to: str = ""
+    """Of a reference: the table that must know the value."""
+    shows: str = ""
+    """Of a table: SQL of what was measured, for the report; else it shows `holds` with its figures."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Suite:
+    """What must hold of a table.
+
+    `key` are the columns that name a row in the report. `arrives` says how new rows are told from those that were
+    validated before: by the change feed, by a column with the time they came, or not at all (None).
+    """
+
+    table: str
+    rules: tuple[Rule, ...]
+    key: tuple[str, ...]
+    arrives: str | None = None
+    may_be_empty: bool = False
+
+    def __post_init__(self) -> None:
+        names = [rule.name for rule in self.rules]
+        if len(names) != len(set(names)):
+            raise ConfigurationError(f"{self.table}: two rules have the same name: {', '.join(sorted(names))}")
+
+
+CHANGE_FEED = "the change feed"
+
+
+def each_row(name: str, holds: str, severity: Severity = Severity.CRITICAL) -> Rule:
+    """A rule that must be TRUE of each row."""
+    return Rule(name=name, kind=Kind.ROW, holds=holds, severity=severity)
+
+
+def not_null(*columns: str) -> tuple[Rule, ...]:
+    return tuple(each_row(f"{column}_is_there", f"{column} IS NOT NULL") for column in columns)
+
+
+def unique(*columns: str) -> Rule:
+    """No two rows are equal in all of these columns."""
+    return Rule(name=f"{'_'.join(columns)}_is_unique", kind=Kind.KEY, holds=", ".join(columns))
+
+
+def known(column: str, *, to: str) -> Rule:
+    """The value is the key of a row in the table, or in its history where there is one, which forgets none."""
+    return Rule(name=f"{column.replace('.', '_')}_is_known", kind=Kind.REFERENCE, holds=column, to=to)
+
+
+def whole(name: str, holds: str, severity: Severity = Severity.CRITICAL, *, shows: str = "") -> Rule:
+    """A rule that must be TRUE of the table: SQL over aggregates, and over figures that the tables' logs tell.
+
+    `{rows}` are the table's rows, `{rows_before}` and `{usual_growth}` those of the last validation and what the last
+    ones found to be usual, NULL without any; `{lag}` the commits that its stream has not read; `{newest}` when its
+    last message was published; `{silver.users}` the rows of another table, `{quarantine.malformed.users}` those of a
+    topic.
+    """
+    return Rule(name=name, kind=Kind.TABLE, holds=holds, severity=severity, shows=shows)
+
+
+def types(columns: str) -> Rule:
+    """The columns are there, and of the types that DDL declares."""
+    flat = columns
+    while flat != (flat := re.sub(r"<[^<>]*>|\([^()]*\)", "", flat)):
+        pass
+    names = ", ".join(column.split()[0] for column in flat.split(","))
+    declared = f"typeof(CAST(NULL AS STRUCT<{' '.join(columns.split())}>))"
+    return whole("types_are_as_declared", f"typeof(first(struct({names}))) = {declared}", shows="'the declared types'")
+
+
+def volume(*, severity: Severity = Severity.WARNING) -> tuple[Rule, ...]:
+    """Against the last runs: the table has not lost rows, and what came is neither much less nor more than usual."""
+    usual = "{rows} - {rows_before} = 0 OR {rows} - {rows_before} BETWEEN 0.1 * {usual_growth} AND 10 * {usual_growth}"
+    return (
+        whole("has_not_shrunk", "{rows_before} IS NULL OR {rows} >= 0.9 * {rows_before}", severity),
+        whole("grew_as_usual", f"{{usual_growth}} IS NULL OR {usual}", severity),
+    )
+
+
+def up_to_date() -> Rule:
+    return whole("has_read_all_of_its_sources", "{lag} = 0", Severity.WARNING)

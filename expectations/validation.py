@@ -1,0 +1,170 @@
+"""Hold tables against their suites, keep what came of it, and write the report."""
+
+import re
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+from html import escape
+from threading import Lock
+from typing import Any
+
+from great_expectations.core import ExpectationSuite, ExpectationValidationResult
+from great_expectations.core.run_identifier import RunIdentifier
+from great_expectations.core.validation_definition import ValidationDefinition
+from great_expectations.expectations.expectation import BatchExpectation
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from expectations.judging import ExpectEachRow, ExpectOfTable, ExpectUnique
+from expectations.report import new_context, write_pages
+from expectations.results import Result, Validated, figures, figures_of, keep, last_validated
+from expectations.suites import CHANGE_FEED, Kind, Rule, Severity, Suite
+from lakehouse.settings import Settings
+from lakehouse.tables import read_table, table_exists
+
+WHOLE_AFTER = timedelta(days=1)
+"""How long only new rows are looked at; then it is the whole table's turn."""
+
+AT_ONCE = 3
+"""Tables that are validated side by side: much of the time of a small one goes into planning."""
+
+WHOLE, NEW, NOTHING = "whole", "new", "nothing new"
+
+
+def validate(
+    spark: SparkSession, settings: Settings, suites: Sequence[Suite], *, only_new: bool = False
+) -> list[Result]:
+    """Judge the rules of each suite, keep the results, and write the report.
+
+    With `only_new`, a table that was validated as a whole within the last day is asked only for the rows that came
+    since it was last validated; by the change feed, for all rows of the keys that changed. Tables must stand still
+    meanwhile.
+    """
+    started = datetime.now(UTC)
+    run = RunIdentifier(run_name=f"{started:%Y-%m-%dT%H:%M:%SZ}", run_time=started)
+    known, before = figures(settings), last_validated(settings)
+    context = new_context(settings)
+
+    def judge(suite: Suite) -> list[Result]:
+        last, version = before.get(suite.table), known[f"version/{suite.table}"]
+        scope = _scope(suite, last, version, started) if only_new else WHOLE
+        rules = [rule for rule in suite.rules if scope != NOTHING or rule.kind is Kind.TABLE]
+        rows = _rows(spark, settings, suite, scope, last).transform(_with_known, settings=settings, rules=rules)
+        own = figures_of(suite.table, known, last)
+        minimum = 1 if scope == WHOLE and not suite.may_be_empty else 0
+        expected = [_expectation(rule, suite, own, minimum) for rule in rules]
+        with preparing:
+            # A source has one batch at a time, so each table is its own.
+            source = context.data_sources.add_spark(suite.table, persist=False)
+            validation = ValidationDefinition(
+                name=suite.table,
+                data=source.add_dataframe_asset(suite.table).add_batch_definition_whole_dataframe(scope),
+                suite=context.suites.add(ExpectationSuite(name=suite.table, expectations=expected)),
+            )
+            context.validation_definitions.add(validation)
+        found = validation.run(batch_parameters={"dataframe": rows}, result_format="SUMMARY", run_id=run)
+        about = {"table_name": suite.table, "version": version, "table_rows": own["rows"], "scope": scope}
+        return [_result(each, about) for each in found.results]
+
+    preparing = Lock()
+    pool = ThreadPoolExecutor(AT_ONCE)
+    try:
+        results = [result for judged in pool.map(judge, suites) for result in judged]
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)  # an interrupt does not wait for the others
+    keep(spark, settings, results, run=str(run.run_name), at=started)
+    write_pages(context, settings)
+    return results
+
+
+def _scope(suite: Suite, last: Validated | None, version: int, now: datetime) -> str:
+    if last is None or last.whole_at is None or last.whole_at < now - WHOLE_AFTER or last.version > version:
+        return WHOLE
+    if last.version == version:
+        return NOTHING
+    return NEW if suite.arrives else WHOLE
+
+
+def _rows(spark: SparkSession, settings: Settings, suite: Suite, scope: str, last: Validated | None) -> DataFrame:
+    if last is None or scope == WHOLE:
+        return read_table(spark, settings, suite.table)
+    if scope == NOTHING:
+        return read_table(spark, settings, suite.table).where("false")
+    if suite.arrives != CHANGE_FEED:
+        return read_table(spark, settings, suite.table).where(F.col(str(suite.arrives)) > F.lit(last.at))
+    feed = spark.read.format("delta").option("readChangeFeed", True).option("startingVersion", last.version + 1)
+    changes = feed.load(settings.table_path(suite.table)).where("_change_type IN ('insert', 'update_postimage')")
+    # Not what changed, but the keys as they are now: a change may have been followed by another, or repeat an old key.
+    keys = changes.select(*(F.col(name).alias(f"_{name}") for name in suite.key)).distinct()
+    same = [F.col(name).eqNullSafe(F.col(f"_{name}")) for name in suite.key]
+    return read_table(spark, settings, suite.table).join(keys, on=same, how="left_semi")
+
+
+def _with_known(rows: DataFrame, *, settings: Settings, rules: Sequence[Rule]) -> DataFrame:
+    """Adds a column for each reference, named as its rule: TRUE if the value is known."""
+    for rule in rules:
+        if rule.kind is Kind.REFERENCE:
+            spark, key = rows.sparkSession, rule.holds.rpartition(".")[2]
+            if table_exists(spark, settings, f"{rule.to}_history"):
+                held = read_table(spark, settings, f"{rule.to}_history").where("valid_until IS NULL")
+            else:
+                held = read_table(spark, settings, rule.to)
+            held = held.select(F.col(key).alias("_key"), F.lit(True).alias(rule.name))
+            rows = rows.join(held, on=F.col(rule.holds) == F.col("_key"), how="left").drop("_key")
+    return rows
+
+
+def _expectation(rule: Rule, suite: Suite, figures: Mapping[str, Any], minimum: int) -> BatchExpectation:
+    about: dict[str, Any] = {
+        # It becomes part of a page, and of a template, in which a dollar sign begins a parameter.
+        "description": escape(f"{rule.name.replace('_', ' ')} ({rule.severity}): {rule.holds}").replace("$", "$$"),
+        "severity": str(rule.severity),
+        "meta": {"rule": rule.name, "severity": str(rule.severity)},
+    }
+    match rule.kind:
+        case Kind.ROW:
+            return ExpectEachRow(holds=rule.holds, key=list(suite.key), minimum=minimum, **about)
+        case Kind.REFERENCE:
+            return ExpectEachRow(holds=rule.name, key=[*suite.key, rule.holds], minimum=minimum, **about)
+        case Kind.KEY:
+            return ExpectUnique(columns=rule.holds.split(", "), minimum=minimum, **about)
+        case Kind.TABLE:
+            holds = _with_figures(rule.holds, figures)
+            shows = _with_figures(rule.shows, figures) or "'" + holds.replace("'", "") + "'"
+            return ExpectOfTable(holds=holds, shows=shows, **about)
+
+
+def _with_figures(sql: str, figures: Mapping[str, Any]) -> str:
+    """The SQL with the value of each `{figure}`, which is NULL if it is not known."""
+
+    def value(name: re.Match[str]) -> str:
+        match figures.get(name[1]):
+            case None:
+                return "NULL"
+            case datetime() as moment:
+                return f"TIMESTAMP '{moment.isoformat()}'"
+            case number:
+                return str(number)
+
+    return re.sub(r"\{([a-z_][\w.]*)\}", value, sql)
+
+
+def _result(found: ExpectationValidationResult, about: Mapping[str, Any]) -> Result:
+    config = found.expectation_config
+    assert config is not None
+    error = _error(found.exception_info)
+    return Result(
+        **about,
+        rule=config.meta["rule"],
+        severity=Severity(config.meta["severity"]),
+        outcome="error" if error else "passed" if found.success else "failed",
+        rows=found.result.get("rows"),
+        failing=found.result.get("failing"),
+        observed=error or found.result["observed"],
+    )
+
+
+def _error(info: Mapping[str, Any] | None) -> str:
+    """Why a rule could not be judged, in one line."""
+    infos = [info] if info and "raised_exception" in info else list((info or {}).values())
+    return next((str(each["exception_message"]).split("\n")[0] for each in infos if each["raised_exception"]), "")

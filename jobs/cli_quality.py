@@ -1,0 +1,58 @@
+"""`lakehouse validate`: hold the tables against what must hold of them."""
+
+from typing import Annotated
+
+import typer
+
+from gold.checking import check_declarations
+from jobs import report
+from jobs.pipeline import SQL_TABLES, SUITES, WRITTEN, declared_columns
+from jobs.steps import require, spark_for
+from lakehouse.errors import ConfigurationError, QualityError
+from lakehouse.settings import load_settings
+from lakehouse.waiting import waiting
+
+
+def validate_command(
+    tables: Annotated[list[str] | None, typer.Argument(help="Such as gold.enriched_orders. Default: all.")] = None,
+    new: Annotated[
+        bool, typer.Option("--new", help="Only rows that came since the last validation; once a day, the whole table.")
+    ] = False,
+    plan: Annotated[
+        bool, typer.Option("--plan", help="Only check that all tables that SQL declares can be made so; reads no row.")
+    ] = False,
+) -> None:
+    """Judge the rules of the tables, write the report; exit with 1 if a critical rule does not pass."""
+    if plan:
+        if tables or new:
+            raise ConfigurationError("--plan checks all tables that SQL declares: leave out --new and names of tables")
+        _check_plan()
+        return
+    known = {suite.table: suite for suite in SUITES}
+    for name in tables or ():
+        if name not in known:
+            raise ConfigurationError(f"{name}: nothing is expected of it; there are {', '.join(known)}")
+    suites = [known[name] for name in dict.fromkeys(tables or known)]
+    settings = load_settings()
+    with spark_for(settings, writes=WRITTEN) as spark:
+        require(spark, settings, known, made_by="run")
+        with waiting("Validating"):
+            # It takes two seconds to import what this needs, which other commands need not.
+            from expectations.report import report_path
+            from expectations.validation import validate
+
+            results = validate(spark, settings, suites, only_new=new)
+    report.quality(results)
+    report.say(f"Report: {report_path(settings).as_uri()}")
+    if stopping := [result for result in results if result.stops]:
+        more = f" and {len(stopping) - 3} more" if len(stopping) > 3 else ""
+        names = ", ".join(f"{result.table_name} {result.rule}" for result in stopping[:3])
+        raise QualityError(f"critical rules do not pass: {names}{more}")
+
+
+def _check_plan() -> None:
+    settings = load_settings()
+    with spark_for(settings, writes=[]) as spark:
+        check_declarations(spark, settings, SQL_TABLES, declared_columns())
+    for table in SQL_TABLES:
+        report.say(f"{table.name}: {table.refresh}, keys {', '.join(table.keys)}, sources {', '.join(table.sources)}")

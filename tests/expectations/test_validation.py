@@ -1,0 +1,168 @@
+"""Each kind of rule, where it passes and where it does not: only TRUE is a pass."""
+
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from expectations.report import report_path
+from expectations.results import RESULTS, Result
+from expectations.suites import CHANGE_FEED, Rule, Severity, Suite, each_row, known, not_null, types, unique, whole
+from expectations.validation import validate
+from lakehouse.query import query
+from lakehouse.settings import Settings
+from lakehouse.tables import Table, append, create_table, delta_table
+from tests.lake import own_home
+
+COLUMNS = "id BIGINT, name STRING, price DOUBLE"
+FEED = {"delta.enableChangeDataFeed": "true"}
+THINGS = Table(name="silver.things", columns=COLUMNS, properties=FEED)
+NOTHING = Table(name="silver.nothing", columns=COLUMNS)
+ROWS = [(1, "pie", 2.5), (2, None, -1.0), (2, "<b>cake</b>", 3.0)]
+
+# A rule, then its outcome and what was found.
+RULES: dict[Rule, tuple[str, str]] = {
+    each_row("is_true", "price < 9"): ("passed", "all 3 rows"),
+    each_row("is_false_of_one", "price > 0"): ("failed", '1 of 3 rows, such as {"id":2,"price":-1.0}'),
+    each_row("is_null_of_one", "name != 'ham'"): ("failed", '1 of 3 rows, such as {"id":2}'),
+    each_row("is_no_markup", "name IS NULL OR name = 'pie'"): (
+        "failed",
+        '1 of 3 rows, such as {"id":2,"name":"<b>cake',
+    ),
+    each_row("is_a_warning", "price > 0", Severity.WARNING): ("failed", '1 of 3 rows, such as {"id":2,"price":-1.0}'),
+    each_row("can_not_be_resolved", "weight > 0"): ("error", "[UNRESOLVED_COLUMN.WITH_SUGGESTION]"),
+    not_null("price")[0]: ("passed", "all 3 rows"),
+    unique("id", "name"): ("passed", "all 3 rows"),
+    unique("id"): ("failed", '1 of 3 rows, such as {"id":2}'),
+    known("name", to="silver.things"): ("failed", '1 of 3 rows, such as {"id":2}'),
+    known("price", to="silver.prices"): ("failed", '2 of 3 rows, such as {"id":2,"price":-1.0}'),
+    types(COLUMNS): ("passed", "the declared types"),
+    whole("is_true_of_all", "max(price) = 3", shows="max(price)"): ("passed", "3.0"),
+    whole("is_false_of_all", "max(price) = 4", shows="max(price)"): ("failed", "3.0"),
+    whole("is_null_of_all", "max(price) > NULL"): ("failed", "max(price) > NULL"),
+    whole("has_figures", "{rows} = 3 AND {silver.nothing} = 0"): ("passed", "3 = 3 AND 0 = 0"),
+    whole("has_an_unknown_figure", "{silver.unknown} = 0"): ("failed", "NULL = 0"),
+}
+SUITE = Suite(table=THINGS.name, key=("id",), arrives=CHANGE_FEED, rules=tuple(RULES))
+POSITIVE, FEW = each_row("is_positive", "price > 0"), whole("are_few", "{rows} < 9")
+
+
+@pytest.fixture(scope="module")
+def lake(spark: SparkSession, settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Settings:
+    own = own_home(settings, tmp_path_factory.mktemp("quality"))
+    prices = Table(name="silver.prices", columns="price DOUBLE")
+    for table, rows in ((THINGS, ROWS), (NOTHING, []), (prices, [(2.5,)])):
+        create_table(spark, own, table)
+        append(spark.createDataFrame(rows, table.columns), own, table.name)
+    return own
+
+
+@pytest.fixture(scope="module")
+def results(spark: SparkSession, lake: Settings) -> dict[str, Result]:
+    return {result.rule: result for result in validate(spark, lake, [SUITE])}
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
+def test_a_rule_passes_only_when_it_is_true(results: dict[str, Result], rule: Rule) -> None:
+    outcome, observed = RULES[rule]
+    found = results[rule.name]
+    assert (found.outcome, found.observed.startswith(observed)) == (outcome, True), found.observed
+
+
+def test_a_failed_critical_rule_stops_and_so_does_any_that_can_not_be_judged(results: dict[str, Result]) -> None:
+    assert results["is_false_of_one"].stops
+    assert not results["is_a_warning"].stops
+    assert not results["is_true"].stops
+    assert replace(results["can_not_be_resolved"], severity=Severity.WARNING).stops
+
+
+def test_the_results_are_a_table(lake: Settings, results: dict[str, Result]) -> None:
+    kept = f"SELECT rule, outcome, severity, rows, failing, table_rows, scope FROM {RESULTS.name}"
+    found = query(lake, f"{kept} WHERE rule IN ('is_a_warning', 'is_true') ORDER BY rule").fetchall()
+    assert found == [
+        ("is_a_warning", "failed", "warning", 3, 1, 3, "whole"),
+        ("is_true", "passed", "critical", 3, 0, 3, "whole"),
+    ]
+
+
+def test_the_pages_load_nothing_from_elsewhere(lake: Settings, results: dict[str, Result]) -> None:
+    index = report_path(lake)
+    pages = list(index.parent.rglob("*.html"))
+    assert {page.stem for page in pages} == {"index", "things", "silver.things-silver.things"}
+    for page in pages:
+        text = page.read_text()
+        assert re.findall(r'(?:src|<link[^>]*href)\s*=\s*"(?:https?:)?//|url\([^)]*//', text) == []
+        for file in re.findall(r'<script src="([^"]*)"|<link rel="stylesheet" href="([^"]*)"', text):
+            assert (page.parent / "".join(file)).stat().st_size > 0
+    [page] = [page.read_text() for page in pages if page.stem == "silver.things-silver.things"]
+    assert "is false of one (critical): price &gt; 0" in page
+    assert "<b>cake" not in page
+    assert "&lt;b&gt;cake" in page
+
+
+def outcomes(results: list[Result]) -> list[tuple[Any, ...]]:
+    return [(result.rule, result.outcome, result.rows, result.scope) for result in results]
+
+
+def test_no_row_is_no_pass_unless_the_table_may_be_empty(spark: SparkSession, lake: Settings) -> None:
+    suite = Suite(table=NOTHING.name, key=("id",), rules=(POSITIVE, unique("id"), FEW))
+    assert outcomes(validate(spark, lake, [suite])) == [
+        ("is_positive", "failed", 0, "whole"),
+        ("id_is_unique", "failed", 0, "whole"),
+        ("are_few", "passed", 0, "whole"),
+    ]
+    may_be = replace(suite, may_be_empty=True)
+    assert {result.outcome for result in validate(spark, lake, [may_be])} == {"passed"}
+
+
+def test_a_rule_that_raises_on_a_row_is_no_pass(spark: SparkSession, lake: Settings) -> None:
+    raises = each_row("raises", "1 / (price - 3) < 9", Severity.WARNING)
+    [found] = validate(spark, lake, [Suite(table=THINGS.name, key=("id",), rules=(raises,))])
+    assert (found.outcome, found.stops) == ("error", True)
+    assert "DIVIDE_BY_ZERO" in found.observed
+
+
+def test_only_new_rows_are_looked_at(spark: SparkSession, settings: Settings, tmp_path: Path) -> None:
+    lake = own_home(settings, tmp_path)
+    create_table(spark, lake, THINGS)
+    append(spark.createDataFrame(ROWS, COLUMNS), lake, THINGS.name)
+    reported = replace(POSITIVE, severity=Severity.WARNING)
+    suite = Suite(table=THINGS.name, key=("id",), arrives=CHANGE_FEED, rules=(reported, FEW))
+    assert outcomes(validate(spark, lake, [suite], only_new=True)) == [
+        ("is_positive", "failed", 3, "whole"),
+        ("are_few", "passed", 3, "whole"),
+    ]
+    assert outcomes(validate(spark, lake, [suite], only_new=True)) == [("are_few", "passed", 0, "nothing new")]
+    append(spark.createDataFrame([(4, "tea", 1.5)], COLUMNS), lake, THINGS.name)
+    assert outcomes(validate(spark, lake, [suite], only_new=True)) == [
+        ("is_positive", "passed", 1, "new"),
+        ("are_few", "passed", 1, "new"),
+    ]
+    critical = replace(suite, rules=(POSITIVE,))
+    again = [("is_positive", "failed", 4, "whole")]
+    assert outcomes(validate(spark, lake, [critical])) == again
+    assert outcomes(validate(spark, lake, [critical], only_new=True)) == again
+
+
+def test_of_a_key_that_changed_all_is_looked_at_as_it_is_now(
+    spark: SparkSession, settings: Settings, tmp_path: Path
+) -> None:
+    lake = own_home(settings, tmp_path)
+    create_table(spark, lake, THINGS)
+    append(spark.createDataFrame([(1, "pie", 2.5), (2, "tea", 1.5)], COLUMNS), lake, THINGS.name)
+    suite = Suite(table=THINGS.name, key=("id",), arrives=CHANGE_FEED, rules=(POSITIVE, unique("id")))
+    validate(spark, lake, [suite])
+    for price in ("-1.0", "3.0"):
+        delta_table(spark, lake, THINGS.name).update("id = 1", {"price": price})
+    assert outcomes(validate(spark, lake, [suite], only_new=True)) == [
+        ("is_positive", "passed", 1, "new"),
+        ("id_is_unique", "passed", 1, "new"),
+    ]
+    append(spark.createDataFrame([(2, "cake", 4.5)], COLUMNS), lake, THINGS.name)
+    assert outcomes(validate(spark, lake, [suite], only_new=True)) == [
+        ("is_positive", "passed", 2, "new"),
+        ("id_is_unique", "failed", 2, "new"),
+    ]
