@@ -10,7 +10,7 @@ from deltalake.exceptions import DeltaError, DeltaProtocolError
 from lakehouse.errors import LakehouseError
 from lakehouse.settings import Settings
 
-LAYERS = ("bronze", "silver", "gold", "quarantine")
+LAYERS = ("bronze", "silver", "gold", "quarantine", "quality")
 
 
 def existing_tables(settings: Settings) -> Iterator[tuple[str, DeltaTable]]:

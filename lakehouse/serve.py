@@ -1,0 +1,218 @@
+"""The SQL endpoint for other people's tools: Spark's Thrift server, which asks for passwords and only reads.
+
+What it accepts is in `serve.scala`, which the Scala compiler that comes with Spark compiles once.
+"""
+
+import base64
+import hashlib
+import os
+import re
+import secrets
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyspark
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+from pyspark.sql.types import StructType
+
+from lakehouse.artifacts import spark_jars
+from lakehouse.errors import ConfigurationError, LakehouseError
+from lakehouse.java import java_home
+from lakehouse.leases import write_lease
+from lakehouse.locks import exclusive
+from lakehouse.processes import choose_port, read_state, write_state
+from lakehouse.query import LAYERS
+from lakehouse.sandbox import confine
+from lakehouse.session import spark_conf, start_spark
+from lakehouse.settings import PREFIX, Settings
+from lakehouse.tables import list_tables, table_schema
+from lakehouse.waiting import waiting
+
+SOURCE = Path(__file__).with_suffix(".scala")
+ITERATIONS = 200_000
+"""Of the hash of a password, as in `serve.scala`."""
+
+SYSTEM = (
+    *("/usr", "/lib", "/lib64", "/bin", "/sbin", "/dev/null", "/dev/random", "/dev/urandom"),
+    *("/etc/ld.so.cache", "/etc/localtime", "/etc/nsswitch.conf", "/etc/passwd", "/etc/hosts", "/etc/resolv.conf"),
+    "/etc/ssl/certs",
+    *map(str, Path("/etc").glob("java*")),
+)
+"""What Java, and the shell that starts it, read of the system."""
+
+
+class Served:
+    """The running endpoint, with the tables that it knows."""
+
+    def __init__(self, spark: SparkSession, settings: Settings, *, url: str, confined: bool) -> None:
+        self.url, self.confined = url, confined
+        self._spark, self._settings = spark, settings
+        self.unreadable: set[str] = set()
+        """Tables that are not served, as their logs can't be read."""
+        self._schemas: dict[str, StructType] = {}
+
+    def refresh(self) -> None:
+        """Take in tables that are new or have other columns, and forget those gone. Rows are always current."""
+        found, unreadable = {}, set()
+        for name in [name for layer in LAYERS for name in list_tables(self._spark, self._settings, layer)]:
+            if name.count(".") > 1:
+                continue  # a copy that somebody put aside, such as gold/orders.bak
+            try:
+                found[name] = table_schema(self._spark, self._settings, name)
+            except (Py4JJavaError, PySparkException):
+                unreadable.add(name)
+        tables, session = _scala(self._spark).Tables, self._spark._jsparkSession
+        for name, schema in self._schemas.items():
+            if found.get(name) != schema:
+                tables.forget(session, *name.split("."))
+        for name, schema in found.items():
+            if self._schemas.get(name) != schema:
+                tables.register(session, *name.split("."), self._settings.table_path(name), schema.json())
+        self._schemas, self.unreadable = found, unreadable
+
+
+@contextmanager
+def serving(settings: Settings) -> Iterator[Served]:
+    """The endpoint, while the block runs, which is to call `refresh` now and then.
+
+    From then on this process and its JVM can read little but the tables, and write little but a folder of their own.
+
+    Raises ConfigurationError if nobody could log in or the port is taken, and BusyError if another process serves.
+    """
+    if not settings.serve.users:
+        example = f'{PREFIX}SERVE__USERS=\'{{"ada": "her password"}}\''
+        raise ConfigurationError(f"serve.users: nobody could log in: set {example}")
+    with write_lease(settings, ["serve"]) as files:
+        port, extension = _choose_port(settings), _compiled(settings)
+        with waiting(f"Starting the SQL endpoint at {settings.serve.host}:{port}"):
+            own = _own_settings(settings)
+            _prepare_environment(settings, extension)
+            confined = _confine(settings, extension)
+            spark = start_spark(own, inherited=files)
+            served = Served(spark, own, url=f"jdbc:hive2://{settings.serve.host}:{port}", confined=confined)
+            for layer in LAYERS:
+                _scala(spark).Tables.createSchema(spark._jsparkSession, layer, f"file:{tempfile.gettempdir()}/{layer}")
+            served.refresh()
+            _start_thrift_server(spark, settings, port)
+        yield served
+
+
+def _choose_port(settings: Settings) -> int:
+    state = _folder(settings) / "state.json"
+    try:
+        port = choose_port("serve.port", settings.serve.port, read_state(state).get("port", 0))
+    except OSError as error:
+        raise ConfigurationError(str(error)) from error
+    state.parent.mkdir(parents=True, exist_ok=True)
+    write_state(state, {"port": port})
+    return port
+
+
+def _compiled(settings: Settings) -> Path:
+    """The jar made of `serve.scala`, compiled if the cache lacks it."""
+    made_of = SOURCE.read_bytes() + pyspark.__version__.encode()
+    jar = settings.cache / f"serve-{hashlib.sha256(made_of).hexdigest()[:12]}.jar"
+    with exclusive(settings.cache / "serve.lock"):
+        if not jar.exists():
+            draft = jar.with_suffix(".part.jar")
+            command: list[str | Path] = [
+                java_home() / "bin" / "java",
+                "-cp",
+                Path(pyspark.__file__).parent / "jars" / "*",
+            ]
+            command += ["scala.tools.nsc.Main", "-usejavacp", "-d", draft, SOURCE]
+            with waiting("Compiling the rules of the SQL endpoint, once"):
+                done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+            if done.returncode != 0:
+                raise LakehouseError(f"{SOURCE}: does not compile: {done.stdout.strip().partition(chr(10))[0]}")
+            draft.rename(jar)
+    return jar
+
+
+def _own_settings(settings: Settings) -> Settings:
+    """The settings with what the endpoint needs on top of the user's own."""
+    base, temporary = spark_conf(settings, keep_classes=False), _folder(settings) / "tmp"
+    options = base.get("spark.driver.extraJavaOptions", "")
+    conf = {
+        **settings.spark.conf,
+        "spark.sql.extensions": f"{base['spark.sql.extensions']},lakehouse.ReadOnly",
+        "spark.sql.runSQLOnFiles": "false",
+        "spark.sql.variable.substitute": "false",
+        "spark.local.dir": str(temporary),
+        "spark.sql.warehouse.dir": str(temporary / "warehouse"),
+        "spark.driver.extraJavaOptions": f'{options} "-Djava.io.tmpdir={temporary}"',
+    }
+    return settings.model_copy(update={"spark": settings.spark.model_copy(update={"conf": conf})})
+
+
+def _prepare_environment(settings: Settings, extension: Path) -> None:
+    """Temporary files get a folder of their own, and the JVM our classes and no secret."""
+    temporary = _folder(settings) / "tmp"
+    shutil.rmtree(temporary, ignore_errors=True)
+    (temporary / "hive").mkdir(parents=True)
+    # At the end of the class path, so that the JVM can still use the classes that an earlier one has kept.
+    os.environ["SPARK_DIST_CLASSPATH"] = str(extension)
+    tempfile.tempdir = os.environ["TMPDIR"] = str(temporary)
+    for name in [name for name in os.environ if name.upper().startswith(PREFIX) and name != f"{PREFIX}HOME"]:
+        del os.environ[name]
+
+
+def _hash(password: str) -> str:
+    salt = secrets.token_bytes(16)
+    hashed = hashlib.pbkdf2_hmac("sha256", password.encode(), salt, ITERATIONS)
+    return f"{base64.b64encode(salt).decode()} {base64.b64encode(hashed).decode()}"
+
+
+def _confine(settings: Settings, extension: Path) -> bool:
+    home, tables = settings.home, local_folders(settings.warehouse_root)
+    for folder in (home / "spark", home / "logs", *tables):
+        folder.mkdir(parents=True, exist_ok=True)
+    python = (Path(sys.prefix), Path(sys.base_prefix), Path(pyspark.__file__).parent, SOURCE.parent)
+    reads = (*map(Path, SYSTEM), *python, java_home(), extension, *spark_jars(settings.cache))
+    return confine(
+        reads=[*reads, *tables],
+        writes=[_folder(settings) / "tmp", home / "logs", Path("/dev/null")],
+    )
+
+
+def local_folders(root: str) -> list[Path]:
+    """The folder that a path or a URI stands for; none if it is in storage elsewhere."""
+    path = re.sub("^file:(//)?", "", root)
+    return [] if "://" in path else [Path(path)]
+
+
+def _start_thrift_server(spark: SparkSession, settings: Settings, port: int) -> None:
+    jvm, users = spark._jvm, settings.serve.users.items()
+    assert jvm is not None
+    properties = {
+        "lakehouse.users": "\n".join(f"{name} {_hash(password.get_secret_value())}" for name, password in users),
+        "hive.server2.authentication": "CUSTOM",
+        "hive.server2.custom.authentication.class": "lakehouse.Passwords",
+        "hive.server2.logging.operation.log.location": f"{_folder(settings)}/tmp/hive/operations",
+        "hive.server2.thrift.bind.host": settings.serve.host,
+        "hive.server2.thrift.port": str(port),
+        "hive.exec.scratchdir": f"{_folder(settings)}/tmp/hive",
+        "hive.exec.local.scratchdir": f"{_folder(settings)}/tmp/hive",
+    }
+    for name, value in properties.items():
+        jvm.java.lang.System.setProperty(name, value)
+    jvm.org.apache.spark.sql.hive.thriftserver.ReadOnlyServer.start(spark._jsparkSession)
+
+
+def _scala(spark: SparkSession) -> Any:
+    """The objects of `serve.scala`."""
+    jvm = spark._jvm
+    assert jvm is not None
+    return jvm.lakehouse
+
+
+def _folder(settings: Settings) -> Path:
+    return settings.home / "serve"
