@@ -6,6 +6,7 @@ again, in whatever pieces, gives each change the same number, and a partition ta
 
 import json
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 
@@ -13,8 +14,9 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.readwriter import DataStreamWriter
-from pyspark.sql.types import ArrayType, DataType, DateType, StructType, TimestampType
+from pyspark.sql.types import ArrayType, DataType, DateType, DecimalType, StructType, TimestampType
 
+from gold.declarations import SqlTable
 from gold.enrichment import Enrichment
 from lakehouse.batches import each_batch
 from lakehouse.broker import wait_until_healthy
@@ -30,10 +32,38 @@ ALL_FILES = 2**31 - 1
 """A batch must not end within a commit, or places in it would be counted from there."""
 
 
-def publish(spark: SparkSession, settings: Settings, enrichment: Enrichment, endpoint: Endpoint) -> DataStreamWriter:
+@dataclass(frozen=True, kw_only=True)
+class Changelog:
+    """A gold table, and the topic that is kept equal to it."""
+
+    table: str
+    topic: str
+    record: str
+    """What the topic's schema is called."""
+    keys: tuple[str, ...]
+    order_by: tuple[str, ...]
+    """Columns that order the changes of a commit."""
+
+
+def changelog_of(declared: Enrichment | SqlTable) -> Changelog:
+    """Of what declares that it is published."""
+    if isinstance(declared, SqlTable):
+        record = "".join(part.title() for part in declared.file.stem.split("_"))
+        table, topic, keys = declared.name, str(declared.topic), declared.keys
+        return Changelog(table=table, topic=topic, record=record, keys=keys, order_by=keys)
+    return Changelog(
+        table=declared.gold_table,
+        topic=str(declared.publish_to),
+        record=f"Enriched{declared.topic.record}",
+        keys=declared.keys,
+        order_by=("position",),
+    )
+
+
+def publish(spark: SparkSession, settings: Settings, changelog: Changelog, endpoint: Endpoint) -> DataStreamWriter:
     """The stream from gold's change feed to its topic. Without a checkpoint, it goes on with what the topic lacks."""
     wait_until_healthy(endpoint, settings)
-    publication = publication_of(spark, settings, enrichment, endpoint)
+    publication = publication_of(spark, settings, changelog, endpoint)
     last = last_sequences(publication)
     checkpoint = settings.checkpoint_path(f"published.{publication.topic}")
     if max(last) < 0:  # nothing was published, or the topic was made anew
@@ -43,30 +73,29 @@ def publish(spark: SparkSession, settings: Settings, enrichment: Enrichment, end
         .option("readChangeFeed", True)
         .option("startingVersion", max(min(last), 0) >> RANK_BITS)
         .option("maxFilesPerTrigger", ALL_FILES)
-        .load(settings.table_path(enrichment.gold_table))
+        .load(settings.table_path(changelog.table))
     )
     return (
-        changes.writeStream.queryName(f"publish {enrichment.topic.name}")
-        .foreachBatch(each_batch(partial(publish_batch, publication, keys=enrichment.keys)))
+        changes.writeStream.queryName(f"publish {changelog.topic}")
+        .foreachBatch(each_batch(partial(publish_batch, publication, changelog)))
         .option("checkpointLocation", checkpoint)
     )
 
 
-def publication_of(spark: SparkSession, settings: Settings, enrichment: Enrichment, endpoint: Endpoint) -> Publication:
-    """The enrichment's topic, with gold's schema; a gold table that is made anew is another publisher."""
-    record = f"Enriched{enrichment.topic.record}"
-    fields = read_table(spark, settings, enrichment.gold_table).schema
+def publication_of(spark: SparkSession, settings: Settings, changelog: Changelog, endpoint: Endpoint) -> Publication:
+    """The changelog's topic, with gold's schema; a gold table that is made anew is another publisher."""
+    fields = read_table(spark, settings, changelog.table).schema
     return Publication(
-        topic=str(enrichment.publish_to),
-        publisher=f"lakehouse-{table_id(spark, settings, enrichment.gold_table)}",
-        record=record,
-        avro=json.dumps(avro_record(record, fields)),
+        topic=changelog.topic,
+        publisher=f"lakehouse-{table_id(spark, settings, changelog.table)}",
+        record=changelog.record,
+        avro=json.dumps(avro_record(changelog.record, fields)),
         endpoint=endpoint,
         settings=settings,
     )
 
 
-def publish_batch(publication: Publication, changes: DataFrame, *, keys: Sequence[str]) -> None:
+def publish_batch(publication: Publication, changelog: Changelog, changes: DataFrame) -> None:
     """Send the messages of a batch that the topic lacks."""
 
     def send_messages(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -74,14 +103,16 @@ def publish_batch(publication: Publication, changes: DataFrame, *, keys: Sequenc
             send(publication, first["target"][0].as_py(), number(chain([first], batches)))
         return iter(())
 
-    messages = changes.transform(to_messages, keys=keys, partitions=count_partitions(publication))
+    partitions = count_partitions(publication)
+    messages = changes.transform(to_messages, keys=changelog.keys, order_by=changelog.order_by, partitions=partitions)
     messages.mapInArrow(send_messages, "nothing INT").collect()
 
 
-def to_messages(changes: DataFrame, *, keys: Sequence[str], partitions: int) -> DataFrame:
+def to_messages(changes: DataFrame, *, keys: Sequence[str], order_by: Sequence[str], partitions: int) -> DataFrame:
     """The changes as messages, those for a topic's partition in one of the frame's, in the order in which they go.
 
-    In a commit, what is deleted goes first, as a tombstone. A key's partition is the CRC-32 of its text, modulo.
+    In a commit, what is deleted goes first, as a tombstone; then by `order_by`. A key's partition is the CRC-32 of its
+    text, modulo.
     """
     row = StructType([field for field in changes.schema if not field.name.startswith("_")])
     values = F.struct(*(to_avro(F.col(field.name), field.dataType).alias(field.name) for field in row))
@@ -90,24 +121,26 @@ def to_messages(changes: DataFrame, *, keys: Sequence[str], partitions: int) -> 
         F.concat_ws("-", *keys).alias("key"),
         F.when(is_there, F.to_json(values)).cast("binary").alias("payload"),
         F.col("_commit_version").alias("version"),
-        "position",
+        F.struct(*order_by).alias("order"),
     )
     target = (F.crc32(F.col("key").cast("binary")) % partitions).cast("int")
     return (
         messages.withColumn("target", target)
         .repartitionById(partitions, "target")
-        .sortWithinPartitions("version", F.col("payload").isNotNull(), "position")
+        .sortWithinPartitions("version", F.col("payload").isNotNull(), "order")
         .select("target", "version", "key", "payload")
     )
 
 
 def to_avro(value: Column, kind: DataType) -> Column:
-    """A value as its Avro type says: a time in epoch milliseconds, a date in days since 1970."""
+    """A value as its Avro type says: a time in epoch milliseconds, a date in days since 1970, a decimal as text."""
     match kind:
         case TimestampType():
             return F.unix_millis(value)
         case DateType():
             return F.unix_date(value)
+        case DecimalType():
+            return value.cast("string")
         case ArrayType():
             return F.transform(value, lambda item: to_avro(item, kind.elementType))
         case StructType():

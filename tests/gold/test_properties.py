@@ -32,6 +32,7 @@ MESSAGES = st.one_of(
     st.builds(partial(item), st.integers(1, 2), when=MOMENTS),
     st.builds(partial(order), st.integers(1, 5), user=IDS, item=st.integers(1, 3), when=MOMENTS, place=st.just(0)),
     st.builds(partial(order), st.integers(1, 5), user=IDS, item=st.just(1), when=MOMENTS, place=st.just(0)),
+    st.builds(partial(order), st.integers(1, 5), when=MOMENTS, place=st.just(0), price=st.sampled_from([-0.5, 0.0])),
 )
 CRASHES = st.sampled_from([None, *SILVER, *PLACING, *FIRST_AND_LAST])
 ROUND = st.tuples(st.lists(MESSAGES, min_size=10, max_size=20), st.booleans(), CRASHES)

@@ -3,6 +3,7 @@
 import json
 import shutil
 from datetime import date, datetime, timedelta
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -164,16 +165,18 @@ def test_updates_and_deletes_in_gold(spark: SparkSession, endpoint: Endpoint, la
 
 
 def test_a_deleted_key_that_comes_back_in_the_same_commit(spark: SparkSession) -> None:
-    types = "_change_type STRING, _commit_version BIGINT, id BIGINT, at TIMESTAMP, position INT"
+    types = "_change_type STRING, _commit_version BIGINT, id BIGINT, at TIMESTAMP, sum DECIMAL(9, 2), position INT"
     changes = [
-        ("insert", 7, 1, None, 1),
-        ("delete", 7, 1, None, 9),
-        ("update_preimage", 6, 1, None, 9),
-        ("update_postimage", 6, 1, datetime(1970, 1, 1, 0, 0, 1), 9),
+        ("insert", 7, 1, None, None, 1),
+        ("delete", 7, 1, None, None, 9),
+        ("update_preimage", 6, 1, None, None, 9),
+        ("update_postimage", 6, 1, datetime(1970, 1, 1, 0, 0, 1), Decimal("1.50"), 9),
     ]
-    frame = spark.createDataFrame(changes, types).transform(to_messages, keys=["id"], partitions=3)
+    frame = spark.createDataFrame(changes, types).transform(
+        to_messages, keys=["id"], order_by=["position"], partitions=3
+    )
     assert [(row.version, row.key, row.payload and json.loads(row.payload)) for row in frame.collect()] == [
-        (6, "1", {"id": 1, "at": 1_000, "position": 9}),
+        (6, "1", {"id": 1, "at": 1_000, "sum": "1.50", "position": 9}),
         (7, "1", None),
         (7, "1", {"id": 1, "position": 1}),
     ]

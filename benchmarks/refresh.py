@@ -1,0 +1,98 @@
+"""Refresh SQL tables after a small change: only what it touches, beside all anew.
+
+    .venv/bin/python benchmarks/refresh.py [--orders 1000000] [--changes 1000] [--rounds 3]
+
+Orders of 20 categories and 30 days lie in one table. Of `changes` of them, made within the last two hours, prices
+change. Each table of `gold/*.sql` is then refreshed; and, after as many other changes, anew. No broker is needed.
+"""
+
+import shutil
+import sys
+from pathlib import Path
+from typing import Annotated
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+import typer
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from benchmarks.bench import START, Lap, lap, middle
+from gold.declarations import FOLDER, declared_in
+from gold.refresh import refresh
+from jobs import report
+from lakehouse.session import start_spark, stop_spark
+from lakehouse.settings import Settings, load_settings
+from lakehouse.tables import Table, append, create_table, delta_table
+
+ORDERS = Table(
+    name="gold.enriched_orders",
+    columns="id BIGINT, price DOUBLE, created_at TIMESTAMP, item STRUCT<category: STRING>",
+    properties={"delta.enableChangeDataFeed": "true"},
+)
+SPAN = 30 * 24 * 3600
+
+
+def main(
+    orders: Annotated[int, typer.Option(help="Orders in gold.")] = 1_000_000,
+    changes: Annotated[int, typer.Option(help="Those that change.")] = 1_000,
+    rounds: Annotated[int, typer.Option(help="Repeats; medians are shown.")] = 3,
+) -> None:
+    user = load_settings()
+    settings = user.model_copy(update={"home": user.home / "benchmark", "warehouse": "", "checkpoints": ""})
+    shutil.rmtree(settings.home, ignore_errors=True)
+    spark = start_spark(settings)
+    tables = declared_in(FOLDER)
+    laps: dict[str, list[tuple[Lap, Lap]]] = {table.name: [] for table in tables}
+    touched = {}
+    try:
+        _fill(spark, settings, orders)
+        for table in tables:
+            refresh(spark, settings, table)
+        for number in range(rounds + 1):  # the first warms up
+            took: dict[str, list[Lap]] = {table.name: [] for table in tables}
+            for anew in (False, True):
+                _change(spark, settings, orders, changes, 2 * number + anew)
+                for table in tables:
+                    with lap() as measured:
+                        done = refresh(spark, settings, table, anew=anew)
+                    took[table.name].append(measured)
+                    if not anew:
+                        touched[table.name] = done.reason
+            if number:
+                for name, (part, whole) in took.items():
+                    laps[name].append((part, whole))
+    finally:
+        stop_spark()
+    rows = []
+    for name, measured in laps.items():
+        part, whole = (middle([each[side] for each in measured]) for side in (0, 1))
+        figures = (f"{value:.1f}" for value in (part.wall, part.cpu, whole.wall, whole.cpu))
+        rows.append([name, touched[name], *figures, f"{part.wall / whole.wall:.2f}"])
+    report.rows(["table", "", "seconds", "CPU s", "anew: seconds", "CPU s", "ratio"], rows)
+
+
+def _fill(spark: SparkSession, settings: Settings, orders: int) -> None:
+    create_table(spark, settings, ORDERS)
+    noise = F.pmod(F.xxhash64("id"), F.lit(1_000_000))
+    second = F.floor(F.col("id") * (SPAN / orders)).cast("long")
+    rows = spark.range(orders).select(
+        "id",
+        (noise % 10_000 / 100).alias("price"),
+        F.timestamp_seconds(second + F.lit(START // 1000)).alias("created_at"),
+        F.struct(F.concat(F.lit("category "), (noise % 20).cast("string")).alias("category")).alias("item"),
+    )
+    append(rows, settings, ORDERS.name)
+
+
+def _change(spark: SparkSession, settings: Settings, orders: int, changes: int, number: int) -> None:
+    """Every so-manieth of the last orders, other ones each time."""
+    last = orders * 2 * 3600 // SPAN
+    step = max(last // changes, 1)
+    delta_table(spark, settings, ORDERS.name).update(
+        f"id >= {orders - last} AND id % {step} = {number % step}", {"price": F.col("price") + 1}
+    )
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,57 @@
+"""Three keyed topics: which account a user belongs to, and what each user likes best.
+
+Their tables keep where a row comes from: topic, position, event time and the producer's properties.
+"""
+
+from pyspark.sql.types import LongType, StringType, StructField, StructType
+
+from lakehouse.tables import POSITION
+from lakehouse.topics import Topic
+from silver.entity import Entity
+
+METADATA = {
+    "event_time": "message.event_time",
+    "properties": "message.properties",
+    "topic": "message.topic",
+    "position": "message.position",
+}
+METADATA_TYPES = f"event_time TIMESTAMP, properties MAP<STRING, STRING>, topic STRING, position {POSITION}"
+
+ACCOUNT_USERS = Entity(
+    topic=Topic(
+        name="account_users",
+        record="AccountUser",
+        changelog=True,
+        fields=StructType(
+            [
+                StructField("userId", LongType(), nullable=False),
+                StructField("accountId", LongType(), nullable=False),
+                StructField("name", StringType()),
+            ]
+        ),
+    ),
+    key="user_id",
+    key_type="BIGINT",
+    columns={"user_id": "userId", "account_id": "accountId", "name": "name", **METADATA},
+    types=f"user_id BIGINT, account_id BIGINT, name STRING, {METADATA_TYPES}",
+    keeps_history=False,
+)
+
+FAVORITE_COLORS, FAVORITE_CHEESES = (
+    Entity(
+        topic=Topic(
+            name=f"favorite_{what}s",
+            record=f"Favorite{what.title()}",
+            changelog=True,
+            fields=StructType([StructField("userId", LongType(), nullable=False), StructField(what, StringType())]),
+        ),
+        key="user_id",
+        key_type="BIGINT",
+        columns={"user_id": "userId", what: what, **METADATA},
+        types=f"user_id BIGINT, {what} STRING, {METADATA_TYPES}",
+        keeps_history=False,
+    )
+    for what in ("color", "cheese")
+)
+
+CHANGELOGS = (ACCOUNT_USERS, FAVORITE_COLORS, FAVORITE_CHEESES)

@@ -1,0 +1,225 @@
+"""Refresh a declared table: compute what changes of its sources touch, or all, and merge what differs.
+
+Nothing rests on where a refresh ended the last time: it computes from the sources as they are now, so that one which
+reads changes again merges nothing. `gold.refreshes` only saves reading.
+"""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from functools import reduce
+
+from pyspark.sql import Column, DataFrame, Row, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from gold.checking import checked
+from gold.declarations import FULL, INCREMENTAL, SqlTable
+from gold.statements import DIALECT, Statement, parse, touched
+from lakehouse.errors import ConfigurationError, LakehouseError
+from lakehouse.settings import Settings
+from lakehouse.tables import (
+    FEED,
+    Table,
+    append,
+    create_table,
+    delta_table,
+    kept,
+    read_changes,
+    read_table,
+    read_version,
+    table_exists,
+    table_id,
+    table_version,
+    with_columns_of,
+)
+
+REFRESHES = Table(
+    name="gold.refreshes",
+    columns="""
+        table STRING, kind STRING, reason STRING, inserted BIGINT, updated BIGINT, deleted BIGINT,
+        table_id STRING, definition STRING, sources MAP<STRING, STRUCT<id: STRING, version: BIGINT>>,
+        at TIMESTAMP
+    """,
+    properties={"delta.appendOnly": "true"},
+)
+"""What each refresh did, and the versions of the sources that the table has been made of since."""
+
+Versions = Mapping[str, tuple[str, int]]
+"""Of each source, what tells it from one that is made anew, and its version."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Refreshed:
+    """What a refresh did: its kind, `incremental` or `full`, why, and how many rows of the table it changed."""
+
+    table: str
+    kind: str
+    reason: str
+    inserted: int = 0
+    updated: int = 0
+    deleted: int = 0
+
+
+def gold_table(table: SqlTable, columns: StructType) -> Table:
+    types = ", ".join(f"`{column.name}` {column.dataType.simpleString()}" for column in columns)
+    return Table(name=table.name, columns=types, properties={"delta.enableChangeDataFeed": "true"})
+
+
+def refresh(spark: SparkSession, settings: Settings, table: SqlTable, *, anew: bool = False) -> Refreshed:
+    """Make the table what its SELECT says of the sources now; `anew` computes all of it, whatever was declared.
+
+    Raises ConfigurationError, with file and line, if that can't be done as it is declared, and LakehouseError if the
+    keys are not unique, or NULL: then the table stays as it was.
+    """
+    statement = parse(table)
+    versions = {name: (table_id(spark, settings, name), table_version(spark, settings, name)) for name in table.sources}
+    sources = {name: read_version(spark, settings, name, version) for name, (_, version) in versions.items()}
+    whole = checked(spark, settings, statement, sources)
+    _refuse_other_keys(spark, settings, table)
+    create_table(spark, settings, gold_table(table, whole.schema))
+    create_table(spark, settings, REFRESHES)
+    held = read_table(spark, settings, table.name)
+    last = _last_refresh(spark, settings, statement)
+    full = "asked for" if anew else _why_full(statement, last, versions)
+    if full or last is None:
+        counts = _merge(settings, statement, whole, held)
+        done = Refreshed(table=table.name, kind=FULL, reason=full, **counts)
+    else:
+        read = {name: last.sources[name].version for name in versions}
+        changed = {
+            name: _changed_rows(spark, settings, name, read[name] + 1, version)
+            for name, (_, version) in versions.items()
+            if version > read[name]
+        }
+        if not changed:
+            return Refreshed(table=table.name, kind=INCREMENTAL, reason="nothing new")
+        with kept(touched(spark, statement, sources, changed)) as keys:
+            count = keys.count()
+            counts = _merge(settings, statement, _of_keys(whole, keys), _of_keys(held, keys)) if count else {}
+        done = Refreshed(table=table.name, kind=INCREMENTAL, reason=f"{count:,} groups touched", **counts)
+    _remember(spark, settings, statement, done, versions)
+    return done
+
+
+def _refuse_other_keys(spark: SparkSession, settings: Settings, table: SqlTable) -> None:
+    """Raises ConfigurationError for a key that rows of the table could not have."""
+    held = read_table(spark, settings, table.name).columns if table_exists(spark, settings, table.name) else table.keys
+    if missing := [key for key in table.keys if key not in held]:
+        raise ConfigurationError(
+            f"{table.at}:1: keys: {missing[0]} is not in {table.name}: keys have changed: declare it under another name"
+        )
+
+
+def _why_full(statement: Statement, last: Row | None, versions: Versions) -> str:
+    """Why all has to be computed; empty if it has not."""
+    if statement.table.refresh == FULL:
+        return "declared"
+    if last is None:
+        return "the first"
+    if last.definition != _definition(statement):
+        return "the declaration has changed"
+    for name, (id, _) in versions.items():
+        if last.sources[name].id != id:
+            return f"{name} was made anew"
+    if datetime.now(UTC) - last.at.astimezone(UTC) > FEED:
+        return f"the last was more than {FEED.days} days ago"
+    return ""
+
+
+def _changed_rows(spark: SparkSession, settings: Settings, name: str, first: int, last: int) -> DataFrame:
+    """All that rows of a table were or came to be in these versions."""
+    feed = read_changes(spark, settings, name, first, last)
+    return feed.drop("_change_type", "_commit_version", "_commit_timestamp")
+
+
+def _of_keys(rows: DataFrame, keys: DataFrame) -> DataFrame:
+    """The rows of these keys. Spark takes the others out before it aggregates, if the keys are few."""
+    same = [rows[name].eqNullSafe(keys[name]) for name in keys.columns]
+    return rows.join(keys, on=same, how="left_semi")
+
+
+def _merge(settings: Settings, statement: Statement, fresh: DataFrame, held: DataFrame) -> dict[str, int]:
+    """Make the `held` rows of the table the `fresh` ones, and write only what differs; counts what did."""
+    spark, table = held.sparkSession, statement.table
+    changes = fresh.transform(with_columns_of, held).transform(differences, held=held, keys=table.keys)
+    with kept(changes) as changes:
+        counts = _count(statement, changes)
+        if counts.keys() == {"inserted"}:  # an append costs a fraction of a MERGE
+            append(changes.drop("_action"), settings, table.name)
+        elif counts:
+            (
+                delta_table(spark, settings, table.name)
+                .alias("held")
+                .merge(changes.alias("new"), " AND ".join(f"held.`{key}` = new.`{key}`" for key in table.keys))
+                .whenMatchedDelete("new._action = 'deleted'")
+                .whenMatchedUpdate(set={name: f"new.`{name}`" for name in held.columns})
+                .whenNotMatchedInsert(
+                    "new._action = 'inserted'", values={name: f"new.`{name}`" for name in held.columns}
+                )
+                .execute()
+            )
+    return counts
+
+
+def differences(fresh: DataFrame, *, held: DataFrame, keys: Sequence[str]) -> DataFrame:
+    """The rows that are not as they are held, with `_action`: inserted, updated or deleted; or why they can't be."""
+    row = F.struct(*held.columns)
+    by_key = [F.col(key).alias(f"_{key}") for key in keys]
+    new = fresh.groupBy(*by_key).agg(F.first(row).alias("new"), F.count("*").alias("rows")).alias("n")
+    old = held.select(*by_key, row.alias("old")).alias("o")
+    same = [F.col(f"n._{key}").eqNullSafe(F.col(f"o._{key}")) for key in keys]
+    has_no_key = reduce(Column.__or__, (F.col("new")[key].isNull() for key in keys))
+    action = (
+        F.when(F.col("new").isNull(), "deleted")
+        .when(has_no_key, "NULL")
+        .when(F.col("rows") > 1, "repeated")
+        .when(F.col("old").isNull(), "inserted")
+        .when(~F.col("new").eqNullSafe(F.col("old")), "updated")
+    )
+    both = new.join(old, on=same, how="full").select(action.alias("_action"), F.coalesce("new", "old").alias("row"))
+    return both.where("_action IS NOT NULL").select("_action", "row.*")
+
+
+def _count(statement: Statement, changes: DataFrame) -> dict[str, int]:
+    """The changes by kind. Raises LakehouseError if their keys are not unique, or NULL."""
+    counts = {row["_action"]: int(row["count"]) for row in changes.groupBy("_action").count().collect()}
+    keys = statement.table.keys
+    at, names = statement.table.at, ", ".join(keys)
+    if counts.get("NULL"):
+        raise LakehouseError(f"{at}: NULL in the keys {names}: use coalesce() in the SELECT")
+    if counts.get("repeated"):
+        [one] = changes.where("_action = 'repeated'").limit(1).collect()
+        shown = ", ".join(f"{key} {one[key]}" for key in keys)
+        raise LakehouseError(f"{at}: the keys {names} are not unique: there are several rows of {shown}")
+    return counts
+
+
+def _last_refresh(spark: SparkSession, settings: Settings, statement: Statement) -> Row | None:
+    """Of this table, not of one that was in its place."""
+    done = read_table(spark, settings, REFRESHES.name).where(
+        (F.col("table") == statement.table.name)
+        & (F.col("table_id") == table_id(spark, settings, statement.table.name))
+    )
+    return next(iter(done.orderBy(F.desc("at")).limit(1).collect()), None)
+
+
+def _remember(
+    spark: SparkSession, settings: Settings, statement: Statement, done: Refreshed, versions: Versions
+) -> None:
+    row = {
+        **asdict(done),
+        "table_id": table_id(spark, settings, done.table),
+        "definition": _definition(statement),
+        "sources": {name: Row(id=id, version=version) for name, (id, version) in versions.items()},
+        "at": datetime.now(UTC),
+    }
+    schema = read_table(spark, settings, REFRESHES.name).schema
+    append(spark.createDataFrame([row], schema), settings, REFRESHES.name)
+
+
+def _definition(statement: Statement) -> str:
+    """What tells a declaration from another; comments and spaces make no difference."""
+    text = f"{statement.table.keys} {statement.tree.sql(DIALECT, comments=False)}"
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -1,0 +1,12 @@
+-- Orders and revenue by category in each hour: tumbling windows. A late order changes the hour it was made in.
+-- keys: category, window_start
+-- refresh: incremental
+-- sources: gold.enriched_orders
+SELECT
+    coalesce(item.category, 'none') AS category,
+    window(created_at, '1 hour').start AS window_start,
+    window(created_at, '1 hour').end AS window_end,
+    count(*) AS orders,
+    sum(CAST(price AS DECIMAL(18, 2))) AS revenue
+FROM gold.enriched_orders
+GROUP BY coalesce(item.category, 'none'), window(created_at, '1 hour')
