@@ -1,17 +1,21 @@
 """
 ## From topics to gold
 
-Lands what is new in each topic, merges changelogs into silver, enriches facts into gold, and proves that nothing was
-lost: every five minutes, and as soon as messages wait in the broker. A run with nothing new takes a minute and writes
-nothing.
+Lands what is new in each topic, merges changelogs into silver, enriches facts into gold, proves that nothing was lost,
+validates the tables, and refreshes those that SQL files declare: every five minutes, and as soon as messages wait in
+the broker. A run with nothing new takes some minutes, and writes nothing but results.
 
-**When a task fails**, its log ends with one line that says why. It has been tried six times.
+**When a task fails**, its log ends with one line that says why. It has been tried six times, *quality* once.
 
 * *no broker is running*, *no answer from the broker*: start the broker; what was sent meanwhile waits in it.
 * *is being written by …*: another process, which the line names, holds the table: wait for it, or stop it.
 * *no such topic*: run `lakehouse topics create`.
-* *reconcile* fails: the log names topic, difference and positions. Nothing is repaired by itself: see
-  `docs/operations.md`.
+* *refresh* fails with a file and a line: the table stays as it was; mend the file, see `docs/sql-tables.md`.
+* *reconcile* fails: the log and the note of the run name topic, difference and positions. Nothing is repaired by
+  itself: see `docs/operations.md`.
+* *quality*: the log lists the rules that do not pass, and ends with the address of the report: see `docs/quality.md`.
+
+While one of these two fails, nothing is refreshed: what SQL files declare, and its topics, stay as they were.
 
 Then **clear the failed task**: it goes on where it was. Nothing is lost, and nothing comes twice, whatever is cleared
 and however often.
@@ -22,7 +26,7 @@ from datetime import UTC, datetime, timedelta
 from airflow.sdk import DAG, AssetOrTimeSchedule, CronDataIntervalTimetable, TaskGroup
 
 from jobs.backlog import BACKLOG
-from jobs.pipeline import ENRICHMENTS, ENTITIES, TOPICS
+from jobs.pipeline import ENRICHMENTS, ENTITIES, SQL_TABLES, TOPICS
 from jobs.tasks import DEFAULTS, GOLD_POOL, Step
 
 with DAG(
@@ -63,10 +67,24 @@ with DAG(
             )
             for facts in ENRICHMENTS
         }
+    with TaskGroup("refresh"):
+        refreshed = {
+            table.name: Step(
+                task_id=table.name.partition(".")[2],
+                command=["refresh", table.name],
+                reads=table.sources,
+                writes=[table.name],
+            )
+            for table in SQL_TABLES
+        }
     reconcile = Step(task_id="reconcile", command=["reconcile"], pool=GOLD_POOL)
+    # What does not hold would not hold the next time either.
+    quality = Step(task_id="quality", command=["validate", "--new"], pool=GOLD_POOL, retries=0)
 
     for entity in ENTITIES:
         landed[entity.topic.name] >> merged[entity.name]
     for facts in ENRICHMENTS:
         [landed[facts.topic.name], *(merged[lookup.entity] for lookup in facts.lookups)] >> enriched[facts.topic.name]
-    [*merged.values(), *enriched.values()] >> reconcile
+    [*merged.values(), *enriched.values()] >> reconcile >> quality
+    for table in SQL_TABLES:
+        ([refreshed[source] for source in table.sources if source in refreshed] or [quality]) >> refreshed[table.name]

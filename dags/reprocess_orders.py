@@ -5,8 +5,8 @@ Judges a day of orders anew from bronze, and replaces in one commit what differs
 this DAG is switched on, it does so each night with the day that has ended. For other days, use *Trigger*, **Backfill**:
 a run for each day, as many side by side as the pool `gold` has slots.
 
-*Trigger* itself recomputes the day before, or the `day` that you give. With `dry_run`, the log says what would change,
-and nothing does.
+*Trigger* itself recomputes the day before, or the `day` that you give, of all tables or of one `table`. With `dry_run`,
+the log says what would change, and nothing does.
 
 **When a day fails**, its log ends with one line that says why. Until it succeeds, the day stays as it was. Clear the
 task to try it again.
@@ -17,7 +17,7 @@ from datetime import UTC, datetime, timedelta
 from airflow.sdk import DAG, CronDataIntervalTimetable, Param
 
 from jobs.pipeline import ENRICHMENTS
-from jobs.tasks import DEFAULTS, GOLD_POOL, Step
+from jobs.tasks import DEFAULTS, GOLD_POOL, Step, only_for_param
 
 DAY = "{{ params.day or data_interval_start | ds }}"
 
@@ -33,14 +33,22 @@ with DAG(
     tags=["gold"],
     params={
         "day": Param(None, type=["null", "string"], format="date", description="Default: the day of the run."),
+        "table": Param(
+            "all", enum=["all", *(facts.gold_table for facts in ENRICHMENTS)], description="What to recompute."
+        ),
         "dry_run": Param(False, type="boolean", description="Only say what would change."),
     },
     doc_md=__doc__,
 ):
-    Step(
-        task_id="recompute",
-        command=["backfill", "--from", DAY, "--to", DAY, "{{ '--dry-run' if params.dry_run else '' }}"],
-        reads=[facts.topic.bronze_table for facts in ENRICHMENTS],
-        writes=[facts.gold_table for facts in ENRICHMENTS],
-        pool=GOLD_POOL,
-    )
+    for facts in ENRICHMENTS:
+        Step(
+            task_id=f"recompute_{facts.topic.name}",
+            command=[
+                *("backfill", "--facts", facts.topic.name, "--from", DAY, "--to", DAY),
+                "{{ '--dry-run' if params.dry_run else '' }}",
+            ],
+            reads=[facts.topic.bronze_table],
+            writes=[facts.gold_table],
+            pool=GOLD_POOL,
+            pre_execute=only_for_param("table", "all", facts.gold_table),
+        )

@@ -120,7 +120,8 @@ def _configure(settings: Settings, state: dict[str, Any]) -> None:
             "simple_auth_manager_passwords_file": folder / "passwords.json",
             "execution_api_server_url": f"{url}/execution/",
         },
-        "database": {"sql_alchemy_conn": f"sqlite:///{_database(settings)}"},
+        # SQLite lets one write at a time: the others wait for so many seconds before they fail.
+        "database": {"sql_alchemy_conn": f"sqlite:///{_database(settings)}?timeout=60"},
         "api": {
             "host": HOST,
             "port": ports["web"],
@@ -135,7 +136,6 @@ def _configure(settings: Settings, state: dict[str, Any]) -> None:
             "trigger_log_server_port": ports["trigger_logs"],
         },
         "dag_processor": {"min_file_process_interval": 60},
-        "usage_data_collection": {"enabled": False},
     }
     lines = (
         f"[{section}]\n" + "".join(f"{name} = {value}\n" for name, value in options.items())

@@ -9,6 +9,5 @@ os.environ.update(
     AIRFLOW__CORE__DAGS_FOLDER=str(Path(__file__).parent.parent.parent / "dags"),
     AIRFLOW__CORE__LOAD_EXAMPLES="False",
     AIRFLOW__CORE__DAGS_ARE_PAUSED_AT_CREATION="True",
-    AIRFLOW__USAGE_DATA_COLLECTION__ENABLED="False",
     AIRFLOW__LOGGING__LOGGING_LEVEL="WARNING",
 )

@@ -1,38 +1,295 @@
 """The pipeline as Airflow runs it, on a real broker and real Spark: what the tables hold is what the oracle says."""
 
+import json
+import os
+import platform
 import subprocess
 import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
+import psutil
 import pytest
+import requests
+from deltalake import DeltaTable
+from playwright.sync_api import Page, expect
 
-from jobs.pipeline import TOPICS
+from jobs.pipeline import SQL_TABLES, TOPICS, WRITTEN
+from lakehouse import airflow
 from lakehouse.endpoint import Endpoint
+from lakehouse.errors import BusyError
+from lakehouse.leases import write_lease
+from lakehouse.processes import read_state
 from lakehouse.produce import produce
 from lakehouse.settings import Settings
-from lakehouse.workload import Workload
-from tests.lake import environment, expected, messages, own_topics, tables
+from lakehouse.status import table_statuses
+from lakehouse.workload import HOUR, Workload
+from tests.browser import opened_page
+from tests.lake import environment, expected, messages, own_topics, read, tables
 from tests.oracle import Oracle
 
-MESSY = Workload(users=100, orders=1_000, late_users=0.2, missing_users=0.05, duplicates=0.1, malformed=0.1)
+MESSY = Workload(
+    users=100,
+    orders=1_000,
+    # All within the first three days of the year, which a backfill is asked for.
+    start=Workload.start + 12 * HOUR,
+    days=2,
+    late_users=0.2,
+    missing_users=0.05,
+    deleted_users=0.05,
+    duplicates=0.1,
+    malformed=0.1,
+)
+RUNS = "dags/pipeline/dagRuns"
+FIRST = "bronze.users"
+"""The table that the first task of a run writes."""
+GREEN = ("background-color", "oklch(0.47 0.2 149)")
+PICTURES = os.environ.get("PICTURES")
+"""The folder to which `make pictures` wants pictures of the pages."""
+PATIENCE = 900.0
+"""Seconds; a run takes one or two minutes on two idle cores."""
+
+
+@pytest.fixture(scope="module")
+def lake(settings: Settings, endpoint: Endpoint, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
+    lake = own_topics(settings, endpoint, tmp_path_factory.mktemp("dags"))
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in environment(lake, LAKEHOUSE_SPARK__MEMORY="1g").items():
+            patch.setenv(name, value)
+        yield lake
+
+
+@pytest.fixture(scope="module")
+def oracle() -> Oracle:
+    return Oracle()
+
+
+class Api:
+    """The REST API of a running Airflow."""
+
+    def __init__(self, found: airflow.Airflow) -> None:
+        self.found = found
+        self._session = requests.Session()
+        self._session.trust_env = False
+        login = {"username": found.user, "password": found.password}
+        token = self._session.post(f"{found.url}/auth/token", json=login).json()["access_token"]
+        self._session.headers["Authorization"] = f"Bearer {token}"
+
+    def call(self, method: str, path: str, **body: Any) -> dict[str, Any]:
+        answer = self._session.request(method, f"{self.found.url}/api/v2/{path}", json=body or None)
+        assert answer.ok, f"{method} {path}: {answer.text}"
+        return dict(answer.json())
+
+    def switch(self, dag: str, *, on: bool) -> None:
+        self.call("PATCH", f"dags/{dag}?update_mask=is_paused", is_paused=not on)
+
+    def backfilled(self, state: str) -> int:
+        """How many days of a backfill are in this state."""
+        runs = self.call("GET", f"dags/reprocess_orders/dagRuns?run_type=backfill&state={state}")
+        return int(runs["total_entries"])
+
+    def scheduled(self) -> dict[str, Any]:
+        """The first run of the pipeline that was not asked for by hand; empty if there is none yet."""
+        runs = self.call("GET", f"{RUNS}?order_by=id")["dag_runs"]
+        return next((run for run in runs if run["run_type"] != "manual"), {})
+
+    def has_dags(self) -> bool:
+        return self.call("GET", "dags")["total_entries"] == 3
+
+
+@pytest.fixture(scope="module")
+def api(lake: Settings) -> Iterator[Api]:
+    api = Api(airflow.start(lake))
+    wait_until(api.has_dags)
+    yield api
+    airflow.stop(lake)
+    assert airflow.running(lake) is None
+    assert drivers(lake) == []
 
 
 @pytest.fixture
-def lake(
-    settings: Settings,
-    endpoint: Endpoint,
-    tmp_path_factory: pytest.TempPathFactory,
-    monkeypatch: pytest.MonkeyPatch,
-) -> Settings:
-    lake = own_topics(settings, endpoint, tmp_path_factory.mktemp("dags"))
-    for name, value in environment(lake, LAKEHOUSE_SPARK__MEMORY="1g").items():
-        monkeypatch.setenv(name, value)
-    return lake
+def page(lake: Settings, tmp_path: Path) -> Iterator[Page]:
+    if (sys.platform, platform.machine()) != ("linux", "x86_64"):
+        pytest.skip("the headless Chromium of npm is for Linux on x86-64")
+    with opened_page(lake.cache, tmp_path) as page:
+        page.set_default_timeout(60_000)
+        expect.set_options(timeout=60_000)
+        yield page
 
 
-def test_the_dag_by_itself(lake: Settings, endpoint: Endpoint) -> None:
+def wait_until(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.5)
+
+
+def drivers(lake: Settings) -> list[psutil.Process]:
+    """The JVMs and Pythons of steps that run on this lake."""
+    found = []
+    for process in psutil.process_iter(["cmdline", "environ"]):
+        ours = (process.info["environ"] or {}).get("LAKEHOUSE_HOME") == str(lake.home)
+        if ours and any(part.endswith("jobs/__main__.py") for part in process.info["cmdline"] or ()):
+            found.append(process)
+    return found
+
+
+def holder(lake: Settings) -> int | None:
+    """The process of ours that writes the first table."""
+    file = lake.home / "leases" / FIRST
+    pid = int(file.read_text().split()[1])
+    return pid if pid in [process.pid for process in drivers(lake)] else None
+
+
+def start_run(api: Api, lake: Settings) -> str:
+    """A run of the pipeline, whose first table is being written."""
+    api.switch("pipeline", on=True)
+    run = api.call("POST", RUNS, logical_date=None)["dag_run_id"]
+    wait_until(lambda: holder(lake))
+    return f"{RUNS}/{run}"
+
+
+def orders_of(oracle: Oracle, lake: Settings) -> str:
+    """What reconciliation says of the orders."""
+    malformed = sum(topic == "orders" for topic, _ in oracle.malformed)
+    landed = sum(message.topic == "orders" for message in messages(lake))
+    return (
+        f"orders: {landed:,} landed = {len(oracle.gold):,} enriched + {len(oracle.waiting):,} waiting + "
+        f"{len(oracle.duplicates):,} duplicates + 0 discarded + {malformed:,} malformed"
+    )
+
+
+def take_picture(page: Page, name: str) -> None:
+    if PICTURES:
+        page.screenshot(path=Path(PICTURES) / f"{name}.png")
+
+
+def lose_orders(lake: Settings, day: str) -> None:
+    assert DeltaTable(lake.table_path("gold.enriched_orders")).delete(f"order_date = '{day}'")["num_deleted_rows"] > 0
+
+
+def test_the_dag_by_itself(api: Api, lake: Settings, endpoint: Endpoint, oracle: Oracle) -> None:
     produce([(topic, MESSY.first(topic.name)) for topic in TOPICS], endpoint, lake)
-    for arguments in (["db", "migrate"], ["dags", "test", "pipeline"]):
-        subprocess.run([sys.executable, "-m", "airflow", *arguments], check=True)
-    oracle = Oracle().run(messages(lake))
-    assert tables(lake) == expected(oracle)
+    where = {**os.environ, "AIRFLOW_HOME": str(lake.home / "airflow")}
+    # One of the tables that SQL declares stands for all: each is a Spark application.
+    arguments = ["dags", "test", "pipeline", "--mark-success-pattern", r"refresh\.(?!revenue_by_hour).*"]
+    subprocess.run([sys.executable, "-m", "airflow", *arguments], env=where, check=True)
+    assert tables(lake) == expected(oracle.run(messages(lake)))
     assert oracle.waiting
+    assert sum(row["orders"] for row in read(lake, "gold.revenue_by_hour")) == len(oracle.gold)
+
+
+def test_a_scheduled_run_in_which_a_step_finds_its_table_taken_and_is_tried_again(
+    api: Api, lake: Settings, endpoint: Endpoint, oracle: Oracle
+) -> None:
+    before = set(messages(lake))
+    produce([(topic, MESSY.late(topic.name)) for topic in TOPICS], endpoint, lake)
+    with write_lease(lake, ["silver.users"]):
+        api.switch("pipeline", on=True)
+        wait_until(api.scheduled)
+        run = f"{RUNS}/{api.scheduled()['dag_run_id']}"
+        merge = f"{run}/taskInstances/merge.users"
+        wait_until(lambda: api.call("GET", merge)["state"] == "up_for_retry")
+    wait_until(lambda: api.call("GET", run)["state"] in ("success", "failed"))
+    api.switch("pipeline", on=False)
+    assert api.call("GET", run)["state"] == "success"
+    assert api.call("GET", merge)["try_number"] == 2
+    log = json.dumps(api.call("GET", f"{merge}/logs/1"))
+    assert f"silver.users is being written by pid {os.getpid()} " in log
+    new = [message for message in messages(lake) if message not in before]
+    assert tables(lake) == expected(oracle.run(new))
+    assert orders_of(oracle, lake) in api.call("GET", run)["note"].splitlines()
+
+
+def test_events_of_assets_say_what_their_tables_hold(api: Api, lake: Settings) -> None:
+    events = api.call("GET", "assets/events?source_dag_id=pipeline&order_by=-timestamp&limit=100")["asset_events"]
+    told = {event["name"]: event["extra"] for event in reversed(events)}
+    held = {status.name: status for status in table_statuses(lake)}
+    assert {name: (extra["rows"], extra["version"]) for name, extra in told.items()} == {
+        name: (held[name].rows, held[name].version) for name in (*WRITTEN, *(table.name for table in SQL_TABLES))
+    }
+    assert told["gold.enriched_orders"]["lag"] == 0
+
+
+def test_a_backfill_of_three_days_judges_them_as_if_all_had_come_at_once(api: Api, lake: Settings) -> None:
+    """What gold has lost comes back, and the orders of users that were deleted since wait."""
+    wait_until(lambda: drivers(lake) == [])
+    today = expected(Oracle().run(messages(lake)))
+    lose_orders(lake, "2026-01-02")
+    assert tables(lake)["waiting"] != today["waiting"]
+    api.switch("reprocess_orders", on=True)
+    days = {"from_date": "2026-01-01T00:00:00Z", "to_date": "2026-01-03T00:00:00Z", "max_active_runs": 3}
+    api.call("POST", "backfills", dag_id="reprocess_orders", **days)
+    wait_until(lambda: api.backfilled("success") == 3)
+    assert tables(lake) == today
+
+
+def test_the_pages(api: Api, lake: Settings, page: Page) -> None:
+    found, today = api.found, tables(lake)
+    page.goto(found.url)
+    page.locator("[name=username]").fill(found.user)
+    page.locator("[name=password]").fill(found.password)
+    page.get_by_role("button", name="Sign in").click()
+    page.get_by_role("link", name="Dags").click()
+
+    run = api.scheduled()["dag_run_id"]
+    page.goto(f"{found.url}/dags/pipeline/runs/{run}")
+    for step in ("land", "merge", "enrich", "reconcile"):
+        expect(page.get_by_test_id(f"grid-{run}-{step}").get_by_test_id("task-state-badge")).to_have_css(*GREEN)
+    expect(page.get_by_text(api.scheduled()["note"].splitlines()[0])).to_be_visible()
+    take_picture(page, "grid")
+
+    page.goto(f"{found.url}/assets")
+    page.get_by_role("link", name="gold.enriched_orders").click()
+    for table in WRITTEN:
+        expect(page.locator(".react-flow__node").filter(has_text=table)).to_be_visible()
+    take_picture(page, "assets")
+
+    lose_orders(lake, "2026-01-02")
+    wait_until(lambda: api.call("GET", "backfills?dag_id=reprocess_orders")["backfills"][0]["completed_at"])
+    page.goto(f"{found.url}/dags/reprocess_orders")
+    page.get_by_role("button", name="Trigger").click()
+    page.get_by_role("dialog").get_by_text("Backfill").first.click()
+    dialog = page.get_by_role("dialog").filter(has_text="Reprocess Behavior")
+    for field, day in zip(dialog.get_by_test_id("datetime-input").all(), ("2026/01/02", "2026/01/03"), strict=True):
+        field.click()
+        page.get_by_placeholder("YYYY/MM/DD").locator("visible=true").fill(day)
+        page.get_by_placeholder("HH:mm").locator("visible=true").fill("00:00")
+        page.keyboard.press("Escape")
+    dialog.get_by_text("All Runs").click()
+    expect(dialog.get_by_text("2 runs will be triggered")).to_be_visible()
+    dialog.get_by_role("button", name="Run Backfill").click()
+    page.mouse.move(0, 0)
+    days = [
+        page.get_by_test_id(f"grid-backfill__{end}T00:00:00+00:00-recompute_orders").get_by_test_id("task-state-badge")
+        for end in ("2026-01-03", "2026-01-04")
+    ]
+    for day in days:
+        expect(day).not_to_have_css(*GREEN)
+    for day in days:
+        expect(day).to_have_css(*GREEN, timeout=PATIENCE * 1_000)
+    take_picture(page, "backfill")
+    assert tables(lake) == today
+
+
+def test_to_fail_a_run_ends_its_spark(api: Api, lake: Settings) -> None:
+    run = start_run(api, lake)
+    api.switch("pipeline", on=False)
+    api.call("PATCH", run, state="failed")
+    wait_until(lambda: drivers(lake) == [])
+
+
+def test_what_a_killed_scheduler_has_left_holds_its_table_until_it_is_stopped(api: Api, lake: Settings) -> None:
+    start_run(api, lake)
+    left = drivers(lake)
+    pid, _ = read_state(lake.home / "airflow" / "state.json")["processes"]["scheduler"]
+    for process in {psutil.Process(pid), *psutil.Process(pid).children(recursive=True)} - set(left):
+        process.kill()
+    with pytest.raises(BusyError, match=f"being written by pid {holder(lake)} "), write_lease(lake, [FIRST]):
+        pass
+    assert airflow.stop(lake)
+    assert drivers(lake) == []
+    with write_lease(lake, WRITTEN):
+        pass

@@ -1,3 +1,5 @@
+from contextlib import nullcontext
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -6,7 +8,8 @@ from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOpe
 from airflow.sdk.exceptions import AirflowException, AirflowSkipException
 
 from jobs import tasks
-from jobs.tasks import Step, alert
+from jobs.notes import KEY
+from jobs.tasks import Step, alert, only_for_param
 
 FAILED = "Cannot execute: spark-submit. Error code is: {}.\nLast spark-submit output:\nlakehouse: why"
 
@@ -26,6 +29,33 @@ def test_only_a_step_that_yields_is_skipped_while_others_write(
     with pytest.raises(expected) as error:
         step._submit({})
     assert type(error.value) is expected
+
+
+def test_a_task_is_skipped_if_another_table_was_asked_for() -> None:
+    hook = only_for_param("table", "all", "gold.orders")
+    for table in ("all", "gold.orders"):
+        hook({"params": {"table": table}})
+    with pytest.raises(AirflowSkipException):
+        hook({"params": {"table": "gold.returns"}})
+
+
+@pytest.mark.parametrize("code", [0, 1])
+def test_what_a_command_notes_is_kept_for_the_run_whether_it_fails_or_not(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, code: int
+) -> None:
+    kept: dict[str, str] = {}
+
+    def command(step: Step, _: object) -> None:
+        Path(step.env_vars["LAKEHOUSE_RUN__NOTE_FILE"]).write_text("orders: 2 landed = 2 enriched\n")
+        if code:
+            raise AirflowException(FAILED.format(code))
+
+    monkeypatch.setenv("LAKEHOUSE_HOME", str(tmp_path))
+    monkeypatch.setattr(SparkSubmitOperator, "execute", command)
+    task = SimpleNamespace(xcom_push=lambda *, key, value: kept.update({key: value}))
+    with pytest.raises(AirflowException) if code else nullcontext():
+        Step(task_id="reconcile", command=["reconcile"]).execute({"ti": task})
+    assert kept == {KEY: "orders: 2 landed = 2 enriched"}
 
 
 def test_a_failure_is_told_in_one_line_with_the_way_to_the_log(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,68 @@
+"""The services run what is tested on this machine: the same commands, with settings that are known."""
+
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+import yaml
+from airflow.configuration import conf
+
+from lakehouse import airflow, broker
+from lakehouse.artifacts import LIST
+from lakehouse.settings import load_settings
+
+FILE = Path(__file__).parent.parent.parent / "docker-compose.yml"
+SERVICES: dict[str, dict[str, Any]] = yaml.safe_load(FILE.read_text())["services"]
+
+
+def given(service: str, prefix: str) -> dict[str, str]:
+    return {name: value for name, value in SERVICES[service]["environment"].items() if name.startswith(prefix)}
+
+
+def test_airflow_is_made_of_the_same_components() -> None:
+    commands = {name: service["command"] for name, service in SERVICES.items() if name.startswith("airflow-")}
+    *_, setup = commands.pop("airflow-init")
+    assert commands == {f"airflow-{component}": f"airflow {component}" for component in airflow.COMPONENTS}
+    migrate, pool, _ = setup.splitlines()
+    assert migrate == "airflow db migrate"
+    assert shlex.split(pool) == ["airflow", "pools", "set", *airflow.POOL]
+
+
+@pytest.mark.parametrize("service", [f"airflow-{component}" for component in airflow.COMPONENTS])
+def test_airflow_knows_all_that_it_is_told(service: str) -> None:
+    options = {tuple(name.lower().split("__")[1:]) for name in given(service, "AIRFLOW__")}
+    known = {(name, option) for name, each in conf.configuration_description.items() for option in each["options"]}
+    assert options - known == set()
+
+
+@pytest.mark.parametrize("service", ["topics", "spark-worker", "airflow-scheduler"])
+def test_the_lakehouse_takes_all_settings(service: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in given(service, "LAKEHOUSE_").items():
+        monkeypatch.setenv(name, value)
+    settings = load_settings()
+    assert settings.pulsar.service_url == "pulsar://pulsar:6650"
+    assert settings.spark.master == "spark://spark-master:7077"
+
+
+def test_the_sql_endpoint_takes_its_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    users = {"${SQL_USERS:-}": '{"ada": "a long password"}'}
+    for name, value in given("sql", "LAKEHOUSE_").items():
+        monkeypatch.setenv(name, users.get(value, value))
+    settings = load_settings()
+    assert SERVICES["sql"]["ports"] == [f"127.0.0.1:{settings.serve.port}:{settings.serve.port}"]
+    assert (settings.spark.master, settings.serve.host, list(settings.serve.users)) == ("local[2]", "0.0.0.0", ["ada"])
+
+
+def test_the_broker_is_of_the_same_version_and_started_the_same_way() -> None:
+    image = SERVICES["pulsar"]["image"]
+    versions = {each.attrib["name"]: each.attrib["rev"] for each in ElementTree.parse(LIST).iter("dependency")}
+    assert image == f"apachepulsar/pulsar:{versions['pulsar-server-distribution']}"
+    assert " ".join(broker.STANDALONE) in re.sub(r"\s+", " ", SERVICES["pulsar"]["command"])
+
+
+def test_each_service_that_another_waits_for_is_there() -> None:
+    waited_for = {name for service in SERVICES.values() for name in service.get("depends_on", ())}
+    assert waited_for <= set(SERVICES)
