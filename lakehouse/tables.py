@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any
 
 from delta.tables import DeltaTable
@@ -30,6 +31,9 @@ class Table:
 POSITION = "STRUCT<partition: INT, ledger_id: BIGINT, entry_id: BIGINT, batch_index: INT>"
 """Which message of a topic a row was made from."""
 
+FEED = timedelta(days=6)
+"""How long a change feed can be relied on: maintenance removes its files after 7 days."""
+
 POSITION_OF_MESSAGE = "struct(partition, ledger_id, entry_id, batch_index)"
 
 
@@ -51,7 +55,7 @@ def create_table(spark: SparkSession, settings: Settings, table: Table) -> bool:
 
 
 def _add_columns(spark: SparkSession, settings: Settings, table: Table) -> None:
-    held = StructType.fromJson(json.loads(_snapshot(spark, settings, table.name).schema().json()))
+    held = table_schema(spark, settings, table.name)
     declared = StructType.fromDDL(table.columns)
     assert isinstance(declared, StructType)
     if lacking := ", ".join(_lacking(declared, held, f"{table.name}.")):
@@ -77,6 +81,12 @@ def _lacking(declared: StructType, held: StructType, within: str, path: str = ""
 def table_exists(spark: SparkSession, settings: Settings, name: str) -> bool:
     """Whether the table has a version; far cheaper than to ask Delta. A log without one is left by a killed process."""
     return path_exists(spark, f"{settings.table_path(name)}/_delta_log/[0-9]*")
+
+
+def list_tables(spark: SparkSession, settings: Settings, layer: str) -> list[str]:
+    """The names of all tables of a layer, in any file system that Spark knows."""
+    files, where = _file_system(spark, f"{settings.table_path(layer)}/*/_delta_log")
+    return sorted(f"{layer}.{log.getPath().getParent().getName()}" for log in files.globStatus(where) or ())
 
 
 def path_exists(spark: SparkSession, path: str) -> bool:
@@ -108,14 +118,43 @@ def pin_table(spark: SparkSession, settings: Settings, name: str) -> DataFrame:
     """The table as it is now, and stays: without that, a frame reads the newest version each time it is run."""
     snapshot = _snapshot(spark, settings, name)
     table = spark.read.format("delta").option("versionAsOf", snapshot.version()).load(settings.table_path(name))
-    checksum = snapshot.checksumOpt()
     # Of what is joined with a table that is known to be empty, there is nothing to plan.
-    return table.where("false") if checksum.isDefined() and checksum.get().numFiles() == 0 else table
+    return table.where("false") if _is_empty(snapshot) else table
+
+
+def _is_empty(snapshot: Any) -> bool:
+    """Whether the checksum of the last commit says so, which costs nothing to read; False if it has none."""
+    checksum = snapshot.checksumOpt()
+    return bool(checksum.isDefined() and checksum.get().numFiles() == 0)
+
+
+def table_schema(spark: SparkSession, settings: Settings, name: str) -> StructType:
+    """The columns that the table has now."""
+    return StructType.fromJson(json.loads(_snapshot(spark, settings, name).schema().json()))
 
 
 def table_id(spark: SparkSession, settings: Settings, name: str) -> str:
     """What tells the table from one that is made anew in its place."""
     return str(_snapshot(spark, settings, name).metadata().id())
+
+
+def table_version(spark: SparkSession, settings: Settings, name: str) -> int:
+    return int(_snapshot(spark, settings, name).version())
+
+
+def has_change_feed(spark: SparkSession, settings: Settings, name: str) -> bool:
+    return bool(_snapshot(spark, settings, name).metadata().configuration().contains("delta.enableChangeDataFeed"))
+
+
+def read_version(spark: SparkSession, settings: Settings, name: str, version: int) -> DataFrame:
+    return spark.read.format("delta").option("versionAsOf", version).load(settings.table_path(name))
+
+
+def read_changes(spark: SparkSession, settings: Settings, name: str, first: int, last: int) -> DataFrame:
+    """The change data feed of the versions from `first` to `last`, both included."""
+    feed = spark.read.format("delta").option("readChangeFeed", True)
+    versions = {"startingVersion": first, "endingVersion": last}
+    return feed.options(**versions).load(settings.table_path(name))
 
 
 def _snapshot(spark: SparkSession, settings: Settings, name: str) -> Any:
@@ -140,9 +179,29 @@ def append(rows: DataFrame, settings: Settings, name: str) -> None:
     rows.write.format("delta").mode("append").save(settings.table_path(name))
 
 
+def upsert(rows: DataFrame, settings: Settings, name: str, *, on: Sequence[str], update: Sequence[str]) -> None:
+    """Insert rows, or `update` these columns of those that are held, unless there are none."""
+    spark = rows.sparkSession
+    with kept(rows) as rows:
+        if rows.isEmpty():  # a MERGE of nothing would still write a file
+            return
+        if _is_empty(_snapshot(spark, settings, name)):  # a MERGE would cost several times as much
+            append(rows.to(table_schema(spark, settings, name)), settings, name)  # casts, as a MERGE does
+            return
+        same = " AND ".join(f"held.{column} = new.{column}" for column in on)
+        (
+            delta_table(spark, settings, name)
+            .alias("held")
+            .merge(rows.alias("new"), same)
+            .whenMatchedUpdate(set={column: f"new.{column}" for column in update})
+            .whenNotMatchedInsertAll()
+            .execute()
+        )
+
+
 def append_missing(rows: DataFrame, settings: Settings, name: str, *, on: Sequence[str]) -> None:
     """Append the rows that the table does not hold yet; a MERGE would do the same at several times the fixed cost."""
-    held = read_table(rows.sparkSession, settings, name).select(*on)
+    held = pin_table(rows.sparkSession, settings, name).select(*on)
     append(rows.join(held, on=list(on), how="left_anti").select(*rows.columns), settings, name)
 
 

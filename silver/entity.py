@@ -24,7 +24,8 @@ VALIDITY = "valid_from TIMESTAMP, valid_until TIMESTAMP"
 class Entity:
     """A keyed changelog and its silver table.
 
-    `columns` are SQL over the topic's fields, `types` their types as DDL. `key` is one of the columns, required, and
+    `columns` are SQL over the topic's fields and the message (`message.topic`, `message.properties`,
+    `message.position`, `message.event_time`), `types` their types as DDL. `key` is one of the columns, required, and
     equal to the message key where there is one: a tombstone says whom it deletes by its message key alone.
     `deleted_at` is SQL too: the time from which the key is deleted, or NULL. `keeps_history` adds a table of all
     versions, for joins as of a time.

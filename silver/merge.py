@@ -9,7 +9,16 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from lakehouse.batches import each_batch
 from lakehouse.decoding import MALFORMED, decode, quarantine_malformed
 from lakehouse.settings import Settings
-from lakehouse.tables import create_table, delete_path, delta_table, kept, read_table, table_exists, with_columns_of
+from lakehouse.tables import (
+    create_table,
+    delete_path,
+    kept,
+    pin_table,
+    read_table,
+    table_exists,
+    upsert,
+    with_columns_of,
+)
 from silver.entity import Entity
 from silver.history import changeable, changed_versions
 
@@ -47,41 +56,20 @@ def merge_batch(settings: Settings, entity: Entity, messages: DataFrame) -> None
 
 
 def _merge_latest(settings: Settings, entity: Entity, changes: DataFrame) -> None:
-    held = read_table(changes.sparkSession, settings, entity.table.name)
+    held = pin_table(changes.sparkSession, settings, entity.table.name)
     if entity.keeps_history:
         versions = read_table(changes.sparkSession, settings, entity.history.name).where("valid_until IS NULL")
         latest = versions.join(changes.select(entity.key), on=entity.key, how="left_semi").select(*changes.columns)
     else:
         latest = changes.transform(latest_changes, key=entity.key)
     newer = latest.transform(newer_than, held=held, entity=entity).transform(with_columns_of, held)
-    with kept(newer) as newer:
-        if newer.isEmpty():  # a MERGE of nothing would still write a file
-            return
-        (
-            delta_table(changes.sparkSession, settings, entity.table.name)
-            .alias("held")
-            .merge(newer.alias("new"), f"held.{entity.key} = new.{entity.key}")
-            .whenMatchedUpdateAll()
-            .whenNotMatchedInsertAll()
-            .execute()
-        )
+    upsert(newer, settings, entity.table.name, on=[entity.key], update=newer.columns)
 
 
 def _merge_history(settings: Settings, entity: Entity, changes: DataFrame) -> None:
-    held = read_table(changes.sparkSession, settings, entity.history.name)
-    changed = changes.transform(changed_versions, held=held, entity=entity)
-    with kept(changed.transform(with_columns_of, held)) as versions:
-        if versions.isEmpty():
-            return
-        same = f"held.{entity.key} = new.{entity.key} AND held.sequence = new.sequence"
-        (
-            delta_table(changes.sparkSession, settings, entity.history.name)
-            .alias("held")
-            .merge(versions.alias("new"), same)
-            .whenMatchedUpdate(set={name: f"new.{name}" for name in changeable(entity)})
-            .whenNotMatchedInsertAll()
-            .execute()
-        )
+    held = pin_table(changes.sparkSession, settings, entity.history.name)
+    versions = changes.transform(changed_versions, held=held, entity=entity).transform(with_columns_of, held)
+    upsert(versions, settings, entity.history.name, on=[entity.key, "sequence"], update=changeable(entity))
 
 
 def decode_changes(messages: DataFrame, *, entity: Entity) -> DataFrame:

@@ -2,11 +2,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from lakehouse.errors import ConfigurationError
 from lakehouse.settings import Settings
-from lakehouse.tables import Table, append, create_table, read_table, with_columns_of
+from lakehouse.tables import Table, append, create_table, read_table, upsert, with_columns_of
 from tests.lake import own_home, versions
 
 BOATS = Table(
@@ -79,3 +80,18 @@ def test_what_is_not_declared_any_more_is_null(spark: SparkSession, lake: Settin
     rows = spark.sql("SELECT 2L AS id").transform(with_columns_of, held)
     assert [(row.id, row.owner, row.day) for row in rows.collect()] == [(2, None, None)]
     assert rows.select(*held.columns).schema.simpleString() == held.schema.simpleString()
+
+
+def test_rows_are_inserted_or_update_what_they_may(spark: SparkSession, settings: Settings, tmp_path: Path) -> None:
+    lake = own_home(settings, tmp_path)
+    create_table(spark, lake, Table(name="silver.cars", columns="id BIGINT, colour STRING, built INT"))
+    for rows in ("(1, 'red', 1999)", "(1, 'blue', 2000), (2, 'black', 1926)"):
+        cars = spark.sql(f"SELECT * FROM VALUES {rows} AS cars (id, colour, built)")
+        upsert(cars, lake, "silver.cars", on=["id"], update=["colour"])
+    upsert(cars.where("false"), lake, "silver.cars", on=["id"], update=["colour"])  # writes nothing
+    table = DeltaTable(lake.table_path("silver.cars"))
+    assert sorted(table.to_pyarrow_table().to_pylist(), key=lambda car: car["id"]) == [
+        {"id": 1, "colour": "blue", "built": 1999},
+        {"id": 2, "colour": "black", "built": 1926},
+    ]
+    assert [commit["operation"] for commit in table.history()] == ["MERGE", "WRITE", "CREATE TABLE"]
