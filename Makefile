@@ -41,11 +41,17 @@ airflow: install ## Start the broker and Airflow, which runs the pipeline every 
 	@$(RUN)/lakehouse airflow up
 
 .PHONY: bench
-bench: install ## Measure landing, merging, publishing and the whole pipeline (20 minutes)
+bench: install ## Measure landing, merging, publishing, the whole pipeline and validation (30 minutes)
 	@$(RUN)/python benchmarks/land.py
 	@$(RUN)/python benchmarks/merge.py
 	@$(RUN)/python benchmarks/publish.py
+	@$(RUN)/python benchmarks/refresh.py
 	@$(RUN)/python benchmarks/pipeline.py
+	@$(RUN)/python benchmarks/quality.py
+
+.PHONY: pictures
+pictures: install ## Take the pictures of Airflow in docs/images anew (10 minutes)
+	@PICTURES=docs/images $(RUN)/pytest -n 0 tests/dags/test_runs.py
 
 .PHONY: format
 format: install ## Format and fix what can be fixed

@@ -13,10 +13,13 @@ import typer
 from jobs import report
 from jobs.cli_airflow import app as airflow_app
 from jobs.cli_backfill import backfill_command, rebuild_command
+from jobs.cli_quality import validate_command
 from jobs.cli_quarantine import app as quarantine_app
+from jobs.cli_refresh import refresh_command
+from jobs.cli_serve import serve_command
 from jobs.demo import run_demo
 from jobs.maintenance import maintain
-from jobs.pipeline import ENRICHMENTS, ENTITIES, PUBLISHED, TOPICS, WRITTEN
+from jobs.pipeline import ENRICHMENTS, ENTITIES, PUBLISHED, SQL_TABLES, TOPICS, WRITTEN
 from jobs.state import states
 from jobs.steps import enriching, landing, merging, prove, publishing, require, run_all, spark_for
 from jobs.streams import catch_up, keep_up
@@ -27,7 +30,7 @@ from lakehouse.errors import BrokerError, ConfigurationError, ConservationError,
 from lakehouse.produce import produce
 from lakehouse.query import query
 from lakehouse.session import stop_spark
-from lakehouse.settings import load_settings
+from lakehouse.settings import Settings, load_settings
 from lakehouse.status import table_statuses, topic_status
 from lakehouse.topic_admin import create_published, create_topics
 from lakehouse.waiting import CONSOLE
@@ -51,6 +54,9 @@ PIPELINE, BROKER, DATA = "Pipeline", "Broker and topics", "Tables"
 
 app.command("backfill", rich_help_panel=DATA)(backfill_command)
 app.command("rebuild", rich_help_panel=DATA)(rebuild_command)
+app.command("refresh", rich_help_panel=PIPELINE)(refresh_command)
+app.command("serve", rich_help_panel=DATA)(serve_command)
+app.command("validate", rich_help_panel=PIPELINE)(validate_command)
 
 
 @app.command(rich_help_panel=BROKER)
@@ -72,8 +78,9 @@ def create() -> None:
     """Create the topics with their schemas, retention and subscriptions; those that exist stay as they are."""
     settings = load_settings()
     create_topics(TOPICS, broker.endpoint(settings), settings)
-    create_published(PUBLISHED, broker.endpoint(settings), settings)
-    names = [*(topic.name for topic in TOPICS), *PUBLISHED]
+    published = [*PUBLISHED, *(table.topic for table in SQL_TABLES if table.topic)]
+    create_published(published, broker.endpoint(settings), settings)
+    names = [*(topic.name for topic in TOPICS), *published]
     report.say(f"Topics in {settings.pulsar.namespace}: {', '.join(names)}")
 
 
@@ -138,7 +145,7 @@ def run(
     with spark_for(settings, writes=WRITTEN) as spark:
         if seconds is None:
             report.outcomes(run_all(spark, settings))
-            _show(prove(spark, settings))
+            _show(prove(spark, settings), settings)
         else:
             streams = [
                 *landing(spark, settings, TOPICS),
@@ -170,7 +177,7 @@ def reconcile() -> None:
     settings = load_settings()
     with spark_for(settings, writes=WRITTEN) as spark:
         require(spark, settings, WRITTEN, made_by="run")
-        _show(prove(spark, settings))
+        _show(prove(spark, settings), settings)
 
 
 @app.command(rich_help_panel=DATA)
@@ -263,8 +270,9 @@ def _log_traceback() -> str:
     return f" (details: {path})"
 
 
-def _show(proofs: list[Balance]) -> None:
+def _show(proofs: list[Balance], settings: Settings) -> None:
     report.balances(proofs)
+    report.note(proofs, settings)
     _refuse_broken(proofs)
 
 

@@ -3,13 +3,14 @@
 import shutil
 import time
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from pyspark.sql import SparkSession
 
 from jobs import report
 from jobs.pipeline import TOPICS, WRITTEN
-from jobs.steps import prove, run_all, spark_for
+from jobs.steps import create_tables, prove, run_all, spark_for
 from lakehouse import broker
 from lakehouse.balance import Balance
 from lakehouse.endpoint import Endpoint
@@ -56,10 +57,13 @@ def demo_settings(settings: Settings) -> Settings:
 
 
 def _show_pipeline(spark: SparkSession, settings: Settings, workload: Workload) -> list[Balance]:
-    endpoint = broker.start(settings)
-    create_topics(TOPICS, endpoint, settings)
-    report.say("\n[bold]1. Items, users and orders arrive; some users are late[/]")
-    _produce(settings, endpoint, ((topic.name, workload.first(topic.name)) for topic in TOPICS))
+    with ThreadPoolExecutor() as pool:
+        tables = pool.submit(create_tables, spark, settings)  # while the broker starts
+        endpoint = broker.start(settings)
+        create_topics(TOPICS, endpoint, settings)
+        report.say("\n[bold]1. Items, users and orders arrive; some users are late[/]")
+        _produce(settings, endpoint, ((topic.name, workload.first(topic.name)) for topic in TOPICS))
+        tables.result()
     report.outcomes(run_all(spark, settings))
     waiting = _count_waiting(settings)
     report.say(f"{waiting:,} orders wait in quarantine for a user or an item")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from deltalake import DeltaTable
 
-from jobs.pipeline import WRITTEN
+from jobs.pipeline import SQL_TABLES, WRITTEN
 from lakehouse.errors import BusyError
 from lakehouse.leases import write_lease
 from lakehouse.query import existing_tables
@@ -38,8 +38,8 @@ def maintain(settings: Settings) -> Iterator[Upkeep]:
 
 
 def _leases(table: str) -> list[str]:
-    """A table without a stream of its own is written by those of others, so it has to wait for all of them."""
-    return [table] if table in WRITTEN else list(WRITTEN)
+    """A table that no step writes by itself is written by those of others, so it has to wait for all of them."""
+    return [table] if table in (*WRITTEN, *(declared.name for declared in SQL_TABLES)) else list(WRITTEN)
 
 
 def _keep_up(name: str, table: DeltaTable) -> Upkeep:

@@ -2,6 +2,15 @@
 
 from collections.abc import Mapping
 
+from pyspark.sql.types import StructType
+
+from expectations import quarantine
+from expectations.bronze import landed
+from expectations.enriched_orders import ENRICHED_ORDERS_SUITE
+from expectations.items import ITEMS_SUITE
+from expectations.suites import Suite
+from expectations.users import USERS_SUITE
+from gold.declarations import FOLDER, SqlTable, declared_in
 from gold.enrichment import Enrichment
 from gold.orders import ORDERS
 from lakehouse.errors import ConfigurationError
@@ -15,6 +24,9 @@ ENTITIES: tuple[Entity, ...] = (USERS, ITEMS)
 
 ENRICHMENTS: tuple[Enrichment, ...] = (ORDERS,)
 """Facts, enriched into gold."""
+
+SQL_TABLES: tuple[SqlTable, ...] = declared_in(FOLDER)
+"""Gold tables that a SQL file declares, each after those that it is made from."""
 
 PUBLISHED: Mapping[str, Enrichment] = {each.publish_to: each for each in ENRICHMENTS if each.publish_to}
 """Enrichments whose gold is published, by its topic."""
@@ -31,6 +43,20 @@ WRITTEN = (
 )
 """The tables that have a stream of their own, each of which one process at a time writes."""
 
+SUITES: tuple[Suite, ...] = (
+    *(landed(entity.topic, quiet_for="30 DAYS") for entity in ENTITIES),
+    *(landed(each.topic, placed=each.places, quiet_for="1 DAY") for each in ENRICHMENTS),
+    USERS_SUITE,
+    ITEMS_SUITE,
+    ENRICHED_ORDERS_SUITE,
+    *(quarantine.waiting(each, at_most=0.05) for each in ENRICHMENTS),
+    *(quarantine.duplicates(each, at_most=0.02) for each in ENRICHMENTS),
+    *(quarantine.discarded(each) for each in ENRICHMENTS),
+    quarantine.malformed(TOPICS, at_most=0.01),
+)
+"""What must hold of each table, as `lakehouse validate` asks. An entity or enrichment of yours needs `latest` or
+`enriched` of it, with rules of its own."""
+
 
 def facts_named(topic: str) -> Enrichment:
     """The enrichment of a topic of facts. Raises ConfigurationError if there is none."""
@@ -40,11 +66,32 @@ def facts_named(topic: str) -> Enrichment:
     return known[topic]
 
 
+def declared_columns() -> dict[str, str]:
+    """The tables that a SQL file can read though they are not there yet, and their columns as DDL. Needs Spark."""
+    entities = {entity.name: entity for entity in ENTITIES}
+    tables = [table for entity in ENTITIES for table in (entity.table, entity.history)]
+    for enrichment in ENRICHMENTS:
+        states: dict[str, str] = {}
+        for lookup in enrichment.lookups:
+            row = StructType.fromDDL(entities[lookup.entity].table.columns)
+            assert isinstance(row, StructType)
+            states[lookup.name] = row.simpleString()
+            if lookup.merged_into is not None:
+                states[lookup.merged] = f"array<{row[lookup.key].dataType.simpleString()}>"
+        tables.append(enrichment.gold(states))
+    return {table.name: table.columns for table in tables}
+
+
 def _check() -> None:
     published = [each.publish_to for each in ENRICHMENTS if each.publish_to]
-    names = [*(topic.name for topic in TOPICS), *published]
+    names = [*(topic.name for topic in TOPICS), *published, *(table.topic for table in SQL_TABLES if table.topic)]
     if len(names) != len(set(names)):
         raise ConfigurationError(f"a topic is declared twice: {', '.join(sorted(names))}")
+    targets = [table.postgres for table in SQL_TABLES if table.postgres]
+    if len(targets) != len(set(targets)):
+        raise ConfigurationError(f"a table in Postgres is declared twice: {', '.join(sorted(targets))}")
+    if taken := {enrichment.gold_table for enrichment in ENRICHMENTS} & {table.name for table in SQL_TABLES}:
+        raise ConfigurationError(f"{min(taken)} is declared twice, by a SQL file and by an enrichment")
     entities = {entity.name: entity for entity in ENTITIES}
     for enrichment in ENRICHMENTS:
         for lookup in enrichment.lookups:

@@ -2,15 +2,18 @@
 
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
+from itertools import groupby
 
 from rich.console import Console
 from rich.table import Table as Grid
 from rich.text import Text
 
+from expectations.results import Result
 from jobs.maintenance import Upkeep
 from jobs.state import State
 from jobs.streams import Outcome
 from lakehouse.balance import Balance
+from lakehouse.settings import Settings
 from lakehouse.status import TableStatus, TopicStatus
 
 OUT = Console(highlight=False)
@@ -33,6 +36,13 @@ def balances(proofs: Iterable[Balance]) -> None:
         fates = " + ".join(f"{count:,} {fate}" for fate, count in proof.fates.items())
         grid.add_row(proof.topic, f"{proof.landed:,}", sign, fates, verdict)
     OUT.print(grid)
+
+
+def note(lines: Iterable[object], settings: Settings) -> None:
+    """What the note of Airflow's run is to say, if it is Airflow that runs this."""
+    if settings.run.note_file is not None:
+        with settings.run.note_file.open("a") as file:
+            file.writelines(f"{line}\n" for line in lines)
 
 
 def topics(statuses: Iterable[TopicStatus]) -> None:
@@ -63,6 +73,22 @@ def upkeep(done: Iterable[Upkeep]) -> None:
             f"left alone: {each.busy}" if each.busy else f"{each.compacted} small files, {each.removed} old files gone"
         )
         say(f"{each.table:<27} {told}")
+
+
+def quality(results: Sequence[Result]) -> None:
+    """By table, how many rules pass; and what was found by each that does not."""
+    grid = _grid("table", "rows", "looked at", "rules", "pass")
+    for table, group in groupby(results, key=lambda result: result.table_name):
+        judged = list(group)
+        passed = sum(result.outcome == "passed" for result in judged)
+        numbers = (f"{judged[0].table_rows:,}", judged[0].scope, f"{len(judged)}", f"{passed}")
+        grid.add_row(table, *numbers, style=None if passed == len(judged) else "bold")
+    OUT.print(grid)
+    for result in results:
+        if result.outcome != "passed":
+            what = "error" if result.outcome == "error" else str(result.severity)
+            name = f"{result.table_name} {result.rule}: {result.observed}"
+            OUT.print(Text.assemble((f"✗ {what:<8} ", "red" if result.stops else "yellow"), name), soft_wrap=True)
 
 
 def rows(columns: Sequence[str], values: Iterable[Sequence[object]], *, title: str | None = None) -> None:

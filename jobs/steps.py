@@ -9,11 +9,16 @@ from typing import TypeVar
 
 from pyspark.sql import SparkSession
 
+import gold.enrich
+import silver.merge
 from bronze.landing import land
 from gold.conservation import balance_facts
+from gold.declarations import SqlTable
 from gold.enrich import enrich
 from gold.enrichment import Enrichment
-from gold.publish import publish
+from gold.postgres import publish_to_postgres
+from gold.publish import changelog_of, publish
+from gold.refresh import Refreshed, refresh
 from jobs.pipeline import ENRICHMENTS, ENTITIES, TOPICS
 from jobs.streams import Outcome, Stream, catch_up
 from lakehouse.balance import Balance
@@ -58,6 +63,14 @@ def landing(spark: SparkSession, settings: Settings, topics: Sequence[Topic]) ->
     return [partial(land, spark, settings, topic, broker) for topic in topics]
 
 
+def create_tables(spark: SparkSession, settings: Settings) -> None:
+    """The tables of silver, gold and quarantine, empty, as their streams would; those that exist stay as they are."""
+    for entity in ENTITIES:
+        silver.merge.create_tables(spark, settings, entity)
+    for enrichment in ENRICHMENTS:
+        gold.enrich.create_tables(spark, settings, enrichment)
+
+
 def merging(spark: SparkSession, settings: Settings, entities: Sequence[Entity]) -> list[Stream]:
     return [partial(merge, spark, settings, as_written(spark, settings, entity)) for entity in entities]
 
@@ -71,9 +84,24 @@ def as_written(spark: SparkSession, settings: Settings, declared: Declared) -> D
     return replace(declared, topic=with_writer_schemas(spark, settings, declared.topic))
 
 
-def publishing(spark: SparkSession, settings: Settings, enrichments: Iterable[Enrichment]) -> list[Stream]:
+def publishing(spark: SparkSession, settings: Settings, declared: Iterable[Enrichment | SqlTable]) -> list[Stream]:
     broker = endpoint(settings)
-    return [partial(publish, spark, settings, enrichment, broker) for enrichment in enrichments]
+    return [partial(publish, spark, settings, changelog_of(each), broker) for each in declared]
+
+
+def refreshing(
+    spark: SparkSession, settings: Settings, tables: Sequence[SqlTable], *, anew: bool = False
+) -> Iterator[Refreshed]:
+    """Refresh declared tables, and bring what changed to where they are published; yields what each refresh did."""
+    for table in tables:
+        require(spark, settings, table.sources, made_by="run")
+        with waiting(f"refresh {table.name}"):
+            done = refresh(spark, settings, table, anew=anew)
+            if table.postgres:
+                publish_to_postgres(spark, settings, table)
+        if table.topic:
+            catch_up(settings, publishing(spark, settings, [table]))
+        yield done
 
 
 def run_all(spark: SparkSession, settings: Settings) -> Iterator[Outcome]:

@@ -3,7 +3,7 @@
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from pathlib import Path
 from tempfile import NamedTemporaryFile
@@ -14,6 +14,7 @@ from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOpe
 from airflow.sdk import Asset, Context
 from airflow.sdk.exceptions import AirflowException, AirflowSkipException
 
+from jobs import notes
 from lakehouse.errors import BusyError
 from lakehouse.session import spark_conf, submit_environment
 from lakehouse.settings import Settings, load_settings
@@ -47,6 +48,16 @@ DEFAULTS: dict[str, Any] = {
 
 def asset(table: str) -> Asset:
     return Asset(table, group=table.partition(".")[0])
+
+
+def only_for_param(name: str, *values: str) -> Callable[[Context], None]:
+    """To be called before a task: it is skipped if the run's parameter `name` has none of these values."""
+
+    def check(context: Context) -> None:
+        if (given := context["params"][name]) not in values:
+            raise AirflowSkipException(f"{name} is {given}")
+
+    return check
 
 
 class Step(SparkSubmitOperator):
@@ -85,11 +96,16 @@ class Step(SparkSubmitOperator):
         # Airflow itself tries again, for all to see.
         self.env_vars = {**submit_environment(settings), "LAKEHOUSE_RUN__RETRIES": "0", "COLUMNS": "120"}
         self.application_args = [argument for argument in self.application_args or () if argument]
-        with NamedTemporaryFile("w", suffix=".conf") as properties:
+        with NamedTemporaryFile("w", suffix=".conf") as properties, NamedTemporaryFile("r") as note:
             for name, value in spark_conf(settings, keep_classes=False).items():
                 print(name, value.replace("\\", "\\\\"), sep="=", file=properties, flush=True)
             self.properties_file = properties.name
-            self._submit(context)
+            self.env_vars["LAKEHOUSE_RUN__NOTE_FILE"] = note.name
+            try:
+                self._submit(context)
+            finally:
+                if said := note.read().strip():
+                    context["ti"].xcom_push(key=notes.KEY, value=said)
         self._tell_assets(settings, context)
 
     def _submit(self, context: Context) -> None:

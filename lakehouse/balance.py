@@ -24,3 +24,9 @@ class Balance:
     @property
     def holds(self) -> bool:
         return self.difference == 0 and not self.problems
+
+    def __str__(self) -> str:
+        """The equation of the topic in one line, with what is wrong with it."""
+        fates = " + ".join(f"{count:,} {fate}" for fate, count in self.fates.items())
+        equation = f"{self.topic}: {self.landed:,} landed {'=' if self.holds else '≠'} {fates}"
+        return "; ".join((equation, *self.problems))

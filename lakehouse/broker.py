@@ -19,6 +19,8 @@ from lakehouse.waiting import waiting
 STOP_TIMEOUT = 20.0
 """Seconds that the embedded broker gets to stop by itself."""
 
+STANDALONE = ("standalone", "--no-functions-worker", "--no-stream-storage")
+
 
 def endpoint(settings: Settings) -> Endpoint:
     """The configured cluster, or the running embedded broker. Raises BrokerError if there is neither."""
@@ -120,7 +122,7 @@ def _answers(path: str, endpoint: Endpoint, settings: Settings) -> bool:
 def _launch(home: Path, ports: dict[str, int], settings: Settings) -> subprocess.Popen[bytes]:
     folder = _folder(settings)
     _configuration(settings).write_text(_configured((home / "conf" / "standalone.conf").read_text(), ports))
-    command: list[str | Path] = [home / "bin" / "pulsar", "standalone", "--no-functions-worker", "--no-stream-storage"]
+    command: list[str | Path] = [home / "bin" / "pulsar", *STANDALONE]
     command += ["--metadata-dir", folder / "metadata", "--bookkeeper-dir", folder / "bookkeeper"]
     command += ["--config", _configuration(settings), "--advertised-address", HOST]
     environment = {

@@ -33,11 +33,12 @@ JSON_OPTIONS = {
 
 
 def decode(messages: DataFrame, topic: Topic, columns: Mapping[str, str], reject: Column) -> DataFrame:
-    """Bronze messages as `columns` (SQL over the contract's fields by name), `message` and `reason`.
+    """Bronze messages as `columns` (SQL over the contract's fields by name and `message`), `message` and `reason`.
 
     `reason` is NULL for a message to go on with, else it says that the payload breaks the contract, or what `reject`
     (a text or NULL, over `columns` and `message`) has against it. A tombstone keeps any contract: its columns are NULL.
-    `message` says where a row comes from; it holds the payload of rejected messages only.
+    `message` says where a row comes from; it holds the payload of rejected messages only. The SQL of `columns` can also
+    read its `topic` and `properties`.
     """
     message = F.struct(
         F.expr(POSITION_OF_MESSAGE).alias("position"),
@@ -46,6 +47,8 @@ def decode(messages: DataFrame, topic: Topic, columns: Mapping[str, str], reject
         "publish_time",
         F.col("payload").isNull().alias("is_tombstone"),
         "payload",
+        "topic",
+        "properties",
     )
     is_avro = topic.encoding is Encoding.AVRO
     value = parse_avro(topic) if is_avro else parse_json("payload", topic)
@@ -62,6 +65,7 @@ def decode(messages: DataFrame, topic: Topic, columns: Mapping[str, str], reject
     return typed.withColumn("reason", F.coalesce("_broken", reject)).select(
         F.col("message")
         .withField("payload", F.when(F.col("reason").isNotNull(), F.col("message.payload")))
+        .dropFields("topic", "properties")
         .alias("message"),
         *columns,
         "reason",

@@ -24,3 +24,7 @@ class BusyError(LakehouseError):
 
 class ConservationError(LakehouseError):
     """Tables and topics do not add up: rows were lost, or are in two places."""
+
+
+class QualityError(LakehouseError):
+    """A critical rule of a table does not pass."""

@@ -23,9 +23,13 @@ from lakehouse.errors import ConfigurationError
 
 PREFIX = "LAKEHOUSE_"
 FILE = Path("lakehouse.toml")
+SECRETS = (("pulsar", "token"), ("postgres", "url"), ("serve", "users"))
+"""What is set in the environment only, and shown nowhere."""
 
 AbsolutePath = Annotated[Path, AfterValidator(lambda path: path.expanduser().absolute())]
 Port = Annotated[int, Field(ge=0, le=65535)]
+UserName = Annotated[str, Field(pattern=r"^\S+$")]
+Password = Annotated[SecretStr, Field(min_length=8)]
 
 
 class Section(BaseModel):
@@ -72,6 +76,8 @@ class Run(Section):
     """Seconds to wait for a broker that does not answer at start."""
     max_bytes_per_batch: int = Field(512 * 2**20, ge=2**20)
     """Stored bytes one landing batch takes of a topic; bounds memory and the work lost by a crash."""
+    note_file: Path | None = None
+    """A file to which checks add what they found, as lines; each task of Airflow sets it, for the note of its run."""
 
 
 class Airflow(Section):
@@ -81,6 +87,20 @@ class Airflow(Section):
     """Tasks that the local Airflow runs at once; each one is a Spark application."""
     alert_url: SecretStr | None = None
     """Where a failed task of any Airflow is told, by a POST of `{"text": ...}`, as Slack and others take it."""
+
+
+class Postgres(Section):
+    url: SecretStr | None = None
+    """Where gold tables are published that declare so, `postgresql://user:password@host/database`."""
+
+
+class Serve(Section):
+    host: str = "127.0.0.1"
+    """Where the SQL endpoint listens. What it is sent is not encrypted: beyond this machine, only through a tunnel."""
+    port: Port = 0
+    """0 takes a free one, and keeps it."""
+    users: dict[UserName, Password] = {}
+    """Who may read, with their passwords."""
 
 
 class Settings(BaseSettings):
@@ -100,6 +120,8 @@ class Settings(BaseSettings):
     spark: Spark = Spark()
     run: Run = Run()
     airflow: Airflow = Airflow()
+    postgres: Postgres = Postgres()
+    serve: Serve = Serve()
 
     @classmethod
     def settings_customise_sources(
@@ -135,9 +157,11 @@ def load_settings(**overrides: Any) -> Settings:
     """
     _refuse_unknown_variables()
     try:
-        pulsar = tomllib.loads(FILE.read_text()).get("pulsar") if FILE.exists() else None
-        if isinstance(pulsar, dict) and "token" in pulsar:
-            raise ConfigurationError(f"{FILE}: pulsar.token is a secret: set {PREFIX}PULSAR__TOKEN instead")
+        in_file = tomllib.loads(FILE.read_text()) if FILE.exists() else {}
+        for section, name in SECRETS:
+            if isinstance(in_file.get(section), dict) and name in in_file[section]:
+                variable = f"{PREFIX}{section}__{name}".upper()
+                raise ConfigurationError(f"{FILE}: {section}.{name} is a secret: set {variable} instead")
         return Settings(**overrides)
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigurationError(f"{FILE}: can't be read: {error}") from error
@@ -148,7 +172,8 @@ def load_settings(**overrides: Any) -> Settings:
     except ValidationError as error:
         first = error.errors()[0]
         name = ".".join(str(part) for part in first["loc"]) or "settings"
-        given = "" if "token" in name or isinstance(first["input"], dict) else f" (given: {first['input']!r})"
+        hidden = isinstance(first["input"], dict) or first["loc"][:2] in SECRETS
+        given = "" if hidden else f" (given: {first['input']!r})"
         raise ConfigurationError(f"{name}: {first['msg']}{given}") from error
 
 

@@ -11,6 +11,7 @@ from pyspark.sql.types import (
     BooleanType,
     DataType,
     DateType,
+    DecimalType,
     DoubleType,
     IntegerType,
     LongType,
@@ -108,6 +109,8 @@ def _avro(name: str, kind: DataType) -> Any:
             return {"type": "long", "logicalType": "timestamp-millis"}
         case DateType():
             return {"type": "int", "logicalType": "date"}
+        case DecimalType():
+            return "string"  # exact; a number in JSON is a double for most readers
     if type(kind) not in AVRO_TYPES:
         raise ConfigurationError(f"{name} is {kind.simpleString()}, for which there is no Avro type here")
     return AVRO_TYPES[type(kind)]

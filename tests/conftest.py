@@ -1,5 +1,6 @@
 """What tests share. The broker is a real one, started once for all tests that ask for `endpoint`."""
 
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -9,6 +10,10 @@ from lakehouse import broker
 from lakehouse.endpoint import Endpoint
 from lakehouse.session import start_spark, stop_spark
 from lakehouse.settings import Settings, load_settings
+
+# Great Expectations looks for PySpark's client of Spark Connect. That takes a worker of pytest-xdist, whose main module
+# is no file, for a run of PySpark's own doctests, and ends it.
+sys.modules["pyspark.sql.connect"] = None  # type: ignore[assignment]
 
 
 @pytest.fixture(scope="session")

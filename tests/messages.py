@@ -26,8 +26,8 @@ def user(
     return message("users", payload, key=str(id), when=when, place=place, late=late)
 
 
-def item(id: int, price: float = 1.5, *, when: float = 0, place: int = 0) -> Message:
-    payload = {"id": id, "createdAt": millis(at(0)), "name": "pie", "price": price}
+def item(id: int, price: float = 1.5, *, when: float = 0, place: int = 0, **fields: Any) -> Message:
+    payload = {"id": id, "createdAt": millis(at(0)), "name": "pie", "price": price, **fields}
     return message("items", payload, key=str(id), when=when, place=place)
 
 

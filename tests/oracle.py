@@ -144,6 +144,9 @@ class Oracle:
             self.malformed.add((message.topic, message.position))
             return None
         order = order_row(value) | {"position": message.position._asdict()}
+        if not keeps_rules(order):
+            self.malformed.add((message.topic, message.position))
+            return None
         first = self._first.setdefault((order["invoice_id"], order["line_item_id"]), message.position)
         if first != message.position:
             self.duplicates.append(order | {"duplicate_of": first._asdict()})
@@ -284,6 +287,11 @@ def order_row(value: Row) -> Row:
         "created_at": moment(value["createdAt"]),
         "paid_at": moment(value["paidAt"]),
     }
+
+
+def keeps_rules(order: Row) -> bool:
+    """An order that does not is quarantined like one that breaks the contract."""
+    return 0 <= order["price"] < 1e15 and (order["paid_at"] is None or order["paid_at"] >= order["created_at"])
 
 
 def moment(milliseconds: int | None) -> datetime | None:

@@ -68,13 +68,19 @@ def lakehouse(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str
             "LAKEHOUSE_SPEED",
             "9",
             "LAKEHOUSE_SPEED: no such setting; there are LAKEHOUSE_AIRFLOW, LAKEHOUSE_CACHE, LAKEHOUSE_CHECKPOINTS, "
-            "LAKEHOUSE_HOME, LAKEHOUSE_PULSAR, LAKEHOUSE_RUN, LAKEHOUSE_SPARK, LAKEHOUSE_WAREHOUSE",
+            "LAKEHOUSE_HOME, LAKEHOUSE_POSTGRES, LAKEHOUSE_PULSAR, LAKEHOUSE_RUN, LAKEHOUSE_SERVE, LAKEHOUSE_SPARK, "
+            "LAKEHOUSE_WAREHOUSE",
         ),
         ("LAKEHOUSE_RUN__SPEED", "9", "run.speed: Extra inputs are not permitted (given: '9')"),
         (
             "LAKEHOUSE_RUN__RETRIES",
             "many",
             "run.retries: Input should be a valid integer, unable to parse string as an integer (given: 'many')",
+        ),
+        (
+            "LAKEHOUSE_SERVE__USERS",
+            '{"ada": "short"}',
+            "serve.users.ada: Value should have at least 8 items after validation, not 5",
         ),
         (
             "LAKEHOUSE_PULSAR__SERVICE_URL",
@@ -115,6 +121,14 @@ def test_a_wrong_variable(lakehouse: Command, variable: str, value: str, line: s
             '[pulsar]\ntoken = "abc"',
             "lakehouse.toml: pulsar.token is a secret: set LAKEHOUSE_PULSAR__TOKEN instead",
         ),
+        (
+            '[postgres]\nurl = "postgresql://a:b@c/d"',
+            "lakehouse.toml: postgres.url is a secret: set LAKEHOUSE_POSTGRES__URL instead",
+        ),
+        (
+            '[serve.users]\nada = "lovelace-1815"',
+            "lakehouse.toml: serve.users is a secret: set LAKEHOUSE_SERVE__USERS instead",
+        ),
     ],
 )
 def test_a_wrong_file(lakehouse: Command, text: str, line: str) -> None:
@@ -135,6 +149,7 @@ def test_the_environment_wins_over_the_file(lakehouse: Command, monkeypatch: pyt
         (["land", "order"], "order: not declared; there are users, items, orders"),
         (["merge", "orders"], "orders: not declared; there are users, items"),
         (["enrich", "users"], "users: not declared; there are orders"),
+        (["serve"], """serve.users: nobody could log in: set LAKEHOUSE_SERVE__USERS='{"ada": "her password"}'"""),
         (["run", "--every", "2"], "--every 2: must be a number with ms, s, m or h, such as 2s"),
         (["run", "--every", "soon"], "--every soon: must be a number with ms, s, m or h, such as 2s"),
         (["produce", "--rate", "fast"], "--rate fast: must be messages a second, such as 1000/s"),
