@@ -46,12 +46,12 @@ def place(settings: Settings, enrichment: Enrichment, judged: DataFrame, near: N
     """Write what was judged and is kept; gold in one commit if it must be `at_once`, which costs more."""
     added = "held IS NULL AND missing_entity IS NULL"
     corrected = "held IS NOT NULL AND NOT is_settled"
+    to_gold: dict[str, Write] = {added: _add_to_gold, corrected: partial(_correct_gold, near=near)}
     if at_once:
-        added, corrected = "false", f"({corrected}) OR ({added})"
+        to_gold = {f"({corrected}) OR ({added})": partial(_correct_and_add, near=near)}
     writes: dict[str, Write] = {
         "missing_entity IS NOT NULL AND NOT is_settled AND NOT is_waiting": _begin_waiting,
-        added: _add_to_gold,
-        corrected: partial(_correct_gold, near=near),
+        **to_gold,
         "is_waiting": _end_waiting,
     }
     [counts] = judged.agg(*(F.count_if(F.expr(which)) for which in writes)).collect()
@@ -95,15 +95,23 @@ def _add_to_gold(settings: Settings, enrichment: Enrichment, facts: DataFrame) -
 
 def _correct_gold(settings: Settings, enrichment: Enrichment, facts: DataFrame, near: Near) -> None:
     """Facts get the state that they should have; those that wait for it leave gold."""
+    _corrections(settings, enrichment, facts, near).execute()
+
+
+def _correct_and_add(settings: Settings, enrichment: Enrichment, facts: DataFrame, near: Near) -> None:
+    """As above, with facts that gold does not have, in one commit; that sorts all that it reads."""
+    corrections = _corrections(settings, enrichment, facts, near)
+    corrections.whenNotMatchedInsert("NOT new.is_gone", _as_new(enrichment)).execute()
+
+
+def _corrections(settings: Settings, enrichment: Enrichment, facts: DataFrame, near: Near) -> DeltaMergeBuilder:
     rows = facts.select(*enrichment.gold_columns, F.col("missing_entity").isNotNull().alias("is_gone"))
-    columns: dict[str, str | Column] = {name: f"new.{name}" for name in enrichment.gold_columns}
-    (
-        _merge(rows, settings, enrichment.gold_table, near("held."))
-        .whenMatchedDelete("new.is_gone")
-        .whenMatchedUpdate(set=columns)
-        .whenNotMatchedInsert("NOT new.is_gone", columns)
-        .execute()
-    )
+    merge = _merge(rows, settings, enrichment.gold_table, near("held."))
+    return merge.whenMatchedDelete("new.is_gone").whenMatchedUpdate(set=_as_new(enrichment))
+
+
+def _as_new(enrichment: Enrichment) -> dict[str, str | Column]:
+    return {name: f"new.{name}" for name in enrichment.gold_columns}
 
 
 def _end_waiting(settings: Settings, enrichment: Enrichment, facts: DataFrame) -> None:
