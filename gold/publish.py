@@ -14,7 +14,7 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.readwriter import DataStreamWriter
-from pyspark.sql.types import ArrayType, DataType, DateType, DecimalType, StructType, TimestampType
+from pyspark.sql.types import ArrayType, DataType, DateType, DecimalType, StringType, StructType, TimestampType
 
 from gold.declarations import SqlTable
 from gold.enrichment import Enrichment
@@ -111,14 +111,14 @@ def publish_batch(publication: Publication, changelog: Changelog, changes: DataF
 def to_messages(changes: DataFrame, *, keys: Sequence[str], order_by: Sequence[str], partitions: int) -> DataFrame:
     """The changes as messages, those for a topic's partition in one of the frame's, in the order in which they go.
 
-    In a commit, what is deleted goes first, as a tombstone; then by `order_by`. A key's partition is the CRC-32 of its
-    text, modulo.
+    In a commit, what is deleted goes first, as a tombstone; then by `order_by`. A message's key is the row's, as text;
+    several are joined by `-`, before which a text of them gets a backslash. Its partition is the key's CRC-32, modulo.
     """
     row = StructType([field for field in changes.schema if not field.name.startswith("_")])
     values = F.struct(*(to_avro(F.col(field.name), field.dataType).alias(field.name) for field in row))
     is_there = F.col("_change_type") != "delete"
     messages = changes.where("_change_type <> 'update_preimage'").select(
-        F.concat_ws("-", *keys).alias("key"),
+        F.concat_ws("-", *(_part(changes, key) if len(keys) > 1 else key for key in keys)).alias("key"),
         F.when(is_there, F.to_json(values)).cast("binary").alias("payload"),
         F.col("_commit_version").alias("version"),
         F.struct(*order_by).alias("order"),
@@ -130,6 +130,12 @@ def to_messages(changes: DataFrame, *, keys: Sequence[str], order_by: Sequence[s
         .sortWithinPartitions("version", F.col("payload").isNotNull(), "order")
         .select("target", "version", "key", "payload")
     )
+
+
+def _part(rows: DataFrame, key: str) -> Column:
+    """A key as it stands among others; without a mark, ("a-b", "c") and ("a", "b-c") would be one message key."""
+    is_text = isinstance(rows.schema[key].dataType, StringType)
+    return F.regexp_replace(key, r"([-\\])", r"\\$1") if is_text else F.col(key)
 
 
 def to_avro(value: Column, kind: DataType) -> Column:

@@ -183,6 +183,15 @@ def test_a_deleted_key_that_comes_back_in_the_same_commit(spark: SparkSession) -
     assert frame.rdd.getNumPartitions() == 3
 
 
+def test_keys_of_text_can_have_dashes(spark: SparkSession) -> None:
+    types = "_change_type STRING, _commit_version BIGINT, shop STRING, branch STRING, number INT"
+    rows = [("insert", 1, "a-b", "c", 1), ("insert", 1, "a", "b-c", 2), ("insert", 1, "a\\", "b", 3)]
+    frame = spark.createDataFrame(rows, types).transform(
+        to_messages, keys=["shop", "branch"], order_by=["number"], partitions=1
+    )
+    assert [row.key for row in frame.collect()] == [r"a\-b-c", r"a-b\-c", r"a\\-b"]
+
+
 def test_a_topic_made_anew_gets_everything(spark: SparkSession, endpoint: Endpoint, lake: Settings) -> None:
     publish(spark, lake)
     path = f"persistent/{lake.pulsar.namespace}/enriched_orders/partitions?force=true"
