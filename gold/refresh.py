@@ -16,7 +16,7 @@ from pyspark.sql.types import StructType
 
 from gold.checking import checked
 from gold.declarations import FULL, INCREMENTAL, SqlTable
-from gold.statements import DIALECT, Statement, parse, touched
+from gold.statements import DIALECT, Statement, near, parse, select, touched
 from lakehouse.errors import ConfigurationError, LakehouseError
 from lakehouse.settings import Settings
 from lakehouse.tables import (
@@ -95,9 +95,11 @@ def refresh(spark: SparkSession, settings: Settings, table: SqlTable, *, anew: b
         }
         if not changed:
             return Refreshed(table=table.name, kind=INCREMENTAL, reason="nothing new")
-        with kept(touched(spark, statement, sources, changed)) as keys:
-            count = keys.count()
-            counts = _merge(settings, statement, _of_keys(whole, keys), _of_keys(held, keys)) if count else {}
+        with kept(touched(spark, statement, sources, changed)) as groups:
+            count, sources = near(statement, sources, groups)
+            part = select(spark, statement, sources)
+            keys = groups.select(*statement.grouping)
+            counts = _merge(settings, statement, _of_keys(part, keys), _of_keys(held, keys)) if count else {}
         done = Refreshed(table=table.name, kind=INCREMENTAL, reason=f"{count:,} groups touched", **counts)
     _remember(spark, settings, statement, done, versions)
     return done

@@ -12,6 +12,7 @@ from functools import reduce
 import sqlglot
 from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 from sqlglot import exp
 from sqlglot.errors import ParseError, SqlglotError
 
@@ -20,6 +21,8 @@ from lakehouse.errors import ConfigurationError
 
 DIALECT = "spark"
 CHANGED = "_changed"
+SKIPPED_BY = ("bigint", "int", "date", "timestamp", "string")
+"""Types by whose least and greatest value in a file Delta can skip it."""
 
 _NOT_BY_KEY = {
     exp.With: "WITH",
@@ -53,6 +56,20 @@ class Statement:
     def grouping(self) -> tuple[str, ...]:
         """The keys whose rows are computed anew together: where a session ends depends on the rows around it."""
         return tuple(key for key in self.table.keys if not _calls(self.projections[key], "session_window"))
+
+    @property
+    def bounds(self) -> dict[str, tuple[exp.Expr, exp.Expr]]:
+        """By column of the first table: between what its values lie in the rows of a group, where the keys tell."""
+        found = {}
+        for key in self.grouping:
+            node = self.projections[key].unalias()
+            column, low, high = node, node, node
+            if isinstance(node, exp.Dot) and isinstance(node.this, exp.Anonymous) and _calls(node.this, "window"):
+                column = node.this.expressions[0]
+                low, high = (exp.Dot.build([node.this.copy(), exp.to_identifier(end)]) for end in ("start", "end"))
+            if isinstance(column, exp.Column) and column.table in ("", _joined(self.tree)[0].alias_or_name):
+                found[column.name] = (low, high)
+        return found
 
     def wrong(self, node: exp.Expr, reason: str) -> ConfigurationError:
         lines = (part.meta["line"] for part in node.walk() if "line" in part.meta)
@@ -95,7 +112,10 @@ def select(spark: SparkSession, statement: Statement, sources: Mapping[str, Data
 def touched(
     spark: SparkSession, statement: Statement, current: Mapping[str, DataFrame], changed: Mapping[str, DataFrame]
 ) -> DataFrame:
-    """The values of `grouping` that changes touch. `changed` are rows as they were before, and as they came to be."""
+    """The groups that changes touch: values of `grouping`, and the ends of `bounds` as `_low_` and `_high_` a column.
+
+    `changed` are rows as they were before, and as they came to be.
+    """
     either = {name: rows.unionByName(changed[name]) if name in changed else rows for name, rows in current.items()}
     found = []
     for index, node in enumerate(_joined(statement.tree)):
@@ -103,6 +123,23 @@ def touched(
             rows = {**either, CHANGED: changed[_name(node)]}
             found.append(_run(spark, statement, _touched_by(statement, index), rows))
     return reduce(DataFrame.union, found).distinct()
+
+
+def near(statement: Statement, sources: Mapping[str, DataFrame], groups: DataFrame) -> tuple[int, dict[str, DataFrame]]:
+    """How many groups there are, and the sources without most files that can hold no row of them."""
+    names = [_name(node) for node in _joined(statement.tree)]
+    rows, types = sources[names[0]], dict(groups.dtypes)
+    columns = [name for name, kind in rows.dtypes if kind in SKIPPED_BY and types.get(f"_low_{name}") == kind]
+    # As text, so that no Python type comes between.
+    ends = [end.cast("string") for name in columns for end in (F.min(f"_low_{name}"), F.max(f"_high_{name}"))]
+    [[count, *found]] = groups.agg(F.count("*"), *ends).collect()
+    if names.count(names[0]) > 1:
+        return count, dict(sources)
+    for name, low, high in zip(columns, found[::2], found[1::2], strict=True):
+        kind = types[f"_low_{name}"]
+        is_near = F.col(name).between(*(F.lit(end).cast(kind) for end in (low, high)))
+        rows = rows.where(F.col(name).isNull() | is_near)
+    return count, {**sources, names[0]: rows}
 
 
 def refuse_full_only(statement: Statement, rows: DataFrame) -> None:
@@ -181,7 +218,13 @@ def _is_of_the_moment(rows: DataFrame) -> bool:
 
 def _touched_by(statement: Statement, index: int) -> str:
     """The query for the keys that changed rows of the table at that place in the FROM touch."""
-    query = _rows(statement.tree, [statement.projections[key].copy() for key in statement.grouping])
+    keys = [statement.projections[key].copy() for key in statement.grouping]
+    ends = [
+        exp.alias_(end.copy(), f"{at}{name}")
+        for name, bounds in statement.bounds.items()
+        for at, end in zip(("_low_", "_high_"), bounds, strict=True)
+    ]
+    query = _rows(statement.tree, [*keys, *ends])
     for at, node in enumerate(_joined(query)):
         if at == index and isinstance(node.parent, exp.Join):
             node.parent.set("side", None)

@@ -22,6 +22,7 @@ from gold.checking import check_declarations
 from gold.declarations import FOLDER, SqlTable, declared_in, read_declaration
 from gold.orders import ORDERS as ORDERS_ENRICHED
 from gold.refresh import refresh
+from gold.statements import near, parse, touched
 from jobs.pipeline import declared_columns
 from lakehouse.errors import LakehouseError
 from lakehouse.settings import Settings
@@ -113,6 +114,16 @@ ORACLE: Mapping[str, Callable[[State], Rows]] = {
     "gold.user_count_by_account": user_counts,
     "gold.user_favorite_color_and_cheese": favorites,
 }
+
+
+def test_only_rows_that_can_be_in_touched_windows_are_read(spark: SparkSession) -> None:
+    times = {1: at(70), 2: at(61), 3: at(59), 4: at(121), 5: None}
+    orders = spark.createDataFrame([(id, 1.0, time, None) for id, time in times.items()], ORDERS.columns)
+    statement, sources = parse(TABLES["gold.revenue_by_hour"]), {ORDERS.name: orders}
+    groups = touched(spark, statement, sources, {ORDERS.name: orders.where("line_item_id = 1")})
+    count, narrowed = near(statement, sources, groups)
+    ids = [row.line_item_id for row in narrowed[ORDERS.name].collect()]
+    assert (count, ids) == (1, [1, 2, 5])
 
 
 def changed(source: str, value: st.SearchStrategy[Any]) -> st.SearchStrategy[tuple[str, int, Any]]:
