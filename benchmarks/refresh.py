@@ -70,8 +70,9 @@ def main(
     for name, measured in laps.items():
         part, whole = (middle([each[side] for each in measured]) for side in (0, 1))
         figures = (f"{value:.1f}" for value in (part.wall, part.cpu, whole.wall, whole.cpu))
-        rows.append([name, touched[name], *figures, f"{part.wall / whole.wall:.2f}"])
-    report.rows(["table", "", "seconds", "CPU s", "anew: seconds", "CPU s", "ratio"], rows)
+        short = name.removeprefix("gold."), touched[name].removesuffix(" touched")
+        rows.append([*short, *figures, f"{part.wall / whole.wall:.2f}"])
+    report.rows(["table", "touched", "s", "CPU s", "anew: s", "CPU s", "ratio"], rows)
 
 
 def _fill(spark: SparkSession, settings: Settings, orders: int) -> None:
