@@ -46,12 +46,12 @@ def place(settings: Settings, enrichment: Enrichment, judged: DataFrame, near: N
     """Write what was judged and is kept; gold in one commit if it must be `at_once`, which costs more."""
     added = "held IS NULL AND missing_entity IS NULL"
     corrected = "held IS NOT NULL AND NOT is_settled"
-    to_gold: dict[str, Write] = {added: _add_to_gold, corrected: partial(_correct_gold, near=near)}
     if at_once:
-        to_gold = {f"({corrected}) OR ({added})": partial(_correct_and_add, near=near)}
+        added, corrected = "false", f"({corrected}) OR ({added})"
     writes: dict[str, Write] = {
         "missing_entity IS NOT NULL AND NOT is_settled AND NOT is_waiting": _begin_waiting,
-        **to_gold,
+        added: _add_to_gold,
+        corrected: partial(_correct_gold, near=near, adds=at_once),
         "is_waiting": _end_waiting,
     }
     [counts] = judged.agg(*(F.count_if(F.expr(which)) for which in writes)).collect()
@@ -93,25 +93,15 @@ def _add_to_gold(settings: Settings, enrichment: Enrichment, facts: DataFrame) -
     append(facts.select(*enrichment.gold_columns), settings, enrichment.gold_table)
 
 
-def _correct_gold(settings: Settings, enrichment: Enrichment, facts: DataFrame, near: Near) -> None:
-    """Facts get the state that they should have; those that wait for it leave gold."""
-    _corrections(settings, enrichment, facts, near).execute()
-
-
-def _correct_and_add(settings: Settings, enrichment: Enrichment, facts: DataFrame, near: Near) -> None:
-    """As above, with facts that gold does not have, in one commit; that sorts all that it reads."""
-    corrections = _corrections(settings, enrichment, facts, near)
-    corrections.whenNotMatchedInsert("NOT new.is_gone", _as_new(enrichment)).execute()
-
-
-def _corrections(settings: Settings, enrichment: Enrichment, facts: DataFrame, near: Near) -> DeltaMergeBuilder:
+def _correct_gold(settings: Settings, enrichment: Enrichment, facts: DataFrame, near: Near, *, adds: bool) -> None:
+    """Facts get the state that they should have; those that wait for it leave gold, and new ones come if it `adds`."""
     rows = facts.select(*enrichment.gold_columns, F.col("missing_entity").isNotNull().alias("is_gone"))
+    columns: dict[str, str | Column] = {name: f"new.{name}" for name in enrichment.gold_columns}
     merge = _merge(rows, settings, enrichment.gold_table, near("held."))
-    return merge.whenMatchedDelete("new.is_gone").whenMatchedUpdate(set=_as_new(enrichment))
-
-
-def _as_new(enrichment: Enrichment) -> dict[str, str | Column]:
-    return {name: f"new.{name}" for name in enrichment.gold_columns}
+    merge = merge.whenMatchedDelete("new.is_gone").whenMatchedUpdate(set=columns)
+    if adds:  # a full outer join, which sorts all that it reads
+        merge = merge.whenNotMatchedInsert("NOT new.is_gone", columns)
+    merge.execute()
 
 
 def _end_waiting(settings: Settings, enrichment: Enrichment, facts: DataFrame) -> None:
