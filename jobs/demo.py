@@ -107,5 +107,6 @@ What to try next, on what the demo has left in {home}:
   lakehouse sql "SELECT topic, reason, payload FROM quarantine.malformed LIMIT 5"
   lakehouse up && lakehouse status
   lakehouse produce --rate 1000/s --forever &      # and then, until Ctrl-C:
-  lakehouse run --every 2s"""
+  lakehouse run --every 2s
+  kill %1; lakehouse down                          # ends what still runs"""
     )
