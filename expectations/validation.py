@@ -20,7 +20,7 @@ from expectations.report import new_context, write_pages
 from expectations.results import Result, Validated, figures, figures_of, keep, last_validated
 from expectations.suites import CHANGE_FEED, Kind, Rule, Severity, Suite
 from lakehouse.settings import Settings
-from lakehouse.tables import read_table, table_exists
+from lakehouse.tables import read_changes, read_table, table_exists
 
 WHOLE_AFTER = timedelta(days=1)
 """How long only new rows are looked at; then it is the whole table's turn."""
@@ -49,7 +49,9 @@ def validate(
         last, version = before.get(suite.table), known[f"version/{suite.table}"]
         scope = _scope(suite, last, version, started) if only_new else WHOLE
         rules = [rule for rule in suite.rules if scope != NOTHING or rule.kind is Kind.TABLE]
-        rows = _rows(spark, settings, suite, scope, last).transform(_with_known, settings=settings, rules=rules)
+        rows = _rows(spark, settings, suite, scope, last, version).transform(
+            _with_known, settings=settings, rules=rules
+        )
         own = figures_of(suite.table, known, last)
         minimum = 1 if scope == WHOLE and not suite.may_be_empty else 0
         expected = [_expectation(rule, suite, own, minimum) for rule in rules]
@@ -85,15 +87,17 @@ def _scope(suite: Suite, last: Validated | None, version: int, now: datetime) ->
     return NEW if suite.arrives else WHOLE
 
 
-def _rows(spark: SparkSession, settings: Settings, suite: Suite, scope: str, last: Validated | None) -> DataFrame:
+def _rows(
+    spark: SparkSession, settings: Settings, suite: Suite, scope: str, last: Validated | None, version: int
+) -> DataFrame:
     if last is None or scope == WHOLE:
         return read_table(spark, settings, suite.table)
     if scope == NOTHING:
         return read_table(spark, settings, suite.table).where("false")
     if suite.arrives != CHANGE_FEED:
         return read_table(spark, settings, suite.table).where(F.col(str(suite.arrives)) > F.lit(last.at))
-    feed = spark.read.format("delta").option("readChangeFeed", True).option("startingVersion", last.version + 1)
-    changes = feed.load(settings.table_path(suite.table)).where("_change_type IN ('insert', 'update_postimage')")
+    changes = read_changes(spark, settings, suite.table, last.version + 1, version)
+    changes = changes.where("_change_type IN ('insert', 'update_postimage')")
     # Not what changed, but the keys as they are now: a change may have been followed by another, or repeat an old key.
     keys = changes.select(*(F.col(name).alias(f"_{name}") for name in suite.key)).distinct()
     same = [F.col(name).eqNullSafe(F.col(f"_{name}")) for name in suite.key]

@@ -129,12 +129,11 @@ def near(statement: Statement, sources: Mapping[str, DataFrame], groups: DataFra
     """How many groups there are, and the sources without most files that can hold no row of them."""
     names = [_name(node) for node in _joined(statement.tree)]
     rows, types = sources[names[0]], dict(groups.dtypes)
-    columns = [name for name, kind in rows.dtypes if kind in SKIPPED_BY and types.get(f"_low_{name}") == kind]
+    known = rows.dtypes if names.count(names[0]) == 1 else []  # of a table that is read twice, not all rows are of keys
+    columns = [name for name, kind in known if kind in SKIPPED_BY and types.get(f"_low_{name}") == kind]
     # As text, so that no Python type comes between.
     ends = [end.cast("string") for name in columns for end in (F.min(f"_low_{name}"), F.max(f"_high_{name}"))]
     [[count, *found]] = groups.agg(F.count("*"), *ends).collect()
-    if names.count(names[0]) > 1:
-        return count, dict(sources)
     for name, low, high in zip(columns, found[::2], found[1::2], strict=True):
         kind = types[f"_low_{name}"]
         is_near = F.col(name).between(*(F.lit(end).cast(kind) for end in (low, high)))
