@@ -178,6 +178,8 @@ def plain_merge(spark: SparkSession, settings: Settings, messages: DataFrame) ->
 def _files(spark: SparkSession, settings: Settings, name: str) -> str:
     [done] = DeltaTable.forPath(spark, settings.table_path(name)).history(1).select("operationMetrics").collect()
     metrics = done.operationMetrics
+    if "numFiles" in metrics:  # appended
+        return f"+{metrics['numFiles']} -0"
     return f"+{metrics['numTargetFilesAdded']} -{metrics['numTargetFilesRemoved']}"
 
 

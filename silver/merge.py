@@ -44,12 +44,12 @@ def create_tables(spark: SparkSession, settings: Settings, entity: Entity) -> No
 def merge_batch(settings: Settings, entity: Entity, messages: DataFrame) -> None:
     """Bring the messages of one batch into silver, or into `quarantine.malformed`."""
     decoded = messages.transform(decode_changes, entity=entity)
-    is_rejected = F.col("reason").isNotNull()
-    # What is kept has no payloads; rejected messages are few, and decoded once more.
-    with kept(decoded.select(*entity.columns, "deleted_at", "sequence", is_rejected.alias("is_rejected"))) as rows:
-        if not rows.where("is_rejected").isEmpty():
-            quarantine_malformed(settings, entity.topic, decoded.where(is_rejected))
-        changes = rows.where("NOT is_rejected").drop("is_rejected")
+    rejected_message = F.when(F.col("reason").isNotNull(), F.col("message"))  # of the others, no more than the row
+    with kept(decoded.withColumn("message", rejected_message)) as rows:
+        rejected = rows.where("reason IS NOT NULL")
+        if not rejected.isEmpty():
+            quarantine_malformed(settings, entity.topic, rejected)
+        changes = rows.where("reason IS NULL").drop("message", "reason")
         if entity.keeps_history:
             _merge_history(settings, entity, changes)
         _merge_latest(settings, entity, changes)
