@@ -14,7 +14,7 @@ def changeable(entity: Entity) -> list[str]:
 def changed_versions(changes: DataFrame, *, held: DataFrame, entity: Entity) -> DataFrame:
     """The rows of the history that are new, or other than `held` has them."""
     key = entity.key
-    touched = held.join(changes.select(key), on=key, how="left_semi")
+    touched = held.join(changes.groupBy(key).agg(F.min("sequence.event_time").alias("since")), on=key)
     as_held = F.struct(*changeable(entity)).alias("held")
     if entity.keeps_older:
         given = F.array_compact(F.array(*(F.when(F.col(name).isNotNull(), name) for name in entity.values)))
@@ -23,8 +23,9 @@ def changed_versions(changes: DataFrame, *, held: DataFrame, entity: Entity) -> 
         known = touched.select("*", as_held).withColumn("given", F.coalesce("given", given))
         said = {name: F.when(F.array_contains("given", name), F.col(name)) for name in entity.values}
         known = known.withColumns(said).select(*changes.columns, "held")
-    else:
-        known = touched.select(key, "sequence", as_held)
+    else:  # what has ended before the first of a key's changes stays as it is
+        not_ended = F.col("valid_until").isNull() | (F.col("valid_until") >= F.col("since"))
+        known = touched.where(not_ended).select(key, "sequence", as_held)
     # A message that is held already meets its own row here.
     others = [name for name in changes.columns if name not in (key, "sequence")]
     versions = (

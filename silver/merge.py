@@ -57,11 +57,14 @@ def merge_batch(settings: Settings, entity: Entity, messages: DataFrame) -> None
 
 def _merge_latest(settings: Settings, entity: Entity, changes: DataFrame) -> None:
     held = pin_table(changes.sparkSession, settings, entity.table.name)
+    latest = changes.transform(latest_changes, key=entity.key)
     if entity.keeps_history:
         versions = read_table(changes.sparkSession, settings, entity.history.name).where("valid_until IS NULL")
-        latest = versions.join(changes.select(entity.key), on=entity.key, how="left_semi").select(*changes.columns)
-    else:
-        latest = changes.transform(latest_changes, key=entity.key)
+        if entity.keeps_older:  # whose values are those of older messages too
+            latest = versions.join(changes.select(entity.key), on=entity.key, how="left_semi").select(*changes.columns)
+        else:  # it still knows of deletes that were purged
+            same = [entity.key, "sequence"]
+            latest = latest.join(versions.select(*same), on=same, how="left_semi").select(*changes.columns)
     newer = latest.transform(newer_than, held=held, entity=entity).transform(with_columns_of, held)
     upsert(newer, settings, entity.table.name, on=[entity.key], update=newer.columns)
 
