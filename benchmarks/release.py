@@ -38,9 +38,9 @@ def main(
 ) -> None:
     user = load_settings()
     settings = user.model_copy(update={"home": user.home / "benchmark", "warehouse": "", "checkpoints": ""})
+    shutil.rmtree(settings.home, ignore_errors=True)
     spark = start_spark(settings)
     try:
-        shutil.rmtree(settings.home, ignore_errors=True)
         for topic in TOPICS:
             create_table(spark, settings, bronze_table(topic))
         land(spark, settings, "items", range(1), {"id": F.col("id"), "price": F.lit(1.5)})

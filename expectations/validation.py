@@ -2,8 +2,8 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from html import escape
 from threading import Lock
 from typing import Any
@@ -19,8 +19,9 @@ from expectations.judging import ExpectEachRow, ExpectOfTable, ExpectUnique
 from expectations.report import new_context, write_pages
 from expectations.results import Result, Validated, figures, figures_of, keep, last_validated
 from expectations.suites import CHANGE_FEED, Kind, Rule, Severity, Suite
+from lakehouse.parallel import side_by_side
 from lakehouse.settings import Settings
-from lakehouse.tables import read_changes, read_table, table_exists
+from lakehouse.tables import of_keys, read_changes, read_table, table_exists
 
 WHOLE_AFTER = timedelta(days=1)
 """How long only new rows are looked at; then it is the whole table's turn."""
@@ -69,11 +70,8 @@ def validate(
         return [_result(each, about) for each in found.results]
 
     preparing = Lock()
-    pool = ThreadPoolExecutor(AT_ONCE)
-    try:
-        results = [result for judged in pool.map(judge, suites) for result in judged]
-    finally:
-        pool.shutdown(wait=False, cancel_futures=True)  # an interrupt does not wait for the others
+    judged = side_by_side([partial(judge, suite) for suite in suites], at_once=AT_ONCE)
+    results = [result for each in judged for result in each]
     keep(spark, settings, results, run=str(run.run_name), at=started)
     write_pages(context, settings)
     return results
@@ -99,9 +97,7 @@ def _rows(
     changes = read_changes(spark, settings, suite.table, last.version + 1, version)
     changes = changes.where("_change_type IN ('insert', 'update_postimage')")
     # Not what changed, but the keys as they are now: a change may have been followed by another, or repeat an old key.
-    keys = changes.select(*(F.col(name).alias(f"_{name}") for name in suite.key)).distinct()
-    same = [F.col(name).eqNullSafe(F.col(f"_{name}")) for name in suite.key]
-    return read_table(spark, settings, suite.table).join(keys, on=same, how="left_semi")
+    return of_keys(read_table(spark, settings, suite.table), changes.select(*suite.key))
 
 
 def _with_known(rows: DataFrame, *, settings: Settings, rules: Sequence[Rule]) -> DataFrame:

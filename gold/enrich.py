@@ -210,12 +210,7 @@ def answers(enrichment: Enrichment) -> Column:
 
 
 def create_tables(spark: SparkSession, settings: Settings, enrichment: Enrichment) -> None:
-    states: dict[str, str] = {}
-    for lookup in enrichment.lookups:
-        schema = read_table(spark, settings, lookup.table).drop(*VALID).schema
-        states[lookup.name] = schema.simpleString()
-        if lookup.merged_into is not None:
-            states[lookup.merged] = f"array<{schema[lookup.key].dataType.simpleString()}>"
+    states = {each.name: read_table(spark, settings, each.table).drop(*VALID).schema for each in enrichment.lookups}
     quarantine = (enrichment.waiting, enrichment.duplicates, enrichment.discarded, MALFORMED)
     for table in (enrichment.gold(states), *quarantine, ACTIONS, BACKFILLS):
         create_table(spark, settings, table)

@@ -6,6 +6,7 @@ from typing import Literal
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
 from lakehouse.tables import POSITION, Table
 from lakehouse.topics import Topic
@@ -101,9 +102,15 @@ class Enrichment:
     def gold_columns(self) -> tuple[str, ...]:
         return (*self.columns, *self.states, "position", self.day)
 
-    def gold(self, states: Mapping[str, str]) -> Table:
-        """Complete facts; `states` are the types as DDL of the columns that the lookups add, by name."""
-        joined = ", ".join(f"`{name}` {kind}" for name, kind in states.items())
+    def gold(self, states: Mapping[str, StructType]) -> Table:
+        """Complete facts; `states` are the columns of the latest state of each lookup's entity, by its name."""
+        added: dict[str, str] = {}
+        for lookup in self.lookups:
+            row = states[lookup.name]
+            added[lookup.name] = row.simpleString()
+            if lookup.merged_into is not None:
+                added[lookup.merged] = f"array<{row[lookup.key].dataType.simpleString()}>"
+        joined = ", ".join(f"`{name}` {kind}" for name, kind in added.items())
         statistics = [*self.keys, self.occurred_at, "position.partition", "position.ledger_id", "position.entry_id"]
         return Table(
             name=self.gold_table,

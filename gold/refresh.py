@@ -26,6 +26,7 @@ from lakehouse.tables import (
     create_table,
     delta_table,
     kept,
+    of_keys,
     read_changes,
     read_table,
     read_version,
@@ -99,7 +100,7 @@ def refresh(spark: SparkSession, settings: Settings, table: SqlTable, *, anew: b
             count, sources = near(statement, sources, groups)
             part = select(spark, statement, sources)
             keys = groups.select(*statement.grouping)
-            counts = _merge(settings, statement, _of_keys(part, keys), _of_keys(held, keys)) if count else {}
+            counts = _merge(settings, statement, of_keys(part, keys), of_keys(held, keys)) if count else {}
         done = Refreshed(table=table.name, kind=INCREMENTAL, reason=f"{count:,} groups touched", **counts)
     _remember(spark, settings, statement, done, versions)
     return done
@@ -134,12 +135,6 @@ def _changed_rows(spark: SparkSession, settings: Settings, name: str, first: int
     """All that rows of a table were or came to be in these versions."""
     feed = read_changes(spark, settings, name, first, last)
     return feed.drop("_change_type", "_commit_version", "_commit_timestamp")
-
-
-def _of_keys(rows: DataFrame, keys: DataFrame) -> DataFrame:
-    """The rows of these keys. Spark takes the others out before it aggregates, if the keys are few."""
-    same = [rows[name].eqNullSafe(keys[name]) for name in keys.columns]
-    return rows.join(keys, on=same, how="left_semi")
 
 
 def _merge(settings: Settings, statement: Statement, fresh: DataFrame, held: DataFrame) -> dict[str, int]:

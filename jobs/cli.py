@@ -213,10 +213,14 @@ def maintain_tables() -> None:
 @app.command(rich_help_panel=DATA)
 def sql(
     statement: Annotated[str, typer.Argument(help='Such as "SELECT * FROM gold.enriched_orders LIMIT 5".')],
+    csv: Annotated[bool, typer.Option("--csv", help="Whole values, as CSV with a header.")] = False,
 ) -> None:
     """Run SQL over the tables, without starting Spark."""
     found = query(load_settings(), statement)
-    report.rows(found.columns, found.fetchall())
+    if csv:
+        report.as_csv(found.columns, found.project("COLUMNS(*)::VARCHAR").fetchall())
+    else:
+        report.rows(found.columns, found.fetchall())
 
 
 @app.command(rich_help_panel=PIPELINE)

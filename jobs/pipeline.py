@@ -2,8 +2,6 @@
 
 from collections.abc import Mapping
 
-from pyspark.sql.types import StructType
-
 from expectations import quarantine
 from expectations.bronze import landed
 from expectations.enriched_orders import ENRICHED_ORDERS_SUITE
@@ -71,13 +69,7 @@ def declared_columns() -> dict[str, str]:
     entities = {entity.name: entity for entity in ENTITIES}
     tables = [table for entity in ENTITIES for table in (entity.table, entity.history)]
     for enrichment in ENRICHMENTS:
-        states: dict[str, str] = {}
-        for lookup in enrichment.lookups:
-            row = StructType.fromDDL(entities[lookup.entity].table.columns)
-            assert isinstance(row, StructType)
-            states[lookup.name] = row.simpleString()
-            if lookup.merged_into is not None:
-                states[lookup.merged] = f"array<{row[lookup.key].dataType.simpleString()}>"
+        states = {each.name: entities[each.entity].table.schema for each in enrichment.lookups}
         tables.append(enrichment.gold(states))
     return {table.name: table.columns for table in tables}
 

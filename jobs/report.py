@@ -1,5 +1,6 @@
 """What the commands print."""
 
+import csv
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from itertools import groupby
@@ -98,6 +99,12 @@ def rows(columns: Sequence[str], values: Iterable[Sequence[object]], *, title: s
     for row in values:
         grid.add_row(*(Text("" if value is None else _cell(value)) for value in row))
     OUT.print(grid)
+
+
+def as_csv(columns: Sequence[str], values: Iterable[Sequence[str | None]]) -> None:
+    writer = csv.writer(OUT.file, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows(values)
 
 
 def _grid(first: str, *numbers: str) -> Grid:

@@ -1,7 +1,6 @@
 """The steps of the pipeline, each of which catches up with what the step before it has written."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -26,6 +25,7 @@ from lakehouse.broker import endpoint, wait_until_healthy
 from lakehouse.contracts import check_contracts
 from lakehouse.errors import LakehouseError
 from lakehouse.leases import write_lease
+from lakehouse.parallel import side_by_side
 from lakehouse.session import start_spark
 from lakehouse.settings import Settings
 from lakehouse.tables import table_exists
@@ -117,9 +117,5 @@ def prove(spark: SparkSession, settings: Settings) -> list[Balance]:
         *(partial(balance_entity, spark, settings, as_written(spark, settings, entity)) for entity in ENTITIES),
         *(partial(balance_facts, spark, settings, enrichment) for enrichment in ENRICHMENTS),
     ]
-    pool = ThreadPoolExecutor()
     with waiting("Comparing what landed with what the tables hold"):
-        try:
-            return list(pool.map(lambda proof: proof(), proofs))
-        finally:
-            pool.shutdown(wait=False, cancel_futures=True)  # an interrupt does not wait for the others
+        return side_by_side(proofs)

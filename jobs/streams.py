@@ -21,6 +21,8 @@ Trigger = Callable[[DataStreamWriter], DataStreamWriter]
 POLL_SECONDS = 0.1
 WATCH_SECONDS = 1.0
 """Between two looks at streams that run for ever; each look brings their progress over from the JVM."""
+LOG_SECONDS = 60.0
+"""Between two lines about their progress where there is no terminal."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,9 +63,13 @@ def keep_up(settings: Settings, streams: Sequence[Stream], *, every: float) -> N
         _supervised(streams, lambda writer: writer.trigger(processingTime=trigger), settings.run) as running,
         waiting("Running; Ctrl-C ends it") as status,
     ):
+        logged = time.monotonic()
         while all(each.is_active() for each in running):
             counts = " · ".join(f"{each.name} {each.rows:,}" for each in running)
             status.update(f"Running; Ctrl-C ends it. {counts}")
+            if not CONSOLE.is_terminal and time.monotonic() - logged > LOG_SECONDS:
+                CONSOLE.print(counts, soft_wrap=True)
+                logged = time.monotonic()
             time.sleep(WATCH_SECONDS)
 
 

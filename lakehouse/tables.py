@@ -27,6 +27,13 @@ class Table:
     properties: Mapping[str, str] = field(default_factory=dict)
     """Delta table properties, https://docs.delta.io/latest/table-properties.html"""
 
+    @property
+    def schema(self) -> StructType:
+        """The declared columns. Needs Spark."""
+        declared = StructType.fromDDL(self.columns)
+        assert isinstance(declared, StructType)
+        return declared
+
 
 POSITION = "STRUCT<partition: INT, ledger_id: BIGINT, entry_id: BIGINT, batch_index: INT>"
 """Which message of a topic a row was made from."""
@@ -56,9 +63,7 @@ def create_table(spark: SparkSession, settings: Settings, table: Table) -> bool:
 
 def _add_columns(spark: SparkSession, settings: Settings, table: Table) -> None:
     held = table_schema(spark, settings, table.name)
-    declared = StructType.fromDDL(table.columns)
-    assert isinstance(declared, StructType)
-    if lacking := ", ".join(_lacking(declared, held, f"{table.name}.")):
+    if lacking := ", ".join(_lacking(table.schema, held, f"{table.name}.")):
         spark.sql(f"ALTER TABLE delta.`{settings.table_path(table.name)}` ADD COLUMNS ({lacking})")
 
 
@@ -169,6 +174,15 @@ def with_columns_of(rows: DataFrame, held: DataFrame) -> DataFrame:
     """The rows with all columns of a table; those that are not declared any more are NULL."""
     undeclared = [column for column in held.schema if column.name not in rows.columns]
     return rows.withColumns({column.name: F.lit(None).cast(column.dataType) for column in undeclared})
+
+
+def of_keys(rows: DataFrame, keys: DataFrame) -> DataFrame:
+    """The rows of these keys, of which NULL can be one.
+
+    Spark takes the others out before it aggregates, if the keys are few.
+    """
+    same = [rows[name].eqNullSafe(keys[name]) for name in keys.columns]
+    return rows.join(keys, on=same, how="left_semi")
 
 
 def delta_table(spark: SparkSession, settings: Settings, name: str) -> DeltaTable:

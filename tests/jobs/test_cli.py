@@ -304,6 +304,14 @@ def test_a_table_of_a_newer_delta(
         assert (done.code, done.line.partition(": Kernel error: ")[0]) == (1, "lakehouse: bronze.users")
 
 
+def test_sql_as_csv(lakehouse: Command) -> None:
+    statement = "SELECT 'a \"long\", value' AS text, {'id': 7, 'tags': ['x', NULL]} AS struct, NULL AS nothing"
+    assert lakehouse("sql", "--csv", statement).out.splitlines() == [
+        "text,struct,nothing",
+        '"a ""long"", value","{\'id\': 7, \'tags\': [x, NULL]}",',
+    ]
+
+
 def test_sql(lakehouse: Command) -> None:
     assert "42" in lakehouse("sql", "SELECT 6 * 7 AS answer").out
 
