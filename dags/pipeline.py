@@ -13,7 +13,7 @@ the broker. A run with nothing new takes some minutes, and writes nothing but re
 * *refresh* fails with a file and a line: the table stays as it was; mend the file, see `docs/sql-tables.md`.
 * *reconcile* fails: the log and the note of the run name topic, difference and positions. Nothing is repaired by
   itself: see `docs/operations.md`.
-* *quality*: the log lists the rules that do not pass, and ends with the address of the report: see `docs/quality.md`.
+* *quality*: the log lists the rules that do not pass, and the task links to the report: see `docs/quality.md`.
 
 While one of these two fails, nothing is refreshed: what SQL files declare, and its topics, stay as they were.
 
@@ -27,7 +27,7 @@ from airflow.sdk import DAG, AssetOrTimeSchedule, CronDataIntervalTimetable, Tas
 
 from jobs.backlog import BACKLOG
 from jobs.pipeline import ENRICHMENTS, ENTITIES, SQL_TABLES, TOPICS
-from jobs.tasks import DEFAULTS, GOLD_POOL, Step
+from jobs.tasks import DEFAULTS, GOLD_POOL, Step, Validation
 
 with DAG(
     "pipeline",
@@ -79,7 +79,7 @@ with DAG(
         }
     reconcile = Step(task_id="reconcile", command=["reconcile"], pool=GOLD_POOL)
     # What does not hold would not hold the next time either.
-    quality = Step(task_id="quality", command=["validate", "--new"], pool=GOLD_POOL, retries=0)
+    quality = Validation(task_id="quality", command=["validate", "--new"], pool=GOLD_POOL, retries=0)
 
     for entity in ENTITIES:
         landed[entity.topic.name] >> merged[entity.name]

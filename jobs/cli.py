@@ -46,17 +46,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 topics_app = typer.Typer(help="The topics of the pipeline.", no_args_is_help=True)
-app.add_typer(topics_app, name="topics")
-app.add_typer(airflow_app, name="airflow")
-app.add_typer(quarantine_app, name="quarantine", rich_help_panel="Tables")
-
-PIPELINE, BROKER, DATA = "Pipeline", "Broker and topics", "Tables"
-
-app.command("backfill", rich_help_panel=DATA)(backfill_command)
-app.command("rebuild", rich_help_panel=DATA)(rebuild_command)
-app.command("refresh", rich_help_panel=PIPELINE)(refresh_command)
-app.command("serve", rich_help_panel=DATA)(serve_command)
-app.command("validate", rich_help_panel=PIPELINE)(validate_command)
+# `--help` shows them in the order of their first commands.
+BROKER, PIPELINE, DATA, AIRFLOW = "Broker and topics", "Pipeline", "Tables", "Airflow"
 
 
 @app.command(rich_help_panel=BROKER)
@@ -229,6 +220,16 @@ def demo(
 ) -> None:
     """Run it all on a broker and data of its own, afresh each time, and show what came out."""
     _refuse_broken(run_demo(load_settings(), orders=orders))
+
+
+app.command("backfill", rich_help_panel=DATA)(backfill_command)
+app.command("rebuild", rich_help_panel=DATA)(rebuild_command)
+app.command("refresh", rich_help_panel=PIPELINE)(refresh_command)
+app.command("serve", rich_help_panel=DATA)(serve_command)
+app.command("validate", rich_help_panel=PIPELINE)(validate_command)
+app.add_typer(topics_app, name="topics", rich_help_panel=BROKER)
+app.add_typer(quarantine_app, name="quarantine", rich_help_panel=DATA)
+app.add_typer(airflow_app, name="airflow", rich_help_panel=AIRFLOW)
 
 
 def main() -> NoReturn:

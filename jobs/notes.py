@@ -1,13 +1,11 @@
 """What the steps of a run have found, as the note of that run.
 
-A task can't write the note. The scheduler can, and tells its listeners when a run has ended; this one is found by its
-entry point, so each Airflow that has this package installed has it.
+A task can't write the note. The scheduler can, and tells its listeners when a run has ended.
 """
 
 from typing import Any
 
 from airflow.listeners import hookimpl
-from airflow.plugins_manager import AirflowPlugin
 from sqlalchemy import select
 from sqlalchemy.orm import object_session
 
@@ -39,8 +37,3 @@ def take_note(dag_run: Any) -> None:
     said = [line for line in pushed if isinstance(line, str)]
     if said:
         dag_run.note = "\n".join(said)[:MOST]
-
-
-class LakehousePlugin(AirflowPlugin):
-    name = "lakehouse"
-    listeners = [Notes()]  # noqa: RUF012

@@ -11,10 +11,12 @@ from typing import Any
 
 import requests
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
-from airflow.sdk import Asset, Context
+from airflow.sdk import Asset, BaseOperator, BaseOperatorLink, Context
+from airflow.sdk.configuration import conf
 from airflow.sdk.exceptions import AirflowException, AirflowSkipException
 
 from jobs import notes
+from jobs.plugin import REPORT
 from lakehouse.errors import BusyError
 from lakehouse.session import spark_conf, submit_environment
 from lakehouse.settings import Settings, load_settings
@@ -124,3 +126,16 @@ class Step(SparkSubmitOperator):
                 event = context["outlet_events"][asset(status.name)]
                 event.extra = {"rows": status.rows, "version": status.version, "lag": status.lag}
                 self.log.info("%s: %s", status.name, event.extra)
+
+
+class ReportLink(BaseOperatorLink):
+    name = "Report"
+
+    def get_link(self, operator: BaseOperator, *, ti_key: object) -> str:
+        return f"{conf.get('api', 'base_url').rstrip('/')}{REPORT}/"
+
+
+class Validation(Step):
+    """A step that writes the report on quality, and links to it."""
+
+    operator_extra_links = (ReportLink(),)

