@@ -29,7 +29,6 @@ from bronze.pulsar.positions import (
     split,
     take,
 )
-from bronze.pulsar.reading import read_range
 
 SCHEMA = """
     topic STRING, partition INT, ledger_id BIGINT, entry_id BIGINT, batch_index INT,
@@ -73,7 +72,7 @@ class PulsarReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if partition.value is None:  # Spark's own, where there are none
             return iter(())
-        return read_range(self._options, cast(RangePartition, partition).value)
+        return _read(self._options, partition)
 
 
 class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -116,7 +115,7 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return _Plan(self._options).ranges(Offsets.from_json(start), Offsets.from_json(end))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        return read_range(self._options, cast(RangePartition, partition).value)
+        return _read(self._options, partition)
 
     def commit(self, end: dict[str, str]) -> None:
         if self._options.subscription:
@@ -131,6 +130,13 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             for partition in plan.ledgers.keys() - self._subscribed:
                 plan.admin.ensure_subscription(partition, self._options.subscription)
                 self._subscribed.add(partition)
+
+
+def _read(options: Options, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+    # Here, as most processes that Spark starts for a source only plan, and have no use for Pulsar's client.
+    from bronze.pulsar.reading import read_range
+
+    return read_range(options, cast(RangePartition, partition).value)
 
 
 class _Plan:
