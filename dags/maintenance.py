@@ -16,7 +16,7 @@ from pathlib import Path
 from airflow.sdk import DAG, CronTriggerTimetable, conf, task
 
 from jobs.pipeline import ENTITIES
-from jobs.tasks import DEFAULTS, Step
+from jobs.tasks import DEFAULTS, GOLD_POOL, Step
 
 with DAG(
     "maintenance",
@@ -30,7 +30,7 @@ with DAG(
     doc_md=__doc__,
 ):
 
-    @task
+    @task(pool=GOLD_POOL)
     def compact() -> None:
         from jobs import report
         from jobs.maintenance import maintain
@@ -44,7 +44,13 @@ with DAG(
 
         return clean_logs(Path(conf.get("logging", "base_log_folder")), keep=timedelta(days=30))
 
-    purge = Step(task_id="purge", command=["purge"], writes=[entity.table.name for entity in ENTITIES], yields=True)
+    purge = Step(
+        task_id="purge",
+        command=["purge"],
+        writes=[entity.table.name for entity in ENTITIES],
+        yields=True,
+        pool=GOLD_POOL,
+    )
 
     compact() >> purge
     clean_logs()

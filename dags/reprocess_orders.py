@@ -3,13 +3,13 @@
 
 Judges a day of orders anew from bronze, and replaces in one commit what differs; the pipeline goes on meanwhile. Once
 this DAG is switched on, it does so each night with the day that has ended. For other days, use *Trigger*, **Backfill**:
-a run for each day, as many side by side as the pool `gold` has slots.
+a run for each day, one after the other, as the pool `gold` has one slot: each takes gold's right to write in turn.
 
 *Trigger* itself recomputes the day before, or the `day` that you give, of all tables or of one `table`. With `dry_run`,
 the log says what would change, and nothing does.
 
-**When a day fails**, its log ends with one line that says why. Until it succeeds, the day stays as it was. Clear the
-task to try it again.
+**When a day fails**, its log ends with one line that says why. The day stays as it was, or has been replaced as a
+whole. Clear the task to try it again.
 """
 
 from datetime import UTC, datetime, timedelta
@@ -19,7 +19,11 @@ from airflow.sdk import DAG, CronDataIntervalTimetable, Param
 from jobs.pipeline import ENRICHMENTS
 from jobs.tasks import DEFAULTS, GOLD_POOL, Step, only_for_param
 
-DAY = "{{ params.day or data_interval_start | ds }}"
+# A run that was triggered by hand has an interval only if it was given a date.
+DAY = (
+    "{{ params.day or (data_interval_start if data_interval_start is defined"
+    " else dag_run.run_after - macros.timedelta(1)) | ds }}"
+)
 
 with DAG(
     "reprocess_orders",

@@ -55,11 +55,6 @@ BACKGROUND = re.compile(r"background: url\('https?://[^']*'\)[^;]*;")
 ADVERTISEMENT = re.compile(r"<footer>.*?</footer>", re.DOTALL)
 
 
-def report_path(settings: Settings) -> Path:
-    """The page to begin with."""
-    return _folder(settings) / "index.html"
-
-
 def new_context(settings: Settings) -> EphemeralDataContext:
     """A context that keeps all in memory, but for the pages."""
     site = {
@@ -81,7 +76,7 @@ def new_context(settings: Settings) -> EphemeralDataContext:
 
 def write_pages(context: EphemeralDataContext, settings: Settings) -> None:
     """Write the pages on what the context has validated; they take the place of the last ones."""
-    draft, folder = _draft(settings), _folder(settings)
+    draft, folder = _draft(settings), settings.report.parent
     shutil.rmtree(draft, ignore_errors=True)
     context.build_data_docs(site_names=[SITE])
     for page in draft.rglob("*.html"):
@@ -117,10 +112,6 @@ def _unpack(jar: Path, folder: Path) -> None:
             name = member.rpartition("/")[2]
             if name in FILES and "/themes/" not in member:
                 (folder / name).write_bytes(content.read(member))
-
-
-def _folder(settings: Settings) -> Path:
-    return settings.home / "quality"
 
 
 def _draft(settings: Settings) -> Path:

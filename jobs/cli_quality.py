@@ -38,12 +38,14 @@ def validate_command(
         require(spark, settings, known, made_by="run")
         with waiting("Validating"):
             # It takes two seconds to import what this needs, which other commands need not.
-            from expectations.report import report_path
             from expectations.validation import validate
 
             results = validate(spark, settings, suites, only_new=new)
     report.quality(results)
-    report.say(f"Report: {report_path(settings).as_uri()}")
+    held = [result for result in results if result.outcome == "passed"]
+    failed = (f"{each.table_name} {each.rule}: {each.observed}" for each in results if each.stops)
+    report.note([f"quality: {len(held):,} of {len(results):,} rules pass", *failed], settings)
+    report.say(f"Report: {settings.report.as_uri()}")
     if stopping := [result for result in results if result.stops]:
         more = f" and {len(stopping) - 3} more" if len(stopping) > 3 else ""
         names = ", ".join(f"{result.table_name} {result.rule}" for result in stopping[:3])

@@ -14,15 +14,17 @@ async def report_pages(scope: dict[str, Any], receive: Any, send: Any) -> None:
     """The pages of the report, an ASGI application, for those who are logged in to Airflow."""
     # All of Airflow loads this module, and only its web server needs these.
     from airflow.api_fastapi.core_api.security import get_user
+    from starlette.exceptions import HTTPException
     from starlette.requests import Request
     from starlette.staticfiles import StaticFiles
 
-    from expectations.report import report_path
     from lakehouse.settings import load_settings
 
     await get_user(Request(scope), None, None)
-    folder = report_path(load_settings()).parent
-    await StaticFiles(directory=folder, html=True, check_dir=False)(scope, receive, send)
+    folder = load_settings().report.parent
+    if not folder.is_dir():
+        raise HTTPException(404, f"there is no report in {folder}: it comes with a validation")
+    await StaticFiles(directory=folder, html=True)(scope, receive, send)
 
 
 class LakehousePlugin(AirflowPlugin):

@@ -26,7 +26,7 @@ from lakehouse.contracts import check_contracts
 from lakehouse.errors import LakehouseError
 from lakehouse.leases import write_lease
 from lakehouse.parallel import side_by_side
-from lakehouse.session import start_spark
+from lakehouse.session import kill_submitting_jvm, start_spark
 from lakehouse.settings import Settings
 from lakehouse.tables import table_exists
 from lakehouse.topics import Topic
@@ -45,7 +45,11 @@ def spark_for(settings: Settings, *, writes: Sequence[str]) -> Iterator[SparkSes
     with write_lease(settings, writes) as files:
         with waiting("Starting Spark"):
             spark = start_spark(settings, inherited=files)
-        yield spark
+        try:
+            yield spark
+        except KeyboardInterrupt:
+            kill_submitting_jvm()  # which holds no lease, and must not write without one
+            raise
 
 
 def require(spark: SparkSession, settings: Settings, tables: Iterable[str], *, made_by: str) -> None:

@@ -13,11 +13,11 @@ import requests
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.sdk import Asset, BaseOperator, BaseOperatorLink, Context
 from airflow.sdk.configuration import conf
-from airflow.sdk.exceptions import AirflowException, AirflowSkipException
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 
 from jobs import notes
 from jobs.plugin import REPORT
-from lakehouse.errors import BusyError
+from lakehouse.errors import BusyError, LakehouseError
 from lakehouse.session import spark_conf, submit_environment
 from lakehouse.settings import Settings, load_settings
 
@@ -35,7 +35,10 @@ def alert(context: Context) -> None:
         lines = str(context.get("exception")).splitlines() or ["no reason given"]
         reason = next((line for line in lines if line.startswith("lakehouse: ")), lines[0])
         text = f"{task.dag_id}.{task.task_id} failed in {task.run_id}: {reason}\n{task.log_url}"
-        requests.post(url.get_secret_value(), json={"text": text}, timeout=10).raise_for_status()
+        try:
+            requests.post(url.get_secret_value(), json={"text": text}, timeout=10).raise_for_status()
+        except requests.RequestException as error:  # whose text has the address
+            raise LakehouseError(f"airflow.alert_url could not be told: {type(error).__name__}") from None
 
 
 DEFAULTS: dict[str, Any] = {
@@ -60,6 +63,11 @@ def only_for_param(name: str, *values: str) -> Callable[[Context], None]:
             raise AirflowSkipException(f"{name} is {given}")
 
     return check
+
+
+def is_busy(error: AirflowException) -> bool:
+    """Whether a command has failed because another process writes its tables."""
+    return f"Error code is: {BusyError.exit_code}." in str(error)
 
 
 class Step(SparkSubmitOperator):
@@ -98,6 +106,8 @@ class Step(SparkSubmitOperator):
         # Airflow itself tries again, for all to see.
         self.env_vars = {**submit_environment(settings), "LAKEHOUSE_RUN__RETRIES": "0", "COLUMNS": "120"}
         self.application_args = [argument for argument in self.application_args or () if argument]
+        if "--dry-run" in self.application_args:
+            self.outlets = []
         with NamedTemporaryFile("w", suffix=".conf") as properties, NamedTemporaryFile("r") as note:
             for name, value in spark_conf(settings, keep_classes=False).items():
                 print(name, value.replace("\\", "\\\\"), sep="=", file=properties, flush=True)
@@ -114,7 +124,7 @@ class Step(SparkSubmitOperator):
         try:
             super().execute(context)
         except AirflowException as error:
-            if self.yields and f"Error code is: {BusyError.exit_code}." in str(error):
+            if self.yields and is_busy(error):
                 raise AirflowSkipException("another process writes these tables: left for the next time") from error
             raise
 
@@ -132,10 +142,18 @@ class ReportLink(BaseOperatorLink):
     name = "Report"
 
     def get_link(self, operator: BaseOperator, *, ti_key: object) -> str:
-        return f"{conf.get('api', 'base_url').rstrip('/')}{REPORT}/"
+        return f"{conf.get('api', 'base_url', fallback='').rstrip('/')}{REPORT}/"
 
 
 class Validation(Step):
-    """A step that writes the report on quality, and links to it."""
+    """A step that writes the report on quality, and links to it. What does not hold is not tried again."""
 
     operator_extra_links = (ReportLink(),)
+
+    def _submit(self, context: Context) -> None:
+        try:
+            super()._submit(context)
+        except AirflowException as error:
+            if is_busy(error):
+                raise
+            raise AirflowFailException(str(error)) from error

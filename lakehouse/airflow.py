@@ -150,9 +150,14 @@ def _configure(settings: Settings, state: dict[str, Any]) -> None:
 def _prepare_database(settings: Settings) -> None:
     is_new = not _database(settings).exists()
     with waiting("Preparing the database of Airflow"):
-        _run(["db", "migrate"], settings)
-        if is_new:
-            _run(["pools", "set", *POOL], settings)
+        try:
+            _run(["db", "migrate"], settings)
+            if is_new:
+                _run(["pools", "set", *POOL], settings)
+        except BaseException:
+            if is_new:  # or the next start would find a database without the pool
+                _database(settings).unlink(missing_ok=True)
+            raise
 
 
 def _run(arguments: Sequence[str], settings: Settings) -> None:

@@ -1,7 +1,8 @@
 """The right to write a table, which one process at a time holds.
 
 A lease is a lock on a file. The JVM inherits it, so it lasts until Python and Spark are both gone, however they go:
-what takes over after a `kill -9` never writes beside what is still dying.
+what takes over after a `kill -9` never writes beside what is still dying. The JVM of spark-submit can't inherit it: it
+is killed when its Python is interrupted, but outlives a Python that got `kill -9` by a moment.
 """
 
 import fcntl

@@ -104,6 +104,14 @@ def start_spark(settings: Settings, *, inherited: Sequence[int] = ()) -> SparkSe
     return SparkSession.builder.config(map=dict(properties)).getOrCreate()
 
 
+def kill_submitting_jvm() -> None:
+    """End the JVM of spark-submit, if it has started this process; else nothing. It would end by itself, but later."""
+    parent = psutil.Process().parent()
+    if "PYSPARK_GATEWAY_PORT" in os.environ and parent is not None and parent.name() == "java":
+        parent.kill()
+        psutil.wait_procs([parent], timeout=2)
+
+
 def submit_environment(settings: Settings) -> dict[str, str]:
     """The variables with which spark-submit starts this environment's Spark."""
     local = {"SPARK_LOCAL_IP": "127.0.0.1"} if settings.spark.master.startswith("local") else {}

@@ -23,7 +23,7 @@ from lakehouse.errors import ConfigurationError
 
 PREFIX = "LAKEHOUSE_"
 FILE = Path("lakehouse.toml")
-SECRETS = (("pulsar", "token"), ("postgres", "url"), ("serve", "users"))
+SECRETS = (("pulsar", "token"), ("postgres", "url"), ("serve", "users"), ("airflow", "alert_url"))
 """What is set in the environment only, and shown nowhere."""
 
 AbsolutePath = Annotated[Path, AfterValidator(lambda path: path.expanduser().absolute())]
@@ -137,6 +137,11 @@ class Settings(BaseSettings):
     @property
     def warehouse_root(self) -> str:
         return self.warehouse.rstrip("/") or str(self.home / "warehouse")
+
+    @property
+    def report(self) -> Path:
+        """The first page of the report on quality."""
+        return self.home / "quality" / "index.html"
 
     @property
     def checkpoint_root(self) -> str:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -240,6 +241,18 @@ def test_a_backfill_of_three_days_judges_them_as_if_all_had_come_at_once(api: Ap
     assert tables(lake) == today
 
 
+def test_a_dry_run_changes_nothing_and_tells_nobody(api: Api, lake: Settings) -> None:
+    def events() -> int:
+        found = api.call("GET", "assets/events?source_dag_id=reprocess_orders")
+        return int(found["total_entries"])
+
+    before = (events(), tables(lake))
+    runs = "dags/reprocess_orders/dagRuns"
+    run = api.call("POST", runs, logical_date=None, conf={"dry_run": True})["dag_run_id"]
+    wait_until(lambda: api.call("GET", f"{runs}/{run}")["state"] == "success")
+    assert (events(), tables(lake)) == before
+
+
 def test_the_pages(api: Api, lake: Settings, page: Page) -> None:
     found, today = api.found, tables(lake)
     page.goto(found.url)
@@ -292,9 +305,16 @@ def test_the_pages(api: Api, lake: Settings, page: Page) -> None:
     assert tables(lake) == today
 
 
-def test_to_fail_a_run_ends_its_spark(api: Api, lake: Settings) -> None:
+def test_a_run_that_was_failed_goes_on_when_its_tasks_are_cleared(api: Api, lake: Settings, endpoint: Endpoint) -> None:
+    more = replace(MESSY, seed=MESSY.seed + 1, orders=200)
+    produce([(topic, more.first(topic.name)) for topic in TOPICS if topic.name == "orders"], endpoint, lake)
     run = start_run(api, lake)
+    api.call("PATCH", run, state="failed")
+    wait_until(lambda: drivers(lake) == [])
+    api.call("POST", "dags/pipeline/clearTaskInstances", dag_run_id=Path(run).name, dry_run=False, only_failed=False)
+    wait_until(lambda: api.call("GET", f"{run}/taskInstances/reconcile")["state"] == "success")
     api.switch("pipeline", on=False)
+    assert tables(lake) == expected(Oracle().run(messages(lake)))
     api.call("PATCH", run, state="failed")
     wait_until(lambda: drivers(lake) == [])
 

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
-from airflow.sdk.exceptions import AirflowException, AirflowSkipException
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 
 from jobs import tasks
 from jobs.notes import KEY
-from jobs.tasks import Step, alert, only_for_param
+from jobs.tasks import Step, Validation, alert, only_for_param
 
 FAILED = "Cannot execute: spark-submit. Error code is: {}.\nLast spark-submit output:\nlakehouse: why"
 
@@ -28,6 +28,19 @@ def test_only_a_step_that_yields_is_skipped_while_others_write(
     step = Step(task_id="step", command=["purge"], yields=yields)
     with pytest.raises(expected) as error:
         step._submit({})
+    assert type(error.value) is expected
+
+
+@pytest.mark.parametrize(("code", "expected"), [(75, AirflowException), (1, AirflowFailException)])
+def test_rules_that_fail_are_not_tried_again(
+    monkeypatch: pytest.MonkeyPatch, code: int, expected: type[Exception]
+) -> None:
+    def fail(*_: object) -> None:
+        raise AirflowException(FAILED.format(code))
+
+    monkeypatch.setattr(SparkSubmitOperator, "execute", fail)
+    with pytest.raises(AirflowException) as error:
+        Validation(task_id="quality", command=["validate"])._submit({})
     assert type(error.value) is expected
 
 

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from expectations.report import report_path
 from expectations.results import RESULTS, Result
 from expectations.suites import CHANGE_FEED, Rule, Severity, Suite, each_row, known, not_null, types, unique, whole
 from expectations.validation import validate
@@ -89,7 +88,7 @@ def test_the_results_are_a_table(lake: Settings, results: dict[str, Result]) -> 
 
 
 def test_the_pages_load_nothing_from_elsewhere(lake: Settings, results: dict[str, Result]) -> None:
-    index = report_path(lake)
+    index = lake.report
     pages = list(index.parent.rglob("*.html"))
     assert {page.stem for page in pages} == {"index", "things", "silver.things-silver.things"}
     for page in pages:
