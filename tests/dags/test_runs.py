@@ -246,8 +246,10 @@ def test_a_dry_run_changes_nothing_and_tells_nobody(api: Api, lake: Settings) ->
         found = api.call("GET", "assets/events?source_dag_id=reprocess_orders")
         return int(found["total_entries"])
 
-    before = (events(), tables(lake))
     runs = "dags/reprocess_orders/dagRuns"
+    # To switch it on has started the run of yesterday too.
+    wait_until(lambda: api.call("GET", f"{runs}?state=running")["total_entries"] == 0)
+    before = (events(), tables(lake))
     run = api.call("POST", runs, logical_date=None, conf={"dry_run": True})["dag_run_id"]
     wait_until(lambda: api.call("GET", f"{runs}/{run}")["state"] == "success")
     assert (events(), tables(lake)) == before
