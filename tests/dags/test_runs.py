@@ -276,9 +276,9 @@ def test_the_pages(api: Api, lake: Settings, page: Page) -> None:
         expect(page.locator(".react-flow__node").filter(has_text=table)).to_be_visible()
     take_picture(page, "assets")
 
-    page.goto(f"{found.url}/dags/pipeline/runs/{run}/tasks/quality")
+    page.goto(f"{found.url}/dags/pipeline/runs/{run}/tasks/quality/details")
     page.get_by_role("link", name="Report").click()
-    expect(page.get_by_text("gold.enriched_orders").first).to_be_visible()
+    expect(page.get_by_role("link", name="gold.enriched_orders")).to_be_visible()
 
     lose_orders(lake, "2026-01-02")
     wait_until(lambda: api.call("GET", "backfills?dag_id=reprocess_orders")["backfills"][0]["completed_at"])
