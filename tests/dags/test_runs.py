@@ -145,11 +145,16 @@ def holder(lake: Settings) -> int | None:
 
 
 def start_run(api: Api, lake: Settings) -> str:
-    """A run of the pipeline, whose first table is being written."""
+    """The run of the pipeline that writes the first table; what waits behind it is failed."""
     api.switch("pipeline", on=True)
-    run = api.call("POST", RUNS, logical_date=None)["dag_run_id"]
-    wait_until(lambda: holder(lake))
-    return f"{RUNS}/{run}"
+    api.call("POST", RUNS, logical_date=None)
+    wait_until(lambda: holder(lake))  # by this run, or by one of the schedule
+    found = api.call("GET", f"{RUNS}?state=running&state=queued")["dag_runs"]
+    for run in found:
+        if run["state"] == "queued":
+            api.call("PATCH", f"{RUNS}/{run['dag_run_id']}", state="failed")
+    [started] = [run["dag_run_id"] for run in found if run["state"] == "running"]
+    return f"{RUNS}/{started}"
 
 
 def orders_of(oracle: Oracle, lake: Settings) -> str:
