@@ -140,7 +140,8 @@ def drivers(lake: Settings) -> list[psutil.Process]:
 def holder(lake: Settings) -> int | None:
     """The process of ours that writes the first table."""
     file = lake.home / "leases" / FIRST
-    pid = int(file.read_text().split()[1])
+    told = file.read_text().split() if file.exists() else []
+    pid = int(told[1]) if told else None
     return pid if pid in [process.pid for process in drivers(lake)] else None
 
 
