@@ -5,7 +5,8 @@ Lands what is new in each topic, merges changelogs into silver, enriches facts i
 validates the tables, and refreshes those that SQL files declare: every five minutes, and as soon as messages wait in
 the broker. A run with nothing new takes some minutes, and writes nothing but results.
 
-**When a task fails**, its log ends with one line that says why. It has been tried six times; rules that fail, once.
+**When a task fails**, its log ends with one line that says why. It has been tried six times, *quality* only while its
+tables were taken.
 
 * *no broker is running*, *no answer from the broker*: start the broker; what was sent meanwhile waits in it.
 * *is being written by …*: another process, which the line names, holds the table: wait for it, or stop it.

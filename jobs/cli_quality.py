@@ -42,9 +42,9 @@ def validate_command(
 
             results = validate(spark, settings, suites, only_new=new)
     report.quality(results)
-    held = [result for result in results if result.outcome == "passed"]
+    passed = sum(result.outcome == "passed" for result in results)
     failed = (f"{each.table_name} {each.rule}: {each.observed}" for each in results if each.stops)
-    report.note([f"quality: {len(held):,} of {len(results):,} rules pass", *failed], settings)
+    report.note([f"quality: {passed:,} of {len(results):,} rules pass", *failed], settings)
     report.say(f"Report: {settings.report.as_uri()}")
     if stopping := [result for result in results if result.stops]:
         more = f" and {len(stopping) - 3} more" if len(stopping) > 3 else ""

@@ -146,7 +146,7 @@ class ReportLink(BaseOperatorLink):
 
 
 class Validation(Step):
-    """A step that writes the report on quality, and links to it. What does not hold is not tried again."""
+    """A step that writes the report on quality, and links to it. It is tried again only if its tables are taken."""
 
     operator_extra_links = (ReportLink(),)
 

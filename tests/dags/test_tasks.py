@@ -1,5 +1,6 @@
 from contextlib import nullcontext
 from pathlib import Path
+from traceback import format_exception
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,6 +11,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, Airfl
 from jobs import tasks
 from jobs.notes import KEY
 from jobs.tasks import Step, Validation, alert, only_for_param
+from lakehouse.errors import LakehouseError
 
 FAILED = "Cannot execute: spark-submit. Error code is: {}.\nLast spark-submit output:\nlakehouse: why"
 
@@ -87,3 +89,16 @@ def test_a_failure_is_told_in_one_line_with_the_way_to_the_log(monkeypatch: pyte
     alert(context)
     text = "pipeline.reconcile failed in run: lakehouse: why\nhttp://here/log"
     assert told == [("http://there", {"text": text})]
+
+
+def test_an_alert_that_fails_does_not_say_the_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    def post(url: str, **_: Any) -> Any:
+        raise tasks.requests.ConnectionError(f"no way to {url}")
+
+    monkeypatch.setattr(tasks.requests, "post", post)
+    monkeypatch.setenv("LAKEHOUSE_AIRFLOW__ALERT_URL", "http://there/secret")
+    task = SimpleNamespace(dag_id="pipeline", task_id="reconcile", run_id="run", log_url="http://here/log")
+    with pytest.raises(LakehouseError) as error:
+        alert({"ti": task})  # type: ignore[typeddict-item]
+    assert "".join(format_exception(error.value)).splitlines()[-1].endswith("could not be told: ConnectionError")
+    assert "secret" not in "".join(format_exception(error.value))

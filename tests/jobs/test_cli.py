@@ -126,6 +126,10 @@ def test_a_wrong_variable(lakehouse: Command, variable: str, value: str, line: s
             "lakehouse.toml: postgres.url is a secret: set LAKEHOUSE_POSTGRES__URL instead",
         ),
         (
+            '[airflow]\nalert_url = "https://chat/hook"',
+            "lakehouse.toml: airflow.alert_url is a secret: set LAKEHOUSE_AIRFLOW__ALERT_URL instead",
+        ),
+        (
             '[serve.users]\nada = "lovelace-1815"',
             "lakehouse.toml: serve.users is a secret: set LAKEHOUSE_SERVE__USERS instead",
         ),
