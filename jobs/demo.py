@@ -10,7 +10,8 @@ from pyspark.sql import SparkSession
 
 from jobs import report
 from jobs.pipeline import TOPICS, WRITTEN
-from jobs.steps import create_tables, prove, run_all, spark_for
+from jobs.steps import create_tables, landing, prove, run_all, run_landed, spark_for
+from jobs.streams import catch_up
 from lakehouse import broker
 from lakehouse.balance import Balance
 from lakehouse.endpoint import Endpoint
@@ -58,13 +59,14 @@ def demo_settings(settings: Settings) -> Settings:
 
 def _show_pipeline(spark: SparkSession, settings: Settings, workload: Workload) -> list[Balance]:
     with ThreadPoolExecutor() as pool:
-        tables = pool.submit(create_tables, spark, settings)  # while the broker starts
+        tables = pool.submit(create_tables, spark, settings)  # while the broker starts, and messages land
         endpoint = broker.start(settings)
         create_topics(TOPICS, endpoint, settings)
         report.say("\n[bold]1. Items, users and orders arrive; some users are late[/]")
         _produce(settings, endpoint, ((topic.name, workload.first(topic.name)) for topic in TOPICS))
+        report.outcomes(catch_up(settings, landing(spark, settings, TOPICS)))
         tables.result()
-    report.outcomes(run_all(spark, settings))
+    report.outcomes(run_landed(spark, settings))
     waiting = _count_waiting(settings)
     report.say(f"{waiting:,} orders wait in quarantine for a user or an item")
     report.say("\n[bold]2. The late users arrive, and changes: updates, deletes, merges, prices[/]")

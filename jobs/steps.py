@@ -111,6 +111,11 @@ def refreshing(
 def run_all(spark: SparkSession, settings: Settings) -> Iterator[Outcome]:
     """Land, merge and enrich what is new; yields what each stream did, as soon as its step is done."""
     yield from catch_up(settings, landing(spark, settings, TOPICS))
+    yield from run_landed(spark, settings)
+
+
+def run_landed(spark: SparkSession, settings: Settings) -> Iterator[Outcome]:
+    """Merge and enrich what has landed, as `run_all` does."""
     yield from catch_up(settings, merging(spark, settings, ENTITIES))
     yield from catch_up(settings, enriching(spark, settings, ENRICHMENTS))
 

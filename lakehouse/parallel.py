@@ -8,9 +8,15 @@ Result = TypeVar("Result")
 
 
 def side_by_side(calls: Iterable[Callable[[], Result]], *, at_once: int | None = None) -> list[Result]:
-    """What each call returns, in their order. An interrupt does not wait for those that have begun."""
+    """What each call returns, in their order.
+
+    If one fails, those that have begun still end, so that nothing writes after this. An interrupt does not wait.
+    """
     pool = ThreadPoolExecutor(at_once)
     try:
         return list(pool.map(lambda call: call(), calls))
+    except Exception:
+        pool.shutdown(cancel_futures=True)
+        raise
     finally:
         pool.shutdown(wait=False, cancel_futures=True)

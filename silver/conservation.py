@@ -1,6 +1,8 @@
 """Prove that silver is the latest state of all that landed."""
 
-from pyspark.sql import DataFrame, Row, SparkSession
+from collections.abc import Sequence
+
+from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from lakehouse.balance import Balance
@@ -38,7 +40,9 @@ def balance_entity(spark: SparkSession, settings: Settings, entity: Entity) -> B
         .join(held, on=entity.key, how="left")
         .join(quarantined, on="position", how="left")
     )
-    counts = {row.fate: row["count"] for row in joined.groupBy(fate.alias("fate")).count().collect()}
+    merged = F.when(F.col("reason").isNull() & F.col("is_quarantined").isNull(), F.col("sequence"))
+    found = joined.groupBy(fate.alias("fate")).agg(F.count("*").alias("messages"), *_fingerprint(merged)).collect()
+    counts = {row.fate: row.messages for row in found}
     landed, rows, made = bronze.count(), silver.count(), counts.get("current", 0)
     in_quarantine, to_retry = malformed.count(), counts.get(TO_BE_RETRIED, 0)
     problems = []
@@ -52,10 +56,8 @@ def balance_entity(spark: SparkSession, settings: Settings, entity: Entity) -> B
     if rows != made:
         problems.append(f"{entity.table.name} has {rows:,} rows, of which {made:,} were made by a message that landed")
     if entity.keeps_history:
-        history = read_table(spark, settings, entity.history.name)
-        sound = messages.where("reason IS NULL").select("sequence", "message.position")
-        merged = sound.join(quarantined, on="position", how="left_anti")
-        if _fingerprint(history) != _fingerprint(merged):
+        history = read_table(spark, settings, entity.history.name).agg(*_fingerprint(F.col("sequence"))).collect()
+        if _total(history) != _total(found):
             problems.append(f"the versions in {entity.history.name} are not the messages that landed")
     fates = {fate: counts.get(fate, 0) for fate in ("current", "superseded")}
     fates["malformed"] = in_quarantine - to_retry
@@ -63,9 +65,14 @@ def balance_entity(spark: SparkSession, settings: Settings, entity: Entity) -> B
     return Balance(topic=entity.name, landed=landed, fates=fates, problems=tuple(problems))
 
 
-def _fingerprint(versions: DataFrame) -> Row | None:
-    """Equal for the same messages, however they are ordered: their number, and a sum of hashes."""
-    return versions.agg(F.count("*"), F.sum(F.pmod(F.xxhash64("sequence"), F.lit(2**31 - 1)))).first()
+def _fingerprint(sequence: Column) -> tuple[Column, Column]:
+    """Equal for the same messages, however they are ordered: their number, `merged`, and a sum of hashes, `print`."""
+    hashed = F.when(sequence.isNotNull(), F.pmod(F.xxhash64(sequence), F.lit(2**31 - 1)))
+    return F.count(sequence).alias("merged"), F.coalesce(F.sum(hashed), F.lit(0)).alias("print")
+
+
+def _total(fingerprints: Sequence[Row]) -> tuple[int, int]:
+    return sum(row.merged for row in fingerprints), sum(row.print for row in fingerprints)
 
 
 def _purged(messages: DataFrame, held: DataFrame, entity: Entity) -> int:

@@ -96,6 +96,11 @@ class Api:
         runs = self.call("GET", f"{RUNS}?order_by=id")["dag_runs"]
         return next((run for run in runs if run["run_type"] != "manual"), {})
 
+    def backlogs(self) -> list[dict[str, Any]]:
+        """What the events say that messages wait in the broker."""
+        events = self.call("GET", "assets/events?order_by=timestamp&limit=100")["asset_events"]
+        return [event["extra"] for event in events if event["name"] == "pulsar.backlog"]
+
     def has_dags(self) -> bool:
         return self.call("GET", "dags")["total_entries"] == 3
 
@@ -193,18 +198,18 @@ def test_a_scheduled_run_in_which_a_step_finds_its_table_taken_and_is_tried_agai
 ) -> None:
     before = set(messages(lake))
     produce([(topic, MESSY.late(topic.name)) for topic in TOPICS], endpoint, lake)
-    with write_lease(lake, ["silver.users"]):
+    with write_lease(lake, [FIRST]):
         api.switch("pipeline", on=True)
         wait_until(api.scheduled)
         run = f"{RUNS}/{api.scheduled()['dag_run_id']}"
-        merge = f"{run}/taskInstances/merge.users"
-        wait_until(lambda: api.call("GET", merge)["state"] == "up_for_retry")
+        land = f"{run}/taskInstances/land.users"
+        wait_until(lambda: api.call("GET", land)["state"] == "up_for_retry" and api.backlogs())
     wait_until(lambda: api.call("GET", run)["state"] in ("success", "failed"))
     api.switch("pipeline", on=False)
     assert api.call("GET", run)["state"] == "success"
-    assert api.call("GET", merge)["try_number"] == 2
-    log = json.dumps(api.call("GET", f"{merge}/logs/1"))
-    assert f"silver.users is being written by pid {os.getpid()} " in log
+    assert api.call("GET", land)["try_number"] > 1
+    log = json.dumps(api.call("GET", f"{land}/logs/1"))
+    assert f"{FIRST} is being written by pid {os.getpid()} " in log
     new = [message for message in messages(lake) if message not in before]
     assert tables(lake) == expected(oracle.run(new))
     assert orders_of(oracle, lake) in api.call("GET", run)["note"].splitlines()
@@ -221,10 +226,8 @@ def test_events_of_assets_say_what_their_tables_hold(api: Api, lake: Settings) -
 
 
 def test_messages_that_waited_were_an_event(api: Api) -> None:
-    """Sent while the pipeline was paused, late users and items were seen by the trigger before they landed."""
-    events = api.call("GET", "assets/events?order_by=timestamp&limit=100")["asset_events"]
-    [first, *_] = [event["extra"] for event in events if event["name"] == "pulsar.backlog"]
-    assert first["payload"].keys() == {"users", "items"}
+    """Late users, which could not land while their table was taken, were seen by the trigger."""
+    assert "users" in api.backlogs()[0]["payload"]
 
 
 def test_the_report_is_for_those_who_are_logged_in(api: Api) -> None:
@@ -300,6 +303,8 @@ def test_the_pages(api: Api, lake: Settings, page: Page) -> None:
     dialog.get_by_text("All Runs").click()
     expect(dialog.get_by_text("2 runs will be triggered")).to_be_visible()
     dialog.get_by_role("button", name="Run Backfill").click()
+    wait_until(lambda: api.call("GET", "backfills?dag_id=reprocess_orders")["total_entries"] == 2)
+    page.reload()  # a grid without a run in progress does not look for new ones
     page.mouse.move(0, 0)
     days = [
         page.get_by_test_id(f"grid-backfill__{end}T00:00:00+00:00-recompute_orders").get_by_test_id("task-state-badge")
