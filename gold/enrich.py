@@ -131,7 +131,7 @@ def enrich_batch(settings: Settings, enrichment: Enrichment, batch: DataFrame) -
         is_settled = F.col("held").eqNullSafe(answers(enrichment))
         judged = stack.enter_context(kept(judged.withColumn("is_settled", is_settled)))
         placing = partial(place, settings, enrichment, judged, near)
-        side_by_side([placing, partial(write_duplicates, settings, enrichment, repeats)])
+        side_by_side(spark, [placing, partial(write_duplicates, settings, enrichment, repeats)])
 
 
 def enrich_messages(settings: Settings, enrichment: Enrichment, messages: DataFrame) -> None:

@@ -1,5 +1,7 @@
 """Write judged facts where they belong, so that each is somewhere at any moment, and in one place in the end.
 
+What adds facts to tables goes first, side by side; then what takes them away.
+
 They come with `held`, what gold has of them or NULL; `is_settled`, if that is as it should be; and `is_waiting`, if
 they are in quarantine. Where a crash left a fact in both, the next to judge it puts that right.
 """
@@ -57,9 +59,8 @@ def place(settings: Settings, enrichment: Enrichment, judged: DataFrame, near: N
     [counts] = judged.agg(*(F.count_if(F.expr(which)) for which in cases)).collect()
     due = {which for which, count in zip(cases, counts, strict=True) if count}
     for stage in stages:
-        side_by_side(
-            partial(write, settings, enrichment, judged.where(which)) for which, write in stage if which in due
-        )
+        writes = [partial(write, settings, enrichment, judged.where(which)) for which, write in stage if which in due]
+        side_by_side(judged.sparkSession, writes)
 
 
 def write_duplicates(settings: Settings, enrichment: Enrichment, repeats: DataFrame) -> None:
