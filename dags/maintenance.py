@@ -16,7 +16,7 @@ from pathlib import Path
 from airflow.sdk import DAG, CronTriggerTimetable, conf, task
 
 from jobs.pipeline import ENTITIES
-from jobs.tasks import DEFAULTS, GOLD_POOL, Step
+from jobs.tasks import DEFAULTS, GOLD_POOL, Step, alert_of_timeout
 
 with DAG(
     "maintenance",
@@ -25,6 +25,7 @@ with DAG(
     catchup=False,
     max_active_runs=1,
     dagrun_timeout=timedelta(hours=4),
+    on_failure_callback=alert_of_timeout,
     default_args=DEFAULTS,
     tags=["bronze", "silver", "gold"],
     doc_md=__doc__,

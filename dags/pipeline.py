@@ -28,7 +28,7 @@ from airflow.sdk import DAG, AssetOrTimeSchedule, CronDataIntervalTimetable, Tas
 
 from jobs.backlog import BACKLOG
 from jobs.pipeline import ENRICHMENTS, ENTITIES, SQL_TABLES, TOPICS
-from jobs.tasks import DEFAULTS, GOLD_POOL, Step, Validation
+from jobs.tasks import DEFAULTS, GOLD_POOL, Step, Validation, alert_of_timeout
 
 with DAG(
     "pipeline",
@@ -38,6 +38,7 @@ with DAG(
     catchup=False,
     max_active_runs=1,
     dagrun_timeout=timedelta(hours=2),
+    on_failure_callback=alert_of_timeout,
     default_args=DEFAULTS,
     tags=["bronze", "silver", "gold"],
     doc_md=__doc__,

@@ -17,7 +17,7 @@ from datetime import UTC, datetime, timedelta
 from airflow.sdk import DAG, CronDataIntervalTimetable, Param
 
 from jobs.pipeline import ENRICHMENTS
-from jobs.tasks import DEFAULTS, GOLD_POOL, Step, only_for_param
+from jobs.tasks import DEFAULTS, GOLD_POOL, Step, alert_of_timeout, only_for_param
 
 # A run that was triggered by hand has an interval only if it was given a date.
 DAY = (
@@ -33,6 +33,7 @@ with DAG(
     is_paused_upon_creation=True,
     max_active_runs=16,
     dagrun_timeout=timedelta(days=1),
+    on_failure_callback=alert_of_timeout,
     default_args=DEFAULTS,
     tags=["gold"],
     params={

@@ -29,12 +29,24 @@ GOLD_POOL = "gold"
 
 
 def alert(context: Context) -> None:
-    """Tell of a failed task where `airflow.alert_url` says."""
-    url, task = load_settings().airflow.alert_url, context["ti"]
+    """Tell of a failed task."""
+    task = context["ti"]
+    lines = str(context.get("exception")).splitlines() or ["no reason given"]
+    reason = next((line for line in lines if line.startswith("lakehouse: ")), lines[0])
+    _tell(f"{task.dag_id}.{task.task_id} failed in {task.run_id}: {reason}\n{task.log_url}")
+
+
+def alert_of_timeout(context: Context) -> None:
+    """Tell of a run that was ended as it took too long: none of its tasks has failed. Of any other, its task told."""
+    if context["reason"] == "timed_out":
+        dag = context["dag"]
+        _tell(f"{dag.dag_id} was ended in {context['run_id']}: it took more than {dag.dagrun_timeout}")
+
+
+def _tell(text: str) -> None:
+    """Tell it where `airflow.alert_url` says."""
+    url = load_settings().airflow.alert_url
     if url is not None:
-        lines = str(context.get("exception")).splitlines() or ["no reason given"]
-        reason = next((line for line in lines if line.startswith("lakehouse: ")), lines[0])
-        text = f"{task.dag_id}.{task.task_id} failed in {task.run_id}: {reason}\n{task.log_url}"
         try:
             requests.post(url.get_secret_value(), json={"text": text}, timeout=10).raise_for_status()
         except requests.RequestException as error:  # whose text has the address

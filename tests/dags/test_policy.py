@@ -11,7 +11,7 @@ from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk import DAG
 
 from jobs.pipeline import SQL_TABLES, TOPICS, WRITTEN
-from jobs.tasks import alert
+from jobs.tasks import alert, alert_of_timeout
 
 FILES = sorted((Path(__file__).parent.parent.parent / "dags").glob("*.py"))
 IMPORT = """
@@ -47,6 +47,7 @@ def test_policy(dags: dict[str, DAG], file: Path) -> None:
     assert not dag.catchup
     assert dag.max_active_runs
     assert dag.dagrun_timeout
+    assert dag.on_failure_callback is alert_of_timeout
     for task in dag.tasks:
         assert task.owner == "lakehouse"
         assert (task.retries, task.retry_delay) == (5, timedelta(seconds=10))

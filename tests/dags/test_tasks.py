@@ -1,4 +1,5 @@
 from contextlib import nullcontext
+from datetime import timedelta
 from pathlib import Path
 from traceback import format_exception
 from types import SimpleNamespace
@@ -6,11 +7,12 @@ from typing import Any
 
 import pytest
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
+from airflow.sdk import DAG
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 
 from jobs import tasks
 from jobs.notes import KEY
-from jobs.tasks import Step, Validation, alert, only_for_param
+from jobs.tasks import Step, Validation, alert, alert_of_timeout, only_for_param
 from lakehouse.errors import LakehouseError
 
 FAILED = "Cannot execute: spark-submit. Error code is: {}.\nLast spark-submit output:\nlakehouse: why"
@@ -73,22 +75,37 @@ def test_what_a_command_notes_is_kept_for_the_run_whether_it_fails_or_not(
     assert kept == {KEY: "orders: 2 landed = 2 enriched"}
 
 
-def test_a_failure_is_told_in_one_line_with_the_way_to_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
-    told: list[Any] = []
+@pytest.fixture
+def told(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """What is posted, each with its address."""
+    posts: list[Any] = []
 
     def post(url: str, **given: Any) -> Any:
-        told.append((url, given["json"]))
+        posts.append((url, given["json"]["text"]))
         return SimpleNamespace(raise_for_status=lambda: None)
 
     monkeypatch.setattr(tasks.requests, "post", post)
+    return posts
+
+
+def test_a_failure_is_told_in_one_line_with_the_way_to_the_log(
+    told: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     task = SimpleNamespace(dag_id="pipeline", task_id="reconcile", run_id="run", log_url="http://here/log")
     context: Any = {"ti": task, "exception": AirflowException(FAILED.format(1))}
     alert(context)
     assert told == []
     monkeypatch.setenv("LAKEHOUSE_AIRFLOW__ALERT_URL", "http://there")
     alert(context)
-    text = "pipeline.reconcile failed in run: lakehouse: why\nhttp://here/log"
-    assert told == [("http://there", {"text": text})]
+    assert told == [("http://there", "pipeline.reconcile failed in run: lakehouse: why\nhttp://here/log")]
+
+
+def test_a_run_that_took_too_long_is_told(told: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LAKEHOUSE_AIRFLOW__ALERT_URL", "http://there")
+    context: Any = {"dag": DAG("pipeline", dagrun_timeout=timedelta(hours=2)), "run_id": "run"}
+    alert_of_timeout({**context, "reason": "task_failure"})
+    alert_of_timeout({**context, "reason": "timed_out"})
+    assert told == [("http://there", "pipeline was ended in run: it took more than 2:00:00")]
 
 
 def test_an_alert_that_fails_does_not_say_the_address(monkeypatch: pytest.MonkeyPatch) -> None:
