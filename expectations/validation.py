@@ -70,7 +70,7 @@ def validate(
         return [_result(each, about) for each in found.results]
 
     preparing = Lock()
-    judged = side_by_side(spark, [partial(judge, suite) for suite in suites], at_once=AT_ONCE)
+    judged = side_by_side([partial(judge, suite) for suite in suites], at_once=AT_ONCE)
     results = [result for each in judged for result in each]
     keep(spark, settings, results, run=str(run.run_name), at=started)
     write_pages(context, settings)

@@ -19,7 +19,6 @@ from gold.judging import VALID, decode_facts, facts_of, find_repeats, judge, was
 from gold.placing import discard, near_to, place, write_duplicates
 from lakehouse.batches import each_batch
 from lakehouse.decoding import MALFORMED, quarantine_malformed
-from lakehouse.parallel import side_by_side
 from lakehouse.settings import Settings
 from lakehouse.tables import POSITION, create_table, kept, pin_table, read_table
 
@@ -130,8 +129,8 @@ def enrich_batch(settings: Settings, enrichment: Enrichment, batch: DataFrame) -
         judged = candidates.transform(judge, settings=settings, enrichment=enrichment, sources=sources)
         is_settled = F.col("held").eqNullSafe(answers(enrichment))
         judged = stack.enter_context(kept(judged.withColumn("is_settled", is_settled)))
-        placing = partial(place, settings, enrichment, judged, near)
-        side_by_side(spark, [placing, partial(write_duplicates, settings, enrichment, repeats)])
+        place(settings, enrichment, judged, near)
+        write_duplicates(settings, enrichment, repeats)
 
 
 def enrich_messages(settings: Settings, enrichment: Enrichment, messages: DataFrame) -> None:

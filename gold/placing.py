@@ -1,7 +1,5 @@
 """Write judged facts where they belong, so that each is somewhere at any moment, and in one place in the end.
 
-What adds facts to tables goes first, side by side; then what takes them away.
-
 They come with `held`, what gold has of them or NULL; `is_settled`, if that is as it should be; and `is_waiting`, if
 they are in quarantine. Where a crash left a fact in both, the next to judge it puts that right.
 """
@@ -15,7 +13,6 @@ from pyspark.sql import functions as F
 
 from gold.enrichment import Enrichment
 from gold.judging import MISSING
-from lakehouse.parallel import side_by_side
 from lakehouse.settings import Settings
 from lakehouse.tables import append, append_missing, delta_table, kept, pin_table
 
@@ -47,20 +44,20 @@ def near_to(facts: Sequence[DataFrame], enrichment: Enrichment) -> Near | None:
 
 def place(settings: Settings, enrichment: Enrichment, judged: DataFrame, near: Near, *, at_once: bool = False) -> None:
     """Write what was judged and is kept; gold in one commit if it must be `at_once`, which costs more."""
-    begin_waiting = ("missing_entity IS NOT NULL AND NOT is_settled AND NOT is_waiting", _begin_waiting)
-    add = ("held IS NULL AND missing_entity IS NULL", _add_to_gold)
-    correct = ("held IS NOT NULL AND NOT is_settled", partial(_correct_gold, near=near))
-    end_waiting = ("is_waiting", _end_waiting)
-    stages: list[list[tuple[str, Write]]] = [[begin_waiting, add], [correct, end_waiting]]
+    added = "held IS NULL AND missing_entity IS NULL"
+    corrected = "held IS NOT NULL AND NOT is_settled"
     if at_once:
-        both = (f"({correct[0]}) OR ({add[0]})", partial(_correct_gold, near=near, adds=True))
-        stages = [[begin_waiting], [both], [end_waiting]]
-    cases = [which for stage in stages for which, _ in stage]
-    [counts] = judged.agg(*(F.count_if(F.expr(which)) for which in cases)).collect()
-    due = {which for which, count in zip(cases, counts, strict=True) if count}
-    for stage in stages:
-        writes = [partial(write, settings, enrichment, judged.where(which)) for which, write in stage if which in due]
-        side_by_side(judged.sparkSession, writes)
+        added, corrected = "false", f"({corrected}) OR ({added})"
+    writes: dict[str, Write] = {
+        "missing_entity IS NOT NULL AND NOT is_settled AND NOT is_waiting": _begin_waiting,
+        added: _add_to_gold,
+        corrected: partial(_correct_gold, near=near, adds=at_once),
+        "is_waiting": _end_waiting,
+    }
+    [counts] = judged.agg(*(F.count_if(F.expr(which)) for which in writes)).collect()
+    for count, (which, write) in zip(counts, writes.items(), strict=True):
+        if count:
+            write(settings, enrichment, judged.where(which))
 
 
 def write_duplicates(settings: Settings, enrichment: Enrichment, repeats: DataFrame) -> None:
@@ -96,9 +93,7 @@ def _add_to_gold(settings: Settings, enrichment: Enrichment, facts: DataFrame) -
     append(facts.select(*enrichment.gold_columns), settings, enrichment.gold_table)
 
 
-def _correct_gold(
-    settings: Settings, enrichment: Enrichment, facts: DataFrame, near: Near, *, adds: bool = False
-) -> None:
+def _correct_gold(settings: Settings, enrichment: Enrichment, facts: DataFrame, near: Near, *, adds: bool) -> None:
     """Facts get the state that they should have; those that wait for it leave gold, and new ones come if it `adds`."""
     rows = facts.select(*enrichment.gold_columns, F.col("missing_entity").isNotNull().alias("is_gone"))
     columns: dict[str, str | Column] = {name: f"new.{name}" for name in enrichment.gold_columns}

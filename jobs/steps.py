@@ -127,4 +127,4 @@ def prove(spark: SparkSession, settings: Settings) -> list[Balance]:
         *(partial(balance_facts, spark, settings, enrichment) for enrichment in ENRICHMENTS),
     ]
     with waiting("Comparing what landed with what the tables hold"):
-        return side_by_side(spark, proofs)
+        return side_by_side(proofs)

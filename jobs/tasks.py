@@ -37,7 +37,7 @@ def alert(context: Context) -> None:
 
 
 def alert_of_timeout(context: Context) -> None:
-    """Tell of a run that was ended as it took too long: none of its tasks has failed. Of any other, its task told."""
+    """Tell of a run that was ended as it took too long: what that cut off is skipped, so that no task tells of it."""
     if context["reason"] == "timed_out":
         dag = context["dag"]
         _tell(f"{dag.dag_id} was ended in {context['run_id']}: it took more than {dag.dagrun_timeout}")

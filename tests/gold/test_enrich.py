@@ -1,7 +1,6 @@
-"""Orders with and without state, repeated, broken and woken; and a crash around each write on the way."""
+"""Orders with and without state, repeated, broken and woken; and a crash after each write on the way."""
 
 import shutil
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
@@ -20,7 +19,7 @@ from jobs.steps import enriching, merging
 from jobs.streams import catch_up
 from lakehouse.errors import LakehouseError
 from lakehouse.settings import Settings
-from tests.crashes import FIRST_AND_LAST, PLACING, Write, fail_after
+from tests.crashes import FIRST_AND_LAST, PLACING, fail_after
 from tests.lake import expected, land_literally, own_home, read, tables
 from tests.messages import at, item, message, millis, order, tombstone, user
 from tests.oracle import Oracle
@@ -115,25 +114,24 @@ def test_the_first_round(first: Settings) -> None:
 
 
 @pytest.mark.parametrize(
-    ("module", "write", "fail", "checkpoint"),
+    ("module", "write", "checkpoint"),
     [
         *((*each, checkpoint) for each in PLACING for checkpoint in ("kept", "lost")),
         *((*each, "kept") for each in FIRST_AND_LAST),
     ],
 )
-def test_a_crash_around_any_write_changes_nothing(
+def test_a_crash_after_any_write_changes_nothing(
     spark: SparkSession,
     then: Settings,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     module: ModuleType,
     write: str,
-    fail: Callable[[Write], Write],
     checkpoint: str,
 ) -> None:
     lake = copy_of(then, tmp_path)
     with monkeypatch.context() as patch:
-        patch.setattr(module, write, fail(getattr(module, write)))
+        patch.setattr(module, write, fail_after(getattr(module, write)))
         with pytest.raises(LakehouseError, match="power cut"):
             enrich_orders(spark, lake)
     if checkpoint == "lost":

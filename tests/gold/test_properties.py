@@ -18,7 +18,7 @@ from jobs.steps import enriching, merging
 from jobs.streams import catch_up
 from lakehouse.errors import LakehouseError
 from lakehouse.settings import Settings
-from tests.crashes import FIRST_AND_LAST, PLACING, SILVER
+from tests.crashes import FIRST_AND_LAST, PLACING, SILVER, fail_after
 from tests.lake import expected, land_literally, own_home, tables
 from tests.messages import at, item, millis, order, tombstone, user
 from tests.oracle import Oracle
@@ -51,7 +51,7 @@ ROUNDS = st.lists(ROUND, min_size=2, max_size=3)
 def test_the_tables_are_the_oracles_after_each_round(
     spark: SparkSession, settings: Settings, tmp_path_factory: pytest.TempPathFactory, rounds: list
 ) -> None:
-    """Before some rounds the checkpoints are lost, so that all is read again; in some, a batch ends at a write."""
+    """Before some rounds the checkpoints are lost, so that all is read again; in some, a batch ends after a write."""
     run = settings.run.model_copy(update={"retries": 0})
     lake = own_home(settings, tmp_path_factory.mktemp("rounds")).model_copy(update={"run": run})
     oracle, place = Oracle(), 0
@@ -65,8 +65,7 @@ def test_the_tables_are_the_oracles_after_each_round(
         land_literally(spark, lake, placed)
         if crash:
             with pytest.MonkeyPatch.context() as patch, suppress(LakehouseError):
-                module, write, fail = crash
-                patch.setattr(module, write, fail(getattr(module, write)))
+                patch.setattr(*crash, fail_after(getattr(*crash)))
                 merge_and_enrich(spark, lake)
         merge_and_enrich(spark, lake)
         assert tables(lake) == expected(oracle.run(placed, again=is_lost))
