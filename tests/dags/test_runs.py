@@ -295,7 +295,9 @@ def test_the_pages(api: Api, lake: Settings, page: Page) -> None:
     page.get_by_role("button", name="Trigger").click()
     page.get_by_role("dialog").get_by_text("Backfill").first.click()
     dialog = page.get_by_role("dialog").filter(has_text="Reprocess Behavior")
-    for field, day in zip(dialog.get_by_test_id("datetime-input").all(), ("2026/01/02", "2026/01/03"), strict=True):
+    fields = dialog.get_by_test_id("datetime-input")
+    expect(fields).to_have_count(2)
+    for field, day in zip(fields.all(), ("2026/01/02", "2026/01/03"), strict=True):
         field.click()
         page.get_by_placeholder("YYYY/MM/DD").locator("visible=true").fill(day)
         page.get_by_placeholder("HH:mm").locator("visible=true").fill("00:00")
