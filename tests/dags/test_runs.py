@@ -302,6 +302,7 @@ def test_the_pages(api: Api, lake: Settings, page: Page) -> None:
         page.get_by_placeholder("YYYY/MM/DD").locator("visible=true").fill(day)
         page.get_by_placeholder("HH:mm").locator("visible=true").fill("00:00")
         page.keyboard.press("Escape")
+        expect(page.get_by_placeholder("HH:mm").locator("visible=true")).to_have_count(0)
     dialog.get_by_text("All Runs").click()
     expect(dialog.get_by_text("2 runs will be triggered")).to_be_visible()
     dialog.get_by_role("button", name="Run Backfill").click()
