@@ -41,7 +41,8 @@ def balance_entity(spark: SparkSession, settings: Settings, entity: Entity) -> B
         .join(quarantined, on="position", how="left")
     )
     merged = F.when(F.col("reason").isNull() & F.col("is_quarantined").isNull(), F.col("sequence"))
-    found = joined.groupBy(fate.alias("fate")).agg(F.count("*").alias("messages"), *_fingerprint(merged)).collect()
+    numbers = (F.count("*").alias("messages"), F.count(merged).alias("merged"), _print(merged))
+    found = joined.groupBy(fate.alias("fate")).agg(*numbers).collect()
     counts = {row.fate: row.messages for row in found}
     landed, rows, made = bronze.count(), silver.count(), counts.get("current", 0)
     in_quarantine, to_retry = malformed.count(), counts.get(TO_BE_RETRIED, 0)
@@ -57,8 +58,9 @@ def balance_entity(spark: SparkSession, settings: Settings, entity: Entity) -> B
     if rows != made:
         problems.append(f"{entity.table.name} has {rows:,} rows, of which {made:,} were made by a message that landed")
     if entity.keeps_history and is_once:  # or else the joins have counted messages twice
-        history = read_table(spark, settings, entity.history.name).agg(*_fingerprint(F.col("sequence"))).collect()
-        if _total(history) != _total(found):
+        history = read_table(spark, settings, entity.history.name)
+        held_there = history.agg(F.count("*").alias("merged"), _print(F.col("sequence"))).collect()
+        if _fingerprint(held_there) != _fingerprint(found):
             problems.append(f"the versions in {entity.history.name} are not the messages that landed")
     fates = {fate: counts.get(fate, 0) for fate in ("current", "superseded")}
     fates["malformed"] = in_quarantine - to_retry
@@ -66,14 +68,15 @@ def balance_entity(spark: SparkSession, settings: Settings, entity: Entity) -> B
     return Balance(topic=entity.name, landed=landed, fates=fates, problems=tuple(problems))
 
 
-def _fingerprint(sequence: Column) -> tuple[Column, Column]:
-    """Equal for the same messages, however they are ordered: their number, `merged`, and a sum of hashes, `print`."""
+def _print(sequence: Column) -> Column:
+    """A sum of hashes."""
     hashed = F.when(sequence.isNotNull(), F.pmod(F.xxhash64(sequence), F.lit(2**31 - 1)))
-    return F.count(sequence).alias("merged"), F.coalesce(F.sum(hashed), F.lit(0)).alias("print")
+    return F.coalesce(F.sum(hashed), F.lit(0)).alias("print")
 
 
-def _total(fingerprints: Sequence[Row]) -> tuple[int, int]:
-    return sum(row.merged for row in fingerprints), sum(row.print for row in fingerprints)
+def _fingerprint(parts: Sequence[Row]) -> tuple[int, int]:
+    """Equal for the same messages, however they are ordered and parted: their number, and a sum of hashes."""
+    return sum(row.merged for row in parts), sum(row.print for row in parts)
 
 
 def _purged(messages: DataFrame, held: DataFrame, entity: Entity) -> int:
