@@ -105,9 +105,9 @@ def backfill(
         rightly = {"on": "position", "how": "left_anti"}
         held_in_gold, held_in_waiting = (table.join(wrong, **rightly) for table in (in_gold, in_waiting))
         fresh = facts.join(held_in_gold, **rightly).join(held_in_waiting, **rightly)
-        keys = (*enrichment.keys, "position")
+        keys = (*enrichment.keys, enrichment.day, "position")
         held = reduce(DataFrame.union, (table.where(near()).select(*keys) for table in (gold, waiting, discarded)))
-        repeats = fresh.transform(find_repeats, held=held.join(wrong, **rightly), keys=enrichment.keys)
+        repeats = fresh.transform(find_repeats, held=held.join(wrong, **rightly), **enrichment.repeats)
         repeats = stack.enter_context(kept(repeats))
         known = (_row(enrichment).alias("held"), was_joined(enrichment).alias("was"))
         candidates = (

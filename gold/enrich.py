@@ -118,11 +118,12 @@ def enrich_batch(settings: Settings, enrichment: Enrichment, batch: DataFrame) -
         near = near_to(sources, enrichment)
         if near is None:
             return
-        in_gold = gold.where(near()).select(*enrichment.keys, "position", *known(enrichment))
+        key = (*enrichment.keys, enrichment.day, "position")
+        in_gold = gold.where(near()).select(*key, *known(enrichment))
         discarded = pin_table(spark, settings, enrichment.discarded.name)
-        elsewhere = (table.where(near()).select(*enrichment.keys, "position") for table in (waiting, discarded))
+        elsewhere = (table.where(near()).select(*key) for table in (waiting, discarded))
         placed = reduce(DataFrame.union, elsewhere, in_gold.drop("held", "was"))
-        repeats = stack.enter_context(kept(facts.transform(find_repeats, held=placed, keys=enrichment.keys)))
+        repeats = stack.enter_context(kept(facts.transform(find_repeats, held=placed, **enrichment.repeats)))
         fresh = facts.join(repeats.select("position"), on="position", how="left_anti")
         again = woken.transform(judged_again, outdated=outdated, in_gold=in_gold, columns=facts.columns)
         candidates = fresh.withColumn("is_waiting", F.lit(False)).unionByName(again, allowMissingColumns=True)

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
@@ -61,8 +61,8 @@ class Enrichment:
 
     `columns` are SQL over the topic's fields, `types` their types as DDL. Facts with equal `keys` are duplicates.
     `occurred_at` is the column with a fact's own time: state deleted before it counts as missing.
-    `day` names the partition column, the date of `occurred_at`. Duplicates are found among all facts of a batch, and
-    among those placed before whose day is at most `duplicate_horizon` days from the batch's.
+    `day` names the partition column, the date of `occurred_at`. A fact that comes again with a day that is more than
+    `duplicate_horizon` days from the first one's is a fact of its own.
     """
 
     topic: Topic
@@ -92,6 +92,11 @@ class Enrichment:
     def places(self) -> tuple[str, ...]:
         """The tables of which one has each fact that keeps its contract."""
         return self.gold_table, self.waiting.name, self.duplicates.name, self.discarded.name
+
+    @property
+    def repeats(self) -> dict[str, Any]:
+        """What tells a duplicate, as parameters of `find_repeats`."""
+        return {"keys": self.keys, "day": self.day, "horizon": self.duplicate_horizon}
 
     @property
     def states(self) -> tuple[str, ...]:

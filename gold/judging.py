@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from functools import reduce
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from gold.enrichment import Enrichment, Lookup
@@ -43,31 +43,43 @@ def facts_of(batch: DataFrame, enrichment: Enrichment) -> DataFrame:
     return batch.where(valid).select(*enrichment.columns, enrichment.day, "message.position", "message.publish_time")
 
 
-def find_repeats(facts: DataFrame, *, held: DataFrame, keys: Sequence[str]) -> DataFrame:
+def find_repeats(facts: DataFrame, *, held: DataFrame, keys: Sequence[str], day: str, horizon: int) -> DataFrame:
     """The facts that are not the first of their keys, with `duplicate_of`: the position of the first.
 
-    `held` are the keys and positions of facts placed before. A fact held at its own position repeats nothing, it is
-    read again: its `duplicate_of` is NULL.
+    A fact repeats a first one whose day is at most `horizon` days from its own; beyond that, it is a first one itself.
+    `held` are the keys, days and positions of facts placed before. A fact held at its own position repeats nothing,
+    it is read again: its `duplicate_of` is NULL.
     """
-    repeated = facts.groupBy(*keys).count().where("count > 1").select(*keys)
-    first = (
-        facts.join(repeated, on=list(keys), how="left_semi")
-        .groupBy(*keys)
-        .agg(F.min(F.struct("publish_time", "position"))["position"].alias("first"))
+    on = list(keys)
+    repeated = facts.groupBy(*on).count().where("count > 1").select(*on)
+    first = F.struct("position", F.col(day).alias("day"))
+    known = held.join(facts.select(*on), on=on, how="left_semi").groupBy(*on).agg(F.collect_set(first).alias("held"))
+    doubtful = facts.join(repeated.join(known, on=on, how="full_outer"), on=on)
+    # Of a day, only the first can be a first one of its keys.
+    of_day = F.min(F.struct("publish_time", "position")).over(Window.partitionBy(*on, day))
+    of_days = F.collect_set(F.struct("of_day", day)).over(Window.partitionBy(*on))
+    candidates = F.transform(
+        F.array_sort("of_days"),
+        lambda each: F.struct(each["of_day"]["position"].alias("position"), each[day].alias("day")),
     )
-    # Keys can be held more than once: by what a crash left in two tables, and by facts far apart in time.
-    known = (
-        facts.select(*keys, "position")
-        .join(held.withColumnRenamed("position", "held"), on=list(keys))
-        .groupBy("position")
-        .agg(F.min("held").alias("held"), F.bool_or(F.col("held") == F.col("position")).alias("is_held"))
-    )
-    original = F.when(~F.coalesce("is_held", F.lit(False)), F.coalesce("held", "first"))
+
+    def is_near(first: Column, day: Column) -> Column:
+        return F.abs(F.date_diff(first["day"], day)) <= horizon
+
+    def with_first(firsts: Column, fact: Column) -> Column:
+        is_repeat = F.exists(firsts, lambda first: is_near(first, fact["day"]))
+        return F.when(is_repeat, firsts).otherwise(F.array_append(firsts, fact))
+
+    placed = F.array_sort(F.coalesce("held", F.array()))
+    original = F.filter("firsts", lambda first: is_near(first, F.col(day)))[0]["position"]
+    is_held = F.exists(placed, lambda each: each["position"] == F.col("position"))
     return (
-        facts.join(known, on="position", how="left")
-        .join(first, on=list(keys), how="left")
-        .where(F.col("held").isNotNull() | (F.col("first") != F.col("position")))
-        .select(*facts.columns, F.nullif(original, F.col("position")).alias("duplicate_of"))
+        doubtful.withColumn("of_day", of_day)
+        .withColumn("of_days", of_days)
+        .withColumn("firsts", F.aggregate(candidates, placed, with_first))
+        .withColumns({"original": original, "is_held": is_held})
+        .where(F.col("is_held") | (F.col("original") != F.col("position")))
+        .select(*facts.columns, F.when(~F.col("is_held"), F.col("original")).alias("duplicate_of"))
     )
 
 
