@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 from gold.enrichment import BACKFILLS, Enrichment, awaited_keys
 from gold.judging import decode_facts, facts_of, find_repeats, judge, was_joined
 from gold.placing import near_to, place, remove, write_duplicates
-from lakehouse.causes import cause_of
+from lakehouse.causes import cause_of, is_permanent
 from lakehouse.decoding import MALFORMED, quarantine_malformed
 from lakehouse.settings import Settings
 from lakehouse.tables import append, kept, pin_table, read_table
@@ -44,17 +44,31 @@ class Difference:
 
 
 def do_requested(settings: Settings, enrichment: Enrichment, request: Row, spark: SparkSession) -> None:
-    """Do a backfill and write down what it did, or why it could not be done; nothing if it was tried before."""
+    """Do a backfill and write down what it did, or why it could not be done; nothing if that was done before.
+
+    What fails for a reason that may pass is raised, so that the batch is run again: it could be half done.
+    """
     backfills = read_table(spark, settings, BACKFILLS.name)
-    if not backfills.where((F.col("request") == request.request) & (F.col("event") != "requested")).isEmpty():
+    events = [row.event for row in backfills.where(F.col("request") == request.request).select("event").collect()]
+    if "done" in events or "failed" in events:
         return
     scope = Scope(since=request.since, until=request.until, entity=request.entity, key=request.key)
     result: dict[str, Any] = {"topic": enrichment.topic.name, **request.asDict()}
     try:
         result |= {"event": "done", **asdict(backfill(spark, settings, enrichment, scope))}
-    except Exception as error:  # a request that can't be done must not stop the stream
-        result |= {"event": "failed", "note": cause_of(error)}
-    rows = spark.createDataFrame([result], backfills.drop("at", "requested_by").schema)
+    except Exception as error:
+        # A request that can't be done must not stop the stream for ever.
+        is_final = is_permanent(error) or events.count("tried") >= settings.run.retries
+        result |= {"event": "failed" if is_final else "tried", "note": cause_of(error)}
+        if not is_final:
+            _note(spark, settings, result)
+            raise
+    _note(spark, settings, result)
+
+
+def _note(spark: SparkSession, settings: Settings, result: dict[str, Any]) -> None:
+    columns = read_table(spark, settings, BACKFILLS.name).drop("at", "requested_by").schema
+    rows = spark.createDataFrame([result], columns)
     append(rows.withColumn("at", F.current_timestamp()), settings, BACKFILLS.name)
 
 

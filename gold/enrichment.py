@@ -177,4 +177,5 @@ BACKFILLS = Table(
     """,
     properties={"delta.appendOnly": "true"},
 )
-"""What was asked to be judged anew, and what came of it: the event `done` with the difference, or `failed`."""
+"""What was asked to be judged anew, and what came of it: the event `done` with the difference, or `failed`; and `tried`
+for a try that ended early, which another follows."""

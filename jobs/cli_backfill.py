@@ -114,7 +114,7 @@ def _order(settings: Settings, enrichment: Enrichment, scope: Scope, note: str) 
 def _result(settings: Settings, request: str) -> Difference | None:
     """Raises LakehouseError with the reason if the backfill could not be done."""
     counts = [field.name for field in fields(Difference)]
-    ended = f"SELECT event, note, {', '.join(counts)} FROM {BACKFILLS.name} WHERE event != 'requested'"
+    ended = f"SELECT event, note, {', '.join(counts)} FROM {BACKFILLS.name} WHERE event IN ('done', 'failed')"
     rows = query(settings, f"{ended} AND request = $request", {"request": request}).fetchall()
     if not rows:
         return None

@@ -161,3 +161,22 @@ def test_a_backfill_that_is_asked_for_is_done_once(spark: SparkSession, lake: Se
         ("requested", None, None, "because"),
     ]
     assert names(own) == {1: "Ada", 2: "Ada", 3: "Ada", 5: "Eve"}
+
+
+@pytest.mark.parametrize(("failures", "events"), [(1, ["tried", "done"]), (2, ["tried", "failed"])])
+def test_a_backfill_that_fails_half_way_is_tried_again_but_not_for_ever(
+    spark: SparkSession,
+    lake: Settings,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    failures: int,
+    events: list[str],
+) -> None:
+    own = copy_of(lake, tmp_path)
+    own = own.model_copy(update={"run": own.run.model_copy(update={"retries": 1, "retry_delay": 0})})
+    request(own, ORDERS, Scope(since=date(2026, 1, 2), until=date(2026, 1, 2)), "")
+    tries = iter([fail_after(steps.place)] * failures + [steps.place])
+    monkeypatch.setattr(steps, "place", lambda *args, **more: next(tries)(*args, **more))
+    enrich_orders(spark, own)
+    rows = sorted(read(own, BACKFILLS.name), key=lambda row: row["at"])
+    assert [row["event"] for row in rows] == ["requested", *events]
