@@ -119,10 +119,14 @@ def _message_key(entity: Entity) -> Column:
 
 def _unusable_key(entity: Entity) -> Column:
     given, key = F.col("message.key"), F.col(entity.key)
-    return F.when(
-        F.col("message.is_tombstone") & _message_key(entity).isNull(),
-        F.concat(F.lit(f"tombstone whose message key is no {entity.key_type}: "), F.coalesce(given, F.lit("none"))),
-    ).when(
-        given.isNotNull() & key.isNotNull() & ~_message_key(entity).eqNullSafe(key),
-        F.concat(F.lit("message key "), given, F.lit(f" is not the {entity.key}: "), key.cast("string")),
+    return (
+        F.when(
+            F.col("message.is_tombstone") & _message_key(entity).isNull(),
+            F.concat(F.lit(f"tombstone whose message key is no {entity.key_type}: "), F.coalesce(given, F.lit("none"))),
+        )
+        .when(
+            given.isNotNull() & key.isNotNull() & ~_message_key(entity).eqNullSafe(key),
+            F.concat(F.lit("message key "), given, F.lit(f" is not the {entity.key}: "), key.cast("string")),
+        )
+        .when(key.isNull() & _message_key(entity).isNull(), f"{entity.key} is NULL")
     )

@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Iterator
 
+import hypothesis
 import pytest
 from pyspark.sql import SparkSession
 
@@ -14,6 +15,12 @@ from lakehouse.settings import Settings, load_settings
 # Great Expectations looks for PySpark's client of Spark Connect. That takes a worker of pytest-xdist, whose main module
 # is no file, for a run of PySpark's own doctests, and ends it.
 sys.modules["pyspark.sql.connect"] = None  # type: ignore[assignment]
+
+
+# `pytest --hypothesis-profile=search` looks for more than a run of all tests can afford.
+hypothesis.settings.register_profile(
+    "search", max_examples=200, deadline=None, suppress_health_check=list(hypothesis.HealthCheck)
+)
 
 
 @pytest.fixture(scope="session")

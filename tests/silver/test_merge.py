@@ -5,8 +5,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from hypothesis import HealthCheck, Phase, given
-from hypothesis import settings as examples
+from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 
@@ -20,6 +19,7 @@ from silver.users import USERS
 from tests.lake import bronze_row, land_literally, own_home, read
 from tests.messages import at, message, tombstone, user
 from tests.oracle import Message, Oracle, Row, by_id, by_version
+from tests.searching import few
 
 # What happens to one user, and what may arrive in any order: a change that is older than the delete and published
 # after it; two changes of the same moment; a user that comes back.
@@ -84,7 +84,7 @@ CHANGES = st.builds(
 )
 
 
-@examples(max_examples=5, deadline=None, suppress_health_check=list(HealthCheck), phases=[Phase.generate])
+@few(5)
 @given(
     changes=st.lists(CHANGES, min_size=4, max_size=12, unique_by=lambda change: change.position),
     random=st.randoms(use_true_random=False),
@@ -106,6 +106,15 @@ def test_any_order_any_batches_and_any_repeats_give_the_same(
     assert merge_all(spark, own, [arrival[:cut], arrival[cut:], again]) == oracle.latest("users")
     assert by_version(read(own, USERS.history.name)) == by_version(oracle.history("users"))
     assert len(read(own, MALFORMED.name)) == len(oracle.malformed)
+
+
+def test_what_has_no_key_goes_to_quarantine(spark: SparkSession, silver: Settings) -> None:
+    coded = replace(USERS, columns={**USERS.columns, "id": "nullif(id, 0)"})
+    payload = {"id": 0, "createdAt": 0}
+    batch = [message("users", payload, key=None), message("users", payload, key="7", place=1)]
+    merge_batch(silver, coded, bronze(spark, batch))
+    assert [row["id"] for row in read(silver, USERS.table.name)] == [7]
+    assert [row["reason"] for row in read(silver, MALFORMED.name)] == ["id is NULL"]
 
 
 def test_a_batch_again_adds_no_file(spark: SparkSession, silver: Settings) -> None:
