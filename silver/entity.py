@@ -50,10 +50,9 @@ class Entity:
         return self.topic.name
 
     def is_expired(self, deleted_at: Column, published: Column) -> Column:
-        """Whether a delete was published so long ago that its key may be forgotten."""
-        return deleted_at.isNotNull() & (
-            published < F.current_timestamp() - F.make_dt_interval(F.lit(self.keep_deleted))
-        )
+        """Whether a key was deleted, and that was published, so long ago that it may be forgotten."""
+        since = F.current_timestamp() - F.make_dt_interval(F.lit(self.keep_deleted))
+        return F.coalesce(deleted_at < since, F.lit(False)) & (published < since)
 
     @property
     def values(self) -> tuple[str, ...]:

@@ -11,25 +11,26 @@ from silver.conservation import balance_entity
 from silver.purge import purge
 from silver.users import USERS
 from tests.lake import land_literally, read
-from tests.messages import START, tombstone, user
+from tests.messages import START, at, millis, tombstone, user
 from tests.silver.test_merge import merge_all
 
 YEARS = replace(USERS, keep_deleted=365 * 100)
 
 
 def test_long_deleted_keys_are_forgotten(spark: SparkSession, silver: Settings) -> None:
-    """User 3 was deleted just now."""
+    """User 3 was deleted just now, and 4 will be in some years."""
     now = (datetime.now(UTC) - START).total_seconds() / 60
     changes = [user(1), user(2, place=1), tombstone("users", "2", when=1, place=2), user(3, place=3)]
     changes.append(tombstone("users", "3", when=now, place=4))
+    changes.append(user(4, place=5, deletedAt=millis(at(10_000_000))))
     land_literally(spark, silver, changes)
     merge_all(spark, silver, [changes])
     assert purge(spark, silver, YEARS) == 0
     assert (purge(spark, silver, USERS), purge(spark, silver, USERS)) == (1, 0)
-    assert [row["id"] for row in read(silver, USERS.table.name)] == [1, 3]
-    assert len(read(silver, USERS.history.name)) == 5
+    assert [row["id"] for row in read(silver, USERS.table.name)] == [1, 3, 4]
+    assert len(read(silver, USERS.history.name)) == 6
     balance = balance_entity(spark, silver, USERS)
-    assert balance.fates == {"current": 2, "superseded": 1, "purged": 2, "malformed": 0}
+    assert balance.fates == {"current": 3, "superseded": 1, "purged": 2, "malformed": 0}
     assert balance.holds
     delta_table(spark, silver, USERS.table.name).delete("id = 1")
     assert balance_entity(spark, silver, USERS).difference == 1
