@@ -21,36 +21,27 @@ def balance_entity(spark: SparkSession, settings: Settings, entity: Entity) -> B
     It made that row (`current`), or is older than what did (`superseded`), or is malformed, or was so until the
     contract was fixed (`to be retried`). A newer one, or one whose key has no row, was not merged, unless the key was
     deleted long ago (`purged`). And each row was made by one message; and the history has
-    the sequence of each.
+    the sequence of each. What it has was merged, though the contract may have become stricter since.
     """
     bronze, silver = (read_table(spark, settings, name) for name in (entity.topic.bronze_table, entity.table.name))
     messages = bronze.transform(decode_changes, entity=entity)
     held = silver.select(entity.key, F.col("sequence").alias("held"))
     malformed = read_table(spark, settings, MALFORMED.name).where(F.col("topic") == entity.topic.name)
     quarantined = malformed.select("position", F.lit(True).alias("is_quarantined"))
-    fate = (
-        F.when(F.col("reason").isNotNull(), "malformed")
-        .when(F.col("sequence") == F.col("held"), "current")
-        .when(F.col("is_quarantined"), TO_BE_RETRIED)
-        .when(F.col("sequence") < F.col("held"), "superseded")
-        .otherwise("not merged")
-    )
-    joined = (
-        messages.select(entity.key, "sequence", "reason", "message.position")
-        .join(held, on=entity.key, how="left")
-        .join(quarantined, on="position", how="left")
-    )
-    merged = F.when(F.col("reason").isNull() & F.col("is_quarantined").isNull(), F.col("sequence"))
-    numbers = (F.count("*").alias("messages"), F.count(merged).alias("merged"), _print(merged))
-    found = joined.groupBy(fate.alias("fate")).agg(*numbers).collect()
+    in_quarantine = malformed.count()
+    found = _by_fate(messages, held, quarantined, entity)
+    if entity.keeps_history and in_quarantine != _count_rejected(found):
+        history = read_table(spark, settings, entity.history.name)
+        messages = messages.transform(_as_merged, history=history)
+        found = _by_fate(messages, held, quarantined, entity)
     counts = {row.fate: row.messages for row in found}
     landed, rows, made = bronze.count(), silver.count(), counts.get("current", 0)
-    in_quarantine, to_retry = malformed.count(), counts.get(TO_BE_RETRIED, 0)
+    to_retry, rejected = counts.get(TO_BE_RETRIED, 0), _count_rejected(found)
     problems = []
     purged = _purged(messages, held, entity) if "not merged" in counts else 0
     if lost := counts.pop("not merged", 0) - purged:
         problems.append(f"{lost:,} landed, but not merged (if `lakehouse merge` has run since, they are lost)")
-    if (rejected := counts.get("malformed", 0) + to_retry) != in_quarantine:
+    if rejected != in_quarantine:
         problems.append(f"{rejected:,} malformed messages landed, and {in_quarantine:,} are in {MALFORMED.name}")
     is_once = sum(counts.values()) + purged + lost == landed
     if not is_once:
@@ -66,6 +57,36 @@ def balance_entity(spark: SparkSession, settings: Settings, entity: Entity) -> B
     fates["malformed"] = in_quarantine - to_retry
     fates |= {fate: count for fate, count in (("purged", purged), (TO_BE_RETRIED, to_retry)) if count}
     return Balance(topic=entity.name, landed=landed, fates=fates, problems=tuple(problems))
+
+
+def _by_fate(messages: DataFrame, held: DataFrame, quarantined: DataFrame, entity: Entity) -> list[Row]:
+    """Of each fate, the number of messages, and the number and the print of those that were merged."""
+    fate = (
+        F.when(F.col("reason").isNotNull(), "malformed")
+        .when(F.col("sequence") == F.col("held"), "current")
+        .when(F.col("is_quarantined"), TO_BE_RETRIED)
+        .when(F.col("sequence") < F.col("held"), "superseded")
+        .otherwise("not merged")
+    )
+    joined = (
+        messages.select(entity.key, "sequence", "reason", "message.position")
+        .join(held, on=entity.key, how="left")
+        .join(quarantined, on="position", how="left")
+    )
+    merged = F.when(F.col("reason").isNull() & F.col("is_quarantined").isNull(), F.col("sequence"))
+    numbers = (F.count("*").alias("messages"), F.count(merged).alias("merged"), _print(merged))
+    return joined.groupBy(fate.alias("fate")).agg(*numbers).collect()
+
+
+def _count_rejected(found: Sequence[Row]) -> int:
+    return sum(row.messages for row in found if row.fate in ("malformed", TO_BE_RETRIED))
+
+
+def _as_merged(messages: DataFrame, *, history: DataFrame) -> DataFrame:
+    """The messages, of which those that a history has are not rejected."""
+    versions = history.select("sequence", F.lit(True).alias("is_version"))
+    reason = F.when(F.col("is_version").isNull(), F.col("reason"))
+    return messages.join(versions, on="sequence", how="left").withColumn("reason", reason)
 
 
 def _print(sequence: Column) -> Column:

@@ -1,10 +1,12 @@
 """What landed must be what the tables hold: one row too few, too many or from nowhere is found and named."""
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql.types import StructField, StructType
 
 from gold.conservation import balance_facts
 from gold.orders import ORDERS
@@ -124,6 +126,12 @@ def test_a_lost_malformed_message_is_found(spark: SparkSession, lake: Settings) 
     delta_table(spark, lake, "quarantine.malformed").delete("topic = 'users'")
     proof = balance_entity(spark, lake, USERS)
     assert proof.problems == ("1 malformed messages landed, and 0 are in quarantine.malformed",)
+
+
+def test_what_was_merged_before_the_contract_became_stricter_stays_so(spark: SparkSession, whole: Settings) -> None:
+    fields = [StructField(each.name, each.dataType, nullable=each.name != "lastName") for each in USERS.topic.fields]
+    stricter = replace(USERS, topic=replace(USERS.topic, fields=StructType(fields)))
+    assert balance_entity(spark, whole, stricter) == balance_entity(spark, whole, USERS)
 
 
 def test_the_command_names_the_difference(
