@@ -1,12 +1,12 @@
 """
 ## Upkeep, each night
 
-*compact* makes few large files of many small ones and removes those that no version of the last week needs. *purge*
+*compact* removes files that no version of the last week needs, and makes few large ones of many small ones. *purge*
 removes rows that were deleted long ago. *clean_logs* removes logs of tasks older than 30 days.
 
-A table that is being written is left for the next night, so that this never stands in the way of the pipeline.
+A table that is being written is compacted and purged the next night; its old files go all the same.
 
-**When a task fails**, its log says why. The tables are as good as before, only slower: clear the task when there is
+**When a task fails**, its log says why, by table. The tables are as good as before, only slower: clear the task when there is
 time. A full disk is the most likely reason: see `docs/operations.md`.
 """
 

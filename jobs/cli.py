@@ -197,7 +197,7 @@ def status() -> None:
 
 @app.command("maintain", rich_help_panel=DATA)
 def maintain_tables() -> None:
-    """Compact the tables, and remove files that no version of the last week needs; leaves alone what others write."""
+    """Remove files that no version of the last week needs, then compact the tables that nobody writes."""
     report.upkeep(maintain(load_settings()))
 
 

@@ -1,16 +1,17 @@
-"""Upkeep: few large files instead of many small ones, none that no version of the last week needs, and no old logs."""
+"""Upkeep: no files that no version of the last week needs, few large ones instead of many small, and no old logs."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from deltalake import DeltaTable
 
 from jobs.pipeline import SQL_TABLES, WRITTEN
-from lakehouse.errors import BusyError
+from lakehouse.causes import cause_of
+from lakehouse.errors import BusyError, LakehouseError
 from lakehouse.leases import write_lease
-from lakehouse.query import existing_tables
+from lakehouse.query import table_names
 from lakehouse.settings import Settings
 
 KEEP_HOURS = 7 * 24
@@ -20,33 +21,72 @@ KEEP_HOURS = 7 * 24
 @dataclass(frozen=True, kw_only=True)
 class Upkeep:
     table: str
+    removed: int = 0
     compacted: int = 0
     """Files that became fewer, larger ones."""
-    removed: int = 0
     busy: str = ""
-    """Why the table was left alone, if it was."""
+    """Why the table was not compacted, if others wrote it."""
+    failed: str = ""
 
 
 def maintain(settings: Settings) -> Iterator[Upkeep]:
-    """Compact and vacuum each table that nobody writes right now."""
-    for name, table in existing_tables(settings):
-        try:
-            with write_lease(settings, _leases(name)):
-                yield _keep_up(name, table)
-        except BusyError as error:
-            yield Upkeep(table=name, busy=str(error))
+    """Vacuum all tables, which makes room, then compact each that nobody writes; a busy one is tried once more.
+
+    What fails keeps no other table from its upkeep: LakehouseError names all that has failed, at the end.
+    """
+    failed = []
+    for done in _keep_up(settings):
+        yield done
+        if done.failed:
+            failed.append(f"{done.table}: {done.failed}")
+    if failed:
+        raise LakehouseError("; ".join(failed))
+
+
+def _keep_up(settings: Settings) -> Iterator[Upkeep]:
+    busy = []
+    for vacuumed in [_vacuum(settings, name) for name in table_names(settings)]:
+        done = _compact(settings, vacuumed)
+        if done.busy:
+            busy.append(vacuumed)
+        else:
+            yield done
+    for vacuumed in busy:
+        yield _compact(settings, vacuumed)
+
+
+def _vacuum(settings: Settings, name: str) -> Upkeep:
+    """Remove files that left the table long ago.
+
+    They are unlinked here, as Delta would tell its log of it: this needs no room on a full disk, and no lease.
+    """
+    path = settings.table_path(name)
+    try:
+        old = [Path(path, file) for file in DeltaTable(path).vacuum(KEEP_HOURS, dry_run=True, full=True)]
+        there = [file for file in old if file.exists()]
+        for file in there:
+            file.unlink(missing_ok=True)
+    except Exception as error:
+        return Upkeep(table=name, failed=cause_of(error))
+    return Upkeep(table=name, removed=len(there))
+
+
+def _compact(settings: Settings, vacuumed: Upkeep) -> Upkeep:
+    if vacuumed.failed:
+        return vacuumed
+    try:
+        with write_lease(settings, _leases(vacuumed.table)):
+            compacted = DeltaTable(settings.table_path(vacuumed.table)).optimize.compact()["numFilesRemoved"]
+    except BusyError as error:
+        return replace(vacuumed, busy=str(error))
+    except Exception as error:
+        return replace(vacuumed, failed=cause_of(error))
+    return replace(vacuumed, compacted=compacted)
 
 
 def _leases(table: str) -> list[str]:
     """A table that no step writes by itself is written by those of others, so it has to wait for all of them."""
     return [table] if table in (*WRITTEN, *(declared.name for declared in SQL_TABLES)) else list(WRITTEN)
-
-
-def _keep_up(name: str, table: DeltaTable) -> Upkeep:
-    table.update_incremental()  # as it may have changed before its lease was free
-    compacted = table.optimize.compact()["numFilesRemoved"]
-    removed = table.vacuum(retention_hours=KEEP_HOURS, dry_run=False, full=True)
-    return Upkeep(table=name, compacted=compacted, removed=len(removed))
 
 
 def clean_logs(folder: Path, *, keep: timedelta) -> int:

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from itertools import groupby
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table as Grid
 from rich.text import Text
 
@@ -70,10 +71,9 @@ def states(kept: Iterable[State]) -> None:
 
 def upkeep(done: Iterable[Upkeep]) -> None:
     for each in done:
-        told = (
-            f"left alone: {each.busy}" if each.busy else f"{each.compacted} small files, {each.removed} old files gone"
-        )
-        say(f"{each.table:<27} {told}")
+        compacted = f"not compacted: {each.busy}" if each.busy else f"{each.compacted} small ones compacted"
+        told = f"failed: {each.failed}" if each.failed else f"{each.removed} old files gone, {compacted}"
+        say(f"{each.table:<27} {escape(told)}")
 
 
 def quality(results: Sequence[Result]) -> None:

@@ -13,17 +13,23 @@ from lakehouse.settings import Settings
 LAYERS = ("bronze", "silver", "gold", "quarantine", "quality")
 
 
-def existing_tables(settings: Settings) -> Iterator[tuple[str, DeltaTable]]:
-    """All tables by name, `layer.table`. Raises LakehouseError, which names it, for one that can't be read."""
+def table_names(settings: Settings) -> Iterator[str]:
+    """`layer.table` of all tables."""
     for layer in LAYERS:
         root = Path(settings.warehouse_root) / layer
         for path in sorted(root.iterdir()) if root.is_dir() else ():
             if DeltaTable.is_deltatable(str(path)):
-                try:
-                    table = DeltaTable(str(path))
-                except (DeltaError, DeltaProtocolError) as error:
-                    raise LakehouseError(f"{layer}.{path.name}: {error}") from error
-                yield f"{layer}.{path.name}", table
+                yield f"{layer}.{path.name}"
+
+
+def existing_tables(settings: Settings) -> Iterator[tuple[str, DeltaTable]]:
+    """All tables by name. Raises LakehouseError, which names it, for one that can't be read."""
+    for name in table_names(settings):
+        try:
+            table = DeltaTable(settings.table_path(name))
+        except (DeltaError, DeltaProtocolError) as error:
+            raise LakehouseError(f"{name}: {error}") from error
+        yield name, table
 
 
 def query(settings: Settings, sql: str, values: Mapping[str, object] | None = None) -> duckdb.DuckDBPyRelation:

@@ -2,14 +2,17 @@ import os
 from datetime import timedelta
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
+from deltalake.table import TableOptimizer
 from pyspark.sql import SparkSession
 
-from jobs.maintenance import clean_logs, maintain
+from jobs.maintenance import Upkeep, clean_logs, maintain
 from jobs.pipeline import ENRICHMENTS, ENTITIES
 from jobs.steps import enriching, merging, prove
 from jobs.streams import Outcome, catch_up
+from lakehouse.errors import LakehouseError
 from lakehouse.leases import write_lease
 from lakehouse.settings import Settings
 from tests.lake import expected, land_literally, own_home, tables
@@ -39,6 +42,82 @@ def follow(spark: SparkSession, lake: Settings) -> list[Outcome]:
 
 def files(lake: Settings, table: str) -> int:
     return len(DeltaTable(lake.table_path(table)).file_uris())
+
+
+def make_table(lake: Settings, name: str) -> DeltaTable:
+    """A table of two files, with one that left it long ago and one that is only now being written."""
+    path = Path(lake.table_path(name))
+    path.mkdir(parents=True)
+    for _ in range(2):
+        write_deltalake(path, pa.table({"id": [1]}), mode="append")
+    for file in ("old.parquet", "new.parquet"):
+        (path / file).touch()
+    os.utime(path / "old.parquet", (0, 0))
+    return DeltaTable(path)
+
+
+def stray(lake: Settings, table: str) -> set[str]:
+    """Files of `make_table` that are there and not the table's."""
+    return {file.name for file in Path(lake.table_path(table)).glob("???.parquet")}
+
+
+def test_old_files_go_while_others_write_and_leave_no_trace_in_the_log(settings: Settings, tmp_path: Path) -> None:
+    lake = own_home(settings, tmp_path)
+    before = make_table(lake, "bronze.users").version()
+    with write_lease(lake, ["bronze.users"]):
+        [done] = maintain(lake)
+    assert (done.removed, done.compacted, bool(done.busy)) == (1, 0, True)
+    assert stray(lake, "bronze.users") == {"new.parquet"}
+    assert DeltaTable(lake.table_path("bronze.users")).version() == before
+
+
+def test_all_tables_are_vacuumed_before_one_is_compacted_as_that_takes_room(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = own_home(settings, tmp_path)
+    names = ["bronze.items", "bronze.users"]
+    for name in names:
+        make_table(lake, name)
+    seen = []
+
+    def compact(self: object) -> None:
+        seen.append([stray(lake, name) for name in names])
+        raise OSError("No space left on device (os error 28)")
+
+    monkeypatch.setattr(TableOptimizer, "compact", compact)
+    with pytest.raises(LakehouseError) as error:
+        list(maintain(lake))
+    assert seen == [[{"new.parquet"}, {"new.parquet"}]] * 2
+    assert str(error.value) == "; ".join(f"{name}: no space left on the disk" for name in names)
+
+
+def test_a_table_that_fails_keeps_no_other_from_its_upkeep(settings: Settings, tmp_path: Path) -> None:
+    lake = own_home(settings, tmp_path)
+    broken, _ = make_table(lake, "bronze.items"), make_table(lake, "bronze.users")
+    log = Path(lake.table_path("bronze.items"), "_delta_log", f"{broken.version():020}.json")
+    log.write_text("no JSON")
+    done: list[Upkeep] = []
+    with pytest.raises(LakehouseError, match=r"^bronze\.items: .+$") as error:
+        done.extend(maintain(lake))
+    assert "\n" not in str(error.value)
+    assert [(each.table, each.removed, each.compacted, bool(each.failed)) for each in done] == [
+        ("bronze.items", 0, 0, True),
+        ("bronze.users", 1, 2, False),
+    ]
+
+
+def test_a_busy_table_is_tried_once_more_at_the_end(settings: Settings, tmp_path: Path) -> None:
+    lake = own_home(settings, tmp_path)
+    for name in ("bronze.items", "bronze.users"):
+        make_table(lake, name)
+    with write_lease(lake, ["bronze.items"]):
+        upkeep = maintain(lake)
+        first = next(upkeep)
+    [second] = upkeep
+    assert [(each.table, each.compacted, each.busy) for each in (first, second)] == [
+        ("bronze.users", 2, ""),
+        ("bronze.items", 2, ""),
+    ]
 
 
 def test_old_logs_go(tmp_path: Path) -> None:
