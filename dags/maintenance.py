@@ -4,10 +4,11 @@
 *compact* removes files that no version of the last week needs, and makes few large ones of many small ones. *purge*
 removes rows that were deleted long ago. *clean_logs* removes logs of tasks older than 30 days.
 
-A table that is being written is compacted and purged the next night; its old files go all the same.
+A table that is being written is compacted and purged the next night; its old files go all the same. A step of the
+pipeline that finds its table being kept up waits for that.
 
-**When a task fails**, its log says why, by table. The tables are as good as before, only slower: clear the task when there is
-time. A full disk is the most likely reason: see `docs/operations.md`.
+**When a task fails**, its log says why, by table. The tables are as good as before, only slower: clear the task when
+there is time. A full disk is the most likely reason: see `docs/operations.md`.
 """
 
 from datetime import timedelta
@@ -20,8 +21,8 @@ from jobs.tasks import DEFAULTS, GOLD_POOL, Step, alert_of_timeout
 
 with DAG(
     "maintenance",
-    # Without a start date, its first run is that of the next night.
-    schedule=CronTriggerTimetable("30 2 * * *", timezone="UTC"),
+    # Not in a minute in which the pipeline starts. Without a start date, its first run is that of the next night.
+    schedule=CronTriggerTimetable("33 2 * * *", timezone="UTC"),
     catchup=False,
     max_active_runs=1,
     dagrun_timeout=timedelta(hours=4),

@@ -75,7 +75,7 @@ def _compact(settings: Settings, vacuumed: Upkeep) -> Upkeep:
     if vacuumed.failed:
         return vacuumed
     try:
-        with write_lease(settings, _leases(vacuumed.table)):
+        with write_lease(settings, _leases(vacuumed.table), command="maintain"):
             compacted = DeltaTable(settings.table_path(vacuumed.table)).optimize.compact()["numFilesRemoved"]
     except BusyError as error:
         return replace(vacuumed, busy=str(error))

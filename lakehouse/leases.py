@@ -7,6 +7,8 @@ is killed when its Python is interrupted, but outlives a Python that got `kill -
 
 import fcntl
 import os
+import re
+import socket
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -14,34 +16,57 @@ from datetime import UTC, datetime
 from typing import IO
 
 from lakehouse.errors import BusyError
+from lakehouse.processes import wait_until
 from lakehouse.settings import Settings
+
+UPKEEP = re.compile(r"`lakehouse (maintain|purge)\b")
+"""Commands that let go of a table before long, by what they write into its lease: others wait for them."""
+PATIENCE = 20 * 60.0
 
 
 @contextmanager
-def write_lease(settings: Settings, tables: Iterable[str]) -> Iterator[list[int]]:
+def write_lease(settings: Settings, tables: Iterable[str], *, command: str = "") -> Iterator[list[int]]:
     """Hold the leases of `tables`; yields their file descriptors, for the JVM to inherit.
 
-    Raises BusyError, which names the holder, if another process has one of them.
+    Waits for upkeep for some minutes. Raises BusyError, which names the holder, if another process has one of them.
+    Others are told that `command` holds them, by default that of this process.
     """
     folder = settings.home / "leases"
     folder.mkdir(parents=True, exist_ok=True)
     with ExitStack() as held:
         files = []
-        for table in sorted(tables):
+        for table in sorted(tables):  # the same order for all, so that no two wait for each other
             file = held.enter_context((folder / table).open("a+"))
             _take(file, table)
+            _sign(file, command or " ".join(sys.argv[1:]))
             files.append(file.fileno())
         yield files
 
 
 def _take(file: IO[str], table: str) -> None:
+    def settled() -> bool:
+        return _lock(file) or not UPKEEP.search(_holder(file))
+
+    wait_until(settled, f"Waiting for the upkeep of {table} by {_holder(file)}", PATIENCE)
+    if not _lock(file):
+        raise BusyError(f"{table} is being written by {_holder(file)}: wait until it ends, or stop it")
+
+
+def _sign(file: IO[str], command: str) -> None:
+    file.truncate(0)
+    since = f"{datetime.now(UTC):%H:%M:%S} UTC"
+    file.write(f"pid {os.getpid()} on {socket.gethostname()} (`lakehouse {command}`, since {since})")
+    file.flush()
+
+
+def _lock(file: IO[str]) -> bool:
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        file.seek(0)
-        holder = file.read().strip() or "another process"
-        raise BusyError(f"{table} is being written by {holder}: wait until it ends, or stop it") from None
-    file.truncate(0)
-    command = " ".join(["lakehouse", *sys.argv[1:]])
-    file.write(f"pid {os.getpid()} (`{command}`, since {datetime.now(UTC):%H:%M:%S} UTC)")
-    file.flush()
+        return False
+    return True
+
+
+def _holder(file: IO[str]) -> str:
+    file.seek(0)
+    return file.read().strip() or "another process"
