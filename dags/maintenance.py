@@ -24,6 +24,7 @@ with DAG(
     # Not in a minute in which the pipeline starts. Without a start date, its first run is that of the next night.
     schedule=CronTriggerTimetable("33 2 * * *", timezone="UTC"),
     catchup=False,
+    allowed_run_types=["scheduled", "manual"],
     max_active_runs=1,
     dagrun_timeout=timedelta(hours=4),
     on_failure_callback=alert_of_timeout,

@@ -60,6 +60,15 @@ def test_a_dag_is_thin(file: Path) -> None:
     assert len(file.read_text().splitlines()) <= 100
 
 
+def test_only_days_can_be_backfilled(dags: dict[str, DAG]) -> None:
+    allowed = {name: {kind.value for kind in dag.allowed_run_types or ()} for name, dag in dags.items()}
+    assert allowed == {
+        "maintenance": {"scheduled", "manual"},
+        "pipeline": {"scheduled", "manual", "asset_triggered"},
+        "reprocess_orders": set(),
+    }
+
+
 def test_import_is_quick_and_touches_nothing(tmp_path: Path) -> None:
     command = [sys.executable, "-c", IMPORT, *map(str, FILES)]
     done = subprocess.run(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True, check=True)
