@@ -265,6 +265,8 @@ def _complain(line: str) -> None:
 
 def _log_traceback() -> str:
     """What to add to the line; nothing if there is no place for a log."""
+    if "PYSPARK_GATEWAY_PORT" in os.environ:  # a task of Airflow, whose log is what it prints
+        traceback.print_exc()
     try:
         path = load_settings().home / "logs" / "lakehouse.log"
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -53,7 +53,7 @@ def lakehouse(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str
             with pytest.raises(SystemExit) as end:
                 cli.main()
         shown = capsys.readouterr()
-        assert "Traceback" not in shown.out + shown.err
+        assert ("Traceback" in shown.out + shown.err) == ("PYSPARK_GATEWAY_PORT" in environment)
         return Outcome(int(end.value.code or 0), shown.out, shown.err)
 
     yield run
@@ -263,6 +263,12 @@ def test_a_warehouse_that_can_not_be_written(lakehouse: Command, spark: SparkSes
 def test_a_home_that_can_not_be_written(lakehouse: Command, command: str) -> None:
     done = lakehouse(command, LAKEHOUSE_HOME="/dev/null/home")
     assert (done.code, done.err.count("\n")) == (1, 1)
+    assert done.line.startswith("lakehouse: [Errno 20] Not a directory: '/dev/null/home/")
+
+
+def test_a_step_of_airflow_has_the_stack_trace_of_an_unexpected_error_in_its_log(lakehouse: Command) -> None:
+    done = lakehouse("up", LAKEHOUSE_HOME="/dev/null/home", PYSPARK_GATEWAY_PORT="1")
+    assert done.err.startswith("Traceback (most recent call last):\n")
     assert done.line.startswith("lakehouse: [Errno 20] Not a directory: '/dev/null/home/")
 
 
