@@ -107,7 +107,11 @@ class Api:
 
 @pytest.fixture(scope="module")
 def api(lake: Settings) -> Iterator[Api]:
-    api = Api(airflow.start(lake))
+    of_airflow = airflow._environment
+    paused = {"AIRFLOW__CORE__DAGS_ARE_PAUSED_AT_CREATION": "True"}  # as a test switches on what it needs
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(airflow, "_environment", lambda lake: {**of_airflow(lake), **paused})
+        api = Api(airflow.start(lake))
     wait_until(api.has_dags)
     yield api
     airflow.stop(lake)
