@@ -2,8 +2,8 @@
 ## From topics to gold
 
 Lands what is new in each topic, merges changelogs into silver, enriches facts into gold, proves that nothing was lost,
-validates the tables, and refreshes those that SQL files declare: every five minutes, and as soon as messages wait in
-the broker. A run with nothing new takes some minutes, and writes nothing but results.
+validates the tables, and refreshes those that SQL files declare: every five minutes, and at once when messages come
+after a while without any. A run with nothing new takes some minutes, and writes nothing but results.
 
 **When a task fails**, its log ends with one line that says why. It has been tried six times, *quality* only while its
 tables were taken.
@@ -32,7 +32,8 @@ from jobs.tasks import DEFAULTS, GOLD_POOL, Step, Validation, alert_of_timeout
 
 with DAG(
     "pipeline",
-    # The clock also serves an event that comes during a run, which by itself would be forgotten.
+    # The clock serves producers who never pause: their backlog is never empty, and so no news. An event that comes
+    # during a run is kept until that has ended.
     schedule=AssetOrTimeSchedule(timetable=CronDataIntervalTimetable("*/5 * * * *", timezone="UTC"), assets=[BACKLOG]),
     start_date=datetime(2026, 1, 1, tzinfo=UTC),
     catchup=False,

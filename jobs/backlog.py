@@ -1,4 +1,4 @@
-"""Tells Airflow when messages wait in the broker, so that a run need not wait for its time."""
+"""Tells Airflow when messages have come to an empty backlog, so that a run need not wait for its time."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -13,7 +13,10 @@ from lakehouse.settings import load_settings
 
 
 class BacklogTrigger(BaseEventTrigger):
-    """One event when messages wait that have not landed, and the next one when that was over meanwhile."""
+    """One event when messages wait that have not landed, and the next one when that was over meanwhile.
+
+    While they keep waiting there is no other, or messages that can not land would start run after run.
+    """
 
     def __init__(self, *, poll_seconds: float = 10.0) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
