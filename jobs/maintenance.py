@@ -1,8 +1,11 @@
 """Upkeep: no files that no version of the last week needs, few large ones instead of many small, and no old logs."""
 
-from collections.abc import Iterator
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from itertools import takewhile
 from pathlib import Path
 
 from deltalake import DeltaTable
@@ -90,9 +93,20 @@ def _leases(table: str) -> list[str]:
 
 
 def clean_logs(folder: Path, *, keep: timedelta) -> int:
-    """Remove logs that nobody has written to for so long; returns how many there were."""
+    """Remove logs that nobody has written to for so long, with folders that they leave empty; returns how many."""
     before = (datetime.now(UTC) - keep).timestamp()
-    old = [log for log in folder.rglob("*.log") if log.stat().st_mtime < before]
-    for log in old:
-        log.unlink()
-    return len(old)
+    removed = 0
+    for path, _, names in os.walk(folder, topdown=False):
+        for log in (Path(path, name) for name in names if name.endswith(".log")):
+            with suppress(FileNotFoundError):  # others may clean too
+                if log.stat().st_mtime < before:
+                    log.unlink()
+                    removed += 1
+                    _remove_empty(log.parents, below=folder)
+    return removed
+
+
+def _remove_empty(folders: Sequence[Path], *, below: Path) -> None:
+    with suppress(OSError):  # of the first that is not empty
+        for folder in takewhile(lambda folder: folder != below, folders):
+            folder.rmdir()

@@ -9,6 +9,7 @@ from xml.etree import ElementTree
 import pytest
 import yaml
 from airflow.configuration import conf
+from pydantic import SecretStr
 
 from lakehouse import airflow, broker
 from lakehouse.artifacts import LIST
@@ -19,7 +20,9 @@ SERVICES: dict[str, dict[str, Any]] = yaml.safe_load(FILE.read_text())["services
 
 
 def given(service: str, prefix: str) -> dict[str, str]:
-    return {name: value for name, value in SERVICES[service]["environment"].items() if name.startswith(prefix)}
+    """What a service is given; without what it gets from the shell, which YAML has as null."""
+    variables = SERVICES[service]["environment"].items()
+    return {name: value for name, value in variables if name.startswith(prefix) and value is not None}
 
 
 def test_airflow_is_made_of_the_same_components() -> None:
@@ -45,6 +48,17 @@ def test_the_lakehouse_takes_all_settings(service: str, monkeypatch: pytest.Monk
     settings = load_settings()
     assert settings.pulsar.service_url == "pulsar://pulsar:6650"
     assert settings.spark.master == "spark://spark-master:7077"
+
+
+@pytest.mark.parametrize("service", [f"airflow-{component}" for component in airflow.COMPONENTS])
+def test_secrets_of_tasks_come_from_the_shell_and_are_unset_without(
+    service: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    passed = [name for name, value in SERVICES[service]["environment"].items() if value is None]
+    for name in passed:
+        monkeypatch.setenv(name, "postgresql://there")
+    settings = load_settings()
+    assert settings.airflow.alert_url == settings.postgres.url == SecretStr("postgresql://there")
 
 
 def test_the_sql_endpoint_takes_its_settings(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -130,6 +130,21 @@ def test_old_logs_go(tmp_path: Path) -> None:
     assert list(old.parent.iterdir()) == [new]
 
 
+def test_folders_that_old_logs_leave_empty_go_too(tmp_path: Path) -> None:
+    old = tmp_path / "dag" / "run" / "task" / "1.log"
+    old.parent.mkdir(parents=True)
+    (tmp_path / "dag" / "new run").mkdir()
+    old.touch()
+    os.utime(old, (0, 0))
+    assert clean_logs(tmp_path, keep=timedelta(days=30)) == 1
+    assert [path.name for path in tmp_path.rglob("*")] == ["dag", "new run"]
+
+
+def test_a_log_that_vanishes_meanwhile_is_no_error(tmp_path: Path) -> None:
+    (tmp_path / "gone.log").symlink_to(tmp_path / "nowhere")
+    assert clean_logs(tmp_path, keep=timedelta(days=30)) == 0
+
+
 def test_small_files_become_one_and_no_stream_takes_them_for_news(spark: SparkSession, lake: Settings) -> None:
     with write_lease(lake, ["silver.users"]):
         done = {each.table: each for each in maintain(lake)}
