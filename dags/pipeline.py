@@ -37,7 +37,8 @@ with DAG(
     schedule=AssetOrTimeSchedule(timetable=CronDataIntervalTimetable("*/5 * * * *", timezone="UTC"), assets=[BACKLOG]),
     start_date=datetime(2026, 1, 1, tzinfo=UTC),
     catchup=False,
-    allowed_run_types=["scheduled", "manual", "asset_triggered"],  # a run takes all there is: no use in a backfill
+    # All but a backfill: a run takes all there is, whatever its day.
+    allowed_run_types=["scheduled", "manual", "asset_triggered", "operator_triggered", "asset_materialization"],
     max_active_runs=1,
     dagrun_timeout=timedelta(hours=2),
     on_failure_callback=alert_of_timeout,

@@ -201,7 +201,8 @@ def maintain_tables() -> None:
     report.upkeep(maintain(load_settings()))
 
 
-@app.command(rich_help_panel=DATA)
+# A statement can begin with a comment, which looks like an option.
+@app.command(rich_help_panel=DATA, context_settings={"ignore_unknown_options": True})
 def sql(
     statement: Annotated[str, typer.Argument(help='Such as "SELECT * FROM gold.enriched_orders LIMIT 5".')],
     csv: Annotated[bool, typer.Option("--csv", help="Whole values, as CSV with a header.")] = False,

@@ -70,10 +70,13 @@ def ask(
     key: Key = "",
     older_than: Days = 0,
     note: Note = "",
+    everything: Annotated[bool, typer.Option("--all", help="All of them, without a filter.")] = False,
     dry_run: DryRun = False,
 ) -> None:
     """Note the action for each chosen fact in `quarantine.actions`, which the enrichment reads."""
     chosen, action, settings = _choose(facts, reason, entity, key, older_than), str(context.info_name), load_settings()
+    if not (chosen.values or everything):
+        raise LakehouseError(f"{action} which of them? Say --reason, --entity, --key or --older-than, or else --all")
     rows = _actions(settings, action, chosen, note)
     if dry_run:
         report.say(f"{len(rows):,} waiting {facts} would be noted to {action}; nothing was done")

@@ -108,7 +108,7 @@ What to try next, on what the demo has left in {home}:
   lakehouse sql "SELECT reason, missing_entity, count(*) FROM quarantine.waiting_orders GROUP BY ALL"
   lakehouse sql "SELECT topic, reason, payload FROM quarantine.malformed LIMIT 5"
   lakehouse up && lakehouse status
-  lakehouse produce --rate 1000/s --forever &      # and then, until Ctrl-C:
+  lakehouse produce --rate 1000/s --forever 2>/dev/null &      # and then, until Ctrl-C:
   lakehouse run --every 2s
   kill %1; lakehouse down                          # ends what still runs"""
     )

@@ -179,7 +179,8 @@ def load_settings(**overrides: Any) -> Settings:
         name = ".".join(str(part) for part in first["loc"]) or "settings"
         hidden = isinstance(first["input"], dict) or first["loc"][:2] in SECRETS
         given = "" if hidden else f" (given: {first['input']!r})"
-        raise ConfigurationError(f"{name}: {first['msg']}{given}") from error
+        problem = "no such setting" if first["type"] == "extra_forbidden" else first["msg"]
+        raise ConfigurationError(f"{name}: {problem}{given}") from error
 
 
 def _refuse_unknown_variables() -> None:

@@ -62,7 +62,7 @@ def test_secrets_of_tasks_come_from_the_shell_and_are_unset_without(
 
 
 def test_the_sql_endpoint_takes_its_settings(monkeypatch: pytest.MonkeyPatch) -> None:
-    users = {"${SQL_USERS:-}": '{"ada": "a long password"}'}
+    users = {"${SQL_USERS:-}": '{"ada": "a-long-password"}'}
     for name, value in given("sql", "LAKEHOUSE_").items():
         monkeypatch.setenv(name, users.get(value, value))
     settings = load_settings()

@@ -64,7 +64,7 @@ def test_only_days_can_be_backfilled(dags: dict[str, DAG]) -> None:
     allowed = {name: {kind.value for kind in dag.allowed_run_types or ()} for name, dag in dags.items()}
     assert allowed == {
         "maintenance": {"scheduled", "manual"},
-        "pipeline": {"scheduled", "manual", "asset_triggered"},
+        "pipeline": {"scheduled", "manual", "asset_triggered", "operator_triggered", "asset_materialization"},
         "reprocess_orders": set(),
     }
 

@@ -205,6 +205,8 @@ def ask(settings: Settings, *arguments: str) -> None:
 def test_orders_can_be_given_up(spark: SparkSession, first: Settings, tmp_path: Path) -> None:
     """Three wait for user 9 or item 9. They stay discarded when the state comes, and when all is read again."""
     lake = copy_of(first, tmp_path)
+    with pytest.raises(LakehouseError, match="^discard which of them"):
+        ask(lake, "discard")
     ask(lake, "discard", "--key", "9", "--dry-run")
     ask(lake, "discard", "--key", "9", "--note", "test orders")
     enrich_orders(spark, lake)
