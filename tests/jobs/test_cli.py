@@ -322,8 +322,9 @@ def test_sql_as_csv(lakehouse: Command) -> None:
     ]
 
 
-def test_sql(lakehouse: Command) -> None:
-    assert "42" in lakehouse("sql", "SELECT 6 * 7 AS answer").out
+@pytest.mark.parametrize("statement", ["SELECT 6 * 7 AS answer", "-- the answer\nSELECT 6 * 7"])
+def test_sql(lakehouse: Command, statement: str) -> None:
+    assert "42" in lakehouse("sql", statement).out
 
 
 @pytest.mark.parametrize(
