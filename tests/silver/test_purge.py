@@ -27,7 +27,7 @@ def test_long_deleted_keys_are_forgotten(spark: SparkSession, silver: Settings) 
     merge_all(spark, silver, [changes])
     assert purge(spark, silver, YEARS) == 0
     assert (purge(spark, silver, USERS), purge(spark, silver, USERS)) == (1, 0)
-    assert [row["id"] for row in read(silver, USERS.table.name)] == [1, 3, 4]
+    assert {row["id"] for row in read(silver, USERS.table.name)} == {1, 3, 4}
     assert len(read(silver, USERS.history.name)) == 6
     balance = balance_entity(spark, silver, USERS)
     assert balance.fates == {"current": 3, "superseded": 1, "purged": 2, "malformed": 0}
