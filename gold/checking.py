@@ -8,7 +8,15 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from gold.declarations import INCREMENTAL, SqlTable
 from gold.postgres import postgres_type
-from gold.statements import Statement, parse, refuse_full_only, refuse_sums_of_doubles, select, touched
+from gold.statements import (
+    Statement,
+    parse,
+    refuse_full_only,
+    refuse_sums_of_doubles,
+    refuse_what_is_read_otherwise,
+    select,
+    touched,
+)
 from lakehouse.errors import ConfigurationError
 from lakehouse.settings import Settings
 from lakehouse.tables import has_change_feed, read_table, table_exists
@@ -39,6 +47,7 @@ def checked(
     table = statement.table
     if table.refresh == INCREMENTAL:
         refuse_full_only(statement, rows)
+        refuse_what_is_read_otherwise(spark, statement, sources, rows)
         touched(spark, statement, sources, sources)
         refuse_sums_of_doubles(spark, statement, sources)
         for name in table.sources:

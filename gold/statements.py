@@ -184,6 +184,28 @@ def refuse_full_only(statement: Statement, rows: DataFrame) -> None:
         raise _full_only(statement, tree, "no key but a session's")
 
 
+def refuse_what_is_read_otherwise(
+    spark: SparkSession, statement: Statement, sources: Mapping[str, DataFrame], rows: DataFrame
+) -> None:
+    """Raises ConfigurationError, with file and line, if the parsed SELECT, written anew, is another than the file's.
+
+    The file's makes `rows`, but the queries for touched keys are made of the parsed one.
+    """
+    tree = statement.tree.copy()
+    for node in _tables(tree):
+        _replace(node, _view(_name(node)))
+    try:
+        is_same = rows.sameSemantics(_run(spark, statement, tree.sql(DIALECT, comments=False), sources))
+    except ConfigurationError:
+        is_same = False
+    if not is_same:
+        line, word = _first_difference(statement.table.sql, statement.tree.sql(DIALECT))
+        raise ConfigurationError(
+            f"{statement.table.at}:{line}: from `{word}` on, sqlglot reads this otherwise than Spark, so it can't be "
+            f"refreshed by keys: declare `refresh: {FULL}`, or write it in another way"
+        )
+
+
 def refuse_sums_of_doubles(spark: SparkSession, statement: Statement, sources: Mapping[str, DataFrame]) -> None:
     """Raises ConfigurationError, with file and line: what is left of a sum depends on the order of rows."""
     sums = list(statement.tree.find_all(exp.Sum, exp.Avg))
@@ -197,6 +219,15 @@ def refuse_sums_of_doubles(spark: SparkSession, statement: Statement, sources: M
     for column, total in zip(_run(spark, statement, query.sql(DIALECT), sources).schema, sums, strict=True):
         if (kind := column.dataType.simpleString()) in ("double", "float"):
             raise _full_only(statement, total, f"a sum of {kind}s, which depends on the order of rows (use DECIMAL),")
+
+
+def _first_difference(given: str, read: str) -> tuple[int, str]:
+    """The line and the word from which on two texts differ, but for comments, spaces and capitals."""
+    tokens, others = (sqlglot.tokenize(sql, read=DIALECT) for sql in (given, read))
+    for token, other in zip(tokens, others, strict=False):
+        if (token.token_type, token.text.upper()) != (other.token_type, other.text.upper()):
+            return token.line, token.text
+    return tokens[-1].line, tokens[-1].text
 
 
 def _is_aggregate(spark: SparkSession, name: str) -> bool:

@@ -276,6 +276,7 @@ def declared(folder: Path, *changes: tuple[str, str]) -> SqlTable:
     return read_declaration(folder / "x.sql")
 
 
+CATEGORY = "item.category"
 JOINED = [
     ("-- sources: gold.enriched_orders", "-- sources: gold.enriched_orders, silver.users"),
     ("FROM gold.enriched_orders", "FROM gold.enriched_orders AS o LEFT JOIN silver.users AS u ON o.user_id = u.id"),
@@ -315,6 +316,17 @@ COUNT = "count(*) AS orders"
         ([("GROUP BY", "GROUP BY item.category LIMIT 5 --")], "LIMIT"),
         ([*JOINED, ("LEFT JOIN", "RIGHT JOIN")], "another join than INNER and LEFT"),
         ([*JOINED, ("item.category AS", "u.first_name AS"), ("BY item.category", "BY u.first_name")], "than o's"),
+        ([(CATEGORY, "to_char(created_at, 'yyyy-MM')")], "x.sql:4: from `to_char` on, sqlglot reads this otherwise"),
+        ([(CATEGORY, "date_trunc(item_name, created_at)")], "x.sql:4: from `item_name` on, sqlglot reads this"),
+        ([(CATEGORY, "log2(line_item_id)")], "x.sql:4: from `log2` on, sqlglot reads this"),
+        (
+            [
+                *JOINED,
+                ("LEFT JOIN silver.users AS u ON o.user_id", "JOIN silver.users AS u ON bigint(log2(o.user_id))"),
+                (CATEGORY, "o.item_name"),
+            ],
+            "x.sql:5: from `log2` on, sqlglot reads this",
+        ),
     ],
 )
 def test_what_can_not_be_done_is_refused_with_file_and_line(
@@ -322,6 +334,11 @@ def test_what_can_not_be_done_is_refused_with_file_and_line(
 ) -> None:
     with pytest.raises(LakehouseError, match=error):
         check_declarations(spark, settings, [declared(tmp_path, *changes)], declared_columns())
+
+
+def test_in_full_any_function_can_be_used(spark: SparkSession, settings: Settings, tmp_path: Path) -> None:
+    table = declared(tmp_path, (CATEGORY, "to_char(created_at, 'yyyy-MM')"), ("incremental", "full"))
+    assert check_declarations(spark, settings, [table], declared_columns()).keys() == {"gold.x"}
 
 
 def test_all_declarations_can_be_done(spark: SparkSession, settings: Settings) -> None:
