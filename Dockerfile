@@ -10,4 +10,4 @@ COPY pyproject.toml uv.lock README.md ./
 RUN uv sync --locked --no-dev --extra postgres --no-install-project
 COPY . .
 RUN uv sync --locked --no-dev --extra postgres \
-    && python -c "from lakehouse.artifacts import spark_jars; from lakehouse.settings import load_settings; spark_jars(load_settings().cache)"
+    && python -c "from lakehouse.artifacts import page_files, spark_jars; from lakehouse.settings import load_settings; cache = load_settings().cache; spark_jars(cache), page_files(cache)"

@@ -16,6 +16,8 @@ from great_expectations.execution_engine.sparkdf_execution_engine import SparkDF
 from great_expectations.expectations.expectation import BatchExpectation
 from great_expectations.expectations.metrics.metric_provider import metric_partial
 from great_expectations.expectations.metrics.table_metric_provider import TableMetricProvider
+from great_expectations.render.components import CollapseContent, LegacyDiagnosticRendererType
+from great_expectations.render.renderer.renderer import renderer
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
@@ -70,7 +72,17 @@ def _shown(observed: str) -> dict[str, str]:
     return {"observed": observed, "observed_value": escape(observed)}
 
 
-class _ExpectOfRows(BatchExpectation):
+class _Expect(BatchExpectation):
+    """Of a rule that could not be judged, the page has the message, but no traceback: that would not be escaped."""
+
+    @classmethod
+    @renderer(renderer_type=LegacyDiagnosticRendererType.UNEXPECTED_STATEMENT)
+    def _diagnostic_unexpected_statement_renderer(cls, *arguments: Any, **named: Any) -> list[Any]:
+        parts = super()._diagnostic_unexpected_statement_renderer(*arguments, **named)
+        return [part for part in parts if not isinstance(part, CollapseContent)]
+
+
+class _ExpectOfRows(_Expect):
     """Passes if no row fails, and there are `minimum` rows at least."""
 
     minimum: int
@@ -114,7 +126,7 @@ class ExpectUnique(_ExpectOfRows):
         return self._outcome(metrics[ROWS], failing, counted.where("count > 1").drop("count"))
 
 
-class ExpectOfTable(BatchExpectation):
+class ExpectOfTable(_Expect):
     """Passes if SQL over aggregates is TRUE; `shows` is SQL of what the report shows."""
 
     holds: str

@@ -75,18 +75,22 @@ def new_context(settings: Settings) -> EphemeralDataContext:
 
 
 def write_pages(context: EphemeralDataContext, settings: Settings) -> None:
-    """Write the pages on what the context has validated; they take the place of the last ones."""
+    """Write the pages on what the context has validated; they take the place of the last ones.
+
+    Raises LakehouseError if the files beside them can't be fetched; then there are no pages, rather than old ones.
+    """
     draft, folder = _draft(settings), settings.report.parent
-    shutil.rmtree(draft, ignore_errors=True)
+    for old in (draft, folder):
+        shutil.rmtree(old, ignore_errors=True)
+    jars = page_files(settings.cache)
     context.build_data_docs(site_names=[SITE])
     for page in draft.rglob("*.html"):
         up = "../" * (len(page.relative_to(draft).parts) - 1)
         page.write_text(without_internet(page.read_text(), static=f"{up}static"))
     shutil.rmtree(draft / "static")
     (draft / "static").mkdir()
-    for jar in page_files(settings.cache):
+    for jar in jars:
         _unpack(jar, draft / "static")
-    shutil.rmtree(folder, ignore_errors=True)
     draft.rename(folder)
 
 

@@ -19,9 +19,11 @@ from expectations.judging import ExpectEachRow, ExpectOfTable, ExpectUnique
 from expectations.report import new_context, write_pages
 from expectations.results import Result, Validated, figures, figures_of, keep, last_validated
 from expectations.suites import CHANGE_FEED, Kind, Rule, Severity, Suite
+from lakehouse.errors import LakehouseError
 from lakehouse.parallel import side_by_side
 from lakehouse.settings import Settings
 from lakehouse.tables import of_keys, read_changes, read_table, table_exists
+from lakehouse.waiting import CONSOLE
 
 WHOLE_AFTER = timedelta(days=1)
 """How long only new rows are looked at; then it is the whole table's turn."""
@@ -35,7 +37,7 @@ WHOLE, NEW, NOTHING = "whole", "new", "nothing new"
 def validate(
     spark: SparkSession, settings: Settings, suites: Sequence[Suite], *, only_new: bool = False
 ) -> list[Result]:
-    """Judge the rules of each suite, keep the results, and write the report.
+    """Judge the rules of each suite, keep the results, and write the report; if that can't be, a line says so.
 
     With `only_new`, a table that was validated as a whole within the last day is asked only for the rows that came
     since it was last validated; by the change feed, for all rows of the keys that changed. Tables must stand still
@@ -73,7 +75,10 @@ def validate(
     judged = side_by_side([partial(judge, suite) for suite in suites], at_once=AT_ONCE)
     results = [result for each in judged for result in each]
     keep(spark, settings, results, run=str(run.run_name), at=started)
-    write_pages(context, settings)
+    try:
+        write_pages(context, settings)
+    except LakehouseError as error:  # it stands for nothing that was judged
+        CONSOLE.print(f"no report: {error}", markup=False, highlight=False, soft_wrap=True)
     return results
 
 

@@ -45,7 +45,8 @@ def validate_command(
     passed = sum(result.outcome == "passed" for result in results)
     failed = (f"{each.table_name} {each.rule}: {each.observed}" for each in results if each.stops)
     report.note([f"quality: {passed:,} of {len(results):,} rules pass", *failed], settings)
-    report.say(f"Report: {settings.report.as_uri()}")
+    if settings.report.exists():
+        report.say(f"Report: {settings.report.as_uri()}")
     if stopping := [result for result in results if result.stops]:
         more = f" and {len(stopping) - 3} more" if len(stopping) > 3 else ""
         names = ", ".join(f"{result.table_name} {result.rule}" for result in stopping[:3])

@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from expectations import report
 from expectations.results import RESULTS, Result
 from expectations.suites import CHANGE_FEED, Rule, Severity, Suite, each_row, known, not_null, types, unique, whole
 from expectations.validation import validate
+from lakehouse.errors import LakehouseError
 from lakehouse.query import query
 from lakehouse.settings import Settings
 from lakehouse.tables import Table, append, create_table, delta_table
@@ -122,6 +124,28 @@ def test_a_rule_that_raises_on_a_row_is_no_pass(spark: SparkSession, lake: Setti
     [found] = validate(spark, lake, [Suite(table=THINGS.name, key=("id",), rules=(raises,))])
     assert (found.outcome, found.stops) == ("error", True)
     assert "DIVIDE_BY_ZERO" in found.observed
+
+
+def test_what_an_error_quotes_is_no_markup_in_the_page(spark: SparkSession, lake: Settings) -> None:
+    quotes = each_row("quotes", "CAST(nullif(name, 'pie') AS INT) > 0")
+    [found] = validate(spark, lake, [Suite(table=THINGS.name, key=("id",), rules=(quotes,))])
+    assert "'<b>cake</b>'" in found.observed
+    [page] = [page.read_text() for page in lake.report.parent.rglob("silver.things-silver.things.html")]
+    assert "<b>cake" not in page
+    assert "&lt;b&gt;cake" in page
+
+
+def test_without_the_files_of_the_report_all_is_judged_and_kept(
+    spark: SparkSession, lake: Settings, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(cache: Path) -> list[Path]:
+        raise LakehouseError("could not download jQuery [1]")
+
+    monkeypatch.setattr(report, "page_files", fail)
+    suite = Suite(table=THINGS.name, key=("id",), rules=(FEW,))
+    assert outcomes(validate(spark, lake, [suite])) == [("are_few", "passed", 3, "whole")]
+    assert "no report: could not download jQuery [1]\n" in capsys.readouterr().err
+    assert not lake.report.exists()
 
 
 def test_only_new_rows_are_looked_at(spark: SparkSession, settings: Settings, tmp_path: Path) -> None:
