@@ -1,8 +1,10 @@
 """bronze.<topic>: messages as they came."""
 
-from expectations.suites import Severity, Suite, not_null, volume, whole
+from expectations.suites import Severity, Suite, not_null, unique, volume, whole
 from lakehouse.decoding import MALFORMED
 from lakehouse.topics import Topic
+
+POSITION = ("partition", "ledger_id", "entry_id", "batch_index")
 
 
 def landed(topic: Topic, *, quiet_for: str, placed: tuple[str, ...] = ()) -> Suite:
@@ -14,10 +16,11 @@ def landed(topic: Topic, *, quiet_for: str, placed: tuple[str, ...] = ()) -> Sui
     conserved = (whole("nothing_is_lost", f"{{rows}} = {places}"),) if placed else ()
     return Suite(
         table=topic.bronze_table,
-        key=("partition", "ledger_id", "entry_id", "batch_index"),
+        key=POSITION,
         arrives="landed_at",
         rules=(
-            *not_null("partition", "ledger_id", "entry_id", "batch_index", "publish_time", "landed_at"),
+            *not_null(*POSITION, "publish_time", "landed_at"),
+            unique(*POSITION),
             *conserved,
             whole("is_fresh", f"{{newest}} > now() - INTERVAL {quiet_for}", Severity.WARNING, shows="{newest}"),
             *volume(),

@@ -80,8 +80,9 @@ def last_validated(settings: Settings) -> dict[str, Validated]:
     found = query(
         settings,
         f"""
-        SELECT table_name, max(version), max(validated_at), max(validated_at) FILTER (WHERE scope = 'whole'),
-               arg_max(stopped, validated_at), list_slice(list(table_rows ORDER BY validated_at), -{REMEMBERED + 1}, -1)
+        SELECT table_name, arg_max(version, validated_at), max(validated_at),
+               max(validated_at) FILTER (WHERE scope = 'whole'), arg_max(stopped, validated_at),
+               list_slice(list(table_rows ORDER BY validated_at), -{REMEMBERED + 1}, -1)
         FROM (
             SELECT run, validated_at, table_name, version, table_rows, scope,
                    bool_or(outcome = 'error' OR (outcome = 'failed' AND severity = 'critical')) AS stopped

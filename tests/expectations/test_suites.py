@@ -1,10 +1,18 @@
-import pytest
+from datetime import UTC, datetime
+from pathlib import Path
 
-from expectations.results import usual_growth_of
-from expectations.suites import Suite, each_row, types
+import pyarrow as pa
+import pytest
+from deltalake import write_deltalake
+
+from expectations.results import RESULTS, last_validated, usual_growth_of
+from expectations.suites import Kind, Severity, Suite, each_row, types
 from jobs.pipeline import ENRICHMENTS, ENTITIES, SUITES, TOPICS
 from lakehouse.decoding import MALFORMED
 from lakehouse.errors import ConfigurationError
+from lakehouse.settings import Settings
+from lakehouse.topics import Topic
+from tests.lake import own_home
 
 
 def test_something_is_expected_of_each_table() -> None:
@@ -30,3 +38,21 @@ def test_types_are_those_of_columns_whatever_commas_are_in_them() -> None:
 )
 def test_what_is_usual_is_the_median_of_at_least_three_runs_that_grew(rows: list[int], usual: float | None) -> None:
     assert usual_growth_of(rows) == usual
+
+
+def test_of_a_table_that_was_made_anew_the_last_version_counts(settings: Settings, tmp_path: Path) -> None:
+    lake = own_home(settings, tmp_path)
+    judged = {"table_name": "silver.things", "table_rows": 3, "scope": "whole", "rule": "holds", "severity": "critical"}
+    rows = [
+        {**judged, "run": str(day), "validated_at": datetime(2026, 1, day, tzinfo=UTC), "version": version}
+        for day, version in ((1, 9), (2, 2))
+    ]
+    write_deltalake(lake.table_path(RESULTS.name), pa.Table.from_pylist([{**row, "outcome": "passed"} for row in rows]))
+    assert last_validated(lake)["silver.things"].version == 2
+
+
+@pytest.mark.parametrize("topic", TOPICS, ids=lambda topic: topic.name)
+def test_a_message_lands_once(topic: Topic) -> None:
+    [suite] = [suite for suite in SUITES if suite.table == topic.bronze_table]
+    [rule] = [rule for rule in suite.rules if rule.kind is Kind.KEY]
+    assert (rule.holds, rule.severity) == ("partition, ledger_id, entry_id, batch_index", Severity.CRITICAL)
