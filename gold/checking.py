@@ -51,7 +51,7 @@ def checked(
         touched(spark, statement, sources, sources)
         refuse_sums_of_doubles(spark, statement, sources)
         for name in table.sources:
-            if name.startswith("bronze.") or (
+            if name.startswith(("bronze.", "quarantine.")) or (
                 table_exists(spark, settings, name) and not has_change_feed(spark, settings, name)
             ):
                 raise ConfigurationError(f"{table.at}:1: {name} has no change data feed: declare `refresh: full`")

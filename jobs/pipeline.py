@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+from bronze.landing import bronze_table
 from expectations import quarantine
 from expectations.bronze import landed
 from expectations.enriched_orders import ENRICHED_ORDERS_SUITE
@@ -9,8 +10,9 @@ from expectations.items import ITEMS_SUITE
 from expectations.suites import Suite
 from expectations.users import USERS_SUITE
 from gold.declarations import FOLDER, SqlTable, declared_in
-from gold.enrichment import Enrichment
+from gold.enrichment import BACKFILLS, Enrichment
 from gold.orders import ORDERS
+from lakehouse.decoding import MALFORMED
 from lakehouse.errors import ConfigurationError
 from lakehouse.topics import Topic
 from silver.entity import Entity
@@ -67,10 +69,11 @@ def facts_named(topic: str) -> Enrichment:
 def declared_columns() -> dict[str, str]:
     """The tables that a SQL file can read though they are not there yet, and their columns as DDL. Needs Spark."""
     entities = {entity.name: entity for entity in ENTITIES}
-    tables = [table for entity in ENTITIES for table in (entity.table, entity.history)]
+    tables = [*(bronze_table(topic) for topic in TOPICS), MALFORMED, BACKFILLS]
+    tables += [table for entity in ENTITIES for table in (entity.table, entity.history)]
     for enrichment in ENRICHMENTS:
         states = {each.name: entities[each.entity].table.schema for each in enrichment.lookups}
-        tables.append(enrichment.gold(states))
+        tables += [enrichment.gold(states), enrichment.waiting, enrichment.duplicates, enrichment.discarded]
     return {table.name: table.columns for table in tables}
 
 
@@ -79,7 +82,7 @@ def _check() -> None:
     names = [*(topic.name for topic in TOPICS), *published, *(table.topic for table in SQL_TABLES if table.topic)]
     if len(names) != len(set(names)):
         raise ConfigurationError(f"a topic is declared twice: {', '.join(sorted(names))}")
-    targets = [table.postgres for table in SQL_TABLES if table.postgres]
+    targets = [table.postgres.removeprefix("public.") for table in SQL_TABLES if table.postgres]
     if len(targets) != len(set(targets)):
         raise ConfigurationError(f"a table in Postgres is declared twice: {', '.join(sorted(targets))}")
     if taken := {enrichment.gold_table for enrichment in ENRICHMENTS} & {table.name for table in SQL_TABLES}:

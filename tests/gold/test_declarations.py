@@ -64,7 +64,7 @@ def test_windows_are_declared() -> None:
 
 
 def test_two_tables_do_not_share_one_in_postgres(monkeypatch: pytest.MonkeyPatch) -> None:
-    one = replace(pipeline.SQL_TABLES[0], postgres="revenue")
-    monkeypatch.setattr(pipeline, "SQL_TABLES", (one, one))
+    one, other = (replace(pipeline.SQL_TABLES[0], postgres=name) for name in ("revenue", "public.revenue"))
+    monkeypatch.setattr(pipeline, "SQL_TABLES", (one, other))
     with pytest.raises(ConfigurationError, match="a table in Postgres is declared twice: revenue, revenue"):
         pipeline._check()
