@@ -81,7 +81,7 @@ def _foresee(settings: Settings, enrichment: Enrichment, scope: Scope) -> Differ
 
 def request(settings: Settings, enrichment: Enrichment, scope: Scope, note: str) -> str:
     """Ask the enrichment stream for a backfill; returns the request's id."""
-    path = settings.table_path(BACKFILLS.name)
+    path = settings.local_path(BACKFILLS.name)
     if not DeltaTable.is_deltatable(path):
         raise LakehouseError(f"{BACKFILLS.name} is not there yet: run `lakehouse enrich` first")
     row = {

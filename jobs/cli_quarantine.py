@@ -124,7 +124,7 @@ def _choose(facts: str, reason: str, entity: str, key: str, days: float) -> Chos
 
 def _actions(settings: Settings, action: str, chosen: Chosen, note: str) -> pa.Table:
     waiting = chosen.enrichment.waiting.name
-    if not DeltaTable.is_deltatable(settings.table_path(waiting)):
+    if not DeltaTable.is_deltatable(settings.local_path(waiting)):
         raise LakehouseError(f"{waiting} is not there yet: run `lakehouse enrich` first")
     found = query(settings, f"SELECT position FROM {waiting} WHERE {chosen.where}", chosen.values).to_arrow_table()
     constants = {

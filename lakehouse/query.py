@@ -14,9 +14,9 @@ LAYERS = ("bronze", "silver", "gold", "quarantine", "quality")
 
 
 def table_names(settings: Settings) -> Iterator[str]:
-    """`layer.table` of all tables."""
+    """`layer.table` of all tables. Raises ConfigurationError if they are not on this machine."""
     for layer in LAYERS:
-        root = Path(settings.warehouse_root) / layer
+        root = Path(settings.local_path(layer))
         for path in sorted(root.iterdir()) if root.is_dir() else ():
             if DeltaTable.is_deltatable(str(path)):
                 yield f"{layer}.{path.name}"

@@ -5,6 +5,7 @@ Secrets come from the environment only.
 """
 
 import os
+import re
 import tomllib
 from pathlib import Path
 from typing import Annotated, Any, Self
@@ -111,7 +112,10 @@ class Settings(BaseSettings):
     home: AbsolutePath = Path(".lakehouse").absolute()
     """Tables, checkpoints, logs and the embedded broker's data."""
     warehouse: str = ""
-    """Root of all tables, a folder or a URI such as `s3a://bucket/path`. Unset: `<home>/warehouse`."""
+    """Root of all tables: a folder, also as `file:///path`, or with Spark alone a URI such as `s3a://bucket/path`.
+
+    Unset: `<home>/warehouse`.
+    """
     checkpoints: str = ""
     """Root of the streams' checkpoints. Unset: `<home>/checkpoints`."""
     cache: AbsolutePath = Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser() / "pulsar-lakehouse"
@@ -136,7 +140,7 @@ class Settings(BaseSettings):
 
     @property
     def warehouse_root(self) -> str:
-        return self.warehouse.rstrip("/") or str(self.home / "warehouse")
+        return _path(self.warehouse) or str(self.home / "warehouse")
 
     @property
     def report(self) -> Path:
@@ -145,14 +149,29 @@ class Settings(BaseSettings):
 
     @property
     def checkpoint_root(self) -> str:
-        return self.checkpoints.rstrip("/") or str(self.home / "checkpoints")
+        return _path(self.checkpoints) or str(self.home / "checkpoints")
 
     def table_path(self, name: str) -> str:
         """Where the table `layer.name` lives."""
         return f"{self.warehouse_root}/{name.replace('.', '/')}"
 
+    def local_path(self, name: str) -> str:
+        """Where a layer or a table is on this machine. Raises ConfigurationError if it is in storage elsewhere."""
+        path = self.table_path(name)
+        if "://" in path:
+            raise ConfigurationError(
+                f"warehouse: {self.warehouse}: this is done without Spark, on tables of this machine only: must be a "
+                "folder, or file:///..."
+            )
+        return path
+
     def checkpoint_path(self, name: str) -> str:
         return f"{self.checkpoint_root}/{name}"
+
+
+def _path(root: str) -> str:
+    """A folder of this machine as a path, also if it was given as a URI; what is elsewhere as it is."""
+    return re.sub("^file:(//)?", "", root).rstrip("/")
 
 
 def load_settings(**overrides: Any) -> Settings:
