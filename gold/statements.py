@@ -169,6 +169,8 @@ def refuse_full_only(statement: Statement, rows: DataFrame) -> None:
             raise _full_only(statement, join, "another join than INNER and LEFT of tables")
         if not join.args.get("on") and not join.args.get("using"):
             raise _full_only(statement, join, "a join without ON")
+    if any(each.is_star for each in tree.selects):
+        raise _full_only(statement, tree, "SELECT *, which does not name its columns,")
     if joins and tree.args.get("laterals"):
         raise _full_only(statement, tree, "LATERAL VIEW beside a join")
     first = _joined(tree)[0].alias_or_name

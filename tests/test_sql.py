@@ -285,6 +285,8 @@ ATTACKS = [
     "SELECT reflect('java.lang.System', 'getProperty', 'lakehouse.users')",
     "SELECT java_method('java.lang.System', 'getProperty', 'lakehouse.users')",
     "SELECT try_reflect('java.lang.System', 'exit', 0)",
+    "SELECT builtin.reflect('java.lang.System', 'getProperty', 'lakehouse.users')",
+    "SELECT system.builtin.reflect('java.lang.System', 'getProperty', 'lakehouse.users')",
     "SELECT IDENTIFIER('reflect')('java.lang.System', 'getProperty', 'lakehouse.users')",
     "SELECT TRANSFORM(id) USING 'cat /etc/passwd' AS (x) FROM silver.users",
     "ADD JAR '/tmp/t.jar'",
