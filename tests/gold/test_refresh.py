@@ -294,7 +294,15 @@ COUNT = "count(*) AS orders"
         ([("FROM gold", "FROM bronze")], "x.sql:5: reads bronze.enriched_orders, which is not among the declared"),
         (JOINED[:1], "x.sql:1: declares the source silver.users, but does not read it"),
         ([("gold.enriched_orders", "gold.nothing")], "x.sql:1: gold.nothing: no such table"),
-        ([("gold.enriched_orders", "bronze.orders")], "x.sql:1: bronze.orders: no such table"),
+        ([("gold.enriched_orders", "bronze.nothing")], "x.sql:1: bronze.nothing: no such table"),
+        (
+            [
+                ("keys: category", "keys: line_item_id"),
+                ("item.category AS category, count(*) AS orders", "*"),
+                ("GROUP BY item.category", ""),
+            ],
+            r"x.sql:4: SELECT \*, which does not name its columns, can't be refreshed by keys",
+        ),
         ([(COUNT, "map('a', 1) AS orders")], "x.sql:4: orders is a map"),
         (
             [
@@ -339,6 +347,22 @@ def test_what_can_not_be_done_is_refused_with_file_and_line(
 def test_in_full_any_function_can_be_used(spark: SparkSession, settings: Settings, tmp_path: Path) -> None:
     table = declared(tmp_path, (CATEGORY, "to_char(created_at, 'yyyy-MM')"), ("incremental", "full"))
     assert check_declarations(spark, settings, [table], declared_columns()).keys() == {"gold.x"}
+
+
+@pytest.mark.parametrize(
+    "source", ["bronze.users", "quarantine.malformed", "quarantine.waiting_orders", "quarantine.duplicate_orders"]
+)
+def test_what_has_no_change_feed_can_be_read_in_full(
+    spark: SparkSession, settings: Settings, tmp_path: Path, source: str
+) -> None:
+    """Also where no table is there yet."""
+    read = [("gold.enriched_orders", source), (CATEGORY, "year(publish_time)"), ("WHERE price > 0\n", "")]
+    if "orders" in source:
+        read[1] = (CATEGORY, "year(created_at)")
+    in_full = declared(tmp_path, *read, ("incremental", "full"))
+    assert check_declarations(spark, settings, [in_full], declared_columns()).keys() == {"gold.x"}
+    with pytest.raises(LakehouseError, match=f"{source} has no change data feed: declare `refresh: full`"):
+        check_declarations(spark, settings, [declared(tmp_path, *read)], declared_columns())
 
 
 def test_all_declarations_can_be_done(spark: SparkSession, settings: Settings) -> None:
