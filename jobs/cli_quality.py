@@ -6,8 +6,8 @@ import typer
 
 from gold.checking import check_declarations
 from jobs import report
-from jobs.pipeline import SQL_TABLES, SUITES, WRITTEN, declared_columns
-from jobs.steps import require, spark_for
+from jobs.pipeline import SQL_TABLES, SUITES, WRITTEN
+from jobs.steps import declared_columns, require, spark_for
 from lakehouse.errors import ConfigurationError, QualityError
 from lakehouse.settings import load_settings
 from lakehouse.waiting import waiting

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 
-from bronze.landing import bronze_table
 from expectations import quarantine
 from expectations.bronze import landed
 from expectations.enriched_orders import ENRICHED_ORDERS_SUITE
@@ -10,9 +9,8 @@ from expectations.items import ITEMS_SUITE
 from expectations.suites import Suite
 from expectations.users import USERS_SUITE
 from gold.declarations import FOLDER, SqlTable, declared_in
-from gold.enrichment import BACKFILLS, Enrichment
+from gold.enrichment import Enrichment
 from gold.orders import ORDERS
-from lakehouse.decoding import MALFORMED
 from lakehouse.errors import ConfigurationError
 from lakehouse.topics import Topic
 from silver.entity import Entity
@@ -64,17 +62,6 @@ def facts_named(topic: str) -> Enrichment:
     if topic not in known:
         raise ConfigurationError(f"{topic}: no such facts; there are {', '.join(known)}")
     return known[topic]
-
-
-def declared_columns() -> dict[str, str]:
-    """The tables that a SQL file can read though they are not there yet, and their columns as DDL. Needs Spark."""
-    entities = {entity.name: entity for entity in ENTITIES}
-    tables = [*(bronze_table(topic) for topic in TOPICS), MALFORMED, BACKFILLS]
-    tables += [table for entity in ENTITIES for table in (entity.table, entity.history)]
-    for enrichment in ENRICHMENTS:
-        states = {each.name: entities[each.entity].table.schema for each in enrichment.lookups}
-        tables += [enrichment.gold(states), enrichment.waiting, enrichment.duplicates, enrichment.discarded]
-    return {table.name: table.columns for table in tables}
 
 
 def _check() -> None:

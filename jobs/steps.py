@@ -10,11 +10,11 @@ from pyspark.sql import SparkSession
 
 import gold.enrich
 import silver.merge
-from bronze.landing import land
+from bronze.landing import bronze_table, land
 from gold.conservation import balance_facts
 from gold.declarations import SqlTable
 from gold.enrich import enrich
-from gold.enrichment import Enrichment
+from gold.enrichment import BACKFILLS, Enrichment
 from gold.postgres import publish_to_postgres
 from gold.publish import changelog_of, publish
 from gold.refresh import Refreshed, refresh
@@ -23,6 +23,7 @@ from jobs.streams import Outcome, Stream, catch_up
 from lakehouse.balance import Balance
 from lakehouse.broker import endpoint, wait_until_healthy
 from lakehouse.contracts import check_contracts
+from lakehouse.decoding import MALFORMED
 from lakehouse.errors import LakehouseError
 from lakehouse.leases import write_lease
 from lakehouse.parallel import side_by_side
@@ -73,6 +74,17 @@ def create_tables(spark: SparkSession, settings: Settings) -> None:
         silver.merge.create_tables(spark, settings, entity)
     for enrichment in ENRICHMENTS:
         gold.enrich.create_tables(spark, settings, enrichment)
+
+
+def declared_columns() -> dict[str, str]:
+    """The tables that a SQL file can read though they are not there yet, and their columns as DDL. Needs Spark."""
+    entities = {entity.name: entity for entity in ENTITIES}
+    tables = [*(bronze_table(topic) for topic in TOPICS), MALFORMED, BACKFILLS]
+    tables += [table for entity in ENTITIES for table in (entity.table, entity.history)]
+    for enrichment in ENRICHMENTS:
+        states = {each.name: entities[each.entity].table.schema for each in enrichment.lookups}
+        tables += [enrichment.gold(states), enrichment.waiting, enrichment.duplicates, enrichment.discarded]
+    return {table.name: table.columns for table in tables}
 
 
 def merging(spark: SparkSession, settings: Settings, entities: Sequence[Entity]) -> list[Stream]:

@@ -44,7 +44,7 @@ ROUND = st.tuples(st.lists(MESSAGES, min_size=60, max_size=90), st.booleans(), C
 ROUNDS = st.lists(ROUND, min_size=2, max_size=3)
 
 
-@few(4)
+@few(3)
 @given(rounds=ROUNDS)
 def test_the_tables_are_the_oracles_after_each_round(
     spark: SparkSession, settings: Settings, tmp_path_factory: pytest.TempPathFactory, rounds: list

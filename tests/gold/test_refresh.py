@@ -23,7 +23,7 @@ from gold.declarations import FOLDER, SqlTable, declared_in, read_declaration
 from gold.orders import ORDERS as ORDERS_ENRICHED
 from gold.refresh import refresh
 from gold.statements import near, parse, touched
-from jobs.pipeline import declared_columns
+from jobs.steps import declared_columns
 from lakehouse.errors import LakehouseError
 from lakehouse.settings import Settings
 from lakehouse.tables import Table, create_table
