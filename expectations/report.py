@@ -18,6 +18,7 @@ from great_expectations.data_context.types.base import (
 )
 
 from lakehouse.artifacts import page_files
+from lakehouse.errors import LakehouseError
 from lakehouse.settings import Settings
 
 SITE = "quality"
@@ -80,9 +81,12 @@ def write_pages(context: EphemeralDataContext, settings: Settings) -> None:
     Raises LakehouseError if the files beside them can't be fetched; then there are no pages, rather than old ones.
     """
     draft, folder = _draft(settings), settings.report.parent
-    for old in (draft, folder):
-        shutil.rmtree(old, ignore_errors=True)
-    jars = page_files(settings.cache)
+    try:
+        jars = page_files(settings.cache)
+    except LakehouseError:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    shutil.rmtree(draft, ignore_errors=True)
     context.build_data_docs(site_names=[SITE])
     for page in draft.rglob("*.html"):
         up = "../" * (len(page.relative_to(draft).parts) - 1)
@@ -91,6 +95,7 @@ def write_pages(context: EphemeralDataContext, settings: Settings) -> None:
     (draft / "static").mkdir()
     for jar in jars:
         _unpack(jar, draft / "static")
+    shutil.rmtree(folder, ignore_errors=True)
     draft.rename(folder)
 
 

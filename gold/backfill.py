@@ -21,6 +21,9 @@ from lakehouse.decoding import MALFORMED, quarantine_malformed
 from lakehouse.settings import Settings
 from lakehouse.tables import append, kept, pin_table, read_table
 
+TRIES = 5
+"""Of a backfill that ends early for a reason that may pass."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Scope:
@@ -57,8 +60,8 @@ def do_requested(settings: Settings, enrichment: Enrichment, request: Row, spark
     try:
         result |= {"event": "done", **asdict(backfill(spark, settings, enrichment, scope))}
     except Exception as error:
-        # A request that can't be done must not stop the stream for ever.
-        is_final = is_permanent(error) or events.count("tried") >= settings.run.retries
+        # A request that can't be done must not stop the stream for ever. Airflow's steps have no retries of their own.
+        is_final = is_permanent(error) or events.count("tried") >= TRIES - 1
         result |= {"event": "failed" if is_final else "tried", "note": cause_of(error)}
         if not is_final:
             _note(spark, settings, result)

@@ -7,6 +7,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from gold.declarations import INCREMENTAL, SqlTable
+from gold.enrichment import BACKFILLS
 from gold.postgres import postgres_type
 from gold.statements import (
     Statement,
@@ -51,7 +52,7 @@ def checked(
         touched(spark, statement, sources, sources)
         refuse_sums_of_doubles(spark, statement, sources)
         for name in table.sources:
-            if name.startswith(("bronze.", "quarantine.")) or (
+            if name.startswith(("bronze.", "quarantine.", BACKFILLS.name)) or (
                 table_exists(spark, settings, name) and not has_change_feed(spark, settings, name)
             ):
                 raise ConfigurationError(f"{table.at}:1: {name} has no change data feed: declare `refresh: full`")

@@ -5,7 +5,6 @@ import secrets
 import subprocess
 import sys
 from collections.abc import Sequence
-from configparser import ConfigParser
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -187,13 +186,8 @@ def _command(arguments: Sequence[str]) -> list[str]:
 def _environment(settings: Settings) -> dict[str, str]:
     """That of this shell, but for what it says to another Airflow, such as the database of that."""
     folder = _folder(settings)
-    ours = ConfigParser(interpolation=None)
-    ours.read(folder / "airflow.cfg")
-    options = [f"AIRFLOW__{section}__{option}".upper() for section in ours.sections() for option in ours[section]]
-    # Airflow also reads names that go on, by _CMD, _SECRET and _ASYNC, and an old one of the database.
-    others = (*options, "AIRFLOW__CORE__SQL_ALCHEMY_CONN")
     return {
-        **{name: value for name, value in os.environ.items() if not name.startswith(others)},
+        **{name: value for name, value in os.environ.items() if not name.startswith("AIRFLOW__")},
         "AIRFLOW_HOME": str(folder),
         "AIRFLOW_CONFIG": str(folder / "airflow.cfg"),
         "LAKEHOUSE_HOME": str(settings.home),

@@ -10,6 +10,7 @@ import os
 import re
 import socket
 import sys
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
@@ -33,21 +34,22 @@ def write_lease(settings: Settings, tables: Iterable[str], *, command: str = "")
     """
     folder = settings.home / "leases"
     folder.mkdir(parents=True, exist_ok=True)
+    until = time.monotonic() + PATIENCE
     with ExitStack() as held:
         files = []
         for table in sorted(tables):  # the same order for all, so that no two wait for each other
             file = held.enter_context((folder / table).open("a+"))
-            _take(file, table)
+            _take(file, table, until)
             _sign(file, command or " ".join(sys.argv[1:]))
             files.append(file.fileno())
         yield files
 
 
-def _take(file: IO[str], table: str) -> None:
+def _take(file: IO[str], table: str, until: float) -> None:
     def settled() -> bool:
         return _lock(file) or not UPKEEP.search(_holder(file))
 
-    wait_until(settled, f"Waiting for the upkeep of {table} by {_holder(file)}", PATIENCE)
+    wait_until(settled, f"Waiting for the upkeep of {table} by {_holder(file)}", until - time.monotonic())
     if not _lock(file):
         raise BusyError(f"{table} is being written by {_holder(file)}: wait until it ends, or stop it")
 

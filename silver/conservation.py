@@ -32,7 +32,7 @@ def balance_entity(spark: SparkSession, settings: Settings, entity: Entity) -> B
     found = _by_fate(messages, held, quarantined, entity)
     if entity.keeps_history and in_quarantine != _count_rejected(found):
         history = read_table(spark, settings, entity.history.name)
-        messages = messages.transform(_as_merged, history=history)
+        messages = messages.transform(_as_merged, history=history, key=entity.key)
         found = _by_fate(messages, held, quarantined, entity)
     counts = {row.fate: row.messages for row in found}
     landed, rows, made = bronze.count(), silver.count(), counts.get("current", 0)
@@ -82,11 +82,12 @@ def _count_rejected(found: Sequence[Row]) -> int:
     return sum(row.messages for row in found if row.fate in ("malformed", TO_BE_RETRIED))
 
 
-def _as_merged(messages: DataFrame, *, history: DataFrame) -> DataFrame:
-    """The messages, of which those that a history has are not rejected."""
-    versions = history.select("sequence", F.lit(True).alias("is_version"))
-    reason = F.when(F.col("is_version").isNull(), F.col("reason"))
-    return messages.join(versions, on="sequence", how="left").withColumn("reason", reason)
+def _as_merged(messages: DataFrame, *, history: DataFrame, key: str) -> DataFrame:
+    """The messages, of which those that a history has are not rejected, and are of its key."""
+    versions = history.select("sequence", F.col(key).alias("_key"))
+    reason = F.when(F.col("_key").isNull(), F.col("reason"))
+    joined = messages.join(versions, on="sequence", how="left")
+    return joined.withColumns({"reason": reason, key: F.coalesce("_key", key)}).drop("_key")
 
 
 def _print(sequence: Column) -> Column:

@@ -47,6 +47,11 @@ def merge_batch(settings: Settings, entity: Entity, messages: DataFrame) -> None
     rejected_message = F.when(F.col("reason").isNotNull(), F.col("message"))  # of the others, no more than the row
     with kept(decoded.withColumn("message", rejected_message)) as rows:
         rejected = rows.where("reason IS NOT NULL")
+        if (
+            entity.keeps_history
+        ):  # what was merged before the contract became stricter comes again with a lost checkpoint
+            merged = read_table(messages.sparkSession, settings, entity.history.name).select("sequence")
+            rejected = rejected.join(merged, on="sequence", how="left_anti")
         if not rejected.isEmpty():
             quarantine_malformed(settings, entity.topic, rejected)
         changes = rows.where("reason IS NULL").drop("message", "reason")

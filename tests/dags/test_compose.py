@@ -51,9 +51,7 @@ def test_the_lakehouse_takes_all_settings(service: str, monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize("service", [f"airflow-{component}" for component in airflow.COMPONENTS])
-def test_secrets_of_tasks_come_from_the_shell_and_are_unset_without(
-    service: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_secrets_of_tasks_come_from_the_shell(service: str, monkeypatch: pytest.MonkeyPatch) -> None:
     passed = [name for name, value in SERVICES[service]["environment"].items() if value is None]
     for name in passed:
         monkeypatch.setenv(name, "postgresql://there")

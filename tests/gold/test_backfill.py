@@ -174,6 +174,7 @@ def test_a_backfill_that_fails_half_way_is_tried_again_but_not_for_ever(
 ) -> None:
     own = copy_of(lake, tmp_path)
     own = own.model_copy(update={"run": own.run.model_copy(update={"retries": 1, "retry_delay": 0})})
+    monkeypatch.setattr(steps, "TRIES", 2)
     request(own, ORDERS, Scope(since=date(2026, 1, 2), until=date(2026, 1, 2)), "")
     tries = iter([fail_after(steps.place)] * failures + [steps.place])
     monkeypatch.setattr(steps, "place", lambda *args, **more: next(tries)(*args, **more))

@@ -2,7 +2,6 @@ from dataclasses import replace
 from datetime import date
 
 from hypothesis import given
-from hypothesis import settings as examples
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
@@ -10,6 +9,7 @@ from pyspark.sql import functions as F
 from gold.enrichment import Lookup
 from gold.judging import failed_rules, find_repeats, with_missing, with_state, with_survivor
 from tests.messages import at
+from tests.searching import few
 
 LOOKUPS = (
     Lookup(name="user", entity="users", on="user_id", merged_into="into"),
@@ -73,7 +73,7 @@ def test_what_is_held_itself_repeats_nothing_though_its_keys_are_held_twice(spar
 DAYS = st.integers(1, 30)
 
 
-@examples(max_examples=10, derandomize=True, deadline=None)
+@few(10)
 @given(st.lists(st.tuples(st.integers(1, 3), DAYS), min_size=12, max_size=40), st.integers(0, 40))
 def test_a_fact_is_a_repeat_in_its_horizon_whatever_came_in_one_batch(
     spark: SparkSession, drawn: list[tuple[int, int]], held: int

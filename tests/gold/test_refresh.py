@@ -349,6 +349,17 @@ def test_in_full_any_function_can_be_used(spark: SparkSession, settings: Setting
     assert check_declarations(spark, settings, [table], declared_columns()).keys() == {"gold.x"}
 
 
+def test_what_sqlglot_writes_in_another_way_is_the_same(
+    spark: SparkSession, settings: Settings, tmp_path: Path
+) -> None:
+    condition = """
+        paid_at IS NOT NULL AND created_at >= DATE '2026-01-01' AND paid_at < TIMESTAMP '2027-01-01 00:00:00'
+        AND line_item_id > 1L AND paid_at - created_at < INTERVAL 1 HOUR 30 MINUTES
+    """
+    table = declared(tmp_path, ("price > 0", condition))
+    assert check_declarations(spark, settings, [table], declared_columns()).keys() == {"gold.x"}
+
+
 @pytest.mark.parametrize(
     "source", ["bronze.users", "quarantine.malformed", "quarantine.waiting_orders", "quarantine.duplicate_orders"]
 )

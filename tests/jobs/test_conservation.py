@@ -25,7 +25,7 @@ from tests.messages import item, message, order, tombstone, user
 
 MESSAGES = [
     user(1),
-    user(1, "Zoë", when=1, place=1),
+    user(1, "Zoë", when=1, place=1)._replace(key=None),
     tombstone("users", "2", place=2),
     message("users", b"null", key="3", place=3),
     item(1),
