@@ -16,8 +16,9 @@ from lakehouse.topics import Topic
 class Lookup:
     """A join with an entity: the row of its key becomes the struct `name`.
 
-    `latest` takes the state when the fact is processed. `as_of` takes the state when the fact occurred, from the
-    entity's history: a message that comes late corrects the facts that were joined before it came.
+    `latest` takes the state when the fact is processed. If that turns out to have been deleted before the fact, or
+    merged into a key without usable state, the fact leaves gold. `as_of` takes the state when the fact occurred, from
+    the entity's history: a message that comes late corrects the facts that were joined before it came.
     `merged_into` is SQL over the entity's columns: the key of the row that stands for this one since they were merged,
     or NULL. The join follows it to the end, and the column `<name>_merged` holds the keys on the way.
     """

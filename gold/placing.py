@@ -49,7 +49,7 @@ def place(settings: Settings, enrichment: Enrichment, judged: DataFrame, near: N
     if at_once:
         added, corrected = "false", f"({corrected}) OR ({added})"
     writes: dict[str, Write] = {
-        "missing_entity IS NOT NULL AND NOT is_settled AND NOT is_waiting": _begin_waiting,
+        "missing_entity IS NOT NULL AND NOT is_waiting": _begin_waiting,
         added: _add_to_gold,
         corrected: partial(_correct_gold, near=near, adds=at_once),
         "is_waiting": _end_waiting,
@@ -106,8 +106,7 @@ def _correct_gold(settings: Settings, enrichment: Enrichment, facts: DataFrame, 
 
 def _end_waiting(settings: Settings, enrichment: Enrichment, facts: DataFrame) -> None:
     """Facts that are in gold now wait no more; the others wait on, with one more attempt."""
-    is_done = F.col("missing_entity").isNull() | F.col("is_settled")
-    rows = facts.select("position", *MISSING, is_done.alias("is_done"))
+    rows = facts.select("position", *MISSING, F.col("missing_entity").isNull().alias("is_done"))
     retry: dict[str, str | Column] = {name: f"new.{name}" for name in MISSING}
     (
         _merge(rows, settings, enrichment.waiting.name)

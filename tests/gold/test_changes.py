@@ -4,9 +4,10 @@ from datetime import UTC, datetime
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from gold.enrich import changes_of, judged_again, outdated_by, waiting_for
+from gold.changes import changes_of, judged_again, losses_by, outdated_by, waiting_for
 from gold.enrichment import Lookup
 from gold.orders import ORDERS
+from lakehouse.settings import Settings
 from tests.messages import at
 
 LOOKUPS = (
@@ -71,8 +72,40 @@ def test_a_change_of_history_is_a_version_that_was_ever_valid(spark: SparkSessio
     )
     of_history = feed.transform(changes_of, lookup=replace(LOOKUPS[1], join="as_of")).collect()
     assert [(row.changed_key, row.valid_from.minute, row.valid_until) for row in of_history] == [("2", 5, None)]
-    of_latest = feed.drop("valid_from", "valid_until").transform(changes_of, lookup=LOOKUPS[1]).collect()
-    assert [(row.changed_key, row.valid_from) for row in of_latest] == [("1", None), ("2", None), ("3", None)]
+
+
+def test_a_latest_state_is_lost_to_facts_if_its_key_was_deleted_or_merged(spark: SparkSession) -> None:
+    feed = spark.createDataFrame(
+        [
+            (1, at(0), None, (at(1),), "insert"),
+            (2, None, 1, (at(2),), "update_postimage"),
+            (3, None, None, (at(3),), "insert"),
+            (3, None, None, (at(2),), "update_preimage"),
+        ],
+        "id INT, deleted_at TIMESTAMP, into INT, sequence STRUCT<publish_time: TIMESTAMP>, _change_type STRING",
+    )
+    changes = feed.transform(changes_of, lookup=LOOKUPS[0]).collect()
+    assert [(row.changed_key, row.valid_from, row.is_lost) for row in changes] == [
+        ("1", None, True),
+        ("2", None, True),
+        ("3", None, False),
+    ]
+
+
+def test_keys_lose_their_state_with_the_one_that_they_were_merged_into(spark: SparkSession, settings: Settings) -> None:
+    """2 was merged into 1, which was deleted at minute 5; 3 and 4 into each other, 5 into 6, which nobody knows.
+
+    Of 7, which was merged into 8, nothing is lost, and 9 has not changed.
+    """
+    rows = [(1, at(5), None), (2, None, 1), (3, None, 4), (4, None, 3), (5, None, 6), (7, None, 8), (8, None, None)]
+    state = spark.createDataFrame([*rows, (9, at(5), None)], "id INT, deleted_at TIMESTAMP, into INT")
+    state.write.format("delta").mode("overwrite").save(settings.table_path(LOOKUPS[0].table))
+    changes = spark.createDataFrame(
+        [(str(key), at(9)) for key in (1, 3, 5, 7)], "changed_key STRING, changed_at TIMESTAMP"
+    )
+    lost = losses_by(changes, settings=settings, lookup=LOOKUPS[0]).collect()
+    found = {(row.changed_key, row.valid_from and row.valid_from.minute) for row in lost}
+    assert found == {("1", 5), ("2", 5), ("3", None), ("4", None), ("5", None)}
 
 
 def test_a_late_version_outdates_the_facts_that_occurred_while_it_was_valid(spark: SparkSession) -> None:
@@ -89,18 +122,18 @@ def test_a_late_version_outdates_the_facts_that_occurred_while_it_was_valid(spar
         """position STRING, created_at TIMESTAMP, user_merged ARRAY<INT>,
            user STRUCT<id: INT, sequence: STRUCT<event_time: INT>>""",
     ).withColumn("order_date", F.to_date("created_at"))
-    changes = spark.createDataFrame(
+    corrections = spark.createDataFrame(
         [
-            ("users", "2", at(10), at(20), at(1440), None, None),
-            ("users", "2", at(-2000), at(-500), at(1440), None, None),
-            ("items", "1", at(10), at(20), at(1440), None, None),
+            ("2", at(10), at(20), at(1440), "user"),
+            ("2", at(-2000), at(-500), at(1440), "user"),
+            ("1", at(10), at(20), at(1440), "item"),
         ],
-        CHANGES,
+        "changed_key STRING, valid_from TIMESTAMP, valid_until TIMESTAMP, changed_at TIMESTAMP, lookup STRING",
     )
     enrichment = replace(
         ORDERS, columns={"created_at": ""}, lookups=(replace(LOOKUPS[0], join="as_of"),), correct_for=1
     )
-    outdated = gold.transform(outdated_by, changes=changes, enrichment=enrichment).collect()
+    outdated = gold.transform(outdated_by, corrections=corrections, enrichment=enrichment).collect()
     assert sorted((row.position, row.held.user_merged) for row in outdated) == [("b", None), ("c", [2])]
 
 

@@ -1,0 +1,152 @@
+"""Changes of state, and the facts that they concern: those that wait for it, and those in gold that it corrects."""
+
+from collections.abc import Collection, Sequence
+from datetime import UTC, datetime, timedelta
+from functools import reduce
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from gold.enrichment import Enrichment, Lookup, awaited_keys
+from gold.judging import VALID, was_joined, was_valid, with_state, with_survivor
+from lakehouse.settings import Settings
+from lakehouse.tables import pin_table
+
+CHANGE = ("changed_entity", "changed_key", *VALID, "changed_at")
+AT_LAST = "timestamp'9999-12-31 23:59:59.999'"
+
+
+def changes_of(feed: DataFrame, *, lookup: Lookup) -> DataFrame:
+    """The keys whose state has changed, and for which times: of a latest state for all, which is NULL.
+
+    A latest state `is_lost` if it is one of a deleted or merged key.
+    """
+    is_lost = "false" if lookup.is_as_of else "deleted_at IS NOT NULL"
+    if lookup.merged_into is not None and not lookup.is_as_of:
+        is_lost += f" OR ({lookup.merged_into}) IS NOT NULL"
+    changed = feed.select(
+        F.lit(lookup.entity).alias("changed_entity"),
+        F.col(lookup.key).cast("string").alias("changed_key"),
+        *(F.col(name) if lookup.is_as_of else F.lit(None).cast("timestamp").alias(name) for name in VALID),
+        F.col("sequence.publish_time").alias("changed_at"),
+        F.expr(is_lost).alias("is_lost"),
+        "_change_type",
+    )
+    # The rest of a history's changes are versions whose time ends where that of a new one begins.
+    kinds = ("insert",) if lookup.is_as_of else ("insert", "update_postimage")
+    is_ever = F.coalesce(F.col("valid_from") < F.col("valid_until"), F.lit(True))
+    return changed.where(F.col("_change_type").isin(*kinds) & is_ever).drop("_change_type")
+
+
+def corrections_by(
+    changes: DataFrame, *, entities: Collection[str], settings: Settings, enrichment: Enrichment
+) -> DataFrame:
+    """The changes of these entities that can give facts in gold another answer, with the name of the `lookup`.
+
+    Of a history they are new versions; of a latest state, what takes it away from facts, by the key of those.
+    """
+    found = []
+    for lookup in (each for each in enrichment.lookups if each.entity in entities):
+        of_entity = changes.where(F.col("changed_entity") == lookup.entity)
+        if lookup.is_as_of:
+            corrections = of_entity.where("valid_from IS NOT NULL").select(*CHANGE)
+        else:
+            corrections = of_entity.where("is_lost").transform(losses_by, settings=settings, lookup=lookup)
+        found.append(corrections.withColumn("lookup", F.lit(lookup.name)))
+    return reduce(DataFrame.union, found)
+
+
+def losses_by(changes: DataFrame, *, settings: Settings, lookup: Lookup) -> DataFrame:
+    """The keys that have no usable latest state since these were deleted or merged, and the times of facts for which.
+
+    They are these themselves, and those that were merged into them by whatever way.
+    """
+    state = pin_table(changes.sparkSession, settings, lookup.table)
+    keys = changes.select(F.col("changed_key").cast(state.schema[lookup.key].dataType).alias(lookup.on))
+    if lookup.merged_into is not None:
+        keys = keys.union(state.where(f"({lookup.merged_into}) IS NOT NULL").select(lookup.key))
+    keys = keys.distinct()
+    joined = {"state": state, "lookup": lookup, "occurred_at": "at_last"}
+    judged = keys.withColumn("at_last", F.expr(AT_LAST)).transform(with_survivor, keys=keys, **joined)
+    judged = judged.transform(with_state, **joined)
+    merged = F.coalesce(lookup.merged, F.array()) if lookup.merged_into is not None else F.array()
+    reason = F.col(f"no_{lookup.name}")
+    lost = judged.where(reason.isNotNull()).select(
+        F.lit(lookup.entity).alias("changed_entity"),
+        F.col(lookup.on).cast("string").alias("changed_key"),
+        F.when(reason == "deleted", F.col(lookup.name)["deleted_at"]).alias("valid_from"),
+        F.lit(None).cast("timestamp").alias("valid_until"),
+        F.explode(F.array_append(merged, F.col(f"_{lookup.name}_key")).cast("array<string>")).alias("by_key"),
+    )
+    by = changes.select(F.col("changed_key").alias("by_key"), "changed_at")
+    return lost.join(by, on="by_key").select(*CHANGE)
+
+
+def outdated_by(gold: DataFrame, *, corrections: DataFrame, enrichment: Enrichment) -> DataFrame:
+    """The facts in gold that have another answer now, or a latest state no more, for when they occurred."""
+    occurred_at = F.col(enrichment.occurred_at)
+    late = F.make_dt_interval(F.lit(enrichment.correct_for))
+    [[since]] = corrections.agg(
+        F.to_date(F.min(F.greatest("valid_from", F.col("changed_at") - late))).cast("string")
+    ).collect()
+    recent = gold.where(F.col(enrichment.day) >= F.lit(since).cast("date"))
+    found = []
+    for lookup in enrichment.lookups:
+        keys = lookup.used_keys if lookup.is_as_of else F.array(F.col(lookup.on).cast("string"))
+        by_key = recent.select(*held_facts(enrichment), F.explode(keys).alias("used_key"))
+        changed = corrections.where(F.col("lookup") == lookup.name)
+        is_hit = (F.col("used_key") == F.col("changed_key")) & was_valid(occurred_at)
+        in_time = occurred_at > F.col("changed_at") - late
+        found.append(by_key.join(changed, on=is_hit & in_time, how="left_semi").drop("used_key"))
+    every = reduce(DataFrame.union, found)
+    return every.dropDuplicates(["position"])
+
+
+def waiting_for(waiting: DataFrame, *, changes: DataFrame, outdated: DataFrame, enrichment: Enrichment) -> DataFrame:
+    """The waiting facts that were released, or for which a key has changed: the missing one, or a merged one before it.
+
+    A change does not wake what has waited for more than `give_up_after` days. One that is among the `outdated` ones
+    was on its way from there to here when a batch ended early.
+    """
+    # A fixed time: of a plan with the current one, a MERGE does not see that it is kept.
+    in_time = waiting.where(F.col("waiting_since") > F.lit(datetime.now(UTC) - timedelta(enrichment.give_up_after)))
+    awaited = F.explode(awaited_keys()).alias("awaited")
+    by_key = in_time.select("position", enrichment.occurred_at, "missing_entity", awaited)
+    is_awaited = (F.col("changed_entity") == F.col("missing_entity")) & (F.col("changed_key") == F.col("awaited"))
+    # The batch's changes are many, those that anything waits for few.
+    wanted = by_key.select("missing_entity", "awaited").distinct()
+    found = changes.select(*CHANGE).where("changed_key IS NOT NULL").join(wanted, on=is_awaited, how="left_semi")
+    is_hit = is_awaited & was_valid(F.col(enrichment.occurred_at))
+    woken = by_key.join(found, on=is_hit, how="left_semi").select("position")
+    released = changes.where("action = 'release'").select(F.col("action_position").alias("position"))
+    return waiting.join(woken.union(released).union(outdated.select("position")), on="position", how="left_semi")
+
+
+def judged_again(woken: DataFrame, *, outdated: DataFrame, in_gold: DataFrame, columns: Sequence[str]) -> DataFrame:
+    """Woken and outdated facts as candidates. Woken ones can be in gold too, if a batch ended before it was done."""
+    held = in_gold.select("position", "held", "was")
+    waiting = woken.join(held, on="position", how="left").withColumn("is_waiting", F.lit(True))
+    others = outdated.join(woken.select("position"), on="position", how="left_anti")
+    both = waiting.unionByName(others.withColumn("is_waiting", F.lit(False)), allowMissingColumns=True)
+    return both.select(*(name for name in columns if name != "publish_time"), "held", "was", "is_waiting")
+
+
+def held_facts(enrichment: Enrichment) -> list[Column]:
+    """Over gold's columns: its facts, as candidates to be judged again."""
+    return [*map(F.col, (*enrichment.columns, "position", enrichment.day)), *known(enrichment)]
+
+
+def known(enrichment: Enrichment) -> tuple[Column, Column]:
+    """Over gold's columns: `held`, the answers that a fact has there, and `was`, the latest states."""
+    return answers(enrichment).alias("held"), was_joined(enrichment).alias("was")
+
+
+def answers(enrichment: Enrichment) -> Column:
+    """Which state a fact is joined with, as far as that can be corrected."""
+    parts = [F.lit(True).alias("in_gold")]
+    for lookup in enrichment.lookups:
+        if lookup.is_as_of:
+            parts.append(F.col(lookup.name)["sequence"].alias(lookup.name))
+            if lookup.merged_into:
+                parts.append(F.col(lookup.merged))
+    return F.struct(*parts)
