@@ -138,7 +138,6 @@ def test_a_backfill_by_key_that_crashes_is_done_by_the_next(
     own = copy_of(lake, tmp_path)
     land_literally(spark, own, [user(3, when=40, place=9, mergedAt=millis(at(0)), parentUserId=8)])
     merge_changes(spark, own)
-    enrich_orders(spark, own)
     of_two = Scope(entity="users", key="2")
     with monkeypatch.context() as patch:
         patch.setattr(placing, "_begin_waiting", fail_after(placing._begin_waiting))
