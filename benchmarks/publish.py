@@ -62,7 +62,9 @@ def payloads_of(spark: SparkSession, settings: Settings) -> list[Payloads]:
     """What is published, by partition."""
     feed = spark.read.format("delta").option("readChangeFeed", True).option("startingVersion", 0)
     changes = feed.load(settings.table_path(ORDERS.gold_table))
-    messages = changes.transform(to_messages, keys=ORDERS.keys, partitions=settings.pulsar.partitions)
+    messages = changes.transform(
+        to_messages, keys=ORDERS.keys, order_by=["position"], partitions=settings.pulsar.partitions
+    )
     found: list[Payloads] = [[] for _ in range(settings.pulsar.partitions)]
     for row in messages.collect():
         found[row.target].append((row.key, bytes(row.payload)))

@@ -1,4 +1,4 @@
-"""Publish gold: each change of a row is a message, keyed, in its topic once, however often the change is read.
+"""Publish gold: its rows, and then each change of one, are messages, keyed, in their topic once, however often read.
 
 Messages are numbered by what they are made from: the commit's version, and their place in it. So a batch that is run
 again, in whatever pieces, gives each change the same number, and a partition takes none that it has.
@@ -6,7 +6,7 @@ again, in whatever pieces, gives each change the same number, and a partition ta
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 
@@ -21,9 +21,9 @@ from gold.enrichment import Enrichment
 from lakehouse.batches import each_batch
 from lakehouse.broker import wait_until_healthy
 from lakehouse.endpoint import Endpoint
-from lakehouse.publishing import Numbered, Publication, count_partitions, last_sequences, send
+from lakehouse.publishing import Numbered, Publication, count_partitions, last_messages, send
 from lakehouse.settings import Settings
-from lakehouse.tables import delete_path, read_table, table_id
+from lakehouse.tables import delete_path, path_exists, read_table, read_version, table_id, table_version
 from lakehouse.topics import avro_record
 
 RANK_BITS = 32
@@ -61,17 +61,29 @@ def changelog_of(declared: Enrichment | SqlTable) -> Changelog:
 
 
 def publish(spark: SparkSession, settings: Settings, changelog: Changelog, endpoint: Endpoint) -> DataStreamWriter:
-    """The stream from gold's change feed to its topic. Without a checkpoint, it goes on with what the topic lacks."""
+    """The stream from gold's change feed to its topic. Without a checkpoint, it goes on with what the topic lacks.
+
+    An empty topic gets the rows that are there first, as the files of older changes can be gone.
+    """
     wait_until_healthy(endpoint, settings)
     publication = publication_of(spark, settings, changelog, endpoint)
-    last = last_sequences(publication)
+    last = last_messages(publication)
     checkpoint = settings.checkpoint_path(f"published.{publication.topic}")
-    if max(last) < 0:  # nothing was published, or the topic was made anew
+    if begun := [each.since for each in last if each is not None]:
+        publication = replace(publication, since=begun[0])
+    else:  # nothing was published, or the topic was made anew
         delete_path(spark, checkpoint)
+    since = publication.since
+    reached = [since if each is None else each.sequence >> RANK_BITS for each in last]
+    # Changes go when all rows are there, and only then is there a checkpoint.
+    if max(reached) == since and not path_exists(spark, checkpoint):
+        rows = read_version(spark, settings, changelog.table, since)
+        marks = {"_change_type": F.lit("insert"), "_commit_version": F.lit(since).cast("bigint")}
+        publish_batch(publication, changelog, rows.withColumns(marks))
     changes = (
         spark.readStream.format("delta")
         .option("readChangeFeed", True)
-        .option("startingVersion", max(min(last), 0) >> RANK_BITS)
+        .option("startingVersion", max(min(reached), since + 1))
         .option("maxFilesPerTrigger", ALL_FILES)
         .load(settings.table_path(changelog.table))
     )
@@ -83,13 +95,14 @@ def publish(spark: SparkSession, settings: Settings, changelog: Changelog, endpo
 
 
 def publication_of(spark: SparkSession, settings: Settings, changelog: Changelog, endpoint: Endpoint) -> Publication:
-    """The changelog's topic, with gold's schema; a gold table that is made anew is another publisher."""
+    """The changelog's topic, with gold's schema, and gold's version; a gold table made anew is another publisher."""
     fields = read_table(spark, settings, changelog.table).schema
     return Publication(
         topic=changelog.topic,
         publisher=f"lakehouse-{table_id(spark, settings, changelog.table)}",
         record=changelog.record,
         avro=json.dumps(avro_record(changelog.record, fields)),
+        since=table_version(spark, settings, changelog.table),
         endpoint=endpoint,
         settings=settings,
     )

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
+from typing import NamedTuple
 
 import pulsar
 
@@ -19,6 +20,9 @@ from lakehouse.settings import Settings
 SEQUENCE = "sequence"
 """The property with a message's number: in a partition, each is greater than those before it."""
 
+SINCE = "since"
+"""The property with the version of the table that was published as a whole, before the changes that came after."""
+
 PENDING = 20_000
 """Messages of a partition that may wait for their acknowledgement; then sending waits."""
 BATCH_BYTES = 256 * 1024
@@ -27,6 +31,13 @@ ACKNOWLEDGED_WITHIN = 60.0
 
 Numbered = tuple[int, str, bytes | None]
 """Sequence, key and payload; None is a tombstone."""
+
+
+class Last(NamedTuple):
+    """What the last message of a partition tells."""
+
+    sequence: int
+    since: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +49,8 @@ class Publication:
     record: str
     avro: str
     """The schema of the payloads, an Avro record as JSON."""
+    since: int
+    """What each message has as that property."""
     endpoint: Endpoint
     settings: Settings
 
@@ -54,11 +67,11 @@ def count_partitions(publication: Publication) -> int:
     return count
 
 
-def last_sequences(publication: Publication) -> list[int]:
-    """The number of the last message of each partition; -1 if there is none."""
+def last_messages(publication: Publication) -> list[Last | None]:
+    """Of each partition; None if it has no message. Raises BrokerError if one is of another publisher."""
     count = count_partitions(publication)
     with _client(publication) as client:
-        return [_last_sequence(client, publication, index) for index in range(count)]
+        return [_last_message(client, publication, index) for index in range(count)]
 
 
 def send(publication: Publication, index: int, messages: Iterable[Numbered]) -> int:
@@ -97,7 +110,9 @@ class _Sender:
             )
         except pulsar.ProducerBusy:
             raise BusyError(f"{self._partition}: another process is publishing to it: wait until it ends") from None
-        self._last = _last_sequence(client, publication, index)
+        last = _last_message(client, publication, index)
+        self._last = -1 if last is None else last.sequence
+        self._since = str(publication.since)
         if self._producer.last_sequence_id() > self._last:
             raise BrokerError(f"{self._partition}: not all that was sent is there yet, or it was deleted: try again")
 
@@ -105,7 +120,7 @@ class _Sender:
         sequence, key, payload = message
         if sequence <= self._last:
             return
-        properties = {SEQUENCE: str(sequence)}
+        properties = {SEQUENCE: str(sequence), SINCE: self._since}
         self._producer.send_async(
             payload, self._results.put, partition_key=key, sequence_id=sequence, properties=properties
         )
@@ -128,12 +143,12 @@ class _Sender:
             self._pending -= 1
 
 
-def _last_sequence(client: pulsar.Client, publication: Publication, index: int) -> int:
+def _last_message(client: pulsar.Client, publication: Publication, index: int) -> Last | None:
     partition = publication.partition(index)
     reader = client.create_reader(partition, pulsar.MessageId.latest, start_message_id_inclusive=True)
     try:
         if not reader.has_message_available():
-            return -1
+            return None
         last = reader.read_next(timeout_millis=int(ACKNOWLEDGED_WITHIN * 1000))
     finally:
         reader.close()
@@ -142,7 +157,8 @@ def _last_sequence(client: pulsar.Client, publication: Publication, index: int) 
             f"{partition} holds messages of {last.producer_name()}, which is not {publication.publisher}: "
             "delete the topic, or publish to another"
         )
-    return int(last.properties()[SEQUENCE])
+    told = last.properties()
+    return Last(sequence=int(told[SEQUENCE]), since=int(told[SINCE]))
 
 
 @contextmanager

@@ -57,6 +57,8 @@ def spark_conf(settings: Settings, *, keep_classes: bool = True) -> dict[str, st
         # Small tables on few cores: more partitions than cores only cost task starts.
         "spark.sql.shuffle.partitions": cores,
         "spark.databricks.delta.snapshotPartitions": "1",
+        # A stream may begin with the changes of the next version, though there is none yet.
+        "spark.databricks.delta.changeDataFeed.timestampOutOfRange.enabled": "true",
         # A batch uses more generated classes than the default of 100, which are then compiled again for the next.
         "spark.sql.codegen.cache.maxEntries": "1000",
         # Each hash table, and so each broadcast, takes a page at least, which is 64 MB by default.

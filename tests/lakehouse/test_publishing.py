@@ -19,7 +19,7 @@ from lakehouse import broker
 from lakehouse.endpoint import Endpoint, call_admin, connect
 from lakehouse.errors import BrokerError, BusyError
 from lakehouse.processes import read_state
-from lakehouse.publishing import Numbered, Publication, last_sequences, send
+from lakehouse.publishing import Last, Numbered, Publication, last_messages, send
 from lakehouse.settings import Settings
 from lakehouse.topic_admin import create_published
 from lakehouse.topics import avro_record
@@ -57,6 +57,7 @@ def publication_in(settings: Settings, endpoint: Endpoint) -> Publication:
         publisher="lakehouse-1",
         record="Creature",
         avro=json.dumps(avro_record("Creature", FIELDS)),
+        since=4,
         endpoint=endpoint,
         settings=settings,
     )
@@ -144,13 +145,13 @@ def test_messages_carry_schema_key_and_sequence(publication: Publication) -> Non
         )
         for message in messages
     ] == [
-        ({"sequence": "7"}, "1", False, b'{"id":1}', "lakehouse-1"),
-        ({"sequence": "9"}, "1", True, b"", "lakehouse-1"),
+        ({"sequence": "7", "since": "4"}, "1", False, b'{"id":1}', "lakehouse-1"),
+        ({"sequence": "9", "since": "4"}, "1", True, b"", "lakehouse-1"),
     ]
     path = f"schemas/{publication.settings.pulsar.namespace}/{TOPIC}/schema"
     schema = call_admin("GET", path, publication.endpoint, publication.settings).json()
     assert (schema["type"], json.loads(schema["data"])) == ("JSON", json.loads(publication.avro))
-    assert last_sequences(publication) == [-1, 9]
+    assert last_messages(publication) == [None, Last(sequence=9, since=4)]
 
 
 def test_nothing_goes_after_a_message_that_is_refused(publication: Publication) -> None:
@@ -182,7 +183,7 @@ def test_what_another_has_published_is_not_added_to(publication: Publication) ->
 
 def test_a_topic_that_is_not_there(publication: Publication) -> None:
     with pytest.raises(BrokerError, match="elsewhere: no such topic: `lakehouse topics create`"):
-        last_sequences(replace(publication, topic="elsewhere"))
+        last_messages(replace(publication, topic="elsewhere"))
 
 
 def test_a_schema_that_does_not_fit(publication: Publication) -> None:
