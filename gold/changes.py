@@ -1,6 +1,6 @@
 """Changes of state, and the facts that they concern: those that wait for it, and those in gold that it corrects."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import reduce
 
@@ -9,6 +9,7 @@ from pyspark.sql import functions as F
 
 from gold.enrichment import Enrichment, Lookup, awaited_keys
 from gold.judging import VALID, was_joined, was_valid, with_state, with_survivor
+from gold.survivors import leading_to
 from lakehouse.settings import Settings
 from lakehouse.tables import pin_table
 
@@ -19,17 +20,17 @@ AT_LAST = "timestamp'9999-12-31 23:59:59.999'"
 def changes_of(feed: DataFrame, *, lookup: Lookup) -> DataFrame:
     """The keys whose state has changed, and for which times: of a latest state for all, which is NULL.
 
-    A latest state `is_lost` if it is one of a deleted or merged key.
+    A latest state `is_gone` if its key was deleted or merged.
     """
-    is_lost = "false" if lookup.is_as_of else "deleted_at IS NOT NULL"
+    is_gone = "false" if lookup.is_as_of else "deleted_at IS NOT NULL"
     if lookup.merged_into is not None and not lookup.is_as_of:
-        is_lost += f" OR ({lookup.merged_into}) IS NOT NULL"
+        is_gone += f" OR ({lookup.merged_into}) IS NOT NULL"
     changed = feed.select(
         F.lit(lookup.entity).alias("changed_entity"),
         F.col(lookup.key).cast("string").alias("changed_key"),
         *(F.col(name) if lookup.is_as_of else F.lit(None).cast("timestamp").alias(name) for name in VALID),
         F.col("sequence.publish_time").alias("changed_at"),
-        F.expr(is_lost).alias("is_lost"),
+        F.expr(is_gone).alias("is_gone"),
         "_change_type",
     )
     # The rest of a history's changes are versions whose time ends where that of a new one begins.
@@ -38,20 +39,18 @@ def changes_of(feed: DataFrame, *, lookup: Lookup) -> DataFrame:
     return changed.where(F.col("_change_type").isin(*kinds) & is_ever).drop("_change_type")
 
 
-def corrections_by(
-    changes: DataFrame, *, entities: Collection[str], settings: Settings, enrichment: Enrichment
-) -> DataFrame:
-    """The changes of these entities that can give facts in gold another answer, with the name of the `lookup`.
+def corrections_by(changes: DataFrame, *, lookups: Iterable[Lookup], settings: Settings) -> DataFrame:
+    """The changes of what is looked up that can give facts in gold another answer, with the name of the `lookup`.
 
     Of a history they are new versions; of a latest state, what takes it away from facts, by the key of those.
     """
     found = []
-    for lookup in (each for each in enrichment.lookups if each.entity in entities):
+    for lookup in lookups:
         of_entity = changes.where(F.col("changed_entity") == lookup.entity)
         if lookup.is_as_of:
             corrections = of_entity.where("valid_from IS NOT NULL").select(*CHANGE)
         else:
-            corrections = of_entity.where("is_lost").transform(losses_by, settings=settings, lookup=lookup)
+            corrections = of_entity.where("is_gone").transform(losses_by, settings=settings, lookup=lookup)
         found.append(corrections.withColumn("lookup", F.lit(lookup.name)))
     return reduce(DataFrame.union, found)
 
@@ -62,10 +61,11 @@ def losses_by(changes: DataFrame, *, settings: Settings, lookup: Lookup) -> Data
     They are these themselves, and those that were merged into them by whatever way.
     """
     state = pin_table(changes.sparkSession, settings, lookup.table)
-    keys = changes.select(F.col("changed_key").cast(state.schema[lookup.key].dataType).alias(lookup.on))
+    keys = changes.select(F.col("changed_key").cast(state.schema[lookup.key].dataType).alias("key")).distinct()
     if lookup.merged_into is not None:
-        keys = keys.union(state.where(f"({lookup.merged_into}) IS NOT NULL").select(lookup.key))
-    keys = keys.distinct()
+        merges = state.select(F.col(lookup.key).alias("key"), F.expr(lookup.merged_into).alias("into"))
+        keys = leading_to(keys, merges=merges.where("into IS NOT NULL"))
+    keys = keys.toDF(lookup.on)
     joined = {"state": state, "lookup": lookup, "occurred_at": "at_last"}
     judged = keys.withColumn("at_last", F.expr(AT_LAST)).transform(with_survivor, keys=keys, **joined)
     judged = judged.transform(with_state, **joined)
@@ -79,11 +79,14 @@ def losses_by(changes: DataFrame, *, settings: Settings, lookup: Lookup) -> Data
         F.explode(F.array_append(merged, F.col(f"_{lookup.name}_key")).cast("array<string>")).alias("by_key"),
     )
     by = changes.select(F.col("changed_key").alias("by_key"), "changed_at")
-    return lost.join(by, on="by_key").select(*CHANGE)
+    same = lost.join(by, on="by_key").groupBy("changed_entity", "changed_key", *VALID)
+    return same.agg(F.max("changed_at").alias("changed_at"))
 
 
-def outdated_by(gold: DataFrame, *, corrections: DataFrame, enrichment: Enrichment) -> DataFrame:
-    """The facts in gold that have another answer now, or a latest state no more, for when they occurred."""
+def outdated_by(
+    gold: DataFrame, *, corrections: DataFrame, lookups: Iterable[Lookup], enrichment: Enrichment
+) -> DataFrame:
+    """The facts in gold, as `held_facts`, that can have another answer now for when they occurred."""
     occurred_at = F.col(enrichment.occurred_at)
     late = F.make_dt_interval(F.lit(enrichment.correct_for))
     [[since]] = corrections.agg(
@@ -91,9 +94,10 @@ def outdated_by(gold: DataFrame, *, corrections: DataFrame, enrichment: Enrichme
     ).collect()
     recent = gold.where(F.col(enrichment.day) >= F.lit(since).cast("date"))
     found = []
-    for lookup in enrichment.lookups:
-        keys = lookup.used_keys if lookup.is_as_of else F.array(F.col(lookup.on).cast("string"))
-        by_key = recent.select(*held_facts(enrichment), F.explode(keys).alias("used_key"))
+    for lookup in lookups:
+        own = F.col(lookup.on).cast(gold.select(F.col(lookup.name)[lookup.key]).schema[0].dataType).cast("string")
+        keys = F.explode(lookup.used_keys) if lookup.is_as_of else own
+        by_key = recent.select(*held_facts(enrichment), keys.alias("used_key"))
         changed = corrections.where(F.col("lookup") == lookup.name)
         is_hit = (F.col("used_key") == F.col("changed_key")) & was_valid(occurred_at)
         in_time = occurred_at > F.col("changed_at") - late

@@ -23,7 +23,7 @@ from lakehouse.tables import POSITION, create_table, kept, pin_table, read_table
 
 NOTHING_ELSE = f"""
     changed_entity STRING, changed_key STRING, valid_from TIMESTAMP, valid_until TIMESTAMP, changed_at TIMESTAMP,
-    is_lost BOOLEAN, action STRING, action_position {POSITION},
+    is_gone BOOLEAN, action STRING, action_position {POSITION},
     backfill STRUCT<request: STRING, since: DATE, until: DATE, entity: STRING, key: STRING>
 """
 
@@ -73,7 +73,7 @@ def enrich_batch(settings: Settings, enrichment: Enrichment, batch: DataFrame) -
         [seen] = rows.selectExpr(
             "min(message.position.ledger_id) FILTER (WHERE reason IS NOT NULL) AS rejected_since",
             "bool_or(action = 'discard') AS given_up",
-            "collect_set(changed_entity) FILTER (WHERE valid_from IS NOT NULL OR is_lost) AS corrects",
+            "collect_set(struct(changed_entity, is_gone)) FILTER (WHERE valid_from IS NOT NULL OR is_gone) AS corrects",
             "collect_list(backfill) AS backfills",
         ).collect()
         if seen.rejected_since is not None:
@@ -93,11 +93,10 @@ def enrich_batch(settings: Settings, enrichment: Enrichment, batch: DataFrame) -
         gold = pin_table(spark, settings, enrichment.gold_table)
         waiting = pin_table(spark, settings, enrichment.waiting.name)
         outdated = gold.where("false").select(*held_facts(enrichment))
-        if seen.corrects and not gold.isEmpty():
-            corrections = corrections_by(rows, entities=seen.corrects, settings=settings, enrichment=enrichment)
-            corrections = stack.enter_context(kept(corrections))
-            found = gold.transform(outdated_by, corrections=corrections, enrichment=enrichment)
-            outdated = stack.enter_context(kept(found))
+        if lookups := [each for each in enrichment.lookups if (each.entity, not each.is_as_of) in seen.corrects]:
+            corrections = rows.transform(corrections_by, lookups=lookups, settings=settings)
+            late = {"corrections": stack.enter_context(kept(corrections)), "lookups": lookups}
+            outdated = stack.enter_context(kept(gold.transform(outdated_by, **late, enrichment=enrichment)))
         to_wake = waiting.transform(waiting_for, changes=rows, outdated=outdated, enrichment=enrichment)
         woken = stack.enter_context(kept(to_wake))
         facts = facts_of(rows, enrichment)

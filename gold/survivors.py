@@ -47,6 +47,22 @@ def survivors_of(keys: DataFrame, *, merges: DataFrame) -> DataFrame:
     return keys.sparkSession.createDataFrame(pa.table([*map(list, columns)], schema=schema))
 
 
+def leading_to(keys: DataFrame, *, merges: DataFrame) -> DataFrame:
+    """The `key`s themselves, and those that were merged into them at any time, by whatever way."""
+    sources: dict[Any, list[Any]] = {}
+    for row in merges.select("key", "into").toArrow().to_pylist():
+        sources.setdefault(row["into"], []).append(row["key"])
+    found: set[Any] = set()
+    to_do = [row.key for row in keys.distinct().collect()]
+    while to_do:
+        key = to_do.pop()
+        if key not in found:
+            found.add(key)
+            to_do += sources.get(key, ())
+    kind = to_arrow_type(merges.schema["key"].dataType)
+    return keys.sparkSession.createDataFrame(pa.table({"key": pa.array(list(found), kind)}))
+
+
 def follow(key: Any, *, merges: Mapping[Any, Sequence[Merge]]) -> Iterator[Way]:
     """The ways from a key, for all the time in which it was merged."""
     open_ways = [Way(*ALWAYS, key, ())]

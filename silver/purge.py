@@ -1,21 +1,30 @@
 """Forget deleted keys, once no older message of theirs is to be expected any more."""
 
+from collections.abc import Iterable
+
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from lakehouse.settings import Settings
-from lakehouse.tables import delta_table
+from lakehouse.tables import delta_table, kept
 from silver.entity import Entity
 
 
-def purge(spark: SparkSession, settings: Settings, entity: Entity) -> int:
+def purge(spark: SparkSession, settings: Settings, entity: Entity, *, merges: Iterable[str] = ()) -> int:
     """Remove the rows of keys deleted longer ago than `keep_deleted` from the latest state; returns how many.
 
-    The history keeps its versions, as facts of the past are joined with them.
+    By `merges`, SQL over the row, keys were merged into others. Those and these stay, as facts are joined by way of
+    them. The history keeps its versions, as facts of the past are joined with them.
     """
     silver = delta_table(spark, settings, entity.table.name)
-    is_expired = entity.is_expired(F.col("deleted_at"), F.col("sequence.publish_time"))
-    count = silver.toDF().where(is_expired).count()
-    if count:
-        silver.delete(is_expired)
+    rows = silver.toDF()
+    gone = rows.where(entity.is_expired(F.col("deleted_at"), F.col("sequence.publish_time")))
+    for into in merges:
+        survivors = rows.select(F.expr(into).alias(entity.key))
+        gone = gone.where(f"({into}) IS NULL").join(survivors, on=entity.key, how="left_anti")
+    with kept(gone.select(entity.key)) as gone:
+        count = gone.count()
+        if count:
+            same = f"held.`{entity.key}` = gone.`{entity.key}`"
+            silver.alias("held").merge(gone.alias("gone"), same).whenMatchedDelete().execute()
     return count

@@ -74,7 +74,7 @@ def test_a_change_of_history_is_a_version_that_was_ever_valid(spark: SparkSessio
     assert [(row.changed_key, row.valid_from.minute, row.valid_until) for row in of_history] == [("2", 5, None)]
 
 
-def test_a_latest_state_is_lost_to_facts_if_its_key_was_deleted_or_merged(spark: SparkSession) -> None:
+def test_a_latest_state_is_gone_if_its_key_was_deleted_or_merged(spark: SparkSession) -> None:
     feed = spark.createDataFrame(
         [
             (1, at(0), None, (at(1),), "insert"),
@@ -85,7 +85,7 @@ def test_a_latest_state_is_lost_to_facts_if_its_key_was_deleted_or_merged(spark:
         "id INT, deleted_at TIMESTAMP, into INT, sequence STRUCT<publish_time: TIMESTAMP>, _change_type STRING",
     )
     changes = feed.transform(changes_of, lookup=LOOKUPS[0]).collect()
-    assert [(row.changed_key, row.valid_from, row.is_lost) for row in changes] == [
+    assert [(row.changed_key, row.valid_from, row.is_gone) for row in changes] == [
         ("1", None, True),
         ("2", None, True),
         ("3", None, False),
@@ -104,8 +104,10 @@ def test_keys_lose_their_state_with_the_one_that_they_were_merged_into(spark: Sp
         [(str(key), at(9)) for key in (1, 3, 5, 7)], "changed_key STRING, changed_at TIMESTAMP"
     )
     lost = losses_by(changes, settings=settings, lookup=LOOKUPS[0]).collect()
-    found = {(row.changed_key, row.valid_from and row.valid_from.minute) for row in lost}
-    assert found == {("1", 5), ("2", 5), ("3", None), ("4", None), ("5", None)}
+    found = [(row.changed_key, row.valid_from and row.valid_from.minute) for row in lost]
+    assert sorted(found) == [("1", 5), ("2", 5), ("3", None), ("4", None), ("5", None)]
+    alone = losses_by(changes, settings=settings, lookup=replace(LOOKUPS[0], merged_into=None)).collect()
+    assert [(row.changed_key, row.valid_from.minute) for row in alone] == [("1", 5)]
 
 
 def test_a_late_version_outdates_the_facts_that_occurred_while_it_was_valid(spark: SparkSession) -> None:
@@ -133,8 +135,31 @@ def test_a_late_version_outdates_the_facts_that_occurred_while_it_was_valid(spar
     enrichment = replace(
         ORDERS, columns={"created_at": ""}, lookups=(replace(LOOKUPS[0], join="as_of"),), correct_for=1
     )
-    outdated = gold.transform(outdated_by, corrections=corrections, enrichment=enrichment).collect()
+    outdated = gold.transform(
+        outdated_by, corrections=corrections, lookups=enrichment.lookups, enrichment=enrichment
+    ).collect()
     assert sorted((row.position, row.held.user_merged) for row in outdated) == [("b", None), ("c", [2])]
+
+
+def test_a_loss_outdates_the_facts_of_the_key_from_then_on(spark: SparkSession) -> None:
+    """Of user 2, deleted at minute 10; user 3 was lost for all times, but fact c is too old to be corrected."""
+    gold = spark.createDataFrame(
+        [
+            ("a", at(9), 2, (2,)),
+            ("b", at(10), 2, (5,)),
+            ("c", at(-1000), 3, (3,)),
+            ("d", at(1), 3, (3,)),
+            ("e", at(15), 5, (2,)),
+        ],
+        "position STRING, created_at TIMESTAMP, user_id INT, user STRUCT<id: BIGINT>",
+    ).withColumns({"order_date": F.to_date("created_at"), "user_merged": F.lit(None).cast("array<bigint>")})
+    corrections = spark.createDataFrame(
+        [("2", at(10), None, at(1440), "user"), ("3", None, None, at(1440), "user")],
+        "changed_key STRING, valid_from TIMESTAMP, valid_until TIMESTAMP, changed_at TIMESTAMP, lookup STRING",
+    )
+    enrichment = replace(ORDERS, columns={"created_at": "", "user_id": ""}, lookups=LOOKUPS[:1], correct_for=1)
+    outdated = gold.transform(outdated_by, corrections=corrections, lookups=LOOKUPS[:1], enrichment=enrichment)
+    assert sorted(row.position for row in outdated.collect()) == ["b", "d"]
 
 
 def test_facts_are_judged_again_once_though_they_wait_and_are_in_gold(spark: SparkSession) -> None:

@@ -263,17 +263,15 @@ def test_what_has_waited_too_long_wakes_when_it_is_released(
 
 
 def test_a_correction_joins_with_the_latest_state_anew(spark: SparkSession, first: Settings, tmp_path: Path) -> None:
-    """User 1 was merged into one that nobody knows. A late price has its orders judged again: they wait."""
+    """A late price has the orders of user 1 judged again: they get the name that the user has by then."""
     lake = copy_of(first, tmp_path)
-    changes = [
-        user(1, when=20, place=30, mergedAt=millis(at(0)), parentUserId=99),
-        item(1, 5.0, when=8, place=31),
-    ]
+    changes = [user(1, "Zoë", when=20, place=30), item(1, 5.0, when=8, place=31)]
     land_literally(spark, lake, changes)
     merge_changes(spark, lake)
     enrich_orders(spark, lake)
     assert tables(lake) == expected(Oracle().run(FIRST).run(changes))
-    assert 1 in {row["line_item_id"] for row in read(lake, ORDERS.waiting.name)}
+    enriched = {row["line_item_id"]: row["user"]["first_name"] for row in read(lake, ORDERS.gold_table)}
+    assert enriched[1] == "Zoë"
 
 
 def test_users_too_can_be_joined_as_of_a_time(spark: SparkSession, settings: Settings, tmp_path: Path) -> None:

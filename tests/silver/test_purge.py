@@ -17,6 +17,21 @@ from tests.silver.test_merge import merge_all
 YEARS = replace(USERS, keep_deleted=365 * 100)
 
 
+def test_deleted_keys_that_merges_lead_by_stay(spark: SparkSession, silver: Settings) -> None:
+    """User 2 was merged into 1, and both were deleted, as was 3."""
+    gone = {"deletedAt": millis(at(1))}
+    changes = [
+        user(1, **gone),
+        user(2, place=1, mergedAt=millis(at(0)), parentUserId=1, **gone),
+        user(3, place=2, **gone),
+    ]
+    land_literally(spark, silver, changes)
+    merge_all(spark, silver, [changes])
+    assert purge(spark, silver, USERS, merges=["CASE WHEN merged_at IS NOT NULL THEN parent_user_id END"]) == 1
+    assert {row["id"] for row in read(silver, USERS.table.name)} == {1, 2}
+    assert balance_entity(spark, silver, USERS).holds
+
+
 def test_long_deleted_keys_are_forgotten(spark: SparkSession, silver: Settings) -> None:
     """User 3 was deleted just now, and 4 will be in some years."""
     now = (datetime.now(UTC) - START).total_seconds() / 60
