@@ -26,6 +26,7 @@ from jobs.streams import catch_up, keep_up
 from lakehouse import broker
 from lakehouse.balance import Balance
 from lakehouse.causes import cause_of
+from lakehouse.endpoint import Endpoint
 from lakehouse.errors import BrokerError, ConfigurationError, ConservationError, LakehouseError
 from lakehouse.produce import produce
 from lakehouse.query import query
@@ -35,6 +36,7 @@ from lakehouse.status import table_statuses, topic_status
 from lakehouse.topic_admin import create_published, create_topics
 from lakehouse.waiting import CONSOLE
 from lakehouse.workload import Workload
+from silver.entity import Entity
 from silver.purge import purge as purge_entity
 
 app = typer.Typer(
@@ -48,6 +50,7 @@ app = typer.Typer(
 topics_app = typer.Typer(help="The topics of the pipeline.", no_args_is_help=True)
 # `--help` shows them in the order of their first commands.
 BROKER, PIPELINE, DATA, AIRFLOW = "Broker and topics", "Pipeline", "Tables", "Airflow"
+SHARE = typer.Option(min=0, max=1, rich_help_panel="How messy, in shares")
 
 
 @app.command(rich_help_panel=BROKER)
@@ -68,9 +71,10 @@ def down() -> None:
 def create() -> None:
     """Create the topics with their schemas, retention and subscriptions; those that exist stay as they are."""
     settings = load_settings()
-    create_topics(TOPICS, broker.endpoint(settings), settings)
+    endpoint = _healthy_broker(settings)
+    create_topics(TOPICS, endpoint, settings)
     published = [*PUBLISHED, *(table.topic for table in SQL_TABLES if table.topic)]
-    create_published(published, broker.endpoint(settings), settings)
+    create_published(published, endpoint, settings)
     names = [*(topic.name for topic in TOPICS), *published]
     report.say(f"Topics in {settings.pulsar.namespace}: {', '.join(names)}")
 
@@ -82,17 +86,41 @@ def produce_workload(
     seed: Annotated[int, typer.Option(help="The same seed gives the same messages.")] = Workload.seed,
     rate: Annotated[str, typer.Option(help="Pace, such as 1000/s. Default: as fast as it goes.")] = "",
     forever: Annotated[bool, typer.Option("--forever", help="Orders as of now, until Ctrl-C.")] = False,
+    missing_users: Annotated[float, SHARE] = Workload.missing_users,
+    missing_items: Annotated[float, SHARE] = Workload.missing_items,
+    late_users: Annotated[float, SHARE] = Workload.late_users,
+    updated_users: Annotated[float, SHARE] = Workload.updated_users,
+    deleted_users: Annotated[float, SHARE] = Workload.deleted_users,
+    merged_users: Annotated[float, SHARE] = Workload.merged_users,
+    updated_items: Annotated[float, SHARE] = Workload.updated_items,
+    deleted_items: Annotated[float, SHARE] = Workload.deleted_items,
+    duplicates: Annotated[float, SHARE] = Workload.duplicates,
+    malformed: Annotated[float, SHARE] = Workload.malformed,
 ) -> None:
     """Send a synthetic workload, as messy as life: late, twice, out of order, deleted, merged and malformed."""
     settings = load_settings()
     pace = _rate(rate)
-    workload = Workload(users=users, orders=orders, seed=seed)
+    workload = Workload(
+        seed=seed,
+        users=users,
+        orders=orders,
+        missing_users=missing_users,
+        missing_items=missing_items,
+        late_users=late_users,
+        updated_users=updated_users,
+        deleted_users=deleted_users,
+        merged_users=merged_users,
+        updated_items=updated_items,
+        deleted_items=deleted_items,
+        duplicates=duplicates,
+        malformed=malformed,
+    )
     by_name = {topic.name: topic for topic in TOPICS}
     if forever:
         streams = [(by_name["orders"], workload.orders_from_now(pace or 1000.0))]
     else:
         streams = [(by_name[name], phase(name)) for phase in (workload.first, workload.late) for name in by_name]
-    sent = produce(streams, broker.endpoint(settings), settings, rate=pace)
+    sent = produce(streams, _healthy_broker(settings), settings, rate=pace)
     report.say("Acknowledged: " + ", ".join(f"{count:,} {topic}" for topic, count in sent.items()))
 
 
@@ -178,8 +206,14 @@ def purge() -> None:
     tables = [entity.table.name for entity in ENTITIES]
     with spark_for(settings, writes=tables) as spark:
         require(spark, settings, tables, made_by="merge")
-        purged = {entity.name: purge_entity(spark, settings, entity) for entity in ENTITIES}
+        purged = {each.name: purge_entity(spark, settings, each, merges=_merges(each)) for each in ENTITIES}
     report.say("Purged: " + ", ".join(f"{count:,} {name}" for name, count in purged.items()))
+
+
+def _merges(entity: Entity) -> set[str]:
+    """How rows of an entity say that they were merged, as SQL."""
+    lookups = [lookup for each in ENRICHMENTS for lookup in each.lookups if lookup.entity == entity.name]
+    return {lookup.merged_into for lookup in lookups if lookup.merged_into is not None}
 
 
 @app.command(rich_help_panel=DATA)
@@ -303,6 +337,13 @@ def _seconds(text: str) -> float:
     if not found:
         raise ConfigurationError(f"--every {text}: must be a number with ms, s, m or h, such as 2s")
     return float(found[1]) * {"ms": 0.001, "s": 1, "m": 60, "h": 3600}[found[2]]
+
+
+def _healthy_broker(settings: Settings) -> Endpoint:
+    """Where the broker is, once it answers."""
+    endpoint = broker.endpoint(settings)
+    broker.wait_until_healthy(endpoint, settings)
+    return endpoint
 
 
 def _rate(text: str) -> float | None:

@@ -26,6 +26,8 @@ PREFIX = "LAKEHOUSE_"
 FILE = Path("lakehouse.toml")
 SECRETS = (("pulsar", "token"), ("postgres", "url"), ("serve", "users"), ("airflow", "alert_url"))
 """What is set in the environment only, and shown nowhere."""
+SECRET_PROPERTY = re.compile(r"secret|password|token|access\.key", re.IGNORECASE)
+"""Of Spark's properties, those that are."""
 
 AbsolutePath = Annotated[Path, AfterValidator(lambda path: path.expanduser().absolute())]
 Port = Annotated[int, Field(ge=0, le=65535)]
@@ -186,6 +188,10 @@ def load_settings(**overrides: Any) -> Settings:
             if isinstance(in_file.get(section), dict) and name in in_file[section]:
                 variable = f"{PREFIX}{section}__{name}".upper()
                 raise ConfigurationError(f"{FILE}: {section}.{name} is a secret: set {variable} instead")
+        spark = in_file.get("spark")
+        for name in spark.get("conf", ()) if isinstance(spark, dict) else ():
+            if SECRET_PROPERTY.search(name):
+                raise ConfigurationError(f"{FILE}: spark.conf {name} is a secret: set {PREFIX}SPARK__CONF instead")
         return Settings(**overrides)
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigurationError(f"{FILE}: can't be read: {error}") from error

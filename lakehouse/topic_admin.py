@@ -15,7 +15,9 @@ def create_topics(topics: Iterable[Topic], endpoint: Endpoint, settings: Setting
     """Create what is missing: the namespace, the topics with their partitions, schemas, retention, subscriptions.
 
     A topic that exists keeps its messages and its number of partitions; its schema and retention become those that
-    are declared. Raises BrokerError, also if the broker finds the schemas incompatible.
+    are declared. Messages that have not landed do not expire, whatever the namespace says.
+
+    Raises BrokerError, also if the broker finds the schemas incompatible.
     """
     call_admin("PUT", f"namespaces/{settings.pulsar.namespace}", endpoint, settings, accept=(EXISTS,))
     for topic in topics:
@@ -42,5 +44,7 @@ def _create(topic: Topic, endpoint: Endpoint, settings: Settings) -> None:
     schema = {"type": topic.encoding, "schema": topic.pulsar_schema(), "properties": {}}
     call_admin("POST", f"schemas/{name}/schema", endpoint, settings, body=schema)
     call_admin("PUT", f"{path}/subscription/{topic.subscription}", endpoint, settings, body=EARLIEST, accept=(EXISTS,))
+    # The broker would let messages go that have not landed; 0 is for ever, whatever the namespace says.
+    call_admin("POST", f"{path}/messageTTL?messageTTL=0", endpoint, settings)
     if topic.changelog:
         call_admin("POST", f"{path}/retention", endpoint, settings, body=FOR_EVER)

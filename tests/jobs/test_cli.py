@@ -130,6 +130,10 @@ def test_a_wrong_variable(lakehouse: Command, variable: str, value: str, line: s
             "lakehouse.toml: airflow.alert_url is a secret: set LAKEHOUSE_AIRFLOW__ALERT_URL instead",
         ),
         (
+            '[spark.conf]\n"spark.hadoop.fs.s3a.secret.key" = "x"',
+            "lakehouse.toml: spark.conf spark.hadoop.fs.s3a.secret.key is a secret: set LAKEHOUSE_SPARK__CONF instead",
+        ),
+        (
             '[serve.users]\nada = "lovelace-1815"',
             "lakehouse.toml: serve.users is a secret: set LAKEHOUSE_SERVE__USERS instead",
         ),
@@ -186,9 +190,10 @@ def test_a_run_without_a_broker(lakehouse: Command, spark: SparkSession) -> None
     )
 
 
-def test_a_broker_that_does_not_answer(lakehouse: Command, spark: SparkSession) -> None:
+@pytest.mark.parametrize("arguments", [["run"], ["produce"], ["topics", "create"]])
+def test_a_broker_that_does_not_answer(lakehouse: Command, spark: SparkSession, arguments: list[str]) -> None:
     done = lakehouse(
-        "run",
+        *arguments,
         LAKEHOUSE_PULSAR__SERVICE_URL="pulsar://127.0.0.1:1",
         LAKEHOUSE_PULSAR__ADMIN_URL="http://127.0.0.1:1",
         LAKEHOUSE_RUN__BROKER_TIMEOUT="0.5",

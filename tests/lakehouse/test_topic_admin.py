@@ -39,6 +39,15 @@ def test_only_changelogs_are_kept_for_ever(endpoint: Endpoint, settings: Setting
     assert response.text in ("", "null")
 
 
+def test_messages_that_have_not_landed_do_not_expire(endpoint: Endpoint, settings: Settings) -> None:
+    call_admin("POST", "namespaces/public/lakehouse/messageTTL", endpoint, settings, body=60)
+    applied = "persistent/public/lakehouse/{}/messageTTL?applied=true"
+    assert told(applied.format("sightings"), endpoint, settings) == 0
+    create_published(["elsewhere"], endpoint, settings)
+    assert told(applied.format("elsewhere"), endpoint, settings) == 60
+    call_admin("DELETE", "namespaces/public/lakehouse/messageTTL", endpoint, settings)
+
+
 def test_creating_again_changes_nothing(endpoint: Endpoint, settings: Settings) -> None:
     more = settings.model_copy(update={"pulsar": settings.pulsar.model_copy(update={"partitions": 3})})
     create_topics([CHANGELOG, EVENTS], endpoint, more)
