@@ -31,21 +31,21 @@ MESSY = Workload(users=500, orders=12_000, missing_users=0.02, late_users=0.1, d
 SMALL_BATCHES = {"LAKEHOUSE_RUN__MAX_BYTES_PER_BATCH": str(2**20)}
 
 
-def wait_until(condition: Callable[[], bool], *, seconds: float = 600) -> None:
+def wait_until(condition: Callable[[], bool], *, seconds: float = 600, poll: float = 0.005) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "it took too long"
-        time.sleep(0.005)
+        time.sleep(poll)
 
 
 def commit(settings: Settings, table: str, version: int) -> Path:
     return Path(settings.table_path(table)) / "_delta_log" / f"{version:020}.json"
 
 
-def start(settings: Settings, job: str) -> subprocess.Popen[bytes]:
+def start(settings: Settings, job: str, *options: str) -> subprocess.Popen[bytes]:
     with (settings.home / f"{job}.log").open("wb") as log:
         return subprocess.Popen(
-            [LAKEHOUSE, job],
+            [LAKEHOUSE, job, *options],
             env={**os.environ, **environment(settings), **SMALL_BATCHES},
             cwd=settings.home,
             stdout=log,

@@ -1,0 +1,72 @@
+"""`make demo` as one runs it, twice at once too, and Ctrl-C in it: nothing is broken, and no process is left."""
+
+import os
+import signal
+import subprocess
+from functools import partial
+from pathlib import Path
+
+import psutil
+import pytest
+
+from jobs.demo import QUERIES, demo_settings
+from lakehouse.settings import Settings
+from tests.jobs.test_crashes import LAKEHOUSE, commit, wait_until
+from tests.lake import own_home
+
+Demo = subprocess.Popen[str]
+
+
+def start(settings: Settings) -> Demo:
+    """A demo, which Ctrl-C reaches though one who runs the tests in the background may ignore it."""
+    return subprocess.Popen(
+        [LAKEHOUSE, "demo", "--orders", "1000"],
+        env={**os.environ, "LAKEHOUSE_HOME": str(settings.home)},
+        cwd=settings.home,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
+    )
+
+
+def left_of(settings: Settings) -> list[psutil.Process]:
+    found = []
+    for process in psutil.process_iter(["environ", "cmdline"]):
+        told = (process.info["environ"] or {}).get("LAKEHOUSE_HOME"), *(process.info["cmdline"] or ())
+        if process.pid != os.getpid() and any(str(settings.home) in str(part) for part in told):
+            found.append(process)
+    return found
+
+
+def began(settings: Settings, moment: str) -> Path:
+    demo = demo_settings(settings)
+    return demo.home / "broker.json" if moment == "broker" else commit(demo, moment, 0)
+
+
+@pytest.mark.parametrize("moment", ["bronze.orders", "gold.enriched_orders"])
+def test_ctrl_c_ends_all_of_it(settings: Settings, tmp_path: Path, moment: str) -> None:
+    own = own_home(settings, tmp_path)
+    demo = start(own)
+    wait_until(began(own, moment).exists)
+    os.killpg(demo.pid, signal.SIGINT)
+    told, _ = demo.communicate(timeout=60)
+    assert (demo.returncode, "Traceback" in told) == (130, False)
+    wait_until(lambda: left_of(own) == [], seconds=10, poll=0.1)
+
+
+def test_the_whole_demo_while_a_second_one_is_refused(settings: Settings, tmp_path: Path) -> None:
+    own = own_home(settings, tmp_path)
+    demo = start(own)
+    wait_until(began(own, "bronze.orders").exists)
+    second = start(own)
+    refused, _ = second.communicate(timeout=60)
+    assert (second.returncode, f"demo is being written by pid {demo.pid} " in refused) == (75, True)
+    told, _ = demo.communicate(timeout=600)
+    assert demo.returncode == 0, told
+    assert told.count("holds") == 3
+    titles = [path.read_text().partition("\n")[0].removeprefix("-- ") for path in QUERIES.glob("*.sql")]
+    assert [title for title in titles if title.split(",")[0] not in " ".join(told.split())] == []
+    assert "came back by themselves" in told
+    assert left_of(own) == []

@@ -1,0 +1,38 @@
+"""`lakehouse run --every`, which goes on until it is ended."""
+
+from functools import partial
+from pathlib import Path
+
+from jobs.pipeline import TOPICS, WRITTEN
+from lakehouse.endpoint import Endpoint
+from lakehouse.produce import produce
+from lakehouse.settings import Settings
+from lakehouse.workload import Workload
+from tests.jobs.test_crashes import is_free, start, wait_until
+from tests.lake import expected, messages, own_topics, tables
+from tests.oracle import Oracle
+
+STEADY = Workload(
+    users=100, orders=500, late_users=0.2, updated_users=0, deleted_users=0, merged_users=0, malformed=0.05
+)
+"""Each user has one state, so that it does not matter when an order is joined with it."""
+
+
+def holds(lake: Settings, sent: int) -> bool:
+    landed = messages(lake)
+    return len(landed) == sent and tables(lake) == expected(Oracle().run(landed))
+
+
+def test_a_pipeline_that_runs_on_takes_what_comes_until_it_is_ended(
+    settings: Settings, endpoint: Endpoint, tmp_path: Path
+) -> None:
+    lake = own_topics(settings, endpoint, tmp_path)
+    running = start(lake, "run", "--every", "1s")
+    sent = 0
+    for phase in (STEADY.first, STEADY.late):
+        sent += sum(produce([(topic, phase(topic.name)) for topic in TOPICS], endpoint, lake).values())
+        wait_until(partial(holds, lake, sent), poll=1)
+    running.terminate()
+    assert running.wait(60) == 130
+    assert "Traceback" not in (lake.home / "run.log").read_text()
+    assert is_free(lake, WRITTEN)
