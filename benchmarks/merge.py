@@ -102,7 +102,7 @@ def _round(spark: SparkSession, settings: Settings, parts: list[tuple[int, int]]
 
 def _grow(spark: SparkSession, settings: Settings, largest: int, rounds: int) -> list[tuple[str, ...]]:
     """Each table has a message for each key; then come batches of random keys."""
-    rows = []
+    rows: list[tuple[str, ...]] = []
     for name, entity in VARIANTS.items():
         for keys in (largest // 100, largest // 10, largest):
             home = _afresh(spark, settings, name)

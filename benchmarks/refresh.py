@@ -67,8 +67,8 @@ def main(
     finally:
         stop_spark()
     rows = []
-    for name, measured in laps.items():
-        part, whole = (middle([each[side] for each in measured]) for side in (0, 1))
+    for name, pairs in laps.items():
+        part, whole = (middle([each[side] for each in pairs]) for side in (0, 1))
         figures = (f"{value:.1f}" for value in (part.wall, part.cpu, whole.wall, whole.cpu))
         short = name.removeprefix("gold."), touched[name].removesuffix(" touched")
         rows.append([*short, *figures, f"{part.wall / whole.wall:.2f}"])
