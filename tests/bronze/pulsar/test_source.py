@@ -206,7 +206,7 @@ def test_earliest_is_what_the_broker_still_has(topics: Topics) -> None:
 
 
 def test_the_package_stands_alone() -> None:
-    """It may be moved to another project as it is."""
+    """It may be copied to another project as it is."""
     allowed = {"bronze", "numpy", "pulsar", "pyarrow", "pyspark", "requests"} | sys.stdlib_module_names
     for file in Path(bronze.pulsar.__file__).parent.glob("*.py"):
         for node in ast.walk(ast.parse(file.read_text())):
