@@ -5,14 +5,24 @@ import hashlib
 import hmac
 import json
 from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
+import trustme
+from cryptography.hazmat.primitives import serialization
 
 from bronze.pulsar.admin import Admin, EntryMetadata
 from bronze.pulsar.options import NoAnswerError, Options, PulsarSourceError
 from bronze.pulsar.positions import BEGINNING, Ledger, Position, Range, Span
 from lakehouse import broker
+from lakehouse.endpoint import Endpoint
+from lakehouse.processes import choose_port
+from lakehouse.produce import produce
 from lakehouse.settings import load_settings
+from lakehouse.topic_admin import create_topics
+from lakehouse.workload import Workload
+from silver.items import ITEMS
 from tests.bronze.broker_topics import Topics, numbers
 
 KEY = b"the key of the tests, which is long enough"
@@ -39,13 +49,41 @@ brokerClientAuthenticationParameters=token:{token("owner")}
 """
 
 
+@dataclass(frozen=True, kw_only=True)
+class Encrypted:
+    """The guarded broker's encrypted ports, and the certificate of who signed its own."""
+
+    endpoint: Endpoint
+    trusted: Path
+
+
 @pytest.fixture(scope="module")
-def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Topics]:
+def encrypted(tmp_path_factory: pytest.TempPathFactory) -> Encrypted:
+    folder, authority = tmp_path_factory.mktemp("certificates"), trustme.CA()
+    authority.cert_pem.write_to_path(folder / "trusted.pem")
+    own = authority.issue_cert("127.0.0.1")
+    own.cert_chain_pems[0].write_to_path(folder / "broker.pem")
+    key = serialization.load_pem_private_key(own.private_key_pem.bytes(), None)
+    form = (serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    (folder / "key.pem").write_bytes(key.private_bytes(*form))  # Pulsar reads no other form
+    ports = [choose_port("", 0, 0) for _ in range(2)]
+    endpoint = Endpoint(service_url=f"pulsar+ssl://127.0.0.1:{ports[0]}", admin_url=f"https://127.0.0.1:{ports[1]}")
+    return Encrypted(endpoint=endpoint, trusted=folder / "trusted.pem")
+
+
+@pytest.fixture(scope="module")
+def guarded(encrypted: Encrypted, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Topics]:
     """Topics of a broker that knows one role, `owner`."""
     settings = load_settings(home=tmp_path_factory.mktemp("guarded"), pulsar={"token": token("owner")})
     configured = broker._configured
+    encryption = f"""
+brokerServicePortTls={encrypted.endpoint.service_url.rpartition(":")[2]}
+webServicePortTls={encrypted.endpoint.admin_url.rpartition(":")[2]}
+tlsCertificateFilePath={encrypted.trusted.parent}/broker.pem
+tlsKeyFilePath={encrypted.trusted.parent}/key.pem
+"""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(broker, "_configured", lambda *given: configured(*given) + AUTHENTICATION)
+        patch.setattr(broker, "_configured", lambda *given: configured(*given) + AUTHENTICATION + encryption)
         endpoint = broker.start(settings)
     topics = Topics("public/guarded", endpoint, settings)
     yield topics
@@ -73,6 +111,33 @@ def test_a_token_that_may_plan_but_not_read(guarded: Topics) -> None:
     with pytest.raises(PulsarSourceError) as error:
         guarded.read_range(planned, token=token("guest"))
     assert str(error.value) == f"{planned}: Pulsar error: AuthorizationError"
+
+
+def test_an_encrypted_connection(guarded: Topics, encrypted: Encrypted) -> None:
+    topic = guarded.create("encrypted")
+    guarded.send_numbers(topic, range(3))
+    urls = {"serviceUrl": encrypted.endpoint.service_url, "adminUrl": encrypted.endpoint.admin_url}
+    options = {**urls, "token": token("owner"), "tlsTrustCerts": encrypted.trusted}
+    assert numbers(guarded.read(topic, **options)) == [0, 1, 2]
+
+
+def test_a_certificate_that_is_not_trusted(guarded: Topics, encrypted: Encrypted, tmp_path: Path) -> None:
+    trustme.CA().cert_pem.write_to_path(tmp_path / "other.pem")
+    topic, (planned,) = guarded.create("encrypted"), guarded.plan(guarded.create("encrypted"), token=token("owner"))
+    options = {"token": token("owner"), "tlsTrustCerts": tmp_path / "other.pem"}
+    with pytest.raises(NoAnswerError, match=r"^https://.*: no answer from the broker: SSLError$"):
+        guarded.plan(topic, adminUrl=encrypted.endpoint.admin_url, **options)
+    with pytest.raises(PulsarSourceError, match=f"^{planned}: Pulsar error: ConnectError$"):
+        guarded.read_range(planned, serviceUrl=encrypted.endpoint.service_url, **options)
+
+
+def test_commands_by_an_encrypted_connection(guarded: Topics, encrypted: Encrypted, tmp_path: Path) -> None:
+    """They make topics and send by the same settings."""
+    pulsar = {"token": token("owner"), "tls_trust_certs": encrypted.trusted, "namespace": "public/encrypted"}
+    own = load_settings(home=tmp_path, pulsar=pulsar)
+    create_topics([ITEMS.topic], encrypted.endpoint, own)
+    sent = produce([(ITEMS.topic, Workload(duplicates=0, malformed=0).first("items"))], encrypted.endpoint, own)
+    assert sent == {"items": 2_198}
 
 
 def test_a_broker_that_is_not_there() -> None:
