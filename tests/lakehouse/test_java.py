@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from lakehouse.errors import ConfigurationError
 from lakehouse.java import VECTOR_MODULE, java_home
 
 
@@ -31,6 +32,12 @@ def test_java_home_runs_with_what_spark_asks_for() -> None:
 
 def test_without_java_the_packaged_one_serves(no_java: None) -> None:
     assert 'version "21.' in version(java_home())
+
+
+def test_no_java_at_all(no_java: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(ConfigurationError, match=r"^no Java from 17 to 25: install one, or set JAVA_HOME$"):
+        java_home()
 
 
 def test_an_unusable_java_home_is_passed_over(no_java: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -23,6 +23,8 @@ class Stream:
     def __init__(self, spark: SparkSession, topics: Topics, checkpoint: Path) -> None:
         self._spark, self._topics, self._checkpoint = spark, topics, str(checkpoint)
         self.batches: Batches = defaultdict(list)
+        self.fails = False
+        """Whether the next batch does."""
 
     def start(self, topic: str, **options: object) -> StreamingQuery:
         return self._writer(topic, **options).start()
@@ -42,6 +44,9 @@ class Stream:
 
     def _keep(self, rows: DataFrame, batch: int) -> None:
         values = rows.selectExpr("CAST(CAST(payload AS STRING) AS INT) AS number").collect()
+        if self.fails:
+            self.fails = False
+            raise RuntimeError("power cut")
         self.batches[batch] = sorted(row.number for row in values)
 
 
@@ -91,6 +96,16 @@ def test_a_restart_reads_only_what_is_new(stream: Stream, topics: Topics) -> Non
     topics.roll_ledger(topic)
     topics.send_numbers(topic, range(3, 5))
     assert stream.run(topic) == {1: [3, 4]}
+
+
+def test_a_batch_that_failed_has_the_same_messages_when_it_is_run_again(stream: Stream, topics: Topics) -> None:
+    topic = topics.create()
+    topics.send_numbers(topic, range(3))
+    stream.fails = True
+    with pytest.raises(StreamingQueryException, match="power cut"):
+        stream.run(topic)
+    topics.send_numbers(topic, range(3, 5))
+    assert stream.run(topic) == {0: [0, 1, 2], 1: [3, 4]}
 
 
 def test_partitions_added_between_two_runs(stream: Stream, topics: Topics) -> None:
