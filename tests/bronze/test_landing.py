@@ -3,6 +3,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import LongType, StructField, StructType
 
@@ -96,6 +97,21 @@ def test_a_lost_checkpoint_after_the_broker_deleted_what_was_landed(lake: Lake, 
     lake.lose_checkpoint()
     topics.send(lake.partitions[0], b"2")
     assert [payload for *_, payload in lake.land()] == [b"1", b"2"]
+
+
+def test_what_the_broker_deleted_stops_landing_until_the_subscription_is_made_anew(lake: Lake, topics: Topics) -> None:
+    partition = lake.partitions[0]
+    topics.send(partition, b"1")
+    lake.land()
+    topics.admin("DELETE", partition, f"/subscription/{EVENTS.subscription}")
+    topics.send(partition, b"2")
+    topics.delete_read_ledgers(partition)
+    topics.send(partition, b"3")
+    for _ in range(2):
+        with pytest.raises(StreamingQueryException, match="the broker no longer has the ledger of"):
+            lake.land()
+    create_topics([EVENTS], topics.endpoint, lake.settings)
+    assert [payload for *_, payload in lake.land()] == [b"1", b"3"]
 
 
 def test_the_offsets_of_what_was_landed(spark: SparkSession) -> None:
