@@ -56,5 +56,6 @@ ORDERS = Enrichment(
         "price_is_an_amount": "price >= 0 AND price < 1e15",  # of what DECIMAL(18, 2) holds, also not NaN
         "is_paid_after_creation": "paid_at IS NULL OR paid_at >= created_at",
     },
+    correct_for=3650,  # the orders of the workload are of January 2026, whenever it is sent
     publish_to="enriched_orders",
 )

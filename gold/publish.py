@@ -25,6 +25,7 @@ from lakehouse.publishing import Numbered, Publication, count_partitions, last_m
 from lakehouse.settings import Settings
 from lakehouse.tables import delete_path, path_exists, read_table, read_version, table_id, table_version
 from lakehouse.topics import avro_record
+from lakehouse.waiting import waiting
 
 RANK_BITS = 32
 """Of a sequence number, those for the place in the commit; the version is above them."""
@@ -79,7 +80,8 @@ def publish(spark: SparkSession, settings: Settings, changelog: Changelog, endpo
     if max(reached) == since and not path_exists(spark, checkpoint):
         rows = read_version(spark, settings, changelog.table, since)
         marks = {"_change_type": F.lit("insert"), "_commit_version": F.lit(since).cast("bigint")}
-        publish_batch(publication, changelog, rows.withColumns(marks))
+        with waiting(f"Sending the rows of {changelog.table}"):
+            publish_batch(publication, changelog, rows.withColumns(marks))
     changes = (
         spark.readStream.format("delta")
         .option("readChangeFeed", True)

@@ -53,14 +53,16 @@ def leading_to(keys: DataFrame, *, merges: DataFrame) -> DataFrame:
     for row in merges.select("key", "into").toArrow().to_pylist():
         sources.setdefault(row["into"], []).append(row["key"])
     found: set[Any] = set()
-    to_do = [row.key for row in keys.distinct().collect()]
+    into = merges.select(F.col("into").alias("key"))
+    to_do = [row.key for row in keys.join(into, on="key", how="left_semi").distinct().collect()] if sources else []
     while to_do:
         key = to_do.pop()
         if key not in found:
             found.add(key)
             to_do += sources.get(key, ())
     kind = to_arrow_type(merges.schema["key"].dataType)
-    return keys.sparkSession.createDataFrame(pa.table({"key": pa.array(list(found), kind)}))
+    merged = keys.sparkSession.createDataFrame(pa.table({"key": pa.array(list(found), kind)}))
+    return keys.union(merged).distinct()
 
 
 def follow(key: Any, *, merges: Mapping[Any, Sequence[Merge]]) -> Iterator[Way]:

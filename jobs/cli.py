@@ -50,7 +50,10 @@ app = typer.Typer(
 topics_app = typer.Typer(help="The topics of the pipeline.", no_args_is_help=True)
 # `--help` shows them in the order of their first commands.
 BROKER, PIPELINE, DATA, AIRFLOW = "Broker and topics", "Pipeline", "Tables", "Airflow"
-SHARE = typer.Option(min=0, max=1, rich_help_panel="How messy, in shares")
+
+
+def _share(help: str) -> Any:
+    return typer.Option(min=0, max=1, help=help, rich_help_panel="How messy, in shares")
 
 
 @app.command(rich_help_panel=BROKER)
@@ -69,7 +72,7 @@ def down() -> None:
 
 @topics_app.command("create")
 def create() -> None:
-    """Create the topics with their schemas, retention and subscriptions; those that exist stay as they are."""
+    """Create the declared topics; those that exist keep their messages and partitions, and get what is declared."""
     settings = load_settings()
     endpoint = _healthy_broker(settings)
     create_topics(TOPICS, endpoint, settings)
@@ -86,16 +89,16 @@ def produce_workload(
     seed: Annotated[int, typer.Option(help="The same seed gives the same messages.")] = Workload.seed,
     rate: Annotated[str, typer.Option(help="Pace, such as 1000/s. Default: as fast as it goes.")] = "",
     forever: Annotated[bool, typer.Option("--forever", help="Orders as of now, until Ctrl-C.")] = False,
-    missing_users: Annotated[float, SHARE] = Workload.missing_users,
-    missing_items: Annotated[float, SHARE] = Workload.missing_items,
-    late_users: Annotated[float, SHARE] = Workload.late_users,
-    updated_users: Annotated[float, SHARE] = Workload.updated_users,
-    deleted_users: Annotated[float, SHARE] = Workload.deleted_users,
-    merged_users: Annotated[float, SHARE] = Workload.merged_users,
-    updated_items: Annotated[float, SHARE] = Workload.updated_items,
-    deleted_items: Annotated[float, SHARE] = Workload.deleted_items,
-    duplicates: Annotated[float, SHARE] = Workload.duplicates,
-    malformed: Annotated[float, SHARE] = Workload.malformed,
+    missing_users: Annotated[float, _share("Orders whose user never comes.")] = Workload.missing_users,
+    missing_items: Annotated[float, _share("Orders whose item never comes.")] = Workload.missing_items,
+    late_users: Annotated[float, _share("Users that come after their orders.")] = Workload.late_users,
+    updated_users: Annotated[float, _share("Users that change.")] = Workload.updated_users,
+    deleted_users: Annotated[float, _share("Users that are deleted.")] = Workload.deleted_users,
+    merged_users: Annotated[float, _share("Users that are merged into others.")] = Workload.merged_users,
+    updated_items: Annotated[float, _share("Items whose price changes.")] = Workload.updated_items,
+    deleted_items: Annotated[float, _share("Items that are deleted.")] = Workload.deleted_items,
+    duplicates: Annotated[float, _share("Messages that are sent once more.")] = Workload.duplicates,
+    malformed: Annotated[float, _share("Messages of which a broken copy is sent as well.")] = Workload.malformed,
 ) -> None:
     """Send a synthetic workload, as messy as life: late, twice, out of order, deleted, merged and malformed."""
     settings = load_settings()
@@ -178,7 +181,7 @@ def run(
 def publish_gold(
     every: Annotated[str, typer.Option(help="Go on for ever, with a batch every so often, such as 2s or 1m.")] = "",
 ) -> None:
-    """Send what has changed in gold to its topics, keyed, each change once."""
+    """Send gold's rows, and from then on what changes in them, to its topics, keyed, each change once."""
     seconds = _seconds(every) if every else None
     settings = load_settings()
     with spark_for(settings, writes=list(PUBLISHED)) as spark:
@@ -212,7 +215,12 @@ def purge() -> None:
 
 def _merges(entity: Entity) -> set[str]:
     """How rows of an entity say that they were merged, as SQL."""
-    lookups = [lookup for each in ENRICHMENTS for lookup in each.lookups if lookup.entity == entity.name]
+    lookups = [
+        lookup
+        for each in ENRICHMENTS
+        for lookup in each.lookups
+        if lookup.entity == entity.name and not lookup.is_as_of
+    ]
     return {lookup.merged_into for lookup in lookups if lookup.merged_into is not None}
 
 

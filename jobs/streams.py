@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from pyspark.errors import PySparkException
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
@@ -96,8 +97,8 @@ class _Supervised:
         self.rows = 0
         self._counted = ""
         """When the last batch that is in `rows` began, as ISO 8601 text."""
+        self.name = ""
         self._query = self._start()
-        self.name = self._query.name
 
     def is_active(self) -> bool:
         """Whether it runs, started again if it has failed. Raises LakehouseError when that is no use any more."""
@@ -109,16 +110,7 @@ class _Supervised:
         error = self._query.exception()
         if error is None:
             return False
-        if is_permanent(error) or self._failures == self._run.retries:
-            raise LakehouseError(f"{self.name}: {cause_of(error)}")
-        self._failures += 1
-        again = f"try {self._failures} of {self._run.retries} in {self._run.retry_delay:g} s"
-        CONSOLE.print(
-            f"{self.name}: {cause_of(error)}; {again}",
-            soft_wrap=True,
-            markup=False,
-        )
-        time.sleep(self._run.retry_delay)
+        self._wait_after(error)
         self._query = self._start()
         return True
 
@@ -127,8 +119,24 @@ class _Supervised:
             self._query.stop()
 
     def _start(self) -> StreamingQuery:
-        query: StreamingQuery = self._trigger(self._stream()).start()
-        return query
+        while True:
+            try:
+                query: StreamingQuery = self._trigger(self._stream()).start()
+            except PySparkException as error:
+                self._wait_after(error)
+            else:
+                self.name = query.name
+                return query
+
+    def _wait_after(self, error: Exception) -> None:
+        """Wait for the next try. Raises LakehouseError if there is none, or if it would be no use."""
+        line = f"{self.name}: {cause_of(error)}" if self.name else cause_of(error)
+        if is_permanent(error) or self._failures == self._run.retries:
+            raise LakehouseError(line) from error
+        self._failures += 1
+        again = f"try {self._failures} of {self._run.retries} in {self._run.retry_delay:g} s"
+        CONSOLE.print(f"{line}; {again}", soft_wrap=True, markup=False)
+        time.sleep(self._run.retry_delay)
 
     def _note_progress(self) -> bool:
         """Count the rows of batches that have ended since the last look; False if there are none."""

@@ -23,6 +23,9 @@ SEQUENCE = "sequence"
 SINCE = "since"
 """The property with the version of the table that was published as a whole, before the changes that came after."""
 
+UNKNOWN = -1
+"""That version, of a topic whose messages do not say it: it got the changes of all versions."""
+
 PENDING = 20_000
 """Messages of a partition that may wait for their acknowledgement; then sending waits."""
 BATCH_BYTES = 256 * 1024
@@ -111,6 +114,10 @@ class _Sender:
         except pulsar.ProducerBusy:
             raise BusyError(f"{self._partition}: another process is publishing to it: wait until it ends") from None
         last = _last_message(client, publication, index)
+        if last is not None and last.since not in (publication.since, UNKNOWN):
+            raise BrokerError(
+                f"{self._partition}: another publisher has sent all rows of version {last.since}: try again"
+            )
         self._last = -1 if last is None else last.sequence
         self._since = str(publication.since)
         if self._producer.last_sequence_id() > self._last:
@@ -158,7 +165,7 @@ def _last_message(client: pulsar.Client, publication: Publication, index: int) -
             "delete the topic, or publish to another"
         )
     told = last.properties()
-    return Last(sequence=int(told[SEQUENCE]), since=int(told[SINCE]))
+    return Last(sequence=int(told[SEQUENCE]), since=int(told.get(SINCE, UNKNOWN)))
 
 
 @contextmanager

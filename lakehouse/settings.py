@@ -26,8 +26,10 @@ PREFIX = "LAKEHOUSE_"
 FILE = Path("lakehouse.toml")
 SECRETS = (("pulsar", "token"), ("postgres", "url"), ("serve", "users"), ("airflow", "alert_url"))
 """What is set in the environment only, and shown nowhere."""
-SECRET_PROPERTY = re.compile(r"secret|password|token|access\.key", re.IGNORECASE)
-"""Of Spark's properties, those that are."""
+SECRET_PROPERTY = re.compile(
+    r"secret|password|token$|access[._]?key|(account|private|encryption)\.key|\.sas\.", re.IGNORECASE
+)
+"""What the names of Spark's properties that are such have in them."""
 
 AbsolutePath = Annotated[Path, AfterValidator(lambda path: path.expanduser().absolute())]
 Port = Annotated[int, Field(ge=0, le=65535)]
@@ -189,7 +191,8 @@ def load_settings(**overrides: Any) -> Settings:
                 variable = f"{PREFIX}{section}__{name}".upper()
                 raise ConfigurationError(f"{FILE}: {section}.{name} is a secret: set {variable} instead")
         spark = in_file.get("spark")
-        for name in spark.get("conf", ()) if isinstance(spark, dict) else ():
+        conf = spark.get("conf") if isinstance(spark, dict) else None
+        for name in conf if isinstance(conf, dict) else ():
             if SECRET_PROPERTY.search(name):
                 raise ConfigurationError(f"{FILE}: spark.conf {name} is a secret: set {PREFIX}SPARK__CONF instead")
         return Settings(**overrides)
