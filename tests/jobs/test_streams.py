@@ -1,16 +1,42 @@
-"""`lakehouse run --every`, which goes on until it is ended."""
+"""Streams that are tried again, and `lakehouse run --every`, which goes on until it is ended."""
 
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+
 from jobs.pipeline import TOPICS, WRITTEN
+from jobs.streams import catch_up
 from lakehouse.endpoint import Endpoint
+from lakehouse.errors import LakehouseError
 from lakehouse.produce import produce
 from lakehouse.settings import Settings
 from lakehouse.workload import Workload
 from tests.jobs.test_crashes import is_free, start, wait_until
 from tests.lake import expected, messages, own_topics, tables
 from tests.oracle import Oracle
+
+
+@pytest.mark.parametrize(("retries", "error"), [(1, None), (0, "^it was busy$")])
+def test_what_fails_before_a_stream_starts_is_tried_again(
+    spark: SparkSession, settings: Settings, tmp_path: Path, retries: int, error: str | None
+) -> None:
+    failures = [PySparkException("it was busy")]
+
+    def stream() -> DataStreamWriter:
+        if failures:
+            raise failures.pop()
+        return spark.readStream.text(str(tmp_path)).writeStream.format("noop").queryName("texts")
+
+    run = settings.run.model_copy(update={"retries": retries, "retry_delay": 0})
+    with pytest.raises(LakehouseError, match=error) if error else nullcontext():
+        outcomes = catch_up(settings.model_copy(update={"run": run}), [stream])
+        assert [(outcome.name, outcome.rows) for outcome in outcomes] == [("texts", 0)]
+
 
 STEADY = Workload(
     users=100, orders=500, late_users=0.2, updated_users=0, deleted_users=0, merged_users=0, malformed=0.05

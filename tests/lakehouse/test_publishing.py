@@ -181,6 +181,13 @@ def test_what_another_has_published_is_not_added_to(publication: Publication) ->
     assert held(publication) == list(range(10))
 
 
+def test_rows_of_another_version_are_not_added_to(publication: Publication) -> None:
+    send(publication, 0, numbered(10))
+    with pytest.raises(BrokerError, match="partition-0: another publisher has sent all rows of version 4: try again"):
+        send(replace(publication, since=5), 0, numbered(20))
+    assert held(publication) == list(range(10))
+
+
 def test_a_topic_that_is_not_there(publication: Publication) -> None:
     with pytest.raises(BrokerError, match="elsewhere: no such topic: `lakehouse topics create`"):
         last_messages(replace(publication, topic="elsewhere"))
