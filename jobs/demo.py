@@ -67,12 +67,14 @@ def _show_pipeline(spark: SparkSession, settings: Settings, workload: Workload) 
         report.outcomes(catch_up(settings, landing(spark, settings, TOPICS)))
         tables.result()
     report.outcomes(run_landed(spark, settings))
-    waiting = _count_waiting(settings)
-    report.say(f"{waiting:,} orders wait in quarantine for a user or an item")
+    waited = _waiting(settings)
+    report.say(f"{len(waited):,} orders wait in quarantine for a user or an item")
     report.say("\n[bold]2. The late users arrive, and changes: updates, deletes, merges, prices[/]")
     _produce(settings, endpoint, ((topic.name, workload.late(topic.name)) for topic in TOPICS))
     report.outcomes(run_all(spark, settings))
-    report.say(f"{waiting - _count_waiting(settings):,} orders came back by themselves")
+    waiting = _waiting(settings)
+    report.say(f"{len(waited - waiting):,} orders came back by themselves")
+    report.say(f"{len(waiting - waited):,} orders left gold: their users were deleted before them, or merged")
     report.say("\n[bold]3. What there is now[/]")
     report.tables(table_statuses(settings))
     proofs = prove(spark, settings)
@@ -87,9 +89,9 @@ def _produce(settings: Settings, endpoint: Endpoint, streams: Iterable[tuple[str
     report.say("Acknowledged: " + ", ".join(f"{count:,} {name}" for name, count in sent.items()))
 
 
-def _count_waiting(settings: Settings) -> int:
-    [(count,)] = query(settings, "SELECT count(*) FROM quarantine.waiting_orders").fetchall()
-    return int(count)
+def _waiting(settings: Settings) -> set[tuple[int, ...]]:
+    """The keys of the orders that wait."""
+    return set(query(settings, "SELECT invoice_id, line_item_id FROM quarantine.waiting_orders").fetchall())
 
 
 def _show_queries(settings: Settings) -> None:
