@@ -6,6 +6,7 @@ import re
 import signal
 import sys
 import traceback
+from dataclasses import fields
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -26,7 +27,6 @@ from jobs.streams import catch_up, keep_up
 from lakehouse import broker
 from lakehouse.balance import Balance
 from lakehouse.causes import cause_of
-from lakehouse.endpoint import Endpoint
 from lakehouse.errors import BrokerError, ConfigurationError, ConservationError, LakehouseError
 from lakehouse.produce import produce
 from lakehouse.query import query
@@ -74,7 +74,7 @@ def down() -> None:
 def create() -> None:
     """Create the declared topics; those that exist keep their messages and partitions, and get what is declared."""
     settings = load_settings()
-    endpoint = _healthy_broker(settings)
+    endpoint = broker.healthy_endpoint(settings)
     create_topics(TOPICS, endpoint, settings)
     published = [*PUBLISHED, *(table.topic for table in SQL_TABLES if table.topic)]
     create_published(published, endpoint, settings)
@@ -84,6 +84,7 @@ def create() -> None:
 
 @app.command("produce", rich_help_panel=BROKER)
 def produce_workload(
+    context: typer.Context,
     users: Annotated[int, typer.Option(min=1, help="Users.")] = Workload.users,
     orders: Annotated[int, typer.Option(min=0, help="Orders.")] = Workload.orders,
     seed: Annotated[int, typer.Option(help="The same seed gives the same messages.")] = Workload.seed,
@@ -103,27 +104,14 @@ def produce_workload(
     """Send a synthetic workload, as messy as life: late, twice, out of order, deleted, merged and malformed."""
     settings = load_settings()
     pace = _rate(rate)
-    workload = Workload(
-        seed=seed,
-        users=users,
-        orders=orders,
-        missing_users=missing_users,
-        missing_items=missing_items,
-        late_users=late_users,
-        updated_users=updated_users,
-        deleted_users=deleted_users,
-        merged_users=merged_users,
-        updated_items=updated_items,
-        deleted_items=deleted_items,
-        duplicates=duplicates,
-        malformed=malformed,
-    )
+    shape = {each.name: context.params[each.name] for each in fields(Workload) if each.name in context.params}
+    workload = Workload(**shape)
     by_name = {topic.name: topic for topic in TOPICS}
     if forever:
         streams = [(by_name["orders"], workload.orders_from_now(pace or 1000.0))]
     else:
         streams = [(by_name[name], phase(name)) for phase in (workload.first, workload.late) for name in by_name]
-    sent = produce(streams, _healthy_broker(settings), settings, rate=pace)
+    sent = produce(streams, broker.healthy_endpoint(settings), settings, rate=pace)
     report.say("Acknowledged: " + ", ".join(f"{count:,} {topic}" for topic, count in sent.items()))
 
 
@@ -345,13 +333,6 @@ def _seconds(text: str) -> float:
     if not found:
         raise ConfigurationError(f"--every {text}: must be a number with ms, s, m or h, such as 2s")
     return float(found[1]) * {"ms": 0.001, "s": 1, "m": 60, "h": 3600}[found[2]]
-
-
-def _healthy_broker(settings: Settings) -> Endpoint:
-    """Where the broker is, once it answers."""
-    endpoint = broker.endpoint(settings)
-    broker.wait_until_healthy(endpoint, settings)
-    return endpoint
 
 
 def _rate(text: str) -> float | None:

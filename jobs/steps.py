@@ -21,7 +21,7 @@ from gold.refresh import Refreshed, refresh
 from jobs.pipeline import ENRICHMENTS, ENTITIES, TOPICS
 from jobs.streams import Outcome, Stream, catch_up
 from lakehouse.balance import Balance
-from lakehouse.broker import endpoint, wait_until_healthy
+from lakehouse.broker import endpoint, healthy_endpoint
 from lakehouse.contracts import check_contracts
 from lakehouse.decoding import MALFORMED
 from lakehouse.errors import LakehouseError
@@ -61,8 +61,7 @@ def require(spark: SparkSession, settings: Settings, tables: Iterable[str], *, m
 
 
 def landing(spark: SparkSession, settings: Settings, topics: Sequence[Topic]) -> list[Stream]:
-    broker = endpoint(settings)
-    wait_until_healthy(broker, settings)
+    broker = healthy_endpoint(settings)
     check_contracts(topics, broker, settings)
     keep_writer_schemas(spark, settings, topics, broker)
     return [partial(land, spark, settings, topic, broker) for topic in topics]

@@ -86,6 +86,13 @@ def stop(settings: Settings) -> bool:
     return True
 
 
+def healthy_endpoint(settings: Settings) -> Endpoint:
+    """Where the broker is, once it answers. Raises as `endpoint` and `wait_until_healthy` do."""
+    found = endpoint(settings)
+    wait_until_healthy(found, settings)
+    return found
+
+
 def wait_until_healthy(endpoint: Endpoint, settings: Settings) -> None:
     """Wait until a cluster answers.
 
