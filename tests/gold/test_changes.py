@@ -1,5 +1,6 @@
 from dataclasses import replace
 from datetime import UTC, datetime
+from pathlib import Path
 
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
@@ -8,6 +9,7 @@ from gold.changes import changes_of, judged_again, losses_by, outdated_by, waiti
 from gold.enrichment import Lookup
 from gold.orders import ORDERS
 from lakehouse.settings import Settings
+from tests.lake import own_home
 from tests.messages import at
 
 LOOKUPS = (
@@ -92,21 +94,24 @@ def test_a_latest_state_is_gone_if_its_key_was_deleted_or_merged(spark: SparkSes
     ]
 
 
-def test_keys_lose_their_state_with_the_one_that_they_were_merged_into(spark: SparkSession, settings: Settings) -> None:
+def test_keys_lose_their_state_with_the_one_that_they_were_merged_into(
+    spark: SparkSession, settings: Settings, tmp_path: Path
+) -> None:
     """2 was merged into 1, which was deleted at minute 5; 3 and 4 into each other, 5 into 6, which nobody knows.
 
     Of 7, which was merged into 8, nothing is lost, and 9 has not changed.
     """
     rows = [(1, at(5), None), (2, None, 1), (3, None, 4), (4, None, 3), (5, None, 6), (7, None, 8), (8, None, None)]
     state = spark.createDataFrame([*rows, (9, at(5), None)], "id INT, deleted_at TIMESTAMP, into INT")
-    state.write.format("delta").mode("overwrite").save(settings.table_path(LOOKUPS[0].table))
+    own = own_home(settings, tmp_path)
+    state.write.format("delta").save(own.table_path(LOOKUPS[0].table))
     changes = spark.createDataFrame(
         [(str(key), at(9)) for key in (1, 3, 5, 7)], "changed_key STRING, changed_at TIMESTAMP"
     )
-    lost = losses_by(changes, settings=settings, lookup=LOOKUPS[0]).collect()
+    lost = losses_by(changes, settings=own, lookup=LOOKUPS[0]).collect()
     found = [(row.changed_key, row.valid_from and row.valid_from.minute) for row in lost]
     assert sorted(found) == [("1", 5), ("2", 5), ("3", None), ("4", None), ("5", None)]
-    alone = losses_by(changes, settings=settings, lookup=replace(LOOKUPS[0], merged_into=None)).collect()
+    alone = losses_by(changes, settings=own, lookup=replace(LOOKUPS[0], merged_into=None)).collect()
     assert [(row.changed_key, row.valid_from.minute) for row in alone] == [("1", 5)]
 
 
