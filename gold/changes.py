@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
-from functools import reduce
+from functools import partial, reduce
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -92,18 +92,21 @@ def outdated_by(
     [[since]] = corrections.agg(
         F.to_date(F.min(F.greatest("valid_from", F.col("changed_at") - late))).cast("string")
     ).collect()
-    recent = gold.where(F.col(enrichment.day) >= F.lit(since).cast("date"))
-    found = []
+    used = []
     for lookup in lookups:
         own = F.col(lookup.on).cast(gold.select(F.col(lookup.name)[lookup.key]).schema[0].dataType).cast("string")
-        keys = F.explode(lookup.used_keys) if lookup.is_as_of else own
-        by_key = recent.select(*held_facts(enrichment), keys.alias("used_key"))
-        changed = corrections.where(F.col("lookup") == lookup.name)
-        is_hit = (F.col("used_key") == F.col("changed_key")) & was_valid(occurred_at)
-        in_time = occurred_at > F.col("changed_at") - late
-        found.append(by_key.join(changed, on=is_hit & in_time, how="left_semi").drop("used_key"))
-    every = reduce(DataFrame.union, found)
-    return every.dropDuplicates(["position"])
+        keys = lookup.used_keys if lookup.is_as_of else F.array(own)
+        used.append(F.transform(keys, partial(_used_by, lookup.name)))
+    recent = gold.where(F.col(enrichment.day) >= F.lit(since).cast("date"))
+    by_key = recent.select(*held_facts(enrichment), F.explode(F.concat(*used)).alias("used"))
+    is_of_key = (F.col("used.by") == F.col("lookup")) & (F.col("used.key") == F.col("changed_key"))
+    in_time = was_valid(occurred_at) & (occurred_at > F.col("changed_at") - late)
+    hit = by_key.join(corrections, on=is_of_key & in_time, how="left_semi").drop("used")
+    return hit.dropDuplicates(["position"])
+
+
+def _used_by(lookup: str, key: Column) -> Column:
+    return F.struct(F.lit(lookup).alias("by"), key.alias("key"))
 
 
 def waiting_for(waiting: DataFrame, *, changes: DataFrame, outdated: DataFrame, enrichment: Enrichment) -> DataFrame:

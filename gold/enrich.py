@@ -19,7 +19,7 @@ from gold.placing import discard, near_to, place, write_duplicates
 from lakehouse.batches import each_batch
 from lakehouse.decoding import MALFORMED, quarantine_malformed
 from lakehouse.settings import Settings
-from lakehouse.tables import POSITION, create_table, kept, pin_table, read_table
+from lakehouse.tables import POSITION, create_table, is_known_empty, kept, pin_table, read_table
 
 NOTHING_ELSE = f"""
     changed_entity STRING, changed_key STRING, valid_from TIMESTAMP, valid_until TIMESTAMP, changed_at TIMESTAMP,
@@ -93,7 +93,8 @@ def enrich_batch(settings: Settings, enrichment: Enrichment, batch: DataFrame) -
         gold = pin_table(spark, settings, enrichment.gold_table)
         waiting = pin_table(spark, settings, enrichment.waiting.name)
         outdated = gold.where("false").select(*held_facts(enrichment))
-        if lookups := [each for each in enrichment.lookups if (each.entity, not each.is_as_of) in seen.corrects]:
+        lookups = [each for each in enrichment.lookups if (each.entity, not each.is_as_of) in seen.corrects]
+        if lookups and not is_known_empty(spark, settings, enrichment.gold_table):
             corrections = rows.transform(corrections_by, lookups=lookups, settings=settings)
             late = {"corrections": stack.enter_context(kept(corrections)), "lookups": lookups}
             outdated = stack.enter_context(kept(gold.transform(outdated_by, **late, enrichment=enrichment)))

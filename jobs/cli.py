@@ -247,7 +247,7 @@ def sql(
 
 @app.command(rich_help_panel=PIPELINE)
 def demo(
-    orders: Annotated[int, typer.Option(min=1_000, help="Orders to produce.")] = Workload.orders,
+    orders: Annotated[int, typer.Option(min=1_000, help="Orders to produce.")] = 20_000,
 ) -> None:
     """Run it all on a broker and data of its own, afresh each time, and show what came out."""
     _refuse_broken(run_demo(load_settings(), orders=orders))

@@ -127,6 +127,10 @@ def pin_table(spark: SparkSession, settings: Settings, name: str) -> DataFrame:
     return table.where("false") if _is_empty(snapshot) else table
 
 
+def is_known_empty(spark: SparkSession, settings: Settings, name: str) -> bool:
+    return _is_empty(_snapshot(spark, settings, name))
+
+
 def _is_empty(snapshot: Any) -> bool:
     """Whether the checksum of the last commit says so, which costs nothing to read; False if it has none."""
     checksum = snapshot.checksumOpt()
