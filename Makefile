@@ -16,7 +16,7 @@ help: ## Show what there is
 	@$(PYTHON) -m venv .tools && .tools/bin/pip install --quiet --disable-pip-version-check uv==0.13.9
 
 .venv/installed: pyproject.toml uv.lock | $(filter .tools/bin/uv,$(UV))
-	@echo "Installing what uv.lock names into .venv; the first time that is 1.3 GB and takes a minute or two"
+	@echo "Installing what uv.lock names into .venv, 2 GB; the first time that takes a minute or two"
 	@$(UV) sync --locked
 	@touch $@
 

@@ -87,7 +87,9 @@ def produce_workload(
     context: typer.Context,
     users: Annotated[int, typer.Option(min=1, help="Users.")] = Workload.users,
     orders: Annotated[int, typer.Option(min=0, help="Orders.")] = Workload.orders,
-    seed: Annotated[int, typer.Option(help="The same seed gives the same messages.")] = Workload.seed,
+    seed: Annotated[
+        int, typer.Option(help="The same seed gives the same messages again, which are duplicates.")
+    ] = Workload.seed,
     rate: Annotated[str, typer.Option(help="Pace, such as 1000/s. Default: as fast as it goes.")] = "",
     forever: Annotated[bool, typer.Option("--forever", help="Orders as of now, until Ctrl-C.")] = False,
     missing_users: Annotated[float, _share("Orders whose user never comes.")] = Workload.missing_users,
@@ -173,7 +175,7 @@ def publish_gold(
     seconds = _seconds(every) if every else None
     settings = load_settings()
     with spark_for(settings, writes=list(PUBLISHED)) as spark:
-        require(spark, settings, [enrichment.gold_table for enrichment in PUBLISHED.values()], made_by="enrich")
+        require(spark, settings, [enrichment.gold_table for enrichment in PUBLISHED.values()], made_by="run")
         streams = publishing(spark, settings, PUBLISHED.values())
         if seconds is None:
             report.outcomes(catch_up(settings, streams))

@@ -70,7 +70,7 @@ def rebuild_command(
 
 def _foresee(settings: Settings, enrichment: Enrichment, scope: Scope) -> Difference:
     with spark_for(settings, writes=[]) as spark:
-        require(spark, settings, [BACKFILLS.name], made_by="enrich")
+        require(spark, settings, [BACKFILLS.name], made_by="run")
         gold = read_table(spark, settings, enrichment.gold_table)
         if lacking := set(enrichment.gold_columns) - set(gold.columns):
             columns = ", ".join(sorted(lacking))

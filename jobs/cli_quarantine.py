@@ -51,7 +51,7 @@ def inspect(
         settings,
         f"""
         SELECT reason, missing_entity AS entity, count(*) AS {facts}, count(DISTINCT missing_key) AS keys,
-               min(missing_key) AS example, max(attempts) AS attempts, min(waiting_since) AS since,
+               min(missing_key) AS example, max(attempts) AS tried, min(waiting_since) AS since,
                count(*) FILTER (WHERE {expired}) AS expired
         FROM {chosen.enrichment.waiting.name} WHERE {chosen.where} GROUP BY ALL ORDER BY 3 DESC
         """,

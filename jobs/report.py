@@ -95,7 +95,7 @@ def quality(results: Sequence[Result]) -> None:
 def rows(columns: Sequence[str], values: Iterable[Sequence[object]], *, title: str | None = None) -> None:
     grid = Grid(title=title)
     for name in columns:
-        grid.add_column(Text(name))
+        grid.add_column(Text(name), overflow="fold")
     for row in values:
         grid.add_row(*(Text("" if value is None else _cell(value)) for value in row))
     OUT.print(grid)

@@ -135,7 +135,7 @@ class _Supervised:
             raise LakehouseError(line) from error
         self._failures += 1
         again = f"try {self._failures} of {self._run.retries} in {self._run.retry_delay:g} s"
-        CONSOLE.print(f"{line}; {again}", soft_wrap=True, markup=False)
+        CONSOLE.print(f"{line.rstrip('.')}; {again}", soft_wrap=True, markup=False)
         time.sleep(self._run.retry_delay)
 
     def _note_progress(self) -> bool:

@@ -41,7 +41,8 @@ def query(settings: Settings, sql: str, values: Mapping[str, object] | None = No
     connection.execute("SET TimeZone = 'UTC'")
     for layer in LAYERS:
         connection.execute(f"CREATE SCHEMA {layer}")
-    for name, table in existing_tables(settings):
+    tables = dict(existing_tables(settings))
+    for name, table in tables.items():
         layer, _, short = name.partition(".")
         connection.register(f"{layer}_{short}", table.to_pyarrow_dataset())
         connection.execute(f'CREATE VIEW {layer}."{short}" AS SELECT * FROM "{layer}_{short}"')
@@ -49,6 +50,9 @@ def query(settings: Settings, sql: str, values: Mapping[str, object] | None = No
         result = connection.sql(sql, params=values or None)
         if result is not None:
             result = result.materialize()  # as some errors show only then
+    except duckdb.CatalogException as error:
+        found = "" if tables else f" {settings.warehouse_root} has no tables yet: `lakehouse run` makes them"
+        raise LakehouseError(str(error).partition("\n")[0] + found) from error
     except duckdb.Error as error:
         raise LakehouseError(str(error).partition("\n")[0]) from error
     return result if result is not None else connection.sql("SELECT 'done' AS result")

@@ -291,7 +291,7 @@ def test_before_the_first_run(lakehouse: Command, spark: SparkSession, lake: Set
     assert {step: outcome.line for step, outcome in done.items()} == {
         "merge": "lakehouse: bronze.users is not there yet: run `lakehouse land` first",
         "enrich": "lakehouse: bronze.orders is not there yet: run `lakehouse land` first",
-        "publish": "lakehouse: gold.enriched_orders is not there yet: run `lakehouse enrich` first",
+        "publish": "lakehouse: gold.enriched_orders is not there yet: run `lakehouse run` first",
         "reconcile": "lakehouse: bronze.users is not there yet: run `lakehouse run` first",
     }
 
