@@ -146,16 +146,17 @@ def _class_archive(jars: Sequence[str], *, keep: bool) -> str:
     made_of = [pyspark.__version__, *jars, str(java.st_mtime_ns), str(java.st_size)]
     name = hashlib.sha256("\n".join(made_of).encode()).hexdigest()[:12]
     archive = ARCHIVES / f"spark-{name}.jsa"
+    for draft in ARCHIVES.glob("*.[0-9]*"):
+        if not psutil.pid_exists(int(draft.suffix[1:])):  # its process was killed, and its JVM wrote it all the same
+            with suppress(OSError):  # packages that this user may only read
+                draft.unlink()
     if archive.exists():
         return f'-XX:SharedArchiveFile="{archive}" -Xlog:cds=off'
     if not keep:
         return ""
-    for draft in ARCHIVES.glob("*.[0-9]*"):
-        if not psutil.pid_exists(int(draft.suffix[1:])):  # its process was killed, and its JVM wrote it all the same
-            draft.unlink(missing_ok=True)
     try:
         ARCHIVES.mkdir(parents=True, exist_ok=True)
-    except OSError:  # packages that this user may only read
+    except OSError:
         return ""
     return f'-XX:ArchiveClassesAtExit="{archive.with_suffix(DRAFT)}" -Xlog:cds=off -Xlog:cds+dynamic=off'
 

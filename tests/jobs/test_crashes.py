@@ -5,8 +5,10 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any, TypeVar
 
 import pytest
 from pyspark.sql import SparkSession
@@ -28,6 +30,7 @@ from tests.published import GOLD_TOPIC, gold, seen, sent
 
 LAKEHOUSE = Path(sys.executable).with_name("lakehouse")
 MESSY = Workload(users=500, orders=12_000, missing_users=0.02, late_users=0.1, deleted_users=0.1, malformed=0.05)
+Process = TypeVar("Process", bound=subprocess.Popen[Any])
 SMALL_BATCHES = {"LAKEHOUSE_RUN__MAX_BYTES_PER_BATCH": str(2**20)}
 
 
@@ -51,6 +54,16 @@ def start(settings: Settings, job: str, *options: str) -> subprocess.Popen[bytes
             stdout=log,
             stderr=subprocess.STDOUT,
         )
+
+
+@contextmanager
+def ended(process: Process) -> Iterator[Process]:
+    """A process that does not outlive its test, however that ends."""
+    try:
+        yield process
+    finally:
+        process.terminate()
+        process.wait(60)
 
 
 def is_free(settings: Settings, written: Sequence[str]) -> bool:

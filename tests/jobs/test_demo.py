@@ -11,7 +11,7 @@ import pytest
 
 from jobs.demo import QUERIES, demo_settings
 from lakehouse.settings import Settings
-from tests.jobs.test_crashes import LAKEHOUSE, commit, wait_until
+from tests.jobs.test_crashes import LAKEHOUSE, commit, ended, wait_until
 from tests.lake import own_home
 
 Demo = subprocess.Popen[str]
@@ -45,28 +45,28 @@ def began(settings: Settings, moment: str) -> Path:
     return commit(demo_settings(settings), moment, 1)
 
 
-@pytest.mark.parametrize("moment", ["bronze.orders", "gold.enriched_orders"])
-def test_ctrl_c_ends_all_of_it(settings: Settings, tmp_path: Path, moment: str) -> None:
-    own = own_home(settings, tmp_path)
-    demo = start(own)
-    wait_until(began(own, moment).exists)
-    os.killpg(demo.pid, signal.SIGINT)
-    told, _ = demo.communicate(timeout=60)
-    assert (demo.returncode, "Traceback" in told) == (130, False)
-    wait_until(lambda: left_of(own) == [], seconds=10, poll=0.1)
-
-
 def test_the_whole_demo_while_a_second_one_is_refused(settings: Settings, tmp_path: Path) -> None:
     own = own_home(settings, tmp_path)
-    demo = start(own)
-    wait_until(began(own, "bronze.orders").exists)
-    second = start(own)
-    refused, _ = second.communicate(timeout=60)
-    assert (second.returncode, f"demo is being written by pid {demo.pid} " in refused) == (75, True)
-    told, _ = demo.communicate(timeout=600)
+    with ended(start(own)) as demo:
+        wait_until(began(own, "bronze.orders").exists)
+        with ended(start(own)) as second:
+            refused, _ = second.communicate(timeout=60)
+        assert (second.returncode, f"demo is being written by pid {demo.pid} " in refused) == (75, True)
+        told, _ = demo.communicate(timeout=600)
     assert demo.returncode == 0, told
     assert told.count("holds") == 3
     titles = [path.read_text().partition("\n")[0].removeprefix("-- ") for path in QUERIES.glob("*.sql")]
     assert [title for title in titles if title.split(",")[0] not in " ".join(told.split())] == []
     assert "came back by themselves" in told
+    wait_until(lambda: left_of(own) == [], seconds=10, poll=0.1)
+
+
+@pytest.mark.parametrize("moment", ["bronze.orders", "gold.enriched_orders"])
+def test_ctrl_c_ends_all_of_it(settings: Settings, tmp_path: Path, moment: str) -> None:
+    own = own_home(settings, tmp_path)
+    with ended(start(own)) as demo:
+        wait_until(began(own, moment).exists)
+        os.killpg(demo.pid, signal.SIGINT)
+        told, _ = demo.communicate(timeout=60)
+    assert (demo.returncode, "Traceback" in told) == (130, False)
     wait_until(lambda: left_of(own) == [], seconds=10, poll=0.1)

@@ -16,7 +16,7 @@ from lakehouse.errors import LakehouseError
 from lakehouse.produce import produce
 from lakehouse.settings import Settings
 from lakehouse.workload import Workload
-from tests.jobs.test_crashes import is_free, start, wait_until
+from tests.jobs.test_crashes import ended, is_free, start, wait_until
 from tests.lake import expected, messages, own_topics, tables
 from tests.oracle import Oracle
 
@@ -53,12 +53,11 @@ def test_a_pipeline_that_runs_on_takes_what_comes_until_it_is_ended(
     settings: Settings, endpoint: Endpoint, tmp_path: Path
 ) -> None:
     lake = own_topics(settings, endpoint, tmp_path)
-    running = start(lake, "run", "--every", "1s")
     sent = 0
-    for phase in (STEADY.first, STEADY.late):
-        sent += sum(produce([(topic, phase(topic.name)) for topic in TOPICS], endpoint, lake).values())
-        wait_until(partial(holds, lake, sent), poll=1)
-    running.terminate()
-    assert running.wait(60) == 130
+    with ended(start(lake, "run", "--every", "1s")) as running:
+        for phase in (STEADY.first, STEADY.late):
+            sent += sum(produce([(topic, phase(topic.name)) for topic in TOPICS], endpoint, lake).values())
+            wait_until(partial(holds, lake, sent), poll=1)
+    assert running.returncode == 130
     assert "Traceback" not in (lake.home / "run.log").read_text()
     assert is_free(lake, WRITTEN)
