@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
-from functools import partial, reduce
+from functools import reduce
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -94,19 +94,19 @@ def outdated_by(
     ).collect()
     used = []
     for lookup in lookups:
-        own = F.col(lookup.on).cast(gold.select(F.col(lookup.name)[lookup.key]).schema[0].dataType).cast("string")
-        keys = lookup.used_keys if lookup.is_as_of else F.array(own)
-        used.append(F.transform(keys, partial(_used_by, lookup.name)))
+        by = F.lit(lookup.name)
+        if lookup.is_as_of:
+            keys = lookup.used_keys
+            used.append(F.arrays_zip(F.array_repeat(by, F.size(keys)).alias("by"), keys.alias("key")))
+        else:
+            kind = gold.select(F.col(lookup.name)[lookup.key]).schema[0].dataType
+            used.append(F.array(F.struct(by.alias("by"), F.col(lookup.on).cast(kind).cast("string").alias("key"))))
     recent = gold.where(F.col(enrichment.day) >= F.lit(since).cast("date"))
-    by_key = recent.select(*held_facts(enrichment), F.explode(F.concat(*used)).alias("used"))
-    is_of_key = (F.col("used.by") == F.col("lookup")) & (F.col("used.key") == F.col("changed_key"))
+    by_key = recent.select(*held_facts(enrichment), F.explode(F.concat(*used)).alias("_used"))
+    is_of_key = (F.col("_used.by") == corrections["lookup"]) & (F.col("_used.key") == F.col("changed_key"))
     in_time = was_valid(occurred_at) & (occurred_at > F.col("changed_at") - late)
-    hit = by_key.join(corrections, on=is_of_key & in_time, how="left_semi").drop("used")
+    hit = by_key.join(corrections, on=is_of_key & in_time, how="left_semi").drop("_used")
     return hit.dropDuplicates(["position"])
-
-
-def _used_by(lookup: str, key: Column) -> Column:
-    return F.struct(F.lit(lookup).alias("by"), key.alias("key"))
 
 
 def waiting_for(waiting: DataFrame, *, changes: DataFrame, outdated: DataFrame, enrichment: Enrichment) -> DataFrame:

@@ -18,7 +18,7 @@ from jobs.cli_quality import validate_command
 from jobs.cli_quarantine import app as quarantine_app
 from jobs.cli_refresh import refresh_command
 from jobs.cli_serve import serve_command
-from jobs.demo import run_demo
+from jobs.demo import ORDERS, run_demo
 from jobs.maintenance import maintain
 from jobs.pipeline import ENRICHMENTS, ENTITIES, PUBLISHED, SQL_TABLES, TOPICS, WRITTEN
 from jobs.state import states
@@ -198,7 +198,7 @@ def purge() -> None:
     settings = load_settings()
     tables = [entity.table.name for entity in ENTITIES]
     with spark_for(settings, writes=tables) as spark:
-        require(spark, settings, tables, made_by="merge")
+        require(spark, settings, tables, made_by="run")
         purged = {each.name: purge_entity(spark, settings, each, merges=_merges(each)) for each in ENTITIES}
     report.say("Purged: " + ", ".join(f"{count:,} {name}" for name, count in purged.items()))
 
@@ -249,7 +249,7 @@ def sql(
 
 @app.command(rich_help_panel=PIPELINE)
 def demo(
-    orders: Annotated[int, typer.Option(min=1_000, help="Orders to produce.")] = 20_000,
+    orders: Annotated[int, typer.Option(min=1_000, help="Orders to produce.")] = ORDERS,
 ) -> None:
     """Run it all on a broker and data of its own, afresh each time, and show what came out."""
     _refuse_broken(run_demo(load_settings(), orders=orders))

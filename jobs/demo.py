@@ -24,6 +24,8 @@ from lakehouse.status import table_statuses
 from lakehouse.topic_admin import create_topics
 from lakehouse.workload import Message, Workload
 
+ORDERS = 20_000
+"""With more, the demo takes longer, and shows nothing else."""
 QUERIES = Path(__file__).parent.parent / "gold" / "queries"
 
 

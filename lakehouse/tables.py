@@ -128,6 +128,7 @@ def pin_table(spark: SparkSession, settings: Settings, name: str) -> DataFrame:
 
 
 def is_known_empty(spark: SparkSession, settings: Settings, name: str) -> bool:
+    """Whether the last commit says that the table is empty; False if it does not say."""
     return _is_empty(_snapshot(spark, settings, name))
 
 
@@ -203,7 +204,7 @@ def upsert(rows: DataFrame, settings: Settings, name: str, *, on: Sequence[str],
     with kept(rows) as rows:
         if rows.isEmpty():  # a MERGE of nothing would still write a file
             return
-        if _is_empty(_snapshot(spark, settings, name)):  # a MERGE would cost several times as much
+        if is_known_empty(spark, settings, name):  # a MERGE would cost several times as much
             append(rows.to(table_schema(spark, settings, name)), settings, name)  # casts, as a MERGE does
             return
         same = " AND ".join(f"held.{column} = new.{column}" for column in on)

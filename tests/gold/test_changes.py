@@ -167,6 +167,29 @@ def test_a_loss_outdates_the_facts_of_the_key_from_then_on(spark: SparkSession) 
     assert sorted(row.position for row in outdated.collect()) == ["b", "d"]
 
 
+def test_a_fact_is_outdated_once_by_whatever_lookup_has_its_key(spark: SparkSession) -> None:
+    """User 2 was deleted, and of item 3 there is another version. Fact d has these keys the other way round."""
+    gold = spark.createDataFrame(
+        [
+            ("a", at(9), 2, (2,), (3, (0,))),
+            ("b", at(9), 2, (2,), (4, (0,))),
+            ("c", at(9), 1, (1,), (3, (0,))),
+            ("d", at(9), 3, (3,), (2, (0,))),
+            ("e", at(9), 1, None, None),
+        ],
+        """position STRING, created_at TIMESTAMP, user_id INT, user STRUCT<id: INT>,
+           item STRUCT<id: INT, sequence: STRUCT<event_time: INT>>""",
+    ).withColumns({"order_date": F.to_date("created_at"), "user_merged": F.lit(None).cast("array<int>")})
+    corrections = spark.createDataFrame(
+        [("2", None, None, at(1440), "user"), ("3", at(5), at(10), at(1440), "item")],
+        "changed_key STRING, valid_from TIMESTAMP, valid_until TIMESTAMP, changed_at TIMESTAMP, lookup STRING",
+    )
+    lookups = (LOOKUPS[0], replace(LOOKUPS[1], join="as_of"))
+    enrichment = replace(ORDERS, columns={"created_at": "", "user_id": ""}, lookups=lookups)
+    outdated = gold.transform(outdated_by, corrections=corrections, lookups=lookups, enrichment=enrichment)
+    assert sorted(row.position for row in outdated.collect()) == ["a", "b", "c"]
+
+
 def test_facts_are_judged_again_once_though_they_wait_and_are_in_gold(spark: SparkSession) -> None:
     woken = spark.createDataFrame([(1, "a"), (2, "b")], "line INT, position STRING")
     outdated = spark.createDataFrame(

@@ -286,12 +286,13 @@ def test_the_second_of_two_runs_names_the_first(lakehouse: Command, lake: Settin
 
 
 def test_before_the_first_run(lakehouse: Command, spark: SparkSession, lake: Settings) -> None:
-    done = {step: lakehouse(step, **environment(lake)) for step in ("merge", "enrich", "publish", "reconcile")}
+    done = {step: lakehouse(step, **environment(lake)) for step in ("merge", "enrich", "publish", "purge", "reconcile")}
     assert {outcome.code for outcome in done.values()} == {1}
     assert {step: outcome.line for step, outcome in done.items()} == {
         "merge": "lakehouse: bronze.users is not there yet: run `lakehouse land` first",
         "enrich": "lakehouse: bronze.orders is not there yet: run `lakehouse land` first",
         "publish": "lakehouse: gold.enriched_orders is not there yet: run `lakehouse run` first",
+        "purge": "lakehouse: silver.users is not there yet: run `lakehouse run` first",
         "reconcile": "lakehouse: bronze.users is not there yet: run `lakehouse run` first",
     }
 

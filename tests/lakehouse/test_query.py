@@ -1,3 +1,4 @@
+import re
 from pathlib import Path
 
 import pytest
@@ -7,7 +8,17 @@ from lakehouse.query import query
 from lakehouse.settings import load_settings
 
 
-def test_where_nothing_has_run_yet_that_is_said(tmp_path: Path) -> None:
-    error = f"Table with name users does not exist! {tmp_path}/warehouse has no tables yet: `lakehouse run` makes them$"
-    with pytest.raises(LakehouseError, match=error):
-        query(load_settings(home=tmp_path), "SELECT * FROM silver.users")
+@pytest.mark.parametrize(
+    ("statement", "error"),
+    [
+        (
+            "SELECT * FROM silver.users",
+            "Table with name users does not exist! {warehouse} has no tables yet: `lakehouse run` makes them",
+        ),
+        ("SELECT nothing(1)", "Scalar Function with name nothing does not exist!"),
+    ],
+)
+def test_where_nothing_has_run_yet_that_is_said_of_tables(tmp_path: Path, statement: str, error: str) -> None:
+    told = re.escape(error.format(warehouse=tmp_path / "warehouse"))
+    with pytest.raises(LakehouseError, match=f"^Catalog Error: {told}$"):
+        query(load_settings(home=tmp_path), statement)
