@@ -25,7 +25,7 @@ from lakehouse.publishing import Numbered, Publication, count_partitions, last_m
 from lakehouse.settings import Settings
 from lakehouse.tables import delete_path, path_exists, read_table, read_version, table_id, table_version
 from lakehouse.topics import avro_record
-from lakehouse.waiting import waiting
+from lakehouse.waiting import CONSOLE, waiting
 
 RANK_BITS = 32
 """Of a sequence number, those for the place in the commit; the version is above them."""
@@ -82,6 +82,7 @@ def publish(spark: SparkSession, settings: Settings, changelog: Changelog, endpo
         marks = {"_change_type": F.lit("insert"), "_commit_version": F.lit(since).cast("bigint")}
         with waiting(f"Sending the rows of {changelog.table}"):
             publish_batch(publication, changelog, rows.withColumns(marks))
+        CONSOLE.print(f"Sent the {rows.count():,} rows of {changelog.table}; its changes follow", soft_wrap=True)
     changes = (
         spark.readStream.format("delta")
         .option("readChangeFeed", True)

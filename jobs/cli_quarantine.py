@@ -107,7 +107,7 @@ def retry(
             *(retry_changes(spark, settings, entity, dry_run=dry_run) for entity in entities),
             *(retry_facts(spark, settings, enrichment, dry_run=dry_run) for enrichment in enrichments),
         ]
-    what = "keep the contract; nothing was done" if dry_run else "keep the contract, and have left quarantine"
+    what = "keep the contract; nothing was done" if dry_run else "kept the contract and left quarantine"
     for each in done:
         report.say(f"{each.topic}: {each.sound:,} of {each.malformed:,} malformed messages {what}")
 

@@ -35,7 +35,7 @@ def run_demo(settings: Settings, *, orders: int) -> list[Balance]:
     The broker is stopped at the end, however that comes. Raises BusyError if a demo is running.
     """
     started = time.monotonic()
-    own = demo_settings(settings)
+    own, workload = demo_settings(settings), Workload(users=max(orders // 10, 1), orders=orders)
     with write_lease(settings, ["demo"]):
         with write_lease(own, WRITTEN):  # what still works on the last one's tables is not robbed of them
             broker.stop(own)
@@ -43,11 +43,11 @@ def run_demo(settings: Settings, *, orders: int) -> list[Balance]:
         try:
             broker.launch(own)
             with spark_for(own, writes=WRITTEN) as spark:  # both start side by side
-                proofs = _show_pipeline(spark, own, Workload(users=max(orders // 10, 1), orders=orders))
+                proofs = _show_pipeline(spark, own, workload)
         finally:
             broker.stop(own)
     report.say(f"\nAll of it in {time.monotonic() - started:.0f} s.")
-    _show_next(own)
+    _show_next(own, workload)
     return proofs
 
 
@@ -103,7 +103,7 @@ def _show_queries(settings: Settings) -> None:
         report.rows(found.columns, found.fetchall(), title=title.removeprefix("-- "))
 
 
-def _show_next(settings: Settings) -> None:
+def _show_next(settings: Settings, workload: Workload) -> None:
     home = settings.home.relative_to(Path.cwd()) if settings.home.is_relative_to(Path.cwd()) else settings.home
     report.say(
         f"""
@@ -112,7 +112,7 @@ What to try next, on what the demo has left in {home}:
   lakehouse sql "SELECT reason, missing_entity, count(*) FROM quarantine.waiting_orders GROUP BY ALL"
   lakehouse sql "SELECT topic, reason, payload FROM quarantine.malformed LIMIT 5"
   lakehouse up && lakehouse status
-  lakehouse produce --rate 1000/s --forever 2>/dev/null &      # and then, until Ctrl-C:
+  lakehouse produce --users {workload.users} --rate 1000/s --forever 2>/dev/null &      # and then, until Ctrl-C:
   lakehouse run --every 2s
   kill %1; lakehouse down                          # ends what still runs"""
     )

@@ -1,6 +1,7 @@
 """What the commands print."""
 
 import csv
+import json
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from itertools import groupby
@@ -55,7 +56,7 @@ def topics(statuses: Iterable[TopicStatus]) -> None:
 
 
 def tables(statuses: Iterable[TableStatus]) -> None:
-    grid = _grid("table", "rows", "MB", "last run", "lag")
+    grid = _grid("table", "rows", "MB", "last change", "lag")
     for status in statuses:
         lag = {None: "", 0: "up to date"}.get(status.lag, f"{status.lag} commits behind")
         grid.add_row(status.name, f"{status.rows:,}", f"{status.size / 1e6:,.1f}", _ago(status.ran_at), lag)
@@ -73,7 +74,7 @@ def upkeep(done: Iterable[Upkeep]) -> None:
     for each in done:
         compacted = f"not compacted: {each.busy}" if each.busy else f"{each.compacted} small ones compacted"
         told = f"failed: {each.failed}" if each.failed else f"{each.removed} old files gone, {compacted}"
-        say(f"{each.table:<27} {escape(told)}")
+        say(f"{each.table:<32} {escape(told)}")
 
 
 def quality(results: Sequence[Result]) -> None:
@@ -122,6 +123,8 @@ def _cell(value: object) -> str:
             return f"{value:,.2f}"
         case datetime():
             return f"{value:%Y-%m-%d %H:%M:%S}"
+        case dict() | list():
+            return json.dumps(value, default=_cell, ensure_ascii=False)
     return str(value)
 
 

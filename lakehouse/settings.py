@@ -199,7 +199,8 @@ def load_settings(**overrides: Any) -> Settings:
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigurationError(f"{FILE}: can't be read: {error}") from error
     except SettingsError as error:
-        raise ConfigurationError(f"{error}: {error.__cause__}") from error
+        variable = PREFIX + re.sub('.*field "([^"]+)".*', r"\1", str(error)).upper()
+        raise ConfigurationError(f"{variable}…: not JSON: {error.__cause__}") from error
     except tomllib.TOMLDecodeError as error:
         raise ConfigurationError(f"{FILE}: not TOML: {error}") from error
     except ValidationError as error:

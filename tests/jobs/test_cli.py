@@ -96,8 +96,7 @@ def lakehouse(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str
         (
             "LAKEHOUSE_SPARK__CONF",
             "fast",
-            'error parsing value for field "spark" from source "EnvSettingsSource": '
-            "Expecting value: line 1 column 1 (char 0)",
+            "LAKEHOUSE_SPARK…: not JSON: Expecting value: line 1 column 1 (char 0)",
         ),
     ],
 )

@@ -175,6 +175,6 @@ def test_the_command(
         "orders: 0 of 5 malformed messages keep the contract; nothing was done\n"
     )
     assert versions(lake) == before
-    assert run("--topic", "users") == ("users: 2 of 4 malformed messages keep the contract, and have left quarantine\n")
+    assert run("--topic", "users") == ("users: 2 of 4 malformed messages kept the contract and left quarantine\n")
     with pytest.raises(LakehouseError, match=r"^stores: no such topic; there are users, items, orders$"):
         run("--topic", "stores")
