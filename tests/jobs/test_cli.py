@@ -332,6 +332,11 @@ def test_sql(lakehouse: Command, statement: str) -> None:
     assert "42" in lakehouse("sql", statement).out
 
 
+def test_a_struct_is_shown_as_json(lakehouse: Command) -> None:
+    done = lakehouse("sql", "SELECT {'at': TIMESTAMP '2026-01-02', 'of': [1, NULL]} AS row")
+    assert '{"at": "2026-01-02 00:00:00", "of": [1, null]}' in done.out
+
+
 @pytest.mark.parametrize(
     ("statement", "beginning"),
     [
