@@ -12,7 +12,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, Airfl
 
 from jobs import tasks
 from jobs.notes import KEY
-from jobs.tasks import Step, Validation, alert, alert_of_timeout, only_for_param
+from jobs.tasks import CONNECTION, Step, Validation, alert, alert_of_timeout, only_for_param
 from lakehouse.errors import LakehouseError
 
 FAILED = "Cannot execute: spark-submit. Error code is: {}.\nLast spark-submit output:\nlakehouse: why"
@@ -68,6 +68,7 @@ def test_what_a_command_notes_is_kept_for_the_run_whether_it_fails_or_not(
             raise AirflowException(FAILED.format(code))
 
     monkeypatch.setenv("LAKEHOUSE_HOME", str(tmp_path))
+    monkeypatch.setenv(f"AIRFLOW_CONN_{CONNECTION.upper()}", "")  # which the step sets in its own process
     monkeypatch.setattr(SparkSubmitOperator, "execute", command)
     task = SimpleNamespace(xcom_push=lambda *, key, value: kept.update({key: value}))
     with pytest.raises(AirflowException) if code else nullcontext():
