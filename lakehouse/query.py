@@ -50,11 +50,9 @@ def query(settings: Settings, sql: str, values: Mapping[str, object] | None = No
         result = connection.sql(sql, params=values or None)
         if result is not None:
             result = result.materialize()  # as some errors show only then
-    except duckdb.CatalogException as error:
+    except duckdb.Error as error:
         line = str(error).partition("\n")[0]
         if line.startswith("Catalog Error: Table") and not tables:
             line += f" {settings.warehouse_root} has no tables yet: `lakehouse run` makes them"
         raise LakehouseError(line) from error
-    except duckdb.Error as error:
-        raise LakehouseError(str(error).partition("\n")[0]) from error
     return result if result is not None else connection.sql("SELECT 'done' AS result")

@@ -24,11 +24,6 @@ hypothesis.settings.register_profile(
 )
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The demo comes first: it keeps Spark's classes, so that the many JVMs after it start sooner."""
-    items.sort(key=lambda item: item.path.name != "test_demo.py")
-
-
 @pytest.fixture(scope="session")
 def settings(tmp_path_factory: pytest.TempPathFactory) -> Settings:
     return load_settings(home=tmp_path_factory.mktemp("home"))
