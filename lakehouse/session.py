@@ -23,8 +23,12 @@ from lakehouse.waiting import waiting
 # With room for compiled code: C1 alone gets 48 MB by default, and Spark is soon swept out of it again and again.
 JAVA_OPTIONS = "-XX:+UseParallelGC -XX:ReservedCodeCacheSize=256m -Duser.timezone=UTC"
 
-SHORT_RUN = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"}
-"""For a run of a minute on little data: the JVM compiles quickly, to code that is slower."""
+SHORT_RUN = {
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
+"""For a run of a minute on little data: what is run a few times only is compiled quickly, or not at all."""
 
 ARCHIVES = Path(sys.prefix) / "share" / "lakehouse-java"
 DRAFT = f".{os.getpid()}"
@@ -42,7 +46,7 @@ def spark_conf(settings: Settings, *, keep_classes: bool = True) -> dict[str, st
         "spark.app.name": "lakehouse",
         "spark.driver.memory": settings.spark.memory,
         "spark.driver.defaultJavaOptions": f"{JAVA_OPTIONS} {_class_archive(jars, keep=keep_classes)}",
-        "spark.jars": ",".join(jars),
+        **({} if _is_local(settings) else {"spark.jars": ",".join(jars)}),
         "spark.driver.extraClassPath": os.pathsep.join(jars),
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
@@ -75,6 +79,7 @@ def spark_conf(settings: Settings, *, keep_classes: bool = True) -> dict[str, st
         # JVM looks at its own stack.
         "spark.python.sql.dataFrameDebugging.enabled": "false",
         "spark.sql.dataFrameQueryContext.enabled": "false",
+        "spark.python.daemon.module": "bronze.pulsar.daemon",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         # PySpark 4.2.0 hangs on a Python function over a columnar scan (SPARK-58241).
         "spark.sql.execution.arrow.pythonUDF.columnarInput.enabled": "false",
@@ -120,14 +125,20 @@ def kill_submitting_jvm() -> None:
 
 def submit_environment(settings: Settings) -> dict[str, str]:
     """The variables with which spark-submit starts this environment's Spark."""
-    local = {"SPARK_LOCAL_IP": "127.0.0.1"} if settings.spark.master.startswith("local") else {}
+    local = {"SPARK_LOCAL_IP": "127.0.0.1"} if _is_local(settings) else {}
+    python = str(Path(sys.executable).with_name("spark-python"))
     return {
         **local,
         "SPARK_HOME": str(Path(pyspark.__file__).parent),
-        "PYSPARK_PYTHON": sys.executable,
-        "PYSPARK_DRIVER_PYTHON": sys.executable,
+        "PYSPARK_PYTHON": python,
+        "PYSPARK_DRIVER_PYTHON": python,
         "JAVA_HOME": str(java_home()),
     }
+
+
+def _is_local(settings: Settings) -> bool:
+    """Whether tasks run in the driver, from its class path."""
+    return settings.spark.master.partition("[")[0] == "local"
 
 
 def _kill_launched() -> None:
