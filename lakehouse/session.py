@@ -27,8 +27,9 @@ SHORT_RUN = {
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.adaptive.enabled": "false",
 }
-"""For a run of a minute on little data: what is run a few times only is compiled quickly, or not at all."""
+"""For a run of a minute on little data: what runs a few times only is planned once, and compiled little."""
 
 ARCHIVES = Path(sys.prefix) / "share" / "lakehouse-java"
 DRAFT = f".{os.getpid()}"
@@ -46,6 +47,7 @@ def spark_conf(settings: Settings, *, keep_classes: bool = True) -> dict[str, st
         "spark.app.name": "lakehouse",
         "spark.driver.memory": settings.spark.memory,
         "spark.driver.defaultJavaOptions": f"{JAVA_OPTIONS} {_class_archive(jars, keep=keep_classes)}",
+        # Executors of their own fetch these; a local one has them, and would copy them, in a second of each start.
         **({} if _is_local(settings) else {"spark.jars": ",".join(jars)}),
         "spark.driver.extraClassPath": os.pathsep.join(jars),
         "spark.ui.enabled": "false",
@@ -79,6 +81,7 @@ def spark_conf(settings: Settings, *, keep_classes: bool = True) -> dict[str, st
         # JVM looks at its own stack.
         "spark.python.sql.dataFrameDebugging.enabled": "false",
         "spark.sql.dataFrameQueryContext.enabled": "false",
+        # Python workers are forked from it, with what each of them would else load for itself, in 1 to 2 seconds.
         "spark.python.daemon.module": "bronze.pulsar.daemon",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         # PySpark 4.2.0 hangs on a Python function over a columnar scan (SPARK-58241).
