@@ -15,7 +15,7 @@ help: ## Show what there is
 	@echo "Installing uv into .tools"
 	@$(PYTHON) -m venv .tools && .tools/bin/pip install --quiet --disable-pip-version-check uv==0.13.9
 
-.venv/installed: pyproject.toml uv.lock | $(filter .tools/bin/uv,$(UV))
+.venv/installed: pyproject.toml uv.lock bin/spark-python | $(filter .tools/bin/uv,$(UV))
 	@echo "Installing what uv.lock names into .venv, 2 GB; the first time that takes a minute or two"
 	@$(UV) sync --locked
 	@touch $@

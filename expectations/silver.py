@@ -1,4 +1,4 @@
-"""silver.<entity>: the latest state, a row a key."""
+"""silver.<entity>: the latest state, a row a key; and silver.<entity>_history: all versions, a row a message."""
 
 from expectations.suites import CHANGE_FEED, Rule, Severity, Suite, each_row, not_null, types, unique, up_to_date, whole
 from lakehouse.decoding import MALFORMED
@@ -9,7 +9,6 @@ SEQUENCE = ("event_time", "publish_time", "ledger_id", "entry_id", "batch_index"
 
 def latest(entity: Entity, *rules: Rule) -> Suite:
     """What holds of any entity, and the rules of this one."""
-    is_there = " AND ".join(f"sequence.{part} IS NOT NULL" for part in SEQUENCE)
     return Suite(
         table=entity.table.name,
         key=(entity.key,),
@@ -18,12 +17,34 @@ def latest(entity: Entity, *rules: Rule) -> Suite:
             types(entity.table.columns),
             *not_null(entity.key),
             unique(entity.key),
-            each_row("sequence_is_there", is_there),
+            has_sequence(),
             *rules,
             *_conserved(entity),
             up_to_date(),
         ),
     )
+
+
+def versions(entity: Entity) -> Suite:
+    """What holds of any history: one version of a key follows the other, and one of them is the last."""
+    return Suite(
+        table=entity.history.name,
+        key=(entity.key,),
+        arrives=CHANGE_FEED,
+        rules=(
+            types(entity.history.columns),
+            *not_null(entity.key, "valid_from"),
+            unique(entity.key, "sequence"),
+            has_sequence(),
+            each_row("begins_with_its_message", "valid_from = sequence.event_time"),
+            each_row("ends_after_it_begins", "valid_until IS NULL OR valid_until >= valid_from"),
+            whole("each_key_has_one_last_version", f"count_if(valid_until IS NULL) = count(DISTINCT {entity.key})"),
+        ),
+    )
+
+
+def has_sequence() -> Rule:
+    return each_row("sequence_is_there", " AND ".join(f"sequence.{part} IS NOT NULL" for part in SEQUENCE))
 
 
 def _conserved(entity: Entity) -> tuple[Rule, ...]:

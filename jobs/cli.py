@@ -122,6 +122,7 @@ def land(topics: Annotated[list[str] | None, typer.Argument(help="Default: all."
     """Land what is new in topics in their bronze tables."""
     chosen = _chosen(topics, {topic.name: topic for topic in TOPICS})
     settings = load_settings()
+    broker.healthy_endpoint(settings)  # or else Spark is started for nothing
     with spark_for(settings, writes=[topic.bronze_table for topic in chosen]) as spark:
         report.outcomes(catch_up(settings, landing(spark, settings, chosen)))
 
@@ -154,6 +155,7 @@ def run(
     """Land, merge and enrich what is new, then prove that nothing was lost."""
     seconds = _seconds(every) if every else None
     settings = load_settings()
+    broker.healthy_endpoint(settings)
     with spark_for(settings, writes=WRITTEN) as spark:
         if seconds is None:
             report.outcomes(run_all(spark, settings))
@@ -223,8 +225,11 @@ def status() -> None:
         report.topics([topic_status(topic, endpoint, settings) for topic in TOPICS])
     except BrokerError as error:
         report.say(f"Topics: {error}")
-    report.tables(table_statuses(settings))
-    report.states(states(settings))
+    if found := table_statuses(settings):
+        report.tables(found)
+        report.states(states(settings))
+    else:
+        report.say("Tables: none yet: `lakehouse run` makes them")
 
 
 @app.command("maintain", rich_help_panel=DATA)

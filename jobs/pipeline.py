@@ -6,6 +6,7 @@ from expectations import quarantine
 from expectations.bronze import landed
 from expectations.enriched_orders import ENRICHED_ORDERS_SUITE
 from expectations.items import ITEMS_SUITE
+from expectations.silver import versions
 from expectations.suites import Suite
 from expectations.users import USERS_SUITE
 from gold.declarations import FOLDER, SqlTable, declared_in
@@ -46,6 +47,7 @@ SUITES: tuple[Suite, ...] = (
     *(landed(each.topic, placed=each.places, quiet_for="1 DAY") for each in ENRICHMENTS),
     USERS_SUITE,
     ITEMS_SUITE,
+    *(versions(entity) for entity in ENTITIES if entity.keeps_history),
     ENRICHED_ORDERS_SUITE,
     *(quarantine.waiting(each, at_most=0.05) for each in ENRICHMENTS),
     *(quarantine.duplicates(each, at_most=0.02) for each in ENRICHMENTS),

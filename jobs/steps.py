@@ -15,6 +15,7 @@ from gold.conservation import balance_facts
 from gold.declarations import SqlTable
 from gold.enrich import enrich
 from gold.enrichment import BACKFILLS, Enrichment
+from gold.postgres import publish_to_postgres
 from gold.publish import changelog_of, publish
 from gold.refresh import Refreshed, refresh
 from jobs.pipeline import ENRICHMENTS, ENTITIES, TOPICS
@@ -112,8 +113,6 @@ def refreshing(
         with waiting(f"refresh {table.name}"):
             done = refresh(spark, settings, table, anew=anew)
             if table.postgres:
-                from gold.postgres import publish_to_postgres  # a fifth of a second that few commands need
-
                 publish_to_postgres(spark, settings, table)
         if table.topic:
             catch_up(settings, publishing(spark, settings, [table]))

@@ -25,6 +25,10 @@ _LINES = (
         r".*ParentNotDirectoryException: Parent path is not a directory: (.*)",
         r"not writable: below \1, which is no folder",
     ),
+    (
+        r"\[Errno \d+\] (Not a directory|Permission denied|Read-only file system): '(.+)'",
+        r"not writable: \2: \1; LAKEHOUSE_HOME and LAKEHOUSE_CACHE say where files go",
+    ),
     (r"(?:.*AccessDeniedException|.*Permission denied)[: ]*(.*)", r"not writable: \1"),
 )
 

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import sysconfig
 from collections.abc import Sequence
 from contextlib import nullcontext, suppress
 from pathlib import Path
@@ -31,6 +32,7 @@ SHORT_RUN = {
 }
 """For a run of a minute on little data: what runs a few times only is planned once, and compiled little."""
 
+CLASS_PATH = "spark.driver.extraClassPath"
 ARCHIVES = Path(sys.prefix) / "share" / "lakehouse-java"
 DRAFT = f".{os.getpid()}"
 
@@ -40,16 +42,15 @@ def spark_conf(settings: Settings, *, keep_classes: bool = True) -> dict[str, st
 
     If no JVM has kept its classes yet, this one is to be able to do so, unless told otherwise.
     """
-    jars = [str(jar) for jar in spark_jars(settings.cache)]
+    jars, own = [str(jar) for jar in spark_jars(settings.cache)], settings.spark.conf
     cores = str(os.cpu_count() or 2)
     return {
         "spark.master": settings.spark.master,
         "spark.app.name": "lakehouse",
         "spark.driver.memory": settings.spark.memory,
         "spark.driver.defaultJavaOptions": f"{JAVA_OPTIONS} {_class_archive(jars, keep=keep_classes)}",
-        # Executors of their own fetch these; a local one has them, and would copy them, in a second of each start.
+        # Executors elsewhere fetch these. A local one has the driver's, and would copy them, in a second of each start.
         **({} if _is_local(settings) else {"spark.jars": ",".join(jars)}),
-        "spark.driver.extraClassPath": os.pathsep.join(jars),
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.log.level": "ERROR",
@@ -81,13 +82,15 @@ def spark_conf(settings: Settings, *, keep_classes: bool = True) -> dict[str, st
         # JVM looks at its own stack.
         "spark.python.sql.dataFrameDebugging.enabled": "false",
         "spark.sql.dataFrameQueryContext.enabled": "false",
-        # Python workers are forked from it, with what each of them would else load for itself, in 1 to 2 seconds.
-        "spark.python.daemon.module": "bronze.pulsar.daemon",
+        # Python processes of tasks are forked from it, with what each would else load for itself, in 1 to 2 seconds.
+        # Elsewhere, what numpy calls when it is loaded may not survive a fork.
+        **({"spark.python.daemon.module": "bronze.pulsar.daemon"} if sys.platform == "linux" else {}),
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         # PySpark 4.2.0 hangs on a Python function over a columnar scan (SPARK-58241).
         "spark.sql.execution.arrow.pythonUDF.columnarInput.enabled": "false",
         "spark.sql.streaming.stopTimeout": "30s",
-        **settings.spark.conf,
+        **own,
+        CLASS_PATH: os.pathsep.join([*jars, *filter(None, [own.get(CLASS_PATH)])]),
     }
 
 
@@ -129,7 +132,7 @@ def kill_submitting_jvm() -> None:
 def submit_environment(settings: Settings) -> dict[str, str]:
     """The variables with which spark-submit starts this environment's Spark."""
     local = {"SPARK_LOCAL_IP": "127.0.0.1"} if _is_local(settings) else {}
-    python = str(Path(sys.executable).with_name("spark-python"))
+    python = str(Path(sysconfig.get_path("scripts"), "spark-python"))
     return {
         **local,
         "SPARK_HOME": str(Path(pyspark.__file__).parent),
@@ -141,7 +144,7 @@ def submit_environment(settings: Settings) -> dict[str, str]:
 
 def _is_local(settings: Settings) -> bool:
     """Whether tasks run in the driver, from its class path."""
-    return settings.spark.master.partition("[")[0] == "local"
+    return settings.spark.conf.get("spark.master", settings.spark.master).partition("[")[0] == "local"
 
 
 def _kill_launched() -> None:

@@ -109,10 +109,13 @@ def delete_path(spark: SparkSession, path: str) -> None:
 
 def _file_system(spark: SparkSession, path: str) -> tuple[Any, Any]:
     """Hadoop's file system and path."""
-    jvm, session = spark._jvm, spark._jsparkSession
-    assert jvm is not None
-    where = getattr(jvm, "org.apache.hadoop.fs.Path")(path)
-    return where.getFileSystem(session.sessionState().newHadoopConf()), where
+    where = _java_class(spark, "org.apache.hadoop.fs.Path")(path)
+    return where.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf()), where
+
+
+def _java_class(spark: SparkSession, name: str) -> Any:
+    """By its whole name: of `jvm.org.apache…`, each part would be looked for in every jar, in 2 ms."""
+    return getattr(spark._jvm, name)
 
 
 def read_table(spark: SparkSession, settings: Settings, name: str) -> DataFrame:
@@ -169,10 +172,7 @@ def read_changes(spark: SparkSession, settings: Settings, name: str, first: int,
 
 def _snapshot(spark: SparkSession, settings: Settings, name: str) -> Any:
     """The newest state of a table's log. It tells in 5 ms what DeltaTable.history(1) or a schema would in 200."""
-    jvm = spark._jvm
-    assert jvm is not None
-    # By its whole name: each part of one would be looked for in every jar, in 2 ms.
-    log = getattr(jvm, "org.apache.spark.sql.delta.DeltaLog")
+    log = _java_class(spark, "org.apache.spark.sql.delta.DeltaLog")
     return log.forTableWithSnapshot(spark._jsparkSession, settings.table_path(name))._2()
 
 

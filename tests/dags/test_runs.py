@@ -217,10 +217,8 @@ def test_a_scheduled_run_in_which_a_step_finds_its_table_taken_and_is_tried_agai
         api.switch("pipeline", on=True)
         wait_until(api.scheduled)
         run = f"{RUNS}/{api.scheduled()['dag_run_id']}"
-        for table in SQL_TABLES:
-            if table.name != f"gold.{REFRESHED}":
-                refresh = table.name.replace("gold", "refresh")
-                api.call("PATCH", f"{run}/taskInstances/{refresh}", new_state="success")
+        for table in {table.name.removeprefix("gold.") for table in SQL_TABLES} - {REFRESHED}:
+            api.call("PATCH", f"{run}/taskInstances/refresh.{table}", new_state="success")
         land = f"{run}/taskInstances/land.users"
         wait_until(lambda: api.call("GET", land)["state"] == "up_for_retry" and api.backlogs())
     wait_until(lambda: api.call("GET", run)["state"] in ("success", "failed"))

@@ -17,7 +17,8 @@ from tests.lake import own_home
 
 def test_something_is_expected_of_each_table() -> None:
     of_facts = [table for each in ENRICHMENTS for table in each.places]
-    tables = [*(topic.bronze_table for topic in TOPICS), *(each.table.name for each in ENTITIES), *of_facts]
+    of_state = [table.name for each in ENTITIES for table in (each.table, each.history)]
+    tables = [*(topic.bronze_table for topic in TOPICS), *of_state, *of_facts]
     assert sorted(suite.table for suite in SUITES) == sorted([*tables, MALFORMED.name])
 
 

@@ -1,16 +1,19 @@
 """Kept classes of the JVM, and Spark's properties."""
 
 import os
+import subprocess
 import sys
+import time
 from pathlib import Path
 
+import numpy as np
 import pyspark
 import pytest
 from pyspark.errors.utils import is_debugging_enabled
 from pyspark.sql import SparkSession
 
 from lakehouse import session
-from lakehouse.settings import Settings
+from lakehouse.settings import Settings, load_settings
 
 NEVER = 2**31 - 1
 """No process has this number."""
@@ -30,17 +33,50 @@ def test_column_expressions_are_not_told_where_they_were_made(spark: SparkSessio
     assert spark.conf.get("spark.sql.dataFrameQueryContext.enabled") == "false"
 
 
-def test_workers_have_what_the_source_needs_and_pyspark_from_its_package(spark: SparkSession) -> None:
-    """Spark's own path has PySpark in a zip file, without what Python has compiled."""
-
-    def loaded(_: int) -> tuple[str | None, bool, bool]:
-        return sys.modules["pyspark"].__file__, "bronze.pulsar.source" in sys.modules, "pulsar" in sys.modules
-
-    assert spark.sparkContext.parallelize([0], 1).map(loaded).collect() == [(pyspark.__file__, True, False)]
+def test_workers_have_pyspark_from_its_package(spark: SparkSession) -> None:
+    """Spark's own path has it in a zip file, without what Python has compiled."""
+    found = spark.sparkContext.parallelize([0], 1).map(lambda _: sys.modules["pyspark"].__file__)
+    assert found.collect() == [pyspark.__file__]
 
 
-@pytest.mark.parametrize(("master", "are_sent"), [("local[2]", False), ("spark://host:7077", True)])
-def test_jars_are_sent_to_executors_only(settings: Settings, master: str, are_sent: bool) -> None:
-    spark = settings.spark.model_copy(update={"master": master})
-    conf = session.spark_conf(settings.model_copy(update={"spark": spark}), keep_classes=False)
-    assert ("spark.jars" in conf) == are_sent
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere, PySpark's own daemon forks the workers")
+def test_workers_begin_with_what_the_source_needs_but_draw_their_own_numbers(spark: SparkSession) -> None:
+    def loaded_and_drawn(_: int) -> tuple[set[str], int, float]:
+        time.sleep(1)  # or one worker could do both
+        return {"bronze.pulsar.source", "pandas"} & sys.modules.keys(), os.getpid(), np.random.rand()
+
+    both = spark.sparkContext.parallelize([0, 1], 2).map(loaded_and_drawn).collect()
+    assert [loaded for loaded, *_ in both] == 2 * [{"bronze.pulsar.source", "pandas"}]
+    assert len({pid for _, pid, _ in both}) == len({number for *_, number in both}) == 2
+
+
+@pytest.mark.parametrize(
+    ("master", "conf", "are_sent"),
+    [
+        ("local[2]", {}, False),
+        ("local-cluster[2,1,1024]", {}, True),
+        ("spark://host:7077", {}, True),
+        ("local[2]", {"spark.master": "spark://host:7077"}, True),
+    ],
+)
+def test_jars_are_sent_to_executors_only(settings: Settings, master: str, conf: dict[str, str], are_sent: bool) -> None:
+    spark = settings.spark.model_copy(update={"master": master, "conf": conf})
+    found = session.spark_conf(settings.model_copy(update={"spark": spark}), keep_classes=False)
+    assert ("spark.jars" in found) == are_sent
+
+
+def test_ones_own_jars_are_beside_ours(settings: Settings) -> None:
+    spark = settings.spark.model_copy(update={"conf": {session.CLASS_PATH: "/own.jar"}})
+    found = session.spark_conf(settings.model_copy(update={"spark": spark}), keep_classes=False)[session.CLASS_PATH]
+    assert "delta-spark" in found
+    assert found.endswith(":/own.jar")
+
+
+def test_only_what_spark_has_put_there_leaves_the_path_of_python() -> None:
+    spark = (
+        "/spark/python/lib/pyspark.zip:/spark/python/lib/py4j-0.10.9.9-src.zip:/spark/jars/spark-core_2.13-4.2.0.jar"
+    )
+    python = session.submit_environment(load_settings())["PYSPARK_PYTHON"]
+    show = [python, "-c", "import os; print(os.environ['PYTHONPATH'])"]
+    for given, left in ((f"{spark}:/own path:/other", "/own path:/other"), (spark, "")):
+        assert subprocess.check_output(show, env={"PYTHONPATH": given}, text=True) == f"{left}\n"
