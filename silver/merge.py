@@ -14,7 +14,6 @@ from lakehouse.tables import (
     delete_path,
     kept,
     pin_table,
-    read_table,
     table_exists,
     upsert,
     with_columns_of,
@@ -50,7 +49,7 @@ def merge_batch(settings: Settings, entity: Entity, messages: DataFrame) -> None
         if (
             entity.keeps_history
         ):  # what was merged before the contract became stricter comes again with a lost checkpoint
-            merged = read_table(messages.sparkSession, settings, entity.history.name).select("sequence")
+            merged = pin_table(messages.sparkSession, settings, entity.history.name).select("sequence")
             rejected = rejected.join(merged, on="sequence", how="left_anti")
         if not rejected.isEmpty():
             quarantine_malformed(settings, entity.topic, rejected)
@@ -64,7 +63,7 @@ def _merge_latest(settings: Settings, entity: Entity, changes: DataFrame) -> Non
     held = pin_table(changes.sparkSession, settings, entity.table.name)
     latest = changes.transform(latest_changes, key=entity.key)
     if entity.keeps_history:
-        versions = read_table(changes.sparkSession, settings, entity.history.name).where("valid_until IS NULL")
+        versions = pin_table(changes.sparkSession, settings, entity.history.name).where("valid_until IS NULL")
         if entity.keeps_older:  # whose values are those of older messages too
             latest = versions.join(changes.select(entity.key), on=entity.key, how="left_semi").select(*changes.columns)
         else:  # it still knows of deletes that were purged
