@@ -2,6 +2,7 @@
 
 from expectations.suites import CHANGE_FEED, Rule, Severity, Suite, each_row, not_null, types, unique, up_to_date, whole
 from lakehouse.decoding import MALFORMED
+from lakehouse.tables import Table
 from silver.entity import Entity
 
 SEQUENCE = ("event_time", "publish_time", "ledger_id", "entry_id", "batch_index")
@@ -9,42 +10,31 @@ SEQUENCE = ("event_time", "publish_time", "ledger_id", "entry_id", "batch_index"
 
 def latest(entity: Entity, *rules: Rule) -> Suite:
     """What holds of any entity, and the rules of this one."""
-    return Suite(
-        table=entity.table.name,
-        key=(entity.key,),
-        arrives=CHANGE_FEED,
-        rules=(
-            types(entity.table.columns),
-            *not_null(entity.key),
-            unique(entity.key),
-            has_sequence(),
-            *rules,
-            *_conserved(entity),
-            up_to_date(),
-        ),
-    )
+    return _suite(entity, entity.table, unique(entity.key), *rules, *_conserved(entity), up_to_date())
 
 
 def versions(entity: Entity) -> Suite:
     """What holds of any history: one version of a key follows the other, and one of them is the last."""
-    return Suite(
-        table=entity.history.name,
-        key=(entity.key,),
-        arrives=CHANGE_FEED,
-        rules=(
-            types(entity.history.columns),
-            *not_null(entity.key, "valid_from"),
-            unique(entity.key, "sequence"),
-            has_sequence(),
-            each_row("begins_with_its_message", "valid_from = sequence.event_time"),
-            each_row("ends_after_it_begins", "valid_until IS NULL OR valid_until >= valid_from"),
-            whole("each_key_has_one_last_version", f"count_if(valid_until IS NULL) = count(DISTINCT {entity.key})"),
-        ),
+    return _suite(
+        entity,
+        entity.history,
+        unique(entity.key, "sequence"),
+        *not_null("valid_from"),
+        each_row("begins_with_its_message", "valid_from = sequence.event_time"),
+        each_row("ends_after_it_begins", "valid_until IS NULL OR valid_until >= valid_from"),
+        whole("each_key_has_one_last_version", f"count_if(valid_until IS NULL) = count(DISTINCT {entity.key})"),
     )
 
 
-def has_sequence() -> Rule:
-    return each_row("sequence_is_there", " AND ".join(f"sequence.{part} IS NOT NULL" for part in SEQUENCE))
+def _suite(entity: Entity, table: Table, *rules: Rule) -> Suite:
+    """What holds of both, and more rules."""
+    is_there = " AND ".join(f"sequence.{part} IS NOT NULL" for part in SEQUENCE)
+    return Suite(
+        table=table.name,
+        key=(entity.key,),
+        arrives=CHANGE_FEED,
+        rules=(types(table.columns), *not_null(entity.key), each_row("sequence_is_there", is_there), *rules),
+    )
 
 
 def _conserved(entity: Entity) -> tuple[Rule, ...]:

@@ -354,7 +354,9 @@ def test_a_bad_statement(lakehouse: Command, statement: str, beginning: str) -> 
 
 
 def test_status_without_broker_and_tables_says_what_makes_them(lakehouse: Command) -> None:
-    topics, tables = lakehouse("status").out.splitlines()
+    done = lakehouse("status")
+    assert (done.code, done.err) == (0, "")
+    topics, tables = done.out.splitlines()
     assert topics.startswith("Topics: no broker is running: start it with `lakehouse up`")
     assert tables == "Tables: none yet: `lakehouse run` makes them"
 
