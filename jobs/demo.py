@@ -41,9 +41,10 @@ def run_demo(settings: Settings, *, orders: int) -> list[Balance]:
             broker.stop(own)
         shutil.rmtree(own.home, ignore_errors=True)
         try:
-            broker.launch(own)
+            broker.launch(own, keep_classes=True)
             with spark_for(own, writes=WRITTEN) as spark:  # both start side by side
                 proofs = _show_pipeline(spark, own, workload)
+            broker.stop(own, keep_classes=True)
         finally:
             broker.stop(own)
     report.say(f"\nAll of it in {time.monotonic() - started:.0f} s.")

@@ -46,8 +46,11 @@ def is_alive(process: psutil.Process) -> bool:
     return False
 
 
-def end(processes: Sequence[psutil.Process], timeout: float) -> None:
-    """Ask the processes to end, kill those that have not after `timeout` seconds, and wait until all are gone."""
+def end(processes: Sequence[psutil.Process], timeout: float) -> bool:
+    """Ask the processes to end, kill those that have not after `timeout` seconds, and wait until all are gone.
+
+    Returns whether all have ended by themselves.
+    """
     for process in processes:
         with suppress(psutil.NoSuchProcess):
             process.terminate()
@@ -56,6 +59,7 @@ def end(processes: Sequence[psutil.Process], timeout: float) -> None:
         with suppress(psutil.NoSuchProcess):
             process.kill()
     psutil.wait_procs(left, timeout)
+    return not left
 
 
 def begun_by(leaders: Mapping[int, float]) -> list[psutil.Process]:

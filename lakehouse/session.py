@@ -1,7 +1,7 @@
 """The one place where a Spark session is built."""
 
-import hashlib
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -17,6 +17,7 @@ from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from lakehouse.artifacts import spark_jars
+from lakehouse.class_archives import archive_options, settle
 from lakehouse.java import java_home
 from lakehouse.settings import Settings
 from lakehouse.waiting import waiting
@@ -34,7 +35,7 @@ SHORT_RUN = {
 
 CLASS_PATH = "spark.driver.extraClassPath"
 ARCHIVES = Path(sys.prefix) / "share" / "lakehouse-java"
-DRAFT = f".{os.getpid()}"
+PROGRAM = "spark"
 
 
 def spark_conf(settings: Settings, *, keep_classes: bool = True) -> dict[str, str]:
@@ -44,11 +45,12 @@ def spark_conf(settings: Settings, *, keep_classes: bool = True) -> dict[str, st
     """
     jars, own = [str(jar) for jar in spark_jars(settings.cache)], settings.spark.conf
     cores = str(os.cpu_count() or 2)
+    archive = archive_options(ARCHIVES, PROGRAM, [pyspark.__version__, *jars], keep=keep_classes)
     return {
         "spark.master": settings.spark.master,
         "spark.app.name": "lakehouse",
         "spark.driver.memory": settings.spark.memory,
-        "spark.driver.defaultJavaOptions": f"{JAVA_OPTIONS} {_class_archive(jars, keep=keep_classes)}",
+        "spark.driver.defaultJavaOptions": f"{JAVA_OPTIONS} {shlex.join(archive)}",
         # Executors elsewhere fetch these. A local one has the driver's, and would copy them, in a second of each start.
         **({} if _is_local(settings) else {"spark.jars": ",".join(jars)}),
         "spark.ui.enabled": "false",
@@ -155,30 +157,6 @@ def _kill_launched() -> None:
                 child.kill()
 
 
-def _class_archive(jars: Sequence[str], *, keep: bool) -> str:
-    """The option by which the JVM loads Spark's classes as an earlier one has kept them, in half the time (JEP 350).
-
-    Without such an archive, it can `keep` its own in a draft of one.
-    """
-    java = (java_home() / "bin" / "java").stat()
-    made_of = [pyspark.__version__, *jars, str(java.st_mtime_ns), str(java.st_size)]
-    name = hashlib.sha256("\n".join(made_of).encode()).hexdigest()[:12]
-    archive = ARCHIVES / f"spark-{name}.jsa"
-    for draft in ARCHIVES.glob("*.[0-9]*"):
-        if not psutil.pid_exists(int(draft.suffix[1:])):  # its process was killed, and its JVM wrote it all the same
-            with suppress(OSError):  # packages that this user may only read
-                draft.unlink()
-    if archive.exists():
-        return f'-XX:SharedArchiveFile="{archive}" -Xlog:cds=off'
-    if not keep:
-        return ""
-    try:
-        ARCHIVES.mkdir(parents=True, exist_ok=True)
-    except OSError:
-        return ""
-    return f'-XX:ArchiveClassesAtExit="{archive.with_suffix(DRAFT)}" -Xlog:cds=off -Xlog:cds+dynamic=off'
-
-
 def stop_spark(*, keep_classes: bool = False) -> None:
     """End the JVM, whatever it is doing, and wait until it is gone.
 
@@ -200,10 +178,4 @@ def stop_spark(*, keep_classes: bool = False) -> None:
             keeping = False
             process.kill()
             process.wait()
-    for draft in ARCHIVES.glob(f"*{DRAFT}"):
-        if keeping:
-            for other in ARCHIVES.glob("*.jsa"):
-                other.unlink()
-            draft.rename(draft.with_suffix(".jsa"))
-        else:
-            draft.unlink()
+    settle(ARCHIVES, PROGRAM, keep=keeping)

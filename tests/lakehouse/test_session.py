@@ -4,7 +4,6 @@ import os
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import numpy as np
 import pyspark
@@ -14,17 +13,6 @@ from pyspark.sql import SparkSession
 
 from lakehouse import session
 from lakehouse.settings import Settings, load_settings
-
-NEVER = 2**31 - 1
-"""No process has this number."""
-
-
-def test_drafts_of_killed_processes_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session, "ARCHIVES", tmp_path)
-    for pid in (NEVER, os.getpid()):
-        (tmp_path / f"spark-0123456789ab.{pid}").touch()
-    session._class_archive([], keep=True)
-    assert [each.name for each in tmp_path.iterdir()] == [f"spark-0123456789ab.{os.getpid()}"]
 
 
 def test_column_expressions_are_not_told_where_they_were_made(spark: SparkSession) -> None:
