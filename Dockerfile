@@ -7,7 +7,7 @@ RUN apt-get update \
 WORKDIR /lakehouse
 ENV PATH=/lakehouse/.venv/bin:$PATH LAKEHOUSE_CACHE=/cache
 COPY pyproject.toml uv.lock README.md ./
-RUN uv sync --locked --no-dev --extra postgres --no-install-project
+RUN uv sync --locked --no-dev --no-install-project
 COPY . .
-RUN uv sync --locked --no-dev --extra postgres \
+RUN uv sync --locked --no-dev \
     && python -c "from lakehouse.artifacts import page_files, spark_jars; from lakehouse.settings import load_settings; cache = load_settings().cache; spark_jars(cache), page_files(cache)"

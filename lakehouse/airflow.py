@@ -1,4 +1,4 @@
-"""A local Airflow, four processes that keep all in `<home>/airflow`: an alternative to an installation of your own."""
+"""A local Airflow, four processes and a database in `<home>/airflow`: an alternative to an installation of your own."""
 
 import os
 import secrets
@@ -14,6 +14,7 @@ from typing import Any
 import psutil
 import requests
 
+from lakehouse import airflow_database
 from lakehouse.errors import LakehouseError
 from lakehouse.locks import exclusive
 from lakehouse.processes import HOST, begun_by, choose_port, end, read_state, wait_until, write_state
@@ -22,6 +23,7 @@ from lakehouse.waiting import waiting
 
 DAGS = Path(__file__).parent.parent / "dags"
 COMPONENTS = ("api-server", "scheduler", "dag-processor", "triggerer")
+DATABASE = "postgres"
 USER = "admin"
 START_TIMEOUT, STOP_TIMEOUT = 180.0, 15.0
 POOL = ("gold", "1", "Tasks that write gold, one at a time")
@@ -45,10 +47,9 @@ def start(settings: Settings) -> Airflow:
             return found
         _end(settings)  # what is left of one that died
         state: dict[str, Any] = {"ports": _choose_ports(settings), "password": _password(settings), "processes": {}}
-        _configure(settings, state)
         started = datetime.now(UTC)
         try:
-            _prepare_database(settings)
+            _prepare(settings, state)
             for name in COMPONENTS:
                 process = _launch(name, settings)
                 state["processes"][name] = (process.pid, process.create_time())
@@ -68,8 +69,7 @@ def stop(settings: Settings) -> bool:
 
 def running(settings: Settings) -> Airflow | None:
     """The local Airflow, if all its processes are there."""
-    leaders, alive = _leaders(settings), {process.pid for process in _processes(settings)}
-    if not leaders or any(pid not in alive for pid, _ in leaders.values()):
+    if not _leaders(settings) or _first_dead(settings) is not None:
         return None
     return _found(read_state(_state_file(settings)))
 
@@ -79,7 +79,7 @@ def _end(settings: Settings) -> bool:
     while processes := _processes(settings):  # one may have started another meanwhile
         end(processes, STOP_TIMEOUT)
         ended = True
-    return ended
+    return airflow_database.stop(_data(settings)) or ended
 
 
 def _processes(settings: Settings) -> list[psutil.Process]:
@@ -107,7 +107,22 @@ def _password(settings: Settings) -> str:
     return known or secrets.token_urlsafe(12)
 
 
-def _configure(settings: Settings, state: dict[str, Any]) -> None:
+def _prepare(settings: Settings, state: dict[str, Any]) -> None:
+    data = _data(settings)
+    is_new = not data.exists()
+    with waiting("Preparing the database of Airflow"):
+        try:
+            _configure(settings, state, airflow_database.start(data))
+            _run(["db", "migrate"], settings)
+            if is_new:
+                _run(["pools", "set", *POOL], settings)
+        except BaseException:
+            if is_new:  # or the next start would find a database without the pool
+                airflow_database.remove(data)
+            raise
+
+
+def _configure(settings: Settings, state: dict[str, Any], database: str) -> None:
     folder, url, ports = _folder(settings), _found(state).url, state["ports"]
     sections: dict[str, dict[str, object]] = {
         "core": {
@@ -120,8 +135,7 @@ def _configure(settings: Settings, state: dict[str, Any]) -> None:
             "simple_auth_manager_passwords_file": folder / "passwords.json",
             "execution_api_server_url": f"{url}/execution/",
         },
-        # SQLite lets one write at a time: the others wait for so many seconds before they fail.
-        "database": {"sql_alchemy_conn": f"sqlite:///{_database(settings)}?timeout=60"},
+        "database": {"sql_alchemy_conn": database},
         "api": {
             "host": HOST,
             "port": ports["web"],
@@ -138,26 +152,13 @@ def _configure(settings: Settings, state: dict[str, Any]) -> None:
         "dag_processor": {"min_file_process_interval": 60},
     }
     lines = (
-        f"[{section}]\n" + "".join(f"{name} = {value}\n" for name, value in options.items())
+        f"[{section}]\n" + "".join(f"{name} = {str(value).replace('%', '%%')}\n" for name, value in options.items())
         for section, options in sections.items()
     )
     for file in (folder / "airflow.cfg", folder / "passwords.json"):
         file.touch(mode=0o600)
     (folder / "airflow.cfg").write_text("\n".join(lines))
     write_state(folder / "passwords.json", {USER: state["password"]})
-
-
-def _prepare_database(settings: Settings) -> None:
-    is_new = not _database(settings).exists()
-    with waiting("Preparing the database of Airflow"):
-        try:
-            _run(["db", "migrate"], settings)
-            if is_new:
-                _run(["pools", "set", *POOL], settings)
-        except BaseException:
-            if is_new:  # or the next start would find a database without the pool
-                _database(settings).unlink(missing_ok=True)
-            raise
 
 
 def _run(arguments: Sequence[str], settings: Settings) -> None:
@@ -206,6 +207,8 @@ def _wait_until_up(airflow: Airflow, started: datetime, settings: Settings) -> N
 
 
 def _first_dead(settings: Settings) -> str | None:
+    if not airflow_database.is_running(_data(settings)):
+        return DATABASE
     alive = {process.pid for process in _processes(settings)}
     return next((name for name, (pid, _) in _leaders(settings).items() if pid not in alive), None)
 
@@ -232,8 +235,8 @@ def _folder(settings: Settings) -> Path:
     return settings.home / "airflow"
 
 
-def _database(settings: Settings) -> Path:
-    return _folder(settings) / "airflow.db"
+def _data(settings: Settings) -> Path:
+    return _folder(settings) / DATABASE
 
 
 def _state_file(settings: Settings) -> Path:
@@ -241,4 +244,4 @@ def _state_file(settings: Settings) -> Path:
 
 
 def _log(component: str, settings: Settings) -> Path:
-    return _folder(settings) / f"{component}.log"
+    return _data(settings) / "log" if component == DATABASE else _folder(settings) / f"{component}.log"

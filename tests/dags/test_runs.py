@@ -7,7 +7,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,6 @@ import pytest
 import requests
 from deltalake import DeltaTable
 from playwright.sync_api import Page, expect
-from playwright.sync_api import TimeoutError as PageTimeoutError
 
 from jobs.pipeline import SQL_TABLES, TOPICS, WRITTEN
 from lakehouse import airflow
@@ -53,8 +51,6 @@ PICTURES = os.environ.get("PICTURES")
 """The folder to which `make pictures` wants pictures of the pages."""
 PATIENCE = 900.0
 """Seconds; a run takes one or two minutes on two idle cores."""
-BUSY = 503
-"""What Airflow answers who asks for a backfill while others write its SQLite."""
 
 
 @pytest.fixture(scope="module")
@@ -83,13 +79,7 @@ class Api:
         self._session.headers["Authorization"] = f"Bearer {token}"
 
     def call(self, method: str, path: str, **body: Any) -> dict[str, Any]:
-        def ask() -> requests.Response:
-            return self._session.request(method, f"{self.found.url}/api/v2/{path}", json=body or None)
-
-        answer, until = ask(), time.monotonic() + PATIENCE
-        while answer.status_code == BUSY and time.monotonic() < until:
-            time.sleep(1)
-            answer = ask()
+        answer = self._session.request(method, f"{self.found.url}/api/v2/{path}", json=body or None)
         assert answer.ok, f"{method} {path}: {answer.text}"
         return dict(answer.json())
 
@@ -318,17 +308,8 @@ def test_the_pages(api: Api, lake: Settings, page: Page) -> None:
         expect(page.get_by_placeholder("HH:mm").locator("visible=true")).to_have_count(0)
     dialog.get_by_text("All Runs").click()
     expect(dialog.get_by_text("2 runs will be triggered")).to_be_visible()
-    run_backfill = dialog.get_by_role("button", name="Run Backfill")
-
-    def is_taken() -> bool:
-        """While Airflow's SQLite is busy, the dialog stays, and one asks again."""
-        if api.call("GET", "backfills?dag_id=reprocess_orders")["total_entries"] == 2:
-            return True
-        with suppress(PageTimeoutError):
-            run_backfill.click(timeout=1_000)
-        return False
-
-    wait_until(is_taken)
+    dialog.get_by_role("button", name="Run Backfill").click()
+    wait_until(lambda: api.call("GET", "backfills?dag_id=reprocess_orders")["total_entries"] == 2)
     page.reload()  # a grid without a run in progress does not look for new ones
     page.mouse.move(0, 0)
     days = [
