@@ -86,10 +86,28 @@ class Api:
     def switch(self, dag: str, *, on: bool) -> None:
         self.call("PATCH", f"dags/{dag}?update_mask=is_paused", is_paused=not on)
 
+    def clear(self, run: str, *tasks: str) -> None:
+        """Have these tasks of a run, or all, done again."""
+        which = {"task_ids": tasks} if tasks else {}
+        self.call(
+            "POST",
+            "dags/pipeline/clearTaskInstances",
+            dag_run_id=Path(run).name,
+            dry_run=False,
+            only_failed=False,
+            **which,
+        )
+
     def backfilled(self, state: str) -> int:
         """How many days of a backfill are in this state."""
         runs = self.call("GET", f"dags/reprocess_orders/dagRuns?run_type=backfill&state={state}")
         return int(runs["total_entries"])
+
+    def fail_others(self, run: str) -> None:
+        """Fail the runs of the pipeline that run or wait, but for this one."""
+        for other in self.call("GET", f"{RUNS}?state=running&state=queued")["dag_runs"]:
+            if f"{RUNS}/{other['dag_run_id']}" != run:
+                self.call("PATCH", f"{RUNS}/{other['dag_run_id']}", state="failed")
 
     def scheduled(self) -> dict[str, Any]:
         """The first run of the pipeline that was not asked for by hand; empty if there is none yet."""
@@ -159,12 +177,13 @@ def start_run(api: Api, lake: Settings) -> str:
     api.switch("pipeline", on=True)
     api.call("POST", RUNS, logical_date=None)
     wait_until(lambda: holder(lake))  # by this run, or by one of the schedule
-    found = api.call("GET", f"{RUNS}?state=running&state=queued")["dag_runs"]
-    for run in found:
-        if run["state"] == "queued":
-            api.call("PATCH", f"{RUNS}/{run['dag_run_id']}", state="failed")
-    [started] = [run["dag_run_id"] for run in found if run["state"] == "running"]
-    return f"{RUNS}/{started}"
+    [started] = api.call("GET", f"{RUNS}?state=running")["dag_runs"]
+    api.fail_others(run := f"{RUNS}/{started['dag_run_id']}")
+    return run
+
+
+def enriched(orders: int) -> str:
+    return f"{orders:,} enriched"
 
 
 def orders_of(oracle: Oracle, lake: Settings) -> str:
@@ -172,7 +191,7 @@ def orders_of(oracle: Oracle, lake: Settings) -> str:
     malformed = sum(topic == "orders" for topic, _ in oracle.malformed)
     landed = sum(message.topic == "orders" for message in messages(lake))
     return (
-        f"orders: {landed:,} landed = {len(oracle.gold):,} enriched + {len(oracle.waiting):,} waiting + "
+        f"orders: {landed:,} landed = {enriched(len(oracle.gold))} + {len(oracle.waiting):,} waiting + "
         f"{len(oracle.duplicates):,} duplicates + 0 discarded + {malformed:,} malformed"
     )
 
@@ -182,8 +201,10 @@ def take_picture(page: Page, name: str) -> None:
         page.screenshot(path=Path(PICTURES) / f"{name}.png")
 
 
-def lose_orders(lake: Settings, day: str) -> None:
-    assert DeltaTable(lake.table_path("gold.enriched_orders")).delete(f"order_date = '{day}'")["num_deleted_rows"] > 0
+def lose_orders(lake: Settings, day: str) -> int:
+    lost = int(DeltaTable(lake.table_path("gold.enriched_orders")).delete(f"order_date = '{day}'")["num_deleted_rows"])
+    assert lost > 0
+    return lost
 
 
 def test_the_dag_by_itself(api: Api, lake: Settings, endpoint: Endpoint, oracle: Oracle) -> None:
@@ -324,17 +345,37 @@ def test_the_pages(api: Api, lake: Settings, page: Page) -> None:
     assert tables(lake) == today
 
 
-def test_a_run_that_was_failed_goes_on_when_its_tasks_are_cleared(api: Api, lake: Settings, endpoint: Endpoint) -> None:
+def test_a_run_is_repaired_by_clearing_what_failed(api: Api, lake: Settings, endpoint: Endpoint) -> None:
+    """It was ended in the middle, and then finds that orders were lost."""
     more = replace(MESSY, seed=MESSY.seed + 1, orders=200)
     produce([(topic, more.first(topic.name)) for topic in TOPICS if topic.name == "orders"], endpoint, lake)
     run = start_run(api, lake)
     api.call("PATCH", run, state="failed")
     wait_until(lambda: drivers(lake) == [])
-    api.call("POST", "dags/pipeline/clearTaskInstances", dag_run_id=Path(run).name, dry_run=False, only_failed=False)
-    wait_until(lambda: api.call("GET", f"{run}/taskInstances/reconcile")["state"] == "success")
+    lost = lose_orders(lake, "2026-01-02")
+    api.clear(run)
+    reconcile = f"{run}/taskInstances/reconcile"
+    wait_until(lambda: api.call("GET", reconcile)["state"] == "up_for_retry")
+    api.call("PATCH", reconcile, new_state="failed")  # instead of five more tries
+    wait_until(lambda: api.call("GET", run)["state"] == "failed")
+    oracle = Oracle()
+    today = expected(oracle.run(messages(lake)))
+    note = (
+        orders_of(oracle, lake).replace("=", "≠").replace(enriched(len(oracle.gold)), enriched(len(oracle.gold) - lost))
+    )
+    assert note in api.call("GET", run)["note"]
+
+    api.fail_others(run)
+    wait_until(lambda: drivers(lake) == [])
+    days = ["--from", "2026-01-02", "--to", "2026-01-02"]
+    subprocess.run([sys.executable, "-m", "jobs", "backfill", *days], check=True)
+    api.clear(run, "reconcile")
+    wait_until(lambda: api.call("GET", reconcile)["state"] == "success")
+    wait_until(lambda: api.call("GET", run)["state"] == "failed")  # as what comes after it was not cleared
     api.switch("pipeline", on=False)
-    assert tables(lake) == expected(Oracle().run(messages(lake)))
-    api.call("PATCH", run, state="failed")
+    assert tables(lake) == today
+    assert orders_of(oracle, lake) in api.call("GET", run)["note"].splitlines()
+    api.fail_others(run)
     wait_until(lambda: drivers(lake) == [])
 
 
