@@ -9,7 +9,6 @@ import os
 import re
 import secrets
 import shutil
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -23,15 +22,14 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
-from lakehouse.artifacts import spark_jars
-from lakehouse.errors import ConfigurationError, LakehouseError
+from lakehouse.errors import ConfigurationError
 from lakehouse.java import java_home
 from lakehouse.leases import write_lease
-from lakehouse.locks import exclusive
 from lakehouse.processes import choose_port, read_state, write_state
 from lakehouse.query import LAYERS
 from lakehouse.sandbox import confine
-from lakehouse.session import spark_conf, start_spark
+from lakehouse.scala import compiled
+from lakehouse.session import driver_jars, spark_conf, start_spark
 from lakehouse.settings import PREFIX, Settings
 from lakehouse.tables import list_tables, table_schema
 from lakehouse.waiting import waiting
@@ -91,7 +89,7 @@ def serving(settings: Settings) -> Iterator[Served]:
         example = f'{PREFIX}SERVE__USERS=\'{{"ada": "her password"}}\''
         raise ConfigurationError(f"serve.users: nobody could log in: set {example}")
     with write_lease(settings, ["serve"]) as files:
-        port, extension = _choose_port(settings), _compiled(settings)
+        port, extension = _choose_port(settings), compiled(SOURCE, settings.cache)
         with waiting(f"Starting the SQL endpoint at {settings.serve.host}:{port}"):
             own = _own_settings(settings)
             _prepare_environment(settings, extension)
@@ -114,27 +112,6 @@ def _choose_port(settings: Settings) -> int:
     state.parent.mkdir(parents=True, exist_ok=True)
     write_state(state, {"port": port})
     return port
-
-
-def _compiled(settings: Settings) -> Path:
-    """The jar made of `serve.scala`, compiled if the cache lacks it."""
-    made_of = SOURCE.read_bytes() + pyspark.__version__.encode()
-    jar = settings.cache / f"serve-{hashlib.sha256(made_of).hexdigest()[:12]}.jar"
-    with exclusive(settings.cache / "serve.lock"):
-        if not jar.exists():
-            draft = jar.with_suffix(".part.jar")
-            command: list[str | Path] = [
-                java_home() / "bin" / "java",
-                "-cp",
-                Path(pyspark.__file__).parent / "jars" / "*",
-            ]
-            command += ["scala.tools.nsc.Main", "-usejavacp", "-d", draft, SOURCE]
-            with waiting("Compiling the rules of the SQL endpoint, once"):
-                done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-            if done.returncode != 0:
-                raise LakehouseError(f"{SOURCE}: does not compile: {done.stdout.strip().partition(chr(10))[0]}")
-            draft.rename(jar)
-    return jar
 
 
 def _own_settings(settings: Settings) -> Settings:
@@ -176,7 +153,7 @@ def _confine(settings: Settings, extension: Path) -> bool:
     for folder in (home / "spark", home / "logs", *tables):
         folder.mkdir(parents=True, exist_ok=True)
     python = (Path(sys.prefix), Path(sys.base_prefix), Path(pyspark.__file__).parent, SOURCE.parent)
-    reads = (*map(Path, SYSTEM), *python, java_home(), extension, *spark_jars(settings.cache))
+    reads = (*map(Path, SYSTEM), *python, java_home(), extension, *driver_jars(settings))
     return confine(
         reads=[*reads, *tables],
         writes=[_folder(settings) / "tmp", home / "logs", Path("/dev/null")],

@@ -19,6 +19,7 @@ from pyspark.sql import SparkSession
 from lakehouse.artifacts import spark_jars
 from lakehouse.class_archives import archive_options, settle
 from lakehouse.java import java_home
+from lakehouse.scala import compiled
 from lakehouse.settings import Settings
 from lakehouse.waiting import waiting
 
@@ -33,6 +34,12 @@ SHORT_RUN = {
 }
 """For a run of a minute on little data: what runs a few times only is planned once, and compiled little."""
 
+LOCAL_FILES = {
+    "spark.hadoop.fs.file.impl": "lakehouse.LocalFiles",
+    "spark.hadoop.fs.AbstractFileSystem.file.impl": "lakehouse.LocalContext",
+}
+"""Of `local_files.scala`."""
+
 CLASS_PATH = "spark.driver.extraClassPath"
 ARCHIVES = Path(sys.prefix) / "share" / "lakehouse-java"
 PROGRAM = "spark"
@@ -43,7 +50,7 @@ def spark_conf(settings: Settings, *, keep_classes: bool = True) -> dict[str, st
 
     If no JVM has kept its classes yet, this one is to be able to do so, unless told otherwise.
     """
-    jars, own = [str(jar) for jar in spark_jars(settings.cache)], settings.spark.conf
+    jars, own = [str(jar) for jar in driver_jars(settings)], settings.spark.conf
     cores = str(os.cpu_count() or 2)
     archive = archive_options(ARCHIVES, PROGRAM, [pyspark.__version__, *jars], keep=keep_classes)
     return {
@@ -52,7 +59,7 @@ def spark_conf(settings: Settings, *, keep_classes: bool = True) -> dict[str, st
         "spark.driver.memory": settings.spark.memory,
         "spark.driver.defaultJavaOptions": f"{JAVA_OPTIONS} {shlex.join(archive)}",
         # Executors elsewhere fetch these. A local one has the driver's, and would copy them, in a second of each start.
-        **({} if _is_local(settings) else {"spark.jars": ",".join(jars)}),
+        **(LOCAL_FILES if _is_local(settings) else {"spark.jars": ",".join(jars)}),
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.log.level": "ERROR",
@@ -94,6 +101,12 @@ def spark_conf(settings: Settings, *, keep_classes: bool = True) -> dict[str, st
         **own,
         CLASS_PATH: os.pathsep.join([*jars, *filter(None, [own.get(CLASS_PATH)])]),
     }
+
+
+def driver_jars(settings: Settings) -> list[Path]:
+    """What is on the driver's class path beside Spark, made or downloaded if the cache lacks it, or LakehouseError."""
+    own = [compiled(Path(__file__).with_name("local_files.scala"), settings.cache)] if _is_local(settings) else []
+    return [*spark_jars(settings.cache), *own]
 
 
 def start_spark(settings: Settings, *, inherited: Sequence[int] = ()) -> SparkSession:
