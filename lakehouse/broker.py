@@ -3,6 +3,7 @@
 import os
 import re
 import subprocess
+import sys
 from pathlib import Path
 
 import psutil
@@ -17,8 +18,8 @@ from lakehouse.processes import HOST, begun_by, choose_port, end, is_alive, read
 from lakehouse.settings import Settings
 from lakehouse.waiting import waiting
 
-STOP_TIMEOUT = 20.0
-"""Seconds that the embedded broker gets to stop by itself."""
+STOP_TIMEOUT, KEEP_TIMEOUT = 20.0, 60.0
+"""Seconds that the embedded broker gets to stop by itself, and to keep its classes too."""
 
 PROGRAM = "broker"
 LOG_OPTION = "log4j.configurationFile"
@@ -91,8 +92,8 @@ def stop(settings: Settings, *, keep_classes: bool = False) -> bool:
     if process is None:
         return False
     with waiting("Stopping the broker"):
-        ended = _end(process)
-    settle(settings.cache, PROGRAM, keep=keep_classes and ended)
+        ended = _end(process, timeout=KEEP_TIMEOUT if keep_classes else STOP_TIMEOUT)
+    settle(PROGRAM, keep=keep_classes and ended)
     return True
 
 
@@ -138,8 +139,9 @@ def _answers(path: str, endpoint: Endpoint, settings: Settings) -> bool:
 
 def _launch(home: Path, ports: dict[str, int], settings: Settings, *, keep_classes: bool) -> subprocess.Popen[bytes]:
     folder = _folder(settings)
-    archive = archive_options(settings.cache, PROGRAM, [str(home)], keep=keep_classes)
-    log_configuration = home / "conf" / "log4j2.yaml"
+    # The script can't pass a space on.
+    archive = [] if " " in sys.prefix else archive_options(PROGRAM, [str(home)], keep=keep_classes)
+    log_configuration = os.environ.get("PULSAR_LOG_CONF") or home / "conf" / "log4j2.yaml"
     _configuration(settings).write_text(_configured((home / "conf" / "standalone.conf").read_text(), ports))
     command: list[str | Path] = [home / "bin" / "pulsar", *STANDALONE]
     command += ["--metadata-dir", folder / "metadata", "--bookkeeper-dir", folder / "bookkeeper"]
@@ -155,7 +157,7 @@ def _launch(home: Path, ports: dict[str, int], settings: Settings, *, keep_class
             ["-XX:+UseG1GC -XX:TieredStopAtLevel=1", *archive, f"-D{LOG_OPTION}={log_configuration}"]
         ),
         # The script puts the folder of this on the class path, where the JVM takes no archive if there are files in it.
-        "PULSAR_LOG_CONF": str(log_configuration.with_name("none") / log_configuration.name),
+        "PULSAR_LOG_CONF": str(home / "none" / "log4j2.yaml"),
         "PULSAR_GC_LOG": "-Xlog:gc=off",
     }
     with _log(settings).open("wb") as log:
@@ -209,9 +211,9 @@ def _process(settings: Settings) -> psutil.Process | None:
     return process if ours else None
 
 
-def _end(process: psutil.Process) -> bool:
+def _end(process: psutil.Process, *, timeout: float = STOP_TIMEOUT) -> bool:
     """With what its script has started, if it is still that; False if it had to be killed."""
-    return end(begun_by({process.pid: process.create_time()}), STOP_TIMEOUT)
+    return end(begun_by({process.pid: process.create_time()}), timeout)
 
 
 def _endpoint(ports: dict[str, int]) -> Endpoint:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -46,14 +47,14 @@ def is_alive(process: psutil.Process) -> bool:
     return False
 
 
-def end(processes: Sequence[psutil.Process], timeout: float) -> bool:
-    """Ask the processes to end, kill those that have not after `timeout` seconds, and wait until all are gone.
+def end(processes: Sequence[psutil.Process], timeout: float, *, by: signal.Signals = signal.SIGTERM) -> bool:
+    """Ask the processes to end, `by` a signal, and kill those that have not after `timeout` seconds.
 
-    Returns whether all have ended by themselves.
+    Returns, when all are gone, whether all have ended by themselves.
     """
     for process in processes:
         with suppress(psutil.NoSuchProcess):
-            process.terminate()
+            process.send_signal(by)
     _, left = psutil.wait_procs(processes, timeout)
     for process in left:
         with suppress(psutil.NoSuchProcess):

@@ -41,7 +41,6 @@ LOCAL_FILES = {
 """Of `local_files.scala`."""
 
 CLASS_PATH = "spark.driver.extraClassPath"
-ARCHIVES = Path(sys.prefix) / "share" / "lakehouse-java"
 PROGRAM = "spark"
 
 
@@ -52,14 +51,15 @@ def spark_conf(settings: Settings, *, keep_classes: bool = True) -> dict[str, st
     """
     jars, own = [str(jar) for jar in driver_jars(settings)], settings.spark.conf
     cores = str(os.cpu_count() or 2)
-    archive = archive_options(ARCHIVES, PROGRAM, [pyspark.__version__, *jars], keep=keep_classes)
+    archive = archive_options(PROGRAM, [pyspark.__version__, *jars], keep=keep_classes)
     return {
         "spark.master": settings.spark.master,
         "spark.app.name": "lakehouse",
         "spark.driver.memory": settings.spark.memory,
         "spark.driver.defaultJavaOptions": f"{JAVA_OPTIONS} {shlex.join(archive)}",
+        **(LOCAL_FILES if _is_local(settings) else {}),
         # Executors elsewhere fetch these. A local one has the driver's, and would copy them, in a second of each start.
-        **(LOCAL_FILES if _is_local(settings) else {"spark.jars": ",".join(jars)}),
+        **({} if _is_local(settings) else {"spark.jars": ",".join(jars)}),
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.log.level": "ERROR",
@@ -191,4 +191,4 @@ def stop_spark(*, keep_classes: bool = False) -> None:
             keeping = False
             process.kill()
             process.wait()
-    settle(ARCHIVES, PROGRAM, keep=keeping)
+    settle(PROGRAM, keep=keeping)

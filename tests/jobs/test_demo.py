@@ -10,6 +10,7 @@ import psutil
 import pytest
 
 from jobs.demo import QUERIES, demo_settings
+from lakehouse.class_archives import FOLDER
 from lakehouse.settings import Settings
 from tests.jobs.test_crashes import LAKEHOUSE, commit, ended, wait_until
 from tests.lake import own_home
@@ -40,6 +41,11 @@ def left_of(settings: Settings) -> list[psutil.Process]:
     return found
 
 
+def kept_for_the_broker() -> set[str]:
+    """The archive of classes that a first demo has kept."""
+    return {str(archive) for archive in FOLDER.glob("broker-*.jsa")}
+
+
 def began(settings: Settings, moment: str) -> Path:
     """What the demo writes then; the first version of a table is there before its messages."""
     return commit(demo_settings(settings), moment, 1)
@@ -58,6 +64,7 @@ def test_the_whole_demo_while_a_second_one_is_refused(settings: Settings, tmp_pa
     titles = [path.read_text().partition("\n")[0].removeprefix("-- ") for path in QUERIES.glob("*.sql")]
     assert [title for title in titles if title.split(",")[0] not in " ".join(told.split())] == []
     assert "came back by themselves" in told
+    assert kept_for_the_broker()
     wait_until(lambda: left_of(own) == [], seconds=10, poll=0.1)
 
 
@@ -66,6 +73,10 @@ def test_ctrl_c_ends_all_of_it(settings: Settings, tmp_path: Path, moment: str) 
     own = own_home(settings, tmp_path)
     with ended(start(own)) as demo:
         wait_until(began(own, moment).exists)
+        [broker] = [
+            process for process in left_of(own) if "org.apache.pulsar.PulsarStandaloneStarter" in process.cmdline()
+        ]
+        assert kept_for_the_broker() <= {mapped.path for mapped in broker.memory_maps()}
         os.killpg(demo.pid, signal.SIGINT)
         told, _ = demo.communicate(timeout=60)
     assert (demo.returncode, "Traceback" in told) == (130, False)

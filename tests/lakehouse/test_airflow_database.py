@@ -1,56 +1,80 @@
 import os
+import signal
+import stat
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 from sqlalchemy import create_engine, text
 
-from lakehouse.airflow_database import is_running, remove, start, stop
+from lakehouse.airflow_database import STOP, address, create, is_ready, launch
 from lakehouse.errors import LakehouseError
 
 
-@pytest.fixture
-def data(tmp_path: Path) -> Iterator[Path]:
-    """A folder whose name is no name of a socket, nor one to be taken as it is in an address."""
-    data = tmp_path / f"a folder & 1% of it {'x' * 60}"
+@pytest.fixture(params=["a folder & 50% of it; it's", "x" * 120])
+def data(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Path]:
+    """A new database, in a folder whose name asks for quotes, or is too long for that of a socket."""
+    data = tmp_path / str(request.param)
+    with (tmp_path / "log").open("wb") as log:
+        create(data, log)
     yield data
-    remove(data)
-    assert not data.exists()
+    assert [
+        process for process in psutil.process_iter(["cmdline"]) if str(data) in (process.info["cmdline"] or ())
+    ] == []
 
 
-def asked(address: str, statement: str) -> object:
-    engine = create_engine(address)
-    with engine.begin() as connection:
-        return connection.execute(text(statement)).scalar()
+def started(data: Path) -> psutil.Popen:
+    with (data.parent / "log").open("ab") as log:
+        server = launch(data, log)
+    deadline = time.monotonic() + 30
+    while not is_ready(data):
+        assert time.monotonic() < deadline
+        assert server.is_running()
+        time.sleep(0.05)
+    return server
 
 
-def test_what_was_written_is_there_after_a_stop(data: Path) -> None:
-    address = start(data)
-    assert asked(address, "CREATE TABLE runs AS SELECT 1 AS run; SELECT run FROM runs") == 1
-    assert start(data) == address
-    assert stop(data)
-    assert not stop(data)
-    assert not is_running(data)
-    assert asked(start(data), "SELECT run FROM runs") == 1
+def end(server: psutil.Popen, by: signal.Signals = STOP) -> None:
+    server.send_signal(by)
+    server.wait(30)
 
 
-def test_it_starts_after_it_was_killed_and_its_process_id_is_another_s(data: Path) -> None:
-    start(data)
-    noted = (data / "postmaster.pid").read_text().splitlines()
-    stop(data)
-    (data / "postmaster.pid").write_text("\n".join([str(os.getpid()), *noted[1:]]))
-    assert not is_running(data)
-    assert asked(start(data), "SELECT 1") == 1
+def asked(data: Path, statement: str) -> object:
+    engine = create_engine(address(data))
+    try:
+        with engine.begin() as connection:
+            return connection.execute(text(statement)).scalar()
+    finally:
+        engine.dispose()
 
 
-def test_only_its_owner_reaches_the_socket(data: Path) -> None:
-    assert asked(start(data), "SHOW unix_socket_permissions") == "0700"
-    assert asked(start(data), "SHOW listen_addresses") == ""
+@pytest.mark.parametrize("by", [STOP, signal.SIGKILL])
+def test_what_was_written_is_there_after_an_end(data: Path, by: signal.Signals) -> None:
+    server = started(data)
+    asked(data, "CREATE TABLE runs AS SELECT 1 AS run; SELECT 1")
+    end(server, by)
+    if by == signal.SIGKILL:  # what it noted of itself is still there, and its id may be that of another by now
+        noted = (data / "postmaster.pid").read_text().splitlines()
+        (data / "postmaster.pid").write_text("\n".join([str(os.getpid()), *noted[1:]]))
+    again = started(data)
+    assert asked(data, "SELECT run FROM runs") == 1
+    end(again)
 
 
-def test_what_keeps_it_from_starting_is_told_in_a_line(data: Path) -> None:
-    start(data)
-    stop(data)
-    (data / "PG_VERSION").write_text("9.6\n")
-    with pytest.raises(LakehouseError, match=f"see {data / 'log'}$"):
-        start(data)
+def test_only_its_owner_reaches_it(data: Path) -> None:
+    server = started(data)
+    folder = Path((data / "postmaster.pid").read_text().splitlines()[4])
+    modes = [stat.filemode(each.stat().st_mode) for each in (folder, folder / ".s.PGSQL.5432")]
+    assert modes == ["drwx------", "srwx------"]
+    assert server.net_connections("inet") == []
+    end(server)
+
+
+def test_a_database_that_can_not_be_made_says_where_to_look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lakehouse.airflow_database.ADMINISTRATOR", "pg_reserved")
+    with (tmp_path / "log").open("wb") as log, pytest.raises(LakehouseError) as refused:
+        create(tmp_path / "data", log)
+    assert str(refused.value) == f"the database of Airflow could not be made; see {tmp_path / 'log'}"
+    assert "pg_reserved" in (tmp_path / "log").read_text()

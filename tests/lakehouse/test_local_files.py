@@ -1,6 +1,8 @@
-"""Files of this machine as Spark makes them: what Hadoop's own classes do, without a process for each."""
+"""Files of this machine as Spark makes them: as Hadoop's and Hive's own classes do, without a process for each."""
 
 import stat
+import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -34,11 +36,30 @@ def mode(path: Path) -> str:
     return stat.filemode(path.stat().st_mode)
 
 
-@pytest.mark.parametrize(("octal", "told"), [(0o640, "-rw-r-----"), (0o1777, "-rwxrwxrwt")])
-def test_a_permission_is_what_was_asked_for(hadoop: Any, files: Any, tmp_path: Path, octal: int, told: str) -> None:
-    (tmp_path / "file").touch()
-    files.setPermission(hadoop.Path(f"{tmp_path}/file"), hadoop.permission.FsPermission(octal))
-    assert mode(tmp_path / "file") == told
+@pytest.fixture
+def rename(spark: SparkSession, hadoop: Any, context: Any) -> Callable[..., None]:
+    def rename(old: Path, new: Path, *options: Any) -> None:
+        assert spark._sc._gateway is not None
+        given = spark._sc._gateway.new_array(hadoop.Options.Rename, len(options))
+        for number, option in enumerate(options):
+            given[number] = option
+        context.rename(hadoop.Path(f"file:{old}"), hadoop.Path(f"file:{new}"), given)
+
+    return rename
+
+
+@pytest.mark.parametrize(
+    ("octal", "before", "after"),
+    [(0o640, 0o600, "-rw-r-----"), (0o1777, 0o700, "drwxrwxrwt"), (0o755, 0o2700, "drwxr-sr-x")],
+)
+def test_a_permission_is_what_was_asked_for(
+    hadoop: Any, files: Any, tmp_path: Path, octal: int, before: int, after: str
+) -> None:
+    path = tmp_path / "it"
+    path.mkdir() if after.startswith("d") else path.touch()
+    path.chmod(before)
+    files.setPermission(hadoop.Path(str(path)), hadoop.permission.FsPermission(octal))
+    assert mode(path) == after
 
 
 def test_new_files_and_folders_have_what_the_umask_leaves(hadoop: Any, files: Any, tmp_path: Path) -> None:
@@ -59,20 +80,39 @@ def test_a_link_is_told_from_what_it_leads_to(hadoop: Any, files: Any, tmp_path:
         files.getRawFileSystem().getFileLinkStatus(hadoop.Path(f"{tmp_path}/nothing"))
 
 
-def test_a_rename_takes_no_name_that_is_taken(spark: SparkSession, hadoop: Any, context: Any, tmp_path: Path) -> None:
-    assert spark._sc._gateway is not None
+def test_a_commit_takes_no_name_that_is_taken(hadoop: Any, rename: Callable[..., None], tmp_path: Path) -> None:
     ours, theirs = tmp_path / "ours", tmp_path / "00000000000000000001.json"
     ours.write_text("ours")
     theirs.write_text("theirs")
-
-    def rename(*options: Any) -> None:
-        given = spark._sc._gateway.new_array(hadoop.Options.Rename, len(options))
-        for number, option in enumerate(options):
-            given[number] = option
-        context.rename(hadoop.Path(f"file:{ours}"), hadoop.Path(f"file:{theirs}"), given)
-
     with pytest.raises(Py4JJavaError, match="FileAlreadyExistsException"):
-        rename()
+        rename(ours, theirs)
     assert (ours.read_text(), theirs.read_text()) == ("ours", "theirs")
-    rename(hadoop.Options.Rename.OVERWRITE)
+    rename(ours, theirs, hadoop.Options.Rename.OVERWRITE)
     assert (ours.exists(), theirs.read_text()) == (False, "ours")
+
+
+def test_another_rename_takes_none_either(hadoop: Any, files: Any, tmp_path: Path) -> None:
+    for name in ("ours", "theirs"):
+        (tmp_path / name).write_text(name)
+    old, new, theirs = (hadoop.Path(f"{tmp_path}/{name}") for name in ("ours", "new", "theirs"))
+    assert (files.rename(old, theirs), files.rename(old, new)) == (False, True)
+    assert sorted((each.name, each.read_text()) for each in tmp_path.iterdir()) == [
+        ("new", "ours"),
+        ("theirs", "theirs"),
+    ]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the page faults of ended children are told by Linux only")
+def test_no_process_is_started(
+    spark: SparkSession, hadoop: Any, files: Any, rename: Callable[..., None], tmp_path: Path
+) -> None:
+    assert spark._jvm is not None
+    jvm = spark._jvm.java.lang.ProcessHandle.current().pid()
+
+    def of_children() -> int:
+        return int(Path(f"/proc/{jvm}/stat").read_text().rpartition(")")[2].split()[8])
+
+    before = of_children()
+    files.create(hadoop.Path(f"{tmp_path}/a/file")).close()
+    rename(tmp_path / "a" / "file", tmp_path / "a" / "other")
+    assert of_children() == before

@@ -39,7 +39,7 @@ def test_workers_begin_with_what_the_source_needs_but_draw_their_own_numbers(spa
 
 
 @pytest.mark.parametrize(
-    ("master", "conf", "are_sent"),
+    ("master", "conf", "is_elsewhere"),
     [
         ("local[2]", {}, False),
         ("local-cluster[2,1,1024]", {}, True),
@@ -47,10 +47,12 @@ def test_workers_begin_with_what_the_source_needs_but_draw_their_own_numbers(spa
         ("local[2]", {"spark.master": "spark://host:7077"}, True),
     ],
 )
-def test_jars_are_sent_to_executors_only(settings: Settings, master: str, conf: dict[str, str], are_sent: bool) -> None:
+def test_executors_elsewhere_are_sent_jars_and_have_files_of_their_own(
+    settings: Settings, master: str, conf: dict[str, str], is_elsewhere: bool
+) -> None:
     spark = settings.spark.model_copy(update={"master": master, "conf": conf})
     found = session.spark_conf(settings.model_copy(update={"spark": spark}), keep_classes=False)
-    assert ("spark.jars" in found) == are_sent
+    assert ("spark.jars" in found, "spark.hadoop.fs.file.impl" not in found) == (is_elsewhere, is_elsewhere)
 
 
 def test_ones_own_jars_are_beside_ours(settings: Settings) -> None:
