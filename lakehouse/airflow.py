@@ -62,6 +62,8 @@ def start(settings: Settings) -> Airflow:
 
 def stop(settings: Settings) -> bool:
     """Stop Airflow with all that it has started, drivers of Spark too; False if nothing of it was running."""
+    if not _processes(settings):
+        return False
     with waiting("Stopping Airflow"):
         return _end(settings)
 

@@ -71,6 +71,8 @@ def produce(streams: Streams, endpoint: Endpoint, settings: Settings, *, rate: f
                 finally:
                     acknowledged[topic.name] += sender.close()
                     progress.update(bar, total=sender.sent, completed=sender.sent)
+    except pulsar.TopicNotFound as error:
+        raise BrokerError(f"{topic.name}: no such topic: `lakehouse topics create` makes the declared ones") from error
     except pulsar.PulsarException as error:
         raise BrokerError(f"{endpoint.service_url}: {error}") from error
     finally:

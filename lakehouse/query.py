@@ -52,7 +52,8 @@ def query(settings: Settings, sql: str, values: Mapping[str, object] | None = No
             result = result.materialize()  # as some errors show only then
     except duckdb.Error as error:
         line = str(error).partition("\n")[0]
-        if line.startswith("Catalog Error: Table") and not tables:
-            line += f" {settings.warehouse_root} has no tables yet: `lakehouse run` makes them"
+        if line.startswith("Catalog Error: Table"):
+            there_is = f"has {', '.join(tables)}" if tables else "has no tables yet"
+            line += f" {settings.warehouse_root} {there_is}: `lakehouse run` makes those declared"
         raise LakehouseError(line) from error
     return result if result is not None else connection.sql("SELECT 'done' AS result")

@@ -208,7 +208,9 @@ def load_settings(**overrides: Any) -> Settings:
         name = ".".join(str(part) for part in first["loc"]) or "settings"
         hidden = isinstance(first["input"], dict) or first["loc"][:2] in SECRETS
         given = "" if hidden else f" (given: {first['input']!r})"
-        problem = "no such setting" if first["type"] == "extra_forbidden" else first["msg"]
+        problem = (
+            "no such setting" if first["type"] == "extra_forbidden" else first["msg"].removeprefix("Value error, ")
+        )
         raise ConfigurationError(f"{name}: {problem}{given}") from error
 
 

@@ -91,8 +91,7 @@ def lakehouse(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str
         (
             "LAKEHOUSE_PULSAR__SERVICE_URL",
             "pulsar://localhost:6650",
-            "pulsar: Value error, service_url and admin_url come together: "
-            "set both, or neither for the embedded broker",
+            "pulsar: service_url and admin_url come together: set both, or neither for the embedded broker",
         ),
         (
             "LAKEHOUSE_SPARK__CONF",

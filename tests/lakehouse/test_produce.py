@@ -53,6 +53,13 @@ def test_messages_arrive_as_they_are(endpoint: Endpoint, empty: Settings) -> Non
     }
 
 
+def test_a_topic_that_is_not_there_is_named(endpoint: Endpoint, settings: Settings) -> None:
+    nowhere = settings.model_copy(update={"pulsar": settings.pulsar.model_copy(update={"namespace": "public/nowhere"})})
+    with pytest.raises(BrokerError) as refused:
+        produce([(COUNTERS, MESSAGES)], endpoint, nowhere)
+    assert str(refused.value) == "counters: no such topic: `lakehouse topics create` makes the declared ones"
+
+
 def test_the_registered_schema_is_not_evolved(endpoint: Endpoint, empty: Settings) -> None:
     produce([(COUNTERS, MESSAGES)], endpoint, empty)
     path = f"schemas/{empty.pulsar.namespace}/counters/schema"
