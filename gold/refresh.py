@@ -19,6 +19,7 @@ from gold.declarations import FULL, INCREMENTAL, SqlTable
 from gold.statements import DIALECT, Statement, near, parse, select, touched
 from lakehouse.errors import ConfigurationError, LakehouseError
 from lakehouse.settings import Settings
+from lakehouse.status import REFRESHES_TABLE
 from lakehouse.tables import (
     FEED,
     Table,
@@ -37,7 +38,7 @@ from lakehouse.tables import (
 )
 
 REFRESHES = Table(
-    name="gold.refreshes",
+    name=REFRESHES_TABLE,
     columns="""
         table STRING, kind STRING, reason STRING, inserted BIGINT, updated BIGINT, deleted BIGINT,
         table_id STRING, definition STRING, sources MAP<STRING, STRUCT<id: STRING, version: BIGINT>>,

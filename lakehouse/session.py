@@ -38,7 +38,7 @@ LOCAL_FILES = {
     "spark.hadoop.fs.file.impl": "lakehouse.LocalFiles",
     "spark.hadoop.fs.AbstractFileSystem.file.impl": "lakehouse.LocalContext",
 }
-"""Of `local_files.scala`."""
+"""Files of this machine are made and renamed as `local_files.scala` does it."""
 
 CLASS_PATH = "spark.driver.extraClassPath"
 PROGRAM = "spark"

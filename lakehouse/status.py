@@ -1,16 +1,23 @@
 """What there is and how far it has come, read from the broker, the tables' logs and the checkpoints. No Spark."""
 
 import json
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+import duckdb
 from deltalake import DeltaTable
 
 from lakehouse.endpoint import Endpoint, call_admin
 from lakehouse.query import existing_tables
 from lakehouse.settings import Settings
 from lakehouse.topics import Topic
+
+REFRESHES_TABLE = "gold.refreshes"
+"""The table that says which versions of which tables the last refresh of another has read."""
+
+Tables = Mapping[str, DeltaTable]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +39,7 @@ class TableStatus:
     ran_at: datetime
     """When its stream last finished a batch; of a table without a stream of its own, when it last changed."""
     lag: int | None
-    """Commits of the tables it is made from that its stream has not read. None: it is not made from tables."""
+    """Commits of the tables it is made from that its stream, or its last refresh, has not read; None without those."""
 
 
 def topic_status(topic: Topic, endpoint: Endpoint, settings: Settings) -> TopicStatus:
@@ -46,6 +53,7 @@ def topic_status(topic: Topic, endpoint: Endpoint, settings: Settings) -> TopicS
 
 def table_statuses(settings: Settings) -> list[TableStatus]:
     tables = dict(existing_tables(settings))
+    refreshed = _refreshed(tables)
     return [
         TableStatus(
             name=name,
@@ -53,7 +61,7 @@ def table_statuses(settings: Settings) -> list[TableStatus]:
             version=table.version(),
             size=sum(table.get_add_actions(flatten=True)["size_bytes"].to_pylist()),
             ran_at=datetime.fromtimestamp(batch.stat().st_mtime if batch else _changed_at(table), UTC),
-            lag=_lag(batch, tables) if batch else None,
+            lag=_lag(batch, tables) if batch else _behind(refreshed.get(str(table.metadata().id), ()), tables),
         )
         for name, table in tables.items()
         for batch in [_last_batch(settings, name)]
@@ -70,17 +78,29 @@ def _last_batch(settings: Settings, name: str) -> Path | None:
     return max(commits, key=lambda path: int(path.name), default=None)
 
 
-def _lag(batch: Path, tables: dict[str, DeltaTable]) -> int | None:
-    """Versions of the stream's sources that are newer than what the batch has read."""
+def _lag(batch: Path, tables: Tables) -> int | None:
     lines = (batch.parent.parent / "offsets" / batch.name).read_text().splitlines()
     offsets = [json.loads(line) for line in lines if "reservoirId" in line]
-    if not offsets:
-        return None
-    versions = {table.metadata().id: table.version() for table in tables.values()}
-    return sum(_unread(offset, versions.get(offset["reservoirId"], 0)) for offset in offsets)
+    return _behind([(offset["reservoirId"], _read_by(offset)) for offset in offsets], tables)
 
 
-def _unread(offset: dict[str, object], version: int) -> int:
-    """An offset with a negative index stands before its version, any other in it."""
+def _read_by(offset: dict[str, object]) -> int:
+    """The last version read: an offset with a negative index stands before its version, any other in it."""
     at, index = int(str(offset["reservoirVersion"])), int(str(offset["index"]))
-    return max(0, version - at + (1 if index < 0 else 0))
+    return at - 1 if index < 0 else at
+
+
+def _refreshed(tables: Tables) -> dict[str, list[tuple[str, int]]]:
+    """By table, both by their ids: the tables that its last refresh has read, and their versions."""
+    if REFRESHES_TABLE not in tables:
+        return {}
+    refreshes = duckdb.from_arrow(tables[REFRESHES_TABLE].to_pyarrow_dataset())
+    last = refreshes.aggregate('table_id, map_values(arg_max(sources, "at"))', "table_id").fetchall()
+    return {table: [(source["id"], source["version"]) for source in sources] for table, sources in last}
+
+
+def _behind(read: Iterable[tuple[str, int]], tables: Tables) -> int | None:
+    """Versions that are newer than these, of tables by their ids; None if there are no such."""
+    versions = {str(table.metadata().id): table.version() for table in tables.values()}
+    newer = [max(0, versions.get(table, 0) - version) for table, version in read]
+    return sum(newer) if newer else None

@@ -119,6 +119,9 @@ class Api:
         events = self.call("GET", "assets/events?order_by=timestamp&limit=100")["asset_events"]
         return [event["extra"] for event in events if event["name"] == "pulsar.backlog"]
 
+    def runs_of(self, kind: str) -> list[dict[str, Any]]:
+        return [run for run in self.call("GET", f"{RUNS}?limit=100")["dag_runs"] if run["run_type"] == kind]
+
     def has_dags(self) -> bool:
         return self.call("GET", "dags")["total_entries"] == 3
 
@@ -377,6 +380,13 @@ def test_a_run_is_repaired_by_clearing_what_failed(api: Api, lake: Settings, end
     assert orders_of(oracle, lake) in api.call("GET", run)["note"].splitlines()
     api.fail_others(run)
     wait_until(lambda: drivers(lake) == [])
+
+
+def test_messages_that_come_to_an_empty_backlog_start_a_run(api: Api, lake: Settings, endpoint: Endpoint) -> None:
+    api.switch("pipeline", on=True)
+    api.fail_others("")  # those of the schedule
+    produce([(topic, MESSY.late(topic.name)) for topic in TOPICS if topic.name == "users"], endpoint, lake)
+    wait_until(lambda: api.runs_of("asset_triggered"))
 
 
 def test_what_a_killed_scheduler_has_left_holds_its_table_until_it_is_stopped(api: Api, lake: Settings) -> None:

@@ -26,6 +26,7 @@ from gold.statements import near, parse, touched
 from jobs.steps import declared_columns
 from lakehouse.errors import LakehouseError
 from lakehouse.settings import Settings
+from lakehouse.status import table_statuses
 from lakehouse.tables import Table, create_table
 from tests.crashes import fail_after
 from tests.lake import own_home, read
@@ -192,9 +193,16 @@ def test_a_refreshed_table_is_the_oracles_after_each_round(
             name: in_order(oracle(state)) for name, oracle in ORACLE.items()
         }
     assert seen == ["full", "incremental", "incremental"]
+    assert lags(lake) == dict.fromkeys(TABLES, 0)
+    apply(lake, state, [("colors", 9, "red")])
+    assert lags(lake) == dict.fromkeys(TABLES, 0) | {"gold.user_favorite_color_and_cheese": 1}
     # All columns, of which the oracle has some.
     again = refresh(spark, lake, TABLES["gold.user_favorite_color_and_cheese"], anew=True)
     assert (again.inserted, again.updated, again.deleted) == (0, 0, 0)
+
+
+def lags(lake: Settings) -> dict[str, int | None]:
+    return {status.name: status.lag for status in table_statuses(lake) if status.name in TABLES}
 
 
 def create_sources(spark: SparkSession, lake: Settings) -> None:
