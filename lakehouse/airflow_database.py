@@ -31,8 +31,7 @@ def create(data: Path, log: IO[bytes]) -> None:
     data.mkdir(parents=True)
     if _owner():
         shutil.chown(data, UNPRIVILEGED)
-        for folder in {*data.parents, *_programs().parents}:  # to be passed through, not to be listed
-            folder.chmod(folder.stat().st_mode | 0o001)
+    _open_ways(data)
     command: list[str | Path] = [_programs() / "initdb", "-D", data, "-U", ADMINISTRATOR]
     command += ["--auth=trust", "--encoding=utf8", "--no-locale"]
     if subprocess.run(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, **_owner()).returncode != 0:
@@ -42,6 +41,7 @@ def create(data: Path, log: IO[bytes]) -> None:
 def launch(data: Path, log: IO[bytes]) -> psutil.Popen:
     """Begin to start it, after the last one has ended; it is there when `is_ready`."""
     (data / "postmaster.pid").unlink(missing_ok=True)  # of one that was killed: its id may be another's by now
+    _open_ways(data)
     sockets = data
     if len(os.fsencode(data / ".s.PGSQL.5432")) > LONGEST_SOCKET:
         sockets = Path(tempfile.mkdtemp(prefix="lakehouse-"))
@@ -75,6 +75,12 @@ def _programs() -> Path:
     assert found is not None
     assert found.origin is not None
     return Path(found.origin).parent / "pginstall18" / "bin"
+
+
+def _open_ways(data: Path) -> None:
+    """Let whom it runs as pass through the folders above its data and its programs, if that is not ourselves."""
+    for folder in {*data.parents, *_programs().parents} if _owner() else ():
+        folder.chmod(folder.stat().st_mode | 0o001)
 
 
 def _owner() -> dict[str, Any]:
