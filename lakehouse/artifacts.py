@@ -10,6 +10,7 @@ import subprocess
 import tarfile
 import time
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -17,7 +18,7 @@ import pyspark
 
 from lakehouse.errors import LakehouseError
 from lakehouse.java import java_home
-from lakehouse.locks import exclusive
+from lakehouse.locks import make_once
 from lakehouse.waiting import waiting
 
 LIST = Path(__file__).with_name("artifacts.xml")
@@ -77,15 +78,7 @@ def _listed(name: str) -> Download:
 def _ensure(download: Download, cache: Path) -> Path:
     """The folder with the downloaded files; its name changes with their checksums."""
     digest = hashlib.sha256("".join(download.files.values()).encode()).hexdigest()[:12]
-    folder = cache / f"{download.name}-{digest}"
-    if not folder.exists():
-        try:
-            with exclusive(cache / f"{download.name}.lock"):
-                if not folder.exists():  # nobody else fetched it while this process waited for the lock
-                    _fetch(download, folder)
-        except OSError as error:
-            raise LakehouseError(f"{cache}: can't keep downloads there: {error.strerror or error}") from error
-    return folder
+    return make_once(download.name, cache / f"{download.name}-{digest}", partial(_fetch, download))
 
 
 def _fetch(download: Download, folder: Path) -> None:

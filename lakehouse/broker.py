@@ -22,7 +22,6 @@ STOP_TIMEOUT, KEEP_TIMEOUT = 20.0, 60.0
 """Seconds that the embedded broker gets to stop by itself, and to keep its classes too."""
 
 PROGRAM = "broker"
-LOG_OPTION = "log4j.configurationFile"
 STANDALONE = ("standalone", "--no-functions-worker", "--no-stream-storage")
 
 
@@ -154,7 +153,7 @@ def _launch(home: Path, ports: dict[str, int], settings: Settings, *, keep_class
         "PULSAR_MEM": f"-Xms256m -Xmx{settings.pulsar.memory} -XX:MaxDirectMemorySize={settings.pulsar.memory}",
         # It has little to do: compile quickly, to code that is slower. The start takes half the work.
         "PULSAR_GC": " ".join(
-            ["-XX:+UseG1GC -XX:TieredStopAtLevel=1", *archive, f"-D{LOG_OPTION}={log_configuration}"]
+            ["-XX:+UseG1GC -XX:TieredStopAtLevel=1", *archive, f"-Dlog4j.configurationFile={log_configuration}"]
         ),
         # The script puts the folder of this on the class path, where the JVM takes no archive if there are files in it.
         "PULSAR_LOG_CONF": str(home / "none" / "log4j2.yaml"),

@@ -2,13 +2,14 @@
 
 import hashlib
 import subprocess
+from functools import partial
 from pathlib import Path
 
 import pyspark
 
 from lakehouse.errors import LakehouseError
 from lakehouse.java import java_home
-from lakehouse.locks import exclusive
+from lakehouse.locks import make_once
 from lakehouse.waiting import waiting
 
 
@@ -16,14 +17,7 @@ def compiled(source: Path, cache: Path) -> Path:
     """The jar made of the file, compiled if `cache` lacks it. Raises LakehouseError if that fails."""
     made_of = source.read_bytes() + pyspark.__version__.encode()
     jar = cache / f"{source.stem}-{hashlib.sha256(made_of).hexdigest()[:12]}.jar"
-    if not jar.exists():
-        try:
-            with exclusive(cache / f"{source.stem}.lock"):
-                if not jar.exists():  # nobody else compiled it while this process waited for the lock
-                    _compile(source, jar)
-        except OSError as error:
-            raise LakehouseError(f"{cache}: can't keep compiled code there: {error.strerror or error}") from error
-    return jar
+    return make_once(source.stem, jar, partial(_compile, source))
 
 
 def _compile(source: Path, jar: Path) -> None:

@@ -17,8 +17,6 @@ from lakehouse.topics import Topic
 REFRESHES_TABLE = "gold.refreshes"
 """The table that says which versions of which tables the last refresh of another has read."""
 
-Tables = Mapping[str, DeltaTable]
-
 
 @dataclass(frozen=True, kw_only=True)
 class TopicStatus:
@@ -53,7 +51,8 @@ def topic_status(topic: Topic, endpoint: Endpoint, settings: Settings) -> TopicS
 
 def table_statuses(settings: Settings) -> list[TableStatus]:
     tables = dict(existing_tables(settings))
-    refreshed = _refreshed(tables)
+    versions = {str(table.metadata().id): table.version() for table in tables.values()}
+    refreshed = _refreshed(tables.get(REFRESHES_TABLE))
     return [
         TableStatus(
             name=name,
@@ -61,7 +60,7 @@ def table_statuses(settings: Settings) -> list[TableStatus]:
             version=table.version(),
             size=sum(table.get_add_actions(flatten=True)["size_bytes"].to_pylist()),
             ran_at=datetime.fromtimestamp(batch.stat().st_mtime if batch else _changed_at(table), UTC),
-            lag=_lag(batch, tables) if batch else _behind(refreshed.get(str(table.metadata().id), ()), tables),
+            lag=_behind(_read_by(batch) if batch else refreshed.get(str(table.metadata().id), ()), versions),
         )
         for name, table in tables.items()
         for batch in [_last_batch(settings, name)]
@@ -78,29 +77,29 @@ def _last_batch(settings: Settings, name: str) -> Path | None:
     return max(commits, key=lambda path: int(path.name), default=None)
 
 
-def _lag(batch: Path, tables: Tables) -> int | None:
+def _read_by(batch: Path) -> list[tuple[str, int]]:
+    """The tables that the stream reads, by their ids, and the last version of each that it has read."""
     lines = (batch.parent.parent / "offsets" / batch.name).read_text().splitlines()
     offsets = [json.loads(line) for line in lines if "reservoirId" in line]
-    return _behind([(offset["reservoirId"], _read_by(offset)) for offset in offsets], tables)
+    return [(offset["reservoirId"], _last_read(offset)) for offset in offsets]
 
 
-def _read_by(offset: dict[str, object]) -> int:
-    """The last version read: an offset with a negative index stands before its version, any other in it."""
+def _last_read(offset: dict[str, object]) -> int:
+    """An offset with a negative index stands before its version, any other in it."""
     at, index = int(str(offset["reservoirVersion"])), int(str(offset["index"]))
     return at - 1 if index < 0 else at
 
 
-def _refreshed(tables: Tables) -> dict[str, list[tuple[str, int]]]:
+def _refreshed(table: DeltaTable | None) -> dict[str, list[tuple[str, int]]]:
     """By table, both by their ids: the tables that its last refresh has read, and their versions."""
-    if REFRESHES_TABLE not in tables:
+    if table is None:
         return {}
-    refreshes = duckdb.from_arrow(tables[REFRESHES_TABLE].to_pyarrow_dataset())
+    refreshes = duckdb.from_arrow(table.to_pyarrow_dataset())
     last = refreshes.aggregate('table_id, map_values(arg_max(sources, "at"))', "table_id").fetchall()
-    return {table: [(source["id"], source["version"]) for source in sources] for table, sources in last}
+    return {made: [(source["id"], source["version"]) for source in sources] for made, sources in last}
 
 
-def _behind(read: Iterable[tuple[str, int]], tables: Tables) -> int | None:
-    """Versions that are newer than these, of tables by their ids; None if there are no such."""
-    versions = {str(table.metadata().id): table.version() for table in tables.values()}
+def _behind(read: Iterable[tuple[str, int]], versions: Mapping[str, int]) -> int | None:
+    """How many versions are newer than these, of tables by their ids; None if there are no such."""
     newer = [max(0, versions.get(table, 0) - version) for table, version in read]
     return sum(newer) if newer else None
