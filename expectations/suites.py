@@ -115,4 +115,4 @@ def volume(*, severity: Severity = Severity.WARNING) -> tuple[Rule, ...]:
 
 
 def up_to_date() -> Rule:
-    return whole("has_read_all_of_its_sources", "{lag} = 0", Severity.WARNING)
+    return whole("has_read_all_of_its_sources", "{lag} = 0", Severity.WARNING, shows="{lag} || ' commits not read'")

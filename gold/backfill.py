@@ -81,7 +81,8 @@ def backfill(
     """Bring gold and quarantine to what today's declarations and state make of the facts that landed.
 
     What was found to be a duplicate, was discarded or is malformed stays so. A message that breaks today's contract
-    goes to `quarantine.malformed`; what never landed is removed.
+    goes to `quarantine.malformed`; what never landed is removed. With `dry_run`, only the shadow of gold is written:
+    its rows that would differ.
     """
     gold, waiting, discarded, duplicates, malformed, bronze = (
         pin_table(spark, settings, name)
@@ -137,8 +138,11 @@ def backfill(
         judged = candidates.transform(judge, settings=settings, enrichment=enrichment, sources=[facts])
         is_settled = F.col("missing_entity").isNull() & F.col("held").eqNullSafe(_row(enrichment))
         judged = stack.enter_context(kept(judged.withColumn("is_settled", is_settled)))
-        difference = _difference(judged, in_gold.join(never, on="position", how="left_semi").count())
-        if not dry_run:
+        gone = in_gold.join(never, on="position", how="left_semi")
+        difference = _difference(judged, gone.count())
+        if dry_run:
+            _write_shadow(settings, enrichment, judged, gone)
+        else:
             broken = decoded.where("reason IS NOT NULL").join(
                 never.select(F.col("position").alias("never")), on=F.col("message.position") == F.col("never")
             )
@@ -169,14 +173,40 @@ def _row(enrichment: Enrichment) -> Column:
     return F.struct(*enrichment.gold_columns)
 
 
-def _difference(judged: DataFrame, gone: int) -> Difference:
+def _kind() -> Column:
+    """Over judged facts: what becomes of each in gold."""
     is_held, is_complete = F.col("held").isNotNull(), F.col("missing_entity").isNull()
-    counts = {
-        "unchanged": F.col("is_settled"),
-        "changed": is_held & is_complete & ~F.col("is_settled"),
-        "added": ~is_held & is_complete,
-        "removed": is_held & ~is_complete,
-        "waiting": ~is_complete,
-    }
-    [found] = judged.agg(*(F.count_if(condition).alias(name) for name, condition in counts.items())).collect()
-    return Difference(**found.asDict() | {"removed": found.removed + gone})
+    kind = F.when(F.col("is_settled"), "unchanged").when(is_held & is_complete, "changed")
+    return kind.when(is_complete, "added").when(is_held, "removed").otherwise("waiting")
+
+
+def _difference(judged: DataFrame, gone: int) -> Difference:
+    found = {row.kind: row["count"] for row in judged.groupBy(_kind().alias("kind")).count().collect()}
+    unchanged, changed, added, removed, waiting = (
+        found.get(kind, 0) for kind in ("unchanged", "changed", "added", "removed", "waiting")
+    )
+    return Difference(
+        unchanged=unchanged, changed=changed, added=added, removed=removed + gone, waiting=waiting + removed
+    )
+
+
+def _write_shadow(settings: Settings, enrichment: Enrichment, judged: DataFrame, gone: DataFrame) -> None:
+    """The rows of gold that would differ, as they are and as they would be."""
+    names = (*enrichment.keys, enrichment.day, "position")
+    before, after = F.col("held"), _row(enrichment)
+    differs = (F.when(~before[name].eqNullSafe(F.col(name)), name) for name in enrichment.gold_columns)
+    kind = _kind()
+    changed = judged.where(kind.isin("changed", "added", "removed")).select(
+        *names,
+        kind.alias("difference"),
+        "reason",
+        F.when(kind == "changed", F.array_compact(F.array(*differs))).alias("columns"),
+        before.alias("before"),
+        F.when(F.col("missing_entity").isNull(), after).alias("after"),
+    )
+    removed = {"difference": F.lit("removed"), "reason": F.lit("malformed, or never landed")}
+    rows = changed.unionByName(
+        gone.withColumns(removed).select(*names, *removed, after.alias("before")), allowMissingColumns=True
+    )
+    path = settings.table_path(enrichment.shadow)
+    rows.write.format("delta").mode("overwrite").option("overwriteSchema", True).save(path)

@@ -90,6 +90,11 @@ class Enrichment:
         return f"gold.enriched_{self.topic.name}"
 
     @property
+    def shadow(self) -> str:
+        """The table with the rows of gold that the last backfill that was only tried would change, before and after."""
+        return f"gold.shadow_{self.topic.name}"
+
+    @property
     def places(self) -> tuple[str, ...]:
         """The tables of which one has each fact that keeps its contract."""
         return self.gold_table, self.waiting.name, self.duplicates.name, self.discarded.name

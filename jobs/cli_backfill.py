@@ -25,6 +25,9 @@ from lakehouse.waiting import waiting
 
 WAIT_SECONDS = 1.0
 
+SHOWN = 10
+"""Rows that would differ."""
+
 Facts = Annotated[str, typer.Option(help="The topic of the facts.")]
 Note = Annotated[str, typer.Option(help="Why, for the record.")]
 
@@ -55,7 +58,10 @@ def backfill_command(
         if last < first:
             raise ConfigurationError(f"--to {until}: must not be before --from {since}")
         scope = Scope(since=first, until=last)
-    _show(_foresee(settings, enrichment, scope) if dry_run else _order(settings, enrichment, scope, note), facts)
+    if dry_run:
+        _foresee(settings, enrichment, scope)
+    else:
+        _show(_order(settings, enrichment, scope, note), facts)
 
 
 def rebuild_command(
@@ -65,18 +71,28 @@ def rebuild_command(
 ) -> None:
     """Judge all facts anew from bronze: first to see the difference, then to bring it about."""
     settings, enrichment = load_settings(), facts_named(facts)
-    _show(_order(settings, enrichment, Scope(), note) if approve else _foresee(settings, enrichment, Scope()), facts)
+    if approve:
+        _show(_order(settings, enrichment, Scope(), note), facts)
+    else:
+        _foresee(settings, enrichment, Scope())
 
 
-def _foresee(settings: Settings, enrichment: Enrichment, scope: Scope) -> Difference:
-    with spark_for(settings, writes=[]) as spark:
+def _foresee(settings: Settings, enrichment: Enrichment, scope: Scope) -> None:
+    """Show what would change, and where all of it can be read."""
+    with spark_for(settings, writes=[enrichment.shadow]) as spark:
         require(spark, settings, [BACKFILLS.name], made_by="run")
         gold = read_table(spark, settings, enrichment.gold_table)
         if lacking := set(enrichment.gold_columns) - set(gold.columns):
             columns = ", ".join(sorted(lacking))
             raise LakehouseError(f"{enrichment.gold_table} has no {columns} yet: run `lakehouse enrich` first")
         with waiting("Comparing"):
-            return backfill(spark, settings, as_written(spark, settings, enrichment), scope, dry_run=True)
+            difference = backfill(spark, settings, as_written(spark, settings, enrichment), scope, dry_run=True)
+    _show(difference, enrichment.topic.name)
+    if differs := difference.changed + difference.added + difference.removed:
+        columns = f"{', '.join((*enrichment.keys, enrichment.day))}, difference, columns, reason"
+        found = query(settings, f"SELECT {columns} FROM {enrichment.shadow} ORDER BY ALL LIMIT {SHOWN}")
+        report.rows(found.columns, found.fetchall(), title=f"{min(differs, SHOWN):,} of {differs:,} rows that differ")
+        report.say(f"All of them, before and after: {enrichment.shadow}")
 
 
 def request(settings: Settings, enrichment: Enrichment, scope: Scope, note: str) -> str:

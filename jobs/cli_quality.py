@@ -6,10 +6,11 @@ import typer
 
 from gold.checking import check_declarations
 from jobs import report
-from jobs.pipeline import SQL_TABLES, SUITES, WRITTEN
+from jobs.pipeline import SQL_SUITES, SQL_TABLES, SUITES, WRITTEN
 from jobs.steps import declared_columns, require, spark_for
 from lakehouse.errors import ConfigurationError, QualityError
 from lakehouse.settings import load_settings
+from lakehouse.tables import table_exists
 from lakehouse.waiting import waiting
 
 
@@ -28,14 +29,15 @@ def validate_command(
             raise ConfigurationError("--plan checks all tables that SQL declares: leave out --new and names of tables")
         _check_plan()
         return
-    known = {suite.table: suite for suite in SUITES}
+    known = {suite.table: suite for suite in (*SUITES, *SQL_SUITES)}
     for name in tables or ():
         if name not in known:
             raise ConfigurationError(f"{name}: nothing is expected of it; there are {', '.join(known)}")
-    suites = [known[name] for name in dict.fromkeys(tables or known)]
     settings = load_settings()
     with spark_for(settings, writes=WRITTEN) as spark:
-        require(spark, settings, known, made_by="run")
+        require(spark, settings, [suite.table for suite in SUITES], made_by="run")
+        require(spark, settings, tables or (), made_by="refresh")
+        suites = [known[name] for name in dict.fromkeys(tables or known) if table_exists(spark, settings, name)]
         with waiting("Validating"):
             # It takes two seconds to import what this needs, which other commands need not.
             from expectations.validation import validate

@@ -7,6 +7,7 @@ from expectations.bronze import landed
 from expectations.enriched_orders import ENRICHED_ORDERS_SUITE
 from expectations.items import ITEMS_SUITE
 from expectations.silver import versions
+from expectations.sql_tables import declared
 from expectations.suites import Suite
 from expectations.users import USERS_SUITE
 from gold.declarations import FOLDER, SqlTable, declared_in
@@ -57,6 +58,9 @@ SUITES: tuple[Suite, ...] = (
 """What must hold of each table, as `lakehouse validate` asks. An entity or enrichment of yours needs `latest` or
 `enriched` of it, with rules of its own."""
 
+SQL_SUITES: tuple[Suite, ...] = tuple(declared(table) for table in SQL_TABLES)
+"""What must hold of the tables that SQL files declare, once they are there."""
+
 
 def facts_named(topic: str) -> Enrichment:
     """The enrichment of a topic of facts. Raises ConfigurationError if there is none."""
@@ -74,7 +78,8 @@ def _check() -> None:
     targets = [table.postgres.removeprefix("public.") for table in SQL_TABLES if table.postgres]
     if len(targets) != len(set(targets)):
         raise ConfigurationError(f"a table in Postgres is declared twice: {', '.join(sorted(targets))}")
-    if taken := {enrichment.gold_table for enrichment in ENRICHMENTS} & {table.name for table in SQL_TABLES}:
+    own = {table for enrichment in ENRICHMENTS for table in (enrichment.gold_table, enrichment.shadow)}
+    if taken := own & {table.name for table in SQL_TABLES}:
         raise ConfigurationError(f"{min(taken)} is declared twice, by a SQL file and by an enrichment")
     entities = {entity.name: entity for entity in ENTITIES}
     for enrichment in ENRICHMENTS:

@@ -11,6 +11,7 @@ from datetime import date, datetime
 from pathlib import Path
 from typing import Any
 
+import polars
 import psutil
 import pyarrow as pa
 import pytest
@@ -90,13 +91,14 @@ def test_an_example(lake: Settings, name: str) -> None:
     assert [row[: len(expected)] for row, expected in zip(rows, ANSWERS[name], strict=True)] == ANSWERS[name]
 
 
-def test_deltalake_and_duckdb_read_the_rows_that_spark_reads(spark: SparkSession, lake: Settings) -> None:
+def test_deltalake_duckdb_and_polars_read_the_rows_that_spark_reads(spark: SparkSession, lake: Settings) -> None:
     path = lake.table_path("gold.enriched_orders")
     rows = spark.read.format("delta").load(path).orderBy("line_item_id").toArrow().to_pylist()
     assert [row["line_item_id"] for row in rows] == [1, 2, 3, 4]
     assert DeltaTable(path).to_pyarrow_table().sort_by("line_item_id").to_pylist() == rows
     by_duckdb = query(lake, "SELECT * FROM gold.enriched_orders ORDER BY line_item_id").to_arrow_table()
     assert by_duckdb.to_pylist() == rows
+    assert polars.read_delta(path).sort("line_item_id").to_dicts() == rows
 
 
 def test_no_feature_of_gold_shuts_a_reader_out(lake: Settings) -> None:

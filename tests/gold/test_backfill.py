@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from datetime import date
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -56,13 +57,25 @@ def names(settings: Settings) -> Mapping[int, str]:
     return {row["line_item_id"]: row["user"]["first_name"] for row in read(settings, ORDERS.gold_table)}
 
 
+def in_shadow(settings: Settings) -> list[dict[str, Any]]:
+    return sorted(read(settings, ORDERS.shadow), key=lambda row: (row["line_item_id"], row["difference"]))
+
+
+def shadow(settings: Settings) -> list[tuple[Any, ...]]:
+    return [
+        tuple(row[name] for name in ("line_item_id", "difference", "columns", "reason")) for row in in_shadow(settings)
+    ]
+
+
 def test_the_orders_of_a_day_get_the_state_of_today(spark: SparkSession, lake: Settings, tmp_path: Path) -> None:
     own = copy_of(lake, tmp_path)
     first = Scope(since=date(2026, 1, 1), until=date(2026, 1, 1))
     difference = Difference(unchanged=0, changed=3, added=0, removed=0, waiting=1)
     before = versions(own)
     assert backfill(spark, own, ORDERS, first, dry_run=True) == difference
-    assert versions(own) == before
+    assert versions(own) == before | {ORDERS.shadow: 0}
+    assert shadow(own) == [(line, "changed", ["user"], None) for line in (1, 2, 3)]
+    assert [row["after"]["user"]["first_name"] for row in in_shadow(own)] == ["Eve", "Zoë", "Zoë"]
     assert backfill(spark, own, ORDERS, first) == difference
     assert names(own) == {1: "Eve", 2: "Zoë", 3: "Zoë", 5: "Ada"}
     after = tables(own)
@@ -82,6 +95,16 @@ def test_the_orders_of_a_key_are_those_of_users_merged_into_it_too(
     assert names(own) == {1: "Ada", 2: "Zoë", 3: "Zoë", 5: "Ada"}
     missing = Scope(entity="users", key="9")
     assert backfill(spark, own, ORDERS, missing) == Difference(unchanged=0, changed=0, added=0, removed=0, waiting=1)
+
+
+SPOILT = [
+    (1, "added", None, None),
+    (1, "removed", None, "malformed, or never landed"),
+    (2, "changed", ["price"], None),
+    (3, "added", None, None),
+    (4, "removed", None, "missing"),
+]
+"""What a backfill would do to the orders that are spoilt so. One that is there twice is taken out and comes anew."""
 
 
 def spoil(spark: SparkSession, settings: Settings) -> None:
@@ -108,6 +131,8 @@ def test_what_was_spoilt_is_mended_from_bronze_though_a_first_try_crashes(
     right = tables(own)
     spoil(spark, own)
     assert not balance_facts(spark, own, ORDERS).holds
+    backfill(spark, own, ORDERS, Scope(), dry_run=True)
+    assert shadow(own) == SPOILT
     with monkeypatch.context() as patch:
         patch.setattr(module, write, fail_after(getattr(module, write)))
         with pytest.raises(RuntimeError, match="power cut"):

@@ -8,14 +8,15 @@ from pyspark.sql import SparkSession
 
 from expectations.results import RESULTS
 from gold.orders import ORDERS
+from gold.refresh import refresh
 from jobs import cli
 from jobs.pipeline import ENRICHMENTS, ENTITIES, SQL_TABLES, SUITES
 from jobs.steps import enriching, merging
 from jobs.streams import catch_up
-from lakehouse.errors import ConfigurationError, QualityError
+from lakehouse.errors import ConfigurationError, LakehouseError, QualityError
 from lakehouse.query import query
 from lakehouse.settings import Settings
-from lakehouse.tables import delta_table
+from lakehouse.tables import append, delta_table, read_table
 from tests.lake import land_literally, own_home
 from tests.messages import item, message, order, tombstone, user
 
@@ -66,6 +67,15 @@ def test_what_the_pipeline_makes_passes_and_what_is_damaged_does_not(
     assert {severity for _, _, severity in failed} == {"warning"}
     judged = query(lake, f"SELECT DISTINCT table_name FROM {RESULTS.name}").fetchall()
     assert {table for (table,) in judged} == {suite.table for suite in SUITES}
+
+    by_hour, *_ = SQL_TABLES
+    with pytest.raises(LakehouseError, match=f"{by_hour.name} is not there yet: run `lakehouse refresh` first"):
+        validate(lake, by_hour.name)
+    refresh(spark, lake, by_hour)
+    validate(lake, by_hour.name)
+    append(read_table(spark, lake, by_hour.name), lake, by_hour.name)
+    with pytest.raises(QualityError, match=f"{by_hour.name} category_window_start_is_unique$"):
+        validate(lake, by_hour.name)
 
     gold = delta_table(spark, lake, ORDERS.gold_table)
     gold.delete("line_item_id = 1")
