@@ -41,9 +41,11 @@ airflow: install ## Start the broker and Airflow, which runs the pipeline every 
 	@$(RUN)/lakehouse airflow up
 
 .PHONY: bench
-bench: install ## Measure landing, merging, publishing, the whole pipeline and validation (30 minutes)
+bench: install ## Measure landing, merging, waking, correcting, publishing, the whole pipeline and validation (40 minutes)
 	@$(RUN)/python benchmarks/land.py
 	@$(RUN)/python benchmarks/merge.py
+	@$(RUN)/python benchmarks/release.py
+	@$(RUN)/python benchmarks/correct.py
 	@$(RUN)/python benchmarks/publish.py
 	@$(RUN)/python benchmarks/refresh.py
 	@$(RUN)/python benchmarks/pipeline.py

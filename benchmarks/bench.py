@@ -11,11 +11,15 @@ import psutil
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from jobs.pipeline import TOPICS
+from bronze.landing import bronze_table
+from jobs.pipeline import ENRICHMENTS, ENTITIES, TOPICS
+from jobs.steps import enriching, merging
+from jobs.streams import catch_up
 from lakehouse import broker
 from lakehouse.endpoint import Endpoint
 from lakehouse.produce import produce
 from lakehouse.settings import Settings, load_settings
+from lakehouse.tables import append, create_table
 from lakehouse.topic_admin import create_topics
 from lakehouse.workload import Workload
 
@@ -81,6 +85,22 @@ def bronze_rows(
         "publish_date": F.to_date(published),
     }
     return spark.range(ids.start, ids.stop).select(*(value.alias(name) for name, value in columns.items()))
+
+
+def land(spark: SparkSession, settings: Settings, topic: str, ids: range, fields: dict[str, Column]) -> None:
+    """Messages with one entity or fact each: `fields` are over `id`, the entry's number; the key is their `id`."""
+    for each in TOPICS:
+        create_table(spark, settings, bronze_table(each))
+    created = {"createdAt": F.lit(START), **fields}
+    payload = F.to_json(F.struct(*(value.alias(name) for name, value in created.items())))
+    key, event_time = created.get("id", F.col("id")), F.timestamp_millis(created["createdAt"])
+    rows = bronze_rows(spark, topic, ids, key=key, payload=payload, event_time=event_time)
+    append(rows, settings, f"bronze.{topic}")
+
+
+def merge_and_enrich(spark: SparkSession, settings: Settings) -> None:
+    catch_up(settings, merging(spark, settings, ENTITIES))
+    catch_up(settings, enriching(spark, settings, ENRICHMENTS))
 
 
 def _cpu_seconds() -> float:

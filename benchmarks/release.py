@@ -15,19 +15,16 @@ from typing import Annotated
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 import typer
-from pyspark.sql import Column, SparkSession
+from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from benchmarks.bench import START, Lap, bronze_rows, lap, middle
-from bronze.landing import bronze_table
+from benchmarks.bench import Lap, land, lap, merge_and_enrich, middle
 from gold.orders import ORDERS
 from jobs import report
-from jobs.pipeline import ENRICHMENTS, ENTITIES, TOPICS
-from jobs.steps import enriching, merging, prove
-from jobs.streams import catch_up
+from jobs.steps import prove
 from lakehouse.session import start_spark, stop_spark
 from lakehouse.settings import Settings, load_settings
-from lakehouse.tables import append, create_table, read_table
+from lakehouse.tables import read_table
 
 ORDERS_OF_A_USER = 10
 WAKES = (1_000, 100_000)
@@ -54,12 +51,10 @@ def main(
 
 def wake(spark: SparkSession, settings: Settings, waiting: int, wakes: Sequence[int], rounds: int) -> dict[int, Lap]:
     """The median time to wake each number of so many waiting orders, after a round that warms the process up."""
-    for topic in TOPICS:
-        create_table(spark, settings, bronze_table(topic))
     land(spark, settings, "items", range(1), {"id": F.col("id"), "price": F.lit(1.5)})
     orders = {"invoiceId": F.col("id"), "lineItemId": F.lit(1), "itemId": F.lit(0), "price": F.lit(1.5)}
     land(spark, settings, "orders", range(waiting), orders | {"userId": F.floor(F.col("id") / ORDERS_OF_A_USER)})
-    step(spark, settings)
+    merge_and_enrich(spark, settings)
     found: dict[int, list[Lap]] = {woken: [] for woken in wakes}
     first = 0
     for _ in range(1 + rounds):
@@ -68,26 +63,13 @@ def wake(spark: SparkSession, settings: Settings, waiting: int, wakes: Sequence[
             land(spark, settings, "users", users, {"id": F.col("id")})
             left = read_table(spark, settings, ORDERS.waiting.name).count()
             with lap() as measured:
-                step(spark, settings)
+                merge_and_enrich(spark, settings)
             came_back = left - read_table(spark, settings, ORDERS.waiting.name).count()
             assert came_back == woken, f"{came_back:,} woke, of {woken:,}"
             found[woken].append(measured)
             first = users.stop
     report.balances(prove(spark, settings))
     return {woken: middle(each[1:]) for woken, each in found.items()}
-
-
-def land(spark: SparkSession, settings: Settings, topic: str, ids: range, fields: dict[str, Column]) -> None:
-    created = fields | {"createdAt": F.lit(START)}
-    payload = F.to_json(F.struct(*(value.alias(name) for name, value in created.items())))
-    event_time = F.timestamp_millis(F.lit(START))
-    rows = bronze_rows(spark, topic, ids, key=F.col("id"), payload=payload, event_time=event_time)
-    append(rows, settings, f"bronze.{topic}")
-
-
-def step(spark: SparkSession, settings: Settings) -> None:
-    catch_up(settings, merging(spark, settings, ENTITIES))
-    catch_up(settings, enriching(spark, settings, ENRICHMENTS))
 
 
 if __name__ == "__main__":

@@ -26,13 +26,15 @@ from lakehouse.waiting import waiting
 # With room for compiled code: C1 alone gets 48 MB by default, and Spark is soon swept out of it again and again.
 JAVA_OPTIONS = "-XX:+UseParallelGC -XX:ReservedCodeCacheSize=256m -Duser.timezone=UTC"
 
-SHORT_RUN = {
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
+LITTLE_DATA = {
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.adaptive.enabled": "false",
 }
-"""For a run of a minute on little data: what runs a few times only is planned once, and compiled little."""
+"""For plans that run a few times only: each is planned once, and no code is generated for it."""
+
+SHORT_RUN = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1", **LITTLE_DATA}
+"""For a run of a minute on little data: the JVM compiles quickly too, to code that is slower."""
 
 LOCAL_FILES = {
     "spark.hadoop.fs.file.impl": "lakehouse.LocalFiles",

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from lakehouse import broker
 from lakehouse.endpoint import Endpoint
-from lakehouse.session import start_spark, stop_spark
+from lakehouse.session import LITTLE_DATA, start_spark, stop_spark
 from lakehouse.settings import Settings, load_settings
 
 # Great Expectations looks for PySpark's client of Spark Connect. That takes a worker of pytest-xdist, whose main module
@@ -26,7 +26,9 @@ hypothesis.settings.register_profile(
 
 @pytest.fixture(scope="session")
 def settings(tmp_path_factory: pytest.TempPathFactory) -> Settings:
-    return load_settings(home=tmp_path_factory.mktemp("home"))
+    loaded = load_settings(home=tmp_path_factory.mktemp("home"))
+    spark = loaded.spark.model_copy(update={"conf": LITTLE_DATA | loaded.spark.conf})
+    return loaded.model_copy(update={"spark": spark})
 
 
 @pytest.fixture(scope="session")
