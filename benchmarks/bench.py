@@ -2,9 +2,10 @@
 
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import product
 from statistics import median
 
 import psutil
@@ -88,14 +89,20 @@ def bronze_rows(
 
 
 def land(spark: SparkSession, settings: Settings, topic: str, ids: range, fields: dict[str, Column]) -> None:
-    """Messages with one entity or fact each: `fields` are over `id`, the entry's number; the key is their `id`."""
-    for each in TOPICS:
-        create_table(spark, settings, bronze_table(each))
+    """Messages with one entity or fact each; `fields` are over `id`, the entry's number."""
     created = {"createdAt": F.lit(START), **fields}
     payload = F.to_json(F.struct(*(value.alias(name) for name, value in created.items())))
     key, event_time = created.get("id", F.col("id")), F.timestamp_millis(created["createdAt"])
     rows = bronze_rows(spark, topic, ids, key=key, payload=payload, event_time=event_time)
     append(rows, settings, f"bronze.{topic}")
+
+
+def lakes(spark: SparkSession, settings: Settings, sizes: Iterable[int]) -> dict[int, Settings]:
+    """Empty lakehouses of their own, by size."""
+    found = {size: settings.model_copy(update={"home": settings.home / str(size)}) for size in sizes}
+    for own, topic in product(found.values(), TOPICS):
+        create_table(spark, own, bronze_table(topic))
+    return found
 
 
 def merge_and_enrich(spark: SparkSession, settings: Settings) -> None:

@@ -8,7 +8,7 @@ broker is needed; Spark writes the messages.
 
 import shutil
 import sys
-from collections.abc import Sequence
+from itertools import product
 from pathlib import Path
 from typing import Annotated
 
@@ -18,7 +18,7 @@ import typer
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from benchmarks.bench import Lap, land, lap, merge_and_enrich, middle
+from benchmarks.bench import Lap, lakes, land, lap, merge_and_enrich, middle
 from gold.orders import ORDERS
 from jobs import report
 from jobs.steps import prove
@@ -31,45 +31,51 @@ WAKES = (1_000, 100_000)
 
 
 def main(
-    waiting: Annotated[int, typer.Option(help="Waiting orders.")] = 1_000_000,
-    rounds: Annotated[int, typer.Option(help="Repeats; medians are shown.")] = 3,
+    waiting: Annotated[int, typer.Option(help="Waiting orders.", min=500_000)] = 1_000_000,
+    rounds: Annotated[int, typer.Option(help="Repeats; medians are shown.", min=1, max=3)] = 3,
 ) -> None:
+    few, many = WAKES
+    cases = ((waiting // 100, few), (waiting, few), (waiting, many))
     user = load_settings()
     settings = user.model_copy(update={"home": user.home / "benchmark", "warehouse": "", "checkpoints": ""})
     shutil.rmtree(settings.home, ignore_errors=True)
     spark = start_spark(settings)
-    rows = []
+    laps: dict[tuple[int, int], list[Lap]] = {case: [] for case in cases}
     try:
-        for size, wakes in ((waiting // 100, WAKES[:1]), (waiting, WAKES)):
-            own = settings.model_copy(update={"home": settings.home / str(size)})
-            for woken, took in wake(spark, own, size, wakes, rounds).items():
-                rows.append((f"{size:,}", f"{woken:,}", f"{took.wall:.1f}", f"{took.cpu:.1f}"))
+        homes = lakes(spark, settings, dict.fromkeys(size for size, _ in cases))
+        users = dict.fromkeys(homes, 0)
+        for size, own in homes.items():
+            fill(spark, own, size)
+        for _, (size, wakes) in product(range(1 + rounds), cases):  # the first round warms the process up
+            laps[size, wakes].append(wake(spark, homes[size], users[size], wakes))
+            users[size] += wakes // ORDERS_OF_A_USER
+        for own in homes.values():
+            report.balances(prove(spark, own))
     finally:
         stop_spark()
+    rows = []
+    for (size, wakes), found in laps.items():
+        took = middle(found[1:])
+        rows.append((f"{size:,}", f"{wakes:,}", f"{took.wall:.1f}", f"{took.cpu:.1f}"))
     report.rows(["waiting", "woken", "seconds", "CPU s"], rows, title="Orders that wait for their users")
 
 
-def wake(spark: SparkSession, settings: Settings, waiting: int, wakes: Sequence[int], rounds: int) -> dict[int, Lap]:
-    """The median time to wake each number of so many waiting orders, after a round that warms the process up."""
+def fill(spark: SparkSession, settings: Settings, waiting: int) -> None:
     land(spark, settings, "items", range(1), {"id": F.col("id"), "price": F.lit(1.5)})
-    orders = {"invoiceId": F.col("id"), "lineItemId": F.lit(1), "itemId": F.lit(0), "price": F.lit(1.5)}
-    land(spark, settings, "orders", range(waiting), orders | {"userId": F.floor(F.col("id") / ORDERS_OF_A_USER)})
+    fact = {"invoiceId": F.col("id"), "lineItemId": F.lit(1), "itemId": F.lit(0), "price": F.lit(1.5)}
+    fact |= {"userId": F.floor(F.col("id") / ORDERS_OF_A_USER)}
+    land(spark, settings, "orders", range(waiting), fact)
     merge_and_enrich(spark, settings)
-    found: dict[int, list[Lap]] = {woken: [] for woken in wakes}
-    first = 0
-    for _ in range(1 + rounds):
-        for woken in wakes:
-            users = range(first, first + woken // ORDERS_OF_A_USER)
-            land(spark, settings, "users", users, {"id": F.col("id")})
-            left = read_table(spark, settings, ORDERS.waiting.name).count()
-            with lap() as measured:
-                merge_and_enrich(spark, settings)
-            came_back = left - read_table(spark, settings, ORDERS.waiting.name).count()
-            assert came_back == woken, f"{came_back:,} woke, of {woken:,}"
-            found[woken].append(measured)
-            first = users.stop
-    report.balances(prove(spark, settings))
-    return {woken: middle(each[1:]) for woken, each in found.items()}
+
+
+def wake(spark: SparkSession, settings: Settings, first: int, wakes: int) -> Lap:
+    land(spark, settings, "users", range(first, first + wakes // ORDERS_OF_A_USER), {"id": F.col("id")})
+    left = read_table(spark, settings, ORDERS.waiting.name).count()
+    with lap() as measured:
+        merge_and_enrich(spark, settings)
+    woken = left - read_table(spark, settings, ORDERS.waiting.name).count()
+    assert woken == wakes, f"{woken:,} woke, of {wakes:,}"
+    return measured
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ this DAG is switched on, it does so each night with the day that has ended. For 
 a run for each day, one after the other, as the pool `gold` has one slot: each takes gold's right to write in turn.
 
 *Trigger* itself recomputes the day before, or the `day` that you give, of all tables or of one `table`. With `dry_run`,
-the log says what would change, and nothing does.
+the log says what would change, `gold.shadow_orders` has the rows, and nothing else is written.
 
 **When a day fails**, its log ends with one line that says why. The day stays as it was, or has been replaced as a
 whole. Clear the task to try it again.

@@ -5,7 +5,7 @@ from gold.declarations import SqlTable
 
 
 def declared(table: SqlTable) -> Suite:
-    """What a refresh has left. It stops before it leaves a key twice or NULL, so this finds what others have done."""
+    """A refresh stops before it would leave a key twice or NULL, so this finds what others have done to the table."""
     return Suite(
         table=table.name,
         key=table.keys,

@@ -4,6 +4,7 @@ A backfill is asked for by a row of `gold.backfills` and done by the enrichment 
 while that runs, and nothing else writes gold meanwhile. What it changed is a second row of that table.
 """
 
+from collections import Counter
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from datetime import date
@@ -19,7 +20,10 @@ from gold.placing import near_to, place, remove, write_duplicates
 from lakehouse.causes import cause_of, is_permanent
 from lakehouse.decoding import MALFORMED, quarantine_malformed
 from lakehouse.settings import Settings
-from lakehouse.tables import append, kept, pin_table, read_table
+from lakehouse.tables import append, delta_table, kept, pin_table, read_table, table_exists
+
+NEVER, TWICE = "malformed, a duplicate, given up, or never landed", "there twice"
+"""Why rows are taken out of gold before others are judged."""
 
 TRIES = 5
 """Of a backfill that ends early for a reason that may pass."""
@@ -112,14 +116,18 @@ def backfill(
         in_gold, in_waiting = (table.join(touched, on="position", how="left_semi") for table in (gold, waiting))
         near = near_to([facts, in_gold, in_waiting], enrichment)
         if near is None:
+            if dry_run and table_exists(spark, settings, enrichment.shadow):
+                delta_table(spark, settings, enrichment.shadow).delete()
             return Difference(unchanged=0, changed=0, added=0, removed=0, waiting=0)
         never = placed.join(facts.select("position"), on="position", how="left_anti")
         twice = (
             table.groupBy("position").count().where("count > 1").select("position") for table in (in_gold, in_waiting)
         )
         # By a key, what is taken out could not be found again if this ended here.
-        wrong = reduce(DataFrame.union, twice, never).distinct() if scope.key is None else never
-        wrong = stack.enter_context(kept(wrong))
+        wrong = never.withColumn("reason", F.lit(NEVER))
+        if scope.key is None:
+            wrong = reduce(DataFrame.union, (table.withColumn("reason", F.lit(TWICE)) for table in twice), wrong)
+        wrong = stack.enter_context(kept(wrong.groupBy("position").agg(F.min("reason").alias("reason"))))
         rightly = {"on": "position", "how": "left_anti"}
         held_in_gold, held_in_waiting = (table.join(wrong, **rightly) for table in (in_gold, in_waiting))
         fresh = facts.join(held_in_gold, **rightly).join(held_in_waiting, **rightly)
@@ -138,7 +146,7 @@ def backfill(
         judged = candidates.transform(judge, settings=settings, enrichment=enrichment, sources=[facts])
         is_settled = F.col("missing_entity").isNull() & F.col("held").eqNullSafe(_row(enrichment))
         judged = stack.enter_context(kept(judged.withColumn("is_settled", is_settled)))
-        gone = in_gold.join(never, on="position", how="left_semi")
+        gone = in_gold.join(wrong, on="position")
         difference = _difference(judged, gone.count())
         if dry_run:
             _write_shadow(settings, enrichment, judged, gone)
@@ -147,7 +155,7 @@ def backfill(
                 never.select(F.col("position").alias("never")), on=F.col("message.position") == F.col("never")
             )
             quarantine_malformed(settings, enrichment.topic, broken.drop("never"))
-            remove(settings, [enrichment.gold_table, enrichment.waiting.name], wrong)
+            remove(settings, [enrichment.gold_table, enrichment.waiting.name], wrong.select("position"))
             place(settings, enrichment, judged, near, at_once=True)
             write_duplicates(settings, enrichment, repeats)
         return difference
@@ -181,32 +189,30 @@ def _kind() -> Column:
 
 
 def _difference(judged: DataFrame, gone: int) -> Difference:
-    found = {row.kind: row["count"] for row in judged.groupBy(_kind().alias("kind")).count().collect()}
-    unchanged, changed, added, removed, waiting = (
-        found.get(kind, 0) for kind in ("unchanged", "changed", "added", "removed", "waiting")
-    )
+    found = Counter({row.kind: row["count"] for row in judged.groupBy(_kind().alias("kind")).count().collect()})
     return Difference(
-        unchanged=unchanged, changed=changed, added=added, removed=removed + gone, waiting=waiting + removed
+        unchanged=found["unchanged"],
+        changed=found["changed"],
+        added=found["added"],
+        removed=found["removed"] + gone,
+        waiting=found["removed"] + found["waiting"],
     )
 
 
 def _write_shadow(settings: Settings, enrichment: Enrichment, judged: DataFrame, gone: DataFrame) -> None:
     """The rows of gold that would differ, as they are and as they would be."""
     names = (*enrichment.keys, enrichment.day, "position")
-    before, after = F.col("held"), _row(enrichment)
-    differs = (F.when(~before[name].eqNullSafe(F.col(name)), name) for name in enrichment.gold_columns)
-    kind = _kind()
+    row, kind = _row(enrichment), _kind()
+    differs = (F.when(~F.col("held")[name].eqNullSafe(F.col(name)), name) for name in enrichment.gold_columns)
     changed = judged.where(kind.isin("changed", "added", "removed")).select(
         *names,
         kind.alias("difference"),
-        "reason",
+        F.when(kind == "removed", F.concat_ws(" ", "reason", "missing_entity", "missing_key")).alias("reason"),
         F.when(kind == "changed", F.array_compact(F.array(*differs))).alias("columns"),
-        before.alias("before"),
-        F.when(F.col("missing_entity").isNull(), after).alias("after"),
+        F.col("held").alias("before"),
+        F.when(F.col("missing_entity").isNull(), row).alias("after"),
     )
-    removed = {"difference": F.lit("removed"), "reason": F.lit("malformed, or never landed")}
-    rows = changed.unionByName(
-        gone.withColumns(removed).select(*names, *removed, after.alias("before")), allowMissingColumns=True
-    )
+    removed = gone.select(*names, F.lit("removed").alias("difference"), "reason", row.alias("before"))
+    rows = changed.unionByName(removed, allowMissingColumns=True)
     path = settings.table_path(enrichment.shadow)
     rows.write.format("delta").mode("overwrite").option("overwriteSchema", True).save(path)

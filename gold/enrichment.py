@@ -91,7 +91,7 @@ class Enrichment:
 
     @property
     def shadow(self) -> str:
-        """The table with the rows of gold that the last backfill that was only tried would change, before and after."""
+        """The table with the rows of gold that would differ after the last dry run of a backfill, before and after."""
         return f"gold.shadow_{self.topic.name}"
 
     @property

@@ -34,10 +34,11 @@ def validate_command(
         if name not in known:
             raise ConfigurationError(f"{name}: nothing is expected of it; there are {', '.join(known)}")
     settings = load_settings()
-    with spark_for(settings, writes=WRITTEN) as spark:
+    with spark_for(settings, writes=(*WRITTEN, *(suite.table for suite in SQL_SUITES))) as spark:
         require(spark, settings, [suite.table for suite in SUITES], made_by="run")
         require(spark, settings, tables or (), made_by="refresh")
-        suites = [known[name] for name in dict.fromkeys(tables or known) if table_exists(spark, settings, name)]
+        made = [suite for suite in SQL_SUITES if table_exists(spark, settings, suite.table)]
+        suites = [known[name] for name in dict.fromkeys(tables)] if tables else [*SUITES, *made]
         with waiting("Validating"):
             # It takes two seconds to import what this needs, which other commands need not.
             from expectations.validation import validate

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from deltalake import DeltaTable
 
-from jobs.pipeline import SQL_TABLES, WRITTEN
+from jobs.pipeline import ENRICHMENTS, SQL_TABLES, WRITTEN
 from lakehouse.causes import cause_of
 from lakehouse.errors import BusyError, LakehouseError
 from lakehouse.leases import write_lease
@@ -89,7 +89,8 @@ def _compact(settings: Settings, vacuumed: Upkeep) -> Upkeep:
 
 def _leases(table: str) -> list[str]:
     """A table that no step writes by itself is written by those of others, so it has to wait for all of them."""
-    return [table] if table in (*WRITTEN, *(declared.name for declared in SQL_TABLES)) else list(WRITTEN)
+    own = (*WRITTEN, *(declared.name for declared in SQL_TABLES), *(facts.shadow for facts in ENRICHMENTS))
+    return [table] if table in own else list(WRITTEN)
 
 
 def clean_logs(folder: Path, *, keep: timedelta) -> int:

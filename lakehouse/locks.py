@@ -20,7 +20,7 @@ def exclusive(path: Path) -> Iterator[None]:
 def make_once(name: str, path: Path, make: Callable[[Path], None]) -> Path:
     """The path, which `make` makes if it is not there, in one process at a time for each name and folder.
 
-    Raises LakehouseError, which names the folder, if nothing can be kept there.
+    Raises LakehouseError, which names the folder, if the system does not let it be made.
     """
     if not path.exists():
         try:
@@ -28,7 +28,5 @@ def make_once(name: str, path: Path, make: Callable[[Path], None]) -> Path:
                 if not path.exists():  # nobody else made it while this process waited for the lock
                     make(path)
         except OSError as error:
-            raise LakehouseError(
-                f"{path.parent}: can't keep downloads and compiled code there: {error.strerror or error}"
-            ) from error
+            raise LakehouseError(f"{path.parent}: can't keep {name} there: {error.strerror or error}") from error
     return path

@@ -100,6 +100,6 @@ def _refreshed(table: DeltaTable | None) -> dict[str, list[tuple[str, int]]]:
 
 
 def _behind(read: Iterable[tuple[str, int]], versions: Mapping[str, int]) -> int | None:
-    """How many versions are newer than these, of tables by their ids; None if there are no such."""
+    """How many versions are newer than these, of tables by their ids; None if none was read."""
     newer = [max(0, versions.get(table, 0) - version) for table, version in read]
     return sum(newer) if newer else None

@@ -43,6 +43,18 @@ def spark(settings: Settings) -> Iterator[SparkSession]:
     stop_spark()
 
 
+@pytest.fixture(scope="module")
+def generated_code(spark: SparkSession) -> Iterator[None]:
+    """As users' runs have it, and plans that are made anew while they run; for tests of each kind of step."""
+    held = {name: spark.conf.get(name) for name in LITTLE_DATA}
+    for name in held:
+        spark.conf.unset(name)
+    assert all(spark.conf.get(name) != value for name, value in held.items())
+    yield
+    for name, value in held.items():
+        spark.conf.set(name, str(value))
+
+
 @pytest.fixture(autouse=True)
 def no_table_in_the_shared_home(settings: Settings) -> Iterator[None]:
     """What one test leaves there, another one would find."""

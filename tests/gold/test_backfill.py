@@ -8,14 +8,16 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+import typer
 from pyspark.sql import SparkSession
 
 from gold import backfill as steps
 from gold import placing
-from gold.backfill import Difference, Scope, backfill
+from gold.backfill import NEVER, Difference, Scope, backfill
 from gold.conservation import balance_facts
 from gold.enrichment import BACKFILLS
 from gold.orders import ORDERS
+from jobs import cli
 from jobs.cli_backfill import request
 from lakehouse.settings import Settings
 from lakehouse.tables import delta_table
@@ -75,7 +77,8 @@ def test_the_orders_of_a_day_get_the_state_of_today(spark: SparkSession, lake: S
     assert backfill(spark, own, ORDERS, first, dry_run=True) == difference
     assert versions(own) == before | {ORDERS.shadow: 0}
     assert shadow(own) == [(line, "changed", ["user"], None) for line in (1, 2, 3)]
-    assert [row["after"]["user"]["first_name"] for row in in_shadow(own)] == ["Eve", "Zoë", "Zoë"]
+    users = [(row["before"]["user"]["first_name"], row["after"]["user"]["first_name"]) for row in in_shadow(own)]
+    assert users == [("Ada", "Eve"), ("Ada", "Zoë"), ("Ada", "Zoë")]
     assert backfill(spark, own, ORDERS, first) == difference
     assert names(own) == {1: "Eve", 2: "Zoë", 3: "Zoë", 5: "Ada"}
     after = tables(own)
@@ -99,12 +102,14 @@ def test_the_orders_of_a_key_are_those_of_users_merged_into_it_too(
 
 SPOILT = [
     (1, "added", None, None),
-    (1, "removed", None, "malformed, or never landed"),
+    (1, "removed", None, NEVER),
     (2, "changed", ["price"], None),
     (3, "added", None, None),
-    (4, "removed", None, "missing"),
+    (3, "removed", None, "there twice"),
+    (3, "removed", None, "there twice"),
+    (4, "removed", None, "missing users 9"),
 ]
-"""What a backfill would do to the orders that are spoilt so. One that is there twice is taken out and comes anew."""
+"""What a backfill would do to the orders that are spoilt so."""
 
 
 def spoil(spark: SparkSession, settings: Settings) -> None:
@@ -205,3 +210,22 @@ def test_a_backfill_that_fails_half_way_is_tried_again_but_not_for_ever(
     enrich_orders(spark, own)
     rows = sorted(read(own, BACKFILLS.name), key=lambda row: row["at"])
     assert [row["event"] for row in rows] == ["requested", *events]
+
+
+def test_what_a_rebuild_would_change_is_shown_and_left_as_a_table(
+    spark: SparkSession, lake: Settings, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own = copy_of(lake, tmp_path)
+
+    def told(*command: str) -> str:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("LAKEHOUSE_HOME", str(own.home))
+            typer.main.get_command(cli.app)(list(command), standalone_mode=False)
+        return capsys.readouterr().out
+
+    shown = told("rebuild")
+    assert "4 of 4 rows that differ" in shown
+    assert "All of them, before and after: gold.shadow_orders" in shown
+    assert [row["line_item_id"] for row in in_shadow(own)] == [1, 2, 3, 5]
+    assert "rows that differ" not in told("backfill", "--from", "2031-01-01", "--dry-run")
+    assert in_shadow(own) == []

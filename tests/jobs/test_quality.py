@@ -20,6 +20,8 @@ from lakehouse.tables import append, delta_table, read_table
 from tests.lake import land_literally, own_home
 from tests.messages import item, message, order, tombstone, user
 
+pytestmark = pytest.mark.usefixtures("generated_code")
+
 MESSAGES = [
     user(1, emailAddress="ada@example.org"),
     user(2, place=1, emailAddress="no address"),
@@ -72,7 +74,9 @@ def test_what_the_pipeline_makes_passes_and_what_is_damaged_does_not(
     with pytest.raises(LakehouseError, match=f"{by_hour.name} is not there yet: run `lakehouse refresh` first"):
         validate(lake, by_hour.name)
     refresh(spark, lake, by_hour)
-    validate(lake, by_hour.name)
+    validate(lake)
+    passed = f"SELECT DISTINCT rule FROM {RESULTS.name} WHERE table_name = '{by_hour.name}' AND outcome = 'passed'"
+    assert ("category_window_start_is_unique",) in query(lake, passed).fetchall()
     append(read_table(spark, lake, by_hour.name), lake, by_hour.name)
     with pytest.raises(QualityError, match=f"{by_hour.name} category_window_start_is_unique$"):
         validate(lake, by_hour.name)

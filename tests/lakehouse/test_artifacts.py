@@ -62,9 +62,7 @@ def test_a_failed_download_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def test_a_cache_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.touch()
-    with pytest.raises(
-        LakehouseError, match=f"^{file / 'cache'}: can't keep downloads and compiled code there: Not a directory$"
-    ):
+    with pytest.raises(LakehouseError, match=f"^{file / 'cache'}: can't keep spark there: Not a directory$"):
         spark_jars(file / "cache")
 
 

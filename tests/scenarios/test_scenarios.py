@@ -13,7 +13,6 @@ from pyspark.sql import SparkSession
 from jobs.pipeline import ENRICHMENTS, ENTITIES
 from jobs.steps import enriching, merging, prove
 from jobs.streams import catch_up
-from lakehouse.session import LITTLE_DATA
 from lakehouse.settings import Settings
 from tests.lake import land_literally, own_home, read
 from tests.messages import at, item, millis, order, tombstone, user
@@ -61,21 +60,9 @@ def told() -> Iterator[tuple[int, Message]]:
 
 
 @pytest.fixture(scope="module")
-def generated_code(spark: SparkSession) -> Iterator[None]:
-    """As users' batches have it: other tests run without, which is quicker for their little data."""
-    held = {name: spark.conf.get(name) for name in LITTLE_DATA}
-    for name in held:
-        spark.conf.unset(name)
-    yield
-    for name, value in held.items():
-        spark.conf.set(name, str(value))
-
-
-@pytest.fixture(scope="module")
 def lake(
     spark: SparkSession, settings: Settings, tmp_path_factory: pytest.TempPathFactory, generated_code: None
 ) -> Settings:
-    assert spark.conf.get("spark.sql.codegen.wholeStage") == "true"
     own, arrivals = own_home(settings, tmp_path_factory.mktemp("stories")), list(told())
     for now in sorted({round for round, _ in arrivals}):
         land_literally(spark, own, [message for round, message in arrivals if round == now])
