@@ -123,8 +123,8 @@ def backfill(
         twice = (
             table.groupBy("position").count().where("count > 1").select("position") for table in (in_gold, in_waiting)
         )
-        # By a key, what is taken out could not be found again if this ended here.
         wrong = never.withColumn("reason", F.lit(NEVER))
+        # Of a key, what is taken out could not be found again if this ended here.
         if scope.key is None:
             wrong = reduce(DataFrame.union, (table.withColumn("reason", F.lit(TWICE)) for table in twice), wrong)
         wrong = stack.enter_context(kept(wrong.groupBy("position").agg(F.min("reason").alias("reason"))))
