@@ -4,9 +4,8 @@
     .venv/bin/python benchmarks/merge.py --growth [--largest 10000000]
 
 The changelog has 10 % of its messages out of order and 2 % tombstones. It is merged into an empty table, then `more`
-of it onto that. The plain MERGE, into a table with a change feed as silver's have, parses the payload, takes the last
-message of each key by event time, and merges that: no contract, no quarantine, no total order, no lookup of what is
-newer. No broker is needed; Spark writes the messages.
+of it onto that. The plain MERGE parses the payload, takes the last message of each key by event time, and merges that:
+no contract, no quarantine, no total order, no lookup of what is newer. No broker is needed; Spark writes the messages.
 `--growth` measures 10,000 messages onto tables of more and more keys.
 """
 
@@ -85,7 +84,7 @@ def _round(spark: SparkSession, settings: Settings, parts: list[tuple[int, int]]
     plain_home = homes["latest state"]
     spark.sql(
         f"CREATE TABLE delta.`{plain_home.table_path(PLAIN)}` ({USERS.types}, deleted_at TIMESTAMP, seq TIMESTAMP) "
-        "USING delta TBLPROPERTIES ('delta.enableChangeDataFeed' = 'true')"
+        "USING delta"
     )
     found = {}
     for size, (first, count) in zip(("empty", "onto that"), parts, strict=True):
