@@ -1,6 +1,7 @@
 """`lakehouse backfill` and `lakehouse rebuild`: facts judged anew, with today's declarations and state."""
 
 import getpass
+import re
 import time
 import uuid
 from dataclasses import asdict, fields
@@ -14,7 +15,7 @@ from deltalake import DeltaTable, write_deltalake
 from gold.backfill import Difference, Scope, backfill
 from gold.enrichment import BACKFILLS, Enrichment
 from jobs import report
-from jobs.pipeline import facts_named
+from jobs.pipeline import ENTITIES, facts_named
 from jobs.steps import as_written, enriching, require, spark_for
 from jobs.streams import catch_up
 from lakehouse.errors import BusyError, ConfigurationError, LakehouseError
@@ -43,7 +44,7 @@ def backfill_command(
     """Judge the facts of some days, or those that used a key, anew from bronze; replace what differs in one commit."""
     settings, enrichment = load_settings(), facts_named(facts)
     if bool(since) == bool(because):
-        raise ConfigurationError("backfill: give days by --from and --to, or a key by --because")
+        raise ConfigurationError("backfill: give either days by --from and --to, or a key by --because")
     if because:
         entity, separator, key = because.partition(":")
         known = {lookup.entity for lookup in enrichment.lookups}
@@ -51,6 +52,9 @@ def backfill_command(
             raise ConfigurationError(
                 f"--because {because}: must be an entity of {', '.join(sorted(known))} and a key, such as users:123"
             )
+        [kind] = [each.key_type for each in ENTITIES if each.name == entity]
+        if kind == "BIGINT" and not re.fullmatch(r"-?\d+", key):
+            raise ConfigurationError(f"--because {because}: a key of {entity} is a {kind}, such as {entity}:123")
         scope = Scope(entity=entity, key=key)
     else:
         first = _day("--from", since)

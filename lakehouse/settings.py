@@ -110,7 +110,12 @@ class Serve(Section):
 
 class Settings(BaseSettings):
     model_config = SettingsConfigDict(
-        env_prefix=PREFIX, env_nested_delimiter="__", extra="forbid", frozen=True, toml_file=FILE
+        env_prefix=PREFIX,
+        env_nested_delimiter="__",
+        env_ignore_empty=True,  # as of a script whose own variable is not set
+        extra="forbid",
+        frozen=True,
+        toml_file=FILE,
     )
 
     home: AbsolutePath = Path(".lakehouse").absolute()

@@ -26,3 +26,10 @@ def test_what_needs_tables_on_this_machine_says_so() -> None:
     assert lake.table_path("gold.notes") == "s3a://bucket/tables/gold/notes"
     with pytest.raises(ConfigurationError, match=r"^warehouse: s3a://bucket/tables: .* must be a folder, or file:///"):
         query(lake, "SELECT 1")
+
+
+def test_an_empty_variable_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("LAKEHOUSE_HOME", "LAKEHOUSE_RUN__RETRIES", "LAKEHOUSE_SERVE__USERS"):
+        monkeypatch.setenv(name, "")
+    given = load_settings()
+    assert (given.home, given.run.retries, given.serve.users) == (Path(".lakehouse").absolute(), 5, {})
