@@ -93,7 +93,8 @@ def _foresee(settings: Settings, enrichment: Enrichment, scope: Scope) -> None:
             difference = backfill(spark, settings, as_written(spark, settings, enrichment), scope, dry_run=True)
     _show(difference, enrichment.topic.name)
     if differs := difference.changed + difference.added + difference.removed:
-        names = ", ".join((*enrichment.keys, enrichment.day, "difference", "columns", "reason"))
+        columns = "array_to_string(columns, ', ') AS columns"
+        names = ", ".join((*enrichment.keys, enrichment.day, "difference", columns, "reason"))
         found = query(settings, f"SELECT {names} FROM {enrichment.shadow} ORDER BY ALL LIMIT {SHOWN}")
         report.rows(found.columns, found.fetchall(), title=f"{min(differs, SHOWN):,} of {differs:,} rows that differ")
         report.say(f"All of them, before and after: {enrichment.shadow}")
