@@ -48,13 +48,19 @@ def middle(laps: list[Lap]) -> Lap:
     return Lap(median(each.wall for each in laps), median(each.cpu for each in laps))
 
 
-@contextmanager
-def backlog(workload: Workload) -> Iterator[tuple[Settings, Endpoint, dict[str, int]]]:
-    """An embedded broker of its own that holds the workload's first phase; yields the messages by topic."""
+def emptied_home() -> Settings:
+    """Settings with a home of the benchmarks' own, in which nothing is left of earlier ones."""
     user = load_settings()
     settings = user.model_copy(update={"home": user.home / "benchmark", "warehouse": "", "checkpoints": ""})
     broker.stop(settings)
     shutil.rmtree(settings.home, ignore_errors=True)
+    return settings
+
+
+@contextmanager
+def backlog(workload: Workload) -> Iterator[tuple[Settings, Endpoint, dict[str, int]]]:
+    """An embedded broker of its own that holds the workload's first phase; yields the messages by topic."""
+    settings = emptied_home()
     try:
         endpoint = broker.start(settings)
         create_topics(TOPICS, endpoint, settings)

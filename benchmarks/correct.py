@@ -6,7 +6,6 @@ Each day has 10,000 orders. Each item has ten: of 1,000,000, on as many days. Th
 of enriching, which are two batches. No broker is needed; Spark writes the messages.
 """
 
-import shutil
 import sys
 from itertools import product
 from pathlib import Path
@@ -18,12 +17,12 @@ import typer
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from benchmarks.bench import START, Lap, lakes, land, lap, merge_and_enrich, middle
+from benchmarks.bench import START, Lap, emptied_home, lakes, land, lap, merge_and_enrich, middle
 from gold.orders import ORDERS
 from jobs import report
 from jobs.steps import prove
 from lakehouse.session import start_spark, stop_spark
-from lakehouse.settings import Settings, load_settings
+from lakehouse.settings import Settings
 from lakehouse.tables import read_table
 
 ORDERS_OF_AN_ITEM, ITEMS = 10, 100
@@ -34,9 +33,7 @@ def main(
     orders: Annotated[int, typer.Option(help="Orders in gold.", min=500_000)] = 1_000_000,
     rounds: Annotated[int, typer.Option(help="Repeats; medians are shown.", min=1, max=4)] = 3,
 ) -> None:
-    user = load_settings()
-    settings = user.model_copy(update={"home": user.home / "benchmark", "warehouse": "", "checkpoints": ""})
-    shutil.rmtree(settings.home, ignore_errors=True)
+    settings = emptied_home()
     spark = start_spark(settings)
     try:
         homes = lakes(spark, settings, (orders // 100, orders))

@@ -22,13 +22,13 @@ from delta.tables import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from benchmarks.bench import START, Lap, bronze_rows, lap, middle
+from benchmarks.bench import START, Lap, bronze_rows, emptied_home, lap, middle
 from bronze.landing import bronze_table
 from jobs import report
 from jobs.steps import merging
 from jobs.streams import catch_up
 from lakehouse.session import start_spark, stop_spark
-from lakehouse.settings import Settings, load_settings
+from lakehouse.settings import Settings
 from lakehouse.tables import append, create_table, read_table
 from silver.users import USERS
 
@@ -49,8 +49,7 @@ def main(
     ] = False,
     largest: Annotated[int, typer.Option(help="The keys of the largest of them.")] = 10_000_000,
 ) -> None:
-    user = load_settings()
-    settings = user.model_copy(update={"home": user.home / "benchmark", "warehouse": "", "checkpoints": ""})
+    settings = emptied_home()
     spark = start_spark(settings)
     try:
         if growth:

@@ -7,7 +7,6 @@ the last two hours, prices change. Each table of `gold/*.sql` is then refreshed;
 No broker is needed.
 """
 
-import shutil
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -18,12 +17,12 @@ import typer
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from benchmarks.bench import START, Lap, lap, middle
+from benchmarks.bench import START, Lap, emptied_home, lap, middle
 from gold.declarations import FOLDER, declared_in
 from gold.refresh import refresh
 from jobs import report
 from lakehouse.session import start_spark, stop_spark
-from lakehouse.settings import Settings, load_settings
+from lakehouse.settings import Settings
 from lakehouse.tables import Table, append, create_table, delta_table
 
 ORDERS = Table(
@@ -40,9 +39,7 @@ def main(
     changes: Annotated[int, typer.Option(help="Those that change.")] = 1_000,
     rounds: Annotated[int, typer.Option(help="Repeats; medians are shown.")] = 3,
 ) -> None:
-    user = load_settings()
-    settings = user.model_copy(update={"home": user.home / "benchmark", "warehouse": "", "checkpoints": ""})
-    shutil.rmtree(settings.home, ignore_errors=True)
+    settings = emptied_home()
     spark = start_spark(settings)
     tables = declared_in(FOLDER)
     laps: dict[str, list[tuple[Lap, Lap]]] = {table.name: [] for table in tables}

@@ -6,7 +6,6 @@ Each user has ten waiting orders. The time is that of merging the users and of e
 broker is needed; Spark writes the messages.
 """
 
-import shutil
 import sys
 from itertools import product
 from pathlib import Path
@@ -18,12 +17,12 @@ import typer
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from benchmarks.bench import Lap, lakes, land, lap, merge_and_enrich, middle
+from benchmarks.bench import Lap, emptied_home, lakes, land, lap, merge_and_enrich, middle
 from gold.orders import ORDERS
 from jobs import report
 from jobs.steps import prove
 from lakehouse.session import start_spark, stop_spark
-from lakehouse.settings import Settings, load_settings
+from lakehouse.settings import Settings
 from lakehouse.tables import read_table
 
 ORDERS_OF_A_USER = 10
@@ -36,9 +35,7 @@ def main(
 ) -> None:
     few, many = WAKES
     cases = ((waiting // 100, few), (waiting, few), (waiting, many))
-    user = load_settings()
-    settings = user.model_copy(update={"home": user.home / "benchmark", "warehouse": "", "checkpoints": ""})
-    shutil.rmtree(settings.home, ignore_errors=True)
+    settings = emptied_home()
     spark = start_spark(settings)
     laps: dict[tuple[int, int], list[Lap]] = {case: [] for case in cases}
     try:
