@@ -24,15 +24,21 @@ class Topics:
         self.client = connect(endpoint, settings)
         call_admin("PUT", f"namespaces/{namespace}", endpoint, settings, accept=(409,))
 
-    def admin(self, method: str, topic: str, path: str = "", body: object = None) -> Any:
+    def admin(
+        self, method: str, topic: str, path: str = "", body: object = None, accept: tuple[int, ...] = (409,)
+    ) -> Any:
         path = topic.replace("://", "/") + path
-        response = call_admin(method, path, self.endpoint, self.settings, body=body, accept=(409,))
+        response = call_admin(method, path, self.endpoint, self.settings, body=body, accept=accept)
         return response.json() if response.text else None
 
     def create(self, name: str = "events", partitions: int = 0) -> str:
         topic = f"persistent://{self.namespace}/{name}"
         self.admin("PUT", topic, "/partitions" if partitions else "", body=partitions or None)
         return topic
+
+    def grow(self, topic: str, partitions: int) -> None:
+        """Give it more partitions, with its subscriptions: a stream that is quicker to make these is an error (412)."""
+        self.admin("POST", topic, "/partitions", body=partitions, accept=(412,))
 
     def roll_ledger(self, topic: str) -> None:
         """Close the ledger: what is sent from now on is in the next one."""

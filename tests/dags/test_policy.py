@@ -1,6 +1,5 @@
 """What holds for every DAG, whoever writes it."""
 
-import json
 import subprocess
 import sys
 from datetime import timedelta
@@ -15,17 +14,14 @@ from jobs.tasks import alert, alert_of_timeout
 
 FILES = sorted((Path(__file__).parent.parent.parent / "dags").glob("*.py"))
 IMPORT = """
-import json, runpy, sys, time
-import airflow.sdk
-from airflow.providers.apache.spark.operators import spark_submit
+import runpy, sys
 
-def seconds(file):
-    started = time.process_time()
+for file in sys.argv[1:]:
     runpy.run_path(file)
-    return time.process_time() - started
-
-print(json.dumps({file: seconds(file) for file in sys.argv[1:]}))
+print(*{name.partition(".")[0] for name in sys.modules})
 """
+SLOW = {"deltalake", "great_expectations", "numpy", "pandas", "pulsar", "pyarrow"}
+"""What takes half a second and more to import, each time that Airflow looks at a DAG file."""
 
 
 @pytest.fixture(scope="module")
@@ -69,10 +65,11 @@ def test_only_days_can_be_backfilled(dags: dict[str, DAG]) -> None:
     }
 
 
-def test_import_is_quick_and_touches_nothing(tmp_path: Path) -> None:
+def test_import_loads_nothing_slow_and_touches_nothing(tmp_path: Path) -> None:
     command = [sys.executable, "-c", IMPORT, *map(str, FILES)]
-    done = subprocess.run(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True, check=True)
-    assert {file: took for file, took in json.loads(done.stdout).items() if took > 1} == {}
+    loaded = subprocess.run(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True, check=True).stdout.split()
+    assert "pyspark" in loaded
+    assert SLOW & set(loaded) == set()
     assert list(tmp_path.iterdir()) == []
 
 

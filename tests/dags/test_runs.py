@@ -3,12 +3,10 @@
 import json
 import os
 import platform
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +15,12 @@ import pytest
 import requests
 from deltalake import DeltaTable
 from playwright.sync_api import Page, expect
+from pyspark.sql import SparkSession
 
+from gold.backfill import Scope, backfill
+from gold.orders import ORDERS
 from jobs.pipeline import SQL_TABLES, TOPICS, WRITTEN
+from jobs.steps import run_all
 from lakehouse import airflow
 from lakehouse.endpoint import Endpoint
 from lakehouse.errors import BusyError
@@ -50,22 +52,25 @@ FIRST = "bronze.users"
 GREEN = ("background-color", "oklch(0.47 0.2 149)")
 PICTURES = os.environ.get("PICTURES")
 """The folder to which `make pictures` wants pictures of the pages."""
-PATIENCE = 900.0
+REFRESHED = "gold.revenue_by_hour"
+"""The table of SQL that stands for all, as each is a Spark application."""
+PATIENCE = 1_800.0
 """Seconds; a run takes one or two minutes on two idle cores."""
 
 
 @pytest.fixture(scope="module")
-def lake(settings: Settings, endpoint: Endpoint, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
+def lake(
+    spark: SparkSession, settings: Settings, endpoint: Endpoint, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Settings]:
+    """Where the first messages are in gold or in quarantine already, and late ones wait in the broker."""
     lake = own_topics(settings, endpoint, tmp_path_factory.mktemp("dags"))
+    produce([(topic, MESSY.first(topic.name)) for topic in TOPICS], endpoint, lake)
+    list(run_all(spark, lake))
+    produce([(topic, MESSY.late(topic.name)) for topic in TOPICS], endpoint, lake)
     with pytest.MonkeyPatch.context() as patch:
         for name, value in environment(lake, LAKEHOUSE_SPARK__MEMORY="1g").items():
             patch.setenv(name, value)
         yield lake
-
-
-@pytest.fixture(scope="module")
-def oracle() -> Oracle:
-    return Oracle()
 
 
 class Api:
@@ -87,28 +92,25 @@ class Api:
     def switch(self, dag: str, *, on: bool) -> None:
         self.call("PATCH", f"dags/{dag}?update_mask=is_paused", is_paused=not on)
 
-    def clear(self, run: str, *tasks: str) -> None:
-        """Have these tasks of a run, or all, done again."""
-        which = {"task_ids": tasks} if tasks else {}
+    def clear(self, run: str, task: str) -> None:
+        """Have a task of a run done again."""
         self.call(
             "POST",
             "dags/pipeline/clearTaskInstances",
             dag_run_id=Path(run).name,
+            task_ids=[task],
             dry_run=False,
             only_failed=False,
-            **which,
         )
-
-    def backfilled(self, state: str) -> int:
-        """How many days of a backfill are in this state."""
-        runs = self.call("GET", f"dags/reprocess_orders/dagRuns?run_type=backfill&state={state}")
-        return int(runs["total_entries"])
 
     def fail_others(self, run: str) -> None:
         """Fail the runs of the pipeline that run or wait, but for this one."""
         for other in self.call("GET", f"{RUNS}?state=running&state=queued")["dag_runs"]:
             if f"{RUNS}/{other['dag_run_id']}" != run:
                 self.call("PATCH", f"{RUNS}/{other['dag_run_id']}", state="failed")
+
+    def has_ended(self, run: str) -> bool:
+        return self.call("GET", run)["state"] in ("success", "failed")
 
     def scheduled(self) -> dict[str, Any]:
         """The first run of the pipeline that was not asked for by hand; empty if there is none yet."""
@@ -188,16 +190,12 @@ def start_run(api: Api, lake: Settings) -> str:
     return run
 
 
-def enriched(orders: int) -> str:
-    return f"{orders:,} enriched"
-
-
 def orders_of(oracle: Oracle, lake: Settings) -> str:
     """What reconciliation says of the orders."""
     malformed = sum(topic == "orders" for topic, _ in oracle.malformed)
     landed = sum(message.topic == "orders" for message in messages(lake))
     return (
-        f"orders: {landed:,} landed = {enriched(len(oracle.gold))} + {len(oracle.waiting):,} waiting + "
+        f"orders: {landed:,} landed = {len(oracle.gold):,} enriched + {len(oracle.waiting):,} waiting + "
         f"{len(oracle.duplicates):,} duplicates + 0 discarded + {malformed:,} malformed"
     )
 
@@ -213,36 +211,29 @@ def lose_orders(lake: Settings, day: str) -> int:
     return lost
 
 
-def test_the_dag_by_itself(api: Api, lake: Settings, endpoint: Endpoint, oracle: Oracle) -> None:
-    produce([(topic, MESSY.first(topic.name)) for topic in TOPICS], endpoint, lake)
-    where = {**os.environ, "AIRFLOW_HOME": str(lake.home / "airflow")}
-    # One of the tables that SQL declares stands for all: each is a Spark application.
-    arguments = ["dags", "test", "pipeline", "--mark-success-pattern", r"refresh\.(?!revenue_by_hour).*"]
-    subprocess.run([sys.executable, "-m", "airflow", *arguments], env=where, check=True)
-    assert tables(lake) == expected(oracle.run(messages(lake)))
+def test_a_scheduled_run_in_which_a_step_finds_its_table_taken_and_is_tried_again(api: Api, lake: Settings) -> None:
+    oracle, before = Oracle(), messages(lake)
+    oracle.run(before)
     assert oracle.waiting
-    assert sum(row["orders"] for row in read(lake, "gold.revenue_by_hour")) == len(oracle.gold)
-
-
-def test_a_scheduled_run_in_which_a_step_finds_its_table_taken_and_is_tried_again(
-    api: Api, lake: Settings, endpoint: Endpoint, oracle: Oracle
-) -> None:
-    before = set(messages(lake))
-    produce([(topic, MESSY.late(topic.name)) for topic in TOPICS], endpoint, lake)
     with write_lease(lake, [FIRST]):
         api.switch("pipeline", on=True)
         wait_until(api.scheduled)
         run = f"{RUNS}/{api.scheduled()['dag_run_id']}"
+        for table in SQL_TABLES:
+            if table.name != REFRESHED:
+                task = table.name.replace("gold", "refresh")
+                api.call("PATCH", f"{run}/taskInstances/{task}", new_state="success")
         land = f"{run}/taskInstances/land.users"
         wait_until(lambda: api.call("GET", land)["state"] == "up_for_retry" and api.backlogs())
-    wait_until(lambda: api.call("GET", run)["state"] in ("success", "failed"))
+    wait_until(lambda: api.has_ended(run))
     api.switch("pipeline", on=False)
     assert api.call("GET", run)["state"] == "success"
     assert api.call("GET", land)["try_number"] > 1
     log = json.dumps(api.call("GET", f"{land}/logs/1"))
     assert f"{FIRST} is being written by pid {os.getpid()} " in log
-    new = [message for message in messages(lake) if message not in before]
+    new = [message for message in messages(lake) if message not in set(before)]
     assert tables(lake) == expected(oracle.run(new))
+    assert sum(row["orders"] for row in read(lake, REFRESHED)) == len(oracle.gold)
     assert orders_of(oracle, lake) in api.call("GET", run)["note"].splitlines()
 
 
@@ -251,7 +242,7 @@ def test_events_of_assets_say_what_their_tables_hold(api: Api, lake: Settings) -
     told = {event["name"]: event["extra"] for event in reversed(events)}
     held = {status.name: status for status in table_statuses(lake)}
     assert {name: (extra["rows"], extra["version"]) for name, extra in told.items()} == {
-        name: (held[name].rows, held[name].version) for name in (*WRITTEN, *(table.name for table in SQL_TABLES))
+        name: (held[name].rows, held[name].version) for name in (*WRITTEN, REFRESHED)
     }
     assert told["gold.enriched_orders"]["lag"] == 0
 
@@ -268,34 +259,9 @@ def test_the_report_is_for_those_who_are_logged_in(api: Api) -> None:
     assert requests.get(link, timeout=60).status_code == 401
 
 
-def test_a_backfill_of_three_days_judges_them_as_if_all_had_come_at_once(api: Api, lake: Settings) -> None:
+def test_the_pages_and_a_backfill_of_three_days(api: Api, lake: Settings, page: Page) -> None:
     """What gold has lost comes back, and orders that were enriched before get the users of today."""
-    wait_until(lambda: drivers(lake) == [])
-    today = expected(Oracle().run(messages(lake)))
-    lose_orders(lake, "2026-01-02")
-    api.switch("reprocess_orders", on=True)
-    days = {"from_date": "2026-01-01T00:00:00Z", "to_date": "2026-01-03T00:00:00Z", "max_active_runs": 3}
-    api.call("POST", "backfills", dag_id="reprocess_orders", **days)
-    wait_until(lambda: api.backfilled("success") == 3)
-    assert tables(lake) == today
-
-
-def test_a_dry_run_changes_nothing_and_tells_nobody(api: Api, lake: Settings) -> None:
-    def events() -> int:
-        found = api.call("GET", "assets/events?source_dag_id=reprocess_orders")
-        return int(found["total_entries"])
-
-    runs = "dags/reprocess_orders/dagRuns"
-    # To switch it on has started the run of yesterday too.
-    wait_until(lambda: api.call("GET", f"{runs}?state=running")["total_entries"] == 0)
-    before = (events(), tables(lake))
-    run = api.call("POST", runs, logical_date=None, conf={"dry_run": True})["dag_run_id"]
-    wait_until(lambda: api.call("GET", f"{runs}/{run}")["state"] == "success")
-    assert (events(), tables(lake)) == before
-
-
-def test_the_pages(api: Api, lake: Settings, page: Page) -> None:
-    found, today = api.found, tables(lake)
+    found = api.found
     page.goto(found.url)
     page.locator("[name=username]").fill(found.user)
     page.locator("[name=password]").fill(found.password)
@@ -319,29 +285,30 @@ def test_the_pages(api: Api, lake: Settings, page: Page) -> None:
     page.get_by_role("link", name="Report").click()
     expect(page.get_by_role("link", name="gold.enriched_orders")).to_be_visible()
 
+    today = expected(Oracle().run(messages(lake)))
     lose_orders(lake, "2026-01-02")
-    wait_until(lambda: api.call("GET", "backfills?dag_id=reprocess_orders")["backfills"][0]["completed_at"])
+    api.switch("reprocess_orders", on=True)
     page.goto(f"{found.url}/dags/reprocess_orders")
     page.get_by_role("button", name="Trigger").click()
     page.get_by_role("dialog").get_by_text("Backfill").first.click()
     dialog = page.get_by_role("dialog").filter(has_text="Reprocess Behavior")
     fields = dialog.get_by_test_id("datetime-input")
     expect(fields).to_have_count(2)
-    for field, day in zip(fields.all(), ("2026/01/02", "2026/01/03"), strict=True):
+    for field, day in zip(fields.all(), ("2026/01/01", "2026/01/03"), strict=True):
         field.click()
         page.get_by_placeholder("YYYY/MM/DD").locator("visible=true").fill(day)
         page.get_by_placeholder("HH:mm").locator("visible=true").fill("00:00")
         page.keyboard.press("Escape")
         expect(page.get_by_placeholder("HH:mm").locator("visible=true")).to_have_count(0)
     dialog.get_by_text("All Runs").click()
-    expect(dialog.get_by_text("2 runs will be triggered")).to_be_visible()
+    expect(dialog.get_by_text("3 runs will be triggered")).to_be_visible()
     dialog.get_by_role("button", name="Run Backfill").click()
-    wait_until(lambda: api.call("GET", "backfills?dag_id=reprocess_orders")["total_entries"] == 2)
+    wait_until(lambda: api.call("GET", "backfills?dag_id=reprocess_orders")["total_entries"] == 1)
     page.reload()  # a grid without a run in progress does not look for new ones
     page.mouse.move(0, 0)
     days = [
         page.get_by_test_id(f"grid-backfill__{end}T00:00:00+00:00-recompute_orders").get_by_test_id("task-state-badge")
-        for end in ("2026-01-03", "2026-01-04")
+        for end in ("2026-01-02", "2026-01-03", "2026-01-04")
     ]
     for day in days:
         expect(day).not_to_have_css(*GREEN)
@@ -351,34 +318,42 @@ def test_the_pages(api: Api, lake: Settings, page: Page) -> None:
     assert tables(lake) == today
 
 
-def test_a_run_is_repaired_by_clearing_what_failed(api: Api, lake: Settings, endpoint: Endpoint) -> None:
-    """It was ended in the middle, and then finds that orders were lost."""
-    more = replace(MESSY, seed=MESSY.seed + 1, orders=200)
-    produce([(topic, more.first(topic.name)) for topic in TOPICS if topic.name == "orders"], endpoint, lake)
-    run = start_run(api, lake)
-    api.call("PATCH", run, state="failed")
-    wait_until(lambda: drivers(lake) == [])
-    lost = lose_orders(lake, "2026-01-02")
-    api.clear(run)
+def test_a_dry_run_changes_nothing_and_tells_nobody(api: Api, lake: Settings) -> None:
+    def events() -> int:
+        found = api.call("GET", "assets/events?source_dag_id=reprocess_orders")
+        return int(found["total_entries"])
+
+    runs = "dags/reprocess_orders/dagRuns"
+    # To switch it on has started the run of yesterday too.
+    wait_until(lambda: api.call("GET", f"{runs}?state=running")["total_entries"] == 0)
+    before = (events(), tables(lake))
+    run = api.call("POST", runs, logical_date=None, conf={"dry_run": True})["dag_run_id"]
+    wait_until(lambda: api.call("GET", f"{runs}/{run}")["state"] == "success")
+    assert (events(), tables(lake)) == before
+
+
+def test_a_run_is_repaired_by_clearing_what_failed(api: Api, lake: Settings, spark: SparkSession) -> None:
+    """It finds that orders were lost, which a backfill brings back."""
+    run = f"{RUNS}/{api.scheduled()['dag_run_id']}"
     reconcile = f"{run}/taskInstances/reconcile"
-    wait_until(lambda: api.call("GET", reconcile)["state"] == "up_for_retry")
-    api.call("PATCH", reconcile, new_state="failed")  # instead of five more tries
-    wait_until(lambda: api.call("GET", run)["state"] == "failed")
     oracle = Oracle()
     today = expected(oracle.run(messages(lake)))
-    note = (
-        orders_of(oracle, lake).replace("=", "≠").replace(enriched(len(oracle.gold)), enriched(len(oracle.gold) - lost))
-    )
+    lost = lose_orders(lake, "2026-01-02")
+    api.switch("pipeline", on=True)
+    api.clear(run, "reconcile")
+    # Runs that the schedule or messages begin meanwhile would go first.
+    wait_until(lambda: api.fail_others(run) or api.call("GET", reconcile)["state"] == "up_for_retry")
+    api.call("PATCH", reconcile, new_state="failed")  # instead of five more tries
+    wait_until(lambda: api.has_ended(run))
+    enriched = f"{len(oracle.gold):,} enriched"
+    note = orders_of(oracle, lake).replace("=", "≠").replace(enriched, f"{len(oracle.gold) - lost:,} enriched")
     assert note in api.call("GET", run)["note"]
 
-    api.fail_others(run)
-    wait_until(lambda: drivers(lake) == [])
-    days = ["--from", "2026-01-02", "--to", "2026-01-02"]
-    subprocess.run([sys.executable, "-m", "jobs", "backfill", *days], check=True)
+    day = date(2026, 1, 2)
+    backfill(spark, lake, ORDERS, Scope(since=day, until=day))
     api.clear(run, "reconcile")
-    # Runs that the schedule or messages have begun meanwhile would go first.
     wait_until(lambda: api.fail_others(run) or api.call("GET", reconcile)["state"] == "success")
-    wait_until(lambda: api.call("GET", run)["state"] == "failed")  # as what comes after it was not cleared
+    wait_until(lambda: api.has_ended(run))
     api.switch("pipeline", on=False)
     assert tables(lake) == today
     assert orders_of(oracle, lake) in api.call("GET", run)["note"].splitlines()

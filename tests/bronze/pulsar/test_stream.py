@@ -112,7 +112,7 @@ def test_partitions_added_between_two_runs(stream: Stream, topics: Topics) -> No
     topic = topics.create(partitions=1)
     topics.send_numbers(f"{topic}-partition-0", [0])
     assert stream.run(topic, subscription="lake") == {0: [0]}
-    topics.admin("POST", topic, "/partitions", body=2)
+    topics.grow(topic, partitions=2)
     topics.send_numbers(f"{topic}-partition-1", [1])
     assert stream.run(topic, subscription="lake") == {1: [1]}
     assert topics.backlog(f"{topic}-partition-1", "lake") == 0
@@ -123,7 +123,7 @@ def test_partitions_added_to_a_running_stream(stream: Stream, topics: Topics) ->
     topics.send_numbers(f"{topic}-partition-0", [0])
     query = stream.start(topic, subscription="lake")
     query.processAllAvailable()
-    topics.admin("POST", topic, "/partitions", body=3)
+    topics.grow(topic, partitions=3)
     topics.send_numbers(f"{topic}-partition-2", [1])
     query.processAllAvailable()
     assert stream.batches == {0: [0], 1: [1]}
