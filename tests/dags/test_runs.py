@@ -159,7 +159,7 @@ def wait_until(condition: Callable[[], object]) -> None:
     deadline = time.monotonic() + PATIENCE
     while not condition():
         assert time.monotonic() < deadline
-        time.sleep(0.5)
+        time.sleep(2)
 
 
 def drivers(lake: Settings) -> list[psutil.Process]:
