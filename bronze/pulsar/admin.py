@@ -1,5 +1,6 @@
 """The few calls of Pulsar's admin API that planning needs."""
 
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -11,6 +12,8 @@ from bronze.pulsar.options import NoAnswerError, Options, PulsarSourceError
 from bronze.pulsar.positions import BEGINNING, Ledger, Position
 
 TIMEOUT = (10, 60)
+BUSY_PAUSES = (0.1,) * 100
+"""Seconds to wait for a subscription that somebody else is making."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,7 +96,15 @@ class Admin:
     def ensure_subscription(self, partition: str, subscription: str) -> None:
         """Create a durable subscription at the earliest message, unless it exists."""
         body = {"ledgerId": BEGINNING.ledger, "entryId": BEGINNING.entry, "partitionIndex": -1}
-        self._call("PUT", partition, f"/subscription/{quote(subscription, safe='')}", json=body, accept=(409,))
+        path = f"/subscription/{quote(subscription, safe='')}"
+        for pause in (*BUSY_PAUSES, None):
+            answer = self._call("PUT", partition, path, json=body, accept=(409, 412))
+            if answer.status_code != 412:
+                return
+            # Busy while it is being made, by another stream, or for a new partition by the broker itself.
+            if pause is None or "Busy" not in f"{answer.reason} {answer.text}":
+                raise NoAnswerError(f"{partition}: the broker answered 412 {answer.reason}")
+            time.sleep(pause)
 
     def acknowledge(self, partition: str, subscription: str, position: Position) -> None:
         """Acknowledge all up to and including `position`."""

@@ -5,8 +5,11 @@ import hashlib
 import hmac
 import json
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import trustme
@@ -188,6 +191,36 @@ def test_only_the_last_chunk_is_a_message(topics: Topics) -> None:
     chunks = [entry for position in topics.entries(topic) if (entry := admin.entry(topic, position))]
     assert [(entry.chunk, entry.chunks, entry.is_message) for entry in chunks] == [(0, 2, False), (1, 2, True)]
     assert len({entry.uuid for entry in chunks}) == 1
+
+
+def test_a_subscription_that_several_make_at_once(topics: Topics) -> None:
+    topic = topics.create()
+    topics.send(topic, b"a")
+    admins = [Admin(Options.parse(topics.options(topic))) for _ in range(8)]
+    with ThreadPoolExecutor(len(admins)) as pool:
+        for name in ("lake", "sea", "pond", "well"):
+            list(pool.map(lambda admin, name=name: admin.ensure_subscription(topic, name), admins))
+            assert topics.backlog(topic, name) == 1
+
+
+@pytest.mark.parametrize(
+    ("answers", "error"),
+    [
+        (["412 Subscription Busy", "412 Subscription Busy", "409 it exists"], None),
+        (["412 Subscription Busy"] * 3, "^topic: the broker answered 412 Subscription Busy$"),
+        (["412 Topic not ready"], "^topic: the broker answered 412 Topic not ready$"),
+    ],
+)
+def test_a_busy_subscription_is_waited_for(
+    monkeypatch: pytest.MonkeyPatch, answers: list[str], error: str | None
+) -> None:
+    given = (SimpleNamespace(status_code=int(answer[:3]), reason=answer[4:], text="") for answer in answers)
+    monkeypatch.setattr("bronze.pulsar.admin.BUSY_PAUSES", (0, 0))
+    monkeypatch.setattr(Admin, "_call", lambda *_, **__: next(given))
+    urls = {"serviceUrl": "pulsar://127.0.0.1:1", "adminUrl": "http://127.0.0.1:1", "topic": "events"}
+    with pytest.raises(NoAnswerError, match=error) if error else nullcontext():
+        Admin(Options.parse(urls)).ensure_subscription("topic", "lake")
+    assert list(given) == []
 
 
 def test_a_subscription_is_created_once_and_keeps_its_place(topics: Topics) -> None:
