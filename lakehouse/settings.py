@@ -7,6 +7,7 @@ Secrets come from the environment only.
 import os
 import re
 import tomllib
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, Self
 
@@ -31,7 +32,16 @@ SECRET_PROPERTY = re.compile(
 )
 """What the names of Spark's properties that are such have in them."""
 
-AbsolutePath = Annotated[Path, AfterValidator(lambda path: path.expanduser().absolute())]
+
+def _folder(path: Path) -> Path:
+    folder = path.expanduser().absolute()
+    with suppress(OSError):  # of one that may not be looked at, the command that needs it says so
+        if folder.exists() and not folder.is_dir():
+            raise ValueError("must be a folder")
+    return folder
+
+
+Folder = Annotated[Path, AfterValidator(_folder)]
 Port = Annotated[int, Field(ge=0, le=65535)]
 UserName = Annotated[str, Field(pattern=r"^\S+$")]
 Password = Annotated[SecretStr, Field(min_length=8)]
@@ -118,7 +128,7 @@ class Settings(BaseSettings):
         toml_file=FILE,
     )
 
-    home: AbsolutePath = Path(".lakehouse").absolute()
+    home: Folder = Path(".lakehouse").absolute()
     """Tables, checkpoints, logs and the embedded broker's data."""
     warehouse: str = ""
     """Root of all tables: a folder, also as `file:///path`, or with Spark alone a URI such as `s3a://bucket/path`.
@@ -127,7 +137,7 @@ class Settings(BaseSettings):
     """
     checkpoints: str = ""
     """Root of the streams' checkpoints. Unset: `<home>/checkpoints`."""
-    cache: AbsolutePath = Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser() / "pulsar-lakehouse"
+    cache: Folder = Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser() / "pulsar-lakehouse"
     """Downloads that clones share: the broker and the Delta jars."""
     pulsar: Pulsar = Pulsar()
     spark: Spark = Spark()

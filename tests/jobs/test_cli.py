@@ -72,6 +72,7 @@ def lakehouse(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str
             "LAKEHOUSE_HOME, LAKEHOUSE_POSTGRES, LAKEHOUSE_PULSAR, LAKEHOUSE_RUN, LAKEHOUSE_SERVE, LAKEHOUSE_SPARK, "
             "LAKEHOUSE_WAREHOUSE",
         ),
+        ("LAKEHOUSE_HOME", "/dev/null", "home: must be a folder (given: '/dev/null')"),
         ("LAKEHOUSE_RUN__SPEED", "9", "run.speed: no such setting (given: '9')"),
         (
             "LAKEHOUSE_RUN__RETRIES",
