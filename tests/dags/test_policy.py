@@ -21,7 +21,7 @@ for file in sys.argv[1:]:
 print(*{name.partition(".")[0] for name in sys.modules})
 """
 SLOW = {"deltalake", "great_expectations", "numpy", "pandas", "pulsar", "pyarrow"}
-"""What takes half a second and more to import, each time that Airflow looks at a DAG file."""
+"""What takes long to import, each time that Airflow looks at a DAG file."""
 
 
 @pytest.fixture(scope="module")
