@@ -2,13 +2,11 @@
 
     .venv/bin/python benchmarks/merge.py [--events 2000000] [--keys 200000] [--more 100000] [--rounds 3]
     .venv/bin/python benchmarks/merge.py --growth [--largest 10000000]
-    .venv/bin/python benchmarks/merge.py --versions
 
 The changelog has 10 % of its messages out of order and 2 % tombstones. It is merged into an empty table, then `more`
 of it onto that. The plain MERGE parses the payload, takes the last message of each key by event time, and merges that:
 no contract, no quarantine, no total order, no lookup of what is newer. No broker is needed; Spark writes the messages.
-`--growth` measures 10,000 messages onto tables of more and more keys, `--versions` onto histories of more and more
-versions of the same keys, with late messages that are ten seconds late at most.
+`--growth` measures 10,000 messages onto tables of more and more keys.
 """
 
 import shutil
@@ -37,7 +35,6 @@ from silver.users import USERS
 PLAIN = "silver.plain_users"
 VARIANTS = {"latest state": replace(USERS, keeps_history=False), "and history": USERS}
 BATCH = 10_000
-SAME_KEYS = 30_000
 Result = tuple[Lap, str]
 """How long it took, and the files it added and removed."""
 
@@ -51,18 +48,12 @@ def main(
         bool, typer.Option("--growth", help="10,000 messages onto tables of more and more keys.")
     ] = False,
     largest: Annotated[int, typer.Option(help="The keys of the largest of them.")] = 10_000_000,
-    versions: Annotated[
-        bool, typer.Option("--versions", help="10,000 messages onto histories of more and more versions.")
-    ] = False,
 ) -> None:
     settings = emptied_home()
     spark = start_spark(settings)
     try:
         if growth:
             report.rows(["keys", "seconds", "CPU s", "files"], _grow(spark, settings, largest, rounds))
-            return
-        if versions:
-            report.rows(["versions", "seconds", "CPU s", "files of the history"], _lengthen(spark, settings, rounds))
             return
         _round(spark, settings, [(0, events // 20), (events // 20, more // 20)], keys)
         found = [_round(spark, settings, [(0, events), (events, more)], keys) for _ in range(rounds)]
@@ -128,31 +119,6 @@ def _grow(spark: SparkSession, settings: Settings, largest: int, rounds: int) ->
     return rows
 
 
-def _lengthen(spark: SparkSession, settings: Settings, rounds: int) -> list[tuple[str, ...]]:
-    """The same keys, with 1, 10 and 100 messages each on average, which came in ten batches; then come more."""
-    rows: list[tuple[str, ...]] = []
-    for versions in (1, 10, 100):
-        home, landed = _afresh(spark, settings, "versions"), 0
-
-        def land_and_merge(count: int, home: Settings = home) -> None:
-            nonlocal landed
-            more = changelog(spark, range(landed, landed + count), SAME_KEYS, late=10_000)
-            append(more, home, USERS.topic.bronze_table)
-            catch_up(home, merging(spark, home, [USERS]))
-            landed += count
-
-        for _ in range(10):
-            land_and_merge(SAME_KEYS * versions // 10)
-        laps = []
-        for _ in range(rounds):
-            with lap() as measured:
-                land_and_merge(BATCH)
-            laps.append(measured)
-        took, files = middle(laps), _files(spark, home, USERS.history.name)
-        rows.append((f"{SAME_KEYS * versions:,}", f"{took.wall:.1f}", f"{took.cpu:.1f}", files))
-    return rows
-
-
 def _afresh(spark: SparkSession, settings: Settings, name: str) -> Settings:
     own = settings.model_copy(update={"home": settings.home / name.replace(" ", "-")})
     shutil.rmtree(own.home, ignore_errors=True)
@@ -160,11 +126,11 @@ def _afresh(spark: SparkSession, settings: Settings, name: str) -> Settings:
     return own
 
 
-def changelog(spark: SparkSession, ids: range, keys: int, late: int = 3_600_000) -> DataFrame:
-    """Messages, one a millisecond; each tenth is `late` by up to so many milliseconds, each fiftieth a tombstone."""
+def changelog(spark: SparkSession, ids: range, keys: int) -> DataFrame:
+    """Messages, one a millisecond; each tenth is up to an hour old, each fiftieth a tombstone."""
     n = F.col("id")
     user = F.pmod(F.xxhash64(n), F.lit(keys))
-    age = F.when(n % 10 == 0, F.pmod(F.xxhash64(n, F.lit(1)), F.lit(late))).otherwise(0)
+    age = F.when(n % 10 == 0, F.pmod(F.xxhash64(n, F.lit(1)), F.lit(3_600_000))).otherwise(0)
     names = [
         F.concat(F.lit(prefix), F.xxhash64(n) % 1000).alias(name)
         for prefix, name in (("Ada", "firstName"), ("L", "lastName"))
