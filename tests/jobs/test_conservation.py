@@ -74,6 +74,13 @@ def test_lost_orders_are_found(spark: SparkSession, lake: Settings) -> None:
     assert "landed, but in no table" in proof.problems[0]
 
 
+def test_an_order_that_is_there_twice_is_found(spark: SparkSession, lake: Settings) -> None:
+    append(read_table(spark, lake, ORDERS.gold_table).where("line_item_id = 2"), lake, ORDERS.gold_table)
+    proof = balance_facts(spark, lake, ORDERS)
+    assert (proof.holds, proof.difference) == (False, -1)
+    assert proof.problems == ("1 in more than one place, such as 0/7/2/0",)
+
+
 def test_a_lost_order_does_not_make_up_for_one_that_is_there_twice(spark: SparkSession, lake: Settings) -> None:
     append(read_table(spark, lake, ORDERS.gold_table).where("line_item_id = 2"), lake, ORDERS.gold_table)
     delta_table(spark, lake, ORDERS.waiting.name).delete()
