@@ -105,7 +105,7 @@ def _grow(spark: SparkSession, settings: Settings, largest: int, rounds: int) ->
     for name, entity in VARIANTS.items():
         for keys in (largest // 100, largest // 10, largest):
             home = _afresh(spark, settings, name)
-            append(changelog(spark, range(keys), keys), home, entity.topic.bronze_table)
+            append(changelog(spark, range(keys), keys, each_key=True), home, entity.topic.bronze_table)
             catch_up(home, merging(spark, home, [entity]))
             laps = []
             for first in range(keys, keys + BATCH * rounds, BATCH):
@@ -115,7 +115,7 @@ def _grow(spark: SparkSession, settings: Settings, largest: int, rounds: int) ->
                 laps.append(measured)
             took = middle(laps)
             files = _files(spark, home, entity.table.name)
-            rows.append((f"{name}, {keys:,} messages", f"{took.wall:.1f}", f"{took.cpu:.1f}", files))
+            rows.append((f"{name}, {keys:,}", f"{took.wall:.1f}", f"{took.cpu:.1f}", files))
     return rows
 
 
@@ -126,10 +126,13 @@ def _afresh(spark: SparkSession, settings: Settings, name: str) -> Settings:
     return own
 
 
-def changelog(spark: SparkSession, ids: range, keys: int) -> DataFrame:
-    """Messages, one a millisecond; each tenth is up to an hour old, each fiftieth a tombstone."""
+def changelog(spark: SparkSession, ids: range, keys: int, *, each_key: bool = False) -> DataFrame:
+    """Messages, one a millisecond; each tenth is up to an hour old, each fiftieth a tombstone.
+
+    Their keys are random, or, of `each_key` one, in no order.
+    """
     n = F.col("id")
-    user = F.pmod(F.xxhash64(n), F.lit(keys))
+    user = F.pmod(n * 7_368_787 if each_key else F.xxhash64(n), F.lit(keys))  # a prime: it meets each key once
     age = F.when(n % 10 == 0, F.pmod(F.xxhash64(n, F.lit(1)), F.lit(3_600_000))).otherwise(0)
     names = [
         F.concat(F.lit(prefix), F.xxhash64(n) % 1000).alias(name)

@@ -6,8 +6,9 @@ import signal
 import subprocess
 import sys
 import sysconfig
+import traceback
 from collections.abc import Sequence
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from pathlib import Path
 
 import psutil
@@ -129,8 +130,8 @@ def start_spark(settings: Settings, *, inherited: Sequence[int] = ()) -> SparkSe
             process = {"pass_fds": tuple(inherited), "stdout": log, "stderr": log}
             try:
                 gateway = launch_gateway(conf, process)  # type: ignore[no-untyped-call]
-            except BaseException:
-                _kill_launched()
+            except BaseException as error:
+                _kill_launched(error)
                 raise
         ctrl_c = signal.getsignal(signal.SIGINT)
         SparkContext(conf=conf, gateway=gateway)
@@ -164,12 +165,17 @@ def _is_local(settings: Settings) -> bool:
     return settings.spark.conf.get("spark.master", settings.spark.master).partition("[")[0] == "local"
 
 
-def _kill_launched() -> None:
-    """End a JVM that was still starting: it would miss the folder that it was to answer in, and live on for ever."""
-    for child in psutil.Process().children(recursive=True):
-        with suppress(psutil.Error):
-            if "pyspark-shell" in child.cmdline():
-                child.kill()
+def _kill_launched(error: BaseException) -> None:
+    """End a JVM that was still starting: it would miss the folder that it was to answer in, and live on for ever.
+
+    PySpark has not told us its process yet, and one that is confined can't look for it among those of the system; but
+    the functions that `error` has left still hold it.
+    """
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        for process in list(frame.f_locals.values()):
+            if isinstance(process, subprocess.Popen) and process.pid:
+                process.kill()
+                process.wait()
 
 
 def stop_spark(*, keep_classes: bool = False) -> None:

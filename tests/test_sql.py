@@ -3,10 +3,12 @@
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from datetime import date, datetime
 from pathlib import Path
 from typing import Any
@@ -36,6 +38,7 @@ from tests.messages import item, order, user
 
 USER, PASSWORD = "ada", "lovelace-1815"
 DAY = 24 * 60
+LAKEHOUSE = str(Path(sys.prefix) / "bin" / "lakehouse")
 
 Execute = Callable[[str], list[tuple[Any, ...]]]
 
@@ -113,10 +116,9 @@ def test_no_feature_of_gold_shuts_a_reader_out(lake: Settings) -> None:
 @pytest.fixture(scope="module")
 def port(lake: Settings) -> Iterator[int]:
     """That of the endpoint, which leaves no process when it is told to end."""
-    command = [str(Path(sys.prefix) / "bin" / "lakehouse"), "serve"]
     users = {"LAKEHOUSE_SERVE": json.dumps({"users": {USER: PASSWORD}})}
     served = {**os.environ, **environment(lake), **users}
-    with subprocess.Popen(command, env=served, stdout=subprocess.PIPE, text=True) as server:
+    with subprocess.Popen([LAKEHOUSE, "serve"], env=served, stdout=subprocess.PIPE, text=True) as server:
         try:
             assert server.stdout is not None
             line = server.stdout.readline()
@@ -132,6 +134,30 @@ def port(lake: Settings) -> Iterator[int]:
         finally:
             server.kill()
     assert [process for process in started if is_alive(process)] == []
+
+
+def test_ctrl_c_ends_it_while_spark_starts(settings: Settings, tmp_path: Path) -> None:
+    """The process may not look for its JVM any more by then."""
+    users = {"LAKEHOUSE_SERVE": json.dumps({"users": {USER: PASSWORD}})}
+    own = {**os.environ, **environment(own_home(settings, tmp_path)), **users}
+    with subprocess.Popen([LAKEHOUSE, "serve"], env=own, stderr=subprocess.PIPE, text=True) as server:
+        try:
+            while not (starting := beginning_spark(server.pid)):
+                assert server.poll() is None
+                time.sleep(0.05)
+            server.send_signal(signal.SIGINT)
+            _, told = server.communicate(timeout=30)
+        finally:
+            server.kill()
+    assert (server.returncode, len(told.splitlines())) == (130, 1)
+    assert wait_until(lambda: not any(map(is_alive, starting)), "The end of all of it", timeout=10)
+
+
+def beginning_spark(pid: int) -> list[psutil.Process]:
+    started = psutil.Process(pid).children(recursive=True)
+    with suppress(psutil.Error):  # one that has just ended
+        return started if any("pyspark-shell" in process.cmdline() for process in started) else []
+    return []
 
 
 def connection_to(port: int, user: str = USER, password: str = PASSWORD) -> closing[Any]:
