@@ -247,7 +247,9 @@ def sql(
     """Run SQL over the tables, without starting Spark."""
     found = query(load_settings(), statement)
     if csv:
-        report.as_csv(found.columns, found.project("COLUMNS(*)::VARCHAR").fetchall())
+        wrapped = {"blob", "struct", "list", "array", "map"}  # of which DuckDB's own text is for DuckDB
+        values = (f"#{n}" if kind.id in wrapped else f"#{n}::VARCHAR" for n, kind in enumerate(found.types, 1))
+        report.as_csv(found.columns, found.project(", ".join(values)).fetchall())
     else:
         report.rows(found.columns, found.fetchall())
 

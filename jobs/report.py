@@ -102,10 +102,20 @@ def rows(columns: Sequence[str], values: Iterable[Sequence[object]], *, title: s
     OUT.print(grid)
 
 
-def as_csv(columns: Sequence[str], values: Iterable[Sequence[str | None]]) -> None:
+def as_csv(columns: Sequence[str], values: Iterable[Sequence[object]]) -> None:
+    """Whole values: of bytes their text, of structs and lists JSON, else as they are."""
     writer = csv.writer(OUT.file, lineterminator="\n")
     writer.writerow(columns)
-    writer.writerows(values)
+    for row in values:
+        writer.writerow(
+            json.dumps(v, default=_text, ensure_ascii=False) if isinstance(v, dict | list) else _text(v) for v in row
+        )
+
+
+def _text(value: object) -> str:
+    if isinstance(value, bytes):
+        return value.decode(errors="replace")
+    return "" if value is None else str(value)
 
 
 def _grid(first: str, *numbers: str) -> Grid:

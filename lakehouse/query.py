@@ -54,6 +54,8 @@ def query(settings: Settings, sql: str, values: Mapping[str, object] | None = No
         line = str(error).partition("\n")[0]
         if line.startswith("Catalog Error: Table"):
             there_is = f"has {', '.join(tables)}" if tables else "has no tables yet"
-            line += f" {settings.warehouse_root} {there_is}: `lakehouse run` makes those declared"
+            line += (
+                f" {settings.warehouse_root} {there_is}: `lakehouse run` and `lakehouse refresh` make those declared"
+            )
         raise LakehouseError(line) from error
     return result if result is not None else connection.sql("SELECT 'done' AS result")

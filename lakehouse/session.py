@@ -169,11 +169,11 @@ def _kill_launched(error: BaseException) -> None:
     """End a JVM that was still starting: it would miss the folder that it was to answer in, and live on for ever.
 
     PySpark has not told us its process yet, and one that is confined can't look for it among those of the system; but
-    the functions that `error` has left still hold it.
+    the functions that `error` has left still hold it, from the millisecond after its fork on.
     """
     for frame, _ in traceback.walk_tb(error.__traceback__):
-        for process in list(frame.f_locals.values()):
-            if isinstance(process, subprocess.Popen) and process.pid:
+        for process in frame.f_locals.values():
+            if isinstance(process, subprocess.Popen) and getattr(process, "pid", None):
                 process.kill()
                 process.wait()
 

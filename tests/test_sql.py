@@ -6,7 +6,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from datetime import date, datetime
@@ -140,24 +139,33 @@ def test_ctrl_c_ends_it_while_spark_starts(settings: Settings, tmp_path: Path) -
     """The process may not look for its JVM any more by then."""
     users = {"LAKEHOUSE_SERVE": json.dumps({"users": {USER: PASSWORD}})}
     own = {**os.environ, **environment(own_home(settings, tmp_path)), **users}
+    jvms: list[psutil.Process] = []
     with subprocess.Popen([LAKEHOUSE, "serve"], env=own, stderr=subprocess.PIPE, text=True) as server:
+
+        def starting() -> bool:
+            jvms[:] = filter(is_spark, psutil.Process(server.pid).children(recursive=True))
+            return jvms != []
+
         try:
-            while not (starting := beginning_spark(server.pid)):
-                assert server.poll() is None
-                time.sleep(0.05)
+            assert wait_until(starting, "The JVM of Spark", timeout=120)
             server.send_signal(signal.SIGINT)
             _, told = server.communicate(timeout=30)
+            assert (server.returncode, "lakehouse:" in told) == (130, False)
+            assert wait_until(lambda: not any(map(is_alive, jvms)), "Its end", timeout=10)
         finally:
-            server.kill()
-    assert (server.returncode, len(told.splitlines())) == (130, 1)
-    assert wait_until(lambda: not any(map(is_alive, starting)), "The end of all of it", timeout=10)
+            for process in (server, *jvms):
+                with suppress(psutil.NoSuchProcess):
+                    process.kill()
 
 
-def beginning_spark(pid: int) -> list[psutil.Process]:
-    started = psutil.Process(pid).children(recursive=True)
-    with suppress(psutil.Error):  # one that has just ended
-        return started if any("pyspark-shell" in process.cmdline() for process in started) else []
-    return []
+def is_spark(process: psutil.Process) -> bool:
+    """Whether it is the JVM itself, after the shell and the launcher that say how it is to be started."""
+    with suppress(psutil.Error):
+        command = process.cmdline()
+        return (
+            process.name() == "java" and "pyspark-shell" in command and "org.apache.spark.launcher.Main" not in command
+        )
+    return False
 
 
 def connection_to(port: int, user: str = USER, password: str = PASSWORD) -> closing[Any]:

@@ -1,5 +1,6 @@
 """What a user who got something wrong is told: one line that says what and what to do, and exit code 1."""
 
+import csv
 import json
 import re
 import signal
@@ -343,10 +344,20 @@ def test_a_table_of_a_newer_delta(
 
 
 def test_sql_as_csv(lakehouse: Command) -> None:
-    statement = "SELECT 'a \"long\", value' AS text, {'id': 7, 'tags': ['x', NULL]} AS struct, NULL AS nothing"
-    assert lakehouse("sql", "--csv", statement).out.splitlines() == [
-        "text,struct,nothing",
-        '"a ""long"", value","{\'id\': 7, \'tags\': [x, NULL]}",',
+    statement = """SELECT 'a "long", value' AS text, {'id': 7, 'tags': ['x', NULL]} AS struct, NULL AS nothing,
+        '{"id": 1}'::BLOB AS payload, {'at': TIMESTAMP '2026-01-02 03:04:05.678', 'raw': 'x'::BLOB} AS nested,
+        true AS flag, 1.5 AS flag"""
+    assert list(csv.reader(lakehouse("sql", "--csv", statement).out.splitlines())) == [
+        ["text", "struct", "nothing", "payload", "nested", "flag", "flag_1"],
+        [
+            'a "long", value',
+            '{"id": 7, "tags": ["x", null]}',
+            "",
+            '{"id": 1}',
+            '{"at": "2026-01-02 03:04:05.678000", "raw": "x"}',
+            "true",
+            "1.5",
+        ],
     ]
 
 

@@ -13,7 +13,8 @@ from lakehouse.settings import load_settings
     [
         (
             "SELECT * FROM silver.users",
-            "Table with name users does not exist! {warehouse} has no tables yet: `lakehouse run` makes those declared",
+            "Table with name users does not exist! {warehouse} has no tables yet: "
+            "`lakehouse run` and `lakehouse refresh` make those declared",
         ),
         ("SELECT nothing(1)", "Scalar Function with name nothing does not exist!"),
     ],
