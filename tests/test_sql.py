@@ -3,7 +3,6 @@
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -135,7 +134,7 @@ def port(lake: Settings) -> Iterator[int]:
     assert [process for process in started if is_alive(process)] == []
 
 
-def test_ctrl_c_ends_it_while_spark_starts(settings: Settings, tmp_path: Path) -> None:
+def test_an_interrupt_ends_it_while_spark_starts(settings: Settings, tmp_path: Path) -> None:
     """The process may not look for its JVM any more by then."""
     users = {"LAKEHOUSE_SERVE": json.dumps({"users": {USER: PASSWORD}})}
     own = {**os.environ, **environment(own_home(settings, tmp_path)), **users}
@@ -148,7 +147,7 @@ def test_ctrl_c_ends_it_while_spark_starts(settings: Settings, tmp_path: Path) -
 
         try:
             assert wait_until(starting, "The JVM of Spark", timeout=120)
-            server.send_signal(signal.SIGINT)
+            server.terminate()
             _, told = server.communicate(timeout=30)
             assert (server.returncode, "lakehouse:" in told) == (130, False)
             assert wait_until(lambda: not any(map(is_alive, jvms)), "Its end", timeout=10)
