@@ -2,7 +2,7 @@
 
 import csv
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from itertools import groupby
 
@@ -98,24 +98,14 @@ def rows(columns: Sequence[str], values: Iterable[Sequence[object]], *, title: s
     for name in columns:
         grid.add_column(Text(name), overflow="fold")
     for row in values:
-        grid.add_row(*(Text("" if value is None else _cell(value)) for value in row))
+        grid.add_row(*(Text(_cell(value)) for value in row))
     OUT.print(grid)
 
 
 def as_csv(columns: Sequence[str], values: Iterable[Sequence[object]]) -> None:
-    """Whole values: of bytes their text, of structs and lists JSON, else as they are."""
     writer = csv.writer(OUT.file, lineterminator="\n")
     writer.writerow(columns)
-    for row in values:
-        writer.writerow(
-            json.dumps(v, default=_text, ensure_ascii=False) if isinstance(v, dict | list) else _text(v) for v in row
-        )
-
-
-def _text(value: object) -> str:
-    if isinstance(value, bytes):
-        return value.decode(errors="replace")
-    return "" if value is None else str(value)
+    writer.writerows(map(_whole, row) for row in values)
 
 
 def _grid(first: str, *numbers: str) -> Grid:
@@ -127,14 +117,22 @@ def _grid(first: str, *numbers: str) -> Grid:
 
 def _cell(value: object) -> str:
     match value:
-        case bytes():
-            return value.decode(errors="replace")
         case float():
             return f"{value:,.2f}"
         case datetime():
             return f"{value:%Y-%m-%d %H:%M:%S}"
-        case dict() | list():
-            return json.dumps(value, default=_cell, ensure_ascii=False)
+    return _whole(value, inner=_cell)
+
+
+def _whole(value: object, inner: Callable[[object], str] | None = None) -> str:
+    """Of bytes their text, of structs and lists JSON."""
+    match value:
+        case None:
+            return ""
+        case bytes():
+            return value.decode(errors="replace")
+        case dict() | list() | tuple():
+            return json.dumps(value, default=inner or _whole, ensure_ascii=False)
     return str(value)
 
 

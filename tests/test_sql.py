@@ -35,6 +35,7 @@ from tests.lake import environment, land_literally, own_home, versions
 from tests.messages import item, order, user
 
 USER, PASSWORD = "ada", "lovelace-1815"
+SERVED = {"LAKEHOUSE_SERVE": json.dumps({"users": {USER: PASSWORD}})}
 DAY = 24 * 60
 LAKEHOUSE = str(Path(sys.prefix) / "bin" / "lakehouse")
 
@@ -114,8 +115,7 @@ def test_no_feature_of_gold_shuts_a_reader_out(lake: Settings) -> None:
 @pytest.fixture(scope="module")
 def port(lake: Settings) -> Iterator[int]:
     """That of the endpoint, which leaves no process when it is told to end."""
-    users = {"LAKEHOUSE_SERVE": json.dumps({"users": {USER: PASSWORD}})}
-    served = {**os.environ, **environment(lake), **users}
+    served = {**os.environ, **environment(lake, **SERVED)}
     with subprocess.Popen([LAKEHOUSE, "serve"], env=served, stdout=subprocess.PIPE, text=True) as server:
         try:
             assert server.stdout is not None
@@ -136,8 +136,7 @@ def port(lake: Settings) -> Iterator[int]:
 
 def test_an_interrupt_ends_it_while_spark_starts(settings: Settings, tmp_path: Path) -> None:
     """The process may not look for its JVM any more by then."""
-    users = {"LAKEHOUSE_SERVE": json.dumps({"users": {USER: PASSWORD}})}
-    own = {**os.environ, **environment(own_home(settings, tmp_path)), **users}
+    own = {**os.environ, **environment(own_home(settings, tmp_path), **SERVED)}
     jvms: list[psutil.Process] = []
     with subprocess.Popen([LAKEHOUSE, "serve"], env=own, stderr=subprocess.PIPE, text=True) as server:
 

@@ -346,9 +346,9 @@ def test_a_table_of_a_newer_delta(
 def test_sql_as_csv(lakehouse: Command) -> None:
     statement = """SELECT 'a "long", value' AS text, {'id': 7, 'tags': ['x', NULL]} AS struct, NULL AS nothing,
         '{"id": 1}'::BLOB AS payload, {'at': TIMESTAMP '2026-01-02 03:04:05.678', 'raw': 'x'::BLOB} AS nested,
-        true AS flag, 1.5 AS flag"""
+        true AS flag, 1.5 AS flag, [1, 2]::INT[2] AS pair"""
     assert list(csv.reader(lakehouse("sql", "--csv", statement).out.splitlines())) == [
-        ["text", "struct", "nothing", "payload", "nested", "flag", "flag_1"],
+        ["text", "struct", "nothing", "payload", "nested", "flag", "flag_1", "pair"],
         [
             'a "long", value',
             '{"id": 7, "tags": ["x", null]}',
@@ -357,6 +357,7 @@ def test_sql_as_csv(lakehouse: Command) -> None:
             '{"at": "2026-01-02 03:04:05.678000", "raw": "x"}',
             "true",
             "1.5",
+            "[1, 2]",
         ],
     ]
 
