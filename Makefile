@@ -27,11 +27,22 @@ install: .venv/installed ## Install everything, locked, into .venv
 demo: install ## Run the whole pipeline on a real broker and show what came out
 	@exec $(RUN)/lakehouse demo
 
-.PHONY: test
-test: install ## Check style and types, and run every test
+.PHONY: style
+style: install
 	@$(RUN)/ruff format --check
 	@$(RUN)/ruff check
 	@$(RUN)/mypy
+
+.PHONY: check
+check: style ## Check style and types, and run the tests that start nothing (half a minute)
+	@exec $(RUN)/pytest -m "not spark and not broker and not airflow"
+
+.PHONY: test-spark
+test-spark: install ## Run the tests that start Spark, and no broker and no Airflow
+	@exec $(RUN)/pytest -m "spark and not broker and not airflow"
+
+.PHONY: test
+test: style ## Check style and types, and run every test
 	@exec $(RUN)/pytest
 
 .PHONY: airflow

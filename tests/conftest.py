@@ -24,6 +24,17 @@ hypothesis.settings.register_profile(
 )
 
 
+NEEDS = {"spark": "spark", "endpoint": "broker", "guarded": "broker", "api": "airflow", "page": "browser"}
+"""What a test needs, by the fixture that it asks for. One that starts it by itself has the mark written above it."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Function]) -> None:
+    for item in items:
+        for fixture, need in NEEDS.items():
+            if fixture in item.fixturenames:
+                item.add_marker(need)
+
+
 @pytest.fixture(scope="session")
 def settings(tmp_path_factory: pytest.TempPathFactory) -> Settings:
     loaded = load_settings(home=tmp_path_factory.mktemp("home"))

@@ -134,6 +134,7 @@ def port(lake: Settings) -> Iterator[int]:
     assert [process for process in started if is_alive(process)] == []
 
 
+@pytest.mark.spark
 def test_an_interrupt_ends_it_while_spark_starts(settings: Settings, tmp_path: Path) -> None:
     """The process may not look for its JVM any more by then."""
     own = {**os.environ, **environment(own_home(settings, tmp_path), **SERVED)}

@@ -52,6 +52,8 @@ def began(settings: Settings, moment: str) -> Path:
     return commit(demo_settings(settings), moment, 1)
 
 
+@pytest.mark.spark
+@pytest.mark.broker
 def test_the_whole_demo_while_a_second_one_is_refused(settings: Settings, tmp_path: Path) -> None:
     own = own_home(settings, tmp_path)
     with ended(start(own)) as demo:
@@ -71,6 +73,8 @@ def test_the_whole_demo_while_a_second_one_is_refused(settings: Settings, tmp_pa
 
 
 @pytest.mark.parametrize("moment", ["bronze.orders", "gold.enriched_orders"])
+@pytest.mark.spark
+@pytest.mark.broker
 def test_ctrl_c_ends_all_of_it(settings: Settings, tmp_path: Path, moment: str) -> None:
     own = own_home(settings, tmp_path)
     with ended(start(own)) as demo:

@@ -66,6 +66,7 @@ def test_a_cache_that_cannot_be_written_is_named(tmp_path: Path) -> None:
         spark_jars(file / "cache")
 
 
+@pytest.mark.spark
 def test_two_processes_download_once(tmp_path: Path) -> None:
     code = f"from pathlib import Path; from lakehouse.artifacts import spark_jars; spark_jars(Path({str(tmp_path)!r}))"
     processes = [subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True) for _ in range(2)]

@@ -24,6 +24,7 @@ def test_starting_twice_gives_the_same_broker(endpoint: Endpoint, settings: Sett
     assert process.name() == "java"
 
 
+@pytest.mark.broker
 def test_stop_leaves_no_process_and_a_restart_keeps_the_ports(tmp_path: Path) -> None:
     settings = load_settings(home=tmp_path)
     first = broker.start(settings)
@@ -45,6 +46,7 @@ def test_a_taken_port_is_named(tmp_path: Path) -> None:
     assert java_processes(tmp_path) == []
 
 
+@pytest.mark.broker
 def test_a_broker_that_does_not_come_up_is_stopped(tmp_path: Path) -> None:
     with pytest.raises(BrokerError, match=f"^the broker was not up in 0.5 s; see {tmp_path}/pulsar/broker.log$"):
         broker.start(load_settings(home=tmp_path, run={"broker_timeout": 0.5}))
