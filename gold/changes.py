@@ -11,7 +11,7 @@ from pyspark.sql.pandas.types import to_arrow_type
 
 from gold.enrichment import Enrichment, Lookup, awaited_keys
 from gold.judging import VALID, was_joined, was_valid, with_state, with_survivor
-from gold.survivors import leading_to, read_merges
+from gold.survivors import leading_to, mapping_of, read_merges
 from lakehouse.settings import Settings
 from lakehouse.tables import pin_table
 
@@ -82,10 +82,11 @@ def losses_by(changes: DataFrame, *, settings: Settings, lookup: Lookup) -> Data
     is_moved = F.bool_or(F.col("loss.merged_into").isNotNull())
     by_key = lost.where("times != 0").groupBy(F.col("changed_key").alias("by_key"))
     by = by_key.agg(F.max("changed_at").alias("changed_at"), is_moved.alias("is_moved"))
-    keys, merges = by.select(F.col("by_key").cast(kind).alias(lookup.on)), {}
+    keys, merges = by.select(F.col("by_key").cast(kind).alias(lookup.on)), None
     if lookup.merged_into is not None:
         merges = read_merges(state, lookup=lookup)
-        used = leading_to((row[0] for row in keys.collect()), merges=merges, limit=lookup.max_merges)
+        changed = keys.toArrow()[lookup.on].to_pylist()
+        used = leading_to(changed, merges=mapping_of(merges), limit=lookup.max_merges)
         keys = keys.sparkSession.createDataFrame(pa.table({lookup.on: pa.array(list(used), to_arrow_type(kind))}))
     judged = (
         keys.withColumn("at_last", F.expr(AT_LAST))

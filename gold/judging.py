@@ -3,11 +3,12 @@
 from collections.abc import Iterable, Mapping, Sequence
 from functools import reduce
 
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from gold.enrichment import Enrichment, Lookup
-from gold.survivors import Merges, read_merges, survivors_of
+from gold.survivors import read_merges, survivors_of
 from lakehouse.decoding import decode
 from lakehouse.settings import Settings
 from lakehouse.tables import pin_table
@@ -89,19 +90,19 @@ def judge(facts: DataFrame, *, settings: Settings, enrichment: Enrichment, sourc
     for lookup in enrichment.lookups:
         state = pin_table(facts.sparkSession, settings, lookup.table)
         keys = reduce(DataFrame.union, (each.select(lookup.on) for each in frames))
-        merges = read_merges(state, lookup=lookup) if lookup.merged_into is not None else {}
+        merges = read_merges(state, lookup=lookup) if lookup.merged_into is not None else None
         facts = facts.transform(with_survivor, keys=keys, merges=merges, lookup=lookup)
         facts = facts.transform(with_state, state=state, lookup=lookup, occurred_at=enrichment.occurred_at)
     return facts.transform(with_missing, lookups=enrichment.lookups)
 
 
-def with_survivor(facts: DataFrame, *, keys: DataFrame, merges: Merges, lookup: Lookup) -> DataFrame:
+def with_survivor(facts: DataFrame, *, keys: DataFrame, merges: pa.Table | None, lookup: Lookup) -> DataFrame:
     """Adds `_<name>_key`, the key whose state the fact is joined with, and, where keys can merge, `<name>_merged`.
 
-    `keys` are all that `facts` can have.
+    `keys` are all that `facts` can have; `merges` are as `read_merges` has them, None if keys can't merge.
     """
     at = f"_{lookup.name}_key"
-    if lookup.merged_into is None:
+    if merges is None:
         return facts.withColumn(at, F.col(lookup.on))
     ways = survivors_of(keys.toDF("key"), merges=merges, limit=lookup.max_merges)
     is_way = F.col(lookup.on) == F.col("key")

@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.pandas.types import to_arrow_type
 
 from gold.enrichment import Lookup
 
@@ -25,21 +24,26 @@ class Way(NamedTuple):
     merged: list[Any]
 
 
-def read_merges(state: DataFrame, *, lookup: Lookup) -> dict[Any, Any]:
-    """All merges of a latest state, in memory: some 100 bytes each."""
-    key, into = F.col(lookup.key).alias("key"), F.expr(str(lookup.merged_into)).alias("into")
-    rows = state.select(key, into.cast(state.schema[lookup.key].dataType)).where("into IS NOT NULL").toArrow()
-    return dict(zip(*(rows[name].to_pylist() for name in ("key", "into")), strict=True))
+def read_merges(state: DataFrame, *, lookup: Lookup) -> pa.Table:
+    """All merges of a latest state, as rows of `key` and `into`, in memory: some 100 bytes each."""
+    into = F.expr(str(lookup.merged_into)).cast(state.schema[lookup.key].dataType)
+    rows = state.select(F.col(lookup.key).alias("key"), into.alias("into"))
+    return rows.where("into IS NOT NULL").toArrow()
 
 
-def survivors_of(keys: DataFrame, *, merges: Merges, limit: int) -> DataFrame:
-    """The `key`s that were merged, and the `Way` from each."""
-    kind = to_arrow_type(keys.schema["key"].dataType)
-    used: Iterable[Any] = ()
-    if merges:
-        merged = keys.sparkSession.createDataFrame(pa.table({"key": pa.array(list(merges), kind)}))
-        used = [row.key for row in keys.join(F.broadcast(merged), on="key", how="left_semi").distinct().collect()]
-    ways = [follow(key, merges=merges, limit=limit) for key in used]
+def mapping_of(merges: pa.Table) -> Merges:
+    return dict(zip(merges["key"].to_pylist(), merges["into"].to_pylist(), strict=True))
+
+
+def survivors_of(keys: DataFrame, *, merges: pa.Table, limit: int) -> DataFrame:
+    """The `key`s that were merged, and the `Way` from each; `merges` are as `read_merges` has them."""
+    used: list[Any] = []
+    if merges.num_rows:
+        merged = keys.sparkSession.createDataFrame(merges.select(["key"]))
+        used = keys.join(F.broadcast(merged), on="key", how="left_semi").distinct().toArrow()["key"].to_pylist()
+    known = mapping_of(merges) if used else {}
+    ways = [follow(key, merges=known, limit=limit) for key in used]
+    kind = merges.schema.field("key").type
     columns = [used, [way.survivor for way in ways], [way.merged for way in ways]]
     schema = pa.schema({"key": kind, "survivor": kind, "merged": pa.list_(kind)})
     return keys.sparkSession.createDataFrame(pa.table(columns, schema=schema))
