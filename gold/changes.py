@@ -4,45 +4,59 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import reduce
 
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import to_arrow_type
 
 from gold.enrichment import Enrichment, Lookup, awaited_keys
 from gold.judging import VALID, was_joined, was_valid, with_state, with_survivor
-from gold.survivors import leading_to
+from gold.survivors import leading_to, mapping_of, read_merges
 from lakehouse.settings import Settings
 from lakehouse.tables import pin_table
 
 CHANGE = ("changed_entity", "changed_key", *VALID, "changed_at")
+LOSS = "struct<deleted_at: timestamp, merged_into: string>"
 AT_LAST = "timestamp'9999-12-31 23:59:59.999'"
 
 
 def changes_of(feed: DataFrame, *, lookup: Lookup) -> DataFrame:
     """The keys whose state has changed, and for which times: of a latest state for all, which is NULL.
 
-    A latest state `is_gone` if its key was deleted or merged.
+    Of a latest state that was deleted or merged, `loss` says when and into what. What was lost before a change comes as
+    a row too, which `is_before`.
     """
-    is_gone = "false" if lookup.is_as_of else "deleted_at IS NOT NULL"
-    if lookup.merged_into is not None and not lookup.is_as_of:
-        is_gone += f" OR ({lookup.merged_into}) IS NOT NULL"
+    valid = (F.col(name) if lookup.is_as_of else F.lit(None).cast("timestamp").alias(name) for name in VALID)
+    loss = F.lit(None).cast(LOSS) if lookup.is_as_of else _loss(lookup)
+    is_before = F.col("_change_type") == "update_preimage"
     changed = feed.select(
         F.lit(lookup.entity).alias("changed_entity"),
         F.col(lookup.key).cast("string").alias("changed_key"),
-        *(F.col(name) if lookup.is_as_of else F.lit(None).cast("timestamp").alias(name) for name in VALID),
+        *valid,
         F.col("sequence.publish_time").alias("changed_at"),
-        F.expr(is_gone).alias("is_gone"),
+        loss.alias("loss"),
+        is_before.alias("is_before"),
         "_change_type",
     )
     # The rest of a history's changes are versions whose time ends where that of a new one begins.
     kinds = ("insert",) if lookup.is_as_of else ("insert", "update_postimage")
+    is_change = F.col("_change_type").isin(*kinds) | (F.col("is_before") & F.col("loss").isNotNull())
     is_ever = F.coalesce(F.col("valid_from") < F.col("valid_until"), F.lit(True))
-    return changed.where(F.col("_change_type").isin(*kinds) & is_ever).drop("_change_type")
+    return changed.where(is_change & is_ever).drop("_change_type")
+
+
+def _loss(lookup: Lookup) -> Column:
+    deleted_at = F.col("deleted_at")
+    into = F.lit(None) if lookup.merged_into is None else F.expr(lookup.merged_into)
+    loss = F.struct(deleted_at.alias("deleted_at"), into.cast("string").alias("merged_into"))
+    return F.when(deleted_at.isNotNull() | into.isNotNull(), loss)
 
 
 def corrections_by(changes: DataFrame, *, lookups: Iterable[Lookup], settings: Settings) -> DataFrame:
     """The changes of what is looked up that can give facts in gold another answer, with the name of the `lookup`.
 
-    Of a history they are new versions; of a latest state, what takes it away from facts, by the key of those.
+    Of a history they are new versions; of a latest state, what takes it away from facts or leads them to another one,
+    by the key of those.
     """
     found = []
     for lookup in lookups:
@@ -50,43 +64,70 @@ def corrections_by(changes: DataFrame, *, lookups: Iterable[Lookup], settings: S
         if lookup.is_as_of:
             corrections = of_entity.where("valid_from IS NOT NULL").select(*CHANGE)
         else:
-            corrections = of_entity.where("is_gone").transform(losses_by, settings=settings, lookup=lookup)
+            corrections = of_entity.where("loss IS NOT NULL").transform(losses_by, settings=settings, lookup=lookup)
         found.append(corrections.withColumn("lookup", F.lit(lookup.name)))
     return reduce(DataFrame.union, found)
 
 
 def losses_by(changes: DataFrame, *, settings: Settings, lookup: Lookup) -> DataFrame:
-    """The keys that have no usable latest state since these were deleted or merged, and the times of facts for which.
+    """The keys that these deletes, merges and undone merges concern, and the times of facts for which.
 
-    They are these themselves, and those that were merged into them by whatever way.
+    They are those from which merges lead by a changed key, and have no usable latest state now, or another one.
     """
     state = pin_table(changes.sparkSession, settings, lookup.table)
-    keys = changes.select(F.col("changed_key").cast(state.schema[lookup.key].dataType).alias("key")).distinct()
+    kind = state.schema[lookup.key].dataType
+    # An update that changes nothing here comes once as it was before, and once as it is.
+    times = F.sum(F.when(F.col("is_before"), -1).otherwise(1))
+    lost = changes.groupBy("changed_key", "loss").agg(times.alias("times"), F.max("changed_at").alias("changed_at"))
+    is_moved = F.bool_or(F.col("loss.merged_into").isNotNull())
+    by_key = lost.where("times != 0").groupBy(F.col("changed_key").alias("by_key"))
+    by = by_key.agg(F.max("changed_at").alias("changed_at"), is_moved.alias("is_moved"))
+    keys, merges = by.select(F.col("by_key").cast(kind).alias(lookup.on)), None
     if lookup.merged_into is not None:
-        merges = state.select(F.col(lookup.key).alias("key"), F.expr(lookup.merged_into).alias("into"))
-        keys = leading_to(keys, merges=merges.where("into IS NOT NULL"))
-    keys = keys.toDF(lookup.on)
-    joined = {"state": state, "lookup": lookup, "occurred_at": "at_last"}
-    judged = keys.withColumn("at_last", F.expr(AT_LAST)).transform(with_survivor, keys=keys, **joined)
-    judged = judged.transform(with_state, **joined)
-    merged = F.coalesce(lookup.merged, F.array()) if lookup.merged_into is not None else F.array()
+        merges = read_merges(state, lookup=lookup)
+        changed = keys.toArrow()[lookup.on].to_pylist()
+        used = leading_to(changed, merges=mapping_of(merges), limit=lookup.max_merges)
+        keys = keys.sparkSession.createDataFrame(pa.table({lookup.on: pa.array(list(used), to_arrow_type(kind))}))
+    judged = (
+        keys.withColumn("at_last", F.expr(AT_LAST))
+        .transform(with_survivor, keys=keys, merges=merges, lookup=lookup)
+        .transform(with_state, state=state, lookup=lookup, occurred_at="at_last")
+    )
+    way = F.coalesce(lookup.merged, F.array()) if lookup.merged_into is not None else F.array()
     reason = F.col(f"no_{lookup.name}")
-    lost = judged.where(reason.isNotNull()).select(
+    same = judged.select(
         F.lit(lookup.entity).alias("changed_entity"),
         F.col(lookup.on).cast("string").alias("changed_key"),
-        F.when(reason == "deleted", F.col(lookup.name)["deleted_at"]).alias("valid_from"),
-        F.lit(None).cast("timestamp").alias("valid_until"),
-        F.explode(F.array_append(merged, F.col(f"_{lookup.name}_key")).cast("array<string>")).alias("by_key"),
+        F.when(reason == "deleted", F.col(lookup.name)["deleted_at"]).alias("deleted_at"),
+        reason.isNotNull().alias("is_lost"),
+        F.explode(F.array_append(way, F.col(f"_{lookup.name}_key")).cast("array<string>")).alias("by_key"),
     )
-    by = changes.select(F.col("changed_key").alias("by_key"), "changed_at")
-    same = lost.join(by, on="by_key").groupBy("changed_entity", "changed_key", *VALID)
-    return same.agg(F.max("changed_at").alias("changed_at"))
+    concerned = same.join(by, on="by_key").groupBy("changed_entity", "changed_key", "deleted_at", "is_lost")
+    return (
+        concerned.agg(F.max("changed_at").alias("changed_at"), F.bool_or("is_moved").alias("is_moved"))
+        .where("is_lost OR is_moved")
+        .select(
+            "changed_entity",
+            "changed_key",
+            F.when(~F.col("is_moved"), F.col("deleted_at")).alias("valid_from"),
+            F.lit(None).cast("timestamp").alias("valid_until"),
+            "changed_at",
+        )
+    )
 
 
 def outdated_by(
-    gold: DataFrame, *, corrections: DataFrame, lookups: Iterable[Lookup], enrichment: Enrichment
+    gold: DataFrame,
+    *,
+    corrections: DataFrame,
+    lookups: Iterable[Lookup],
+    enrichment: Enrichment,
+    all_merged: bool = False,
 ) -> DataFrame:
-    """The facts in gold, as `held_facts`, that can have another answer now for when they occurred."""
+    """The facts in gold, as `held_facts`, that can have another answer now for when they occurred.
+
+    If need be `all_merged` ones: those that were joined by way of a merge, which may have been undone.
+    """
     occurred_at = F.col(enrichment.occurred_at)
     late = F.make_dt_interval(F.lit(enrichment.correct_for))
     [[since]] = corrections.agg(
@@ -94,18 +135,17 @@ def outdated_by(
     ).collect()
     used = []
     for lookup in lookups:
-        by = F.lit(lookup.name)
-        if lookup.is_as_of:
-            keys = lookup.used_keys
-            used.append(F.arrays_zip(F.array_repeat(by, F.size(keys)).alias("by"), keys.alias("key")))
-        else:
-            kind = gold.select(F.col(lookup.name)[lookup.key]).schema[0].dataType
-            used.append(F.array(F.struct(by.alias("by"), F.col(lookup.on).cast(kind).cast("string").alias("key"))))
+        kind = gold.select(F.col(lookup.name)[lookup.key]).schema[0].dataType
+        key = F.col(lookup.on).cast(kind).cast("string")
+        used.append(F.struct(F.lit(lookup.name).alias("by"), key.alias("key")))
     recent = gold.where(F.col(enrichment.day) >= F.lit(since).cast("date"))
-    by_key = recent.select(*held_facts(enrichment), F.explode(F.concat(*used)).alias("_used"))
+    by_key = recent.select(*held_facts(enrichment), F.explode(F.array(*used)).alias("_used"))
     is_of_key = (F.col("_used.by") == corrections["lookup"]) & (F.col("_used.key") == F.col("changed_key"))
     in_time = was_valid(occurred_at) & (occurred_at > F.col("changed_at") - late)
     hit = by_key.join(corrections, on=is_of_key & in_time, how="left_semi").drop("_used")
+    if all_merged:
+        was_merged = [F.col(each.merged).isNotNull() for each in lookups if each.merged_into is not None]
+        hit = hit.union(gold.where(reduce(Column.__or__, was_merged, F.lit(False))).select(*held_facts(enrichment)))
     return hit.dropDuplicates(["position"])
 
 
@@ -149,11 +189,11 @@ def known(enrichment: Enrichment) -> tuple[Column, Column]:
 
 
 def answers(enrichment: Enrichment) -> Column:
-    """Which state a fact is joined with, as far as that can be corrected."""
+    """Which state a fact is joined with, as far as that can be corrected: a latest one only if it is another key's."""
     parts = [F.lit(True).alias("in_gold")]
     for lookup in enrichment.lookups:
         if lookup.is_as_of:
             parts.append(F.col(lookup.name)["sequence"].alias(lookup.name))
-            if lookup.merged_into:
-                parts.append(F.col(lookup.merged))
+        elif lookup.merged_into is not None:
+            parts += [F.col(lookup.name)[lookup.key].alias(lookup.name), F.col(lookup.merged)]
     return F.struct(*parts)

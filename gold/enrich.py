@@ -12,7 +12,17 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from gold.backfill import do_requested
-from gold.changes import answers, changes_of, corrections_by, held_facts, judged_again, known, outdated_by, waiting_for
+from gold.changes import (
+    LOSS,
+    answers,
+    changes_of,
+    corrections_by,
+    held_facts,
+    judged_again,
+    known,
+    outdated_by,
+    waiting_for,
+)
 from gold.enrichment import ACTIONS, BACKFILLS, Enrichment
 from gold.judging import VALID, decode_facts, facts_of, find_repeats, judge
 from gold.placing import discard, near_to, place, write_duplicates
@@ -23,7 +33,7 @@ from lakehouse.tables import POSITION, create_table, is_known_empty, kept, pin_t
 
 NOTHING_ELSE = f"""
     changed_entity STRING, changed_key STRING, valid_from TIMESTAMP, valid_until TIMESTAMP, changed_at TIMESTAMP,
-    is_gone BOOLEAN, action STRING, action_position {POSITION},
+    loss {LOSS}, is_before BOOLEAN, action STRING, action_position {POSITION},
     backfill STRUCT<request: STRING, since: DATE, until: DATE, entity: STRING, key: STRING>
 """
 
@@ -58,22 +68,30 @@ def enrich(spark: SparkSession, settings: Settings, enrichment: Enrichment) -> D
     )
     sources = [facts, *changes, asked, backfills]
     stream = reduce(lambda left, right: left.unionByName(right, allowMissingColumns=True), sources)
+
+    def place_batch(batch: DataFrame, number: int) -> None:
+        each_batch(partial(enrich_batch, settings, enrichment, is_first=number == 0))(batch, number)
+
     return (
         stream.writeStream.queryName(f"enrich {enrichment.topic.name}")
-        .foreachBatch(each_batch(partial(enrich_batch, settings, enrichment)))
+        .foreachBatch(place_batch)
         .option("checkpointLocation", settings.checkpoint_path(enrichment.gold_table))
     )
 
 
-def enrich_batch(settings: Settings, enrichment: Enrichment, batch: DataFrame) -> None:
-    """Place the facts of a batch, and judge those again that its changes of state, or what was asked, concern."""
+def enrich_batch(settings: Settings, enrichment: Enrichment, batch: DataFrame, *, is_first: bool = False) -> None:
+    """Place the facts of a batch, and judge those again that its changes of state, or what was asked, concern.
+
+    The first batch of a stream does not tell which merges were undone before it: its changes are state as it is.
+    """
     spark = batch.sparkSession
     with ExitStack() as stack:
         rows = stack.enter_context(kept(batch))
         [seen] = rows.selectExpr(
             "min(message.position.ledger_id) FILTER (WHERE reason IS NOT NULL) AS rejected_since",
             "bool_or(action = 'discard') AS given_up",
-            "collect_set(struct(changed_entity, is_gone)) FILTER (WHERE valid_from IS NOT NULL OR is_gone) AS corrects",
+            "collect_set(changed_entity) FILTER (WHERE valid_from IS NOT NULL) AS versions_of",
+            "collect_set(changed_entity) FILTER (WHERE loss IS NOT NULL) AS losses_of",
             "collect_list(backfill) AS backfills",
         ).collect()
         if seen.rejected_since is not None:
@@ -93,10 +111,14 @@ def enrich_batch(settings: Settings, enrichment: Enrichment, batch: DataFrame) -
         gold = pin_table(spark, settings, enrichment.gold_table)
         waiting = pin_table(spark, settings, enrichment.waiting.name)
         outdated = gold.where("false").select(*held_facts(enrichment))
-        lookups = [each for each in enrichment.lookups if (each.entity, not each.is_as_of) in seen.corrects]
+        lookups = [
+            each
+            for each in enrichment.lookups
+            if is_first or each.entity in (seen.versions_of if each.is_as_of else seen.losses_of)
+        ]
         if lookups and not is_known_empty(spark, settings, enrichment.gold_table):
             corrections = rows.transform(corrections_by, lookups=lookups, settings=settings)
-            late = {"corrections": stack.enter_context(kept(corrections)), "lookups": lookups}
+            late = {"corrections": stack.enter_context(kept(corrections)), "lookups": lookups, "all_merged": is_first}
             outdated = stack.enter_context(kept(gold.transform(outdated_by, **late, enrichment=enrichment)))
         to_wake = waiting.transform(waiting_for, changes=rows, outdated=outdated, enrichment=enrichment)
         woken = stack.enter_context(kept(to_wake))

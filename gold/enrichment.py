@@ -8,6 +8,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from lakehouse.errors import ConfigurationError
 from lakehouse.tables import POSITION, Table
 from lakehouse.topics import Topic
 
@@ -16,11 +17,13 @@ from lakehouse.topics import Topic
 class Lookup:
     """A join with an entity: the row of its key becomes the struct `name`.
 
-    `latest` takes the state when the fact is processed. If that turns out to have been deleted before the fact, or
-    merged into a key without usable state, the fact leaves gold. `as_of` takes the state when the fact occurred, from
-    the entity's history: a message that comes late corrects the facts that were joined before it came.
+    `latest` takes the state when the fact is processed. If that turns out to have been deleted before the fact, the
+    fact leaves gold. `as_of` takes the state when the fact occurred, from the entity's history: a message that comes
+    late corrects the facts that were joined before it came.
     `merged_into` is SQL over the entity's columns: the key of the row that stands for this one since they were merged,
-    or NULL. The join follows it to the end, and the column `<name>_merged` holds the keys on the way.
+    or NULL. The join follows it to the end, and the column `<name>_merged` holds the keys on the way. A merge that
+    comes later, or is undone, corrects the facts too.
+    Raises ConfigurationError for merges of what is joined as of a time, and for a `max_merges` of less than one.
     """
 
     name: str
@@ -30,6 +33,17 @@ class Lookup:
     key: str = "id"
     join: Literal["latest", "as_of"] = "latest"
     merged_into: str | None = None
+    max_merges: int = 100
+    """How many merges are followed. A fact that more of them lead on from waits until they are fewer."""
+
+    def __post_init__(self) -> None:
+        if self.is_as_of and self.merged_into is not None:
+            raise ConfigurationError(
+                f"lookup {self.name}: joins {self.entity} as_of a time, and follows merges, which have no time: "
+                'must be join="latest", or have no merged_into'
+            )
+        if self.max_merges < 1:
+            raise ConfigurationError(f"lookup {self.name}: max_merges is {self.max_merges}: must be 1 or more")
 
     @property
     def merged(self) -> str:

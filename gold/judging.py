@@ -3,11 +3,12 @@
 from collections.abc import Iterable, Mapping, Sequence
 from functools import reduce
 
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from gold.enrichment import Enrichment, Lookup
-from gold.survivors import ALWAYS, survivors_of
+from gold.survivors import read_merges, survivors_of
 from lakehouse.decoding import decode
 from lakehouse.settings import Settings
 from lakehouse.tables import pin_table
@@ -89,36 +90,24 @@ def judge(facts: DataFrame, *, settings: Settings, enrichment: Enrichment, sourc
     for lookup in enrichment.lookups:
         state = pin_table(facts.sparkSession, settings, lookup.table)
         keys = reduce(DataFrame.union, (each.select(lookup.on) for each in frames))
-        at = enrichment.occurred_at
-        facts = facts.transform(with_survivor, keys=keys, state=state, lookup=lookup, occurred_at=at)
-        facts = facts.transform(with_state, state=state, lookup=lookup, occurred_at=at)
+        merges = read_merges(state, lookup=lookup) if lookup.merged_into is not None else None
+        facts = facts.transform(with_survivor, keys=keys, merges=merges, lookup=lookup)
+        facts = facts.transform(with_state, state=state, lookup=lookup, occurred_at=enrichment.occurred_at)
     return facts.transform(with_missing, lookups=enrichment.lookups)
 
 
-def with_survivor(
-    facts: DataFrame, *, keys: DataFrame, state: DataFrame, lookup: Lookup, occurred_at: str
-) -> DataFrame:
+def with_survivor(facts: DataFrame, *, keys: DataFrame, merges: pa.Table | None, lookup: Lookup) -> DataFrame:
     """Adds `_<name>_key`, the key whose state the fact is joined with, and, where keys can merge, `<name>_merged`.
 
-    `keys` are all that `facts` can have.
+    `keys` are all that `facts` can have; `merges` are as `read_merges` has them, None if keys can't merge.
     """
     at = f"_{lookup.name}_key"
-    if lookup.merged_into is None:
+    if merges is None:
         return facts.withColumn(at, F.col(lookup.on))
-    since, until = (F.lit(end) for end in ALWAYS)
-    if lookup.is_as_of:
-        since, until = F.unix_micros("valid_from"), F.coalesce(F.unix_micros("valid_until"), until)
-    times = {"since": since, "until": until}
-    merges = state.select(
-        F.col(lookup.key).alias("key"),
-        F.expr(lookup.merged_into).alias("into"),
-        *(column.alias(name) for name, column in times.items()),
-    )
-    ways = survivors_of(keys.toDF("key"), merges=merges.where("into IS NOT NULL AND since < until"))
-    moment = F.unix_micros(occurred_at)
-    is_way = (F.col(lookup.on) == F.col("key")) & (F.col("since") <= moment) & (moment < F.col("until"))
+    ways = survivors_of(keys.toDF("key"), merges=merges, limit=lookup.max_merges)
+    is_way = F.col(lookup.on) == F.col("key")
     joined = facts.join(F.broadcast(ways.withColumnRenamed("merged", lookup.merged)), on=is_way, how="left")
-    return joined.withColumn(at, F.coalesce("survivor", lookup.on)).drop("key", "since", "until", "survivor")
+    return joined.withColumn(at, F.coalesce("survivor", lookup.on)).drop("key", "survivor")
 
 
 def with_state(facts: DataFrame, *, state: DataFrame, lookup: Lookup, occurred_at: str) -> DataFrame:
@@ -129,12 +118,12 @@ def with_state(facts: DataFrame, *, state: DataFrame, lookup: Lookup, occurred_a
     at = F.col(f"_{lookup.name}_key")
     row = F.struct(*(name for name in state.columns if name not in VALID)).alias(lookup.name)
     validity = VALID if lookup.is_as_of else ()
-    rows = state.select(F.col(lookup.key).alias("_key"), row, *validity)
+    is_merged = F.expr(f"({lookup.merged_into}) IS NOT NULL") if lookup.merged_into is not None else F.lit(False)
+    rows = state.select(F.col(lookup.key).alias("_key"), row, is_merged.alias("_is_merged"), *validity)
     matches = at == F.col("_key")
     if lookup.is_as_of:
         matches = matches & was_valid(F.col(occurred_at))
     joined = facts.join(rows, on=matches, how="left").drop("_key", *validity)
-    is_purged = F.lit(False)
     if not lookup.is_as_of and "was" in facts.columns:
         was, is_purged = F.col("was"), F.col("_is_purged")
         joined = joined.withColumn("_is_purged", F.col(lookup.name).isNull() & _was_used(at, lookup))
@@ -143,9 +132,10 @@ def with_state(facts: DataFrame, *, state: DataFrame, lookup: Lookup, occurred_a
         F.col(f"{lookup.name}.deleted_at") <= F.col(occurred_at), "deleted"
     )
     if lookup.merged_into is not None:
-        in_circle = F.array_contains(lookup.merged, at) & ~is_purged
-        reason = F.when(in_circle, "merged in a circle").otherwise(reason)
-    return joined.withColumn(f"no_{lookup.name}", reason).drop("_is_purged")
+        too_long = f"merged through more than {lookup.max_merges} keys"
+        no_way = F.when(F.array_contains(lookup.merged, at), "merged in a circle").otherwise(too_long)
+        reason = F.when(F.col("_is_merged"), no_way).otherwise(reason)
+    return joined.withColumn(f"no_{lookup.name}", reason).drop("_is_purged", "_is_merged")
 
 
 def _was_used(key: Column, lookup: Lookup) -> Column:

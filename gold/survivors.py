@@ -1,85 +1,73 @@
 """Merged keys: who stands for them in the end, through any number of merges, in whatever order those came."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.pandas.types import to_arrow_type
 
-ALWAYS = (-(2**63), 2**63 - 1)
+from gold.enrichment import Lookup
 
-
-class Merge(NamedTuple):
-    """From when until when, in epoch microseconds, one key was merged into another."""
-
-    since: int
-    until: int
-    into: Any
+Merges = Mapping[Any, Any]
+"""Merged keys, and the key that each was merged into."""
 
 
 class Way(NamedTuple):
-    """Who stood for a key in a time, and the merged keys on the way to it, from the key itself on.
+    """Where merges lead from a key: `survivor` stands for it, `merged` are the keys on the way, from the key itself on.
 
-    If they went round in a circle, the survivor is one of them.
+    A survivor that was merged too stands for nobody: it is one of `merged` where they go round in a circle, or else
+    the first key beyond the limit. Only a change of one of these keys can lead elsewhere.
     """
 
-    since: int
-    until: int
     survivor: Any
-    merged: tuple[Any, ...]
+    merged: list[Any]
 
 
-def survivors_of(keys: DataFrame, *, merges: DataFrame) -> DataFrame:
-    """The `key`s that were merged, and the `Way`s from them.
-
-    `merges` are rows of `key` and its `Merge`s, which are read into memory, some 100 bytes each.
-    """
-    known: dict[Any, list[Merge]] = {}
-    for row in merges.select("key", *Merge._fields).toArrow().to_pylist():
-        known.setdefault(row.pop("key"), []).append(Merge(**row))
-    used = keys.join(F.broadcast(merges), on="key", how="left_semi").distinct().collect() if known else []
-    rows = [(row.key, *way) for row in used for way in follow(row.key, merges=known)]
-    kind, time = to_arrow_type(merges.schema["key"].dataType), pa.int64()
-    schema = pa.schema({"key": kind, "since": time, "until": time, "survivor": kind, "merged": pa.list_(kind)})
-    columns = zip(*rows, strict=True) if rows else ([] for _ in schema)
-    return keys.sparkSession.createDataFrame(pa.table([*map(list, columns)], schema=schema))
+def read_merges(state: DataFrame, *, lookup: Lookup) -> pa.Table:
+    """All merges of a latest state, as rows of `key` and `into`, in memory: some 100 bytes each."""
+    into = F.expr(str(lookup.merged_into)).cast(state.schema[lookup.key].dataType)
+    rows = state.select(F.col(lookup.key).alias("key"), into.alias("into"))
+    return rows.where("into IS NOT NULL").toArrow()
 
 
-def leading_to(keys: DataFrame, *, merges: DataFrame) -> DataFrame:
-    """The `key`s themselves, and those that were merged into them at any time, by whatever way."""
+def mapping_of(merges: pa.Table) -> Merges:
+    return dict(zip(merges["key"].to_pylist(), merges["into"].to_pylist(), strict=True))
+
+
+def survivors_of(keys: DataFrame, *, merges: pa.Table, limit: int) -> DataFrame:
+    """The `key`s that were merged, and the `Way` from each; `merges` are as `read_merges` has them."""
+    used: list[Any] = []
+    if merges.num_rows:
+        merged = keys.sparkSession.createDataFrame(merges.select(["key"]))
+        used = keys.join(F.broadcast(merged), on="key", how="left_semi").distinct().toArrow()["key"].to_pylist()
+    known = mapping_of(merges) if used else {}
+    ways = [follow(key, merges=known, limit=limit) for key in used]
+    kind = merges.schema.field("key").type
+    columns = [used, [way.survivor for way in ways], [way.merged for way in ways]]
+    schema = pa.schema({"key": kind, "survivor": kind, "merged": pa.list_(kind)})
+    return keys.sparkSession.createDataFrame(pa.table(columns, schema=schema))
+
+
+def follow(key: Any, *, merges: Merges, limit: int) -> Way:
+    """The way from a key through at most `limit` merges."""
+    merged: dict[Any, None] = {}  # in order, and quick to search
+    while key in merges and key not in merged and len(merged) < limit:
+        merged[key] = None
+        key = merges[key]
+    return Way(key, list(merged))
+
+
+def leading_to(keys: Iterable[Any], *, merges: Merges, limit: int) -> set[Any]:
+    """The keys themselves, and those that at most `limit` merges lead from to one of them."""
     sources: dict[Any, list[Any]] = {}
-    for row in merges.select("key", "into").toArrow().to_pylist():
-        sources.setdefault(row["into"], []).append(row["key"])
-    found: set[Any] = set()
-    into = merges.select(F.col("into").alias("key"))
-    to_do = [row.key for row in keys.join(into, on="key", how="left_semi").distinct().collect()] if sources else []
-    while to_do:
-        key = to_do.pop()
-        if key not in found:
-            found.add(key)
-            to_do += sources.get(key, ())
-    kind = to_arrow_type(merges.schema["key"].dataType)
-    merged = keys.sparkSession.createDataFrame(pa.table({"key": pa.array(list(found), kind)}))
-    return keys.union(merged).distinct()
-
-
-def follow(key: Any, *, merges: Mapping[Any, Sequence[Merge]]) -> Iterator[Way]:
-    """The ways from a key, for all the time in which it was merged."""
-    open_ways = [Way(*ALWAYS, key, ())]
-    while open_ways:
-        since, until, key, merged = open_ways.pop()
-        for merge in sorted(merges.get(key, ())):
-            if merge.until <= since or merge.since >= until:
-                continue
-            if merged and since < merge.since:
-                yield Way(since, merge.since, key, merged)
-            way = Way(max(since, merge.since), min(until, merge.until), merge.into, (*merged, key))
-            if merge.into in way.merged:
-                yield way
-            else:
-                open_ways.append(way)
-            since = way.until
-        if merged and since < until:
-            yield Way(since, until, key, merged)
+    for key, into in merges.items():
+        sources.setdefault(into, []).append(key)
+    found = set(keys)
+    nearest = found
+    for _ in range(limit):
+        nearest = {source for key in nearest for source in sources.get(key, ())} - found
+        if not nearest:
+            break
+        found |= nearest
+    return found

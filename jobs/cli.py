@@ -207,12 +207,7 @@ def purge() -> None:
 
 def _merges(entity: Entity) -> set[str]:
     """How rows of an entity say that they were merged, as SQL."""
-    lookups = [
-        lookup
-        for each in ENRICHMENTS
-        for lookup in each.lookups
-        if lookup.entity == entity.name and not lookup.is_as_of
-    ]
+    lookups = [lookup for each in ENRICHMENTS for lookup in each.lookups if lookup.entity == entity.name]
     return {lookup.merged_into for lookup in lookups if lookup.merged_into is not None}
 
 

@@ -77,7 +77,12 @@ Versions = dict[tuple[str, int], list[Row]]
 @dataclass
 class Oracle:
     as_of: frozenset[str] = frozenset({"items"})
-    """What orders are joined with as it was when they were created; the rest as it is when they are joined."""
+    """What orders are joined with as it was when they were created; the rest as it is when they are joined.
+
+    Merges of users are followed only where users are joined as they are.
+    """
+    max_merges: int = 100
+    """How many merges lead from a user to its survivor at most."""
     gold: list[Row] = field(default_factory=list)
     waiting: list[Row] = field(default_factory=list)
     duplicates: list[Row] = field(default_factory=list)
@@ -119,13 +124,23 @@ class Oracle:
         is_as_of = entity in self.as_of
         return next((row for row in reversed(known) if not is_as_of or row["sequence"]["event_time"] <= when), None)
 
-    def survivor(self, key: int, when: datetime) -> tuple[int, list[int]]:
-        """Who stands for a user, and the merged users on the way there; one of those, if that way is a circle."""
+    def survivor(self, key: int) -> tuple[int, list[int], str | None]:
+        """Who stands for a user, the merged users on the way there, and why that way leads nowhere, or None.
+
+        The way ends at the first user that comes twice, and at one that was merged too, if it is too long.
+        """
         merged: list[int] = []
-        while key not in merged and (into := merged_into(self.state("users", key, when))) is not None:
+        while "users" not in self.as_of and (into := merged_into(self.latest_of("users", key))) is not None:
+            if key in merged:
+                return key, merged, "merged in a circle"
+            if len(merged) == self.max_merges:
+                return key, merged, f"merged through more than {self.max_merges} keys"
             merged.append(key)
             key = into
-        return key, merged
+        return key, merged, None
+
+    def latest_of(self, entity: str, key: int) -> Row | None:
+        return next(reversed(self._versions.get((entity, key), [])), None)
 
     def _merge(self, message: Message) -> None:
         row = state_of(message)
@@ -160,21 +175,24 @@ class Oracle:
         return any(self.state(entity, key, when) != self.state(entity, key, when, before) for key in keys)
 
     def _is_settled(self, order: Row) -> bool:
-        """Whether an order in gold has the state that it should have by now: of the latest ones any will do."""
+        """Whether an order in gold has the state that it should have by now: of a key's latest ones any will do."""
         joined = self._joined(order)
-        columns = {"users": ("user", "user_merged"), "items": ("item",)}
-        fixed = (name for entity in self.as_of for name in columns[entity])
-        return "user" in joined and all(order[name] == joined[name] for name in fixed)
+        if "user" not in joined:
+            return False
+        same_way = order["user"]["id"] == joined["user"]["id"] and order.get("user_merged") == joined.get("user_merged")
+        columns = {"users": "user", "items": "item"}
+        return same_way and all(order[columns[entity]] == joined[columns[entity]] for entity in self.as_of)
 
     def _joined(self, order: Row) -> Row:
         when = order["created_at"]
-        survivor, merged = self.survivor(order["user_id"], when)
+        survivor, merged, no_way = self.survivor(order["user_id"])
         user, item = self.state("users", survivor, when), self.state("items", order["item_id"], when)
-        if reason := "merged in a circle" if survivor in merged else unusable(user, order):
+        if reason := no_way or unusable(user, order):
             return waits(reason, "users", survivor, merged)
         if reason := unusable(item, order):
             return waits(reason, "items", order["item_id"], [])
-        return {"user": user, "item": item, "user_merged": merged or None}
+        way = {} if "users" in self.as_of else {"user_merged": merged or None}
+        return {"user": user, "item": item, **way}
 
     def _enrich(self, orders: list[Row]) -> None:
         for order in orders:

@@ -5,7 +5,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from gold.changes import changes_of, judged_again, losses_by, outdated_by, waiting_for
+from gold.changes import LOSS, changes_of, judged_again, losses_by, outdated_by, waiting_for
 from gold.enrichment import Lookup
 from gold.orders import ORDERS
 from lakehouse.settings import Settings
@@ -76,74 +76,88 @@ def test_a_change_of_history_is_a_version_that_was_ever_valid(spark: SparkSessio
     assert [(row.changed_key, row.valid_from.minute, row.valid_until) for row in of_history] == [("2", 5, None)]
 
 
-def test_a_latest_state_is_gone_if_its_key_was_deleted_or_merged(spark: SparkSession) -> None:
+def test_a_latest_state_is_lost_if_its_key_was_deleted_or_merged(spark: SparkSession) -> None:
+    """What was lost before is told too: user 4 was merged into 1, and is not any more."""
     feed = spark.createDataFrame(
         [
-            (1, at(0), None, (at(1),), "insert"),
+            (1, at(5), None, (at(1),), "insert"),
             (2, None, 1, (at(2),), "update_postimage"),
             (3, None, None, (at(3),), "insert"),
             (3, None, None, (at(2),), "update_preimage"),
+            (4, None, 1, (at(1),), "update_preimage"),
+            (4, None, None, (at(4),), "update_postimage"),
         ],
         "id INT, deleted_at TIMESTAMP, into INT, sequence STRUCT<publish_time: TIMESTAMP>, _change_type STRING",
     )
     changes = feed.transform(changes_of, lookup=LOOKUPS[0]).collect()
-    assert [(row.changed_key, row.valid_from, row.is_gone) for row in changes] == [
-        ("1", None, True),
-        ("2", None, True),
-        ("3", None, False),
+    assert [(row.changed_key, row.valid_from, row.loss, row.is_before) for row in changes] == [
+        ("1", None, (at(5).replace(tzinfo=None), None), False),
+        ("2", None, (None, "1"), False),
+        ("3", None, None, False),
+        ("4", None, (None, "1"), True),
+        ("4", None, None, False),
     ]
 
 
-def test_keys_lose_their_state_with_the_one_that_they_were_merged_into(
+def test_deletes_and_merges_concern_the_keys_that_merges_lead_from(
     spark: SparkSession, settings: Settings, tmp_path: Path
 ) -> None:
-    """2 was merged into 1, which was deleted at minute 5; 3 and 4 into each other, 5 into 6, which nobody knows.
-
-    Of 7, which was merged into 8, nothing is lost, and 9 has not changed.
+    """2 was merged into 1, which was deleted at minute 5; 3 and 4 into each other, 5 into 6, which nobody knows; 7 into
+    8; and 10, into which 11 was merged, is alone again. 9 has not changed, and neither have the merges of 12.
     """
     rows = [(1, at(5), None), (2, None, 1), (3, None, 4), (4, None, 3), (5, None, 6), (7, None, 8), (8, None, None)]
-    state = spark.createDataFrame([*rows, (9, at(5), None)], "id INT, deleted_at TIMESTAMP, into INT")
+    more = [(9, at(5), None), (10, None, None), (11, None, 10), (12, None, 8)]
+    state = spark.createDataFrame([*rows, *more], "id INT, deleted_at TIMESTAMP, into INT")
     own = own_home(settings, tmp_path)
     state.write.format("delta").save(own.table_path(LOOKUPS[0].table))
     changes = spark.createDataFrame(
-        [(str(key), at(9)) for key in (1, 3, 5, 7)], "changed_key STRING, changed_at TIMESTAMP"
-    )
-    lost = losses_by(changes, settings=own, lookup=LOOKUPS[0]).collect()
-    found = [(row.changed_key, row.valid_from and row.valid_from.minute) for row in lost]
-    assert sorted(found) == [("1", 5), ("2", 5), ("3", None), ("4", None), ("5", None)]
-    alone = losses_by(changes, settings=own, lookup=replace(LOOKUPS[0], merged_into=None)).collect()
-    assert [(row.changed_key, row.valid_from.minute) for row in alone] == [("1", 5)]
+        [
+            *(("1", (at(5), None), False), ("3", (None, "4"), False), ("5", (None, "6"), False)),
+            *(("7", (None, "8"), False), ("10", (None, "8"), True)),
+            *(("12", (None, "8"), True), ("12", (None, "8"), False)),
+        ],
+        f"changed_key STRING, loss {LOSS}, is_before BOOLEAN",
+    ).withColumn("changed_at", F.lit(at(9)))
+    concerned = losses_by(changes, settings=own, lookup=LOOKUPS[0]).collect()
+    found = {row.changed_key: row.valid_from and row.valid_from.minute for row in concerned}
+    assert found == {"1": 5, "2": 5, "3": None, "4": None, "5": None, "7": None, "10": None, "11": None}
+    assert len(concerned) == len(found)
+    alone = losses_by(changes.where("changed_key = '1'"), settings=own, lookup=replace(LOOKUPS[0], merged_into=None))
+    assert [(row.changed_key, row.valid_from.minute) for row in alone.collect()] == [("1", 5)]
 
 
 def test_a_late_version_outdates_the_facts_that_occurred_while_it_was_valid(spark: SparkSession) -> None:
-    """User 2 has a version from minute 10 to 20, and one of the day before that came too late for order e."""
+    """Item 2 has a version from minute 10 to 20, and one of the day before that came too late for order e."""
     gold = spark.createDataFrame(
         [
-            ("a", at(9), None, (2, (0,))),
-            ("b", at(10), None, (2, (0,))),
-            ("c", at(15), [2], (3, (0,))),
-            ("d", at(20), None, (2, (0,))),
-            ("e", at(-1000), None, (2, (0,))),
-            ("f", at(15), None, (1, (0,))),
+            ("a", at(9), 2, (2, (0,))),
+            ("b", at(10), 2, (2, (0,))),
+            ("c", at(15), 2, (2, (1,))),
+            ("d", at(20), 2, (2, (0,))),
+            ("e", at(-1000), 2, (2, (0,))),
+            ("f", at(15), 1, (1, (0,))),
         ],
-        """position STRING, created_at TIMESTAMP, user_merged ARRAY<INT>,
-           user STRUCT<id: INT, sequence: STRUCT<event_time: INT>>""",
+        """position STRING, created_at TIMESTAMP, item_id INT,
+           item STRUCT<id: INT, sequence: STRUCT<event_time: INT>>""",
     ).withColumn("order_date", F.to_date("created_at"))
     corrections = spark.createDataFrame(
         [
-            ("2", at(10), at(20), at(1440), "user"),
-            ("2", at(-2000), at(-500), at(1440), "user"),
-            ("1", at(10), at(20), at(1440), "item"),
+            ("2", at(10), at(20), at(1440), "item"),
+            ("2", at(-2000), at(-500), at(1440), "item"),
+            ("1", at(10), at(20), at(1440), "user"),
         ],
         "changed_key STRING, valid_from TIMESTAMP, valid_until TIMESTAMP, changed_at TIMESTAMP, lookup STRING",
     )
     enrichment = replace(
-        ORDERS, columns={"created_at": ""}, lookups=(replace(LOOKUPS[0], join="as_of"),), correct_for=1
+        ORDERS,
+        columns={"created_at": "", "item_id": ""},
+        lookups=(replace(LOOKUPS[1], join="as_of"),),
+        correct_for=1,
     )
     outdated = gold.transform(
         outdated_by, corrections=corrections, lookups=enrichment.lookups, enrichment=enrichment
     ).collect()
-    assert sorted((row.position, row.held.user_merged) for row in outdated) == [("b", None), ("c", [2])]
+    assert sorted((row.position, row.held.item) for row in outdated) == [("b", (0,)), ("c", (1,))]
 
 
 def test_a_loss_outdates_the_facts_of_the_key_from_then_on(spark: SparkSession) -> None:
@@ -171,21 +185,21 @@ def test_a_fact_is_outdated_once_by_whatever_lookup_has_its_key(spark: SparkSess
     """User 2 was deleted, and of item 3 there is another version. Fact d has these keys the other way round."""
     gold = spark.createDataFrame(
         [
-            ("a", at(9), 2, (2,), (3, (0,))),
-            ("b", at(9), 2, (2,), (4, (0,))),
-            ("c", at(9), 1, (1,), (3, (0,))),
-            ("d", at(9), 3, (3,), (2, (0,))),
-            ("e", at(9), 1, None, None),
+            ("a", at(9), 2, (2,), 3, (3, (0,))),
+            ("b", at(9), 2, (2,), 4, (4, (0,))),
+            ("c", at(9), 1, (1,), 3, (3, (0,))),
+            ("d", at(9), 3, (3,), 2, (2, (0,))),
+            ("e", at(9), 1, None, None, None),
         ],
         """position STRING, created_at TIMESTAMP, user_id INT, user STRUCT<id: INT>,
-           item STRUCT<id: INT, sequence: STRUCT<event_time: INT>>""",
+           item_id INT, item STRUCT<id: INT, sequence: STRUCT<event_time: INT>>""",
     ).withColumns({"order_date": F.to_date("created_at"), "user_merged": F.lit(None).cast("array<int>")})
     corrections = spark.createDataFrame(
         [("2", None, None, at(1440), "user"), ("3", at(5), at(10), at(1440), "item")],
         "changed_key STRING, valid_from TIMESTAMP, valid_until TIMESTAMP, changed_at TIMESTAMP, lookup STRING",
     )
     lookups = (LOOKUPS[0], replace(LOOKUPS[1], join="as_of"))
-    enrichment = replace(ORDERS, columns={"created_at": "", "user_id": ""}, lookups=lookups)
+    enrichment = replace(ORDERS, columns={"created_at": "", "user_id": "", "item_id": ""}, lookups=lookups)
     outdated = gold.transform(outdated_by, corrections=corrections, lookups=lookups, enrichment=enrichment)
     assert sorted(row.position for row in outdated.collect()) == ["a", "b", "c"]
 

@@ -1,6 +1,7 @@
 from dataclasses import replace
 from datetime import date
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
@@ -8,6 +9,8 @@ from pyspark.sql import functions as F
 
 from gold.enrichment import Lookup
 from gold.judging import failed_rules, find_repeats, with_missing, with_state, with_survivor
+from gold.survivors import read_merges
+from lakehouse.errors import ConfigurationError
 from tests.messages import at
 from tests.searching import few
 
@@ -111,25 +114,39 @@ def test_state_that_is_not_there_or_was_deleted_can_not_be_used(spark: SparkSess
 
 
 def test_a_merged_key_is_joined_with_its_survivor(spark: SparkSession) -> None:
-    """1 was merged into 2, that into 3; 4 and 5 go round in a circle, and 6 leads into it; 7 was never merged."""
-    facts = spark.createDataFrame([(1,), (2,), (3,), (4,), (6,), (7,)], "user_id INT")
-    state = spark.createDataFrame(
-        [(1, 2, None), (2, 3, None), (3, None, None), (4, 5, None), (5, 4, None), (6, 4, None), (7, None, None)],
-        "id INT, into INT, deleted_at TIMESTAMP",
-    )
-    lookup = LOOKUPS[0]
+    """1 was merged into 2, that into 3, and 8 into 1, which makes three merges. 4 and 5 go round in a circle, and 6
+    leads into it; 7 was never merged.
+    """
+    facts = spark.createDataFrame([(1,), (2,), (3,), (4,), (6,), (7,), (8,)], "user_id INT")
     facts = facts.withColumn("created_at", F.lit(at(0)))
-    keyed = facts.transform(
-        with_survivor, keys=facts.select("user_id"), state=state, lookup=lookup, occurred_at="created_at"
-    )
-    joined = keyed.transform(with_state, state=state, lookup=lookup, occurred_at="created_at")
-    assert sorted((row.user_id, row._user_key, row.user_merged, row.no_user) for row in joined.collect()) == [
+    state = spark.createDataFrame(
+        [(1, 2), (2, 3), (3, None), (4, 5), (5, 4), (6, 4), (7, None), (8, 1)], "id INT, into INT"
+    ).withColumn("deleted_at", F.lit(None).cast("timestamp"))
+    lookup = replace(LOOKUPS[0], max_merges=3)
+
+    def joined(lookup: Lookup) -> list[tuple[object, ...]]:
+        merges = read_merges(state, lookup=lookup)
+        keyed = facts.transform(with_survivor, keys=facts.select("user_id"), merges=merges, lookup=lookup)
+        rows = keyed.transform(with_state, state=state, lookup=lookup, occurred_at="created_at").collect()
+        return sorted((row.user_id, row._user_key, row.user_merged, row.no_user) for row in rows)
+
+    assert joined(lookup) == [
         (1, 3, [1, 2], None),
         (2, 3, [2], None),
         (3, 3, None, None),
         (4, 4, [4, 5], "merged in a circle"),
         (6, 4, [6, 4, 5], "merged in a circle"),
         (7, 7, None, None),
+        (8, 3, [8, 1, 2], None),
+    ]
+    assert joined(replace(lookup, max_merges=2)) == [
+        (1, 3, [1, 2], None),
+        (2, 3, [2], None),
+        (3, 3, None, None),
+        (4, 4, [4, 5], "merged in a circle"),
+        (6, 5, [6, 4], "merged through more than 2 keys"),
+        (7, 7, None, None),
+        (8, 2, [8, 1], "merged through more than 2 keys"),
     ]
 
 
@@ -149,30 +166,23 @@ def test_the_first_lookup_without_state_is_what_an_order_waits_for(spark: SparkS
 
 
 def test_state_as_of_a_time_is_the_version_that_was_valid_then(spark: SparkSession) -> None:
-    """User 1 was merged into 2 from minute 10 on, and 2 into 3 in the minutes from 20 to 30."""
-    facts = spark.createDataFrame(
-        [(1, at(minute)) for minute in (0, 5, 10, 20, 30)], "user_id INT, created_at TIMESTAMP"
-    )
+    facts = spark.createDataFrame([(1, at(minute)) for minute in (0, 5, 10, 20)], "_item_key INT, created_at TIMESTAMP")
     state = spark.createDataFrame(
-        [
-            (1, None, None, at(5), at(10)),
-            (1, 2, None, at(10), None),
-            (2, None, None, at(0), at(20)),
-            (2, 3, None, at(20), at(30)),
-            (2, None, None, at(30), None),
-            (3, None, None, at(0), None),
-        ],
-        "id INT, into INT, deleted_at TIMESTAMP, valid_from TIMESTAMP, valid_until TIMESTAMP",
+        [(1, 5, None, at(5), at(10)), (1, 6, at(10), at(10), at(20)), (1, 7, None, at(20), None)],
+        "id INT, price INT, deleted_at TIMESTAMP, valid_from TIMESTAMP, valid_until TIMESTAMP",
     )
-    lookup = replace(LOOKUPS[0], join="as_of")
-    keyed = facts.transform(
-        with_survivor, keys=facts.select("user_id"), state=state, lookup=lookup, occurred_at="created_at"
-    )
-    rows = keyed.transform(with_state, state=state, lookup=lookup, occurred_at="created_at").collect()
-    assert sorted((row.created_at.minute, row.user and row.user.id, row.user_merged, row.no_user) for row in rows) == [
-        (0, None, None, "missing"),
-        (5, 1, None, None),
-        (10, 2, [1], None),
-        (20, 3, [1, 2], None),
-        (30, 2, [1], None),
+    lookup = replace(LOOKUPS[1], join="as_of")
+    rows = facts.transform(with_state, state=state, lookup=lookup, occurred_at="created_at").collect()
+    assert sorted((row.created_at.minute, row.item and row.item.price, row.no_item) for row in rows) == [
+        (0, None, "missing"),
+        (5, 5, None),
+        (10, 6, "deleted"),
+        (20, 7, None),
     ]
+
+
+def test_a_lookup_that_makes_no_sense_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match=r'lookup user: .* must be join="latest", or have no merged_into'):
+        replace(LOOKUPS[0], join="as_of")
+    with pytest.raises(ConfigurationError, match="lookup user: max_merges is 0: must be 1 or more"):
+        replace(LOOKUPS[0], max_merges=0)

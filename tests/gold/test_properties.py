@@ -3,6 +3,7 @@
 import shutil
 from collections.abc import Iterable
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 
@@ -12,8 +13,8 @@ from hypothesis import settings as examples
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
-from gold.survivors import Merge, follow
-from jobs.pipeline import ENRICHMENTS, ENTITIES
+from gold.orders import ORDERS
+from jobs.pipeline import ENTITIES
 from jobs.steps import enriching, merging, prove
 from jobs.streams import catch_up
 from lakehouse.errors import LakehouseError
@@ -28,9 +29,10 @@ MOMENTS, IDS, ITEMS, LINES = st.integers(0, 20), st.integers(1, 6), st.integers(
 PRICES = st.sampled_from([1.5, 2.5, 3.5])
 ORDERED = st.builds(partial(order), LINES, user=IDS, item=ITEMS, when=MOMENTS, place=st.just(0))
 PRICED = st.builds(partial(item), ITEMS, PRICES, when=MOMENTS)
+MERGED = st.builds(partial(user), IDS, when=MOMENTS, late=MOMENTS, mergedAt=st.just(millis(at(0))), parentUserId=IDS)
 MESSAGES = st.one_of(
     st.builds(partial(user), IDS, when=MOMENTS, late=MOMENTS),
-    st.builds(partial(user), IDS, when=MOMENTS, mergedAt=st.just(millis(at(0))), parentUserId=IDS),
+    *(MERGED, MERGED),  # the other messages of users undo merges
     st.builds(partial(user), IDS, when=MOMENTS, deletedAt=MOMENTS.map(lambda minute: millis(at(minute)))),
     st.builds(partial(tombstone, "users"), IDS.map(str), when=MOMENTS),
     *(PRICED, PRICED),
@@ -38,6 +40,8 @@ MESSAGES = st.one_of(
     *(ORDERED, ORDERED, ORDERED),  # as often as all that happens to users
     st.builds(partial(order), LINES, when=MOMENTS, place=st.just(0), price=st.sampled_from([-0.5, 0.0])),
 )
+USERS, *OTHERS = ORDERS.lookups
+FOLLOWING_TWO = replace(ORDERS, lookups=(replace(USERS, max_merges=2), *OTHERS))
 THERE_FIRST = [user(1), user(2), user(3), item(1), item(2)]
 CRASHES = st.sampled_from([*SILVER, *PLACING, *FIRST_AND_LAST])
 ROUND = st.tuples(st.lists(MESSAGES, min_size=60, max_size=90), st.booleans(), CRASHES)
@@ -52,7 +56,7 @@ def test_the_tables_are_the_oracles_after_each_round(
     """Before some rounds the checkpoints are lost, and all is read again; in each, a batch may end after a write."""
     run = settings.run.model_copy(update={"retries": 0})
     lake = own_home(settings, tmp_path_factory.mktemp("rounds")).model_copy(update={"run": run})
-    oracle, place = Oracle(), 0
+    oracle, place = Oracle(max_merges=2), 0
     for messages, is_lost, crash in rounds:
         placed = numbered(messages if place else [*THERE_FIRST, *messages], after=place)
         place += len(placed)
@@ -80,24 +84,30 @@ def numbered(messages: Iterable[Message], *, after: int = 0) -> list[Message]:
     messages=st.lists(MESSAGES, min_size=20, max_size=60),
     cuts=st.lists(st.integers(0, 60), max_size=3),
     as_of=st.frozensets(st.sampled_from(["users", "items"])),
+    max_merges=st.integers(1, 5),
 )
 def test_which_orders_are_in_gold_does_not_depend_on_what_came_in_which_round(
-    messages: list[Message], cuts: list[int], as_of: frozenset[str]
+    messages: list[Message], cuts: list[int], as_of: frozenset[str], max_merges: int
 ) -> None:
     """So says the oracle, which the tables are held against. No order comes twice.
 
-    Joined as of a time, the orders are the same in all.
+    Each is joined with the user that stands for its own in the end; as of a time, with the same state too.
     """
     once = {each.key if each.topic == "orders" else index: each for index, each in enumerate(messages)}
     placed = numbered(once.values())
-    whole, parts = (Oracle(as_of=as_of) for _ in range(2))
+    whole, parts = (Oracle(as_of=as_of, max_merges=max_merges) for _ in range(2))
     whole.run(placed)
     for start, end in pairwise(sorted({0, *cuts, len(placed)})):
         parts.run(placed[start:end])
     if as_of == {"users", "items"}:
         assert by_position(parts.gold) == by_position(whole.gold)
-    assert positions(parts.gold) == positions(whole.gold)
+    assert ways(parts.gold) == ways(whole.gold)
     assert positions(parts.waiting) == positions(whole.waiting)
+
+
+def ways(orders: Iterable[Row]) -> list[tuple[object, ...]]:
+    """Which user each order is joined with, and through which others."""
+    return [(order["position"], order["user"]["id"], order.get("user_merged")) for order in by_position(orders)]
 
 
 def positions(orders: Iterable[Row]) -> set[Position]:
@@ -106,37 +116,4 @@ def positions(orders: Iterable[Row]) -> set[Position]:
 
 def merge_and_enrich(spark: SparkSession, lake: Settings) -> None:
     catch_up(lake, merging(spark, lake, ENTITIES))
-    catch_up(lake, enriching(spark, lake, ENRICHMENTS))
-
-
-TIMES = st.tuples(st.integers(0, 5), st.integers(1, 5)).map(lambda time: (time[0], time[0] + time[1]))
-
-
-@given(st.dictionaries(IDS, st.lists(st.tuples(TIMES, IDS), max_size=3)), IDS)
-def test_merges_lead_at_each_time_to_a_key_that_was_not_merged_or_round_in_a_circle(
-    drawn: dict[int, list[tuple[tuple[int, int], int]]], key: int
-) -> None:
-    merges = {key: apart(each) for key, each in drawn.items()}
-    ways = list(follow(key, merges=merges))
-    for time in range(10):
-        found = [(way.survivor, way.merged) for way in ways if way.since <= time < way.until]
-        assert found == [way for way in [walk(key, time, merges)] if way[1]]
-
-
-def apart(drawn: list[tuple[tuple[int, int], int]]) -> list[Merge]:
-    """Merges of which no two are at the same time."""
-    chosen: list[Merge] = []
-    for (since, until), into in drawn:
-        if all(until <= other.since or other.until <= since for other in chosen):
-            chosen.append(Merge(since, until, into))
-    return chosen
-
-
-def walk(key: int, time: int, merges: dict[int, list[Merge]]) -> tuple[int, tuple[int, ...]]:
-    merged: tuple[int, ...] = ()
-    while key not in merged:
-        into = [merge.into for merge in merges.get(key, ()) if merge.since <= time < merge.until]
-        if not into:
-            break
-        merged, key = (*merged, key), into[0]
-    return key, merged
+    catch_up(lake, enriching(spark, lake, [FOLLOWING_TWO]))
