@@ -86,6 +86,7 @@ def test_a_sound_checkpoint_is_kept(
         (cut("offsets/2", 100), "/offsets/2: torn"),
         (cut("offsets/2", -9), "/offsets/2: torn"),
         (lambda checkpoint: (checkpoint / "offsets" / "2").write_text("v1\n{}\n"), "/offsets/2: torn"),
+        (lambda checkpoint: (checkpoint / "offsets" / "2").write_text("v1\n"), "/offsets/2: torn"),  # by its checksum
         (cut("offsets/1", 0), "/offsets/1: torn"),
         (lose("offsets/1"), "/offsets/1: lost"),
         (cut("commits/2", 0), "/commits/2: torn"),
