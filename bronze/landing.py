@@ -8,6 +8,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from bronze.pulsar import SCHEMA, PulsarDataSource
 from bronze.pulsar.options import EARLIEST
+from lakehouse.checkpoints import sound_checkpoint
 from lakehouse.endpoint import Endpoint
 from lakehouse.settings import Settings
 from lakehouse.tables import Table, create_table, path_exists, read_table
@@ -57,7 +58,7 @@ def land(spark: SparkSession, settings: Settings, topic: Topic, endpoint: Endpoi
     spark.dataSource.register(PulsarDataSource)
     table = bronze_table(topic)
     is_new = create_table(spark, settings, table)
-    checkpoint = settings.checkpoint_path(table.name)
+    checkpoint = sound_checkpoint(spark, settings, table.name, appends_to=table.name)
     # The folder alone says nothing: it is made before the first batch is planned.
     known = is_new or path_exists(spark, f"{checkpoint}/offsets/[0-9]*")
     start = EARLIEST if known else json.dumps(landed_offsets(read_table(spark, settings, table.name)))

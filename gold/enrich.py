@@ -27,9 +27,10 @@ from gold.enrichment import ACTIONS, BACKFILLS, Enrichment
 from gold.judging import VALID, decode_facts, facts_of, find_repeats, judge
 from gold.placing import discard, near_to, place, write_duplicates
 from lakehouse.batches import each_batch
+from lakehouse.checkpoints import create_tables_of, sound_checkpoint
 from lakehouse.decoding import MALFORMED, quarantine_malformed
 from lakehouse.settings import Settings
-from lakehouse.tables import POSITION, create_table, is_known_empty, kept, pin_table, read_table
+from lakehouse.tables import POSITION, is_known_empty, kept, pin_table, read_table
 
 NOTHING_ELSE = f"""
     changed_entity STRING, changed_key STRING, valid_from TIMESTAMP, valid_until TIMESTAMP, changed_at TIMESTAMP,
@@ -45,6 +46,8 @@ def enrich(spark: SparkSession, settings: Settings, enrichment: Enrichment) -> D
     seen, and a change that comes after finds the facts that this batch left waiting.
     """
     create_tables(spark, settings, enrichment)
+    states = [lookup.table for lookup in enrichment.lookups]
+    reads = [enrichment.topic.bronze_table, *states, ACTIONS.name, BACKFILLS.name]
     messages = spark.readStream.format("delta").load(settings.table_path(enrichment.topic.bronze_table))
     facts = messages.transform(decode_facts, enrichment=enrichment)
     changes = [
@@ -75,7 +78,7 @@ def enrich(spark: SparkSession, settings: Settings, enrichment: Enrichment) -> D
     return (
         stream.writeStream.queryName(f"enrich {enrichment.topic.name}")
         .foreachBatch(place_batch)
-        .option("checkpointLocation", settings.checkpoint_path(enrichment.gold_table))
+        .option("checkpointLocation", sound_checkpoint(spark, settings, enrichment.gold_table, reads=reads))
     )
 
 
@@ -160,5 +163,5 @@ def placed_since(spark: SparkSession, settings: Settings, enrichment: Enrichment
 def create_tables(spark: SparkSession, settings: Settings, enrichment: Enrichment) -> None:
     states = {each.name: read_table(spark, settings, each.table).drop(*VALID).schema for each in enrichment.lookups}
     quarantine = (enrichment.waiting, enrichment.duplicates, enrichment.discarded, MALFORMED)
-    for table in (enrichment.gold(states), *quarantine, ACTIONS, BACKFILLS):
-        create_table(spark, settings, table)
+    tables = [enrichment.gold(states), *quarantine, ACTIONS, BACKFILLS]
+    create_tables_of(spark, settings, enrichment.gold_table, tables)

@@ -20,6 +20,7 @@ from gold.declarations import SqlTable
 from gold.enrichment import Enrichment
 from lakehouse.batches import each_batch
 from lakehouse.broker import wait_until_healthy
+from lakehouse.checkpoints import sound_checkpoint
 from lakehouse.endpoint import Endpoint
 from lakehouse.publishing import Numbered, Publication, count_partitions, last_messages, send
 from lakehouse.settings import Settings
@@ -69,7 +70,7 @@ def publish(spark: SparkSession, settings: Settings, changelog: Changelog, endpo
     wait_until_healthy(endpoint, settings)
     publication = publication_of(spark, settings, changelog, endpoint)
     last = last_messages(publication)
-    checkpoint = settings.checkpoint_path(f"published.{publication.topic}")
+    checkpoint = sound_checkpoint(spark, settings, f"published.{publication.topic}", reads=[changelog.table])
     if begun := [each.since for each in last if each is not None]:
         publication = replace(publication, since=begun[0])
     else:  # nothing was published, or the topic was made anew

@@ -6,6 +6,7 @@ import re
 import signal
 import sys
 import traceback
+from contextlib import suppress
 from dataclasses import fields
 from typing import Annotated, Any, NoReturn
 
@@ -30,7 +31,7 @@ from lakehouse.causes import cause_of
 from lakehouse.errors import BrokerError, ConfigurationError, ConservationError, LakehouseError
 from lakehouse.produce import produce
 from lakehouse.query import query
-from lakehouse.session import stop_spark
+from lakehouse.session import end_of_spark, stop_spark
 from lakehouse.settings import Settings, load_settings
 from lakehouse.status import table_statuses, topic_status
 from lakehouse.topic_admin import create_published, create_topics
@@ -279,9 +280,9 @@ def main() -> NoReturn:
         code = end.code if isinstance(end.code, int) else 0
     except LakehouseError as error:
         code = error.exit_code
-        _complain(str(error))
-    except Exception as error:
-        _complain(f"{cause_of(error)}{_log_traceback()}")
+        _complain(_end_of_spark() or str(error))
+    except Exception as error:  # that the JVM has ended can be known a moment before its exit code
+        _complain(_end_of_spark(within=2) or f"{cause_of(error)}{_log_traceback()}")
     finally:
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, signal.SIG_IGN)
@@ -292,6 +293,12 @@ def main() -> NoReturn:
 
 def _interrupt(number: int, frame: object) -> NoReturn:
     raise KeyboardInterrupt
+
+
+def _end_of_spark(within: float = 0) -> str | None:
+    with suppress(LakehouseError):  # settings that can't be loaded, in which case there is no Spark
+        return end_of_spark(load_settings(), within=within)
+    return None
 
 
 def _complain(line: str) -> None:

@@ -9,6 +9,8 @@ PERMANENT = (
     "AnalysisException",
     "Permission denied",
     "No space left",
+    "StackOverflowError",
+    *(f"SQLSTATE: {group}" for group in ("22", "23", "42", "P0")),  # values, constraints, statements, raised errors
 )
 """What marks an error that another try would meet again."""
 
@@ -19,6 +21,11 @@ _LINES = (
     (
         r"DELTA_UNSUPPORTED_FEATURES_FOR_(?:READ|WRITE)\S* (.+)",
         r"a table was written by a newer version of Delta Lake: \1",
+    ),
+    (r"Python worker exited unexpectedly", "a Python process of Spark was killed, perhaps for want of memory"),
+    (
+        r"reading file (?:file:/*)?(/\S+/_delta_log/\d+\.json)",
+        r"\1: torn, as by a power cut: see *After a power cut* in docs/operations.md",
     ),
     (r".*No space left on device.*", "no space left on the disk"),
     (

@@ -10,6 +10,7 @@ import traceback
 from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pyspark
@@ -25,7 +26,10 @@ from lakehouse.settings import Settings
 from lakehouse.waiting import waiting
 
 # With room for compiled code: C1 alone gets 48 MB by default, and Spark is soon swept out of it again and again.
-JAVA_OPTIONS = "-XX:+UseParallelGC -XX:ReservedCodeCacheSize=256m -Duser.timezone=UTC"
+# Without memory, a JVM may hang or go on half: it ends instead, and what is started anew goes on where it was.
+JAVA_OPTIONS = "-XX:+UseParallelGC -XX:ReservedCodeCacheSize=256m -XX:+ExitOnOutOfMemoryError -Duser.timezone=UTC"
+OUT_OF_MEMORY = 3
+"""The exit code of a JVM that ends so."""
 
 LITTLE_DATA = {
     "spark.sql.codegen.wholeStage": "false",
@@ -136,7 +140,10 @@ def start_spark(settings: Settings, *, inherited: Sequence[int] = ()) -> SparkSe
         ctrl_c = signal.getsignal(signal.SIGINT)
         SparkContext(conf=conf, gateway=gateway)
         signal.signal(signal.SIGINT, ctrl_c)  # Spark's handler calls into the JVM, whatever call it interrupts
-    return SparkSession.builder.config(map=dict(properties)).getOrCreate()
+    session = SparkSession.builder.config(map=dict(properties)).getOrCreate()
+    server: Any = session.sparkContext._accumulatorServer
+    server.handle_error = lambda *_: None  # it would show a stack trace when the JVM has ended
+    return session
 
 
 def kill_submitting_jvm() -> None:
@@ -145,6 +152,24 @@ def kill_submitting_jvm() -> None:
     if "PYSPARK_GATEWAY_PORT" in os.environ and parent is not None and parent.name() == "java":
         parent.kill()
         psutil.wait_procs([parent], timeout=2)
+
+
+def end_of_spark(settings: Settings, *, within: float = 0) -> str | None:
+    """How the JVM that this process has started ended, in a line; None if it still runs after some seconds."""
+    process = getattr(SparkContext._gateway, "proc", None)
+    try:
+        code = None if process is None else process.wait(within)
+    except subprocess.TimeoutExpired:
+        code = None
+    if code is None:
+        return None
+    where = f"LAKEHOUSE_SPARK__MEMORY is {settings.spark.memory}, Spark's log {settings.home}/logs/spark.log"
+    if code == OUT_OF_MEMORY:
+        return f"Spark ran out of memory, and its process has ended: {where}"
+    if code == -signal.SIGKILL:
+        return f"Spark's process was killed by SIGKILL, as the kernel does when the machine has no memory left: {where}"
+    how = f"by {signal.Signals(-code).name}" if code < 0 else f"with exit code {code}"
+    return f"Spark's process has ended {how}: {where}"
 
 
 def submit_environment(settings: Settings) -> dict[str, str]:
@@ -186,9 +211,8 @@ def stop_spark(*, keep_classes: bool = False) -> None:
     process = getattr(SparkContext._gateway, "proc", None)
     if process is None:
         return
+    keeping = keep_classes and any("ArchiveClassesAtExit" in argument for argument in process.args)
     context = SparkContext._active_spark_context
-    options = "" if context is None else dict(context._conf.getAll()).get("spark.driver.defaultJavaOptions", "")
-    keeping = keep_classes and "ArchiveClassesAtExit" in options
     if context is not None:
         context._accumulatorServer.shutdown()
     process.stdin.close()  # the JVM ends when its standard input does

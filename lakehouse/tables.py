@@ -8,12 +8,14 @@ from datetime import timedelta
 from typing import Any
 
 from delta.tables import DeltaTable
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from lakehouse.errors import ConfigurationError
+from lakehouse.errors import ConfigurationError, LakehouseError
+from lakehouse.locks import exclusive
 from lakehouse.settings import Settings
 
 
@@ -35,6 +37,9 @@ class Table:
         return declared
 
 
+COMMITS = "_delta_log/[0-9]*.json"
+FIRST_COMMIT = "_delta_log/00000000000000000000"
+
 POSITION = "STRUCT<partition: INT, ledger_id: BIGINT, entry_id: BIGINT, batch_index: INT>"
 """Which message of a topic a row was made from."""
 
@@ -47,18 +52,60 @@ POSITION_OF_MESSAGE = "struct(partition, ledger_id, entry_id, batch_index)"
 def create_table(spark: SparkSession, settings: Settings, table: Table) -> bool:
     """Create the table unless it exists, and say whether it was created. One that exists gains the columns it lacks.
 
-    Raises ConfigurationError if a column that it has is not of the declared type.
+    A table whose creation was cut off is created. Raises ConfigurationError if a column that it has is not of the
+    declared type, and LakehouseError if its log is torn or lost.
     """
-    if table_exists(spark, settings, table.name):
+    path = settings.table_path(table.name)
+    commits = _commits(spark, path)
+    if len(commits) == 1 and _is_torn(spark, path):
+        with exclusive(settings.home / "leases" / f"{table.name}.creation"):
+            if _is_torn(spark, path):  # nobody else has created it while this process waited
+                _refuse_rows(spark, path, table.name)
+                delete_path(spark, f"{path}/{FIRST_COMMIT}.json")
+                delete_path(spark, f"{path}/{FIRST_COMMIT}.crc")
+        commits = _commits(spark, path)
+    if len(commits) > 0:
+        if commits[-1].getLen() == 0:  # Delta would take it for a version in which nothing has changed
+            raise LakehouseError(
+                f"{table.name}: {commits[-1].getPath().toUri().getPath()}: torn, as by a power cut: see *After a power "
+                "cut* in docs/operations.md"
+            )
         _add_columns(spark, settings, table)
         return False
+    _refuse_rows(spark, path, table.name)
     partitioned = f"PARTITIONED BY ({', '.join(table.partition_by)})" if table.partition_by else ""
     properties = ", ".join(f"'{name}' = '{value}'" for name, value in table.properties.items())
     spark.sql(
-        f"CREATE TABLE IF NOT EXISTS delta.`{settings.table_path(table.name)}` ({table.columns}) USING delta "
+        f"CREATE TABLE IF NOT EXISTS delta.`{path}` ({table.columns}) USING delta "
         f"{partitioned} {f'TBLPROPERTIES ({properties})' if properties else ''}"
     )
     return True
+
+
+def _commits(spark: SparkSession, path: str) -> Any:
+    """Hadoop's statuses of a table's commits, in order. Other files, such as checksums, make no version."""
+    files, where = _file_system(spark, f"{path}/{COMMITS}")
+    return files.globStatus(where) or ()
+
+
+def _is_torn(spark: SparkSession, path: str) -> bool:
+    """Whether the first version of a table is no whole one; as a commit is renamed, nobody is just writing it."""
+    first = f"{path}/{FIRST_COMMIT}.json"
+    if not path_exists(spark, first):
+        return False
+    try:
+        actions = [json.loads(line) for line in read_text(spark, first).splitlines()]
+    except (ValueError, Py4JJavaError):
+        return True
+    return not {"protocol", "metaData"} <= {name for action in actions for name in action}
+
+
+def _refuse_rows(spark: SparkSession, path: str, name: str) -> None:
+    if path_exists(spark, f"{path}/{{*,*/*}}.parquet"):
+        raise LakehouseError(
+            f"{name}: {path} has rows, but no log that says which: bring its _delta_log back, or move the folder away, "
+            "to have the table made anew"
+        )
 
 
 def _add_columns(spark: SparkSession, settings: Settings, table: Table) -> None:
@@ -85,7 +132,7 @@ def _lacking(declared: StructType, held: StructType, within: str, path: str = ""
 
 def table_exists(spark: SparkSession, settings: Settings, name: str) -> bool:
     """Whether the table has a version; far cheaper than to ask Delta. A log without one is left by a killed process."""
-    return path_exists(spark, f"{settings.table_path(name)}/_delta_log/[0-9]*")
+    return path_exists(spark, f"{settings.table_path(name)}/{COMMITS}")
 
 
 def list_tables(spark: SparkSession, settings: Settings, layer: str) -> list[str]:
@@ -107,13 +154,23 @@ def delete_path(spark: SparkSession, path: str) -> None:
     files.delete(where, True)
 
 
+def read_text(spark: SparkSession, path: str) -> str:
+    """A whole file, which has to be small. Raises UnicodeDecodeError or Py4JJavaError."""
+    files, where = _file_system(spark, path)
+    stream = files.open(where)
+    try:
+        return bytes(stream.readAllBytes()).decode()
+    finally:
+        stream.close()
+
+
 def _file_system(spark: SparkSession, path: str) -> tuple[Any, Any]:
     """Hadoop's file system and path."""
-    where = _java_class(spark, "org.apache.hadoop.fs.Path")(path)
+    where = java_class(spark, "org.apache.hadoop.fs.Path")(path)
     return where.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf()), where
 
 
-def _java_class(spark: SparkSession, name: str) -> Any:
+def java_class(spark: SparkSession, name: str) -> Any:
     """By its whole name: of `jvm.org.apache…`, each part would be looked for in every jar, in 2 ms."""
     return getattr(spark._jvm, name)
 
@@ -155,6 +212,12 @@ def table_version(spark: SparkSession, settings: Settings, name: str) -> int:
     return int(_snapshot(spark, settings, name).version())
 
 
+def committed_batch(spark: SparkSession, settings: Settings, name: str, stream: str) -> int:
+    """The last batch that a stream, by its id, has appended to the table; -1 if there is none."""
+    last = _snapshot(spark, settings, name).transactions().get(stream)
+    return int(last.get()) if last.isDefined() else -1
+
+
 def has_change_feed(spark: SparkSession, settings: Settings, name: str) -> bool:
     return bool(_snapshot(spark, settings, name).metadata().configuration().contains("delta.enableChangeDataFeed"))
 
@@ -172,7 +235,7 @@ def read_changes(spark: SparkSession, settings: Settings, name: str, first: int,
 
 def _snapshot(spark: SparkSession, settings: Settings, name: str) -> Any:
     """The newest state of a table's log. It tells in 5 ms what DeltaTable.history(1) or a schema would in 200."""
-    log = _java_class(spark, "org.apache.spark.sql.delta.DeltaLog")
+    log = java_class(spark, "org.apache.spark.sql.delta.DeltaLog")
     return log.forTableWithSnapshot(spark._jsparkSession, settings.table_path(name))._2()
 
 

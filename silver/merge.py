@@ -7,17 +7,10 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from lakehouse.batches import each_batch
+from lakehouse.checkpoints import create_tables_of, sound_checkpoint
 from lakehouse.decoding import MALFORMED, decode, quarantine_malformed
 from lakehouse.settings import Settings
-from lakehouse.tables import (
-    create_table,
-    delete_path,
-    kept,
-    pin_table,
-    table_exists,
-    upsert,
-    with_columns_of,
-)
+from lakehouse.tables import kept, pin_table, upsert, with_columns_of
 from silver.entity import Entity
 from silver.history import changeable, changed_versions
 
@@ -25,19 +18,19 @@ from silver.history import changeable, changed_versions
 def merge(spark: SparkSession, settings: Settings, entity: Entity) -> DataStreamWriter:
     """The stream from an entity's bronze table into its silver tables."""
     create_tables(spark, settings, entity)
-    messages = spark.readStream.format("delta").load(settings.table_path(entity.topic.bronze_table))
+    bronze = entity.topic.bronze_table
+    checkpoint = sound_checkpoint(spark, settings, entity.table.name, reads=[bronze])
+    messages = spark.readStream.format("delta").load(settings.table_path(bronze))
     return (
         messages.writeStream.queryName(f"merge {entity.name}")
         .foreachBatch(each_batch(partial(merge_batch, settings, entity)))
-        .option("checkpointLocation", settings.checkpoint_path(entity.table.name))
+        .option("checkpointLocation", checkpoint)
     )
 
 
 def create_tables(spark: SparkSession, settings: Settings, entity: Entity) -> None:
-    if entity.keeps_history and not table_exists(spark, settings, entity.history.name):
-        delete_path(spark, settings.checkpoint_path(entity.table.name))  # it needs all that landed before
-    for table in (entity.table, MALFORMED, *([entity.history] if entity.keeps_history else [])):
-        create_table(spark, settings, table)
+    tables = [entity.table, MALFORMED, *([entity.history] if entity.keeps_history else [])]
+    create_tables_of(spark, settings, entity.table.name, tables)
 
 
 def merge_batch(settings: Settings, entity: Entity, messages: DataFrame) -> None:

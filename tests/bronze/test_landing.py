@@ -1,5 +1,6 @@
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -88,6 +89,36 @@ def test_a_start_that_fails_after_a_lost_checkpoint_changes_nothing(lake: Lake, 
     for folder in ("offsets", "commits"):
         Path(lake.settings.checkpoint_path("bronze.events"), folder).mkdir(parents=True)
     assert lake.land() == landed
+
+
+def test_a_torn_checkpoint_loses_nothing_and_lands_nothing_twice(
+    lake: Lake, topics: Topics, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Spark alone takes batches of the same numbers for done, and with another stream's id it lands them twice."""
+    checkpoint, table = Path(lake.settings.checkpoint_path("bronze.events")), lake.settings.table_path("bronze.events")
+
+    def lose(pattern: str) -> None:
+        for file in checkpoint.glob(pattern):
+            file.unlink()
+
+    def lose_id_in_mid_batch() -> None:
+        lose("metadata")
+        lose("commits/*")
+
+    tears: list[tuple[Callable[[], None], str]] = [
+        (lambda: None, ""),
+        (lambda: lose("offsets/*"), f"{checkpoint}: the last of offsets is -1, of commits 1"),
+        (lose_id_in_mid_batch, f"{checkpoint}/metadata: lost"),
+        (lambda: lose("[oc]*/*"), f"{checkpoint}: bronze.events does not hold the batches that were noted there"),
+        (lambda: shutil.rmtree(table), f"{checkpoint}: bronze.events does not hold the batches that were noted there"),
+    ]
+    topics.send(lake.partitions[0], b"0")
+    lake.land()
+    for number, (tear, line) in enumerate(tears, 1):
+        tear()
+        topics.send(lake.partitions[0], str(number).encode())
+        assert [payload for *_, payload in lake.land()] == [str(each).encode() for each in range(number + 1)]
+        assert capsys.readouterr().err.partition(": the checkpoint")[0] == line
 
 
 def test_a_lost_checkpoint_after_the_broker_deleted_what_was_landed(lake: Lake, topics: Topics) -> None:

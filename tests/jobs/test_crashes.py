@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
+import psutil
 import pytest
 from pyspark.sql import SparkSession
 
@@ -97,6 +98,19 @@ def test_runs_that_are_killed_again_and_again(settings: Settings, endpoint: Endp
     published = sent(lake, endpoint)
     assert seen(published) == gold(lake)
     assert len({(message.key, message.sequence) for message in published}) == len(published)
+
+
+def test_a_jvm_that_is_killed(settings: Settings, endpoint: Endpoint, tmp_path: Path) -> None:
+    lake = own_topics(settings, endpoint, tmp_path)
+    with ended(start(lake, "run", "--every", "1s")) as running:
+        wait_until(commit(lake, "gold.enriched_orders", 0).exists)
+        [jvm] = psutil.Process(running.pid).children()
+        jvm.kill()
+        assert running.wait(60) == 1
+    shown = (lake.home / "run.log").read_text()
+    assert "Traceback" not in shown
+    assert shown.splitlines()[-1].startswith("lakehouse: Spark's process was killed by SIGKILL")
+    assert is_free(lake, WRITTEN)
 
 
 @pytest.fixture

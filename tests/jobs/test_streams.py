@@ -9,7 +9,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from jobs.pipeline import TOPICS, WRITTEN
+from jobs.pipeline import ENRICHMENTS, ENTITIES, TOPICS, WRITTEN
+from jobs.steps import enriching, merging
 from jobs.streams import catch_up
 from lakehouse.endpoint import Endpoint
 from lakehouse.errors import LakehouseError
@@ -17,7 +18,8 @@ from lakehouse.produce import produce
 from lakehouse.settings import Settings
 from lakehouse.workload import Workload
 from tests.jobs.test_crashes import ended, is_free, start, wait_until
-from tests.lake import expected, messages, own_topics, tables
+from tests.lake import expected, land_literally, messages, own_home, own_topics, tables
+from tests.messages import item, message, order, user
 from tests.oracle import Oracle
 
 
@@ -36,6 +38,28 @@ def test_what_fails_before_a_stream_starts_is_tried_again(
     with pytest.raises(LakehouseError, match=error) if error else nullcontext():
         outcomes = catch_up(settings.model_copy(update={"run": run}), [stream])
         assert [(outcome.name, outcome.rows) for outcome in outcomes] == [("texts", 0)]
+
+
+def test_torn_checkpoints_lose_nothing_and_double_nothing(
+    spark: SparkSession, settings: Settings, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = settings.run.model_copy(update={"retries": 0})
+    lake = own_home(settings, tmp_path).model_copy(update={"run": run})
+    sent = [
+        [user(1), item(1), order(1, place=1), order(2, place=2, user=2), message("users", b"", key="3", place=9)],
+        [user(2, place=1), item(1, when=1, place=1), item(2, place=2), order(1, place=3), order(3, place=4)],
+    ]
+    tears = [Path(lake.checkpoint_path(name)) for name in ("silver.users/metadata", "silver.items/offsets/0")]
+    tears.append(Path(lake.checkpoint_path("gold.enriched_orders/commits/0")))
+    for messages_sent in sent:
+        land_literally(spark, lake, messages_sent)
+        catch_up(lake, merging(spark, lake, ENTITIES))
+        catch_up(lake, enriching(spark, lake, ENRICHMENTS))
+        said = capsys.readouterr().err
+        for tear in tears:
+            tear.write_bytes(b"")
+    assert tables(lake) == expected(Oracle().run([*sent[0], *sent[1]]))
+    assert [f"{tear}: torn: the checkpoint" in said for tear in tears] == [True, True, True]
 
 
 STEADY = Workload(

@@ -34,6 +34,14 @@ RuntimeError: power cut
         ("\nwhat a pity\nthe rest", "what a pity"),
         ("", "RuntimeError"),
         ("java.io.IOException: No space left on device", "no space left on the disk"),
+        (
+            "[FAILED_READ_FILE.NO_HINT] Error while reading file file:///x/_delta_log/00002.json.  SQLSTATE",
+            "/x/_delta_log/00002.json: torn, as by a power cut: see *After a power cut* in docs/operations.md",
+        ),
+        (
+            "SparkException: Python worker exited unexpectedly (crashed)\nCaused by: java.io.EOFException",
+            "a Python process of Spark was killed, perhaps for want of memory",
+        ),
     ],
 )
 def test_one_line_tells_why(text: str, line: str) -> None:
@@ -47,6 +55,9 @@ def test_one_line_tells_why(text: str, line: str) -> None:
         ("[DELTA_INVALID_PROTOCOL_VERSION] Unsupported", True),
         ("java.io.IOException: No space left on device", True),
         ("java.net.ConnectException: Connection refused", False),
+        ("SparkNumberFormatException: [CAST_INVALID_INPUT] The value 'a' … SQLSTATE: 22018", True),
+        ("[UNRESOLVED_COLUMN.WITH_SUGGESTION] A column … SQLSTATE: 42703", True),
+        ("[DELTA_CONCURRENT_APPEND] … SQLSTATE: 2D521", False),
     ],
 )
 def test_what_another_try_would_meet_again(text: str, permanent: bool) -> None:

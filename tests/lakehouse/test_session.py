@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 
 import numpy as np
 import pyspark
@@ -70,3 +71,23 @@ def test_only_what_spark_has_put_there_leaves_the_path_of_python() -> None:
     show = [python, "-c", "import os; print(os.environ['PYTHONPATH'])"]
     for given, left in ((f"{spark}:/own path:/other", "/own path:/other"), (spark, "")):
         assert subprocess.check_output(show, env={"PYTHONPATH": given}, text=True) == f"{left}\n"
+
+
+@pytest.mark.parametrize(
+    ("command", "line"),
+    [
+        ("kill -9 $$", "Spark's process was killed by SIGKILL, as the kernel does when the machine has no memory left"),
+        ("kill $$", "Spark's process has ended by SIGTERM"),
+        ("exit 3", "Spark ran out of memory, and its process has ended"),
+        ("exit 1", "Spark's process has ended with exit code 1"),
+        ("sleep 60", None),
+    ],
+)
+def test_how_spark_has_ended(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, command: str, line: str | None
+) -> None:
+    with subprocess.Popen(["sh", "-c", f"exec 2>&-; {command}"]) as process:
+        monkeypatch.setattr(session.SparkContext, "_gateway", SimpleNamespace(proc=process))
+        where = f"LAKEHOUSE_SPARK__MEMORY is 3g, Spark's log {settings.home}/logs/spark.log"
+        assert session.end_of_spark(settings, within=0.5 if line is None else 10) == (line and f"{line}: {where}")
+        process.kill()

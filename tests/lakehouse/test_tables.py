@@ -1,3 +1,4 @@
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -5,7 +6,7 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
-from lakehouse.errors import ConfigurationError
+from lakehouse.errors import ConfigurationError, LakehouseError
 from lakehouse.settings import Settings
 from lakehouse.tables import Table, append, create_table, read_table, upsert, with_columns_of
 from tests.lake import own_home, versions
@@ -95,3 +96,49 @@ def test_rows_are_inserted_or_update_what_they_may(spark: SparkSession, settings
         {"id": 2, "colour": "black", "built": 1926},
     ]
     assert [commit["operation"] for commit in table.history()] == ["MERGE", "WRITE", "CREATE TABLE"]
+
+
+def log_of(settings: Settings, table: Table) -> Path:
+    return Path(settings.table_path(table.name)) / "_delta_log"
+
+
+@pytest.mark.parametrize(
+    "left",
+    [
+        {".00000000000000000000.json.5c1f.tmp": "{"},
+        {"00000000000000000000.crc": ""},
+        {"00000000000000000000.json": ""},
+        {"00000000000000000000.json": '{"commitInfo":{}}\n{"proto'},
+        {"00000000000000000000.json": '{"commitInfo":{}}\n', "00000000000000000000.crc": '{"tableSizeBytes":0}'},
+    ],
+    ids=["draft", "checksum", "empty", "half a line", "a line"],
+)
+def test_a_table_whose_creation_was_cut_off_is_created(
+    spark: SparkSession, settings: Settings, tmp_path: Path, left: dict[str, str]
+) -> None:
+    lake = own_home(settings, tmp_path)
+    log_of(lake, BOATS).mkdir(parents=True)
+    for name, text in left.items():
+        (log_of(lake, BOATS) / name).write_text(text)
+    assert [create_table(spark, lake, BOATS), create_table(spark, lake, BOATS)] == [True, False]
+    assert read_table(spark, lake, BOATS.name).count() == 0
+
+
+@pytest.mark.parametrize("left", [None, ""])
+def test_rows_without_a_log_are_left_alone(spark: SparkSession, lake: Settings, left: str | None) -> None:
+    log, table = log_of(lake, BOATS), Path(lake.table_path(BOATS.name))
+    shutil.rmtree(log)
+    if left is not None:
+        log.mkdir()
+        (log / "00000000000000000000.json").write_text(left)
+    before = sorted(table.rglob("*"))
+    with pytest.raises(LakehouseError, match=f"^silver.boats: {table} has rows, but no log that says which"):
+        create_table(spark, lake, BOATS)
+    assert sorted(table.rglob("*")) == before
+
+
+def test_a_commit_that_a_power_cut_has_emptied_is_named(spark: SparkSession, lake: Settings) -> None:
+    last = log_of(lake, BOATS) / "00000000000000000001.json"
+    last.write_text("")
+    with pytest.raises(LakehouseError, match=f"^silver.boats: {last}: torn, as by a power cut"):
+        create_table(spark, lake, BOATS)
