@@ -35,7 +35,7 @@ class BacklogTrigger(BaseEventTrigger):
             await asyncio.sleep(self.poll_seconds)
 
     def _waiting(self) -> dict[str, int]:
-        """Entries that have not landed, by topic; of what the broker does not say, nothing: a run would say it better."""
+        """Entries that have not landed, by topic; none where the broker does not say, which a run would say better."""
         from lakehouse.broker import endpoint
         from lakehouse.status import topic_status
 
