@@ -1,17 +1,19 @@
 """Land a topic: every message, as it came, appended to the topic's bronze table."""
 
 import json
+from dataclasses import replace
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+from bronze.losses import CREATED, ask_broker, creation_dates, keep_created, offsets_to_go_on_after, source_options
 from bronze.pulsar import SCHEMA, PulsarDataSource
 from bronze.pulsar.options import EARLIEST
 from lakehouse.checkpoints import sound_checkpoint
 from lakehouse.endpoint import Endpoint
 from lakehouse.settings import Settings
-from lakehouse.tables import Table, create_table, path_exists, read_table
+from lakehouse.tables import Table, create_table, path_exists
 from lakehouse.topics import Topic
 
 
@@ -34,39 +36,25 @@ def to_bronze(messages: DataFrame) -> DataFrame:
     )
 
 
-def landed_offsets(bronze: DataFrame) -> dict[str, str]:
-    """The last entry landed of each partition, as the source's offsets."""
-    last = bronze.groupBy("topic", "partition").agg(F.max(F.struct("ledger_id", "entry_id")).alias("end"))
-    return {
-        f"{row.topic}-partition-{row.partition}": f"{row.end.ledger_id}:{row.end.entry_id}" for row in last.collect()
-    }
-
-
-def source_options(settings: Settings, endpoint: Endpoint) -> dict[str, str]:
-    """How the Pulsar source reaches the broker."""
-    pulsar = settings.pulsar
-    options = {"serviceUrl": endpoint.service_url, "adminUrl": endpoint.admin_url}
-    if pulsar.token:
-        options["token"] = pulsar.token.get_secret_value()
-    if pulsar.tls_trust_certs:
-        options["tlsTrustCerts"] = str(pulsar.tls_trust_certs)
-    return options | {"tlsValidateHostname": str(pulsar.tls_validate_hostname).lower()}
-
-
 def land(spark: SparkSession, settings: Settings, topic: Topic, endpoint: Endpoint) -> DataStreamWriter:
-    """The stream from `topic` to its bronze table. Without a checkpoint, it goes on after the last entry landed."""
+    """The stream from `topic` to its bronze table. Without a checkpoint, it goes on after the last entry landed.
+
+    Raises LakehouseError if the topic was made anew since something landed, BrokerError if the broker does not say.
+    """
     spark.dataSource.register(PulsarDataSource)
     table = bronze_table(topic)
-    is_new = create_table(spark, settings, table)
+    held = ask_broker(settings, endpoint, topic)
+    made = {CREATED: json.dumps(creation_dates(held), sort_keys=True)}
+    is_new = create_table(spark, settings, replace(table, properties={**table.properties, **made}))
     checkpoint = sound_checkpoint(spark, settings, table.name, appends_to=table.name)
+    if not is_new:
+        keep_created(spark, settings, topic, held)
     # The folder alone says nothing: it is made before the first batch is planned.
     known = is_new or path_exists(spark, f"{checkpoint}/offsets/[0-9]*")
-    start = EARLIEST if known else json.dumps(landed_offsets(read_table(spark, settings, table.name)))
+    start = EARLIEST if known else json.dumps(offsets_to_go_on_after(spark, settings, topic))
     messages = (
         spark.readStream.format("pulsar")
-        .options(**source_options(settings, endpoint))
-        .option("topic", f"{settings.pulsar.namespace}/{topic.name}")
-        .option("subscription", topic.subscription)
+        .options(**source_options(settings, endpoint, topic))
         .option("startingPosition", start)
         .option("maxBytesPerTrigger", settings.run.max_bytes_per_batch)
         .load()

@@ -35,17 +35,18 @@ class BacklogTrigger(BaseEventTrigger):
             await asyncio.sleep(self.poll_seconds)
 
     def _waiting(self) -> dict[str, int]:
-        """Entries that have not landed, by topic; none if there is no broker, which a run would say better."""
+        """Entries that have not landed, by topic; none where the broker does not say, which a run would say better."""
         from lakehouse.broker import endpoint
         from lakehouse.status import topic_status
 
-        settings = load_settings()
-        try:
-            statuses = [topic_status(topic, endpoint(settings), settings) for topic in TOPICS]
-        except BrokerError as error:
-            self.log.info("%s", error)
-            return {}
-        return {status.name: status.backlog for status in statuses if status.backlog}
+        settings, waiting = load_settings(), {}
+        for topic in TOPICS:
+            try:
+                if backlog := topic_status(topic, endpoint(settings), settings).backlog:
+                    waiting[topic.name] = backlog
+            except BrokerError as error:
+                self.log.info("%s", error)
+        return waiting
 
 
 BACKLOG = Asset("pulsar.backlog", group="pulsar", watchers=[AssetWatcher("backlog", trigger=BacklogTrigger())])

@@ -12,6 +12,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
+from bronze.losses import LOSSES, accepted_losses, refusal
 from jobs import report
 from jobs.cli_airflow import app as airflow_app
 from jobs.cli_backfill import backfill_command, rebuild_command
@@ -28,13 +29,15 @@ from jobs.streams import catch_up, keep_up
 from lakehouse import broker
 from lakehouse.balance import Balance
 from lakehouse.causes import cause_of
+from lakehouse.endpoint import Endpoint
 from lakehouse.errors import BrokerError, ConfigurationError, ConservationError, LakehouseError
 from lakehouse.produce import produce
 from lakehouse.query import query
 from lakehouse.session import end_of_spark, stop_spark
 from lakehouse.settings import Settings, load_settings
-from lakehouse.status import table_statuses, topic_status
+from lakehouse.status import TopicStatus, table_statuses, topic_status
 from lakehouse.topic_admin import create_published, create_topics
+from lakehouse.topics import Topic
 from lakehouse.waiting import CONSOLE
 from lakehouse.workload import Workload
 from silver.entity import Entity
@@ -119,13 +122,18 @@ def produce_workload(
 
 
 @app.command(rich_help_panel=PIPELINE)
-def land(topics: Annotated[list[str] | None, typer.Argument(help="Default: all.")] = None) -> None:
+def land(
+    topics: Annotated[list[str] | None, typer.Argument(help="Default: all.")] = None,
+    accept_loss: Annotated[
+        bool, typer.Option("--accept-loss", help="Go on where messages are lost, and write down which.")
+    ] = False,
+) -> None:
     """Land what is new in topics in their bronze tables."""
     chosen = _chosen(topics, {topic.name: topic for topic in TOPICS})
     settings = load_settings()
     broker.healthy_endpoint(settings)  # or else Spark is started for nothing
     with spark_for(settings, writes=[topic.bronze_table for topic in chosen]) as spark:
-        report.outcomes(catch_up(settings, landing(spark, settings, chosen)))
+        report.outcomes(catch_up(settings, landing(spark, settings, chosen, accept_loss=accept_loss)))
 
 
 @app.command(rich_help_panel=PIPELINE)
@@ -193,6 +201,21 @@ def reconcile() -> None:
     with spark_for(settings, writes=WRITTEN) as spark:
         require(spark, settings, WRITTEN, made_by="run")
         _show(prove(spark, settings), settings)
+    _compare_with_broker(settings)
+
+
+def _compare_with_broker(settings: Settings) -> None:
+    """Tell of losses that were accepted. Raises ConservationError for those that were not; needs a broker for that."""
+    for topic, (count, entries) in accepted_losses(settings).items():
+        report.say(f"{topic}: {count:,} losses were accepted, of {entries:,} entries or more: see {LOSSES.name}")
+    try:
+        endpoint = broker.endpoint(settings)
+        lost = [line for topic in TOPICS if (line := refusal(settings, topic, endpoint))]
+    except BrokerError as error:
+        report.say(f"Not compared with the broker: {error}")
+        return
+    if lost:
+        raise ConservationError(". ".join(lost))
 
 
 @app.command(rich_help_panel=DATA)
@@ -218,7 +241,7 @@ def status() -> None:
     settings = load_settings()
     try:
         endpoint = broker.endpoint(settings)
-        report.topics([topic_status(topic, endpoint, settings) for topic in TOPICS])
+        report.topics([_topic_row(topic, endpoint, settings) for topic in TOPICS])
     except BrokerError as error:
         report.say(f"Topics: {error}")
     if found := table_statuses(settings):
@@ -226,6 +249,14 @@ def status() -> None:
         report.states(states(settings))
     else:
         report.say("Tables: none yet: `lakehouse run` makes them")
+
+
+def _topic_row(topic: Topic, endpoint: Endpoint, settings: Settings) -> tuple[str, TopicStatus | None, str]:
+    """A topic, how it is, and why it can't land."""
+    try:
+        return topic.name, topic_status(topic, endpoint, settings), refusal(settings, topic, endpoint) or ""
+    except BrokerError as error:
+        return topic.name, None, str(error)
 
 
 @app.command("maintain", rich_help_panel=DATA)

@@ -48,10 +48,14 @@ def note(lines: Iterable[object], settings: Settings) -> None:
             file.writelines(f"{line}\n" for line in lines)
 
 
-def topics(statuses: Iterable[TopicStatus]) -> None:
+def topics(rows: Sequence[tuple[str, TopicStatus | None, str]]) -> None:
+    """By name: the status, if it is known; and why the topic can't land, if so."""
     grid = _grid("topic", "messages since the broker started", "backlog, in batches")
-    for status in statuses:
-        grid.add_row(status.name, f"{status.messages:,}", f"{status.backlog:,}")
+    if any(problem for *_, problem in rows):
+        grid.add_column("can't land")
+    for name, status, problem in rows:
+        numbers = (f"{status.messages:,}", f"{status.backlog:,}") if status else ("", "")
+        grid.add_row(name, *numbers, *([Text(problem, "red")] if problem else []))
     OUT.print(grid)
 
 

@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 import gold.enrich
 import silver.merge
 from bronze.landing import bronze_table, land
+from bronze.losses import LOSSES, accept_losses
 from gold.conservation import balance_facts
 from gold.declarations import SqlTable
 from gold.enrich import enrich
@@ -31,7 +32,7 @@ from lakehouse.session import kill_submitting_jvm, start_spark
 from lakehouse.settings import Settings
 from lakehouse.tables import table_exists
 from lakehouse.topics import Topic
-from lakehouse.waiting import waiting
+from lakehouse.waiting import CONSOLE, waiting
 from lakehouse.writer_schemas import keep_writer_schemas, with_writer_schemas
 from silver.conservation import balance_entity
 from silver.entity import Entity
@@ -60,8 +61,14 @@ def require(spark: SparkSession, settings: Settings, tables: Iterable[str], *, m
             raise LakehouseError(f"{table} is not there yet: run `lakehouse {made_by}` first")
 
 
-def landing(spark: SparkSession, settings: Settings, topics: Sequence[Topic]) -> list[Stream]:
+def landing(
+    spark: SparkSession, settings: Settings, topics: Sequence[Topic], *, accept_loss: bool = False
+) -> list[Stream]:
+    """Streams that land topics; what is lost of them by now is written down first if that is to be accepted."""
     broker = healthy_endpoint(settings)
+    for topic in topics if accept_loss else ():
+        for loss in accept_losses(spark, settings, topic, broker):
+            CONSOLE.print(f"{loss}: accepted, see {LOSSES.name}", soft_wrap=True, markup=False)
     check_contracts(topics, broker, settings)
     keep_writer_schemas(spark, settings, topics, broker)
     return [partial(land, spark, settings, topic, broker) for topic in topics]

@@ -16,6 +16,10 @@ PERMANENT = (
 
 _LINES = (
     (r"Pulsar\w+Error: (.+: no such topic)", r"\1: `lakehouse topics create` makes the declared ones"),
+    (
+        r"PulsarSourceError: (\S+/([^/\s]+?)(?:-partition-\d+)?(?::| after) .+); failOnDataLoss=false goes on",
+        r"\1; `lakehouse land \2 --accept-loss` writes that down and goes on",
+    ),
     (r"(?:PulsarSource|NoAnswer|Broker|Busy)Error: (.+)", r"\1"),
     (r"DELTA_INVALID_PROTOCOL_VERSION\S* (.+)", r"a table was written by a newer version of Delta Lake: \1"),
     (

@@ -10,6 +10,7 @@ import duckdb
 from deltalake import DeltaTable
 
 from lakehouse.endpoint import Endpoint, call_admin
+from lakehouse.errors import BrokerError
 from lakehouse.query import existing_tables
 from lakehouse.settings import Settings
 from lakehouse.topics import Topic
@@ -42,8 +43,13 @@ class TableStatus:
 
 def topic_status(topic: Topic, endpoint: Endpoint, settings: Settings) -> TopicStatus:
     """Raises BrokerError if the topic does not exist."""
-    path = f"persistent/{settings.pulsar.namespace}/{topic.name}/partitioned-stats?getPreciseBacklog=true"
-    stats = call_admin("GET", path, endpoint, settings).json()
+    path = f"persistent/{settings.pulsar.namespace}/{topic.name}"
+    partitions = call_admin("GET", f"{path}/partitions", endpoint, settings).json()["partitions"]
+    kind = "partitioned-stats" if partitions else "stats"
+    found = call_admin("GET", f"{path}/{kind}?getPreciseBacklog=true", endpoint, settings, accept=(404,))
+    if found.status_code == 404:
+        raise BrokerError(f"{topic.name}: no such topic: `lakehouse topics create` makes the declared ones")
+    stats = found.json()
     cursor = stats["subscriptions"].get(topic.subscription, {})
     backlog = cursor.get("msgBacklog", stats["msgInCounter"])  # without a subscription, nothing has landed
     return TopicStatus(name=topic.name, messages=stats["msgInCounter"], backlog=backlog)

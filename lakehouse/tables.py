@@ -222,6 +222,15 @@ def has_change_feed(spark: SparkSession, settings: Settings, name: str) -> bool:
     return bool(_snapshot(spark, settings, name).metadata().configuration().contains("delta.enableChangeDataFeed"))
 
 
+def table_property(spark: SparkSession, settings: Settings, name: str, key: str) -> str | None:
+    configuration = _snapshot(spark, settings, name).metadata().configuration()
+    return str(configuration.apply(key)) if configuration.contains(key) else None
+
+
+def set_table_property(spark: SparkSession, settings: Settings, name: str, key: str, value: str) -> None:
+    spark.sql(f"ALTER TABLE delta.`{settings.table_path(name)}` SET TBLPROPERTIES ('{key}' = '{value}')")
+
+
 def read_version(spark: SparkSession, settings: Settings, name: str, version: int) -> DataFrame:
     return spark.read.format("delta").option("versionAsOf", version).load(settings.table_path(name))
 

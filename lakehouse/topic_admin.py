@@ -1,6 +1,7 @@
 """Creates topics in the broker, with all that their declarations promise."""
 
 from collections.abc import Iterable
+from pathlib import Path
 
 from lakehouse.endpoint import Endpoint, call_admin
 from lakehouse.settings import Settings
@@ -8,6 +9,7 @@ from lakehouse.topics import Topic
 
 EARLIEST = {"ledgerId": -1, "entryId": -1, "partitionIndex": -1}
 EXISTS = 409
+UNPARTITIONED = 404
 FOR_EVER = {"retentionTimeInMinutes": -1, "retentionSizeInMB": -1}
 
 
@@ -15,7 +17,9 @@ def create_topics(topics: Iterable[Topic], endpoint: Endpoint, settings: Setting
     """Create what is missing: the namespace, the topics with their partitions, schemas, retention, subscriptions.
 
     A topic that exists keeps its messages and its number of partitions; its schema and retention become those that
-    are declared. Messages that have not landed do not expire, whatever the namespace says.
+    are declared; a partition that was deleted is made again. Messages that have not landed do not expire, whatever the
+    namespace says. Once there is a bronze table, only landing makes a subscription that is missing, after it has looked
+    for messages that are lost without it.
 
     Raises BrokerError, also if the broker finds the schemas incompatible.
     """
@@ -41,9 +45,12 @@ def _create(topic: Topic, endpoint: Endpoint, settings: Settings) -> None:
     name = f"{settings.pulsar.namespace}/{topic.name}"
     path = f"persistent/{name}"
     call_admin("PUT", f"{path}/partitions", endpoint, settings, body=settings.pulsar.partitions, accept=(EXISTS,))
+    call_admin("POST", f"{path}/createMissedPartitions", endpoint, settings, accept=(UNPARTITIONED,))
     schema = {"type": topic.encoding, "schema": topic.pulsar_schema(), "properties": {}}
     call_admin("POST", f"schemas/{name}/schema", endpoint, settings, body=schema)
-    call_admin("PUT", f"{path}/subscription/{topic.subscription}", endpoint, settings, body=EARLIEST, accept=(EXISTS,))
+    if not Path(settings.table_path(topic.bronze_table), "_delta_log").exists():
+        subscription = f"{path}/subscription/{topic.subscription}"
+        call_admin("PUT", subscription, endpoint, settings, body=EARLIEST, accept=(EXISTS,))
     # The broker would let messages go that have not landed; 0 is for ever, whatever the namespace says.
     call_admin("POST", f"{path}/messageTTL?messageTTL=0", endpoint, settings)
     if topic.changelog:

@@ -34,12 +34,23 @@ class EntryMetadata:
 
 
 class Held(NamedTuple):
+    """What the broker has of a partition."""
+
     ledgers: list[Ledger]
     """Those with readable entries, oldest first."""
     cursors: Mapping[str, Any]
     """By subscription."""
     last: Position
     """The last entry ever confirmed, still there or not."""
+    first: int
+    """The oldest ledger that is still there, though it may be empty."""
+    created: str | None = None
+    """When the partition was made: one that is made anew has another time."""
+
+    def cursor(self, subscription: str | None) -> Position | None:
+        """Up to where a subscription has acknowledged all; None if it does not exist."""
+        found = self.cursors.get(subscription) if subscription else None
+        return Position.parse(found["markDeletePosition"]) if found else None
 
 
 class Admin:
@@ -71,7 +82,9 @@ class Admin:
                 entries, size = last.entry + 1, max(size, stats["currentLedgerSize"])
             if id <= last.ledger and entries > 0:
                 ledgers.append(Ledger(id, entries, max(size, entries)))
-        return Held(ledgers, stats["cursors"], last)
+        first = min((ledger["ledgerId"] for ledger in stats["ledgers"]), default=last.ledger + 1)
+        made = self._call("GET", partition, "/internal-info").json()
+        return Held(ledgers, stats["cursors"], last, first, made.get("creationDate"))
 
     def entry(self, partition: str, position: Position) -> EntryMetadata | None:
         """What an entry says of itself, without its payload; None if the broker has deleted it."""
@@ -110,7 +123,8 @@ class Admin:
         """Acknowledge all up to and including `position`."""
         body = {"ledgerId": position.ledger, "entryId": position.entry, "partitionIndex": -1, "excluded": True}
         path = f"/subscription/{quote(subscription, safe='')}/resetcursor"
-        self._call("POST", partition, path, json=body)
+        if self._call("POST", partition, path, json=body, accept=(404,)).status_code == 404:
+            raise NoAnswerError(f"{partition}: there is no subscription {subscription} any more")
 
     def _call(
         self, method: str, topic: str, path: str, *, json: object = None, accept: tuple[int, ...] = ()

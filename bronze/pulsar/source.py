@@ -2,7 +2,8 @@
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, cast
+from types import MappingProxyType
+from typing import cast
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
@@ -16,10 +17,10 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from bronze.pulsar.admin import Admin
+from bronze.pulsar.losses import find_loss
 from bronze.pulsar.options import EARLIEST, LATEST, Options, PulsarSourceError
 from bronze.pulsar.positions import (
     BEGINNING,
-    Ledger,
     Offsets,
     Position,
     Range,
@@ -79,14 +80,14 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: Options) -> None:
         self._options = options
         self._target: Offsets | None = None
-        self._subscribed: set[str] = set()
+        self._created: dict[str, str] = {}
+        """When each partition was made, as first seen."""
         self._acknowledged = Offsets()
 
     def initialOffset(self) -> dict[str, str]:
         plan = _Plan(self._options)
         start = plan.starting_offsets()
-        plan.refuse_lost_data(start)
-        self._subscribe(plan)
+        self._guard(plan, start)
         return start.to_json()
 
     def prepareForTriggerAvailableNow(self) -> None:
@@ -102,10 +103,9 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: dict[str, str], limit: ReadLimit) -> dict[str, str]:
         plan = _Plan(self._options)
         after = Offsets.from_json(start)
-        plan.refuse_lost_data(after)
-        self._subscribe(plan)
+        self._guard(plan, after)
         # Spark itself commits a batch later, and never the last one.
-        self.commit({name: start[name] for name in start.keys() & plan.ledgers.keys()})
+        self.commit({name: start[name] for name in start.keys() & plan.held.keys()})
         return plan.limited_offsets(after, self._target or plan.latest_offsets(), limit).to_json()
 
     def reportLatestOffset(self) -> dict[str, str]:
@@ -121,15 +121,19 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._options.subscription:
             admin = Admin(self._options)
             for partition, position in Offsets.from_json(end).items():
-                if position not in (BEGINNING, self._acknowledged.get(partition)):
+                if position.entry >= 0 and position != self._acknowledged.get(partition):
                     admin.acknowledge(partition, self._options.subscription, position)
                     self._acknowledged[partition] = position
 
-    def _subscribe(self, plan: "_Plan") -> None:
-        if self._options.subscription:
-            for partition in plan.ledgers.keys() - self._subscribed:
+    def _guard(self, plan: "_Plan", after: Offsets) -> None:
+        """Refuse what is lost; only then make a subscription that is missing: a new one hides what has been lost."""
+        plan.refuse_lost_data(after, self._created)
+        for partition, held in plan.held.items():
+            if held.created:
+                self._created.setdefault(partition, held.created)
+            if self._options.subscription and held.cursor(self._options.subscription) is None:
                 plan.admin.ensure_subscription(partition, self._options.subscription)
-                self._subscribed.add(partition)
+                self._acknowledged.pop(partition, None)
 
 
 def _read(options: Options, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -145,45 +149,46 @@ class _Plan:
     def __init__(self, options: Options) -> None:
         self._options = options
         self.admin = Admin(options)
-        self.ledgers: dict[str, list[Ledger]] = {}
-        self._cursors: dict[str, Mapping[str, Any]] = {}
-        self._last: dict[str, Position] = {}
-        for topic in options.topics:
-            for partition in self.admin.partitions(topic):
-                held = self.admin.ledgers(partition)
-                self.ledgers[partition], self._cursors[partition], self._last[partition] = held
+        self.held = {
+            partition: self.admin.ledgers(partition)
+            for topic in options.topics
+            for partition in self.admin.partitions(topic)
+        }
 
     def starting_offsets(self) -> Offsets:
         position = self._options.starting_position
+        earliest = {name: Position(held.first, -1) for name, held in self.held.items()}
         if position == EARLIEST:
-            return Offsets(dict.fromkeys(self.ledgers, BEGINNING))
-        if position == LATEST:
-            return self.latest_offsets()
-        if position.isdigit():
-            latest = self.latest_offsets()
-            return Offsets(
-                {name: min(self.admin.position_before(name, int(position)), end) for name, end in latest.items()}
-            )
+            return Offsets(earliest)
+        if position == LATEST or position.isdigit():
+            ends = self.latest_offsets()
+            if position != LATEST:
+                ends = Offsets(
+                    {name: min(self.admin.position_before(name, int(position)), ends[name]) for name in ends}
+                )
+            return Offsets({name: max(end, earliest[name]) for name, end in ends.items()})
         given = Offsets.from_json(json.loads(position))
         # The rows of a topic without partitions have partition 0, so offsets made from them may say so too.
-        names = {f"{name}-partition-0": name for name in self.ledgers} | {name: name for name in self.ledgers}
+        names = {f"{name}-partition-0": name for name in self.held} | {name: name for name in self.held}
         unknown = sorted(given.keys() - names.keys())
         if unknown:
             raise PulsarSourceError(f"startingPosition names {unknown[0]}, which is no partition of the topic")
-        return Offsets(dict.fromkeys(self.ledgers, BEGINNING) | {names[name]: given[name] for name in given})
+        return Offsets(earliest | {names[name]: given[name] for name in given})
 
     def latest_offsets(self) -> Offsets:
-        return Offsets({name: _end(spans_between(held, BEGINNING), BEGINNING) for name, held in self.ledgers.items()})
+        return Offsets(
+            {name: _end(spans_between(held.ledgers, BEGINNING), BEGINNING) for name, held in self.held.items()}
+        )
 
     def limited_offsets(self, start: Offsets, target: Offsets, limit: ReadLimit) -> Offsets:
         """Where a batch after `start` ends: at `target`, or where the limit, shared by size, is reached."""
         waiting = {
-            name: spans_between(self.ledgers[name], start.get(name, BEGINNING), end)
+            name: spans_between(self.held[name].ledgers, start.get(name, BEGINNING), end)
             for name, end in target.items()
             if end > start.get(name, BEGINNING)
         }
         total = sum(span.bytes for spans in waiting.values() for span in spans)
-        ends = Offsets({name: position for name, position in start.items() if name in self.ledgers})
+        ends = Offsets({name: position for name, position in start.items() if name in self.held})
         for name, spans in waiting.items():
             share = sum(span.bytes for span in spans) / max(total, 1)
             chosen = take(spans, entries=self._allowed(name, spans, limit, share))
@@ -205,7 +210,8 @@ class _Plan:
         spans = {
             name: found
             for name, position in end.items()
-            if (found := spans_between(self.ledgers.get(name, ()), start.get(name, BEGINNING), position))
+            if name in self.held
+            if (found := spans_between(self.held[name].ledgers, start.get(name, BEGINNING), position))
         }
         parts = -(-self._options.min_partitions // max(len(spans), 1))
         return [
@@ -214,27 +220,18 @@ class _Plan:
             for planned in split(name, start.get(name, BEGINNING), found, parts)
         ]
 
-    def refuse_lost_data(self, start: Offsets) -> None:
-        """Fail if the broker may have deleted what comes after `start`: its ledger is gone, and so is our cursor.
-
-        Fail as well if the broker has never come as far: the topic was made anew, and what is in it would be skipped.
-        """
+    def refuse_lost_data(self, start: Offsets, created: Mapping[str, str] = MappingProxyType({})) -> None:
+        """Raise PulsarSourceError if entries after `start` are lost, or may be; `created` is that of `find_loss`."""
         if not self._options.fail_on_data_loss:
             return
-        for name, position in start.items():
-            if name in self._last and position > self._last[name]:
+        for name in start | self.held:
+            after = start.get(name, BEGINNING)
+            loss = find_loss(name, after, self.held.get(name), self._options.subscription, created.get(name))
+            if loss and loss.can_resume:
+                raise PulsarSourceError(f"{loss}; failOnDataLoss=false goes on")
+            if loss:
                 raise PulsarSourceError(
-                    f"{name}: the last entry read is {position}, but the broker has come no further than "
-                    f"{self._last[name]}: the topic was made anew. Begin again with a new checkpoint and table, or "
-                    "failOnDataLoss=false skips what is older"
-                )
-            held = self.ledgers.get(name, [])
-            gone = position != BEGINNING and all(ledger.id != position.ledger for ledger in held)
-            if gone and self._options.subscription not in self._cursors.get(name, {}):
-                begin = f"now begins with {held[0].id}:0" if held else "now holds nothing"
-                raise PulsarSourceError(
-                    f"{name}: the broker no longer has the ledger of {position}, the last entry read; the partition "
-                    f"{begin}. Messages between may be lost; failOnDataLoss=false goes on"
+                    f"{loss}. Begin again with a new checkpoint and table, or failOnDataLoss=false skips what is older"
                 )
 
 

@@ -1,6 +1,7 @@
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,9 +9,12 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import LongType, StructField, StructType
 
-from bronze.landing import bronze_table, land, landed_offsets
+from bronze.landing import bronze_table, land
+from bronze.losses import CREATED, LOSSES, accept_losses, landed_offsets, refusal
+from lakehouse.errors import LakehouseError
 from lakehouse.settings import Settings
-from lakehouse.tables import read_table
+from lakehouse.status import topic_status
+from lakehouse.tables import read_table, table_property
 from lakehouse.topic_admin import create_topics
 from lakehouse.topics import Topic
 from tests.bronze.broker_topics import Topics
@@ -36,8 +40,19 @@ class Lake:
         rows = self.table().select("partition", "entry_id", "batch_index", "payload").collect()
         return sorted((row.partition, row.entry_id, row.batch_index, bytes(row.payload)) for row in rows)
 
-    def table(self) -> DataFrame:
-        return read_table(self._spark, self.settings, "bronze.events")
+    def table(self, name: str = "bronze.events") -> DataFrame:
+        return read_table(self._spark, self.settings, name)
+
+    def accept_losses(self) -> list[tuple[int, int]]:
+        """What was lost: partition and number of entries."""
+        losses = accept_losses(self._spark, self.settings, EVENTS, self._topics.endpoint)
+        return [(int(loss.partition[-1]), loss.entries) for loss in losses]
+
+    def refusal(self) -> str | None:
+        return refusal(self.settings, EVENTS, self._topics.endpoint)
+
+    def payloads(self) -> list[bytes]:
+        return [payload for *_, payload in self.land()]
 
     def lose_checkpoint(self) -> None:
         shutil.rmtree(self.settings.checkpoint_path("bronze.events"))
@@ -130,19 +145,113 @@ def test_a_lost_checkpoint_after_the_broker_deleted_what_was_landed(lake: Lake, 
     assert [payload for *_, payload in lake.land()] == [b"1", b"2"]
 
 
-def test_what_the_broker_deleted_stops_landing_until_the_subscription_is_made_anew(lake: Lake, topics: Topics) -> None:
+def test_what_was_skipped_and_deleted_stops_landing_until_it_is_accepted(lake: Lake, topics: Topics) -> None:
+    partition = lake.partitions[0]
+    topics.send(partition, b"1")
+    lake.land()
+    assert (lake.refusal(), lake.accept_losses()) == (None, [])
+    topics.send(partition, b"2", b"3")
+    topics.admin("POST", partition, f"/subscription/{EVENTS.subscription}/skip_all")
+    topics.delete_read_ledgers(partition)
+    topics.send(partition, b"4")
+    lost = "At least 2 entries between are lost"
+    with pytest.raises(StreamingQueryException, match=lost):
+        lake.land()
+    told = lake.refusal() or ""
+    assert lost in told
+    assert told.endswith("; `lakehouse land events --accept-loss` writes that down and goes on")
+    assert lake.accept_losses() == [(0, 2)]
+    assert lake.payloads() == [b"1", b"4"]
+    lake.lose_checkpoint()
+    assert (lake.payloads(), lake.refusal(), lake.accept_losses()) == ([b"1", b"4"], None, [])
+    assert [(row.partition, row.entries) for row in lake.table(LOSSES.name).collect()] == [(0, 2)]
+
+
+def test_what_is_accepted_is_gone_on_with_though_nothing_has_landed_since(lake: Lake, topics: Topics) -> None:
     partition = lake.partitions[0]
     topics.send(partition, b"1")
     lake.land()
     topics.admin("DELETE", partition, f"/subscription/{EVENTS.subscription}")
     topics.send(partition, b"2")
     topics.delete_read_ledgers(partition)
+    assert lake.accept_losses() == [(0, 1)]
+    assert (lake.refusal(), lake.accept_losses()) == (None, [])
     topics.send(partition, b"3")
-    for _ in range(2):
-        with pytest.raises(StreamingQueryException, match="the broker no longer has the ledger of"):
-            lake.land()
+    assert lake.payloads() == [b"1", b"3"]
+
+
+def test_a_deleted_subscription_is_made_again_by_landing_alone(lake: Lake, topics: Topics) -> None:
+    """Another one would hide that messages are lost."""
+    partition = lake.partitions[0]
+    topics.send(partition, b"1")
+    lake.land()
+    topics.admin("DELETE", partition, f"/subscription/{EVENTS.subscription}")
+    topics.send(partition, b"2")
     create_topics([EVENTS], topics.endpoint, lake.settings)
-    assert [payload for *_, payload in lake.land()] == [b"1", b"3"]
+    assert topics.admin("GET", partition, "/subscriptions") == []
+    assert lake.payloads() == [b"1", b"2"]
+    assert topics.backlog(partition, EVENTS.subscription) == 0
+    topics.admin("DELETE", partition, f"/subscription/{EVENTS.subscription}")
+    topics.send(partition, b"3")
+    topics.delete_read_ledgers(partition)
+    topics.send(partition, b"4")
+    create_topics([EVENTS], topics.endpoint, lake.settings)
+    with pytest.raises(StreamingQueryException, match="the broker no longer has the ledger of"):
+        lake.land()
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_topic_that_was_made_anew_stops_landing_until_it_is_accepted(lake: Lake, topics: Topics, whole: bool) -> None:
+    topics.send(lake.partitions[1], b"1")
+    lake.land()
+    topics.send(lake.partitions[1], b"2")
+    topic = lake.partitions[1].removesuffix("-partition-1")
+    topics.admin("DELETE", topic if whole else lake.partitions[1], "/partitions?force=true" if whole else "?force=true")
+    create_topics([EVENTS], topics.endpoint, lake.settings)
+    topics.send(lake.partitions[1], b"3")
+    earliest = {"ledgerId": -1, "entryId": -1, "partitionIndex": -1}
+    topics.admin("PUT", topic, f"/subscription/{EVENTS.subscription}", body=earliest)  # as others may
+    made_anew = (
+        "the last entry read is .+ it was made anew at .+ `lakehouse land events --accept-loss` writes that down"
+    )
+    for lost_checkpoint in (False, True):
+        with pytest.raises(LakehouseError, match=made_anew):
+            lake.land()
+        assert "it was made anew at" in (lake.refusal() or "")
+        if not lost_checkpoint:
+            lake.lose_checkpoint()
+    assert lake.accept_losses() == ([(0, 0), (1, 0)] if whole else [(1, 0)])
+    assert lake.payloads() == [b"1", b"3"]
+    assert topics.backlog(lake.partitions[1], EVENTS.subscription) == 0
+
+
+def test_a_table_that_does_not_know_its_topic_gets_to_know_it(spark: SparkSession, lake: Lake, topics: Topics) -> None:
+    topics.send(lake.partitions[0], b"1")
+    lake.land()
+    table = f"delta.`{lake.settings.table_path('bronze.events')}`"
+    known = table_property(spark, lake.settings, "bronze.events", CREATED)
+    spark.sql(f"ALTER TABLE {table} UNSET TBLPROPERTIES ('{CREATED}')")
+    assert lake.payloads() == [b"1"]
+    assert known == table_property(spark, lake.settings, "bronze.events", CREATED)
+    assert known is not None
+    assert list(json.loads(known)) == lake.partitions
+
+
+def test_a_topic_without_partitions_lands(lake: Lake, topics: Topics, spark: SparkSession) -> None:
+    """A producer that comes before `lakehouse topics create` makes one."""
+    alone = replace(EVENTS, name="alone")
+    name = f"persistent://{topics.namespace}/alone"
+    topics.send(name, b"1")
+    create_topics([alone], topics.endpoint, lake.settings)
+    assert topic_status(alone, topics.endpoint, lake.settings).backlog == 1
+    for _ in range(2):
+        query = land(spark, lake.settings, alone, topics.endpoint).trigger(availableNow=True).start()
+        query.awaitTermination()
+        assert topic_status(alone, topics.endpoint, lake.settings).backlog == 0
+    assert [bytes(row.payload) for row in lake.table("bronze.alone").collect()] == [b"1"]
+    assert refusal(lake.settings, alone, topics.endpoint) is None
+    shutil.rmtree(lake.settings.checkpoint_path("bronze.alone"))
+    assert refusal(lake.settings, alone, topics.endpoint) is None
 
 
 def test_the_offsets_of_what_was_landed(spark: SparkSession) -> None:

@@ -1,4 +1,6 @@
 import json
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -8,6 +10,7 @@ from lakehouse.endpoint import Endpoint, call_admin
 from lakehouse.settings import Settings
 from lakehouse.topic_admin import create_published, create_topics
 from lakehouse.topics import Topic
+from tests.lake import own_home
 
 FIELDS = StructType([StructField("id", LongType(), nullable=False), StructField("name", StringType())])
 CHANGELOG = Topic(name="creatures", record="Creature", fields=FIELDS, changelog=True)
@@ -53,6 +56,37 @@ def test_creating_again_changes_nothing(endpoint: Endpoint, settings: Settings) 
     create_topics([CHANGELOG, EVENTS], endpoint, more)
     assert told("persistent/public/lakehouse/sightings/partitions", endpoint, settings)["partitions"] == 2
     assert told("schemas/public/lakehouse/sightings/schema", endpoint, settings)["version"] == 0
+
+
+def test_a_missing_subscription_is_left_to_landing_once_there_is_a_table(
+    endpoint: Endpoint, settings: Settings, tmp_path: Path
+) -> None:
+    """A new one would hide that the broker has deleted what had not landed."""
+    lake, path = own_home(settings, tmp_path), "persistent/public/lakehouse/sightings"
+    found = []
+    for folder in ("somewhere", lake.table_path("bronze.sightings")):
+        Path(tmp_path, folder, "_delta_log").mkdir(parents=True)
+        call_admin("DELETE", f"{path}/subscription/{EVENTS.subscription}", endpoint, settings)
+        create_topics([EVENTS], endpoint, lake)
+        found.append(told(f"{path}-partition-0/subscriptions", endpoint, settings))
+    create_topics([EVENTS], endpoint, settings)
+    assert found == [["lakehouse-bronze.sightings"], []]
+
+
+def test_a_partition_that_was_deleted_is_made_again(endpoint: Endpoint, settings: Settings) -> None:
+    path = "persistent/public/lakehouse/sightings-partition-1"
+    call_admin("DELETE", f"{path}?force=true", endpoint, settings)
+    create_topics([EVENTS], endpoint, settings)
+    assert told(f"{path}/internalStats", endpoint, settings)["lastConfirmedEntry"].endswith(":-1")
+
+
+def test_a_topic_that_a_producer_has_made_stays_without_partitions(endpoint: Endpoint, settings: Settings) -> None:
+    path = "persistent/public/lakehouse/alone"
+    call_admin("PUT", path, endpoint, settings)
+    create_topics([replace(EVENTS, name="alone")], endpoint, settings)
+    assert told(f"{path}/partitions", endpoint, settings)["partitions"] == 0
+    assert told(f"{path}/subscriptions", endpoint, settings) == ["lakehouse-bronze.alone"]
+    assert told("schemas/public/lakehouse/alone/schema", endpoint, settings)["type"] == "JSON"
 
 
 def test_published_topics_are_kept_and_deduplicated(endpoint: Endpoint, settings: Settings) -> None:

@@ -100,7 +100,7 @@ def test_a_publish_time_on_a_topic_without_messages(topics: Topics) -> None:
     topic = topics.create()
     options = topics.options(topic, startingPosition=round(time.time() * 1000))
     reader = PulsarDataSource(options).streamReader(StructType())
-    assert reader.initialOffset() == {topic: "-1:-1"}
+    assert [start.partition(":")[2] for start in reader.initialOffset().values()] == ["-1"]
 
 
 def test_a_publish_time_after_the_last_ledger(topics: Topics) -> None:

@@ -1,0 +1,221 @@
+"""What is lost of a topic before it has landed: how that is noticed, and how landing goes on once it is accepted."""
+
+import getpass
+import json
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+
+from deltalake import DeltaTable
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from bronze.pulsar.admin import Admin, Held
+from bronze.pulsar.losses import Loss, find_loss
+from bronze.pulsar.options import Options, PulsarSourceError
+from bronze.pulsar.positions import BEGINNING, Offsets
+from lakehouse.endpoint import Endpoint
+from lakehouse.errors import BrokerError, LakehouseError
+from lakehouse.query import query, table_names
+from lakehouse.settings import Settings
+from lakehouse.tables import (
+    Table,
+    append_missing,
+    create_table,
+    delete_path,
+    read_table,
+    set_table_property,
+    table_exists,
+    table_property,
+)
+from lakehouse.topics import Topic
+
+LOSSES = Table(
+    name="bronze.losses",
+    columns="""
+        topic STRING, partition INT, after_ledger_id BIGINT, after_entry_id BIGINT, ledger_id BIGINT, entry_id BIGINT,
+        entries BIGINT, reason STRING, accepted_at TIMESTAMP, accepted_by STRING
+    """,
+)
+"""What somebody has accepted as lost: what came after the last entry landed, up to `ledger_id` and `entry_id`.
+
+`entries` is how many that were at least.
+"""
+
+CREATED = "lakehouse.partitions"
+"""The property of a bronze table that tells its topic from one made anew: when each partition was made, as JSON."""
+
+
+def source_options(settings: Settings, endpoint: Endpoint, topic: Topic) -> dict[str, str]:
+    """How the Pulsar source reaches the broker, and what it reads."""
+    pulsar = settings.pulsar
+    options = {"serviceUrl": endpoint.service_url, "adminUrl": endpoint.admin_url}
+    if pulsar.token:
+        options["token"] = pulsar.token.get_secret_value()
+    if pulsar.tls_trust_certs:
+        options["tlsTrustCerts"] = str(pulsar.tls_trust_certs)
+    options["tlsValidateHostname"] = str(pulsar.tls_validate_hostname).lower()
+    return options | {"topic": f"{pulsar.namespace}/{topic.name}", "subscription": topic.subscription}
+
+
+def ask_broker(settings: Settings, endpoint: Endpoint, topic: Topic) -> dict[str, Held]:
+    """What the broker has of each partition. Raises BrokerError if it does not say."""
+    options = Options.parse(source_options(settings, endpoint, topic))
+    admin = Admin(options)
+    try:
+        return {_named(each): admin.ledgers(each) for name in options.topics for each in admin.partitions(name)}
+    except PulsarSourceError as error:
+        raise BrokerError(str(error)) from error
+
+
+def creation_dates(held: Mapping[str, Held]) -> dict[str, str]:
+    return {name: each.created for name, each in held.items() if each.created}
+
+
+def landed_offsets(bronze: DataFrame) -> dict[str, str]:
+    """The last entry landed of each partition, as the source's offsets."""
+    last = bronze.groupBy("topic", "partition").agg(F.max(F.struct("ledger_id", "entry_id")).alias("end"))
+    return {
+        f"{row.topic}-partition-{row.partition}": f"{row.end.ledger_id}:{row.end.entry_id}" for row in last.collect()
+    }
+
+
+def offsets_to_go_on_after(spark: SparkSession, settings: Settings, topic: Topic) -> dict[str, str]:
+    """The last entry of each partition that has landed, or that was accepted as lost."""
+    position = ("topic", "partition", "ledger_id", "entry_id")
+    found = read_table(spark, settings, topic.bronze_table).select(*position)
+    if table_exists(spark, settings, LOSSES.name):
+        accepted = read_table(spark, settings, LOSSES.name)
+        found = found.union(accepted.where(F.col("topic") == _full_name(settings, topic)).select(*position))
+    return landed_offsets(found)
+
+
+def keep_created(spark: SparkSession, settings: Settings, topic: Topic, held: Mapping[str, Held]) -> None:
+    """Note when partitions were made that are not noted yet.
+
+    Raises LakehouseError if a partition was made anew since.
+    """
+    known, found = _known(spark, settings, topic), creation_dates(held)
+    if any(found.get(name, date) != date for name, date in known.items()):
+        for loss in _find(spark, settings, topic, held, known):
+            raise LakehouseError(_refusal(topic, loss))
+    if found.keys() - known.keys():
+        _keep(spark, settings, topic, found | known)
+
+
+def accept_losses(spark: SparkSession, settings: Settings, topic: Topic, endpoint: Endpoint) -> list[Loss]:
+    """Write down what is lost of a topic, so that landing goes on with what is there; what that was.
+
+    Raises LakehouseError if landing could not go on.
+    """
+    if not table_exists(spark, settings, topic.bronze_table):
+        return []
+    held, known = ask_broker(settings, endpoint, topic), _known(spark, settings, topic)
+    losses = _find(spark, settings, topic, held, known)
+    for loss in losses:
+        if not loss.can_resume:
+            raise LakehouseError(_refusal(topic, loss))
+    if losses:
+        create_table(spark, settings, LOSSES)
+        now, user = datetime.now(UTC), getpass.getuser()
+        rows = [
+            (_full_name(settings, topic), _index(loss), *loss.after, *loss.resume, loss.entries, loss.reason, now, user)
+            for loss in losses
+        ]
+        once = ["topic", "partition", "ledger_id", "entry_id"]
+        append_missing(spark.createDataFrame(rows, LOSSES.columns), settings, LOSSES.name, on=once)
+        _keep(spark, settings, topic, known | creation_dates(held))
+        # Without it, landing goes on after what has landed and what is written down.
+        delete_path(spark, settings.checkpoint_path(topic.bronze_table))
+    return losses
+
+
+def refusal(settings: Settings, topic: Topic, endpoint: Endpoint) -> str | None:
+    """Why landing would refuse to go on, if it would. Without Spark; raises BrokerError if the broker does not say."""
+    held = ask_broker(settings, endpoint, topic)
+    path = settings.local_path(topic.bronze_table)
+    if not DeltaTable.is_deltatable(path):
+        return None
+    known = json.loads(DeltaTable(path).metadata().configuration.get(CREATED, "{}"))
+    landed = _committed(settings, topic)
+    if landed is None:
+        landed = _landed_without_spark(settings, topic)
+    losses = _compare(topic, held, Offsets.from_json(landed), known)
+    return _refusal(topic, losses[0]) if losses else None
+
+
+def accepted_losses(settings: Settings) -> dict[str, tuple[int, int]]:
+    """By topic: how many losses were accepted, and of how many entries at least. Without Spark."""
+    if LOSSES.name not in table_names(settings):
+        return {}
+    found = query(
+        settings, f"SELECT topic, count(*), sum(entries)::BIGINT FROM {LOSSES.name} GROUP BY topic ORDER BY 1"
+    )
+    return {topic: (count, entries) for topic, count, entries in found.fetchall()}
+
+
+def _find(
+    spark: SparkSession, settings: Settings, topic: Topic, held: Mapping[str, Held], known: Mapping[str, str]
+) -> list[Loss]:
+    landed = _committed(settings, topic)
+    if landed is None:
+        landed = offsets_to_go_on_after(spark, settings, topic)
+    return _compare(topic, held, Offsets.from_json(landed), known)
+
+
+def _compare(topic: Topic, held: Mapping[str, Held], landed: Offsets, known: Mapping[str, str]) -> list[Loss]:
+    return [
+        loss
+        for name in sorted(held.keys() | landed.keys() | known.keys())
+        if (loss := find_loss(name, landed.get(name, BEGINNING), held.get(name), topic.subscription, known.get(name)))
+    ]
+
+
+def _committed(settings: Settings, topic: Topic) -> dict[str, str] | None:
+    """Where the last batch that has landed ended, as its checkpoint says; None if there is none."""
+    checkpoint = Path(settings.checkpoint_path(topic.bronze_table))
+    batch = max(checkpoint.glob("commits/[0-9]*"), key=lambda path: int(path.name), default=None)
+    if batch is None:
+        return None
+    offsets = json.loads((checkpoint / "offsets" / batch.name).read_text().splitlines()[-1])
+    return {_named(name): str(position) for name, position in offsets.items()}
+
+
+def _landed_without_spark(settings: Settings, topic: Topic) -> dict[str, str]:
+    position = "topic, partition, struct_pack(ledger := ledger_id, entry := entry_id) AS position"
+    found = f'SELECT {position} FROM bronze."{topic.name}"'
+    if LOSSES.name in table_names(settings):
+        found += f" UNION ALL SELECT {position} FROM {LOSSES.name} WHERE topic = $topic"
+    last = f"SELECT topic, partition, max(position) FROM ({found}) GROUP BY ALL"
+    values = {"topic": _full_name(settings, topic)} if "$topic" in found else None
+    rows = query(settings, last, values).fetchall()
+    return {f"{name}-partition-{index}": f"{at['ledger']}:{at['entry']}" for name, index, at in rows}
+
+
+def _known(spark: SparkSession, settings: Settings, topic: Topic) -> dict[str, str]:
+    dates: dict[str, str] = json.loads(table_property(spark, settings, topic.bronze_table, CREATED) or "{}")
+    return dates
+
+
+def _keep(spark: SparkSession, settings: Settings, topic: Topic, dates: Mapping[str, str]) -> None:
+    set_table_property(spark, settings, topic.bronze_table, CREATED, json.dumps(dates, sort_keys=True))
+
+
+def _refusal(topic: Topic, loss: Loss) -> str:
+    if loss.can_resume:
+        return f"{loss}; `lakehouse land {topic.name} --accept-loss` writes that down and goes on"
+    return f"{loss}: begin again with another home, or make what was there again"
+
+
+def _full_name(settings: Settings, topic: Topic) -> str:
+    return f"persistent://{settings.pulsar.namespace}/{topic.name}"
+
+
+def _named(partition: str) -> str:
+    """A partition as bronze names it: a topic without partitions has but the number 0."""
+    return partition if re.search(r"-partition-\d+$", partition) else f"{partition}-partition-0"
+
+
+def _index(loss: Loss) -> int:
+    return int(loss.partition.rpartition("-")[2])
