@@ -22,15 +22,15 @@ def changes_of(feed: DataFrame, *, lookup: Lookup) -> DataFrame:
 
     A latest state `is_gone` if its key was deleted or merged.
     """
-    is_gone = "false" if lookup.is_as_of else "deleted_at IS NOT NULL"
+    is_gone = F.lit(False) if lookup.is_as_of else F.col("deleted_at").isNotNull()
     if lookup.merged_into is not None and not lookup.is_as_of:
-        is_gone += f" OR ({lookup.merged_into}) IS NOT NULL"
+        is_gone = is_gone | lookup.merges_into.isNotNull()
     changed = feed.select(
         F.lit(lookup.entity).alias("changed_entity"),
         F.col(lookup.key).cast("string").alias("changed_key"),
         *(F.col(name) if lookup.is_as_of else F.lit(None).cast("timestamp").alias(name) for name in VALID),
         F.col("sequence.publish_time").alias("changed_at"),
-        F.expr(is_gone).alias("is_gone"),
+        is_gone.alias("is_gone"),
         "_change_type",
     )
     # The rest of a history's changes are versions whose time ends where that of a new one begins.
@@ -63,7 +63,7 @@ def losses_by(changes: DataFrame, *, settings: Settings, lookup: Lookup) -> Data
     state = pin_table(changes.sparkSession, settings, lookup.table)
     keys = changes.select(F.col("changed_key").cast(state.schema[lookup.key].dataType).alias("key")).distinct()
     if lookup.merged_into is not None:
-        merges = state.select(F.col(lookup.key).alias("key"), F.expr(lookup.merged_into).alias("into"))
+        merges = state.select(F.col(lookup.key).alias("key"), lookup.merges_into.alias("into"))
         keys = leading_to(keys, merges=merges.where("into IS NOT NULL"))
     keys = keys.toDF(lookup.on)
     joined = {"state": state, "lookup": lookup, "occurred_at": "at_last"}
