@@ -154,7 +154,7 @@ def backfill(
             broken = decoded.where("reason IS NOT NULL").join(
                 never.select(F.col("position").alias("never")), on=F.col("message.position") == F.col("never")
             )
-            quarantine_malformed(settings, enrichment.topic, broken.drop("never"))
+            quarantine_malformed(settings, enrichment.decoding, broken.drop("never"))
             remove(settings, [enrichment.gold_table, enrichment.waiting.name], wrong.select("position"))
             place(settings, enrichment, judged, near, at_once=True)
             write_duplicates(settings, enrichment, repeats)

@@ -8,6 +8,7 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_type
+from pyspark.sql.types import DataType
 
 from gold.enrichment import Enrichment, Lookup, awaited_keys
 from gold.judging import VALID, was_joined, was_valid, with_state, with_survivor
@@ -27,7 +28,7 @@ def changes_of(feed: DataFrame, *, lookup: Lookup) -> DataFrame:
     a row too, which `is_before`.
     """
     valid = (F.col(name) if lookup.is_as_of else F.lit(None).cast("timestamp").alias(name) for name in VALID)
-    loss = F.lit(None).cast(LOSS) if lookup.is_as_of else _loss(lookup)
+    loss = F.lit(None).cast(LOSS) if lookup.is_as_of else _loss(lookup, feed.schema[lookup.key].dataType)
     is_before = F.col("_change_type") == "update_preimage"
     changed = feed.select(
         F.lit(lookup.entity).alias("changed_entity"),
@@ -45,9 +46,9 @@ def changes_of(feed: DataFrame, *, lookup: Lookup) -> DataFrame:
     return changed.where(is_change & is_ever).drop("_change_type")
 
 
-def _loss(lookup: Lookup) -> Column:
+def _loss(lookup: Lookup, kind: DataType) -> Column:
     deleted_at = F.col("deleted_at")
-    into = F.lit(None) if lookup.merged_into is None else F.expr(lookup.merged_into)
+    into = F.lit(None) if lookup.merged_into is None else lookup.merges_into(kind)
     loss = F.struct(deleted_at.alias("deleted_at"), into.cast("string").alias("merged_into"))
     return F.when(deleted_at.isNotNull() | into.isNotNull(), loss)
 

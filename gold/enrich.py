@@ -102,7 +102,7 @@ def enrich_batch(settings: Settings, enrichment: Enrichment, batch: DataFrame, *
             # By rules of before, some may have been placed.
             placed = placed_since(spark, settings, enrichment, seen.rejected_since)
             is_placed = F.col("message.position") == F.col("placed")
-            quarantine_malformed(settings, enrichment.topic, rejected.join(placed, on=is_placed, how="left_anti"))
+            quarantine_malformed(settings, enrichment.decoding, rejected.join(placed, on=is_placed, how="left_anti"))
         if seen.given_up:
             discard(
                 settings,

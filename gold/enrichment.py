@@ -6,8 +6,10 @@ from typing import Any, Literal
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
+from pyspark.sql.types import DataType, StructType
 
+from lakehouse.declared_sql import try_eval
+from lakehouse.decoding import Decoding
 from lakehouse.errors import ConfigurationError
 from lakehouse.tables import POSITION, Table
 from lakehouse.topics import Topic
@@ -22,7 +24,8 @@ class Lookup:
     late corrects the facts that were joined before it came.
     `merged_into` is SQL over the entity's columns: the key of the row that stands for this one since they were merged,
     or NULL. The join follows it to the end, and the column `<name>_merged` holds the keys on the way. A merge that
-    comes later, or is undone, corrects the facts too.
+    comes later, or is undone, corrects the facts too. A row on which it fails was merged before, and can't be rejected
+    any more: it counts as not merged. SQL that can fail belongs into a column of the entity, which rejects the message.
     Raises ConfigurationError for merges of what is joined as of a time, and for a `max_merges` of less than one.
     """
 
@@ -44,6 +47,11 @@ class Lookup:
             )
         if self.max_merges < 1:
             raise ConfigurationError(f"lookup {self.name}: max_merges is {self.max_merges}: must be 1 or more")
+
+    def merges_into(self, kind: DataType) -> Column:
+        """Over the entity's columns: the value of `merged_into`, as a key, which is of this type."""
+        assert self.merged_into is not None
+        return F.when(F.col(self.key).isNotNull(), try_eval(F.expr(self.merged_into).cast(kind)))
 
     @property
     def merged(self) -> str:
@@ -89,8 +97,7 @@ class Enrichment:
     lookups: tuple[Lookup, ...]
     rules: Mapping[str, str] = field(default_factory=dict)
     """By name, SQL over the columns that must be TRUE of each fact. One that fails any goes to `quarantine.malformed`,
-    with the names of all those, as if it broke the contract. SQL that can end in an error, such as a division, could
-    stop the stream: use `try_divide` and the like."""
+    with the names of all those, as if it broke the contract; SQL that ends in an error is not TRUE."""
     duplicate_horizon: int = 7
     give_up_after: int = 30
     """Days that a fact waits for state. After them it wakes only when it is released."""
@@ -98,6 +105,10 @@ class Enrichment:
     """Days after which late state does not correct a fact in gold: from when it occurred to when that was published."""
     publish_to: str | None = None
     """The Pulsar topic that `lakehouse publish` keeps equal to gold."""
+
+    @property
+    def decoding(self) -> Decoding:
+        return Decoding(topic=self.topic, columns=self.columns, types=self.types)
 
     @property
     def gold_table(self) -> str:

@@ -9,6 +9,7 @@ from pyspark.sql import functions as F
 
 from gold.enrichment import Enrichment, Lookup
 from gold.survivors import read_merges, survivors_of
+from lakehouse.declared_sql import naming, try_eval
 from lakehouse.decoding import decode
 from lakehouse.settings import Settings
 from lakehouse.tables import pin_table
@@ -28,13 +29,18 @@ def decode_facts(messages: DataFrame, *, enrichment: Enrichment) -> DataFrame:
     if enrichment.rules:
         failed = failed_rules(enrichment.rules)
         reject = reject.when(failed != "", F.concat(F.lit("fails "), failed))
-    decoded = messages.transform(decode, topic=enrichment.topic, columns=enrichment.columns, reject=reject)
+    rules = {f"{enrichment.topic.name}: rule {name}: {sql}": F.expr(sql) for name, sql in enrichment.rules.items()}
+    with naming(messages.sparkSession.createDataFrame([], enrichment.types), rules):
+        decoded = messages.transform(decode, decoding=enrichment.decoding, reject=reject)
     return decoded.withColumn(enrichment.day, F.to_date(enrichment.occurred_at))
 
 
 def failed_rules(rules: Mapping[str, str]) -> Column:
-    """The names of the rules that are not TRUE of a row, as a list in a text; an empty one if all are."""
-    is_true = {name: F.coalesce(F.expr(sql), F.lit(False)) for name, sql in rules.items()}
+    """The names of the rules that are not TRUE of a row, as a list in a text; an empty one if all are.
+
+    One that ends in an error is not TRUE. To be used within a branch, as `try_eval`.
+    """
+    is_true = {name: F.coalesce(try_eval(F.expr(sql)), F.lit(False)) for name, sql in rules.items()}
     return F.concat_ws(", ", *(F.when(~holds, name) for name, holds in is_true.items()))
 
 
@@ -118,7 +124,8 @@ def with_state(facts: DataFrame, *, state: DataFrame, lookup: Lookup, occurred_a
     at = F.col(f"_{lookup.name}_key")
     row = F.struct(*(name for name in state.columns if name not in VALID)).alias(lookup.name)
     validity = VALID if lookup.is_as_of else ()
-    is_merged = F.expr(f"({lookup.merged_into}) IS NOT NULL") if lookup.merged_into is not None else F.lit(False)
+    kind = state.schema[lookup.key].dataType
+    is_merged = lookup.merges_into(kind).isNotNull() if lookup.merged_into is not None else F.lit(False)
     rows = state.select(F.col(lookup.key).alias("_key"), row, is_merged.alias("_is_merged"), *validity)
     matches = at == F.col("_key")
     if lookup.is_as_of:

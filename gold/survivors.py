@@ -26,7 +26,7 @@ class Way(NamedTuple):
 
 def read_merges(state: DataFrame, *, lookup: Lookup) -> pa.Table:
     """All merges of a latest state, as rows of `key` and `into`, in memory: some 100 bytes each."""
-    into = F.expr(str(lookup.merged_into)).cast(state.schema[lookup.key].dataType)
+    into = lookup.merges_into(state.schema[lookup.key].dataType)
     rows = state.select(F.col(lookup.key).alias("key"), into.alias("into"))
     return rows.where("into IS NOT NULL").toArrow()
 

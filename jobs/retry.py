@@ -13,7 +13,7 @@ from gold.enrich import enrich_messages
 from gold.enrichment import ACTIONS, Enrichment
 from gold.judging import decode_facts
 from jobs.steps import as_written
-from lakehouse.decoding import MALFORMED, explain_broken
+from lakehouse.decoding import MALFORMED, Decoding, explain
 from lakehouse.settings import Settings
 from lakehouse.tables import POSITION_OF_MESSAGE, append_missing, create_table, delta_table, kept, pin_table
 from lakehouse.topics import Topic
@@ -38,7 +38,7 @@ def retry_changes(spark: SparkSession, settings: Settings, entity: Entity, *, dr
     if not dry_run:
         create_silver(spark, settings, entity)
     decode, place = partial(decode_changes, entity=entity), partial(merge_batch, settings, entity)
-    return _retry(spark, settings, entity.topic, decode, place, dry_run=dry_run)
+    return _retry(spark, settings, entity.decoding, decode, place, dry_run=dry_run)
 
 
 def retry_facts(spark: SparkSession, settings: Settings, enrichment: Enrichment, *, dry_run: bool) -> Retried:
@@ -46,24 +46,25 @@ def retry_facts(spark: SparkSession, settings: Settings, enrichment: Enrichment,
     if not dry_run:
         create_gold(spark, settings, enrichment)
     decode, place = partial(decode_facts, enrichment=enrichment), partial(enrich_messages, settings, enrichment)
-    return _retry(spark, settings, enrichment.topic, decode, place, dry_run=dry_run)
+    return _retry(spark, settings, enrichment.decoding, decode, place, dry_run=dry_run)
 
 
 def _retry(
     spark: SparkSession,
     settings: Settings,
-    topic: Topic,
+    decoding: Decoding,
     decode: Transformation,
     place: Callable[[DataFrame], None],
     *,
     dry_run: bool,
 ) -> Retried:
     """A message leaves quarantine last, so that after a crash at any point the next try ends in the same tables."""
+    topic = decoding.topic
     malformed = pin_table(spark, settings, MALFORMED.name).where(F.col("topic") == topic.name)
     position = F.expr(POSITION_OF_MESSAGE)
     landed = pin_table(spark, settings, topic.bronze_table).withColumn("position", position)
     messages = landed.join(malformed.select("position"), on="position", how="left_semi")
-    judged = messages.drop("position").transform(decode).transform(explain_broken, topic=topic)
+    judged = messages.drop("position").transform(decode).transform(explain, decoding=decoding)
     with kept(judged.select("message.position", "reason")) as verdicts:
         sound = verdicts.where("reason IS NULL").select("position")
         outcome = Retried(topic=topic.name, malformed=malformed.count(), sound=sound.count())

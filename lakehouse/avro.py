@@ -12,17 +12,17 @@ from lakehouse.topics import AVRO_TYPES, Topic
 DECODED = "_decoded"
 
 
-def parse_avro(topic: Topic) -> Column:
-    """The contract's fields of `payload` as a struct, and DECODED: NULL if it is not what its writer's schema says.
+def parse_avro(payload: str, version: str, topic: Topic) -> Column:
+    """The contract's fields of a payload as a struct, and DECODED: NULL if it is not what its writer's schema says.
 
     The struct is NULL if that schema is unknown.
     """
     columns = [StructField(field.name, field.dataType) for field in topic.fields]
     value = F.lit(None).cast(StructType([*columns, StructField(DECODED, BooleanType())]))
     options = {"mode": "PERMISSIVE", "avroSchema": _reader_schema(topic)}
-    for version, schema in topic.writer_schemas.items():
-        record = from_avro("payload", schema, options)
-        value = F.when(F.col("schema_version") == version, record).otherwise(value)
+    for number, schema in topic.writer_schemas.items():
+        record = from_avro(payload, schema, options)
+        value = F.when(F.col(version) == number, record).otherwise(value)
     return value
 
 

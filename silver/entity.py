@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
+from lakehouse.decoding import Decoding
 from lakehouse.errors import ConfigurationError
 from lakehouse.tables import Table
 from lakehouse.topics import Topic
@@ -53,6 +54,14 @@ class Entity:
         """Whether a key was deleted, and that was published, so long ago that it may be forgotten."""
         since = F.current_timestamp() - F.make_dt_interval(F.lit(self.keep_deleted))
         return F.coalesce(deleted_at < since, F.lit(False)) & (published < since)
+
+    @property
+    def decoding(self) -> Decoding:
+        return Decoding(
+            topic=self.topic,
+            columns={**self.columns, "deleted_at": self.deleted_at},
+            types=f"{self.types}, deleted_at TIMESTAMP",
+        )
 
     @property
     def values(self) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from lakehouse.batches import each_batch
 from lakehouse.checkpoints import create_tables_of, sound_checkpoint
-from lakehouse.decoding import MALFORMED, decode, quarantine_malformed
+from lakehouse.decoding import MALFORMED, decode, quarantine_malformed, shown
 from lakehouse.settings import Settings
 from lakehouse.tables import kept, pin_table, upsert, with_columns_of
 from silver.entity import Entity
@@ -45,7 +45,7 @@ def merge_batch(settings: Settings, entity: Entity, messages: DataFrame) -> None
             merged = pin_table(messages.sparkSession, settings, entity.history.name).select("sequence")
             rejected = rejected.join(merged, on="sequence", how="left_anti")
         if not rejected.isEmpty():
-            quarantine_malformed(settings, entity.topic, rejected)
+            quarantine_malformed(settings, entity.decoding, rejected)
         changes = rows.where("reason IS NULL").drop("message", "reason")
         if entity.keeps_history:
             _merge_history(settings, entity, changes)
@@ -74,8 +74,7 @@ def _merge_history(settings: Settings, entity: Entity, changes: DataFrame) -> No
 
 def decode_changes(messages: DataFrame, *, entity: Entity) -> DataFrame:
     """Messages as rows of the silver table, with `message` and `reason`."""
-    columns = {**entity.columns, "deleted_at": entity.deleted_at}
-    decoded = messages.transform(decode, topic=entity.topic, columns=columns, reject=_unusable_key(entity))
+    decoded = messages.transform(decode, decoding=entity.decoding, reject=_unusable_key(entity))
     return decoded.withColumns(
         {
             entity.key: F.coalesce(entity.key, _message_key(entity)),
@@ -111,19 +110,23 @@ def _event_time() -> Column:
 
 
 def _message_key(entity: Entity) -> Column:
-    return F.col("message.key").try_cast(entity.key_type)
+    """The key that the message key is the text of; NULL if it is none's, though a cast might take it for one's."""
+    given = F.col("message.key")
+    key = given.try_cast(entity.key_type)
+    return F.when(key.cast("string") == given, key)
 
 
 def _unusable_key(entity: Entity) -> Column:
     given, key = F.col("message.key"), F.col(entity.key)
+    no_key = F.lit(f"tombstone whose message key is no {entity.key_type}: ")
     return (
         F.when(
             F.col("message.is_tombstone") & _message_key(entity).isNull(),
-            F.concat(F.lit(f"tombstone whose message key is no {entity.key_type}: "), F.coalesce(given, F.lit("none"))),
+            F.concat(no_key, F.coalesce(shown(given), F.lit("none"))),
         )
         .when(
-            given.isNotNull() & key.isNotNull() & ~_message_key(entity).eqNullSafe(key),
-            F.concat(F.lit("message key "), given, F.lit(f" is not the {entity.key}: "), key.cast("string")),
+            given != key.cast("string"),
+            F.concat(F.lit("message key "), shown(given), F.lit(f" is not the {entity.key}: "), key.cast("string")),
         )
         .when(key.isNull() & _message_key(entity).isNull(), f"{entity.key} is NULL")
     )

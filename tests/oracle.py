@@ -8,7 +8,9 @@ Rows are dicts, as `tables.read` gives the real ones; `landed` turns bronze rows
 """
 
 import json
-from collections.abc import Iterable, Mapping
+import re
+import sys
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
@@ -51,7 +53,13 @@ CONTRACTS: Mapping[str, Mapping[str, str]] = {
     },
 }
 JSON_TYPES: Mapping[str, tuple[type, ...]] = {"long": (int,), "time": (int,), "double": (int, float), "string": (str,)}
-LIMITS = {"long": (-(2**63), 2**63 - 1), "time": (-62_135_596_800_000, 253_402_300_799_999)}
+LONGS = range(-(2**63), 2**63)
+LAST_TIME = 253_402_300_799_999
+TIMES = range(-62_135_596_800_000, LAST_TIME + 1)
+
+# Past these, a payload is not read: levels of nesting, digits of a number, UTF-16 units of a field's name.
+DEEPEST, MOST_DIGITS, LONGEST_NAME = 1000, 1000, 50_000
+sys.setrecursionlimit(max(sys.getrecursionlimit(), 10 * DEEPEST))
 
 
 class Position(NamedTuple):
@@ -154,12 +162,8 @@ class Oracle:
 
     def _place(self, message: Message) -> Row | None:
         """An order to enrich; None if it is malformed, or repeats one that came before."""
-        value = parse(message)
-        if value is None:
-            self.malformed.add((message.topic, message.position))
-            return None
-        order = order_row(value) | {"position": message.position._asdict()}
-        if not keeps_rules(order):
+        order = fact_of(message)
+        if order is None:
             self.malformed.add((message.topic, message.position))
             return None
         first = self._first.setdefault((order["invoice_id"], order["line_item_id"]), message.position)
@@ -220,31 +224,101 @@ def unusable(state: Row | None, order: Row) -> str | None:
     return "deleted" if is_gone else None
 
 
+def is_malformed(message: Message) -> bool:
+    return (fact_of(message) if message.topic == "orders" else state_of(message)) is None
+
+
 def parse(message: Message) -> Row | None:
-    """The payload's fields, all of them; None if it breaks the contract."""
+    """The payload's fields, all of them; None if it breaks the contract.
+
+    Of a field that is there more than once, each value must be of its type, and the last one counts.
+    """
     try:
-        value = json.loads(message.payload or b"", parse_constant=_refuse)
+        text = (message.payload or b"").decode("utf-8")
+        _refuse_excess(text)
+        value = json.loads(
+            text,
+            parse_constant=_refuse,
+            parse_int=_integer,
+            parse_float=_fraction,
+            object_pairs_hook=Pairs,
+        )
     except ValueError:
         return None
-    if not isinstance(value, dict):
+    if not isinstance(value, Pairs):
         return None
-    for name, kind in CONTRACTS[message.topic].items():
-        given = value.get(name)
-        if kind.endswith("!") if given is None else not is_of(kind.rstrip("!"), given):
+    fields: Row = dict.fromkeys(CONTRACTS[message.topic])
+    for name, given in value:
+        kind = CONTRACTS[message.topic].get(name)
+        if kind is None:
+            continue
+        if given is not None and not is_of(kind.rstrip("!"), given):
             return None
-    return {name: value.get(name) for name in CONTRACTS[message.topic]}
+        fields[name] = given
+    for name, kind in CONTRACTS[message.topic].items():
+        given = fields[name]
+        if kind.endswith("!") if given is None else not is_within(kind.rstrip("!"), given):
+            return None
+        if given is not None:
+            fields[name] = READ_AS[kind.rstrip("!")](given)
+    return fields
+
+
+class Pairs(list[tuple[str, Any]]):
+    """A JSON object, with all that it has of each name."""
 
 
 def is_of(kind: str, value: object) -> bool:
-    """Whether a JSON value is of a contract's type, and within what that can hold."""
-    if isinstance(value, bool) or not isinstance(value, JSON_TYPES[kind]):
-        return False
-    low, high = LIMITS.get(kind, (None, None))
-    return low is None or low <= value <= high
+    """Whether a JSON value is of a contract's type. A string can be given as any value: then it is its JSON text."""
+    if kind == "string":
+        return True
+    return isinstance(value, JSON_TYPES[kind]) and not isinstance(value, bool) and (kind == "double" or value in LONGS)
+
+
+def is_within(kind: str, value: Any) -> bool:
+    """Whether a value is within what its type can hold."""
+    if kind == "double":
+        return abs(value) < 2**1024 - 2**970  # what is more is rounded to infinity
+    return kind != "time" or value in TIMES
+
+
+def _as_text(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value, separators=(",", ":"))
+
+
+READ_AS: Mapping[str, Any] = {"long": int, "time": int, "double": float, "string": _as_text}
 
 
 def _refuse(constant: str) -> None:
     raise ValueError(constant)
+
+
+def _integer(digits: str) -> int:
+    _refuse_longer(digits.lstrip("-"), MOST_DIGITS)
+    return int(digits)
+
+
+def _fraction(text: str) -> float:
+    _refuse_longer(re.sub(r"\D", "", text), MOST_DIGITS)
+    return float(text)
+
+
+def _refuse_excess(text: str) -> None:
+    """Raises ValueError for what is nested too deep, has too long a name, or half a surrogate pair."""
+    for token, colon in re.findall(r'("(?:[^"\\]|\\.)*")(\s*:)?', text):
+        if "\\" in token or (colon and len(token) > LONGEST_NAME):
+            characters = json.loads(token).encode("utf-16-le")  # not so, if half a pair is among them
+            _refuse_longer(characters[::2] if colon else b"", LONGEST_NAME)
+    depth = 0
+    for bracket in re.findall(r'"(?:[^"\\]|\\.)*"|[\[{}\]]', text):
+        depth += (bracket in "[{") - (bracket in "}]")
+        if depth > DEEPEST:
+            raise ValueError("nested too deep")
+
+
+def _refuse_longer(text: Sequence[object], longest: int) -> None:
+    if len(text) > longest:
+        raise ValueError(f"longer than {longest}")
 
 
 def state_of(message: Message) -> Row | None:
@@ -254,7 +328,7 @@ def state_of(message: Message) -> Row | None:
     del sequence["partition"]
     columns = user_row if message.topic == "users" else item_row
     if message.payload is None:
-        if not (message.key or "").isdigit():
+        if not is_key(message.key):
             return None
         gone = dict.fromkeys(columns(dict.fromkeys(CONTRACTS[message.topic])))
         return gone | {"id": int(message.key or ""), "deleted_at": event_time, "sequence": sequence}
@@ -262,6 +336,18 @@ def state_of(message: Message) -> Row | None:
     if value is None or message.key not in (None, str(value["id"])):
         return None
     return columns(value) | {"sequence": sequence}
+
+
+def is_key(text: str | None) -> bool:
+    """Whether a message key is the text of a number, as SQL writes it."""
+    return re.fullmatch("0|-?[1-9][0-9]*", text or "") is not None and int(text or "") in LONGS
+
+
+def fact_of(message: Message) -> Row | None:
+    """A message about an order as the order; None if it is malformed."""
+    value = parse(message)
+    order = None if value is None else order_row(value) | {"position": message.position._asdict()}
+    return order if order is not None and keeps_rules(order) else None
 
 
 def order_of(row: Row) -> tuple[Any, ...]:

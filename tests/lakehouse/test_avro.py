@@ -8,7 +8,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DoubleType, LongType, StringType, StructField, StructType
 
 from bronze.landing import bronze_table
-from lakehouse.decoding import decode, explain_broken
+from lakehouse.decoding import Decoding, decode, explain
 from lakehouse.topics import Encoding, Topic, epoch_millis
 from tests.lake import bronze_row
 from tests.messages import message
@@ -46,15 +46,17 @@ def written(version: int, **values: Any) -> tuple[int, bytes]:
 
 
 def decoded(spark: SparkSession, messages: list[tuple[int | None, bytes | None]]) -> list[tuple[Any, ...]]:
-    columns = {name: name for name in SHIPS.fields.names}
+    types = "id BIGINT, name STRING, speed DOUBLE, built BIGINT"
+    decoding = Decoding(topic=SHIPS, columns={name: name for name in SHIPS.fields.names}, types=types)
     rows = [
         (*bronze_row(message("ships", payload, key="k", place=place))[:11], version, None, None)
         for place, (version, payload) in enumerate(messages)
     ]
     bronze = spark.createDataFrame(rows, bronze_table(SHIPS).columns)
-    found = bronze.transform(decode, topic=SHIPS, columns=columns, reject=F.lit(None).cast("string"))
-    explained = found.transform(explain_broken, topic=SHIPS).orderBy("message.position")
-    return [tuple(row) for row in explained.select(*columns, "reason").collect()]
+    found = bronze.transform(decode, decoding=decoding, reject=F.lit(None).cast("string"))
+    values = found.orderBy("message.position").drop("message", "reason").collect()
+    reasons = found.transform(explain, decoding=decoding).orderBy("message.position").collect()
+    return [(*row, explained.reason) for row, explained in zip(values, reasons, strict=True)]
 
 
 def test_records_are_read_by_the_schema_they_were_written_with(spark: SparkSession) -> None:

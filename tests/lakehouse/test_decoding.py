@@ -6,7 +6,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DoubleType, LongType, StringType, StructField, StructType
 
 from bronze.landing import bronze_table
-from lakehouse.decoding import MALFORMED, decode, explain_broken, quarantine_malformed
+from lakehouse.decoding import MALFORMED, Decoding, decode, explain, quarantine_malformed
 from lakehouse.settings import Settings
 from lakehouse.tables import create_table
 from lakehouse.topics import Topic
@@ -25,7 +25,11 @@ COUNTERS = Topic(
         ]
     ),
 )
-COLUMNS = {"id": "id", "at": "at", "label": "upper(label)", "price": "price"}
+COUNTED = Decoding(
+    topic=COUNTERS,
+    columns={"id": "id", "at": "at", "label": "upper(label)", "price": "price"},
+    types="id BIGINT, at BIGINT, label STRING, price DOUBLE",
+)
 NOT_NEGATIVE = "CASE WHEN price < 0 THEN 'price is negative' END"
 
 GOOD = {
@@ -58,7 +62,7 @@ BROKEN = {
     b"{'id': 1, 'price': 2}": "not a JSON object",
     b'{"id": 1, "price": NaN}': "not a JSON object",
     b'x{"id": 1, "price": 2}': "not a JSON object",
-    b"\xff\xfe\x00": "not a JSON object",
+    b"\xff\xfe\x00": "not UTF-8 at byte 0",
     b'{"id": 1, "price": -2}': "price is negative",
 }
 TRAILING = (
@@ -76,11 +80,11 @@ TRAILING = (
 def decoded(spark: SparkSession, payloads: list[bytes | None]) -> DataFrame:
     rows = [bronze_row(message("counters", payload, key="k", place=place)) for place, payload in enumerate(payloads)]
     messages = spark.createDataFrame(rows, bronze_table(COUNTERS).columns)
-    return messages.transform(decode, topic=COUNTERS, columns=COLUMNS, reject=F.expr(NOT_NEGATIVE))
+    return messages.transform(decode, decoding=COUNTED, reject=F.expr(NOT_NEGATIVE))
 
 
 def reasons(spark: SparkSession, payloads: list[bytes | None]) -> list[str | None]:
-    rows = decoded(spark, payloads).transform(explain_broken, topic=COUNTERS).orderBy("message.position")
+    rows = decoded(spark, payloads).transform(explain, decoding=COUNTED).orderBy("message.position")
     return [row.reason for row in rows.collect()]
 
 
@@ -95,7 +99,7 @@ def test_payloads_that_break_it_and_why(spark: SparkSession) -> None:
 
 
 def test_what_follows_the_object_is_not_lost(spark: SparkSession) -> None:
-    assert reasons(spark, list(TRAILING)) == ["more than one JSON object"] * len(TRAILING)
+    assert reasons(spark, list(TRAILING)) == ["more after the JSON object"] * len(TRAILING)
 
 
 def test_a_message_keeps_its_payload_only_if_it_is_rejected(spark: SparkSession) -> None:
@@ -117,7 +121,7 @@ def quarantine(spark: SparkSession, settings: Settings, tmp_path: Path) -> Setti
 def test_the_quarantine_holds_each_message_once(spark: SparkSession, quarantine: Settings) -> None:
     rejected = decoded(spark, [b"{}", b"null"])
     for _ in range(2):
-        quarantine_malformed(quarantine, COUNTERS, rejected)
+        quarantine_malformed(quarantine, COUNTED, rejected)
     held = sorted((row["position"]["entry_id"], row) for row in read(quarantine, MALFORMED.name))
     assert [(row["topic"], row["key"], row["payload"], row["reason"]) for _, row in held] == [
         ("counters", "k", b"{}", "id is missing; price is missing"),
