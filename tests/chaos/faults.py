@@ -536,15 +536,21 @@ def _delete_topic(world: World, topic: str) -> None:
 
 
 def _take_away(world: World, act: Callable[[str], Any], *, forget: bool = True) -> None:
-    """Send messages to a product that is stopped, take those of one topic away, and see that it is told."""
+    """Send messages to a product that stands still or is stopped, take those of a topic away, and see it is told."""
     world.await_agreement()
-    world.stop()
+    frozen = world.family() if world.draw.random() < 0.5 else []
+    for process in frozen:
+        process.suspend()
+    if not frozen:
+        world.stop()
     topic = world.draw.choice(("users", "items", "orders", "orders"))
     world.send()
     act(topic)
     lose(world, topic, forget=forget)
     if world.draw.random() < 0.5:
         world.send(0.5)
+    for process in frozen:
+        process.resume()
     check_refused(world, topic)
     check_accepted(world, topic)
     world.send(0.5)

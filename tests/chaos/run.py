@@ -16,9 +16,11 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from lakehouse import broker
 from lakehouse.settings import Settings, load_settings
 from tests.chaos.faults import Fault, drawn
-from tests.chaos.world import World
+from tests.chaos.hostility import judge
+from tests.chaos.world import NotSurvivedError, World
 
 CONSOLE = Console(highlight=False)
 RECONCILED = 10
@@ -43,6 +45,7 @@ def chaos(
     seed: Annotated[int, typer.Option(help="The same seed gives the same faults and messages.")] = 1,
     faults: Annotated[int, typer.Option(min=1, help="How many.")] = 200,
     only: Annotated[str, typer.Option(help="Only faults whose name has this in it.")] = "",
+    hostile: Annotated[int, typer.Option(min=0, help="How many hostile messages then come.")] = 100_000,
 ) -> None:
     """Hit the running product with faults, and see each time that the tables are what the topics make of them."""
     outcomes: list[Outcome] = []
@@ -70,7 +73,25 @@ def chaos(
         if world is not None:
             end(world)
     CONSOLE.print(as_table(outcomes, f"{len(outcomes)} faults in {(time.monotonic() - started) / 60:.0f} minutes"))
+    if hostile:
+        send_hostile(hostile, seed, home)
     raise typer.Exit(any(outcome.failure for outcome in outcomes))
+
+
+def send_hostile(count: int, seed: int, home: Path) -> None:
+    """A tenth of them first, and then all: the pipeline must not be slower for each of more."""
+    settings = Settings(home=home)
+    endpoint = broker.start(settings)
+    try:
+        few = judge(count // 10, seed, home / "few", endpoint)
+        many = judge(count, seed, home / "many", endpoint)
+    finally:
+        broker.stop(settings)
+        shutil.rmtree(home, ignore_errors=True)
+    rates = f"{count / 10 / few:,.0f} a second of {count // 10:,}, {count / many:,.0f} of {count:,}"
+    CONSOLE.print(f"{count:,} hostile messages are where they belong, for true reasons: {rates}")
+    if many > 10 * few:
+        raise NotSurvivedError(f"time grows faster than messages: {rates}")
 
 
 def begin(home: Path, draw: random.Random) -> World:

@@ -3,13 +3,14 @@
 Beside it stands what the topics have held, as Pulsar's own reader gives it: what the tables are compared with.
 """
 
+import json
 import os
 import random
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,6 +23,7 @@ from jobs.pipeline import TOPICS
 from lakehouse import broker
 from lakehouse.endpoint import Endpoint, call_admin, connect
 from lakehouse.processes import begun_by, read_state
+from lakehouse.session import SHORT_RUN
 from lakehouse.settings import Settings
 from lakehouse.topic_admin import create_topics
 from lakehouse.topics import Topic
@@ -57,6 +59,8 @@ class Ended(NamedTuple):
 class World:
     settings: Settings
     draw: random.Random
+    spark: Mapping[str, str] = field(default_factory=lambda: SHORT_RUN)
+    """Further properties of Spark."""
     topics: dict[tuple[str, Position], Message] = field(default_factory=dict)
     """All that the topics have ever held, by topic and position."""
     lost: set[tuple[str, Position]] = field(default_factory=set)
@@ -171,6 +175,7 @@ class World:
         more = {
             "LAKEHOUSE_WAREHOUSE": self.settings.warehouse,
             "LAKEHOUSE_CHECKPOINTS": self.settings.checkpoints,
+            "LAKEHOUSE_SPARK__CONF": json.dumps(self.spark),
             "LAKEHOUSE_RUN__RETRY_DELAY": "1",
             "LAKEHOUSE_RUN__BROKER_TIMEOUT": "30",
         }
@@ -215,34 +220,49 @@ class World:
         return psutil.Process(self._process.pid)
 
     def jvm(self) -> psutil.Process:
-        return next(each for each in self.wait_for(lambda: self.driver().children()) if "java" in each.name())
+        def found() -> list[psutil.Process]:
+            return [each for each in self.driver().children() if "java" in each.name()]
+
+        return psutil.Process(self.wait_for(found)[0].pid)
 
     def workers(self) -> list[psutil.Process]:
         """The Python processes of Spark."""
         return [each for each in self.jvm().children(recursive=True) if "python" in each.name()]
 
+    def family(self) -> list[psutil.Process]:
+        """Driver, JVM and Python processes of Spark, as far as they are there."""
+        with ignoring_gone():
+            if self._process is not None:
+                driver = psutil.Process(self._process.pid)
+                return [driver, *driver.children(recursive=True)]
+        return []
+
     def stop(self, by: signal.Signals = signal.SIGTERM) -> None:
-        """End `lakehouse run`, and wait until its JVM is gone too."""
+        """Ask `lakehouse run` to end, and wait until its JVM is gone too."""
         if self._process is None:
             return
-        process, self._process = self._process, None
-        family = [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]
-        process.send_signal(by)
-        process.wait(60)
-        psutil.wait_procs(family, 60)
+        family = self.family()
+        self._process.send_signal(by)
+        self._await_end(family)
         self._refuse_stack_trace()
 
     def kill(self) -> None:
-        """As if the power were cut: driver, JVM and Python workers at once."""
+        """As if the power were cut: driver, JVM and Python processes at once."""
         if self._process is None:
             return
-        process, self._process = self._process, None
-        family = [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]
+        family = self.family()
         for each in family:
             with ignoring_gone():
                 each.kill()
-        process.wait(60)
-        psutil.wait_procs(family, 60)
+        self._await_end(family)
+
+    def _await_end(self, family: list[psutil.Process]) -> None:
+        assert self._process is not None
+        self._process.wait(60)
+        _, left = psutil.wait_procs(family, 60)
+        self._process = None
+        if left:
+            raise NotSurvivedError(f"{left} are still there, though their driver has ended")
 
     def tend(self) -> None:
         """Do what systemd or Airflow would: start `lakehouse run` again if it has ended by itself."""
