@@ -25,7 +25,7 @@ def is_true_of(reason: str, message: Message) -> bool:
 
 
 def _is_true_of_a_field(reason: str, message: Message) -> bool:
-    found = re.fullmatch(r"(\w+) is (?:(missing)|no (\w+): .*|(out of range): .*)", reason, re.DOTALL)
+    found = re.fullmatch(r"(\w+) is (?:(missing)|no (\w+)(?:: .*| each time)|(out of range): .*)", reason, re.DOTALL)
     value, _ = _first_object(_text(message))
     if not found or value is None:
         return False
@@ -51,7 +51,7 @@ def _first_object(text: str) -> tuple[Pairs | None, str]:
     """The object that a text begins with, and what follows it."""
     try:
         value, end = DECODER.raw_decode(text.lstrip(WHITESPACE))
-    except ValueError:
+    except (ValueError, RecursionError):  # deeper than Python reads, and so than the product may
         return None, text
     return (value if isinstance(value, Pairs) else None), text.lstrip(WHITESPACE)[end:]
 
@@ -92,7 +92,7 @@ def _fails(message: Message, rules: str) -> bool:
 
 
 def _is_deep(message: Message) -> bool:
-    return max(_text(message).count("["), _text(message).count("{")) > 1000
+    return _text(message).count("[") + _text(message).count("{") > 1000
 
 
 WHOLE: Mapping[str, Callable[..., bool]] = {
@@ -103,7 +103,7 @@ WHOLE: Mapping[str, Callable[..., bool]] = {
     r"half a surrogate pair: (\\u\w{4})": lambda message, half: half in _text(message),
     "more after the JSON object": _has_more,
     "nested more than 1,000 levels deep": _is_deep,
-    "a number of more than 1,000 digits": lambda message: re.search(r"\d{1001}", _text(message)) is not None,
+    "a number of more than 1,000 digits": lambda message: re.search(r"[\d.]{1001}", _text(message)) is not None,
     "a field name of more than 50,000 characters": lambda message: len(_text(message)) > 50_000,
     "message key (.*) is not the id: (-?[0-9]+)": _has_other_key,
     "fails (.+)": _fails,
