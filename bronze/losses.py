@@ -13,8 +13,9 @@ from pyspark.sql import functions as F
 
 from bronze.pulsar.admin import Admin, Held
 from bronze.pulsar.losses import Loss, find_loss
-from bronze.pulsar.options import Options, PulsarSourceError
+from bronze.pulsar.options import NoAnswerError, Options, PulsarSourceError
 from bronze.pulsar.positions import BEGINNING, Offsets
+from lakehouse.causes import cause_of
 from lakehouse.endpoint import Endpoint
 from lakehouse.errors import BrokerError, LakehouseError
 from lakehouse.query import query, table_names
@@ -60,13 +61,18 @@ def source_options(settings: Settings, endpoint: Endpoint, topic: Topic) -> dict
 
 
 def ask_broker(settings: Settings, endpoint: Endpoint, topic: Topic) -> dict[str, Held]:
-    """What the broker has of each partition. Raises BrokerError if it does not say."""
+    """What the broker has of each partition.
+
+    Raises BrokerError if it does not answer, and LakehouseError if it refuses or has no such topic.
+    """
     options = Options.parse(source_options(settings, endpoint, topic))
     admin = Admin(options)
     try:
         return {_named(each): admin.ledgers(each) for name in options.topics for each in admin.partitions(name)}
-    except PulsarSourceError as error:
+    except NoAnswerError as error:
         raise BrokerError(str(error)) from error
+    except PulsarSourceError as error:
+        raise LakehouseError(cause_of(error)) from error
 
 
 def creation_dates(held: Mapping[str, Held]) -> dict[str, str]:

@@ -211,7 +211,7 @@ def _compare_with_broker(settings: Settings) -> None:
     try:
         endpoint = broker.endpoint(settings)
         lost = [line for topic in TOPICS if (line := refusal(settings, topic, endpoint))]
-    except BrokerError as error:
+    except LakehouseError as error:
         report.say(f"Not compared with the broker: {error}")
         return
     if lost:
@@ -255,7 +255,7 @@ def _topic_row(topic: Topic, endpoint: Endpoint, settings: Settings) -> tuple[st
     """A topic, how it is, and why it can't land."""
     try:
         return topic.name, topic_status(topic, endpoint, settings), refusal(settings, topic, endpoint) or ""
-    except BrokerError as error:
+    except LakehouseError as error:
         return topic.name, None, str(error)
 
 

@@ -10,7 +10,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from lakehouse.causes import cause_of, is_permanent
-from lakehouse.errors import LakehouseError
+from lakehouse.errors import BrokerError, LakehouseError
 from lakehouse.settings import Run, Settings
 from lakehouse.waiting import CONSOLE, waiting
 
@@ -122,7 +122,7 @@ class _Supervised:
         while True:
             try:
                 query: StreamingQuery = self._trigger(self._stream()).start()
-            except PySparkException as error:
+            except (PySparkException, BrokerError) as error:
                 self._wait_after(error)
             else:
                 self.name = query.name

@@ -15,7 +15,7 @@ PERMANENT = (
 """What marks an error that another try would meet again."""
 
 _LINES = (
-    (r"Pulsar\w+Error: (.+: no such topic)", r"\1: `lakehouse topics create` makes the declared ones"),
+    (r"(?:Pulsar\w+Error: |^)(\S+: no such topic)(?!:)", r"\1: `lakehouse topics create` makes the declared ones"),
     (
         r"PulsarSourceError: (\S+/([^/\s]+?)(?:-partition-\d+)?(?::| after) .+); failOnDataLoss=false goes on",
         r"\1; `lakehouse land \2 --accept-loss` writes that down and goes on",
