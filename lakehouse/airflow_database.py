@@ -78,9 +78,19 @@ def _programs() -> Path:
 
 
 def _open_ways(data: Path) -> None:
-    """Let whom it runs as pass through the folders above its data and its programs, if that is not ourselves."""
-    for folder in {*data.parents, *_programs().parents} if _owner() else ():
+    """Let whom it runs as pass through the folders above its data, and use its programs, if that is not ourselves.
+
+    Whoever has installed the programs may have kept them to himself, by his umask.
+    """
+    if not _owner():
+        return
+    package = _programs().parent.parent
+    for folder in {*data.parents, *package.parents}:
         folder.chmod(folder.stat().st_mode | 0o001)
+    for part in package.parent.glob(f"{package.name}*"):  # its libraries lie beside it
+        for path in (part, *part.rglob("*")):
+            mode = path.stat().st_mode
+            path.chmod(mode | 0o004 | (mode & 0o100) >> 6)
 
 
 def _owner() -> dict[str, Any]:
