@@ -20,6 +20,9 @@ from lakehouse.terminal import Terminal, one_line
 
 OUT = Terminal()
 
+QUOTED = 200
+"""Characters, so that some will go into a note."""
+
 say = OUT.say
 
 
@@ -44,6 +47,11 @@ def note(lines: Iterable[object], settings: Settings) -> None:
     if settings.run.note_file is not None:
         with settings.run.note_file.open("a") as file:
             file.writelines(f"{one_line(str(line))}\n" for line in lines)
+
+
+def quoted(text: str) -> str:
+    """The beginning of a text that may quote data, for a note: Airflow shows that as Markdown, with links."""
+    return "`" + text[:QUOTED].replace("`", "'") + "`"
 
 
 def topics(rows: Sequence[tuple[str, TopicStatus | None, str]]) -> None:

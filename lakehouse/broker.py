@@ -181,20 +181,19 @@ def _unregister_killed(home: Path, settings: Settings) -> None:
     Else the next one sometimes takes its own entry for the old one, and renews it without end, for most of a core:
     https://github.com/apache/pulsar/issues/17759.
     """
-    folder = _folder(settings)
-    (folder / "bookkeeper.conf").write_text(f"metadataServiceUri=metadata-store:rocksdb://{folder}/metadata\n")
+    folder, configuration = _folder(settings), _folder(settings) / "bookkeeper.conf"
+    configuration.write_text(f"metadataServiceUri=metadata-store:rocksdb://{folder}/metadata\n")
     environment = {
         **os.environ,
         "JAVA_HOME": str(java_home()),
-        # The script can't pass a space on.
-        "BOOKIE_CONF": "bookkeeper.conf",
-        "BOOKIE_LOG_DIR": ".",
+        "BOOKIE_CONF": str(configuration),
+        "BOOKIE_LOG_DIR": str(folder),
         "BOOKIE_MEM": "-Xmx128m",
         "BOOKIE_GC": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
     }
     with _log(settings).open("wb") as log, waiting("Clearing up after a broker that was killed"):
         command: list[str | Path] = [home / "bin" / "bookkeeper", "shell", "listbookies", "-rw"]
-        subprocess.run(command, cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        subprocess.run(command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
 
 
 def _configured(text: str, ports: dict[str, int]) -> str:
