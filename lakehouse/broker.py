@@ -191,7 +191,7 @@ def _unregister_killed(home: Path, settings: Settings) -> None:
         "BOOKIE_MEM": "-Xmx128m",
         "BOOKIE_GC": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
     }
-    with _log(settings).open("wb") as log, waiting("Clearing up after a broker that was killed"):
+    with (folder / "bookies.log").open("wb") as log, waiting("Clearing up after a broker that was killed"):
         command: list[str | Path] = [home / "bin" / "bookkeeper", "shell", "listbookies", "-rw"]
         subprocess.run(command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
 
