@@ -58,7 +58,7 @@ def topics(rows: Sequence[tuple[str, TopicStatus | None, str]]) -> None:
     """By name: the status, if it is known; and why the topic can't land, if so."""
     grid = _grid("topic", "messages since the broker started", "backlog, in batches")
     if any(problem for *_, problem in rows):
-        grid.add_column("can't land")
+        grid.add_column("can't land", overflow="fold")
     for name, status, problem in rows:
         numbers = (f"{status.messages:,}", f"{status.backlog:,}") if status else ("", "")
         grid.add_row(name, *numbers, *([Text(one_line(problem), "red")] if problem else []))
