@@ -21,7 +21,7 @@ from lakehouse.terminal import Terminal, one_line
 OUT = Terminal()
 
 QUOTED = 200
-"""Characters, so that some will go into a note."""
+"""Characters of a quotation, so that several have room in a note."""
 
 say = OUT.say
 
