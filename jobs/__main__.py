@@ -7,11 +7,12 @@ from typing import NoReturn
 def main() -> NoReturn:
     try:
         from lakehouse.errors import LakehouseError
+        from lakehouse.terminal import one_line
 
         try:
             from jobs.cli import main
         except LakehouseError as error:  # a declaration is wrong
-            sys.exit(f"lakehouse: {error}")
+            sys.exit(one_line(f"lakehouse: {error}"))
     except KeyboardInterrupt:
         sys.exit(130)
     main()

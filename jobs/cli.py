@@ -36,6 +36,7 @@ from lakehouse.query import query
 from lakehouse.session import end_of_spark, stop_spark
 from lakehouse.settings import Settings, load_settings
 from lakehouse.status import TopicStatus, table_statuses, topic_status
+from lakehouse.terminal import one_line, visible
 from lakehouse.topic_admin import create_published, create_topics
 from lakehouse.topics import Topic
 from lakehouse.waiting import CONSOLE
@@ -333,18 +334,18 @@ def _end_of_spark(within: float = 0) -> str | None:
 
 
 def _complain(line: str) -> None:
-    CONSOLE.print(f"lakehouse: {line}", style="red", markup=False, highlight=False, soft_wrap=True)
+    CONSOLE.say(one_line(f"lakehouse: {line}"), "red")
 
 
 def _log_traceback() -> str:
     """What to add to the line; nothing if there is no place for a log."""
     if "PYSPARK_GATEWAY_PORT" in os.environ:  # a task of Airflow, whose log is what it prints
-        traceback.print_exc()
+        CONSOLE.say(traceback.format_exc())
     try:
         path = load_settings().home / "logs" / "lakehouse.log"
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("a") as log:
-            traceback.print_exc(file=log)
+            log.write(visible(traceback.format_exc()))
     except (OSError, LakehouseError):
         return ""
     return f" (details: {path})"

@@ -15,6 +15,10 @@ class BrokerError(LakehouseError):
     """The broker can't be started, reached, or does not have what was asked of it."""
 
 
+class RefusedError(BrokerError):
+    """The broker refuses us, or we its certificate: it is no use to wait, or to try again."""
+
+
 class BusyError(LakehouseError):
     """Another process holds what this one wants to write."""
 

@@ -20,6 +20,7 @@ from pyspark.sql import SparkSession
 
 from lakehouse.artifacts import spark_jars
 from lakehouse.class_archives import archive_options, settle
+from lakehouse.errors import LakehouseError
 from lakehouse.java import java_home
 from lakehouse.scala import compiled
 from lakehouse.settings import Settings
@@ -121,6 +122,8 @@ def start_spark(settings: Settings, *, inherited: Sequence[int] = ()) -> SparkSe
 
     Spark's own log goes to `<home>/logs/spark.log`, within spark-submit to where that writes.
 
+    Raises LakehouseError if Spark's process ends while it starts.
+
     `inherited` are file descriptors that the JVM keeps open: a lock held by one of them lasts as long as the JVM,
     which can outlive a killed Python process by a moment.
     """
@@ -135,7 +138,9 @@ def start_spark(settings: Settings, *, inherited: Sequence[int] = ()) -> SparkSe
             try:
                 gateway = launch_gateway(conf, process)  # type: ignore[no-untyped-call]
             except BaseException as error:
-                _kill_launched(error)
+                code = _kill_launched(error)
+                if code is not None and isinstance(error, Exception):
+                    raise LakehouseError(_how_it_ended(code, settings)) from error
                 raise
         ctrl_c = signal.getsignal(signal.SIGINT)
         SparkContext(conf=conf, gateway=gateway)
@@ -161,8 +166,10 @@ def end_of_spark(settings: Settings, *, within: float = 0) -> str | None:
         code = None if process is None else process.wait(within)
     except subprocess.TimeoutExpired:
         code = None
-    if code is None:
-        return None
+    return None if code is None else _how_it_ended(code, settings)
+
+
+def _how_it_ended(code: int, settings: Settings) -> str:
     where = f"LAKEHOUSE_SPARK__MEMORY is {settings.spark.memory}, Spark's log {settings.home}/logs/spark.log"
     if code == OUT_OF_MEMORY:
         return f"Spark ran out of memory, and its process has ended: {where}"
@@ -190,8 +197,10 @@ def _is_local(settings: Settings) -> bool:
     return settings.spark.conf.get("spark.master", settings.spark.master).partition("[")[0] == "local"
 
 
-def _kill_launched(error: BaseException) -> None:
+def _kill_launched(error: BaseException) -> int | None:
     """End a JVM that was still starting: it would miss the folder that it was to answer in, and live on for ever.
+
+    Returns its exit code if it has ended before.
 
     PySpark has not told us its process yet, and one that is confined can't look for it among those of the system; but
     the functions that `error` has left still hold it, from the millisecond after its fork on.
@@ -199,8 +208,11 @@ def _kill_launched(error: BaseException) -> None:
     for frame, _ in traceback.walk_tb(error.__traceback__):
         for process in frame.f_locals.values():
             if isinstance(process, subprocess.Popen) and getattr(process, "pid", None):
+                code = process.poll()
                 process.kill()
                 process.wait()
+                return code
+    return None
 
 
 def stop_spark(*, keep_classes: bool = False) -> None:

@@ -6,6 +6,7 @@ Secrets come from the environment only.
 
 import os
 import re
+import ssl
 import tomllib
 from contextlib import suppress
 from pathlib import Path
@@ -41,6 +42,20 @@ def _folder(path: Path) -> Path:
     return folder
 
 
+def _token(token: SecretStr) -> SecretStr:
+    if not re.fullmatch(r"[\w-]+\.[\w-]+\.[\w-]+", token.get_secret_value(), re.ASCII):
+        raise ValueError("must be a JSON web token: three parts with a dot between, and no space or end of line")
+    return token
+
+
+def _certificates(path: Path) -> Path:
+    try:
+        ssl.create_default_context(cafile=path)
+    except OSError:
+        raise ValueError("must be a file of certificates, in PEM") from None
+    return path
+
+
 Folder = Annotated[Path, AfterValidator(_folder)]
 Port = Annotated[int, Field(ge=0, le=65535)]
 UserName = Annotated[str, Field(pattern=r"^\S+$")]
@@ -58,8 +73,8 @@ class Pulsar(Section):
     namespace: str = Field("public/lakehouse", pattern=r"^[^/]+/[^/]+$")
     partitions: int = Field(2, ge=1)
     """Partitions of the topics that `lakehouse topics create` makes."""
-    token: SecretStr | None = None
-    tls_trust_certs: Path | None = None
+    token: Annotated[SecretStr, AfterValidator(_token)] | None = None
+    tls_trust_certs: Annotated[Path, AfterValidator(_certificates)] | None = None
     tls_validate_hostname: bool = True
     broker_port: Port = 0
     """The embedded broker's port; 0 takes a free one."""

@@ -1,5 +1,6 @@
 """The few calls of Pulsar's admin API that planning needs."""
 
+import ssl
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -133,6 +134,8 @@ class Admin:
         try:
             response = self._session.request(method, url, json=json, timeout=TIMEOUT, stream=True)
         except requests.RequestException as error:
+            if problem := _certificate_problem(error):
+                raise PulsarSourceError(f"{self._url}: the certificate is refused: {problem}") from error
             raise NoAnswerError(f"{self._url}: no answer from the broker: {type(error).__name__}") from error
         if response.ok or response.status_code in accept:
             return response
@@ -143,3 +146,9 @@ class Admin:
             case 404:
                 raise PulsarSourceError(f"{topic}: no such topic")
         raise NoAnswerError(f"{topic}: the broker answered {response.status_code} {response.reason}")
+
+
+def _certificate_problem(error: BaseException | None) -> str | None:
+    while error is not None and not isinstance(error, ssl.SSLError):
+        error = error.__cause__ or error.__context__
+    return error.verify_message if isinstance(error, ssl.SSLCertVerificationError) else None

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from io import StringIO
 from pathlib import Path
 from typing import NamedTuple
 
@@ -250,11 +251,20 @@ def refusing_broker() -> Iterator[str]:
 def test_a_refused_token_is_not_shown(lakehouse: Command, spark: SparkSession, arguments: list[str]) -> None:
     with refusing_broker() as url:
         urls = {"LAKEHOUSE_PULSAR__SERVICE_URL": "pulsar://127.0.0.1:1", "LAKEHOUSE_PULSAR__ADMIN_URL": url}
-        done = lakehouse(*arguments, LAKEHOUSE_PULSAR__TOKEN="s3cret", **urls)
+        done = lakehouse(*arguments, LAKEHOUSE_PULSAR__TOKEN="a.s3cret.token", **urls)
     assert done.code == 1
     assert done.line.startswith(("lakehouse: GET", "lakehouse: PUT"))
     assert done.line.endswith("the token was refused: Unauthorized")
     assert "s3cret" not in done.out + done.err
+
+
+def test_a_broker_that_wants_a_token(lakehouse: Command, spark: SparkSession) -> None:
+    with refusing_broker() as url:
+        urls = {"LAKEHOUSE_PULSAR__SERVICE_URL": "pulsar://127.0.0.1:1", "LAKEHOUSE_PULSAR__ADMIN_URL": url}
+        done = lakehouse("run", **urls)
+    assert done.line == (
+        f"lakehouse: GET {url}/admin/v2/brokers/ready: no token was sent: set LAKEHOUSE_PULSAR__TOKEN: Unauthorized"
+    )
 
 
 def test_a_missing_topic(lakehouse: Command, spark: SparkSession, endpoint: Endpoint) -> None:
@@ -360,6 +370,29 @@ def test_sql_as_csv(lakehouse: Command) -> None:
             "[1, 2]",
         ],
     ]
+
+
+HOSTILE = "SELECT e'red\\x1b[31m\\nand [bold]' AS \"na\tme\""
+
+
+def test_control_characters_are_shown(lakehouse: Command) -> None:
+    out = lakehouse("sql", HOSTILE).out
+    assert "red\\x1b[31m\\nand [bold]" in out
+    assert "na\\tme" in out
+
+
+@pytest.mark.parametrize(("terminal", "text"), [(False, "red\x1b[31m\nand [bold]"), (True, r"red\x1b[31m\nand [bold]")])
+def test_csv_is_exact_but_to_a_terminal(
+    lakehouse: Command, monkeypatch: pytest.MonkeyPatch, terminal: bool, text: str
+) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: terminal)
+    [_, [value]] = csv.reader(StringIO(lakehouse("sql", "--csv", HOSTILE).out))
+    assert value == text
+
+
+def test_an_error_is_one_line_whatever_it_quotes(lakehouse: Command) -> None:
+    done = lakehouse("sql", "SELECT e'a\\x1b[31m'::INT")
+    assert done.err == r"lakehouse: Conversion Error: Could not convert string 'a\x1b[31m' to INT32" + "\n"
 
 
 @pytest.mark.parametrize("statement", ["SELECT 6 * 7 AS answer", "-- the answer\nSELECT 6 * 7"])

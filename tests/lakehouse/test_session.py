@@ -1,6 +1,7 @@
 """Kept classes of the JVM, and Spark's properties."""
 
 import os
+import re
 import subprocess
 import sys
 import time
@@ -13,6 +14,7 @@ from pyspark.errors.utils import is_debugging_enabled
 from pyspark.sql import SparkSession
 
 from lakehouse import session
+from lakehouse.errors import LakehouseError
 from lakehouse.settings import Settings, load_settings
 
 
@@ -71,6 +73,22 @@ def test_only_what_spark_has_put_there_leaves_the_path_of_python() -> None:
     show = [python, "-c", "import os; print(os.environ['PYTHONPATH'])"]
     for given, left in ((f"{spark}:/own path:/other", "/own path:/other"), (spark, "")):
         assert subprocess.check_output(show, env={"PYTHONPATH": given}, text=True) == f"{left}\n"
+
+
+@pytest.mark.parametrize(("command", "code"), [("exit 3", 3), ("kill -9 $$", -9)])
+def test_how_spark_has_ended_while_it_started(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, command: str, code: int
+) -> None:
+    def launch(*_: object) -> None:
+        process = subprocess.Popen(["sh", "-c", command])
+        process.wait()
+        raise RuntimeError("Java gateway process exited before sending its port number")
+
+    monkeypatch.setattr(session, "launch_gateway", launch)
+    monkeypatch.setattr(session, "submit_environment", lambda _: {})
+    monkeypatch.setattr(session.SparkContext, "_active_spark_context", None)
+    with pytest.raises(LakehouseError, match=f"^{re.escape(session._how_it_ended(code, settings))}$"):
+        session.start_spark(settings)
 
 
 @pytest.mark.parametrize(
