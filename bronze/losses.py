@@ -16,7 +16,7 @@ from bronze.pulsar.losses import Loss, find_loss
 from bronze.pulsar.options import Options, PulsarSourceError
 from bronze.pulsar.positions import BEGINNING, Offsets
 from lakehouse.endpoint import Endpoint
-from lakehouse.errors import BrokerError, LakehouseError
+from lakehouse.errors import BrokerError, PermanentError
 from lakehouse.query import query, table_names
 from lakehouse.settings import Settings
 from lakehouse.tables import (
@@ -94,12 +94,12 @@ def offsets_to_go_on_after(spark: SparkSession, settings: Settings, topic: Topic
 def keep_created(spark: SparkSession, settings: Settings, topic: Topic, held: Mapping[str, Held]) -> None:
     """Note when partitions were made that are not noted yet.
 
-    Raises LakehouseError if a partition was made anew since.
+    Raises PermanentError if a partition was made anew since.
     """
     known, found = _known(spark, settings, topic), creation_dates(held)
     if any(found.get(name, date) != date for name, date in known.items()):
         for loss in _find(spark, settings, topic, held, known):
-            raise LakehouseError(_refusal(topic, loss))
+            raise PermanentError(_refusal(topic, loss))
     if found.keys() - known.keys():
         _keep(spark, settings, topic, found | known)
 
@@ -107,7 +107,7 @@ def keep_created(spark: SparkSession, settings: Settings, topic: Topic, held: Ma
 def accept_losses(spark: SparkSession, settings: Settings, topic: Topic, endpoint: Endpoint) -> list[Loss]:
     """Write down what is lost of a topic, so that landing goes on with what is there; what that was.
 
-    Raises LakehouseError if landing could not go on.
+    Raises PermanentError if landing could not go on.
     """
     if not table_exists(spark, settings, topic.bronze_table):
         return []
@@ -115,7 +115,7 @@ def accept_losses(spark: SparkSession, settings: Settings, topic: Topic, endpoin
     losses = _find(spark, settings, topic, held, known)
     for loss in losses:
         if not loss.can_resume:
-            raise LakehouseError(_refusal(topic, loss))
+            raise PermanentError(_refusal(topic, loss))
     if losses:
         create_table(spark, settings, LOSSES)
         now, user = datetime.now(UTC), getpass.getuser()

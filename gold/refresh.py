@@ -21,10 +21,10 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from gold.checking import checked
-from gold.declarations import FULL, INCREMENTAL, SqlTable
+from gold.declarations import FULL, INCREMENTAL, SQL_ROWS, SqlTable
 from gold.failing import each_expression_alone, is_of_data, tried
 from gold.statements import DIALECT, Statement, located, near, parse, select, touched
-from lakehouse.errors import ConfigurationError, LakehouseError
+from lakehouse.errors import ConfigurationError, PermanentError
 from lakehouse.settings import Settings
 from lakehouse.status import REFRESHES_TABLE
 from lakehouse.tables import (
@@ -57,13 +57,6 @@ REFRESHES = Table(
 )
 """What each refresh did, and the versions of the sources that the table has been made of since; none if that failed."""
 
-SQL_ROWS = Table(
-    name="quarantine.sql_rows",
-    columns="table STRING, keys STRING, reason STRING, quarantined_at TIMESTAMP",
-    partition_by=("table",),
-)
-"""What is not in declared tables, as their SELECTs fail on it: `keys` as JSON; without them, it is the whole table."""
-
 FAILED, NOTHING_NEW = "failed", "nothing new"
 
 Versions = Mapping[str, tuple[str, int]]
@@ -95,7 +88,7 @@ def gold_table(table: SqlTable, columns: StructType) -> Table:
 def refresh(spark: SparkSession, settings: Settings, table: SqlTable, *, anew: bool = False) -> Refreshed:
     """Make the table what its SELECT says of the sources now; `anew` computes all of it, whatever was declared.
 
-    Raises ConfigurationError, with file and line, if that can't be done as it is declared, and LakehouseError if the
+    Raises ConfigurationError, with file and line, if that can't be done as it is declared, and PermanentError if the
     keys are not unique, or NULL: then the table stays as it was.
     """
     statement = parse(table)
@@ -286,16 +279,16 @@ def differences(fresh: DataFrame, *, held: DataFrame, keys: Sequence[str]) -> Da
 
 
 def _count(statement: Statement, changes: DataFrame) -> dict[str, int]:
-    """The changes by kind. Raises LakehouseError if their keys are not unique, or NULL."""
+    """The changes by kind. Raises PermanentError if their keys are not unique, or NULL."""
     counts = {row["_action"]: int(row["count"]) for row in changes.groupBy("_action").count().collect()}
     keys = statement.table.keys
     at, names = statement.table.at, ", ".join(keys)
     if counts.get("NULL"):
-        raise LakehouseError(f"{at}: NULL in the keys {names}: use coalesce() in the SELECT")
+        raise PermanentError(f"{at}: NULL in the keys {names}: use coalesce() in the SELECT")
     if counts.get("repeated"):
         [one] = changes.where("_action = 'repeated'").limit(1).collect()
         shown = ", ".join(f"{key} {one[key]}" for key in keys)
-        raise LakehouseError(f"{at}: the keys {names} are not unique: there are several rows of {shown}")
+        raise PermanentError(f"{at}: the keys {names} are not unique: there are several rows of {shown}")
     return counts
 
 

@@ -8,8 +8,8 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
-from gold.declarations import SqlTable, read_declaration
-from gold.refresh import SQL_ROWS, Refreshed, refresh
+from gold.declarations import SQL_ROWS, SqlTable, read_declaration
+from gold.refresh import Refreshed, refresh
 from lakehouse.settings import Settings
 from lakehouse.tables import Table, append, create_table
 from tests.lake import own_home, read
