@@ -64,7 +64,7 @@ def ask_broker(settings: Settings, endpoint: Endpoint, topic: Topic) -> dict[str
     options = Options.parse(source_options(settings, endpoint, topic))
     admin = Admin(options)
     try:
-        return {_named(each): admin.ledgers(each) for name in options.topics for each in admin.partitions(name)}
+        return {_named(each): admin.dated_ledgers(each) for name in options.topics for each in admin.partitions(name)}
     except PulsarSourceError as error:
         raise BrokerError(str(error)) from error
 

@@ -159,8 +159,6 @@ def _refresh_what_does_not_fail(
             failing = rows.where("reason IS NOT NULL").select("keys", "reason").distinct()
             count, *reasons = failing.agg(F.count("*"), F.min("reason"), F.max("reason")).collect()[0]
         except (PySparkException, ConfigurationError):
-            count = 0
-        if not count:
             reason = located(statement, error)
             _quarantine(spark, settings, table, spark.createDataFrame([(None, reason)], "keys STRING, reason STRING"))
             why = "rows fail, and it can't be told which: the table stays as it was"
@@ -173,7 +171,7 @@ def _refresh_what_does_not_fail(
         kind=FULL,
         reason="rows fail",
         quarantined=count,
-        failing=tuple(dict.fromkeys(reasons)),
+        failing=tuple(dict.fromkeys(reasons)) if count else (),
         **counts,
     )
 

@@ -65,16 +65,9 @@ def lake(spark: SparkSession, settings: Settings, tmp_path: Path) -> Lake:
     return lake
 
 
-@pytest.fixture(params=["interpreted", "generated"])
-def either_way(request: pytest.FixtureRequest) -> None:
-    if request.param == "generated":
-        request.getfixturevalue("generated_code")
-
-
 MOST = 2**63 - 1
 
 
-@pytest.mark.usefixtures("either_way")
 def test_what_fails_is_told_and_all_else_is_as_ever(lake: Lake) -> None:
     lake.put((1, "a1", "2.5", 4), (2, "a1", "1", 1), (3, "b1", "abc", 1), (4, "b1", "1", 1), (5, "a0", "abc", 1))
     lake.put((6, "c1", "1", 1), (7, "c1", "1", -1), (8, "d1", "1", MOST), (9, "d1", "1", MOST), (10, "ex", "1", 1))
@@ -89,30 +82,41 @@ def test_what_fails_is_told_and_all_else_is_as_ever(lake: Lake) -> None:
         '{"kind":"d1"}': "pieces: SUM(pieces) fails; rate: 100 DIV SUM(pieces) fails",
         '{"kind":"ex"}': "WHERE: CAST(RIGHT(kind, 1) AS INT) > 0 OR kind IS NULL fails with kind = ex",
     }
-    since = min(row["quarantined_at"] for row in read(lake.settings, SQL_ROWS.name))
-
     assert (lake.refresh().reason, lake.refresh().quarantined) == ("nothing new", 4)
-    lake.remove("id IN (4, 7, 9, 10)")
-    lake.put((13, "a1", "1", 1))
-    done = lake.refresh()
-    assert (done.reason, done.inserted, done.updated, done.quarantined) == ("rows fail", 2, 1, 1)
-    assert lake.held() == [("a1", 4.5, 6, 16), ("c1", 1.0, 1, 100), ("d1", 1.0, MOST, 0), ("f1", 3.0, 50, 2)]
-    assert [(row["keys"], row["quarantined_at"]) for row in read(lake.settings, SQL_ROWS.name)] == [
-        ('{"kind":"b1"}', since)
-    ]
-
-    lake.remove("id = 3")
+    lake.remove("id IN (3, 7, 9, 10)")
     lake.put((3, "b1", "2", 1))
     done = lake.refresh()
-    assert (done.reason, done.inserted, done.quarantined) == ("rows are in quarantine", 1, 0)
-    assert (lake.held()[1], lake.quarantined()) == (("b1", 2.0, 1, 100), {})
-    lake.put((14, "b1", "2", 1))
-    assert lake.refresh().reason == "1 groups touched"
+    assert (done.reason, done.inserted, done.quarantined) == ("rows are in quarantine", 3, 0)
+    assert (lake.held()[1:4], lake.quarantined()) == (
+        [("b1", 3.0, 2, 50), ("c1", 1.0, 1, 100), ("d1", 1.0, MOST, 0)],
+        {},
+    )
 
 
-def test_a_row_that_fails_later_takes_its_group_out(lake: Lake) -> None:
-    lake.put((1, "a1", "1", 1), (2, "b1", "1", 1))
-    assert lake.refresh().quarantined == 0
-    lake.put((3, "b1", "abc", 1))
-    done = lake.refresh()
-    assert (done.deleted, done.quarantined, lake.held()) == (1, 1, [("a1", 1.0, 1, 100)])
+def test_without_groups_each_row_is_one(lake: Lake) -> None:
+    select = (
+        "SELECT p.kind AS kind, CAST(p.amount AS INT) AS n, 10 DIV n AS each FROM silver.parts AS p WHERE pieces > 0"
+    )
+    lake.put((1, "a", "2", 1), (2, "b", "0", 1), (3, "c", "x", 1), (4, "d", "x", 0))
+    assert (lake.refresh(select).quarantined, lake.held()) == (2, [("a", 2, 5)])
+    assert lake.quarantined() == {
+        '{"kind":"b"}': "each: 10 DIV CAST(p.amount AS INT) fails with p.amount = 0",
+        '{"kind":"c"}': "n: CAST(p.amount AS INT) fails with p.amount = x; "
+        "each: 10 DIV CAST(p.amount AS INT) fails with p.amount = x",
+    }
+
+
+def test_where_rows_can_not_be_told_the_table_stays_as_it_was(lake: Lake) -> None:
+    select = "SELECT kind, max(CAST(amount AS INT)) AS n FROM (SELECT * FROM silver.parts) GROUP BY kind"
+    full = HEADER.replace("incremental", "full")
+    lake.put((1, "a", "2", 1))
+    lake.refresh(select, full)
+    lake.put((2, "b", "x", 1))
+    for _ in range(2):
+        done = lake.refresh(select, full)
+        assert (done.kind, done.quarantined, lake.held()) == ("failed", 1, [("a", 2)])
+        [(keys, reason)] = lake.quarantined().items()
+        assert keys is None
+        assert reason.partition(" The value 'x'")[0].endswith("x.sql:4: [CAST_INVALID_INPUT]")
+    lake.remove("id = 2")
+    assert (lake.refresh(select, full).quarantined, lake.quarantined()) == (0, {})
