@@ -82,7 +82,8 @@ def test_what_fails_is_told_and_all_else_is_as_ever(lake: Lake) -> None:
         '{"kind":"d1"}': "pieces: SUM(pieces) fails; rate: 100 DIV SUM(pieces) fails",
         '{"kind":"ex"}': "WHERE: CAST(RIGHT(kind, 1) AS INT) > 0 OR kind IS NULL fails with kind = ex",
     }
-    assert (lake.refresh().reason, lake.refresh().quarantined) == ("nothing new", 4)
+    done = lake.refresh()
+    assert (done.reason, done.quarantined) == ("nothing new", 4)
     lake.remove("id IN (3, 7, 9, 10)")
     lake.put((3, "b1", "2", 1))
     done = lake.refresh()
@@ -104,6 +105,10 @@ def test_without_groups_each_row_is_one(lake: Lake) -> None:
         '{"kind":"c"}': "n: CAST(p.amount AS INT) fails with p.amount = x; "
         "each: 10 DIV CAST(p.amount AS INT) fails with p.amount = x",
     }
+    lake.remove("id < 4")
+    lake.put((1, "a", "x", 1))
+    done = lake.refresh(select)
+    assert (done.deleted, done.quarantined, lake.held()) == (1, 1, [])
 
 
 def test_where_rows_can_not_be_told_the_table_stays_as_it_was(lake: Lake) -> None:
