@@ -28,9 +28,9 @@ from jobs.steps import enriching, landing, merging, prove, publishing, require, 
 from jobs.streams import catch_up, keep_up
 from lakehouse import broker
 from lakehouse.balance import Balance
-from lakehouse.causes import cause_of
+from lakehouse.causes import cause_of, is_permanent
 from lakehouse.endpoint import Endpoint
-from lakehouse.errors import BrokerError, ConfigurationError, ConservationError, LakehouseError
+from lakehouse.errors import BrokerError, ConfigurationError, ConservationError, LakehouseError, PermanentError
 from lakehouse.produce import produce
 from lakehouse.query import query
 from lakehouse.session import end_of_spark, stop_spark
@@ -301,7 +301,10 @@ app.add_typer(airflow_app, name="airflow", rich_help_panel=AIRFLOW)
 
 
 def main() -> NoReturn:
-    """Run the command; an expected failure is one line on standard error, and exit code 1, or 75 if others write."""
+    """Run the command; an expected failure is one line on standard error, and an exit code.
+
+    That is 1, 75 if others write the tables, or 78 if another try would be no use.
+    """
     logging.disable()  # py4j would report each call that an interrupt, or the end of the JVM, has cut off
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _interrupt)
@@ -314,6 +317,7 @@ def main() -> NoReturn:
         code = error.exit_code
         _complain(_end_of_spark() or str(error))
     except Exception as error:  # that the JVM has ended can be known a moment before its exit code
+        code = PermanentError.exit_code if is_permanent(error) else 1
         _complain(_end_of_spark(within=2) or f"{cause_of(error)}{_log_traceback()}")
     finally:
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):

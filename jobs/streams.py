@@ -11,7 +11,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from rich.text import Text
 
 from lakehouse.causes import cause_of, is_permanent
-from lakehouse.errors import BrokerError, LakehouseError
+from lakehouse.errors import BrokerError, LakehouseError, PermanentError
 from lakehouse.settings import Run, Settings
 from lakehouse.waiting import CONSOLE, waiting
 
@@ -132,7 +132,9 @@ class _Supervised:
     def _wait_after(self, error: Exception) -> None:
         """Wait for the next try. Raises LakehouseError if there is none, or if it would be no use."""
         line = f"{self.name}: {cause_of(error)}" if self.name else cause_of(error)
-        if is_permanent(error) or self._failures == self._run.retries:
+        if is_permanent(error):
+            raise PermanentError(line) from error
+        if self._failures == self._run.retries:
             raise LakehouseError(line) from error
         self._failures += 1
         again = f"try {self._failures} of {self._run.retries} in {self._run.retry_delay:g} s"

@@ -17,7 +17,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, Airfl
 
 from jobs import notes
 from jobs.plugin import REPORT
-from lakehouse.errors import BusyError, LakehouseError
+from lakehouse.errors import BusyError, LakehouseError, PermanentError
 from lakehouse.session import spark_conf, submit_environment
 from lakehouse.settings import Settings, load_settings
 
@@ -77,16 +77,17 @@ def only_for_param(name: str, *values: str) -> Callable[[Context], None]:
     return check
 
 
-def is_busy(error: AirflowException) -> bool:
-    """Whether a command has failed because another process writes its tables."""
-    return f"Error code is: {BusyError.exit_code}." in str(error)
+def failed_as(error: AirflowException, kind: type[LakehouseError]) -> bool:
+    """Whether a command has failed with the exit code of such an error."""
+    return f"Error code is: {kind.exit_code}." in str(error)
 
 
 class Step(SparkSubmitOperator):
     """A `lakehouse` command, run by spark-submit; an argument that is rendered as nothing is left out.
 
     The tables that it `writes` are assets, whose events carry their rows, version and lag. A step that `yields` is
-    skipped while another process writes its tables; any other fails, and its log says who does.
+    skipped while another process writes its tables; any other fails, and its log says who does. What another try would
+    meet again is not tried again.
     """
 
     def __init__(
@@ -136,8 +137,10 @@ class Step(SparkSubmitOperator):
         try:
             super().execute(context)
         except AirflowException as error:
-            if self.yields and is_busy(error):
+            if self.yields and failed_as(error, BusyError):
                 raise AirflowSkipException("another process writes these tables: left for the next time") from error
+            if failed_as(error, PermanentError):
+                raise AirflowFailException(str(error)) from error
             raise
 
     def _tell_assets(self, settings: Settings, context: Context) -> None:
@@ -167,6 +170,6 @@ class Validation(Step):
         try:
             super()._submit(context)
         except AirflowException as error:
-            if is_busy(error):
+            if failed_as(error, BusyError):
                 raise
             raise AirflowFailException(str(error)) from error

@@ -2,6 +2,8 @@
 
 import re
 
+from lakehouse.errors import PermanentError
+
 PERMANENT = (
     "PulsarSourceError:",
     "RefusedError:",
@@ -63,4 +65,4 @@ def cause_of(error: BaseException) -> str:
 
 def is_permanent(error: BaseException) -> bool:
     text = str(error)
-    return any(mark in text for mark in PERMANENT)
+    return isinstance(error, PermanentError) or any(mark in text for mark in PERMANENT)

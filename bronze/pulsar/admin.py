@@ -46,7 +46,7 @@ class Held(NamedTuple):
     first: int
     """The oldest ledger that is still there, though it may be empty."""
     created: str | None = None
-    """When the partition was made: one that is made anew has another time."""
+    """When the partition was made: one that is made anew has another time. None if nobody asked."""
 
     def cursor(self, subscription: str | None) -> Position | None:
         """Up to where a subscription has acknowledged all; None if it does not exist."""
@@ -84,8 +84,12 @@ class Admin:
             if id <= last.ledger and entries > 0:
                 ledgers.append(Ledger(id, entries, max(size, entries)))
         first = min((ledger["ledgerId"] for ledger in stats["ledgers"]), default=last.ledger + 1)
+        return Held(ledgers, stats["cursors"], last, first)
+
+    def dated_ledgers(self, partition: str) -> Held:
+        """What the broker holds of a partition, and when that was made, which takes as long again."""
         made = self._call("GET", partition, "/internal-info").json()
-        return Held(ledgers, stats["cursors"], last, first, made.get("creationDate"))
+        return self.ledgers(partition)._replace(created=made.get("creationDate"))
 
     def entry(self, partition: str, position: Position) -> EntryMetadata | None:
         """What an entry says of itself, without its payload; None if the broker has deleted it."""
