@@ -64,9 +64,9 @@ def spark_conf(settings: Settings, *, keep_classes: bool = True) -> dict[str, st
         "spark.app.name": "lakehouse",
         "spark.driver.memory": settings.spark.memory,
         "spark.driver.defaultJavaOptions": f"{JAVA_OPTIONS} {shlex.join(archive)}",
-        **(LOCAL_FILES if _is_local(settings) else {}),
+        **(LOCAL_FILES if is_local(settings) else {}),
         # Executors elsewhere fetch these. A local one has the driver's, and would copy them, in a second of each start.
-        **({} if _is_local(settings) else {"spark.jars": ",".join(jars)}),
+        **({} if is_local(settings) else {"spark.jars": ",".join(jars)}),
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.log.level": "ERROR",
@@ -112,7 +112,7 @@ def spark_conf(settings: Settings, *, keep_classes: bool = True) -> dict[str, st
 
 def driver_jars(settings: Settings) -> list[Path]:
     """What is on the driver's class path beside Spark, made or downloaded if the cache lacks it, or LakehouseError."""
-    own = [compiled(Path(__file__).with_name("local_files.scala"), settings.cache)] if _is_local(settings) else []
+    own = [compiled(Path(__file__).with_name("local_files.scala"), settings.cache)] if is_local(settings) else []
     return [*spark_jars(settings.cache), *own]
 
 
@@ -174,7 +174,7 @@ def end_of_spark(settings: Settings, *, within: float = 0) -> str | None:
 
 def submit_environment(settings: Settings) -> dict[str, str]:
     """The variables with which spark-submit starts this environment's Spark."""
-    local = {"SPARK_LOCAL_IP": "127.0.0.1"} if _is_local(settings) else {}
+    local = {"SPARK_LOCAL_IP": "127.0.0.1"} if is_local(settings) else {}
     python = str(Path(sysconfig.get_path("scripts"), "spark-python"))
     return {
         **local,
@@ -185,7 +185,7 @@ def submit_environment(settings: Settings) -> dict[str, str]:
     }
 
 
-def _is_local(settings: Settings) -> bool:
+def is_local(settings: Settings) -> bool:
     """Whether tasks run in the driver, from its class path."""
     return settings.spark.conf.get("spark.master", settings.spark.master).partition("[")[0] == "local"
 
