@@ -34,7 +34,7 @@ from lakehouse.query import LAYERS
 from lakehouse.sandbox import confine
 from lakehouse.scala import compiled
 from lakehouse.session import driver_jars, is_local, spark_conf, start_spark
-from lakehouse.settings import PREFIX, Settings
+from lakehouse.settings import PREFIX, Settings, variables
 from lakehouse.tables import list_tables, table_schema
 from lakehouse.waiting import waiting
 
@@ -193,7 +193,7 @@ def _prepare_environment(settings: Settings, extension: Path) -> None:
     # At the end of the class path, so that the JVM can still use the classes that an earlier one has kept.
     os.environ["SPARK_DIST_CLASSPATH"] = str(extension)
     tempfile.tempdir = os.environ["TMPDIR"] = str(temporary)
-    for name in [name for name in os.environ if name.upper().startswith(PREFIX) and name != f"{PREFIX}HOME"]:
+    for name in variables():
         del os.environ[name]
 
 

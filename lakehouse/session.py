@@ -7,9 +7,10 @@ import subprocess
 import sys
 import sysconfig
 import traceback
-from collections.abc import Sequence
-from contextlib import nullcontext
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 from typing import Any
 
 import psutil
@@ -22,7 +23,7 @@ from lakehouse.artifacts import spark_jars
 from lakehouse.class_archives import archive_options, settle
 from lakehouse.java import java_home
 from lakehouse.scala import compiled
-from lakehouse.settings import Settings
+from lakehouse.settings import Settings, variables
 from lakehouse.waiting import waiting
 
 # With room for compiled code: C1 alone gets 48 MB by default, and Spark is soon swept out of it again and again.
@@ -132,11 +133,7 @@ def start_spark(settings: Settings, *, inherited: Sequence[int] = ()) -> SparkSe
         conf = SparkConf(loadDefaults=False).setAll(properties)
         with (settings.home / "logs" / "spark.log").open("ab") as log:
             process = {"pass_fds": tuple(inherited), "stdout": log, "stderr": log}
-            try:
-                gateway = launch_gateway(conf, process)  # type: ignore[no-untyped-call]
-            except BaseException as error:
-                _kill_launched(error)
-                raise
+            gateway = _launch(conf, process, settings)
         ctrl_c = signal.getsignal(signal.SIGINT)
         SparkContext(conf=conf, gateway=gateway)
         signal.signal(signal.SIGINT, ctrl_c)  # Spark's handler calls into the JVM, whatever call it interrupts
@@ -144,6 +141,34 @@ def start_spark(settings: Settings, *, inherited: Sequence[int] = ()) -> SparkSe
     server: Any = session.sparkContext._accumulatorServer
     server.handle_error = lambda *_: None  # it would show a stack trace when the JVM has ended
     return session
+
+
+def _launch(conf: SparkConf, process: dict[str, Any], settings: Settings) -> Any:
+    """Start the JVM, with nothing of ours in its environment, and nothing of the user's own conf in its arguments."""
+    own, ours = settings.spark.conf, variables()
+    arguments = SparkConf(loadDefaults=False).setAll([each for each in conf.getAll() if each[0] not in own])
+    given = os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell")
+    with properties_file({name: value for name, value in conf.getAll() if name in own}) as file:
+        try:
+            os.environ["PYSPARK_SUBMIT_ARGS"] = f"--properties-file {shlex.quote(file)} --load-spark-defaults {given}"
+            for name in ours:
+                del os.environ[name]
+            return launch_gateway(arguments, process)  # type: ignore[no-untyped-call]
+        except BaseException as error:
+            _kill_launched(error)
+            raise
+        finally:
+            os.environ.update(ours, PYSPARK_SUBMIT_ARGS=given)
+
+
+@contextmanager
+def properties_file(properties: Mapping[str, str]) -> Iterator[str]:
+    """The path of a file, which nobody else can read, with the properties as Java reads them, while the block runs."""
+    with NamedTemporaryFile("w", suffix=".conf") as file:
+        for name, value in properties.items():
+            print(name, value.replace("\\", "\\\\").replace("\n", "\\n"), sep="=", file=file)
+        file.flush()
+        yield file.name
 
 
 def kill_submitting_jvm() -> None:

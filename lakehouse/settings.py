@@ -247,6 +247,19 @@ def load_settings(**overrides: Any) -> Settings:
         raise ConfigurationError(f"{name}: {problem}{given}") from error
 
 
+def variables() -> dict[str, str]:
+    """Those of the environment that are settings, some of them secrets; without that of the home."""
+    return {
+        name: value for name, value in os.environ.items() if name.upper().startswith(PREFIX) and name != f"{PREFIX}HOME"
+    }
+
+
+def environment_of_others() -> dict[str, str]:
+    """The environment for programs that know nothing of our settings: who looks at it sees none of our secrets."""
+    ours = variables()
+    return {name: value for name, value in os.environ.items() if name not in ours}
+
+
 def _refuse_unknown_variables() -> None:
     known = {f"{PREFIX}{name}".upper() for name in Settings.model_fields}
     for variable in os.environ:
