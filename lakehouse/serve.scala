@@ -101,7 +101,7 @@ object Visitor {
   private val Messages =
     new TConfiguration(1 << 20, TConfiguration.DEFAULT_MAX_FRAME_SIZE, TConfiguration.DEFAULT_RECURSION_DEPTH)
   private val Strangers = 64
-  private val Patience = 10
+  private val Patience = TimeUnit.SECONDS.toNanos(10)
   private val Idle = TimeUnit.HOURS.toMillis(8).toInt
 
   /** Of a user: sessions, and connections without any. */
@@ -113,9 +113,19 @@ object Visitor {
     thread
   }
   private val answered = new ThreadLocal[Visitor]
-  private val strangers = mutable.LinkedHashSet.empty[Visitor]
+
+  /** With when they came. */
+  private val strangers = mutable.LinkedHashMap.empty[Visitor, Long]
+
+  /** With their names. */
   private val guests = mutable.LinkedHashMap.empty[Visitor, String]
   private val sessions = mutable.Map.empty[SessionHandle, Visitor]
+
+  clock.scheduleWithFixedDelay(() => late.foreach(_.close()), 1, 1, TimeUnit.SECONDS)
+
+  private def late: Seq[Visitor] = synchronized {
+    strangers.takeWhile { case (_, since) => System.nanoTime - since > Patience }.keys.toSeq
+  }
 
   /** Whose requests this thread answers. */
   def current: Visitor = answered.get
@@ -125,18 +135,16 @@ object Visitor {
   /** There is always room: if too many wait, the first leaves of the address that has most of them. */
   def enter(visitor: Visitor): Unit = {
     val one = synchronized {
-      strangers += visitor
-      if (strangers.size > Strangers) Some(strangers.groupBy(_.address).values.maxBy(_.size).head) else None
+      strangers(visitor) = System.nanoTime
+      if (strangers.size > Strangers) Some(strangers.keys.groupBy(_.address).values.maxBy(_.size).head) else None
     }
     one.foreach(_.close())
-    val late: Runnable = () => if (synchronized(strangers(visitor))) visitor.close()
-    clock.schedule(late, Patience, TimeUnit.SECONDS)
   }
 
   /** The user has logged in. Of connections without a session, the first leaves if there are too many. */
   def welcome(user: String): Unit = {
     val one = synchronized {
-      if (strangers.remove(current)) guests(current) = user
+      if (strangers.remove(current).isDefined) guests(current) = user
       val without = guests.keys.filter(guest => guests(guest) == user && !sessions.values.exists(_ eq guest))
       if (without.size > Limit) without.headOption else None
     }
