@@ -24,7 +24,14 @@ hypothesis.settings.register_profile(
 )
 
 
-NEEDS = {"spark": "spark", "endpoint": "broker", "guarded": "broker", "api": "airflow", "page": "browser"}
+NEEDS = {
+    "spark": "spark",
+    "port": "spark",
+    "endpoint": "broker",
+    "guarded": "broker",
+    "api": "airflow",
+    "page": "browser",
+}
 """What a test needs, by the fixture that it asks for. One that starts it by itself has the mark written above it."""
 
 

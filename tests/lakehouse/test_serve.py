@@ -105,9 +105,6 @@ def log_in(port: int, files: Files) -> Any:
     return log_in
 
 
-pytestmark = pytest.mark.spark
-
-
 def test_strangers_keep_nobody_out(strangers: Sequence[socket.socket], log_in: Any) -> None:
     with log_in("ada") as connection, closing(connection.cursor()) as cursor:
         cursor.get_databases()
