@@ -18,7 +18,8 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, Airfl
 from jobs import notes
 from jobs.plugin import REPORT
 from lakehouse.errors import BusyError, LakehouseError, PermanentError
-from lakehouse.session import spark_conf, submit_environment
+from lakehouse.handover import handed_over
+from lakehouse.session import properties_file, spark_conf, submit_environment
 from lakehouse.settings import Settings, load_settings
 
 COMMAND = Path(__file__).with_name("__main__.py")
@@ -116,16 +117,14 @@ class Step(SparkSubmitOperator):
         os.environ[f"AIRFLOW_CONN_{CONNECTION.upper()}"] = json.dumps(
             {"conn_type": "spark", "host": settings.spark.master}
         )
-        # Airflow itself tries again, for all to see.
-        self.env_vars = {**submit_environment(settings), "LAKEHOUSE_RUN__RETRIES": "0", "COLUMNS": "120"}
         self.application_args = [argument for argument in self.application_args or () if argument]
         if "--dry-run" in self.application_args:
             self.outlets = []
-        with NamedTemporaryFile("w", suffix=".conf") as properties, NamedTemporaryFile("r") as note:
-            for name, value in spark_conf(settings, keep_classes=False).items():
-                print(name, value.replace("\\", "\\\\"), sep="=", file=properties, flush=True)
-            self.properties_file = properties.name
-            self.env_vars["LAKEHOUSE_RUN__NOTE_FILE"] = note.name
+        properties = properties_file(spark_conf(settings, keep_classes=False))
+        with properties as self.properties_file, handed_over() as handed, NamedTemporaryFile("r") as note:
+            # Airflow itself tries again, for all to see.
+            of_step = {"LAKEHOUSE_RUN__RETRIES": "0", "LAKEHOUSE_RUN__NOTE_FILE": note.name, "COLUMNS": "120"}
+            self.env_vars = {**submit_environment(settings), **handed, **of_step}
             try:
                 self._submit(context)
             finally:

@@ -14,6 +14,7 @@ from urllib.parse import quote
 import psutil
 
 from lakehouse.errors import LakehouseError
+from lakehouse.settings import environment_of_others
 
 STOP = signal.SIGINT
 """On which it ends at once, whoever is connected, and leaves no work to its next start."""
@@ -34,7 +35,9 @@ def create(data: Path, log: IO[bytes]) -> None:
     _open_ways(data)
     command: list[str | Path] = [_programs() / "initdb", "-D", data, "-U", ADMINISTRATOR]
     command += ["--auth=trust", "--encoding=utf8", "--no-locale"]
-    if subprocess.run(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, **_owner()).returncode != 0:
+    environment = environment_of_others()
+    done = subprocess.run(command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, **_owner())
+    if done.returncode != 0:
         raise LakehouseError(f"the database of Airflow could not be made; see {log.name}")
 
 
@@ -51,7 +54,14 @@ def launch(data: Path, log: IO[bytes]) -> psutil.Popen:
     command: list[str | Path] = [_programs() / "postgres", "-D", data]
     command += ["-h", "", "-k", sockets, "-c", "unix_socket_permissions=0700"]
     return psutil.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, cwd=data, **_owner()
+        command,
+        env=environment_of_others(),
+        stdin=subprocess.DEVNULL,
+        stdout=log,
+        stderr=log,
+        start_new_session=True,
+        cwd=data,
+        **_owner(),
     )
 
 

@@ -15,7 +15,7 @@ from lakehouse.errors import BrokerError, RefusedError
 from lakehouse.java import java_home
 from lakehouse.locks import exclusive
 from lakehouse.processes import HOST, begun_by, choose_port, end, is_alive, read_state, wait_until, write_state
-from lakehouse.settings import Settings
+from lakehouse.settings import Settings, environment_of_others
 from lakehouse.waiting import waiting
 
 STOP_TIMEOUT, KEEP_TIMEOUT = 20.0, 60.0
@@ -152,7 +152,7 @@ def _launch(home: Path, ports: dict[str, int], settings: Settings, *, keep_class
     command += ["--config", _configuration(settings), "--advertised-address", HOST]
     environment = {
         "PULSAR_LOG_LEVEL": "warn",
-        **os.environ,
+        **environment_of_others(),
         "JAVA_HOME": str(java_home()),
         "PULSAR_LOG_DIR": str(folder),
         "PULSAR_MEM": f"-Xms256m -Xmx{settings.pulsar.memory} -XX:MaxDirectMemorySize={settings.pulsar.memory}",

@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 import time
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -16,6 +17,7 @@ from pyspark.sql import SparkSession
 from lakehouse import session
 from lakehouse.errors import LakehouseError
 from lakehouse.settings import Settings, load_settings
+from tests.conftest import SECRET
 
 
 def test_column_expressions_are_not_told_where_they_were_made(spark: SparkSession) -> None:
@@ -28,6 +30,17 @@ def test_workers_have_pyspark_from_its_package(spark: SparkSession) -> None:
     """Spark's own path has it in a zip file, without what Python has compiled."""
     found = spark.sparkContext.parallelize([0], 1).map(lambda _: sys.modules["pyspark"].__file__)
     assert found.collect() == [pyspark.__file__]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere there is no /proc")
+def test_no_secret_is_to_be_seen_of_the_processes_of_spark(spark: SparkSession) -> None:
+    """It was started with one in the environment, and one in its conf."""
+    workers = spark.sparkContext.parallelize([0], 1).map(lambda _: (os.getpid(), os.getppid())).collect()[0]
+    processes = [spark.sparkContext._gateway.proc.pid, *workers]
+    seen = [Path(f"/proc/{pid}/{what}").read_bytes() for pid in processes for what in ("environ", "cmdline")]
+    assert [b"spark" in each for each in seen] == [True] * 6
+    assert [SECRET.encode() in each for each in seen] == [False] * 6
+    assert spark.sparkContext._jsc.hadoopConfiguration().get("fs.s3a.secret.key") == SECRET
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere, PySpark's own daemon forks the workers")
