@@ -39,7 +39,7 @@ def to_bronze(messages: DataFrame) -> DataFrame:
 def land(spark: SparkSession, settings: Settings, topic: Topic, endpoint: Endpoint) -> DataStreamWriter:
     """The stream from `topic` to its bronze table. Without a checkpoint, it goes on after the last entry landed.
 
-    Raises LakehouseError if the topic was made anew since something landed, BrokerError if the broker does not say.
+    Raises PermanentError if the topic was made anew since something landed, BrokerError if the broker does not say.
     """
     spark.dataSource.register(PulsarDataSource)
     table = bronze_table(topic)

@@ -13,10 +13,11 @@ from pyspark.sql import functions as F
 
 from bronze.pulsar.admin import Admin, Held
 from bronze.pulsar.losses import Loss, find_loss
-from bronze.pulsar.options import Options, PulsarSourceError
+from bronze.pulsar.options import NoAnswerError, Options, PulsarSourceError
 from bronze.pulsar.positions import BEGINNING, Offsets
+from lakehouse.causes import cause_of
 from lakehouse.endpoint import Endpoint
-from lakehouse.errors import BrokerError, LakehouseError
+from lakehouse.errors import BrokerError, PermanentError
 from lakehouse.query import query, table_names
 from lakehouse.settings import Settings
 from lakehouse.tables import (
@@ -60,13 +61,18 @@ def source_options(settings: Settings, endpoint: Endpoint, topic: Topic) -> dict
 
 
 def ask_broker(settings: Settings, endpoint: Endpoint, topic: Topic) -> dict[str, Held]:
-    """What the broker has of each partition. Raises BrokerError if it does not say."""
+    """What the broker has of each partition.
+
+    Raises BrokerError if it does not answer, and PermanentError if it refuses or has no such topic.
+    """
     options = Options.parse(source_options(settings, endpoint, topic))
     admin = Admin(options)
     try:
-        return {_named(each): admin.ledgers(each) for name in options.topics for each in admin.partitions(name)}
-    except PulsarSourceError as error:
+        return {_named(each): admin.dated_ledgers(each) for name in options.topics for each in admin.partitions(name)}
+    except NoAnswerError as error:
         raise BrokerError(str(error)) from error
+    except PulsarSourceError as error:
+        raise PermanentError(cause_of(error)) from error
 
 
 def creation_dates(held: Mapping[str, Held]) -> dict[str, str]:
@@ -94,12 +100,12 @@ def offsets_to_go_on_after(spark: SparkSession, settings: Settings, topic: Topic
 def keep_created(spark: SparkSession, settings: Settings, topic: Topic, held: Mapping[str, Held]) -> None:
     """Note when partitions were made that are not noted yet.
 
-    Raises LakehouseError if a partition was made anew since.
+    Raises PermanentError if a partition was made anew since.
     """
     known, found = _known(spark, settings, topic), creation_dates(held)
     if any(found.get(name, date) != date for name, date in known.items()):
         for loss in _find(spark, settings, topic, held, known):
-            raise LakehouseError(_refusal(topic, loss))
+            raise PermanentError(_refusal(topic, loss))
     if found.keys() - known.keys():
         _keep(spark, settings, topic, found | known)
 
@@ -107,7 +113,7 @@ def keep_created(spark: SparkSession, settings: Settings, topic: Topic, held: Ma
 def accept_losses(spark: SparkSession, settings: Settings, topic: Topic, endpoint: Endpoint) -> list[Loss]:
     """Write down what is lost of a topic, so that landing goes on with what is there; what that was.
 
-    Raises LakehouseError if landing could not go on.
+    Raises PermanentError if landing could not go on.
     """
     if not table_exists(spark, settings, topic.bronze_table):
         return []
@@ -115,7 +121,7 @@ def accept_losses(spark: SparkSession, settings: Settings, topic: Topic, endpoin
     losses = _find(spark, settings, topic, held, known)
     for loss in losses:
         if not loss.can_resume:
-            raise LakehouseError(_refusal(topic, loss))
+            raise PermanentError(_refusal(topic, loss))
     if losses:
         create_table(spark, settings, LOSSES)
         now, user = datetime.now(UTC), getpass.getuser()

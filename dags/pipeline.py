@@ -5,12 +5,14 @@ Lands what is new in each topic, merges changelogs into silver, enriches facts i
 validates the tables, and refreshes those that SQL files declare: every five minutes, and at once when messages come
 after a while without any. A run with nothing new takes some minutes, and writes nothing but results.
 
-**When a task fails**, its log ends with one line that says why. It has been tried six times, *quality* only while its
-tables were taken.
+**When a task fails**, its log ends with one line that says why. It has been tried six times, unless another try
+would be no use; *quality* only while its tables were taken.
 
 * *no broker is running*, *no answer from the broker*: start the broker; what was sent meanwhile waits in it.
 * *is being written by …*: another process, which the line names, holds the table: wait for it, or stop it.
 * *no such topic*: run `lakehouse topics create`.
+* *`lakehouse land … --accept-loss` writes that down and goes on*: the broker let messages go before they landed: see
+  *Messages lost before landing* in `docs/operations.md`.
 * *refresh* fails with a file and a line: the table stays as it was; mend the file, see `docs/sql-tables.md`.
 * *reconcile* fails: the log and the note of the run name topic, difference and positions. Nothing is repaired by
   itself: see `docs/operations.md`.

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from expectations.suites import Rule, Severity, Suite, each_row, not_null, unique, whole
+from gold.declarations import SQL_ROWS
 from gold.enrichment import Enrichment
 from lakehouse.decoding import MALFORMED
 from lakehouse.topics import Topic
@@ -57,6 +58,19 @@ def malformed(topics: Sequence[Topic], *, at_most: float) -> Suite:
             unique("topic", "position"),
             each_row("says_why", "length(reason) > 0"),
             *(rule for rules in rates for rule in rules),
+        ),
+    )
+
+
+def sql_rows() -> Suite:
+    return Suite(
+        table=SQL_ROWS.name,
+        key=("table", "keys"),
+        may_be_empty=True,
+        rules=(
+            *not_null("table", "quarantined_at"),
+            each_row("says_why", "length(reason) > 0"),
+            whole("sql_fails_on_none", "{rows} = 0", Severity.WARNING, shows="{rows}"),
         ),
     )
 

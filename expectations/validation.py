@@ -78,7 +78,7 @@ def validate(
     try:
         write_pages(context, settings)
     except LakehouseError as error:  # it stands for nothing that was judged
-        CONSOLE.print(f"no report: {error}", markup=False, highlight=False, soft_wrap=True)
+        CONSOLE.say(f"no report: {error}")
     return results
 
 

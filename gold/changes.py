@@ -13,6 +13,7 @@ from pyspark.sql.types import DataType
 from gold.enrichment import Enrichment, Lookup, awaited_keys
 from gold.judging import VALID, was_joined, was_valid, with_state, with_survivor
 from gold.survivors import leading_to, mapping_of, read_merges
+from lakehouse.declared_sql import naming
 from lakehouse.settings import Settings
 from lakehouse.tables import pin_table
 
@@ -25,20 +26,21 @@ def changes_of(feed: DataFrame, *, lookup: Lookup) -> DataFrame:
     """The keys whose state has changed, and for which times: of a latest state for all, which is NULL.
 
     Of a latest state that was deleted or merged, `loss` says when and into what. What was lost before a change comes as
-    a row too, which `is_before`.
+    a row too, which `is_before`. Raises ConfigurationError for SQL of the lookup that Spark can't resolve.
     """
     valid = (F.col(name) if lookup.is_as_of else F.lit(None).cast("timestamp").alias(name) for name in VALID)
     loss = F.lit(None).cast(LOSS) if lookup.is_as_of else _loss(lookup, feed.schema[lookup.key].dataType)
     is_before = F.col("_change_type") == "update_preimage"
-    changed = feed.select(
-        F.lit(lookup.entity).alias("changed_entity"),
-        F.col(lookup.key).cast("string").alias("changed_key"),
-        *valid,
-        F.col("sequence.publish_time").alias("changed_at"),
-        loss.alias("loss"),
-        is_before.alias("is_before"),
-        "_change_type",
-    )
+    with naming(feed, {f"lookup {lookup.name}: merged_into: {lookup.merged_into}": loss}):
+        changed = feed.select(
+            F.lit(lookup.entity).alias("changed_entity"),
+            F.col(lookup.key).cast("string").alias("changed_key"),
+            *valid,
+            F.col("sequence.publish_time").alias("changed_at"),
+            loss.alias("loss"),
+            is_before.alias("is_before"),
+            "_change_type",
+        )
     # The rest of a history's changes are versions whose time ends where that of a new one begins.
     kinds = ("insert",) if lookup.is_as_of else ("insert", "update_postimage")
     is_change = F.col("_change_type").isin(*kinds) | (F.col("is_before") & F.col("loss").isNotNull())

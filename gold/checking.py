@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping, Sequence
 
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
@@ -11,6 +12,7 @@ from gold.enrichment import BACKFILLS
 from gold.postgres import postgres_type
 from gold.statements import (
     Statement,
+    located,
     parse,
     refuse_full_only,
     refuse_sums_of_doubles,
@@ -48,7 +50,10 @@ def checked(
     table = statement.table
     if table.refresh == INCREMENTAL:
         refuse_full_only(statement, rows)
-        refuse_what_is_read_otherwise(spark, statement, sources, rows)
+        try:
+            refuse_what_is_read_otherwise(spark, statement, sources, rows)
+        except PySparkException as error:  # a literal that fails, which is looked at already
+            raise ConfigurationError(located(statement, error)) from None
         touched(spark, statement, sources, sources)
         refuse_sums_of_doubles(spark, statement, sources)
         for name in table.sources:

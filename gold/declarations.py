@@ -17,6 +17,7 @@ from functools import cached_property
 from pathlib import Path
 
 from lakehouse.errors import ConfigurationError
+from lakehouse.tables import Table
 
 FOLDER = Path(__file__).parent
 """Where the declared tables are."""
@@ -24,6 +25,13 @@ FOLDER = Path(__file__).parent
 INCREMENTAL, FULL = "incremental", "full"
 TOPIC, POSTGRES = "topic", "postgres"
 NAMES = ("keys", "refresh", "sources", "publish")
+
+SQL_ROWS = Table(
+    name="quarantine.sql_rows",
+    columns="table STRING, keys STRING, reason STRING, quarantined_at TIMESTAMP",
+    partition_by=("table",),
+)
+"""What is not in declared tables, as their SELECTs fail on it: `keys` as JSON; without them, it is the whole table."""
 
 _NAME = re.compile(r"[a-z]\w*")
 _TABLE = re.compile(r"[a-z]\w*\.[a-z]\w*")

@@ -83,7 +83,7 @@ def publish(spark: SparkSession, settings: Settings, changelog: Changelog, endpo
         marks = {"_change_type": F.lit("insert"), "_commit_version": F.lit(since).cast("bigint")}
         with waiting(f"Sending the rows of {changelog.table}"):
             publish_batch(publication, changelog, rows.withColumns(marks))
-        CONSOLE.print(f"Sent the {rows.count():,} rows of {changelog.table}; its changes follow", soft_wrap=True)
+        CONSOLE.say(f"Sent the {rows.count():,} rows of {changelog.table}; its changes follow")
     changes = (
         spark.readStream.format("delta")
         .option("readChangeFeed", True)

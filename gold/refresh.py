@@ -2,22 +2,29 @@
 
 Nothing rests on where a refresh ended the last time: it computes from the sources as they are now, so that one which
 reads changes again merges nothing. `gold.refreshes` only saves reading.
+
+Rows on which the SELECT fails stop nothing: what they would be part of is not in the table, but in
+`quarantine.sql_rows`, until they are corrected.
 """
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from functools import reduce
+from typing import Any
 
+from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from gold.checking import checked
-from gold.declarations import FULL, INCREMENTAL, SqlTable
-from gold.statements import DIALECT, Statement, near, parse, select, touched
-from lakehouse.errors import ConfigurationError, LakehouseError
+from gold.declarations import FULL, INCREMENTAL, SQL_ROWS, SqlTable
+from gold.failing import each_expression_alone, is_of_data, tried
+from gold.statements import DIALECT, Statement, located, near, parse, select, touched
+from lakehouse.errors import ConfigurationError, PermanentError
 from lakehouse.settings import Settings
 from lakehouse.status import REFRESHES_TABLE
 from lakehouse.tables import (
@@ -26,8 +33,10 @@ from lakehouse.tables import (
     append,
     create_table,
     delta_table,
+    is_known_empty,
     kept,
     of_keys,
+    pin_table,
     read_changes,
     read_table,
     read_version,
@@ -42,11 +51,13 @@ REFRESHES = Table(
     columns="""
         table STRING, kind STRING, reason STRING, inserted BIGINT, updated BIGINT, deleted BIGINT,
         table_id STRING, definition STRING, sources MAP<STRING, STRUCT<id: STRING, version: BIGINT>>,
-        at TIMESTAMP
+        at TIMESTAMP, quarantined BIGINT
     """,
     properties={"delta.appendOnly": "true"},
 )
-"""What each refresh did, and the versions of the sources that the table has been made of since."""
+"""What each refresh did, and the versions of the sources that the table has been made of since; none if that failed."""
+
+FAILED, NOTHING_NEW = "failed", "nothing new"
 
 Versions = Mapping[str, tuple[str, int]]
 """Of each source, what tells it from one that is made anew, and its version."""
@@ -54,7 +65,10 @@ Versions = Mapping[str, tuple[str, int]]
 
 @dataclass(frozen=True, kw_only=True)
 class Refreshed:
-    """What a refresh did: its kind, `incremental` or `full`, why, and how many rows of the table it changed."""
+    """What a refresh did: its kind, `incremental` or `full`, why, and how many rows of the table it changed.
+
+    A third kind, `failed`, left the table as it was. `quarantined` rows are in quarantine, `failing` are some reasons.
+    """
 
     table: str
     kind: str
@@ -62,6 +76,8 @@ class Refreshed:
     inserted: int = 0
     updated: int = 0
     deleted: int = 0
+    quarantined: int = 0
+    failing: tuple[str, ...] = ()
 
 
 def gold_table(table: SqlTable, columns: StructType) -> Table:
@@ -72,7 +88,7 @@ def gold_table(table: SqlTable, columns: StructType) -> Table:
 def refresh(spark: SparkSession, settings: Settings, table: SqlTable, *, anew: bool = False) -> Refreshed:
     """Make the table what its SELECT says of the sources now; `anew` computes all of it, whatever was declared.
 
-    Raises ConfigurationError, with file and line, if that can't be done as it is declared, and LakehouseError if the
+    Raises ConfigurationError, with file and line, if that can't be done as it is declared, and PermanentError if the
     keys are not unique, or NULL: then the table stays as it was.
     """
     statement = parse(table)
@@ -85,26 +101,104 @@ def refresh(spark: SparkSession, settings: Settings, table: SqlTable, *, anew: b
     held = read_table(spark, settings, table.name)
     last = _last_refresh(spark, settings, statement)
     full = "asked for" if anew else _why_full(statement, last, versions)
-    if full or last is None:
-        counts = _merge(settings, statement, whole, held)
-        done = Refreshed(table=table.name, kind=FULL, reason=full, **counts)
-    else:
-        read = {name: last.sources[name].version for name in versions}
-        changed = {
-            name: _changed_rows(spark, settings, name, read[name] + 1, version)
-            for name, (_, version) in versions.items()
-            if version > read[name]
-        }
-        if not changed:
-            return Refreshed(table=table.name, kind=INCREMENTAL, reason="nothing new")
-        with kept(touched(spark, statement, sources, changed)) as groups:
-            count, sources = near(statement, sources, groups)
-            part = select(spark, statement, sources)
-            keys = groups.select(*statement.grouping)
-            counts = _merge(settings, statement, of_keys(part, keys), of_keys(held, keys)) if count else {}
-        done = Refreshed(table=table.name, kind=INCREMENTAL, reason=f"{count:,} groups touched", **counts)
-    _remember(spark, settings, statement, done, versions)
+    try:
+        if full or last is None:
+            done = Refreshed(table=table.name, kind=FULL, reason=full, **_merge(settings, statement, whole, held))
+        else:
+            done = _refresh_touched(spark, settings, statement, sources, last, versions)
+    except PySparkException as error:
+        if not is_of_data(error):
+            raise
+        done = _refresh_what_does_not_fail(spark, settings, statement, sources, error)
+    if done.reason != NOTHING_NEW:
+        if not done.quarantined:
+            _clear_quarantine(spark, settings, table)
+        _remember(spark, settings, statement, done, versions)
     return done
+
+
+def _refresh_touched(
+    spark: SparkSession,
+    settings: Settings,
+    statement: Statement,
+    sources: Mapping[str, DataFrame],
+    last: Row,
+    versions: Versions,
+) -> Refreshed:
+    read = {name: last.sources[name].version for name in versions}
+    changed = {
+        name: _changed_rows(spark, settings, name, read[name] + 1, version)
+        for name, (_, version) in versions.items()
+        if version > read[name]
+    }
+    table = statement.table
+    if not changed:
+        held_back = last.quarantined or 0
+        return Refreshed(table=table.name, kind=INCREMENTAL, reason=NOTHING_NEW, quarantined=held_back)
+    held = read_table(spark, settings, table.name)
+    with kept(touched(spark, statement, sources, changed)) as groups:
+        count, sources = near(statement, sources, groups)
+        part = select(spark, statement, sources)
+        keys = groups.select(*statement.grouping)
+        counts = _merge(settings, statement, of_keys(part, keys), of_keys(held, keys)) if count else {}
+    return Refreshed(table=table.name, kind=INCREMENTAL, reason=f"{count:,} groups touched", **counts)
+
+
+def _refresh_what_does_not_fail(
+    spark: SparkSession,
+    settings: Settings,
+    statement: Statement,
+    sources: Mapping[str, DataFrame],
+    error: PySparkException,
+) -> Refreshed:
+    """Compute all but what `error` is about, which goes to quarantine: rows if they can be told, or else the table."""
+    table = statement.table
+    with each_expression_alone(spark), ExitStack() as stack:
+        try:
+            rows = stack.enter_context(kept(tried(spark, statement, sources)))
+            failing = rows.where("reason IS NOT NULL").select("keys", "reason").distinct()
+            count, *reasons = failing.agg(F.count("*"), F.min("reason"), F.max("reason")).collect()[0]
+        except (PySparkException, ConfigurationError):
+            reason = located(statement, error)
+            _quarantine(spark, settings, table, spark.createDataFrame([(None, reason)], "keys STRING, reason STRING"))
+            why = "rows fail, and it can't be told which: the table stays as it was"
+            return Refreshed(table=table.name, kind=FAILED, reason=why, quarantined=1, failing=(reason,))
+        _quarantine(spark, settings, table, failing)
+        whole = rows.where("reason IS NULL").select("row.*")
+        counts = _merge(settings, statement, whole, read_table(spark, settings, table.name))
+    return Refreshed(
+        table=table.name,
+        kind=FULL,
+        reason="rows fail",
+        quarantined=count,
+        failing=tuple(dict.fromkeys(reasons)) if count else (),
+        **counts,
+    )
+
+
+def _quarantine(spark: SparkSession, settings: Settings, table: SqlTable, failing: DataFrame) -> None:
+    """Make `failing` all that is in quarantine of the table; what was there stays since when it was."""
+    create_table(spark, settings, SQL_ROWS)
+    held = pin_table(spark, settings, SQL_ROWS.name).where(F.col("table") == table.name)
+    same = [failing[name].eqNullSafe(held[name]) for name in ("keys", "reason")]
+    (
+        failing.join(held, on=same, how="left")
+        .select(
+            F.lit(table.name).alias("table"),
+            failing["keys"],
+            failing["reason"],
+            F.coalesce(held["quarantined_at"], F.current_timestamp()).alias("quarantined_at"),
+        )
+        .write.format("delta")
+        .mode("overwrite")
+        .option("replaceWhere", f"`table` = '{table.name}'")
+        .save(settings.table_path(SQL_ROWS.name))
+    )
+
+
+def _clear_quarantine(spark: SparkSession, settings: Settings, table: SqlTable) -> None:
+    if table_exists(spark, settings, SQL_ROWS.name) and not is_known_empty(spark, settings, SQL_ROWS.name):
+        delta_table(spark, settings, SQL_ROWS.name).delete(F.col("table") == table.name)
 
 
 def _refuse_other_keys(spark: SparkSession, settings: Settings, table: SqlTable) -> None:
@@ -122,6 +216,8 @@ def _why_full(statement: Statement, last: Row | None, versions: Versions) -> str
         return "declared"
     if last is None:
         return "the first"
+    if last.quarantined and versions != {name: (held.id, held.version) for name, held in last.sources.items()}:
+        return "rows are in quarantine"
     if last.definition != _definition(statement):
         return "the declaration has changed"
     for name, (id, _) in versions.items():
@@ -138,7 +234,7 @@ def _changed_rows(spark: SparkSession, settings: Settings, name: str, first: int
     return feed.drop("_change_type", "_commit_version", "_commit_timestamp")
 
 
-def _merge(settings: Settings, statement: Statement, fresh: DataFrame, held: DataFrame) -> dict[str, int]:
+def _merge(settings: Settings, statement: Statement, fresh: DataFrame, held: DataFrame) -> dict[str, Any]:
     """Make the `held` rows of the table the `fresh` ones, and write only what differs; counts what did."""
     spark, table = held.sparkSession, statement.table
     changes = fresh.transform(with_columns_of, held).transform(differences, held=held, keys=table.keys)
@@ -181,16 +277,16 @@ def differences(fresh: DataFrame, *, held: DataFrame, keys: Sequence[str]) -> Da
 
 
 def _count(statement: Statement, changes: DataFrame) -> dict[str, int]:
-    """The changes by kind. Raises LakehouseError if their keys are not unique, or NULL."""
+    """The changes by kind. Raises PermanentError if their keys are not unique, or NULL."""
     counts = {row["_action"]: int(row["count"]) for row in changes.groupBy("_action").count().collect()}
     keys = statement.table.keys
     at, names = statement.table.at, ", ".join(keys)
     if counts.get("NULL"):
-        raise LakehouseError(f"{at}: NULL in the keys {names}: use coalesce() in the SELECT")
+        raise PermanentError(f"{at}: NULL in the keys {names}: use coalesce() in the SELECT")
     if counts.get("repeated"):
         [one] = changes.where("_action = 'repeated'").limit(1).collect()
         shown = ", ".join(f"{key} {one[key]}" for key in keys)
-        raise LakehouseError(f"{at}: the keys {names} are not unique: there are several rows of {shown}")
+        raise PermanentError(f"{at}: the keys {names} are not unique: there are several rows of {shown}")
     return counts
 
 
@@ -210,7 +306,7 @@ def _remember(
         **asdict(done),
         "table_id": table_id(spark, settings, done.table),
         "definition": _definition(statement),
-        "sources": {name: Row(id=id, version=version) for name, (id, version) in versions.items()},
+        "sources": {} if done.kind == FAILED else {name: Row(id=id, version=at) for name, (id, at) in versions.items()},
         "at": datetime.now(UTC),
     }
     schema = read_table(spark, settings, REFRESHES.name).schema

@@ -11,13 +11,14 @@ from functools import reduce
 from typing import Any
 
 import sqlglot
-from pyspark.errors import AnalysisException, ParseException
+from pyspark.errors import AnalysisException, ParseException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from sqlglot import exp
 from sqlglot.errors import ParseError, SqlglotError
 
 from gold.declarations import FULL, SqlTable
+from lakehouse.declared_sql import reason_of
 from lakehouse.errors import ConfigurationError
 
 DIALECT = "spark"
@@ -38,7 +39,7 @@ _NOT_BY_KEY = {
 }
 """What a SELECT must not have, so that the rows of a key depend on nothing else than the source rows of that key."""
 
-_AGGREGATES = ("count", "count_if", "sum", "avg", "min", "max", "bool_and", "every", "bool_or", "some")
+AGGREGATES = ("count", "count_if", "sum", "avg", "min", "max", "bool_and", "every", "bool_or", "some")
 """Those that are the same in whatever order the rows come."""
 
 
@@ -56,7 +57,7 @@ class Statement:
     @property
     def grouping(self) -> tuple[str, ...]:
         """The keys whose rows are computed anew together: where a session ends depends on the rows around it."""
-        return tuple(key for key in self.table.keys if not _calls(self.projections[key], "session_window"))
+        return tuple(key for key in self.table.keys if not calls(self.projections[key], "session_window"))
 
     @property
     def bounds(self) -> dict[str, tuple[exp.Expr, exp.Expr]]:
@@ -65,7 +66,7 @@ class Statement:
         for key in self.grouping:
             node = self.projections[key].unalias()
             column, low, high = node, node, node
-            if isinstance(node, exp.Dot) and isinstance(node.this, exp.Anonymous) and _calls(node.this, "window"):
+            if isinstance(node, exp.Dot) and isinstance(node.this, exp.Anonymous) and calls(node.this, "window"):
                 column = node.this.expressions[0]
                 low, high = (exp.Dot.build([node.this.copy(), exp.to_identifier(end)]) for end in ("start", "end"))
             if isinstance(column, exp.Column) and column.table in ("", _joined(self.tree)[0].alias_or_name):
@@ -142,6 +143,16 @@ def near(statement: Statement, sources: Mapping[str, DataFrame], groups: DataFra
     return count, {**sources, names[0]: rows}
 
 
+def joined_rows(
+    spark: SparkSession, statement: Statement, sources: Mapping[str, DataFrame], values: Sequence[exp.Expr]
+) -> DataFrame:
+    """Values of the rows that a plain SELECT filters and groups."""
+    query = _rows(statement.tree, values)
+    for node in _joined(query):
+        _replace(node, _view(_name(node)))
+    return _run(spark, statement, query.sql(DIALECT), sources)
+
+
 def refuse_full_only(statement: Statement, rows: DataFrame) -> None:
     """Raises ConfigurationError, with file and line, if the keys that a change touches could not be told.
 
@@ -155,8 +166,8 @@ def refuse_full_only(statement: Statement, rows: DataFrame) -> None:
             raise _full_only(statement, found, name)
     for call in tree.find_all(exp.Func):
         name = call.sql(DIALECT).partition("(")[0].lower()
-        if name not in _AGGREGATES and (isinstance(call, exp.AggFunc) or _is_aggregate(rows.sparkSession, name)):
-            raise _full_only(statement, call, f"{name}(), which is none of {', '.join(_AGGREGATES)},")
+        if name not in AGGREGATES and (isinstance(call, exp.AggFunc) or _is_aggregate(rows.sparkSession, name)):
+            raise _full_only(statement, call, f"{name}(), which is none of {', '.join(AGGREGATES)},")
     if _is_of_the_moment(rows):
         raise _full_only(statement, tree, "the current time, or what else is other each time,")
     joins = tree.args.get("joins") or []
@@ -217,10 +228,7 @@ def refuse_sums_of_doubles(spark: SparkSession, statement: Statement, sources: M
     values = [exp.alias_(value.copy(), f"value_{index}") for index, value in enumerate(added)]
     if not values:
         return
-    query = _rows(statement.tree, values)
-    for node in _joined(query):
-        _replace(node, _view(_name(node)))
-    for column, total in zip(_run(spark, statement, query.sql(DIALECT), sources).schema, sums, strict=True):
+    for column, total in zip(joined_rows(spark, statement, sources, values).schema, sums, strict=True):
         if (kind := column.dataType.simpleString()) in ("double", "float"):
             raise _full_only(statement, total, f"a sum of {kind}s, which depends on the order of rows (use DECIMAL),")
 
@@ -292,13 +300,16 @@ def _run(spark: SparkSession, statement: Statement, sql: str, rows: Mapping[str,
     try:
         return spark.sql(sql)
     except (AnalysisException, ParseException) as error:
-        reason, _, place = str(error).partition(";")
-        line = re.search(r"line (\d+)", place + reason)
-        short = re.sub(r"\s+SQLSTATE.*", "", " ".join(reason.split()))
-        raise ConfigurationError(f"{statement.table.at}:{line[1] if line else 1}: {short}") from None
+        raise ConfigurationError(located(statement, error)) from None
     finally:
         for name in rows:
             spark.catalog.dropTempView(_view(name))
+
+
+def located(statement: Statement, error: PySparkException) -> str:
+    """What Spark has against the SELECT, with file and line."""
+    line = re.search(r"line (\d+)", str(error))
+    return f"{statement.table.at}:{line[1] if line else 1}: {reason_of(error)}"
 
 
 def _tables(tree: exp.Expr) -> list[exp.Table]:
@@ -327,7 +338,7 @@ def _replace(node: exp.Table, view: str) -> None:
     node.replace(exp.alias_(exp.to_table(view), node.alias_or_name, table=True))
 
 
-def _calls(node: exp.Expr, function: str) -> bool:
+def calls(node: exp.Expr, function: str) -> bool:
     return any(each.name.lower() == function for each in node.find_all(exp.Anonymous))
 
 

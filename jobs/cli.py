@@ -28,14 +28,15 @@ from jobs.steps import enriching, landing, merging, prove, publishing, require, 
 from jobs.streams import catch_up, keep_up
 from lakehouse import broker
 from lakehouse.balance import Balance
-from lakehouse.causes import cause_of
+from lakehouse.causes import cause_of, is_permanent
 from lakehouse.endpoint import Endpoint
-from lakehouse.errors import BrokerError, ConfigurationError, ConservationError, LakehouseError
+from lakehouse.errors import BrokerError, ConfigurationError, ConservationError, LakehouseError, PermanentError
 from lakehouse.produce import produce
 from lakehouse.query import query
 from lakehouse.session import end_of_spark, stop_spark
 from lakehouse.settings import Settings, load_settings
 from lakehouse.status import TopicStatus, table_statuses, topic_status
+from lakehouse.terminal import one_line, visible
 from lakehouse.topic_admin import create_published, create_topics
 from lakehouse.topics import Topic
 from lakehouse.waiting import CONSOLE
@@ -211,7 +212,7 @@ def _compare_with_broker(settings: Settings) -> None:
     try:
         endpoint = broker.endpoint(settings)
         lost = [line for topic in TOPICS if (line := refusal(settings, topic, endpoint))]
-    except BrokerError as error:
+    except LakehouseError as error:
         report.say(f"Not compared with the broker: {error}")
         return
     if lost:
@@ -255,7 +256,7 @@ def _topic_row(topic: Topic, endpoint: Endpoint, settings: Settings) -> tuple[st
     """A topic, how it is, and why it can't land."""
     try:
         return topic.name, topic_status(topic, endpoint, settings), refusal(settings, topic, endpoint) or ""
-    except BrokerError as error:
+    except LakehouseError as error:
         return topic.name, None, str(error)
 
 
@@ -300,7 +301,10 @@ app.add_typer(airflow_app, name="airflow", rich_help_panel=AIRFLOW)
 
 
 def main() -> NoReturn:
-    """Run the command; an expected failure is one line on standard error, and exit code 1, or 75 if others write."""
+    """Run the command; an expected failure is one line on standard error, and an exit code.
+
+    That is 1, 75 if others write the tables, or 78 if another try would be no use.
+    """
     logging.disable()  # py4j would report each call that an interrupt, or the end of the JVM, has cut off
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _interrupt)
@@ -313,6 +317,7 @@ def main() -> NoReturn:
         code = error.exit_code
         _complain(_end_of_spark() or str(error))
     except Exception as error:  # that the JVM has ended can be known a moment before its exit code
+        code = PermanentError.exit_code if is_permanent(error) else 1
         _complain(_end_of_spark(within=2) or f"{cause_of(error)}{_log_traceback()}")
     finally:
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -333,18 +338,18 @@ def _end_of_spark(within: float = 0) -> str | None:
 
 
 def _complain(line: str) -> None:
-    CONSOLE.print(f"lakehouse: {line}", style="red", markup=False, highlight=False, soft_wrap=True)
+    CONSOLE.say(one_line(f"lakehouse: {line}"), "red")
 
 
 def _log_traceback() -> str:
     """What to add to the line; nothing if there is no place for a log."""
     if "PYSPARK_GATEWAY_PORT" in os.environ:  # a task of Airflow, whose log is what it prints
-        traceback.print_exc()
+        CONSOLE.say(traceback.format_exc())
     try:
         path = load_settings().home / "logs" / "lakehouse.log"
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("a") as log:
-            traceback.print_exc(file=log)
+            log.write(visible(traceback.format_exc()))
     except (OSError, LakehouseError):
         return ""
     return f" (details: {path})"

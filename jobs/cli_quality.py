@@ -46,7 +46,7 @@ def validate_command(
             results = validate(spark, settings, suites, only_new=new)
     report.quality(results)
     passed = sum(result.outcome == "passed" for result in results)
-    failed = (f"{each.table_name} {each.rule}: {each.observed}" for each in results if each.stops)
+    failed = (f"{each.table_name} {each.rule}: {report.quoted(each.observed)}" for each in results if each.stops)
     report.note([f"quality: {passed:,} of {len(results):,} rules pass", *failed], settings)
     if settings.report.exists():
         report.say(f"Report: {settings.report.as_uri()}")

@@ -9,6 +9,7 @@ import pyarrow as pa
 import typer
 from deltalake import DeltaTable, write_deltalake
 
+from gold.declarations import SQL_ROWS
 from gold.enrichment import ACTIONS, Enrichment
 from jobs import report
 from jobs.pipeline import ENRICHMENTS, ENTITIES, TOPICS, facts_named
@@ -16,7 +17,7 @@ from jobs.retry import retry_changes, retry_facts
 from jobs.steps import require, spark_for
 from lakehouse.decoding import MALFORMED
 from lakehouse.errors import LakehouseError
-from lakehouse.query import query
+from lakehouse.query import query, table_names
 from lakehouse.settings import Settings, load_settings
 
 app = typer.Typer(help="What is held back: look at it, try it again, or give it up.", no_args_is_help=True)
@@ -43,7 +44,7 @@ class Chosen:
 def inspect(
     facts: Facts = "orders", reason: Reason = "", entity: Entity = "", key: Key = "", older_than: Days = 0
 ) -> None:
-    """What waits, for what and since when."""
+    """What waits, for what and since when; and which rows are not in the tables that SQL declares, and why."""
     settings = load_settings()
     chosen = _choose(facts, reason, entity, key, older_than)
     expired = f"waiting_since < now() - INTERVAL {chosen.enrichment.give_up_after} DAY"
@@ -58,6 +59,16 @@ def inspect(
         chosen.values,
     )
     report.rows(found.columns, found.fetchall(), title=f"Waiting {facts}")
+    if SQL_ROWS.name in table_names(settings):
+        failing = query(
+            settings,
+            f"""
+            SELECT "table", reason, count(*) AS rows, min(keys) AS example, min(quarantined_at) AS since
+            FROM {SQL_ROWS.name} GROUP BY ALL ORDER BY 1, 3 DESC
+            """,
+        ).fetchall()
+        if failing:
+            report.rows(["table", "reason", "rows", "example", "since"], failing, title="Rows on which SQL fails")
 
 
 @app.command("release", help="Have waiting facts tried again by the next batch, the expired ones too.")

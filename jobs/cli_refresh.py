@@ -4,11 +4,11 @@ from typing import Annotated
 
 import typer
 
-from gold.declarations import SqlTable
+from gold.declarations import SQL_ROWS, SqlTable
 from jobs import report
 from jobs.pipeline import SQL_TABLES
 from jobs.steps import refreshing, spark_for
-from lakehouse.errors import ConfigurationError
+from lakehouse.errors import ConfigurationError, LakehouseError
 from lakehouse.settings import load_settings
 
 
@@ -16,14 +16,30 @@ def refresh_command(
     tables: Annotated[list[str] | None, typer.Argument(help="Such as revenue_by_hour. Default: all.")] = None,
     full: Annotated[bool, typer.Option("--full", help="Compute all anew, also what is incremental.")] = False,
 ) -> None:
-    """Bring the tables that SQL files in `gold` declare up to date, and publish what changed in them."""
+    """Bring the tables that SQL files in `gold` declare up to date, and publish what changed in them.
+
+    Rows on which their SQL fails are left out, and told.
+    """
     chosen, settings = _chosen(tables), load_settings()
+    failed: list[LakehouseError] = []
     with spark_for(settings, writes=[table.name for table in chosen]) as spark:
-        for done in refreshing(spark, settings, chosen, anew=full):
+        for table in chosen:
+            try:
+                [done] = refreshing(spark, settings, [table], anew=full)
+            except LakehouseError as error:  # which keeps no other table from being refreshed
+                failed.append(error)
+                continue
             report.say(
                 f"{done.table}: {done.kind} ({done.reason}): "
                 f"{done.inserted:,} inserted, {done.updated:,} updated, {done.deleted:,} deleted"
             )
+            if done.quarantined:
+                line = f"{done.table}: {done.quarantined:,} in {SQL_ROWS.name}"
+                line += f", such as: {done.failing[0]}" if done.failing else ""
+                report.say(line)
+                report.note([line], settings)
+    if failed:
+        raise type(failed[0])(". ".join(map(str, failed)))
 
 
 def _chosen(names: list[str] | None) -> list[SqlTable]:

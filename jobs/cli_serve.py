@@ -17,12 +17,12 @@ def serve_command() -> None:
         report.say(f"SQL is served at {served.url} to {', '.join(settings.serve.users)}, until Ctrl-C")
         if not served.confined:
             report.say(
-                "[yellow]This system has no Landlock: only the check of each statement keeps users from other files"
+                "This system has no Landlock: only the check of each statement keeps users from other files", "yellow"
             )
         said: set[str] = set()
         while True:
             for name in sorted(served.unreadable - said):
-                report.say(f"[yellow]{name} can't be read, and is not served")
+                report.say(f"{name} can't be read, and is not served", "yellow")
             said = served.unreadable
             time.sleep(REFRESH)
             served.refresh()

@@ -36,4 +36,6 @@ def take_note(dag_run: Any) -> None:
     pushed = session.scalars(select(XComModel.value).where(*of_the_run).order_by(XComModel.timestamp))
     said = [line for line in pushed if isinstance(line, str)]
     if said:
-        dag_run.note = "\n".join(said)[:MOST]
+        text = "\n".join(said)
+        # A line that is cut could end within a quotation.
+        dag_run.note = text if len(text) <= MOST else text[: MOST + 1].rpartition("\n")[0] or text[:MOST]

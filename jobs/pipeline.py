@@ -58,8 +58,8 @@ SUITES: tuple[Suite, ...] = (
 """What must hold of each table, as `lakehouse validate` asks. An entity or enrichment of yours needs `latest` or
 `enriched` of it, with rules of its own."""
 
-SQL_SUITES: tuple[Suite, ...] = tuple(declared(table) for table in SQL_TABLES)
-"""What must hold of the tables that SQL files declare, once they are there."""
+SQL_SUITES: tuple[Suite, ...] = (*(declared(table) for table in SQL_TABLES), quarantine.sql_rows())
+"""What must hold of the tables that SQL files declare, once they are there, and of what is not in them."""
 
 
 def facts_named(topic: str) -> Enrichment:

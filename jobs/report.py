@@ -6,8 +6,6 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from itertools import groupby
 
-from rich.console import Console
-from rich.markup import escape
 from rich.table import Table as Grid
 from rich.text import Text
 
@@ -18,24 +16,27 @@ from jobs.streams import Outcome
 from lakehouse.balance import Balance
 from lakehouse.settings import Settings
 from lakehouse.status import TableStatus, TopicStatus
+from lakehouse.terminal import Terminal, one_line
 
-OUT = Console(highlight=False)
+OUT = Terminal()
 
+QUOTED = 200
+"""Characters of a quotation, so that several have room in a note."""
 
-def say(text: str) -> None:
-    OUT.print(text, soft_wrap=True)
+say = OUT.say
 
 
 def outcomes(done: Iterable[Outcome]) -> None:
     for each in done:
-        say(f"[green]✓[/] {each.name:<14} {each.rows:>11,} rows in {each.seconds:5.1f} s")
+        line = f" {each.name:<14} {each.rows:>11,} rows in {each.seconds:5.1f} s"
+        OUT.print(Text.assemble(("✓", "green"), line), soft_wrap=True)
 
 
 def balances(proofs: Iterable[Balance]) -> None:
     """The equation of each topic: landed = the sum of all fates."""
     grid = Grid("topic", "landed", "", "fates", "", title="Nothing lost: what landed is what the tables hold")
     for proof in proofs:
-        sign, verdict = ("=", "[green]holds[/]") if proof.holds else ("≠", "[red]does not hold[/]")
+        sign, verdict = ("=", Text("holds", "green")) if proof.holds else ("≠", Text("does not hold", "red"))
         fates = " + ".join(f"{count:,} {fate}" for fate, count in proof.fates.items())
         grid.add_row(proof.topic, f"{proof.landed:,}", sign, fates, verdict)
     OUT.print(grid)
@@ -45,17 +46,22 @@ def note(lines: Iterable[object], settings: Settings) -> None:
     """What the note of Airflow's run is to say, if it is Airflow that runs this."""
     if settings.run.note_file is not None:
         with settings.run.note_file.open("a") as file:
-            file.writelines(f"{line}\n" for line in lines)
+            file.writelines(f"{one_line(str(line))}\n" for line in lines)
+
+
+def quoted(text: str) -> str:
+    """The beginning of a text that may quote data, for a note: Airflow shows that as Markdown, with links."""
+    return "`" + text[:QUOTED].replace("`", "'") + "`"
 
 
 def topics(rows: Sequence[tuple[str, TopicStatus | None, str]]) -> None:
     """By name: the status, if it is known; and why the topic can't land, if so."""
     grid = _grid("topic", "messages since the broker started", "backlog, in batches")
     if any(problem for *_, problem in rows):
-        grid.add_column("can't land")
+        grid.add_column("can't land", overflow="fold")
     for name, status, problem in rows:
         numbers = (f"{status.messages:,}", f"{status.backlog:,}") if status else ("", "")
-        grid.add_row(name, *numbers, *([Text(problem, "red")] if problem else []))
+        grid.add_row(name, *numbers, *([Text(one_line(problem), "red")] if problem else []))
     OUT.print(grid)
 
 
@@ -78,7 +84,7 @@ def upkeep(done: Iterable[Upkeep]) -> None:
     for each in done:
         compacted = f"not compacted: {each.busy}" if each.busy else f"{each.compacted} small ones compacted"
         told = f"failed: {each.failed}" if each.failed else f"{each.removed} old files gone, {compacted}"
-        say(f"{each.table:<32} {escape(told)}")
+        say(f"{each.table:<32} {told}")
 
 
 def quality(results: Sequence[Result]) -> None:
@@ -93,23 +99,25 @@ def quality(results: Sequence[Result]) -> None:
     for result in results:
         if result.outcome != "passed":
             what = "error" if result.outcome == "error" else str(result.severity)
-            name = f"{result.table_name} {result.rule}: {result.observed}"
+            name = one_line(f"{result.table_name} {result.rule}: {result.observed}")
             OUT.print(Text.assemble((f"✗ {what:<8} ", "red" if result.stops else "yellow"), name), soft_wrap=True)
 
 
 def rows(columns: Sequence[str], values: Iterable[Sequence[object]], *, title: str | None = None) -> None:
     grid = Grid(title=title)
     for name in columns:
-        grid.add_column(Text(name), overflow="fold")
+        grid.add_column(one_line(name), overflow="fold")
     for row in values:
-        grid.add_row(*(Text(_cell(value)) for value in row))
+        grid.add_row(*(one_line(_cell(value)) for value in row))
     OUT.print(grid)
 
 
 def as_csv(columns: Sequence[str], values: Iterable[Sequence[object]]) -> None:
+    """Exactly what is there, but to a terminal."""
+    shown = one_line if OUT.file.isatty() else str
     writer = csv.writer(OUT.file, lineterminator="\n")
-    writer.writerow(columns)
-    writer.writerows(map(_whole, row) for row in values)
+    writer.writerow(map(shown, columns))
+    writer.writerows([shown(_whole(value)) for value in row] for row in values)
 
 
 def _grid(first: str, *numbers: str) -> Grid:

@@ -68,7 +68,7 @@ def landing(
     broker = healthy_endpoint(settings)
     for topic in topics if accept_loss else ():
         for loss in accept_losses(spark, settings, topic, broker):
-            CONSOLE.print(f"{loss}: accepted, see {LOSSES.name}", soft_wrap=True, markup=False)
+            CONSOLE.say(f"{loss}: accepted, see {LOSSES.name}")
     check_contracts(topics, broker, settings)
     keep_writer_schemas(spark, settings, topics, broker)
     return [partial(land, spark, settings, topic, broker) for topic in topics]

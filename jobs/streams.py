@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from pyspark.errors import PySparkException
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
+from rich.text import Text
 
 from lakehouse.causes import cause_of, is_permanent
-from lakehouse.errors import LakehouseError
+from lakehouse.errors import BrokerError, LakehouseError, PermanentError
 from lakehouse.settings import Run, Settings
 from lakehouse.waiting import CONSOLE, waiting
 
@@ -67,9 +68,9 @@ def keep_up(settings: Settings, streams: Sequence[Stream], *, every: float) -> N
         logged = time.monotonic()
         while all(each.is_active() for each in running):
             counts = " · ".join(f"{each.name} {each.rows:,}" for each in running)
-            status.update(f"Running; Ctrl-C ends it. {counts}")
+            status.update(Text(f"Running; Ctrl-C ends it. {counts}"))
             if not CONSOLE.is_terminal and time.monotonic() - logged > LOG_SECONDS:
-                CONSOLE.print(counts, soft_wrap=True)
+                CONSOLE.say(counts)
                 logged = time.monotonic()
             time.sleep(WATCH_SECONDS)
 
@@ -122,7 +123,7 @@ class _Supervised:
         while True:
             try:
                 query: StreamingQuery = self._trigger(self._stream()).start()
-            except PySparkException as error:
+            except (PySparkException, BrokerError) as error:
                 self._wait_after(error)
             else:
                 self.name = query.name
@@ -131,11 +132,13 @@ class _Supervised:
     def _wait_after(self, error: Exception) -> None:
         """Wait for the next try. Raises LakehouseError if there is none, or if it would be no use."""
         line = f"{self.name}: {cause_of(error)}" if self.name else cause_of(error)
-        if is_permanent(error) or self._failures == self._run.retries:
+        if is_permanent(error):
+            raise PermanentError(line) from error
+        if self._failures == self._run.retries:
             raise LakehouseError(line) from error
         self._failures += 1
         again = f"try {self._failures} of {self._run.retries} in {self._run.retry_delay:g} s"
-        CONSOLE.print(f"{line.rstrip('.')}; {again}", soft_wrap=True, markup=False)
+        CONSOLE.say(f"{line.rstrip('.')}; {again}")
         time.sleep(self._run.retry_delay)
 
     def _note_progress(self) -> bool:

@@ -17,8 +17,9 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, Airfl
 
 from jobs import notes
 from jobs.plugin import REPORT
-from lakehouse.errors import BusyError, LakehouseError
-from lakehouse.session import spark_conf, submit_environment
+from lakehouse.errors import BusyError, LakehouseError, PermanentError
+from lakehouse.handover import handed_over
+from lakehouse.session import properties_file, spark_conf, submit_environment
 from lakehouse.settings import Settings, load_settings
 
 COMMAND = Path(__file__).with_name("__main__.py")
@@ -77,16 +78,17 @@ def only_for_param(name: str, *values: str) -> Callable[[Context], None]:
     return check
 
 
-def is_busy(error: AirflowException) -> bool:
-    """Whether a command has failed because another process writes its tables."""
-    return f"Error code is: {BusyError.exit_code}." in str(error)
+def failed_as(error: AirflowException, kind: type[LakehouseError]) -> bool:
+    """Whether a command has failed with the exit code of such an error."""
+    return f"Error code is: {kind.exit_code}." in str(error)
 
 
 class Step(SparkSubmitOperator):
     """A `lakehouse` command, run by spark-submit; an argument that is rendered as nothing is left out.
 
     The tables that it `writes` are assets, whose events carry their rows, version and lag. A step that `yields` is
-    skipped while another process writes its tables; any other fails, and its log says who does.
+    skipped while another process writes its tables; any other fails, and its log says who does. What another try would
+    meet again is not tried again.
     """
 
     def __init__(
@@ -115,16 +117,14 @@ class Step(SparkSubmitOperator):
         os.environ[f"AIRFLOW_CONN_{CONNECTION.upper()}"] = json.dumps(
             {"conn_type": "spark", "host": settings.spark.master}
         )
-        # Airflow itself tries again, for all to see.
-        self.env_vars = {**submit_environment(settings), "LAKEHOUSE_RUN__RETRIES": "0", "COLUMNS": "120"}
         self.application_args = [argument for argument in self.application_args or () if argument]
         if "--dry-run" in self.application_args:
             self.outlets = []
-        with NamedTemporaryFile("w", suffix=".conf") as properties, NamedTemporaryFile("r") as note:
-            for name, value in spark_conf(settings, keep_classes=False).items():
-                print(name, value.replace("\\", "\\\\"), sep="=", file=properties, flush=True)
-            self.properties_file = properties.name
-            self.env_vars["LAKEHOUSE_RUN__NOTE_FILE"] = note.name
+        properties = properties_file(spark_conf(settings, keep_classes=False))
+        with properties as self.properties_file, handed_over() as handed, NamedTemporaryFile("r") as note:
+            # Airflow itself tries again, for all to see.
+            of_step = {"LAKEHOUSE_RUN__RETRIES": "0", "LAKEHOUSE_RUN__NOTE_FILE": note.name, "COLUMNS": "120"}
+            self.env_vars = {**submit_environment(settings), **handed, **of_step}
             try:
                 self._submit(context)
             finally:
@@ -136,8 +136,10 @@ class Step(SparkSubmitOperator):
         try:
             super().execute(context)
         except AirflowException as error:
-            if self.yields and is_busy(error):
+            if self.yields and failed_as(error, BusyError):
                 raise AirflowSkipException("another process writes these tables: left for the next time") from error
+            if failed_as(error, PermanentError):
+                raise AirflowFailException(str(error)) from error
             raise
 
     def _tell_assets(self, settings: Settings, context: Context) -> None:
@@ -167,6 +169,6 @@ class Validation(Step):
         try:
             super()._submit(context)
         except AirflowException as error:
-            if is_busy(error):
+            if failed_as(error, BusyError):
                 raise
             raise AirflowFailException(str(error)) from error

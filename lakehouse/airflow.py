@@ -24,6 +24,8 @@ from lakehouse.waiting import waiting
 
 DAGS = Path(__file__).parent.parent / "dags"
 COMPONENTS = ("api-server", "scheduler", "dag-processor", "triggerer")
+ALONE = ("scheduler", "triggerer")
+"""Those that would serve their logs on all interfaces; here the page reads them as files."""
 DATABASE = "postgres"
 USER = "admin"
 START_TIMEOUT, STOP_TIMEOUT = 180.0, 15.0
@@ -99,9 +101,8 @@ def _leaders(settings: Settings) -> dict[str, tuple[int, float]]:
 
 def _choose_ports(settings: Settings) -> dict[str, int]:
     last = read_state(_state_file(settings)).get("ports", {})
-    fixed = {"web": settings.airflow.port, "task_logs": 0, "trigger_logs": 0}
     try:
-        return {name: choose_port("airflow.port", port, last.get(name, 0)) for name, port in fixed.items()}
+        return {"web": choose_port("airflow.port", settings.airflow.port, last.get("web", 0))}
     except OSError as error:
         raise LakehouseError(str(error)) from error
 
@@ -160,8 +161,8 @@ def _configure(settings: Settings, state: dict[str, Any], *, database: str) -> N
         "api_auth": {"jwt_secret": secrets.token_urlsafe(32)},
         "logging": {
             "base_log_folder": folder / "logs",
-            "worker_log_server_port": ports["task_logs"],
-            "trigger_log_server_port": ports["trigger_logs"],
+            "file_task_handler_new_folder_permissions": "0o700",
+            "file_task_handler_new_file_permissions": "0o600",
         },
         "dag_processor": {"min_file_process_interval": 60},
     }
@@ -185,7 +186,7 @@ def _run(arguments: Sequence[str], settings: Settings) -> None:
 def _launch(component: str, settings: Settings) -> psutil.Process:
     with _log(component, settings).open("wb") as log:
         return psutil.Popen(
-            _command([component]),
+            _command([component, *(["--skip-serve-logs"] if component in ALONE else [])]),
             env=_environment(settings),
             stdin=subprocess.DEVNULL,
             stdout=log,

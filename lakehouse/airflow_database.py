@@ -14,6 +14,7 @@ from urllib.parse import quote
 import psutil
 
 from lakehouse.errors import LakehouseError
+from lakehouse.settings import environment_of_others
 
 STOP = signal.SIGINT
 """On which it ends at once, whoever is connected, and leaves no work to its next start."""
@@ -34,7 +35,9 @@ def create(data: Path, log: IO[bytes]) -> None:
     _open_ways(data)
     command: list[str | Path] = [_programs() / "initdb", "-D", data, "-U", ADMINISTRATOR]
     command += ["--auth=trust", "--encoding=utf8", "--no-locale"]
-    if subprocess.run(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, **_owner()).returncode != 0:
+    environment = environment_of_others()
+    done = subprocess.run(command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, **_owner())
+    if done.returncode != 0:
         raise LakehouseError(f"the database of Airflow could not be made; see {log.name}")
 
 
@@ -51,7 +54,14 @@ def launch(data: Path, log: IO[bytes]) -> psutil.Popen:
     command: list[str | Path] = [_programs() / "postgres", "-D", data]
     command += ["-h", "", "-k", sockets, "-c", "unix_socket_permissions=0700"]
     return psutil.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, cwd=data, **_owner()
+        command,
+        env=environment_of_others(),
+        stdin=subprocess.DEVNULL,
+        stdout=log,
+        stderr=log,
+        start_new_session=True,
+        cwd=data,
+        **_owner(),
     )
 
 
@@ -78,9 +88,19 @@ def _programs() -> Path:
 
 
 def _open_ways(data: Path) -> None:
-    """Let whom it runs as pass through the folders above its data and its programs, if that is not ourselves."""
-    for folder in {*data.parents, *_programs().parents} if _owner() else ():
+    """Let whom it runs as pass through the folders above its data, and use its programs, if that is not ourselves.
+
+    Whoever has installed the programs may have kept them to himself, by his umask.
+    """
+    if not _owner():
+        return
+    package = _programs().parent.parent
+    for folder in {*data.parents, *package.parents}:
         folder.chmod(folder.stat().st_mode | 0o001)
+    for part in package.parent.glob(f"{package.name}*"):  # its libraries lie beside it
+        for path in (part, *part.rglob("*")):
+            mode = path.stat().st_mode
+            path.chmod(mode | 0o004 | (mode & 0o100) >> 6)
 
 
 def _owner() -> dict[str, Any]:

@@ -10,12 +10,12 @@ import psutil
 
 from lakehouse.artifacts import pulsar_home
 from lakehouse.class_archives import archive_options, settle
-from lakehouse.endpoint import Endpoint, call_admin
-from lakehouse.errors import BrokerError
+from lakehouse.endpoint import Endpoint, call_admin, check_certificate
+from lakehouse.errors import BrokerError, RefusedError
 from lakehouse.java import java_home
 from lakehouse.locks import exclusive
 from lakehouse.processes import HOST, begun_by, choose_port, end, is_alive, read_state, wait_until, write_state
-from lakehouse.settings import Settings
+from lakehouse.settings import Settings, environment_of_others
 from lakehouse.waiting import waiting
 
 STOP_TIMEOUT, KEEP_TIMEOUT = 20.0, 60.0
@@ -73,6 +73,8 @@ def _launch_once(settings: Settings, *, keep_classes: bool = False) -> tuple[End
         return _endpoint(_ports(settings)), process
     home = pulsar_home(settings.cache)
     ports = _choose_ports(settings)
+    if "pid" in read_state(_state_file(settings)):
+        _unregister_killed(home, settings)
     process = psutil.Process(_launch(home, ports, settings, keep_classes=keep_classes).pid)
     try:
         write_state(_state_file(settings), {"pid": process.pid, "ports": ports})
@@ -92,6 +94,8 @@ def stop(settings: Settings, *, keep_classes: bool = False) -> bool:
         return False
     with waiting("Stopping the broker"):
         ended = _end(process, timeout=KEEP_TIMEOUT if keep_classes else STOP_TIMEOUT)
+    if ended:
+        write_state(_state_file(settings), {"ports": _ports(settings)})
     settle(PROGRAM, keep=keep_classes and ended)
     return True
 
@@ -106,11 +110,12 @@ def healthy_endpoint(settings: Settings) -> Endpoint:
 def wait_until_healthy(endpoint: Endpoint, settings: Settings) -> None:
     """Wait until a cluster answers.
 
-    Raises BrokerError after `run.broker_timeout` seconds, or if it refuses the token.
+    Raises BrokerError after `run.broker_timeout` seconds, and RefusedError at once.
     """
     message = f"Waiting for the broker at {endpoint.admin_url}"
     if not wait_until(lambda: _answers("brokers/ready", endpoint, settings), message, settings.run.broker_timeout):
         raise BrokerError(f"{endpoint.admin_url}: no answer from the broker in {settings.run.broker_timeout:g} s")
+    check_certificate(endpoint, settings)
 
 
 def _wait_until_up(endpoint: Endpoint, process: psutil.Process, settings: Settings) -> None:
@@ -130,9 +135,9 @@ def _wait_until_up(endpoint: Endpoint, process: psutil.Process, settings: Settin
 def _answers(path: str, endpoint: Endpoint, settings: Settings) -> bool:
     try:
         return call_admin("GET", path, endpoint, settings).ok
-    except BrokerError as error:
-        if "token was refused" in str(error):
-            raise
+    except RefusedError:
+        raise
+    except BrokerError:
         return False
 
 
@@ -147,7 +152,7 @@ def _launch(home: Path, ports: dict[str, int], settings: Settings, *, keep_class
     command += ["--config", _configuration(settings), "--advertised-address", HOST]
     environment = {
         "PULSAR_LOG_LEVEL": "warn",
-        **os.environ,
+        **environment_of_others(),
         "JAVA_HOME": str(java_home()),
         "PULSAR_LOG_DIR": str(folder),
         "PULSAR_MEM": f"-Xms256m -Xmx{settings.pulsar.memory} -XX:MaxDirectMemorySize={settings.pulsar.memory}",
@@ -168,6 +173,27 @@ def _launch(home: Path, ports: dict[str, int], settings: Settings, *, keep_class
             stderr=subprocess.STDOUT,
             start_new_session=True,  # so that Ctrl-C in the terminal does not reach it
         )
+
+
+def _unregister_killed(home: Path, settings: Settings) -> None:
+    """Take a broker that was killed off the list of bookies, which the command that lists them does.
+
+    Else the next one sometimes takes its own entry for the old one, and renews it without end, for most of a core:
+    https://github.com/apache/pulsar/issues/17759.
+    """
+    folder, configuration = _folder(settings), _folder(settings) / "bookkeeper.conf"
+    configuration.write_text(f"metadataServiceUri=metadata-store:rocksdb://{folder}/metadata\n")
+    environment = {
+        **os.environ,
+        "JAVA_HOME": str(java_home()),
+        "BOOKIE_CONF": str(configuration),
+        "BOOKIE_LOG_DIR": str(folder),
+        "BOOKIE_MEM": "-Xmx128m",
+        "BOOKIE_GC": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+    }
+    with (folder / "bookies.log").open("wb") as log, waiting("Clearing up after a broker that was killed"):
+        command: list[str | Path] = [home / "bin" / "bookkeeper", "shell", "listbookies", "-rw"]
+        subprocess.run(command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
 
 
 def _configured(text: str, ports: dict[str, int]) -> str:
@@ -232,7 +258,7 @@ def _log(settings: Settings) -> Path:
 
 
 def _state_file(settings: Settings) -> Path:
-    """The process and the ports of the last start."""
+    """The ports of the last start, and its process, until that has ended by itself."""
     return _folder(settings) / "broker.json"
 
 

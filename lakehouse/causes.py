@@ -2,8 +2,11 @@
 
 import re
 
+from lakehouse.errors import PermanentError
+
 PERMANENT = (
     "PulsarSourceError:",
+    "RefusedError:",
     "DELTA_INVALID_PROTOCOL",
     "DELTA_UNSUPPORTED_FEATURES",
     "AnalysisException",
@@ -15,12 +18,12 @@ PERMANENT = (
 """What marks an error that another try would meet again."""
 
 _LINES = (
-    (r"Pulsar\w+Error: (.+: no such topic)", r"\1: `lakehouse topics create` makes the declared ones"),
+    (r"(?:Pulsar\w+Error: |^)(\S+: no such topic)(?!:)", r"\1: `lakehouse topics create` makes the declared ones"),
     (
         r"PulsarSourceError: (\S+/([^/\s]+?)(?:-partition-\d+)?(?::| after) .+); failOnDataLoss=false goes on",
         r"\1; `lakehouse land \2 --accept-loss` writes that down and goes on",
     ),
-    (r"(?:PulsarSource|NoAnswer|Broker|Busy)Error: (.+)", r"\1"),
+    (r"(?:PulsarSource|NoAnswer|Broker|Refused|Busy)Error: (.+)", r"\1"),
     (r"DELTA_INVALID_PROTOCOL_VERSION\S* (.+)", r"a table was written by a newer version of Delta Lake: \1"),
     (
         r"DELTA_UNSUPPORTED_FEATURES_FOR_(?:READ|WRITE)\S* (.+)",
@@ -62,4 +65,4 @@ def cause_of(error: BaseException) -> str:
 
 def is_permanent(error: BaseException) -> bool:
     text = str(error)
-    return any(mark in text for mark in PERMANENT)
+    return isinstance(error, PermanentError) or any(mark in text for mark in PERMANENT)

@@ -68,8 +68,7 @@ def sound_checkpoint(
 
 def _remove(spark: SparkSession, path: str, why: str) -> None:
     delete_path(spark, path)
-    line = f"{why}: the checkpoint {path} is removed, and its stream goes on from what the tables hold"
-    CONSOLE.print(line, soft_wrap=True, markup=False, highlight=False)
+    CONSOLE.say(f"{why}: the checkpoint {path} is removed, and its stream goes on from what the tables hold")
 
 
 def _state(spark: SparkSession, path: str) -> tuple[str, int, int]:

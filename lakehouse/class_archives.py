@@ -9,7 +9,7 @@ from pathlib import Path
 
 import psutil
 
-from lakehouse.java import java_home
+from lakehouse.java import java_home, make_folder
 
 FOLDER = Path(sys.prefix) / "share" / "lakehouse-java"
 DRAFT = f".{os.getpid()}"
@@ -32,7 +32,7 @@ def archive_options(program: str, made_of: Iterable[str], *, keep: bool) -> list
     if not keep:
         return []
     try:
-        FOLDER.mkdir(parents=True, exist_ok=True)
+        make_folder(FOLDER)
     except OSError:
         return []
     return [f"-XX:ArchiveClassesAtExit={archive.with_suffix(DRAFT)}", "-Xlog:cds=off", "-Xlog:cds+dynamic=off"]
@@ -44,6 +44,7 @@ def settle(program: str, *, keep: bool) -> None:
         if keep:
             for other in FOLDER.glob(f"{program}-*.jsa"):
                 other.unlink(missing_ok=True)  # another process may do the same
+            draft.chmod(0o644)
             draft.rename(draft.with_suffix(".jsa"))
         else:
             draft.unlink()

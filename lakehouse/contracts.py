@@ -44,7 +44,7 @@ def check_contracts(topics: Iterable[Topic], endpoint: Endpoint, settings: Setti
         if fields and (problems := differences(topic, fields)):
             raise ConfigurationError(f"{topic.name}: {'; '.join(problems)}")
         if ignored := fields.keys() - set(topic.fields.names):
-            CONSOLE.print(f"{topic.name}: registered, but not declared: {', '.join(sorted(ignored))}", soft_wrap=True)
+            CONSOLE.say(f"{topic.name}: registered, but not declared: {', '.join(sorted(ignored))}")
 
 
 def registered_schemas(topic: Topic, endpoint: Endpoint, settings: Settings) -> list[dict[str, Any]]:

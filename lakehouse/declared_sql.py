@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from pyspark import SparkContext
-from pyspark.errors import AnalysisException
+from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql.classic.column import Column as ClassicColumn
 
@@ -42,7 +42,7 @@ def naming(rows: DataFrame, declared: Mapping[str, Column]) -> Iterator[None]:
         raise
 
 
-def reason_of(error: AnalysisException) -> str:
+def reason_of(error: PySparkException) -> str:
     """What Spark has against SQL, in one line."""
     reason, _, _ = str(error).strip().partition(";")
     return re.sub(r"\s+SQLSTATE.*", "", " ".join(reason.split()))

@@ -1,15 +1,23 @@
 """How a Pulsar cluster is reached: by its binary protocol to send, by its admin API to ask and configure."""
 
+import socket
+import ssl
 from dataclasses import dataclass
+from urllib.parse import urlsplit
 
 import pulsar
 import requests
 
-from lakehouse.errors import BrokerError
+from lakehouse.errors import BrokerError, RefusedError
 from lakehouse.settings import Settings
 
 TIMEOUT = (5, 30)
 """Seconds to connect, and to wait for an answer, of one admin call."""
+
+ENCRYPTED, ENCRYPTED_PORT = "pulsar+ssl://", 6651
+
+UNKNOWN_SIGNERS = (2, 7, 18, 19, 20, 21, 30)
+"""What OpenSSL has against certificates that nobody has signed whom we trust."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +53,7 @@ def call_admin(
 ) -> requests.Response:
     """Call `path`, below `/admin/v2/`; `accept` are error codes to return like a success.
 
-    Raises BrokerError if there is no answer, or if it is another error.
+    Raises BrokerError if there is no answer, or if it is another error; RefusedError if it would be so again.
     """
     url = f"{endpoint.admin_url.rstrip('/')}/admin/v2/{path}"
     token, certificates = settings.pulsar.token, settings.pulsar.tls_trust_certs
@@ -56,12 +64,51 @@ def call_admin(
             session.trust_env = "//127.0.0.1:" not in url  # no proxy leads to this machine
             response = session.request(method, url, json=body, headers=headers, verify=verify, timeout=TIMEOUT)
     except requests.RequestException as error:
+        if problem := _certificate_problem(error, settings):
+            raise RefusedError(f"{endpoint.admin_url}: {problem}") from error
         raise BrokerError(f"{endpoint.admin_url}: no answer from the broker: {type(error).__name__}") from error
     if response.status_code in (401, 403):
-        raise BrokerError(f"{method} {url}: the token was refused: {_reason(response)}")
+        why = "the token was refused" if token else "no token was sent: set LAKEHOUSE_PULSAR__TOKEN"
+        raise RefusedError(f"{method} {url}: {why}: {_reason(response)}")
     if not response.ok and response.status_code not in accept:
         raise BrokerError(f"{method} {url}: the broker answered {response.status_code}: {_reason(response)}")
     return response
+
+
+def check_certificate(endpoint: Endpoint, settings: Settings) -> None:
+    """Raises RefusedError if the service URL's certificate is not to be trusted.
+
+    The client would say no more than that it could not connect, and only when it has tried for half a minute.
+    """
+    if not endpoint.service_url.startswith(ENCRYPTED):
+        return
+    context = ssl.create_default_context(cafile=settings.pulsar.tls_trust_certs)
+    context.check_hostname = settings.pulsar.tls_validate_hostname
+    for address in endpoint.service_url.removeprefix(ENCRYPTED).split(","):
+        url = urlsplit(f"//{address}")
+        try:
+            with socket.create_connection((url.hostname, url.port or ENCRYPTED_PORT), TIMEOUT[0]) as connection:
+                context.wrap_socket(connection, server_hostname=url.hostname).close()
+        except OSError as error:  # which may pass, unless it is about the certificate
+            if problem := _certificate_problem(error, settings):
+                raise RefusedError(f"{endpoint.service_url}: {problem}") from error
+
+
+def _certificate_problem(error: BaseException | None, settings: Settings) -> str | None:
+    """What is wrong with the certificate of the other side, if it is that which has caused an error."""
+    while error is not None and not isinstance(error, ssl.SSLError):
+        error = error.__cause__ or error.__context__
+    trusted = settings.pulsar.tls_trust_certs
+    match error:
+        case ssl.SSLCertVerificationError(verify_code=code) if code in UNKNOWN_SIGNERS and trusted:
+            return f"its certificate is not signed by a CA of pulsar.tls_trust_certs, {trusted}"
+        case ssl.SSLCertVerificationError(verify_code=code) if code in UNKNOWN_SIGNERS:
+            return "its certificate is not signed by a CA that this machine trusts: set pulsar.tls_trust_certs"
+        case ssl.SSLCertVerificationError():
+            return f"its certificate is refused: {error.verify_message}"
+        case ssl.SSLError(reason="WRONG_VERSION_NUMBER"):
+            return "what answers there does not speak TLS"
+    return None
 
 
 def _reason(response: requests.Response) -> str:

@@ -7,12 +7,23 @@ class LakehouseError(Exception):
     exit_code = 1
 
 
-class ConfigurationError(LakehouseError):
+class PermanentError(LakehouseError):
+    """Another try would meet it again: somebody has to do something first."""
+
+    exit_code = 78
+    """As sysexits.h has it for what is not configured as it must be."""
+
+
+class ConfigurationError(PermanentError):
     """A setting or a declaration is wrong; nothing was started."""
 
 
 class BrokerError(LakehouseError):
     """The broker can't be started, reached, or does not have what was asked of it."""
+
+
+class RefusedError(BrokerError, PermanentError):
+    """The broker refuses us, or we its certificate: it is no use to wait, or to try again."""
 
 
 class BusyError(LakehouseError):

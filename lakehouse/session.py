@@ -7,9 +7,10 @@ import subprocess
 import sys
 import sysconfig
 import traceback
-from collections.abc import Sequence
-from contextlib import nullcontext
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 from typing import Any
 
 import psutil
@@ -20,9 +21,10 @@ from pyspark.sql import SparkSession
 
 from lakehouse.artifacts import spark_jars
 from lakehouse.class_archives import archive_options, settle
+from lakehouse.errors import LakehouseError
 from lakehouse.java import java_home
 from lakehouse.scala import compiled
-from lakehouse.settings import Settings
+from lakehouse.settings import Settings, variables
 from lakehouse.waiting import waiting
 
 # With room for compiled code: C1 alone gets 48 MB by default, and Spark is soon swept out of it again and again.
@@ -64,9 +66,11 @@ def spark_conf(settings: Settings, *, keep_classes: bool = True) -> dict[str, st
         "spark.app.name": "lakehouse",
         "spark.driver.memory": settings.spark.memory,
         "spark.driver.defaultJavaOptions": f"{JAVA_OPTIONS} {shlex.join(archive)}",
-        **(LOCAL_FILES if _is_local(settings) else {}),
+        **(LOCAL_FILES if is_local(settings) else {}),
         # Executors elsewhere fetch these. A local one has the driver's, and would copy them, in a second of each start.
-        **({} if _is_local(settings) else {"spark.jars": ",".join(jars)}),
+        **({} if is_local(settings) else {"spark.jars": ",".join(jars)}),
+        # Hadoop sets modes by this, whatever umask the process has.
+        "spark.hadoop.fs.permissions.umask-mode": "077",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.log.level": "ERROR",
@@ -112,7 +116,7 @@ def spark_conf(settings: Settings, *, keep_classes: bool = True) -> dict[str, st
 
 def driver_jars(settings: Settings) -> list[Path]:
     """What is on the driver's class path beside Spark, made or downloaded if the cache lacks it, or LakehouseError."""
-    own = [compiled(Path(__file__).with_name("local_files.scala"), settings.cache)] if _is_local(settings) else []
+    own = [compiled(Path(__file__).with_name("local_files.scala"), settings.cache)] if is_local(settings) else []
     return [*spark_jars(settings.cache), *own]
 
 
@@ -120,6 +124,8 @@ def start_spark(settings: Settings, *, inherited: Sequence[int] = ()) -> SparkSe
     """Start Spark, or return the running session; within spark-submit, that is its session.
 
     Spark's own log goes to `<home>/logs/spark.log`, within spark-submit to where that writes.
+
+    Raises LakehouseError if Spark's process ends while it starts.
 
     `inherited` are file descriptors that the JVM keeps open: a lock held by one of them lasts as long as the JVM,
     which can outlive a killed Python process by a moment.
@@ -132,11 +138,7 @@ def start_spark(settings: Settings, *, inherited: Sequence[int] = ()) -> SparkSe
         conf = SparkConf(loadDefaults=False).setAll(properties)
         with (settings.home / "logs" / "spark.log").open("ab") as log:
             process = {"pass_fds": tuple(inherited), "stdout": log, "stderr": log}
-            try:
-                gateway = launch_gateway(conf, process)  # type: ignore[no-untyped-call]
-            except BaseException as error:
-                _kill_launched(error)
-                raise
+            gateway = _launch(conf, process, settings)
         ctrl_c = signal.getsignal(signal.SIGINT)
         SparkContext(conf=conf, gateway=gateway)
         signal.signal(signal.SIGINT, ctrl_c)  # Spark's handler calls into the JVM, whatever call it interrupts
@@ -144,6 +146,36 @@ def start_spark(settings: Settings, *, inherited: Sequence[int] = ()) -> SparkSe
     server: Any = session.sparkContext._accumulatorServer
     server.handle_error = lambda *_: None  # it would show a stack trace when the JVM has ended
     return session
+
+
+def _launch(conf: SparkConf, process: dict[str, Any], settings: Settings) -> Any:
+    """Start the JVM, with nothing of ours in its environment, and nothing of the user's own conf in its arguments."""
+    own, ours = settings.spark.conf, variables()
+    arguments = SparkConf(loadDefaults=False).setAll([each for each in conf.getAll() if each[0] not in own])
+    given = os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell")
+    with properties_file({name: value for name, value in conf.getAll() if name in own}) as file:
+        try:
+            os.environ["PYSPARK_SUBMIT_ARGS"] = f"--properties-file {shlex.quote(file)} --load-spark-defaults {given}"
+            for name in ours:
+                del os.environ[name]
+            return launch_gateway(arguments, process)  # type: ignore[no-untyped-call]
+        except BaseException as error:
+            code = _kill_launched(error)
+            if code is not None and isinstance(error, Exception):
+                raise LakehouseError(_how_it_ended(code, settings)) from error
+            raise
+        finally:
+            os.environ.update(ours, PYSPARK_SUBMIT_ARGS=given)
+
+
+@contextmanager
+def properties_file(properties: Mapping[str, str]) -> Iterator[str]:
+    """The path of a file, which nobody else can read, with the properties as Java reads them, while the block runs."""
+    with NamedTemporaryFile("w", suffix=".conf") as file:
+        for name, value in properties.items():
+            print(name, value.replace("\\", "\\\\").replace("\n", "\\n"), sep="=", file=file)
+        file.flush()
+        yield file.name
 
 
 def kill_submitting_jvm() -> None:
@@ -161,8 +193,10 @@ def end_of_spark(settings: Settings, *, within: float = 0) -> str | None:
         code = None if process is None else process.wait(within)
     except subprocess.TimeoutExpired:
         code = None
-    if code is None:
-        return None
+    return None if code is None else _how_it_ended(code, settings)
+
+
+def _how_it_ended(code: int, settings: Settings) -> str:
     where = f"LAKEHOUSE_SPARK__MEMORY is {settings.spark.memory}, Spark's log {settings.home}/logs/spark.log"
     if code == OUT_OF_MEMORY:
         return f"Spark ran out of memory, and its process has ended: {where}"
@@ -174,7 +208,7 @@ def end_of_spark(settings: Settings, *, within: float = 0) -> str | None:
 
 def submit_environment(settings: Settings) -> dict[str, str]:
     """The variables with which spark-submit starts this environment's Spark."""
-    local = {"SPARK_LOCAL_IP": "127.0.0.1"} if _is_local(settings) else {}
+    local = {"SPARK_LOCAL_IP": "127.0.0.1"} if is_local(settings) else {}
     python = str(Path(sysconfig.get_path("scripts"), "spark-python"))
     return {
         **local,
@@ -185,13 +219,15 @@ def submit_environment(settings: Settings) -> dict[str, str]:
     }
 
 
-def _is_local(settings: Settings) -> bool:
+def is_local(settings: Settings) -> bool:
     """Whether tasks run in the driver, from its class path."""
     return settings.spark.conf.get("spark.master", settings.spark.master).partition("[")[0] == "local"
 
 
-def _kill_launched(error: BaseException) -> None:
+def _kill_launched(error: BaseException) -> int | None:
     """End a JVM that was still starting: it would miss the folder that it was to answer in, and live on for ever.
+
+    Returns its exit code if it has ended before.
 
     PySpark has not told us its process yet, and one that is confined can't look for it among those of the system; but
     the functions that `error` has left still hold it, from the millisecond after its fork on.
@@ -199,8 +235,11 @@ def _kill_launched(error: BaseException) -> None:
     for frame, _ in traceback.walk_tb(error.__traceback__):
         for process in frame.f_locals.values():
             if isinstance(process, subprocess.Popen) and getattr(process, "pid", None):
+                code = process.poll()
                 process.kill()
                 process.wait()
+                return code
+    return None
 
 
 def stop_spark(*, keep_classes: bool = False) -> None:

@@ -6,6 +6,7 @@ Secrets come from the environment only.
 
 import os
 import re
+import ssl
 import tomllib
 from contextlib import suppress
 from pathlib import Path
@@ -41,6 +42,20 @@ def _folder(path: Path) -> Path:
     return folder
 
 
+def _token(token: SecretStr) -> SecretStr:
+    if not re.fullmatch(r"[\w-]+\.[\w-]+\.[\w-]+", token.get_secret_value(), re.ASCII):
+        raise ValueError("must be a JSON web token: three parts with a dot between, and no space or end of line")
+    return token
+
+
+def _certificates(path: Path) -> Path:
+    try:
+        ssl.create_default_context(cafile=path)
+    except OSError:
+        raise ValueError("must be a file of certificates, in PEM") from None
+    return path
+
+
 Folder = Annotated[Path, AfterValidator(_folder)]
 Port = Annotated[int, Field(ge=0, le=65535)]
 UserName = Annotated[str, Field(pattern=r"^\S+$")]
@@ -58,8 +73,8 @@ class Pulsar(Section):
     namespace: str = Field("public/lakehouse", pattern=r"^[^/]+/[^/]+$")
     partitions: int = Field(2, ge=1)
     """Partitions of the topics that `lakehouse topics create` makes."""
-    token: SecretStr | None = None
-    tls_trust_certs: Path | None = None
+    token: Annotated[SecretStr, AfterValidator(_token)] | None = None
+    tls_trust_certs: Annotated[Path, AfterValidator(_certificates)] | None = None
     tls_validate_hostname: bool = True
     broker_port: Port = 0
     """The embedded broker's port; 0 takes a free one."""
@@ -111,11 +126,29 @@ class Postgres(Section):
 
 class Serve(Section):
     host: str = "127.0.0.1"
-    """Where the SQL endpoint listens. What it is sent is not encrypted: beyond this machine, only through a tunnel."""
+    """Where the SQL endpoint listens. Beyond this machine it must have a certificate."""
     port: Port = 0
     """0 takes a free one, and keeps it."""
     users: dict[UserName, Password] = {}
     """Who may read, with their passwords."""
+    tls_certificate: Path | None = None
+    """A PEM file: the certificate, then those that lead to its authority. Set: clients speak TLS."""
+    tls_key: Path | None = None
+    """A PEM file: its key, without a passphrase."""
+    sessions_per_user: int = Field(20, ge=1)
+    """Sessions that a user may have open at once. A client has one for each connection, or for each cursor."""
+    max_queries: int = Field(4, ge=1)
+    """Queries that run at once. Others wait, and that counts as their time."""
+    query_timeout: int = Field(600, ge=1)
+    """Seconds after which a query is ended."""
+    max_result: str = Field("64m", pattern=r"^\d+[mg]$")
+    """What a query may bring to one place, uncompressed: its result, or a table that a join sends to all tasks."""
+
+    @model_validator(mode="after")
+    def _files_come_together(self) -> Self:
+        if (self.tls_certificate is None) != (self.tls_key is None):
+            raise ValueError("tls_certificate and tls_key come together: set both, or neither")
+        return self
 
 
 class Settings(BaseSettings):
@@ -227,6 +260,19 @@ def load_settings(**overrides: Any) -> Settings:
             "no such setting" if first["type"] == "extra_forbidden" else first["msg"].removeprefix("Value error, ")
         )
         raise ConfigurationError(f"{name}: {problem}{given}") from error
+
+
+def variables() -> dict[str, str]:
+    """Those of the environment that are settings, some of them secrets; without that of the home."""
+    return {
+        name: value for name, value in os.environ.items() if name.upper().startswith(PREFIX) and name != f"{PREFIX}HOME"
+    }
+
+
+def environment_of_others() -> dict[str, str]:
+    """The environment for programs that know nothing of our settings: who looks at it sees none of our secrets."""
+    ours = variables()
+    return {name: value for name, value in os.environ.items() if name not in ours}
 
 
 def _refuse_unknown_variables() -> None:

@@ -44,8 +44,8 @@ class TableStatus:
 def topic_status(topic: Topic, endpoint: Endpoint, settings: Settings) -> TopicStatus:
     """Raises BrokerError if the topic does not exist."""
     path = f"persistent/{settings.pulsar.namespace}/{topic.name}"
-    partitions = call_admin("GET", f"{path}/partitions", endpoint, settings).json()["partitions"]
-    kind = "partitioned-stats" if partitions else "stats"
+    parted = call_admin("GET", f"{path}/partitions", endpoint, settings, accept=(404,))
+    kind = "partitioned-stats" if parted.ok and parted.json()["partitions"] else "stats"
     found = call_admin("GET", f"{path}/{kind}?getPreciseBacklog=true", endpoint, settings, accept=(404,))
     if found.status_code == 404:
         raise BrokerError(f"{topic.name}: no such topic: `lakehouse topics create` makes the declared ones")

@@ -38,7 +38,7 @@ class Table:
 
 
 COMMITS = "_delta_log/[0-9]*.json"
-FIRST_COMMIT = "_delta_log/00000000000000000000"
+FIRST_COMMIT = "_delta_log/00000000000000000000.json"
 
 POSITION = "STRUCT<partition: INT, ledger_id: BIGINT, entry_id: BIGINT, batch_index: INT>"
 """Which message of a topic a row was made from."""
@@ -56,30 +56,39 @@ def create_table(spark: SparkSession, settings: Settings, table: Table) -> bool:
     declared type, and LakehouseError if its log is torn or lost.
     """
     path = settings.table_path(table.name)
-    commits = _commits(spark, path)
-    if len(commits) == 1 and _is_torn(spark, path):
+    if not _is_created(spark, path):
         with exclusive(settings.home / "leases" / f"{table.name}.creation"):
-            if _is_torn(spark, path):  # nobody else has created it while this process waited
-                _refuse_rows(spark, path, table.name)
-                delete_path(spark, f"{path}/{FIRST_COMMIT}.json")
-                delete_path(spark, f"{path}/{FIRST_COMMIT}.crc")
-        commits = _commits(spark, path)
-    if len(commits) > 0:
-        if commits[-1].getLen() == 0:  # Delta would take it for a version in which nothing has changed
-            raise LakehouseError(
-                f"{table.name}: {commits[-1].getPath().toUri().getPath()}: torn, as by a power cut: see *After a power "
-                "cut* in docs/operations.md"
-            )
-        _add_columns(spark, settings, table)
-        return False
-    _refuse_rows(spark, path, table.name)
+            if not _is_created(spark, path):  # nobody else has created it while this process waited
+                _create(spark, path, table)
+                return True
+    last = _commits(spark, path)[-1]
+    if last.getLen() == 0:  # Delta would take it for a version in which nothing has changed
+        raise LakehouseError(
+            f"{table.name}: {last.getPath().toUri().getPath()}: torn, as by a power cut: see *After a power cut* in "
+            "docs/operations.md"
+        )
+    _add_columns(spark, settings, table)
+    return False
+
+
+def _create(spark: SparkSession, path: str, table: Table) -> None:
+    if path_exists(spark, f"{path}/{{*,*/*}}.parquet"):
+        raise LakehouseError(
+            f"{table.name}: {path} has rows, but no log that says which: bring its _delta_log back, or move the folder "
+            "away, to have the table made anew"
+        )
+    delete_path(spark, f"{path}/_delta_log")  # Delta would take an empty one for a table
     partitioned = f"PARTITIONED BY ({', '.join(table.partition_by)})" if table.partition_by else ""
     properties = ", ".join(f"'{name}' = '{value}'" for name, value in table.properties.items())
     spark.sql(
         f"CREATE TABLE IF NOT EXISTS delta.`{path}` ({table.columns}) USING delta "
         f"{partitioned} {f'TBLPROPERTIES ({properties})' if properties else ''}"
     )
-    return True
+
+
+def _is_created(spark: SparkSession, path: str) -> bool:
+    commits = _commits(spark, path)
+    return len(commits) > 1 or (len(commits) == 1 and not _is_torn(spark, path))
 
 
 def _commits(spark: SparkSession, path: str) -> Any:
@@ -90,22 +99,14 @@ def _commits(spark: SparkSession, path: str) -> Any:
 
 def _is_torn(spark: SparkSession, path: str) -> bool:
     """Whether the first version of a table is no whole one; as a commit is renamed, nobody is just writing it."""
-    first = f"{path}/{FIRST_COMMIT}.json"
-    if not path_exists(spark, first):
+    first = f"{path}/{FIRST_COMMIT}"
+    if not path_exists(spark, first):  # older ones were removed after a checkpoint
         return False
     try:
         actions = [json.loads(line) for line in read_text(spark, first).splitlines()]
     except (ValueError, Py4JJavaError):
         return True
     return not {"protocol", "metaData"} <= {name for action in actions for name in action}
-
-
-def _refuse_rows(spark: SparkSession, path: str, name: str) -> None:
-    if path_exists(spark, f"{path}/{{*,*/*}}.parquet"):
-        raise LakehouseError(
-            f"{name}: {path} has rows, but no log that says which: bring its _delta_log back, or move the folder away, "
-            "to have the table made anew"
-        )
 
 
 def _add_columns(spark: SparkSession, settings: Settings, table: Table) -> None:

@@ -24,7 +24,14 @@ hypothesis.settings.register_profile(
 )
 
 
-NEEDS = {"spark": "spark", "endpoint": "broker", "guarded": "broker", "api": "airflow", "page": "browser"}
+NEEDS = {
+    "spark": "spark",
+    "port": "spark",
+    "endpoint": "broker",
+    "guarded": "broker",
+    "api": "airflow",
+    "page": "browser",
+}
 """What a test needs, by the fixture that it asks for. One that starts it by itself has the mark written above it."""
 
 
@@ -35,10 +42,14 @@ def pytest_collection_modifyitems(items: list[pytest.Function]) -> None:
                 item.add_marker(need)
 
 
+SECRET = "kept-to-ourselves"
+
+
 @pytest.fixture(scope="session")
 def settings(tmp_path_factory: pytest.TempPathFactory) -> Settings:
     loaded = load_settings(home=tmp_path_factory.mktemp("home"))
-    spark = loaded.spark.model_copy(update={"conf": LITTLE_DATA | loaded.spark.conf})
+    conf = {**LITTLE_DATA, "spark.hadoop.fs.s3a.secret.key": SECRET, **loaded.spark.conf}
+    spark = loaded.spark.model_copy(update={"conf": conf})
     return loaded.model_copy(update={"spark": spark})
 
 
@@ -50,7 +61,10 @@ def endpoint(settings: Settings) -> Iterator[Endpoint]:
 
 @pytest.fixture(scope="session")
 def spark(settings: Settings) -> Iterator[SparkSession]:
-    yield start_spark(settings)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LAKEHOUSE_PULSAR__TOKEN", SECRET)
+        session = start_spark(settings)
+    yield session
     stop_spark()
 
 

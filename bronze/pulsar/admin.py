@@ -1,5 +1,6 @@
 """The few calls of Pulsar's admin API that planning needs."""
 
+import ssl
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -45,7 +46,7 @@ class Held(NamedTuple):
     first: int
     """The oldest ledger that is still there, though it may be empty."""
     created: str | None = None
-    """When the partition was made: one that is made anew has another time."""
+    """When the partition was made: one that is made anew has another time. None if nobody asked."""
 
     def cursor(self, subscription: str | None) -> Position | None:
         """Up to where a subscription has acknowledged all; None if it does not exist."""
@@ -83,8 +84,12 @@ class Admin:
             if id <= last.ledger and entries > 0:
                 ledgers.append(Ledger(id, entries, max(size, entries)))
         first = min((ledger["ledgerId"] for ledger in stats["ledgers"]), default=last.ledger + 1)
+        return Held(ledgers, stats["cursors"], last, first)
+
+    def dated_ledgers(self, partition: str) -> Held:
+        """What the broker holds of a partition, and when that was made, which takes as long again."""
         made = self._call("GET", partition, "/internal-info").json()
-        return Held(ledgers, stats["cursors"], last, first, made.get("creationDate"))
+        return self.ledgers(partition)._replace(created=made.get("creationDate"))
 
     def entry(self, partition: str, position: Position) -> EntryMetadata | None:
         """What an entry says of itself, without its payload; None if the broker has deleted it."""
@@ -133,6 +138,8 @@ class Admin:
         try:
             response = self._session.request(method, url, json=json, timeout=TIMEOUT, stream=True)
         except requests.RequestException as error:
+            if problem := _certificate_problem(error):
+                raise PulsarSourceError(f"{self._url}: the certificate is refused: {problem}") from error
             raise NoAnswerError(f"{self._url}: no answer from the broker: {type(error).__name__}") from error
         if response.ok or response.status_code in accept:
             return response
@@ -143,3 +150,9 @@ class Admin:
             case 404:
                 raise PulsarSourceError(f"{topic}: no such topic")
         raise NoAnswerError(f"{topic}: the broker answered {response.status_code} {response.reason}")
+
+
+def _certificate_problem(error: BaseException | None) -> str | None:
+    while error is not None and not isinstance(error, ssl.SSLError):
+        error = error.__cause__ or error.__context__
+    return error.verify_message if isinstance(error, ssl.SSLCertVerificationError) else None

@@ -1,6 +1,7 @@
 """The options of the Pulsar source, checked before anything is read."""
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -51,7 +52,8 @@ class Options:
                 try:
                     values[attribute] = parse(given[name])
                 except ValueError as error:
-                    raise PulsarSourceError(f"option {_SPELLINGS[name]}={given[name]!r}: {error}") from error
+                    shown = "" if name == "token" else f"={given[name]!r}"
+                    raise PulsarSourceError(f"option {_SPELLINGS[name]}{shown}: {error}") from error
         for name in ("serviceUrl", "adminUrl", "topic"):
             if name.lower() not in given:
                 raise PulsarSourceError(f"option {name} is required")
@@ -81,6 +83,12 @@ def _boolean(text: str) -> bool:
     if text.lower() not in ("true", "false"):
         raise ValueError("must be true or false")
     return text.lower() == "true"
+
+
+def _token(text: str) -> str:
+    if not re.fullmatch(r"[\w-]+\.[\w-]+\.[\w-]+", text, re.ASCII):
+        raise ValueError("must be a JSON web token: three parts with a dot between, and no space or end of line")
+    return text
 
 
 def _topics(text: str) -> tuple[str, ...]:
@@ -123,7 +131,7 @@ _OPTIONS: Mapping[str, tuple[str, Callable[[str], Any]]] = {
     "minPartitions": ("min_partitions", _positive),
     "failOnDataLoss": ("fail_on_data_loss", _boolean),
     "readTimeout": ("read_timeout", _seconds),
-    "token": ("token", str),
+    "token": ("token", _token),
     "tlsTrustCerts": ("tls_trust_certs", str),
     "tlsValidateHostname": ("tls_validate_hostname", _boolean),
 }

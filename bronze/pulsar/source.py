@@ -85,7 +85,7 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._acknowledged = Offsets()
 
     def initialOffset(self) -> dict[str, str]:
-        plan = _Plan(self._options)
+        plan = _Plan(self._options, dated=True)
         start = plan.starting_offsets()
         self._guard(plan, start)
         return start.to_json()
@@ -101,7 +101,7 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     def latestOffset(self, start: dict[str, str], limit: ReadLimit) -> dict[str, str]:
-        plan = _Plan(self._options)
+        plan = _Plan(self._options, dated=True)
         after = Offsets.from_json(start)
         self._guard(plan, after)
         # Spark itself commits a batch later, and never the last one.
@@ -146,13 +146,12 @@ def _read(options: Options, partition: InputPartition) -> Iterator[pa.RecordBatc
 class _Plan:
     """What the broker holds at one moment, and the offsets and ranges that follow from it."""
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: Options, *, dated: bool = False) -> None:
         self._options = options
         self.admin = Admin(options)
+        held = self.admin.dated_ledgers if dated else self.admin.ledgers
         self.held = {
-            partition: self.admin.ledgers(partition)
-            for topic in options.topics
-            for partition in self.admin.partitions(topic)
+            partition: held(partition) for topic in options.topics for partition in self.admin.partitions(topic)
         }
 
     def starting_offsets(self) -> Offsets:

@@ -66,6 +66,7 @@ def test_the_sql_endpoint_takes_its_settings(monkeypatch: pytest.MonkeyPatch) ->
     settings = load_settings()
     assert SERVICES["sql"]["ports"] == [f"127.0.0.1:{settings.serve.port}:{settings.serve.port}"]
     assert (settings.spark.master, settings.serve.host, list(settings.serve.users)) == ("local[2]", "0.0.0.0", ["ada"])
+    assert f"./tls:{Path(str(settings.serve.tls_certificate)).parent}:ro" in SERVICES["sql"]["volumes"]
 
 
 def test_the_broker_is_of_the_same_version_and_started_the_same_way() -> None:

@@ -59,6 +59,12 @@ def test_a_note_is_no_longer_than_the_database_allows(session: Session) -> None:
     assert run.note == "x" * MOST
 
 
+def test_a_line_for_which_there_is_no_room_is_left_out(session: Session) -> None:
+    run = ended_run(session, "x", f"`{'y' * MOST}`")
+    take_note(run)
+    assert run.note == "x"
+
+
 def test_what_is_no_text_is_passed_over(session: Session) -> None:
     """Each Airflow that has the package asks this of all DAGs."""
     run = ended_run(session, {"of": "another"}, "orders: 1 landed = 1 enriched", 1)

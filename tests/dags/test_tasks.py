@@ -20,9 +20,14 @@ FAILED = "Cannot execute: spark-submit. Error code is: {}.\nLast spark-submit ou
 
 @pytest.mark.parametrize(
     ("yields", "code", "expected"),
-    [(True, 75, AirflowSkipException), (True, 1, AirflowException), (False, 75, AirflowException)],
+    [
+        (True, 75, AirflowSkipException),
+        (False, 75, AirflowException),
+        (True, 1, AirflowException),
+        (True, 78, AirflowFailException),
+    ],
 )
-def test_only_a_step_that_yields_is_skipped_while_others_write(
+def test_what_becomes_of_a_step_by_its_exit_code(
     monkeypatch: pytest.MonkeyPatch, yields: bool, code: int, expected: type[Exception]
 ) -> None:
     def fail(*_: object) -> None:

@@ -2,12 +2,14 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
+import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from gold.changes import LOSS, changes_of, judged_again, losses_by, outdated_by, waiting_for
 from gold.enrichment import Lookup
 from gold.orders import ORDERS
+from lakehouse.errors import ConfigurationError
 from lakehouse.settings import Settings
 from tests.lake import own_home
 from tests.messages import at
@@ -97,6 +99,12 @@ def test_a_latest_state_is_lost_if_its_key_was_deleted_or_merged(spark: SparkSes
         ("4", None, (None, "1"), True),
         ("4", None, None, False),
     ]
+
+
+def test_a_way_of_merges_that_can_not_be_resolved_is_named(spark: SparkSession) -> None:
+    feed = spark.createDataFrame([], "id BIGINT, deleted_at TIMESTAMP, sequence STRUCT<publish_time: TIMESTAMP>")
+    with pytest.raises(ConfigurationError, match=r"^lookup user: merged_into: into: \[UNRESOLVED_COLUMN.* `into`"):
+        changes_of(feed.withColumn("_change_type", F.lit("insert")), lookup=LOOKUPS[0])
 
 
 def test_deletes_and_merges_concern_the_keys_that_merges_lead_from(

@@ -314,6 +314,7 @@ COUNT = "count(*) AS orders"
             r"x.sql:4: SELECT \*, which does not name its columns, can't be refreshed by keys",
         ),
         ([(COUNT, "map('a', 1) AS orders")], "x.sql:4: orders is a map"),
+        ([(COUNT, "CAST('many' AS INT) AS orders")], r"x.sql:4: \[CAST_INVALID_INPUT\] The value 'many'"),
         (
             [
                 ("-- keys", "-- publish: topic x, postgres x\n-- keys"),

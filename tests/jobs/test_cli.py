@@ -1,4 +1,4 @@
-"""What a user who got something wrong is told: one line that says what and what to do, and exit code 1."""
+"""What a user who got something wrong is told: one line that says what and what to do, and the exit code."""
 
 import csv
 import json
@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from io import StringIO
 from pathlib import Path
 from typing import NamedTuple
 
@@ -104,7 +105,7 @@ def lakehouse(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str
 )
 def test_a_wrong_variable(lakehouse: Command, variable: str, value: str, line: str) -> None:
     done = lakehouse("status", **{variable: value})
-    assert (done.code, done.err) == (1, f"lakehouse: {line}\n")
+    assert (done.code, done.err) == (78, f"lakehouse: {line}\n")
 
 
 @pytest.mark.parametrize(
@@ -143,7 +144,7 @@ def test_a_wrong_variable(lakehouse: Command, variable: str, value: str, line: s
 def test_a_wrong_file(lakehouse: Command, text: str, line: str) -> None:
     Path("lakehouse.toml").write_text(text)
     done = lakehouse("status")
-    assert (done.code, done.err) == (1, f"lakehouse: {line}\n")
+    assert (done.code, done.err) == (78, f"lakehouse: {line}\n")
 
 
 def test_the_environment_wins_over_the_file(lakehouse: Command, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -163,19 +164,21 @@ def test_the_environment_wins_over_the_file(lakehouse: Command, monkeypatch: pyt
         (["run", "--every", "soon"], "--every soon: must be a number with ms, s, m or h, such as 2s"),
         (["produce", "--rate", "fast"], "--rate fast: must be messages a second, such as 1000/s"),
         (["produce", "--rate", "0/s"], "--rate 0/s: must be messages a second, such as 1000/s"),
-        (
-            ["produce"],
-            "no broker is running: start it with `lakehouse up`, or set pulsar.service_url and pulsar.admin_url",
-        ),
-        (
-            ["topics", "create"],
-            "no broker is running: start it with `lakehouse up`, or set pulsar.service_url and pulsar.admin_url",
-        ),
     ],
 )
-def test_a_wrong_argument_or_no_broker(lakehouse: Command, arguments: list[str], line: str) -> None:
+def test_a_wrong_argument(lakehouse: Command, arguments: list[str], line: str) -> None:
     done = lakehouse(*arguments)
-    assert (done.code, done.err) == (1, f"lakehouse: {line}\n")
+    assert (done.code, done.err) == (78, f"lakehouse: {line}\n")
+
+
+@pytest.mark.parametrize("arguments", [["produce"], ["topics", "create"]])
+def test_no_broker(lakehouse: Command, arguments: list[str]) -> None:
+    done = lakehouse(*arguments)
+    assert (done.code, done.err) == (
+        1,
+        "lakehouse: no broker is running: start it with `lakehouse up`, or set pulsar.service_url and "
+        "pulsar.admin_url\n",
+    )
 
 
 @pytest.mark.parametrize("arguments", [["fly"], ["run", "--speed", "9"], ["produce", "--orders", "many"]])
@@ -202,7 +205,7 @@ def test_usage_errors_exit_with_2(lakehouse: Command, arguments: list[str]) -> N
 )
 def test_what_can_not_be_backfilled(lakehouse: Command, arguments: list[str], line: str) -> None:
     done = lakehouse("backfill", *arguments)
-    assert (done.code, done.line.startswith(f"lakehouse: {line}")) == (1, True), done.line
+    assert (done.code, done.line.startswith(f"lakehouse: {line}")) == (78, True), done.line
 
 
 def test_a_run_without_a_broker(lakehouse: Command, spark: SparkSession) -> None:
@@ -250,11 +253,20 @@ def refusing_broker() -> Iterator[str]:
 def test_a_refused_token_is_not_shown(lakehouse: Command, spark: SparkSession, arguments: list[str]) -> None:
     with refusing_broker() as url:
         urls = {"LAKEHOUSE_PULSAR__SERVICE_URL": "pulsar://127.0.0.1:1", "LAKEHOUSE_PULSAR__ADMIN_URL": url}
-        done = lakehouse(*arguments, LAKEHOUSE_PULSAR__TOKEN="s3cret", **urls)
+        done = lakehouse(*arguments, LAKEHOUSE_PULSAR__TOKEN="a.s3cret.token", **urls)
     assert done.code == 1
     assert done.line.startswith(("lakehouse: GET", "lakehouse: PUT"))
     assert done.line.endswith("the token was refused: Unauthorized")
     assert "s3cret" not in done.out + done.err
+
+
+def test_a_broker_that_wants_a_token(lakehouse: Command, spark: SparkSession) -> None:
+    with refusing_broker() as url:
+        urls = {"LAKEHOUSE_PULSAR__SERVICE_URL": "pulsar://127.0.0.1:1", "LAKEHOUSE_PULSAR__ADMIN_URL": url}
+        done = lakehouse("run", **urls)
+    assert done.line == (
+        f"lakehouse: GET {url}/admin/v2/brokers/ready: no token was sent: set LAKEHOUSE_PULSAR__TOKEN: Unauthorized"
+    )
 
 
 def test_a_missing_topic(lakehouse: Command, spark: SparkSession, endpoint: Endpoint) -> None:
@@ -272,7 +284,7 @@ def test_a_registered_schema_that_breaks_the_contract(
 ) -> None:
     without_id = replace(TOPICS[0], fields=TOPICS[0].fields[1:])
     done = lakehouse("land", **environment(own_topics(settings, endpoint, tmp_path, [without_id])))
-    assert (done.code, done.line) == (1, "lakehouse: users: id is not registered, but declared as a required long")
+    assert (done.code, done.line) == (78, "lakehouse: users: id is not registered, but declared as a required long")
 
 
 @pytest.fixture
@@ -335,7 +347,7 @@ def test_a_table_of_a_newer_delta(
     log = Path(lake.table_path("bronze.users")) / "_delta_log" / "00000000000000000001.json"
     log.write_text(json.dumps({"protocol": {"minReaderVersion": reader, "minWriterVersion": writer, **features}}))
     done = lakehouse("merge", "users", LAKEHOUSE_HOME=str(tmp_path))
-    assert done.code == 1
+    assert done.code == 78
     assert done.line.startswith("lakehouse: a table was written by a newer version of Delta Lake: Unsupported")
     assert "bronze/users" in done.line
     for arguments in (["status"], ["sql", "SELECT 1"]):
@@ -360,6 +372,29 @@ def test_sql_as_csv(lakehouse: Command) -> None:
             "[1, 2]",
         ],
     ]
+
+
+HOSTILE = "SELECT e'red\\x1b[31m\\nand [bold]' AS \"na\tme\""
+
+
+def test_control_characters_are_shown(lakehouse: Command) -> None:
+    out = lakehouse("sql", HOSTILE).out
+    assert "red\\x1b[31m\\nand [bold]" in out
+    assert "na\\tme" in out
+
+
+@pytest.mark.parametrize(("terminal", "text"), [(False, "red\x1b[31m\nand [bold]"), (True, r"red\x1b[31m\nand [bold]")])
+def test_csv_is_exact_but_to_a_terminal(
+    lakehouse: Command, monkeypatch: pytest.MonkeyPatch, terminal: bool, text: str
+) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: terminal)
+    [_, [value]] = csv.reader(StringIO(lakehouse("sql", "--csv", HOSTILE).out))
+    assert value == text
+
+
+def test_an_error_is_one_line_whatever_it_quotes(lakehouse: Command) -> None:
+    done = lakehouse("sql", "SELECT e'a\\x1b[31m'::INT")
+    assert done.err == r"lakehouse: Conversion Error: Could not convert string 'a\x1b[31m' to INT32" + "\n"
 
 
 @pytest.mark.parametrize("statement", ["SELECT 6 * 7 AS answer", "-- the answer\nSELECT 6 * 7"])

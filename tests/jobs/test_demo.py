@@ -47,6 +47,11 @@ def kept_for_the_broker() -> set[str]:
     return {str(archive) for archive in FOLDER.glob("broker-*.jsa")}
 
 
+def open_to_others(folder: Path) -> list[Path]:
+    """Files that other users can read; RocksDB makes folders that they could, if they came that far."""
+    return [path for path in folder.rglob("*") if path.is_file() and path.stat().st_mode & 0o077]
+
+
 def began(settings: Settings, moment: str) -> Path:
     """What the demo writes then; the first version of a table is there before its messages."""
     return commit(demo_settings(settings), moment, 1)
@@ -67,6 +72,7 @@ def test_the_whole_demo_while_a_second_one_is_refused(settings: Settings, tmp_pa
     titles = [path.read_text().partition("\n")[0].removeprefix("-- ") for path in QUERIES.glob("*.sql")]
     assert [title for title in titles if title.split(",")[0] not in " ".join(told.split())] == []
     assert "came back by themselves" in told
+    assert open_to_others(demo_settings(own).home) == []
     # A JVM without an archive of its own, as that of some packages, keeps none.
     assert kept_for_the_broker() or not (java_home() / "lib" / "server" / "classes.jsa").exists()
     wait_until(lambda: left_of(own) == [], seconds=10, poll=0.1)

@@ -25,7 +25,7 @@ def test_starting_twice_gives_the_same_broker(endpoint: Endpoint, settings: Sett
 
 
 @pytest.mark.broker
-def test_stop_leaves_no_process_and_a_restart_keeps_the_ports(tmp_path: Path) -> None:
+def test_stop_leaves_no_process_and_a_restart_keeps_the_ports_and_clears_up_after_a_kill(tmp_path: Path) -> None:
     settings = load_settings(home=tmp_path)
     first = broker.start(settings)
     assert broker.stop(settings)
@@ -33,7 +33,14 @@ def test_stop_leaves_no_process_and_a_restart_keeps_the_ports(tmp_path: Path) ->
     assert broker.running(settings) is None
     assert not broker.stop(settings)
     assert broker.start(settings) == first
+    cleared = tmp_path / "pulsar" / "bookies.log"
+    assert not cleared.exists()
+    (process,) = java_processes(tmp_path)
+    process.kill()
+    process.wait()
+    broker.launch(settings)
     assert broker.stop(settings)
+    assert "Deleting path: /ledgers/available/127.0.0.1" in cleared.read_text()
 
 
 def test_a_taken_port_is_named(tmp_path: Path) -> None:

@@ -32,6 +32,7 @@ RuntimeError: power cut
         (IN_PYTHON, "RuntimeError: power cut"),
         ("lakehouse.errors.BusyError: enriched_orders: wait\n\tat Task.run", "enriched_orders: wait"),
         ("\nwhat a pity\nthe rest", "what a pity"),
+        ("x/orders: no such topic", "x/orders: no such topic: `lakehouse topics create` makes the declared ones"),
         ("", "RuntimeError"),
         ("java.io.IOException: No space left on device", "no space left on the disk"),
         (

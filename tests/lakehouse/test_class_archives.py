@@ -36,6 +36,18 @@ def test_what_a_first_jvm_has_kept_is_given_to_the_next(folder: Path) -> None:
     assert archive_options("spark", ["4.2.0"], keep=True)[0] == f"-XX:SharedArchiveFile={folder / archive}"
 
 
+def test_who_shares_the_environment_shares_what_was_kept(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(class_archives, "FOLDER", folder / "share")
+    mask = os.umask(0o077)
+    try:
+        draft = folder / "share" / kept_by_a_jvm()
+        settle("spark", keep=True)
+    finally:
+        os.umask(mask)
+    modes = [path.stat().st_mode & 0o777 for path in (draft.parent, draft.with_suffix(".jsa"))]
+    assert modes == [0o755, 0o644]
+
+
 def test_another_version_keeps_its_own_and_the_old_one_goes(folder: Path) -> None:
     for other in ("spark-0123456789ab.jsa", "broker-0123456789ab.jsa"):
         (folder / other).touch()

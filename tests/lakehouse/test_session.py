@@ -1,9 +1,11 @@
 """Kept classes of the JVM, and Spark's properties."""
 
 import os
+import re
 import subprocess
 import sys
 import time
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -13,7 +15,9 @@ from pyspark.errors.utils import is_debugging_enabled
 from pyspark.sql import SparkSession
 
 from lakehouse import session
+from lakehouse.errors import LakehouseError
 from lakehouse.settings import Settings, load_settings
+from tests.conftest import SECRET
 
 
 def test_column_expressions_are_not_told_where_they_were_made(spark: SparkSession) -> None:
@@ -26,6 +30,17 @@ def test_workers_have_pyspark_from_its_package(spark: SparkSession) -> None:
     """Spark's own path has it in a zip file, without what Python has compiled."""
     found = spark.sparkContext.parallelize([0], 1).map(lambda _: sys.modules["pyspark"].__file__)
     assert found.collect() == [pyspark.__file__]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere there is no /proc")
+def test_no_secret_is_to_be_seen_of_the_processes_of_spark(spark: SparkSession) -> None:
+    """It was started with one in the environment, and one in its conf."""
+    workers = spark.sparkContext.parallelize([0], 1).map(lambda _: (os.getpid(), os.getppid())).collect()[0]
+    processes = [spark.sparkContext._gateway.proc.pid, *workers]
+    seen = [Path(f"/proc/{pid}/{what}").read_bytes() for pid in processes for what in ("environ", "cmdline")]
+    assert [b"spark" in each for each in seen] == [True] * 6
+    assert [SECRET.encode() in each for each in seen] == [False] * 6
+    assert spark.sparkContext._jsc.hadoopConfiguration().get("fs.s3a.secret.key") == SECRET
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere, PySpark's own daemon forks the workers")
@@ -71,6 +86,22 @@ def test_only_what_spark_has_put_there_leaves_the_path_of_python() -> None:
     show = [python, "-c", "import os; print(os.environ['PYTHONPATH'])"]
     for given, left in ((f"{spark}:/own path:/other", "/own path:/other"), (spark, "")):
         assert subprocess.check_output(show, env={"PYTHONPATH": given}, text=True) == f"{left}\n"
+
+
+@pytest.mark.parametrize(("command", "code"), [("exit 3", 3), ("kill -9 $$", -9)])
+def test_how_spark_has_ended_while_it_started(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, command: str, code: int
+) -> None:
+    def launch(*_: object) -> None:
+        process = subprocess.Popen(["sh", "-c", command])
+        process.wait()
+        raise RuntimeError("Java gateway process exited before sending its port number")
+
+    monkeypatch.setattr(session, "launch_gateway", launch)
+    monkeypatch.setattr(session, "submit_environment", lambda _: {})
+    monkeypatch.setattr(session.SparkContext, "_active_spark_context", None)
+    with pytest.raises(LakehouseError, match=f"^{re.escape(session._how_it_ended(code, settings))}$"):
+        session.start_spark(settings)
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,25 @@ def test_what_needs_tables_on_this_machine_says_so() -> None:
         query(lake, "SELECT 1")
 
 
+@pytest.mark.parametrize("token", ["s3cret", "a.s3cret.token\n", "Bearer a.s3cret.token"])
+def test_a_token_that_can_not_be_one_is_not_shown(token: str) -> None:
+    with pytest.raises(ConfigurationError) as error:
+        load_settings(pulsar={"token": token})
+    assert str(error.value) == (
+        "pulsar.token: must be a JSON web token: three parts with a dot between, and no space or end of line"
+    )
+
+
+@pytest.mark.parametrize("text", [None, "", "no certificate"])
+def test_a_file_of_certificates_has_some(tmp_path: Path, text: str | None) -> None:
+    path = tmp_path / "ca.pem"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(ConfigurationError) as error:
+        load_settings(pulsar={"tls_trust_certs": path})
+    assert str(error.value) == (f"pulsar.tls_trust_certs: must be a file of certificates, in PEM (given: {path!r})")
+
+
 def test_an_empty_variable_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("LAKEHOUSE_HOME", "LAKEHOUSE_RUN__RETRIES", "LAKEHOUSE_SERVE__USERS"):
         monkeypatch.setenv(name, "")

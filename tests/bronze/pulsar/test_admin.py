@@ -7,9 +7,10 @@ import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import trustme
@@ -20,6 +21,7 @@ from bronze.pulsar.options import NoAnswerError, Options, PulsarSourceError
 from bronze.pulsar.positions import BEGINNING, Ledger, Position, Range, Span
 from lakehouse import broker
 from lakehouse.endpoint import Endpoint
+from lakehouse.errors import RefusedError
 from lakehouse.processes import choose_port
 from lakehouse.produce import produce
 from lakehouse.settings import load_settings
@@ -101,7 +103,7 @@ def test_the_right_token_reads(guarded: Topics) -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", [token("owner", b"another key, which is long enough as well"), token("guest"), "junk"]
+    "wrong", [token("owner", b"another key, which is long enough as well"), token("guest"), "junk.junk.junk"]
 )
 def test_a_wrong_token_is_refused(guarded: Topics, wrong: str) -> None:
     topic = guarded.create("refused")
@@ -128,7 +130,8 @@ def test_a_certificate_that_is_not_trusted(guarded: Topics, encrypted: Encrypted
     trustme.CA().cert_pem.write_to_path(tmp_path / "other.pem")
     topic, (planned,) = guarded.create("encrypted"), guarded.plan(guarded.create("encrypted"), token=token("owner"))
     options = {"token": token("owner"), "tlsTrustCerts": tmp_path / "other.pem"}
-    with pytest.raises(NoAnswerError, match=r"^https://.*: no answer from the broker: SSLError$"):
+    refused = r"^https://.*: the certificate is refused: unable to get local issuer certificate$"
+    with pytest.raises(PulsarSourceError, match=refused):
         guarded.plan(topic, adminUrl=encrypted.endpoint.admin_url, **options)
     with pytest.raises(PulsarSourceError, match=f"^{planned}: Pulsar error: ConnectError$"):
         guarded.read_range(planned, serviceUrl=encrypted.endpoint.service_url, **options)
@@ -141,6 +144,51 @@ def test_commands_by_an_encrypted_connection(guarded: Topics, encrypted: Encrypt
     create_topics([ITEMS.topic], encrypted.endpoint, own)
     sent = produce([(ITEMS.topic, Workload(duplicates=0, malformed=0).first("items"))], encrypted.endpoint, own)
     assert sent == {"items": 2_198}
+
+
+def test_commands_wait_for_no_broker_that_refuses_them(guarded: Topics, encrypted: Encrypted, tmp_path: Path) -> None:
+    other, port = tmp_path / "other.pem", guarded.endpoint.admin_url.rpartition(":")[2]
+    trustme.CA().cert_pem.write_to_path(other)
+    trusted, secure, plain = encrypted.trusted, encrypted.endpoint, guarded.endpoint
+    elsewhere, ready = replace(secure, admin_url=plain.admin_url), f"GET {plain.admin_url}/admin/v2/brokers/ready"
+    unknown = f"its certificate is not signed by a CA of pulsar.tls_trust_certs, {other}"
+    unset = "its certificate is not signed by a CA that this machine trusts: set pulsar.tls_trust_certs"
+    cases: list[tuple[Endpoint, dict[str, Any], str]] = [
+        (secure, {"tls_trust_certs": other}, f"{secure.admin_url}: {unknown}"),
+        (secure, {}, f"{secure.admin_url}: {unset}"),
+        (elsewhere, {"tls_trust_certs": other}, f"{secure.service_url}: {unknown}"),
+        (elsewhere, {}, f"{secure.service_url}: {unset}"),
+        (
+            replace(secure, service_url=secure.service_url.replace("127.0.0.1", "localhost")),
+            {"tls_trust_certs": trusted},
+            f"{secure.service_url.replace('127.0.0.1', 'localhost')}: its certificate is refused: Hostname mismatch, "
+            "certificate is not valid for 'localhost'.",
+        ),
+        (
+            replace(plain, admin_url=f"https://127.0.0.1:{port}"),
+            {"tls_trust_certs": trusted},
+            f"https://127.0.0.1:{port}: what answers there does not speak TLS",
+        ),
+        (
+            plain,
+            {"token": "junk.junk.junk"},
+            f"{ready}: the token was refused: Unauthorized",
+        ),
+        (
+            plain,
+            {"token": None},
+            f"{ready}: no token was sent: set LAKEHOUSE_PULSAR__TOKEN: Unauthorized",
+        ),
+    ]
+    found = []
+    for endpoint, given, _ in cases:
+        settings = load_settings(home=tmp_path, pulsar={"token": token("owner")} | given)
+        with pytest.raises(RefusedError) as error:
+            broker.wait_until_healthy(endpoint, settings)
+        found.append(str(error.value))
+    assert found == [line for *_, line in cases]
+    lax = {"token": token("owner"), "tls_trust_certs": trusted, "tls_validate_hostname": False}
+    broker.wait_until_healthy(cases[4][0], load_settings(home=tmp_path, pulsar=lax))
 
 
 def test_a_broker_that_is_not_there() -> None:

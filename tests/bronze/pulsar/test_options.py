@@ -34,7 +34,7 @@ def test_all_options_in_any_case() -> None:
         "minPartitions": "8",
         "failOnDataLoss": "False",
         "readTimeout": "1.5",
-        "token": "secret",
+        "token": "a.secret.token",
         "tlsTrustCerts": "/etc/ca.pem",
         "tlsValidateHostname": "false",
     }
@@ -48,14 +48,23 @@ def test_all_options_in_any_case() -> None:
         min_partitions=8,
         fail_on_data_loss=False,
         read_timeout=1.5,
-        token="secret",
+        token="a.secret.token",
         tls_trust_certs="/etc/ca.pem",
         tls_validate_hostname=False,
     )
 
 
 def test_the_token_is_not_shown() -> None:
-    assert "secret" not in repr(Options.parse(REQUIRED | {"token": "secret"}))
+    assert "secret" not in repr(Options.parse(REQUIRED | {"token": "a.secret.token"}))
+
+
+@pytest.mark.parametrize("token", ["secret", "a.secret.token\n", "a.secret"])
+def test_a_token_that_can_not_be_one_is_not_shown(token: str) -> None:
+    with pytest.raises(PulsarSourceError) as error:
+        Options.parse(REQUIRED | {"token": token})
+    assert str(error.value) == (
+        "option token: must be a JSON web token: three parts with a dot between, and no space or end of line"
+    )
 
 
 @pytest.mark.parametrize("name", ["serviceUrl", "adminUrl", "topic"])
