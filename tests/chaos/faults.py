@@ -216,7 +216,7 @@ def hints_of_a_log_torn(world: World) -> None:
 
 
 def last_commit_torn(world: World) -> None:
-    """Of a disk that loses what it has acknowledged. The line names the file, which somebody then deletes."""
+    """As by a disk that had not written it. A line names the file, and somebody does what docs/operations.md says."""
     _cut_power(world)
     log = Path(world.settings.table_path(world.draw.choice((*DERIVED, "bronze.orders"))), "_delta_log")
     last = max(log.glob("[0-9]*.json"))
@@ -224,8 +224,9 @@ def last_commit_torn(world: World) -> None:
     if str(last) not in (line := world.refused()):
         raise NotSurvivedError(f"{last} is torn, which nobody is told: {line}")
     world.stop()
-    for file in log.glob(f"*{last.stem}*"):  # with its checksum, and a checkpoint of it
+    for file in log.glob(f"*{last.stem}*"):  # with its checksum
         file.unlink()
+    shutil.rmtree(world.settings.checkpoint_root)
 
 
 def disk_full(world: World) -> None:
