@@ -22,6 +22,7 @@ import pulsar
 from jobs.pipeline import TOPICS
 from lakehouse import broker
 from lakehouse.endpoint import Endpoint, call_admin, connect
+from lakehouse.errors import BusyError, PermanentError
 from lakehouse.processes import begun_by, read_state
 from lakehouse.session import SHORT_RUN
 from lakehouse.settings import Settings
@@ -38,7 +39,7 @@ PATIENCE = 300.0
 KEPT = {"retentionTimeInMinutes": 600, "retentionSizeInMB": -1}
 """So that orders can be read from their topic after they have landed, also if the broker is killed meanwhile."""
 NOT_KEPT = {"retentionTimeInMinutes": 0, "retentionSizeInMB": 0}
-BUSY, ENDED_BY_US = 75, 130
+BUSY, ENDED_BY_US = BusyError.exit_code, 130
 
 
 class NotSurvivedError(Exception):
@@ -70,7 +71,6 @@ class World:
     told: list[str] = field(default_factory=list)
     """The last lines of runs that ended by themselves."""
     _process: subprocess.Popen[bytes] | None = None
-    _refuses: bool = False
     _waves: Waves = field(init=False)
 
     def __post_init__(self) -> None:
@@ -272,8 +272,9 @@ class World:
             self._refuse_stack_trace()
             line = Ended(self._process.returncode, self.log.read_text()).last_line
             self.told.append(f"{self._process.returncode}: {line}")
-            if "--accept-loss" in line and not self._refuses:
-                raise NotSurvivedError(f"landing refuses, though nothing is lost: {line}")
+            gave_up = self._process.returncode == PermanentError.exit_code and "no space left" not in line
+            if gave_up:
+                raise NotSurvivedError(f"it has given up, though nobody has to do anything: {line}")
             self.starts += 1
             self._process = None
             time.sleep(1)
