@@ -62,6 +62,10 @@ bench: install ## Measure landing, merging, waking, correcting, publishing, the 
 	@$(RUN)/python benchmarks/pipeline.py
 	@$(RUN)/python benchmarks/quality.py
 
+.PHONY: chaos
+chaos: install ## Hit the running product with SEED=1 FAULTS=200 and hostile messages, and recompute its tables each time (an hour or two)
+	@$(RUN)/python -m tests.chaos --seed $(or $(SEED),1) --faults $(or $(FAULTS),200)
+
 .PHONY: pictures
 pictures: install ## Take the pictures of Airflow in docs/images anew (10 minutes)
 	@PICTURES=docs/images $(RUN)/pytest -n 0 tests/dags/test_runs.py

@@ -206,10 +206,10 @@ def _failures(decoding: Decoding) -> Column:
 
 def _json_difference(topic: Topic) -> Column:
     text = F.col("message.payload").cast("string")
-    given = F.from_json(text, "MAP<STRING, STRING>", JSON_OPTIONS)
-    differences = F.concat_ws(
-        "; ", *(_difference(field, F.element_at(given, field.name), topic) for field in topic.fields)
-    )
+    # Of a field that is there more than once, the last value, as in the contract's own struct.
+    texts = StructType([StructField(field.name, StringType()) for field in topic.fields])
+    given = F.from_json(text, texts, JSON_OPTIONS)
+    differences = F.concat_ws("; ", *(_difference(field, given[field.name], topic) for field in topic.fields))
     return (
         F.when(F.length(text) == 0, "empty payload")
         .when(~F.is_valid_utf8(text), _not_utf8(text))
@@ -217,8 +217,20 @@ def _json_difference(topic: Topic) -> Column:
         .when(~_is_object(text), F.coalesce(_beyond_limits(text), F.lit("not a JSON object")))
         .when(_half_pair(text).isNotNull(), F.concat(F.lit("half a surrogate pair: "), _half_pair(text)))
         .when(~_is_one_object(text), "more after the JSON object")
+        .when(differences == "", _differences_before(text, topic))
         .otherwise(differences)
     )
+
+
+def _differences_before(text: Column, topic: Topic) -> Column:
+    """The fields that are there more than once, and the last time as they should be."""
+
+    def fails(field: StructField) -> Column:
+        alone = StructType([StructField(field.name, field.dataType), StructField(UNPARSED, StringType())])
+        return F.from_json(text, alone, JSON_OPTIONS)[UNPARSED].isNotNull()
+
+    told = {field: f"{field.name} is no {field.dataType.simpleString()} each time" for field in topic.fields}
+    return F.concat_ws("; ", *(F.when(fails(field), reason) for field, reason in told.items()))
 
 
 def _is_object(text: Column, more: Mapping[str, str] = MappingProxyType({})) -> Column:

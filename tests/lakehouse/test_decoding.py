@@ -49,6 +49,8 @@ BROKEN = {
     b'{"id": 1, "at": "yesterday", "price": 2}': "at is no bigint: yesterday",
     b'{"id": 1, "price": "NaN"}': "price is no double: NaN",
     b'{"id": null, "price": 2}': "id is missing",
+    b'{"id": 1, "price": 2, "price": null}': "price is missing",
+    b'{"id": "1", "price": "x", "id": 1, "price": 2}': "id is no bigint each time; price is no double each time",
     b'{"ID": 1, "at": {}}': "id is missing; at is no bigint: {}; price is missing",
     b"{}": "id is missing; price is missing",
     b"": "empty payload",

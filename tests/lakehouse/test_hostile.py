@@ -9,8 +9,9 @@ from gold.judging import decode_facts
 from jobs.pipeline import ENRICHMENTS, ENTITIES
 from lakehouse.decoding import explain
 from silver.merge import decode_changes
-from tests.hostile import Hostile
+from tests.hostile import CORPUS, Hostile, hostile_messages
 from tests.lake import bronze_row
+from tests.reasons import is_true_of
 
 ENTITY = {entity.name: entity for entity in ENTITIES}
 [ORDERS] = ENRICHMENTS
@@ -31,3 +32,15 @@ def reasons(spark: SparkSession, sent: Sequence[Hostile]) -> dict[str, str | Non
         explained = decoded.transform(explain, decoding=declared.decoding).orderBy("message.position").collect()
         found |= {each.name: row.reason for each, row in zip(of_topic, explained, strict=True)}
     return found
+
+
+def test_each_message_is_taken_or_rejected_for_a_reason_that_is_true_of_it(spark: SparkSession) -> None:
+    sent = [*CORPUS, *hostile_messages(seed=3, count=300)]
+    found = reasons(spark, sent)
+    wrong = {
+        each.name: found[each.name]
+        for each in sent
+        if (found[each.name] is not None) != each.malformed
+        or (found[each.name] is not None and not is_true_of(found[each.name] or "", each.message()))
+    }
+    assert wrong == {}

@@ -1,0 +1,557 @@
+"""Faults, each a function of the world it happens to. After each of them, the tables must come to what is recomputed.
+
+A fault sends messages itself, before, while and after it happens; what drives it starts the product again and compares.
+"""
+
+import os
+import random
+import shutil
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pulsar
+from deltalake import DeltaTable
+
+from lakehouse import broker
+from lakehouse.errors import BrokerError
+from tests.chaos.losses import check_accepted, check_refused, lose
+from tests.chaos.waves import Sent
+from tests.chaos.world import BUSY, NotSurvivedError, World, ignoring_gone
+from tests.hostile import CORPUS
+
+Fault = Callable[[World], None]
+
+STREAMS = ("bronze.users", "bronze.items", "bronze.orders", "silver.users", "silver.items", "gold.enriched_orders")
+"""What has a checkpoint."""
+DERIVED = (
+    "silver.users",
+    "silver.items",
+    "silver.users_history",
+    "silver.items_history",
+    "gold.enriched_orders",
+    "quarantine.waiting_orders",
+    "quarantine.duplicate_orders",
+    "quarantine.malformed",
+)
+"""Tables that can be made anew from others."""
+MOST_PARTITIONS = 6
+
+
+# Processes that are killed
+
+
+def driver_killed(world: World) -> None:
+    """`kill -9` of the Python process, somewhere in a batch."""
+    _hit_while_busy(world, lambda: [world.driver()])
+
+
+def jvm_killed(world: World) -> None:
+    _hit_while_busy(world, lambda: [world.jvm()])
+
+
+def worker_killed(world: World) -> None:
+    """`kill -9` of one of the Python processes that Spark has started."""
+    _hit_while_busy(world, lambda: [world.draw.choice(world.wait_for(world.workers))])
+
+
+def broker_killed(world: World) -> None:
+    _hit_while_busy(world, world.broker_processes)
+    _pause(world, 4)
+    world.start_broker()
+    world.send(0.3)
+
+
+def broker_killed_while_it_is_sent_to(world: World) -> None:
+    """What it has not acknowledged may be there or not."""
+
+    def kill_and_start() -> None:
+        time.sleep(delay)
+        _kill(processes)
+        broker.start(world.settings)
+
+    delay, processes = world.draw.uniform(0, 0.5), world.broker_processes()
+    killer = threading.Thread(target=kill_and_start)
+    killer.start()
+    with suppress(BrokerError, pulsar.PulsarException):  # what the client says of a broker that is gone
+        for _ in range(4):
+            world.send()
+    killer.join()
+    world.send(0.3)
+
+
+def all_killed(world: World) -> None:
+    """Driver, JVM, Python processes and broker at once, as if the power were cut."""
+    world.send(0.5)
+    _pause(world, 2)
+    world.kill()
+    _kill(world.broker_processes())
+    world.start_broker()
+    world.send(0.5)
+
+
+def asked_to_end(world: World) -> None:
+    """Ctrl-C, or the signal of whoever stops a service."""
+    world.send(0.7)
+    _pause(world, 2)
+    world.stop(world.draw.choice((signal.SIGINT, signal.SIGTERM, signal.SIGHUP)))
+    world.send(0.3)
+
+
+def killed_again_and_again(world: World) -> None:
+    """Three times, each time a little later in the start."""
+    world.send()
+    for at in range(3):
+        world.run()
+        time.sleep(3 + 4 * at + world.draw.uniform(0, 2))
+        world.kill()
+
+
+# Processes that stand still
+
+
+def driver_frozen(world: World) -> None:
+    with _frozen(world, [world.driver()]):
+        world.send()
+
+
+def jvm_frozen(world: World) -> None:
+    with _frozen(world, [world.jvm()]):
+        world.send()
+
+
+def broker_frozen(world: World) -> None:
+    world.driver()
+    with _frozen(world, world.broker_processes()):
+        world.send()
+
+
+# Files of checkpoints, found so after the power was cut
+
+
+def checkpoint_file_torn(world: World) -> None:
+    """A `metadata`, or the last file of offsets or commits: 0 bytes, half of it, or garbage."""
+    file = _checkpoint_file(world)
+    whole = file.read_bytes()
+    file.write_bytes(world.draw.choice((b"", whole[: len(whole) // 2], b"\0" * len(whole), b"\xff\x00garbage")))
+    if world.draw.random() < 0.7:
+        file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
+
+
+def checkpoint_file_lost(world: World) -> None:
+    _checkpoint_file(world).unlink()
+
+
+def checkpoint_lost(world: World) -> None:
+    """One of them, or all."""
+    _cut_power(world)
+    chosen = world.draw.choice((*STREAMS, ""))
+    shutil.rmtree(Path(world.settings.checkpoint_root, chosen), ignore_errors=True)
+
+
+def checkpoint_of_yesterday(world: World) -> None:
+    """Brought back from a copy, when the tables have gone on."""
+    world.stop()
+    root = Path(world.settings.checkpoint_root)
+    copy = world.settings.home / "checkpoints.copy"
+    shutil.rmtree(copy, ignore_errors=True)
+    shutil.copytree(root, copy)
+    world.send()
+    world.await_agreement()
+    _cut_power(world)
+    chosen = world.draw.choice((*STREAMS, ""))
+    shutil.rmtree(root / chosen)
+    shutil.move(copy / chosen, root / chosen)
+
+
+# Files of tables
+
+
+def table_lost(world: World) -> None:
+    """A table that can be made anew from others."""
+    _cut_power(world)
+    shutil.rmtree(world.settings.table_path(world.draw.choice(DERIVED)))
+
+
+def table_half_made(world: World) -> None:
+    """Its creation was cut off: there is a `_delta_log` without a commit, or with a torn one."""
+    _cut_power(world)
+    log = Path(world.settings.table_path(world.draw.choice(DERIVED)), "_delta_log")
+    shutil.rmtree(log.parent)
+    log.mkdir(parents=True)
+    if world.draw.random() < 0.5:
+        (log / f"{0:020}.json").write_bytes(world.draw.choice((b"", b'{"commitInfo":{"timest')))
+
+
+def orphan_files(world: World) -> None:
+    """What a killed writer leaves: rows without a commit, empty files, drafts of commits."""
+    world.send(0.5)
+    for name in [*world.draw.sample(DERIVED, 3), "bronze.orders"]:
+        table = Path(world.settings.table_path(name))
+        rows = [path for path in table.rglob("*.parquet") if "_delta_log" not in path.parts]
+        if rows:
+            chosen = world.draw.choice(rows)
+            shutil.copy(chosen, chosen.with_name(f"part-00000-{world.draw.randrange(10**9)}.snappy.parquet"))
+        (table / "part-00001-empty.snappy.parquet").touch()
+        (table / f".part-{world.draw.randrange(10**9)}.tmp").write_bytes(b"half")
+        (table / "_delta_log" / f".{DeltaTable(table).version() + 1:020}.json.{os.getpid()}.tmp").write_bytes(b'{"add')
+    world.send(0.5)
+
+
+def hints_of_a_log_torn(world: World) -> None:
+    """`_last_checkpoint` and the checksums of a table's log, which only save time."""
+    _cut_power(world)
+    for name in (*DERIVED, "bronze.orders"):
+        log = Path(world.settings.table_path(name), "_delta_log")
+        for file in (log / "_last_checkpoint", *sorted(log.glob("*.crc"))[-2:]):
+            if file.exists():
+                file.write_bytes(world.draw.choice((b"", file.read_bytes()[:20])))
+
+
+def last_commit_torn(world: World) -> None:
+    """As by a disk that had not written it. A line names the file, and somebody does what docs/operations.md says."""
+    _cut_power(world)
+    log = Path(world.settings.table_path(world.draw.choice((*DERIVED, "bronze.orders"))), "_delta_log")
+    last = max(log.glob("[0-9]*.json"))
+    last.write_bytes(b"")
+    if str(last) not in (line := world.refused()):
+        raise NotSurvivedError(f"{last} is torn, which nobody is told: {line}")
+    world.stop()
+    for file in log.glob(f"*{last.stem}*"):  # with its checksum
+        file.unlink()
+    shutil.rmtree(world.settings.checkpoint_root)
+
+
+def disk_full(world: World) -> None:
+    """Tables and checkpoints have no room for some seconds, while messages come."""
+    disk = Path(world.settings.warehouse_root).parent
+    filler = disk / "filler"
+    left = shutil.disk_usage(disk).free - world.draw.choice((0, 8_192, 200_000))
+    try:
+        with filler.open("wb") as file:
+            os.posix_fallocate(file.fileno(), 0, max(left, 1))
+        world.send()
+        until = time.monotonic() + world.draw.uniform(5, 12)
+        while time.monotonic() < until:
+            world.tend()
+            time.sleep(0.5)
+    finally:
+        filler.unlink()
+
+
+# Other commands meanwhile
+
+
+def second_writer(world: World) -> None:
+    world.send(0.5)
+    ended = world.command("run", codes=(BUSY,))
+    if "is being written by pid" not in ended.last_line:
+        raise NotSurvivedError(f"who writes is not said: {ended.text}")
+    world.send(0.5)
+
+
+def steps_of_others(world: World) -> None:
+    """Commands that need tables which are being written say so in a line."""
+    world.send(0.5)
+    for words in (["land"], ["merge", "users"], ["enrich"], ["purge"], ["validate"], ["reconcile"]):
+        world.command(*words, codes=(BUSY,))
+    world.send(0.5)
+
+
+def maintained_while_it_runs(world: World) -> None:
+    world.send(0.5)
+    world.command("maintain")
+    world.send(0.5)
+
+
+def maintained_while_stopped(world: World) -> None:
+    """Old files go, as if a week had passed, and small ones become one."""
+    world.stop()
+    old = time.time() - 8 * 86_400
+    for path in Path(world.settings.warehouse_root).rglob("*"):
+        if path.is_file():
+            os.utime(path, (old, old))
+    world.command("maintain")
+    world.send()
+
+
+def purged(world: World) -> None:
+    world.stop()
+    world.send(0.5)
+    world.command("purge")
+    world.send(0.5)
+
+
+def backfilled(world: World) -> None:
+    """Days, or what used a key, while it runs."""
+    world.send(0.5)
+    key = f"users:{world.draw.randrange(20)}"
+    scope = world.draw.choice((["--from", "2026-01-01", "--to", "2026-01-04"], ["--because", key]))
+    world.command("backfill", *scope)
+    world.send(0.5)
+
+
+def rebuilt(world: World) -> None:
+    world.send(0.5)
+    world.command("rebuild", "--approve")
+    world.send(0.5)
+
+
+def released(world: World) -> None:
+    """All that waits is tried again."""
+    world.send(0.5)
+    world.command("quarantine", "release", "--all")
+    world.send(0.5)
+
+
+def validated(world: World) -> None:
+    """Rules that don't pass of such messages are told; the tables stay."""
+    world.stop()
+    world.send()
+    world.command("validate", codes=(0, 1))
+
+
+# Topics
+
+
+def partitions_added(world: World) -> None:
+    topic = min(("users", "items", "orders"), key=lambda name: len(world.partitions(name)))
+    count = len(world.partitions(topic))
+    world.send(0.5)
+    if count < MOST_PARTITIONS:
+        world.admin("POST", f"{topic}/partitions", count + 1, accept=(412,))
+    world.send(0.5)
+
+
+def topics_unloaded(world: World) -> None:
+    for topic in ("users", "items", "orders"):
+        world.send(0.3)
+        world.admin("PUT", f"{topic}/unload")
+
+
+def subscription_deleted_while_it_runs(world: World) -> None:
+    world.send(0.5)
+    _delete_subscription(world, world.draw.choice(("users", "items", "orders")))
+    world.send(0.5)
+
+
+def subscription_deleted_while_stopped(world: World) -> None:
+    world.stop()
+    topic = world.draw.choice(("users", "items", "orders"))
+    world.send(0.5)
+    _delete_subscription(world, topic)
+    world.send(0.5)
+
+
+def backlog_skipped_but_there(world: World) -> None:
+    """The subscription was moved ahead, but the broker still has the messages: they land."""
+    world.stop()
+    world.send()
+    for topic in world.draw.sample(("users", "items", "orders"), 2):
+        world.draw.choice((_skip_all, _reset_ahead, _expire))(world, topic)
+    world.send(0.3)
+
+
+def retention_cut(world: World) -> None:
+    """The broker deletes all that has landed, of changelogs too."""
+    world.await_agreement()
+    world.forget(world.draw.choice(("users", "items", "orders")))
+    world.send(0.5)
+    world.restore_topics()
+    world.send(0.5)
+
+
+def poison(world: World) -> None:
+    """Messages as bad as they come."""
+    bad = [each for each in CORPUS if each.topic == "items" or each.malformed]  # sound orders are all for one key
+    world.send_all(
+        Sent(each.topic, each.key, each.payload, each.event_time, each.properties)
+        for each in world.draw.sample(bad, 60)
+    )
+
+
+# Messages that an administrator takes away before they have landed
+
+
+def backlog_skipped_and_gone(world: World) -> None:
+    _take_away(world, lambda topic: world.draw.choice((_skip_all, _reset_ahead, _expire))(world, topic))
+
+
+def subscription_deleted_and_gone(world: World) -> None:
+    _take_away(world, partial(_delete_subscription, world))
+
+
+def topic_made_anew_while_stopped(world: World) -> None:
+    """With the messages that had not landed."""
+    _take_away(world, partial(_delete_topic, world), forget=False)
+
+
+def topic_made_anew_while_it_runs(world: World) -> None:
+    world.await_agreement()
+    topic = world.draw.choice(("users", "items", "orders"))
+    _delete_topic(world, topic)
+    world.restore_topics()
+    check_refused(world, topic)
+    check_accepted(world, topic)
+    world.send()
+
+
+FAULTS: tuple[Fault, ...] = (
+    driver_killed,
+    jvm_killed,
+    worker_killed,
+    broker_killed,
+    broker_killed_while_it_is_sent_to,
+    all_killed,
+    asked_to_end,
+    killed_again_and_again,
+    driver_frozen,
+    jvm_frozen,
+    broker_frozen,
+    checkpoint_file_torn,
+    checkpoint_file_lost,
+    checkpoint_lost,
+    checkpoint_of_yesterday,
+    table_lost,
+    table_half_made,
+    orphan_files,
+    hints_of_a_log_torn,
+    last_commit_torn,
+    disk_full,
+    second_writer,
+    steps_of_others,
+    maintained_while_it_runs,
+    maintained_while_stopped,
+    purged,
+    backfilled,
+    rebuilt,
+    released,
+    validated,
+    partitions_added,
+    topics_unloaded,
+    subscription_deleted_while_it_runs,
+    subscription_deleted_while_stopped,
+    backlog_skipped_but_there,
+    retention_cut,
+    poison,
+    backlog_skipped_and_gone,
+    subscription_deleted_and_gone,
+    topic_made_anew_while_stopped,
+    topic_made_anew_while_it_runs,
+)
+
+
+def drawn(draw: random.Random) -> Iterator[Fault]:
+    """All faults in some order, then all in another, and so on."""
+    while True:
+        yield from draw.sample(FAULTS, len(FAULTS))
+
+
+def _pause(world: World, at_most: float) -> None:
+    time.sleep(world.draw.uniform(0, at_most))
+
+
+def _kill(processes: list[psutil.Process]) -> None:
+    for process in processes:
+        with ignoring_gone():
+            process.kill()
+    psutil.wait_procs(processes, 30)
+
+
+def _hit_while_busy(world: World, victims: Callable[[], list[psutil.Process]]) -> None:
+    chosen = victims()
+    world.send(0.7)
+    _pause(world, 3)
+    _kill([each for each in chosen if each.is_running()])
+    if broker.running(world.settings):
+        world.send(0.3)
+
+
+@contextmanager
+def _frozen(world: World, processes: list[psutil.Process]) -> Iterator[None]:
+    """They stand still for some seconds, in which the block begins."""
+
+    def thaw() -> None:
+        for process in processes:
+            with ignoring_gone():
+                process.resume()
+
+    thawing = threading.Timer(world.draw.uniform(3, 9), thaw)
+    for process in processes:
+        process.suspend()
+    thawing.start()
+    try:
+        yield
+    finally:
+        thawing.join()
+
+
+def _cut_power(world: World) -> None:
+    world.run()
+    world.send(0.5)
+    _pause(world, 3)
+    world.kill()
+    world.send(0.5)
+
+
+def _checkpoint_file(world: World) -> Path:
+    """One that a stream needs to go on, after the power was cut."""
+    _cut_power(world)
+    checkpoint = Path(world.settings.checkpoint_path(world.draw.choice(STREAMS)))
+    logs = [max(checkpoint.glob(f"{log}/[0-9]*"), key=lambda path: int(path.name)) for log in ("offsets", "commits")]
+    return world.draw.choice([checkpoint / "metadata", *logs])
+
+
+def _of_each_partition(world: World, topic: str, method: str, path: str, body: object = None) -> None:
+    for partition in world.partitions(topic):
+        world.admin(method, f"{partition}/subscription/{world.subscription(topic)}{path}", body)
+
+
+def _delete_subscription(world: World, topic: str) -> None:
+    _of_each_partition(world, topic, "DELETE", "?force=true")
+
+
+def _skip_all(world: World, topic: str) -> None:
+    _of_each_partition(world, topic, "POST", "/skip_all")
+
+
+def _reset_ahead(world: World, topic: str) -> None:
+    later = datetime.now(UTC) + timedelta(hours=1)
+    _of_each_partition(world, topic, "POST", f"/resetcursor/{round(later.timestamp() * 1000)}")
+
+
+def _expire(world: World, topic: str) -> None:
+    time.sleep(2.5)
+    _of_each_partition(world, topic, "POST", "/expireMessages/1")
+
+
+def _delete_topic(world: World, topic: str) -> None:
+    world.admin("DELETE", f"{topic}/partitions?force=true")
+
+
+def _take_away(world: World, act: Callable[[str], Any], *, forget: bool = True) -> None:
+    """Send messages to a product that stands still or is stopped, take those of a topic away, and see it is told."""
+    world.await_agreement()
+    frozen = world.family() if world.draw.random() < 0.5 else []
+    for process in frozen:
+        process.suspend()
+    if not frozen:
+        world.stop()
+    topic = world.draw.choice(("users", "items", "orders", "orders"))
+    world.send()
+    act(topic)
+    lose(world, topic, forget=forget)
+    if world.draw.random() < 0.5:
+        world.send(0.5)
+    for process in frozen:
+        process.resume()
+    check_refused(world, topic)
+    check_accepted(world, topic)
+    world.send(0.5)

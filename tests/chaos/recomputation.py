@@ -1,0 +1,100 @@
+"""What the tables must hold, made of the topics' messages by plain Python alone, and how they differ from that.
+
+`lakehouse run --every` takes messages in rounds of its own, and a `latest` join gives an order the state of that
+moment. So two things may differ from a single round of the oracle, as far as they are true: which version of its user
+an order in gold carries, and for which of two states that it lacks an order waits.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import Any
+
+from deltalake.exceptions import DeltaError, TableNotFoundError
+
+from lakehouse.settings import Settings
+from tests.lake import expected, messages, tables
+from tests.oracle import REASONS, Message, Oracle, Position, Row, unusable, waits
+
+ANY_VERSION = "a version of the user"
+UNREADABLE = (DeltaError, TableNotFoundError, OSError)
+
+
+class Recomputation:
+    def __init__(self, sent: Sequence[Message]) -> None:
+        self._sent = sent
+        self._oracle = Oracle().run(sent)
+        self._tables = expected(self._oracle)
+        self._users = {_text(_state(row)) for row in self._oracle.history("users")}
+        self._orders = {Position(**row["position"]): row for row in [*self._oracle.gold, *self._oracle.waiting]}
+
+    def differences(self, settings: Settings) -> list[str]:
+        """How the tables differ, in a line for each; none if they don't. Read without Spark."""
+        try:
+            if landed := _differ(_texts(self._sent), _texts(messages(settings))):
+                return [f"bronze: {landed}"]
+            held, should = tables(settings), dict(self._tables)
+        except UNREADABLE as error:
+            return [f"can't be read: {error}"]
+        should["gold"] = [self._any_version(row) for row in should["gold"]]
+        held["gold"] = [self._any_version(row) for row in held["gold"]]
+        should["waiting"] = [_without_reasons(row) for row in should["waiting"]]
+        held["waiting"] = [self._true_reasons(row) for row in held["waiting"]]
+        return [
+            f"{name}: {difference}"
+            for name, rows in should.items()
+            if (difference := _differ(_texts(rows), _texts(held[name])))
+        ]
+
+    def _any_version(self, row: Row) -> Row:
+        is_one = _text(row["user"]) in self._users
+        return row | {"user": (row["user"]["id"], ANY_VERSION) if is_one else row["user"]}
+
+    def _true_reasons(self, row: Row) -> Row:
+        """A waiting order without the reason, if that is true."""
+        order = self._orders.get(Position(**row["position"]))
+        reasons = {name: row[name] for name in REASONS}
+        return _without_reasons(row) if order and reasons in self._reasons(order) else row
+
+    def _reasons(self, order: Row) -> list[Row]:
+        """All that an order lacks."""
+        when, oracle = order["created_at"], self._oracle
+        survivor, merged, no_way = oracle.survivor(order["user_id"])
+        no_user = no_way or unusable(oracle.state("users", survivor, when), order)
+        no_item = unusable(oracle.state("items", order["item_id"], when), order)
+        found = [waits(no_user, "users", survivor, merged)] if no_user else []
+        return [*found, waits(no_item, "items", order["item_id"], [])] if no_item else found
+
+
+def _state(version: Row) -> Row:
+    return {name: value for name, value in version.items() if name not in ("valid_from", "valid_until")}
+
+
+def _without_reasons(row: Row) -> Row:
+    return {name: value for name, value in row.items() if name not in REASONS}
+
+
+def _text(value: Any) -> str:
+    """The same for equal rows, whatever the order of their columns, and however UTC is called."""
+    match value:
+        case dict():
+            return "{" + ", ".join(f"{name}: {_text(value[name])}" for name in sorted(value)) + "}"
+        case list() | tuple():
+            return "(" + ", ".join(map(_text, value)) + ")"
+        case datetime():
+            return value.isoformat()
+    return repr(value)
+
+
+def _texts(rows: Iterable[Any]) -> Counter[str]:
+    return Counter(map(_text, rows))
+
+
+def _differ(should: Counter[str], held: Counter[str]) -> str:
+    lacking, excess = should - held, held - should
+    told = [
+        f"{found.total()} {what}, such as {next(iter(found))[:400]}"
+        for what, found in (("missing", lacking), ("too many", excess))
+        if found
+    ]
+    return " and ".join(told)

@@ -1,0 +1,360 @@
+"""The product as it runs for real: a broker, `lakehouse run` as a process that somebody starts again, and its topics.
+
+Beside it stands what the topics have held, as Pulsar's own reader gives it: what the tables are compared with.
+"""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import psutil
+import pulsar
+
+from jobs.pipeline import TOPICS
+from lakehouse import broker
+from lakehouse.endpoint import Endpoint, call_admin, connect
+from lakehouse.errors import BusyError, PermanentError
+from lakehouse.processes import begun_by, read_state
+from lakehouse.session import SHORT_RUN
+from lakehouse.settings import Settings
+from lakehouse.topic_admin import create_topics
+from lakehouse.topics import Topic
+from tests.chaos.recomputation import Recomputation
+from tests.chaos.waves import Sent, Waves
+from tests.lake import environment
+from tests.oracle import LAST_TIME, Message, Position, moment
+
+LAKEHOUSE = Path(sys.executable).with_name("lakehouse")
+PATIENCE = 300.0
+"""Seconds in which the tables must come to what the topics hold."""
+KEPT = {"retentionTimeInMinutes": 600, "retentionSizeInMB": -1}
+"""So that orders can be read from their topic after they have landed, also if the broker is killed meanwhile."""
+NOT_KEPT = {"retentionTimeInMinutes": 0, "retentionSizeInMB": 0}
+BUSY, ENDED_BY_US = BusyError.exit_code, 130
+
+
+class NotSurvivedError(Exception):
+    """Something is lost, doubled, wrong or stopped for good; or somebody was shown a stack trace."""
+
+
+class Ended(NamedTuple):
+    code: int
+    text: str
+    """What the command has said."""
+
+    @property
+    def last_line(self) -> str:
+        return next((line for line in reversed(self.text.splitlines()) if line.strip()), "")
+
+
+@dataclass
+class World:
+    settings: Settings
+    draw: random.Random
+    spark: Mapping[str, str] = field(default_factory=lambda: SHORT_RUN)
+    """Further properties of Spark."""
+    topics: dict[tuple[str, Position], Message] = field(default_factory=dict)
+    """All that the topics have ever held, by topic and position."""
+    lost: set[tuple[str, Position]] = field(default_factory=set)
+    """What of it was taken away by an administrator before it had landed."""
+    starts: int = 0
+    """How often `lakehouse run` was started again, as it had ended."""
+    told: list[str] = field(default_factory=list)
+    """The last lines of runs that ended by themselves."""
+    _process: subprocess.Popen[bytes] | None = None
+    _waves: Waves = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._waves = Waves(self.draw)
+
+    # The broker and its topics
+
+    @property
+    def endpoint(self) -> Endpoint:
+        return broker.endpoint(self.settings)
+
+    def start_broker(self) -> None:
+        broker.start(self.settings)
+        self.restore_topics()
+
+    def restore_topics(self) -> None:
+        """As `lakehouse topics create` does; and orders are kept for a while."""
+        create_topics(TOPICS, self.endpoint, self.settings)
+        self.admin("POST", "orders/retention", KEPT)
+
+    def admin(self, method: str, path: str, body: object = None, accept: tuple[int, ...] = ()) -> Any:
+        path = f"persistent/{self.settings.pulsar.namespace}/{path}"
+        response = call_admin(method, path, self.endpoint, self.settings, body=body, accept=accept)
+        return response.json() if response.text else None
+
+    def partitions(self, topic: str) -> list[str]:
+        """Without the namespace."""
+        count = self.admin("GET", f"{topic}/partitions")["partitions"]
+        return [f"{topic}-partition-{index}" for index in range(count)]
+
+    def subscription(self, topic: str) -> str:
+        return next(each for each in TOPICS if each.name == topic).subscription
+
+    def broker_processes(self) -> list[psutil.Process]:
+        pid = read_state(self.settings.home / "pulsar" / "broker.json")["pid"]
+        return begun_by({pid: psutil.Process(pid).create_time()})
+
+    def forget(self, topic: str) -> None:
+        """Make the broker delete what no subscription needs, whatever the topic was to keep."""
+        self.admin("POST", f"{topic}/retention", NOT_KEPT)
+        for partition in self.partitions(topic):
+            self.admin("PUT", f"{partition}/unload")
+            deadline = time.monotonic() + 10
+            while len(self.admin("GET", f"{partition}/internalStats")["ledgers"]) > 1 and time.monotonic() < deadline:
+                self.admin("POST", f"{partition}/trim", accept=(404, 405, 409, 412, 500))
+                time.sleep(0.3)
+
+    # Messages
+
+    def send(self, share: float = 1.0) -> None:
+        """Send a wave of messages, or a part of one, and read what the topics hold then."""
+        self.send_all(self._waves.wave(share))
+
+    def send_all(self, messages: Iterable[Sent]) -> None:
+        acknowledged: list[tuple[str, pulsar.MessageId]] = []
+        client = connect(self.endpoint, self.settings)
+        producers: dict[str, pulsar.Producer] = {}
+        batched = self.draw.random() < 0.7
+        try:
+            for topic, key, payload, event_time, properties in messages:
+                if topic not in producers:
+                    name = f"persistent://{self.settings.pulsar.namespace}/{topic}"
+                    producers[topic] = client.create_producer(
+                        name, batching_enabled=batched, batching_max_publish_delay_ms=5, send_timeout_millis=20_000
+                    )
+
+                def note(result: pulsar.Result, id: pulsar.MessageId, topic: str = topic) -> None:
+                    if result == pulsar.Result.Ok:
+                        acknowledged.append((topic, id))
+
+                producers[topic].send_async(
+                    payload, note, partition_key=key, event_timestamp=event_time or None, properties=dict(properties)
+                )
+            for producer in producers.values():
+                producer.flush()
+        finally:
+            client.close()
+        self.read_topics()
+        if missing := {(topic, position_of(id)) for topic, id in acknowledged} - self.topics.keys():
+            raise NotSurvivedError(f"the broker has lost {len(missing)} messages that it had acknowledged")
+
+    def read_topics(self) -> set[tuple[str, Position]]:
+        """Read all topics from their beginning; returns where the messages are that they hold now."""
+        held: dict[tuple[str, Position], Message] = {}
+        client = connect(self.endpoint, self.settings)
+        for topic in (each.name for each in TOPICS):
+            for partition in self.partitions(topic):
+                name = f"persistent://{self.settings.pulsar.namespace}/{partition}"
+                reader = client.create_reader(name, pulsar.MessageId.earliest)
+                while reader.has_message_available():
+                    message = message_of(topic, int(partition.rpartition("-")[2]), reader.read_next(10_000))
+                    held[topic, message.position] = message
+        client.close()
+        if changed := [where for where in held.keys() & self.topics.keys() if held[where] != self.topics[where]]:
+            raise NotSurvivedError(f"the broker has changed messages, such as {changed[0]}")
+        self.topics |= held
+        return set(held)
+
+    # The product
+
+    def environment(self) -> dict[str, str]:
+        more = {
+            "LAKEHOUSE_WAREHOUSE": self.settings.warehouse,
+            "LAKEHOUSE_CHECKPOINTS": self.settings.checkpoints,
+            "LAKEHOUSE_SPARK__CONF": json.dumps(self.spark),
+            "LAKEHOUSE_RUN__RETRY_DELAY": "1",
+            "LAKEHOUSE_RUN__BROKER_TIMEOUT": "30",
+        }
+        return {**os.environ, **environment(self.settings, **more)}
+
+    def command(self, *words: str, codes: tuple[int, ...] = (0,), timeout: float = 600) -> Ended:
+        """Run a `lakehouse` command to its end. Raises NotSurvivedError for another exit code, or a stack trace."""
+        done = subprocess.run(
+            [LAKEHOUSE, *words],
+            env=self.environment(),
+            cwd=self.settings.home,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=timeout,
+            check=False,
+        )
+        ended = Ended(done.returncode, done.stdout.decode())
+        if ended.code not in codes or "Traceback" in ended.text:
+            raise NotSurvivedError(f"`lakehouse {' '.join(words)}` exited with {ended.code}: {ended.text[-2000:]}")
+        return ended
+
+    @property
+    def log(self) -> Path:
+        return self.settings.home / "run.log"
+
+    def run(self) -> None:
+        """Start `lakehouse run`, unless it runs."""
+        if self._process is not None:
+            return
+        with self.log.open("wb") as log:
+            self._process = subprocess.Popen(
+                [LAKEHOUSE, "run", "--every", "1s"],
+                env=self.environment(),
+                cwd=self.settings.home,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+            )
+
+    def driver(self) -> psutil.Process:
+        self.tend()
+        assert self._process is not None
+        return psutil.Process(self._process.pid)
+
+    def jvm(self) -> psutil.Process:
+        def found() -> list[psutil.Process]:
+            return [each for each in self.driver().children() if "java" in each.name()]
+
+        return psutil.Process(self.wait_for(found)[0].pid)
+
+    def workers(self) -> list[psutil.Process]:
+        """The Python processes of Spark."""
+        return [each for each in self.jvm().children(recursive=True) if "python" in each.name()]
+
+    def family(self) -> list[psutil.Process]:
+        """Driver, JVM and Python processes of Spark, as far as they are there."""
+        with ignoring_gone():
+            if self._process is not None:
+                driver = psutil.Process(self._process.pid)
+                return [driver, *driver.children(recursive=True)]
+        return []
+
+    def stop(self, by: signal.Signals = signal.SIGTERM) -> None:
+        """Ask `lakehouse run` to end, and wait until its JVM is gone too."""
+        if self._process is None:
+            return
+        family = self.family()
+        self._process.send_signal(by)
+        self._await_end(family)
+        self._refuse_stack_trace()
+
+    def kill(self) -> None:
+        """As if the power were cut: driver, JVM and Python processes at once."""
+        if self._process is None:
+            return
+        family = self.family()
+        for each in family:
+            with ignoring_gone():
+                each.kill()
+        self._await_end(family)
+
+    def _await_end(self, family: list[psutil.Process]) -> None:
+        assert self._process is not None
+        self._process.wait(60)
+        _, left = psutil.wait_procs(family, 60)
+        self._process = None
+        if left:
+            raise NotSurvivedError(f"{left} are still there, though their driver has ended")
+
+    def tend(self) -> None:
+        """Do what systemd or Airflow would: start `lakehouse run` again if it has ended by itself."""
+        if self._process is not None and self._process.poll() is None:
+            return
+        if self._process is not None:
+            self._refuse_stack_trace()
+            line = Ended(self._process.returncode, self.log.read_text()).last_line
+            self.told.append(f"{self._process.returncode}: {line}")
+            gave_up = self._process.returncode == PermanentError.exit_code and "no space left" not in line
+            if gave_up:
+                raise NotSurvivedError(f"it has given up, though nobody has to do anything: {line}")
+            self.starts += 1
+            self._process = None
+            time.sleep(1)
+        self.run()
+
+    def refused(self) -> str:
+        """Wait until `lakehouse run` has ended by itself; its last line."""
+        self.run()
+        process, self._process = self._process, None
+        assert process is not None
+        try:
+            process.wait(PATIENCE)
+        except subprocess.TimeoutExpired:
+            self._process = process
+            return ""
+        self._refuse_stack_trace()
+        return Ended(process.returncode, self.log.read_text()).last_line
+
+    def _refuse_stack_trace(self) -> None:
+        if "Traceback" in (text := self.log.read_text()):
+            raise NotSurvivedError(f"`lakehouse run` has shown a stack trace: {text[-3000:]}")
+
+    # The comparison
+
+    def recomputation(self) -> Recomputation:
+        return Recomputation([message for where, message in self.topics.items() if where not in self.lost])
+
+    def await_agreement(self) -> None:
+        """Wait until the tables are what is recomputed. Raises NotSurvivedError with the difference."""
+        self.read_topics()
+        should = self.recomputation()
+        deadline = time.monotonic() + PATIENCE
+        while differences := should.differences(self.settings):
+            if time.monotonic() > deadline:
+                last = "; ".join(self.told[-3:])
+                raise NotSurvivedError(f"after {PATIENCE:g} s: {'; '.join(differences)}. Runs have ended with: {last}")
+            self.tend()
+            time.sleep(1)
+
+    def wait_for(self, condition: Callable[[], Any], seconds: float = PATIENCE) -> Any:
+        """What the condition gives, once it is true."""
+        deadline = time.monotonic() + seconds
+        while not (found := condition()):
+            if time.monotonic() > deadline:
+                raise NotSurvivedError(f"nothing for {seconds:g} s")
+            time.sleep(0.05)
+        return found
+
+    def reconcile(self) -> None:
+        """The product's own proof, which needs the tables for itself."""
+        self.stop()
+        self.command("reconcile")
+
+    def close(self) -> None:
+        self.kill()
+        broker.stop(self.settings)
+
+
+def ignoring_gone() -> AbstractContextManager[None]:
+    return suppress(psutil.NoSuchProcess)
+
+
+def position_of(id: pulsar.MessageId, partition: int | None = None) -> Position:
+    return Position(id.partition() if partition is None else partition, id.ledger_id(), id.entry_id(), id.batch_index())
+
+
+def message_of(topic: str, partition: int, message: pulsar.Message) -> Message:
+    """What Pulsar's reader gives, in the oracle's form; an event time after the year 9999 counts as none."""
+    payload, event_time = message.data(), message.event_timestamp()
+    published = moment(message.publish_timestamp())
+    assert published is not None
+    return Message(
+        topic,
+        position_of(message.message_id(), partition),
+        message.partition_key() or None,
+        None if not payload and message.has_null_value() else payload,
+        moment(event_time) if 0 < event_time <= LAST_TIME else None,
+        published,
+    )
+
+
+def topic_named(name: str) -> Topic:
+    return next(topic for topic in TOPICS if topic.name == name)
