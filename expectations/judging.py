@@ -21,6 +21,8 @@ from great_expectations.render.renderer.renderer import renderer
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from lakehouse.declared_sql import try_eval
+
 _aggregate = metric_partial(
     engine=SparkDFExecutionEngine,
     partial_fn_type=MetricPartialFunctionTypes.AGGREGATE_FN,
@@ -64,7 +66,8 @@ class Different(TableMetricProvider):
 
 
 def _fails(holds: str) -> Column:
-    return ~F.coalesce(F.expr(holds), F.lit(False))
+    """Whether SQL is not TRUE of a row; SQL that ends in an error is not."""
+    return ~F.coalesce(try_eval(F.expr(holds)), F.lit(False))
 
 
 def _shown(observed: str) -> dict[str, str]:

@@ -119,15 +119,22 @@ def test_no_row_is_no_pass_unless_the_table_may_be_empty(spark: SparkSession, la
     assert {result.outcome for result in validate(spark, lake, [may_be])} == {"passed"}
 
 
-def test_a_rule_that_raises_on_a_row_is_no_pass(spark: SparkSession, lake: Settings) -> None:
+def test_a_row_on_which_a_rule_raises_fails_it(spark: SparkSession, lake: Settings) -> None:
     raises = each_row("raises", "1 / (price - 3) < 9", Severity.WARNING)
+    [found] = validate(spark, lake, [Suite(table=THINGS.name, key=("id",), rules=(raises,))])
+    assert (found.outcome, found.stops) == ("failed", False)
+    assert found.observed == '1 of 3 rows, such as {"id":2,"price":3.0}'
+
+
+def test_a_rule_of_a_table_that_raises_is_no_pass(spark: SparkSession, lake: Settings) -> None:
+    raises = whole("raises", "1 / (max(price) - 3) < 9", Severity.WARNING)
     [found] = validate(spark, lake, [Suite(table=THINGS.name, key=("id",), rules=(raises,))])
     assert (found.outcome, found.stops) == ("error", True)
     assert "DIVIDE_BY_ZERO" in found.observed
 
 
 def test_what_an_error_quotes_is_no_markup_in_the_page(spark: SparkSession, lake: Settings) -> None:
-    quotes = each_row("quotes", "CAST(nullif(name, 'pie') AS INT) > 0")
+    quotes = whole("quotes", "max(CAST(nullif(name, 'pie') AS INT)) > 0")
     [found] = validate(spark, lake, [Suite(table=THINGS.name, key=("id",), rules=(quotes,))])
     assert "'<b>cake</b>'" in found.observed
     [page] = [page.read_text() for page in lake.report.parent.rglob("silver.things-silver.things.html")]
