@@ -44,7 +44,7 @@ class Outcome:
 
 def chaos(
     seed: Annotated[int, typer.Option(help="The same seed gives the same faults and messages.")] = 1,
-    faults: Annotated[int, typer.Option(min=1, help="How many.")] = 200,
+    faults: Annotated[int, typer.Option(min=0, help="How many.")] = 200,
     only: Annotated[str, typer.Option(help="Only faults of whose name this regular expression matches a part.")] = "",
     hostile: Annotated[int, typer.Option(min=0, help="How many hostile messages then come.")] = 100_000,
 ) -> None:
@@ -73,7 +73,8 @@ def chaos(
     finally:
         if world is not None:
             end(world)
-    CONSOLE.print(as_table(outcomes, f"{len(outcomes)} faults in {(time.monotonic() - started) / 60:.0f} minutes"))
+    if outcomes:
+        CONSOLE.print(as_table(outcomes, f"{len(outcomes)} faults in {(time.monotonic() - started) / 60:.0f} minutes"))
     if hostile:
         send_hostile(hostile, seed, home)
     raise typer.Exit(any(outcome.failure for outcome in outcomes))
