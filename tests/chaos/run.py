@@ -98,8 +98,10 @@ def send_hostile(count: int, seed: int, home: Path) -> None:
 
 def begin(home: Path, draw: random.Random) -> World:
     """A product that runs, on a disk of its own, with some messages in its tables."""
-    shutil.rmtree(home, ignore_errors=True)
     disk = home / "disk"
+    if disk.is_mount():  # left by a run that was killed
+        subprocess.run(["umount", "--lazy", disk], check=True)
+    shutil.rmtree(home, ignore_errors=True)
     disk.mkdir(parents=True)
     mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={DISK}", "chaos", disk], capture_output=True)
     if mounted.returncode != 0:
