@@ -63,7 +63,7 @@ bench: install ## Measure landing, merging, waking, correcting, publishing, the 
 	@$(RUN)/python benchmarks/quality.py
 
 .PHONY: chaos
-chaos: install ## Hit the running product with SEED=1 FAULTS=200 and hostile messages, and recompute its tables each time (an hour or two)
+chaos: install ## Let faults happen to what runs, and recompute its tables each time; SEED=1 FAULTS=200 (two hours)
 	@$(RUN)/python -m tests.chaos --seed $(or $(SEED),1) --faults $(or $(FAULTS),200)
 
 .PHONY: pictures

@@ -169,7 +169,7 @@ def run(
     with spark_for(settings, writes=WRITTEN) as spark:
         if seconds is None:
             report.outcomes(run_all(spark, settings))
-            _show(prove(spark, settings), settings)
+            _refuse(_show(prove(spark, settings), settings))
         else:
             streams = [
                 *landing(spark, settings, TOPICS),
@@ -201,22 +201,20 @@ def reconcile() -> None:
     settings = load_settings()
     with spark_for(settings, writes=WRITTEN) as spark:
         require(spark, settings, WRITTEN, made_by="run")
-        _show(prove(spark, settings), settings)
-    _compare_with_broker(settings)
+        broken = _show(prove(spark, settings), settings)
+    _refuse([*broken, *_compare_with_broker(settings)])
 
 
-def _compare_with_broker(settings: Settings) -> None:
-    """Tell of losses that were accepted. Raises ConservationError for those that were not; needs a broker for that."""
+def _compare_with_broker(settings: Settings) -> list[str]:
+    """Tell of losses that were accepted; returns those that were not, for which it needs a broker."""
     for topic, (count, entries) in accepted_losses(settings).items():
         report.say(f"{topic}: {count:,} losses were accepted, of {entries:,} entries or more: see {LOSSES.name}")
     try:
         endpoint = broker.endpoint(settings)
-        lost = [line for topic in TOPICS if (line := refusal(settings, topic, endpoint))]
+        return [line for topic in TOPICS if (line := refusal(settings, topic, endpoint))]
     except LakehouseError as error:
         report.say(f"Not compared with the broker: {error}")
-        return
-    if lost:
-        raise ConservationError(". ".join(lost))
+        return []
 
 
 @app.command(rich_help_panel=DATA)
@@ -287,7 +285,7 @@ def demo(
     orders: Annotated[int, typer.Option(min=1_000, help="Orders to produce.")] = ORDERS,
 ) -> None:
     """Run it all on a broker and data of its own, afresh each time, and show what came out."""
-    _refuse_broken(run_demo(load_settings(), orders=orders))
+    _refuse(_broken(run_demo(load_settings(), orders=orders)))
 
 
 app.command("backfill", rich_help_panel=DATA)(backfill_command)
@@ -355,17 +353,21 @@ def _log_traceback() -> str:
     return f" (details: {path})"
 
 
-def _show(proofs: list[Balance], settings: Settings) -> None:
+def _show(proofs: list[Balance], settings: Settings) -> list[str]:
+    """Returns what does not hold."""
     report.balances(proofs)
     report.note(proofs, settings)
-    _refuse_broken(proofs)
+    return _broken(proofs)
 
 
-def _refuse_broken(proofs: list[Balance]) -> None:
+def _broken(proofs: list[Balance]) -> list[str]:
     broken = [proof for proof in proofs if not proof.holds]
-    if broken:
-        reasons = [f"{proof.topic}: {'; '.join(proof.problems) or proof.difference}" for proof in broken]
-        raise ConservationError(". ".join(reasons))
+    return [f"{proof.topic}: {'; '.join(proof.problems) or proof.difference}" for proof in broken]
+
+
+def _refuse(problems: list[str]) -> None:
+    if problems:
+        raise ConservationError(". ".join(problems))
 
 
 def _chosen(names: list[str] | None, known: dict[str, Any]) -> list[Any]:

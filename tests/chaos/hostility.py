@@ -24,7 +24,7 @@ def judge(count: int, seed: int, home: Path, endpoint: Endpoint) -> float:
     Raises NotSurvivedError if a message is not where it should be, or is there for a reason that is not true of it.
     """
     pulsar = Pulsar(service_url=endpoint.service_url, admin_url=endpoint.admin_url, namespace=f"public/{home.name}")
-    home.mkdir()
+    home.mkdir(parents=True)
     world = World(Settings(home=home, pulsar=pulsar), random.Random(seed), spark={})
     world.restore_topics()
     world.send_all(

@@ -135,11 +135,13 @@ def test_what_was_merged_before_the_contract_became_stricter_stays_so(spark: Spa
     assert balance_entity(spark, whole, stricter) == balance_entity(spark, whole, USERS)
 
 
-def test_the_command_names_the_difference(
+def test_the_command_names_the_difference_and_what_is_lost_of_a_topic(
     spark: SparkSession, lake: Settings, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     delta_table(spark, lake, ORDERS.waiting.name).delete()
     monkeypatch.setenv("LAKEHOUSE_HOME", str(lake.home))
-    with pytest.raises(ConservationError, match=r"^orders: 1 landed, but in no table .*, such as 0/7/4/0$"):
+    monkeypatch.setattr(cli.broker, "endpoint", lambda settings: None)
+    monkeypatch.setattr(cli, "refusal", lambda settings, topic, endpoint: "lost" if topic == USERS.topic else None)
+    with pytest.raises(ConservationError, match=r"^orders: 1 landed, but in no table .*, such as 0/7/4/0\. lost$"):
         cli.app(["reconcile"], standalone_mode=False)
     assert "does not hold" in capsys.readouterr().out
