@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -138,12 +139,19 @@ def accept_losses(spark: SparkSession, settings: Settings, topic: Topic, endpoin
 
 
 def refusal(settings: Settings, topic: Topic, endpoint: Endpoint) -> str | None:
-    """Why landing would refuse to go on, if it would. Without Spark; raises BrokerError if the broker does not say."""
-    held = ask_broker(settings, endpoint, topic)
-    path = settings.local_path(topic.bronze_table)
-    if not DeltaTable.is_deltatable(path):
+    """Why landing would refuse to go on, if it would.
+
+    Without Spark. Raises BrokerError if the broker does not answer, and ConfigurationError if the tables are elsewhere.
+    """
+    try:
+        table = DeltaTable(settings.local_path(topic.bronze_table))
+    except DeltaError:  # none, or a half made one
         return None
-    known = json.loads(DeltaTable(path).metadata().configuration.get(CREATED, "{}"))
+    try:
+        held = ask_broker(settings, endpoint, topic)
+    except PermanentError as error:
+        return str(error)
+    known = json.loads(table.metadata().configuration.get(CREATED, "{}"))
     landed = _committed(settings, topic)
     if landed is None:
         landed = _landed_without_spark(settings, topic)
@@ -179,12 +187,15 @@ def _compare(topic: Topic, held: Mapping[str, Held], landed: Offsets, known: Map
 
 
 def _committed(settings: Settings, topic: Topic) -> dict[str, str] | None:
-    """Where the last batch that has landed ended, as its checkpoint says; None if there is none."""
+    """Where the last batch that has landed ended, as its checkpoint says; None if it does not, or is torn."""
     checkpoint = Path(settings.checkpoint_path(topic.bronze_table))
     batch = max(checkpoint.glob("commits/[0-9]*"), key=lambda path: int(path.name), default=None)
     if batch is None:
         return None
-    offsets = json.loads((checkpoint / "offsets" / batch.name).read_text().splitlines()[-1])
+    try:
+        offsets = json.loads((checkpoint / "offsets" / batch.name).read_text().splitlines()[-1])
+    except (OSError, ValueError, IndexError):
+        return None
     return {_named(name): str(position) for name, position in offsets.items()}
 
 

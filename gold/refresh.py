@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from functools import reduce
 from typing import Any
 
-from pyspark.errors import PySparkException
+from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
@@ -158,7 +158,11 @@ def _refresh_what_does_not_fail(
             rows = stack.enter_context(kept(tried(spark, statement, sources)))
             failing = rows.where("reason IS NOT NULL").select("keys", "reason").distinct()
             count, *reasons = failing.agg(F.count("*"), F.min("reason"), F.max("reason")).collect()[0]
-        except (PySparkException, ConfigurationError):
+        except (PySparkException, ConfigurationError) as problem:
+            if isinstance(problem, PySparkException) and not (
+                is_of_data(problem) or isinstance(problem, AnalysisException)
+            ):
+                raise
             reason = located(statement, error)
             _quarantine(spark, settings, table, spark.createDataFrame([(None, reason)], "keys STRING, reason STRING"))
             why = "rows fail, and it can't be told which: the table stays as it was"

@@ -207,14 +207,16 @@ def reconcile() -> None:
 
 def _compare_with_broker(settings: Settings) -> list[str]:
     """Tell of losses that were accepted; returns those that were not, for which it needs a broker."""
-    for topic, (count, entries) in accepted_losses(settings).items():
-        report.say(f"{topic}: {count:,} losses were accepted, of {entries:,} entries or more: see {LOSSES.name}")
+    lost: list[str | None] = []
     try:
+        for topic, (count, entries) in accepted_losses(settings).items():
+            report.say(f"{topic}: {count:,} losses were accepted, of {entries:,} entries or more: see {LOSSES.name}")
         endpoint = broker.endpoint(settings)
-        return [line for topic in TOPICS if (line := refusal(settings, topic, endpoint))]
-    except LakehouseError as error:
+        for declared in TOPICS:
+            lost.append(refusal(settings, declared, endpoint))
+    except (BrokerError, ConfigurationError) as error:
         report.say(f"Not compared with the broker: {error}")
-        return []
+    return [line for line in lost if line]
 
 
 @app.command(rich_help_panel=DATA)
@@ -252,10 +254,14 @@ def status() -> None:
 
 def _topic_row(topic: Topic, endpoint: Endpoint, settings: Settings) -> tuple[str, TopicStatus | None, str]:
     """A topic, how it is, and why it can't land."""
+    found = None
     try:
-        return topic.name, topic_status(topic, endpoint, settings), refusal(settings, topic, endpoint) or ""
+        found = topic_status(topic, endpoint, settings)
+        return topic.name, found, refusal(settings, topic, endpoint) or ""
+    except ConfigurationError:  # tables elsewhere, of which only Spark can tell
+        return topic.name, found, ""
     except LakehouseError as error:
-        return topic.name, None, str(error)
+        return topic.name, found, str(error)
 
 
 @app.command("maintain", rich_help_panel=DATA)

@@ -3,12 +3,14 @@
 from typing import Annotated
 
 import typer
+from pyspark.errors import PySparkException
 
 from gold.declarations import SQL_ROWS, SqlTable
 from jobs import report
 from jobs.pipeline import SQL_TABLES
 from jobs.steps import refreshing, spark_for
-from lakehouse.errors import ConfigurationError, LakehouseError
+from lakehouse.causes import cause_of, is_permanent
+from lakehouse.errors import ConfigurationError, LakehouseError, PermanentError
 from lakehouse.settings import load_settings
 
 
@@ -29,6 +31,10 @@ def refresh_command(
             except LakehouseError as error:  # which keeps no other table from being refreshed
                 failed.append(error)
                 continue
+            except PySparkException as error:
+                kind = PermanentError if is_permanent(error) else LakehouseError
+                failed.append(kind(f"{table.name}: {cause_of(error)}"))
+                continue
             report.say(
                 f"{done.table}: {done.kind} ({done.reason}): "
                 f"{done.inserted:,} inserted, {done.updated:,} updated, {done.deleted:,} deleted"
@@ -39,7 +45,9 @@ def refresh_command(
                 report.say(line)
                 report.note([line], settings)
     if failed:
-        raise type(failed[0])(". ".join(map(str, failed)))
+        # Another try is of use if it is for one of them.
+        kind = next((type(each) for each in failed if not isinstance(each, PermanentError)), type(failed[0]))
+        raise kind(". ".join(map(str, failed)))
 
 
 def _chosen(names: list[str] | None) -> list[SqlTable]:

@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -184,7 +185,7 @@ def _unregister_killed(home: Path, settings: Settings) -> None:
     folder, configuration = _folder(settings), _folder(settings) / "bookkeeper.conf"
     configuration.write_text(f"metadataServiceUri=metadata-store:rocksdb://{folder}/metadata\n")
     environment = {
-        **os.environ,
+        **environment_of_others(),
         "JAVA_HOME": str(java_home()),
         "BOOKIE_CONF": str(configuration),
         "BOOKIE_LOG_DIR": str(folder),
@@ -193,7 +194,8 @@ def _unregister_killed(home: Path, settings: Settings) -> None:
     }
     with (folder / "bookies.log").open("wb") as log, waiting("Clearing up after a broker that was killed"):
         command: list[str | Path] = [home / "bin" / "bookkeeper", "shell", "listbookies", "-rw"]
-        subprocess.run(command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        with suppress(subprocess.TimeoutExpired):  # a broker that is busy is better than none
+            subprocess.run(command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, timeout=60)
 
 
 def _configured(text: str, ports: dict[str, int]) -> str:

@@ -9,13 +9,15 @@ PERMANENT = (
     *(f"errors.{kind}Error:" for kind in ("Permanent", "Configuration", "Refused")),
     "DELTA_INVALID_PROTOCOL",
     "DELTA_UNSUPPORTED_FEATURES",
-    "AnalysisException",
     "Permission denied",
     "No space left",
     "StackOverflowError",
-    *(f"SQLSTATE: {group}" for group in ("22", "23", "42", "P0")),  # values, constraints, statements, raised errors
 )
 """What marks an error that another try would meet again."""
+
+_PERMANENT_STATES = re.compile(r"SQLSTATE: (22|23|42(?!K0[34]|KD6)|P0)")
+"""Those of values, constraints, statements and raised errors, but not of files that are missing or there already."""
+_TORN_COMMIT = r"reading file (?:file:/*)?(/\S+/_delta_log/\d+\.json)"
 
 _LINES = (
     (r"(?:Pulsar\w+Error: |^)(\S+: no such topic)(?!:)", r"\1: `lakehouse topics create` makes the declared ones"),
@@ -31,7 +33,7 @@ _LINES = (
     ),
     (r"Python worker exited unexpectedly", "a Python process of Spark was killed, perhaps for want of memory"),
     (
-        r"reading file (?:file:/*)?(/\S+/_delta_log/\d+\.json)",
+        _TORN_COMMIT,
         r"\1: torn, as by a power cut: see *After a power cut* in docs/operations.md",
     ),
     (r".*No space left on device.*", "no space left on the disk"),
@@ -65,4 +67,8 @@ def cause_of(error: BaseException) -> str:
 
 def is_permanent(error: BaseException) -> bool:
     text = str(error)
-    return isinstance(error, PermanentError) or any(mark in text for mark in PERMANENT)
+    return (
+        isinstance(error, PermanentError)
+        or any(mark in text for mark in PERMANENT)
+        or any(re.search(pattern, text) for pattern in (_PERMANENT_STATES, _TORN_COMMIT))
+    )

@@ -12,11 +12,12 @@ from lakehouse.tables import (
     Table,
     committed_batch,
     create_table,
+    creation_time,
     delete_path,
     java_class,
+    modification_time,
     path_exists,
     read_text,
-    table_exists,
     table_id,
     table_version,
 )
@@ -31,12 +32,15 @@ class _UnsoundError(Exception):
 
 
 def create_tables_of(spark: SparkSession, settings: Settings, stream: str, tables: Sequence[Table]) -> None:
-    """Create the tables that a stream writes. One that is not there (any more) needs all that the stream has read."""
-    lacking = [table.name for table in tables if not table_exists(spark, settings, table.name)]
-    if lacking and path_exists(spark, path := settings.checkpoint_path(stream)):
-        _remove(spark, path, f"{', '.join(lacking)} is not there yet, or not any more")
+    """Create the tables that a stream writes. One that is younger than its checkpoint needs all that it has read."""
     for table in tables:
         create_table(spark, settings, table)
+    path = settings.checkpoint_path(stream)
+    if path_exists(spark, f"{path}/metadata"):
+        begun = modification_time(spark, f"{path}/metadata")
+        younger = [table.name for table in tables if creation_time(spark, settings, table.name) > begun]
+        if younger:
+            _remove(spark, path, f"{', '.join(younger)}: created after the stream had begun")
 
 
 def sound_checkpoint(

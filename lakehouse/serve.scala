@@ -159,7 +159,10 @@ object Visitor {
     if (open >= Limit) Some(s"$user has $open sessions open, and may have no more (serve.sessions_per_user)") else None
   }
 
-  def opened(session: SessionHandle): Unit = synchronized(sessions(session) = current)
+  def opened(session: SessionHandle): Unit = {
+    synchronized(sessions(session) = current)
+    if (current.hasLeft) current.close() // or nobody would close the session of one who left meanwhile
+  }
 
   def closed(session: SessionHandle): Unit = synchronized(sessions -= session)
 

@@ -69,8 +69,8 @@ def spark_conf(settings: Settings, *, keep_classes: bool = True) -> dict[str, st
         **(LOCAL_FILES if is_local(settings) else {}),
         # Executors elsewhere fetch these. A local one has the driver's, and would copy them, in a second of each start.
         **({} if is_local(settings) else {"spark.jars": ",".join(jars)}),
-        # Hadoop sets modes by this, whatever umask the process has.
-        "spark.hadoop.fs.permissions.umask-mode": "077",
+        # Hadoop sets modes by this, whatever umask the process has. Executors elsewhere may be another user's.
+        **({"spark.hadoop.fs.permissions.umask-mode": "077"} if is_local(settings) else {}),
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.log.level": "ERROR",

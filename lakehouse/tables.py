@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from lakehouse.errors import ConfigurationError, LakehouseError
+from lakehouse.errors import ConfigurationError, PermanentError
 from lakehouse.locks import exclusive
 from lakehouse.settings import Settings
 
@@ -53,7 +53,7 @@ def create_table(spark: SparkSession, settings: Settings, table: Table) -> bool:
     """Create the table unless it exists, and say whether it was created. One that exists gains the columns it lacks.
 
     A table whose creation was cut off is created. Raises ConfigurationError if a column that it has is not of the
-    declared type, and LakehouseError if its log is torn or lost.
+    declared type, and PermanentError if its log is torn or lost.
     """
     path = settings.table_path(table.name)
     if not _is_created(spark, path):
@@ -63,7 +63,7 @@ def create_table(spark: SparkSession, settings: Settings, table: Table) -> bool:
                 return True
     last = _commits(spark, path)[-1]
     if last.getLen() == 0:  # Delta would take it for a version in which nothing has changed
-        raise LakehouseError(
+        raise PermanentError(
             f"{table.name}: {last.getPath().toUri().getPath()}: torn, as by a power cut: see *After a power cut* in "
             "docs/operations.md"
         )
@@ -73,7 +73,7 @@ def create_table(spark: SparkSession, settings: Settings, table: Table) -> bool:
 
 def _create(spark: SparkSession, path: str, table: Table) -> None:
     if path_exists(spark, f"{path}/{{*,*/*}}.parquet"):
-        raise LakehouseError(
+        raise PermanentError(
             f"{table.name}: {path} has rows, but no log that says which: bring its _delta_log back, or move the folder "
             "away, to have the table made anew"
         )
@@ -155,6 +155,12 @@ def delete_path(spark: SparkSession, path: str) -> None:
     files.delete(where, True)
 
 
+def modification_time(spark: SparkSession, path: str) -> int:
+    """When a file was written last, in epoch milliseconds."""
+    files, where = _file_system(spark, path)
+    return int(files.getFileStatus(where).getModificationTime())
+
+
 def read_text(spark: SparkSession, path: str) -> str:
     """A whole file, which has to be small. Raises UnicodeDecodeError or Py4JJavaError."""
     files, where = _file_system(spark, path)
@@ -207,6 +213,12 @@ def table_schema(spark: SparkSession, settings: Settings, name: str) -> StructTy
 def table_id(spark: SparkSession, settings: Settings, name: str) -> str:
     """What tells the table from one that is made anew in its place."""
     return str(_snapshot(spark, settings, name).metadata().id())
+
+
+def creation_time(spark: SparkSession, settings: Settings, name: str) -> int:
+    """When the table was created, in epoch milliseconds."""
+    created = _snapshot(spark, settings, name).metadata().createdTime()
+    return int(created.get()) if created.isDefined() else 0
 
 
 def table_version(spark: SparkSession, settings: Settings, name: str) -> int:

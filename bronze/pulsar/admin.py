@@ -4,6 +4,7 @@ import ssl
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
@@ -89,7 +90,8 @@ class Admin:
     def dated_ledgers(self, partition: str) -> Held:
         """What the broker holds of a partition, and when that was made, which takes as long again."""
         made = self._call("GET", partition, "/internal-info").json()
-        return self.ledgers(partition)._replace(created=made.get("creationDate"))
+        created = made.get("creationDate")
+        return self.ledgers(partition)._replace(created=created and _in_utc(created))
 
     def entry(self, partition: str, position: Position) -> EntryMetadata | None:
         """What an entry says of itself, without its payload; None if the broker has deleted it."""
@@ -150,6 +152,11 @@ class Admin:
             case 404:
                 raise PulsarSourceError(f"{topic}: no such topic")
         raise NoAnswerError(f"{topic}: the broker answered {response.status_code} {response.reason}")
+
+
+def _in_utc(moment: str) -> str:
+    """A moment as ISO 8601, which each broker writes in its own time zone."""
+    return datetime.fromisoformat(moment).astimezone(UTC).isoformat()
 
 
 def _certificate_problem(error: BaseException | None) -> str | None:

@@ -63,8 +63,8 @@ def chaos(
                 world = begin(home, draw)
             outcome = suffer(world, fault, number)
             outcomes.append(outcome)
-            told = f"[red]{outcome.failure}[/]" if outcome.failure else "survived"
-            CONSOLE.print(f"{number:>4} {outcome.fault:<36} {outcome.seconds:6.1f} s  {told}", soft_wrap=True)
+            told = f"{number:>4} {outcome.fault:<36} {outcome.seconds:6.1f} s  {outcome.failure or 'survived'}"
+            CONSOLE.print(told, style="red" if outcome.failure else "", markup=False, soft_wrap=True)
             for line in world.told:
                 CONSOLE.print(f"     {line}", style="dim", markup=False, soft_wrap=True)
             world.told.clear()

@@ -65,6 +65,8 @@ def test_one_line_tells_why(text: str, line: str) -> None:
         ("SparkNumberFormatException: [CAST_INVALID_INPUT] The value 'a' … SQLSTATE: 22018", True),
         ("[UNRESOLVED_COLUMN.WITH_SUGGESTION] A column … SQLSTATE: 42703", True),
         ("[DELTA_CONCURRENT_APPEND] … SQLSTATE: 2D521", False),
+        ("AnalysisException: [BATCH_METADATA_NOT_FOUND] Unable to find batch x/offsets/1. SQLSTATE: 42K03", False),
+        ("Error while reading file file:///x/_delta_log/00002.json.  SQLSTATE: KD001", True),
     ],
 )
 def test_what_another_try_would_meet_again(text: str, permanent: bool) -> None:
