@@ -250,6 +250,9 @@ def test_a_topic_without_partitions_lands(lake: Lake, topics: Topics, spark: Spa
         assert topic_status(alone, topics.endpoint, lake.settings).backlog == 0
     assert [bytes(row.payload) for row in lake.table("bronze.alone").collect()] == [b"1"]
     assert refusal(lake.settings, alone, topics.endpoint) is None
+    for torn in Path(lake.settings.checkpoint_path("bronze.alone"), "offsets").glob("[0-9]*"):
+        torn.write_text("")
+    assert refusal(lake.settings, alone, topics.endpoint) is None
     shutil.rmtree(lake.settings.checkpoint_path("bronze.alone"))
     assert refusal(lake.settings, alone, topics.endpoint) is None
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from lakehouse.checkpoints import sound_checkpoint
+from lakehouse.checkpoints import create_tables_of, sound_checkpoint
 from lakehouse.settings import Settings
 from lakehouse.tables import Table, append, create_table
 from tests.lake import own_home
@@ -143,3 +143,17 @@ def test_a_checkpoint_of_other_sources_is_removed(
     use(spark, lake, checkpoint, reads)
     assert capsys.readouterr().err.startswith(f"{checkpoint}/offsets/2: {problem}: the checkpoint")
     assert not checkpoint.exists()
+
+
+def test_a_table_that_is_younger_than_its_stream_needs_all_that_was_read(
+    spark: SparkSession, lake: Settings, checkpoint: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whoever has created it: other streams may write it too, and have found that it was lost."""
+    elsewhere = lake.model_copy(update={"checkpoints": str(checkpoint.parent)})
+    create_tables_of(spark, elsewhere, checkpoint.name, [BOATS])
+    assert (checkpoint.exists(), capsys.readouterr().err) == (True, "")
+    ships = Table(name="bronze.ships", columns="id BIGINT")
+    create_table(spark, lake, ships)
+    create_tables_of(spark, elsewhere, checkpoint.name, [BOATS, ships])
+    assert not checkpoint.exists()
+    assert capsys.readouterr().err.startswith("bronze.ships: created after the stream had begun: the checkpoint")

@@ -222,6 +222,16 @@ def test_ledgers_hold_what_is_confirmed(topics: Topics) -> None:
     assert topics.ledgers(topic) == [closed, Ledger(second.ledger, 1, topics.ledgers(topic)[1].bytes)]
 
 
+@pytest.mark.parametrize("written", ["2026-11-24T10:00:00.5+01:00", "2026-11-24T09:00:00.5Z"])
+def test_a_partition_was_made_at_one_moment_in_any_time_zone(monkeypatch: pytest.MonkeyPatch, written: str) -> None:
+    """A broker that is moved, or a laptop that travels, tells it in another one."""
+    stats = {"lastConfirmedEntry": "-1:-1", "ledgers": [], "cursors": {}}
+    answers = {"/internalStats": stats, "/internal-info": {"creationDate": written}}
+    monkeypatch.setattr(Admin, "_call", lambda *call, **_: SimpleNamespace(json=lambda: answers[call[-1]]))
+    admin = Admin(Options(service_url="pulsar://x", admin_url="http://x", topics=("t",)))
+    assert admin.dated_ledgers("t").created == "2026-11-24T09:00:00.500000+00:00"
+
+
 def test_what_an_entry_says_of_itself(topics: Topics) -> None:
     topic = topics.create()
     one, many = *topics.send(topic, b"a"), topics.send(topic, b"a", b"b", batched=True)[0]
