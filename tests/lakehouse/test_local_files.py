@@ -62,9 +62,9 @@ def test_a_permission_is_what_was_asked_for(
     assert mode(path) == after
 
 
-def test_new_files_and_folders_have_what_the_umask_leaves(hadoop: Any, files: Any, tmp_path: Path) -> None:
+def test_new_files_and_folders_are_for_their_user_alone(hadoop: Any, files: Any, tmp_path: Path) -> None:
     files.create(hadoop.Path(f"{tmp_path}/a/b/file")).close()
-    assert [mode(tmp_path / each) for each in ("a", "a/b", "a/b/file")] == ["drwxr-xr-x", "drwxr-xr-x", "-rw-r--r--"]
+    assert [mode(tmp_path / each) for each in ("a", "a/b", "a/b/file")] == ["drwx------", "drwx------", "-rw-------"]
 
 
 def test_a_link_is_told_from_what_it_leads_to(hadoop: Any, files: Any, tmp_path: Path) -> None:
