@@ -37,7 +37,7 @@ JSON_OPTIONS = {
 }
 LIMITS = {
     "maxNestingDepth": "nested more than 1,000 levels deep",
-    "maxNumLen": "a number of more than 1,000 digits",
+    "maxNumLen": "a number of more than 1,000 characters",
     "maxStringLen": "a string of more than 20,000,000 characters",
 }
 """What the parser refuses in JSON that is sound: the options that would allow it, and the reasons."""

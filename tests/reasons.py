@@ -103,7 +103,7 @@ WHOLE: Mapping[str, Callable[..., bool]] = {
     r"half a surrogate pair: (\\u\w{4})": lambda message, half: half in _text(message),
     "more after the JSON object": _has_more,
     "nested more than 1,000 levels deep": _is_deep,
-    "a number of more than 1,000 digits": lambda message: re.search(r"[\d.]{1001}", _text(message)) is not None,
+    "a number of more than 1,000 characters": lambda message: re.search(r"[-+.\deE]{1001}", _text(message)) is not None,
     "a field name of more than 50,000 characters": lambda message: len(_text(message)) > 50_000,
     "message key (.*) is not the id: (-?[0-9]+)": _has_other_key,
     "fails (.+)": _fails,

@@ -3,6 +3,7 @@
 import random
 import re
 import shutil
+import signal
 import subprocess
 import time
 import traceback
@@ -49,6 +50,8 @@ def chaos(
     hostile: Annotated[int, typer.Option(min=0, help="How many hostile messages then come.")] = 100_000,
 ) -> None:
     """Hit the running product with faults, and see each time that the tables are what the topics make of them."""
+    # A shell has what it starts in the background ignore Ctrl-C, and so would what is started here.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     outcomes: list[Outcome] = []
     draw = random.Random(seed)
     home = load_settings().home / "chaos"
