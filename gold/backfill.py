@@ -5,6 +5,7 @@ while that runs, and nothing else writes gold meanwhile. What it changed is a se
 """
 
 from collections import Counter
+from collections.abc import Iterable
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from datetime import date
@@ -14,9 +15,20 @@ from typing import Any
 from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
+from gold.duplicates import find_duplicates
 from gold.enrichment import BACKFILLS, Enrichment, awaited_keys
-from gold.judging import decode_facts, facts_of, find_repeats, judge, was_joined
-from gold.placing import near_to, place, remove, write_duplicates
+from gold.events import bounded
+from gold.facts import decode_facts, valid_facts
+from gold.lookups import CURRENT, look_up
+from gold.writes import (
+    bounds_of,
+    near_to,
+    placed_keys,
+    remove,
+    with_current,
+    write_difference,
+    write_duplicates,
+)
 from lakehouse.causes import cause_of, is_permanent
 from lakehouse.decoding import MALFORMED, quarantine_malformed
 from lakehouse.settings import Settings
@@ -88,77 +100,92 @@ def backfill(
     goes to `quarantine.malformed`; what never landed is removed. With `dry_run`, only the shadow of gold is written:
     its rows that would differ.
     """
-    gold, waiting, discarded, duplicates, malformed, bronze = (
-        pin_table(spark, settings, name)
-        for name in (
-            enrichment.gold_table,
-            enrichment.waiting.name,
-            enrichment.discarded.name,
-            enrichment.duplicates.name,
-            MALFORMED.name,
-            enrichment.topic.bronze_table,
-        )
-    )
-    in_scope = [table.where(is_meant(scope, enrichment, table)).select("position") for table in (gold, waiting)]
-    placed = reduce(DataFrame.union, in_scope).distinct()
-    decoded = bronze.transform(decode_facts, enrichment=enrichment)
-    landed = facts_of(decoded, enrichment)
-    is_meant_now = is_meant(scope, enrichment, landed) if scope.key is None else F.lit(False)
-    elsewhere = [duplicates, discarded, malformed.where(F.col("topic") == enrichment.topic.name)]
+    gold, waiting = (pin_table(spark, settings, name) for name in (enrichment.gold_table, enrichment.waiting.name))
+    decoded = pin_table(spark, settings, enrichment.topic.bronze_table).transform(decode_facts, enrichment=enrichment)
+    placed = reduce(
+        DataFrame.union,
+        (table.where(is_meant(scope, enrichment, table)).select("position") for table in (gold, waiting)),
+    ).distinct()
     with ExitStack() as stack:
-        # Also those that are placed in its days, but belong to others by today's declaration.
-        facts = landed.join(placed.withColumn("is_placed", F.lit(True)), on="position", how="left")
-        facts = facts.where(is_meant_now | F.col("is_placed")).drop("is_placed")
-        for table in elsewhere:
-            facts = facts.join(table.select("position"), on="position", how="left_anti")
-        facts = stack.enter_context(kept(facts))
+        facts = stack.enter_context(kept(_landed(spark, settings, enrichment, scope, decoded, placed)))
         touched = stack.enter_context(kept(facts.select("position").union(placed).distinct()))
         in_gold, in_waiting = (table.join(touched, on="position", how="left_semi") for table in (gold, waiting))
-        near = near_to([facts, in_gold, in_waiting], enrichment)
-        if near is None:
+        everywhere = (each.select(*bounded(enrichment)) for each in (facts, in_gold, in_waiting))
+        bounds = bounds_of(reduce(DataFrame.union, everywhere), enrichment)
+        if bounds is None:
             if dry_run and table_exists(spark, settings, enrichment.shadow):
                 delta_table(spark, settings, enrichment.shadow).delete()
             return Difference(unchanged=0, changed=0, added=0, removed=0, waiting=0)
+        near = near_to(bounds, enrichment)
         never = placed.join(facts.select("position"), on="position", how="left_anti")
-        twice = (
-            table.groupBy("position").count().where("count > 1").select("position") for table in (in_gold, in_waiting)
-        )
-        wrong = never.withColumn("reason", F.lit(NEVER))
-        # Of a key, what is taken out could not be found again if this ended here.
-        if scope.key is None:
-            wrong = reduce(DataFrame.union, (table.withColumn("reason", F.lit(TWICE)) for table in twice), wrong)
-        wrong = stack.enter_context(kept(wrong.groupBy("position").agg(F.min("reason").alias("reason"))))
-        rightly = {"on": "position", "how": "left_anti"}
-        held_in_gold, held_in_waiting = (table.join(wrong, **rightly) for table in (in_gold, in_waiting))
-        fresh = facts.join(held_in_gold, **rightly).join(held_in_waiting, **rightly)
-        keys = (*enrichment.keys, enrichment.day, "position")
-        held = reduce(DataFrame.union, (table.where(near()).select(*keys) for table in (gold, waiting, discarded)))
-        repeats = fresh.transform(find_repeats, held=held.join(wrong, **rightly), **enrichment.repeats)
-        repeats = stack.enter_context(kept(repeats))
-        known = (_row(enrichment).alias("held"), was_joined(enrichment).alias("was"))
-        candidates = (
-            facts.drop("publish_time")
-            .join(repeats.select("position"), **rightly)
-            .join(held_in_gold.select("position", *known), on="position", how="left")
-            .join(held_in_waiting.select("position", F.lit(True).alias("is_waiting")), on="position", how="left")
+        wrong = stack.enter_context(kept(_wrong(never, () if scope.key is not None else (in_gold, in_waiting))))
+        in_gold, gone = _without(in_gold, wrong), in_gold.join(wrong, on="position")
+        in_waiting = _without(in_waiting, wrong)
+        fresh = _without(_without(facts, in_gold), in_waiting)
+        others = _without(placed_keys(spark, settings, enrichment, near), wrong)
+        duplicates = fresh.transform(find_duplicates, placed=others, **enrichment.repeats)
+        duplicates = stack.enter_context(kept(duplicates))
+        is_waiting = in_waiting.select("position", F.lit(True).alias("is_waiting"))
+        current = (
+            _without(facts, duplicates)
+            .transform(with_current, gold=in_gold, enrichment=enrichment)
+            .join(is_waiting, on="position", how="left")
             .withColumn("is_waiting", F.coalesce("is_waiting", F.lit(False)))
         )
-        judged = candidates.transform(judge, settings=settings, enrichment=enrichment, sources=[facts])
-        is_settled = F.col("missing_entity").isNull() & F.col("held").eqNullSafe(_row(enrichment))
-        judged = stack.enter_context(kept(judged.withColumn("is_settled", is_settled)))
-        gone = in_gold.join(wrong, on="position")
-        difference = _difference(judged, gone.count())
+        wanted = stack.enter_context(kept(current.transform(look_up, settings, enrichment, source=facts)))
+        difference = _difference(wanted, enrichment, gone.count())
         if dry_run:
-            _write_shadow(settings, enrichment, judged, gone)
-        else:
-            broken = decoded.where("reason IS NOT NULL").join(
-                never.select(F.col("position").alias("never")), on=F.col("message.position") == F.col("never")
-            )
-            quarantine_malformed(settings, enrichment.decoding, broken.drop("never"))
-            remove(settings, [enrichment.gold_table, enrichment.waiting.name], wrong.select("position"))
-            place(settings, enrichment, judged, near, at_once=True)
-            write_duplicates(settings, enrichment, repeats)
+            _write_shadow(settings, enrichment, wanted, gone)
+            return difference
+        broken = decoded.where("reason IS NOT NULL").join(
+            never.select(F.col("position").alias("never")), on=F.col("message.position") == F.col("never")
+        )
+        quarantine_malformed(settings, enrichment.decoding, broken.drop("never"))
+        remove(settings, [enrichment.gold_table, enrichment.waiting.name], wrong.select("position"))
+        is_changed = ~F.col(CURRENT).eqNullSafe(_row(enrichment))
+        write_difference(settings, enrichment, wanted, near, is_changed=is_changed, at_once=True)
+        write_duplicates(settings, enrichment, duplicates)
         return difference
+
+
+def _landed(
+    spark: SparkSession,
+    settings: Settings,
+    enrichment: Enrichment,
+    scope: Scope,
+    decoded: DataFrame,
+    placed: DataFrame,
+) -> DataFrame:
+    """The facts that landed and are meant, or are `placed`, but for duplicates and what was given up.
+
+    A fact that is placed in a day of the scope can belong to another by today's declaration.
+    """
+    landed = valid_facts(decoded, enrichment)
+    is_meant_now = is_meant(scope, enrichment, landed) if scope.key is None else F.lit(False)
+    facts = landed.join(placed.withColumn("is_placed", F.lit(True)), on="position", how="left")
+    facts = facts.where(is_meant_now | F.col("is_placed")).drop("is_placed")
+    for table in (enrichment.duplicates, enrichment.discarded, MALFORMED):
+        rows = pin_table(spark, settings, table.name)
+        if table is MALFORMED:
+            rows = rows.where(F.col("topic") == enrichment.topic.name)
+        facts = _without(facts, rows)
+    return facts
+
+
+def _wrong(never: DataFrame, tables: Iterable[DataFrame]) -> DataFrame:
+    """The positions, with the reason, of rows that are to be taken out: what `never` landed, or a table has twice.
+
+    Of a key, nothing is looked for twice: what is taken out could not be found again if a backfill ended then.
+    """
+    wrong = never.withColumn("reason", F.lit(NEVER))
+    for table in tables:
+        twice = table.groupBy("position").count().where("count > 1")
+        wrong = wrong.union(twice.select("position", F.lit(TWICE).alias("reason")))
+    return wrong.groupBy("position").agg(F.min("reason").alias("reason"))
+
+
+def _without(rows: DataFrame, others: DataFrame) -> DataFrame:
+    return rows.join(others.select("position"), on="position", how="left_anti")
 
 
 def is_meant(scope: Scope, enrichment: Enrichment, table: DataFrame) -> Column:
@@ -181,15 +208,17 @@ def _row(enrichment: Enrichment) -> Column:
     return F.struct(*enrichment.gold_columns)
 
 
-def _kind() -> Column:
-    """Over judged facts: what becomes of each in gold."""
-    is_held, is_complete = F.col("held").isNotNull(), F.col("missing_entity").isNull()
-    kind = F.when(F.col("is_settled"), "unchanged").when(is_held & is_complete, "changed")
-    return kind.when(is_complete, "added").when(is_held, "removed").otherwise("waiting")
+def _kind(enrichment: Enrichment) -> Column:
+    """Over wanted facts: what becomes of each in gold."""
+    current, is_complete = F.col(CURRENT), F.col("missing_entity").isNull()
+    kind = F.when(is_complete & current.eqNullSafe(_row(enrichment)), "unchanged")
+    kind = kind.when(is_complete & current.isNotNull(), "changed").when(is_complete, "added")
+    return kind.when(current.isNotNull(), "removed").otherwise("waiting")
 
 
-def _difference(judged: DataFrame, gone: int) -> Difference:
-    found = Counter({row.kind: row["count"] for row in judged.groupBy(_kind().alias("kind")).count().collect()})
+def _difference(wanted: DataFrame, enrichment: Enrichment, gone: int) -> Difference:
+    kinds = wanted.groupBy(_kind(enrichment).alias("kind")).count().collect()
+    found = Counter({row.kind: row["count"] for row in kinds})
     return Difference(
         unchanged=found["unchanged"],
         changed=found["changed"],
@@ -199,17 +228,17 @@ def _difference(judged: DataFrame, gone: int) -> Difference:
     )
 
 
-def _write_shadow(settings: Settings, enrichment: Enrichment, judged: DataFrame, gone: DataFrame) -> None:
+def _write_shadow(settings: Settings, enrichment: Enrichment, wanted: DataFrame, gone: DataFrame) -> None:
     """The rows of gold that would differ, as they are and as they would be."""
     names = (*enrichment.keys, enrichment.day, "position")
-    row, kind = _row(enrichment), _kind()
-    differs = (F.when(~F.col("held")[name].eqNullSafe(F.col(name)), name) for name in enrichment.gold_columns)
-    changed = judged.where(kind.isin("changed", "added", "removed")).select(
+    row, kind, current = _row(enrichment), _kind(enrichment), F.col(CURRENT)
+    differs = (F.when(~current[name].eqNullSafe(F.col(name)), name) for name in enrichment.gold_columns)
+    changed = wanted.where(kind.isin("changed", "added", "removed")).select(
         *names,
         kind.alias("difference"),
         F.when(kind == "removed", F.concat_ws(" ", "reason", "missing_entity", "missing_key")).alias("reason"),
         F.when(kind == "changed", F.array_compact(F.array(*differs))).alias("columns"),
-        F.col("held").alias("before"),
+        current.alias("before"),
         F.when(F.col("missing_entity").isNull(), row).alias("after"),
     )
     removed = gone.select(*names, F.lit("removed").alias("difference"), "reason", row.alias("before"))

@@ -1,6 +1,6 @@
 """Changes of state, and the facts that they concern: those that wait for it, and those in gold that it corrects."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from functools import reduce
 
@@ -11,13 +11,14 @@ from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import DataType
 
 from gold.enrichment import Enrichment, Lookup, awaited_keys
-from gold.judging import VALID, was_joined, was_valid, with_state, with_survivor
-from gold.survivors import leading_to, mapping_of, read_merges
+from gold.events import CHANGE, RELEASE, is_event
+from gold.lookups import VALID, was_valid, with_state, with_survivor
+from gold.survivors import leading_to, mapping_of, read_merges, ways_from
 from lakehouse.declared_sql import naming
 from lakehouse.settings import Settings
 from lakehouse.tables import pin_table
 
-CHANGE = ("changed_entity", "changed_key", *VALID, "changed_at")
+CHANGED = ("changed_entity", "changed_key", *VALID, "changed_at")
 LOSS = "struct<deleted_at: timestamp, merged_into: string>"
 AT_LAST = "timestamp'9999-12-31 23:59:59.999'"
 
@@ -55,7 +56,7 @@ def _loss(lookup: Lookup, kind: DataType) -> Column:
     return F.when(deleted_at.isNotNull() | into.isNotNull(), loss)
 
 
-def corrections_by(changes: DataFrame, *, lookups: Iterable[Lookup], settings: Settings) -> DataFrame:
+def corrections_by(changes: DataFrame, *, lookups: Sequence[Lookup], settings: Settings) -> DataFrame:
     """The changes of what is looked up that can give facts in gold another answer, with the name of the `lookup`.
 
     Of a history they are new versions; of a latest state, what takes it away from facts or leads them to another one,
@@ -65,7 +66,7 @@ def corrections_by(changes: DataFrame, *, lookups: Iterable[Lookup], settings: S
     for lookup in lookups:
         of_entity = changes.where(F.col("changed_entity") == lookup.entity)
         if lookup.is_as_of:
-            corrections = of_entity.where("valid_from IS NOT NULL").select(*CHANGE)
+            corrections = of_entity.where("valid_from IS NOT NULL").select(*CHANGED)
         else:
             corrections = of_entity.where("loss IS NOT NULL").transform(losses_by, settings=settings, lookup=lookup)
         found.append(corrections.withColumn("lookup", F.lit(lookup.name)))
@@ -85,20 +86,21 @@ def losses_by(changes: DataFrame, *, settings: Settings, lookup: Lookup) -> Data
     is_moved = F.bool_or(F.col("loss.merged_into").isNotNull())
     by_key = lost.where("times != 0").groupBy(F.col("changed_key").alias("by_key"))
     by = by_key.agg(F.max("changed_at").alias("changed_at"), is_moved.alias("is_moved"))
-    keys, merges = by.select(F.col("by_key").cast(kind).alias(lookup.on)), None
+    keys, ways = by.select(F.col("by_key").cast(kind).alias(lookup.on)), None
     if lookup.merged_into is not None:
         merges = read_merges(state, lookup=lookup)
         changed = keys.toArrow()[lookup.on].to_pylist()
-        used = leading_to(changed, merges=mapping_of(merges), limit=lookup.max_merges)
-        keys = keys.sparkSession.createDataFrame(pa.table({lookup.on: pa.array(list(used), to_arrow_type(kind))}))
-    judged = (
+        leading = list(leading_to(changed, merges=mapping_of(merges), limit=lookup.max_merges))
+        keys = keys.sparkSession.createDataFrame(pa.table({lookup.on: pa.array(leading, to_arrow_type(kind))}))
+        ways = ways_from(leading, merges=merges, limit=lookup.max_merges)
+    found = (
         keys.withColumn("at_last", F.expr(AT_LAST))
-        .transform(with_survivor, keys=keys, merges=merges, lookup=lookup)
+        .transform(with_survivor, ways=ways, lookup=lookup)
         .transform(with_state, state=state, lookup=lookup, occurred_at="at_last")
     )
     way = F.coalesce(lookup.merged, F.array()) if lookup.merged_into is not None else F.array()
     reason = F.col(f"no_{lookup.name}")
-    same = judged.select(
+    same = found.select(
         F.lit(lookup.entity).alias("changed_entity"),
         F.col(lookup.on).cast("string").alias("changed_key"),
         F.when(reason == "deleted", F.col(lookup.name)["deleted_at"]).alias("deleted_at"),
@@ -123,36 +125,38 @@ def outdated_by(
     gold: DataFrame,
     *,
     corrections: DataFrame,
-    lookups: Iterable[Lookup],
+    lookups: Sequence[Lookup],
     enrichment: Enrichment,
     all_merged: bool = False,
 ) -> DataFrame:
-    """The facts in gold, as `held_facts`, that can have another answer now for when they occurred.
+    """The facts in gold that can have another answer now for when they occurred.
 
     If need be `all_merged` ones: those that were joined by way of a merge, which may have been undone.
     """
+    columns = fact_columns(enrichment)
     occurred_at = F.col(enrichment.occurred_at)
     late = F.make_dt_interval(F.lit(enrichment.correct_for))
-    [[since]] = corrections.agg(
-        F.to_date(F.min(F.greatest("valid_from", F.col("changed_at") - late))).cast("string")
-    ).collect()
+    since = F.min(F.greatest("valid_from", F.col("changed_at") - late))
+    [[day, moment]] = corrections.agg(F.to_date(since).cast("string"), since.cast("string")).collect()
     used = []
     for lookup in lookups:
         kind = gold.select(F.col(lookup.name)[lookup.key]).schema[0].dataType
         key = F.col(lookup.on).cast(kind).cast("string")
         used.append(F.struct(F.lit(lookup.name).alias("by"), key.alias("key")))
-    recent = gold.where(F.col(enrichment.day) >= F.lit(since).cast("date"))
-    by_key = recent.select(*held_facts(enrichment), F.explode(F.array(*used)).alias("_used"))
+    recent = gold.where(
+        (F.col(enrichment.day) >= F.lit(day).cast("date")) & (occurred_at >= F.lit(moment).cast("timestamp"))
+    )
+    by_key = recent.select(*columns, F.explode(F.array(*used)).alias("_used"))
     is_of_key = (F.col("_used.by") == corrections["lookup"]) & (F.col("_used.key") == F.col("changed_key"))
     in_time = was_valid(occurred_at) & (occurred_at > F.col("changed_at") - late)
     hit = by_key.join(corrections, on=is_of_key & in_time, how="left_semi").drop("_used")
     if all_merged:
         was_merged = [F.col(each.merged).isNotNull() for each in lookups if each.merged_into is not None]
-        hit = hit.union(gold.where(reduce(Column.__or__, was_merged, F.lit(False))).select(*held_facts(enrichment)))
+        hit = hit.union(gold.where(reduce(Column.__or__, was_merged, F.lit(False))).select(*columns))
     return hit.dropDuplicates(["position"])
 
 
-def waiting_for(waiting: DataFrame, *, changes: DataFrame, outdated: DataFrame, enrichment: Enrichment) -> DataFrame:
+def waiting_for(waiting: DataFrame, *, events: DataFrame, outdated: DataFrame, enrichment: Enrichment) -> DataFrame:
     """The waiting facts that were released, or for which a key has changed: the missing one, or a merged one before it.
 
     A change does not wake what has waited for more than `give_up_after` days. One that is among the `outdated` ones
@@ -165,38 +169,13 @@ def waiting_for(waiting: DataFrame, *, changes: DataFrame, outdated: DataFrame, 
     is_awaited = (F.col("changed_entity") == F.col("missing_entity")) & (F.col("changed_key") == F.col("awaited"))
     # The batch's changes are many, those that anything waits for few.
     wanted = by_key.select("missing_entity", "awaited").distinct()
-    found = changes.select(*CHANGE).where("changed_key IS NOT NULL").join(wanted, on=is_awaited, how="left_semi")
+    found = events.where(is_event(CHANGE)).select(*CHANGED).join(wanted, on=is_awaited, how="left_semi")
     is_hit = is_awaited & was_valid(F.col(enrichment.occurred_at))
     woken = by_key.join(found, on=is_hit, how="left_semi").select("position")
-    released = changes.where("action = 'release'").select(F.col("action_position").alias("position"))
+    released = events.where(is_event(RELEASE)).select("position")
     return waiting.join(woken.union(released).union(outdated.select("position")), on="position", how="left_semi")
 
 
-def judged_again(woken: DataFrame, *, outdated: DataFrame, in_gold: DataFrame, columns: Sequence[str]) -> DataFrame:
-    """Woken and outdated facts as candidates. Woken ones can be in gold too, if a batch ended before it was done."""
-    held = in_gold.select("position", "held", "was")
-    waiting = woken.join(held, on="position", how="left").withColumn("is_waiting", F.lit(True))
-    others = outdated.join(woken.select("position"), on="position", how="left_anti")
-    both = waiting.unionByName(others.withColumn("is_waiting", F.lit(False)), allowMissingColumns=True)
-    return both.select(*(name for name in columns if name != "publish_time"), "held", "was", "is_waiting")
-
-
-def held_facts(enrichment: Enrichment) -> list[Column]:
-    """Over gold's columns: its facts, as candidates to be judged again."""
-    return [*map(F.col, (*enrichment.columns, "position", enrichment.day)), *known(enrichment)]
-
-
-def known(enrichment: Enrichment) -> tuple[Column, Column]:
-    """Over gold's columns: `held`, the answers that a fact has there, and `was`, the latest states."""
-    return answers(enrichment).alias("held"), was_joined(enrichment).alias("was")
-
-
-def answers(enrichment: Enrichment) -> Column:
-    """Which state a fact is joined with, as far as that can be corrected: a latest one only if it is another key's."""
-    parts = [F.lit(True).alias("in_gold")]
-    for lookup in enrichment.lookups:
-        if lookup.is_as_of:
-            parts.append(F.col(lookup.name)["sequence"].alias(lookup.name))
-        elif lookup.merged_into is not None:
-            parts += [F.col(lookup.name)[lookup.key].alias(lookup.name), F.col(lookup.merged)]
-    return F.struct(*parts)
+def fact_columns(enrichment: Enrichment) -> tuple[str, ...]:
+    """What gold and quarantine have of the fact itself."""
+    return (*enrichment.columns, "position", enrichment.day)

@@ -6,37 +6,41 @@ half-way, or its checkpoint was lost) it leaves where it is.
 
 from contextlib import ExitStack
 from functools import partial, reduce
+from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from gold.backfill import do_requested
-from gold.changes import (
-    LOSS,
-    answers,
-    changes_of,
-    corrections_by,
-    held_facts,
-    judged_again,
-    known,
-    outdated_by,
-    waiting_for,
-)
+from gold.changes import LOSS, changes_of, corrections_by, fact_columns, outdated_by, waiting_for
+from gold.duplicates import find_duplicates, repeated_keys
 from gold.enrichment import ACTIONS, BACKFILLS, Enrichment
-from gold.judging import VALID, decode_facts, facts_of, find_repeats, judge
-from gold.placing import discard, near_to, place, write_duplicates
+from gold.events import BACKFILL, CHANGE, DISCARD, EVENT, REJECTED, as_events, facts_among, is_event, summary_of
+from gold.facts import decode_facts
+from gold.lookups import VALID, is_corrected, look_up
+from gold.writes import (
+    bounds_of,
+    discard,
+    near_to,
+    placed_keys,
+    with_current,
+    write_difference,
+    write_duplicates,
+    write_new,
+)
 from lakehouse.batches import each_batch
 from lakehouse.checkpoints import create_tables_of, sound_checkpoint
 from lakehouse.decoding import MALFORMED, quarantine_malformed
 from lakehouse.settings import Settings
-from lakehouse.tables import POSITION, is_known_empty, kept, pin_table, read_table
+from lakehouse.tables import is_known_empty, kept, pin_table, read_table
 
-NOTHING_ELSE = f"""
+NO_OTHERS = f"""
     changed_entity STRING, changed_key STRING, valid_from TIMESTAMP, valid_until TIMESTAMP, changed_at TIMESTAMP,
-    loss {LOSS}, is_before BOOLEAN, action STRING, action_position {POSITION},
+    loss {LOSS}, is_before BOOLEAN,
     backfill STRUCT<request: STRING, since: DATE, until: DATE, entity: STRING, key: STRING>
 """
+"""The columns of events that are no messages."""
 
 
 def enrich(spark: SparkSession, settings: Settings, enrichment: Enrichment) -> DataStreamWriter:
@@ -48,28 +52,23 @@ def enrich(spark: SparkSession, settings: Settings, enrichment: Enrichment) -> D
     create_tables(spark, settings, enrichment)
     states = [lookup.table for lookup in enrichment.lookups]
     reads = [enrichment.topic.bronze_table, *states, ACTIONS.name, BACKFILLS.name]
-    messages = spark.readStream.format("delta").load(settings.table_path(enrichment.topic.bronze_table))
-    facts = messages.transform(decode_facts, enrichment=enrichment)
+
+    def stream_of(table: str, **options: Any) -> DataFrame:
+        return spark.readStream.format("delta").options(**options).load(settings.table_path(table))
+
+    messages = stream_of(enrichment.topic.bronze_table).transform(decode_facts, enrichment=enrichment)
     changes = [
-        spark.readStream.format("delta")
-        .option("readChangeFeed", True)
-        .load(settings.table_path(lookup.table))
+        stream_of(lookup.table, readChangeFeed=True)
         .transform(changes_of, lookup=lookup)
+        .withColumn(EVENT, F.lit(CHANGE))
         for lookup in enrichment.lookups
     ]
-    asked = (
-        spark.readStream.format("delta")
-        .load(settings.table_path(ACTIONS.name))
-        .where(F.col("topic") == enrichment.topic.name)
-        .select("action", F.col("position").alias("action_position"))
-    )
-    backfills = (
-        spark.readStream.format("delta")
-        .load(settings.table_path(BACKFILLS.name))
-        .where((F.col("topic") == enrichment.topic.name) & (F.col("event") == "requested"))
-        .select(F.struct("request", "since", "until", "entity", "key").alias("backfill"))
-    )
-    sources = [facts, *changes, asked, backfills]
+    is_ours = F.col("topic") == enrichment.topic.name
+    asked = stream_of(ACTIONS.name).where(is_ours).select(F.col("action").alias(EVENT), "position")
+    requested = stream_of(BACKFILLS.name).where(is_ours & (F.col("event") == "requested"))
+    request = F.struct("request", "since", "until", "entity", "key")
+    backfills = requested.select(F.lit(BACKFILL).alias(EVENT), request.alias("backfill"))
+    sources = [messages.transform(as_events, enrichment), *changes, asked, backfills]
     stream = reduce(lambda left, right: left.unionByName(right, allowMissingColumns=True), sources)
 
     def place_batch(batch: DataFrame, number: int) -> None:
@@ -83,81 +82,95 @@ def enrich(spark: SparkSession, settings: Settings, enrichment: Enrichment) -> D
 
 
 def enrich_batch(settings: Settings, enrichment: Enrichment, batch: DataFrame, *, is_first: bool = False) -> None:
-    """Place the facts of a batch, and judge those again that its changes of state, or what was asked, concern.
+    """Do what the events of a batch ask for: those that concern facts which are placed already come first.
 
     The first batch of a stream does not tell which merges were undone before it: its changes are state as it is.
     """
-    spark = batch.sparkSession
-    with ExitStack() as stack:
-        rows = stack.enter_context(kept(batch))
-        [seen] = rows.selectExpr(
-            "min(message.position.ledger_id) FILTER (WHERE reason IS NOT NULL) AS rejected_since",
-            "bool_or(action = 'discard') AS given_up",
-            "collect_set(changed_entity) FILTER (WHERE valid_from IS NOT NULL) AS versions_of",
-            "collect_set(changed_entity) FILTER (WHERE loss IS NOT NULL) AS losses_of",
-            "collect_list(backfill) AS backfills",
-        ).collect()
-        if seen.rejected_since is not None:
-            rejected = rows.where("reason IS NOT NULL")
-            # By rules of before, some may have been placed.
-            placed = placed_since(spark, settings, enrichment, seen.rejected_since)
-            is_placed = F.col("message.position") == F.col("placed")
-            quarantine_malformed(settings, enrichment.decoding, rejected.join(placed, on=is_placed, how="left_anti"))
-        if seen.given_up:
-            discard(
-                settings,
-                enrichment,
-                rows.where("action = 'discard'").select(F.col("action_position").alias("position")).distinct(),
-            )
-        for request in seen.backfills:
-            do_requested(settings, enrichment, request, spark)
-        gold = pin_table(spark, settings, enrichment.gold_table)
-        waiting = pin_table(spark, settings, enrichment.waiting.name)
-        outdated = gold.where("false").select(*held_facts(enrichment))
-        lookups = [
-            each
-            for each in enrichment.lookups
-            if is_first or each.entity in (seen.versions_of if each.is_as_of else seen.losses_of)
-        ]
-        if lookups and not is_known_empty(spark, settings, enrichment.gold_table):
-            corrections = rows.transform(corrections_by, lookups=lookups, settings=settings)
-            late = {"corrections": stack.enter_context(kept(corrections)), "lookups": lookups, "all_merged": is_first}
-            outdated = stack.enter_context(kept(gold.transform(outdated_by, **late, enrichment=enrichment)))
-        to_wake = waiting.transform(waiting_for, changes=rows, outdated=outdated, enrichment=enrichment)
-        woken = stack.enter_context(kept(to_wake))
-        facts = facts_of(rows, enrichment)
-        sources = [facts, woken, outdated]
-        near = near_to(sources, enrichment)
-        if near is None:
-            return
-        key = (*enrichment.keys, enrichment.day, "position")
-        in_gold = gold.where(near()).select(*key, *known(enrichment))
-        discarded = pin_table(spark, settings, enrichment.discarded.name)
-        elsewhere = (table.where(near()).select(*key) for table in (waiting, discarded))
-        placed = reduce(DataFrame.union, elsewhere, in_gold.drop("held", "was"))
-        repeats = stack.enter_context(kept(facts.transform(find_repeats, held=placed, **enrichment.repeats)))
-        fresh = facts.join(repeats.select("position"), on="position", how="left_anti")
-        again = woken.transform(judged_again, outdated=outdated, in_gold=in_gold, columns=facts.columns)
-        candidates = fresh.withColumn("is_waiting", F.lit(False)).unionByName(again, allowMissingColumns=True)
-        judged = candidates.transform(judge, settings=settings, enrichment=enrichment, sources=sources)
-        is_settled = F.col("missing_entity").isNull() & F.col("held").eqNullSafe(answers(enrichment))
-        judged = stack.enter_context(kept(judged.withColumn("is_settled", is_settled)))
-        place(settings, enrichment, judged, near)
-        write_duplicates(settings, enrichment, repeats)
+    with kept(batch) as events:
+        found = summary_of(events, enrichment)
+        if found.rejected_since is not None:
+            quarantine_rejected(settings, enrichment, events.where(is_event(REJECTED)), since=found.rejected_since)
+        if found.discarded:
+            discard(settings, enrichment, events.where(is_event(DISCARD)).select("position").distinct())
+        for request in found.backfills:
+            do_requested(settings, enrichment, request, batch.sparkSession)
+        if found.changed or found.released or is_first:
+            decide_again(settings, enrichment, events, found, is_first=is_first)
+        if found.facts:
+            decide_new(settings, enrichment, facts_among(events, enrichment), found.bounds)
 
 
 def enrich_messages(settings: Settings, enrichment: Enrichment, messages: DataFrame) -> None:
     """Place messages of the facts' topic as a batch of their own, in which nothing has changed or is asked for."""
-    facts = messages.transform(decode_facts, enrichment=enrichment)
-    nothing = messages.sparkSession.createDataFrame([], NOTHING_ELSE)
-    enrich_batch(settings, enrichment, facts.unionByName(nothing, allowMissingColumns=True))
+    facts = messages.transform(decode_facts, enrichment=enrichment).transform(as_events, enrichment)
+    others = messages.sparkSession.createDataFrame([], NO_OTHERS)
+    enrich_batch(settings, enrichment, facts.unionByName(others, allowMissingColumns=True))
 
 
-def placed_since(spark: SparkSession, settings: Settings, enrichment: Enrichment, ledger: int) -> DataFrame:
-    """The positions, as `placed`, of facts in gold and its quarantine; the ledger skips the files of older ones."""
-    tables = (pin_table(spark, settings, name).select("position") for name in enrichment.places)
-    found = reduce(DataFrame.union, (table.where(F.col("position.ledger_id") >= ledger) for table in tables))
-    return found.toDF("placed")
+def decide_new(settings: Settings, enrichment: Enrichment, facts: DataFrame, bounds: Any) -> None:
+    """Place the facts that are not placed yet: in gold, with those that wait for state, or with the duplicates."""
+    near = near_to(bounds, enrichment)
+    placed = placed_keys(facts.sparkSession, settings, enrichment, near)
+    with ExitStack() as stack:
+        repeated = stack.enter_context(kept(repeated_keys(facts, placed=placed, keys=enrichment.keys)))
+        fresh, duplicates = facts, None
+        if not repeated.isEmpty():
+            of_repeated, placed = (
+                rows.join(F.broadcast(repeated), on=list(enrichment.keys), how="left_semi").select(*rows.columns)
+                for rows in (facts, placed)
+            )
+            duplicates = stack.enter_context(
+                kept(of_repeated.transform(find_duplicates, placed=placed, **enrichment.repeats))
+            )
+            fresh = facts.join(duplicates.select("position"), on="position", how="left_anti")
+        write_new(settings, enrichment, fresh.transform(look_up, settings, enrichment, source=facts))
+        if duplicates is not None:
+            write_duplicates(settings, enrichment, duplicates)
+
+
+def decide_again(
+    settings: Settings, enrichment: Enrichment, events: DataFrame, found: Any, *, is_first: bool = False
+) -> None:
+    """Bring the facts up to date that changes of state, or what somebody asked for, concern."""
+    spark = events.sparkSession
+    gold, waiting = (pin_table(spark, settings, name) for name in (enrichment.gold_table, enrichment.waiting.name))
+    lookups = [
+        each
+        for each in enrichment.lookups
+        if is_first or each.entity in (found.changed_versions if each.is_as_of else found.lost)
+    ]
+    with ExitStack() as stack:
+        outdated = gold.where("false").select(*fact_columns(enrichment))
+        if lookups and not is_known_empty(spark, settings, enrichment.gold_table):
+            corrections = stack.enter_context(
+                kept(events.where(is_event(CHANGE)).transform(corrections_by, lookups=lookups, settings=settings))
+            )
+            late = {"corrections": corrections, "lookups": lookups, "all_merged": is_first}
+            outdated = stack.enter_context(kept(gold.transform(outdated_by, **late, enrichment=enrichment)))
+        elif is_known_empty(spark, settings, enrichment.waiting.name):
+            return
+        woken = waiting.transform(waiting_for, events=events, outdated=outdated, enrichment=enrichment)
+        concerned = woken.select(*fact_columns(enrichment), F.lit(True).alias("is_waiting")).union(
+            outdated.join(waiting.select("position"), on="position", how="left_anti").select(
+                *fact_columns(enrichment), F.lit(False).alias("is_waiting")
+            )
+        )
+        concerned = stack.enter_context(kept(concerned))
+        bounds = bounds_of(concerned, enrichment)
+        if bounds is None:
+            return
+        near = near_to(bounds, enrichment)
+        facts = concerned.transform(with_current, gold=gold.where(near()), enrichment=enrichment)
+        wanted = facts.transform(look_up, settings, enrichment, source=concerned)
+        write_difference(settings, enrichment, wanted, near, is_changed=is_corrected(enrichment))
+
+
+def quarantine_rejected(settings: Settings, enrichment: Enrichment, rejected: DataFrame, *, since: int) -> None:
+    """Put rejected messages into quarantine, from this ledger on, but for those that earlier rules have accepted."""
+    tables = (pin_table(rejected.sparkSession, settings, name).select("position") for name in enrichment.places)
+    placed = reduce(DataFrame.union, (table.where(F.col("position.ledger_id") >= since) for table in tables))
+    rows = rejected.join(placed, on="position", how="left_anti")
+    quarantine_malformed(settings, enrichment.decoding, rows)
 
 
 def create_tables(spark: SparkSession, settings: Settings, enrichment: Enrichment) -> None:

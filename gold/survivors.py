@@ -1,6 +1,6 @@
 """Merged keys: who stands for them in the end, through any number of merges, in whatever order those came."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -35,18 +35,21 @@ def mapping_of(merges: pa.Table) -> Merges:
     return dict(zip(merges["key"].to_pylist(), merges["into"].to_pylist(), strict=True))
 
 
-def survivors_of(keys: DataFrame, *, merges: pa.Table, limit: int) -> DataFrame:
-    """The `key`s that were merged, and the `Way` from each; `merges` are as `read_merges` has them."""
+def ways_of(keys: DataFrame, *, merges: pa.Table, limit: int) -> pa.Table:
+    """The `Way` from each of the `key`s that was merged, in memory; `merges` are as `read_merges` has them."""
     used: list[Any] = []
     if merges.num_rows:
         merged = keys.sparkSession.createDataFrame(merges.select(["key"]))
         used = keys.join(F.broadcast(merged), on="key", how="left_semi").distinct().toArrow()["key"].to_pylist()
-    known = mapping_of(merges) if used else {}
-    ways = [follow(key, merges=known, limit=limit) for key in used]
-    kind = merges.schema.field("key").type
-    columns = [used, [way.survivor for way in ways], [way.merged for way in ways]]
-    schema = pa.schema({"key": kind, "survivor": kind, "merged": pa.list_(kind)})
-    return keys.sparkSession.createDataFrame(pa.table(columns, schema=schema))
+    return ways_from(used, merges=merges, limit=limit)
+
+
+def ways_from(keys: Sequence[Any], *, merges: pa.Table, limit: int) -> pa.Table:
+    """The `Way` from each of these keys, with the `key`."""
+    known, kind = mapping_of(merges) if keys else {}, merges.schema.field("key").type
+    ways = {key: follow(key, merges=known, limit=limit) for key in keys}
+    columns = [list(ways), [way.survivor for way in ways.values()], [way.merged for way in ways.values()]]
+    return pa.table(columns, schema=pa.schema({"key": kind, "survivor": kind, "merged": pa.list_(kind)}))
 
 
 def follow(key: Any, *, merges: Merges, limit: int) -> Way:

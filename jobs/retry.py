@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 from gold.enrich import create_tables as create_gold
 from gold.enrich import enrich_messages
 from gold.enrichment import ACTIONS, Enrichment
-from gold.judging import decode_facts
+from gold.facts import decode_facts
 from jobs.steps import as_written
 from lakehouse.decoding import MALFORMED, Decoding, explain
 from lakehouse.settings import Settings

@@ -3,11 +3,11 @@
 from collections.abc import Callable
 from typing import Any
 
-from gold import enrich, placing
+from gold import enrich, writes
 from silver import merge
 
 SILVER = [(merge, name) for name in ("quarantine_malformed", "_merge_history", "_merge_latest")]
-PLACING = [(placing, name) for name in ("_begin_waiting", "_add_to_gold", "_correct_gold", "_end_waiting")]
+PLACING = [(writes, name) for name in ("_begin_waiting", "_add_to_gold", "_correct_gold", "_end_waiting")]
 FIRST_AND_LAST = [(enrich, name) for name in ("quarantine_malformed", "write_duplicates")]
 
 

@@ -11,7 +11,7 @@ import typer
 from pyspark.sql import SparkSession
 
 from gold import backfill as steps
-from gold import placing
+from gold import writes
 from gold.backfill import NEVER, Difference, Scope, backfill
 from gold.conservation import balance_facts
 from gold.enrichment import BACKFILLS
@@ -136,7 +136,7 @@ def test_what_was_spoilt_is_mended_from_bronze_though_two_tries_crash(
     assert not balance_facts(spark, own, ORDERS).holds
     backfill(spark, own, ORDERS, Scope(), dry_run=True)
     assert shadow(own) == SPOILT
-    for module, write in ((steps, "remove"), (placing, "_correct_gold")):
+    for module, write in ((steps, "remove"), (writes, "_correct_gold")):
         with monkeypatch.context() as patch:
             patch.setattr(module, write, fail_after(getattr(module, write)))
             with pytest.raises(RuntimeError, match="power cut"):
@@ -169,7 +169,7 @@ def test_a_backfill_by_key_that_crashes_is_done_by_the_next(
     merge_changes(spark, own)
     of_two = Scope(entity="users", key="2")
     with monkeypatch.context() as patch:
-        patch.setattr(placing, "_begin_waiting", fail_after(placing._begin_waiting))
+        patch.setattr(writes, "_begin_waiting", fail_after(writes._begin_waiting))
         with pytest.raises(RuntimeError, match="power cut"):
             backfill(spark, own, ORDERS, of_two)
     backfill(spark, own, ORDERS, of_two)
@@ -204,8 +204,8 @@ def test_a_backfill_that_fails_half_way_is_tried_again_but_not_for_ever(
     own = own.model_copy(update={"run": own.run.model_copy(update={"retries": 1, "retry_delay": 0})})
     monkeypatch.setattr(steps, "TRIES", 2)
     request(own, ORDERS, Scope(since=date(2026, 1, 2), until=date(2026, 1, 2)), "")
-    tries = iter([fail_after(steps.place)] * failures + [steps.place])
-    monkeypatch.setattr(steps, "place", lambda *args, **more: next(tries)(*args, **more))
+    tries = iter([fail_after(steps.write_difference)] * failures + [steps.write_difference])
+    monkeypatch.setattr(steps, "write_difference", lambda *args, **more: next(tries)(*args, **more))
     enrich_orders(spark, own)
     rows = sorted(read(own, BACKFILLS.name), key=lambda row: row["at"])
     assert [row["event"] for row in rows] == ["requested", *events]

@@ -6,7 +6,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from gold.changes import LOSS, changes_of, judged_again, losses_by, outdated_by, waiting_for
+from gold.changes import LOSS, changes_of, losses_by, outdated_by, waiting_for
 from gold.enrichment import Lookup
 from gold.orders import ORDERS
 from lakehouse.errors import ConfigurationError
@@ -24,9 +24,9 @@ WAITING = """
     position STRING, created_at TIMESTAMP, missing_entity STRING, missing_key STRING, missing_merged ARRAY<STRING>,
     waiting_since TIMESTAMP
 """
-CHANGES = """
+EVENTS = """
     changed_entity STRING, changed_key STRING, valid_from TIMESTAMP, valid_until TIMESTAMP, changed_at TIMESTAMP,
-    action STRING, action_position STRING
+    _event STRING, position STRING
 """
 
 
@@ -49,17 +49,17 @@ def test_only_those_wake_whose_own_key_has_changed(spark: SparkSession) -> None:
         ],
         WAITING,
     )
-    changes = spark.createDataFrame(
+    events = spark.createDataFrame(
         [
-            ("users", "5", None, None, None, None, None),
-            ("users", "5", None, None, None, None, None),
-            ("items", "5", at(5), at(15), None, None, None),
+            ("users", "5", None, None, None, "change", None),
+            ("users", "5", None, None, None, "change", None),
+            ("items", "5", at(5), at(15), None, "change", None),
             (None, None, None, None, None, "release", "f"),
         ],
-        CHANGES,
+        EVENTS,
     )
     outdated = spark.createDataFrame([("h",)], "position STRING")
-    woken = waiting.transform(waiting_for, changes=changes, outdated=outdated, enrichment=ORDERS)
+    woken = waiting.transform(waiting_for, events=events, outdated=outdated, enrichment=ORDERS)
     assert sorted(row.position for row in woken.collect()) == ["a", "d", "f", "g", "h"]
 
 
@@ -165,7 +165,7 @@ def test_a_late_version_outdates_the_facts_that_occurred_while_it_was_valid(spar
     outdated = gold.transform(
         outdated_by, corrections=corrections, lookups=enrichment.lookups, enrichment=enrichment
     ).collect()
-    assert sorted((row.position, row.held.item) for row in outdated) == [("b", (0,)), ("c", (1,))]
+    assert sorted(row.position for row in outdated) == ["b", "c"]
 
 
 def test_a_loss_outdates_the_facts_of_the_key_from_then_on(spark: SparkSession) -> None:
@@ -210,17 +210,3 @@ def test_a_fact_is_outdated_once_by_whatever_lookup_has_its_key(spark: SparkSess
     enrichment = replace(ORDERS, columns={"created_at": "", "user_id": "", "item_id": ""}, lookups=lookups)
     outdated = gold.transform(outdated_by, corrections=corrections, lookups=lookups, enrichment=enrichment)
     assert sorted(row.position for row in outdated.collect()) == ["a", "b", "c"]
-
-
-def test_facts_are_judged_again_once_though_they_wait_and_are_in_gold(spark: SparkSession) -> None:
-    woken = spark.createDataFrame([(1, "a"), (2, "b")], "line INT, position STRING")
-    outdated = spark.createDataFrame(
-        [(2, "b", "old", "user"), (3, "c", "old", "user")], "line INT, position STRING, held STRING, was STRING"
-    )
-    in_gold = outdated.drop("line")
-    rows = woken.transform(judged_again, outdated=outdated, in_gold=in_gold, columns=["line", "position"]).collect()
-    assert sorted((row.line, row.held, row.was, row.is_waiting) for row in rows) == [
-        (1, None, None, True),
-        (2, "old", "user", True),
-        (3, "old", "user", False),
-    ]

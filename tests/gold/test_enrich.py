@@ -8,7 +8,7 @@ import pytest
 import typer
 from pyspark.sql import SparkSession
 
-from gold import placing
+from gold import writes
 from gold.conservation import balance_facts
 from gold.enrichment import ACTIONS
 from gold.orders import ORDERS
@@ -224,7 +224,7 @@ def test_a_discard_that_is_cut_off_is_done_by_the_next_try(
     lake = copy_of(first, tmp_path)
     ask(lake, "discard", "--entity", "items")
     with monkeypatch.context() as patch:
-        patch.setattr(placing, "append_missing", fail_after(placing.append_missing))
+        patch.setattr(writes, "append_missing", fail_after(writes.append_missing))
         with pytest.raises(LakehouseError, match="power cut"):
             enrich_orders(spark, lake)
     enrich_orders(spark, lake)

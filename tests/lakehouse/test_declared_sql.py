@@ -12,7 +12,7 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from bronze.landing import bronze_table
 from gold.enrichment import Enrichment
-from gold.judging import decode_facts
+from gold.facts import decode_facts
 from lakehouse.declared_sql import try_eval
 from lakehouse.decoding import Decoding, explain
 from lakehouse.errors import ConfigurationError

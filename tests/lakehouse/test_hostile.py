@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pyspark.sql import SparkSession
 
 from bronze.landing import bronze_table
-from gold.judging import decode_facts
+from gold.facts import decode_facts
 from jobs.pipeline import ENRICHMENTS, ENTITIES
 from lakehouse.decoding import explain
 from silver.merge import decode_changes

@@ -1,103 +1,19 @@
 from dataclasses import replace
-from datetime import date
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from gold.enrichment import Lookup
-from gold.judging import failed_rules, find_repeats, with_missing, with_state, with_survivor
-from gold.survivors import read_merges
+from gold.lookups import with_missing, with_state, with_survivor
+from gold.survivors import read_merges, ways_of
 from lakehouse.errors import ConfigurationError
 from tests.messages import at
-from tests.searching import few
 
 LOOKUPS = (
     Lookup(name="user", entity="users", on="user_id", merged_into="into"),
     Lookup(name="item", entity="items", on="item_id"),
 )
-
-
-def test_a_rule_that_is_not_true_of_a_row_is_named(spark: SparkSession) -> None:
-    rows = spark.createDataFrame([(1, 5), (-1, 5), (-1, None), (None, None)], "price INT, weight INT")
-    rules = {"price_is_positive": "price > 0", "weight_is_known": "weight IS NOT NULL", "is_dense": "weight > price"}
-    assert [row[0] for row in rows.select(failed_rules(rules)).collect()] == [
-        "",
-        "price_is_positive",
-        "price_is_positive, weight_is_known, is_dense",
-        "price_is_positive, weight_is_known, is_dense",
-    ]
-
-
-FACTS, HELD = "line INT, publish_time INT, position STRING, day DATE", "line INT, position STRING, day DATE"
-ONE_WEEK = {"keys": ["line"], "day": "day", "horizon": 7}
-
-
-def day(number: int) -> date:
-    return date(2026, 1, number)
-
-
-def test_a_repeat_is_of_what_is_held_else_of_the_first_to_come(spark: SparkSession) -> None:
-    """Order 1 comes twice; 2 is held; 3 is read again, and comes once more; 4 comes once."""
-    rows = [(1, 20, "b"), (1, 10, "c"), (2, 20, "d"), (3, 5, "e"), (3, 20, "f"), (4, 20, "g")]
-    facts = spark.createDataFrame([(*row, day(1)) for row in rows], FACTS)
-    held = spark.createDataFrame([(2, "a", day(1)), (3, "e", day(1)), (5, "h", day(1))], HELD)
-    repeats = facts.transform(find_repeats, held=held, **ONE_WEEK)
-    assert sorted((row.line, row.position, row.duplicate_of) for row in repeats.collect()) == [
-        (1, "b", "c"),
-        (2, "d", "a"),
-        (3, "e", None),
-        (3, "f", "e"),
-    ]
-
-
-def test_what_is_in_gold_and_still_waits_makes_one_repeat(spark: SparkSession) -> None:
-    """A crash between the two tables leaves an order in both."""
-    facts = spark.createDataFrame([(1, 20, "b", day(1))], FACTS)
-    held = spark.createDataFrame([(1, "a", day(1)), (1, "a", day(1))], HELD)
-    repeats = facts.transform(find_repeats, held=held, **ONE_WEEK)
-    assert [tuple(row) for row in repeats.collect()] == [(1, 20, "b", day(1), "a")]
-
-
-def test_what_is_held_itself_repeats_nothing_though_its_keys_are_held_twice(spark: SparkSession) -> None:
-    """Order 1 came again after the horizon, so both are in gold; now they are read again, and once more come anew."""
-    facts = spark.createDataFrame([(1, 10, "a", day(1)), (1, 20, "b", day(9)), (1, 30, "c", day(8))], FACTS)
-    held = spark.createDataFrame([(1, "a", day(1)), (1, "b", day(9))], HELD)
-    repeats = facts.transform(find_repeats, held=held, **ONE_WEEK)
-    assert sorted((row.position, row.duplicate_of) for row in repeats.collect()) == [
-        ("a", None),
-        ("b", None),
-        ("c", "a"),
-    ]
-
-
-DAYS = st.integers(1, 30)
-
-
-@few(10)
-@given(st.lists(st.tuples(st.integers(1, 3), DAYS), min_size=12, max_size=40), st.integers(0, 40))
-def test_a_fact_is_a_repeat_in_its_horizon_whatever_came_in_one_batch(
-    spark: SparkSession, drawn: list[tuple[int, int]], held: int
-) -> None:
-    """Facts with the same keys far apart in time are first ones each; the first `held` of all were placed before."""
-    firsts: list[tuple[int, int, int]] = []
-    expected: dict[int, int] = {}
-    for position, (line, number) in enumerate(drawn):
-        near = [place for other, there, place in firsts if other == line and abs(number - there) <= 7]
-        if near:
-            expected[position] = near[0]
-        else:
-            firsts.append((line, number, position))
-    facts = [(line, place, f"{place:02}", day(number)) for place, (line, number) in enumerate(drawn) if place >= held]
-    placed = [(line, f"{place:02}", day(number)) for line, number, place in firsts if place < held]
-    repeats = spark.createDataFrame(facts, FACTS).transform(
-        find_repeats, held=spark.createDataFrame(placed, HELD), **ONE_WEEK
-    )
-    assert {int(row.position): int(row.duplicate_of) for row in repeats.collect()} == {
-        position: first for position, first in expected.items() if position >= held
-    }
 
 
 def test_state_that_is_not_there_or_was_deleted_can_not_be_used(spark: SparkSession) -> None:
@@ -126,7 +42,8 @@ def test_a_merged_key_is_joined_with_its_survivor(spark: SparkSession) -> None:
 
     def joined(lookup: Lookup) -> list[tuple[object, ...]]:
         merges = read_merges(state, lookup=lookup)
-        keyed = facts.transform(with_survivor, keys=facts.select("user_id"), merges=merges, lookup=lookup)
+        ways = ways_of(facts.select(F.col("user_id").alias("key")), merges=merges, limit=lookup.max_merges)
+        keyed = facts.transform(with_survivor, ways=ways, lookup=lookup)
         rows = keyed.transform(with_state, state=state, lookup=lookup, occurred_at="created_at").collect()
         return sorted((row.user_id, row._user_key, row.user_merged, row.no_user) for row in rows)
 

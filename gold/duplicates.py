@@ -1,0 +1,50 @@
+"""Facts that come again: which of them repeat which."""
+
+from collections.abc import Sequence
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+
+
+def repeated_keys(facts: DataFrame, *, placed: DataFrame, keys: Sequence[str]) -> DataFrame:
+    """The keys that more than one of the facts has, or that one which is placed has too."""
+    within = facts.groupBy(*keys).count().where("count > 1").select(*keys)
+    return within.union(placed.select(*keys).join(facts.select(*keys), on=list(keys), how="left_semi"))
+
+
+def find_duplicates(facts: DataFrame, *, placed: DataFrame, keys: Sequence[str], day: str, horizon: int) -> DataFrame:
+    """The facts that are not the first of their keys, with `duplicate_of`: the position of the first.
+
+    A fact repeats a first one whose day is at most `horizon` days from its own; beyond that, it is a first one itself.
+    `placed` are the keys, days and positions of facts placed before. A fact placed at its own position repeats nothing,
+    it is read again: its `duplicate_of` is NULL.
+    """
+    on = list(keys)
+    first = F.struct("position", F.col(day).alias("day"))
+    of_keys = facts.join(placed.groupBy(*on).agg(F.array_sort(F.collect_set(first)).alias("placed")), on=on, how="left")
+    # Of a day, only the first can be a first one of its keys.
+    of_day = F.min(F.struct("publish_time", "position")).over(Window.partitionBy(*on, day))
+    of_days = F.collect_set(F.struct("of_day", day)).over(Window.partitionBy(*on))
+    candidates = F.transform(
+        F.array_sort("of_days"),
+        lambda each: F.struct(each["of_day"]["position"].alias("position"), each[day].alias("day")),
+    )
+
+    def is_near(first: Column, day: Column) -> Column:
+        return F.abs(F.date_diff(first["day"], day)) <= horizon
+
+    def with_first(firsts: Column, fact: Column) -> Column:
+        is_repeat = F.exists(firsts, lambda first: is_near(first, fact["day"]))
+        return F.when(is_repeat, firsts).otherwise(F.array_append(firsts, fact))
+
+    before = F.coalesce("placed", F.array())
+    original = F.filter("firsts", lambda first: is_near(first, F.col(day)))[0]["position"]
+    is_placed = F.exists(before, lambda each: each["position"] == F.col("position"))
+    return (
+        of_keys.withColumn("of_day", of_day)
+        .withColumn("of_days", of_days)
+        .withColumn("firsts", F.aggregate(candidates, before, with_first))
+        .withColumns({"original": original, "is_placed": is_placed})
+        .where(F.col("is_placed") | (F.col("original") != F.col("position")))
+        .select(*facts.columns, F.when(~F.col("is_placed"), F.col("original")).alias("duplicate_of"))
+    )
