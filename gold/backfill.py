@@ -111,8 +111,8 @@ def backfill(
         touched = stack.enter_context(kept(facts.select("position").union(placed).distinct()))
         in_gold, in_waiting = (table.join(touched, on="position", how="left_semi") for table in (gold, waiting))
         everywhere = (each.select(*bounded(enrichment)) for each in (facts, in_gold, in_waiting))
-        bounds = bounds_of(reduce(DataFrame.union, everywhere), enrichment)
-        if bounds is None:
+        number, bounds = bounds_of(reduce(DataFrame.union, everywhere), enrichment)
+        if not number:
             if dry_run and table_exists(spark, settings, enrichment.shadow):
                 delta_table(spark, settings, enrichment.shadow).delete()
             return Difference(unchanged=0, changed=0, added=0, removed=0, waiting=0)
@@ -132,7 +132,9 @@ def backfill(
             .join(is_waiting, on="position", how="left")
             .withColumn("is_waiting", F.coalesce("is_waiting", F.lit(False)))
         )
-        wanted = stack.enter_context(kept(current.transform(look_up, settings, enrichment, source=facts)))
+        wanted = stack.enter_context(
+            kept(current.transform(look_up, settings, enrichment, source=facts, number=number))
+        )
         difference = _difference(wanted, enrichment, gone.count())
         if dry_run:
             _write_shadow(settings, enrichment, wanted, gone)

@@ -29,7 +29,7 @@ from gold.writes import (
     write_duplicates,
     write_new,
 )
-from lakehouse.batches import each_batch
+from lakehouse.batches import each_batch, planned_for
 from lakehouse.checkpoints import create_tables_of, sound_checkpoint
 from lakehouse.decoding import MALFORMED, quarantine_malformed
 from lakehouse.settings import Settings
@@ -86,18 +86,21 @@ def enrich_batch(settings: Settings, enrichment: Enrichment, batch: DataFrame, *
 
     The first batch of a stream does not tell which merges were undone before it: its changes are state as it is.
     """
+    spark = batch.sparkSession
     with kept(batch) as events:
-        found = summary_of(events, enrichment)
-        if found.rejected_since is not None:
-            quarantine_rejected(settings, enrichment, events.where(is_event(REJECTED)), since=found.rejected_since)
-        if found.discarded:
-            discard(settings, enrichment, events.where(is_event(DISCARD)).select("position").distinct())
-        for request in found.backfills:
-            do_requested(settings, enrichment, request, batch.sparkSession)
-        if found.changed or found.released or is_first:
-            decide_again(settings, enrichment, events, found, is_first=is_first)
-        if found.facts:
-            decide_new(settings, enrichment, facts_among(events, enrichment), found.bounds)
+        with planned_for(spark, 0):
+            found = summary_of(events, enrichment)
+        with planned_for(spark, found.events):
+            if found.rejected_since is not None:
+                quarantine_rejected(settings, enrichment, events.where(is_event(REJECTED)), since=found.rejected_since)
+            if found.discarded:
+                discard(settings, enrichment, events.where(is_event(DISCARD)).select("position").distinct())
+            for request in found.backfills:
+                do_requested(settings, enrichment, request, spark)
+            if found.changed or found.released or is_first:
+                decide_again(settings, enrichment, events, found, is_first=is_first)
+            if found.facts:
+                decide_new(settings, enrichment, events, found)
 
 
 def enrich_messages(settings: Settings, enrichment: Enrichment, messages: DataFrame) -> None:
@@ -107,24 +110,21 @@ def enrich_messages(settings: Settings, enrichment: Enrichment, messages: DataFr
     enrich_batch(settings, enrichment, facts.unionByName(others, allowMissingColumns=True))
 
 
-def decide_new(settings: Settings, enrichment: Enrichment, facts: DataFrame, bounds: Any) -> None:
+def decide_new(settings: Settings, enrichment: Enrichment, events: DataFrame, found: Any) -> None:
     """Place the facts that are not placed yet: in gold, with those that wait for state, or with the duplicates."""
-    near = near_to(bounds, enrichment)
+    facts = facts_among(events, enrichment)
+    near, keys = near_to(found.bounds, enrichment), list(enrichment.keys)
     placed = placed_keys(facts.sparkSession, settings, enrichment, near)
-    with ExitStack() as stack:
-        repeated = stack.enter_context(kept(repeated_keys(facts, placed=placed, keys=enrichment.keys)))
-        fresh, duplicates = facts, None
-        if not repeated.isEmpty():
-            of_repeated, placed = (
-                rows.join(F.broadcast(repeated), on=list(enrichment.keys), how="left_semi").select(*rows.columns)
-                for rows in (facts, placed)
-            )
-            duplicates = stack.enter_context(
-                kept(of_repeated.transform(find_duplicates, placed=placed, **enrichment.repeats))
-            )
-            fresh = facts.join(duplicates.select("position"), on="position", how="left_anti")
-        write_new(settings, enrichment, fresh.transform(look_up, settings, enrichment, source=facts))
-        if duplicates is not None:
+    look_up_state = partial(look_up, settings=settings, enrichment=enrichment, source=facts, number=found.facts)
+    with kept(repeated_keys(facts, placed=placed, keys=keys)) as repeated:
+        if repeated.isEmpty():
+            write_new(settings, enrichment, facts.transform(look_up_state))
+            return
+        suspects, placed = (rows.join(F.broadcast(repeated), on=keys, how="left_semi") for rows in (facts, placed))
+        with kept(suspects.transform(find_duplicates, placed=placed, **enrichment.repeats)) as duplicates:
+            if duplicates.count() < found.facts:
+                fresh = facts.join(duplicates.select("position"), on="position", how="left_anti")
+                write_new(settings, enrichment, fresh.transform(look_up_state))
             write_duplicates(settings, enrichment, duplicates)
 
 
@@ -156,12 +156,12 @@ def decide_again(
             )
         )
         concerned = stack.enter_context(kept(concerned))
-        bounds = bounds_of(concerned, enrichment)
-        if bounds is None:
+        number, bounds = bounds_of(concerned, enrichment)
+        if not number:
             return
         near = near_to(bounds, enrichment)
         facts = concerned.transform(with_current, gold=gold.where(near()), enrichment=enrichment)
-        wanted = facts.transform(look_up, settings, enrichment, source=concerned)
+        wanted = facts.transform(look_up, settings, enrichment, source=concerned, number=number)
         write_difference(settings, enrichment, wanted, near, is_changed=is_corrected(enrichment))
 
 

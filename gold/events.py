@@ -55,6 +55,7 @@ def summary_of(events: DataFrame, enrichment: Enrichment) -> Any:
         for name in bounded(enrichment)
     )
     [found] = events.agg(
+        F.count("*").alias("events"),
         F.count_if(is_event(FACT)).alias("facts"),
         F.struct(*(each.alias(name) for each, name in zip(bounds, bounded(enrichment), strict=True))).alias("bounds"),
         F.min(among(REJECTED, F.col("position.ledger_id"))).alias("rejected_since"),

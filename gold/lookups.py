@@ -7,9 +7,10 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from gold.enrichment import Enrichment, Lookup
-from gold.survivors import read_merges, ways_of
+from gold.survivors import merges_of, ways_of
+from lakehouse.batches import FEW
 from lakehouse.settings import Settings
-from lakehouse.tables import pin_table
+from lakehouse.tables import of_keys, pin_version
 
 VALID = ("valid_from", "valid_until")
 MISSING = ("reason", "missing_entity", "missing_key", "missing_merged")
@@ -17,17 +18,25 @@ CURRENT = "current"
 """The column with the row that gold has of a fact, or NULL."""
 
 
-def look_up(facts: DataFrame, settings: Settings, enrichment: Enrichment, *, source: DataFrame) -> DataFrame:
+def look_up(
+    facts: DataFrame, settings: Settings, enrichment: Enrichment, *, source: DataFrame, number: int
+) -> DataFrame:
     """Adds the states of all lookups, and the reason if one is missing.
 
-    `source` is what the facts are made of: a frame with at least their keys of the lookups, and computed already.
+    `source` is what the facts are made of: a frame with at least their keys of the lookups, and computed already. The
+    `number` of facts, or a higher one, decides how they are joined.
     """
     for lookup in enrichment.lookups:
-        state = pin_table(facts.sparkSession, settings, lookup.table)
+        version, state = pin_version(facts.sparkSession, settings, lookup.table)
+        keys = source.select(F.col(lookup.on).alias("key"))
         ways = None
         if lookup.merged_into is not None:
-            keys, merges = source.select(F.col(lookup.on).alias("key")), read_merges(state, lookup=lookup)
-            ways = ways_of(keys, merges=merges, limit=lookup.max_merges)
+            ways = ways_of(keys, merges=merges_of(state, version, lookup=lookup), limit=lookup.max_merges)
+            if ways.num_rows:
+                survivors = facts.sparkSession.createDataFrame(ways.select(["survivor"]))
+                keys = keys.union(survivors)
+        if number <= FEW:  # a state of millions is not to be moved for them
+            state = of_keys(state, F.broadcast(keys.withColumnRenamed("key", lookup.key)))
         facts = facts.transform(with_survivor, ways=ways, lookup=lookup)
         facts = facts.transform(with_state, state=state, lookup=lookup, occurred_at=enrichment.occurred_at)
     return facts.transform(with_missing, lookups=enrichment.lookups)

@@ -31,6 +31,18 @@ def read_merges(state: DataFrame, *, lookup: Lookup) -> pa.Table:
     return rows.where("into IS NOT NULL").toArrow()
 
 
+def merges_of(state: DataFrame, version: str, *, lookup: Lookup) -> pa.Table:
+    """As `read_merges`, but a version of the state is read once, as long as no other one is."""
+    held, merges = _READ.get(lookup, ("", None))
+    if merges is None or held != version:
+        merges = read_merges(state, lookup=lookup)
+        _READ[lookup] = version, merges
+    return merges
+
+
+_READ: dict[Lookup, tuple[str, pa.Table]] = {}
+
+
 def mapping_of(merges: pa.Table) -> Merges:
     return dict(zip(merges["key"].to_pylist(), merges["into"].to_pylist(), strict=True))
 

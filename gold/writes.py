@@ -23,12 +23,13 @@ Near = Callable[..., Column]
 """Bounds on days and keys that skip most files of a table; for its columns, or with a prefix to them."""
 
 
-def bounds_of(facts: DataFrame, enrichment: Enrichment) -> Any:
-    """The lowest and the highest day, and key, of facts; None without facts."""
+def bounds_of(facts: DataFrame, enrichment: Enrichment) -> tuple[int, Any]:
+    """How many facts there are, and their lowest and highest day and keys."""
     [found] = facts.agg(
-        *(F.struct(F.min(name).alias("low"), F.max(name).alias("high")).alias(name) for name in bounded(enrichment))
+        F.count("*").alias("facts"),
+        *(F.struct(F.min(name).alias("low"), F.max(name).alias("high")).alias(name) for name in bounded(enrichment)),
     ).collect()
-    return None if found[enrichment.day].low is None else found
+    return found.facts, found
 
 
 def near_to(bounds: Any, enrichment: Enrichment) -> Near:

@@ -1,6 +1,7 @@
 """The steps of the pipeline as tasks of Airflow, each of which is one Spark application."""
 
 import json
+import logging
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -14,6 +15,7 @@ from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOpe
 from airflow.sdk import Asset, BaseOperator, BaseOperatorLink, Context
 from airflow.sdk.configuration import conf
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
+from airflow.sdk.types import DagRunProtocol
 
 from jobs import notes
 from jobs.plugin import REPORT
@@ -76,6 +78,17 @@ def only_for_param(name: str, *values: str) -> Callable[[Context], None]:
             raise AirflowSkipException(f"{name} is {given}")
 
     return check
+
+
+def has_news(dag_run: DagRunProtocol) -> bool:
+    """Whether there is anything for a run to do. One that is started by hand does all."""
+    from jobs.news import news
+
+    if dag_run.run_type == "manual":
+        return True
+    found = news(load_settings())
+    logging.getLogger(__name__).info(found or "Nothing new: the rest of this run is left out")
+    return bool(found)
 
 
 def failed_as(error: AirflowException, kind: type[LakehouseError]) -> bool:

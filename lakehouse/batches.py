@@ -1,9 +1,15 @@
-"""How a stream hands over its batches."""
+"""How a stream hands over its batches, and how a small one is planned."""
 
 import gc
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
+
+FEW = 5_000
+"""Rows of a small batch: its queries are planned once, and state is cut down to what they look up before a join."""
+
+ADAPTIVE = "spark.sql.adaptive.enabled"
 
 
 def each_batch(handle: Callable[[DataFrame], None]) -> Callable[[DataFrame, int], None]:
@@ -20,3 +26,18 @@ def each_batch(handle: Callable[[DataFrame], None]) -> Callable[[DataFrame, int]
             gc.collect()
 
     return handle_and_free
+
+
+@contextmanager
+def planned_for(spark: SparkSession, rows: int) -> Iterator[None]:
+    """Plan the queries of the block for a batch of so many rows. A stream has a session of its own, which this sets.
+
+    A small one is not planned anew after each stage, which takes a job for each.
+    """
+    before = spark.conf.get(ADAPTIVE)
+    assert before is not None
+    try:
+        spark.conf.set(ADAPTIVE, before if rows > FEW else "false")
+        yield
+    finally:
+        spark.conf.set(ADAPTIVE, before)

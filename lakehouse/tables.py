@@ -188,10 +188,15 @@ def read_table(spark: SparkSession, settings: Settings, name: str) -> DataFrame:
 
 def pin_table(spark: SparkSession, settings: Settings, name: str) -> DataFrame:
     """The table as it is now, and stays: without that, a frame reads the newest version each time it is run."""
-    snapshot = _snapshot(spark, settings, name)
-    table = spark.read.format("delta").option("versionAsOf", snapshot.version()).load(settings.table_path(name))
+    return pin_version(spark, settings, name)[1]
+
+
+def pin_version(spark: SparkSession, settings: Settings, name: str) -> tuple[str, DataFrame]:
+    """What tells this version of a table from any other of any table, and the table, as `pin_table` gives it."""
+    snapshot, path = _snapshot(spark, settings, name), settings.table_path(name)
+    table = spark.read.format("delta").option("versionAsOf", snapshot.version()).load(path)
     # Of what is joined with a table that is known to be empty, there is nothing to plan.
-    return table.where("false") if _is_empty(snapshot) else table
+    return f"{path} {snapshot.metadata().id()} {snapshot.version()}", table.where("false") if _is_empty(snapshot) else table
 
 
 def is_known_empty(spark: SparkSession, settings: Settings, name: str) -> bool:
@@ -284,24 +289,27 @@ def append(rows: DataFrame, settings: Settings, name: str) -> None:
     rows.write.format("delta").mode("append").save(settings.table_path(name))
 
 
-def upsert(rows: DataFrame, settings: Settings, name: str, *, on: Sequence[str], update: Sequence[str]) -> None:
-    """Insert rows, or `update` these columns of those that are held, unless there are none."""
+def upsert(
+    rows: DataFrame, settings: Settings, name: str, *, on: Sequence[str], update: Sequence[str] | None = None
+) -> None:
+    """Insert rows, or `update` these columns of those that are held, or all columns. They are read more than once.
+
+    Columns of the table that are not declared any more become NULL. There must be rows: a MERGE of none writes a file.
+    """
     spark = rows.sparkSession
-    with kept(rows) as rows:
-        if rows.isEmpty():  # a MERGE of nothing would still write a file
-            return
-        if is_known_empty(spark, settings, name):  # a MERGE would cost several times as much
-            append(rows.to(table_schema(spark, settings, name)), settings, name)  # casts, as a MERGE does
-            return
-        same = " AND ".join(f"held.{column} = new.{column}" for column in on)
-        (
-            delta_table(spark, settings, name)
-            .alias("held")
-            .merge(rows.alias("new"), same)
-            .whenMatchedUpdate(set={column: f"new.{column}" for column in update})
-            .whenNotMatchedInsertAll()
-            .execute()
-        )
+    rows = rows.transform(with_columns_of, pin_table(spark, settings, name))
+    if is_known_empty(spark, settings, name):  # a MERGE would cost several times as much
+        append(rows.to(table_schema(spark, settings, name)), settings, name)  # casts, as a MERGE does
+        return
+    same = " AND ".join(f"held.{column} = new.{column}" for column in on)
+    (
+        delta_table(spark, settings, name)
+        .alias("held")
+        .merge(rows.alias("new"), same)
+        .whenMatchedUpdate(set={column: f"new.{column}" for column in update or rows.columns})
+        .whenNotMatchedInsertAll()
+        .execute()
+    )
 
 
 def append_missing(rows: DataFrame, settings: Settings, name: str, *, on: Sequence[str]) -> None:

@@ -11,18 +11,23 @@ def changeable(entity: Entity) -> list[str]:
     return ["valid_until", *((*entity.values, "given") if entity.keeps_older else ())]
 
 
-def changed_versions(changes: DataFrame, *, held: DataFrame, entity: Entity) -> DataFrame:
-    """The rows of the history that are new, or other than `held` has them."""
+def versions_of(changes: DataFrame, *, held: DataFrame, entity: Entity) -> DataFrame:
+    """The versions that changes make, and those of their keys in `held`, the history, that they may have changed.
+
+    `is_changed` says whether a row is new to the history, or other than that has it; `is_last`, whether it is a change
+    of the batch, or of partial updates any version, that is the last of its key.
+    """
     key = entity.key
     touched = held.join(changes.groupBy(key).agg(F.min("sequence.event_time").alias("since")), on=key)
     as_held = F.struct(*changeable(entity)).alias("held")
+    changes = changes.withColumn("is_given", F.lit(True))
     if entity.keeps_older:
         given = F.array_compact(F.array(*(F.when(F.col(name).isNotNull(), name) for name in entity.values)))
         changes = changes.withColumn("given", given)
         # A version from before the entity was declared so has all its values from its own message.
         known = touched.select("*", as_held).withColumn("given", F.coalesce("given", given))
         said = {name: F.when(F.array_contains("given", name), F.col(name)) for name in entity.values}
-        known = known.withColumns(said).select(*changes.columns, "held")
+        known = known.withColumns(said).withColumn("is_given", F.lit(True)).select(*changes.columns, "held")
     else:  # what has ended before the first of a key's changes stays as it is
         not_ended = F.col("valid_until").isNull() | (F.col("valid_until") >= F.col("since"))
         known = touched.where(not_ended).select(key, "sequence", as_held)
@@ -37,10 +42,13 @@ def changed_versions(changes: DataFrame, *, held: DataFrame, entity: Entity) -> 
     if entity.keeps_older:
         versions = versions.transform(with_older, entity=entity)
     following = F.lead("sequence").over(Window.partitionBy(key).orderBy("sequence"))
+    valid = {"valid_from": F.col("sequence.event_time"), "valid_until": following["event_time"]}
+    as_it_is = F.struct(*changeable(entity))
     return (
-        versions.withColumns({"valid_from": F.col("sequence.event_time"), "valid_until": following["event_time"]})
-        .where(F.col("held").isNull() | ~F.col("held").eqNullSafe(F.struct(*changeable(entity))))
-        .drop("held")
+        versions.withColumns(valid)
+        .withColumn("is_changed", F.col("held").isNull() | ~F.col("held").eqNullSafe(as_it_is))
+        .withColumn("is_last", F.col("valid_until").isNull() & F.coalesce("is_given", F.lit(False)))
+        .drop("held", "is_given")
     )
 
 

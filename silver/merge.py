@@ -6,13 +6,13 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from lakehouse.batches import each_batch
+from lakehouse.batches import each_batch, planned_for
 from lakehouse.checkpoints import create_tables_of, sound_checkpoint
 from lakehouse.decoding import MALFORMED, decode, quarantine_malformed, shown
 from lakehouse.settings import Settings
-from lakehouse.tables import kept, pin_table, upsert, with_columns_of
+from lakehouse.tables import kept, of_keys, pin_table, upsert
 from silver.entity import Entity
-from silver.history import changeable, changed_versions
+from silver.history import changeable, versions_of
 
 
 def merge(spark: SparkSession, settings: Settings, entity: Entity) -> DataStreamWriter:
@@ -35,41 +35,55 @@ def create_tables(spark: SparkSession, settings: Settings, entity: Entity) -> No
 
 def merge_batch(settings: Settings, entity: Entity, messages: DataFrame) -> None:
     """Bring the messages of one batch into silver, or into `quarantine.malformed`."""
+    spark = messages.sparkSession
     decoded = messages.transform(decode_changes, entity=entity)
     rejected_message = F.when(F.col("reason").isNotNull(), F.col("message"))  # of the others, no more than the row
     with kept(decoded.withColumn("message", rejected_message)) as rows:
-        rejected = rows.where("reason IS NOT NULL")
-        if (
-            entity.keeps_history
-        ):  # what was merged before the contract became stricter comes again with a lost checkpoint
-            merged = pin_table(messages.sparkSession, settings, entity.history.name).select("sequence")
-            rejected = rejected.join(merged, on="sequence", how="left_anti")
-        if not rejected.isEmpty():
-            quarantine_malformed(settings, entity.decoding, rejected)
-        changes = rows.where("reason IS NULL").drop("message", "reason")
-        if entity.keeps_history:
-            _merge_history(settings, entity, changes)
-        _merge_latest(settings, entity, changes)
+        with planned_for(spark, 0):
+            [found] = rows.agg(F.count("*").alias("rows"), F.count("reason").alias("rejected")).collect()
+        with planned_for(spark, found.rows):
+            if found.rejected:
+                _quarantine(settings, entity, rows.where("reason IS NOT NULL"))
+            if found.rows > found.rejected:
+                _merge_changes(settings, entity, rows.where("reason IS NULL").drop("message", "reason"))
+
+
+def _quarantine(settings: Settings, entity: Entity, rejected: DataFrame) -> None:
+    if entity.keeps_history:  # what was merged before the contract became stricter comes again with a lost checkpoint
+        merged = pin_table(rejected.sparkSession, settings, entity.history.name).select("sequence")
+        rejected = rejected.join(merged, on="sequence", how="left_anti")
+    quarantine_malformed(settings, entity.decoding, rejected)
+
+
+def _merge_changes(settings: Settings, entity: Entity, changes: DataFrame) -> None:
+    spark = changes.sparkSession
+    if entity.keeps_history:
+        history = pin_table(spark, settings, entity.history.name)
+        versions = changes.transform(versions_of, held=history, entity=entity)
+    else:
+        versions = changes.transform(latest_changes, key=entity.key)
+        versions = versions.withColumns({"is_changed": F.lit(False), "is_last": F.lit(True)})
+    latest = of_keys(pin_table(spark, settings, entity.table.name), changes.select(entity.key))
+    row = F.struct(*changes.columns)
+    held = latest.select(entity.key, F.col("sequence").alias("held"), row.alias("held_row"))
+    is_newer = F.col("held").isNull() | (F.col("sequence") > F.col("held"))
+    if entity.keeps_older:  # an older message can have filled a field of the last one
+        is_newer = is_newer | ~row.eqNullSafe(F.col("held_row"))
+    rows = versions.join(held, on=entity.key, how="left").withColumn("is_newer", F.col("is_last") & is_newer)
+    with kept(rows.drop("held", "held_row", "is_last")) as rows:
+        [found] = rows.agg(F.count_if("is_changed").alias("changed"), F.count_if("is_newer").alias("newer")).collect()
+        if found.changed:
+            _merge_history(settings, entity, rows.where("is_changed").drop("is_changed", "is_newer"))
+        if found.newer:
+            _merge_latest(settings, entity, rows.where("is_newer").select(*changes.columns))
+
+
+def _merge_history(settings: Settings, entity: Entity, versions: DataFrame) -> None:
+    upsert(versions, settings, entity.history.name, on=[entity.key, "sequence"], update=changeable(entity))
 
 
 def _merge_latest(settings: Settings, entity: Entity, changes: DataFrame) -> None:
-    held = pin_table(changes.sparkSession, settings, entity.table.name)
-    latest = changes.transform(latest_changes, key=entity.key)
-    if entity.keeps_history:
-        versions = pin_table(changes.sparkSession, settings, entity.history.name).where("valid_until IS NULL")
-        if entity.keeps_older:  # whose values are those of older messages too
-            latest = versions.join(changes.select(entity.key), on=entity.key, how="left_semi").select(*changes.columns)
-        else:  # it still knows of deletes that were purged
-            same = [entity.key, "sequence"]
-            latest = latest.join(versions.select(*same), on=same, how="left_semi").select(*changes.columns)
-    newer = latest.transform(newer_than, held=held, entity=entity).transform(with_columns_of, held)
-    upsert(newer, settings, entity.table.name, on=[entity.key], update=newer.columns)
-
-
-def _merge_history(settings: Settings, entity: Entity, changes: DataFrame) -> None:
-    held = pin_table(changes.sparkSession, settings, entity.history.name)
-    versions = changes.transform(changed_versions, held=held, entity=entity).transform(with_columns_of, held)
-    upsert(versions, settings, entity.history.name, on=[entity.key, "sequence"], update=changeable(entity))
+    upsert(changes, settings, entity.table.name, on=[entity.key])
 
 
 def decode_changes(messages: DataFrame, *, entity: Entity) -> DataFrame:
@@ -94,15 +108,6 @@ def latest_changes(changes: DataFrame, *, key: str) -> DataFrame:
     """The last change of each key, by sequence."""
     row = F.struct(*changes.columns)
     return changes.groupBy(F.col(key).alias("_key")).agg(F.max_by(row, "sequence").alias("last")).select("last.*")
-
-
-def newer_than(changes: DataFrame, *, held: DataFrame, entity: Entity) -> DataFrame:
-    """The changes that `held` does not have yet. A MERGE of older ones would rewrite the files that they match."""
-    known = held.select(entity.key, F.col("sequence").alias("held"), F.struct(*changes.columns).alias("row"))
-    is_newer = F.col("held").isNull() | (F.col("sequence") > F.col("held"))
-    if entity.keeps_older:  # an older message can have filled a field of the last one
-        is_newer = is_newer | ~F.struct(*changes.columns).eqNullSafe(F.col("row"))
-    return changes.join(known, on=entity.key, how="left").where(is_newer).select(*changes.columns)
 
 
 def _event_time() -> Column:

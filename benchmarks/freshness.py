@@ -1,0 +1,149 @@
+"""How old an order is when it is in gold, while `lakehouse run --every` goes on: from its publish time to the commit.
+
+    .venv/bin/python benchmarks/freshness.py [--rate 1000] [--every 2s] [--seconds 120] [--warm-up 90]
+
+Orders come at a steady rate, with some changes of users and of prices each second. All users and items are there
+before. What comes in the warm-up does not count.
+"""
+
+import json
+import os
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import count, islice
+from pathlib import Path
+from typing import Annotated
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+import duckdb
+import psutil
+import typer
+from deltalake import DeltaTable
+
+from benchmarks.bench import backlog
+from gold.orders import ORDERS
+from jobs import report
+from jobs.pipeline import TOPICS
+from lakehouse.endpoint import Endpoint
+from lakehouse.produce import produce
+from lakehouse.settings import Settings
+from lakehouse.workload import ITEMS, Message, Workload
+
+LAKEHOUSE = Path(sys.executable).with_name("lakehouse")
+
+
+def main(
+    rate: Annotated[int, typer.Option(help="Orders a second.")] = 1_000,
+    users: Annotated[int, typer.Option(help="Users that there are.")] = 100_000,
+    user_changes: Annotated[int, typer.Option(help="Changes of users a second.")] = 20,
+    price_changes: Annotated[int, typer.Option(help="Changes of prices a second.")] = 2,
+    every: Annotated[str, typer.Option(help="As `lakehouse run --every` takes it.")] = "2s",
+    warm_up: Annotated[int, typer.Option(help="Seconds that do not count.")] = 90,
+    seconds: Annotated[int, typer.Option(help="Seconds that count.")] = 120,
+) -> None:
+    workload = Workload(users=users, orders=rate, late_users=0)
+    with backlog(workload) as (settings, endpoint, _):
+        environment = {
+            **os.environ,
+            "LAKEHOUSE_HOME": str(settings.home),
+            "LAKEHOUSE_PULSAR__SERVICE_URL": endpoint.service_url,
+            "LAKEHOUSE_PULSAR__ADMIN_URL": endpoint.admin_url,
+        }
+        with subprocess.Popen([LAKEHOUSE, "run", "--every", every], env=environment, stderr=subprocess.DEVNULL) as run:
+            try:
+                until_there(settings, run)
+                begin = time.time()
+                busy = send(
+                    workload, endpoint, settings, (rate, user_changes, price_changes), warm_up, seconds, run.pid
+                )
+                time.sleep(30)
+            finally:
+                run.terminate()
+        latencies = ages(settings, since=begin + warm_up, until=begin + warm_up + seconds)
+    row = [f"{len(latencies):,}", *(f"{latencies[int(len(latencies) * part)]:.1f}" for part in (0.5, 0.95, 0.99))]
+    columns = ["orders", "p50 s", "p95 s", "p99 s", "cores busy"]
+    report.rows(columns, [[*row, f"{busy:.2f}"]], title=f"Age in gold, {rate:,} orders a second, every {every}")
+
+
+def until_there(settings: Settings, run: subprocess.Popen[bytes]) -> None:
+    """Wait until the first orders are in gold."""
+    path = settings.table_path(ORDERS.gold_table)
+    while not (DeltaTable.is_deltatable(path) and DeltaTable(path).version() > 0):
+        if run.poll() is not None:
+            raise SystemExit("the pipeline has ended")
+        time.sleep(0.5)
+
+
+def send(
+    workload: Workload,
+    endpoint: Endpoint,
+    settings: Settings,
+    rates: tuple[int, int, int],
+    warm_up: int,
+    seconds: int,
+    pid: int,
+) -> float:
+    """Send orders, and changes of users and prices, at their rates; returns how many cores the pipeline kept busy."""
+    topics = {topic.name: topic for topic in TOPICS}
+    sources = (workload.orders_from_now(rates[0]), user_updates(workload.users), price_updates())
+    total = warm_up + seconds
+    with ThreadPoolExecutor(len(rates)) as pool:
+        sent = [
+            pool.submit(produce, [(topics[name], islice(messages, rate * total))], endpoint, settings, rate=rate)
+            for name, messages, rate in zip(("orders", "users", "items"), sources, rates, strict=True)
+        ]
+        time.sleep(warm_up)
+        before = cpu_seconds(pid)
+        for each in sent:
+            each.result()
+        return (cpu_seconds(pid) - before) / seconds
+
+
+def user_updates(users: int) -> Iterator[Message]:
+    for number in count():
+        now, id = int(time.time() * 1000), random.randint(1, users)
+        row = {"id": id, "firstName": f"Ann {number}", "lastName": "Lee", "createdAt": now - 10**9, "deletedAt": -1}
+        yield Message(str(id), json.dumps(row | {"mergedAt": -1, "parentUserId": -1}).encode(), now)
+
+
+def price_updates() -> Iterator[Message]:
+    while True:
+        item = random.choice(ITEMS)
+        yield item.message(round(random.uniform(1, 100), 2), int(time.time() * 1000))
+
+
+def cpu_seconds(pid: int) -> float:
+    parent = psutil.Process(pid)
+    found = [each.cpu_times() for each in (parent, *parent.children(recursive=True))]
+    return sum(each.user + each.system + each.children_user + each.children_system for each in found)
+
+
+def ages(settings: Settings, *, since: float, until: float) -> list[float]:
+    """Seconds from publish to commit, in order, of orders published in between."""
+    gold = DeltaTable(settings.table_path(ORDERS.gold_table))
+    added = gold.load_cdf(starting_version=1, columns=["position", "_change_type", "_commit_timestamp"]).read_all()
+    landed = DeltaTable(settings.table_path(ORDERS.topic.bronze_table)).to_pyarrow_dataset()
+    connection = duckdb.connect()
+    connection.register("added", added)
+    connection.register("landed", landed)
+    found = connection.execute(
+        """
+        SELECT epoch(min(_commit_timestamp)) - epoch(any_value(publish_time)) AS age
+        FROM landed JOIN added ON position = {
+            'partition': partition, 'ledger_id': ledger_id, 'entry_id': entry_id, 'batch_index': batch_index
+        }
+        WHERE _change_type = 'insert' AND epoch(publish_time) BETWEEN ? AND ?
+        GROUP BY position ORDER BY age
+        """,
+        [since, until],
+    )
+    return [age for (age,) in found.fetchall()]
+
+
+if __name__ == "__main__":
+    typer.run(main)

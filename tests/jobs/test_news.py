@@ -1,0 +1,94 @@
+"""What starts a run of the pipeline, and what lets one end at once."""
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
+
+import pytest
+
+from expectations.results import Validated
+from jobs import news as module
+from jobs.news import news
+from jobs.pipeline import SQL_TABLES, SUITES
+from jobs.tasks import has_news
+from lakehouse.errors import BrokerError
+from lakehouse.settings import Settings
+from lakehouse.status import TableStatus, TopicStatus
+
+NOW = datetime.now(UTC)
+ORDERS = "gold.enriched_orders"
+
+
+@pytest.fixture
+def found(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """What the broker, the logs and the last validation say: nothing is new."""
+    names = [*(suite.table for suite in SUITES), *(table.name for table in SQL_TABLES)]
+    table = TableStatus(name="", rows=1, version=3, size=1, ran_at=NOW, lag=0)
+    found = SimpleNamespace(
+        backlog=0,
+        tables={name: replace(table, name=name) for name in names},
+        validated={name: Validated(version=3, at=NOW, whole_at=NOW, rows=1, usual_growth=None) for name in names},
+    )
+    monkeypatch.setattr(module, "endpoint", lambda _: None)
+    monkeypatch.setattr(
+        module, "topic_status", lambda topic, *_: TopicStatus(name=topic.name, messages=9, backlog=found.backlog)
+    )
+    monkeypatch.setattr(module, "table_statuses", lambda _: list(found.tables.values()))
+    monkeypatch.setattr(module, "last_validated", lambda _: found.validated)
+    return found
+
+
+def test_nothing_is_new_if_all_has_landed_was_read_and_passed(settings: Settings, found: SimpleNamespace) -> None:
+    assert news(settings) == ""
+
+
+def test_messages_that_have_not_landed_are_news(settings: Settings, found: SimpleNamespace) -> None:
+    found.backlog = 5
+    assert news(settings) == "users: 5 entries have not landed"
+
+
+def test_commits_that_were_not_read_are_news(settings: Settings, found: SimpleNamespace) -> None:
+    found.tables[ORDERS] = replace(found.tables[ORDERS], lag=2)
+    assert news(settings) == "gold.enriched_orders: 2 commits of its sources are newer"
+
+
+def test_a_declared_table_that_is_not_there_is_news(settings: Settings, found: SimpleNamespace) -> None:
+    del found.tables[SQL_TABLES[0].name]
+    assert news(settings) == f"{SQL_TABLES[0].name} is not there yet"
+
+
+def test_so_is_one_that_is_refreshed_as_a_whole(
+    settings: Settings, found: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "SQL_TABLES", [replace(SQL_TABLES[0], refresh="full")])
+    assert news(settings) == f"{SQL_TABLES[0].name} is declared to be refreshed as a whole"
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"version": 2}, "gold.enriched_orders has not been validated as it is now"),
+        ({"whole_at": None}, "gold.enriched_orders did not pass its validation"),
+        ({"at": NOW - timedelta(hours=2)}, "gold.enriched_orders was last validated at "),
+    ],
+)
+def test_tables_that_did_not_pass_as_they_are_or_not_lately_are_news(
+    settings: Settings, found: SimpleNamespace, change: dict[str, object], told: str
+) -> None:
+    found.validated[ORDERS] = replace(found.validated[ORDERS], **change)
+    assert news(settings).startswith(told)
+
+
+def test_a_broker_that_does_not_answer_is_for_a_run_to_tell(
+    settings: Settings, found: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise BrokerError("no broker is running")
+
+    monkeypatch.setattr(module, "topic_status", fail)
+    assert news(settings) == "no broker is running"
+
+
+def test_a_run_that_is_started_by_hand_does_all(found: SimpleNamespace) -> None:
+    assert not has_news(SimpleNamespace(run_type="scheduled"))
+    assert has_news(SimpleNamespace(run_type="manual"))
