@@ -196,7 +196,8 @@ def pin_version(spark: SparkSession, settings: Settings, name: str) -> tuple[str
     snapshot, path = _snapshot(spark, settings, name), settings.table_path(name)
     table = spark.read.format("delta").option("versionAsOf", snapshot.version()).load(path)
     # Of what is joined with a table that is known to be empty, there is nothing to plan.
-    return f"{path} {snapshot.metadata().id()} {snapshot.version()}", table.where("false") if _is_empty(snapshot) else table
+    table = table.where("false") if _is_empty(snapshot) else table
+    return f"{path} {snapshot.metadata().id()} {snapshot.version()}", table
 
 
 def is_known_empty(spark: SparkSession, settings: Settings, name: str) -> bool:
