@@ -52,7 +52,7 @@ airflow: install ## Start the broker and Airflow, which runs the pipeline every 
 	@$(RUN)/lakehouse airflow up
 
 .PHONY: bench
-bench: install ## Measure landing, merging, waking, correcting, publishing, the whole pipeline and validation (40 minutes)
+bench: install ## Measure landing, merging, waking, correcting, publishing, small batches, freshness, the whole pipeline and validation (50 minutes)
 	@$(RUN)/python benchmarks/land.py
 	@$(RUN)/python benchmarks/merge.py
 	@$(RUN)/python benchmarks/release.py
@@ -60,6 +60,8 @@ bench: install ## Measure landing, merging, waking, correcting, publishing, the 
 	@$(RUN)/python benchmarks/publish.py
 	@$(RUN)/python benchmarks/refresh.py
 	@$(RUN)/python benchmarks/pipeline.py
+	@$(RUN)/python benchmarks/small.py
+	@$(RUN)/python benchmarks/freshness.py
 	@$(RUN)/python benchmarks/quality.py
 
 .PHONY: chaos

@@ -1,0 +1,138 @@
+"""What small batches cost in a warm JVM: seconds, CPU seconds and Spark jobs of a step that finds a few new rows.
+
+    .venv/bin/python benchmarks/small.py [--orders 2000] [--changes 40] [--users 100000] [--gold 100000] [--rounds 30]
+
+Three kinds of batches in turn: orders of users and items that do not change; changes of users, merged into silver; and
+orders with changes of users and of prices beside them. No broker is needed; Spark writes the messages. The medians are
+of the last third of the rounds, as it takes some dozens until the JVM has compiled what it uses.
+"""
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Annotated
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+import typer
+from pyspark.sql import Column, SparkSession
+from pyspark.sql import functions as F
+
+from benchmarks.bench import START, Lap, emptied_home, lakes, land, lap, middle
+from jobs import report
+from jobs.pipeline import ENRICHMENTS, ENTITIES
+from jobs.steps import enriching, merging
+from jobs.streams import Stream, catch_up
+from lakehouse.session import start_spark, stop_spark
+from lakehouse.settings import Settings
+
+ITEMS = 2_198
+DAY = 86_400_000
+Steps = list[tuple[Lap, int]]
+"""What each took, and its Spark jobs."""
+
+
+@dataclass
+class Lake:
+    """A lakehouse whose messages are numbered by topic."""
+
+    spark: SparkSession
+    settings: Settings
+    users: int
+    sent: dict[str, int]
+
+    def send(self, topic: str, count: int) -> None:
+        ids = range(self.sent[topic], self.sent[topic] + count)
+        land(self.spark, self.settings, topic, ids, self._fields(topic))
+        self.sent[topic] += count
+
+    def step(self, streams: list[Stream]) -> tuple[Lap, int]:
+        scheduler = self.spark.sparkContext._jsc.sc().dagScheduler()
+        before = scheduler.nextJobId()
+        with lap() as measured:
+            catch_up(self.settings, streams)
+        return measured, scheduler.nextJobId() - before
+
+    def merge(self) -> tuple[Lap, int]:
+        return self.step(merging(self.spark, self.settings, ENTITIES[:1]))
+
+    def enrich(self) -> tuple[Lap, int]:
+        return self.step(enriching(self.spark, self.settings, ENRICHMENTS))
+
+    def _fields(self, topic: str) -> dict[str, Column]:
+        number, now = F.col("id"), F.lit(START + DAY) + F.col("id")
+        fields = {
+            "users": {
+                "id": number * 7919 % self.users,
+                "firstName": F.concat(F.lit("Ann "), number),
+                "lastName": F.lit("Lee"),
+                "emailAddress": F.concat(number, F.lit("@example.org")),
+                "createdAt": F.lit(START) + number,
+                "deletedAt": F.lit(-1),
+                "mergedAt": F.lit(-1),
+                "parentUserId": F.lit(-1),
+            },
+            "items": {
+                "id": number % ITEMS,
+                "name": F.lit("hammer"),
+                "category": F.lit("tools"),
+                "price": F.lit(9.5) + number,
+                # The first version of each is older than any order, the others are of the time of the last orders.
+                "createdAt": F.when(number < ITEMS, F.lit(START)).otherwise(F.lit(START + DAY + self.sent["orders"])),
+            },
+            "orders": {
+                "invoiceId": number,
+                "lineItemId": F.lit(1),
+                "userId": number * 7919 % self.users,
+                "itemId": number * 104_729 % ITEMS,
+                "itemName": F.lit("hammer"),
+                "price": F.lit(9.5),
+                "createdAt": now,
+                "paidAt": now + 1,
+            },
+        }
+        return fields[topic]
+
+
+def main(
+    orders: Annotated[int, typer.Option(help="New orders in a batch.")] = 2_000,
+    changes: Annotated[int, typer.Option(help="Changes of users in a batch.")] = 40,
+    users: Annotated[int, typer.Option(help="Users in silver.")] = 100_000,
+    gold: Annotated[int, typer.Option(help="Orders in gold before.")] = 100_000,
+    rounds: Annotated[int, typer.Option(help="Batches of each kind.")] = 30,
+) -> None:
+    settings = emptied_home()
+    spark = start_spark(settings)
+    try:
+        lake = Lake(spark, lakes(spark, settings, [1])[1], users, {"users": 0, "items": 0, "orders": 0})
+        for topic, count in (("users", users), ("items", ITEMS), ("orders", gold)):
+            lake.send(topic, count)
+        catch_up(lake.settings, merging(spark, lake.settings, ENTITIES))
+        lake.enrich()
+        quiet: Steps = []
+        merged: Steps = []
+        changed: Steps = []
+        for _ in range(rounds):
+            lake.send("orders", orders)
+            quiet.append(lake.enrich())
+            lake.send("users", changes)
+            merged.append(lake.merge())
+            lake.send("items", changes // 10)
+            catch_up(lake.settings, merging(spark, lake.settings, ENTITIES[1:]))
+            lake.send("orders", orders)
+            changed.append(lake.enrich())
+    finally:
+        stop_spark()
+    named = {f"{orders:,} orders": quiet, f"{changes:,} users": merged, f"{orders:,} orders, changes": changed}
+    report.rows(["", "seconds", "CPU s", "jobs"], [_row(name, steps) for name, steps in named.items()], title="Warm")
+
+
+def _row(name: str, steps: Steps) -> list[str]:
+    last = steps[-max(1, len(steps) // 3) :]
+    laps = middle([each for each, _ in last])
+    return [name, f"{laps.wall:.1f}", f"{laps.cpu:.1f}", f"{median(jobs for _, jobs in last):.0f}"]
+
+
+if __name__ == "__main__":
+    typer.run(main)
