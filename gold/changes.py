@@ -13,10 +13,10 @@ from pyspark.sql.types import DataType
 from gold.enrichment import Enrichment, Lookup, awaited_keys
 from gold.events import CHANGE, RELEASE, is_event
 from gold.lookups import VALID, was_valid, with_state, with_survivor
-from gold.survivors import leading_to, mapping_of, read_merges, ways_from
+from gold.survivors import leading_to, mapping_of, merges_of, ways_from
 from lakehouse.declared_sql import naming
 from lakehouse.settings import Settings
-from lakehouse.tables import pin_table
+from lakehouse.tables import pin_version
 
 CHANGED = ("changed_entity", "changed_key", *VALID, "changed_at")
 LOSS = "struct<deleted_at: timestamp, merged_into: string>"
@@ -78,7 +78,7 @@ def losses_by(changes: DataFrame, *, settings: Settings, lookup: Lookup) -> Data
 
     They are those from which merges lead by a changed key, and have no usable latest state now, or another one.
     """
-    state = pin_table(changes.sparkSession, settings, lookup.table)
+    version, state = pin_version(changes.sparkSession, settings, lookup.table)
     kind = state.schema[lookup.key].dataType
     # An update that changes nothing here comes once as it was before, and once as it is.
     times = F.sum(F.when(F.col("is_before"), -1).otherwise(1))
@@ -88,7 +88,7 @@ def losses_by(changes: DataFrame, *, settings: Settings, lookup: Lookup) -> Data
     by = by_key.agg(F.max("changed_at").alias("changed_at"), is_moved.alias("is_moved"))
     keys, ways = by.select(F.col("by_key").cast(kind).alias(lookup.on)), None
     if lookup.merged_into is not None:
-        merges = read_merges(state, lookup=lookup)
+        merges = merges_of(state, version, lookup=lookup)
         changed = keys.toArrow()[lookup.on].to_pylist()
         leading = list(leading_to(changed, merges=mapping_of(merges), limit=lookup.max_merges))
         keys = keys.sparkSession.createDataFrame(pa.table({lookup.on: pa.array(leading, to_arrow_type(kind))}))

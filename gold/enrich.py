@@ -95,11 +95,12 @@ def enrich_batch(settings: Settings, enrichment: Enrichment, batch: DataFrame, *
                 quarantine_rejected(settings, enrichment, events.where(is_event(REJECTED)), since=found.rejected_since)
             if found.discarded:
                 discard(settings, enrichment, events.where(is_event(DISCARD)).select("position").distinct())
-            for request in found.backfills:
-                do_requested(settings, enrichment, request, spark)
-            if found.changed or found.released or is_first:
-                decide_again(settings, enrichment, events, found, is_first=is_first)
-            if found.facts:
+        for request in found.backfills:
+            do_requested(settings, enrichment, request, spark)
+        if found.changed or found.released or is_first:
+            decide_again(settings, enrichment, events, found, is_first=is_first)
+        if found.facts:
+            with planned_for(spark, found.events):
                 decide_new(settings, enrichment, events, found)
 
 
@@ -117,10 +118,10 @@ def decide_new(settings: Settings, enrichment: Enrichment, events: DataFrame, fo
     placed = placed_keys(facts.sparkSession, settings, enrichment, near)
     look_up_state = partial(look_up, settings=settings, enrichment=enrichment, source=facts, number=found.facts)
     with kept(repeated_keys(facts, placed=placed, keys=keys)) as repeated:
-        if repeated.isEmpty():
+        if not repeated.count():
             write_new(settings, enrichment, facts.transform(look_up_state))
             return
-        suspects, placed = (rows.join(F.broadcast(repeated), on=keys, how="left_semi") for rows in (facts, placed))
+        suspects, placed = (rows.join(repeated, on=keys, how="left_semi") for rows in (facts, placed))
         with kept(suspects.transform(find_duplicates, placed=placed, **enrichment.repeats)) as duplicates:
             if duplicates.count() < found.facts:
                 fresh = facts.join(duplicates.select("position"), on="position", how="left_anti")
@@ -133,36 +134,42 @@ def decide_again(
 ) -> None:
     """Bring the facts up to date that changes of state, or what somebody asked for, concern."""
     spark = events.sparkSession
-    gold, waiting = (pin_table(spark, settings, name) for name in (enrichment.gold_table, enrichment.waiting.name))
+    tables = (enrichment.gold_table, enrichment.waiting.name)
+    gold, waiting = (pin_table(spark, settings, name) for name in tables)
+    in_gold, waits = (not is_known_empty(spark, settings, name) for name in tables)
     lookups = [
         each
         for each in enrichment.lookups
         if is_first or each.entity in (found.changed_versions if each.is_as_of else found.lost)
     ]
+    if not waits and not (in_gold and lookups):
+        return
+    columns = fact_columns(enrichment)
     with ExitStack() as stack:
-        outdated = gold.where("false").select(*fact_columns(enrichment))
-        if lookups and not is_known_empty(spark, settings, enrichment.gold_table):
-            corrections = stack.enter_context(
-                kept(events.where(is_event(CHANGE)).transform(corrections_by, lookups=lookups, settings=settings))
+        with planned_for(spark, found.events):
+            outdated = gold.where("false").select(*columns)
+            if in_gold and lookups:
+                changes = events.where(is_event(CHANGE))
+                corrections = stack.enter_context(
+                    kept(changes.transform(corrections_by, lookups=lookups, settings=settings))
+                )
+                late = {"corrections": corrections, "lookups": lookups, "all_merged": is_first}
+                outdated = stack.enter_context(kept(gold.transform(outdated_by, **late, enrichment=enrichment)))
+            woken = waiting.transform(waiting_for, events=events, outdated=outdated, enrichment=enrichment)
+            others = outdated.join(waiting.select("position"), on="position", how="left_anti")
+            concerned = woken.select(*columns, F.lit(True).alias("is_waiting")).union(
+                others.select(*columns, F.lit(False).alias("is_waiting"))
             )
-            late = {"corrections": corrections, "lookups": lookups, "all_merged": is_first}
-            outdated = stack.enter_context(kept(gold.transform(outdated_by, **late, enrichment=enrichment)))
-        elif is_known_empty(spark, settings, enrichment.waiting.name):
-            return
-        woken = waiting.transform(waiting_for, events=events, outdated=outdated, enrichment=enrichment)
-        concerned = woken.select(*fact_columns(enrichment), F.lit(True).alias("is_waiting")).union(
-            outdated.join(waiting.select("position"), on="position", how="left_anti").select(
-                *fact_columns(enrichment), F.lit(False).alias("is_waiting")
-            )
-        )
-        concerned = stack.enter_context(kept(concerned))
-        number, bounds = bounds_of(concerned, enrichment)
-        if not number:
-            return
-        near = near_to(bounds, enrichment)
-        facts = concerned.transform(with_current, gold=gold.where(near()), enrichment=enrichment)
-        wanted = facts.transform(look_up, settings, enrichment, source=concerned, number=number)
-        write_difference(settings, enrichment, wanted, near, is_changed=is_corrected(enrichment))
+            concerned = stack.enter_context(kept(concerned))
+            number, bounds = bounds_of(concerned, enrichment)
+        if number:
+            with planned_for(spark, number):
+                near = near_to(bounds, enrichment)
+                facts = concerned.transform(with_current, gold=gold.where(near()), enrichment=enrichment)
+                facts = facts.dropDuplicates(["position"])  # a MERGE would refuse what damaged gold has twice
+                wanted = facts.transform(look_up, settings, enrichment, source=concerned, number=number)
+                wanted = stack.enter_context(kept(wanted))
+                write_difference(settings, enrichment, wanted, near, is_changed=is_corrected(enrichment))
 
 
 def quarantine_rejected(settings: Settings, enrichment: Enrichment, rejected: DataFrame, *, since: int) -> None:

@@ -126,7 +126,7 @@ class Enrichment:
 
     @property
     def repeats(self) -> dict[str, Any]:
-        """What tells a duplicate, as parameters of `find_repeats`."""
+        """What tells a duplicate, as parameters of `find_duplicates`."""
         return {"keys": self.keys, "day": self.day, "horizon": self.duplicate_horizon}
 
     @property

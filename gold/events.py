@@ -44,7 +44,7 @@ def facts_among(events: DataFrame, enrichment: Enrichment) -> DataFrame:
 
 
 def summary_of(events: DataFrame, enrichment: Enrichment) -> Any:
-    """What events there are, in one row: what there is none of need not be looked for any more."""
+    """What events there are, in one row, so that nothing is looked for that is not there."""
 
     def among(kind: str, value: Column) -> Column:
         return F.when(is_event(kind), value)

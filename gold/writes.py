@@ -25,11 +25,9 @@ Near = Callable[..., Column]
 
 def bounds_of(facts: DataFrame, enrichment: Enrichment) -> tuple[int, Any]:
     """How many facts there are, and their lowest and highest day and keys."""
-    [found] = facts.agg(
-        F.count("*").alias("facts"),
-        *(F.struct(F.min(name).alias("low"), F.max(name).alias("high")).alias(name) for name in bounded(enrichment)),
-    ).collect()
-    return found.facts, found
+    bounds = (F.struct(F.min(name).alias("low"), F.max(name).alias("high")).alias(name) for name in bounded(enrichment))
+    [[number, found]] = facts.agg(F.count("*"), F.struct(*bounds)).collect()
+    return number, found
 
 
 def near_to(bounds: Any, enrichment: Enrichment) -> Near:
@@ -65,7 +63,7 @@ def write_new(settings: Settings, enrichment: Enrichment, wanted: DataFrame) -> 
     written = Observation()
     counts = F.count_if(is_missing).alias("missing")
     _add_to_gold(settings, enrichment, wanted.observe(written, counts).where(~is_missing))
-    if written.get["missing"]:
+    if written.get.get("missing", 1):
         _begin_waiting(settings, enrichment, wanted.where(is_missing))
 
 
@@ -80,9 +78,9 @@ def write_difference(
 ) -> None:
     """Bring gold and the waiting facts from what they are to what is wanted.
 
-    `wanted` are facts as `look_up` gives them, with `current`, their row in gold or NULL, and `is_waiting`. Rows of
-    gold are corrected if they lack state now, or differ as `is_changed` says. Gold is written in one commit if it must
-    be `at_once`, which costs more.
+    `wanted` are facts as `look_up` gives them, kept, with `current`, their row in gold or NULL, and `is_waiting`. Rows
+    of gold are corrected if they lack state now, or differ as `is_changed` says. Gold is written in one commit if it
+    must be `at_once`, which costs more.
     """
     is_missing, in_gold = F.col("missing_entity").isNotNull(), F.col(CURRENT).isNotNull()
     is_added, is_corrected = ~is_missing & ~in_gold, in_gold & (is_missing | is_changed)
@@ -94,11 +92,10 @@ def write_difference(
         (is_corrected, partial(_correct_gold, near=near, adds=at_once)),
         (F.col("is_waiting"), _end_waiting),
     ]
-    with kept(wanted) as wanted:
-        [counts] = wanted.agg(*(F.count_if(which) for which, _ in writes)).collect()
-        for count, (which, write) in zip(counts, writes, strict=True):
-            if count:
-                write(settings, enrichment, wanted.where(which))
+    [counts] = wanted.agg(*(F.count_if(which) for which, _ in writes)).collect()
+    for count, (which, write) in zip(counts, writes, strict=True):
+        if count:
+            write(settings, enrichment, wanted.where(which))
 
 
 def write_duplicates(settings: Settings, enrichment: Enrichment, duplicates: DataFrame) -> None:

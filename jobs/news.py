@@ -1,25 +1,29 @@
 """Whether a run of the pipeline would find anything to do. Without Spark."""
 
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
 from expectations.results import last_validated
 from gold.declarations import INCREMENTAL
-from jobs.pipeline import SQL_TABLES, SUITES, TOPICS
+from jobs.pipeline import ENRICHMENTS, ENTITIES, SQL_TABLES, SUITES, TOPICS
 from lakehouse.broker import endpoint
-from lakehouse.errors import LakehouseError
 from lakehouse.settings import Settings
-from lakehouse.status import table_statuses, topic_status
+from lakehouse.status import TableStatus, table_statuses, topic_status
 
 SELDOM = timedelta(hours=1)
-"""After that, all is looked at again though nothing has come: some rules tell of topics that are too quiet."""
+"""After this time, everything is looked at even if nothing has come: some rules tell of topics that are too quiet."""
 
 
 def news(settings: Settings) -> str:
-    """What a run would find, in a line; empty if nothing has come since tables were validated, all of which passed."""
+    """What a run would find, in a line; empty if nothing has come since tables were validated, all of which passed.
+
+    It does not look at declarations: one that was edited is news only with what comes next, or after an hour.
+    """
     try:
-        return _not_landed(settings) or _not_read(settings) or _not_validated(settings)
-    except LakehouseError as error:  # a run will say so better
-        return str(error)
+        statuses = table_statuses(settings)
+        return _not_landed(settings) or _not_read(statuses) or _not_validated(settings, statuses)
+    except Exception as error:  # whatever can't be read, such as a torn file: a run mends it, or says so better
+        return str(error) or type(error).__name__
 
 
 def _not_landed(settings: Settings) -> str:
@@ -29,21 +33,24 @@ def _not_landed(settings: Settings) -> str:
     return ""
 
 
-def _not_read(settings: Settings) -> str:
+def _not_read(statuses: Sequence[TableStatus]) -> str:
     for table in SQL_TABLES:
         if table.refresh != INCREMENTAL:  # it can depend on the time
             return f"{table.name} is declared to be refreshed as a whole"
-    lags = {status.name: status.lag for status in table_statuses(settings)}
-    for name, lag in lags.items():
+    lags = {status.name: status.lag for status in statuses}
+    streams = [*(entity.table.name for entity in ENTITIES), *(facts.gold_table for facts in ENRICHMENTS)]
+    for name in (*streams, *(table.name for table in SQL_TABLES)):
+        lag = lags.get(name)
+        if lag is None:  # there is no table, or no checkpoint
+            return f"{name}: nothing tells what it was made from"
         if lag:
             return f"{name}: {lag:,} commits of its sources are newer"
-    missing = [table.name for table in SQL_TABLES if table.name not in lags]
-    return f"{missing[0]} is not there yet" if missing else ""
+    return ""
 
 
-def _not_validated(settings: Settings) -> str:
+def _not_validated(settings: Settings, statuses: Sequence[TableStatus]) -> str:
     validated = last_validated(settings)
-    versions = {status.name: status.version for status in table_statuses(settings)}
+    versions = {status.name: status.version for status in statuses}
     for suite in SUITES:
         last = validated.get(suite.table)
         if last is None or last.version != versions.get(suite.table):

@@ -81,10 +81,10 @@ def only_for_param(name: str, *values: str) -> Callable[[Context], None]:
 
 
 def has_news(dag_run: DagRunProtocol) -> bool:
-    """Whether there is anything for a run to do. One that is started by hand does all."""
+    """Whether there is anything for a run to do. One that somebody has asked for does all."""
     from jobs.news import news
 
-    if dag_run.run_type == "manual":
+    if dag_run.run_type not in ("scheduled", "asset_triggered"):
         return True
     found = news(load_settings())
     logging.getLogger(__name__).info(found or "Nothing new: the rest of this run is left out")

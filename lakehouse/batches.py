@@ -30,9 +30,9 @@ def each_batch(handle: Callable[[DataFrame], None]) -> Callable[[DataFrame, int]
 
 @contextmanager
 def planned_for(spark: SparkSession, rows: int) -> Iterator[None]:
-    """Plan the queries of the block for a batch of so many rows. A stream has a session of its own, which this sets.
+    """Plan the queries of the block for so many rows, by a setting of the session that is put back at its end.
 
-    A small one is not planned anew after each stage, which takes a job for each.
+    Few rows are not planned anew after each stage, which takes a job for each.
     """
     before = spark.conf.get(ADAPTIVE)
     assert before is not None

@@ -293,7 +293,7 @@ def append(rows: DataFrame, settings: Settings, name: str) -> None:
 def upsert(
     rows: DataFrame, settings: Settings, name: str, *, on: Sequence[str], update: Sequence[str] | None = None
 ) -> None:
-    """Insert rows, or `update` these columns of those that are held, or all columns. They are read more than once.
+    """Insert rows, or `update` these columns of those that are held, or all columns. `rows` are read more than once.
 
     Columns of the table that are not declared any more become NULL. There must be rows: a MERGE of none writes a file.
     """

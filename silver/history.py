@@ -14,8 +14,8 @@ def changeable(entity: Entity) -> list[str]:
 def versions_of(changes: DataFrame, *, held: DataFrame, entity: Entity) -> DataFrame:
     """The versions that changes make, and those of their keys in `held`, the history, that they may have changed.
 
-    `is_changed` says whether a row is new to the history, or other than that has it; `is_last`, whether it is a change
-    of the batch, or of partial updates any version, that is the last of its key.
+    `is_changed`: the row is new to the history, or differs from what the history has. `is_last`: it is the last version
+    of its key, and came with this batch; with partial updates, whether or not it came with this batch.
     """
     key = entity.key
     touched = held.join(changes.groupBy(key).agg(F.min("sequence.event_time").alias("since")), on=key)

@@ -112,6 +112,15 @@ def test_the_first_round(first: Settings) -> None:
     ]
 
 
+def test_orders_wait_while_there_is_no_state_at_all(spark: SparkSession, settings: Settings, tmp_path: Path) -> None:
+    lake, orders = own_home(settings, tmp_path), [order(1, place=1), order(2, place=2), order(1, place=3)]
+    land_literally(spark, lake, orders)
+    merge_changes(spark, lake)
+    enrich_orders(spark, lake)
+    assert tables(lake) == expected(Oracle().run(orders))
+    assert {row["missing_entity"] for row in read(lake, ORDERS.waiting.name)} == {"users"}
+
+
 @pytest.mark.parametrize("checkpoint", ["kept", "lost"])
 def test_crashes_after_one_write_after_the_other_change_nothing(
     spark: SparkSession, then: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, checkpoint: str

@@ -54,7 +54,12 @@ def test_commits_that_were_not_read_are_news(settings: Settings, found: SimpleNa
 
 def test_a_declared_table_that_is_not_there_is_news(settings: Settings, found: SimpleNamespace) -> None:
     del found.tables[SQL_TABLES[0].name]
-    assert news(settings) == f"{SQL_TABLES[0].name} is not there yet"
+    assert news(settings) == f"{SQL_TABLES[0].name}: nothing tells what it was made from"
+
+
+def test_a_lost_checkpoint_is_news(settings: Settings, found: SimpleNamespace) -> None:
+    found.tables[ORDERS] = replace(found.tables[ORDERS], lag=None)
+    assert news(settings) == "gold.enriched_orders: nothing tells what it was made from"
 
 
 def test_so_is_one_that_is_refreshed_as_a_whole(
@@ -79,16 +84,20 @@ def test_tables_that_did_not_pass_as_they_are_or_not_lately_are_news(
     assert news(settings).startswith(told)
 
 
-def test_a_broker_that_does_not_answer_is_for_a_run_to_tell(
-    settings: Settings, found: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("error", "told"), [(BrokerError("no broker is running"), "no broker is running"), (ValueError(), "ValueError")]
+)
+def test_what_can_not_be_read_is_for_a_run_to_tell_or_to_mend(
+    settings: Settings, found: SimpleNamespace, monkeypatch: pytest.MonkeyPatch, error: Exception, told: str
 ) -> None:
     def fail(*_: object) -> None:
-        raise BrokerError("no broker is running")
+        raise error
 
-    monkeypatch.setattr(module, "topic_status", fail)
-    assert news(settings) == "no broker is running"
+    monkeypatch.setattr(module, "table_statuses", fail)
+    assert news(settings) == told
 
 
-def test_a_run_that_is_started_by_hand_does_all(found: SimpleNamespace) -> None:
+def test_a_run_that_somebody_asked_for_does_all(found: SimpleNamespace) -> None:
     assert not has_news(SimpleNamespace(run_type="scheduled"))
+    assert not has_news(SimpleNamespace(run_type="asset_triggered"))
     assert has_news(SimpleNamespace(run_type="manual"))
