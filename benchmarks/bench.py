@@ -39,9 +39,9 @@ class Lap:
 @contextmanager
 def lap() -> Iterator[Lap]:
     measured = Lap()
-    wall, cpu = time.monotonic(), _cpu_seconds()
+    wall, cpu = time.monotonic(), cpu_seconds()
     yield measured
-    measured.wall, measured.cpu = time.monotonic() - wall, _cpu_seconds() - cpu
+    measured.wall, measured.cpu = time.monotonic() - wall, cpu_seconds() - cpu
 
 
 def middle(laps: list[Lap]) -> Lap:
@@ -116,8 +116,9 @@ def merge_and_enrich(spark: SparkSession, settings: Settings) -> None:
     catch_up(settings, enriching(spark, settings, ENRICHMENTS))
 
 
-def _cpu_seconds() -> float:
-    this = psutil.Process()
+def cpu_seconds(pid: int | None = None) -> float:
+    """Of a process, or else this one, and all below it."""
+    this = psutil.Process(pid)
     total = 0.0
     for process in [this, *this.children(recursive=True)]:
         try:

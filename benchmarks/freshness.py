@@ -21,11 +21,10 @@ from typing import Annotated
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 import duckdb
-import psutil
 import typer
 from deltalake import DeltaTable
 
-from benchmarks.bench import backlog
+from benchmarks.bench import backlog, cpu_seconds
 from gold.orders import ORDERS
 from jobs import report
 from jobs.pipeline import TOPICS
@@ -115,12 +114,6 @@ def price_updates() -> Iterator[Message]:
     while True:
         item = random.choice(ITEMS)
         yield item.message(round(random.uniform(1, 100), 2), int(time.time() * 1000))
-
-
-def cpu_seconds(pid: int) -> float:
-    parent = psutil.Process(pid)
-    found = [each.cpu_times() for each in (parent, *parent.children(recursive=True))]
-    return sum(each.user + each.system + each.children_user + each.children_system for each in found)
 
 
 def ages(settings: Settings, *, since: float, until: float) -> list[float]:

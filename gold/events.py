@@ -50,14 +50,10 @@ def summary_of(events: DataFrame, enrichment: Enrichment) -> Any:
         return F.when(is_event(kind), value)
 
     changed = among(CHANGE, F.col("changed_entity"))
-    bounds = (
-        F.struct(F.min(among(FACT, F.col(name))).alias("low"), F.max(among(FACT, F.col(name))).alias("high"))
-        for name in bounded(enrichment)
-    )
     [found] = events.agg(
         F.count("*").alias("events"),
         F.count_if(is_event(FACT)).alias("facts"),
-        F.struct(*(each.alias(name) for each, name in zip(bounds, bounded(enrichment), strict=True))).alias("bounds"),
+        bounds(enrichment, is_event(FACT)).alias("bounds"),
         F.min(among(REJECTED, F.col("position.ledger_id"))).alias("rejected_since"),
         F.collect_set(changed).alias("changed"),
         F.collect_set(F.when(F.col(VALID[0]).isNotNull(), changed)).alias("changed_versions"),
@@ -72,3 +68,11 @@ def summary_of(events: DataFrame, enrichment: Enrichment) -> Any:
 def bounded(enrichment: Enrichment) -> tuple[str, ...]:
     """The columns of facts whose lowest and highest values say where those with the same keys can be."""
     return (enrichment.day, *enrichment.keys)
+
+
+def bounds(enrichment: Enrichment, which: Column) -> Column:
+    """Aggregates the lowest and highest of these values, of the rows for `which` that is TRUE; all NULL without any."""
+    values = {name: F.when(which, F.col(name)) for name in bounded(enrichment)}
+    return F.struct(
+        *(F.struct(F.min(each).alias("low"), F.max(each).alias("high")).alias(name) for name, each in values.items())
+    )

@@ -12,7 +12,7 @@ from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
 from gold.enrichment import Enrichment
-from gold.events import bounded
+from gold.events import bounds
 from gold.lookups import CURRENT, MISSING
 from lakehouse.settings import Settings
 from lakehouse.tables import append, append_missing, delta_table, kept, pin_table
@@ -25,20 +25,19 @@ Near = Callable[..., Column]
 
 def bounds_of(facts: DataFrame, enrichment: Enrichment) -> tuple[int, Any]:
     """How many facts there are, and their lowest and highest day and keys."""
-    bounds = (F.struct(F.min(name).alias("low"), F.max(name).alias("high")).alias(name) for name in bounded(enrichment))
-    [[number, found]] = facts.agg(F.count("*"), F.struct(*bounds)).collect()
+    [[number, found]] = facts.agg(F.count("*"), bounds(enrichment, F.lit(True))).collect()
     return number, found
 
 
-def near_to(bounds: Any, enrichment: Enrichment) -> Near:
+def near_to(found: Any, enrichment: Enrichment) -> Near:
     """Where facts with the same keys as those within these bounds can be."""
     # Spark's dates go on where Python's end, and it takes the year 1 from Python as text only.
-    low, high = (F.lit(day.isoformat()).cast("date") for day in bounds[enrichment.day])
+    low, high = (F.lit(day.isoformat()).cast("date") for day in found[enrichment.day])
     horizon = enrichment.duplicate_horizon
 
     def within(prefix: str = "") -> Column:
         day = F.col(prefix + enrichment.day).between(F.date_sub(low, horizon), F.date_add(high, horizon))
-        keys = (F.col(prefix + key).between(F.lit(bounds[key].low), F.lit(bounds[key].high)) for key in enrichment.keys)
+        keys = (F.col(prefix + key).between(F.lit(found[key].low), F.lit(found[key].high)) for key in enrichment.keys)
         return reduce(Column.__and__, keys, day)
 
     return within

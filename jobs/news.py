@@ -15,7 +15,7 @@ SELDOM = timedelta(hours=1)
 
 
 def news(settings: Settings) -> str:
-    """What a run would find, in a line; empty if nothing has come since tables were validated, all of which passed.
+    """What a run would find, in a line; empty if nothing has come since the pipeline's own tables passed validation.
 
     It does not look at declarations: one that was edited is news only with what comes next, or after an hour.
     """
