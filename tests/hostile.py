@@ -218,6 +218,7 @@ _ITEMS: Mapping[str, tuple[bytes | None, str | None]] = {
     "1,000 levels": _item('"x":' + "[" * 999 + "]" * 999),
     "1,001 levels": _item('"x":' + "[" * 1000 + "]" * 1000),
     "10,000 levels": _item('"x":' + "[" * 10_000 + "]" * 10_000),
+    "1,001 levels and 1,001 digits": _item('"x":' + "[" * 1000 + "]" * 1000 + ',"y":' + "1" * 1001),
     "10,000 levels of objects": _item('"x":' + '{"a":' * 10_000 + "1" + "}" * 10_000),
     "10,000 levels that do not end": _item('"x":' + "[" * 10_000),
     "brackets in a string": _item('"x":"' + "[" * 10_000 + '"'),

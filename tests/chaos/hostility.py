@@ -15,6 +15,8 @@ from tests.oracle import Message, Position, is_malformed
 from tests.reasons import is_true_of
 
 PLACES = ("gold.enriched_orders", "quarantine.waiting_orders", "quarantine.duplicate_orders")
+SHOWN = 300
+"""Bytes of a payload in an error."""
 STEP = re.compile(r"✓ (\w+) \w+ +[\d,]+ rows in +([\d.]+) s")
 
 
@@ -51,7 +53,9 @@ def check(sent: list[Message], settings: Settings) -> None:
     if untrue := [
         (reason, by_place[each]) for each, reason in rejected.items() if not is_true_of(reason, by_place[each])
     ]:
-        raise NotSurvivedError(f"{len(untrue)} reasons are not true, such as {untrue[0]}")
+        reason, message = untrue[0]
+        of = f"{message.topic} {message.position}, {(message.payload or b'')[:SHOWN]!r}"
+        raise NotSurvivedError(f"{len(untrue)} reasons are not true, such as {reason!r} of {of}")
     sound = Counter(position for topic, position in by_place.keys() - rejected.keys() if topic == "orders")
     placed = Counter(Position(**row["position"]) for name in PLACES for row in read(settings, name))
     if sound != placed:
