@@ -8,6 +8,7 @@ import sys
 import traceback
 from contextlib import suppress
 from dataclasses import fields
+from functools import partial
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -24,7 +25,18 @@ from jobs.demo import ORDERS, run_demo
 from jobs.maintenance import maintain
 from jobs.pipeline import ENRICHMENTS, ENTITIES, PUBLISHED, SQL_TABLES, TOPICS, WRITTEN
 from jobs.state import states
-from jobs.steps import enriching, landing, merging, prove, publishing, require, run_all, spark_for
+from jobs.steps import (
+    enriching,
+    landing,
+    look_around,
+    merging,
+    prove,
+    publishing,
+    require,
+    run_all,
+    spark_for,
+    steps_of_all,
+)
 from jobs.streams import catch_up, keep_up
 from lakehouse import broker
 from lakehouse.balance import Balance
@@ -36,6 +48,7 @@ from lakehouse.query import query
 from lakehouse.session import end_of_spark, stop_spark
 from lakehouse.settings import Settings, load_settings
 from lakehouse.status import TopicStatus, table_statuses, topic_status
+from lakehouse.tables import table_versions
 from lakehouse.terminal import one_line, visible
 from lakehouse.topic_admin import create_published, create_topics
 from lakehouse.topics import Topic
@@ -160,7 +173,7 @@ def enrich(facts: Annotated[list[str] | None, typer.Argument(help="Default: all.
 
 @app.command(rich_help_panel=PIPELINE)
 def run(
-    every: Annotated[str, typer.Option(help="Go on for ever, with a batch every so often, such as 2s or 1m.")] = "",
+    every: Annotated[str, typer.Option(help="Go on for ever, in rounds every so often, such as 2s or 1m.")] = "",
 ) -> None:
     """Land, merge and enrich what is new, then prove that nothing was lost."""
     seconds = _seconds(every) if every else None
@@ -171,28 +184,25 @@ def run(
             report.outcomes(run_all(spark, settings))
             _refuse(_show(prove(spark, settings), settings))
         else:
-            streams = [
-                *landing(spark, settings, TOPICS),
-                *merging(spark, settings, ENTITIES),
-                *enriching(spark, settings, ENRICHMENTS),
-            ]
-            keep_up(settings, streams, every=seconds)
+            look = partial(look_around, spark, settings)
+            keep_up(settings, steps_of_all(spark, settings), every=seconds, look=look)
 
 
 @app.command("publish", rich_help_panel=PIPELINE)
 def publish_gold(
-    every: Annotated[str, typer.Option(help="Go on for ever, with a batch every so often, such as 2s or 1m.")] = "",
+    every: Annotated[str, typer.Option(help="Go on for ever, in rounds every so often, such as 2s or 1m.")] = "",
 ) -> None:
     """Send gold's rows, and from then on what changes in them, to its topics, keyed, each change once."""
     seconds = _seconds(every) if every else None
     settings = load_settings()
+    tables = [enrichment.gold_table for enrichment in PUBLISHED.values()]
     with spark_for(settings, writes=list(PUBLISHED)) as spark:
-        require(spark, settings, [enrichment.gold_table for enrichment in PUBLISHED.values()], made_by="run")
+        require(spark, settings, tables, made_by="run")
         streams = publishing(spark, settings, PUBLISHED.values())
         if seconds is None:
             report.outcomes(catch_up(settings, streams))
         else:
-            keep_up(settings, streams, every=seconds)
+            keep_up(settings, [streams], every=seconds, look=partial(table_versions, spark, settings, tables))
 
 
 @app.command(rich_help_panel=PIPELINE)

@@ -11,15 +11,15 @@ from pyspark.sql import SparkSession
 import gold.enrich
 import silver.merge
 from bronze.landing import bronze_table, land
-from bronze.losses import LOSSES, accept_losses
+from bronze.losses import LOSSES, accept_losses, ask_broker
 from gold.conservation import balance_facts
 from gold.declarations import SqlTable
 from gold.enrich import enrich
-from gold.enrichment import BACKFILLS, Enrichment
+from gold.enrichment import ACTIONS, BACKFILLS, Enrichment
 from gold.postgres import publish_to_postgres
 from gold.publish import changelog_of, publish
 from gold.refresh import Refreshed, refresh
-from jobs.pipeline import ENRICHMENTS, ENTITIES, TOPICS
+from jobs.pipeline import ENRICHMENTS, ENTITIES, TOPICS, WRITTEN
 from jobs.streams import Outcome, Stream, catch_up
 from lakehouse.balance import Balance
 from lakehouse.broker import endpoint, healthy_endpoint
@@ -30,7 +30,7 @@ from lakehouse.leases import write_lease
 from lakehouse.parallel import side_by_side
 from lakehouse.session import kill_submitting_jvm, start_spark
 from lakehouse.settings import Settings
-from lakehouse.tables import table_exists
+from lakehouse.tables import table_exists, table_versions
 from lakehouse.topics import Topic
 from lakehouse.waiting import CONSOLE, waiting
 from lakehouse.writer_schemas import keep_writer_schemas, with_writer_schemas
@@ -128,14 +128,34 @@ def refreshing(
 
 def run_all(spark: SparkSession, settings: Settings) -> Iterator[Outcome]:
     """Land, merge and enrich what is new; yields what each stream did, as soon as its step is done."""
-    yield from catch_up(settings, landing(spark, settings, TOPICS))
-    yield from run_landed(spark, settings)
+    for streams in steps_of_all(spark, settings):
+        yield from catch_up(settings, streams)
 
 
 def run_landed(spark: SparkSession, settings: Settings) -> Iterator[Outcome]:
     """Merge and enrich what has landed, as `run_all` does."""
     yield from catch_up(settings, merging(spark, settings, ENTITIES))
     yield from catch_up(settings, enriching(spark, settings, ENRICHMENTS))
+
+
+def steps_of_all(spark: SparkSession, settings: Settings) -> list[list[Stream]]:
+    """The streams of `run_all`, step by step."""
+    return [
+        landing(spark, settings, TOPICS),
+        merging(spark, settings, ENTITIES),
+        enriching(spark, settings, ENRICHMENTS),
+    ]
+
+
+def look_around(spark: SparkSession, settings: Settings) -> object:
+    """What there is in topics and tables: as long as it is the same, `steps_of_all` have nothing new to read."""
+    broker = endpoint(settings)
+    topics = {
+        partition: (held.last, held.created, held.cursor(topic.subscription) is None)
+        for topic in TOPICS
+        for partition, held in ask_broker(settings, broker, topic).items()
+    }
+    return topics, table_versions(spark, settings, (*WRITTEN, ACTIONS.name, BACKFILLS.name))
 
 
 def prove(spark: SparkSession, settings: Settings) -> list[Balance]:

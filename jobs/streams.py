@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import NoReturn
 
 from pyspark.errors import PySparkException
 from pyspark.sql.streaming.query import StreamingQuery
@@ -18,11 +19,7 @@ from lakehouse.waiting import CONSOLE, waiting
 Stream = Callable[[], DataStreamWriter]
 """Makes a stream anew, from the tables as they are now."""
 
-Trigger = Callable[[DataStreamWriter], DataStreamWriter]
-
 POLL_SECONDS = 0.1
-WATCH_SECONDS = 1.0
-"""Between two looks at streams that run for ever; each look brings their progress over from the JVM."""
 LOG_SECONDS = 60.0
 """Between two lines about their progress where there is no terminal."""
 
@@ -40,69 +37,94 @@ def catch_up(settings: Settings, streams: Sequence[Stream]) -> list[Outcome]:
 
     What fails is tried again, `run.retries` times. Raises LakehouseError with the cause if that does not help.
     """
+    step = [_Supervised(stream, settings.run) for stream in streams]
+    with _started(step), waiting(", ".join(each.name for each in step)):
+        return _until_caught_up(step)
+
+
+def keep_up(
+    settings: Settings, steps: Sequence[Sequence[Stream]], *, every: float, look: Callable[[], object]
+) -> NoReturn:
+    """Let steps catch up in turn, in a round every so many seconds, until KeyboardInterrupt.
+
+    Steps take turns as they share the same cores, and as the later ones read what the earlier ones have written. After
+    a round that found nothing, the next one waits until what `look` returns has changed.
+    What fails is tried again as in `catch_up`, in each round anew.
+    """
+    supervised = [[_Supervised(stream, settings.run) for stream in streams] for streams in steps]
+    with waiting("Running; Ctrl-C ends it") as status:
+        logged, quiet = time.monotonic(), None
+        while True:
+            began = time.monotonic()
+            seen = _seen(look)
+            if seen is None or seen != quiet:
+                rows = 0
+                for step in supervised:
+                    with _started(step):
+                        rows += sum(outcome.rows for outcome in _until_caught_up(step))
+                quiet = None if rows else seen
+                counts = " · ".join(f"{each.name} {each.rows:,}" for step in supervised for each in step)
+                status.update(Text(f"Running; Ctrl-C ends it. {counts}"))
+                if not CONSOLE.is_terminal and time.monotonic() - logged > LOG_SECONDS:
+                    CONSOLE.say(counts)
+                    logged = time.monotonic()
+            time.sleep(max(0.0, every - (time.monotonic() - began)))
+
+
+def _seen(look: Callable[[], object]) -> object:
+    try:
+        return look()
+    except Exception:  # a broker that is away, a torn log: a round tells more of it
+        return None
+
+
+def _until_caught_up(step: Sequence["_Supervised"]) -> list[Outcome]:
     started = time.monotonic()
     done: dict[str, Outcome] = {}
-    with (
-        _supervised(streams, lambda writer: writer.trigger(availableNow=True), settings.run) as running,
-        waiting(", ".join(each.name for each in running)),
-    ):
-        while len(done) < len(running):
-            for each in running:
-                if each.name not in done and not each.is_active():
-                    seconds = time.monotonic() - started
-                    done[each.name] = Outcome(name=each.name, rows=each.rows, seconds=seconds)
-            time.sleep(POLL_SECONDS)
+    while len(done) < len(step):
+        for each in step:
+            if each.name not in done and not each.is_active():
+                seconds = time.monotonic() - started
+                done[each.name] = Outcome(name=each.name, rows=each.new_rows, seconds=seconds)
+        time.sleep(POLL_SECONDS)
     return list(done.values())
 
 
-def keep_up(settings: Settings, streams: Sequence[Stream], *, every: float) -> None:
-    """Run streams side by side, a batch of each every so many seconds, until KeyboardInterrupt.
-
-    What fails is tried again as in `catch_up`; a batch that succeeds resets the count.
-    """
-    trigger = f"{every} seconds"
-    with (
-        _supervised(streams, lambda writer: writer.trigger(processingTime=trigger), settings.run) as running,
-        waiting("Running; Ctrl-C ends it") as status,
-    ):
-        logged = time.monotonic()
-        while all(each.is_active() for each in running):
-            counts = " · ".join(f"{each.name} {each.rows:,}" for each in running)
-            status.update(Text(f"Running; Ctrl-C ends it. {counts}"))
-            if not CONSOLE.is_terminal and time.monotonic() - logged > LOG_SECONDS:
-                CONSOLE.say(counts)
-                logged = time.monotonic()
-            time.sleep(WATCH_SECONDS)
-
-
 @contextmanager
-def _supervised(streams: Sequence[Stream], trigger: Trigger, run: Run) -> Iterator[list["_Supervised"]]:
-    """The streams, started; if one fails, all stop. An interrupt ends the JVM, and so the streams."""
-    running: list[_Supervised] = []
+def _started(step: Sequence["_Supervised"]) -> Iterator[None]:
+    """If a stream fails, all stop. An interrupt ends the JVM, and so the streams."""
     try:
-        for stream in streams:
-            running.append(_Supervised(stream, trigger, run))
-        yield running
+        for each in step:
+            each.start()
+        yield
     except Exception:
-        for each in running:
+        for each in step:
             each.stop()
         raise
 
 
 class _Supervised:
-    """A streaming query that is started again when it fails."""
+    """A streaming query that reads what is there, and is started again when it fails."""
 
-    def __init__(self, stream: Stream, trigger: Trigger, run: Run) -> None:
-        self._stream, self._trigger, self._run = stream, trigger, run
+    def __init__(self, stream: Stream, run: Run) -> None:
+        self._stream, self._run = stream, run
+        self._query: StreamingQuery | None = None
         self._failures = 0
         self.rows = 0
+        """Of all batches."""
+        self.new_rows = 0
+        """Of those since the last start."""
         self._counted = ""
         """When the last batch that is in `rows` began, as ISO 8601 text."""
         self.name = ""
+
+    def start(self) -> None:
+        self._failures = self.new_rows = 0
         self._query = self._start()
 
     def is_active(self) -> bool:
         """Whether it runs, started again if it has failed. Raises LakehouseError when that is no use any more."""
+        assert self._query is not None
         active = self._query.isActive  # before the progress is read, or the last of it could be missed
         if self._note_progress():
             self._failures = 0
@@ -116,13 +138,13 @@ class _Supervised:
         return True
 
     def stop(self) -> None:
-        if self._query.isActive:
+        if self._query is not None and self._query.isActive:
             self._query.stop()
 
     def _start(self) -> StreamingQuery:
         while True:
             try:
-                query: StreamingQuery = self._trigger(self._stream()).start()
+                query: StreamingQuery = self._stream().trigger(availableNow=True).start()
             except (PySparkException, BrokerError) as error:
                 self._wait_after(error)
             else:
@@ -143,10 +165,12 @@ class _Supervised:
 
     def _note_progress(self) -> bool:
         """Count the rows of batches that have ended since the last look; False if there are none."""
+        assert self._query is not None
         last = self._query.lastProgress
         if last is None or last.timestamp <= self._counted:
             return False
         new = [progress for progress in self._query.recentProgress if progress.timestamp > self._counted]
-        self.rows += sum(progress.numInputRows for progress in new)
+        rows = sum(progress.numInputRows for progress in new)
+        self.rows, self.new_rows = self.rows + rows, self.new_rows + rows
         self._counted = max([self._counted, *(progress.timestamp for progress in new)])
         return True

@@ -1,7 +1,7 @@
 """Tables, each declared once; and how a declared table is created, changed, read and written."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -229,6 +229,11 @@ def creation_time(spark: SparkSession, settings: Settings, name: str) -> int:
 
 def table_version(spark: SparkSession, settings: Settings, name: str) -> int:
     return int(_snapshot(spark, settings, name).version())
+
+
+def table_versions(spark: SparkSession, settings: Settings, names: Iterable[str]) -> dict[str, int]:
+    """By name; -1 for a table that is not there yet."""
+    return {name: table_version(spark, settings, name) for name in names}
 
 
 def committed_batch(spark: SparkSession, settings: Settings, name: str, stream: str) -> int:

@@ -136,7 +136,11 @@ class World:
                 if topic not in producers:
                     name = f"persistent://{self.settings.pulsar.namespace}/{topic}"
                     producers[topic] = client.create_producer(
-                        name, batching_enabled=batched, batching_max_publish_delay_ms=5, send_timeout_millis=20_000
+                        name,
+                        batching_enabled=batched,
+                        batching_max_publish_delay_ms=5,
+                        send_timeout_millis=20_000,
+                        block_if_queue_full=True,
                     )
 
                 def note(result: pulsar.Result, id: pulsar.MessageId, topic: str = topic) -> None:
