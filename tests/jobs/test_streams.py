@@ -11,7 +11,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from jobs.pipeline import ENRICHMENTS, ENTITIES, TOPICS, WRITTEN
 from jobs.steps import enriching, merging
-from jobs.streams import catch_up
+from jobs.streams import catch_up, keep_up
 from lakehouse.endpoint import Endpoint
 from lakehouse.errors import LakehouseError
 from lakehouse.produce import produce
@@ -38,6 +38,31 @@ def test_what_fails_before_a_stream_starts_is_tried_again(
     with pytest.raises(LakehouseError, match=error) if error else nullcontext():
         outcomes = catch_up(settings.model_copy(update={"run": run}), [stream])
         assert [(outcome.name, outcome.rows) for outcome in outcomes] == [("texts", 0)]
+
+
+def test_a_round_that_finds_nothing_is_not_repeated_until_something_has_changed(
+    spark: SparkSession, settings: Settings, tmp_path: Path
+) -> None:
+    texts = tmp_path / "texts"
+    texts.mkdir()
+    texts.joinpath("a.txt").write_text("one\ntwo\n")
+    looks: list[str] = []
+    rounds: list[str] = []
+
+    def stream() -> DataStreamWriter:
+        rounds.append(looks[-1])
+        read = spark.readStream.text(str(texts)).writeStream.format("noop").queryName("texts")
+        return read.option("checkpointLocation", str(tmp_path / "checkpoint"))
+
+    def look() -> str:
+        if len(looks) == 5:
+            raise KeyboardInterrupt
+        looks.append("aaabb"[len(looks)])
+        return looks[-1]
+
+    with pytest.raises(KeyboardInterrupt):
+        keep_up(settings, [[stream]], every=0, look=look)
+    assert rounds == ["a", "a", "b"]
 
 
 def test_torn_checkpoints_lose_nothing_and_double_nothing(
