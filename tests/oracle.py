@@ -283,7 +283,16 @@ def is_within(kind: str, value: Any) -> bool:
 
 
 def _as_text(value: object) -> str:
-    return value if isinstance(value, str) else json.dumps(value, separators=(",", ":"))
+    return value if isinstance(value, str) else _as_json(value)
+
+
+def _as_json(value: object) -> str:
+    """With all that an object has of each name."""
+    if isinstance(value, Pairs):
+        return f"{{{','.join(f'{_as_json(name)}:{_as_json(each)}' for name, each in value)}}}"
+    if isinstance(value, list):
+        return f"[{','.join(map(_as_json, value))}]"
+    return json.dumps(value, ensure_ascii=False)
 
 
 READ_AS: Mapping[str, Any] = {"long": int, "time": int, "double": float, "string": _as_text}
