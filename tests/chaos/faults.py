@@ -250,6 +250,7 @@ def disk_full(world: World) -> None:
 
 
 def second_writer(world: World) -> None:
+    world.jvm()  # it has what it writes for itself before that starts
     world.send(0.5)
     ended = world.command("run", codes=(BUSY,))
     if "is being written by pid" not in ended.last_line:
@@ -259,6 +260,7 @@ def second_writer(world: World) -> None:
 
 def steps_of_others(world: World) -> None:
     """Commands that need tables which are being written say so in a line."""
+    world.jvm()
     world.send(0.5)
     for words in (["land"], ["merge", "users"], ["enrich"], ["purge"], ["validate"], ["reconcile"]):
         world.command(*words, codes=(BUSY,))
