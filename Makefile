@@ -65,7 +65,7 @@ bench: install ## Measure landing, merging, waking, correcting, publishing, smal
 	@$(RUN)/python benchmarks/quality.py
 
 .PHONY: chaos
-chaos: install ## Let faults happen to what runs, and recompute its tables each time; SEED=1 FAULTS=200 (two hours)
+chaos: install ## Let faults happen to what runs, and recompute its tables each time; SEED=1 FAULTS=200 (three hours)
 	@$(RUN)/python -m tests.chaos --seed $(or $(SEED),1) --faults $(or $(FAULTS),200)
 
 .PHONY: pictures
