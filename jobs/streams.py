@@ -13,6 +13,7 @@ from rich.text import Text
 
 from lakehouse.causes import cause_of, is_permanent
 from lakehouse.errors import BrokerError, LakehouseError, PermanentError
+from lakehouse.session import drop_idle_callbacks
 from lakehouse.settings import Run, Settings
 from lakehouse.waiting import CONSOLE, waiting
 
@@ -62,6 +63,7 @@ def keep_up(
                 for step in supervised:
                     with _started(step):
                         rows += sum(outcome.rows for outcome in _until_caught_up(step))
+                drop_idle_callbacks()
                 quiet = None if rows else seen
                 counts = " · ".join(f"{each.name} {each.rows:,}" for step in supervised for each in step)
                 status.update(Text(f"Running; Ctrl-C ends it. {counts}"))

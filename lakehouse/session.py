@@ -15,6 +15,7 @@ from typing import Any
 
 import psutil
 import pyspark
+from py4j.java_gateway import JavaObject  # type: ignore[import-untyped]
 from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
@@ -240,6 +241,18 @@ def _kill_launched(error: BaseException) -> int | None:
                 process.wait()
                 return code
     return None
+
+
+def drop_idle_callbacks() -> None:
+    """Close the connections by which Spark calls Python functions; to be called while no stream runs.
+
+    Each run of a stream calls from a thread of its own, for which py4j keeps a connection, and a thread of ours, after
+    it has ended.
+    """
+    gateway = SparkContext._gateway
+    assert gateway is not None
+    server: Any = JavaObject("GATEWAY_SERVER", gateway._gateway_client)
+    server.resetCallbackClient(server.getCallbackClient().getAddress(), gateway._python_proxy_port)
 
 
 def stop_spark(*, keep_classes: bool = False) -> None:

@@ -1,5 +1,6 @@
 """Streams that are tried again, and `lakehouse run --every`, which goes on until it is ended."""
 
+import threading
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
@@ -63,6 +64,29 @@ def test_a_round_that_finds_nothing_is_not_repeated_until_something_has_changed(
     with pytest.raises(KeyboardInterrupt):
         keep_up(settings, [[stream]], every=0, look=look)
     assert rounds == ["a", "a", "b"]
+
+
+def test_rounds_leave_no_threads(spark: SparkSession, settings: Settings, tmp_path: Path) -> None:
+    texts = tmp_path / "texts"
+    texts.mkdir()
+    threads: list[int] = []
+    batches: list[int] = []
+
+    def stream() -> DataStreamWriter:
+        read = spark.readStream.text(str(texts)).writeStream.foreachBatch(lambda _, number: batches.append(number))
+        return read.queryName("texts").option("checkpointLocation", str(tmp_path / "checkpoint"))
+
+    def look() -> int:
+        threads.append(threading.active_count())
+        if len(threads) == 12:
+            raise KeyboardInterrupt
+        texts.joinpath(f"{len(threads)}.txt").write_text("one\n")
+        return len(threads)
+
+    with pytest.raises(KeyboardInterrupt):
+        keep_up(settings, [[stream]], every=0, look=look)
+    assert batches == list(range(11))
+    assert threads[-1] <= threads[3] + 2
 
 
 def test_torn_checkpoints_lose_nothing_and_double_nothing(
