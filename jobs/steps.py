@@ -134,17 +134,17 @@ def run_all(spark: SparkSession, settings: Settings) -> Iterator[Outcome]:
 
 def run_landed(spark: SparkSession, settings: Settings) -> Iterator[Outcome]:
     """Merge and enrich what has landed, as `run_all` does."""
-    yield from catch_up(settings, merging(spark, settings, ENTITIES))
-    yield from catch_up(settings, enriching(spark, settings, ENRICHMENTS))
+    for streams in steps_after_landing(spark, settings):
+        yield from catch_up(settings, streams)
 
 
 def steps_of_all(spark: SparkSession, settings: Settings) -> list[list[Stream]]:
     """The streams of `run_all`, step by step."""
-    return [
-        landing(spark, settings, TOPICS),
-        merging(spark, settings, ENTITIES),
-        enriching(spark, settings, ENRICHMENTS),
-    ]
+    return [landing(spark, settings, TOPICS), *steps_after_landing(spark, settings)]
+
+
+def steps_after_landing(spark: SparkSession, settings: Settings) -> list[list[Stream]]:
+    return [merging(spark, settings, ENTITIES), enriching(spark, settings, ENRICHMENTS)]
 
 
 def look_around(spark: SparkSession, settings: Settings) -> object:

@@ -6,9 +6,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import NoReturn
 
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
+from rich.status import Status
 from rich.text import Text
 
 from lakehouse.causes import cause_of, is_permanent
@@ -23,6 +25,8 @@ Stream = Callable[[], DataStreamWriter]
 POLL_SECONDS = 0.1
 LOG_SECONDS = 60.0
 """Between two lines about their progress where there is no terminal."""
+REST_SECONDS = 60.0
+"""The longest time without a round, in case that what a round has missed can't be seen from outside."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,28 +53,40 @@ def keep_up(
     """Let steps catch up in turn, in a round every so many seconds, until KeyboardInterrupt.
 
     Steps take turns as they share the same cores, and as the later ones read what the earlier ones have written. After
-    a round that found nothing, the next one waits until what `look` returns has changed.
+    a round that found nothing, the next one waits until what `look` returns has changed, or for `REST_SECONDS`.
     What fails is tried again as in `catch_up`, in each round anew.
     """
     supervised = [[_Supervised(stream, settings.run) for stream in streams] for streams in steps]
     with waiting("Running; Ctrl-C ends it") as status:
-        logged, quiet = time.monotonic(), None
+        tell = _teller(status, [each for step in supervised for each in step])
+        ended, unchanged = 0.0, None
         while True:
             began = time.monotonic()
             seen = _seen(look)
-            if seen is None or seen != quiet:
+            if seen is None or seen != unchanged or began - ended >= REST_SECONDS:
                 rows = 0
                 for step in supervised:
                     with _started(step):
-                        rows += sum(outcome.rows for outcome in _until_caught_up(step))
+                        rows += sum(outcome.rows for outcome in _until_caught_up(step, tell))
                 drop_idle_callbacks()
-                quiet = None if rows else seen
-                counts = " · ".join(f"{each.name} {each.rows:,}" for step in supervised for each in step)
-                status.update(Text(f"Running; Ctrl-C ends it. {counts}"))
-                if not CONSOLE.is_terminal and time.monotonic() - logged > LOG_SECONDS:
-                    CONSOLE.say(counts)
-                    logged = time.monotonic()
+                ended, unchanged = time.monotonic(), None if rows else seen
+            tell()
             time.sleep(max(0.0, every - (time.monotonic() - began)))
+
+
+def _teller(status: Status, streams: Sequence["_Supervised"]) -> Callable[[], None]:
+    """Shows how many rows streams have read: at once on a terminal, elsewhere as a line now and then."""
+    said = time.monotonic()
+
+    def tell() -> None:
+        nonlocal said
+        counts = " · ".join(f"{each.name} {each.rows:,}" for each in streams)
+        status.update(Text(f"Running; Ctrl-C ends it. {counts}"))
+        if not CONSOLE.is_terminal and time.monotonic() - said > LOG_SECONDS:
+            CONSOLE.say(counts)
+            said = time.monotonic()
+
+    return tell
 
 
 def _seen(look: Callable[[], object]) -> object:
@@ -80,7 +96,7 @@ def _seen(look: Callable[[], object]) -> object:
         return None
 
 
-def _until_caught_up(step: Sequence["_Supervised"]) -> list[Outcome]:
+def _until_caught_up(step: Sequence["_Supervised"], tell: Callable[[], None] = lambda: None) -> list[Outcome]:
     started = time.monotonic()
     done: dict[str, Outcome] = {}
     while len(done) < len(step):
@@ -88,6 +104,7 @@ def _until_caught_up(step: Sequence["_Supervised"]) -> list[Outcome]:
             if each.name not in done and not each.is_active():
                 seconds = time.monotonic() - started
                 done[each.name] = Outcome(name=each.name, rows=each.new_rows, seconds=seconds)
+        tell()
         time.sleep(POLL_SECONDS)
     return list(done.values())
 
@@ -95,12 +112,14 @@ def _until_caught_up(step: Sequence["_Supervised"]) -> list[Outcome]:
 @contextmanager
 def _started(step: Sequence["_Supervised"]) -> Iterator[None]:
     """If a stream fails, all stop. An interrupt ends the JVM, and so the streams."""
+    started: list[_Supervised] = []
     try:
         for each in step:
             each.start()
+            started.append(each)
         yield
     except Exception:
-        for each in step:
+        for each in started:
             each.stop()
         raise
 
@@ -108,25 +127,25 @@ def _started(step: Sequence["_Supervised"]) -> Iterator[None]:
 class _Supervised:
     """A streaming query that reads what is there, and is started again when it fails."""
 
+    _query: StreamingQuery
+
     def __init__(self, stream: Stream, run: Run) -> None:
         self._stream, self._run = stream, run
-        self._query: StreamingQuery | None = None
         self._failures = 0
         self.rows = 0
         """Of all batches."""
         self.new_rows = 0
-        """Of those since the last start."""
-        self._counted = ""
-        """When the last batch that is in `rows` began, as ISO 8601 text."""
+        """Of those since `start`."""
+        self._counted = -1
+        """The last batch of the query that is in `rows`."""
         self.name = ""
 
     def start(self) -> None:
         self._failures = self.new_rows = 0
-        self._query = self._start()
+        self._start()
 
     def is_active(self) -> bool:
         """Whether it runs, started again if it has failed. Raises LakehouseError when that is no use any more."""
-        assert self._query is not None
         active = self._query.isActive  # before the progress is read, or the last of it could be missed
         if self._note_progress():
             self._failures = 0
@@ -136,22 +155,22 @@ class _Supervised:
         if error is None:
             return False
         self._wait_after(error)
-        self._query = self._start()
+        self._start()
         return True
 
     def stop(self) -> None:
-        if self._query is not None and self._query.isActive:
+        if self._query.isActive:
             self._query.stop()
 
-    def _start(self) -> StreamingQuery:
+    def _start(self) -> None:
         while True:
             try:
-                query: StreamingQuery = self._stream().trigger(availableNow=True).start()
-            except (PySparkException, BrokerError) as error:
+                self._query = self._stream().trigger(availableNow=True).start()
+            except (PySparkException, Py4JJavaError, BrokerError) as error:
                 self._wait_after(error)
             else:
-                self.name = query.name
-                return query
+                self.name, self._counted = self._query.name, -1
+                return
 
     def _wait_after(self, error: Exception) -> None:
         """Wait for the next try. Raises LakehouseError if there is none, or if it would be no use."""
@@ -167,12 +186,11 @@ class _Supervised:
 
     def _note_progress(self) -> bool:
         """Count the rows of batches that have ended since the last look; False if there are none."""
-        assert self._query is not None
         last = self._query.lastProgress
-        if last is None or last.timestamp <= self._counted:
+        if last is None or last.batchId <= self._counted:
             return False
-        new = [progress for progress in self._query.recentProgress if progress.timestamp > self._counted]
+        new = [progress for progress in self._query.recentProgress if progress.batchId > self._counted]
         rows = sum(progress.numInputRows for progress in new)
         self.rows, self.new_rows = self.rows + rows, self.new_rows + rows
-        self._counted = max([self._counted, *(progress.timestamp for progress in new)])
+        self._counted = new[-1].batchId
         return True

@@ -82,7 +82,6 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target: Offsets | None = None
         self._created: dict[str, str] = {}
         """When each partition was made, as first seen."""
-        self._acknowledged = Offsets()
 
     def initialOffset(self) -> dict[str, str]:
         plan = _Plan(self._options, dated=True)
@@ -104,8 +103,7 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         plan = _Plan(self._options, dated=True)
         after = Offsets.from_json(start)
         self._guard(plan, after)
-        # Spark itself commits a batch later, and never the last one.
-        self.commit({name: start[name] for name in start.keys() & plan.held.keys()})
+        self._acknowledge(plan, after)
         return plan.limited_offsets(after, self._target or plan.latest_offsets(), limit).to_json()
 
     def reportLatestOffset(self) -> dict[str, str]:
@@ -118,12 +116,17 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return _read(self._options, partition)
 
     def commit(self, end: dict[str, str]) -> None:
-        if self._options.subscription:
-            admin = Admin(self._options)
-            for partition, position in Offsets.from_json(end).items():
-                if position.entry >= 0 and position != self._acknowledged.get(partition):
-                    admin.acknowledge(partition, self._options.subscription, position)
-                    self._acknowledged[partition] = position
+        """Nothing: Spark calls this a batch late and never for the last one, so `latestOffset` acknowledges."""
+
+    def _acknowledge(self, plan: "_Plan", after: Offsets) -> None:
+        """Tell the broker what a batch has ended with, for partitions whose subscription is not there yet."""
+        subscription = self._options.subscription
+        if not subscription:
+            return
+        for partition, position in after.items():
+            held = plan.held.get(partition)
+            if held and position.entry >= 0 and position != held.cursor(subscription):
+                plan.admin.acknowledge(partition, subscription, position)
 
     def _guard(self, plan: "_Plan", after: Offsets) -> None:
         """Refuse what is lost; only then make a subscription that is missing: a new one hides what has been lost."""
@@ -133,7 +136,6 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 self._created.setdefault(partition, held.created)
             if self._options.subscription and held.cursor(self._options.subscription) is None:
                 plan.admin.ensure_subscription(partition, self._options.subscription)
-                self._acknowledged.pop(partition, None)
 
 
 def _read(options: Options, partition: InputPartition) -> Iterator[pa.RecordBatch]:

@@ -1,5 +1,6 @@
 """Streams that are tried again, and `lakehouse run --every`, which goes on until it is ended."""
 
+import re
 import threading
 from contextlib import nullcontext
 from functools import partial
@@ -41,29 +42,47 @@ def test_what_fails_before_a_stream_starts_is_tried_again(
         assert [(outcome.name, outcome.rows) for outcome in outcomes] == [("texts", 0)]
 
 
-def test_a_round_that_finds_nothing_is_not_repeated_until_something_has_changed(
-    spark: SparkSession, settings: Settings, tmp_path: Path
+@pytest.mark.parametrize(
+    ("looks", "rest", "rounds"),
+    [
+        pytest.param("aaabb", 60, "1a2a 1a2a 1b2b", id="until something has changed"),
+        pytest.param("a??", 60, "1a2a 1?2? 1?2?", id="if one can't look"),
+        pytest.param("aaa", 0, "1a2a 1a2a 1a2a", id="after the rest"),
+    ],
+)
+def test_a_round_that_finds_nothing_is_not_repeated(
+    spark: SparkSession,
+    settings: Settings,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    looks: str,
+    rest: float,
+    rounds: str,
 ) -> None:
+    monkeypatch.setattr("jobs.streams.REST_SECONDS", rest)
     texts = tmp_path / "texts"
     texts.mkdir()
     texts.joinpath("a.txt").write_text("one\ntwo\n")
-    looks: list[str] = []
-    rounds: list[str] = []
+    seen = ""
+    made: list[str] = []
 
-    def stream() -> DataStreamWriter:
-        rounds.append(looks[-1])
-        read = spark.readStream.text(str(texts)).writeStream.format("noop").queryName("texts")
-        return read.option("checkpointLocation", str(tmp_path / "checkpoint"))
+    def stream(name: str) -> DataStreamWriter:
+        made.append(f"{name}{seen[-1]}")
+        read = spark.readStream.text(str(texts)).writeStream.format("noop").queryName(name)
+        return read.option("checkpointLocation", str(tmp_path / name))
 
     def look() -> str:
-        if len(looks) == 5:
+        nonlocal seen
+        if seen == looks:
             raise KeyboardInterrupt
-        looks.append("aaabb"[len(looks)])
-        return looks[-1]
+        seen += looks[len(seen)]
+        if seen[-1] == "?":
+            raise LakehouseError("the broker does not answer")
+        return seen[-1]
 
     with pytest.raises(KeyboardInterrupt):
-        keep_up(settings, [[stream]], every=0, look=look)
-    assert rounds == ["a", "a", "b"]
+        keep_up(settings, [[partial(stream, "1")], [partial(stream, "2")]], every=0, look=look)
+    assert made == re.findall(r"\d.", rounds)
 
 
 def test_rounds_leave_no_threads(spark: SparkSession, settings: Settings, tmp_path: Path) -> None:
