@@ -13,16 +13,16 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from bronze.landing import bronze_table
-from jobs.pipeline import ENRICHMENTS, ENTITIES, TOPICS
+from declarations.pipeline import ENRICHMENTS, ENTITIES, TOPICS
+from demo.workload import Workload
 from jobs.steps import enriching, merging
 from jobs.streams import catch_up
-from lakehouse import broker
-from lakehouse.endpoint import Endpoint
-from lakehouse.produce import produce
+from lakehouse.delta.tables import append, create_table
+from lakehouse.local import broker
+from lakehouse.pulsar.endpoint import Endpoint
+from lakehouse.pulsar.produce import produce
+from lakehouse.pulsar.topic_admin import create_topics
 from lakehouse.settings import Settings, load_settings
-from lakehouse.tables import append, create_table
-from lakehouse.topic_admin import create_topics
-from lakehouse.workload import Workload
 
 START = 1_767_225_600_000
 """2026-01-01T00:00Z in epoch milliseconds."""

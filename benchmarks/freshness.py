@@ -25,13 +25,13 @@ import typer
 from deltalake import DeltaTable
 
 from benchmarks.bench import backlog, cpu_seconds
-from gold.orders import ORDERS
-from jobs import report
-from jobs.pipeline import TOPICS
-from lakehouse.endpoint import Endpoint
-from lakehouse.produce import produce
+from cli import report
+from declarations.orders import ORDERS
+from declarations.pipeline import TOPICS
+from demo.workload import ITEMS, Message, Workload
+from lakehouse.pulsar.endpoint import Endpoint
+from lakehouse.pulsar.produce import produce
 from lakehouse.settings import Settings
-from lakehouse.workload import ITEMS, Message, Workload
 
 LAKEHOUSE = Path(sys.executable).with_name("lakehouse")
 

@@ -16,13 +16,13 @@ import typer
 from pyspark.sql import SparkSession
 
 from benchmarks.bench import Lap, backlog, lap, middle
-from gold.orders import ORDERS_TOPIC
-from jobs import report
+from cli import report
+from declarations.orders import ORDERS_TOPIC
+from demo.workload import Workload
 from jobs.steps import landing
 from jobs.streams import catch_up
-from lakehouse.session import start_spark, stop_spark
 from lakehouse.settings import Settings
-from lakehouse.workload import Workload
+from lakehouse.spark.session import start_spark, stop_spark
 
 BATCH = 10_000
 

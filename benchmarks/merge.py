@@ -24,13 +24,13 @@ from pyspark.sql import functions as F
 
 from benchmarks.bench import START, Lap, bronze_rows, emptied_home, lap, middle
 from bronze.landing import bronze_table
-from jobs import report
+from cli import report
+from declarations.users import USERS
 from jobs.steps import merging
 from jobs.streams import catch_up
-from lakehouse.session import start_spark, stop_spark
+from lakehouse.delta.tables import append, create_table, read_table
 from lakehouse.settings import Settings
-from lakehouse.tables import append, create_table, read_table
-from silver.users import USERS
+from lakehouse.spark.session import start_spark, stop_spark
 
 PLAIN = "silver.plain_users"
 VARIANTS = {"latest state": replace(USERS, keeps_history=False), "and history": USERS}

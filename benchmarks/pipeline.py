@@ -19,13 +19,13 @@ import typer
 from pyspark.sql import SparkSession
 
 from benchmarks.bench import Lap, backlog, lap, middle
-from jobs import report
-from jobs.pipeline import ENRICHMENTS, ENTITIES, TOPICS
+from cli import report
+from declarations.pipeline import ENRICHMENTS, ENTITIES, TOPICS
+from demo.workload import Workload
 from jobs.steps import enriching, landing, merging, prove
 from jobs.streams import Stream, catch_up
-from lakehouse.session import start_spark, stop_spark
 from lakehouse.settings import Settings
-from lakehouse.workload import Workload
+from lakehouse.spark.session import start_spark, stop_spark
 
 STEPS = ("land", "merge", "enrich")
 

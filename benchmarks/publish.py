@@ -20,18 +20,18 @@ import typer
 from pyspark.sql import SparkSession
 
 from benchmarks.bench import Lap, backlog, lap, middle
-from gold.orders import ORDERS
-from gold.publish import to_messages
-from jobs import report
-from jobs.pipeline import ENRICHMENTS, ENTITIES, PUBLISHED, TOPICS
+from cli import report
+from declarations.orders import ORDERS
+from declarations.pipeline import ENRICHMENTS, ENTITIES, PUBLISHED, TOPICS
+from demo.workload import Workload
+from gold.sinks.topic import to_messages
 from jobs.steps import enriching, landing, merging, publishing
 from jobs.streams import catch_up
-from lakehouse.endpoint import Endpoint, call_admin
-from lakehouse.publishing import BATCH_BYTES, PENDING
-from lakehouse.session import start_spark, stop_spark
+from lakehouse.pulsar.endpoint import Endpoint, call_admin
+from lakehouse.pulsar.publishing import BATCH_BYTES, PENDING
+from lakehouse.pulsar.topic_admin import create_published
 from lakehouse.settings import Settings
-from lakehouse.topic_admin import create_published
-from lakehouse.workload import Workload
+from lakehouse.spark.session import start_spark, stop_spark
 
 Payloads = list[tuple[str, bytes]]
 

@@ -16,13 +16,13 @@ import typer
 
 from benchmarks.bench import Lap, backlog, lap
 from benchmarks.pipeline import run_afresh
+from cli import report
+from declarations.pipeline import SUITES, TOPICS
+from demo.workload import Workload
 from expectations.validation import validate
-from jobs import report
-from jobs.pipeline import SUITES, TOPICS
 from jobs.steps import run_all
-from lakehouse.produce import produce
-from lakehouse.session import start_spark, stop_spark
-from lakehouse.workload import Workload
+from lakehouse.pulsar.produce import produce
+from lakehouse.spark.session import start_spark, stop_spark
 
 
 def main(

@@ -18,12 +18,12 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from benchmarks.bench import START, Lap, emptied_home, lap, middle
-from gold.declarations import FOLDER, declared_in
-from gold.refresh import refresh
-from jobs import report
-from lakehouse.session import start_spark, stop_spark
+from cli import report
+from declarations.pipeline import SQL_TABLES
+from gold.sql.refresh import refresh
+from lakehouse.delta.tables import Table, append, create_table, delta_table
 from lakehouse.settings import Settings
-from lakehouse.tables import Table, append, create_table, delta_table
+from lakehouse.spark.session import start_spark, stop_spark
 
 ORDERS = Table(
     name="gold.enriched_orders",
@@ -41,7 +41,7 @@ def main(
 ) -> None:
     settings = emptied_home()
     spark = start_spark(settings)
-    tables = declared_in(FOLDER)
+    tables = SQL_TABLES
     laps: dict[str, list[tuple[Lap, Lap]]] = {table.name: [] for table in tables}
     touched = {}
     try:

@@ -20,12 +20,12 @@ from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 
 from benchmarks.bench import START, Lap, emptied_home, lakes, land, lap, middle
-from jobs import report
-from jobs.pipeline import ENRICHMENTS, ENTITIES
+from cli import report
+from declarations.pipeline import ENRICHMENTS, ENTITIES
 from jobs.steps import enriching, merging
 from jobs.streams import Stream, catch_up
-from lakehouse.session import start_spark, stop_spark
 from lakehouse.settings import Settings
+from lakehouse.spark.session import start_spark, stop_spark
 
 ITEMS = 2_198
 DAY = 86_400_000

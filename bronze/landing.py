@@ -10,11 +10,11 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from bronze.losses import CREATED, ask_broker, creation_dates, keep_created, offsets_to_go_on_after, source_options
 from bronze.pulsar import SCHEMA, PulsarDataSource
 from bronze.pulsar.options import EARLIEST
-from lakehouse.checkpoints import sound_checkpoint
-from lakehouse.endpoint import Endpoint
+from lakehouse.contracts.topics import Topic
+from lakehouse.delta.checkpoints import sound_checkpoint
+from lakehouse.delta.tables import Table, create_table, path_exists
+from lakehouse.pulsar.endpoint import Endpoint
 from lakehouse.settings import Settings
-from lakehouse.tables import Table, create_table, path_exists
-from lakehouse.topics import Topic
 
 
 def bronze_table(topic: Topic) -> Table:

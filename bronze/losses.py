@@ -16,12 +16,9 @@ from bronze.pulsar.admin import Admin, Held
 from bronze.pulsar.losses import Loss, find_loss
 from bronze.pulsar.options import NoAnswerError, Options, PulsarSourceError
 from bronze.pulsar.positions import BEGINNING, Offsets
-from lakehouse.causes import cause_of
-from lakehouse.endpoint import Endpoint
-from lakehouse.errors import BrokerError, PermanentError
-from lakehouse.query import query, table_names
-from lakehouse.settings import Settings
-from lakehouse.tables import (
+from lakehouse.contracts.topics import Topic
+from lakehouse.delta.query import query, table_names
+from lakehouse.delta.tables import (
     Table,
     append_missing,
     create_table,
@@ -31,7 +28,10 @@ from lakehouse.tables import (
     table_exists,
     table_property,
 )
-from lakehouse.topics import Topic
+from lakehouse.errors import BrokerError, PermanentError
+from lakehouse.pulsar.endpoint import Endpoint
+from lakehouse.settings import Settings
+from lakehouse.spark.causes import cause_of
 
 LOSSES = Table(
     name="bronze.losses",

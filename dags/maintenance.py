@@ -16,8 +16,8 @@ from pathlib import Path
 
 from airflow.sdk import DAG, CronTriggerTimetable, conf, task
 
-from jobs.pipeline import ENTITIES
-from jobs.tasks import DEFAULTS, GOLD_POOL, Step, alert_of_timeout
+from dags.operators.tasks import DEFAULTS, GOLD_POOL, Step, alert_of_timeout
+from declarations.pipeline import ENTITIES
 
 with DAG(
     "maintenance",
@@ -35,7 +35,7 @@ with DAG(
 
     @task(pool=GOLD_POOL)
     def compact() -> None:
-        from jobs import report
+        from cli import report
         from jobs.maintenance import maintain
         from lakehouse.settings import load_settings
 

@@ -30,9 +30,9 @@ from datetime import UTC, datetime, timedelta
 from airflow.providers.standard.operators.python import ShortCircuitOperator
 from airflow.sdk import DAG, AssetOrTimeSchedule, CronDataIntervalTimetable, TaskGroup
 
-from jobs.backlog import BACKLOG
-from jobs.pipeline import ENRICHMENTS, ENTITIES, SQL_TABLES, TOPICS
-from jobs.tasks import DEFAULTS, GOLD_POOL, Step, Validation, alert_of_timeout, has_news
+from dags.operators.backlog import BACKLOG
+from dags.operators.tasks import DEFAULTS, GOLD_POOL, Step, Validation, alert_of_timeout, has_news
+from declarations.pipeline import ENRICHMENTS, ENTITIES, SQL_TABLES, TOPICS
 
 with DAG(
     "pipeline",

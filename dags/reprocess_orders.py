@@ -16,8 +16,8 @@ from datetime import UTC, datetime, timedelta
 
 from airflow.sdk import DAG, CronDataIntervalTimetable, Param
 
-from jobs.pipeline import ENRICHMENTS
-from jobs.tasks import DEFAULTS, GOLD_POOL, Step, alert_of_timeout, only_for_param
+from dags.operators.tasks import DEFAULTS, GOLD_POOL, Step, alert_of_timeout, only_for_param
+from declarations.pipeline import ENRICHMENTS
 
 # A run that was triggered by hand has an interval only if it was given a date.
 DAY = (

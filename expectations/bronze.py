@@ -1,8 +1,8 @@
 """bronze.<topic>: messages as they came."""
 
 from expectations.suites import Severity, Suite, not_null, unique, volume, whole
-from lakehouse.decoding import MALFORMED
-from lakehouse.topics import Topic
+from lakehouse.contracts.decoding import MALFORMED
+from lakehouse.contracts.topics import Topic
 
 POSITION = ("partition", "ledger_id", "entry_id", "batch_index")
 

@@ -1,8 +1,8 @@
 """gold.enriched_orders"""
 
+from declarations.orders import ORDERS
 from expectations.gold import enriched
 from expectations.suites import Severity, each_row
-from gold.orders import ORDERS
 
 ENRICHED_ORDERS_SUITE = enriched(
     ORDERS,

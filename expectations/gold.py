@@ -1,8 +1,8 @@
 """gold.enriched_<facts>: facts with their state."""
 
 from expectations.suites import CHANGE_FEED, Rule, Suite, each_row, known, not_null, types, unique, up_to_date, volume
-from gold.enrichment import Enrichment
-from lakehouse.tables import POSITION
+from gold.enrichment.declaration import Enrichment
+from lakehouse.delta.tables import POSITION
 
 
 def enriched(enrichment: Enrichment, *rules: Rule) -> Suite:

@@ -1,8 +1,8 @@
 """silver.items"""
 
+from declarations.items import ITEMS
 from expectations.silver import latest, unless_deleted
 from expectations.suites import Severity
-from silver.items import ITEMS
 
 ITEMS_SUITE = latest(
     ITEMS,

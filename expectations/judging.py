@@ -21,7 +21,7 @@ from great_expectations.render.renderer.renderer import renderer
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from lakehouse.declared_sql import try_eval
+from lakehouse.spark.declared_sql import try_eval
 
 _aggregate = metric_partial(
     engine=SparkDFExecutionEngine,

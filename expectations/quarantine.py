@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 
 from expectations.suites import Rule, Severity, Suite, each_row, not_null, unique, whole
-from gold.declarations import SQL_ROWS
-from gold.enrichment import Enrichment
-from lakehouse.decoding import MALFORMED
-from lakehouse.topics import Topic
+from gold.enrichment.declaration import Enrichment
+from gold.sql.declarations import SQL_ROWS
+from lakehouse.contracts.decoding import MALFORMED
+from lakehouse.contracts.topics import Topic
 
 
 def waiting(enrichment: Enrichment, *, at_most: float) -> Suite:

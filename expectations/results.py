@@ -11,11 +11,11 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from expectations.suites import Severity
-from lakehouse.decoding import MALFORMED
-from lakehouse.query import existing_tables, query
+from lakehouse.contracts.decoding import MALFORMED
+from lakehouse.delta.query import existing_tables, query
+from lakehouse.delta.status import table_statuses
+from lakehouse.delta.tables import Table, append, create_table
 from lakehouse.settings import Settings
-from lakehouse.status import table_statuses
-from lakehouse.tables import Table, append, create_table
 
 RESULTS = Table(
     name="quality.results",

@@ -1,8 +1,8 @@
 """silver.<entity>: the latest state, a row a key; and silver.<entity>_history: all versions, a row a message."""
 
 from expectations.suites import CHANGE_FEED, Rule, Severity, Suite, each_row, not_null, types, unique, up_to_date, whole
-from lakehouse.decoding import MALFORMED
-from lakehouse.tables import Table
+from lakehouse.contracts.decoding import MALFORMED
+from lakehouse.delta.tables import Table
 from silver.entity import Entity
 
 SEQUENCE = ("event_time", "publish_time", "ledger_id", "entry_id", "batch_index")

@@ -1,7 +1,7 @@
 """Gold tables that a SQL file declares."""
 
 from expectations.suites import CHANGE_FEED, Suite, not_null, unique, volume
-from gold.declarations import SqlTable
+from gold.sql.declarations import SqlTable
 
 
 def declared(table: SqlTable) -> Suite:

@@ -1,8 +1,8 @@
 """silver.users"""
 
+from declarations.users import USERS
 from expectations.silver import latest, unless_deleted
 from expectations.suites import Severity
-from silver.users import USERS
 
 USERS_SUITE = latest(
     USERS,

@@ -19,11 +19,11 @@ from expectations.judging import ExpectEachRow, ExpectOfTable, ExpectUnique
 from expectations.report import new_context, write_pages
 from expectations.results import Result, Validated, figures, figures_of, keep, last_validated
 from expectations.suites import CHANGE_FEED, Kind, Rule, Severity, Suite
+from lakehouse.delta.tables import of_keys, read_changes, read_table, table_exists
 from lakehouse.errors import LakehouseError
-from lakehouse.parallel import side_by_side
+from lakehouse.progress import CONSOLE
 from lakehouse.settings import Settings
-from lakehouse.tables import of_keys, read_changes, read_table, table_exists
-from lakehouse.waiting import CONSOLE
+from lakehouse.spark.parallel import side_by_side
 
 WHOLE_AFTER = timedelta(days=1)
 """How long only new rows are looked at; then it is the whole table's turn."""

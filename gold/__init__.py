@@ -1,1 +1,1 @@
-"""Facts joined with the latest state, and the quarantine of those that wait for it."""
+"""Facts joined with state, tables made of them by SQL, and where their rows go."""

@@ -10,12 +10,12 @@ from pathlib import Path
 
 from deltalake import DeltaTable
 
-from jobs.pipeline import ENRICHMENTS, SQL_TABLES, WRITTEN
-from lakehouse.causes import cause_of
+from declarations.pipeline import ENRICHMENTS, SQL_TABLES, WRITTEN
+from lakehouse.delta.leases import write_lease
+from lakehouse.delta.query import table_names
 from lakehouse.errors import BusyError, LakehouseError
-from lakehouse.leases import write_lease
-from lakehouse.query import table_names
 from lakehouse.settings import Settings
+from lakehouse.spark.causes import cause_of
 
 KEEP_HOURS = 7 * 24
 """Files that left a table later than that stay: a stream or a reader may still need them."""

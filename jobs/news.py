@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
+from declarations.pipeline import ENRICHMENTS, ENTITIES, SQL_TABLES, SUITES, TOPICS
 from expectations.results import last_validated
-from gold.declarations import INCREMENTAL
-from jobs.pipeline import ENRICHMENTS, ENTITIES, SQL_TABLES, SUITES, TOPICS
-from lakehouse.broker import endpoint
+from gold.sql.declarations import INCREMENTAL
+from lakehouse.delta.status import TableStatus, table_statuses, topic_status
+from lakehouse.local.broker import endpoint
 from lakehouse.settings import Settings
-from lakehouse.status import TableStatus, table_statuses, topic_status
 
 SELDOM = timedelta(hours=1)
 """After this time, everything is looked at even if nothing has come: some rules tell of topics that are too quiet."""

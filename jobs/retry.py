@@ -8,15 +8,15 @@ from functools import partial
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from gold.enrich import create_tables as create_gold
-from gold.enrich import enrich_messages
-from gold.enrichment import ACTIONS, Enrichment
-from gold.facts import decode_facts
+from gold.enrichment.declaration import ACTIONS, Enrichment
+from gold.enrichment.enrich import create_tables as create_gold
+from gold.enrichment.enrich import enrich_messages
+from gold.enrichment.facts import decode_facts
 from jobs.steps import as_written
-from lakehouse.decoding import MALFORMED, Decoding, explain
+from lakehouse.contracts.decoding import MALFORMED, Decoding, explain
+from lakehouse.contracts.topics import Topic
+from lakehouse.delta.tables import POSITION_OF_MESSAGE, append_missing, create_table, delta_table, kept, pin_table
 from lakehouse.settings import Settings
-from lakehouse.tables import POSITION_OF_MESSAGE, append_missing, create_table, delta_table, kept, pin_table
-from lakehouse.topics import Topic
 from silver.entity import Entity
 from silver.merge import create_tables as create_silver
 from silver.merge import decode_changes, merge_batch

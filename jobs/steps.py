@@ -8,35 +8,35 @@ from typing import TypeVar
 
 from pyspark.sql import SparkSession
 
-import gold.enrich
+import gold.enrichment.enrich
 import silver.merge
 from bronze.landing import bronze_table, land
 from bronze.losses import LOSSES, accept_losses, ask_broker
-from gold.conservation import balance_facts
-from gold.declarations import SqlTable
-from gold.enrich import enrich
-from gold.enrichment import ACTIONS, BACKFILLS, Enrichment
-from gold.postgres import publish_to_postgres
-from gold.publish import changelog_of, publish
-from gold.refresh import Refreshed, refresh
-from jobs.pipeline import ENRICHMENTS, ENTITIES, TOPICS, WRITTEN
+from declarations.pipeline import ENRICHMENTS, ENTITIES, TOPICS, WRITTEN
+from gold.enrichment.declaration import ACTIONS, BACKFILLS, Enrichment
+from gold.enrichment.enrich import enrich
+from gold.enrichment.reconciliation import balance_facts
+from gold.sinks.postgres import publish_to_postgres
+from gold.sinks.topic import changelog_of, publish
+from gold.sql.declarations import SqlTable
+from gold.sql.refresh import Refreshed, refresh
 from jobs.streams import Outcome, Stream, catch_up
-from lakehouse.balance import Balance
-from lakehouse.broker import endpoint, healthy_endpoint
-from lakehouse.contracts import check_contracts
-from lakehouse.decoding import MALFORMED
+from lakehouse.contracts.decoding import MALFORMED
+from lakehouse.contracts.registered import check_contracts
+from lakehouse.contracts.topics import Topic
+from lakehouse.contracts.writer_schemas import keep_writer_schemas, with_writer_schemas
+from lakehouse.delta.leases import write_lease
+from lakehouse.delta.tables import table_exists, table_versions
 from lakehouse.errors import LakehouseError
-from lakehouse.leases import write_lease
-from lakehouse.parallel import side_by_side
-from lakehouse.session import kill_submitting_jvm, start_spark
+from lakehouse.local.broker import endpoint, healthy_endpoint
+from lakehouse.progress import CONSOLE, waiting
+from lakehouse.reconciliation import Balance
 from lakehouse.settings import Settings
-from lakehouse.tables import table_exists, table_versions
-from lakehouse.topics import Topic
-from lakehouse.waiting import CONSOLE, waiting
-from lakehouse.writer_schemas import keep_writer_schemas, with_writer_schemas
-from silver.conservation import balance_entity
+from lakehouse.spark.parallel import side_by_side
+from lakehouse.spark.session import kill_submitting_jvm, start_spark
 from silver.entity import Entity
 from silver.merge import merge
+from silver.reconciliation import balance_entity
 
 Declared = TypeVar("Declared", Entity, Enrichment)
 
@@ -79,7 +79,7 @@ def create_tables(spark: SparkSession, settings: Settings) -> None:
     for entity in ENTITIES:
         silver.merge.create_tables(spark, settings, entity)
     for enrichment in ENRICHMENTS:
-        gold.enrich.create_tables(spark, settings, enrichment)
+        gold.enrichment.enrich.create_tables(spark, settings, enrichment)
 
 
 def declared_columns() -> dict[str, str]:

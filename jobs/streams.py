@@ -13,11 +13,11 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from rich.status import Status
 from rich.text import Text
 
-from lakehouse.causes import cause_of, is_permanent
 from lakehouse.errors import BrokerError, LakehouseError, PermanentError
-from lakehouse.session import drop_idle_callbacks
+from lakehouse.progress import CONSOLE, waiting
 from lakehouse.settings import Run, Settings
-from lakehouse.waiting import CONSOLE, waiting
+from lakehouse.spark.causes import cause_of, is_permanent
+from lakehouse.spark.session import drop_idle_callbacks
 
 Stream = Callable[[], DataStreamWriter]
 """Makes a stream anew, from the tables as they are now."""

@@ -1,1 +1,1 @@
-"""What all layers share: settings, declarations, the Spark session, the embedded broker, the command line."""
+"""What all layers share: settings, declarations, the Spark session, the embedded broker."""

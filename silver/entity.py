@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from lakehouse.decoding import Decoding
+from lakehouse.contracts.decoding import Decoding
+from lakehouse.contracts.topics import Topic
+from lakehouse.delta.tables import Table
 from lakehouse.errors import ConfigurationError
-from lakehouse.tables import Table
-from lakehouse.topics import Topic
 
 SEQUENCE = """STRUCT<
     event_time: TIMESTAMP, publish_time: TIMESTAMP, ledger_id: BIGINT, entry_id: BIGINT, batch_index: INT

@@ -6,11 +6,11 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from lakehouse.batches import each_batch, planned_for
-from lakehouse.checkpoints import create_tables_of, sound_checkpoint
-from lakehouse.decoding import MALFORMED, decode, quarantine_malformed, shown
+from lakehouse.contracts.decoding import MALFORMED, decode, quarantine_malformed, shown
+from lakehouse.delta.checkpoints import create_tables_of, sound_checkpoint
+from lakehouse.delta.tables import kept, of_keys, pin_table, upsert
 from lakehouse.settings import Settings
-from lakehouse.tables import kept, of_keys, pin_table, upsert
+from lakehouse.spark.batches import each_batch, planned_for
 from silver.entity import Entity
 from silver.history import changeable, versions_of
 

@@ -5,8 +5,8 @@ from collections.abc import Iterable
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+from lakehouse.delta.tables import delta_table, kept
 from lakehouse.settings import Settings
-from lakehouse.tables import delta_table, kept
 from silver.entity import Entity
 
 

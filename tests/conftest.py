@@ -8,10 +8,10 @@ import hypothesis
 import pytest
 from pyspark.sql import SparkSession
 
-from lakehouse import broker
-from lakehouse.endpoint import Endpoint
-from lakehouse.session import LITTLE_DATA, start_spark, stop_spark
+from lakehouse.local import broker
+from lakehouse.pulsar.endpoint import Endpoint
 from lakehouse.settings import Settings, load_settings
+from lakehouse.spark.session import LITTLE_DATA, start_spark, stop_spark
 
 # Great Expectations looks for PySpark's client of Spark Connect. That takes a worker of pytest-xdist, whose main module
 # is no file, for a run of PySpark's own doctests, and ends it.

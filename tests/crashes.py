@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from gold import enrich, writes
+from gold.enrichment import enrich, writes
 from silver import merge
 
 SILVER = [(merge, name) for name in ("quarantine_malformed", "_merge_history", "_merge_latest")]

@@ -9,14 +9,14 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from bronze.landing import bronze_table
-from jobs.pipeline import TOPICS
-from lakehouse.endpoint import Endpoint
-from lakehouse.query import existing_tables
-from lakehouse.session import SHORT_RUN
+from declarations.pipeline import TOPICS
+from lakehouse.contracts.topics import Topic
+from lakehouse.delta.query import existing_tables
+from lakehouse.delta.tables import create_table
+from lakehouse.pulsar.endpoint import Endpoint
+from lakehouse.pulsar.topic_admin import create_topics
 from lakehouse.settings import Settings
-from lakehouse.tables import create_table
-from lakehouse.topic_admin import create_topics
-from lakehouse.topics import Topic
+from lakehouse.spark.session import SHORT_RUN
 from tests.oracle import Message, Oracle, Position, Row, by_id, by_position, by_version, landed
 
 CLOCK = ("quarantined_at", "waiting_since", "found_at", "attempts")

@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 
 import pulsar
 
-from gold.orders import ORDERS
-from lakehouse.endpoint import Endpoint, connect
+from declarations.orders import ORDERS
+from lakehouse.pulsar.endpoint import Endpoint, connect
 from lakehouse.settings import Settings
 from tests.lake import read
 from tests.messages import millis

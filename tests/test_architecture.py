@@ -12,8 +12,11 @@ MAY_IMPORT = {
     "silver": {"silver", "lakehouse"},
     "gold": {"gold", "lakehouse"},
     "expectations": {"expectations", "silver", "gold", "lakehouse"},
-    "jobs": {"jobs", "bronze", "silver", "gold", "expectations", "lakehouse"},
-    "dags": {"jobs", "lakehouse"},
+    "declarations": {"declarations", "expectations", "silver", "gold", "lakehouse"},
+    "demo": {"demo", "lakehouse"},
+    "jobs": {"jobs", "declarations", "bronze", "silver", "gold", "expectations", "lakehouse"},
+    "dags": {"dags", "cli", "declarations", "jobs", "lakehouse"},
+    "cli": {"cli", "dags", "demo", "jobs", "declarations", "bronze", "silver", "gold", "expectations", "lakehouse"},
 }
 
 
@@ -58,4 +61,4 @@ def test_only_the_session_builder_makes_a_session() -> None:
         for file in (ROOT / package).rglob("*.py")
         if "SparkSession.builder" in file.read_text()
     }
-    assert makers == {"lakehouse/session.py"}
+    assert makers == {"lakehouse/spark/session.py"}

@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterator
 import pytest
 from pyspark.sql import SparkSession
 
-from jobs.pipeline import TOPICS
+from declarations.pipeline import TOPICS
+from demo.workload import Message, Workload
 from jobs.steps import prove, run_all
-from lakehouse.endpoint import Endpoint
-from lakehouse.produce import produce
+from lakehouse.pulsar.endpoint import Endpoint
+from lakehouse.pulsar.produce import produce
 from lakehouse.settings import Settings
-from lakehouse.workload import Message, Workload
 from tests.lake import expected, messages, own_topics, tables, versions
 from tests.oracle import Oracle
 

@@ -5,8 +5,8 @@ Their tables keep where a row comes from: topic, position, event time and the pr
 
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-from lakehouse.tables import POSITION
-from lakehouse.topics import Topic
+from lakehouse.contracts.topics import Topic
+from lakehouse.delta.tables import POSITION
 from silver.entity import Entity
 
 METADATA = {

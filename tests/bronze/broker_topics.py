@@ -10,7 +10,7 @@ from bronze.pulsar.admin import Admin
 from bronze.pulsar.options import Options
 from bronze.pulsar.positions import BEGINNING, Ledger, Position, Range, Span, backwards, spans_between
 from bronze.pulsar.reading import read_range
-from lakehouse.endpoint import Endpoint, call_admin, connect
+from lakehouse.pulsar.endpoint import Endpoint, call_admin, connect
 from lakehouse.settings import Settings
 
 Row = dict[str, Any]

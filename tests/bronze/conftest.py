@@ -3,7 +3,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from lakehouse.endpoint import Endpoint
+from lakehouse.pulsar.endpoint import Endpoint
 from lakehouse.settings import Settings
 from tests.bronze.broker_topics import Topics
 

@@ -20,8 +20,8 @@ import psutil
 import pulsar
 from deltalake import DeltaTable
 
-from lakehouse import broker
 from lakehouse.errors import BrokerError
+from lakehouse.local import broker
 from tests.chaos.losses import check_accepted, check_refused, lose
 from tests.chaos.waves import Sent
 from tests.chaos.world import BUSY, NotSurvivedError, World, ignoring_gone

@@ -5,7 +5,7 @@ import re
 from collections import Counter, defaultdict
 from pathlib import Path
 
-from lakehouse.endpoint import Endpoint
+from lakehouse.pulsar.endpoint import Endpoint
 from lakehouse.settings import Pulsar, Settings
 from tests.chaos.waves import Sent
 from tests.chaos.world import NotSurvivedError, World

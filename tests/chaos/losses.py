@@ -1,6 +1,6 @@
 """What is really lost, and whether the product tells just that, before it goes on and after."""
 
-from lakehouse.query import query
+from lakehouse.delta.query import query
 from tests.chaos.world import NotSurvivedError, World
 from tests.lake import messages
 from tests.oracle import Position

@@ -18,7 +18,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from lakehouse import broker
+from lakehouse.local import broker
 from lakehouse.settings import Settings, load_settings
 from tests.chaos.faults import Fault, disk_full, drawn
 from tests.chaos.hostility import judge

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 from deltalake import DeltaTable
 
-from lakehouse.endpoint import Endpoint
+from lakehouse.pulsar.endpoint import Endpoint
 from lakehouse.settings import Settings
 from tests.chaos import faults
 from tests.chaos.run import suffer

@@ -19,15 +19,15 @@ from typing import Any, NamedTuple
 import psutil
 import pulsar
 
-from jobs.pipeline import TOPICS
-from lakehouse import broker
-from lakehouse.endpoint import Endpoint, call_admin, connect
+from declarations.pipeline import TOPICS
+from lakehouse.contracts.topics import Topic
 from lakehouse.errors import BusyError, PermanentError
-from lakehouse.processes import begun_by, read_state
-from lakehouse.session import SHORT_RUN
+from lakehouse.local import broker
+from lakehouse.local.processes import begun_by, read_state
+from lakehouse.pulsar.endpoint import Endpoint, call_admin, connect
+from lakehouse.pulsar.topic_admin import create_topics
 from lakehouse.settings import Settings
-from lakehouse.topic_admin import create_topics
-from lakehouse.topics import Topic
+from lakehouse.spark.session import SHORT_RUN
 from tests.chaos.recomputation import Recomputation
 from tests.chaos.waves import Sent, Waves
 from tests.lake import environment

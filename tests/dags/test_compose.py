@@ -11,8 +11,9 @@ import yaml
 from airflow.configuration import conf
 from pydantic import SecretStr
 
-from lakehouse import airflow, broker
-from lakehouse.artifacts import LIST
+from dags.local import airflow
+from lakehouse.local import broker
+from lakehouse.local.artifacts import LIST
 from lakehouse.settings import load_settings
 
 FILE = Path(__file__).parent.parent.parent / "docker-compose.yml"

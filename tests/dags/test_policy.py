@@ -9,10 +9,10 @@ import pytest
 from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk import DAG
 
-from jobs.pipeline import SQL_TABLES, TOPICS, WRITTEN
-from jobs.tasks import alert, alert_of_timeout
+from dags.operators.tasks import alert, alert_of_timeout
+from declarations.pipeline import SQL_TABLES, TOPICS, WRITTEN
 
-FILES = sorted((Path(__file__).parent.parent.parent / "dags").glob("*.py"))
+FILES = sorted((Path(__file__).parent.parent.parent / "dags").glob("[a-z]*.py"))
 IMPORT = """
 import runpy, sys
 

@@ -17,19 +17,19 @@ from deltalake import DeltaTable
 from playwright.sync_api import Page, expect
 from pyspark.sql import SparkSession
 
-from gold.backfill import Scope, backfill
-from gold.orders import ORDERS
-from jobs.pipeline import SQL_TABLES, TOPICS, WRITTEN
+from dags.local import airflow
+from declarations.orders import ORDERS
+from declarations.pipeline import SQL_TABLES, TOPICS, WRITTEN
+from demo.workload import HOUR, Workload
+from gold.enrichment.backfill import Scope, backfill
 from jobs.steps import run_all
-from lakehouse import airflow
-from lakehouse.endpoint import Endpoint
+from lakehouse.delta.leases import write_lease
+from lakehouse.delta.status import table_statuses
 from lakehouse.errors import BusyError
-from lakehouse.leases import write_lease
-from lakehouse.processes import read_state
-from lakehouse.produce import produce
+from lakehouse.local.processes import read_state
+from lakehouse.pulsar.endpoint import Endpoint
+from lakehouse.pulsar.produce import produce
 from lakehouse.settings import Settings
-from lakehouse.status import table_statuses
-from lakehouse.workload import HOUR, Workload
 from tests.browser import opened_page
 from tests.lake import environment, expected, messages, own_topics, read, tables
 from tests.oracle import Oracle
@@ -172,7 +172,7 @@ def drivers(lake: Settings) -> list[psutil.Process]:
     found = []
     for process in psutil.process_iter(["cmdline", "environ"]):
         ours = (process.info["environ"] or {}).get("LAKEHOUSE_HOME") == str(lake.home)
-        if ours and any(part.endswith("jobs/__main__.py") for part in process.info["cmdline"] or ()):
+        if ours and any(part.endswith("cli/__main__.py") for part in process.info["cmdline"] or ()):
             found.append(process)
     return found
 

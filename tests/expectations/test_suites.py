@@ -5,13 +5,13 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
+from declarations.pipeline import ENRICHMENTS, ENTITIES, SUITES, TOPICS
 from expectations.results import RESULTS, last_validated, usual_growth_of
 from expectations.suites import Kind, Severity, Suite, each_row, types
-from jobs.pipeline import ENRICHMENTS, ENTITIES, SUITES, TOPICS
-from lakehouse.decoding import MALFORMED
+from lakehouse.contracts.decoding import MALFORMED
+from lakehouse.contracts.topics import Topic
 from lakehouse.errors import ConfigurationError
 from lakehouse.settings import Settings
-from lakehouse.topics import Topic
 from tests.lake import own_home
 
 

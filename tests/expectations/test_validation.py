@@ -12,10 +12,10 @@ from expectations import report
 from expectations.results import RESULTS, Result
 from expectations.suites import CHANGE_FEED, Rule, Severity, Suite, each_row, known, not_null, types, unique, whole
 from expectations.validation import validate
+from lakehouse.delta.query import query
+from lakehouse.delta.tables import Table, append, create_table, delta_table
 from lakehouse.errors import LakehouseError
-from lakehouse.query import query
 from lakehouse.settings import Settings
-from lakehouse.tables import Table, append, create_table, delta_table
 from tests.lake import own_home
 
 COLUMNS = "id BIGINT, name STRING, price DOUBLE"

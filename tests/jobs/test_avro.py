@@ -9,11 +9,11 @@ from pyspark.sql.types import DoubleType, LongType, StringType, StructField, Str
 
 from jobs import steps
 from jobs.streams import catch_up
-from lakehouse.endpoint import Endpoint, connect
+from lakehouse.contracts.topics import Encoding, Topic
+from lakehouse.pulsar.endpoint import Endpoint, connect
 from lakehouse.settings import Settings
-from lakehouse.topics import Encoding, Topic
-from silver.conservation import balance_entity
 from silver.entity import Entity
+from silver.reconciliation import balance_entity
 from tests.lake import own_topics, read
 
 SHIPS = Entity(

@@ -14,17 +14,17 @@ import psutil
 import pytest
 from pyspark.sql import SparkSession
 
-from jobs.pipeline import TOPICS, WRITTEN
+from declarations.pipeline import TOPICS, WRITTEN
+from demo.workload import Workload
 from jobs.steps import landing
 from jobs.streams import catch_up
-from lakehouse import broker
-from lakehouse.endpoint import Endpoint
+from lakehouse.delta.leases import write_lease
 from lakehouse.errors import BusyError, LakehouseError
-from lakehouse.leases import write_lease
-from lakehouse.produce import produce
+from lakehouse.local import broker
+from lakehouse.pulsar.endpoint import Endpoint
+from lakehouse.pulsar.produce import produce
+from lakehouse.pulsar.topic_admin import create_published, create_topics
 from lakehouse.settings import Settings
-from lakehouse.topic_admin import create_published, create_topics
-from lakehouse.workload import Workload
 from tests.lake import environment, expected, messages, own_home, own_topics, read, tables
 from tests.oracle import Oracle
 from tests.published import GOLD_TOPIC, gold, seen, sent

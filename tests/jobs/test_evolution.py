@@ -6,14 +6,14 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StringType, StructField, StructType
 
-from gold.enrichment import Enrichment
-from gold.orders import ORDERS
+from declarations.items import ITEMS
+from declarations.orders import ORDERS
+from declarations.users import USERS
+from gold.enrichment.declaration import Enrichment
 from jobs.steps import enriching, merging
 from jobs.streams import catch_up
 from lakehouse.settings import Settings
 from silver.entity import Entity
-from silver.items import ITEMS
-from silver.users import USERS
 from tests.lake import land_literally, own_home, read
 from tests.messages import item, order, user
 from tests.oracle import Message

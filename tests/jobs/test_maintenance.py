@@ -8,12 +8,12 @@ from deltalake import DeltaTable, write_deltalake
 from deltalake.table import TableOptimizer
 from pyspark.sql import SparkSession
 
+from declarations.pipeline import ENRICHMENTS, ENTITIES
 from jobs.maintenance import Upkeep, clean_logs, maintain
-from jobs.pipeline import ENRICHMENTS, ENTITIES
 from jobs.steps import enriching, merging, prove
 from jobs.streams import Outcome, catch_up
+from lakehouse.delta.leases import write_lease
 from lakehouse.errors import LakehouseError
-from lakehouse.leases import write_lease
 from lakehouse.settings import Settings
 from tests.lake import expected, land_literally, own_home, tables
 from tests.messages import item, order, user

@@ -6,14 +6,14 @@ from types import SimpleNamespace
 
 import pytest
 
+from dags.operators.tasks import has_news
+from declarations.pipeline import SQL_TABLES, SUITES
 from expectations.results import Validated
 from jobs import news as module
 from jobs.news import news
-from jobs.pipeline import SQL_TABLES, SUITES
-from jobs.tasks import has_news
+from lakehouse.delta.status import TableStatus, TopicStatus
 from lakehouse.errors import BrokerError
 from lakehouse.settings import Settings
-from lakehouse.status import TableStatus, TopicStatus
 
 NOW = datetime.now(UTC)
 ORDERS = "gold.enriched_orders"

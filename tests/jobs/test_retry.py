@@ -10,19 +10,19 @@ import typer
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructField, StructType
 
-from gold.conservation import balance_facts
-from gold.enrichment import ACTIONS
-from gold.orders import ORDERS
-from jobs import cli_quarantine
+from cli import quarantine as cli_quarantine
+from declarations.items import ITEMS
+from declarations.orders import ORDERS
+from declarations.users import USERS
+from gold.enrichment.declaration import ACTIONS
+from gold.enrichment.reconciliation import balance_facts
 from jobs import retry as steps
 from jobs.steps import enriching, merging
 from jobs.streams import catch_up
+from lakehouse.contracts.topics import Topic
 from lakehouse.errors import LakehouseError
 from lakehouse.settings import Settings
-from lakehouse.topics import Topic
-from silver.conservation import balance_entity
-from silver.items import ITEMS
-from silver.users import USERS
+from silver.reconciliation import balance_entity
 from tests import oracle
 from tests.crashes import fail_after
 from tests.lake import expected, land_literally, own_home, read, tables, versions

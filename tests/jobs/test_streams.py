@@ -11,14 +11,14 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from jobs.pipeline import ENRICHMENTS, ENTITIES, TOPICS, WRITTEN
+from declarations.pipeline import ENRICHMENTS, ENTITIES, TOPICS, WRITTEN
+from demo.workload import Workload
 from jobs.steps import enriching, merging
 from jobs.streams import catch_up, keep_up
-from lakehouse.endpoint import Endpoint
 from lakehouse.errors import LakehouseError
-from lakehouse.produce import produce
+from lakehouse.pulsar.endpoint import Endpoint
+from lakehouse.pulsar.produce import produce
 from lakehouse.settings import Settings
-from lakehouse.workload import Workload
 from tests.jobs.test_crashes import ended, is_free, start, wait_until
 from tests.lake import expected, land_literally, messages, own_home, own_topics, tables
 from tests.messages import item, message, order, user

@@ -6,10 +6,10 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
+from lakehouse.delta.query import query
+from lakehouse.delta.status import table_statuses
 from lakehouse.errors import ConfigurationError
-from lakehouse.query import query
 from lakehouse.settings import load_settings
-from lakehouse.status import table_statuses
 
 
 @pytest.mark.parametrize("scheme", ["", "file:", "file://"])

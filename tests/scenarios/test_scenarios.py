@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from jobs.pipeline import ENRICHMENTS, ENTITIES
+from declarations.pipeline import ENRICHMENTS, ENTITIES
 from jobs.steps import enriching, merging, prove
 from jobs.streams import catch_up
 from lakehouse.settings import Settings

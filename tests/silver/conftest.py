@@ -3,10 +3,10 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from lakehouse.decoding import MALFORMED
+from declarations.users import USERS
+from lakehouse.contracts.decoding import MALFORMED
+from lakehouse.delta.tables import create_table
 from lakehouse.settings import Settings
-from lakehouse.tables import create_table
-from silver.users import USERS
 from tests.lake import own_home
 
 

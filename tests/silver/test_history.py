@@ -6,10 +6,10 @@ from itertools import permutations
 import pytest
 from pyspark.sql import SparkSession
 
+from declarations.users import USERS
 from lakehouse.errors import ConfigurationError
 from lakehouse.settings import Settings
 from silver.merge import create_tables, merge_batch
-from silver.users import USERS
 from tests.lake import own_home, read
 from tests.messages import at, tombstone, user
 from tests.oracle import Message, by_id, by_version

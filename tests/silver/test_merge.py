@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 
 from bronze.landing import bronze_table
+from declarations.users import USERS
 from jobs.streams import catch_up
-from lakehouse.decoding import MALFORMED
+from lakehouse.contracts.decoding import MALFORMED
+from lakehouse.delta.tables import create_table
 from lakehouse.settings import Settings
-from lakehouse.tables import create_table
 from silver.merge import decode_changes, latest_changes, merge, merge_batch
-from silver.users import USERS
 from tests.lake import bronze_row, land_literally, own_home, read
 from tests.messages import at, message, tombstone, user
 from tests.oracle import Message, Oracle, Row, by_id, by_version

@@ -5,11 +5,11 @@ from datetime import UTC, datetime
 
 from pyspark.sql import SparkSession
 
+from declarations.users import USERS
+from lakehouse.delta.tables import delta_table
 from lakehouse.settings import Settings
-from lakehouse.tables import delta_table
-from silver.conservation import balance_entity
 from silver.purge import purge
-from silver.users import USERS
+from silver.reconciliation import balance_entity
 from tests.lake import land_literally, read
 from tests.messages import START, at, millis, tombstone, user
 from tests.silver.test_merge import merge_all

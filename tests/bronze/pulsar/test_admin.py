@@ -19,15 +19,15 @@ from cryptography.hazmat.primitives import serialization
 from bronze.pulsar.admin import Admin, EntryMetadata
 from bronze.pulsar.options import NoAnswerError, Options, PulsarSourceError
 from bronze.pulsar.positions import BEGINNING, Ledger, Position, Range, Span
-from lakehouse import broker
-from lakehouse.endpoint import Endpoint
+from declarations.items import ITEMS
+from demo.workload import Workload
 from lakehouse.errors import RefusedError
-from lakehouse.processes import choose_port
-from lakehouse.produce import produce
+from lakehouse.local import broker
+from lakehouse.local.processes import choose_port
+from lakehouse.pulsar.endpoint import Endpoint
+from lakehouse.pulsar.produce import produce
+from lakehouse.pulsar.topic_admin import create_topics
 from lakehouse.settings import load_settings
-from lakehouse.topic_admin import create_topics
-from lakehouse.workload import Workload
-from silver.items import ITEMS
 from tests.bronze.broker_topics import Topics, numbers
 
 KEY = b"the key of the tests, which is long enough"

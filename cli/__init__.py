@@ -1,0 +1,1 @@
+"""The `lakehouse` command, and what it prints."""

@@ -1,0 +1,159 @@
+"""`lakehouse backfill` and `lakehouse rebuild`: facts judged anew, with today's declarations and state."""
+
+import getpass
+import re
+import time
+import uuid
+from dataclasses import asdict, fields
+from datetime import UTC, date, datetime
+from typing import Annotated, Any
+
+import pyarrow as pa
+import typer
+from deltalake import DeltaTable, write_deltalake
+
+from cli import report
+from declarations.pipeline import ENTITIES, facts_named
+from gold.enrichment.backfill import Difference, Scope, backfill
+from gold.enrichment.declaration import BACKFILLS, Enrichment
+from jobs.steps import as_written, enriching, require, spark_for
+from jobs.streams import catch_up
+from lakehouse.delta.query import query
+from lakehouse.delta.tables import read_table
+from lakehouse.errors import BusyError, ConfigurationError, LakehouseError
+from lakehouse.progress import waiting
+from lakehouse.settings import Settings, load_settings
+
+WAIT_SECONDS = 1.0
+
+SHOWN = 10
+"""Rows that would differ."""
+
+Facts = Annotated[str, typer.Option(help="The topic of the facts.")]
+Note = Annotated[str, typer.Option(help="Why, for the record.")]
+
+
+def backfill_command(
+    since: Annotated[str, typer.Option("--from", help="The first day, such as 2026-01-31.")] = "",
+    until: Annotated[str, typer.Option("--to", help="The last day. Default: the first.")] = "",
+    because: Annotated[str, typer.Option(help="Instead of days: what used this key, such as users:123.")] = "",
+    facts: Facts = "orders",
+    note: Note = "",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would change.")] = False,
+) -> None:
+    """Judge the facts of some days, or those that used a key, anew from bronze; replace what differs in one commit."""
+    settings, enrichment = load_settings(), facts_named(facts)
+    if bool(since) == bool(because):
+        raise ConfigurationError("backfill: give either days by --from and --to, or a key by --because")
+    if because:
+        entity, separator, key = because.partition(":")
+        known = {lookup.entity for lookup in enrichment.lookups}
+        if entity not in known or not separator or not key:
+            raise ConfigurationError(
+                f"--because {because}: must be an entity of {', '.join(sorted(known))} and a key, such as users:123"
+            )
+        [kind] = [each.key_type for each in ENTITIES if each.name == entity]
+        if kind == "BIGINT" and not re.fullmatch(r"-?\d+", key):
+            raise ConfigurationError(f"--because {because}: a key of {entity} is a {kind}, such as {entity}:123")
+        scope = Scope(entity=entity, key=key)
+    else:
+        first = _day("--from", since)
+        last = _day("--to", until) if until else first
+        if last < first:
+            raise ConfigurationError(f"--to {until}: must not be before --from {since}")
+        scope = Scope(since=first, until=last)
+    if dry_run:
+        _foresee(settings, enrichment, scope)
+    else:
+        _show(_order(settings, enrichment, scope, note), facts)
+
+
+def rebuild_command(
+    facts: Facts = "orders",
+    note: Note = "",
+    approve: Annotated[bool, typer.Option("--approve", help="Do it; without, only say what would change.")] = False,
+) -> None:
+    """Judge all facts anew from bronze: first to see the difference, then to bring it about."""
+    settings, enrichment = load_settings(), facts_named(facts)
+    if approve:
+        _show(_order(settings, enrichment, Scope(), note), facts)
+    else:
+        _foresee(settings, enrichment, Scope())
+
+
+def _foresee(settings: Settings, enrichment: Enrichment, scope: Scope) -> None:
+    """Show what would change, and where all of it can be read."""
+    with spark_for(settings, writes=[enrichment.shadow]) as spark:
+        require(spark, settings, [BACKFILLS.name], made_by="run")
+        gold = read_table(spark, settings, enrichment.gold_table)
+        if lacking := set(enrichment.gold_columns) - set(gold.columns):
+            columns = ", ".join(sorted(lacking))
+            raise LakehouseError(f"{enrichment.gold_table} has no {columns} yet: run `lakehouse enrich` first")
+        with waiting("Comparing"):
+            difference = backfill(spark, settings, as_written(spark, settings, enrichment), scope, dry_run=True)
+    _show(difference, enrichment.topic.name)
+    if differs := difference.changed + difference.added + difference.removed:
+        columns = "array_to_string(columns, ', ') AS columns"
+        names = ", ".join((*enrichment.keys, enrichment.day, "difference", columns, "reason"))
+        found = query(settings, f"SELECT {names} FROM {enrichment.shadow} ORDER BY ALL LIMIT {SHOWN}")
+        report.rows(found.columns, found.fetchall(), title=f"{min(differs, SHOWN):,} of {differs:,} rows that differ")
+        report.say(f"All of them, before and after: {enrichment.shadow}")
+
+
+def request(settings: Settings, enrichment: Enrichment, scope: Scope, note: str) -> str:
+    """Ask the enrichment stream for a backfill; returns the request's id."""
+    path = settings.local_path(BACKFILLS.name)
+    if not DeltaTable.is_deltatable(path):
+        raise LakehouseError(f"{BACKFILLS.name} is not there yet: run `lakehouse enrich` first")
+    row = {
+        "request": str(uuid.uuid4()),
+        "event": "requested",
+        "topic": enrichment.topic.name,
+        **asdict(scope),
+        "at": datetime.now(UTC),
+        "requested_by": getpass.getuser(),
+        "note": note or None,
+    }
+    schema = pa.schema(DeltaTable(path).schema().to_arrow())
+    write_deltalake(path, pa.Table.from_pylist([row], schema=schema), mode="append")
+    return str(row["request"])
+
+
+def _order(settings: Settings, enrichment: Enrichment, scope: Scope, note: str) -> Difference:
+    """Ask for a backfill, and see that it is done, by the stream that runs or else by one of our own."""
+    asked = request(settings, enrichment, scope, note)
+    while (done := _result(settings, asked)) is None:
+        try:
+            with spark_for(settings, writes=[enrichment.gold_table]) as spark:
+                catch_up(settings, enriching(spark, settings, [enrichment]))
+        except BusyError as busy:
+            with waiting(f"What writes now will do it: {busy}"):
+                time.sleep(WAIT_SECONDS)
+    return done
+
+
+def _result(settings: Settings, request: str) -> Difference | None:
+    """Raises LakehouseError with the reason if the backfill could not be done."""
+    counts = [field.name for field in fields(Difference)]
+    ended = f"SELECT event, note, {', '.join(counts)} FROM {BACKFILLS.name} WHERE event IN ('done', 'failed')"
+    rows = query(settings, f"{ended} AND request = $request", {"request": request}).fetchall()
+    if not rows:
+        return None
+    event, note, *found = rows[0]
+    if event == "failed":
+        raise LakehouseError(f"the backfill failed: {note}")
+    return Difference(**dict(zip(counts, found, strict=True)))
+
+
+def _show(difference: Difference, facts: str) -> None:
+    counts: dict[str, Any] = asdict(difference)
+    report.rows(
+        list(counts), [[f"{count:,}" for count in counts.values()]], title=f"{facts} in gold; waiting in the end"
+    )
+
+
+def _day(option: str, text: str) -> date:
+    try:
+        return date.fromisoformat(text)
+    except ValueError:
+        raise ConfigurationError(f"{option} {text}: must be a day, such as 2026-01-31") from None

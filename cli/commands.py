@@ -1,0 +1,409 @@
+"""The `lakehouse` command."""
+
+import logging
+import os
+import re
+import signal
+import sys
+import traceback
+from contextlib import suppress
+from dataclasses import fields
+from functools import partial
+from typing import Annotated, Any, NoReturn
+
+import typer
+
+from bronze.losses import LOSSES, accepted_losses, refusal
+from cli import report
+from cli.airflow import app as airflow_app
+from cli.backfill import backfill_command, rebuild_command
+from cli.demo import ORDERS, run_demo
+from cli.quality import validate_command
+from cli.quarantine import app as quarantine_app
+from cli.refresh import refresh_command
+from cli.serve import serve_command
+from declarations.pipeline import ENRICHMENTS, ENTITIES, PUBLISHED, SQL_TABLES, TOPICS, WRITTEN
+from demo.workload import Workload
+from jobs.maintenance import maintain
+from jobs.retention import states
+from jobs.steps import (
+    enriching,
+    landing,
+    look_around,
+    merging,
+    prove,
+    publishing,
+    require,
+    run_all,
+    spark_for,
+    steps_of_all,
+)
+from jobs.streams import catch_up, keep_up
+from lakehouse.contracts.topics import Topic
+from lakehouse.delta.query import query
+from lakehouse.delta.status import TopicStatus, table_statuses, topic_status
+from lakehouse.delta.tables import table_versions
+from lakehouse.errors import BrokerError, ConfigurationError, ConservationError, LakehouseError, PermanentError
+from lakehouse.local import broker
+from lakehouse.progress import CONSOLE
+from lakehouse.pulsar.endpoint import Endpoint
+from lakehouse.pulsar.produce import produce
+from lakehouse.pulsar.topic_admin import create_published, create_topics
+from lakehouse.reconciliation import Balance
+from lakehouse.settings import Settings, load_settings
+from lakehouse.spark.causes import cause_of, is_permanent
+from lakehouse.spark.session import end_of_spark, stop_spark
+from lakehouse.terminal import one_line, visible
+from silver.entity import Entity
+from silver.purge import purge as purge_entity
+
+app = typer.Typer(
+    name="lakehouse",
+    help="Pulsar topics to trusted Delta tables: land, merge, enrich, and prove that nothing was lost.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+)
+topics_app = typer.Typer(help="The topics of the pipeline.", no_args_is_help=True)
+# `--help` shows them in the order of their first commands.
+BROKER, PIPELINE, DATA, AIRFLOW = "Broker and topics", "Pipeline", "Tables", "Airflow"
+
+
+def _share(help: str) -> Any:
+    return typer.Option(min=0, max=1, help=help, rich_help_panel="How messy, in shares")
+
+
+@app.command(rich_help_panel=BROKER)
+def up() -> None:
+    """Start the embedded broker, a Pulsar standalone, and leave it running."""
+    found = broker.start(load_settings())
+    report.say(f"The broker is up: {found.service_url}, admin {found.admin_url}")
+
+
+@app.command(rich_help_panel=BROKER)
+def down() -> None:
+    """Stop the embedded broker. Topics and tables stay."""
+    stopped = broker.stop(load_settings())
+    report.say("The broker is down." if stopped else "No embedded broker was running.")
+
+
+@topics_app.command("create")
+def create() -> None:
+    """Create the declared topics; those that exist keep their messages and partitions, and get what is declared."""
+    settings = load_settings()
+    endpoint = broker.healthy_endpoint(settings)
+    create_topics(TOPICS, endpoint, settings)
+    published = [*PUBLISHED, *(table.topic for table in SQL_TABLES if table.topic)]
+    create_published(published, endpoint, settings)
+    names = [*(topic.name for topic in TOPICS), *published]
+    report.say(f"Topics in {settings.pulsar.namespace}: {', '.join(names)}")
+
+
+@app.command("produce", rich_help_panel=BROKER)
+def produce_workload(
+    context: typer.Context,
+    users: Annotated[int, typer.Option(min=1, help="Users.")] = Workload.users,
+    orders: Annotated[int, typer.Option(min=0, help="Orders.")] = Workload.orders,
+    seed: Annotated[
+        int, typer.Option(help="The same seed gives the same messages again, which are duplicates.")
+    ] = Workload.seed,
+    rate: Annotated[str, typer.Option(help="Pace, such as 1000/s. Default: as fast as it goes.")] = "",
+    forever: Annotated[bool, typer.Option("--forever", help="Orders as of now, until Ctrl-C.")] = False,
+    missing_users: Annotated[float, _share("Orders whose user never comes.")] = Workload.missing_users,
+    missing_items: Annotated[float, _share("Orders whose item never comes.")] = Workload.missing_items,
+    late_users: Annotated[float, _share("Users that come after their orders.")] = Workload.late_users,
+    updated_users: Annotated[float, _share("Users that change.")] = Workload.updated_users,
+    deleted_users: Annotated[float, _share("Users that are deleted.")] = Workload.deleted_users,
+    merged_users: Annotated[float, _share("Users that are merged into others.")] = Workload.merged_users,
+    updated_items: Annotated[float, _share("Items whose price changes.")] = Workload.updated_items,
+    deleted_items: Annotated[float, _share("Items that are deleted.")] = Workload.deleted_items,
+    duplicates: Annotated[float, _share("Messages that are sent once more.")] = Workload.duplicates,
+    malformed: Annotated[float, _share("Messages of which a broken copy is sent as well.")] = Workload.malformed,
+) -> None:
+    """Send a synthetic workload, as messy as life: late, twice, out of order, deleted, merged and malformed."""
+    settings = load_settings()
+    pace = _rate(rate)
+    shape = {each.name: context.params[each.name] for each in fields(Workload) if each.name in context.params}
+    workload = Workload(**shape)
+    by_name = {topic.name: topic for topic in TOPICS}
+    if forever:
+        streams = [(by_name["orders"], workload.orders_from_now(pace or 1000.0))]
+    else:
+        streams = [(by_name[name], phase(name)) for phase in (workload.first, workload.late) for name in by_name]
+    sent = produce(streams, broker.healthy_endpoint(settings), settings, rate=pace)
+    report.say("Acknowledged: " + ", ".join(f"{count:,} {topic}" for topic, count in sent.items()))
+
+
+@app.command(rich_help_panel=PIPELINE)
+def land(
+    topics: Annotated[list[str] | None, typer.Argument(help="Default: all.")] = None,
+    accept_loss: Annotated[
+        bool, typer.Option("--accept-loss", help="Go on where messages are lost, and write down which.")
+    ] = False,
+) -> None:
+    """Land what is new in topics in their bronze tables."""
+    chosen = _chosen(topics, {topic.name: topic for topic in TOPICS})
+    settings = load_settings()
+    broker.healthy_endpoint(settings)  # or else Spark is started for nothing
+    with spark_for(settings, writes=[topic.bronze_table for topic in chosen]) as spark:
+        report.outcomes(catch_up(settings, landing(spark, settings, chosen, accept_loss=accept_loss)))
+
+
+@app.command(rich_help_panel=PIPELINE)
+def merge(entities: Annotated[list[str] | None, typer.Argument(help="Default: all.")] = None) -> None:
+    """Merge what is new in bronze changelogs into their silver tables."""
+    chosen = _chosen(entities, {entity.name: entity for entity in ENTITIES})
+    settings = load_settings()
+    with spark_for(settings, writes=[entity.table.name for entity in chosen]) as spark:
+        require(spark, settings, [entity.topic.bronze_table for entity in chosen], made_by="land")
+        report.outcomes(catch_up(settings, merging(spark, settings, chosen)))
+
+
+@app.command(rich_help_panel=PIPELINE)
+def enrich(facts: Annotated[list[str] | None, typer.Argument(help="Default: all.")] = None) -> None:
+    """Join what is new in bronze facts with silver into gold; wake what waited for state that has come."""
+    chosen = _chosen(facts, {enrichment.topic.name: enrichment for enrichment in ENRICHMENTS})
+    settings = load_settings()
+    with spark_for(settings, writes=[enrichment.gold_table for enrichment in chosen]) as spark:
+        require(spark, settings, [enrichment.topic.bronze_table for enrichment in chosen], made_by="land")
+        require(spark, settings, [lookup.table for each in chosen for lookup in each.lookups], made_by="merge")
+        report.outcomes(catch_up(settings, enriching(spark, settings, chosen)))
+
+
+@app.command(rich_help_panel=PIPELINE)
+def run(
+    every: Annotated[str, typer.Option(help="Go on for ever, in rounds every so often, such as 2s or 1m.")] = "",
+) -> None:
+    """Land, merge and enrich what is new, then prove that nothing was lost."""
+    seconds = _seconds(every) if every else None
+    settings = load_settings()
+    broker.healthy_endpoint(settings)
+    with spark_for(settings, writes=WRITTEN) as spark:
+        if seconds is None:
+            report.outcomes(run_all(spark, settings))
+            _refuse(_show(prove(spark, settings), settings))
+        else:
+            look = partial(look_around, spark, settings)
+            keep_up(settings, steps_of_all(spark, settings), every=seconds, look=look)
+
+
+@app.command("publish", rich_help_panel=PIPELINE)
+def publish_gold(
+    every: Annotated[str, typer.Option(help="Go on for ever, in rounds every so often, such as 2s or 1m.")] = "",
+) -> None:
+    """Send gold's rows, and from then on what changes in them, to its topics, keyed, each change once."""
+    seconds = _seconds(every) if every else None
+    settings = load_settings()
+    tables = [enrichment.gold_table for enrichment in PUBLISHED.values()]
+    with spark_for(settings, writes=list(PUBLISHED)) as spark:
+        require(spark, settings, tables, made_by="run")
+        streams = publishing(spark, settings, PUBLISHED.values())
+        if seconds is None:
+            report.outcomes(catch_up(settings, streams))
+        else:
+            keep_up(settings, [streams], every=seconds, look=partial(table_versions, spark, settings, tables))
+
+
+@app.command(rich_help_panel=PIPELINE)
+def reconcile() -> None:
+    """Prove that each landed message is in exactly one place; exit with 1 and the difference if not."""
+    settings = load_settings()
+    with spark_for(settings, writes=WRITTEN) as spark:
+        require(spark, settings, WRITTEN, made_by="run")
+        broken = _show(prove(spark, settings), settings)
+    _refuse([*broken, *_compare_with_broker(settings)])
+
+
+def _compare_with_broker(settings: Settings) -> list[str]:
+    """Tell of losses that were accepted; returns those that were not, for which it needs a broker."""
+    lost: list[str | None] = []
+    try:
+        for topic, (count, entries) in accepted_losses(settings).items():
+            report.say(f"{topic}: {count:,} losses were accepted, of {entries:,} entries or more: see {LOSSES.name}")
+        endpoint = broker.endpoint(settings)
+        for declared in TOPICS:
+            lost.append(refusal(settings, declared, endpoint))
+    except (BrokerError, ConfigurationError) as error:
+        report.say(f"Not compared with the broker: {error}")
+    return [line for line in lost if line]
+
+
+@app.command(rich_help_panel=DATA)
+def purge() -> None:
+    """Forget keys that were deleted longer ago than their entity declares."""
+    settings = load_settings()
+    tables = [entity.table.name for entity in ENTITIES]
+    with spark_for(settings, writes=tables) as spark:
+        require(spark, settings, tables, made_by="run")
+        purged = {each.name: purge_entity(spark, settings, each, merges=_merges(each)) for each in ENTITIES}
+    report.say("Purged: " + ", ".join(f"{count:,} {name}" for name, count in purged.items()))
+
+
+def _merges(entity: Entity) -> set[str]:
+    """How rows of an entity say that they were merged, as SQL."""
+    lookups = [lookup for each in ENRICHMENTS for lookup in each.lookups if lookup.entity == entity.name]
+    return {lookup.merged_into for lookup in lookups if lookup.merged_into is not None}
+
+
+@app.command(rich_help_panel=DATA)
+def status() -> None:
+    """Backlog by topic; rows, last change and lag by table; what is remembered, and for how long."""
+    settings = load_settings()
+    try:
+        endpoint = broker.endpoint(settings)
+        report.topics([_topic_row(topic, endpoint, settings) for topic in TOPICS])
+    except BrokerError as error:
+        report.say(f"Topics: {error}")
+    if found := table_statuses(settings):
+        report.tables(found)
+        report.states(states(settings))
+    else:
+        report.say("Tables: none yet: `lakehouse run` makes them")
+
+
+def _topic_row(topic: Topic, endpoint: Endpoint, settings: Settings) -> tuple[str, TopicStatus | None, str]:
+    """A topic, how it is, and why it can't land."""
+    found = None
+    try:
+        found = topic_status(topic, endpoint, settings)
+        return topic.name, found, refusal(settings, topic, endpoint) or ""
+    except ConfigurationError:  # tables elsewhere, of which only Spark can tell
+        return topic.name, found, ""
+    except LakehouseError as error:
+        return topic.name, found, str(error)
+
+
+@app.command("maintain", rich_help_panel=DATA)
+def maintain_tables() -> None:
+    """Remove files that no version of the last week needs, then compact the tables that nobody writes."""
+    report.upkeep(maintain(load_settings()))
+
+
+# A statement can begin with a comment, which looks like an option.
+@app.command(rich_help_panel=DATA, context_settings={"ignore_unknown_options": True})
+def sql(
+    statement: Annotated[str, typer.Argument(help='Such as "SELECT * FROM gold.enriched_orders LIMIT 5".')],
+    csv: Annotated[bool, typer.Option("--csv", help="Whole values, as CSV with a header.")] = False,
+) -> None:
+    """Run SQL over the tables, without starting Spark."""
+    found = query(load_settings(), statement)
+    if csv:
+        wrapped = {"blob", "struct", "list", "array", "map"}  # of which DuckDB's own text is for DuckDB
+        values = (f"#{n}" if kind.id in wrapped else f"#{n}::VARCHAR" for n, kind in enumerate(found.types, 1))
+        report.as_csv(found.columns, found.project(", ".join(values)).fetchall())
+    else:
+        report.rows(found.columns, found.fetchall())
+
+
+@app.command(rich_help_panel=PIPELINE)
+def demo(
+    orders: Annotated[int, typer.Option(min=1_000, help="Orders to produce.")] = ORDERS,
+) -> None:
+    """Run it all on a broker and data of its own, afresh each time, and show what came out."""
+    _refuse(_broken(run_demo(load_settings(), orders=orders)))
+
+
+app.command("backfill", rich_help_panel=DATA)(backfill_command)
+app.command("rebuild", rich_help_panel=DATA)(rebuild_command)
+app.command("refresh", rich_help_panel=PIPELINE)(refresh_command)
+app.command("serve", rich_help_panel=DATA)(serve_command)
+app.command("validate", rich_help_panel=PIPELINE)(validate_command)
+app.add_typer(topics_app, name="topics", rich_help_panel=BROKER)
+app.add_typer(quarantine_app, name="quarantine", rich_help_panel=DATA)
+app.add_typer(airflow_app, name="airflow", rich_help_panel=AIRFLOW)
+
+
+def main() -> NoReturn:
+    """Run the command; an expected failure is one line on standard error, and an exit code.
+
+    That is 1, 75 if others write the tables, or 78 if another try would be no use.
+    """
+    logging.disable()  # py4j would report each call that an interrupt, or the end of the JVM, has cut off
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _interrupt)
+    code = 1
+    try:
+        app()
+    except SystemExit as end:  # typer ends so: 0, 2 after it has shown a usage error, 130 for KeyboardInterrupt
+        code = end.code if isinstance(end.code, int) else 0
+    except LakehouseError as error:
+        code = error.exit_code
+        _complain(_end_of_spark() or str(error))
+    except Exception as error:  # that the JVM has ended can be known a moment before its exit code
+        code = PermanentError.exit_code if is_permanent(error) else 1
+        _complain(_end_of_spark(within=2) or f"{cause_of(error)}{_log_traceback()}")
+    finally:
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, signal.SIG_IGN)
+        stop_spark(keep_classes=code == 0)
+        sys.stdout.flush()
+        os._exit(code)  # threads that wait for the JVM don't keep us
+
+
+def _interrupt(number: int, frame: object) -> NoReturn:
+    raise KeyboardInterrupt
+
+
+def _end_of_spark(within: float = 0) -> str | None:
+    with suppress(LakehouseError):  # settings that can't be loaded, in which case there is no Spark
+        return end_of_spark(load_settings(), within=within)
+    return None
+
+
+def _complain(line: str) -> None:
+    CONSOLE.say(one_line(f"lakehouse: {line}"), "red")
+
+
+def _log_traceback() -> str:
+    """What to add to the line; nothing if there is no place for a log."""
+    if "PYSPARK_GATEWAY_PORT" in os.environ:  # a task of Airflow, whose log is what it prints
+        CONSOLE.say(traceback.format_exc())
+    try:
+        path = load_settings().home / "logs" / "lakehouse.log"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("a") as log:
+            log.write(visible(traceback.format_exc()))
+    except (OSError, LakehouseError):
+        return ""
+    return f" (details: {path})"
+
+
+def _show(proofs: list[Balance], settings: Settings) -> list[str]:
+    """Returns what does not hold."""
+    report.balances(proofs)
+    report.note(proofs, settings)
+    return _broken(proofs)
+
+
+def _broken(proofs: list[Balance]) -> list[str]:
+    broken = [proof for proof in proofs if not proof.holds]
+    return [f"{proof.topic}: {'; '.join(proof.problems) or proof.difference}" for proof in broken]
+
+
+def _refuse(problems: list[str]) -> None:
+    if problems:
+        raise ConservationError(". ".join(problems))
+
+
+def _chosen(names: list[str] | None, known: dict[str, Any]) -> list[Any]:
+    for name in names or ():
+        if name not in known:
+            raise ConfigurationError(f"{name}: not declared; there are {', '.join(known)}")
+    return [known[name] for name in dict.fromkeys(names or known)]
+
+
+def _seconds(text: str) -> float:
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|s|m|h)", text)
+    if not found:
+        raise ConfigurationError(f"--every {text}: must be a number with ms, s, m or h, such as 2s")
+    return float(found[1]) * {"ms": 0.001, "s": 1, "m": 60, "h": 3600}[found[2]]
+
+
+def _rate(text: str) -> float | None:
+    if not text:
+        return None
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)(?:/s)?", text)
+    if not found or float(found[1]) == 0:
+        raise ConfigurationError(f"--rate {text}: must be messages a second, such as 1000/s")
+    return float(found[1])

@@ -1,0 +1,119 @@
+"""The whole pipeline in one go, on a broker and data of its own."""
+
+import shutil
+import time
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from cli import report
+from declarations.pipeline import TOPICS, WRITTEN
+from demo.workload import Message, Workload
+from jobs.steps import create_tables, landing, prove, run_all, run_landed, spark_for
+from jobs.streams import catch_up
+from lakehouse.delta.leases import write_lease
+from lakehouse.delta.query import query
+from lakehouse.delta.status import table_statuses
+from lakehouse.local import broker
+from lakehouse.pulsar.endpoint import Endpoint
+from lakehouse.pulsar.produce import produce
+from lakehouse.pulsar.topic_admin import create_topics
+from lakehouse.reconciliation import Balance
+from lakehouse.settings import Pulsar, Settings
+from lakehouse.spark.session import SHORT_RUN
+
+ORDERS = 20_000
+"""With more, the demo takes longer, and shows nothing else."""
+QUERIES = Path(__file__).parent.parent / "demo" / "queries"
+
+
+def run_demo(settings: Settings, *, orders: int) -> list[Balance]:
+    """Produce, land, merge, enrich, prove and query, in `<home>/demo`, which is emptied first.
+
+    The broker is stopped at the end, however that comes. Raises BusyError if a demo is running.
+    """
+    started = time.monotonic()
+    own, workload = demo_settings(settings), Workload(users=max(orders // 10, 1), orders=orders)
+    with write_lease(settings, ["demo"]):
+        with write_lease(own, WRITTEN):  # what still works on the last one's tables is not robbed of them
+            broker.stop(own)
+        shutil.rmtree(own.home, ignore_errors=True)
+        try:
+            broker.launch(own, keep_classes=True)
+            with spark_for(own, writes=WRITTEN) as spark:  # both start side by side
+                proofs = _show_pipeline(spark, own, workload)
+            broker.stop(own, keep_classes=True)
+        finally:
+            broker.stop(own)
+    report.say(f"\nAll of it in {time.monotonic() - started:.0f} s.")
+    _show_next(own, workload)
+    return proofs
+
+
+def demo_settings(settings: Settings) -> Settings:
+    """The user's settings, but for places: all of the demo's are in `<home>/demo`. Its JVM starts quickly."""
+    pulsar = Pulsar(memory=settings.pulsar.memory, partitions=settings.pulsar.partitions)
+    spark = settings.spark.model_copy(update={"conf": SHORT_RUN | settings.spark.conf})
+    places = {"home": settings.home / "demo", "warehouse": "", "checkpoints": ""}
+    return settings.model_copy(update=places | {"pulsar": pulsar, "spark": spark})
+
+
+def _show_pipeline(spark: SparkSession, settings: Settings, workload: Workload) -> list[Balance]:
+    with ThreadPoolExecutor() as pool:
+        tables = pool.submit(create_tables, spark, settings)  # while the broker starts, and messages land
+        endpoint = broker.start(settings)
+        create_topics(TOPICS, endpoint, settings)
+        report.say("\n1. Items, users and orders arrive; some users are late", "bold")
+        _produce(settings, endpoint, ((topic.name, workload.first(topic.name)) for topic in TOPICS))
+        report.outcomes(catch_up(settings, landing(spark, settings, TOPICS)))
+        tables.result()
+    report.outcomes(run_landed(spark, settings))
+    waited = _waiting(settings)
+    report.say(f"{len(waited):,} orders wait in quarantine for a user or an item")
+    report.say("\n2. The late users arrive, and changes: updates, deletes, merges, prices", "bold")
+    _produce(settings, endpoint, ((topic.name, workload.late(topic.name)) for topic in TOPICS))
+    report.outcomes(run_all(spark, settings))
+    waiting = _waiting(settings)
+    report.say(f"{len(waited - waiting):,} orders came back by themselves")
+    report.say(f"{len(waiting - waited):,} orders left gold: their user or item turned out to have been deleted before")
+    report.say("\n3. What there is now", "bold")
+    report.tables(table_statuses(settings))
+    proofs = prove(spark, settings)
+    report.balances(proofs)
+    _show_queries(settings)
+    return proofs
+
+
+def _produce(settings: Settings, endpoint: Endpoint, streams: Iterable[tuple[str, Iterable[Message]]]) -> None:
+    by_name = {topic.name: topic for topic in TOPICS}
+    sent = produce([(by_name[name], messages) for name, messages in streams], endpoint, settings)
+    report.say("Acknowledged: " + ", ".join(f"{count:,} {name}" for name, count in sent.items()))
+
+
+def _waiting(settings: Settings) -> set[tuple[int, ...]]:
+    """The keys of the orders that wait."""
+    return set(query(settings, "SELECT invoice_id, line_item_id FROM quarantine.waiting_orders").fetchall())
+
+
+def _show_queries(settings: Settings) -> None:
+    for path in sorted(QUERIES.glob("*.sql")):
+        title, _, statement = path.read_text().partition("\n")
+        found = query(settings, statement)
+        report.rows(found.columns, found.fetchall(), title=title.removeprefix("-- "))
+
+
+def _show_next(settings: Settings, workload: Workload) -> None:
+    home = settings.home.relative_to(Path.cwd()) if settings.home.is_relative_to(Path.cwd()) else settings.home
+    report.say(
+        f"""
+What to try next, on what the demo has left in {home}:
+  export LAKEHOUSE_HOME={home} PATH=$PWD/.venv/bin:$PATH
+  lakehouse sql "SELECT reason, missing_entity, count(*) FROM quarantine.waiting_orders GROUP BY ALL"
+  lakehouse sql "SELECT topic, reason, payload FROM quarantine.malformed LIMIT 5"
+  lakehouse up && lakehouse status
+  lakehouse produce --users {workload.users} --rate 1000/s --forever 2>/dev/null &      # and then, until Ctrl-C:
+  lakehouse run --every 2s
+  kill %1; lakehouse down                          # ends what still runs"""
+    )

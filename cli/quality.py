@@ -1,0 +1,64 @@
+"""`lakehouse validate`: hold the tables against what must hold of them."""
+
+from typing import Annotated
+
+import typer
+
+from cli import report
+from declarations.pipeline import SQL_SUITES, SQL_TABLES, SUITES, WRITTEN
+from gold.sql.checking import check_declarations
+from jobs.steps import declared_columns, require, spark_for
+from lakehouse.delta.tables import table_exists
+from lakehouse.errors import ConfigurationError, QualityError
+from lakehouse.progress import waiting
+from lakehouse.settings import load_settings
+
+
+def validate_command(
+    tables: Annotated[list[str] | None, typer.Argument(help="Such as gold.enriched_orders. Default: all.")] = None,
+    new: Annotated[
+        bool, typer.Option("--new", help="Only rows that came since the last validation; once a day, the whole table.")
+    ] = False,
+    plan: Annotated[
+        bool, typer.Option("--plan", help="Only check that all tables that SQL declares can be made so; reads no row.")
+    ] = False,
+) -> None:
+    """Judge the rules of the tables, write the report; exit with 1 if a critical rule does not pass."""
+    if plan:
+        if tables or new:
+            raise ConfigurationError("--plan checks all tables that SQL declares: leave out --new and names of tables")
+        _check_plan()
+        return
+    known = {suite.table: suite for suite in (*SUITES, *SQL_SUITES)}
+    for name in tables or ():
+        if name not in known:
+            raise ConfigurationError(f"{name}: nothing is expected of it; there are {', '.join(known)}")
+    settings = load_settings()
+    with spark_for(settings, writes=(*WRITTEN, *(suite.table for suite in SQL_SUITES))) as spark:
+        require(spark, settings, [suite.table for suite in SUITES], made_by="run")
+        require(spark, settings, tables or (), made_by="refresh")
+        made = [suite for suite in SQL_SUITES if table_exists(spark, settings, suite.table)]
+        suites = [known[name] for name in dict.fromkeys(tables)] if tables else [*SUITES, *made]
+        with waiting("Validating"):
+            # It takes two seconds to import what this needs, which other commands need not.
+            from expectations.validation import validate
+
+            results = validate(spark, settings, suites, only_new=new)
+    report.quality(results)
+    passed = sum(result.outcome == "passed" for result in results)
+    failed = (f"{each.table_name} {each.rule}: {report.quoted(each.observed)}" for each in results if each.stops)
+    report.note([f"quality: {passed:,} of {len(results):,} rules pass", *failed], settings)
+    if settings.report.exists():
+        report.say(f"Report: {settings.report.as_uri()}")
+    if stopping := [result for result in results if result.stops]:
+        more = f" and {len(stopping) - 3} more" if len(stopping) > 3 else ""
+        names = ", ".join(f"{result.table_name} {result.rule}" for result in stopping[:3])
+        raise QualityError(f"critical rules do not pass: {names}{more}")
+
+
+def _check_plan() -> None:
+    settings = load_settings()
+    with spark_for(settings, writes=[]) as spark:
+        check_declarations(spark, settings, SQL_TABLES, declared_columns())
+    for table in SQL_TABLES:
+        report.say(f"{table.name}: {table.refresh}, keys {', '.join(table.keys)}, sources {', '.join(table.sources)}")

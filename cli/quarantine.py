@@ -1,0 +1,151 @@
+"""`lakehouse quarantine`: what is held back, and what people decide about it."""
+
+import getpass
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Annotated
+
+import pyarrow as pa
+import typer
+from deltalake import DeltaTable, write_deltalake
+
+from cli import report
+from declarations.pipeline import ENRICHMENTS, ENTITIES, TOPICS, facts_named
+from gold.enrichment.declaration import ACTIONS, Enrichment
+from gold.sql.declarations import SQL_ROWS
+from jobs.retry import retry_changes, retry_facts
+from jobs.steps import require, spark_for
+from lakehouse.contracts.decoding import MALFORMED
+from lakehouse.delta.query import query, table_names
+from lakehouse.errors import LakehouseError
+from lakehouse.settings import Settings, load_settings
+
+app = typer.Typer(help="What is held back: look at it, try it again, or give it up.", no_args_is_help=True)
+
+Facts = Annotated[str, typer.Option(help="The topic of the facts.")]
+Reason = Annotated[str, typer.Option(help="Only those that wait for this reason, such as missing or deleted.")]
+Entity = Annotated[str, typer.Option(help="Only those that wait for this entity, such as users.")]
+Key = Annotated[str, typer.Option(help="Only those that wait for this key.")]
+Days = Annotated[float, typer.Option(min=0, help="Only those that have waited for so many days.")]
+Note = Annotated[str, typer.Option(help="Why, for the record.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Count only.")]
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """The waiting facts of a topic that all filters let through, as SQL."""
+
+    enrichment: Enrichment
+    where: str
+    values: dict[str, str | float]
+
+
+@app.command()
+def inspect(
+    facts: Facts = "orders", reason: Reason = "", entity: Entity = "", key: Key = "", older_than: Days = 0
+) -> None:
+    """What waits, for what and since when; and which rows are not in the tables that SQL declares, and why."""
+    settings = load_settings()
+    chosen = _choose(facts, reason, entity, key, older_than)
+    expired = f"waiting_since < now() - INTERVAL {chosen.enrichment.give_up_after} DAY"
+    found = query(
+        settings,
+        f"""
+        SELECT reason, missing_entity AS entity, count(*) AS {facts}, count(DISTINCT missing_key) AS keys,
+               min(missing_key) AS example, max(attempts) AS tried, min(waiting_since) AS since,
+               count(*) FILTER (WHERE {expired}) AS expired
+        FROM {chosen.enrichment.waiting.name} WHERE {chosen.where} GROUP BY ALL ORDER BY 3 DESC
+        """,
+        chosen.values,
+    )
+    report.rows(found.columns, found.fetchall(), title=f"Waiting {facts}")
+    if SQL_ROWS.name in table_names(settings):
+        failing = query(
+            settings,
+            f"""
+            SELECT "table", reason, count(*) AS rows, min(keys) AS example, min(quarantined_at) AS since
+            FROM {SQL_ROWS.name} GROUP BY ALL ORDER BY 1, 3 DESC
+            """,
+        ).fetchall()
+        if failing:
+            report.rows(["table", "reason", "rows", "example", "since"], failing, title="Rows on which SQL fails")
+
+
+@app.command("release", help="Have waiting facts tried again by the next batch, the expired ones too.")
+@app.command("discard", help="Give waiting facts up: the next batch moves them to the discarded ones, where they stay.")
+def ask(
+    context: typer.Context,
+    facts: Facts = "orders",
+    reason: Reason = "",
+    entity: Entity = "",
+    key: Key = "",
+    older_than: Days = 0,
+    note: Note = "",
+    everything: Annotated[bool, typer.Option("--all", help="All of them, without a filter.")] = False,
+    dry_run: DryRun = False,
+) -> None:
+    """Note the action for each chosen fact in `quarantine.actions`, which the enrichment reads."""
+    chosen, action, settings = _choose(facts, reason, entity, key, older_than), str(context.info_name), load_settings()
+    if not (chosen.values or everything):
+        raise LakehouseError(f"{action} which of them? Say --reason, --entity, --key or --older-than, or else --all")
+    rows = _actions(settings, action, chosen, note)
+    if dry_run:
+        report.say(f"{len(rows):,} waiting {facts} would be noted to {action}; nothing was done")
+        return
+    if len(rows):
+        write_deltalake(settings.table_path(ACTIONS.name), rows, mode="append")
+    report.say(
+        f"{len(rows):,} waiting {facts} noted to {action}: the next `lakehouse enrich`, or one that runs, does it"
+    )
+
+
+@app.command()
+def retry(
+    topic: Annotated[str, typer.Option(help="Only messages of this topic. Default: of all.")] = "",
+    dry_run: DryRun = False,
+) -> None:
+    """Bring malformed messages that keep the contract, since it was fixed, to where they belong."""
+    known = [each.name for each in TOPICS]
+    if topic and topic not in known:
+        raise LakehouseError(f"{topic}: no such topic; there are {', '.join(known)}")
+    entities = [entity for entity in ENTITIES if topic in ("", entity.name)]
+    enrichments = [enrichment for enrichment in ENRICHMENTS if topic in ("", enrichment.topic.name)]
+    settings = load_settings()
+    writes = [*(each.table.name for each in entities), *(each.gold_table for each in enrichments)]
+    with spark_for(settings, writes=writes) as spark:
+        require(spark, settings, [*writes, MALFORMED.name], made_by="run")
+        done = [
+            *(retry_changes(spark, settings, entity, dry_run=dry_run) for entity in entities),
+            *(retry_facts(spark, settings, enrichment, dry_run=dry_run) for enrichment in enrichments),
+        ]
+    what = "keep the contract; nothing was done" if dry_run else "kept the contract and left quarantine"
+    for each in done:
+        report.say(f"{each.topic}: {each.sound:,} of {each.malformed:,} malformed messages {what}")
+
+
+def _choose(facts: str, reason: str, entity: str, key: str, days: float) -> Chosen:
+    given = {"reason": reason, "missing_entity": entity, "missing_key": key}
+    values: dict[str, str | float] = {name: value for name, value in given.items() if value}
+    where = ["true", *(f"{name} = ${name}" for name in values)]
+    if days:
+        where.append("waiting_since < now() - to_seconds($days * 86400)")
+        values["days"] = days
+    return Chosen(facts_named(facts), " AND ".join(where), values)
+
+
+def _actions(settings: Settings, action: str, chosen: Chosen, note: str) -> pa.Table:
+    waiting = chosen.enrichment.waiting.name
+    if not DeltaTable.is_deltatable(settings.local_path(waiting)):
+        raise LakehouseError(f"{waiting} is not there yet: run `lakehouse enrich` first")
+    found = query(settings, f"SELECT position FROM {waiting} WHERE {chosen.where}", chosen.values).to_arrow_table()
+    constants = {
+        "action": action,
+        "topic": chosen.enrichment.topic.name,
+        "requested_at": datetime.now(UTC),
+        "requested_by": getpass.getuser(),
+        "note": note or None,
+    }
+    kinds = {"requested_at": pa.timestamp("us", tz="UTC")}
+    for column, value in constants.items():
+        found = found.append_column(column, pa.repeat(pa.scalar(value, kinds.get(column, pa.string())), len(found)))
+    return found

@@ -1,0 +1,59 @@
+"""`lakehouse refresh`: the gold tables that SQL files declare."""
+
+from typing import Annotated
+
+import typer
+from pyspark.errors import PySparkException
+
+from cli import report
+from declarations.pipeline import SQL_TABLES
+from gold.sql.declarations import SQL_ROWS, SqlTable
+from jobs.steps import refreshing, spark_for
+from lakehouse.errors import ConfigurationError, LakehouseError, PermanentError
+from lakehouse.settings import load_settings
+from lakehouse.spark.causes import cause_of, is_permanent
+
+
+def refresh_command(
+    tables: Annotated[list[str] | None, typer.Argument(help="Such as revenue_by_hour. Default: all.")] = None,
+    full: Annotated[bool, typer.Option("--full", help="Compute all anew, also what is incremental.")] = False,
+) -> None:
+    """Bring the tables that SQL files in `gold` declare up to date, and publish what changed in them.
+
+    Rows on which their SQL fails are left out, and told.
+    """
+    chosen, settings = _chosen(tables), load_settings()
+    failed: list[LakehouseError] = []
+    with spark_for(settings, writes=[table.name for table in chosen]) as spark:
+        for table in chosen:
+            try:
+                [done] = refreshing(spark, settings, [table], anew=full)
+            except LakehouseError as error:  # which keeps no other table from being refreshed
+                failed.append(error)
+                continue
+            except PySparkException as error:
+                kind = PermanentError if is_permanent(error) else LakehouseError
+                failed.append(kind(f"{table.name}: {cause_of(error)}"))
+                continue
+            report.say(
+                f"{done.table}: {done.kind} ({done.reason}): "
+                f"{done.inserted:,} inserted, {done.updated:,} updated, {done.deleted:,} deleted"
+            )
+            if done.quarantined:
+                line = f"{done.table}: {done.quarantined:,} in {SQL_ROWS.name}"
+                line += f", such as: {done.failing[0]}" if done.failing else ""
+                report.say(line)
+                report.note([line], settings)
+    if failed:
+        # Another try is of use if it is for one of them.
+        kind = next((type(each) for each in failed if not isinstance(each, PermanentError)), type(failed[0]))
+        raise kind(". ".join(map(str, failed)))
+
+
+def _chosen(names: list[str] | None) -> list[SqlTable]:
+    known = {table.name.partition(".")[2]: table for table in SQL_TABLES}
+    for name in names or ():
+        if name.removeprefix("gold.") not in known:
+            raise ConfigurationError(f"{name}: no SQL file declares it; there are {', '.join(known)}")
+    wanted = {name.removeprefix("gold.") for name in names or known}
+    return [table for name, table in known.items() if name in wanted]

@@ -1,0 +1,156 @@
+"""What the commands print."""
+
+import csv
+import json
+from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, datetime
+from itertools import groupby
+
+from rich.table import Table as Grid
+from rich.text import Text
+
+from expectations.results import Result
+from jobs.maintenance import Upkeep
+from jobs.retention import State
+from jobs.streams import Outcome
+from lakehouse.delta.status import TableStatus, TopicStatus
+from lakehouse.reconciliation import Balance
+from lakehouse.settings import Settings
+from lakehouse.terminal import Terminal, one_line
+
+OUT = Terminal()
+
+QUOTED = 200
+"""Characters of a quotation, so that several have room in a note."""
+
+say = OUT.say
+
+
+def outcomes(done: Iterable[Outcome]) -> None:
+    for each in done:
+        line = f" {each.name:<14} {each.rows:>11,} rows in {each.seconds:5.1f} s"
+        OUT.print(Text.assemble(("✓", "green"), line), soft_wrap=True)
+
+
+def balances(proofs: Iterable[Balance]) -> None:
+    """The equation of each topic: landed = the sum of all fates."""
+    grid = Grid("topic", "landed", "", "fates", "", title="Nothing lost: what landed is what the tables hold")
+    for proof in proofs:
+        sign, verdict = ("=", Text("holds", "green")) if proof.holds else ("≠", Text("does not hold", "red"))
+        fates = " + ".join(f"{count:,} {fate}" for fate, count in proof.fates.items())
+        grid.add_row(proof.topic, f"{proof.landed:,}", sign, fates, verdict)
+    OUT.print(grid)
+
+
+def note(lines: Iterable[object], settings: Settings) -> None:
+    """What the note of Airflow's run is to say, if it is Airflow that runs this."""
+    if settings.run.note_file is not None:
+        with settings.run.note_file.open("a") as file:
+            file.writelines(f"{one_line(str(line))}\n" for line in lines)
+
+
+def quoted(text: str) -> str:
+    """The beginning of a text that may quote data, for a note: Airflow shows that as Markdown, with links."""
+    return "`" + text[:QUOTED].replace("`", "'") + "`"
+
+
+def topics(rows: Sequence[tuple[str, TopicStatus | None, str]]) -> None:
+    """By name: the status, if it is known; and why the topic can't land, if so."""
+    grid = _grid("topic", "messages since the broker started", "backlog, in batches")
+    if any(problem for *_, problem in rows):
+        grid.add_column("can't land", overflow="fold")
+    for name, status, problem in rows:
+        numbers = (f"{status.messages:,}", f"{status.backlog:,}") if status else ("", "")
+        grid.add_row(name, *numbers, *([Text(one_line(problem), "red")] if problem else []))
+    OUT.print(grid)
+
+
+def tables(statuses: Iterable[TableStatus]) -> None:
+    grid = _grid("table", "rows", "MB", "last change", "lag")
+    for status in statuses:
+        lag = {None: "", 0: "up to date"}.get(status.lag, f"{status.lag} commits behind")
+        grid.add_row(status.name, f"{status.rows:,}", f"{status.size / 1e6:,.1f}", _ago(status.ran_at), lag)
+    OUT.print(grid)
+
+
+def states(kept: Iterable[State]) -> None:
+    grid = _grid("what is remembered", "rows", "for")
+    for state in kept:
+        grid.add_row(state.purpose, f"{state.rows:,}", state.kept)
+    OUT.print(grid)
+
+
+def upkeep(done: Iterable[Upkeep]) -> None:
+    for each in done:
+        compacted = f"not compacted: {each.busy}" if each.busy else f"{each.compacted} small ones compacted"
+        told = f"failed: {each.failed}" if each.failed else f"{each.removed} old files gone, {compacted}"
+        say(f"{each.table:<32} {told}")
+
+
+def quality(results: Sequence[Result]) -> None:
+    """By table, how many rules pass; and what was found by each that does not."""
+    grid = _grid("table", "rows", "looked at", "rules", "pass")
+    for table, group in groupby(results, key=lambda result: result.table_name):
+        judged = list(group)
+        passed = sum(result.outcome == "passed" for result in judged)
+        numbers = (f"{judged[0].table_rows:,}", judged[0].scope, f"{len(judged)}", f"{passed}")
+        grid.add_row(table, *numbers, style=None if passed == len(judged) else "bold")
+    OUT.print(grid)
+    for result in results:
+        if result.outcome != "passed":
+            what = "error" if result.outcome == "error" else str(result.severity)
+            name = one_line(f"{result.table_name} {result.rule}: {result.observed}")
+            OUT.print(Text.assemble((f"✗ {what:<8} ", "red" if result.stops else "yellow"), name), soft_wrap=True)
+
+
+def rows(columns: Sequence[str], values: Iterable[Sequence[object]], *, title: str | None = None) -> None:
+    grid = Grid(title=title)
+    for name in columns:
+        grid.add_column(one_line(name), overflow="fold")
+    for row in values:
+        grid.add_row(*(one_line(_cell(value)) for value in row))
+    OUT.print(grid)
+
+
+def as_csv(columns: Sequence[str], values: Iterable[Sequence[object]]) -> None:
+    """Exactly what is there, but to a terminal."""
+    shown = one_line if OUT.file.isatty() else str
+    writer = csv.writer(OUT.file, lineterminator="\n")
+    writer.writerow(map(shown, columns))
+    writer.writerows([shown(_whole(value)) for value in row] for row in values)
+
+
+def _grid(first: str, *numbers: str) -> Grid:
+    grid = Grid(first)
+    for column in numbers:
+        grid.add_column(column, justify="right")
+    return grid
+
+
+def _cell(value: object) -> str:
+    match value:
+        case float():
+            return f"{value:,.2f}"
+        case datetime():
+            return f"{value:%Y-%m-%d %H:%M:%S}"
+    return _whole(value, inner=_cell)
+
+
+def _whole(value: object, inner: Callable[[object], str] | None = None) -> str:
+    """Of bytes their text, of structs and lists JSON."""
+    match value:
+        case None:
+            return ""
+        case bytes():
+            return value.decode(errors="replace")
+        case dict() | list() | tuple():
+            return json.dumps(value, default=inner or _whole, ensure_ascii=False)
+    return str(value)
+
+
+def _ago(moment: datetime) -> str:
+    seconds = int((datetime.now(UTC) - moment).total_seconds())
+    for size, unit in ((86_400, "d"), (3_600, "h"), (60, "min")):
+        if seconds >= size:
+            return f"{seconds // size} {unit} ago"
+    return f"{max(seconds, 0)} s ago"

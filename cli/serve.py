@@ -1,0 +1,28 @@
+"""`lakehouse serve`: the tables as schemas of a SQL endpoint."""
+
+import time
+
+from cli import report
+from lakehouse.settings import load_settings
+from lakehouse.sql_server.serve import serving
+
+REFRESH = 5.0
+"""Seconds until a new table is seen. Rows are seen as soon as they are committed."""
+
+
+def serve_command() -> None:
+    """Serve the tables to SQL tools by JDBC, read-only, to those with a password; until Ctrl-C."""
+    settings = load_settings()
+    with serving(settings) as served:
+        report.say(f"SQL is served at {served.url} to {', '.join(settings.serve.users)}, until Ctrl-C")
+        if not served.confined:
+            report.say(
+                "This system has no Landlock: only the check of each statement keeps users from other files", "yellow"
+            )
+        said: set[str] = set()
+        while True:
+            for name in sorted(served.unreadable - said):
+                report.say(f"{name} can't be read, and is not served", "yellow")
+            said = served.unreadable
+            time.sleep(REFRESH)
+            served.refresh()

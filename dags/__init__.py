@@ -1,0 +1,1 @@
+"""All of Airflow: the DAGs, what their tasks run, and a local Airflow."""

@@ -1,0 +1,1 @@
+"""A local Airflow, for who has none."""

@@ -1,0 +1,52 @@
+"""Tells Airflow when messages have come to an empty backlog, so that a run need not wait for its time."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+from airflow.sdk import Asset, AssetWatcher
+from airflow.triggers.base import BaseEventTrigger, TriggerEvent
+
+from declarations.pipeline import TOPICS
+from lakehouse.errors import BrokerError
+from lakehouse.settings import load_settings
+
+
+class BacklogTrigger(BaseEventTrigger):
+    """One event when messages wait that have not landed, and the next one when that was over meanwhile.
+
+    While they keep waiting there is no other, or messages that can not land would start run after run.
+    """
+
+    def __init__(self, *, poll_seconds: float = 10.0) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.poll_seconds = poll_seconds
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        return "dags.operators.backlog.BacklogTrigger", {"poll_seconds": self.poll_seconds}
+
+    async def run(self) -> AsyncIterator[TriggerEvent]:
+        told = False
+        while True:
+            waiting = await asyncio.to_thread(self._waiting)
+            if waiting and not told:
+                yield TriggerEvent(waiting)  # type: ignore[no-untyped-call]
+            told = bool(waiting)
+            await asyncio.sleep(self.poll_seconds)
+
+    def _waiting(self) -> dict[str, int]:
+        """Entries that have not landed, by topic; none where the broker does not say, which a run would say better."""
+        from lakehouse.delta.status import topic_status
+        from lakehouse.local.broker import endpoint
+
+        settings, waiting = load_settings(), {}
+        for topic in TOPICS:
+            try:
+                if backlog := topic_status(topic, endpoint(settings), settings).backlog:
+                    waiting[topic.name] = backlog
+            except BrokerError as error:
+                self.log.info("%s", error)
+        return waiting
+
+
+BACKLOG = Asset("pulsar.backlog", group="pulsar", watchers=[AssetWatcher("backlog", trigger=BacklogTrigger())])

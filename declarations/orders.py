@@ -1,0 +1,61 @@
+"""The orders topic, and what makes an order an enriched order."""
+
+from pyspark.sql.types import DoubleType, LongType, StringType, StructField, StructType
+
+from gold.enrichment.declaration import Enrichment, Lookup
+from lakehouse.contracts.topics import Topic, epoch_millis
+
+ORDERS_TOPIC = Topic(
+    name="orders",
+    record="Order",
+    fields=StructType(
+        [
+            StructField("invoiceId", LongType(), nullable=False),
+            StructField("lineItemId", LongType(), nullable=False),
+            StructField("userId", LongType(), nullable=False),
+            StructField("itemId", LongType(), nullable=False),
+            StructField("itemName", StringType()),
+            StructField("itemCategory", StringType()),
+            StructField("price", DoubleType(), nullable=False),
+            epoch_millis("createdAt", nullable=False),
+            epoch_millis("paidAt"),
+        ]
+    ),
+)
+
+ORDERS = Enrichment(
+    topic=ORDERS_TOPIC,
+    columns={
+        "invoice_id": "invoiceId",
+        "line_item_id": "lineItemId",
+        "user_id": "userId",
+        "item_id": "itemId",
+        "item_name": "itemName",
+        "item_category": "itemCategory",
+        "price": "price",
+        "created_at": "timestamp_millis(createdAt)",
+        "paid_at": "timestamp_millis(paidAt)",
+    },
+    types="""
+        invoice_id BIGINT, line_item_id BIGINT, user_id BIGINT, item_id BIGINT, item_name STRING,
+        item_category STRING, price DOUBLE, created_at TIMESTAMP, paid_at TIMESTAMP
+    """,
+    keys=("invoice_id", "line_item_id"),
+    occurred_at="created_at",
+    day="order_date",
+    lookups=(
+        Lookup(
+            name="user",
+            entity="users",
+            on="user_id",
+            merged_into="CASE WHEN merged_at IS NOT NULL THEN parent_user_id END",
+        ),
+        Lookup(name="item", entity="items", on="item_id", join="as_of"),
+    ),
+    rules={
+        "price_is_an_amount": "price >= 0 AND price < 1e15",  # of what DECIMAL(18, 2) holds, also not NaN
+        "is_paid_after_creation": "paid_at IS NULL OR paid_at >= created_at",
+    },
+    correct_for=3650,  # the orders of the workload are of January 2026, whenever it is sent
+    publish_to="enriched_orders",
+)

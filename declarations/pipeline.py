@@ -1,0 +1,100 @@
+"""What this lakehouse is made of. Add your own topics here; no other module lists them."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from declarations.items import ITEMS
+from declarations.orders import ORDERS
+from declarations.users import USERS
+from expectations import quarantine
+from expectations.bronze import landed
+from expectations.enriched_orders import ENRICHED_ORDERS_SUITE
+from expectations.items import ITEMS_SUITE
+from expectations.silver import versions
+from expectations.sql_tables import declared
+from expectations.suites import Suite
+from expectations.users import USERS_SUITE
+from gold.enrichment.declaration import Enrichment
+from gold.sql.declarations import SqlTable, declared_in
+from lakehouse.contracts.topics import Topic
+from lakehouse.errors import ConfigurationError
+from silver.entity import Entity
+
+ENTITIES: tuple[Entity, ...] = (USERS, ITEMS)
+"""Changelogs, merged into silver."""
+
+ENRICHMENTS: tuple[Enrichment, ...] = (ORDERS,)
+"""Facts, enriched into gold."""
+
+SQL_TABLES: tuple[SqlTable, ...] = declared_in(Path(__file__).parent / "sql")
+"""Gold tables that a SQL file declares, each after those that it is made from."""
+
+PUBLISHED: Mapping[str, Enrichment] = {each.publish_to: each for each in ENRICHMENTS if each.publish_to}
+"""Enrichments whose gold is published, by its topic."""
+
+TOPICS: tuple[Topic, ...] = (
+    *(entity.topic for entity in ENTITIES),
+    *(enrichment.topic for enrichment in ENRICHMENTS),
+)
+
+WRITTEN = (
+    *(topic.bronze_table for topic in TOPICS),
+    *(entity.table.name for entity in ENTITIES),
+    *(enrichment.gold_table for enrichment in ENRICHMENTS),
+)
+"""The tables that have a stream of their own, each of which one process at a time writes."""
+
+SUITES: tuple[Suite, ...] = (
+    *(landed(entity.topic, quiet_for="30 DAYS") for entity in ENTITIES),
+    *(landed(each.topic, placed=each.places, quiet_for="1 DAY") for each in ENRICHMENTS),
+    USERS_SUITE,
+    ITEMS_SUITE,
+    *(versions(entity) for entity in ENTITIES if entity.keeps_history),
+    ENRICHED_ORDERS_SUITE,
+    *(quarantine.waiting(each, at_most=0.05) for each in ENRICHMENTS),
+    *(quarantine.duplicates(each, at_most=0.02) for each in ENRICHMENTS),
+    *(quarantine.discarded(each) for each in ENRICHMENTS),
+    quarantine.malformed(TOPICS, at_most=0.01),
+)
+"""What must hold of each table, as `lakehouse validate` asks. An entity or enrichment of yours needs `latest` or
+`enriched` of it, with rules of its own."""
+
+SQL_SUITES: tuple[Suite, ...] = (*(declared(table) for table in SQL_TABLES), quarantine.sql_rows())
+"""What must hold of the tables that SQL files declare, once they are there, and of what is not in them."""
+
+
+def facts_named(topic: str) -> Enrichment:
+    """The enrichment of a topic of facts. Raises ConfigurationError if there is none."""
+    known = {enrichment.topic.name: enrichment for enrichment in ENRICHMENTS}
+    if topic not in known:
+        raise ConfigurationError(f"{topic}: no such facts; there are {', '.join(known)}")
+    return known[topic]
+
+
+def _check() -> None:
+    published = [each.publish_to for each in ENRICHMENTS if each.publish_to]
+    names = [*(topic.name for topic in TOPICS), *published, *(table.topic for table in SQL_TABLES if table.topic)]
+    if len(names) != len(set(names)):
+        raise ConfigurationError(f"a topic is declared twice: {', '.join(sorted(names))}")
+    targets = [table.postgres.removeprefix("public.") for table in SQL_TABLES if table.postgres]
+    if len(targets) != len(set(targets)):
+        raise ConfigurationError(f"a table in Postgres is declared twice: {', '.join(sorted(targets))}")
+    own = {table for enrichment in ENRICHMENTS for table in (enrichment.gold_table, enrichment.shadow)}
+    if taken := own & {table.name for table in SQL_TABLES}:
+        raise ConfigurationError(f"{min(taken)} is declared twice, by a SQL file and by an enrichment")
+    entities = {entity.name: entity for entity in ENTITIES}
+    for enrichment in ENRICHMENTS:
+        for lookup in enrichment.lookups:
+            if lookup.entity not in entities:
+                known = ", ".join(sorted(entities))
+                raise ConfigurationError(
+                    f"{enrichment.topic.name} looks up {lookup.entity}, which is no entity; there are {known}"
+                )
+            entity = entities[lookup.entity]
+            if lookup.is_as_of and (entity.keeps_older or not entity.keeps_history):
+                raise ConfigurationError(
+                    f"{enrichment.topic.name} joins {entity.name} as of a time, which needs a history of whole updates"
+                )
+
+
+_check()

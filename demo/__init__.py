@@ -1,0 +1,1 @@
+"""A synthetic workload, and questions to ask of what the pipeline makes of it."""

@@ -1,0 +1,1 @@
+"""Facts joined with state, and the quarantine of those that wait for it."""

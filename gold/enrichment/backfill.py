@@ -1,0 +1,249 @@
+"""Judge facts anew from bronze, those of some days or those that a key of state has touched, and replace what differs.
+
+A backfill is asked for by a row of `gold.backfills` and done by the enrichment stream, between its batches: so it works
+while that runs, and nothing else writes gold meanwhile. What it changed is a second row of that table.
+"""
+
+from collections import Counter
+from collections.abc import Iterable
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from datetime import date
+from functools import reduce
+from typing import Any
+
+from pyspark.sql import Column, DataFrame, Row, SparkSession
+from pyspark.sql import functions as F
+
+from gold.enrichment.declaration import BACKFILLS, Enrichment, awaited_keys
+from gold.enrichment.duplicates import find_duplicates
+from gold.enrichment.events import bounded
+from gold.enrichment.facts import decode_facts, valid_facts
+from gold.enrichment.lookups import CURRENT, look_up
+from gold.enrichment.writes import (
+    bounds_of,
+    near_to,
+    placed_keys,
+    remove,
+    with_current,
+    write_difference,
+    write_duplicates,
+)
+from lakehouse.contracts.decoding import MALFORMED, quarantine_malformed
+from lakehouse.delta.tables import append, delta_table, kept, pin_table, read_table, table_exists
+from lakehouse.settings import Settings
+from lakehouse.spark.causes import cause_of, is_permanent
+
+NEVER, TWICE = "malformed, a duplicate, given up, or never landed", "there twice"
+"""Why rows are taken out of gold before others are judged."""
+
+TRIES = 5
+"""Of a backfill that ends early for a reason that may pass."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scope:
+    """Which facts: those of the days from `since` to `until`, both included, or those that used a key of an entity."""
+
+    since: date | None = None
+    until: date | None = None
+    entity: str | None = None
+    key: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Difference:
+    """What a backfill does to gold, in facts; and how many wait in the end."""
+
+    unchanged: int
+    changed: int
+    added: int
+    removed: int
+    waiting: int
+
+
+def do_requested(settings: Settings, enrichment: Enrichment, request: Row, spark: SparkSession) -> None:
+    """Do a backfill and write down what it did, or why it could not be done; nothing if that was done before.
+
+    What fails for a reason that may pass is raised, so that the batch is run again: it could be half done.
+    """
+    backfills = read_table(spark, settings, BACKFILLS.name)
+    events = [row.event for row in backfills.where(F.col("request") == request.request).select("event").collect()]
+    if "done" in events or "failed" in events:
+        return
+    scope = Scope(since=request.since, until=request.until, entity=request.entity, key=request.key)
+    result: dict[str, Any] = {"topic": enrichment.topic.name, **request.asDict()}
+    try:
+        result |= {"event": "done", **asdict(backfill(spark, settings, enrichment, scope))}
+    except Exception as error:
+        # A request that can't be done must not stop the stream for ever. Airflow's steps have no retries of their own.
+        is_final = is_permanent(error) or events.count("tried") >= TRIES - 1
+        result |= {"event": "failed" if is_final else "tried", "note": cause_of(error)}
+        if not is_final:
+            _note(spark, settings, result)
+            raise
+    _note(spark, settings, result)
+
+
+def _note(spark: SparkSession, settings: Settings, result: dict[str, Any]) -> None:
+    columns = read_table(spark, settings, BACKFILLS.name).drop("at", "requested_by").schema
+    rows = spark.createDataFrame([result], columns)
+    append(rows.withColumn("at", F.current_timestamp()), settings, BACKFILLS.name)
+
+
+def backfill(
+    spark: SparkSession, settings: Settings, enrichment: Enrichment, scope: Scope, *, dry_run: bool = False
+) -> Difference:
+    """Bring gold and quarantine to what today's declarations and state make of the facts that landed.
+
+    What was found to be a duplicate, was discarded or is malformed stays so. A message that breaks today's contract
+    goes to `quarantine.malformed`; what never landed is removed. With `dry_run`, only the shadow of gold is written:
+    its rows that would differ.
+    """
+    gold, waiting = (pin_table(spark, settings, name) for name in (enrichment.gold_table, enrichment.waiting.name))
+    decoded = pin_table(spark, settings, enrichment.topic.bronze_table).transform(decode_facts, enrichment=enrichment)
+    placed = reduce(
+        DataFrame.union,
+        (table.where(is_meant(scope, enrichment, table)).select("position") for table in (gold, waiting)),
+    ).distinct()
+    with ExitStack() as stack:
+        facts = stack.enter_context(kept(_landed(spark, settings, enrichment, scope, decoded, placed)))
+        touched = stack.enter_context(kept(facts.select("position").union(placed).distinct()))
+        in_gold, in_waiting = (table.join(touched, on="position", how="left_semi") for table in (gold, waiting))
+        everywhere = (each.select(*bounded(enrichment)) for each in (facts, in_gold, in_waiting))
+        number, bounds = bounds_of(reduce(DataFrame.union, everywhere), enrichment)
+        if not number:
+            if dry_run and table_exists(spark, settings, enrichment.shadow):
+                delta_table(spark, settings, enrichment.shadow).delete()
+            return Difference(unchanged=0, changed=0, added=0, removed=0, waiting=0)
+        near = near_to(bounds, enrichment)
+        never = placed.join(facts.select("position"), on="position", how="left_anti")
+        wrong = stack.enter_context(kept(_wrong(never, () if scope.key is not None else (in_gold, in_waiting))))
+        in_gold, gone = _without(in_gold, wrong), in_gold.join(wrong, on="position")
+        in_waiting = _without(in_waiting, wrong)
+        fresh = _without(_without(facts, in_gold), in_waiting)
+        others = _without(placed_keys(spark, settings, enrichment, near), wrong)
+        duplicates = fresh.transform(find_duplicates, placed=others, **enrichment.repeats)
+        duplicates = stack.enter_context(kept(duplicates))
+        is_waiting = in_waiting.select("position", F.lit(True).alias("is_waiting"))
+        current = (
+            _without(facts, duplicates)
+            .transform(with_current, gold=in_gold, enrichment=enrichment)
+            .join(is_waiting, on="position", how="left")
+            .withColumn("is_waiting", F.coalesce("is_waiting", F.lit(False)))
+        )
+        wanted = stack.enter_context(
+            kept(current.transform(look_up, settings, enrichment, source=facts, number=number))
+        )
+        difference = _difference(wanted, enrichment, gone.count())
+        if dry_run:
+            _write_shadow(settings, enrichment, wanted, gone)
+            return difference
+        broken = decoded.where("reason IS NOT NULL").join(
+            never.select(F.col("position").alias("never")), on=F.col("message.position") == F.col("never")
+        )
+        quarantine_malformed(settings, enrichment.decoding, broken.drop("never"))
+        remove(settings, [enrichment.gold_table, enrichment.waiting.name], wrong.select("position"))
+        is_changed = ~F.col(CURRENT).eqNullSafe(_row(enrichment))
+        write_difference(settings, enrichment, wanted, near, is_changed=is_changed, at_once=True)
+        write_duplicates(settings, enrichment, duplicates)
+        return difference
+
+
+def _landed(
+    spark: SparkSession,
+    settings: Settings,
+    enrichment: Enrichment,
+    scope: Scope,
+    decoded: DataFrame,
+    placed: DataFrame,
+) -> DataFrame:
+    """The facts that landed and are meant, or are `placed`, but for duplicates and what was given up.
+
+    A fact that is placed in a day of the scope can belong to another by today's declaration.
+    """
+    landed = valid_facts(decoded, enrichment)
+    is_meant_now = is_meant(scope, enrichment, landed) if scope.key is None else F.lit(False)
+    facts = landed.join(placed.withColumn("is_placed", F.lit(True)), on="position", how="left")
+    facts = facts.where(is_meant_now | F.col("is_placed")).drop("is_placed")
+    for table in (enrichment.duplicates, enrichment.discarded, MALFORMED):
+        rows = pin_table(spark, settings, table.name)
+        if table is MALFORMED:
+            rows = rows.where(F.col("topic") == enrichment.topic.name)
+        facts = _without(facts, rows)
+    return facts
+
+
+def _wrong(never: DataFrame, tables: Iterable[DataFrame]) -> DataFrame:
+    """The positions, with the reason, of rows that are to be taken out: what `never` landed, or a table has twice.
+
+    Of a key, nothing is looked for twice: what is taken out could not be found again if a backfill ended then.
+    """
+    wrong = never.withColumn("reason", F.lit(NEVER))
+    for table in tables:
+        twice = table.groupBy("position").count().where("count > 1")
+        wrong = wrong.union(twice.select("position", F.lit(TWICE).alias("reason")))
+    return wrong.groupBy("position").agg(F.min("reason").alias("reason"))
+
+
+def _without(rows: DataFrame, others: DataFrame) -> DataFrame:
+    return rows.join(others.select("position"), on="position", how="left_anti")
+
+
+def is_meant(scope: Scope, enrichment: Enrichment, table: DataFrame) -> Column:
+    """Whether a row of gold or of the waiting facts is meant."""
+    if scope.key is None:
+        day = F.col(enrichment.day)
+        since, until = (F.coalesce(F.lit(end).cast("date"), day) for end in (scope.since, scope.until))
+        return day.between(since, until)
+    lookups = [lookup for lookup in enrichment.lookups if lookup.entity == scope.entity]
+    used = [F.col(lookup.on).cast("string") == scope.key for lookup in lookups]
+    if "missing_key" in table.columns:
+        used.append((F.col("missing_entity") == scope.entity) & F.array_contains(awaited_keys(), F.lit(scope.key)))
+    else:
+        used += [F.array_contains(lookup.used_keys, F.lit(scope.key)) for lookup in lookups]
+    return F.coalesce(reduce(Column.__or__, used), F.lit(False))
+
+
+def _row(enrichment: Enrichment) -> Column:
+    """All of a row of gold."""
+    return F.struct(*enrichment.gold_columns)
+
+
+def _kind(enrichment: Enrichment) -> Column:
+    """Over wanted facts: what becomes of each in gold."""
+    current, is_complete = F.col(CURRENT), F.col("missing_entity").isNull()
+    kind = F.when(is_complete & current.eqNullSafe(_row(enrichment)), "unchanged")
+    kind = kind.when(is_complete & current.isNotNull(), "changed").when(is_complete, "added")
+    return kind.when(current.isNotNull(), "removed").otherwise("waiting")
+
+
+def _difference(wanted: DataFrame, enrichment: Enrichment, gone: int) -> Difference:
+    kinds = wanted.groupBy(_kind(enrichment).alias("kind")).count().collect()
+    found = Counter({row.kind: row["count"] for row in kinds})
+    return Difference(
+        unchanged=found["unchanged"],
+        changed=found["changed"],
+        added=found["added"],
+        removed=found["removed"] + gone,
+        waiting=found["removed"] + found["waiting"],
+    )
+
+
+def _write_shadow(settings: Settings, enrichment: Enrichment, wanted: DataFrame, gone: DataFrame) -> None:
+    """The rows of gold that would differ, as they are and as they would be."""
+    names = (*enrichment.keys, enrichment.day, "position")
+    row, kind, current = _row(enrichment), _kind(enrichment), F.col(CURRENT)
+    differs = (F.when(~current[name].eqNullSafe(F.col(name)), name) for name in enrichment.gold_columns)
+    changed = wanted.where(kind.isin("changed", "added", "removed")).select(
+        *names,
+        kind.alias("difference"),
+        F.when(kind == "removed", F.concat_ws(" ", "reason", "missing_entity", "missing_key")).alias("reason"),
+        F.when(kind == "changed", F.array_compact(F.array(*differs))).alias("columns"),
+        current.alias("before"),
+        F.when(F.col("missing_entity").isNull(), row).alias("after"),
+    )
+    removed = gone.select(*names, F.lit("removed").alias("difference"), "reason", row.alias("before"))
+    rows = changed.unionByName(removed, allowMissingColumns=True)
+    path = settings.table_path(enrichment.shadow)
+    rows.write.format("delta").mode("overwrite").option("overwriteSchema", True).save(path)

@@ -1,0 +1,181 @@
+"""Changes of state, and the facts that they concern: those that wait for it, and those in gold that it corrects."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from functools import reduce
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import to_arrow_type
+from pyspark.sql.types import DataType
+
+from gold.enrichment.declaration import Enrichment, Lookup, awaited_keys
+from gold.enrichment.events import CHANGE, RELEASE, is_event
+from gold.enrichment.lookups import VALID, was_valid, with_state, with_survivor
+from gold.enrichment.survivors import leading_to, mapping_of, merges_of, ways_from
+from lakehouse.delta.tables import pin_version
+from lakehouse.settings import Settings
+from lakehouse.spark.declared_sql import naming
+
+CHANGED = ("changed_entity", "changed_key", *VALID, "changed_at")
+LOSS = "struct<deleted_at: timestamp, merged_into: string>"
+AT_LAST = "timestamp'9999-12-31 23:59:59.999'"
+
+
+def changes_of(feed: DataFrame, *, lookup: Lookup) -> DataFrame:
+    """The keys whose state has changed, and for which times: of a latest state for all, which is NULL.
+
+    Of a latest state that was deleted or merged, `loss` says when and into what. What was lost before a change comes as
+    a row too, which `is_before`. Raises ConfigurationError for SQL of the lookup that Spark can't resolve.
+    """
+    valid = (F.col(name) if lookup.is_as_of else F.lit(None).cast("timestamp").alias(name) for name in VALID)
+    loss = F.lit(None).cast(LOSS) if lookup.is_as_of else _loss(lookup, feed.schema[lookup.key].dataType)
+    is_before = F.col("_change_type") == "update_preimage"
+    with naming(feed, {f"lookup {lookup.name}: merged_into: {lookup.merged_into}": loss}):
+        changed = feed.select(
+            F.lit(lookup.entity).alias("changed_entity"),
+            F.col(lookup.key).cast("string").alias("changed_key"),
+            *valid,
+            F.col("sequence.publish_time").alias("changed_at"),
+            loss.alias("loss"),
+            is_before.alias("is_before"),
+            "_change_type",
+        )
+    # The rest of a history's changes are versions whose time ends where that of a new one begins.
+    kinds = ("insert",) if lookup.is_as_of else ("insert", "update_postimage")
+    is_change = F.col("_change_type").isin(*kinds) | (F.col("is_before") & F.col("loss").isNotNull())
+    is_ever = F.coalesce(F.col("valid_from") < F.col("valid_until"), F.lit(True))
+    return changed.where(is_change & is_ever).drop("_change_type")
+
+
+def _loss(lookup: Lookup, kind: DataType) -> Column:
+    deleted_at = F.col("deleted_at")
+    into = F.lit(None) if lookup.merged_into is None else lookup.merges_into(kind)
+    loss = F.struct(deleted_at.alias("deleted_at"), into.cast("string").alias("merged_into"))
+    return F.when(deleted_at.isNotNull() | into.isNotNull(), loss)
+
+
+def corrections_by(changes: DataFrame, *, lookups: Sequence[Lookup], settings: Settings) -> DataFrame:
+    """The changes of what is looked up that can give facts in gold another answer, with the name of the `lookup`.
+
+    Of a history they are new versions; of a latest state, what takes it away from facts or leads them to another one,
+    by the key of those.
+    """
+    found = []
+    for lookup in lookups:
+        of_entity = changes.where(F.col("changed_entity") == lookup.entity)
+        if lookup.is_as_of:
+            corrections = of_entity.where("valid_from IS NOT NULL").select(*CHANGED)
+        else:
+            corrections = of_entity.where("loss IS NOT NULL").transform(losses_by, settings=settings, lookup=lookup)
+        found.append(corrections.withColumn("lookup", F.lit(lookup.name)))
+    return reduce(DataFrame.union, found)
+
+
+def losses_by(changes: DataFrame, *, settings: Settings, lookup: Lookup) -> DataFrame:
+    """The keys that these deletes, merges and undone merges concern, and the times of facts for which.
+
+    They are those from which merges lead by a changed key, and have no usable latest state now, or another one.
+    """
+    version, state = pin_version(changes.sparkSession, settings, lookup.table)
+    kind = state.schema[lookup.key].dataType
+    # An update that changes nothing here comes once as it was before, and once as it is.
+    times = F.sum(F.when(F.col("is_before"), -1).otherwise(1))
+    lost = changes.groupBy("changed_key", "loss").agg(times.alias("times"), F.max("changed_at").alias("changed_at"))
+    is_moved = F.bool_or(F.col("loss.merged_into").isNotNull())
+    by_key = lost.where("times != 0").groupBy(F.col("changed_key").alias("by_key"))
+    by = by_key.agg(F.max("changed_at").alias("changed_at"), is_moved.alias("is_moved"))
+    keys, ways = by.select(F.col("by_key").cast(kind).alias(lookup.on)), None
+    if lookup.merged_into is not None:
+        merges = merges_of(state, version, lookup=lookup)
+        changed = keys.toArrow()[lookup.on].to_pylist()
+        leading = list(leading_to(changed, merges=mapping_of(merges), limit=lookup.max_merges))
+        keys = keys.sparkSession.createDataFrame(pa.table({lookup.on: pa.array(leading, to_arrow_type(kind))}))
+        ways = ways_from(leading, merges=merges, limit=lookup.max_merges)
+    found = (
+        keys.withColumn("at_last", F.expr(AT_LAST))
+        .transform(with_survivor, ways=ways, lookup=lookup)
+        .transform(with_state, state=state, lookup=lookup, occurred_at="at_last")
+    )
+    way = F.coalesce(lookup.merged, F.array()) if lookup.merged_into is not None else F.array()
+    reason = F.col(f"no_{lookup.name}")
+    same = found.select(
+        F.lit(lookup.entity).alias("changed_entity"),
+        F.col(lookup.on).cast("string").alias("changed_key"),
+        F.when(reason == "deleted", F.col(lookup.name)["deleted_at"]).alias("deleted_at"),
+        reason.isNotNull().alias("is_lost"),
+        F.explode(F.array_append(way, F.col(f"_{lookup.name}_key")).cast("array<string>")).alias("by_key"),
+    )
+    concerned = same.join(by, on="by_key").groupBy("changed_entity", "changed_key", "deleted_at", "is_lost")
+    return (
+        concerned.agg(F.max("changed_at").alias("changed_at"), F.bool_or("is_moved").alias("is_moved"))
+        .where("is_lost OR is_moved")
+        .select(
+            "changed_entity",
+            "changed_key",
+            F.when(~F.col("is_moved"), F.col("deleted_at")).alias("valid_from"),
+            F.lit(None).cast("timestamp").alias("valid_until"),
+            "changed_at",
+        )
+    )
+
+
+def outdated_by(
+    gold: DataFrame,
+    *,
+    corrections: DataFrame,
+    lookups: Sequence[Lookup],
+    enrichment: Enrichment,
+    all_merged: bool = False,
+) -> DataFrame:
+    """The facts in gold that can have another answer now for when they occurred.
+
+    If need be `all_merged` ones: those that were joined by way of a merge, which may have been undone.
+    """
+    columns = fact_columns(enrichment)
+    occurred_at = F.col(enrichment.occurred_at)
+    late = F.make_dt_interval(F.lit(enrichment.correct_for))
+    since = F.min(F.greatest("valid_from", F.col("changed_at") - late))
+    [[day, moment]] = corrections.agg(F.to_date(since).cast("string"), since.cast("string")).collect()
+    used = []
+    for lookup in lookups:
+        kind = gold.select(F.col(lookup.name)[lookup.key]).schema[0].dataType
+        key = F.col(lookup.on).cast(kind).cast("string")
+        used.append(F.struct(F.lit(lookup.name).alias("by"), key.alias("key")))
+    recent = gold.where(
+        (F.col(enrichment.day) >= F.lit(day).cast("date")) & (occurred_at >= F.lit(moment).cast("timestamp"))
+    )
+    by_key = recent.select(*columns, F.explode(F.array(*used)).alias("_used"))
+    is_of_key = (F.col("_used.by") == corrections["lookup"]) & (F.col("_used.key") == F.col("changed_key"))
+    in_time = was_valid(occurred_at) & (occurred_at > F.col("changed_at") - late)
+    hit = by_key.join(corrections, on=is_of_key & in_time, how="left_semi").drop("_used")
+    if all_merged:
+        was_merged = [F.col(each.merged).isNotNull() for each in lookups if each.merged_into is not None]
+        hit = hit.union(gold.where(reduce(Column.__or__, was_merged, F.lit(False))).select(*columns))
+    return hit.dropDuplicates(["position"])
+
+
+def waiting_for(waiting: DataFrame, *, events: DataFrame, outdated: DataFrame, enrichment: Enrichment) -> DataFrame:
+    """The waiting facts that were released, or for which a key has changed: the missing one, or a merged one before it.
+
+    A change does not wake what has waited for more than `give_up_after` days. One that is among the `outdated` ones
+    was on its way from there to here when a batch ended early.
+    """
+    # A fixed time: of a plan with the current one, a MERGE does not see that it is kept.
+    in_time = waiting.where(F.col("waiting_since") > F.lit(datetime.now(UTC) - timedelta(enrichment.give_up_after)))
+    awaited = F.explode(awaited_keys()).alias("awaited")
+    by_key = in_time.select("position", enrichment.occurred_at, "missing_entity", awaited)
+    is_awaited = (F.col("changed_entity") == F.col("missing_entity")) & (F.col("changed_key") == F.col("awaited"))
+    # The batch's changes are many, those that anything waits for few.
+    wanted = by_key.select("missing_entity", "awaited").distinct()
+    found = events.where(is_event(CHANGE)).select(*CHANGED).join(wanted, on=is_awaited, how="left_semi")
+    is_hit = is_awaited & was_valid(F.col(enrichment.occurred_at))
+    woken = by_key.join(found, on=is_hit, how="left_semi").select("position")
+    released = events.where(is_event(RELEASE)).select("position")
+    return waiting.join(woken.union(released).union(outdated.select("position")), on="position", how="left_semi")
+
+
+def fact_columns(enrichment: Enrichment) -> tuple[str, ...]:
+    """What gold and quarantine have of the fact itself."""
+    return (*enrichment.columns, "position", enrichment.day)

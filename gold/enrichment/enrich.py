@@ -1,0 +1,197 @@
+"""Join facts with the latest state, exactly once: each message ends in gold, or in one of the quarantine tables.
+
+Nothing here relies on the checkpoint for that. Whatever a batch finds already placed (it was run before, and killed
+half-way, or its checkpoint was lost) it leaves where it is.
+"""
+
+from contextlib import ExitStack
+from functools import partial, reduce
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+from gold.enrichment.backfill import do_requested
+from gold.enrichment.changes import LOSS, changes_of, corrections_by, fact_columns, outdated_by, waiting_for
+from gold.enrichment.declaration import ACTIONS, BACKFILLS, Enrichment
+from gold.enrichment.duplicates import find_duplicates, repeated_keys
+from gold.enrichment.events import (
+    BACKFILL,
+    CHANGE,
+    DISCARD,
+    EVENT,
+    REJECTED,
+    as_events,
+    facts_among,
+    is_event,
+    summary_of,
+)
+from gold.enrichment.facts import decode_facts
+from gold.enrichment.lookups import VALID, is_corrected, look_up
+from gold.enrichment.writes import (
+    bounds_of,
+    discard,
+    near_to,
+    placed_keys,
+    with_current,
+    write_difference,
+    write_duplicates,
+    write_new,
+)
+from lakehouse.contracts.decoding import MALFORMED, quarantine_malformed
+from lakehouse.delta.checkpoints import create_tables_of, sound_checkpoint
+from lakehouse.delta.tables import is_known_empty, kept, pin_table, read_table
+from lakehouse.settings import Settings
+from lakehouse.spark.batches import each_batch, planned_for
+
+NO_OTHERS = f"""
+    changed_entity STRING, changed_key STRING, valid_from TIMESTAMP, valid_until TIMESTAMP, changed_at TIMESTAMP,
+    loss {LOSS}, is_before BOOLEAN,
+    backfill STRUCT<request: STRING, since: DATE, until: DATE, entity: STRING, key: STRING>
+"""
+"""The columns of events that are no messages."""
+
+
+def enrich(spark: SparkSession, settings: Settings, enrichment: Enrichment) -> DataStreamWriter:
+    """The stream that places new facts, wakes those that wait for the state that just changed, and does what was asked.
+
+    All come in one stream, so that they can't race: a batch joins with state at least as new as the changes it has
+    seen, and a change that comes after finds the facts that this batch left waiting.
+    """
+    create_tables(spark, settings, enrichment)
+    states = [lookup.table for lookup in enrichment.lookups]
+    reads = [enrichment.topic.bronze_table, *states, ACTIONS.name, BACKFILLS.name]
+
+    def stream_of(table: str, **options: Any) -> DataFrame:
+        return spark.readStream.format("delta").options(**options).load(settings.table_path(table))
+
+    messages = stream_of(enrichment.topic.bronze_table).transform(decode_facts, enrichment=enrichment)
+    changes = [
+        stream_of(lookup.table, readChangeFeed=True)
+        .transform(changes_of, lookup=lookup)
+        .withColumn(EVENT, F.lit(CHANGE))
+        for lookup in enrichment.lookups
+    ]
+    is_ours = F.col("topic") == enrichment.topic.name
+    asked = stream_of(ACTIONS.name).where(is_ours).select(F.col("action").alias(EVENT), "position")
+    requested = stream_of(BACKFILLS.name).where(is_ours & (F.col("event") == "requested"))
+    request = F.struct("request", "since", "until", "entity", "key")
+    backfills = requested.select(F.lit(BACKFILL).alias(EVENT), request.alias("backfill"))
+    sources = [messages.transform(as_events, enrichment), *changes, asked, backfills]
+    stream = reduce(lambda left, right: left.unionByName(right, allowMissingColumns=True), sources)
+
+    def place_batch(batch: DataFrame, number: int) -> None:
+        each_batch(partial(enrich_batch, settings, enrichment, is_first=number == 0))(batch, number)
+
+    return (
+        stream.writeStream.queryName(f"enrich {enrichment.topic.name}")
+        .foreachBatch(place_batch)
+        .option("checkpointLocation", sound_checkpoint(spark, settings, enrichment.gold_table, reads=reads))
+    )
+
+
+def enrich_batch(settings: Settings, enrichment: Enrichment, batch: DataFrame, *, is_first: bool = False) -> None:
+    """Do what the events of a batch ask for: those that concern facts which are placed already come first.
+
+    The first batch of a stream does not tell which merges were undone before it: its changes are state as it is.
+    """
+    spark = batch.sparkSession
+    with kept(batch) as events:
+        with planned_for(spark, 0):
+            found = summary_of(events, enrichment)
+        with planned_for(spark, found.events):
+            if found.rejected_since is not None:
+                quarantine_rejected(settings, enrichment, events.where(is_event(REJECTED)), since=found.rejected_since)
+            if found.discarded:
+                discard(settings, enrichment, events.where(is_event(DISCARD)).select("position").distinct())
+        for request in found.backfills:
+            do_requested(settings, enrichment, request, spark)
+        if found.changed or found.released or is_first:
+            decide_again(settings, enrichment, events, found, is_first=is_first)
+        if found.facts:
+            with planned_for(spark, found.events):
+                decide_new(settings, enrichment, events, found)
+
+
+def enrich_messages(settings: Settings, enrichment: Enrichment, messages: DataFrame) -> None:
+    """Place messages of the facts' topic as a batch of their own, in which nothing has changed or is asked for."""
+    facts = messages.transform(decode_facts, enrichment=enrichment).transform(as_events, enrichment)
+    others = messages.sparkSession.createDataFrame([], NO_OTHERS)
+    enrich_batch(settings, enrichment, facts.unionByName(others, allowMissingColumns=True))
+
+
+def decide_new(settings: Settings, enrichment: Enrichment, events: DataFrame, found: Any) -> None:
+    """Place the facts that are not placed yet: in gold, with those that wait for state, or with the duplicates."""
+    facts = facts_among(events, enrichment)
+    near, keys = near_to(found.bounds, enrichment), list(enrichment.keys)
+    placed = placed_keys(facts.sparkSession, settings, enrichment, near)
+    look_up_state = partial(look_up, settings=settings, enrichment=enrichment, source=facts, number=found.facts)
+    with kept(repeated_keys(facts, placed=placed, keys=keys)) as repeated:
+        if not repeated.count():
+            write_new(settings, enrichment, facts.transform(look_up_state))
+            return
+        suspects, placed = (rows.join(repeated, on=keys, how="left_semi") for rows in (facts, placed))
+        with kept(suspects.transform(find_duplicates, placed=placed, **enrichment.repeats)) as duplicates:
+            if duplicates.count() < found.facts:
+                fresh = facts.join(duplicates.select("position"), on="position", how="left_anti")
+                write_new(settings, enrichment, fresh.transform(look_up_state))
+            write_duplicates(settings, enrichment, duplicates)
+
+
+def decide_again(
+    settings: Settings, enrichment: Enrichment, events: DataFrame, found: Any, *, is_first: bool = False
+) -> None:
+    """Bring the facts up to date that changes of state, or what somebody asked for, concern."""
+    spark = events.sparkSession
+    tables = (enrichment.gold_table, enrichment.waiting.name)
+    gold, waiting = (pin_table(spark, settings, name) for name in tables)
+    in_gold, waits = (not is_known_empty(spark, settings, name) for name in tables)
+    lookups = [
+        each
+        for each in enrichment.lookups
+        if is_first or each.entity in (found.changed_versions if each.is_as_of else found.lost)
+    ]
+    if not waits and not (in_gold and lookups):
+        return
+    columns = fact_columns(enrichment)
+    with ExitStack() as stack:
+        with planned_for(spark, found.events):
+            outdated = gold.where("false").select(*columns)
+            if in_gold and lookups:
+                changes = events.where(is_event(CHANGE))
+                corrections = stack.enter_context(
+                    kept(changes.transform(corrections_by, lookups=lookups, settings=settings))
+                )
+                late = {"corrections": corrections, "lookups": lookups, "all_merged": is_first}
+                outdated = stack.enter_context(kept(gold.transform(outdated_by, **late, enrichment=enrichment)))
+            woken = waiting.transform(waiting_for, events=events, outdated=outdated, enrichment=enrichment)
+            others = outdated.join(waiting.select("position"), on="position", how="left_anti")
+            concerned = woken.select(*columns, F.lit(True).alias("is_waiting")).union(
+                others.select(*columns, F.lit(False).alias("is_waiting"))
+            )
+            concerned = stack.enter_context(kept(concerned))
+            number, bounds = bounds_of(concerned, enrichment)
+        if number:
+            with planned_for(spark, number):
+                near = near_to(bounds, enrichment)
+                facts = concerned.transform(with_current, gold=gold.where(near()), enrichment=enrichment)
+                facts = facts.dropDuplicates(["position"])  # a MERGE would refuse what damaged gold has twice
+                wanted = facts.transform(look_up, settings, enrichment, source=concerned, number=number)
+                wanted = stack.enter_context(kept(wanted))
+                write_difference(settings, enrichment, wanted, near, is_changed=is_corrected(enrichment))
+
+
+def quarantine_rejected(settings: Settings, enrichment: Enrichment, rejected: DataFrame, *, since: int) -> None:
+    """Put rejected messages into quarantine, from this ledger on, but for those that earlier rules have accepted."""
+    tables = (pin_table(rejected.sparkSession, settings, name).select("position") for name in enrichment.places)
+    placed = reduce(DataFrame.union, (table.where(F.col("position.ledger_id") >= since) for table in tables))
+    rows = rejected.join(placed, on="position", how="left_anti")
+    quarantine_malformed(settings, enrichment.decoding, rows)
+
+
+def create_tables(spark: SparkSession, settings: Settings, enrichment: Enrichment) -> None:
+    states = {each.name: read_table(spark, settings, each.table).drop(*VALID).schema for each in enrichment.lookups}
+    quarantine = (enrichment.waiting, enrichment.duplicates, enrichment.discarded, MALFORMED)
+    tables = [enrichment.gold(states), *quarantine, ACTIONS, BACKFILLS]
+    create_tables_of(spark, settings, enrichment.gold_table, tables)

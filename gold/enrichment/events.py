@@ -1,0 +1,78 @@
+"""What a batch of an enrichment consists of: each row is one event, of the kind that its column `_event` names."""
+
+from typing import Any
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from gold.enrichment.declaration import Enrichment
+from gold.enrichment.lookups import VALID
+
+EVENT = "_event"
+FACT = "fact"
+"""A new fact, with its position and publish time."""
+REJECTED = "rejected"
+"""A message that is no fact, with the reason."""
+CHANGE = "change"
+"""A change of the state that is looked up: `changed_entity`, `changed_key` and more, see `gold.changes`."""
+RELEASE, DISCARD = "release", "discard"
+"""What somebody asked to be done with the waiting fact at a position: these are names of actions, too."""
+BACKFILL = "backfill"
+"""A request for facts to be decided again."""
+
+
+def is_event(kind: str) -> Column:
+    return F.col(EVENT) == kind
+
+
+def as_events(decoded: DataFrame, enrichment: Enrichment) -> DataFrame:
+    """Decoded messages; of those that are rejected with the message itself."""
+    is_rejected = F.col("reason").isNotNull()
+    return decoded.select(
+        F.when(is_rejected, REJECTED).otherwise(FACT).alias(EVENT),
+        *enrichment.columns,
+        enrichment.day,
+        "message.position",
+        "message.publish_time",
+        F.when(is_rejected, F.col("message")).alias("message"),
+        "reason",
+    )
+
+
+def facts_among(events: DataFrame, enrichment: Enrichment) -> DataFrame:
+    return events.where(is_event(FACT)).select(*enrichment.columns, enrichment.day, "position", "publish_time")
+
+
+def summary_of(events: DataFrame, enrichment: Enrichment) -> Any:
+    """What events there are, in one row, so that nothing is looked for that is not there."""
+
+    def among(kind: str, value: Column) -> Column:
+        return F.when(is_event(kind), value)
+
+    changed = among(CHANGE, F.col("changed_entity"))
+    [found] = events.agg(
+        F.count("*").alias("events"),
+        F.count_if(is_event(FACT)).alias("facts"),
+        bounds(enrichment, is_event(FACT)).alias("bounds"),
+        F.min(among(REJECTED, F.col("position.ledger_id"))).alias("rejected_since"),
+        F.collect_set(changed).alias("changed"),
+        F.collect_set(F.when(F.col(VALID[0]).isNotNull(), changed)).alias("changed_versions"),
+        F.collect_set(F.when(F.col("loss").isNotNull(), changed)).alias("lost"),
+        F.count_if(is_event(RELEASE)).alias("released"),
+        F.count_if(is_event(DISCARD)).alias("discarded"),
+        F.collect_list(among(BACKFILL, F.col("backfill"))).alias("backfills"),
+    ).collect()
+    return found
+
+
+def bounded(enrichment: Enrichment) -> tuple[str, ...]:
+    """The columns of facts whose lowest and highest values say where those with the same keys can be."""
+    return (enrichment.day, *enrichment.keys)
+
+
+def bounds(enrichment: Enrichment, which: Column) -> Column:
+    """Aggregates the lowest and highest of these values, of the rows for `which` that is TRUE; all NULL without any."""
+    values = {name: F.when(which, F.col(name)) for name in bounded(enrichment)}
+    return F.struct(
+        *(F.struct(F.min(each).alias("low"), F.max(each).alias("high")).alias(name) for name, each in values.items())
+    )

@@ -1,0 +1,42 @@
+"""Messages of a topic as facts: decoded, dated, and rejected if they break the contract or a rule."""
+
+from collections.abc import Mapping
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from gold.enrichment.declaration import Enrichment
+from lakehouse.contracts.decoding import decode
+from lakehouse.spark.declared_sql import naming, try_eval
+
+
+def decode_facts(messages: DataFrame, *, enrichment: Enrichment) -> DataFrame:
+    """Messages as facts with `message`, `reason` and `day`; a tombstone is rejected, facts are not deleted.
+
+    So is what fails a rule of the enrichment: its reason names all of those.
+    """
+    reject = F.when(F.col("message.is_tombstone"), "tombstone: a fact can't be deleted")
+    for column in (*enrichment.keys, enrichment.occurred_at):  # without these, a fact can't be told from others
+        reject = reject.when(F.col(column).isNull(), f"{column} is NULL")
+    if enrichment.rules:
+        failed = failed_rules(enrichment.rules)
+        reject = reject.when(failed != "", F.concat(F.lit("fails "), failed))
+    rules = {f"{enrichment.topic.name}: rule {name}: {sql}": F.expr(sql) for name, sql in enrichment.rules.items()}
+    with naming(messages.sparkSession.createDataFrame([], enrichment.types), rules):
+        decoded = messages.transform(decode, decoding=enrichment.decoding, reject=reject)
+    return decoded.withColumn(enrichment.day, F.to_date(enrichment.occurred_at))
+
+
+def failed_rules(rules: Mapping[str, str]) -> Column:
+    """The names of the rules that are not TRUE of a row, as a list in a text; an empty one if all are.
+
+    One that ends in an error is not TRUE. To be used within a branch, as `try_eval`.
+    """
+    is_true = {name: F.coalesce(try_eval(F.expr(sql)), F.lit(False)) for name, sql in rules.items()}
+    return F.concat_ws(", ", *(F.when(~holds, name) for name, holds in is_true.items()))
+
+
+def valid_facts(decoded: DataFrame, enrichment: Enrichment) -> DataFrame:
+    """The decoded messages that keep their contract and the rules, as facts with position and publish time."""
+    columns = (*enrichment.columns, enrichment.day, "message.position", "message.publish_time")
+    return decoded.where("reason IS NULL").select(*columns)

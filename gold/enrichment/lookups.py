@@ -1,0 +1,141 @@
+"""Join facts with state: which row each lookup finds for a fact, and for what the fact waits if it finds none."""
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from gold.enrichment.declaration import Enrichment, Lookup
+from gold.enrichment.survivors import merges_of, ways_of
+from lakehouse.delta.tables import of_keys, pin_version
+from lakehouse.settings import Settings
+from lakehouse.spark.batches import FEW
+
+VALID = ("valid_from", "valid_until")
+MISSING = ("reason", "missing_entity", "missing_key", "missing_merged")
+CURRENT = "current"
+"""The column with the row that gold has of a fact, or NULL."""
+
+
+def look_up(
+    facts: DataFrame, settings: Settings, enrichment: Enrichment, *, source: DataFrame, number: int
+) -> DataFrame:
+    """Adds the states of all lookups, and the reason if one is missing.
+
+    `source` is what the facts are made of: a frame with at least their keys of the lookups, and computed already. The
+    `number` of facts, or a higher one, decides how they are joined.
+    """
+    for lookup in enrichment.lookups:
+        version, state = pin_version(facts.sparkSession, settings, lookup.table)
+        keys = source.select(F.col(lookup.on).alias("key"))
+        ways = None
+        if lookup.merged_into is not None:
+            ways = ways_of(keys, merges=merges_of(state, version, lookup=lookup), limit=lookup.max_merges)
+            if ways.num_rows:
+                survivors = facts.sparkSession.createDataFrame(ways.select(["survivor"]))
+                keys = keys.union(survivors)
+        if number <= FEW:  # a state of millions is not to be moved for them
+            state = of_keys(state, F.broadcast(keys.withColumnRenamed("key", lookup.key)))
+        facts = facts.transform(with_survivor, ways=ways, lookup=lookup)
+        facts = facts.transform(with_state, state=state, lookup=lookup, occurred_at=enrichment.occurred_at)
+    return facts.transform(with_missing, lookups=enrichment.lookups)
+
+
+def with_survivor(facts: DataFrame, *, ways: pa.Table | None, lookup: Lookup) -> DataFrame:
+    """Adds `_<name>_key`, the key whose state the fact is joined with, and, where keys can merge, `<name>_merged`.
+
+    `ways` are those from all keys of the facts that were merged, as `ways_of` has them; None if keys can't merge.
+    """
+    at, on = f"_{lookup.name}_key", F.col(lookup.on)
+    if ways is None:
+        return facts.withColumn(at, on)
+    found = facts.sparkSession.createDataFrame(ways.rename_columns(["key", "survivor", lookup.merged]))
+    if not ways.num_rows:  # nothing to join, which would cost a job
+        return facts.withColumns({at: on, lookup.merged: F.lit(None).cast(found.schema[lookup.merged].dataType)})
+    joined = facts.join(F.broadcast(found), on=on == F.col("key"), how="left")
+    return joined.withColumn(at, F.coalesce("survivor", on)).drop("key", "survivor")
+
+
+def with_state(facts: DataFrame, *, state: DataFrame, lookup: Lookup, occurred_at: str) -> DataFrame:
+    """Adds the state's row as the struct `lookup.name`, and in `no_<name>` why it can't be used, or NULL.
+
+    A latest state that was purged is that which the fact has in gold, if it is there.
+    """
+    at = F.col(f"_{lookup.name}_key")
+    row = F.struct(*(name for name in state.columns if name not in VALID)).alias(lookup.name)
+    validity = VALID if lookup.is_as_of else ()
+    kind = state.schema[lookup.key].dataType
+    is_merged = lookup.merges_into(kind).isNotNull() if lookup.merged_into is not None else F.lit(False)
+    rows = state.select(F.col(lookup.key).alias("_key"), row, is_merged.alias("_is_merged"), *validity)
+    matches = at == F.col("_key")
+    if lookup.is_as_of:
+        matches = matches & was_valid(F.col(occurred_at))
+    joined = facts.join(rows, on=matches, how="left").drop("_key", *validity)
+    if not lookup.is_as_of and CURRENT in facts.columns:
+        current, is_purged = F.col(CURRENT), F.col("_is_purged")
+        joined = joined.withColumn("_is_purged", F.col(lookup.name).isNull() & _was_used(at, lookup))
+        joined = joined.withColumns(
+            {name: F.when(is_purged, current[name]).otherwise(F.col(name)) for name in lookup.adds}
+        )
+    reason = F.when(F.col(lookup.name).isNull(), "missing").when(
+        F.col(f"{lookup.name}.deleted_at") <= F.col(occurred_at), "deleted"
+    )
+    if lookup.merged_into is not None:
+        too_long = f"merged through more than {lookup.max_merges} keys"
+        no_way = F.when(F.array_contains(lookup.merged, at), "merged in a circle").otherwise(too_long)
+        reason = F.when(F.col("_is_merged"), no_way).otherwise(reason)
+    return joined.withColumn(f"no_{lookup.name}", reason).drop("_is_purged", "_is_merged")
+
+
+def _was_used(key: Column, lookup: Lookup) -> Column:
+    """Whether gold was made from the state of a key, or by way of it."""
+    current = F.col(CURRENT)
+    is_used = current[lookup.name][lookup.key] == key
+    if lookup.merged_into is not None:
+        is_used = is_used | F.array_contains(F.coalesce(current[lookup.merged], F.array()), key)
+    return F.coalesce(is_used, F.lit(False))
+
+
+def with_missing(facts: DataFrame, *, lookups: Sequence[Lookup]) -> DataFrame:
+    """Adds `reason`, and `missing_entity`, `_key` and `_merged`: of the first lookup without usable state, or NULLs."""
+
+    def of_first(values: dict[str, Column]) -> Column:
+        chosen = F.lit(None)
+        for name, value in reversed(values.items()):
+            chosen = F.when(F.col(f"no_{name}").isNotNull(), value).otherwise(chosen)
+        return chosen
+
+    def merged(lookup: Lookup) -> Column:
+        keys = F.col(lookup.merged) if lookup.merged_into else F.lit(None)
+        return keys.cast("array<string>")
+
+    return facts.withColumns(
+        {
+            "reason": of_first({lookup.name: F.col(f"no_{lookup.name}") for lookup in lookups}),
+            "missing_entity": of_first({lookup.name: F.lit(lookup.entity) for lookup in lookups}),
+            "missing_key": of_first({lookup.name: F.col(f"_{lookup.name}_key").cast("string") for lookup in lookups}),
+            "missing_merged": of_first({lookup.name: merged(lookup) for lookup in lookups}),
+        }
+    )
+
+
+def was_valid(moment: Column) -> Column:
+    """Whether a state, or a change of one, holds for a moment; one without `valid_from` is for all times."""
+    since, until = F.col("valid_from"), F.col("valid_until")
+    return (since.isNull() | (since <= moment)) & (until.isNull() | (moment < until))
+
+
+def is_corrected(enrichment: Enrichment) -> Column:
+    """Whether a fact is joined with other state than gold has: another version as of a time, or the latest of another.
+
+    Newer state of the same key is no correction of a latest one.
+    """
+    current, same = F.col(CURRENT), F.lit(True)
+    for lookup in enrichment.lookups:
+        if lookup.is_as_of:
+            same = same & current[lookup.name]["sequence"].eqNullSafe(F.col(lookup.name)["sequence"])
+        elif lookup.merged_into is not None:
+            same = same & current[lookup.name][lookup.key].eqNullSafe(F.col(lookup.name)[lookup.key])
+            same = same & current[lookup.merged].eqNullSafe(F.col(lookup.merged))
+    return ~same

@@ -1,0 +1,160 @@
+"""Write facts where they belong, so that each is somewhere at any moment, and in one place in the end.
+
+Where a crash left a fact in gold and among those that wait, the next batch that decides it again puts that right.
+"""
+
+from collections.abc import Callable, Iterable
+from functools import partial, reduce
+from typing import Any
+
+from delta.tables import DeltaMergeBuilder
+from pyspark.sql import Column, DataFrame, Observation, SparkSession
+from pyspark.sql import functions as F
+
+from gold.enrichment.declaration import Enrichment
+from gold.enrichment.events import bounds
+from gold.enrichment.lookups import CURRENT, MISSING
+from lakehouse.delta.tables import append, append_missing, delta_table, kept, pin_table
+from lakehouse.settings import Settings
+
+Write = Callable[[Settings, Enrichment, DataFrame], None]
+
+Near = Callable[..., Column]
+"""Bounds on days and keys that skip most files of a table; for its columns, or with a prefix to them."""
+
+
+def bounds_of(facts: DataFrame, enrichment: Enrichment) -> tuple[int, Any]:
+    """How many facts there are, and their lowest and highest day and keys."""
+    [[number, found]] = facts.agg(F.count("*"), bounds(enrichment, F.lit(True))).collect()
+    return number, found
+
+
+def near_to(found: Any, enrichment: Enrichment) -> Near:
+    """Where facts with the same keys as those within these bounds can be."""
+    # Spark's dates go on where Python's end, and it takes the year 1 from Python as text only.
+    low, high = (F.lit(day.isoformat()).cast("date") for day in found[enrichment.day])
+    horizon = enrichment.duplicate_horizon
+
+    def within(prefix: str = "") -> Column:
+        day = F.col(prefix + enrichment.day).between(F.date_sub(low, horizon), F.date_add(high, horizon))
+        keys = (F.col(prefix + key).between(F.lit(found[key].low), F.lit(found[key].high)) for key in enrichment.keys)
+        return reduce(Column.__and__, keys, day)
+
+    return within
+
+
+def placed_keys(spark: SparkSession, settings: Settings, enrichment: Enrichment, near: Near) -> DataFrame:
+    """The keys, days and positions of what is in gold, waits, or was discarded."""
+    names = (enrichment.gold_table, enrichment.waiting.name, enrichment.discarded.name)
+    columns = (*enrichment.keys, enrichment.day, "position")
+    return reduce(DataFrame.union, (pin_table(spark, settings, name).where(near()).select(*columns) for name in names))
+
+
+def with_current(facts: DataFrame, *, gold: DataFrame, enrichment: Enrichment) -> DataFrame:
+    """Facts with the row that gold has of each, as `current`, or NULL."""
+    rows = gold.select("position", F.struct(*enrichment.gold_columns).alias(CURRENT))
+    return facts.join(rows, on="position", how="left")
+
+
+def write_new(settings: Settings, enrichment: Enrichment, wanted: DataFrame) -> None:
+    """Add facts to gold that are nowhere yet; those that lack state begin to wait."""
+    is_missing = F.col("missing_entity").isNotNull()
+    written = Observation()
+    counts = F.count_if(is_missing).alias("missing")
+    _add_to_gold(settings, enrichment, wanted.observe(written, counts).where(~is_missing))
+    if written.get.get("missing", 1):
+        _begin_waiting(settings, enrichment, wanted.where(is_missing))
+
+
+def write_difference(
+    settings: Settings,
+    enrichment: Enrichment,
+    wanted: DataFrame,
+    near: Near,
+    *,
+    is_changed: Column,
+    at_once: bool = False,
+) -> None:
+    """Bring gold and the waiting facts from what they are to what is wanted.
+
+    `wanted` are facts as `look_up` gives them, kept, with `current`, their row in gold or NULL, and `is_waiting`. Rows
+    of gold are corrected if they lack state now, or differ as `is_changed` says. Gold is written in one commit if it
+    must be `at_once`, which costs more.
+    """
+    is_missing, in_gold = F.col("missing_entity").isNotNull(), F.col(CURRENT).isNotNull()
+    is_added, is_corrected = ~is_missing & ~in_gold, in_gold & (is_missing | is_changed)
+    if at_once:
+        is_added, is_corrected = F.lit(False), is_corrected | is_added
+    writes: list[tuple[Column, Write]] = [
+        (is_missing & ~F.col("is_waiting"), _begin_waiting),
+        (is_added, _add_to_gold),
+        (is_corrected, partial(_correct_gold, near=near, adds=at_once)),
+        (F.col("is_waiting"), _end_waiting),
+    ]
+    [counts] = wanted.agg(*(F.count_if(which) for which, _ in writes)).collect()
+    for count, (which, write) in zip(counts, writes, strict=True):
+        if count:
+            write(settings, enrichment, wanted.where(which))
+
+
+def write_duplicates(settings: Settings, enrichment: Enrichment, duplicates: DataFrame) -> None:
+    rows = duplicates.where("duplicate_of IS NOT NULL").select(
+        *enrichment.columns, "position", "duplicate_of", F.current_timestamp().alias("found_at")
+    )
+    if not rows.isEmpty():
+        append_missing(rows, settings, enrichment.duplicates.name, on=["position"])
+
+
+def discard(settings: Settings, enrichment: Enrichment, positions: DataFrame) -> None:
+    """Move the waiting facts that were given up; those that wait no more stay where they are."""
+    waiting = pin_table(positions.sparkSession, settings, enrichment.waiting.name)
+    with kept(waiting.join(positions, on="position", how="left_semi").select(*waiting.columns)) as rows:
+        append_missing(rows, settings, enrichment.discarded.name, on=["position"])
+        _merge(rows.select("position"), settings, enrichment.waiting.name).whenMatchedDelete().execute()
+
+
+def remove(settings: Settings, tables: Iterable[str], positions: DataFrame) -> None:
+    """Take rows out of tables, if there are any."""
+    if not positions.isEmpty():
+        for table in tables:
+            _merge(positions, settings, table).whenMatchedDelete().execute()
+
+
+def _begin_waiting(settings: Settings, enrichment: Enrichment, facts: DataFrame) -> None:
+    since = {"attempts": F.lit(1), "waiting_since": F.current_timestamp()}
+    rows = facts.select(*enrichment.columns, "position", enrichment.day, *MISSING).withColumns(since)
+    append(rows, settings, enrichment.waiting.name)
+
+
+def _add_to_gold(settings: Settings, enrichment: Enrichment, facts: DataFrame) -> None:
+    append(facts.select(*enrichment.gold_columns), settings, enrichment.gold_table)
+
+
+def _correct_gold(settings: Settings, enrichment: Enrichment, facts: DataFrame, near: Near, *, adds: bool) -> None:
+    """Facts get the state that they should have; those that wait for it leave gold, and new ones come if it `adds`."""
+    rows = facts.select(*enrichment.gold_columns, F.col("missing_entity").isNotNull().alias("is_gone"))
+    columns: dict[str, str | Column] = {name: f"new.{name}" for name in enrichment.gold_columns}
+    merge = _merge(rows, settings, enrichment.gold_table, near("held."))
+    merge = merge.whenMatchedDelete("new.is_gone").whenMatchedUpdate(set=columns)
+    if adds:  # a full outer join, which sorts all that it reads
+        merge = merge.whenNotMatchedInsert("NOT new.is_gone", columns)
+    merge.execute()
+
+
+def _end_waiting(settings: Settings, enrichment: Enrichment, facts: DataFrame) -> None:
+    """Facts that are in gold now wait no more; the others wait on, with one more attempt."""
+    rows = facts.select("position", *MISSING, F.col("missing_entity").isNull().alias("is_done"))
+    retry: dict[str, str | Column] = {name: f"new.{name}" for name in MISSING}
+    (
+        _merge(rows, settings, enrichment.waiting.name)
+        .whenMatchedDelete("new.is_done")
+        .whenMatchedUpdate(set=retry | {"attempts": "held.attempts + 1"})
+        .execute()
+    )
+
+
+def _merge(rows: DataFrame, settings: Settings, table: str, near: Column | None = None) -> DeltaMergeBuilder:
+    """A MERGE of `new` rows with those `held` at the same position."""
+    same = F.expr("held.position = new.position")
+    held = delta_table(rows.sparkSession, settings, table).alias("held")
+    return held.merge(rows.alias("new"), same if near is None else near & same)

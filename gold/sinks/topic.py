@@ -1,0 +1,184 @@
+"""Publish gold: its rows, and then each change of one, are messages, keyed, in their topic once, however often read.
+
+Messages are numbered by what they are made from: the commit's version, and their place in it. So a batch that is run
+again, in whatever pieces, gives each change the same number, and a partition takes none that it has.
+"""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import chain
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+from pyspark.sql.types import ArrayType, DataType, DateType, DecimalType, StringType, StructType, TimestampType
+
+from gold.enrichment.declaration import Enrichment
+from gold.sql.declarations import SqlTable
+from lakehouse.contracts.topics import avro_record
+from lakehouse.delta.checkpoints import sound_checkpoint
+from lakehouse.delta.tables import delete_path, path_exists, read_table, read_version, table_id, table_version
+from lakehouse.local.broker import wait_until_healthy
+from lakehouse.progress import CONSOLE, waiting
+from lakehouse.pulsar.endpoint import Endpoint
+from lakehouse.pulsar.publishing import Numbered, Publication, count_partitions, last_messages, send
+from lakehouse.settings import Settings
+from lakehouse.spark.batches import each_batch
+
+RANK_BITS = 32
+"""Of a sequence number, those for the place in the commit; the version is above them."""
+ALL_FILES = 2**31 - 1
+"""A batch must not end within a commit, or places in it would be counted from there."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Changelog:
+    """A gold table, and the topic that is kept equal to it."""
+
+    table: str
+    topic: str
+    record: str
+    """What the topic's schema is called."""
+    keys: tuple[str, ...]
+    order_by: tuple[str, ...]
+    """Columns that order the changes of a commit."""
+
+
+def changelog_of(declared: Enrichment | SqlTable) -> Changelog:
+    """Of what declares that it is published."""
+    if isinstance(declared, SqlTable):
+        record = "".join(part.title() for part in declared.file.stem.split("_"))
+        table, topic, keys = declared.name, str(declared.topic), declared.keys
+        return Changelog(table=table, topic=topic, record=record, keys=keys, order_by=keys)
+    return Changelog(
+        table=declared.gold_table,
+        topic=str(declared.publish_to),
+        record=f"Enriched{declared.topic.record}",
+        keys=declared.keys,
+        order_by=("position",),
+    )
+
+
+def publish(spark: SparkSession, settings: Settings, changelog: Changelog, endpoint: Endpoint) -> DataStreamWriter:
+    """The stream from gold's change feed to its topic. Without a checkpoint, it goes on with what the topic lacks.
+
+    An empty topic gets the rows that are there first, as the files of older changes can be gone.
+    """
+    wait_until_healthy(endpoint, settings)
+    publication = publication_of(spark, settings, changelog, endpoint)
+    last = last_messages(publication)
+    checkpoint = sound_checkpoint(spark, settings, f"published.{publication.topic}", reads=[changelog.table])
+    if begun := [each.since for each in last if each is not None]:
+        publication = replace(publication, since=begun[0])
+    else:  # nothing was published, or the topic was made anew
+        delete_path(spark, checkpoint)
+    since = publication.since
+    reached = [since if each is None else each.sequence >> RANK_BITS for each in last]
+    # Changes go when all rows are there, and only then is there a checkpoint.
+    if max(reached) == since and not path_exists(spark, checkpoint):
+        rows = read_version(spark, settings, changelog.table, since)
+        marks = {"_change_type": F.lit("insert"), "_commit_version": F.lit(since).cast("bigint")}
+        with waiting(f"Sending the rows of {changelog.table}"):
+            publish_batch(publication, changelog, rows.withColumns(marks))
+        CONSOLE.say(f"Sent the {rows.count():,} rows of {changelog.table}; its changes follow")
+    changes = (
+        spark.readStream.format("delta")
+        .option("readChangeFeed", True)
+        .option("startingVersion", max(min(reached), since + 1))
+        .option("maxFilesPerTrigger", ALL_FILES)
+        .load(settings.table_path(changelog.table))
+    )
+    return (
+        changes.writeStream.queryName(f"publish {changelog.topic}")
+        .foreachBatch(each_batch(partial(publish_batch, publication, changelog)))
+        .option("checkpointLocation", checkpoint)
+    )
+
+
+def publication_of(spark: SparkSession, settings: Settings, changelog: Changelog, endpoint: Endpoint) -> Publication:
+    """The changelog's topic, with gold's schema, and gold's version; a gold table made anew is another publisher."""
+    fields = read_table(spark, settings, changelog.table).schema
+    return Publication(
+        topic=changelog.topic,
+        publisher=f"lakehouse-{table_id(spark, settings, changelog.table)}",
+        record=changelog.record,
+        avro=json.dumps(avro_record(changelog.record, fields)),
+        since=table_version(spark, settings, changelog.table),
+        endpoint=endpoint,
+        settings=settings,
+    )
+
+
+def publish_batch(publication: Publication, changelog: Changelog, changes: DataFrame) -> None:
+    """Send the messages of a batch that the topic lacks."""
+
+    def send_messages(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for first in batches:  # all rows of a task are for one partition
+            send(publication, first["target"][0].as_py(), number(chain([first], batches)))
+        return iter(())
+
+    partitions = count_partitions(publication)
+    messages = changes.transform(to_messages, keys=changelog.keys, order_by=changelog.order_by, partitions=partitions)
+    messages.mapInArrow(send_messages, "nothing INT").collect()
+
+
+def to_messages(changes: DataFrame, *, keys: Sequence[str], order_by: Sequence[str], partitions: int) -> DataFrame:
+    """The changes as messages, those for a topic's partition in one of the frame's, in the order in which they go.
+
+    In a commit, what is deleted goes first, as a tombstone; then by `order_by`. A message's key is the row's, as text;
+    several are joined by `-`, before which a text of them gets a backslash. Its partition is the key's CRC-32, modulo.
+    """
+    row = StructType([field for field in changes.schema if not field.name.startswith("_")])
+    values = F.struct(*(to_avro(F.col(field.name), field.dataType).alias(field.name) for field in row))
+    is_there = F.col("_change_type") != "delete"
+    messages = changes.where("_change_type <> 'update_preimage'").select(
+        F.concat_ws("-", *(_part(changes, key) if len(keys) > 1 else key for key in keys)).alias("key"),
+        F.when(is_there, F.to_json(values)).cast("binary").alias("payload"),
+        F.col("_commit_version").alias("version"),
+        F.struct(*order_by).alias("order"),
+    )
+    target = (F.crc32(F.col("key").cast("binary")) % partitions).cast("int")
+    return (
+        messages.withColumn("target", target)
+        .repartitionById(partitions, "target")
+        .sortWithinPartitions("version", F.col("payload").isNotNull(), "order")
+        .select("target", "version", "key", "payload")
+    )
+
+
+def _part(rows: DataFrame, key: str) -> Column:
+    """A key as it stands among others; without a mark, ("a-b", "c") and ("a", "b-c") would be one message key."""
+    is_text = isinstance(rows.schema[key].dataType, StringType)
+    return F.regexp_replace(key, r"([-\\])", r"\\$1") if is_text else F.col(key)
+
+
+def to_avro(value: Column, kind: DataType) -> Column:
+    """A value as its Avro type says: a time in epoch milliseconds, a date in days since 1970, a decimal as text."""
+    match kind:
+        case TimestampType():
+            return F.unix_millis(value)
+        case DateType():
+            return F.unix_date(value)
+        case DecimalType():
+            return value.cast("string")
+        case ArrayType():
+            return F.transform(value, lambda item: to_avro(item, kind.elementType))
+        case StructType():
+            fields = (to_avro(value[field.name], field.dataType).alias(field.name) for field in kind)
+            return F.when(value.isNotNull(), F.struct(*fields))
+    return value
+
+
+def number(batches: Iterator[pa.RecordBatch]) -> Iterator[Numbered]:
+    """The messages of a partition with their sequence: the version of the commit, then the place in it."""
+    commit, place = -1, 0
+    for batch in batches:
+        for version, key, payload in zip(
+            *(batch[name].to_pylist() for name in ("version", "key", "payload")), strict=True
+        ):
+            place = place + 1 if version == commit else 0
+            commit = version
+            yield (commit << RANK_BITS) + place, key, payload

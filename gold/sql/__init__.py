@@ -1,0 +1,1 @@
+"""Gold tables that a SQL file declares."""

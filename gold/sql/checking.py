@@ -1,0 +1,116 @@
+"""Checks of declared tables before anything runs: that Spark can resolve them, and do what they ask for."""
+
+import re
+from collections.abc import Mapping, Sequence
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import ArrayType, DataType, MapType, StructType
+
+from gold.enrichment.declaration import BACKFILLS
+from gold.sinks.postgres import postgres_type
+from gold.sql.declarations import INCREMENTAL, SqlTable
+from gold.sql.statements import (
+    Statement,
+    located,
+    parse,
+    refuse_full_only,
+    refuse_sums_of_doubles,
+    refuse_what_is_read_otherwise,
+    select,
+    touched,
+)
+from lakehouse.contracts.topics import avro_record
+from lakehouse.delta.tables import has_change_feed, read_table, table_exists
+from lakehouse.errors import ConfigurationError
+from lakehouse.settings import Settings
+
+
+def check_declarations(
+    spark: SparkSession, settings: Settings, tables: Sequence[SqlTable], declared: Mapping[str, str]
+) -> dict[str, StructType]:
+    """Parse and resolve all tables, in their order, without reading a row; returns their columns by name.
+
+    A source is a table that exists, one that is `declared` (its columns as DDL, by name), or one of the tables.
+    Raises ConfigurationError, with file and line, for the first that can't be refreshed as it says.
+    """
+    known: dict[str, StructType] = {}
+    for table in tables:
+        sources = {name: _nothing_of(spark, settings, table, name, declared, known) for name in table.sources}
+        known[table.name] = checked(spark, settings, parse(table), sources).schema
+    return known
+
+
+def checked(
+    spark: SparkSession, settings: Settings, statement: Statement, sources: Mapping[str, DataFrame]
+) -> DataFrame:
+    """What the SELECT makes of these rows. Raises ConfigurationError, with file and line, if it can't be refreshed."""
+    rows = select(spark, statement, sources)
+    _refuse_columns(statement, rows.schema)
+    table = statement.table
+    if table.refresh == INCREMENTAL:
+        refuse_full_only(statement, rows)
+        try:
+            refuse_what_is_read_otherwise(spark, statement, sources, rows)
+        except PySparkException as error:  # a literal that fails, which is looked at already
+            raise ConfigurationError(located(statement, error)) from None
+        touched(spark, statement, sources, sources)
+        refuse_sums_of_doubles(spark, statement, sources)
+        for name in table.sources:
+            if name.startswith(("bronze.", "quarantine.", BACKFILLS.name)) or (
+                table_exists(spark, settings, name) and not has_change_feed(spark, settings, name)
+            ):
+                raise ConfigurationError(f"{table.at}:1: {name} has no change data feed: declare `refresh: full`")
+    return rows
+
+
+def _refuse_columns(statement: Statement, columns: StructType) -> None:
+    table = statement.table
+    for key in table.keys:
+        if key not in columns.names:
+            raise ConfigurationError(f"{table.at}:1: keys: {key} is no column of the SELECT")
+    for column in columns:
+        node, kind = statement.projections.get(column.name, statement.tree), column.dataType.simpleString()
+        if not re.fullmatch(r"[a-z]\w*", column.name):  # sinks take what begins with _ for the change feed's own
+            raise statement.wrong(
+                node, f"{column.name}: must be named with AS: lower-case letters, digits and _, after a letter"
+            )
+        if _has_map(column.dataType):
+            raise statement.wrong(node, f"{column.name} is a map, which can't be compared: use to_json() or its fields")
+        if table.postgres and postgres_type(column.dataType) is None:
+            raise statement.wrong(node, f"{column.name} is {kind}, for which there is no type in Postgres here")
+        if table.topic:
+            try:
+                avro_record("Row", StructType([column]))
+            except ConfigurationError:
+                raise statement.wrong(
+                    node, f"{column.name} is {kind}, for which a topic has no type here: cast it to DOUBLE or STRING"
+                ) from None
+
+
+def _nothing_of(
+    spark: SparkSession,
+    settings: Settings,
+    table: SqlTable,
+    name: str,
+    declared: Mapping[str, str],
+    known: Mapping[str, StructType],
+) -> DataFrame:
+    """A frame with the columns of a source, without rows."""
+    if name in known:
+        return spark.createDataFrame([], known[name])
+    if table_exists(spark, settings, name):
+        return spark.createDataFrame([], read_table(spark, settings, name).schema)
+    if name in declared:
+        return spark.createDataFrame([], declared[name])
+    raise ConfigurationError(f"{table.at}:1: {name}: no such table, and none is declared; there are {_names(declared)}")
+
+
+def _names(declared: Mapping[str, str]) -> str:
+    return ", ".join(sorted(declared)) or "none"
+
+
+def _has_map(kind: DataType) -> bool:
+    if isinstance(kind, StructType):
+        return any(_has_map(field.dataType) for field in kind)
+    return isinstance(kind, MapType) or (isinstance(kind, ArrayType) and _has_map(kind.elementType))

@@ -1,0 +1,346 @@
+"""The SELECT of a declared table: run over any rows in place of its sources', also to find which keys changes touch.
+
+The keys that changed rows touch are those that the SELECT itself makes of them, without its WHERE, and with the join
+that brings them as an inner one. Why that is exact, and for which SELECTs: docs/decisions/015-sql-tables.md.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any
+
+import sqlglot
+from pyspark.errors import AnalysisException, ParseException, PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from sqlglot import exp
+from sqlglot.errors import ParseError, SqlglotError
+
+from gold.sql.declarations import FULL, SqlTable
+from lakehouse.errors import ConfigurationError
+from lakehouse.spark.declared_sql import reason_of
+
+DIALECT = "spark"
+CHANGED = "_changed"
+SKIPPED_BY = ("bigint", "int", "date", "timestamp", "string")
+"""Types by whose least and greatest value in a file Delta can skip it."""
+
+_NOT_BY_KEY = {
+    exp.With: "WITH",
+    exp.Subquery: "a subquery",
+    exp.Window: "a window function",
+    exp.Limit: "LIMIT",
+    exp.Offset: "OFFSET",
+    exp.Qualify: "QUALIFY",
+    exp.Rollup: "ROLLUP",
+    exp.Cube: "CUBE",
+    exp.GroupingSets: "GROUPING SETS",
+}
+"""What a SELECT must not have, so that the rows of a key depend on nothing else than the source rows of that key."""
+
+AGGREGATES = ("count", "count_if", "sum", "avg", "min", "max", "bool_and", "every", "bool_or", "some")
+"""Those that are the same in whatever order the rows come."""
+
+
+@dataclass(frozen=True)
+class Statement:
+    """The SELECT of a table, parsed."""
+
+    table: SqlTable
+    tree: exp.Query
+
+    @property
+    def projections(self) -> dict[str, exp.Expr]:
+        return {each.alias_or_name: each for each in self.tree.selects}
+
+    @property
+    def grouping(self) -> tuple[str, ...]:
+        """The keys whose rows are computed anew together: where a session ends depends on the rows around it."""
+        return tuple(key for key in self.table.keys if not calls(self.projections[key], "session_window"))
+
+    @property
+    def bounds(self) -> dict[str, tuple[exp.Expr, exp.Expr]]:
+        """By column of the first table: between what its values lie in the rows of a group, where the keys tell."""
+        found = {}
+        for key in self.grouping:
+            node = self.projections[key].unalias()
+            column, low, high = node, node, node
+            if isinstance(node, exp.Dot) and isinstance(node.this, exp.Anonymous) and calls(node.this, "window"):
+                column = node.this.expressions[0]
+                low, high = (exp.Dot.build([node.this.copy(), exp.to_identifier(end)]) for end in ("start", "end"))
+            if isinstance(column, exp.Column) and column.table in ("", _joined(self.tree)[0].alias_or_name):
+                found[column.name] = (low, high)
+        return found
+
+    def wrong(self, node: exp.Expr, reason: str) -> ConfigurationError:
+        lines = (part.meta["line"] for part in node.walk() if "line" in part.meta)
+        return ConfigurationError(f"{self.table.at}:{next(lines, 1)}: {reason}")
+
+
+def parse(table: SqlTable) -> Statement:
+    """Raises ConfigurationError, with file and line, unless it is one query over the declared sources."""
+    try:
+        trees = [tree for tree in sqlglot.parse(table.sql, dialect=DIALECT) if tree is not None]
+    except SqlglotError as error:
+        found = error.errors[0] if isinstance(error, ParseError) and error.errors else {}
+        reason = found.get("description") or str(error).partition("\n")[0]
+        if re.search(r"(?i)\bGROUP\s+BY\s+window\s*\(", found.get("start_context") or ""):
+            reason = "put another key before window() in GROUP BY, or parentheses around it"
+        raise ConfigurationError(f"{table.at}:{found.get('line', 1)}: not SQL: {reason}") from None
+    if len(trees) != 1 or not isinstance(trees[0], exp.Query):
+        raise ConfigurationError(f"{table.at}:1: must be a header and one SELECT")
+    statement = Statement(table, trees[0])
+    for node in _tables(statement.tree):
+        if _name(node) not in table.sources:
+            raise statement.wrong(node, f"reads {_name(node)}, which is not among the declared sources")
+        if extra := [part for part, value in node.args.items() if value and part not in ("this", "db", "alias")]:
+            raise statement.wrong(node, f"{_name(node)} is read with {', '.join(extra)}: only an alias can be given")
+    if unread := set(table.sources) - {_name(node) for node in _tables(statement.tree)}:
+        raise ConfigurationError(f"{table.at}:1: declares the source {min(unread)}, but does not read it")
+    return statement
+
+
+def select(spark: SparkSession, statement: Statement, sources: Mapping[str, DataFrame]) -> DataFrame:
+    """What the SELECT makes of these rows. Raises ConfigurationError, with file and line, if Spark can't resolve it."""
+    sql = statement.table.sql  # as it was written: Spark's lines are the file's
+    for node in sorted(_tables(statement.tree), key=lambda node: -int(node.args["db"].meta["start"])):
+        start, end = node.args["db"].meta["start"], node.this.meta["end"] + 1
+        alias = "" if node.alias else f" AS {node.name}"
+        sql = f"{sql[:start]}{_view(_name(node))}{alias}{sql[end:]}"
+    return _run(spark, statement, sql, sources)
+
+
+def touched(
+    spark: SparkSession, statement: Statement, current: Mapping[str, DataFrame], changed: Mapping[str, DataFrame]
+) -> DataFrame:
+    """The groups that changes touch: values of `grouping`, and the ends of `bounds` as `_low_` and `_high_` a column.
+
+    `changed` are rows as they were before, and as they came to be.
+    """
+    either = {name: rows.unionByName(changed[name]) if name in changed else rows for name, rows in current.items()}
+    found = []
+    for index, node in enumerate(_joined(statement.tree)):
+        if _name(node) in changed:
+            rows = {**either, CHANGED: changed[_name(node)]}
+            found.append(_run(spark, statement, _touched_by(statement, index), rows))
+    return reduce(DataFrame.union, found).distinct()
+
+
+def near(statement: Statement, sources: Mapping[str, DataFrame], groups: DataFrame) -> tuple[int, dict[str, DataFrame]]:
+    """How many groups there are, and the sources without most files that can hold no row of them."""
+    names = [_name(node) for node in _joined(statement.tree)]
+    rows, types = sources[names[0]], dict(groups.dtypes)
+    known = rows.dtypes if names.count(names[0]) == 1 else []  # of a table that is read twice, not all rows are of keys
+    columns = [name for name, kind in known if kind in SKIPPED_BY and types.get(f"_low_{name}") == kind]
+    # As text, so that no Python type comes between.
+    ends = [end.cast("string") for name in columns for end in (F.min(f"_low_{name}"), F.max(f"_high_{name}"))]
+    [[count, *found]] = groups.agg(F.count("*"), *ends).collect()
+    for name, low, high in zip(columns, found[::2], found[1::2], strict=True):
+        kind = types[f"_low_{name}"]
+        is_near = F.col(name).between(*(F.lit(end).cast(kind) for end in (low, high)))
+        rows = rows.where(F.col(name).isNull() | is_near)
+    return count, {**sources, names[0]: rows}
+
+
+def joined_rows(
+    spark: SparkSession, statement: Statement, sources: Mapping[str, DataFrame], values: Sequence[exp.Expr]
+) -> DataFrame:
+    """Values of the rows that a plain SELECT filters and groups."""
+    query = _rows(statement.tree, values)
+    for node in _joined(query):
+        _replace(node, _view(_name(node)))
+    return _run(spark, statement, query.sql(DIALECT), sources)
+
+
+def refuse_full_only(statement: Statement, rows: DataFrame) -> None:
+    """Raises ConfigurationError, with file and line, if the keys that a change touches could not be told.
+
+    `rows` are what the SELECT makes of any.
+    """
+    tree, table = statement.tree, statement.table
+    if not isinstance(tree, exp.Select) or tree.args.get("distinct") or len(list(tree.find_all(exp.Select))) > 1:
+        raise _full_only(statement, tree, "a UNION, DISTINCT or a subquery")
+    for kind, name in _NOT_BY_KEY.items():
+        if found := tree.find(kind):
+            raise _full_only(statement, found, name)
+    for call in tree.find_all(exp.Func):
+        name = call.sql(DIALECT).partition("(")[0].lower()
+        if name not in AGGREGATES and (isinstance(call, exp.AggFunc) or _is_aggregate(rows.sparkSession, name)):
+            raise _full_only(statement, call, f"{name}(), which is none of {', '.join(AGGREGATES)},")
+    if _is_of_the_moment(rows):
+        raise _full_only(statement, tree, "the current time, or what else is other each time,")
+    joins = tree.args.get("joins") or []
+    for join in joins:
+        kinds = {join.side, join.kind, join.method}
+        if (
+            not isinstance(join.this, exp.Table)
+            or not kinds <= {"", "LEFT", "INNER", "OUTER"}
+            or "OUTER" in kinds - {join.kind}
+        ):
+            raise _full_only(statement, join, "another join than INNER and LEFT of tables")
+        if not join.args.get("on") and not join.args.get("using"):
+            raise _full_only(statement, join, "a join without ON")
+    if any(each.is_star for each in tree.selects):
+        raise _full_only(statement, tree, "SELECT *, which does not name its columns,")
+    if joins and tree.args.get("laterals"):
+        raise _full_only(statement, tree, "LATERAL VIEW beside a join")
+    first = _joined(tree)[0].alias_or_name
+    for key in table.keys:
+        node = statement.projections.get(key)
+        if node is None:
+            raise ConfigurationError(f"{table.at}:1: keys: {key} is no column of the SELECT")
+        if node.find(exp.AggFunc):
+            raise _full_only(statement, node, f"the key {key} made of an aggregate")
+        if joins and any(column.table != first for column in node.find_all(exp.Column)):
+            raise _full_only(statement, node, f"the key {key} made of other columns than {first}'s, written {first}.x,")
+    if not statement.grouping:
+        raise _full_only(statement, tree, "no key but a session's")
+
+
+def refuse_what_is_read_otherwise(
+    spark: SparkSession, statement: Statement, sources: Mapping[str, DataFrame], rows: DataFrame
+) -> None:
+    """Raises ConfigurationError, with file and line, if the parsed SELECT, written anew, is another than the file's.
+
+    The file's makes `rows`, but the queries for touched keys are made of the parsed one.
+    """
+    tree = statement.tree.copy()
+    for node in _tables(tree):
+        _replace(node, _view(_name(node)))
+    try:
+        again = _run(spark, statement, tree.sql(DIALECT, comments=False), sources)
+        is_same = _simplified(rows).sameResult(_simplified(again))
+    except ConfigurationError:
+        is_same = False
+    if not is_same:
+        line, word = _first_difference(statement.table.sql, statement.tree.sql(DIALECT))
+        raise ConfigurationError(
+            f"{statement.table.at}:{line}: from `{word}` on, sqlglot reads this otherwise than Spark, so it can't be "
+            f"refreshed by keys: declare `refresh: {FULL}`, or write it in another way"
+        )
+
+
+def refuse_sums_of_doubles(spark: SparkSession, statement: Statement, sources: Mapping[str, DataFrame]) -> None:
+    """Raises ConfigurationError, with file and line: what is left of a sum depends on the order of rows."""
+    sums = list(statement.tree.find_all(exp.Sum, exp.Avg))
+    added = [node.this.expressions[0] if isinstance(node.this, exp.Distinct) else node.this for node in sums]
+    values = [exp.alias_(value.copy(), f"value_{index}") for index, value in enumerate(added)]
+    if not values:
+        return
+    for column, total in zip(joined_rows(spark, statement, sources, values).schema, sums, strict=True):
+        if (kind := column.dataType.simpleString()) in ("double", "float"):
+            raise _full_only(statement, total, f"a sum of {kind}s, which depends on the order of rows (use DECIMAL),")
+
+
+def _first_difference(given: str, read: str) -> tuple[int, str]:
+    """The line and the word from which on two texts differ, but for comments, spaces and capitals."""
+    tokens, others = (sqlglot.tokenize(sql, read=DIALECT) for sql in (given, read))
+    for token, other in zip(tokens, others, strict=False):
+        if (token.token_type, token.text.upper()) != (other.token_type, other.text.upper()):
+            return token.line, token.text
+    return tokens[-1].line, tokens[-1].text
+
+
+def _is_aggregate(spark: SparkSession, name: str) -> bool:
+    """Of the functions that Spark brings; sqlglot does not know all."""
+    jvm = spark._jvm
+    assert jvm is not None
+    catalyst = jvm.org.apache.spark.sql.catalyst
+    found = catalyst.analysis.FunctionRegistry.builtin().lookupFunction(catalyst.FunctionIdentifier(name))
+    return bool(found.isDefined() and found.get().getGroup() == "agg_funcs")
+
+
+def _simplified(rows: DataFrame) -> Any:
+    """The plan, with literals and conditions that mean the same written in one way."""
+    plan, jvm = rows._jdf.queryExecution().analyzed(), rows.sparkSession._jvm
+    assert jvm is not None
+    rules = jvm.org.apache.spark.sql.catalyst.optimizer
+    return rules.BooleanSimplification.apply(rules.ConstantFolding.apply(plan))
+
+
+def _is_of_the_moment(rows: DataFrame) -> bool:
+    plan, jvm = rows._jdf.queryExecution().analyzed(), rows.sparkSession._jvm
+    assert jvm is not None
+    at_a_time = jvm.org.apache.spark.sql.catalyst.optimizer.ComputeCurrentTime.apply(plan)
+    return not plan.deterministic() or not plan.fastEquals(at_a_time)
+
+
+def _touched_by(statement: Statement, index: int) -> str:
+    """The query for the keys that changed rows of the table at that place in the FROM touch."""
+    keys = [statement.projections[key].copy() for key in statement.grouping]
+    ends = [
+        exp.alias_(end.copy(), f"{at}{name}")
+        for name, bounds in statement.bounds.items()
+        for at, end in zip(("_low_", "_high_"), bounds, strict=True)
+    ]
+    query = _rows(statement.tree, [*keys, *ends])
+    for at, node in enumerate(_joined(query)):
+        if at == index and isinstance(node.parent, exp.Join):
+            node.parent.set("side", None)
+            node.parent.set("kind", None)
+        _replace(node, CHANGED if at == index else _view(_name(node)))
+    return query.distinct().sql(DIALECT)
+
+
+def _rows(tree: exp.Query, expressions: Sequence[exp.Expr]) -> exp.Select:
+    """A query for values of the joined rows, before they are filtered and grouped."""
+    query = tree.copy()
+    assert isinstance(query, exp.Select)
+    for name in set(query.args) - {"from_", "joins", "laterals"}:
+        query.set(name, None)
+    query.comments = []
+    return query.select(*expressions, copy=False)
+
+
+def _run(spark: SparkSession, statement: Statement, sql: str, rows: Mapping[str, DataFrame]) -> DataFrame:
+    """Raises ConfigurationError, with file and line, if Spark can't resolve it."""
+    for name, frame in rows.items():
+        frame.createOrReplaceTempView(_view(name))
+    try:
+        return spark.sql(sql)
+    except (AnalysisException, ParseException) as error:
+        raise ConfigurationError(located(statement, error)) from None
+    finally:
+        for name in rows:
+            spark.catalog.dropTempView(_view(name))
+
+
+def located(statement: Statement, error: PySparkException) -> str:
+    """What Spark has against the SELECT, with file and line."""
+    line = re.search(r"line (\d+)", str(error))
+    return f"{statement.table.at}:{line[1] if line else 1}: {reason_of(error)}"
+
+
+def _tables(tree: exp.Expr) -> list[exp.Table]:
+    """All tables that are read, but for names that WITH gives."""
+    return [node for node in tree.find_all(exp.Table) if node.args.get("db") or not _is_given(node, tree)]
+
+
+def _is_given(node: exp.Table, tree: exp.Expr) -> bool:
+    return node.name in {each.alias for each in tree.find_all(exp.CTE)}
+
+
+def _joined(tree: exp.Expr) -> list[exp.Table]:
+    """The tables of a plain SELECT, in the order of its FROM."""
+    return [tree.args["from_"].this, *(join.this for join in tree.args.get("joins") or ())]
+
+
+def _name(node: exp.Table) -> str:
+    return f"{node.db}.{node.name}" if node.db else node.name
+
+
+def _view(name: str) -> str:
+    return name if name == CHANGED else f"_{name.replace('.', '_')}"
+
+
+def _replace(node: exp.Table, view: str) -> None:
+    node.replace(exp.alias_(exp.to_table(view), node.alias_or_name, table=True))
+
+
+def calls(node: exp.Expr, function: str) -> bool:
+    return any(each.name.lower() == function for each in node.find_all(exp.Anonymous))
+
+
+def _full_only(statement: Statement, node: exp.Expr, what: str) -> ConfigurationError:
+    return statement.wrong(node, f"{what} can't be refreshed by keys: declare `refresh: {FULL}`, or do without")

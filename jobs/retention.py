@@ -1,0 +1,50 @@
+"""What the pipeline looks up so as to be exact, and how far back; the histories are kept whole."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from declarations.pipeline import ENRICHMENTS, ENTITIES
+from lakehouse.delta.query import existing_tables, query
+from lakehouse.settings import Settings
+
+
+@dataclass(frozen=True, kw_only=True)
+class State:
+    purpose: str
+    rows: int
+    kept: str
+
+
+def states(settings: Settings) -> list[State]:
+    """Of the tables that there are."""
+    known = {name for name, _ in existing_tables(settings)}
+    return [
+        State(purpose=purpose, rows=query(settings, f"SELECT count(*) FROM {what}").fetchall()[0][0], kept=kept)
+        for table, what, purpose, kept in _queries()
+        if table in known
+    ]
+
+
+def _queries() -> Iterator[tuple[str, str, str, str]]:
+    for entity in ENTITIES:
+        table = entity.table.name
+        if entity.keeps_history:
+            history = entity.history.name
+            yield history, history, f"versions of {entity.name}, to join as of a time", "ever"
+        deleted = f"{table} WHERE deleted_at IS NOT NULL"
+        yield (
+            table,
+            deleted,
+            f"deleted {entity.name}, which older messages can't bring back",
+            f"{entity.keep_deleted} d",
+        )
+    for each in ENRICHMENTS:
+        facts, day, gold = each.topic.name, each.day, each.gold_table
+        since = f"(SELECT max({day}) - {each.duplicate_horizon} FROM {gold} WHERE {day} <= current_date)"
+        yield gold, f"{gold} WHERE {day} >= {since}", f"{facts}, to know duplicates", f"{each.duplicate_horizon} d"
+        yield (
+            each.waiting.name,
+            each.waiting.name,
+            f"{facts} that wait and wake by themselves",
+            f"{each.give_up_after} d",
+        )

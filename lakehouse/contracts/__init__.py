@@ -1,0 +1,1 @@
+"""What topics promise to carry, and how payloads become typed columns."""

@@ -1,0 +1,40 @@
+"""The schemas that Avro messages were written with. They are kept beside bronze, which can't be read without them."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from lakehouse.contracts.registered import registered_schemas
+from lakehouse.contracts.topics import Encoding, Topic
+from lakehouse.delta.tables import Table, append, create_table, read_table, table_exists
+from lakehouse.pulsar.endpoint import Endpoint
+from lakehouse.settings import Settings
+
+WRITER_SCHEMAS = Table(
+    name="bronze.writer_schemas",
+    columns="topic STRING, version BIGINT, schema STRING",
+    partition_by=("topic",),
+)
+
+
+def keep_writer_schemas(spark: SparkSession, settings: Settings, topics: Iterable[Topic], endpoint: Endpoint) -> None:
+    """Note the registered schemas of Avro topics that are not noted yet."""
+    for topic in topics:
+        if topic.encoding is not Encoding.AVRO:
+            continue
+        create_table(spark, settings, WRITER_SCHEMAS)
+        known = with_writer_schemas(spark, settings, topic).writer_schemas
+        registered = registered_schemas(topic, endpoint, settings)
+        new = [(topic.name, each["version"], each["data"]) for each in registered if each["version"] not in known]
+        if new:
+            append(spark.createDataFrame(new, WRITER_SCHEMAS.columns), settings, WRITER_SCHEMAS.name)
+
+
+def with_writer_schemas(spark: SparkSession, settings: Settings, topic: Topic) -> Topic:
+    """The topic with the schemas that are noted for it."""
+    if topic.encoding is not Encoding.AVRO or not table_exists(spark, settings, WRITER_SCHEMAS.name):
+        return topic
+    rows = read_table(spark, settings, WRITER_SCHEMAS.name).where(F.col("topic") == topic.name).collect()
+    return replace(topic, writer_schemas={row.version: row.schema for row in rows})

@@ -1,0 +1,133 @@
+"""Checkpoints of streams only save time, as the tables are the truth: one that is of no use any more is removed."""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from pyspark.sql import SparkSession
+
+from lakehouse.delta.tables import (
+    Table,
+    committed_batch,
+    create_table,
+    creation_time,
+    delete_path,
+    java_class,
+    modification_time,
+    path_exists,
+    read_text,
+    table_id,
+    table_version,
+)
+from lakehouse.progress import CONSOLE
+from lakehouse.settings import Settings
+
+NONE = -1
+"""The number of a batch that there is not."""
+
+
+class _UnsoundError(Exception):
+    """A stream can't go on from its checkpoint; the message says why."""
+
+
+def create_tables_of(spark: SparkSession, settings: Settings, stream: str, tables: Sequence[Table]) -> None:
+    """Create the tables that a stream writes. One that is younger than its checkpoint needs all that it has read."""
+    for table in tables:
+        create_table(spark, settings, table)
+    path = settings.checkpoint_path(stream)
+    if path_exists(spark, f"{path}/metadata"):
+        begun = modification_time(spark, f"{path}/metadata")
+        younger = [table.name for table in tables if creation_time(spark, settings, table.name) > begun]
+        if younger:
+            _remove(spark, path, f"{', '.join(younger)}: created after the stream had begun")
+
+
+def sound_checkpoint(
+    spark: SparkSession,
+    settings: Settings,
+    stream: str,
+    *,
+    reads: Sequence[str] = (),
+    appends_to: str | None = None,
+) -> str:
+    """The path of the checkpoint of a stream that is about to start, whose lease this process must hold.
+
+    The checkpoint is removed, with a line that says why, if a file of it is torn or lost, if the tables that the stream
+    `reads`, in the order of its sources, are not those that it has read, or if the table that Spark itself `appends_to`
+    does not hold the batches that it should.
+    """
+    path = settings.checkpoint_path(stream)
+    if path_exists(spark, path):
+        try:
+            known, done, planned = _state(spark, path)
+            if planned != NONE and reads:
+                _check_read(spark, settings, f"{path}/offsets/{planned}", reads)
+            if appends_to and not done <= committed_batch(spark, settings, appends_to, known) <= planned:
+                raise _UnsoundError(f"{path}: {appends_to} does not hold the batches that were noted there")
+        except _UnsoundError as problem:
+            _remove(spark, path, str(problem))
+    return path
+
+
+def _remove(spark: SparkSession, path: str, why: str) -> None:
+    delete_path(spark, path)
+    CONSOLE.say(f"{why}: the checkpoint {path} is removed, and its stream goes on from what the tables hold")
+
+
+def _state(spark: SparkSession, path: str) -> tuple[str, int, int]:
+    """The stream's id, its last batch that is done, and its last one that is planned, which can be the same."""
+    planned = _last_batch(spark, "OffsetSeqLog", f"{path}/offsets")
+    done = _last_batch(spark, "CommitLog", f"{path}/commits")
+    for batch in range(max(planned - 1, 0), planned + 1):
+        _offsets(spark, f"{path}/offsets/{batch}")
+    if done not in (planned - 1, planned):
+        raise _UnsoundError(f"{path}: the last of offsets is {planned}, of commits {done}")
+    if done != NONE:
+        _json_lines(spark, f"{path}/commits/{done}")
+    if planned == NONE and not path_exists(spark, f"{path}/metadata"):  # it was killed before it had an id
+        return "", done, planned
+    [metadata] = _json_lines(spark, f"{path}/metadata", version=None)
+    return str(metadata["id"]), done, planned
+
+
+def _check_read(spark: SparkSession, settings: Settings, path: str, reads: Sequence[str]) -> None:
+    offsets = _offsets(spark, path)
+    if len(offsets) != len(reads):
+        raise _UnsoundError(f"{path}: the stream had {len(offsets)} sources, and has {len(reads)} now")
+    for table, offset in zip(reads, offsets, strict=True):
+        if offset is not None and offset.get("reservoirId") != table_id(spark, settings, table):
+            raise _UnsoundError(f"{path}: {table} is not the table that the stream has read")
+        if offset is not None and offset["reservoirVersion"] > table_version(spark, settings, table) + 1:
+            raise _UnsoundError(f"{path}: {table} has gone back to an older version")
+
+
+def _offsets(spark: SparkSession, path: str) -> list[Any]:
+    """The offset of each source; None of one that had nothing yet."""
+    _, *offsets = _json_lines(spark, path)
+    return offsets
+
+
+def _json_lines(spark: SparkSession, path: str, *, version: str | None = "v1") -> list[Any]:
+    """The lines after the one with the version. Raises _UnsoundError, which names the file, if that can't be."""
+    try:
+        lines = read_text(spark, path).splitlines()
+        if version and (len(lines) < 2 or lines.pop(0) != version):
+            raise ValueError("no version")
+        found = [None if line == "-" else json.loads(line) for line in lines]
+        if not isinstance(found[0], dict):
+            raise ValueError("no object")
+        return found
+    except (ValueError, IndexError) as error:
+        raise _UnsoundError(f"{path}: torn") from error
+    except Py4JJavaError as error:
+        kind = error.java_exception.getClass().getSimpleName()
+        if kind not in ("ChecksumException", "FileNotFoundException"):
+            raise
+        raise _UnsoundError(f"{path}: {'torn' if kind == 'ChecksumException' else 'lost'}") from error
+
+
+def _last_batch(spark: SparkSession, log: str, folder: str) -> int:
+    made = java_class(spark, f"org.apache.spark.sql.execution.streaming.checkpointing.{log}")
+    last = made(spark._jsparkSession, folder, False).getLatestBatchId()
+    return int(last.get()) if last.isDefined() else NONE

@@ -1,0 +1,111 @@
+"""What there is and how far it has come, read from the broker, the tables' logs and the checkpoints. No Spark."""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+import duckdb
+from deltalake import DeltaTable
+
+from lakehouse.contracts.topics import Topic
+from lakehouse.delta.query import existing_tables
+from lakehouse.errors import BrokerError
+from lakehouse.pulsar.endpoint import Endpoint, call_admin
+from lakehouse.settings import Settings
+
+REFRESHES_TABLE = "gold.refreshes"
+"""The table that says which versions of which tables the last refresh of another has read."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TopicStatus:
+    name: str
+    messages: int
+    """Acknowledged by the broker since it started, and still there or not."""
+    backlog: int
+    """Entries that have not landed: a batch of messages is one."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableStatus:
+    name: str
+    rows: int
+    version: int
+    size: int
+    """Bytes of the files that make up the table."""
+    ran_at: datetime
+    """When its stream last finished a batch; of a table without a stream of its own, when it last changed."""
+    lag: int | None
+    """Commits of the tables it is made from that its stream, or its last refresh, has not read; None without those."""
+
+
+def topic_status(topic: Topic, endpoint: Endpoint, settings: Settings) -> TopicStatus:
+    """Raises BrokerError if the topic does not exist."""
+    path = f"persistent/{settings.pulsar.namespace}/{topic.name}"
+    parted = call_admin("GET", f"{path}/partitions", endpoint, settings, accept=(404,))
+    kind = "partitioned-stats" if parted.ok and parted.json()["partitions"] else "stats"
+    found = call_admin("GET", f"{path}/{kind}?getPreciseBacklog=true", endpoint, settings, accept=(404,))
+    if found.status_code == 404:
+        raise BrokerError(f"{topic.name}: no such topic: `lakehouse topics create` makes the declared ones")
+    stats = found.json()
+    cursor = stats["subscriptions"].get(topic.subscription, {})
+    backlog = cursor.get("msgBacklog", stats["msgInCounter"])  # without a subscription, nothing has landed
+    return TopicStatus(name=topic.name, messages=stats["msgInCounter"], backlog=backlog)
+
+
+def table_statuses(settings: Settings) -> list[TableStatus]:
+    tables = dict(existing_tables(settings))
+    versions = {str(table.metadata().id): table.version() for table in tables.values()}
+    refreshed = _refreshed(tables.get(REFRESHES_TABLE))
+    return [
+        TableStatus(
+            name=name,
+            rows=table.count(),
+            version=table.version(),
+            size=sum(table.get_add_actions(flatten=True)["size_bytes"].to_pylist()),
+            ran_at=datetime.fromtimestamp(batch.stat().st_mtime if batch else _changed_at(table), UTC),
+            lag=_behind(_read_by(batch) if batch else refreshed.get(str(table.metadata().id), ()), versions),
+        )
+        for name, table in tables.items()
+        for batch in [_last_batch(settings, name)]
+    ]
+
+
+def _changed_at(table: DeltaTable) -> float:
+    return float(table.history(1)[0]["timestamp"] / 1000)
+
+
+def _last_batch(settings: Settings, name: str) -> Path | None:
+    """The mark that the table's stream left of its last finished batch."""
+    commits = Path(settings.checkpoint_path(name)).glob("commits/[0-9]*")
+    return max(commits, key=lambda path: int(path.name), default=None)
+
+
+def _read_by(batch: Path) -> list[tuple[str, int]]:
+    """The tables that the stream reads, by their ids, and the last version of each that it has read."""
+    lines = (batch.parent.parent / "offsets" / batch.name).read_text().splitlines()
+    offsets = [json.loads(line) for line in lines if "reservoirId" in line]
+    return [(offset["reservoirId"], _last_read(offset)) for offset in offsets]
+
+
+def _last_read(offset: dict[str, object]) -> int:
+    """An offset with a negative index stands before its version, any other in it."""
+    at, index = int(str(offset["reservoirVersion"])), int(str(offset["index"]))
+    return at - 1 if index < 0 else at
+
+
+def _refreshed(table: DeltaTable | None) -> dict[str, list[tuple[str, int]]]:
+    """By table, both by their ids: the tables that its last refresh has read, and their versions."""
+    if table is None:
+        return {}
+    refreshes = duckdb.from_arrow(table.to_pyarrow_dataset())
+    last = refreshes.aggregate('table_id, map_values(arg_max(sources, "at"))', "table_id").fetchall()
+    return {made: [(source["id"], source["version"]) for source in sources] for made, sources in last}
+
+
+def _behind(read: Iterable[tuple[str, int]], versions: Mapping[str, int]) -> int | None:
+    """How many versions are newer than these, of tables by their ids; None if none was read."""
+    newer = [max(0, versions.get(table, 0) - version) for table, version in read]
+    return sum(newer) if newer else None

@@ -1,0 +1,31 @@
+"""Code for the JVM, which the Scala compiler that comes with Spark compiles once."""
+
+import hashlib
+import subprocess
+from functools import partial
+from pathlib import Path
+
+import pyspark
+
+from lakehouse.errors import LakehouseError
+from lakehouse.jvm.java import java_home
+from lakehouse.locks import make_once
+from lakehouse.progress import waiting
+
+
+def compiled(source: Path, cache: Path) -> Path:
+    """The jar made of the file, compiled if `cache` lacks it. Raises LakehouseError if that fails."""
+    made_of = source.read_bytes() + pyspark.__version__.encode()
+    jar = cache / f"{source.stem}-{hashlib.sha256(made_of).hexdigest()[:12]}.jar"
+    return make_once(source.stem, jar, partial(_compile, source))
+
+
+def _compile(source: Path, jar: Path) -> None:
+    draft = jar.with_suffix(".part.jar")
+    command: list[str | Path] = [java_home() / "bin" / "java", "-cp", Path(pyspark.__file__).parent / "jars" / "*"]
+    command += ["scala.tools.nsc.Main", "-usejavacp", "-d", draft, source]
+    with waiting(f"Compiling {source.name}, once"):
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    if done.returncode != 0:
+        raise LakehouseError(f"{source}: does not compile: {done.stdout.strip().partition(chr(10))[0]}")
+    draft.rename(jar)

@@ -1,0 +1,1 @@
+"""What runs on this machine: the embedded broker, other servers, and what is downloaded for them."""

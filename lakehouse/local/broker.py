@@ -1,0 +1,268 @@
+"""The broker: your own cluster if one is configured, else an embedded Pulsar that keeps all in `<home>/pulsar`."""
+
+import os
+import re
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+
+from lakehouse.errors import BrokerError, RefusedError
+from lakehouse.jvm.class_archives import archive_options, settle
+from lakehouse.jvm.java import java_home
+from lakehouse.local.artifacts import pulsar_home
+from lakehouse.local.processes import HOST, begun_by, choose_port, end, is_alive, read_state, wait_until, write_state
+from lakehouse.locks import exclusive
+from lakehouse.progress import waiting
+from lakehouse.pulsar.endpoint import Endpoint, call_admin, check_certificate
+from lakehouse.settings import Settings, environment_of_others
+
+STOP_TIMEOUT, KEEP_TIMEOUT = 20.0, 60.0
+"""Seconds that the embedded broker gets to stop by itself, and to keep its classes too."""
+
+PROGRAM = "broker"
+STANDALONE = ("standalone", "--no-functions-worker", "--no-stream-storage")
+
+
+def endpoint(settings: Settings) -> Endpoint:
+    """The configured cluster, or the running embedded broker. Raises BrokerError if there is neither."""
+    if settings.pulsar.service_url and settings.pulsar.admin_url:
+        return Endpoint(service_url=settings.pulsar.service_url, admin_url=settings.pulsar.admin_url)
+    if (found := running(settings)) is None:
+        raise BrokerError(
+            "no broker is running: start it with `lakehouse up`, or set pulsar.service_url and pulsar.admin_url"
+        )
+    return found
+
+
+def running(settings: Settings) -> Endpoint | None:
+    """The embedded broker, if its process is there; it may be still starting."""
+    return _endpoint(_ports(settings)) if _process(settings) else None
+
+
+def start(settings: Settings) -> Endpoint:
+    """Start the embedded broker, unless it runs, and wait until it is healthy.
+
+    Raises BrokerError if a port is taken, or if the broker does not come up within `run.broker_timeout` seconds.
+    """
+    with exclusive(_folder(settings) / "lock"):
+        ran = _process(settings) is not None
+        found, process = _launch_once(settings)
+        try:
+            _wait_until_up(found, process, settings)
+        except BaseException:
+            if not ran:
+                _end(process)
+            raise
+        return found
+
+
+def launch(settings: Settings, *, keep_classes: bool = False) -> None:
+    """Begin to start the embedded broker, unless it runs; `start` waits for it. Raises BrokerError for a taken port.
+
+    If no JVM has kept the broker's classes yet, this one can be made to, which takes it some seconds more.
+    """
+    with exclusive(_folder(settings) / "lock"):
+        _launch_once(settings, keep_classes=keep_classes)
+
+
+def _launch_once(settings: Settings, *, keep_classes: bool = False) -> tuple[Endpoint, psutil.Process]:
+    process = _process(settings)
+    if process is not None:
+        return _endpoint(_ports(settings)), process
+    home = pulsar_home(settings.cache)
+    ports = _choose_ports(settings)
+    if "pid" in read_state(_state_file(settings)):
+        _unregister_killed(home, settings)
+    process = psutil.Process(_launch(home, ports, settings, keep_classes=keep_classes).pid)
+    try:
+        write_state(_state_file(settings), {"pid": process.pid, "ports": ports})
+    except BaseException:
+        _end(process)
+        raise
+    return _endpoint(ports), process
+
+
+def stop(settings: Settings, *, keep_classes: bool = False) -> bool:
+    """Stop the embedded broker, and return when its process is gone; False if it was not running.
+
+    After a run that has done its work, one that was launched to `keep_classes` does: 90 MB, some 8 seconds.
+    """
+    process = _process(settings)
+    if process is None:
+        return False
+    with waiting("Stopping the broker"):
+        ended = _end(process, timeout=KEEP_TIMEOUT if keep_classes else STOP_TIMEOUT)
+    if ended:
+        write_state(_state_file(settings), {"ports": _ports(settings)})
+    settle(PROGRAM, keep=keep_classes and ended)
+    return True
+
+
+def healthy_endpoint(settings: Settings) -> Endpoint:
+    """Where the broker is, once it answers. Raises as `endpoint` and `wait_until_healthy` do."""
+    found = endpoint(settings)
+    wait_until_healthy(found, settings)
+    return found
+
+
+def wait_until_healthy(endpoint: Endpoint, settings: Settings) -> None:
+    """Wait until a cluster answers.
+
+    Raises BrokerError after `run.broker_timeout` seconds, and RefusedError at once.
+    """
+    message = f"Waiting for the broker at {endpoint.admin_url}"
+    if not wait_until(lambda: _answers("brokers/ready", endpoint, settings), message, settings.run.broker_timeout):
+        raise BrokerError(f"{endpoint.admin_url}: no answer from the broker in {settings.run.broker_timeout:g} s")
+    check_certificate(endpoint, settings)
+
+
+def _wait_until_up(endpoint: Endpoint, process: psutil.Process, settings: Settings) -> None:
+    def up_or_dead() -> bool:
+        # The default namespace is the last thing that a new standalone broker makes.
+        return not is_alive(process) or all(
+            _answers(path, endpoint, settings) for path in ("brokers/health", "namespaces/public/default")
+        )
+
+    in_time = wait_until(up_or_dead, f"Starting the broker at {endpoint.service_url}", settings.run.broker_timeout)
+    if not is_alive(process):
+        raise BrokerError(f"the broker died while starting; see {_log(settings)}")
+    if not in_time:
+        raise BrokerError(f"the broker was not up in {settings.run.broker_timeout:g} s; see {_log(settings)}")
+
+
+def _answers(path: str, endpoint: Endpoint, settings: Settings) -> bool:
+    try:
+        return call_admin("GET", path, endpoint, settings).ok
+    except RefusedError:
+        raise
+    except BrokerError:
+        return False
+
+
+def _launch(home: Path, ports: dict[str, int], settings: Settings, *, keep_classes: bool) -> subprocess.Popen[bytes]:
+    folder = _folder(settings)
+    # The script can't pass a space on.
+    archive = [] if " " in sys.prefix else archive_options(PROGRAM, [str(home)], keep=keep_classes)
+    log_configuration = os.environ.get("PULSAR_LOG_CONF") or home / "conf" / "log4j2.yaml"
+    _configuration(settings).write_text(_configured((home / "conf" / "standalone.conf").read_text(), ports))
+    command: list[str | Path] = [home / "bin" / "pulsar", *STANDALONE]
+    command += ["--metadata-dir", folder / "metadata", "--bookkeeper-dir", folder / "bookkeeper"]
+    command += ["--config", _configuration(settings), "--advertised-address", HOST]
+    environment = {
+        "PULSAR_LOG_LEVEL": "warn",
+        **environment_of_others(),
+        "JAVA_HOME": str(java_home()),
+        "PULSAR_LOG_DIR": str(folder),
+        "PULSAR_MEM": f"-Xms256m -Xmx{settings.pulsar.memory} -XX:MaxDirectMemorySize={settings.pulsar.memory}",
+        # It has little to do: compile quickly, to code that is slower. The start takes half the work.
+        "PULSAR_GC": " ".join(
+            ["-XX:+UseG1GC -XX:TieredStopAtLevel=1", *archive, f"-Dlog4j.configurationFile={log_configuration}"]
+        ),
+        # The script puts the folder of this on the class path, where the JVM takes no archive if there are files in it.
+        "PULSAR_LOG_CONF": str(home / "none" / "log4j2.yaml"),
+        "PULSAR_GC_LOG": "-Xlog:gc=off",
+    }
+    with _log(settings).open("wb") as log:
+        return subprocess.Popen(
+            command,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,  # so that Ctrl-C in the terminal does not reach it
+        )
+
+
+def _unregister_killed(home: Path, settings: Settings) -> None:
+    """Take a broker that was killed off the list of bookies, which the command that lists them does.
+
+    Else the next one sometimes takes its own entry for the old one, and renews it without end, for most of a core:
+    https://github.com/apache/pulsar/issues/17759.
+    """
+    folder, configuration = _folder(settings), _folder(settings) / "bookkeeper.conf"
+    configuration.write_text(f"metadataServiceUri=metadata-store:rocksdb://{folder}/metadata\n")
+    environment = {
+        **environment_of_others(),
+        "JAVA_HOME": str(java_home()),
+        "BOOKIE_CONF": str(configuration),
+        "BOOKIE_LOG_DIR": str(folder),
+        "BOOKIE_MEM": "-Xmx128m",
+        "BOOKIE_GC": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+    }
+    with (folder / "bookies.log").open("wb") as log, waiting("Clearing up after a broker that was killed"):
+        command: list[str | Path] = [home / "bin" / "bookkeeper", "shell", "listbookies", "-rw"]
+        with suppress(subprocess.TimeoutExpired):  # a broker that is busy is better than none
+            subprocess.run(command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, timeout=60)
+
+
+def _configured(text: str, ports: dict[str, int]) -> str:
+    values = {
+        "brokerServicePort": str(ports["broker"]),
+        "webServicePort": str(ports["web"]),
+        "bindAddress": HOST,
+        "listeningInterface": _loopback(),  # the same for the bookkeeper
+        "webSocketServiceEnabled": "false",
+        # A topic without traffic is no reason to delete it.
+        "brokerDeleteInactiveTopicsEnabled": "false",
+    }
+    for name in values:
+        text = re.sub(rf"^{name}=.*\n", "", text, flags=re.MULTILINE)
+    return text + "".join(f"\n{name}={value}" for name, value in values.items()) + "\n"
+
+
+def _loopback() -> str:
+    """The name of the network interface that has the local address."""
+    interfaces = psutil.net_if_addrs().items()
+    return next(name for name, addresses in interfaces if any(address.address == HOST for address in addresses))
+
+
+def _choose_ports(settings: Settings) -> dict[str, int]:
+    fixed = {"broker": settings.pulsar.broker_port, "web": settings.pulsar.web_port}
+    last = _ports(settings)
+    try:
+        return {name: choose_port(f"pulsar.{name}_port", port, last.get(name, 0)) for name, port in fixed.items()}
+    except OSError as error:
+        raise BrokerError(str(error)) from error
+
+
+def _process(settings: Settings) -> psutil.Process | None:
+    """The recorded process, if it is alive and is this home's broker: its command line names our configuration."""
+    try:
+        process = psutil.Process(read_state(_state_file(settings))["pid"])
+        ours = str(_configuration(settings)) in process.cmdline()
+    except (KeyError, psutil.Error):
+        return None
+    return process if ours else None
+
+
+def _end(process: psutil.Process, *, timeout: float = STOP_TIMEOUT) -> bool:
+    """With what its script has started, if it is still that; False if it had to be killed."""
+    return end(begun_by({process.pid: process.create_time()}), timeout)
+
+
+def _endpoint(ports: dict[str, int]) -> Endpoint:
+    return Endpoint(service_url=f"pulsar://{HOST}:{ports['broker']}", admin_url=f"http://{HOST}:{ports['web']}")
+
+
+def _folder(settings: Settings) -> Path:
+    return settings.home / "pulsar"
+
+
+def _configuration(settings: Settings) -> Path:
+    return _folder(settings) / "standalone.conf"
+
+
+def _log(settings: Settings) -> Path:
+    return _folder(settings) / "broker.log"
+
+
+def _state_file(settings: Settings) -> Path:
+    """The ports of the last start, and its process, until that has ended by itself."""
+    return _folder(settings) / "broker.json"
+
+
+def _ports(settings: Settings) -> dict[str, int]:
+    return dict(read_state(_state_file(settings)).get("ports", {}))

@@ -1,0 +1,113 @@
+"""Servers that run on this machine beside our commands: their ports, what is noted of them, and their end."""
+
+import json
+import os
+import signal
+import socket
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from lakehouse.progress import waiting
+
+HOST = "127.0.0.1"
+
+
+def choose_port(name: str, fixed: int, last: int) -> int:
+    """The `fixed` port, else that of the `last` start if it is still free, else a free one.
+
+    Raises OSError, which names the setting, if the fixed one is taken.
+    """
+    if fixed and not _is_free(fixed):
+        raise OSError(f"{name} {fixed} is taken by another program: set another, or 0 for a free one")
+    wanted = fixed or last
+    return wanted if wanted and _is_free(wanted) else _free_port()
+
+
+def wait_until(condition: Callable[[], bool], message: str, timeout: float) -> bool:
+    """Whether `condition` came true in time; the message is shown only if it is not true at once."""
+    if condition():
+        return True
+    deadline = time.monotonic() + timeout
+    with waiting(message):
+        while time.monotonic() < deadline:
+            time.sleep(0.2)
+            if condition():
+                return True
+    return False
+
+
+def is_alive(process: psutil.Process) -> bool:
+    with suppress(psutil.NoSuchProcess):
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    return False
+
+
+def end(processes: Sequence[psutil.Process], timeout: float, *, by: signal.Signals = signal.SIGTERM) -> bool:
+    """Ask the processes to end, `by` a signal, and kill those that have not after `timeout` seconds.
+
+    Returns, when all are gone, whether all have ended by themselves.
+    """
+    for process in processes:
+        with suppress(psutil.NoSuchProcess):
+            process.send_signal(by)
+    _, left = psutil.wait_procs(processes, timeout)
+    for process in left:
+        with suppress(psutil.NoSuchProcess):
+            process.kill()
+    psutil.wait_procs(left, timeout)
+    return not left
+
+
+def begun_by(leaders: Mapping[int, float]) -> list[psutil.Process]:
+    """All processes of the sessions that these processes lead, or led: what they have started, and what that has.
+
+    `leaders` are process ids with the time of their creation, as the system gives an id again.
+    """
+    sessions = {pid for pid, created in leaders.items() if created > psutil.boot_time() and not _is_other(pid, created)}
+    found = []
+    for process in psutil.process_iter():
+        with suppress(OSError):
+            if os.getsid(process.pid) in sessions and is_alive(process):
+                found.append(process)
+    return found
+
+
+def _is_other(pid: int, created: float) -> bool:
+    with suppress(psutil.NoSuchProcess):
+        return abs(psutil.Process(pid).create_time() - created) > 1
+    return False
+
+
+def read_state(file: Path) -> dict[str, Any]:
+    """What was noted of the last start; empty before the first."""
+    state: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {}
+    return state
+
+
+def write_state(file: Path, state: Mapping[str, Any]) -> None:
+    draft = file.with_suffix(".part")
+    draft.touch(mode=0o600)
+    draft.write_text(json.dumps(state))
+    draft.replace(file)
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((HOST, port))
+        except OSError:
+            return False
+    return True
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind((HOST, 0))
+        port: int = probe.getsockname()[1]
+        return port

@@ -1,0 +1,1 @@
+"""How a Pulsar cluster is reached, asked and sent to."""

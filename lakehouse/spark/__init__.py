@@ -1,0 +1,1 @@
+"""The Spark session, and how its streams, batches and errors are handled."""

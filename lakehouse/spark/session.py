@@ -1,0 +1,278 @@
+"""The one place where a Spark session is built."""
+
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import sysconfig
+import traceback
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+from typing import Any
+
+import psutil
+import pyspark
+from py4j.java_gateway import JavaObject  # type: ignore[import-untyped]
+from pyspark import SparkConf, SparkContext
+from pyspark.java_gateway import launch_gateway
+from pyspark.sql import SparkSession
+
+from lakehouse.errors import LakehouseError
+from lakehouse.jvm.class_archives import archive_options, settle
+from lakehouse.jvm.java import java_home
+from lakehouse.jvm.scala import compiled
+from lakehouse.local.artifacts import spark_jars
+from lakehouse.progress import waiting
+from lakehouse.settings import Settings, variables
+
+# With room for compiled code: C1 alone gets 48 MB by default, and Spark is soon swept out of it again and again.
+# Without memory, a JVM may hang or go on half: it ends instead, and what is started anew goes on where it was.
+JAVA_OPTIONS = "-XX:+UseParallelGC -XX:ReservedCodeCacheSize=256m -XX:+ExitOnOutOfMemoryError -Duser.timezone=UTC"
+OUT_OF_MEMORY = 3
+"""The exit code of a JVM that ends so."""
+
+LITTLE_DATA = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.adaptive.enabled": "false",
+}
+"""For plans that run a few times only: each is planned once, and no code is generated for it."""
+
+SHORT_RUN = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1", **LITTLE_DATA}
+"""For a run of a minute on little data: the JVM compiles quickly too, to code that is slower."""
+
+LOCAL_FILES = {
+    "spark.hadoop.fs.file.impl": "lakehouse.LocalFiles",
+    "spark.hadoop.fs.AbstractFileSystem.file.impl": "lakehouse.LocalContext",
+}
+"""Files of this machine are made and renamed as `local_files.scala` does it."""
+
+CLASS_PATH = "spark.driver.extraClassPath"
+PROGRAM = "spark"
+
+
+def spark_conf(settings: Settings, *, keep_classes: bool = True) -> dict[str, str]:
+    """The Spark properties that this pipeline needs, with the user's own on top.
+
+    If no JVM has kept its classes yet, this one is to be able to do so, unless told otherwise.
+    """
+    jars, own = [str(jar) for jar in driver_jars(settings)], settings.spark.conf
+    cores = str(os.cpu_count() or 2)
+    archive = archive_options(PROGRAM, [pyspark.__version__, *jars], keep=keep_classes)
+    return {
+        "spark.master": settings.spark.master,
+        "spark.app.name": "lakehouse",
+        "spark.driver.memory": settings.spark.memory,
+        "spark.driver.defaultJavaOptions": f"{JAVA_OPTIONS} {shlex.join(archive)}",
+        **(LOCAL_FILES if is_local(settings) else {}),
+        # Executors elsewhere fetch these. A local one has the driver's, and would copy them, in a second of each start.
+        **({} if is_local(settings) else {"spark.jars": ",".join(jars)}),
+        # Hadoop sets modes by this, whatever umask the process has. Executors elsewhere may be another user's.
+        **({"spark.hadoop.fs.permissions.umask-mode": "077"} if is_local(settings) else {}),
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.log.level": "ERROR",
+        "spark.local.dir": str(settings.home / "spark"),
+        "spark.sql.warehouse.dir": str(settings.home / "spark" / "warehouse"),
+        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        "spark.sql.session.timeZone": "UTC",
+        # The default, INT96, can't be read by others outside the years 1677 to 2262.
+        "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+        # Small tables on few cores: more partitions than cores only cost task starts.
+        "spark.sql.shuffle.partitions": cores,
+        "spark.databricks.delta.snapshotPartitions": "1",
+        # A stream may begin with the changes of the next version, though there is none yet.
+        "spark.databricks.delta.changeDataFeed.timestampOutOfRange.enabled": "true",
+        # A batch uses more generated classes than the default of 100, which are then compiled again for the next.
+        "spark.sql.codegen.cache.maxEntries": "1000",
+        # Each hash table, and so each broadcast, takes a page at least, which is 64 MB by default.
+        "spark.buffer.pageSize": "2m",
+        # The plans of the last 1,000 queries, which nobody looks at without a UI, would take hundreds of MB.
+        "spark.sql.ui.retainedExecutions": "20",
+        "spark.sql.autoBroadcastJoinThreshold": "64m",
+        # Without enough open files, rows are sorted by the partition column before they are written.
+        "spark.sql.maxConcurrentOutputFileWriters": "32",
+        "spark.sql.inMemoryColumnarStorage.compressed": "false",
+        # A pruned copy of from_json for each field it feeds would parse the payload once for each.
+        "spark.sql.optimizer.enableJsonExpressionOptimization": "false",
+        # Else PySpark tells the JVM the line of Python behind each column expression, in 0.6 of its 0.9 ms, and the
+        # JVM looks at its own stack.
+        "spark.python.sql.dataFrameDebugging.enabled": "false",
+        "spark.sql.dataFrameQueryContext.enabled": "false",
+        # Python processes of tasks are forked from it, with what each would else load for itself, in 1 to 2 seconds.
+        # Elsewhere, what numpy calls when it is loaded may not survive a fork.
+        **({"spark.python.daemon.module": "bronze.pulsar.daemon"} if sys.platform == "linux" else {}),
+        "spark.sql.execution.arrow.pyspark.enabled": "true",
+        # PySpark 4.2.0 hangs on a Python function over a columnar scan (SPARK-58241).
+        "spark.sql.execution.arrow.pythonUDF.columnarInput.enabled": "false",
+        "spark.sql.streaming.stopTimeout": "30s",
+        **own,
+        CLASS_PATH: os.pathsep.join([*jars, *filter(None, [own.get(CLASS_PATH)])]),
+    }
+
+
+def driver_jars(settings: Settings) -> list[Path]:
+    """What is on the driver's class path beside Spark, made or downloaded if the cache lacks it, or LakehouseError."""
+    own = [compiled(Path(__file__).with_name("local_files.scala"), settings.cache)] if is_local(settings) else []
+    return [*spark_jars(settings.cache), *own]
+
+
+def start_spark(settings: Settings, *, inherited: Sequence[int] = ()) -> SparkSession:
+    """Start Spark, or return the running session; within spark-submit, that is its session.
+
+    Spark's own log goes to `<home>/logs/spark.log`, within spark-submit to where that writes.
+
+    Raises LakehouseError if Spark's process ends while it starts.
+
+    `inherited` are file descriptors that the JVM keeps open: a lock held by one of them lasts as long as the JVM,
+    which can outlive a killed Python process by a moment.
+    """
+    properties = list(spark_conf(settings).items())
+    if SparkContext._active_spark_context is None and "PYSPARK_GATEWAY_PORT" not in os.environ:
+        os.environ.update(submit_environment(settings))
+        (settings.home / "spark").mkdir(parents=True, exist_ok=True)
+        (settings.home / "logs").mkdir(exist_ok=True)
+        conf = SparkConf(loadDefaults=False).setAll(properties)
+        with (settings.home / "logs" / "spark.log").open("ab") as log:
+            process = {"pass_fds": tuple(inherited), "stdout": log, "stderr": log}
+            gateway = _launch(conf, process, settings)
+        ctrl_c = signal.getsignal(signal.SIGINT)
+        SparkContext(conf=conf, gateway=gateway)
+        signal.signal(signal.SIGINT, ctrl_c)  # Spark's handler calls into the JVM, whatever call it interrupts
+    session = SparkSession.builder.config(map=dict(properties)).getOrCreate()
+    server: Any = session.sparkContext._accumulatorServer
+    server.handle_error = lambda *_: None  # it would show a stack trace when the JVM has ended
+    return session
+
+
+def _launch(conf: SparkConf, process: dict[str, Any], settings: Settings) -> Any:
+    """Start the JVM, with nothing of ours in its environment, and nothing of the user's own conf in its arguments."""
+    own, ours = settings.spark.conf, variables()
+    arguments = SparkConf(loadDefaults=False).setAll([each for each in conf.getAll() if each[0] not in own])
+    given = os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell")
+    with properties_file({name: value for name, value in conf.getAll() if name in own}) as file:
+        try:
+            os.environ["PYSPARK_SUBMIT_ARGS"] = f"--properties-file {shlex.quote(file)} --load-spark-defaults {given}"
+            for name in ours:
+                del os.environ[name]
+            return launch_gateway(arguments, process)  # type: ignore[no-untyped-call]
+        except BaseException as error:
+            code = _kill_launched(error)
+            if code is not None and isinstance(error, Exception):
+                raise LakehouseError(_how_it_ended(code, settings)) from error
+            raise
+        finally:
+            os.environ.update(ours, PYSPARK_SUBMIT_ARGS=given)
+
+
+@contextmanager
+def properties_file(properties: Mapping[str, str]) -> Iterator[str]:
+    """The path of a file, which nobody else can read, with the properties as Java reads them, while the block runs."""
+    with NamedTemporaryFile("w", suffix=".conf") as file:
+        for name, value in properties.items():
+            print(name, value.replace("\\", "\\\\").replace("\n", "\\n"), sep="=", file=file)
+        file.flush()
+        yield file.name
+
+
+def kill_submitting_jvm() -> None:
+    """End the JVM of spark-submit, if it has started this process; else nothing. It would end by itself, but later."""
+    parent = psutil.Process().parent()
+    if "PYSPARK_GATEWAY_PORT" in os.environ and parent is not None and parent.name() == "java":
+        parent.kill()
+        psutil.wait_procs([parent], timeout=2)
+
+
+def end_of_spark(settings: Settings, *, within: float = 0) -> str | None:
+    """How the JVM that this process has started ended, in a line; None if it still runs after some seconds."""
+    process = getattr(SparkContext._gateway, "proc", None)
+    try:
+        code = None if process is None else process.wait(within)
+    except subprocess.TimeoutExpired:
+        code = None
+    return None if code is None else _how_it_ended(code, settings)
+
+
+def _how_it_ended(code: int, settings: Settings) -> str:
+    where = f"LAKEHOUSE_SPARK__MEMORY is {settings.spark.memory}, Spark's log {settings.home}/logs/spark.log"
+    if code == OUT_OF_MEMORY:
+        return f"Spark ran out of memory, and its process has ended: {where}"
+    if code == -signal.SIGKILL:
+        return f"Spark's process was killed by SIGKILL, as the kernel does when the machine has no memory left: {where}"
+    how = f"by {signal.Signals(-code).name}" if code < 0 else f"with exit code {code}"
+    return f"Spark's process has ended {how}: {where}"
+
+
+def submit_environment(settings: Settings) -> dict[str, str]:
+    """The variables with which spark-submit starts this environment's Spark."""
+    local = {"SPARK_LOCAL_IP": "127.0.0.1"} if is_local(settings) else {}
+    python = str(Path(sysconfig.get_path("scripts"), "spark-python"))
+    return {
+        **local,
+        "SPARK_HOME": str(Path(pyspark.__file__).parent),
+        "PYSPARK_PYTHON": python,
+        "PYSPARK_DRIVER_PYTHON": python,
+        "JAVA_HOME": str(java_home()),
+    }
+
+
+def is_local(settings: Settings) -> bool:
+    """Whether tasks run in the driver, from its class path."""
+    return settings.spark.conf.get("spark.master", settings.spark.master).partition("[")[0] == "local"
+
+
+def _kill_launched(error: BaseException) -> int | None:
+    """End a JVM that was still starting: it would miss the folder that it was to answer in, and live on for ever.
+
+    Returns its exit code if it has ended before.
+
+    PySpark has not told us its process yet, and one that is confined can't look for it among those of the system; but
+    the functions that `error` has left still hold it, from the millisecond after its fork on.
+    """
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        for process in frame.f_locals.values():
+            if isinstance(process, subprocess.Popen) and getattr(process, "pid", None):
+                code = process.poll()
+                process.kill()
+                process.wait()
+                return code
+    return None
+
+
+def drop_idle_callbacks() -> None:
+    """Close the connections by which Spark calls Python functions; to be called while no stream runs.
+
+    Each run of a stream calls from a thread of its own, for which py4j keeps a connection, and a thread of ours, after
+    it has ended.
+    """
+    gateway = SparkContext._gateway
+    assert gateway is not None
+    server: Any = JavaObject("GATEWAY_SERVER", gateway._gateway_client)
+    server.resetCallbackClient(server.getCallbackClient().getAddress(), gateway._python_proxy_port)
+
+
+def stop_spark(*, keep_classes: bool = False) -> None:
+    """End the JVM, whatever it is doing, and wait until it is gone.
+
+    After a run that has done its work, a first JVM can `keep_classes` for later ones: 210 MB, some 15 seconds.
+    """
+    process = getattr(SparkContext._gateway, "proc", None)
+    if process is None:
+        return
+    keeping = keep_classes and any("ArchiveClassesAtExit" in argument for argument in process.args)
+    context = SparkContext._active_spark_context
+    if context is not None:
+        context._accumulatorServer.shutdown()
+    process.stdin.close()  # the JVM ends when its standard input does
+    with waiting("Spark keeps its classes, to start sooner the next time") if keeping else nullcontext():
+        try:
+            process.wait(timeout=60 if keeping else 2)
+        except subprocess.TimeoutExpired:
+            keeping = False
+            process.kill()
+            process.wait()
+    settle(PROGRAM, keep=keeping)

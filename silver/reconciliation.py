@@ -1,0 +1,110 @@
+"""Prove that silver is the latest state of all that landed."""
+
+from collections.abc import Sequence
+
+from pyspark.sql import Column, DataFrame, Row, SparkSession
+from pyspark.sql import functions as F
+
+from lakehouse.contracts.decoding import MALFORMED
+from lakehouse.delta.tables import read_table
+from lakehouse.reconciliation import Balance
+from lakehouse.settings import Settings
+from silver.entity import Entity
+from silver.merge import decode_changes
+
+TO_BE_RETRIED = "to be retried"
+
+
+def balance_entity(spark: SparkSession, settings: Settings, entity: Entity) -> Balance:
+    """Hold each message in bronze against the row of its key.
+
+    It made that row (`current`), or is older than what did (`superseded`), or is malformed, or was so until the
+    contract was fixed (`to be retried`). A newer one, or one whose key has no row, was not merged, unless the key was
+    deleted long ago (`purged`). And each row was made by one message; and the history has
+    the sequence of each. What it has was merged, though the contract may have become stricter since.
+    """
+    bronze, silver = (read_table(spark, settings, name) for name in (entity.topic.bronze_table, entity.table.name))
+    messages = bronze.transform(decode_changes, entity=entity)
+    held = silver.select(entity.key, F.col("sequence").alias("held"))
+    malformed = read_table(spark, settings, MALFORMED.name).where(F.col("topic") == entity.topic.name)
+    quarantined = malformed.select("position", F.lit(True).alias("is_quarantined"))
+    in_quarantine = malformed.count()
+    found = _by_fate(messages, held, quarantined, entity)
+    if entity.keeps_history and in_quarantine != _count_rejected(found):
+        history = read_table(spark, settings, entity.history.name)
+        messages = messages.transform(_as_merged, history=history, key=entity.key)
+        found = _by_fate(messages, held, quarantined, entity)
+    counts = {row.fate: row.messages for row in found}
+    landed, rows, made = bronze.count(), silver.count(), counts.get("current", 0)
+    to_retry, rejected = counts.get(TO_BE_RETRIED, 0), _count_rejected(found)
+    problems = []
+    purged = _purged(messages, held, entity) if "not merged" in counts else 0
+    if lost := counts.pop("not merged", 0) - purged:
+        problems.append(f"{lost:,} landed, but not merged (if `lakehouse merge` has run since, they are lost)")
+    if rejected != in_quarantine:
+        problems.append(f"{rejected:,} malformed messages landed, and {in_quarantine:,} are in {MALFORMED.name}")
+    is_once = sum(counts.values()) + purged + lost == landed
+    if not is_once:
+        problems.append(f"some keys have more than one row in {entity.table.name}")
+    if rows != made:
+        problems.append(f"{entity.table.name} has {rows:,} rows, of which {made:,} were made by a message that landed")
+    if entity.keeps_history and is_once:  # or else the joins have counted messages twice
+        history = read_table(spark, settings, entity.history.name)
+        held_there = history.agg(F.count("*").alias("merged"), _print(F.col("sequence"))).collect()
+        if _fingerprint(held_there) != _fingerprint(found):
+            problems.append(f"the versions in {entity.history.name} are not the messages that landed")
+    fates = {fate: counts.get(fate, 0) for fate in ("current", "superseded")}
+    fates["malformed"] = in_quarantine - to_retry
+    fates |= {fate: count for fate, count in (("purged", purged), (TO_BE_RETRIED, to_retry)) if count}
+    return Balance(topic=entity.name, landed=landed, fates=fates, problems=tuple(problems))
+
+
+def _by_fate(messages: DataFrame, held: DataFrame, quarantined: DataFrame, entity: Entity) -> list[Row]:
+    """Of each fate, the number of messages, and the number and the print of those that were merged."""
+    fate = (
+        F.when(F.col("reason").isNotNull(), "malformed")
+        .when(F.col("sequence") == F.col("held"), "current")
+        .when(F.col("is_quarantined"), TO_BE_RETRIED)
+        .when(F.col("sequence") < F.col("held"), "superseded")
+        .otherwise("not merged")
+    )
+    joined = (
+        messages.select(entity.key, "sequence", "reason", "message.position")
+        .join(held, on=entity.key, how="left")
+        .join(quarantined, on="position", how="left")
+    )
+    merged = F.when(F.col("reason").isNull() & F.col("is_quarantined").isNull(), F.col("sequence"))
+    numbers = (F.count("*").alias("messages"), F.count(merged).alias("merged"), _print(merged))
+    return joined.groupBy(fate.alias("fate")).agg(*numbers).collect()
+
+
+def _count_rejected(found: Sequence[Row]) -> int:
+    return sum(row.messages for row in found if row.fate in ("malformed", TO_BE_RETRIED))
+
+
+def _as_merged(messages: DataFrame, *, history: DataFrame, key: str) -> DataFrame:
+    """The messages, of which those that a history has are not rejected, and are of its key."""
+    versions = history.select("sequence", F.col(key).alias("_key"))
+    reason = F.when(F.col("_key").isNull(), F.col("reason"))
+    joined = messages.join(versions, on="sequence", how="left")
+    return joined.withColumns({"reason": reason, key: F.coalesce("_key", key)}).drop("_key")
+
+
+def _print(sequence: Column) -> Column:
+    """A sum of hashes."""
+    hashed = F.when(sequence.isNotNull(), F.pmod(F.xxhash64(sequence), F.lit(2**31 - 1)))
+    return F.coalesce(F.sum(hashed), F.lit(0)).alias("print")
+
+
+def _fingerprint(parts: Sequence[Row]) -> tuple[int, int]:
+    """Equal for the same messages, however they are ordered and parted: their number, and a sum of hashes."""
+    return sum(row.merged for row in parts), sum(row.print for row in parts)
+
+
+def _purged(messages: DataFrame, held: DataFrame, entity: Entity) -> int:
+    """Messages of keys without a row whose last message is a delete that has expired."""
+    missing = messages.where("reason IS NULL").join(held, on=entity.key, how="left_anti")
+    last = F.max_by(F.struct("deleted_at", "sequence.publish_time"), "sequence")
+    keys = missing.groupBy(entity.key).agg(F.count("*").alias("messages"), last.alias("last"))
+    expired = keys.where(entity.is_expired(F.col("last.deleted_at"), F.col("last.publish_time")))
+    return int(expired.agg(F.coalesce(F.sum("messages"), F.lit(0))).collect()[0][0])

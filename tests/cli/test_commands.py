@@ -1,0 +1,434 @@
+"""What a user who got something wrong is told: one line that says what and what to do, and the exit code."""
+
+import csv
+import json
+import re
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from io import StringIO
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from pyspark.sql import SparkSession
+
+from cli import commands as cli
+from declarations.pipeline import TOPICS, WRITTEN
+from lakehouse.delta.leases import write_lease
+from lakehouse.pulsar.endpoint import Endpoint
+from lakehouse.settings import Settings, load_settings
+from tests.lake import environment, land_literally, own_home, own_topics
+
+
+class Outcome(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+    @property
+    def line(self) -> str:
+        """The last line on standard error."""
+        return self.err.strip().splitlines()[-1]
+
+
+Command = Callable[..., Outcome]
+
+
+@pytest.fixture
+def lakehouse(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Iterator[Command]:
+    """The `lakehouse` command in this process, in an empty folder, with a home of its own."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(cli, "stop_spark", lambda **_: None)  # the session is for all tests, and so is the process
+    monkeypatch.setattr(cli.os, "_exit", sys.exit)
+    monkeypatch.setenv("LAKEHOUSE_HOME", str(tmp_path / "home"))
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+
+    def run(*arguments: str, **environment: str) -> Outcome:
+        with monkeypatch.context() as patch:
+            patch.setattr(sys, "argv", ["lakehouse", *arguments])
+            for name, value in environment.items():
+                patch.setenv(name, value)
+            with pytest.raises(SystemExit) as end:
+                cli.main()
+        shown = capsys.readouterr()
+        assert ("Traceback" in shown.out + shown.err) == ("PYSPARK_GATEWAY_PORT" in environment)
+        return Outcome(int(end.value.code or 0), shown.out, shown.err)
+
+    yield run
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "line"),
+    [
+        (
+            "LAKEHOUSE_SPEED",
+            "9",
+            "LAKEHOUSE_SPEED: no such setting; there are LAKEHOUSE_AIRFLOW, LAKEHOUSE_CACHE, LAKEHOUSE_CHECKPOINTS, "
+            "LAKEHOUSE_HOME, LAKEHOUSE_POSTGRES, LAKEHOUSE_PULSAR, LAKEHOUSE_RUN, LAKEHOUSE_SERVE, LAKEHOUSE_SPARK, "
+            "LAKEHOUSE_WAREHOUSE",
+        ),
+        ("LAKEHOUSE_HOME", "/dev/null", "home: must be a folder (given: '/dev/null')"),
+        ("LAKEHOUSE_RUN__SPEED", "9", "run.speed: no such setting (given: '9')"),
+        (
+            "LAKEHOUSE_RUN__RETRIES",
+            "many",
+            "run.retries: Input should be a valid integer, unable to parse string as an integer (given: 'many')",
+        ),
+        (
+            "LAKEHOUSE_SERVE__USERS",
+            '{"ada": "short"}',
+            "serve.users.ada: Value should have at least 8 items after validation, not 5",
+        ),
+        (
+            "LAKEHOUSE_PULSAR__SERVICE_URL",
+            "localhost:6650",
+            r"pulsar.service_url: String should match pattern '^pulsar(\+ssl)?://' (given: 'localhost:6650')",
+        ),
+        (
+            "LAKEHOUSE_PULSAR__SERVICE_URL",
+            "pulsar://localhost:6650",
+            "pulsar: service_url and admin_url come together: set both, or neither for the embedded broker",
+        ),
+        (
+            "LAKEHOUSE_SPARK__CONF",
+            "fast",
+            "LAKEHOUSE_SPARK…: not JSON: Expecting value: line 1 column 1 (char 0)",
+        ),
+    ],
+)
+def test_a_wrong_variable(lakehouse: Command, variable: str, value: str, line: str) -> None:
+    done = lakehouse("status", **{variable: value})
+    assert (done.code, done.err) == (78, f"lakehouse: {line}\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("sped = 9", "sped: no such setting (given: 9)"),
+        ("[run]\nspeed = 9", "run.speed: no such setting (given: 9)"),
+        ("[run]\nretries = -1", "run.retries: Input should be greater than or equal to 0 (given: -1)"),
+        ("[run", "lakehouse.toml: not TOML: Expected ']' at the end of a table declaration (at end of document)"),
+        (
+            "pulsar = 5",
+            "pulsar: Input should be a valid dictionary or instance of Pulsar (given: 5)",
+        ),
+        (
+            '[pulsar]\ntoken = "abc"',
+            "lakehouse.toml: pulsar.token is a secret: set LAKEHOUSE_PULSAR__TOKEN instead",
+        ),
+        (
+            '[postgres]\nurl = "postgresql://a:b@c/d"',
+            "lakehouse.toml: postgres.url is a secret: set LAKEHOUSE_POSTGRES__URL instead",
+        ),
+        (
+            '[airflow]\nalert_url = "https://chat/hook"',
+            "lakehouse.toml: airflow.alert_url is a secret: set LAKEHOUSE_AIRFLOW__ALERT_URL instead",
+        ),
+        (
+            '[spark.conf]\n"spark.hadoop.fs.s3a.secret.key" = "x"',
+            "lakehouse.toml: spark.conf spark.hadoop.fs.s3a.secret.key is a secret: set LAKEHOUSE_SPARK__CONF instead",
+        ),
+        (
+            '[serve.users]\nada = "lovelace-1815"',
+            "lakehouse.toml: serve.users is a secret: set LAKEHOUSE_SERVE__USERS instead",
+        ),
+    ],
+)
+def test_a_wrong_file(lakehouse: Command, text: str, line: str) -> None:
+    Path("lakehouse.toml").write_text(text)
+    done = lakehouse("status")
+    assert (done.code, done.err) == (78, f"lakehouse: {line}\n")
+
+
+def test_the_environment_wins_over_the_file(lakehouse: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    Path("lakehouse.toml").write_text("[run]\nretries = 1\nretry_delay = 2")
+    monkeypatch.setenv("LAKEHOUSE_RUN__RETRIES", "7")
+    assert (load_settings().run.retries, load_settings().run.retry_delay) == (7, 2)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["land", "order"], "order: not declared; there are users, items, orders"),
+        (["merge", "orders"], "orders: not declared; there are users, items"),
+        (["enrich", "users"], "users: not declared; there are orders"),
+        (["serve"], """serve.users: nobody could log in: set LAKEHOUSE_SERVE__USERS='{"ada": "her password"}'"""),
+        (["run", "--every", "2"], "--every 2: must be a number with ms, s, m or h, such as 2s"),
+        (["run", "--every", "soon"], "--every soon: must be a number with ms, s, m or h, such as 2s"),
+        (["produce", "--rate", "fast"], "--rate fast: must be messages a second, such as 1000/s"),
+        (["produce", "--rate", "0/s"], "--rate 0/s: must be messages a second, such as 1000/s"),
+    ],
+)
+def test_a_wrong_argument(lakehouse: Command, arguments: list[str], line: str) -> None:
+    done = lakehouse(*arguments)
+    assert (done.code, done.err) == (78, f"lakehouse: {line}\n")
+
+
+@pytest.mark.parametrize("arguments", [["produce"], ["topics", "create"]])
+def test_no_broker(lakehouse: Command, arguments: list[str]) -> None:
+    done = lakehouse(*arguments)
+    assert (done.code, done.err) == (
+        1,
+        "lakehouse: no broker is running: start it with `lakehouse up`, or set pulsar.service_url and "
+        "pulsar.admin_url\n",
+    )
+
+
+@pytest.mark.parametrize("arguments", [["fly"], ["run", "--speed", "9"], ["produce", "--orders", "many"]])
+def test_usage_errors_exit_with_2(lakehouse: Command, arguments: list[str]) -> None:
+    assert lakehouse(*arguments).code == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        ([], "backfill: give either days by --from and --to, or a key by --because"),
+        (
+            ["--from", "2026-01-01", "--because", "users:1"],
+            "backfill: give either days by --from and --to, or a key by",
+        ),
+        (
+            ["--because", "stores:1"],
+            "--because stores:1: must be an entity of items, users and a key, such as users:12",
+        ),
+        (["--because", "users:ada"], "--because users:ada: a key of users is a BIGINT, such as users:123"),
+        (["--from", "today"], "--from today: must be a day, such as 2026-01-31"),
+        (["--from", "2026-01-02", "--to", "2026-01-01"], "--to 2026-01-01: must not be before --from 2026-01-02"),
+    ],
+)
+def test_what_can_not_be_backfilled(lakehouse: Command, arguments: list[str], line: str) -> None:
+    done = lakehouse("backfill", *arguments)
+    assert (done.code, done.line.startswith(f"lakehouse: {line}")) == (78, True), done.line
+
+
+def test_a_run_without_a_broker(lakehouse: Command, spark: SparkSession) -> None:
+    done = lakehouse("run")
+    assert (done.code, done.line) == (
+        1,
+        "lakehouse: no broker is running: start it with `lakehouse up`, or set pulsar.service_url and pulsar.admin_url",
+    )
+
+
+@pytest.mark.parametrize("arguments", [["run"], ["produce"], ["topics", "create"]])
+def test_a_broker_that_does_not_answer(lakehouse: Command, spark: SparkSession, arguments: list[str]) -> None:
+    done = lakehouse(
+        *arguments,
+        LAKEHOUSE_PULSAR__SERVICE_URL="pulsar://127.0.0.1:1",
+        LAKEHOUSE_PULSAR__ADMIN_URL="http://127.0.0.1:1",
+        LAKEHOUSE_RUN__BROKER_TIMEOUT="0.5",
+    )
+    assert (done.code, done.line) == (1, "lakehouse: http://127.0.0.1:1: no answer from the broker in 0.5 s")
+
+
+@contextmanager
+def refusing_broker() -> Iterator[str]:
+    """The admin API of a broker that refuses every token."""
+
+    class Refuse(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(401, "Unauthorized")
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        do_PUT = do_POST = do_GET  # noqa: N815
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    server = HTTPServer(("127.0.0.1", 0), Refuse)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.mark.parametrize("arguments", [["run"], ["topics", "create"]])
+def test_a_refused_token_is_not_shown(lakehouse: Command, spark: SparkSession, arguments: list[str]) -> None:
+    with refusing_broker() as url:
+        urls = {"LAKEHOUSE_PULSAR__SERVICE_URL": "pulsar://127.0.0.1:1", "LAKEHOUSE_PULSAR__ADMIN_URL": url}
+        done = lakehouse(*arguments, LAKEHOUSE_PULSAR__TOKEN="a.s3cret.token", **urls)
+    assert done.code == 78
+    assert done.line.startswith(("lakehouse: GET", "lakehouse: PUT"))
+    assert done.line.endswith("the token was refused: Unauthorized")
+    assert "s3cret" not in done.out + done.err
+
+
+def test_a_broker_that_wants_a_token(lakehouse: Command, spark: SparkSession) -> None:
+    with refusing_broker() as url:
+        urls = {"LAKEHOUSE_PULSAR__SERVICE_URL": "pulsar://127.0.0.1:1", "LAKEHOUSE_PULSAR__ADMIN_URL": url}
+        done = lakehouse("run", **urls)
+    assert done.line == (
+        f"lakehouse: GET {url}/admin/v2/brokers/ready: no token was sent: set LAKEHOUSE_PULSAR__TOKEN: Unauthorized"
+    )
+
+
+def test_a_missing_topic(lakehouse: Command, spark: SparkSession, endpoint: Endpoint) -> None:
+    urls = {"LAKEHOUSE_PULSAR__SERVICE_URL": endpoint.service_url, "LAKEHOUSE_PULSAR__ADMIN_URL": endpoint.admin_url}
+    done = lakehouse("run", LAKEHOUSE_PULSAR__NAMESPACE="public/nowhere", LAKEHOUSE_RUN__RETRY_DELAY="1", **urls)
+    assert done.code == 78
+    assert "try 1 of" not in done.err
+    assert "public/nowhere/" in done.line
+    assert "no such topic" in done.line
+    assert "`lakehouse topics create`" in done.line
+
+
+def test_a_registered_schema_that_breaks_the_contract(
+    lakehouse: Command, spark: SparkSession, settings: Settings, endpoint: Endpoint, tmp_path: Path
+) -> None:
+    without_id = replace(TOPICS[0], fields=TOPICS[0].fields[1:])
+    done = lakehouse("land", **environment(own_topics(settings, endpoint, tmp_path, [without_id])))
+    assert (done.code, done.line) == (78, "lakehouse: users: id is not registered, but declared as a required long")
+
+
+@pytest.fixture
+def lake(settings: Settings, endpoint: Endpoint, tmp_path: Path) -> Settings:
+    """A home with topics in the broker that nothing was sent to."""
+    return own_topics(settings, endpoint, tmp_path)
+
+
+def test_a_warehouse_that_can_not_be_written(lakehouse: Command, spark: SparkSession, lake: Settings) -> None:
+    done = lakehouse("run", **environment(lake, LAKEHOUSE_WAREHOUSE="/dev/null/warehouse"))
+    assert done.code == 1
+    assert done.line.startswith("lakehouse: not writable: below file:/dev/null, which is no folder (details: ")
+
+
+@pytest.mark.parametrize("command", ["merge", "up"])
+def test_a_home_that_can_not_be_written(lakehouse: Command, command: str) -> None:
+    done = lakehouse(command, LAKEHOUSE_HOME="/dev/null/home")
+    assert (done.code, done.err.count("\n")) == (1, 1)
+    assert re.match(r"lakehouse: not writable: /dev/null/home/\w+: Not a directory; LAKEHOUSE_HOME and ", done.line)
+
+
+def test_a_step_of_airflow_has_the_stack_trace_of_an_unexpected_error_in_its_log(lakehouse: Command) -> None:
+    done = lakehouse("up", LAKEHOUSE_HOME="/dev/null/home", PYSPARK_GATEWAY_PORT="1")
+    assert done.err.startswith("Traceback (most recent call last):\n")
+    assert re.match(r"lakehouse: not writable: /dev/null/home/\w+: Not a directory; LAKEHOUSE_HOME and ", done.line)
+
+
+def test_the_second_of_two_runs_names_the_first(lakehouse: Command, lake: Settings) -> None:
+    with write_lease(lake, WRITTEN):
+        done = lakehouse("run", **environment(lake))
+    assert done.code == 75
+    assert done.line.startswith("lakehouse: bronze.items is being written by pid ")
+    assert done.line.endswith("UTC): wait until it ends, or stop it")
+
+
+def test_before_the_first_run(lakehouse: Command, spark: SparkSession, lake: Settings) -> None:
+    done = {step: lakehouse(step, **environment(lake)) for step in ("merge", "enrich", "publish", "purge", "reconcile")}
+    assert {outcome.code for outcome in done.values()} == {1}
+    assert {step: outcome.line for step, outcome in done.items()} == {
+        "merge": "lakehouse: bronze.users is not there yet: run `lakehouse land` first",
+        "enrich": "lakehouse: bronze.orders is not there yet: run `lakehouse land` first",
+        "publish": "lakehouse: gold.enriched_orders is not there yet: run `lakehouse run` first",
+        "purge": "lakehouse: silver.users is not there yet: run `lakehouse run` first",
+        "reconcile": "lakehouse: bronze.users is not there yet: run `lakehouse run` first",
+    }
+
+
+def test_a_run_of_nothing(lakehouse: Command, spark: SparkSession, lake: Settings) -> None:
+    done = lakehouse("run", **environment(lake))
+    assert (done.code, done.out.count("holds")) == (0, 3)
+
+
+@pytest.mark.parametrize(("reader", "writer"), [(3, 7), (99, 99)])
+def test_a_table_of_a_newer_delta(
+    lakehouse: Command, spark: SparkSession, settings: Settings, tmp_path: Path, reader: int, writer: int
+) -> None:
+    lake = own_home(settings, tmp_path)
+    land_literally(spark, lake, [])
+    features = {"readerFeatures": ["timeTravelToTheFuture"], "writerFeatures": ["timeTravelToTheFuture"]}
+    log = Path(lake.table_path("bronze.users")) / "_delta_log" / "00000000000000000001.json"
+    log.write_text(json.dumps({"protocol": {"minReaderVersion": reader, "minWriterVersion": writer, **features}}))
+    done = lakehouse("merge", "users", LAKEHOUSE_HOME=str(tmp_path))
+    assert done.code == 78
+    assert done.line.startswith("lakehouse: a table was written by a newer version of Delta Lake: Unsupported")
+    assert "bronze/users" in done.line
+    for arguments in (["status"], ["sql", "SELECT 1"]):
+        done = lakehouse(*arguments, LAKEHOUSE_HOME=str(tmp_path))
+        assert (done.code, done.line.partition(": Kernel error: ")[0]) == (1, "lakehouse: bronze.users")
+
+
+def test_sql_as_csv(lakehouse: Command) -> None:
+    statement = """SELECT 'a "long", value' AS text, {'id': 7, 'tags': ['x', NULL]} AS struct, NULL AS nothing,
+        '{"id": 1}'::BLOB AS payload, {'at': TIMESTAMP '2026-01-02 03:04:05.678', 'raw': 'x'::BLOB} AS nested,
+        true AS flag, 1.5 AS flag, [1, 2]::INT[2] AS pair"""
+    assert list(csv.reader(lakehouse("sql", "--csv", statement).out.splitlines())) == [
+        ["text", "struct", "nothing", "payload", "nested", "flag", "flag_1", "pair"],
+        [
+            'a "long", value',
+            '{"id": 7, "tags": ["x", null]}',
+            "",
+            '{"id": 1}',
+            '{"at": "2026-01-02 03:04:05.678000", "raw": "x"}',
+            "true",
+            "1.5",
+            "[1, 2]",
+        ],
+    ]
+
+
+HOSTILE = "SELECT e'red\\x1b[31m\\nand [bold]' AS \"na\tme\""
+
+
+def test_control_characters_are_shown(lakehouse: Command) -> None:
+    out = lakehouse("sql", HOSTILE).out
+    assert "red\\x1b[31m\\nand [bold]" in out
+    assert "na\\tme" in out
+
+
+@pytest.mark.parametrize(("terminal", "text"), [(False, "red\x1b[31m\nand [bold]"), (True, r"red\x1b[31m\nand [bold]")])
+def test_csv_is_exact_but_to_a_terminal(
+    lakehouse: Command, monkeypatch: pytest.MonkeyPatch, terminal: bool, text: str
+) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: terminal)
+    [_, [value]] = csv.reader(StringIO(lakehouse("sql", "--csv", HOSTILE).out))
+    assert value == text
+
+
+def test_an_error_is_one_line_whatever_it_quotes(lakehouse: Command) -> None:
+    done = lakehouse("sql", "SELECT e'a\\x1b[31m'::INT")
+    assert done.err == r"lakehouse: Conversion Error: Could not convert string 'a\x1b[31m' to INT32" + "\n"
+
+
+@pytest.mark.parametrize("statement", ["SELECT 6 * 7 AS answer", "-- the answer\nSELECT 6 * 7"])
+def test_sql(lakehouse: Command, statement: str) -> None:
+    assert "42" in lakehouse("sql", statement).out
+
+
+def test_a_struct_is_shown_as_json(lakehouse: Command) -> None:
+    done = lakehouse("sql", "SELECT {'at': TIMESTAMP '2026-01-02', 'of': [1, NULL]} AS row")
+    assert '{"at": "2026-01-02 00:00:00", "of": [1, null]}' in done.out
+
+
+@pytest.mark.parametrize(
+    ("statement", "beginning"),
+    [
+        ("SELEKT 1", "Parser Error: syntax error"),
+        ("SELECT * FROM gold.nothing", "Catalog Error: Table with name nothing does not exist"),
+        ("SELECT 'a'::INT", "Conversion Error: Could not convert string 'a'"),
+    ],
+)
+def test_a_bad_statement(lakehouse: Command, statement: str, beginning: str) -> None:
+    done = lakehouse("sql", statement)
+    assert done.code == 1
+    assert done.err.startswith(f"lakehouse: {beginning}")
+    assert done.err.count("\n") == 1
+
+
+def test_status_without_broker_and_tables_says_what_makes_them(lakehouse: Command) -> None:
+    done = lakehouse("status")
+    assert (done.code, done.err) == (0, "")
+    topics, tables = done.out.splitlines()
+    assert topics.startswith("Topics: no broker is running: start it with `lakehouse up`")
+    assert tables == "Tables: none yet: `lakehouse run` makes them"
+
+
+def test_up_and_down_are_safe_to_repeat(lakehouse: Command) -> None:
+    assert lakehouse("down") == Outcome(0, "No embedded broker was running.\n", "")

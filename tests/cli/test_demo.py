@@ -1,0 +1,95 @@
+"""`make demo` as one runs it, twice at once too, and Ctrl-C in it: nothing is broken, and no process is left."""
+
+import os
+import signal
+import subprocess
+from functools import partial
+from pathlib import Path
+
+import psutil
+import pytest
+
+from cli.demo import QUERIES, demo_settings
+from lakehouse.jvm.class_archives import FOLDER
+from lakehouse.jvm.java import java_home
+from lakehouse.settings import Settings
+from tests.jobs.test_crashes import LAKEHOUSE, commit, ended, wait_until
+from tests.lake import own_home
+
+Demo = subprocess.Popen[str]
+
+
+def start(settings: Settings) -> Demo:
+    """A demo, which Ctrl-C reaches though one who runs the tests in the background may ignore it."""
+    return subprocess.Popen(
+        [LAKEHOUSE, "demo", "--orders", "1000"],
+        env={**os.environ, "LAKEHOUSE_HOME": str(settings.home)},
+        cwd=settings.home,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
+    )
+
+
+def left_of(settings: Settings) -> list[psutil.Process]:
+    found = []
+    for process in psutil.process_iter(["environ", "cmdline"]):
+        told = (process.info["environ"] or {}).get("LAKEHOUSE_HOME"), *(process.info["cmdline"] or ())
+        if process.pid != os.getpid() and any(str(settings.home) in str(part) for part in told):
+            found.append(process)
+    return found
+
+
+def kept_for_the_broker() -> set[str]:
+    """The archive of classes that a first demo has kept."""
+    return {str(archive) for archive in FOLDER.glob("broker-*.jsa")}
+
+
+def open_to_others(folder: Path) -> list[Path]:
+    """Files that other users can read; RocksDB makes folders that they could, if they came that far."""
+    return [path for path in folder.rglob("*") if path.is_file() and path.stat().st_mode & 0o077]
+
+
+def began(settings: Settings, moment: str) -> Path:
+    """What the demo writes then; the first version of a table is there before its messages."""
+    return commit(demo_settings(settings), moment, 1)
+
+
+@pytest.mark.spark
+@pytest.mark.broker
+def test_the_whole_demo_while_a_second_one_is_refused(settings: Settings, tmp_path: Path) -> None:
+    own = own_home(settings, tmp_path)
+    with ended(start(own)) as demo:
+        wait_until(began(own, "bronze.orders").exists)
+        with ended(start(own)) as second:
+            refused, _ = second.communicate(timeout=60)
+        assert (second.returncode, f"demo is being written by pid {demo.pid} " in refused) == (75, True)
+        told, _ = demo.communicate(timeout=600)
+    assert demo.returncode == 0, told
+    assert told.count("holds") == 3
+    titles = [path.read_text().partition("\n")[0].removeprefix("-- ") for path in QUERIES.glob("*.sql")]
+    assert [title for title in titles if title.split(",")[0] not in " ".join(told.split())] == []
+    assert "came back by themselves" in told
+    assert open_to_others(demo_settings(own).home) == []
+    # A JVM without an archive of its own, as that of some packages, keeps none.
+    assert kept_for_the_broker() or not (java_home() / "lib" / "server" / "classes.jsa").exists()
+    wait_until(lambda: left_of(own) == [], seconds=10, poll=0.1)
+
+
+@pytest.mark.parametrize("moment", ["bronze.orders", "gold.enriched_orders"])
+@pytest.mark.spark
+@pytest.mark.broker
+def test_ctrl_c_ends_all_of_it(settings: Settings, tmp_path: Path, moment: str) -> None:
+    own = own_home(settings, tmp_path)
+    with ended(start(own)) as demo:
+        wait_until(began(own, moment).exists)
+        [broker] = [
+            process for process in left_of(own) if "org.apache.pulsar.PulsarStandaloneStarter" in process.cmdline()
+        ]
+        assert kept_for_the_broker() <= {mapped.path for mapped in broker.memory_maps()}
+        os.killpg(demo.pid, signal.SIGINT)
+        told, _ = demo.communicate(timeout=60)
+    assert (demo.returncode, "Traceback" in told) == (130, False)
+    wait_until(lambda: left_of(own) == [], seconds=10, poll=0.1)

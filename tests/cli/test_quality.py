@@ -1,0 +1,110 @@
+"""`lakehouse validate` on tables that the pipeline has made."""
+
+from pathlib import Path
+
+import pytest
+import typer
+from pyspark.sql import SparkSession
+
+from cli import commands as cli
+from declarations.orders import ORDERS
+from declarations.pipeline import ENRICHMENTS, ENTITIES, SQL_TABLES, SUITES
+from expectations.results import RESULTS
+from gold.sql.refresh import refresh
+from jobs.steps import enriching, merging
+from jobs.streams import catch_up
+from lakehouse.delta.query import query
+from lakehouse.delta.tables import append, delta_table, read_table
+from lakehouse.errors import ConfigurationError, LakehouseError, QualityError
+from lakehouse.settings import Settings
+from tests.lake import land_literally, own_home
+from tests.messages import item, message, order, tombstone, user
+
+pytestmark = pytest.mark.usefixtures("generated_code")
+
+MESSAGES = [
+    user(1, emailAddress="ada@example.org"),
+    user(2, place=1, emailAddress="no address"),
+    tombstone("users", "3", place=2),
+    item(1),
+    *(order(line, place=line) for line in range(1, 4)),
+    order(1, place=4),
+    order(4, place=5, user=9),
+    order(5, place=6, price=-1.0),
+    message("orders", b"{}", key="4", place=7),
+]
+WARNINGS = {
+    ("bronze.orders", "is_fresh"),
+    ("bronze.users", "is_fresh"),
+    ("bronze.items", "is_fresh"),
+    ("silver.users", "email_is_an_address"),
+    ("quarantine.waiting_orders", "waiting_are_few"),
+    ("quarantine.duplicate_orders", "duplicate_are_few"),
+    ("quarantine.malformed", "malformed_orders_are_few"),
+}
+
+
+@pytest.fixture(scope="module")
+def lake(spark: SparkSession, settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Settings:
+    own = own_home(settings, tmp_path_factory.mktemp("validated"))
+    land_literally(spark, own, MESSAGES)
+    catch_up(own, merging(spark, own, ENTITIES))
+    catch_up(own, enriching(spark, own, ENRICHMENTS))
+    return own
+
+
+def validate(settings: Settings, *arguments: str) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LAKEHOUSE_HOME", str(settings.home))
+        typer.main.get_command(cli.app)(["validate", *arguments], standalone_mode=False)
+
+
+def test_what_the_pipeline_makes_passes_and_what_is_damaged_does_not(
+    spark: SparkSession, lake: Settings, capsys: pytest.CaptureFixture[str]
+) -> None:
+    validate(lake)
+    assert f"Report: file://{lake.home}/quality/index.html" in capsys.readouterr().out
+    failed = query(lake, f"SELECT table_name, rule, severity FROM {RESULTS.name} WHERE outcome != 'passed'").fetchall()
+    assert {(table, rule) for table, rule, _ in failed} == WARNINGS
+    assert {severity for _, _, severity in failed} == {"warning"}
+    judged = query(lake, f"SELECT DISTINCT table_name FROM {RESULTS.name}").fetchall()
+    assert {table for (table,) in judged} == {suite.table for suite in SUITES}
+
+    by_hour, *_ = SQL_TABLES
+    with pytest.raises(LakehouseError, match=f"{by_hour.name} is not there yet: run `lakehouse refresh` first"):
+        validate(lake, by_hour.name)
+    refresh(spark, lake, by_hour)
+    validate(lake)
+    passed = f"SELECT DISTINCT rule FROM {RESULTS.name} WHERE table_name = '{by_hour.name}' AND outcome = 'passed'"
+    assert ("category_window_start_is_unique",) in query(lake, passed).fetchall()
+    append(read_table(spark, lake, by_hour.name), lake, by_hour.name)
+    with pytest.raises(QualityError, match=f"{by_hour.name} category_window_start_is_unique$"):
+        validate(lake, by_hour.name)
+
+    gold = delta_table(spark, lake, ORDERS.gold_table)
+    gold.delete("line_item_id = 1")
+    gold.update("line_item_id = 2", {"price": "-1.0", "user.id": "77L"})
+    with pytest.raises(QualityError) as error:
+        validate(lake, "bronze.orders", "gold.enriched_orders")
+    assert str(error.value) == (
+        "critical rules do not pass: bronze.orders nothing_is_lost, gold.enriched_orders user_id_is_known, "
+        "gold.enriched_orders price_is_an_amount and 1 more"
+    )
+
+
+def test_a_table_of_which_nothing_is_expected(tmp_path: Path, settings: Settings) -> None:
+    with pytest.raises(ConfigurationError, match=r"^gold.nothing: nothing is expected of it; there are bronze.users, "):
+        validate(own_home(settings, tmp_path), "gold.nothing")
+
+
+def test_the_plan_is_all_tables_that_sql_declares(
+    spark: SparkSession, settings: Settings, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Checked on an empty lakehouse."""
+    own = own_home(settings, tmp_path)
+    validate(own, "--plan")
+    shown = capsys.readouterr().out.splitlines()
+    assert "gold.revenue_by_hour: incremental, keys category, window_start, sources gold.enriched_orders" in shown
+    assert len(shown) == len(SQL_TABLES)
+    with pytest.raises(ConfigurationError, match="leave out --new and names of tables"):
+        validate(own, "--plan", "gold.revenue_by_hour")

@@ -1,0 +1,38 @@
+"""`lakehouse refresh` of several tables; what a refresh does is in tests/gold."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
+
+import pytest
+
+from cli import refresh as cli_refresh
+from gold.sql.declarations import SqlTable
+from gold.sql.refresh import Refreshed
+from lakehouse.errors import LakehouseError, PermanentError
+
+
+def test_a_table_that_fails_keeps_no_other_from_its_refresh(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first, *others = cli_refresh.SQL_TABLES
+
+    def refreshing(spark: object, settings: object, tables: Sequence[SqlTable], *, anew: bool) -> Iterator[Refreshed]:
+        for table in tables:
+            if table is first:
+                raise PermanentError(f"{table.at}: NULL in the keys")
+            failing = ("n: CAST(kind[0] AS INT) fails",)
+            yield Refreshed(table=table.name, kind="full", reason="rows fail", quarantined=2, failing=failing)
+
+    monkeypatch.setattr(cli_refresh, "spark_for", lambda *_, **__: nullcontext())
+    monkeypatch.setattr(cli_refresh, "refreshing", refreshing)
+    with pytest.raises(LakehouseError) as error:
+        cli_refresh.refresh_command()
+    assert (type(error.value), str(error.value)) == (PermanentError, f"{first.at}: NULL in the keys")
+    assert capsys.readouterr().out.splitlines() == [
+        line
+        for table in others
+        for line in (
+            f"{table.name}: full (rows fail): 0 inserted, 0 updated, 0 deleted",
+            f"{table.name}: 2 in quarantine.sql_rows, such as: n: CAST(kind[0] AS INT) fails",
+        )
+    ]

@@ -1,0 +1,62 @@
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dags.operators.backlog import BacklogTrigger
+from declarations.pipeline import TOPICS
+from demo.workload import Workload
+from lakehouse.pulsar.endpoint import Endpoint, call_admin
+from lakehouse.pulsar.produce import produce
+from lakehouse.settings import Settings
+from tests.lake import environment, own_topics
+
+
+def events(trigger: BacklogTrigger, count: int) -> list[Any]:
+    """The payloads of the first events."""
+
+    async def collect() -> list[Any]:
+        found: list[Any] = []
+        async for event in trigger.run():
+            found.append(event.payload)
+            if len(found) == count:
+                break
+        return found
+
+    return asyncio.run(asyncio.wait_for(collect(), timeout=60))
+
+
+def test_messages_that_wait_are_an_event(
+    settings: Settings, endpoint: Endpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = own_topics(settings, endpoint, tmp_path)
+    for name, value in environment(lake).items():
+        monkeypatch.setenv(name, value)
+    trigger = BacklogTrigger()
+    assert trigger._waiting() == {}
+    users = f"persistent/{lake.pulsar.namespace}/users"
+    call_admin("DELETE", f"{users}/partitions?force=true", endpoint, lake)
+    assert trigger._waiting() == {}
+    call_admin("PUT", users, endpoint, lake)  # without partitions, as a producer that comes first makes it
+    workload = Workload(users=5, orders=20)
+    produce([(topic, workload.first(topic.name)) for topic in TOPICS if topic.name != "items"], endpoint, lake)
+    [waiting] = events(trigger, 1)
+    assert set(waiting) == {"users", "orders"}
+    assert all(count > 0 for count in waiting.values())
+
+
+def test_a_backlog_is_told_once_until_it_was_empty(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = iter([{}, {"orders": 2}, {"orders": 3}, {}, {"orders": 1}])
+    trigger = BacklogTrigger(poll_seconds=0)
+    monkeypatch.setattr(trigger, "_waiting", lambda: next(seen))
+    assert events(trigger, 2) == [{"orders": 2}, {"orders": 1}]
+
+
+def test_without_a_broker_nothing_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LAKEHOUSE_HOME", str(tmp_path))
+    assert BacklogTrigger()._waiting() == {}
+
+
+def test_airflow_can_make_the_trigger_anew() -> None:
+    assert BacklogTrigger(poll_seconds=3).serialize() == ("dags.operators.backlog.BacklogTrigger", {"poll_seconds": 3})

@@ -1,0 +1,212 @@
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from declarations.orders import ORDERS
+from gold.enrichment.changes import LOSS, changes_of, losses_by, outdated_by, waiting_for
+from gold.enrichment.declaration import Lookup
+from lakehouse.errors import ConfigurationError
+from lakehouse.settings import Settings
+from tests.lake import own_home
+from tests.messages import at
+
+LOOKUPS = (
+    Lookup(name="user", entity="users", on="user_id", merged_into="into"),
+    Lookup(name="item", entity="items", on="item_id"),
+)
+
+
+WAITING = """
+    position STRING, created_at TIMESTAMP, missing_entity STRING, missing_key STRING, missing_merged ARRAY<STRING>,
+    waiting_since TIMESTAMP
+"""
+EVENTS = """
+    changed_entity STRING, changed_key STRING, valid_from TIMESTAMP, valid_until TIMESTAMP, changed_at TIMESTAMP,
+    _event STRING, position STRING
+"""
+
+
+def test_only_those_wake_whose_own_key_has_changed(spark: SparkSession) -> None:
+    """Order d waits for user 6, as 5 was merged into that. Order e has waited too long, and f too, but was released.
+
+    Order h was on its way from gold to here.
+    """
+    now, long_ago = datetime.now(UTC), datetime(2020, 1, 1, tzinfo=UTC)
+    waiting = spark.createDataFrame(
+        [
+            ("a", at(0), "users", "5", None, now),
+            ("b", at(0), "items", "5", None, now),
+            ("c", at(0), "users", "6", None, now),
+            ("d", at(0), "users", "6", ["5"], now),
+            ("e", at(0), "users", "5", None, long_ago),
+            ("f", at(0), "users", "5", None, long_ago),
+            ("g", at(10), "items", "5", None, now),
+            ("h", at(0), "items", "6", None, now),
+        ],
+        WAITING,
+    )
+    events = spark.createDataFrame(
+        [
+            ("users", "5", None, None, None, "change", None),
+            ("users", "5", None, None, None, "change", None),
+            ("items", "5", at(5), at(15), None, "change", None),
+            (None, None, None, None, None, "release", "f"),
+        ],
+        EVENTS,
+    )
+    outdated = spark.createDataFrame([("h",)], "position STRING")
+    woken = waiting.transform(waiting_for, events=events, outdated=outdated, enrichment=ORDERS)
+    assert sorted(row.position for row in woken.collect()) == ["a", "d", "f", "g", "h"]
+
+
+def test_a_change_of_history_is_a_version_that_was_ever_valid(spark: SparkSession) -> None:
+    """Of version 1 the end has moved, as 2 begins there; 3 was replaced at once."""
+    feed = spark.createDataFrame(
+        [
+            (1, at(0), at(5), (at(1),), "update_postimage"),
+            (2, at(5), None, (at(2),), "insert"),
+            (3, at(5), at(5), (at(3),), "insert"),
+        ],
+        """id INT, valid_from TIMESTAMP, valid_until TIMESTAMP, sequence STRUCT<publish_time: TIMESTAMP>,
+           _change_type STRING""",
+    )
+    of_history = feed.transform(changes_of, lookup=replace(LOOKUPS[1], join="as_of")).collect()
+    assert [(row.changed_key, row.valid_from.minute, row.valid_until) for row in of_history] == [("2", 5, None)]
+
+
+def test_a_latest_state_is_lost_if_its_key_was_deleted_or_merged(spark: SparkSession) -> None:
+    """What was lost before is told too: user 4 was merged into 1, and is not any more."""
+    feed = spark.createDataFrame(
+        [
+            (1, at(5), None, (at(1),), "insert"),
+            (2, None, 1, (at(2),), "update_postimage"),
+            (3, None, None, (at(3),), "insert"),
+            (3, None, None, (at(2),), "update_preimage"),
+            (4, None, 1, (at(1),), "update_preimage"),
+            (4, None, None, (at(4),), "update_postimage"),
+        ],
+        "id INT, deleted_at TIMESTAMP, into INT, sequence STRUCT<publish_time: TIMESTAMP>, _change_type STRING",
+    )
+    changes = feed.transform(changes_of, lookup=LOOKUPS[0]).collect()
+    assert [(row.changed_key, row.valid_from, row.loss, row.is_before) for row in changes] == [
+        ("1", None, (at(5).replace(tzinfo=None), None), False),
+        ("2", None, (None, "1"), False),
+        ("3", None, None, False),
+        ("4", None, (None, "1"), True),
+        ("4", None, None, False),
+    ]
+
+
+def test_a_way_of_merges_that_can_not_be_resolved_is_named(spark: SparkSession) -> None:
+    feed = spark.createDataFrame([], "id BIGINT, deleted_at TIMESTAMP, sequence STRUCT<publish_time: TIMESTAMP>")
+    with pytest.raises(ConfigurationError, match=r"^lookup user: merged_into: into: \[UNRESOLVED_COLUMN.* `into`"):
+        changes_of(feed.withColumn("_change_type", F.lit("insert")), lookup=LOOKUPS[0])
+
+
+def test_deletes_and_merges_concern_the_keys_that_merges_lead_from(
+    spark: SparkSession, settings: Settings, tmp_path: Path
+) -> None:
+    """2 was merged into 1, which was deleted at minute 5; 3 and 4 into each other, 5 into 6, which nobody knows; 7 into
+    8; and 10, into which 11 was merged, is alone again. 9 has not changed, and neither have the merges of 12.
+    """
+    rows = [(1, at(5), None), (2, None, 1), (3, None, 4), (4, None, 3), (5, None, 6), (7, None, 8), (8, None, None)]
+    more = [(9, at(5), None), (10, None, None), (11, None, 10), (12, None, 8)]
+    state = spark.createDataFrame([*rows, *more], "id INT, deleted_at TIMESTAMP, into INT")
+    own = own_home(settings, tmp_path)
+    state.write.format("delta").save(own.table_path(LOOKUPS[0].table))
+    changes = spark.createDataFrame(
+        [
+            *(("1", (at(5), None), False), ("3", (None, "4"), False), ("5", (None, "6"), False)),
+            *(("7", (None, "8"), False), ("10", (None, "8"), True)),
+            *(("12", (None, "8"), True), ("12", (None, "8"), False)),
+        ],
+        f"changed_key STRING, loss {LOSS}, is_before BOOLEAN",
+    ).withColumn("changed_at", F.lit(at(9)))
+    concerned = losses_by(changes, settings=own, lookup=LOOKUPS[0]).collect()
+    found = {row.changed_key: row.valid_from and row.valid_from.minute for row in concerned}
+    assert found == {"1": 5, "2": 5, "3": None, "4": None, "5": None, "7": None, "10": None, "11": None}
+    assert len(concerned) == len(found)
+    alone = losses_by(changes.where("changed_key = '1'"), settings=own, lookup=replace(LOOKUPS[0], merged_into=None))
+    assert [(row.changed_key, row.valid_from.minute) for row in alone.collect()] == [("1", 5)]
+
+
+def test_a_late_version_outdates_the_facts_that_occurred_while_it_was_valid(spark: SparkSession) -> None:
+    """Item 2 has a version from minute 10 to 20, and one of the day before that came too late for order e."""
+    gold = spark.createDataFrame(
+        [
+            ("a", at(9), 2, (2, (0,))),
+            ("b", at(10), 2, (2, (0,))),
+            ("c", at(15), 2, (2, (1,))),
+            ("d", at(20), 2, (2, (0,))),
+            ("e", at(-1000), 2, (2, (0,))),
+            ("f", at(15), 1, (1, (0,))),
+        ],
+        """position STRING, created_at TIMESTAMP, item_id INT,
+           item STRUCT<id: INT, sequence: STRUCT<event_time: INT>>""",
+    ).withColumn("order_date", F.to_date("created_at"))
+    corrections = spark.createDataFrame(
+        [
+            ("2", at(10), at(20), at(1440), "item"),
+            ("2", at(-2000), at(-500), at(1440), "item"),
+            ("1", at(10), at(20), at(1440), "user"),
+        ],
+        "changed_key STRING, valid_from TIMESTAMP, valid_until TIMESTAMP, changed_at TIMESTAMP, lookup STRING",
+    )
+    enrichment = replace(
+        ORDERS,
+        columns={"created_at": "", "item_id": ""},
+        lookups=(replace(LOOKUPS[1], join="as_of"),),
+        correct_for=1,
+    )
+    outdated = gold.transform(
+        outdated_by, corrections=corrections, lookups=enrichment.lookups, enrichment=enrichment
+    ).collect()
+    assert sorted(row.position for row in outdated) == ["b", "c"]
+
+
+def test_a_loss_outdates_the_facts_of_the_key_from_then_on(spark: SparkSession) -> None:
+    """Of user 2, deleted at minute 10; user 3 was lost for all times, but fact c is too old to be corrected."""
+    gold = spark.createDataFrame(
+        [
+            ("a", at(9), 2, (2,)),
+            ("b", at(10), 2, (5,)),
+            ("c", at(-1000), 3, (3,)),
+            ("d", at(1), 3, (3,)),
+            ("e", at(15), 5, (2,)),
+        ],
+        "position STRING, created_at TIMESTAMP, user_id INT, user STRUCT<id: BIGINT>",
+    ).withColumns({"order_date": F.to_date("created_at"), "user_merged": F.lit(None).cast("array<bigint>")})
+    corrections = spark.createDataFrame(
+        [("2", at(10), None, at(1440), "user"), ("3", None, None, at(1440), "user")],
+        "changed_key STRING, valid_from TIMESTAMP, valid_until TIMESTAMP, changed_at TIMESTAMP, lookup STRING",
+    )
+    enrichment = replace(ORDERS, columns={"created_at": "", "user_id": ""}, lookups=LOOKUPS[:1], correct_for=1)
+    outdated = gold.transform(outdated_by, corrections=corrections, lookups=LOOKUPS[:1], enrichment=enrichment)
+    assert sorted(row.position for row in outdated.collect()) == ["b", "d"]
+
+
+def test_a_fact_is_outdated_once_by_whatever_lookup_has_its_key(spark: SparkSession) -> None:
+    """User 2 was deleted, and of item 3 there is another version. Fact d has these keys the other way round."""
+    gold = spark.createDataFrame(
+        [
+            ("a", at(9), 2, (2,), 3, (3, (0,))),
+            ("b", at(9), 2, (2,), 4, (4, (0,))),
+            ("c", at(9), 1, (1,), 3, (3, (0,))),
+            ("d", at(9), 3, (3,), 2, (2, (0,))),
+            ("e", at(9), 1, None, None, None),
+        ],
+        """position STRING, created_at TIMESTAMP, user_id INT, user STRUCT<id: INT>,
+           item_id INT, item STRUCT<id: INT, sequence: STRUCT<event_time: INT>>""",
+    ).withColumns({"order_date": F.to_date("created_at"), "user_merged": F.lit(None).cast("array<int>")})
+    corrections = spark.createDataFrame(
+        [("2", None, None, at(1440), "user"), ("3", at(5), at(10), at(1440), "item")],
+        "changed_key STRING, valid_from TIMESTAMP, valid_until TIMESTAMP, changed_at TIMESTAMP, lookup STRING",
+    )
+    lookups = (LOOKUPS[0], replace(LOOKUPS[1], join="as_of"))
+    enrichment = replace(ORDERS, columns={"created_at": "", "user_id": "", "item_id": ""}, lookups=lookups)
+    outdated = gold.transform(outdated_by, corrections=corrections, lookups=lookups, enrichment=enrichment)
+    assert sorted(row.position for row in outdated.collect()) == ["a", "b", "c"]

@@ -1,0 +1,299 @@
+"""Orders with and without state, repeated, broken and woken; and a crash after each write on the way."""
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import typer
+from pyspark.sql import SparkSession
+
+from cli.quarantine import app as quarantine_app
+from declarations.orders import ORDERS
+from declarations.pipeline import ENRICHMENTS, ENTITIES
+from gold.enrichment import writes
+from gold.enrichment.declaration import ACTIONS
+from gold.enrichment.reconciliation import balance_facts
+from jobs.steps import enriching, merging
+from jobs.streams import catch_up
+from lakehouse.errors import LakehouseError
+from lakehouse.settings import Settings
+from tests.crashes import FIRST_AND_LAST, PLACING, fail_after
+from tests.lake import expected, land_literally, own_home, read, tables
+from tests.messages import at, item, message, millis, order, tombstone, user
+from tests.oracle import Oracle
+
+FIRST = [
+    user(1),
+    user(2, when=5, place=1, deletedAt=1_767_225_900_000),
+    item(1),
+    order(1, place=1),
+    order(2, place=2, user=9),
+    order(3, place=3, item=9),
+    order(4, place=4, user=2),
+    order(5, place=5, user=2, when=4),
+    order(1, place=6, price=9.9),
+    order(6, place=7, user=9, item=9),
+    message("orders", b'{"invoiceId": 1', key="7", when=10, place=8),
+    user(3, place=9, mergedAt=millis(at(0)), parentUserId=4),
+    user(5, place=10, mergedAt=millis(at(0)), parentUserId=6),
+    user(6, place=11, mergedAt=millis(at(0)), parentUserId=5),
+    user(7, place=12, mergedAt=millis(at(0)), parentUserId=1),
+    order(10, place=9, user=3),
+    order(11, place=10, user=5),
+    order(12, place=11, user=7),
+    item(2, place=2),
+    order(13, place=12, item=2),
+    order(14, place=30, price=-1.0, paidAt=millis(at(9))),
+]
+THEN = [
+    user(9, place=2),
+    item(9, place=1),
+    user(2, "back", when=20, place=3),
+    user(4, place=13),
+    user(6, "alone", when=1, place=14),
+    order(2, place=19, user=9),
+    order(1, place=13),
+    order(7, place=14),
+    order(8, place=15, user=77),
+    order(8, place=16, user=77),
+    order(9, place=17, userId="1"),
+    tombstone("orders", "1", when=10, place=18),
+    item(1, 2.0, when=7, place=3),
+    tombstone("items", "2", when=5, place=4),
+]
+
+
+def merge_changes(spark: SparkSession, settings: Settings) -> None:
+    catch_up(settings, merging(spark, settings, ENTITIES))
+
+
+def enrich_orders(spark: SparkSession, settings: Settings) -> None:
+    catch_up(settings, enriching(spark, settings, ENRICHMENTS))
+
+
+def copy_of(lake: Settings, home: Path) -> Settings:
+    shutil.copytree(lake.home, home, dirs_exist_ok=True)
+    return own_home(lake, home)
+
+
+@pytest.fixture(scope="module")
+def first(spark: SparkSession, settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Settings:
+    """The first round is done."""
+    run = settings.run.model_copy(update={"retries": 0})
+    own = own_home(settings, tmp_path_factory.mktemp("first")).model_copy(update={"run": run})
+    land_literally(spark, own, FIRST)
+    merge_changes(spark, own)
+    enrich_orders(spark, own)
+    return own
+
+
+@pytest.fixture(scope="module")
+def then(spark: SparkSession, first: Settings, tmp_path_factory: pytest.TempPathFactory) -> Settings:
+    """The second round is to be enriched."""
+    own = copy_of(first, tmp_path_factory.mktemp("then"))
+    land_literally(spark, own, THEN)
+    merge_changes(spark, own)
+    return own
+
+
+def test_the_first_round(first: Settings) -> None:
+    oracle = Oracle().run(FIRST)
+    assert tables(first) == expected(oracle)
+    assert [
+        (row["line_item_id"], row["reason"], row["missing_entity"], row["missing_key"]) for row in oracle.waiting
+    ] == [
+        (2, "missing", "users", "9"),
+        (3, "missing", "items", "9"),
+        (4, "deleted", "users", "2"),
+        (6, "missing", "users", "9"),
+        (10, "missing", "users", "4"),
+        (11, "merged in a circle", "users", "5"),
+    ]
+
+
+def test_orders_wait_while_there_is_no_state_at_all(spark: SparkSession, settings: Settings, tmp_path: Path) -> None:
+    lake, orders = own_home(settings, tmp_path), [order(1, place=1), order(2, place=2), order(1, place=3)]
+    land_literally(spark, lake, orders)
+    merge_changes(spark, lake)
+    enrich_orders(spark, lake)
+    assert tables(lake) == expected(Oracle().run(orders))
+    assert {row["missing_entity"] for row in read(lake, ORDERS.waiting.name)} == {"users"}
+
+
+@pytest.mark.parametrize("checkpoint", ["kept", "lost"])
+def test_crashes_after_one_write_after_the_other_change_nothing(
+    spark: SparkSession, then: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, checkpoint: str
+) -> None:
+    lake = copy_of(then, tmp_path)
+    first, last = FIRST_AND_LAST
+    for module, write in (first, *PLACING, last):
+        with monkeypatch.context() as patch:
+            patch.setattr(module, write, fail_after(getattr(module, write)))
+            with pytest.raises(LakehouseError, match="power cut"):
+                enrich_orders(spark, lake)
+        if checkpoint == "lost":
+            shutil.rmtree(lake.checkpoint_path(ORDERS.gold_table))
+    enrich_orders(spark, lake)
+    assert tables(lake) == expected(Oracle().run(FIRST).run(THEN))
+    assert balance_facts(spark, lake, ORDERS).holds
+
+
+def test_attempts_count_how_often_an_order_was_tried(spark: SparkSession, first: Settings, tmp_path: Path) -> None:
+    lake = copy_of(first, tmp_path)
+    changes = [item(1, 2.0, when=30, place=5), user(9, place=2), user(4, place=3, mergedAt=0, parentUserId=12)]
+    land_literally(spark, lake, changes)
+    merge_changes(spark, lake)
+    enrich_orders(spark, lake)
+    assert tables(lake) == expected(Oracle().run(FIRST).run(changes))
+    waiting = read(lake, ORDERS.waiting.name)
+    assert sorted((row["line_item_id"], row["missing_key"], row["attempts"]) for row in waiting) == [
+        (3, "9", 1),
+        (4, "2", 1),
+        (6, "9", 2),
+        (10, "12", 2),
+        (11, "5", 1),
+    ]
+
+
+def test_gold_keeps_the_state_that_was_the_latest_then(spark: SparkSession, first: Settings, tmp_path: Path) -> None:
+    lake = copy_of(first, tmp_path)
+    land_literally(spark, lake, [user(1, "Zoë", when=20, place=5), item(1, 2.0, when=20, place=6), order(7, place=30)])
+    merge_changes(spark, lake)
+    enrich_orders(spark, lake)
+    enriched = [(row["line_item_id"], row["user"]["first_name"], row["item"]["price"]) for row in tables(lake)["gold"]]
+    assert sorted(enriched) == [(1, "Ada", 1.5), (5, "Ada", 1.5), (7, "Zoë", 1.5), (12, "Ada", 1.5), (13, "Ada", 1.5)]
+
+
+def test_times_that_are_none_and_the_ends_of_time_are_no_poison(
+    spark: SparkSession, first: Settings, tmp_path: Path
+) -> None:
+    lake = copy_of(first, tmp_path)
+    orders = [
+        order(20, place=40, createdAt=1_767_225_600_000_000),  # in microseconds
+        order(21, place=41, createdAt=2**63 - 1),
+        order(22, place=42, paidAt=2**63 - 1),
+        order(23, place=43, createdAt=253_402_300_799_999),
+        order(24, place=44, createdAt=-62_135_596_800_000),
+        order(25, place=45),
+    ]
+    land_literally(spark, lake, orders)
+    enrich_orders(spark, lake)
+    assert tables(lake) == expected(Oracle().run(FIRST).run(orders))
+
+
+def test_what_is_placed_stays_there_when_a_rule_is_stricter_and_all_is_read_again(
+    spark: SparkSession, first: Settings, tmp_path: Path
+) -> None:
+    lake = copy_of(first, tmp_path)
+    before = tables(lake)
+    shutil.rmtree(lake.checkpoint_path(ORDERS.gold_table))
+    stricter = replace(ORDERS, rules={**ORDERS.rules, "is_free": "price = 0"})
+    catch_up(lake, enriching(spark, lake, [stricter]))
+    assert tables(lake) == before
+    assert balance_facts(spark, lake, ORDERS).holds
+
+
+def ask(settings: Settings, *arguments: str) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LAKEHOUSE_HOME", str(settings.home))
+        typer.main.get_command(quarantine_app)(list(arguments), standalone_mode=False)
+
+
+def test_orders_can_be_given_up(spark: SparkSession, first: Settings, tmp_path: Path) -> None:
+    """Three wait for user 9 or item 9. They stay discarded when the state comes, and when all is read again."""
+    lake = copy_of(first, tmp_path)
+    with pytest.raises(LakehouseError, match="discard which of them"):
+        ask(lake, "discard")
+    ask(lake, "discard", "--key", "9", "--dry-run")
+    ask(lake, "discard", "--key", "9", "--note", "test orders")
+    enrich_orders(spark, lake)
+    assert {row["line_item_id"] for row in read(lake, ORDERS.waiting.name)} == {4, 10, 11}
+    ask(lake, "discard", "--key", "9")
+    land_literally(spark, lake, [user(9, place=20), item(9, place=20), order(3, place=20, item=9)])
+    merge_changes(spark, lake)
+    shutil.rmtree(lake.checkpoint_path(ORDERS.gold_table))
+    enrich_orders(spark, lake)
+    discarded = {row["line_item_id"]: row["position"]["entry_id"] for row in read(lake, ORDERS.discarded.name)}
+    assert discarded == {2: 2, 3: 3, 6: 7}
+    assert {row["line_item_id"] for row in read(lake, ORDERS.gold_table)} == {1, 5, 12, 13}
+    assert {(row["line_item_id"], row["position"]["entry_id"]) for row in read(lake, ORDERS.duplicates.name)} == {
+        (1, 6),
+        (3, 20),
+    }
+    assert [(row["action"], row["topic"], row["note"]) for row in read(lake, ACTIONS.name)] == [
+        ("discard", "orders", "test orders")
+    ] * 3
+    assert balance_facts(spark, lake, ORDERS).holds
+
+
+def test_a_discard_that_is_cut_off_is_done_by_the_next_try(
+    spark: SparkSession, first: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = copy_of(first, tmp_path)
+    ask(lake, "discard", "--entity", "items")
+    with monkeypatch.context() as patch:
+        patch.setattr(writes, "append_missing", fail_after(writes.append_missing))
+        with pytest.raises(LakehouseError, match="power cut"):
+            enrich_orders(spark, lake)
+    enrich_orders(spark, lake)
+    assert [row["line_item_id"] for row in read(lake, ORDERS.discarded.name)] == [3]
+    assert {row["line_item_id"] for row in read(lake, ORDERS.waiting.name)} == {2, 4, 6, 10, 11}
+
+
+def test_what_has_waited_too_long_wakes_when_it_is_released(
+    spark: SparkSession, first: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = copy_of(first, tmp_path)
+    land_literally(spark, lake, [user(9, place=20), item(9, place=20)])
+    merge_changes(spark, lake)
+    impatient = replace(ORDERS, give_up_after=0)
+    catch_up(lake, enriching(spark, lake, [impatient]))
+    assert {row["line_item_id"] for row in read(lake, ORDERS.waiting.name)} == {2, 3, 4, 6, 10, 11}
+    ask(lake, "release", "--key", "9")
+    catch_up(lake, enriching(spark, lake, [impatient]))
+    assert {row["line_item_id"] for row in read(lake, ORDERS.waiting.name)} == {4, 10, 11}
+    ask(lake, "release", "--all")
+    ask(lake, "release", "--all")
+    catch_up(lake, enriching(spark, lake, [impatient]))
+    assert sorted(row["line_item_id"] for row in read(lake, ORDERS.gold_table)) == [1, 2, 3, 5, 6, 12, 13]
+    assert balance_facts(spark, lake, ORDERS).holds
+
+
+def test_a_correction_joins_with_the_latest_state_anew(spark: SparkSession, first: Settings, tmp_path: Path) -> None:
+    """A late price has the orders of user 1 judged again: they get the name that the user has by then."""
+    lake = copy_of(first, tmp_path)
+    changes = [user(1, "Zoë", when=20, place=30), item(1, 5.0, when=8, place=31)]
+    land_literally(spark, lake, changes)
+    merge_changes(spark, lake)
+    enrich_orders(spark, lake)
+    assert tables(lake) == expected(Oracle().run(FIRST).run(changes))
+    enriched = {row["line_item_id"]: row["user"]["first_name"] for row in read(lake, ORDERS.gold_table)}
+    assert enriched[1] == "Zoë"
+
+
+def test_an_undone_merge_corrects_gold_though_the_checkpoint_was_lost(
+    spark: SparkSession, first: Settings, tmp_path: Path
+) -> None:
+    """Order 12 was joined with user 1, into whom its own user 7 was merged."""
+    lake = copy_of(first, tmp_path)
+    changes = [user(7, "Zoë", when=20, place=20)]
+    land_literally(spark, lake, changes)
+    merge_changes(spark, lake)
+    shutil.rmtree(lake.checkpoint_path(ORDERS.gold_table))
+    enrich_orders(spark, lake)
+    assert tables(lake) == expected(Oracle().run(FIRST).run(changes, again=True))
+    users = {row["line_item_id"]: row["user"]["first_name"] for row in read(lake, ORDERS.gold_table)}
+    assert users == {1: "Ada", 5: "Ada", 12: "Zoë", 13: "Ada"}
+
+
+def test_users_too_can_be_joined_as_of_a_time(spark: SparkSession, settings: Settings, tmp_path: Path) -> None:
+    lake, oracle = own_home(settings, tmp_path), Oracle(as_of=frozenset({"users", "items"}))
+    """As merges have no time, they are not followed then."""
+    as_of = (replace(lookup, join="as_of", merged_into=None) for lookup in ORDERS.lookups)
+    orders = replace(ORDERS, lookups=tuple(as_of))
+    for messages in (FIRST, THEN):
+        land_literally(spark, lake, messages)
+        merge_changes(spark, lake)
+        catch_up(lake, enriching(spark, lake, [orders]))
+        assert tables(lake) == expected(oracle.run(messages))

@@ -1,0 +1,105 @@
+from dataclasses import replace
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from gold.enrichment.declaration import Lookup
+from gold.enrichment.lookups import with_missing, with_state, with_survivor
+from gold.enrichment.survivors import read_merges, ways_of
+from lakehouse.errors import ConfigurationError
+from tests.messages import at
+
+LOOKUPS = (
+    Lookup(name="user", entity="users", on="user_id", merged_into="into"),
+    Lookup(name="item", entity="items", on="item_id"),
+)
+
+
+def test_state_that_is_not_there_or_was_deleted_can_not_be_used(spark: SparkSession) -> None:
+    """User 2 was deleted in the very moment of its order."""
+    facts = spark.createDataFrame([(1, 100), (2, 100), (3, 100), (4, 100)], "_item_key INT, created_at INT")
+    state = spark.createDataFrame([(1, None), (2, 100), (3, 101)], "id INT, deleted_at INT")
+    joined = facts.transform(with_state, state=state, lookup=LOOKUPS[1], occurred_at="created_at")
+    assert sorted((row._item_key, row.item and row.item.id, row.no_item) for row in joined.collect()) == [
+        (1, 1, None),
+        (2, 2, "deleted"),
+        (3, 3, None),
+        (4, None, "missing"),
+    ]
+
+
+def test_a_merged_key_is_joined_with_its_survivor(spark: SparkSession) -> None:
+    """1 was merged into 2, that into 3, and 8 into 1, which makes three merges. 4 and 5 go round in a circle, and 6
+    leads into it; 7 was never merged.
+    """
+    facts = spark.createDataFrame([(1,), (2,), (3,), (4,), (6,), (7,), (8,)], "user_id INT")
+    facts = facts.withColumn("created_at", F.lit(at(0)))
+    state = spark.createDataFrame(
+        [(1, 2), (2, 3), (3, None), (4, 5), (5, 4), (6, 4), (7, None), (8, 1)], "id INT, into INT"
+    ).withColumn("deleted_at", F.lit(None).cast("timestamp"))
+    lookup = replace(LOOKUPS[0], max_merges=3)
+
+    def joined(lookup: Lookup) -> list[tuple[object, ...]]:
+        merges = read_merges(state, lookup=lookup)
+        ways = ways_of(facts.select(F.col("user_id").alias("key")), merges=merges, limit=lookup.max_merges)
+        keyed = facts.transform(with_survivor, ways=ways, lookup=lookup)
+        rows = keyed.transform(with_state, state=state, lookup=lookup, occurred_at="created_at").collect()
+        return sorted((row.user_id, row._user_key, row.user_merged, row.no_user) for row in rows)
+
+    assert joined(lookup) == [
+        (1, 3, [1, 2], None),
+        (2, 3, [2], None),
+        (3, 3, None, None),
+        (4, 4, [4, 5], "merged in a circle"),
+        (6, 4, [6, 4, 5], "merged in a circle"),
+        (7, 7, None, None),
+        (8, 3, [8, 1, 2], None),
+    ]
+    assert joined(replace(lookup, max_merges=2)) == [
+        (1, 3, [1, 2], None),
+        (2, 3, [2], None),
+        (3, 3, None, None),
+        (4, 4, [4, 5], "merged in a circle"),
+        (6, 5, [6, 4], "merged through more than 2 keys"),
+        (7, 7, None, None),
+        (8, 2, [8, 1], "merged through more than 2 keys"),
+    ]
+
+
+def test_the_first_lookup_without_state_is_what_an_order_waits_for(spark: SparkSession) -> None:
+    facts = spark.createDataFrame(
+        [(5, None, None, None), (6, [1, 2], "missing", "deleted"), (7, [3], None, "deleted")],
+        "_item_key INT, user_merged ARRAY<INT>, no_user STRING, no_item STRING",
+    ).withColumn("_user_key", F.lit(9))
+    rows = facts.transform(with_missing, lookups=LOOKUPS).collect()
+    assert sorted(
+        (row._item_key, row.reason, row.missing_entity, row.missing_key, row.missing_merged) for row in rows
+    ) == [
+        (5, None, None, None, None),
+        (6, "missing", "users", "9", ["1", "2"]),
+        (7, "deleted", "items", "7", None),
+    ]
+
+
+def test_state_as_of_a_time_is_the_version_that_was_valid_then(spark: SparkSession) -> None:
+    facts = spark.createDataFrame([(1, at(minute)) for minute in (0, 5, 10, 20)], "_item_key INT, created_at TIMESTAMP")
+    state = spark.createDataFrame(
+        [(1, 5, None, at(5), at(10)), (1, 6, at(10), at(10), at(20)), (1, 7, None, at(20), None)],
+        "id INT, price INT, deleted_at TIMESTAMP, valid_from TIMESTAMP, valid_until TIMESTAMP",
+    )
+    lookup = replace(LOOKUPS[1], join="as_of")
+    rows = facts.transform(with_state, state=state, lookup=lookup, occurred_at="created_at").collect()
+    assert sorted((row.created_at.minute, row.item and row.item.price, row.no_item) for row in rows) == [
+        (0, None, "missing"),
+        (5, 5, None),
+        (10, 6, "deleted"),
+        (20, 7, None),
+    ]
+
+
+def test_a_lookup_that_makes_no_sense_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match=r'lookup user: .* must be join="latest", or have no merged_into'):
+        replace(LOOKUPS[0], join="as_of")
+    with pytest.raises(ConfigurationError, match="lookup user: max_merges is 0: must be 1 or more"):
+        replace(LOOKUPS[0], max_merges=0)

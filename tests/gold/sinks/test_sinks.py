@@ -1,0 +1,155 @@
+"""From keyed topics through SQL to a topic and to Postgres, on a real broker and a real Postgres."""
+
+import json
+import shutil
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg.rows import dict_row
+from pydantic import SecretStr
+from pyspark.sql import SparkSession
+
+import gold.sinks.postgres
+from dags.local import database as airflow_database
+from examples.favorites.changelogs import ACCOUNT_USERS, CHANGELOGS, FAVORITE_CHEESES, FAVORITE_COLORS
+from gold.sql.declarations import declared_in
+from jobs.steps import landing, merging, refreshing
+from jobs.streams import catch_up
+from lakehouse.contracts.topics import Topic
+from lakehouse.delta.tables import delta_table
+from lakehouse.errors import ConfigurationError, LakehouseError
+from lakehouse.local.processes import wait_until
+from lakehouse.pulsar.endpoint import Endpoint, connect
+from lakehouse.pulsar.topic_admin import create_published
+from lakehouse.settings import Settings
+from silver.entity import Entity
+from tests.crashes import fail_after
+from tests.lake import own_topics, read
+from tests.messages import at, millis
+from tests.published import sent
+
+COUNTS, FAVORITES = declared_in(Path(__file__).parent.parent.parent.parent / "examples" / "favorites")
+
+
+@pytest.fixture(scope="module")
+def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """One like that of the local Airflow, which comes as a package."""
+    data = tmp_path_factory.mktemp("sinks") / "postgres"
+    with (data.parent / "postgres.log").open("wb") as log:
+        airflow_database.create(data, log)
+        server = airflow_database.launch(data, log)
+    assert wait_until(lambda: airflow_database.is_ready(data), "Starting Postgres", timeout=30)
+    yield airflow_database.address(data).replace("+psycopg2", "")
+    server.send_signal(airflow_database.STOP)
+    server.wait(30)
+
+
+@pytest.fixture
+def lake(settings: Settings, endpoint: Endpoint, postgres: str, tmp_path: Path) -> Settings:
+    topics: list[Topic] = [entity.topic for entity in CHANGELOGS]
+    own = own_topics(settings, endpoint, tmp_path, topics)
+    create_published([COUNTS.name.removeprefix("gold."), FAVORITES.name.removeprefix("gold.")], endpoint, own)
+    return own.model_copy(update={"postgres": own.postgres.model_copy(update={"url": SecretStr(postgres)})})
+
+
+def send(lake: Settings, endpoint: Endpoint, entity: Entity, user: int, minute: int, **fields: Any) -> None:
+    """A message of a user, by its key; without fields, a tombstone."""
+    client = connect(endpoint, lake)
+    producer = client.create_producer(f"persistent://{lake.pulsar.namespace}/{entity.topic.name}")
+    payload = json.dumps({"userId": user, **fields}).encode() if fields else None
+    when = millis(at(minute))
+    producer.send(payload, partition_key=str(user), properties={"source": "form"}, event_timestamp=when)
+    client.close()
+
+
+def land_and_merge(spark: SparkSession, lake: Settings) -> None:
+    catch_up(lake, landing(spark, lake, [entity.topic for entity in CHANGELOGS]))
+    catch_up(lake, merging(spark, lake, CHANGELOGS))
+
+
+def refresh(spark: SparkSession, lake: Settings) -> list[str]:
+    """Tables to sinks; returns how each table was refreshed."""
+    return [done.kind for done in refreshing(spark, lake, [COUNTS, FAVORITES])]
+
+
+def consumed(lake: Settings, endpoint: Endpoint, topic: str) -> list[tuple[str, Any]]:
+    return [(message.key, message.value) for message in sent(lake, endpoint, topic)]
+
+
+def in_postgres(postgres: str, table: str) -> list[dict[str, Any]]:
+    with psycopg.connect(postgres, row_factory=dict_row) as connection:
+        return connection.execute(f"SELECT * FROM {table} ORDER BY 1").fetchall()
+
+
+def by_first(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return sorted(rows, key=lambda row: next(iter(row.values())))
+
+
+def test_changes_reach_the_topic_and_postgres_once(
+    spark: SparkSession, endpoint: Endpoint, lake: Settings, postgres: str
+) -> None:
+    for user, account in ((1, 7), (2, 7), (3, 8)):
+        send(lake, endpoint, ACCOUNT_USERS, user, minute=user, accountId=account, name=f"user {user}")
+    send(lake, endpoint, FAVORITE_COLORS, 1, minute=5, color="red")
+    land_and_merge(spark, lake)
+    assert refresh(spark, lake) == ["full", "full"]
+    assert sorted(consumed(lake, endpoint, "user_count_by_account")) == [
+        ("7", {"account_id": 7, "users": 2, "last_change": millis(at(2))}),
+        ("8", {"account_id": 8, "users": 1, "last_change": millis(at(3))}),
+    ]
+    assert in_postgres(postgres, COUNTS.postgres or "") == by_first(read(lake, COUNTS.name))
+    [one, *_] = in_postgres(postgres, FAVORITES.postgres or "")
+    assert (one["color"], one["color_since"], one["color_source"]) == ("red", at(5), "form")
+    assert one["color_topic"].endswith("/favorite_colors")
+    assert one["color_position"].keys() == {"partition", "ledger_id", "entry_id", "batch_index"}
+
+    send(lake, endpoint, ACCOUNT_USERS, 3, minute=10, accountId=7, name="user 3")  # moves
+    send(lake, endpoint, ACCOUNT_USERS, 2, minute=11)  # is deleted
+    send(lake, endpoint, FAVORITE_COLORS, 1, minute=12, color="blue")
+    send(lake, endpoint, FAVORITE_COLORS, 1, minute=4, color="green")  # too late
+    send(lake, endpoint, FAVORITE_CHEESES, 3, minute=13, cheese="brie")
+    land_and_merge(spark, lake)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(gold.sinks.postgres, "_apply", fail_after(gold.sinks.postgres._apply))  # before Postgres commits
+        with pytest.raises(RuntimeError):
+            refresh(spark, lake)
+    assert [row["account_id"] for row in in_postgres(postgres, COUNTS.postgres or "")] == [7, 8]
+    shutil.rmtree(lake.checkpoint_root)
+    assert refresh(spark, lake) == ["incremental", "incremental"]
+    changes = consumed(lake, endpoint, "user_count_by_account")
+    assert len(changes) == 4
+    assert dict(changes) == {"7": {"account_id": 7, "users": 2, "last_change": millis(at(10))}, "8": None}
+    assert in_postgres(postgres, COUNTS.postgres or "") == by_first(read(lake, COUNTS.name))
+    rows = in_postgres(postgres, FAVORITES.postgres or "")
+    assert [(row["user_id"], row["color"], row["cheese"]) for row in rows] == [(1, "blue", None), (3, None, "brie")]
+    assert dict(consumed(lake, endpoint, "user_favorite_color_and_cheese"))["2"] is None
+
+    delta_table(spark, lake, COUNTS.name).update("account_id = 7", {"users": "9"})
+    assert gold.sinks.postgres.publish_to_postgres(spark, lake, COUNTS) == 1
+    assert gold.sinks.postgres.publish_to_postgres(spark, lake, COUNTS) == 0
+    assert [row["users"] for row in in_postgres(postgres, COUNTS.postgres or "")] == [9]
+    shutil.rmtree(lake.table_path(COUNTS.name))
+    [anew] = refreshing(spark, lake, [replace(COUNTS, topic=None)])
+    assert anew.kind == "full"
+    assert [row["users"] for row in in_postgres(postgres, COUNTS.postgres or "")] == [2]
+    with psycopg.connect(postgres) as connection:
+        connection.execute("DELETE FROM lakehouse_published")
+    with pytest.raises(LakehouseError, match="is there already, and was not made here"):
+        gold.sinks.postgres.publish_to_postgres(spark, lake, COUNTS)
+
+
+def test_an_error_does_not_quote_the_password(spark: SparkSession, settings: Settings) -> None:
+    wrong = settings.postgres.model_copy(update={"url": SecretStr("postgres//me:secret@host/database")})
+    with pytest.raises(ConfigurationError) as error:
+        gold.sinks.postgres.publish_to_postgres(spark, settings.model_copy(update={"postgres": wrong}), COUNTS)
+    assert str(error.value) == "LAKEHOUSE_POSTGRES__URL: must be postgresql://user:password@host/database"
+
+
+def test_lists_come_without_nul(spark: SparkSession) -> None:
+    rows = spark.createDataFrame([(["a\0\0b", "\\u0000", "\\\0"],)], "texts ARRAY<STRING>")
+    [(text,)] = rows.select(gold.sinks.postgres._to_text(rows, "texts")).collect()
+    assert json.loads(text) == ["ab", "\\u0000", "\\"]

@@ -1,0 +1,127 @@
+"""Rows on which the SELECT of a declared table fails: they are told, and keep no other from its table."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+from pyspark.sql import SparkSession
+
+from gold.sql.declarations import SQL_ROWS, SqlTable, read_declaration
+from gold.sql.refresh import Refreshed, refresh
+from lakehouse.delta.tables import Table, append, create_table
+from lakehouse.settings import Settings
+from tests.lake import own_home, read
+
+PARTS = Table(
+    name="silver.parts",
+    columns="id BIGINT, kind STRING, amount STRING, pieces BIGINT",
+    properties={"delta.enableChangeDataFeed": "true"},
+)
+HEADER = "-- keys: kind\n-- refresh: incremental\n-- sources: silver.parts\n"
+BY_KIND = """SELECT
+    coalesce(kind, 'none') AS kind,
+    sum(CAST(amount AS DECIMAL(9, 2))) FILTER (WHERE pieces > 0) AS amount,
+    sum(pieces) AS pieces,
+    100 DIV sum(pieces) AS rate
+FROM silver.parts
+WHERE CAST(right(kind, 1) AS INT) > 0 OR kind IS NULL
+GROUP BY ALL
+HAVING count(DISTINCT id) > 0
+"""
+
+
+@dataclass(frozen=True)
+class Lake:
+    spark: SparkSession
+    settings: Settings
+    folder: Path
+
+    def put(self, *rows: tuple[int, str | None, str | None, int]) -> None:
+        append(self.spark.createDataFrame(list(rows), PARTS.columns), self.settings, PARTS.name)
+
+    def remove(self, where: str) -> None:
+        DeltaTable(self.settings.table_path(PARTS.name)).delete(where)
+
+    def table(self, sql: str = BY_KIND, header: str = HEADER) -> SqlTable:
+        (self.folder / "x.sql").write_text(header + sql)
+        return read_declaration(self.folder / "x.sql")
+
+    def refresh(self, sql: str = BY_KIND, header: str = HEADER) -> Refreshed:
+        return refresh(self.spark, self.settings, self.table(sql, header))
+
+    def held(self) -> list[tuple[Any, ...]]:
+        return sorted(tuple(row.values()) for row in read(self.settings, "gold.x"))
+
+    def quarantined(self) -> dict[str | None, str]:
+        return {row["keys"]: row["reason"] for row in read(self.settings, SQL_ROWS.name)}
+
+
+@pytest.fixture
+def lake(spark: SparkSession, settings: Settings, tmp_path: Path) -> Lake:
+    lake = Lake(spark, own_home(settings, tmp_path), tmp_path)
+    create_table(spark, lake.settings, PARTS)
+    return lake
+
+
+MOST = 2**63 - 1
+
+
+def test_what_fails_is_told_and_all_else_is_as_ever(lake: Lake) -> None:
+    lake.put((1, "a1", "2.5", 4), (2, "a1", "1", 1), (3, "b1", "abc", 1), (4, "b1", "1", 1), (5, "a0", "abc", 1))
+    lake.put((6, "c1", "1", 1), (7, "c1", "1", -1), (8, "d1", "1", MOST), (9, "d1", "1", MOST), (10, "ex", "1", 1))
+    lake.put((11, "f1", "abc", 0), (12, "f1", "3", 50))
+    done = lake.refresh()
+    assert (done.kind, done.reason, done.inserted, done.quarantined) == ("full", "rows fail", 2, 4)
+    assert lake.held() == [("a1", 3.5, 5, 20), ("f1", 3.0, 50, 2)]
+    assert lake.quarantined() == {
+        '{"kind":"b1"}': "amount: CASE WHEN pieces > 0 THEN CAST(amount AS DECIMAL(9, 2)) END fails with pieces = 1, "
+        "amount = abc",
+        '{"kind":"c1"}': "rate: 100 DIV SUM(pieces) fails",
+        '{"kind":"d1"}': "pieces: SUM(pieces) fails; rate: 100 DIV SUM(pieces) fails",
+        '{"kind":"ex"}': "WHERE: CAST(RIGHT(kind, 1) AS INT) > 0 OR kind IS NULL fails with kind = ex",
+    }
+    done = lake.refresh()
+    assert (done.reason, done.quarantined) == ("nothing new", 4)
+    lake.remove("id IN (3, 7, 9, 10)")
+    lake.put((3, "b1", "2", 1))
+    done = lake.refresh()
+    assert (done.reason, done.inserted, done.quarantined) == ("rows are in quarantine", 3, 0)
+    assert (lake.held()[1:4], lake.quarantined()) == (
+        [("b1", 3.0, 2, 50), ("c1", 1.0, 1, 100), ("d1", 1.0, MOST, 0)],
+        {},
+    )
+
+
+def test_without_groups_each_row_is_one(lake: Lake) -> None:
+    select = (
+        "SELECT p.kind AS kind, CAST(p.amount AS INT) AS n, 10 DIV n AS each FROM silver.parts AS p WHERE pieces > 0"
+    )
+    lake.put((1, "a", "2", 1), (2, "b", "0", 1), (3, "c", "x", 1), (4, "d", "x", 0))
+    assert (lake.refresh(select).quarantined, lake.held()) == (2, [("a", 2, 5)])
+    assert lake.quarantined() == {
+        '{"kind":"b"}': "each: 10 DIV CAST(p.amount AS INT) fails with p.amount = 0",
+        '{"kind":"c"}': "n: CAST(p.amount AS INT) fails with p.amount = x; "
+        "each: 10 DIV CAST(p.amount AS INT) fails with p.amount = x",
+    }
+    lake.remove("id < 4")
+    lake.put((1, "a", "x", 1))
+    done = lake.refresh(select)
+    assert (done.deleted, done.quarantined, lake.held()) == (1, 1, [])
+
+
+def test_where_rows_can_not_be_told_the_table_stays_as_it_was(lake: Lake) -> None:
+    select = "SELECT kind, max(CAST(amount AS INT)) AS n FROM (SELECT * FROM silver.parts) GROUP BY kind"
+    full = HEADER.replace("incremental", "full")
+    lake.put((1, "a", "2", 1))
+    lake.refresh(select, full)
+    lake.put((2, "b", "x", 1))
+    for _ in range(2):
+        done = lake.refresh(select, full)
+        assert (done.kind, done.quarantined, lake.held()) == ("failed", 1, [("a", 2)])
+        [(keys, reason)] = lake.quarantined().items()
+        assert keys is None
+        assert reason.partition(" The value 'x'")[0].endswith("x.sql:4: [CAST_INVALID_INPUT]")
+    lake.remove("id = 2")
+    assert (lake.refresh(select, full).quarantined, lake.quarantined()) == (0, {})

@@ -1,0 +1,430 @@
+"""Whatever changes in whatever batches: a declared table is what its SELECT says of all rows, in plain Python."""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime, timedelta
+from decimal import Decimal
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+from hypothesis import HealthCheck, Phase, given
+from hypothesis import settings as examples
+from hypothesis import strategies as st
+from pyspark.sql import SparkSession
+
+import gold.sql.refresh
+from declarations.orders import ORDERS as ORDERS_ENRICHED
+from declarations.pipeline import SQL_TABLES
+from examples.favorites.changelogs import ACCOUNT_USERS, FAVORITE_CHEESES, FAVORITE_COLORS
+from gold.sql.checking import check_declarations
+from gold.sql.declarations import SqlTable, declared_in, read_declaration
+from gold.sql.refresh import refresh
+from gold.sql.statements import near, parse, touched
+from jobs.steps import declared_columns
+from lakehouse.delta.status import table_statuses
+from lakehouse.delta.tables import Table, create_table
+from lakehouse.errors import LakehouseError
+from lakehouse.settings import Settings
+from tests.crashes import fail_after
+from tests.lake import own_home, read
+from tests.messages import at
+
+pytestmark = pytest.mark.usefixtures("generated_code")
+
+FAVORITES = Path(__file__).parent.parent.parent.parent / "examples" / "favorites"
+TABLES = {table.name: table for table in (*SQL_TABLES, *declared_in(FAVORITES))}
+
+WITH_FEED = {"delta.enableChangeDataFeed": "true"}
+ORDERS = Table(
+    name="gold.enriched_orders",
+    columns="line_item_id BIGINT, price DOUBLE, created_at TIMESTAMP, item STRUCT<category: STRING>",
+    properties=WITH_FEED,
+)
+CHANGELOGS = {"users": ACCOUNT_USERS, "colors": FAVORITE_COLORS, "cheeses": FAVORITE_CHEESES}
+
+Rows = list[dict[str, Any]]
+State = Mapping[str, Mapping[int, Any]]
+"""What there is, by source and key: (category, minute, cents) of an order, the one value of the others."""
+
+HOUR, DAY, QUARTER, GAP = timedelta(hours=1), timedelta(days=1), timedelta(minutes=15), timedelta(minutes=30)
+
+
+def orders_in(windows: Callable[[datetime], Iterator[tuple[datetime, datetime]]], state: State) -> Rows:
+    found = defaultdict(list)
+    for category, minute, cents in state["orders"].values():
+        for window in windows(at(minute)):
+            found[(category or "none", *window)].append(cents)
+    return [totals(*key, cents) for key, cents in found.items()]
+
+
+def totals(category: str, start: datetime, end: datetime, cents: list[int]) -> dict[str, Any]:
+    times = {"window_start": start, "window_end": end}
+    return {"category": category, **times, "orders": len(cents), "revenue": Decimal(sum(cents)) / 100}
+
+
+def tumbling(moment: datetime) -> Iterator[tuple[datetime, datetime]]:
+    start = moment.replace(minute=0)
+    yield start, start + HOUR
+
+
+def sliding(moment: datetime) -> Iterator[tuple[datetime, datetime]]:
+    last = moment.replace(minute=moment.minute // 15 * 15)
+    for back in range(4):
+        yield last - back * QUARTER, last - back * QUARTER + HOUR
+
+
+def cumulative(moment: datetime) -> Iterator[tuple[datetime, datetime]]:
+    day = moment.replace(hour=0, minute=0)
+    for hour in range(moment.hour + 1, 25):
+        yield day, day + hour * HOUR
+
+
+def sessions(state: State) -> Rows:
+    by_category = defaultdict(list)
+    for category, minute, cents in state["orders"].values():
+        by_category[category or "none"].append((at(minute), cents))
+    found: list[tuple[str, list[tuple[datetime, int]]]] = []
+    for category, orders in by_category.items():
+        for order in sorted(orders):
+            if found and found[-1][0] == category and order[0] < found[-1][1][-1][0] + GAP:
+                found[-1][1].append(order)
+            else:
+                found.append((category, [order]))
+    return [totals(name, each[0][0], each[-1][0] + GAP, [cents for _, cents in each]) for name, each in found]
+
+
+def user_counts(state: State) -> Rows:
+    accounts = list(state["users"].values())
+    return [{"account_id": account, "users": accounts.count(account)} for account in set(accounts)]
+
+
+def favorites(state: State) -> Rows:
+    found = {"color": state["colors"], "cheese": state["cheeses"]}
+    return [
+        {"user_id": user, "name": f"user of {account}", **{name: given.get(user) for name, given in found.items()}}
+        for user, account in state["users"].items()
+    ]
+
+
+ORACLE: Mapping[str, Callable[[State], Rows]] = {
+    "gold.revenue_by_hour": partial(orders_in, tumbling),
+    "gold.revenue_of_the_last_hour": partial(orders_in, sliding),
+    "gold.revenue_so_far": partial(orders_in, cumulative),
+    "gold.revenue_by_session": sessions,
+    "gold.user_count_by_account": user_counts,
+    "gold.user_favorite_color_and_cheese": favorites,
+}
+
+
+def test_only_rows_that_can_be_in_touched_windows_are_read(spark: SparkSession) -> None:
+    times = {1: at(70), 2: at(61), 3: at(59), 4: at(121), 5: None}
+    orders = spark.createDataFrame([(id, 1.0, time, None) for id, time in times.items()], ORDERS.columns)
+    statement, sources = parse(TABLES["gold.revenue_by_hour"]), {ORDERS.name: orders}
+    groups = touched(spark, statement, sources, {ORDERS.name: orders.where("line_item_id = 1")})
+    count, narrowed = near(statement, sources, groups)
+    ids = [row.line_item_id for row in narrowed[ORDERS.name].collect()]
+    assert (count, ids) == (1, [1, 2, 5])
+
+
+def changed(source: str, value: st.SearchStrategy[Any]) -> st.SearchStrategy[tuple[str, int, Any]]:
+    """A change of one of a few keys; None deletes it."""
+    return st.tuples(st.just(source), st.integers(1, 5), st.none() | value)
+
+
+ORDER = st.tuples(st.sampled_from(["pies", "tarts", None]), st.integers(1_300, 1_500), st.integers(1, 999))
+CHANGES = st.one_of(
+    *[changed("orders", ORDER)] * 3,
+    changed("users", st.integers(1, 2)),
+    changed("colors", st.sampled_from(["red", "blue"])),
+    changed("cheeses", st.sampled_from(["brie", "feta"])),
+)
+MOVED_LATE_AND_DELETED = [
+    [
+        ("orders", 1, ("pies", 1_400, 100)),
+        ("orders", 2, ("pies", 1_400, 200)),
+        ("orders", 3, ("tarts", 1_410, 300)),
+        ("users", 1, 1),
+        ("users", 2, 1),
+        ("users", 3, 2),
+        ("colors", 1, "red"),
+        ("colors", 2, "red"),
+    ],
+    [
+        ("orders", 1, ("tarts", 1_400, 100)),  # moves
+        ("orders", 4, ("pies", 1_300, 400)),  # comes late
+        ("orders", 3, None),
+        ("users", 1, 2),
+        ("users", 2, None),
+        ("colors", 1, "blue"),
+        ("colors", 2, None),
+        ("cheeses", 3, "feta"),
+    ],
+]
+
+
+@examples(
+    max_examples=1,
+    derandomize=True,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+    phases=[Phase.generate],
+)
+@given(drawn=st.lists(st.lists(CHANGES, min_size=8, max_size=15, unique=True), min_size=2, max_size=2))
+def test_a_refreshed_table_is_the_oracles_after_each_round(
+    spark: SparkSession, settings: Settings, tmp_path_factory: pytest.TempPathFactory, drawn: list
+) -> None:
+    """Rows move between groups, come late, and are deleted. In each round, a refresh ends after its merge."""
+    lake = own_home(settings, tmp_path_factory.mktemp("refresh"))
+    create_sources(spark, lake)
+    state: dict[str, dict[int, Any]] = {source: {} for source in ("orders", *CHANGELOGS)}
+    seen = []
+    for number, changes in enumerate([*MOVED_LATE_AND_DELETED, *drawn]):
+        always = ("orders", 9, ("pies", 1_350, number + 1))  # so that there is something to merge
+        for change in [changes[:3], [*changes[3:], always]]:  # several commits
+            apply(lake, state, change)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(gold.sql.refresh, "_merge", fail_after(gold.sql.refresh._merge))
+            with pytest.raises(RuntimeError):
+                refresh(spark, lake, TABLES["gold.revenue_by_hour"])
+        [kind] = {refresh(spark, lake, table).kind for table in TABLES.values()}
+        seen.append(kind)
+        assert {name: held(lake, name) for name in TABLES} == {
+            name: in_order(oracle(state)) for name, oracle in ORACLE.items()
+        }
+    assert seen == ["full", *["incremental"] * 3]
+    assert lags(lake) == dict.fromkeys(TABLES, 0)
+    apply(lake, state, [("colors", 9, "red")])
+    assert lags(lake) == dict.fromkeys(TABLES, 0) | {"gold.user_favorite_color_and_cheese": 1}
+    # All columns, of which the oracle has some.
+    again = refresh(spark, lake, TABLES["gold.user_favorite_color_and_cheese"], anew=True)
+    assert (again.inserted, again.updated, again.deleted) == (0, 0, 0)
+
+
+def lags(lake: Settings) -> dict[str, int | None]:
+    return {status.name: status.lag for status in table_statuses(lake) if status.name in TABLES}
+
+
+def create_sources(spark: SparkSession, lake: Settings) -> None:
+    for table in (ORDERS, *(entity.table for entity in CHANGELOGS.values())):
+        create_table(spark, lake, table)
+
+
+def apply(lake: Settings, state: dict[str, dict[int, Any]], changes: list[tuple[str, int, Any]]) -> None:
+    """Bring the last change of each key into state and tables: orders are deleted, other keys marked so."""
+    for source in state:
+        rows = {key: row(source, key, value) for name, key, value in changes if name == source}
+        for name, key, value in changes:
+            if name == source:
+                state[source].pop(key, None)
+                state[source] |= {} if value is None else {key: value}
+        if rows:
+            merge(lake, source, list(rows.values()))
+
+
+def row(source: str, key: int, value: Any) -> dict[str, Any]:
+    match source, value:
+        case "orders", None:
+            return {"line_item_id": key}
+        case "orders", (category, minute, cents):
+            item = {"category": category}
+            return {"line_item_id": key, "price": cents / 100, "created_at": at(minute), "item": item}
+        case _, None:
+            return {"user_id": key, "deleted_at": at(0)}
+        case "users", account:
+            return {"user_id": key, "account_id": account, "name": f"user of {account}"}
+    return {"user_id": key, source.removesuffix("s"): value}
+
+
+def merge(lake: Settings, source: str, rows: Rows) -> None:
+    name, key = ("gold.enriched_orders", "line_item_id")
+    if source != "orders":
+        name, key = CHANGELOGS[source].table.name, "user_id"
+    table = DeltaTable(lake.table_path(name))
+    schema = pa.schema(table.schema().to_arrow())
+    is_deleted = "s.created_at IS NULL" if source == "orders" else "false"
+    (
+        table.merge(pa.Table.from_pylist(rows, schema=schema), f"t.{key} = s.{key}", source_alias="s", target_alias="t")
+        .when_matched_delete(is_deleted)
+        .when_matched_update_all()
+        .when_not_matched_insert_all(f"NOT ({is_deleted})")
+        .execute()
+    )
+
+
+def held(lake: Settings, name: str) -> Rows:
+    """The rows, with the columns that the oracle has."""
+    columns = {
+        "gold.user_count_by_account": ("account_id", "users"),
+        "gold.user_favorite_color_and_cheese": ("user_id", "name", "color", "cheese"),
+    }.get(name, ("category", "window_start", "window_end", "orders", "revenue"))
+    return in_order([{column: row[column] for column in columns} for row in read(lake, name)])
+
+
+def in_order(rows: Rows) -> Rows:
+    return sorted(rows, key=str)
+
+
+SELECT = """-- keys: category
+-- refresh: incremental
+-- sources: gold.enriched_orders
+SELECT item.category AS category, count(*) AS orders
+FROM gold.enriched_orders
+WHERE price > 0
+GROUP BY item.category
+"""
+
+
+def declared(folder: Path, *changes: tuple[str, str]) -> SqlTable:
+    text = SELECT
+    for wrong, instead in changes:
+        assert wrong in text
+        text = text.replace(wrong, instead)
+    (folder / "x.sql").write_text(text)
+    return read_declaration(folder / "x.sql")
+
+
+CATEGORY = "item.category"
+JOINED = [
+    ("-- sources: gold.enriched_orders", "-- sources: gold.enriched_orders, silver.users"),
+    ("FROM gold.enriched_orders", "FROM gold.enriched_orders AS o LEFT JOIN silver.users AS u ON o.user_id = u.id"),
+]
+COUNT = "count(*) AS orders"
+
+
+@pytest.mark.parametrize(
+    ("changes", "error"),
+    [
+        ([("price > 0", "prize > 0")], r"x.sql:6: .*`prize` cannot be resolved"),
+        ([("WHERE", "WERE")], r"x.sql:6: "),
+        ([("GROUP BY item.category", "GROUP BY (")], r"x.sql:7: not SQL"),
+        ([("keys: category", "keys: item")], "x.sql:1: keys: item is no column of the SELECT"),
+        ([("FROM gold", "FROM bronze")], "x.sql:5: reads bronze.enriched_orders, which is not among the declared"),
+        (JOINED[:1], "x.sql:1: declares the source silver.users, but does not read it"),
+        ([("gold.enriched_orders", "gold.nothing")], "x.sql:1: gold.nothing: no such table"),
+        ([("gold.enriched_orders", "bronze.nothing")], "x.sql:1: bronze.nothing: no such table"),
+        (
+            [
+                ("keys: category", "keys: line_item_id"),
+                ("item.category AS category, count(*) AS orders", "*"),
+                ("GROUP BY item.category", ""),
+            ],
+            r"x.sql:4: SELECT \*, which does not name its columns, can't be refreshed by keys",
+        ),
+        ([(COUNT, "map('a', 1) AS orders")], "x.sql:4: orders is a map"),
+        ([(COUNT, "CAST('many' AS INT) AS orders")], r"x.sql:4: \[CAST_INVALID_INPUT\] The value 'many'"),
+        (
+            [
+                ("-- keys", "-- publish: topic x, postgres x\n-- keys"),
+                (COUNT, "max(created_at) - min(created_at) AS orders"),
+            ],
+            "x.sql:5: orders is interval day to second, for which there is no type in Postgres",
+        ),
+        ([(COUNT, "sum(price) AS orders")], "x.sql:4: a sum of doubles"),
+        ([(COUNT, "first(price) AS orders")], r"x.sql:4: first\(\), which is none of count, "),
+        ([(COUNT, "std(line_item_id) AS orders")], r"x.sql:4: std\(\), which is none of count, "),
+        ([(COUNT, "sum(DISTINCT price) AS orders")], "x.sql:4: a sum of doubles"),
+        ([(COUNT, "count(*) AS _orders")], "x.sql:4: _orders: must be named with AS"),
+        ([(COUNT, "collect_list(map('a', 1)) AS orders")], "x.sql:4: orders is a map"),
+        ([("BY item.category", "BY window(created_at, '1 hour')")], "x.sql:7: not SQL: put another key before window"),
+        ([(COUNT, "uuid() AS orders")], "what else is other each time"),
+        ([(COUNT, "now() AS orders")], "the current time, or"),
+        ([("GROUP BY item.category", "GROUP BY ROLLUP(item.category)")], "ROLLUP"),
+        ([("GROUP BY", "GROUP BY item.category LIMIT 5 --")], "LIMIT"),
+        ([*JOINED, ("LEFT JOIN", "RIGHT JOIN")], "another join than INNER and LEFT"),
+        ([*JOINED, ("item.category AS", "u.first_name AS"), ("BY item.category", "BY u.first_name")], "than o's"),
+        ([(CATEGORY, "to_char(created_at, 'yyyy-MM')")], "x.sql:4: from `to_char` on, sqlglot reads this otherwise"),
+        ([(CATEGORY, "date_trunc(item_name, created_at)")], "x.sql:4: from `item_name` on, sqlglot reads this"),
+        ([(CATEGORY, "log2(line_item_id)")], "x.sql:4: from `log2` on, sqlglot reads this"),
+        (
+            [
+                *JOINED,
+                ("LEFT JOIN silver.users AS u ON o.user_id", "JOIN silver.users AS u ON bigint(log2(o.user_id))"),
+                (CATEGORY, "o.item_name"),
+            ],
+            "x.sql:5: from `log2` on, sqlglot reads this",
+        ),
+    ],
+)
+def test_what_can_not_be_done_is_refused_with_file_and_line(
+    spark: SparkSession, settings: Settings, tmp_path: Path, changes: list, error: str
+) -> None:
+    with pytest.raises(LakehouseError, match=error):
+        check_declarations(spark, settings, [declared(tmp_path, *changes)], declared_columns())
+
+
+def test_in_full_any_function_can_be_used(spark: SparkSession, settings: Settings, tmp_path: Path) -> None:
+    table = declared(tmp_path, (CATEGORY, "to_char(created_at, 'yyyy-MM')"), ("incremental", "full"))
+    assert check_declarations(spark, settings, [table], declared_columns()).keys() == {"gold.x"}
+
+
+def test_what_sqlglot_writes_in_another_way_is_the_same(
+    spark: SparkSession, settings: Settings, tmp_path: Path
+) -> None:
+    condition = """
+        paid_at IS NOT NULL AND created_at >= DATE '2026-01-01' AND paid_at < TIMESTAMP '2027-01-01 00:00:00'
+        AND line_item_id > 1L AND paid_at - created_at < INTERVAL 1 HOUR 30 MINUTES
+    """
+    table = declared(tmp_path, ("price > 0", condition))
+    assert check_declarations(spark, settings, [table], declared_columns()).keys() == {"gold.x"}
+
+
+@pytest.mark.parametrize(
+    "source", ["bronze.users", "quarantine.malformed", "quarantine.waiting_orders", "quarantine.duplicate_orders"]
+)
+def test_what_has_no_change_feed_can_be_read_in_full(
+    spark: SparkSession, settings: Settings, tmp_path: Path, source: str
+) -> None:
+    """Also where no table is there yet."""
+    read = [("gold.enriched_orders", source), (CATEGORY, "year(publish_time)"), ("WHERE price > 0\n", "")]
+    if "orders" in source:
+        read[1] = (CATEGORY, "year(created_at)")
+    in_full = declared(tmp_path, *read, ("incremental", "full"))
+    assert check_declarations(spark, settings, [in_full], declared_columns()).keys() == {"gold.x"}
+    with pytest.raises(LakehouseError, match=f"{source} has no change data feed: declare `refresh: full`"):
+        check_declarations(spark, settings, [declared(tmp_path, *read)], declared_columns())
+
+
+def test_all_declarations_can_be_done(spark: SparkSession, settings: Settings) -> None:
+    columns = declared_columns() | {entity.table.name: entity.table.columns for entity in CHANGELOGS.values()}
+    assert check_declarations(spark, settings, list(TABLES.values()), columns).keys() == TABLES.keys()
+
+
+def test_keys_are_unique_and_not_null_or_the_table_stays(
+    spark: SparkSession, settings: Settings, tmp_path: Path
+) -> None:
+    lake = own_home(settings, tmp_path)
+    create_sources(spark, lake)
+    state: dict[str, dict[int, Any]] = {"orders": {}}
+    apply(lake, state, [("orders", 1, ("pies", 1, 100)), ("orders", 2, ("tarts", 2, 100))])
+    first = refresh(spark, lake, declared(tmp_path))
+    assert (first.kind, first.reason, first.inserted) == ("full", "the first", 2)
+    assert refresh(spark, lake, declared(tmp_path)).reason == "nothing new"
+    apply(lake, state, [("orders", 2, (None, 2, 100))])
+    with pytest.raises(LakehouseError, match="NULL in the keys category: use"):
+        refresh(spark, lake, declared(tmp_path))
+    apply(lake, state, [("orders", 2, ("pies", 2, 100))])
+    finer = declared(tmp_path, ("GROUP BY item.category", "GROUP BY item.category, line_item_id"))
+    with pytest.raises(
+        LakehouseError, match="the keys category are not unique: there are several rows of category pies"
+    ):
+        refresh(spark, lake, finer)
+    assert in_order(read(lake, "gold.x")) == [{"category": c, "orders": 1} for c in ("pies", "tarts")]
+    done = refresh(spark, lake, declared(tmp_path))
+    assert (done.kind, done.updated, done.deleted) == ("incremental", 1, 1)
+    changed = refresh(spark, lake, declared(tmp_path, ("price > 0", "price > 5")))
+    assert (changed.kind, changed.reason, changed.deleted) == ("full", "the declaration has changed", 1)
+    by_region = declared(tmp_path, ("keys: category", "keys: category, region"), (COUNT, f"{COUNT}, 'north' AS region"))
+    with pytest.raises(LakehouseError, match=r"keys: region is not in gold\.x: keys have changed: declare it under"):
+        refresh(spark, lake, by_region)
+
+
+def test_a_price_that_keeps_its_rule_can_be_summed(spark: SparkSession) -> None:
+    given = [0.0, 999_999_999_999_999.0, 1e15, 1e17, float("inf"), float("nan"), -1.0]
+    prices = spark.createDataFrame([(price,) for price in given], "price DOUBLE")
+    kept = prices.where(ORDERS_ENRICHED.rules["price_is_an_amount"])
+    [row] = kept.selectExpr("count(*)", "sum(CAST(price AS DECIMAL(18, 2)))").collect()
+    assert tuple(row) == (2, Decimal("999999999999999.00"))

@@ -1,0 +1,147 @@
+"""What landed must be what the tables hold: one row too few, too many or from nowhere is found and named."""
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql.types import StructField, StructType
+
+from cli import commands as cli
+from declarations.orders import ORDERS
+from declarations.pipeline import ENRICHMENTS, ENTITIES
+from declarations.users import USERS
+from gold.enrichment.reconciliation import balance_facts
+from jobs.steps import enriching, merging, prove
+from jobs.streams import catch_up
+from lakehouse.delta.tables import append, delta_table, read_table
+from lakehouse.errors import ConservationError
+from lakehouse.reconciliation import Balance
+from lakehouse.settings import Settings
+from silver.reconciliation import balance_entity
+from tests.lake import land_literally, own_home
+from tests.messages import item, message, order, tombstone, user
+
+MESSAGES = [
+    user(1),
+    user(1, "Zoë", when=1, place=1)._replace(key=None),
+    tombstone("users", "2", place=2),
+    message("users", b"null", key="3", place=3),
+    item(1),
+    order(1, place=1),
+    order(2, place=2),
+    order(1, place=3),
+    order(3, place=4, user=9),
+    message("orders", b"{}", key="4", place=5),
+]
+
+
+@pytest.fixture(scope="module")
+def whole(spark: SparkSession, settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Settings:
+    own = own_home(settings, tmp_path_factory.mktemp("whole"))
+    land_literally(spark, own, MESSAGES)
+    catch_up(own, merging(spark, own, ENTITIES))
+    catch_up(own, enriching(spark, own, ENRICHMENTS))
+    return own
+
+
+@pytest.fixture
+def lake(whole: Settings, tmp_path: Path) -> Settings:
+    """A copy, to be damaged."""
+    shutil.copytree(whole.home, tmp_path, dirs_exist_ok=True)
+    return own_home(whole, tmp_path)
+
+
+def test_it_holds(spark: SparkSession, whole: Settings) -> None:
+    assert prove(spark, whole) == [
+        Balance(topic="users", landed=4, fates={"current": 2, "superseded": 1, "malformed": 1}),
+        Balance(topic="items", landed=1, fates={"current": 1, "superseded": 0, "malformed": 0}),
+        Balance(
+            topic="orders",
+            landed=5,
+            fates={"enriched": 2, "waiting": 1, "duplicates": 1, "discarded": 0, "malformed": 1},
+        ),
+    ]
+
+
+def test_lost_orders_are_found(spark: SparkSession, lake: Settings) -> None:
+    for place, table in ((1, ORDERS.gold_table), (3, ORDERS.duplicates.name), (4, ORDERS.waiting.name)):
+        delta_table(spark, lake, table).delete(f"position.entry_id = {place}")
+    proof = balance_facts(spark, lake, ORDERS)
+    assert (proof.holds, proof.difference) == (False, 3)
+    assert [problem.partition(" ")[0] for problem in proof.problems] == ["3"]
+    assert "landed, but in no table" in proof.problems[0]
+
+
+def test_an_order_that_is_there_twice_is_found(spark: SparkSession, lake: Settings) -> None:
+    append(read_table(spark, lake, ORDERS.gold_table).where("line_item_id = 2"), lake, ORDERS.gold_table)
+    proof = balance_facts(spark, lake, ORDERS)
+    assert (proof.holds, proof.difference) == (False, -1)
+    assert proof.problems == ("1 in more than one place, such as 0/7/2/0",)
+
+
+def test_a_lost_order_does_not_make_up_for_one_that_is_there_twice(spark: SparkSession, lake: Settings) -> None:
+    append(read_table(spark, lake, ORDERS.gold_table).where("line_item_id = 2"), lake, ORDERS.gold_table)
+    delta_table(spark, lake, ORDERS.waiting.name).delete()
+    proof = balance_facts(spark, lake, ORDERS)
+    assert (proof.holds, proof.difference) == (False, 0)
+    assert len(proof.problems) == 2
+    assert proof.problems[1] == "1 in more than one place, such as 0/7/2/0"
+
+
+def test_an_order_from_nowhere_is_found(spark: SparkSession, lake: Settings) -> None:
+    waiting = read_table(spark, lake, ORDERS.waiting.name)
+    stranger = waiting.selectExpr(
+        "* EXCEPT (position)",
+        "named_struct('partition', 1, 'ledger_id', 8L, 'entry_id', 9L, 'batch_index', 0) AS position",
+    )
+    append(stranger.select(*waiting.columns), lake, ORDERS.waiting.name)
+    proof = balance_facts(spark, lake, ORDERS)
+    assert proof.problems == ("1 in a table, but never landed, such as 1/8/9/0",)
+
+
+def test_a_lost_user_is_found(spark: SparkSession, lake: Settings) -> None:
+    delta_table(spark, lake, USERS.table.name).delete("id = 1")
+    proof = balance_entity(spark, lake, USERS)
+    assert not proof.holds
+    assert proof.landed == 4
+    assert proof.problems[0].startswith("2 landed, but not merged (")
+
+
+def test_a_user_that_is_there_twice_is_found(spark: SparkSession, lake: Settings) -> None:
+    append(read_table(spark, lake, USERS.table.name).where("id = 1"), lake, USERS.table.name)
+    proof = balance_entity(spark, lake, USERS)
+    assert (proof.landed, proof.problems) == (4, ("some keys have more than one row in silver.users",))
+
+
+def test_a_user_from_nowhere_is_found(spark: SparkSession, lake: Settings) -> None:
+    stranger = read_table(spark, lake, USERS.table.name).where("id = 1").selectExpr("77L AS id", "* EXCEPT (id)")
+    append(stranger, lake, USERS.table.name)
+    assert balance_entity(spark, lake, USERS).problems == (
+        "silver.users has 3 rows, of which 2 were made by a message that landed",
+    )
+
+
+def test_a_lost_malformed_message_is_found(spark: SparkSession, lake: Settings) -> None:
+    delta_table(spark, lake, "quarantine.malformed").delete("topic = 'users'")
+    proof = balance_entity(spark, lake, USERS)
+    assert proof.problems == ("1 malformed messages landed, and 0 are in quarantine.malformed",)
+
+
+def test_what_was_merged_before_the_contract_became_stricter_stays_so(spark: SparkSession, whole: Settings) -> None:
+    fields = [StructField(each.name, each.dataType, nullable=each.name != "lastName") for each in USERS.topic.fields]
+    stricter = replace(USERS, topic=replace(USERS.topic, fields=StructType(fields)))
+    assert balance_entity(spark, whole, stricter) == balance_entity(spark, whole, USERS)
+
+
+def test_the_command_names_the_difference_and_what_is_lost_of_a_topic(
+    spark: SparkSession, lake: Settings, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    delta_table(spark, lake, ORDERS.waiting.name).delete()
+    monkeypatch.setenv("LAKEHOUSE_HOME", str(lake.home))
+    monkeypatch.setattr(cli.broker, "endpoint", lambda settings: None)
+    monkeypatch.setattr(cli, "refusal", lambda settings, topic, endpoint: "lost" if topic == USERS.topic else None)
+    with pytest.raises(ConservationError, match=r"^orders: 1 landed, but in no table .*, such as 0/7/4/0\. lost$"):
+        cli.app(["reconcile"], standalone_mode=False)
+    assert "does not hold" in capsys.readouterr().out

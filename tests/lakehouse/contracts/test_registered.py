@@ -1,0 +1,127 @@
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from pyspark.sql.types import DoubleType, IntegerType, LongType, StringType, StructField, StructType
+
+from lakehouse.contracts.registered import check_contracts, differences, fields_of, registered_schemas
+from lakehouse.contracts.topics import Topic
+from lakehouse.errors import ConfigurationError
+from lakehouse.pulsar.endpoint import Endpoint, call_admin
+from lakehouse.pulsar.topic_admin import create_topics
+from lakehouse.settings import Settings
+
+TRIPS = Topic(
+    name="trips",
+    record="Trip",
+    fields=StructType(
+        [
+            StructField("id", LongType(), nullable=False),
+            StructField("distance", DoubleType(), nullable=False),
+            StructField("riders", IntegerType()),
+            StructField("note", StringType()),
+        ]
+    ),
+)
+READABLE = {"id": "long", "distance": "double", "riders": "int", "note": "string"}
+
+
+def register(fields: dict[str, Any], endpoint: Endpoint, settings: Settings, *, name: str, kind: str = "JSON") -> Topic:
+    """A topic declared as TRIPS, whose registered schema has these fields."""
+    topic = replace(TRIPS, name=name)
+    create_topics([], endpoint, settings)
+    unset = {name: {"default": None} for name, kind in fields.items() if isinstance(kind, list)}
+    columns = [{"name": name, "type": kind, **unset.get(name, {})} for name, kind in fields.items()]
+    record = {"type": "record", "name": "Trip", "fields": columns}
+    schema = {"type": kind, "schema": json.dumps(record), "properties": {}}
+    call_admin("POST", f"schemas/{settings.pulsar.namespace}/{name}/schema", endpoint, settings, body=schema)
+    return topic
+
+
+@pytest.mark.parametrize(
+    ("changed", "found"),
+    [
+        ({}, []),
+        ({"id": ("int",), "distance": ("float",), "note": ("enum",)}, []),
+        ({"distance": ("long",)}, []),
+        ({"id": ("null", "long"), "riders": ("int", "null")}, []),
+        ({"more": ("record",)}, []),
+        ({"note": None, "riders": None}, []),
+        ({"id": None}, ["id is not registered, but declared as a required long"]),
+        ({"riders": ("long",)}, ["riders is registered as long, but declared as int"]),
+        ({"id": ("double",)}, ["id is registered as double, but declared as long"]),
+        (
+            {"note": ("null", "string", "long")},
+            ["note is registered as null or string or long, but declared as string"],
+        ),
+        ({"note": ("record",)}, ["note is registered as record, but declared as string"]),
+        (
+            {"id": ("string",), "distance": None},
+            [
+                "id is registered as string, but declared as long",
+                "distance is not registered, but declared as a required double",
+            ],
+        ),
+    ],
+)
+def test_what_can_be_read_as_declared(changed: dict[str, tuple[str, ...] | None], found: list[str]) -> None:
+    fields = {name: (kind,) for name, kind in READABLE.items()} | changed
+    assert differences(TRIPS, {name: types for name, types in fields.items() if types}) == found
+
+
+@pytest.mark.parametrize("kind", ["JSON", "AVRO"])
+def test_the_types_of_registered_fields(endpoint: Endpoint, settings: Settings, kind: str) -> None:
+    fields = {
+        "id": {"type": "long", "logicalType": "timestamp-millis"},
+        "distance": ["null", "float"],
+        "riders": {"type": "array", "items": "int"},
+        "note": ["null", {"type": "enum", "name": "Note", "symbols": ["A"]}],
+    }
+    topic = register(fields, endpoint, settings, name=f"trips-{kind.lower()}", kind=kind)
+    [schema] = registered_schemas(topic, endpoint, settings)
+    assert fields_of(schema["data"]) == {
+        "id": ("long",),
+        "distance": ("null", "float"),
+        "riders": ("array",),
+        "note": ("null", "enum"),
+    }
+
+
+def test_schemas_come_oldest_first(endpoint: Endpoint, settings: Settings) -> None:
+    for fields in (READABLE, READABLE | {"tip": ["null", "double"]}):
+        topic = register(fields, endpoint, settings, name="trips-twice")
+    assert [list(fields_of(each["data"])) for each in registered_schemas(topic, endpoint, settings)] == [
+        [*READABLE],
+        [*READABLE, "tip"],
+    ]
+
+
+def test_a_difference_is_one_line(endpoint: Endpoint, settings: Settings) -> None:
+    topic = register(READABLE | {"id": "string"}, endpoint, settings, name="trips-broken")
+    with pytest.raises(ConfigurationError, match=r"^trips-broken: id is registered as string, but declared as long$"):
+        check_contracts([topic], endpoint, settings)
+
+
+def test_another_encoding_is_refused(endpoint: Endpoint, settings: Settings) -> None:
+    topic = register(READABLE, endpoint, settings, name="trips-in-avro", kind="AVRO")
+    with pytest.raises(ConfigurationError, match=r"^trips-in-avro: registered as AVRO, but declared as JSON$"):
+        check_contracts([topic], endpoint, settings)
+
+
+def test_fields_that_are_not_declared_are_said(
+    endpoint: Endpoint, settings: Settings, capsys: pytest.CaptureFixture[str]
+) -> None:
+    topic = register(READABLE | {"tip": "double", "city": "string"}, endpoint, settings, name="trips-with-more")
+    check_contracts([topic], endpoint, settings)
+    assert capsys.readouterr().err == "trips-with-more: registered, but not declared: city, tip\n"
+
+
+def test_without_a_schema_nothing_is_checked(
+    endpoint: Endpoint, settings: Settings, capsys: pytest.CaptureFixture[str]
+) -> None:
+    schema = {"type": "STRING", "schema": "", "properties": {}}
+    path = f"schemas/{settings.pulsar.namespace}/trips-as-text/schema"
+    call_admin("POST", path, endpoint, settings, body=schema)
+    check_contracts([TRIPS, replace(TRIPS, name="trips-as-text")], endpoint, settings)
+    assert capsys.readouterr().err == ""

@@ -1,0 +1,80 @@
+import os
+import socket
+import subprocess
+import sys
+import time
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from lakehouse.delta import leases
+from lakehouse.delta.leases import write_lease
+from lakehouse.errors import BusyError
+from lakehouse.settings import Settings
+from tests.lake import own_home
+
+HOLD = """
+import sys
+from pathlib import Path
+from lakehouse.delta.leases import write_lease
+from lakehouse.settings import load_settings
+with write_lease(load_settings(home=Path(sys.argv[1])), ["silver.users"]):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_another_process_is_named_until_it_is_killed(settings: Settings, tmp_path: Path) -> None:
+    own = own_home(settings, tmp_path)
+    command = [sys.executable, "-c", HOLD, str(tmp_path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"held\n"
+        with (
+            pytest.raises(BusyError, match=rf"^silver.users is being written by pid {holder.pid} "),
+            write_lease(own, ["bronze.users", "silver.users"]),
+        ):
+            pass
+        with write_lease(own, ["bronze.users"]):
+            pass
+        holder.kill()
+    with write_lease(own, ["silver.users"]):
+        assert f"pid {os.getpid()} " in (tmp_path / "leases" / "silver.users").read_text()
+
+
+def test_what_keeps_a_table_up_is_waited_for(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = own_home(settings, tmp_path)
+    with ExitStack() as upkeep:
+        upkeep.enter_context(write_lease(own, ["silver.users"], command="maintain"))
+        sleep = time.sleep
+        monkeypatch.setattr(time, "sleep", lambda seconds: (sleep(seconds), upkeep.close()))
+        with write_lease(own, ["bronze.users", "silver.users"]):
+            pass
+
+
+def test_what_keeps_a_table_up_for_too_long_is_named(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = own_home(settings, tmp_path)
+    monkeypatch.setattr(leases, "PATIENCE", 0.3)
+    with (
+        write_lease(own, ["silver.users"], command="purge"),
+        pytest.raises(BusyError, match=rf"by pid {os.getpid()} on {socket.gethostname()} \(`lakehouse purge`, since "),
+        write_lease(own, ["silver.users"]),
+    ):
+        pass
+
+
+def test_a_process_that_inherits_the_files_holds_the_lease(settings: Settings, tmp_path: Path) -> None:
+    own = own_home(settings, tmp_path)
+    with write_lease(own, ["silver.users"]) as files:
+        heir = subprocess.Popen(["sleep", "60"], pass_fds=files)
+    with pytest.raises(BusyError), write_lease(own, ["silver.users"]):
+        pass
+    heir.kill()
+    heir.wait()
+    with write_lease(own, ["silver.users"]):
+        pass

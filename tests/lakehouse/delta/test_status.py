@@ -1,0 +1,36 @@
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from declarations.items import ITEMS
+from demo.workload import Workload
+from jobs.steps import landing, merging
+from jobs.streams import catch_up
+from lakehouse.delta.status import table_statuses, topic_status
+from lakehouse.pulsar.endpoint import Endpoint
+from lakehouse.pulsar.produce import produce
+from lakehouse.settings import Settings
+from tests.lake import own_topics
+
+STEADY = Workload(duplicates=0, malformed=0)
+
+
+def test_what_waits_in_the_broker_and_what_in_bronze(
+    spark: SparkSession, settings: Settings, endpoint: Endpoint, tmp_path: Path
+) -> None:
+    lake = own_topics(settings, endpoint, tmp_path, [ITEMS.topic])
+
+    def lags() -> dict[str, int | None]:
+        return {status.name: status.lag for status in table_statuses(lake)}
+
+    produce([(ITEMS.topic, STEADY.first("items"))], endpoint, lake)
+    waits = topic_status(ITEMS.topic, endpoint, lake)
+    assert (waits.messages, waits.backlog > 0) == (2_198, True)
+    catch_up(lake, landing(spark, lake, [ITEMS.topic]))
+    catch_up(lake, merging(spark, lake, [ITEMS]))
+    assert topic_status(ITEMS.topic, endpoint, lake).backlog == 0
+    assert (lags()["bronze.items"], lags()["silver.items"]) == (None, 0)
+    produce([(ITEMS.topic, STEADY.late("items"))], endpoint, lake)
+    catch_up(lake, landing(spark, lake, [ITEMS.topic]))
+    assert lags()["silver.items"] == 1
+    assert {status.name: status.rows for status in table_statuses(lake)}["silver.items"] == 2_198

@@ -1,0 +1,143 @@
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+from pyspark.sql import SparkSession
+
+from lakehouse.delta.tables import Table, append, create_table, read_table, upsert, with_columns_of
+from lakehouse.errors import ConfigurationError, LakehouseError
+from lakehouse.settings import Settings
+from tests.lake import own_home, versions
+
+BOATS = Table(
+    name="silver.boats",
+    columns="id BIGINT, owner STRUCT<name: STRING, home: STRUCT<city: STRING>>, day DATE",
+    partition_by=("day",),
+)
+
+
+@pytest.fixture
+def lake(spark: SparkSession, settings: Settings, tmp_path: Path) -> Settings:
+    """A table with a row."""
+    own = own_home(settings, tmp_path)
+    create_table(spark, own, BOATS)
+    row = (
+        "1L AS id, named_struct('name', 'Ada', 'home', named_struct('city', 'Rome')) AS owner, DATE '2026-01-01' AS day"
+    )
+    append(spark.sql(f"SELECT {row}"), own, BOATS.name)
+    return own
+
+
+def test_a_table_that_is_as_declared_is_left_alone(spark: SparkSession, lake: Settings) -> None:
+    before = versions(lake)
+    assert not create_table(spark, lake, BOATS)
+    assert versions(lake) == before
+
+
+def test_a_table_gains_columns_at_any_depth(spark: SparkSession, lake: Settings) -> None:
+    columns = """
+        id BIGINT, name STRING, day DATE,
+        owner STRUCT<`born-in`: INT, name: STRING, home: STRUCT<street: STRUCT<number: INT>, city: STRING>>
+    """
+    create_table(spark, lake, replace(BOATS, columns=columns))
+    boats = read_table(spark, lake, BOATS.name)
+    assert boats.schema.simpleString() == (
+        "struct<id:bigint,owner:struct<name:string,home:struct<city:string,street:struct<number:int>>,born-in:int>,"
+        "day:date,name:string>"
+    )
+    [row] = boats.selectExpr("owner.home.city", "owner.home.street", "owner.`born-in`", "name").collect()
+    assert tuple(row) == ("Rome", None, None, None)
+
+
+@pytest.mark.parametrize(
+    ("columns", "difference"),
+    [
+        ("id STRING", "silver.boats.id is bigint in the table, but declared as string: declare it under another name"),
+        (
+            "owner STRUCT<home: STRUCT<city: INT>>",
+            "silver.boats.owner.home.city is string in the table, but declared as int: declare it under another name",
+        ),
+        (
+            "new INT, owner STRING",
+            "silver.boats.owner is struct<name:string,home:struct<city:string>> in the table, but declared as string: "
+            "declare it under another name",
+        ),
+    ],
+)
+def test_a_column_of_another_type_is_refused(
+    spark: SparkSession, lake: Settings, columns: str, difference: str
+) -> None:
+    before = versions(lake)
+    with pytest.raises(ConfigurationError) as refused:
+        create_table(spark, lake, replace(BOATS, columns=columns))
+    assert (str(refused.value), versions(lake)) == (difference, before)
+
+
+def test_what_is_not_declared_any_more_is_null(spark: SparkSession, lake: Settings) -> None:
+    create_table(spark, lake, replace(BOATS, columns="id BIGINT"))
+    held = read_table(spark, lake, BOATS.name)
+    rows = spark.sql("SELECT 2L AS id").transform(with_columns_of, held)
+    assert [(row.id, row.owner, row.day) for row in rows.collect()] == [(2, None, None)]
+    assert rows.select(*held.columns).schema.simpleString() == held.schema.simpleString()
+
+
+def test_rows_are_inserted_or_update_what_they_may(spark: SparkSession, settings: Settings, tmp_path: Path) -> None:
+    lake = own_home(settings, tmp_path)
+    create_table(spark, lake, Table(name="silver.cars", columns="id BIGINT, colour STRING, built INT"))
+    for rows in ("(1, 'red', 1999)", "(1, 'blue', 2000), (2, 'black', 1926)"):
+        cars = spark.sql(f"SELECT * FROM VALUES {rows} AS cars (id, colour, built)")
+        upsert(cars, lake, "silver.cars", on=["id"], update=["colour"])
+    table = DeltaTable(lake.table_path("silver.cars"))
+    assert sorted(table.to_pyarrow_table().to_pylist(), key=lambda car: car["id"]) == [
+        {"id": 1, "colour": "blue", "built": 1999},
+        {"id": 2, "colour": "black", "built": 1926},
+    ]
+    assert [commit["operation"] for commit in table.history()] == ["MERGE", "WRITE", "CREATE TABLE"]
+
+
+def log_of(settings: Settings, table: Table) -> Path:
+    return Path(settings.table_path(table.name)) / "_delta_log"
+
+
+@pytest.mark.parametrize(
+    "left",
+    [
+        {".00000000000000000000.json.5c1f.tmp": "{"},
+        {"00000000000000000000.crc": ""},
+        {"00000000000000000000.json": ""},
+        {"00000000000000000000.json": '{"commitInfo":{}}\n{"proto'},
+        {"00000000000000000000.json": '{"commitInfo":{}}\n', "00000000000000000000.crc": '{"tableSizeBytes":0}'},
+    ],
+    ids=["draft", "checksum", "empty", "half a line", "a line"],
+)
+def test_a_table_whose_creation_was_cut_off_is_created(
+    spark: SparkSession, settings: Settings, tmp_path: Path, left: dict[str, str]
+) -> None:
+    lake = own_home(settings, tmp_path)
+    log_of(lake, BOATS).mkdir(parents=True)
+    for name, text in left.items():
+        (log_of(lake, BOATS) / name).write_text(text)
+    assert [create_table(spark, lake, BOATS), create_table(spark, lake, BOATS)] == [True, False]
+    assert read_table(spark, lake, BOATS.name).count() == 0
+
+
+@pytest.mark.parametrize("left", [None, ""])
+def test_rows_without_a_log_are_left_alone(spark: SparkSession, lake: Settings, left: str | None) -> None:
+    log, table = log_of(lake, BOATS), Path(lake.table_path(BOATS.name))
+    shutil.rmtree(log)
+    if left is not None:
+        log.mkdir()
+        (log / "00000000000000000000.json").write_text(left)
+    before = sorted(table.rglob("*"))
+    with pytest.raises(LakehouseError, match=f"^silver.boats: {table} has rows, but no log that says which"):
+        create_table(spark, lake, BOATS)
+    assert sorted(table.rglob("*")) == before
+
+
+def test_a_commit_that_a_power_cut_has_emptied_is_named(spark: SparkSession, lake: Settings) -> None:
+    last = log_of(lake, BOATS) / "00000000000000000001.json"
+    last.write_text("")
+    with pytest.raises(LakehouseError, match=f"^silver.boats: {last}: torn, as by a power cut"):
+        create_table(spark, lake, BOATS)

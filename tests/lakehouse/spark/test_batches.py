@@ -1,0 +1,31 @@
+"""What is made of a batch is freed after it."""
+
+import gc
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from lakehouse.spark.batches import each_batch
+
+
+class Frame:
+    """Refers to itself, as a frame of Spark does by way of its JVM's."""
+
+    def __init__(self) -> None:
+        self.itself = self
+
+
+@pytest.fixture(autouse=True)
+def _seldom() -> Iterator[None]:
+    gc.disable()
+    yield
+    gc.enable()
+
+
+def test_frames_are_freed() -> None:
+    made: list[weakref.ref[Frame]] = []
+    handle: Any = each_batch(lambda _: made.append(weakref.ref(Frame())))
+    handle(None, 0)
+    assert [each() for each in made] == [None]

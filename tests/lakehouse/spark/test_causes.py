@@ -1,0 +1,73 @@
+import pytest
+
+from lakehouse.spark.causes import cause_of, is_permanent
+
+IN_THE_JVM = """An error occurred while calling o1.execute.
+: org.apache.spark.SparkException: Job aborted due to stage failure
+\tat org.apache.spark.Scheduler.run(Scheduler.scala:1)
+Caused by: java.io.IOException: first
+\tat java.base/java.io.File.open(File.java:1)
+Caused by: java.io.IOException: innermost
+\tat java.base/java.io.File.open(File.java:2)
+"""
+FROM_THE_JVM = """Traceback (most recent call last):
+  File "merge.py", line 1, in merge_batch
+py4j.protocol.Py4JJavaError: An error occurred while calling o1.execute.
+: org.apache.spark.sql.delta.DeltaRuntimeException: [DELTA_MERGE] The MERGE failed.
+\tat org.apache.spark.sql.delta.DeltaErrors.merge(DeltaErrors.scala:1)
+"""
+IN_PYTHON = """An exception was raised by the Python Proxy. Return Message: Traceback (most recent call last):
+  File "enrich.py", line 1, in enrich_batch
+RuntimeError: power cut
+
+=== Streaming Query ===
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        (IN_THE_JVM, "java.io.IOException: innermost"),
+        (FROM_THE_JVM, "org.apache.spark.sql.delta.DeltaRuntimeException: [DELTA_MERGE] The MERGE failed."),
+        (IN_PYTHON, "RuntimeError: power cut"),
+        ("lakehouse.errors.BusyError: enriched_orders: wait\n\tat Task.run", "enriched_orders: wait"),
+        (
+            "ConnectionRefusedError: [Errno 111] Connection refused\nbronze.pulsar.options.NoAnswerError: x: no answer",
+            "x: no answer",
+        ),
+        ("\nwhat a pity\nthe rest", "what a pity"),
+        ("x/orders: no such topic", "x/orders: no such topic: `lakehouse topics create` makes the declared ones"),
+        ("", "RuntimeError"),
+        ("java.io.IOException: No space left on device", "no space left on the disk"),
+        (
+            "[FAILED_READ_FILE.NO_HINT] Error while reading file file:///x/_delta_log/00002.json.  SQLSTATE",
+            "/x/_delta_log/00002.json: torn, as by a power cut: see *After a power cut* in docs/operations.md",
+        ),
+        (
+            "SparkException: Python worker exited unexpectedly (crashed)\nCaused by: java.io.EOFException",
+            "a Python process of Spark was killed, perhaps for want of memory",
+        ),
+    ],
+)
+def test_one_line_tells_why(text: str, line: str) -> None:
+    assert cause_of(RuntimeError(text)) == line
+
+
+@pytest.mark.parametrize(
+    ("text", "permanent"),
+    [
+        ("bronze.pulsar.options.PulsarSourceError: orders: no such topic", True),
+        ("[DELTA_INVALID_PROTOCOL_VERSION] Unsupported", True),
+        ("java.io.IOException: No space left on device", True),
+        ("java.net.ConnectException: Connection refused", False),
+        ("ConnectionRefusedError: [Errno 111] Connection refused", False),
+        ("lakehouse.errors.RefusedError: GET http://x: the token was refused", True),
+        ("SparkNumberFormatException: [CAST_INVALID_INPUT] The value 'a' … SQLSTATE: 22018", True),
+        ("[UNRESOLVED_COLUMN.WITH_SUGGESTION] A column … SQLSTATE: 42703", True),
+        ("[DELTA_CONCURRENT_APPEND] … SQLSTATE: 2D521", False),
+        ("AnalysisException: [BATCH_METADATA_NOT_FOUND] Unable to find batch x/offsets/1. SQLSTATE: 42K03", False),
+        ("Error while reading file file:///x/_delta_log/00002.json.  SQLSTATE: KD001", True),
+    ],
+)
+def test_what_another_try_would_meet_again(text: str, permanent: bool) -> None:
+    assert is_permanent(RuntimeError(text)) == permanent

@@ -1,0 +1,135 @@
+"""SQL of declarations that fails on some messages: those are rejected with the reason, and stop nothing."""
+
+from dataclasses import replace
+from datetime import datetime
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import LongType, StringType, StructField, StructType
+
+from bronze.landing import bronze_table
+from gold.enrichment.declaration import Enrichment
+from gold.enrichment.facts import decode_facts
+from lakehouse.contracts.decoding import Decoding, explain
+from lakehouse.contracts.topics import Topic
+from lakehouse.errors import ConfigurationError
+from lakehouse.spark.declared_sql import try_eval
+from silver.entity import Entity
+from silver.merge import decode_changes
+from tests.lake import bronze_row
+from tests.messages import message
+
+TOPIC = Topic(
+    name="parts",
+    record="Part",
+    fields=StructType(
+        [
+            StructField("id", LongType(), nullable=False),
+            StructField("amount", StringType()),
+            StructField("count", LongType()),
+        ]
+    ),
+)
+PARTS = Entity(
+    topic=TOPIC,
+    key="id",
+    key_type="BIGINT",
+    columns={"id": "id", "amount": "CAST(amount AS DECIMAL(18,2))", "count": "count", "each": "100 DIV Count"},
+    types="id BIGINT, amount DECIMAL(18,2), count INT, each BIGINT",
+    deleted_at="CASE WHEN id = 7 THEN CAST(amount || 'x' AS TIMESTAMP) END",
+)
+SALES = Enrichment(
+    topic=TOPIC,
+    columns={"id": "id", "amount": "amount", "count": "count", "at": "timestamp_seconds(id)"},
+    types="id BIGINT, amount STRING, count BIGINT, at TIMESTAMP",
+    keys=("id",),
+    occurred_at="at",
+    day="day",
+    lookups=(),
+    rules={"is_dear": "100 / count > 2", "is_round": "100 / count % 1 = 0"},
+)
+
+NOW = datetime(2026, 1, 1)
+NO_AMOUNT = "amount: CAST(amount AS DECIMAL(18,2)) gives no decimal(18,2) with amount = abc"
+NO_TIME = (
+    "deleted_at: CASE WHEN id = 7 THEN CAST(amount || 'x' AS TIMESTAMP) END gives no timestamp with id = 7, amount = "
+)
+CHANGES: dict[bytes | None, Any] = {
+    b'{"id": 1, "amount": "2.5", "count": 2}': (1, Decimal("2.50"), 2, 50, None),
+    b'{"id": 2}': (2, None, None, None, None),
+    None: (3, None, None, None, NOW),
+    b'{"id": 4, "amount": "abc", "count": 2}': NO_AMOUNT,
+    b'{"id": 5, "amount": "abc", "count": 0}': f"{NO_AMOUNT}; each: 100 DIV Count gives no bigint with count = 0",
+    b'{"id": 6, "count": 5000000000}': "count: count gives no int with count = 5000000000",
+    b'{"id": 7, "amount": "abc"}': f"{NO_AMOUNT}; {NO_TIME}abc",
+    b'{"id": 7, "amount": "1' + b"0" * 200 + b'"}': (f"{NO_AMOUNT[:-3]}1{'0' * 99}…; {NO_TIME}1{'0' * 99}…"),
+    b'{"amount": "abc"}': "id is missing",
+}
+FACTS: dict[bytes | None, Any] = {
+    b'{"id": 1, "amount": "2.5", "count": 2}': (1, "2.5", 2, datetime(1970, 1, 1, 0, 0, 1)),
+    b'{"id": 1, "count": 0}': "fails is_dear, is_round",
+    b'{"id": 1, "count": 80}': "fails is_dear, is_round",
+    b'{"id": 9223372036854775807}': "at: timestamp_seconds(id) gives no timestamp with id = 9223372036854775807",
+}
+
+
+def bronze(spark: SparkSession, payloads: list[bytes | None]) -> DataFrame:
+    rows = [bronze_row(message("parts", each, key=None if each else "3", place=at)) for at, each in enumerate(payloads)]
+    return spark.createDataFrame(rows, bronze_table(TOPIC).columns)
+
+
+@pytest.fixture(params=["interpreted", "generated"])
+def either_way(request: pytest.FixtureRequest) -> None:
+    """Plans as tests and the demo have them, and as users' runs do."""
+    if request.param == "generated":
+        request.getfixturevalue("generated_code")
+
+
+def found(decoded: DataFrame, decoding: Decoding) -> list[Any]:
+    """Of each message the reason against it, else the columns."""
+    rows = decoded.orderBy("message.position").select(*decoding.columns).collect()
+    explained = decoded.transform(explain, decoding=decoding).orderBy("message.position").collect()
+    return [told.reason or tuple(row) for row, told in zip(rows, explained, strict=True)]
+
+
+@pytest.mark.usefixtures("either_way")
+def test_a_change_on_which_a_column_fails_is_rejected_with_its_name(spark: SparkSession) -> None:
+    decoded = bronze(spark, list(CHANGES)).transform(decode_changes, entity=PARTS)
+    assert dict(zip(CHANGES, found(decoded, PARTS.decoding), strict=True)) == CHANGES
+
+
+@pytest.mark.usefixtures("either_way")
+def test_a_rule_that_fails_is_one_that_does_not_hold(spark: SparkSession) -> None:
+    decoded = bronze(spark, list(FACTS)).transform(decode_facts, enrichment=SALES)
+    assert dict(zip(FACTS, found(decoded, SALES.decoding), strict=True)) == FACTS
+
+
+@pytest.mark.parametrize(
+    ("columns", "line"),
+    [
+        ({"id": "id", "amount": "amuont"}, r"^parts: amount: amuont: \[UNRESOLVED_COLUMN.* `amuont`"),
+        ({"id": "id", "amount": "CAST(amount AS"}, r"^parts: amount: CAST\(amount AS: \[PARSE_SYNTAX_ERROR\]"),
+        ({"id": "id", "count": "sum(count)"}, r"^parts: count: sum\(count\): \[\w+"),
+        ({"id": "id", "count": "ARRAY(count)"}, r"^parts: count: ARRAY\(count\): \[DATATYPE_MISMATCH"),
+    ],
+)
+def test_sql_that_can_not_be_resolved_is_named(spark: SparkSession, columns: dict[str, str], line: str) -> None:
+    with pytest.raises(ConfigurationError, match=line):
+        bronze(spark, [None]).transform(decode_changes, entity=replace(PARTS, columns=columns))
+
+
+def test_a_rule_that_can_not_be_resolved_is_named(spark: SparkSession) -> None:
+    with pytest.raises(ConfigurationError, match=r"^parts: rule is_dear: price > 0: \[UNRESOLVED_COLUMN.* `price`"):
+        bronze(spark, [None]).transform(decode_facts, enrichment=replace(SALES, rules={"is_dear": "price > 0"}))
+
+
+@pytest.mark.usefixtures("either_way")
+def test_what_several_expressions_share_is_tried_too(spark: SparkSession) -> None:
+    """Spark evaluates that before them, unless they are in a branch."""
+    rows = spark.createDataFrame([("1",), ("x",), (None,)], "text STRING")
+    numbers = F.struct(F.expr("CAST(text AS INT) + 1").alias("a"), F.expr("CAST(text AS INT) + 2").alias("b"))
+    tried = rows.select("text", F.when(F.col("text").isNotNull(), try_eval(numbers)).alias("numbers"))
+    assert [row.numbers and tuple(row.numbers) for row in tried.collect()] == [(2, 3), None, None]
