@@ -10,4 +10,4 @@ COPY pyproject.toml uv.lock README.md ./
 RUN uv sync --locked --no-dev --no-install-project
 COPY . .
 RUN uv sync --locked --no-dev \
-    && python -c "from lakehouse import settings; from lakehouse.jvm import scala; from lakehouse.local import artifacts; from lakehouse.spark import session; from lakehouse.sql_server import serve; s = settings.load_settings(); session.driver_jars(s), artifacts.page_files(s.cache), scala.compiled(serve.SOURCE, s.cache)"
+    && python -c "from lakehouse import settings; from lakehouse.jvm import scala; from lakehouse.downloads import artifacts; from lakehouse.spark import session; from lakehouse.sql_server import serve; s = settings.load_settings(); session.driver_jars(s), artifacts.page_files(s.cache), scala.compiled(serve.SOURCE, s.cache)"

@@ -28,9 +28,9 @@ from benchmarks.bench import backlog, cpu_seconds
 from cli import report
 from declarations.orders import ORDERS
 from declarations.pipeline import TOPICS
-from demo.workload import ITEMS, Message, Workload
+from demo.workload import ITEMS, Workload
 from lakehouse.pulsar.endpoint import Endpoint
-from lakehouse.pulsar.produce import produce
+from lakehouse.pulsar.produce import Message, produce
 from lakehouse.settings import Settings
 
 LAKEHOUSE = Path(sys.executable).with_name("lakehouse")

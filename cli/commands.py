@@ -41,13 +41,14 @@ from jobs.steps import (
 from jobs.streams import catch_up, keep_up
 from lakehouse.contracts.topics import Topic
 from lakehouse.delta.query import query
-from lakehouse.delta.status import TopicStatus, table_statuses, topic_status
+from lakehouse.delta.status import table_statuses
 from lakehouse.delta.tables import table_versions
 from lakehouse.errors import BrokerError, ConfigurationError, ConservationError, LakehouseError, PermanentError
 from lakehouse.local import broker
 from lakehouse.progress import CONSOLE
 from lakehouse.pulsar.endpoint import Endpoint
 from lakehouse.pulsar.produce import produce
+from lakehouse.pulsar.status import TopicStatus, topic_status
 from lakehouse.pulsar.topic_admin import create_published, create_topics
 from lakehouse.reconciliation import Balance
 from lakehouse.settings import Settings, load_settings

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from cli import report
 from declarations.pipeline import TOPICS, WRITTEN
-from demo.workload import Message, Workload
+from demo.workload import Workload
 from jobs.steps import create_tables, landing, prove, run_all, run_landed, spark_for
 from jobs.streams import catch_up
 from lakehouse.delta.leases import write_lease
@@ -18,7 +18,7 @@ from lakehouse.delta.query import query
 from lakehouse.delta.status import table_statuses
 from lakehouse.local import broker
 from lakehouse.pulsar.endpoint import Endpoint
-from lakehouse.pulsar.produce import produce
+from lakehouse.pulsar.produce import Message, produce
 from lakehouse.pulsar.topic_admin import create_topics
 from lakehouse.reconciliation import Balance
 from lakehouse.settings import Pulsar, Settings

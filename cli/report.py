@@ -13,7 +13,8 @@ from expectations.results import Result
 from jobs.maintenance import Upkeep
 from jobs.retention import State
 from jobs.streams import Outcome
-from lakehouse.delta.status import TableStatus, TopicStatus
+from lakehouse.delta.status import TableStatus
+from lakehouse.pulsar.status import TopicStatus
 from lakehouse.reconciliation import Balance
 from lakehouse.settings import Settings
 from lakehouse.terminal import Terminal, one_line

@@ -1,7 +1,9 @@
-"""The items changelog, and its latest state."""
+"""The items changelog, its latest state, and what must hold of that."""
 
 from pyspark.sql.types import DoubleType, LongType, StringType, StructField, StructType
 
+from expectations.silver import latest, unless_deleted
+from expectations.suites import Severity
 from lakehouse.contracts.topics import Topic, epoch_millis
 from silver.entity import Entity
 
@@ -38,4 +40,14 @@ ITEMS = Entity(
     types="""
         id BIGINT, created_at TIMESTAMP, adjective STRING, category STRING, modifier STRING, name STRING, price DOUBLE
     """,
+)
+
+ITEMS_SUITE = latest(
+    ITEMS,
+    unless_deleted("price_is_not_negative", "price >= 0"),
+    unless_deleted("price_is_plausible", "price <= 100000", Severity.WARNING),
+    unless_deleted("name_is_there", "length(name) > 0", Severity.WARNING),
+    unless_deleted(
+        "created_in_this_age", "created_at BETWEEN '2000-01-01' AND now() + INTERVAL 1 DAY", Severity.WARNING
+    ),
 )

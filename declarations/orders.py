@@ -1,7 +1,9 @@
-"""The orders topic, and what makes an order an enriched order."""
+"""The orders topic, what makes an order an enriched order, and what must hold of those."""
 
 from pyspark.sql.types import DoubleType, LongType, StringType, StructField, StructType
 
+from expectations.gold import enriched
+from expectations.suites import Severity, each_row
 from gold.enrichment.declaration import Enrichment, Lookup
 from lakehouse.contracts.topics import Topic, epoch_millis
 
@@ -58,4 +60,15 @@ ORDERS = Enrichment(
     },
     correct_for=3650,  # the orders of the workload are of January 2026, whenever it is sent
     publish_to="enriched_orders",
+)
+
+ENRICHED_ORDERS_SUITE = enriched(
+    ORDERS,
+    each_row("user_is_its_own_or_what_that_was_merged_into", "user.id = user_id OR user_merged[0] = user_id"),
+    each_row("item_is_its_own", "item.id = item_id"),
+    each_row("state_was_not_deleted_before", "coalesce(least(user.deleted_at, item.deleted_at) > created_at, true)"),
+    each_row("created_in_this_age", "created_at BETWEEN '2000-01-01' AND now() + INTERVAL 1 DAY", Severity.WARNING),
+    each_row("is_of_its_day", "order_date = to_date(created_at)"),
+    each_row("price_is_plausible", "price BETWEEN 0 AND 100000", Severity.WARNING),
+    each_row("paid_within_a_month", "paid_at IS NULL OR paid_at < created_at + INTERVAL 31 DAYS", Severity.WARNING),
 )

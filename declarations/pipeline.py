@@ -3,17 +3,14 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from declarations.items import ITEMS
-from declarations.orders import ORDERS
-from declarations.users import USERS
+from declarations.items import ITEMS, ITEMS_SUITE
+from declarations.orders import ENRICHED_ORDERS_SUITE, ORDERS
+from declarations.users import USERS, USERS_SUITE
 from expectations import quarantine
 from expectations.bronze import landed
-from expectations.enriched_orders import ENRICHED_ORDERS_SUITE
-from expectations.items import ITEMS_SUITE
 from expectations.silver import versions
 from expectations.sql_tables import declared
 from expectations.suites import Suite
-from expectations.users import USERS_SUITE
 from gold.enrichment.declaration import Enrichment
 from gold.sql.declarations import SqlTable, declared_in
 from lakehouse.contracts.topics import Topic

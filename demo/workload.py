@@ -1,6 +1,6 @@
 """A synthetic workload of users, items and orders, as messy as life, and the same for the same seed.
 
-Items are real ones, from `data/items.csv`. Messages come in two phases: `first` has the items, most users and all
+Items are real ones, from `items.csv`. Messages come in two phases: `first` has the items, most users and all
 orders; `late` has the users that come after their orders, and the changes to users and items, in no order of time.
 In both, messages are late, sent twice, or broken. A broken message is an extra copy of a good one.
 """
@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+
+from lakehouse.pulsar.produce import Message
 
 ITEMS_FILE = Path(__file__).with_name("items.csv")
 CHUNK = 10_000
@@ -55,16 +57,6 @@ BREAKAGES: tuple[Callable[[bytes], bytes], ...] = (
     lambda payload: b"null",
     lambda payload: b'{"event":"heartbeat","source":"elsewhere"}',
 )
-
-
-class Message(NamedTuple):
-    key: str
-    payload: bytes | None
-    """JSON; None is a tombstone."""
-    event_time: int
-    """Epoch milliseconds."""
-    broken: bool = False
-    """It does not fit the topic's schema, so it is to be sent without one."""
 
 
 class Item(NamedTuple):

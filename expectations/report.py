@@ -17,8 +17,8 @@ from great_expectations.data_context.types.base import (
     ProgressBarsConfig,
 )
 
+from lakehouse.downloads.artifacts import page_files
 from lakehouse.errors import LakehouseError
-from lakehouse.local.artifacts import page_files
 from lakehouse.settings import Settings
 
 SITE = "quality"

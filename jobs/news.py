@@ -6,8 +6,9 @@ from datetime import UTC, datetime, timedelta
 from declarations.pipeline import ENRICHMENTS, ENTITIES, SQL_TABLES, SUITES, TOPICS
 from expectations.results import last_validated
 from gold.sql.declarations import INCREMENTAL
-from lakehouse.delta.status import TableStatus, table_statuses, topic_status
+from lakehouse.delta.status import TableStatus, table_statuses
 from lakehouse.local.broker import endpoint
+from lakehouse.pulsar.status import topic_status
 from lakehouse.settings import Settings
 
 SELDOM = timedelta(hours=1)

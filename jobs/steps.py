@@ -10,8 +10,10 @@ from pyspark.sql import SparkSession
 
 import gold.enrichment.enrich
 import silver.merge
+from bronze.contracts import check_contracts
 from bronze.landing import bronze_table, land
 from bronze.losses import LOSSES, accept_losses, ask_broker
+from bronze.writer_schemas import keep_writer_schemas, with_writer_schemas
 from declarations.pipeline import ENRICHMENTS, ENTITIES, TOPICS, WRITTEN
 from gold.enrichment.declaration import ACTIONS, BACKFILLS, Enrichment
 from gold.enrichment.enrich import enrich
@@ -22,9 +24,7 @@ from gold.sql.declarations import SqlTable
 from gold.sql.refresh import Refreshed, refresh
 from jobs.streams import Outcome, Stream, catch_up
 from lakehouse.contracts.decoding import MALFORMED
-from lakehouse.contracts.registered import check_contracts
 from lakehouse.contracts.topics import Topic
-from lakehouse.contracts.writer_schemas import keep_writer_schemas, with_writer_schemas
 from lakehouse.delta.leases import write_lease
 from lakehouse.delta.tables import table_exists, table_versions
 from lakehouse.errors import LakehouseError

@@ -1,6 +1,7 @@
 """Say on the terminal what is being waited for."""
 
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from rich.status import Status
@@ -18,3 +19,16 @@ def waiting(message: str) -> Iterator[Status]:
         CONSOLE.say(message)
     with CONSOLE.status(Text(message)) as status:
         yield status
+
+
+def wait_until(condition: Callable[[], bool], message: str, timeout: float) -> bool:
+    """Whether `condition` came true in time; the message is shown only if it is not true at once."""
+    if condition():
+        return True
+    deadline = time.monotonic() + timeout
+    with waiting(message):
+        while time.monotonic() < deadline:
+            time.sleep(0.2)
+            if condition():
+                return True
+    return False

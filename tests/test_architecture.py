@@ -1,63 +1,127 @@
-"""Layers don't import each other, neither sideways nor backwards; the engine of each layer names no table."""
+"""Each room imports only from rooms below it; engines name none of the declared tables."""
 
 import ast
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from declarations.pipeline import ENRICHMENTS, ENTITIES, SQL_TABLES, TOPICS
+
 ROOT = Path(__file__).parent.parent
+SHARED = ["lakehouse.contracts", "lakehouse.delta", "lakehouse.pulsar", "lakehouse.spark", "lakehouse"]
+LOCAL = ["lakehouse.jvm", "lakehouse.downloads", "lakehouse.local"]
 MAY_IMPORT = {
-    "lakehouse": {"lakehouse"},
-    "bronze": {"bronze", "lakehouse"},
-    "silver": {"silver", "lakehouse"},
-    "gold": {"gold", "lakehouse"},
-    "expectations": {"expectations", "silver", "gold", "lakehouse"},
-    "declarations": {"declarations", "expectations", "silver", "gold", "lakehouse"},
-    "demo": {"demo", "lakehouse"},
-    "jobs": {"jobs", "declarations", "bronze", "silver", "gold", "expectations", "lakehouse"},
-    "dags": {"dags", "cli", "declarations", "jobs", "lakehouse"},
-    "cli": {"cli", "dags", "demo", "jobs", "declarations", "bronze", "silver", "gold", "expectations", "lakehouse"},
+    "lakehouse": [],
+    "lakehouse.jvm": ["lakehouse"],
+    "lakehouse.downloads": ["lakehouse.jvm", "lakehouse"],
+    "lakehouse.spark": ["lakehouse.jvm", "lakehouse.downloads", "lakehouse"],
+    "lakehouse.delta": ["lakehouse"],
+    "lakehouse.contracts": ["lakehouse.delta", "lakehouse.spark", "lakehouse"],
+    "lakehouse.pulsar": ["lakehouse.contracts", "lakehouse"],
+    "lakehouse.local": ["lakehouse.jvm", "lakehouse.downloads", "lakehouse.pulsar", "lakehouse"],
+    "lakehouse.sql_server": [*SHARED, *LOCAL],
+    "bronze.pulsar": [],
+    "bronze": ["bronze.pulsar", *SHARED],
+    "silver": SHARED,
+    "gold.enrichment": SHARED,
+    "gold.sql": ["gold.enrichment", *SHARED],
+    "gold.sinks": ["gold.enrichment", "gold.sql", *SHARED, *LOCAL],
+    "expectations": ["silver", "gold.enrichment", "gold.sql", *SHARED, *LOCAL],
+    "declarations": ["expectations", "silver", "gold.enrichment", "gold.sql", *SHARED],
+    "demo": ["lakehouse.pulsar"],
+    "jobs": [
+        "declarations",
+        "expectations",
+        "bronze",
+        "silver",
+        "gold.enrichment",
+        "gold.sql",
+        "gold.sinks",
+        *SHARED,
+        *LOCAL,
+    ],
+    "dags.local": [*LOCAL, "lakehouse"],
+    "cli": [
+        *("dags.local", "demo", "jobs", "declarations", "expectations", "bronze", "silver"),
+        *("gold.enrichment", "gold.sql", "lakehouse.sql_server", *SHARED, *LOCAL),
+    ],
+    "dags.operators": ["cli", "jobs", "declarations", *SHARED, *LOCAL],
+    "dags": ["dags.operators", "cli", "jobs", "declarations", "lakehouse"],
 }
+"""The rooms whose modules each room's may import; its own, it may."""
+ENGINES = ["lakehouse", "bronze", "silver", "gold", "expectations", "jobs", "cli", "dags"]
 
 
-def imports(file: Path) -> set[str]:
-    """The top-level packages that a file imports, wherever in it."""
-    found = set()
-    for node in ast.walk(ast.parse(file.read_text())):
+def room_of(module: str) -> str | None:
+    rooms = (room for room in MAY_IMPORT if module == room or module.startswith(f"{room}."))
+    return max(rooms, key=len, default=None)
+
+
+def modules_of(package: str) -> Iterator[tuple[str, ast.Module]]:
+    """Each module's name, and what is in it."""
+    for file in sorted((ROOT / package).rglob("*.py")):
+        yield ".".join(file.relative_to(ROOT).with_suffix("").parts), ast.parse(file.read_text())
+
+
+def imports(tree: ast.Module) -> Iterator[str]:
+    """What a module imports, wherever in it, by full names."""
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            found |= {alias.name.partition(".")[0] for alias in node.names}
+            yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{file}: imports are absolute"
-            found.add((node.module or "").partition(".")[0])
-    return found
+            assert node.level == 0, "imports are absolute"
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
-@pytest.mark.parametrize("package", MAY_IMPORT)
-def test_a_package_imports_only_what_it_may(package: str) -> None:
-    ours = set(MAY_IMPORT) | {"benchmarks", "tests"}
+@pytest.mark.parametrize("package", sorted({room.partition(".")[0] for room in MAY_IMPORT}))
+def test_a_room_imports_only_from_those_it_may(package: str) -> None:
     forbidden = {
-        str(file.relative_to(ROOT)): sorted(wrong)
-        for file in (ROOT / package).rglob("*.py")
-        if (wrong := imports(file) & ours - MAY_IMPORT[package])
+        f"{module} imports {name}"
+        for module, tree in modules_of(package)
+        for name in imports(tree)
+        if (into := room_of(name)) is not None
+        and (room := room_of(module)) is not None
+        and into != room
+        and into not in MAY_IMPORT[room]
     }
-    assert forbidden == {}
+    assert forbidden == set()
 
 
-def test_the_pulsar_source_needs_nothing_of_this_project() -> None:
-    files = (ROOT / "bronze" / "pulsar").glob("*.py")
-    modules = {
-        node.module
-        for file in files
-        for node in ast.walk(ast.parse(file.read_text()))
-        if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] in MAY_IMPORT
+def test_rooms_are_in_order() -> None:
+    """Those that a room imports from don't import from it in turn, by whatever way."""
+
+    def below(room: str, path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+        for other in MAY_IMPORT[room]:
+            if other in path:
+                yield (*path, other)
+            else:
+                yield from below(other, (*path, other))
+
+    assert [circle for room in MAY_IMPORT for circle in below(room, (room,))] == []
+
+
+@pytest.mark.parametrize("package", ENGINES)
+def test_an_engine_names_no_declared_table(package: str) -> None:
+    names = {topic.bronze_table for topic in TOPICS} | {table.name for table in SQL_TABLES}
+    for entity in ENTITIES:
+        names |= {entity.table.name, entity.history.name}
+    for enrichment in ENRICHMENTS:
+        names |= {enrichment.gold_table, *enrichment.places}
+    named = {
+        f"{module}: {node.value}"
+        for module, tree in modules_of(package)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value in names
     }
-    assert {module for module in modules if not (module or "").startswith("bronze.pulsar")} == set()
+    assert named == set()
 
 
 def test_only_the_session_builder_makes_a_session() -> None:
+    packages = {room.partition(".")[0] for room in MAY_IMPORT}
     makers = {
         str(file.relative_to(ROOT))
-        for package in MAY_IMPORT
+        for package in packages
         for file in (ROOT / package).rglob("*.py")
         if "SparkSession.builder" in file.read_text()
     }

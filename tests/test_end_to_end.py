@@ -7,10 +7,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from declarations.pipeline import TOPICS
-from demo.workload import Message, Workload
+from demo.workload import Workload
 from jobs.steps import prove, run_all
 from lakehouse.pulsar.endpoint import Endpoint
-from lakehouse.pulsar.produce import produce
+from lakehouse.pulsar.produce import Message, produce
 from lakehouse.settings import Settings
 from tests.lake import expected, messages, own_topics, tables, versions
 from tests.oracle import Oracle

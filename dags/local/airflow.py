@@ -17,9 +17,9 @@ import requests
 
 from dags.local import database as airflow_database
 from lakehouse.errors import LakehouseError
-from lakehouse.local.processes import HOST, begun_by, choose_port, end, read_state, wait_until, write_state
+from lakehouse.local.processes import HOST, begun_by, choose_port, end, read_state, write_state
 from lakehouse.locks import exclusive
-from lakehouse.progress import waiting
+from lakehouse.progress import wait_until, waiting
 from lakehouse.settings import Settings
 
 DAGS = Path(__file__).parent.parent

@@ -36,8 +36,8 @@ class BacklogTrigger(BaseEventTrigger):
 
     def _waiting(self) -> dict[str, int]:
         """Entries that have not landed, by topic; none where the broker does not say, which a run would say better."""
-        from lakehouse.delta.status import topic_status
         from lakehouse.local.broker import endpoint
+        from lakehouse.pulsar.status import topic_status
 
         settings, waiting = load_settings(), {}
         for topic in TOPICS:

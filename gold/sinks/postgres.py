@@ -7,54 +7,24 @@ killed, either both are there or neither.
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import Any, LiteralString
+from typing import Any
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
 from psycopg.sql import SQL, Composed, Identifier
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import (
-    ArrayType,
-    BooleanType,
-    DataType,
-    DateType,
-    DecimalType,
-    DoubleType,
-    FloatType,
-    IntegerType,
-    LongType,
-    StringType,
-    StructType,
-    TimestampType,
-)
+from pyspark.sql.types import ArrayType, StructType
 
 from gold.sql.declarations import SqlTable
+from gold.sql.types import POSTGRES_TYPES
 from lakehouse.delta.tables import FEED, read_changes, read_version, table_id, table_version
 from lakehouse.errors import ConfigurationError, LakehouseError
 from lakehouse.settings import Settings
 
-TYPES: dict[type[DataType], LiteralString] = {
-    ArrayType: "jsonb",
-    BooleanType: "boolean",
-    DateType: "date",
-    DecimalType: "numeric",
-    DoubleType: "double precision",
-    FloatType: "real",
-    IntegerType: "integer",
-    LongType: "bigint",
-    StringType: "text",
-    StructType: "jsonb",
-    TimestampType: "timestamptz",
-}
 DELETED = "_deleted"
 NUL_IN_JSON = r"(?<!\\)((?:\\\\)*)\\u0000"
 """Not a backslash, itself escaped, before `u0000`."""
-
-
-def postgres_type(kind: DataType) -> LiteralString | None:
-    """The type of a column; None if there is none here."""
-    return TYPES.get(type(kind))
 
 
 def publish_to_postgres(spark: SparkSession, settings: Settings, table: SqlTable) -> int:
@@ -122,7 +92,7 @@ def _last_published(cursor: psycopg.Cursor[Any], table: SqlTable) -> tuple[str, 
 
 def _create(cursor: psycopg.Cursor[Any], table: SqlTable, columns: StructType, *, exists: bool) -> None:
     """The table, or the columns that it lacks."""
-    types = {column.name: SQL(TYPES[type(column.dataType)]) for column in columns}
+    types = {column.name: SQL(POSTGRES_TYPES[type(column.dataType)]) for column in columns}
     if not exists:
         cursor.execute("SELECT to_regclass(%s) IS NOT NULL", (_target(table).as_string(),))
         if cursor.fetchone() == (True,):

@@ -8,7 +8,6 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from gold.enrichment.declaration import BACKFILLS
-from gold.sinks.postgres import postgres_type
 from gold.sql.declarations import INCREMENTAL, SqlTable
 from gold.sql.statements import (
     Statement,
@@ -20,6 +19,7 @@ from gold.sql.statements import (
     select,
     touched,
 )
+from gold.sql.types import POSTGRES_TYPES
 from lakehouse.contracts.topics import avro_record
 from lakehouse.delta.tables import has_change_feed, read_table, table_exists
 from lakehouse.errors import ConfigurationError
@@ -77,7 +77,7 @@ def _refuse_columns(statement: Statement, columns: StructType) -> None:
             )
         if _has_map(column.dataType):
             raise statement.wrong(node, f"{column.name} is a map, which can't be compared: use to_json() or its fields")
-        if table.postgres and postgres_type(column.dataType) is None:
+        if table.postgres and type(column.dataType) not in POSTGRES_TYPES:
             raise statement.wrong(node, f"{column.name} is {kind}, for which there is no type in Postgres here")
         if table.topic:
             try:

@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from typing import IO
 
 from lakehouse.errors import BusyError
-from lakehouse.local.processes import wait_until
+from lakehouse.progress import wait_until
 from lakehouse.settings import Settings
 
 UPKEEP = re.compile(r"`lakehouse (maintain|purge)\b")

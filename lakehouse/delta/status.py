@@ -1,4 +1,4 @@
-"""What there is and how far it has come, read from the broker, the tables' logs and the checkpoints. No Spark."""
+"""What tables there are and how far they have come, read from the tables' logs and the checkpoints. No Spark."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -9,23 +9,11 @@ from pathlib import Path
 import duckdb
 from deltalake import DeltaTable
 
-from lakehouse.contracts.topics import Topic
 from lakehouse.delta.query import existing_tables
-from lakehouse.errors import BrokerError
-from lakehouse.pulsar.endpoint import Endpoint, call_admin
 from lakehouse.settings import Settings
 
 REFRESHES_TABLE = "gold.refreshes"
 """The table that says which versions of which tables the last refresh of another has read."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class TopicStatus:
-    name: str
-    messages: int
-    """Acknowledged by the broker since it started, and still there or not."""
-    backlog: int
-    """Entries that have not landed: a batch of messages is one."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,20 +27,6 @@ class TableStatus:
     """When its stream last finished a batch; of a table without a stream of its own, when it last changed."""
     lag: int | None
     """Commits of the tables it is made from that its stream, or its last refresh, has not read; None without those."""
-
-
-def topic_status(topic: Topic, endpoint: Endpoint, settings: Settings) -> TopicStatus:
-    """Raises BrokerError if the topic does not exist."""
-    path = f"persistent/{settings.pulsar.namespace}/{topic.name}"
-    parted = call_admin("GET", f"{path}/partitions", endpoint, settings, accept=(404,))
-    kind = "partitioned-stats" if parted.ok and parted.json()["partitions"] else "stats"
-    found = call_admin("GET", f"{path}/{kind}?getPreciseBacklog=true", endpoint, settings, accept=(404,))
-    if found.status_code == 404:
-        raise BrokerError(f"{topic.name}: no such topic: `lakehouse topics create` makes the declared ones")
-    stats = found.json()
-    cursor = stats["subscriptions"].get(topic.subscription, {})
-    backlog = cursor.get("msgBacklog", stats["msgInCounter"])  # without a subscription, nothing has landed
-    return TopicStatus(name=topic.name, messages=stats["msgInCounter"], backlog=backlog)
 
 
 def table_statuses(settings: Settings) -> list[TableStatus]:

@@ -1,1 +1,1 @@
-"""What runs on this machine: the embedded broker, other servers, and what is downloaded for them."""
+"""What runs on this machine: the embedded broker, and how servers are started, found and ended."""

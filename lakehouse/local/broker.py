@@ -9,13 +9,13 @@ from pathlib import Path
 
 import psutil
 
+from lakehouse.downloads.artifacts import pulsar_home
 from lakehouse.errors import BrokerError, RefusedError
 from lakehouse.jvm.class_archives import archive_options, settle
 from lakehouse.jvm.java import java_home
-from lakehouse.local.artifacts import pulsar_home
-from lakehouse.local.processes import HOST, begun_by, choose_port, end, is_alive, read_state, wait_until, write_state
+from lakehouse.local.processes import HOST, begun_by, choose_port, end, is_alive, read_state, write_state
 from lakehouse.locks import exclusive
-from lakehouse.progress import waiting
+from lakehouse.progress import wait_until, waiting
 from lakehouse.pulsar.endpoint import Endpoint, call_admin, check_certificate
 from lakehouse.settings import Settings, environment_of_others
 

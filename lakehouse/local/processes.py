@@ -4,15 +4,12 @@ import json
 import os
 import signal
 import socket
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import psutil
-
-from lakehouse.progress import waiting
 
 HOST = "127.0.0.1"
 
@@ -26,19 +23,6 @@ def choose_port(name: str, fixed: int, last: int) -> int:
         raise OSError(f"{name} {fixed} is taken by another program: set another, or 0 for a free one")
     wanted = fixed or last
     return wanted if wanted and _is_free(wanted) else _free_port()
-
-
-def wait_until(condition: Callable[[], bool], message: str, timeout: float) -> bool:
-    """Whether `condition` came true in time; the message is shown only if it is not true at once."""
-    if condition():
-        return True
-    deadline = time.monotonic() + timeout
-    with waiting(message):
-        while time.monotonic() < deadline:
-            time.sleep(0.2)
-            if condition():
-                return True
-    return False
 
 
 def is_alive(process: psutil.Process) -> bool:

@@ -6,18 +6,18 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from itertools import islice
 from queue import SimpleQueue
+from typing import NamedTuple
 
 import pulsar
-from _pulsar import SchemaInfo, SchemaType
 from pulsar.schema import BytesSchema, Schema
 from rich.progress import Progress, ProgressColumn, SpinnerColumn, Task, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
-from demo.workload import Message
 from lakehouse.contracts.topics import Topic
 from lakehouse.errors import BrokerError
 from lakehouse.progress import CONSOLE
 from lakehouse.pulsar.endpoint import Endpoint, connect
+from lakehouse.pulsar.schemas import EncodedJson
 from lakehouse.settings import Settings
 
 BATCH = 10_000
@@ -27,17 +27,18 @@ PACED_BATCHES = 20
 PENDING = 20_000
 """Messages of a partition that may wait for their acknowledgement; then sending waits."""
 
+
+class Message(NamedTuple):
+    key: str
+    payload: bytes | None
+    """JSON; None is a tombstone."""
+    event_time: int
+    """Epoch milliseconds."""
+    broken: bool = False
+    """It does not fit the topic's schema, so it is to be sent without one."""
+
+
 Streams = Iterable[tuple[Topic, Iterable[Message]]]
-
-
-class EncodedJson(Schema):  # type: ignore[misc]
-    """The registered schema of a topic, for payloads that are encoded already."""
-
-    def __init__(self, record: str, avro: str) -> None:
-        self._schema_info = SchemaInfo(SchemaType.JSON, record, avro)
-
-    def encode(self, payload: bytes) -> bytes:
-        return payload
 
 
 class Speed(ProgressColumn):

@@ -14,7 +14,7 @@ import pulsar
 
 from lakehouse.errors import BrokerError, BusyError
 from lakehouse.pulsar.endpoint import Endpoint, call_admin, connect
-from lakehouse.pulsar.produce import EncodedJson
+from lakehouse.pulsar.schemas import EncodedJson
 from lakehouse.settings import Settings
 
 SEQUENCE = "sequence"

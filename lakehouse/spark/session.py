@@ -20,11 +20,11 @@ from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
+from lakehouse.downloads.artifacts import spark_jars
 from lakehouse.errors import LakehouseError
 from lakehouse.jvm.class_archives import archive_options, settle
 from lakehouse.jvm.java import java_home
 from lakehouse.jvm.scala import compiled
-from lakehouse.local.artifacts import spark_jars
 from lakehouse.progress import waiting
 from lakehouse.settings import Settings, variables
 

@@ -12,9 +12,9 @@ from pyspark.sql.types import LongType, StructField, StructType
 from bronze.landing import bronze_table, land
 from bronze.losses import CREATED, LOSSES, accept_losses, landed_offsets, refusal
 from lakehouse.contracts.topics import Topic
-from lakehouse.delta.status import topic_status
 from lakehouse.delta.tables import read_table, table_property
 from lakehouse.errors import LakehouseError
+from lakehouse.pulsar.status import topic_status
 from lakehouse.pulsar.topic_admin import create_topics
 from lakehouse.settings import Settings
 from tests.bronze.broker_topics import Topics

@@ -12,8 +12,8 @@ from airflow.configuration import conf
 from pydantic import SecretStr
 
 from dags.local import airflow
+from lakehouse.downloads.artifacts import LIST
 from lakehouse.local import broker
-from lakehouse.local.artifacts import LIST
 from lakehouse.settings import load_settings
 
 FILE = Path(__file__).parent.parent.parent / "docker-compose.yml"

@@ -11,8 +11,9 @@ from declarations.pipeline import SQL_TABLES, SUITES
 from expectations.results import Validated
 from jobs import news as module
 from jobs.news import news
-from lakehouse.delta.status import TableStatus, TopicStatus
+from lakehouse.delta.status import TableStatus
 from lakehouse.errors import BrokerError
+from lakehouse.pulsar.status import TopicStatus
 from lakehouse.settings import Settings
 
 NOW = datetime.now(UTC)

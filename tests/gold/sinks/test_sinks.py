@@ -22,7 +22,7 @@ from jobs.streams import catch_up
 from lakehouse.contracts.topics import Topic
 from lakehouse.delta.tables import delta_table
 from lakehouse.errors import ConfigurationError, LakehouseError
-from lakehouse.local.processes import wait_until
+from lakehouse.progress import wait_until
 from lakehouse.pulsar.endpoint import Endpoint, connect
 from lakehouse.pulsar.topic_admin import create_published
 from lakehouse.settings import Settings

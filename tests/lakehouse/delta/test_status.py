@@ -6,9 +6,10 @@ from declarations.items import ITEMS
 from demo.workload import Workload
 from jobs.steps import landing, merging
 from jobs.streams import catch_up
-from lakehouse.delta.status import table_statuses, topic_status
+from lakehouse.delta.status import table_statuses
 from lakehouse.pulsar.endpoint import Endpoint
 from lakehouse.pulsar.produce import produce
+from lakehouse.pulsar.status import topic_status
 from lakehouse.settings import Settings
 from tests.lake import own_topics
 

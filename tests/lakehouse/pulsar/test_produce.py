@@ -4,11 +4,10 @@ import pulsar
 import pytest
 from pyspark.sql.types import LongType, StructField, StructType
 
-from demo.workload import Message
 from lakehouse.contracts.topics import Topic
 from lakehouse.errors import BrokerError
 from lakehouse.pulsar.endpoint import Endpoint, call_admin, connect
-from lakehouse.pulsar.produce import produce
+from lakehouse.pulsar.produce import Message, produce
 from lakehouse.pulsar.topic_admin import create_topics
 from lakehouse.settings import Settings
 

@@ -25,7 +25,7 @@ from impala.error import HiveServer2Error, OperationalError
 from thrift.transport.TTransport import TTransportException
 
 from lakehouse.errors import ConfigurationError
-from lakehouse.local.processes import wait_until
+from lakehouse.progress import wait_until
 from lakehouse.settings import Settings
 from lakehouse.sql_server.serve import serving
 from tests.lake import environment, own_home

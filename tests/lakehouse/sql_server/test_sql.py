@@ -26,7 +26,8 @@ from declarations.pipeline import ENRICHMENTS, ENTITIES
 from jobs.steps import enriching, merging
 from jobs.streams import catch_up
 from lakehouse.delta.query import existing_tables, query
-from lakehouse.local.processes import is_alive, wait_until
+from lakehouse.local.processes import is_alive
+from lakehouse.progress import wait_until
 from lakehouse.settings import Settings
 from lakehouse.spark.session import submit_environment
 from lakehouse.sql_server.sandbox import landlock_version

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from lakehouse.downloads import artifacts
+from lakehouse.downloads.artifacts import Download, pulsar_home, spark_jars
 from lakehouse.errors import LakehouseError
-from lakehouse.local import artifacts
-from lakehouse.local.artifacts import Download, pulsar_home, spark_jars
 from lakehouse.settings import Settings
 
 
@@ -68,7 +68,8 @@ def test_a_cache_that_cannot_be_written_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.spark
 def test_two_processes_download_once(tmp_path: Path) -> None:
-    code = f"from pathlib import Path; from lakehouse.local.artifacts import spark_jars; spark_jars(Path({str(tmp_path)!r}))"
+    imports = "from pathlib import Path; from lakehouse.downloads.artifacts import spark_jars"
+    code = f"{imports}; spark_jars(Path({str(tmp_path)!r}))"
     processes = [subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True) for _ in range(2)]
     said = [process.communicate()[1] for process in processes]
     assert [process.returncode for process in processes] == [0, 0]

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from pyspark.sql.types import DoubleType, IntegerType, LongType, StringType, StructField, StructType
 
-from lakehouse.contracts.registered import check_contracts, differences, fields_of, registered_schemas
+from bronze.contracts import check_contracts, differences, fields_of, registered_schemas
 from lakehouse.contracts.topics import Topic
 from lakehouse.errors import ConfigurationError
 from lakehouse.pulsar.endpoint import Endpoint, call_admin

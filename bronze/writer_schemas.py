@@ -6,7 +6,7 @@ from dataclasses import replace
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from lakehouse.contracts.registered import registered_schemas
+from bronze.contracts import registered_schemas
 from lakehouse.contracts.topics import Encoding, Topic
 from lakehouse.delta.tables import Table, append, create_table, read_table, table_exists
 from lakehouse.pulsar.endpoint import Endpoint

@@ -1,0 +1,1 @@
+"""What is downloaded once, and kept for all clones."""

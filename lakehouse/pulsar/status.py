@@ -1,0 +1,31 @@
+"""How much of a topic has landed, as the broker tells."""
+
+from dataclasses import dataclass
+
+from lakehouse.contracts.topics import Topic
+from lakehouse.errors import BrokerError
+from lakehouse.pulsar.endpoint import Endpoint, call_admin
+from lakehouse.settings import Settings
+
+
+@dataclass(frozen=True, kw_only=True)
+class TopicStatus:
+    name: str
+    messages: int
+    """Acknowledged by the broker since it started, and still there or not."""
+    backlog: int
+    """Entries that have not landed: a batch of messages is one."""
+
+
+def topic_status(topic: Topic, endpoint: Endpoint, settings: Settings) -> TopicStatus:
+    """Raises BrokerError if the topic does not exist."""
+    path = f"persistent/{settings.pulsar.namespace}/{topic.name}"
+    parted = call_admin("GET", f"{path}/partitions", endpoint, settings, accept=(404,))
+    kind = "partitioned-stats" if parted.ok and parted.json()["partitions"] else "stats"
+    found = call_admin("GET", f"{path}/{kind}?getPreciseBacklog=true", endpoint, settings, accept=(404,))
+    if found.status_code == 404:
+        raise BrokerError(f"{topic.name}: no such topic: `lakehouse topics create` makes the declared ones")
+    stats = found.json()
+    cursor = stats["subscriptions"].get(topic.subscription, {})
+    backlog = cursor.get("msgBacklog", stats["msgInCounter"])  # without a subscription, nothing has landed
+    return TopicStatus(name=topic.name, messages=stats["msgInCounter"], backlog=backlog)
