@@ -20,7 +20,7 @@ from pyspark.sql import functions as F
 from benchmarks.bench import START, Lap, emptied_home, lakes, land, lap, merge_and_enrich, middle
 from cli import report
 from declarations.orders import ORDERS
-from jobs.steps import prove
+from jobs.steps import reconcile_all
 from lakehouse.delta.tables import read_table
 from lakehouse.settings import Settings
 from lakehouse.spark.session import start_spark, stop_spark
@@ -43,7 +43,7 @@ def main(
         for number, (size, own) in product(range(1 + rounds), homes.items()):  # the first round warms the process up
             laps[size].append(correct(spark, own, size // ORDERS_OF_AN_ITEM, number))
         for own in homes.values():
-            report.balances(prove(spark, own))
+            report.reconciliation(reconcile_all(spark, own))
     finally:
         stop_spark()
     rows = []

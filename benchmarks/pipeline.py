@@ -22,7 +22,7 @@ from benchmarks.bench import Lap, backlog, lap, middle
 from cli import report
 from declarations.pipeline import ENRICHMENTS, ENTITIES, TOPICS
 from demo.workload import Workload
-from jobs.steps import enriching, landing, merging, prove
+from jobs.steps import enriching, landing, merging, reconcile_all
 from jobs.streams import Stream, catch_up
 from lakehouse.settings import Settings
 from lakehouse.spark.session import start_spark, stop_spark
@@ -41,7 +41,7 @@ def main(
         try:
             cold = run_afresh(spark, settings)
             warm = [run_afresh(spark, settings) for _ in range(rounds)]
-            report.balances(prove(spark, settings))
+            report.reconciliation(reconcile_all(spark, settings))
         finally:
             stop_spark()
     show(orders, cold, {step: middle([laps[step] for laps in warm]) for step in STEPS})

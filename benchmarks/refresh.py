@@ -1,9 +1,10 @@
-"""Refresh SQL tables after a small change: only what it touches, beside all anew.
+"""Refresh SQL tables after a small change: only what it touches, beside a full refresh.
 
     .venv/bin/python benchmarks/refresh.py [--orders 1000000] [--changes 1000] [--rounds 3]
 
 Orders of 20 categories and 30 days lie in one table, partitioned by day as gold is. Of `changes` of them, made within
-the last two hours, prices change. Each table of `gold/*.sql` is then refreshed; and, after as many other changes, anew.
+the last two hours, prices change. Each table of `declarations/sql` is then refreshed; and, after as many other
+changes, in full.
 No broker is needed.
 """
 
@@ -50,13 +51,13 @@ def main(
             refresh(spark, settings, table)
         for number in range(rounds + 1):  # the first warms up
             took: dict[str, list[Lap]] = {table.name: [] for table in tables}
-            for anew in (False, True):
-                _change(spark, settings, orders, changes, 2 * number + anew)
+            for full in (False, True):
+                _change(spark, settings, orders, changes, 2 * number + full)
                 for table in tables:
                     with lap() as measured:
-                        done = refresh(spark, settings, table, anew=anew)
+                        done = refresh(spark, settings, table, full=full)
                     took[table.name].append(measured)
-                    if not anew:
+                    if not full:
                         touched[table.name] = done.reason
             if number:
                 for name, (part, whole) in took.items():
@@ -69,7 +70,7 @@ def main(
         figures = (f"{value:.1f}" for value in (part.wall, part.cpu, whole.wall, whole.cpu))
         short = name.removeprefix("gold."), touched[name].removesuffix(" touched")
         rows.append([*short, *figures, f"{part.wall / whole.wall:.2f}"])
-    report.rows(["table", "touched", "s", "CPU s", "anew: s", "CPU s", "ratio"], rows)
+    report.rows(["table", "touched", "s", "CPU s", "full: s", "CPU s", "ratio"], rows)
 
 
 def _fill(spark: SparkSession, settings: Settings, orders: int) -> None:

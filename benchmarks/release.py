@@ -20,7 +20,7 @@ from pyspark.sql import functions as F
 from benchmarks.bench import Lap, emptied_home, lakes, land, lap, merge_and_enrich, middle
 from cli import report
 from declarations.orders import ORDERS
-from jobs.steps import prove
+from jobs.steps import reconcile_all
 from lakehouse.delta.tables import read_table
 from lakehouse.settings import Settings
 from lakehouse.spark.session import start_spark, stop_spark
@@ -47,14 +47,14 @@ def main(
             laps[size, wakes].append(wake(spark, homes[size], users[size], wakes))
             users[size] += wakes // ORDERS_OF_A_USER
         for own in homes.values():
-            report.balances(prove(spark, own))
+            report.reconciliation(reconcile_all(spark, own))
     finally:
         stop_spark()
     rows = []
     for (size, wakes), found in laps.items():
         took = middle(found[1:])
         rows.append((f"{size:,}", f"{wakes:,}", f"{took.wall:.1f}", f"{took.cpu:.1f}"))
-    report.rows(["waiting", "woken", "seconds", "CPU s"], rows, title="Orders that wait for their users")
+    report.rows(["waiting", "retried", "seconds", "CPU s"], rows, title="Orders that wait for their users")
 
 
 def fill(spark: SparkSession, settings: Settings, waiting: int) -> None:
@@ -70,8 +70,8 @@ def wake(spark: SparkSession, settings: Settings, first: int, wakes: int) -> Lap
     left = read_table(spark, settings, ORDERS.waiting.name).count()
     with lap() as measured:
         merge_and_enrich(spark, settings)
-    woken = left - read_table(spark, settings, ORDERS.waiting.name).count()
-    assert woken == wakes, f"{woken:,} woke, of {wakes:,}"
+    retried = left - read_table(spark, settings, ORDERS.waiting.name).count()
+    assert retried == wakes, f"{retried:,} came back, of {wakes:,}"
     return measured
 
 

@@ -21,7 +21,7 @@ from jobs.streams import catch_up
 from lakehouse.delta.query import query
 from lakehouse.delta.tables import read_table
 from lakehouse.errors import BusyError, ConfigurationError, LakehouseError
-from lakehouse.progress import waiting
+from lakehouse.progress import spinner
 from lakehouse.settings import Settings, load_settings
 
 WAIT_SECONDS = 1.0
@@ -89,7 +89,7 @@ def _foresee(settings: Settings, enrichment: Enrichment, scope: Scope) -> None:
         if lacking := set(enrichment.gold_columns) - set(gold.columns):
             columns = ", ".join(sorted(lacking))
             raise LakehouseError(f"{enrichment.gold_table} has no {columns} yet: run `lakehouse enrich` first")
-        with waiting("Comparing"):
+        with spinner("Comparing"):
             difference = backfill(spark, settings, as_written(spark, settings, enrichment), scope, dry_run=True)
     _show(difference, enrichment.topic.name)
     if differs := difference.changed + difference.added + difference.removed:
@@ -127,7 +127,7 @@ def _order(settings: Settings, enrichment: Enrichment, scope: Scope, note: str) 
             with spark_for(settings, writes=[enrichment.gold_table]) as spark:
                 catch_up(settings, enriching(spark, settings, [enrichment]))
         except BusyError as busy:
-            with waiting(f"What writes now will do it: {busy}"):
+            with spinner(f"What writes now will do it: {busy}"):
                 time.sleep(WAIT_SECONDS)
     return done
 

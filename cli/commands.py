@@ -17,7 +17,7 @@ from bronze.losses import LOSSES, accepted_losses, refusal
 from cli import report
 from cli.airflow import app as airflow_app
 from cli.backfill import backfill_command, rebuild_command
-from cli.demo import ORDERS, run_demo
+from cli.demo import DEFAULT_ORDERS, run_demo
 from cli.quality import validate_command
 from cli.quarantine import app as quarantine_app
 from cli.refresh import refresh_command
@@ -31,8 +31,8 @@ from jobs.steps import (
     landing,
     look_around,
     merging,
-    prove,
     publishing,
+    reconcile_all,
     require,
     run_all,
     spark_for,
@@ -50,7 +50,7 @@ from lakehouse.pulsar.endpoint import Endpoint
 from lakehouse.pulsar.produce import produce
 from lakehouse.pulsar.status import TopicStatus, topic_status
 from lakehouse.pulsar.topic_admin import create_published, create_topics
-from lakehouse.reconciliation import Balance
+from lakehouse.reconciliation import Reconciliation
 from lakehouse.settings import Settings, load_settings
 from lakehouse.spark.causes import cause_of, is_permanent
 from lakehouse.spark.session import end_of_spark, stop_spark
@@ -183,7 +183,7 @@ def run(
     with spark_for(settings, writes=WRITTEN) as spark:
         if seconds is None:
             report.outcomes(run_all(spark, settings))
-            _refuse(_show(prove(spark, settings), settings))
+            _refuse(_show(reconcile_all(spark, settings), settings))
         else:
             look = partial(look_around, spark, settings)
             keep_up(settings, steps_of_all(spark, settings), every=seconds, look=look)
@@ -212,7 +212,7 @@ def reconcile() -> None:
     settings = load_settings()
     with spark_for(settings, writes=WRITTEN) as spark:
         require(spark, settings, WRITTEN, made_by="run")
-        broken = _show(prove(spark, settings), settings)
+        broken = _show(reconcile_all(spark, settings), settings)
     _refuse([*broken, *_compare_with_broker(settings)])
 
 
@@ -278,7 +278,7 @@ def _topic_row(topic: Topic, endpoint: Endpoint, settings: Settings) -> tuple[st
 @app.command("maintain", rich_help_panel=DATA)
 def maintain_tables() -> None:
     """Remove files that no version of the last week needs, then compact the tables that nobody writes."""
-    report.upkeep(maintain(load_settings()))
+    report.maintenance(maintain(load_settings()))
 
 
 # A statement can begin with a comment, which looks like an option.
@@ -299,7 +299,7 @@ def sql(
 
 @app.command(rich_help_panel=PIPELINE)
 def demo(
-    orders: Annotated[int, typer.Option(min=1_000, help="Orders to produce.")] = ORDERS,
+    orders: Annotated[int, typer.Option(min=1_000, help="Orders to produce.")] = DEFAULT_ORDERS,
 ) -> None:
     """Run it all on a broker and data of its own, afresh each time, and show what came out."""
     _refuse(_broken(run_demo(load_settings(), orders=orders)))
@@ -370,16 +370,19 @@ def _log_traceback() -> str:
     return f" (details: {path})"
 
 
-def _show(proofs: list[Balance], settings: Settings) -> list[str]:
+def _show(reconciliations: list[Reconciliation], settings: Settings) -> list[str]:
     """Returns what does not hold."""
-    report.balances(proofs)
-    report.note(proofs, settings)
-    return _broken(proofs)
+    report.reconciliation(reconciliations)
+    report.note(reconciliations, settings)
+    return _broken(reconciliations)
 
 
-def _broken(proofs: list[Balance]) -> list[str]:
-    broken = [proof for proof in proofs if not proof.holds]
-    return [f"{proof.topic}: {'; '.join(proof.problems) or proof.difference}" for proof in broken]
+def _broken(reconciliations: list[Reconciliation]) -> list[str]:
+    broken = [reconciliation for reconciliation in reconciliations if not reconciliation.holds]
+    return [
+        f"{reconciliation.topic}: {'; '.join(reconciliation.problems) or reconciliation.difference}"
+        for reconciliation in broken
+    ]
 
 
 def _refuse(problems: list[str]) -> None:

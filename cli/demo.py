@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from cli import report
 from declarations.pipeline import TOPICS, WRITTEN
 from demo.workload import Workload
-from jobs.steps import create_tables, landing, prove, run_all, run_landed, spark_for
+from jobs.steps import create_tables, landing, reconcile_all, run_all, run_landed, spark_for
 from jobs.streams import catch_up
 from lakehouse.delta.leases import write_lease
 from lakehouse.delta.query import query
@@ -20,16 +20,16 @@ from lakehouse.local import broker
 from lakehouse.pulsar.endpoint import Endpoint
 from lakehouse.pulsar.produce import Message, produce
 from lakehouse.pulsar.topic_admin import create_topics
-from lakehouse.reconciliation import Balance
+from lakehouse.reconciliation import Reconciliation
 from lakehouse.settings import Pulsar, Settings
 from lakehouse.spark.session import SHORT_RUN
 
-ORDERS = 20_000
+DEFAULT_ORDERS = 20_000
 """With more, the demo takes longer, and shows nothing else."""
 QUERIES = Path(__file__).parent.parent / "demo" / "queries"
 
 
-def run_demo(settings: Settings, *, orders: int) -> list[Balance]:
+def run_demo(settings: Settings, *, orders: int) -> list[Reconciliation]:
     """Produce, land, merge, enrich, prove and query, in `<home>/demo`, which is emptied first.
 
     The broker is stopped at the end, however that comes. Raises BusyError if a demo is running.
@@ -43,13 +43,13 @@ def run_demo(settings: Settings, *, orders: int) -> list[Balance]:
         try:
             broker.launch(own, keep_classes=True)
             with spark_for(own, writes=WRITTEN) as spark:  # both start side by side
-                proofs = _show_pipeline(spark, own, workload)
+                reconciliations = _show_pipeline(spark, own, workload)
             broker.stop(own, keep_classes=True)
         finally:
             broker.stop(own)
     report.say(f"\nAll of it in {time.monotonic() - started:.0f} s.")
     _show_next(own, workload)
-    return proofs
+    return reconciliations
 
 
 def demo_settings(settings: Settings) -> Settings:
@@ -60,7 +60,7 @@ def demo_settings(settings: Settings) -> Settings:
     return settings.model_copy(update=places | {"pulsar": pulsar, "spark": spark})
 
 
-def _show_pipeline(spark: SparkSession, settings: Settings, workload: Workload) -> list[Balance]:
+def _show_pipeline(spark: SparkSession, settings: Settings, workload: Workload) -> list[Reconciliation]:
     with ThreadPoolExecutor() as pool:
         tables = pool.submit(create_tables, spark, settings)  # while the broker starts, and messages land
         endpoint = broker.start(settings)
@@ -80,10 +80,10 @@ def _show_pipeline(spark: SparkSession, settings: Settings, workload: Workload) 
     report.say(f"{len(waiting - waited):,} orders left gold: their user or item turned out to have been deleted before")
     report.say("\n3. What there is now", "bold")
     report.tables(table_statuses(settings))
-    proofs = prove(spark, settings)
-    report.balances(proofs)
+    reconciliations = reconcile_all(spark, settings)
+    report.reconciliation(reconciliations)
     _show_queries(settings)
-    return proofs
+    return reconciliations
 
 
 def _produce(settings: Settings, endpoint: Endpoint, streams: Iterable[tuple[str, Iterable[Message]]]) -> None:

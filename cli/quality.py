@@ -10,7 +10,7 @@ from gold.sql.checking import check_declarations
 from jobs.steps import declared_columns, require, spark_for
 from lakehouse.delta.tables import table_exists
 from lakehouse.errors import ConfigurationError, QualityError
-from lakehouse.progress import waiting
+from lakehouse.progress import spinner
 from lakehouse.settings import load_settings
 
 
@@ -39,7 +39,7 @@ def validate_command(
         require(spark, settings, tables or (), made_by="refresh")
         made = [suite for suite in SQL_SUITES if table_exists(spark, settings, suite.table)]
         suites = [known[name] for name in dict.fromkeys(tables)] if tables else [*SUITES, *made]
-        with waiting("Validating"):
+        with spinner("Validating"):
             # It takes two seconds to import what this needs, which other commands need not.
             from expectations.validation import validate
 

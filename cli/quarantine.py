@@ -47,7 +47,7 @@ def inspect(
     """What waits, for what and since when; and which rows are not in the tables that SQL declares, and why."""
     settings = load_settings()
     chosen = _choose(facts, reason, entity, key, older_than)
-    expired = f"waiting_since < now() - INTERVAL {chosen.enrichment.give_up_after} DAY"
+    expired = f"waiting_since < now() - INTERVAL {chosen.enrichment.retry_days} DAY"
     found = query(
         settings,
         f"""

@@ -27,7 +27,7 @@ def refresh_command(
     with spark_for(settings, writes=[table.name for table in chosen]) as spark:
         for table in chosen:
             try:
-                [done] = refreshing(spark, settings, [table], anew=full)
+                [done] = refreshing(spark, settings, [table], full=full)
             except LakehouseError as error:  # which keeps no other table from being refreshed
                 failed.append(error)
                 continue

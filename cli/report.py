@@ -10,12 +10,12 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from expectations.results import Result
-from jobs.maintenance import Upkeep
+from jobs.maintenance import Maintained
 from jobs.retention import State
 from jobs.streams import Outcome
 from lakehouse.delta.status import TableStatus
 from lakehouse.pulsar.status import TopicStatus
-from lakehouse.reconciliation import Balance
+from lakehouse.reconciliation import Reconciliation
 from lakehouse.settings import Settings
 from lakehouse.terminal import Terminal, one_line
 
@@ -33,13 +33,13 @@ def outcomes(done: Iterable[Outcome]) -> None:
         OUT.print(Text.assemble(("✓", "green"), line), soft_wrap=True)
 
 
-def balances(proofs: Iterable[Balance]) -> None:
-    """The equation of each topic: landed = the sum of all fates."""
-    grid = Grid("topic", "landed", "", "fates", "", title="Nothing lost: what landed is what the tables hold")
-    for proof in proofs:
-        sign, verdict = ("=", Text("holds", "green")) if proof.holds else ("≠", Text("does not hold", "red"))
-        fates = " + ".join(f"{count:,} {fate}" for fate, count in proof.fates.items())
-        grid.add_row(proof.topic, f"{proof.landed:,}", sign, fates, verdict)
+def reconciliation(reconciliations: Iterable[Reconciliation]) -> None:
+    """The equation of each topic: landed = the sum of all that is accounted for."""
+    grid = Grid("topic", "landed", "", "accounted for", "", title="Nothing lost: what landed is what the tables hold")
+    for each in reconciliations:
+        sign, verdict = ("=", Text("holds", "green")) if each.holds else ("≠", Text("does not hold", "red"))
+        accounted = " + ".join(f"{count:,} {status}" for status, count in each.accounted.items())
+        grid.add_row(each.topic, f"{each.landed:,}", sign, accounted, verdict)
     OUT.print(grid)
 
 
@@ -81,7 +81,7 @@ def states(kept: Iterable[State]) -> None:
     OUT.print(grid)
 
 
-def upkeep(done: Iterable[Upkeep]) -> None:
+def maintenance(done: Iterable[Maintained]) -> None:
     for each in done:
         compacted = f"not compacted: {each.busy}" if each.busy else f"{each.compacted} small ones compacted"
         told = f"failed: {each.failed}" if each.failed else f"{each.removed} old files gone, {compacted}"
@@ -92,10 +92,10 @@ def quality(results: Sequence[Result]) -> None:
     """By table, how many rules pass; and what was found by each that does not."""
     grid = _grid("table", "rows", "looked at", "rules", "pass")
     for table, group in groupby(results, key=lambda result: result.table_name):
-        judged = list(group)
-        passed = sum(result.outcome == "passed" for result in judged)
-        numbers = (f"{judged[0].table_rows:,}", judged[0].scope, f"{len(judged)}", f"{passed}")
-        grid.add_row(table, *numbers, style=None if passed == len(judged) else "bold")
+        evaluated = list(group)
+        passed = sum(result.outcome == "passed" for result in evaluated)
+        numbers = (f"{evaluated[0].table_rows:,}", evaluated[0].scope, f"{len(evaluated)}", f"{passed}")
+        grid.add_row(table, *numbers, style=None if passed == len(evaluated) else "bold")
     OUT.print(grid)
     for result in results:
         if result.outcome != "passed":

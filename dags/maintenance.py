@@ -1,5 +1,5 @@
 """
-## Upkeep, each night
+## Maintenance, each night
 
 *compact* removes files that no version of the last week needs, and makes few large ones of many small ones. *purge*
 removes rows that were deleted long ago. *clean_logs* removes logs of tasks older than 30 days.
@@ -39,7 +39,7 @@ with DAG(
         from jobs.maintenance import maintain
         from lakehouse.settings import load_settings
 
-        report.upkeep(maintain(load_settings()))
+        report.maintenance(maintain(load_settings()))
 
     @task
     def clean_logs() -> int:

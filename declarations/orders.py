@@ -43,7 +43,7 @@ ORDERS = Enrichment(
         item_category STRING, price DOUBLE, created_at TIMESTAMP, paid_at TIMESTAMP
     """,
     keys=("invoice_id", "line_item_id"),
-    occurred_at="created_at",
+    event_time="created_at",
     day="order_date",
     lookups=(
         Lookup(
@@ -58,7 +58,7 @@ ORDERS = Enrichment(
         "price_is_an_amount": "price >= 0 AND price < 1e15",  # of what DECIMAL(18, 2) holds, also not NaN
         "is_paid_after_creation": "paid_at IS NULL OR paid_at >= created_at",
     },
-    correct_for=3650,  # the orders of the workload are of January 2026, whenever it is sent
+    correction_days=3650,  # the orders of the workload are of January 2026, whenever it is sent
     publish_to="enriched_orders",
 )
 

@@ -88,7 +88,7 @@ def _check() -> None:
                     f"{enrichment.topic.name} looks up {lookup.entity}, which is no entity; there are {known}"
                 )
             entity = entities[lookup.entity]
-            if lookup.is_as_of and (entity.keeps_older or not entity.keeps_history):
+            if lookup.is_as_of and (entity.ignore_null_updates or not entity.keeps_history):
                 raise ConfigurationError(
                     f"{enrichment.topic.name} joins {entity.name} as of a time, which needs a history of whole updates"
                 )

@@ -10,7 +10,7 @@ from lakehouse.contracts.topics import Topic
 
 
 def waiting(enrichment: Enrichment, *, at_most: float) -> Suite:
-    expired = f"waiting_since < now() - INTERVAL {enrichment.give_up_after} DAYS"
+    expired = f"waiting_since < now() - INTERVAL {enrichment.retry_days} DAYS"
     return Suite(
         table=enrichment.waiting.name,
         key=enrichment.keys,

@@ -52,7 +52,7 @@ class Result:
 
     @property
     def stops(self) -> bool:
-        """Whether what is made from the tables has to wait. A rule that could not be judged does so at any severity."""
+        """Whether what is made from the tables has to wait. A rule that could not be evaluated does so at any severity."""
         return self.outcome == "error" or (self.outcome == "failed" and self.severity is Severity.CRITICAL)
 
 

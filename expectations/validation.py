@@ -15,7 +15,7 @@ from great_expectations.expectations.expectation import BatchExpectation
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from expectations.judging import ExpectEachRow, ExpectOfTable, ExpectUnique
+from expectations.evaluation import ExpectEachRow, ExpectOfTable, ExpectUnique
 from expectations.report import new_context, write_pages
 from expectations.results import Result, Validated, figures, figures_of, keep, last_validated
 from expectations.suites import CHANGE_FEED, Kind, Rule, Severity, Suite
@@ -48,7 +48,7 @@ def validate(
     known, before = figures(settings), last_validated(settings)
     context = new_context(settings)
 
-    def judge(suite: Suite) -> list[Result]:
+    def evaluate(suite: Suite) -> list[Result]:
         last, version = before.get(suite.table), known[f"version/{suite.table}"]
         scope = _scope(suite, last, version, started) if only_new else WHOLE
         rules = [rule for rule in suite.rules if scope != NOTHING or rule.kind is Kind.TABLE]
@@ -72,12 +72,12 @@ def validate(
         return [_result(each, about) for each in found.results]
 
     preparing = Lock()
-    judged = side_by_side([partial(judge, suite) for suite in suites], at_once=AT_ONCE)
-    results = [result for each in judged for result in each]
+    evaluated = side_by_side([partial(evaluate, suite) for suite in suites], at_once=AT_ONCE)
+    results = [result for each in evaluated for result in each]
     keep(spark, settings, results, run=str(run.run_name), at=started)
     try:
         write_pages(context, settings)
-    except LakehouseError as error:  # it stands for nothing that was judged
+    except LakehouseError as error:  # it stands for nothing that was evaluated
         CONSOLE.say(f"no report: {error}")
     return results
 
@@ -170,6 +170,6 @@ def _result(found: ExpectationValidationResult, about: Mapping[str, Any]) -> Res
 
 
 def _error(info: Mapping[str, Any] | None) -> str:
-    """Why a rule could not be judged, in one line."""
+    """Why a rule could not be evaluated, in one line."""
     infos = [info] if info and "raised_exception" in info else list((info or {}).values())
     return next((str(each["exception_message"]).split("\n")[0] for each in infos if each["raised_exception"]), "")

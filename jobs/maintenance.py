@@ -1,4 +1,4 @@
-"""Upkeep: no files that no version of the last week needs, few large ones instead of many small, and no old logs."""
+"""Maintenance: no files that no version of the last week needs, few large ones instead of many small, and no old logs."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -22,7 +22,7 @@ KEEP_HOURS = 7 * 24
 
 
 @dataclass(frozen=True, kw_only=True)
-class Upkeep:
+class Maintained:
     table: str
     removed: int = 0
     compacted: int = 0
@@ -32,10 +32,10 @@ class Upkeep:
     failed: str = ""
 
 
-def maintain(settings: Settings) -> Iterator[Upkeep]:
+def maintain(settings: Settings) -> Iterator[Maintained]:
     """Vacuum all tables, which makes room, then compact each that nobody writes; a busy one is tried once more.
 
-    What fails keeps no other table from its upkeep: LakehouseError names all that has failed, at the end.
+    What fails keeps no other table from its maintenance: LakehouseError names all that has failed, at the end.
     """
     failed = []
     for done in _keep_up(settings):
@@ -46,7 +46,7 @@ def maintain(settings: Settings) -> Iterator[Upkeep]:
         raise LakehouseError("; ".join(failed))
 
 
-def _keep_up(settings: Settings) -> Iterator[Upkeep]:
+def _keep_up(settings: Settings) -> Iterator[Maintained]:
     busy = []
     for vacuumed in [_vacuum(settings, name) for name in table_names(settings)]:
         done = _compact(settings, vacuumed)
@@ -58,7 +58,7 @@ def _keep_up(settings: Settings) -> Iterator[Upkeep]:
         yield _compact(settings, vacuumed)
 
 
-def _vacuum(settings: Settings, name: str) -> Upkeep:
+def _vacuum(settings: Settings, name: str) -> Maintained:
     """Remove files that left the table long ago.
 
     They are unlinked here, as Delta would tell its log of it: this needs no room on a full disk, and no lease.
@@ -70,11 +70,11 @@ def _vacuum(settings: Settings, name: str) -> Upkeep:
         for file in there:
             file.unlink(missing_ok=True)
     except Exception as error:
-        return Upkeep(table=name, failed=cause_of(error))
-    return Upkeep(table=name, removed=len(there))
+        return Maintained(table=name, failed=cause_of(error))
+    return Maintained(table=name, removed=len(there))
 
 
-def _compact(settings: Settings, vacuumed: Upkeep) -> Upkeep:
+def _compact(settings: Settings, vacuumed: Maintained) -> Maintained:
     if vacuumed.failed:
         return vacuumed
     try:

@@ -40,11 +40,11 @@ def _queries() -> Iterator[tuple[str, str, str, str]]:
         )
     for each in ENRICHMENTS:
         facts, day, gold = each.topic.name, each.day, each.gold_table
-        since = f"(SELECT max({day}) - {each.duplicate_horizon} FROM {gold} WHERE {day} <= current_date)"
-        yield gold, f"{gold} WHERE {day} >= {since}", f"{facts}, to know duplicates", f"{each.duplicate_horizon} d"
+        since = f"(SELECT max({day}) - {each.dedup_days} FROM {gold} WHERE {day} <= current_date)"
+        yield gold, f"{gold} WHERE {day} >= {since}", f"{facts}, to know duplicates", f"{each.dedup_days} d"
         yield (
             each.waiting.name,
             each.waiting.name,
             f"{facts} that wait and wake by themselves",
-            f"{each.give_up_after} d",
+            f"{each.retry_days} d",
         )

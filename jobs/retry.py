@@ -15,7 +15,7 @@ from gold.enrichment.facts import decode_facts
 from jobs.steps import as_written
 from lakehouse.contracts.decoding import MALFORMED, Decoding, explain
 from lakehouse.contracts.topics import Topic
-from lakehouse.delta.tables import POSITION_OF_MESSAGE, append_missing, create_table, delta_table, kept, pin_table
+from lakehouse.delta.tables import POSITION_OF_MESSAGE, append_missing, cached, create_table, delta_table, pin_table
 from lakehouse.settings import Settings
 from silver.entity import Entity
 from silver.merge import create_tables as create_silver
@@ -65,7 +65,7 @@ def _retry(
     landed = pin_table(spark, settings, topic.bronze_table).withColumn("position", position)
     messages = landed.join(malformed.select("position"), on="position", how="left_semi")
     judged = messages.drop("position").transform(decode).transform(explain, decoding=decoding)
-    with kept(judged.select("message.position", "reason")) as verdicts:
+    with cached(judged.select("message.position", "reason")) as verdicts:
         sound = verdicts.where("reason IS NULL").select("position")
         outcome = Retried(topic=topic.name, malformed=malformed.count(), sound=sound.count())
         if dry_run:

@@ -17,7 +17,7 @@ from bronze.writer_schemas import keep_writer_schemas, with_writer_schemas
 from declarations.pipeline import ENRICHMENTS, ENTITIES, TOPICS, WRITTEN
 from gold.enrichment.declaration import ACTIONS, BACKFILLS, Enrichment
 from gold.enrichment.enrich import enrich
-from gold.enrichment.reconciliation import balance_facts
+from gold.enrichment.reconciliation import reconcile_facts
 from gold.sinks.postgres import publish_to_postgres
 from gold.sinks.topic import changelog_of, publish
 from gold.sql.declarations import SqlTable
@@ -29,14 +29,14 @@ from lakehouse.delta.leases import write_lease
 from lakehouse.delta.tables import table_exists, table_versions
 from lakehouse.errors import LakehouseError
 from lakehouse.local.broker import endpoint, healthy_endpoint
-from lakehouse.progress import CONSOLE, waiting
-from lakehouse.reconciliation import Balance
+from lakehouse.progress import CONSOLE, spinner
+from lakehouse.reconciliation import Reconciliation
 from lakehouse.settings import Settings
 from lakehouse.spark.parallel import side_by_side
 from lakehouse.spark.session import kill_submitting_jvm, start_spark
 from silver.entity import Entity
 from silver.merge import merge
-from silver.reconciliation import balance_entity
+from silver.reconciliation import reconcile_entity
 
 Declared = TypeVar("Declared", Entity, Enrichment)
 
@@ -45,7 +45,7 @@ Declared = TypeVar("Declared", Entity, Enrichment)
 def spark_for(settings: Settings, *, writes: Sequence[str]) -> Iterator[SparkSession]:
     """Spark, while no other process can write these tables."""
     with write_lease(settings, writes) as files:
-        with waiting("Starting Spark"):
+        with spinner("Starting Spark"):
             spark = start_spark(settings, inherited=files)
         try:
             yield spark
@@ -112,13 +112,13 @@ def publishing(spark: SparkSession, settings: Settings, declared: Iterable[Enric
 
 
 def refreshing(
-    spark: SparkSession, settings: Settings, tables: Sequence[SqlTable], *, anew: bool = False
+    spark: SparkSession, settings: Settings, tables: Sequence[SqlTable], *, full: bool = False
 ) -> Iterator[Refreshed]:
     """Refresh declared tables, and bring what changed to where they are published; yields what each refresh did."""
     for table in tables:
         require(spark, settings, table.sources, made_by="run")
-        with waiting(f"refresh {table.name}"):
-            done = refresh(spark, settings, table, anew=anew)
+        with spinner(f"refresh {table.name}"):
+            done = refresh(spark, settings, table, full=full)
             if table.postgres:
                 publish_to_postgres(spark, settings, table)
         if table.topic:
@@ -158,11 +158,11 @@ def look_around(spark: SparkSession, settings: Settings) -> object:
     return topics, table_versions(spark, settings, (*WRITTEN, ACTIONS.name, BACKFILLS.name))
 
 
-def prove(spark: SparkSession, settings: Settings) -> list[Balance]:
+def reconcile_all(spark: SparkSession, settings: Settings) -> list[Reconciliation]:
     """Compare what landed with what the tables hold, topic by topic."""
-    proofs: list[Callable[[], Balance]] = [
-        *(partial(balance_entity, spark, settings, as_written(spark, settings, entity)) for entity in ENTITIES),
-        *(partial(balance_facts, spark, settings, enrichment) for enrichment in ENRICHMENTS),
+    reconciliations: list[Callable[[], Reconciliation]] = [
+        *(partial(reconcile_entity, spark, settings, as_written(spark, settings, entity)) for entity in ENTITIES),
+        *(partial(reconcile_facts, spark, settings, enrichment) for enrichment in ENRICHMENTS),
     ]
-    with waiting("Comparing what landed with what the tables hold"):
-        return side_by_side(proofs)
+    with spinner("Comparing what landed with what the tables hold"):
+        return side_by_side(reconciliations)

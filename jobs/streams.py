@@ -14,7 +14,7 @@ from rich.status import Status
 from rich.text import Text
 
 from lakehouse.errors import BrokerError, LakehouseError, PermanentError
-from lakehouse.progress import CONSOLE, waiting
+from lakehouse.progress import CONSOLE, spinner
 from lakehouse.settings import Run, Settings
 from lakehouse.spark.causes import cause_of, is_permanent
 from lakehouse.spark.session import drop_idle_callbacks
@@ -43,7 +43,7 @@ def catch_up(settings: Settings, streams: Sequence[Stream]) -> list[Outcome]:
     What fails is tried again, `run.retries` times. Raises LakehouseError with the cause if that does not help.
     """
     step = [_Supervised(stream, settings.run) for stream in streams]
-    with _started(step), waiting(", ".join(each.name for each in step)):
+    with _started(step), spinner(", ".join(each.name for each in step)):
         return _until_caught_up(step)
 
 
@@ -57,7 +57,7 @@ def keep_up(
     What fails is tried again as in `catch_up`, in each round anew.
     """
     supervised = [[_Supervised(stream, settings.run) for stream in streams] for streams in steps]
-    with waiting("Running; Ctrl-C ends it") as status:
+    with spinner("Running; Ctrl-C ends it") as status:
         tell = _teller(status, [each for step in supervised for each in step])
         ended, unchanged = 0.0, None
         while True:

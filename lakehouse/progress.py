@@ -13,7 +13,7 @@ CONSOLE = Terminal(stderr=True)
 
 
 @contextmanager
-def waiting(message: str) -> Iterator[Status]:
+def spinner(message: str) -> Iterator[Status]:
     """Show `message` with a spinner while the block runs; where there is no terminal, as one line."""
     if not CONSOLE.is_terminal:
         CONSOLE.say(message)
@@ -26,7 +26,7 @@ def wait_until(condition: Callable[[], bool], message: str, timeout: float) -> b
     if condition():
         return True
     deadline = time.monotonic() + timeout
-    with waiting(message):
+    with spinner(message):
         while time.monotonic() < deadline:
             time.sleep(0.2)
             if condition():

@@ -39,7 +39,7 @@ class Entity:
     types: str
     deleted_at: str = "CAST(NULL AS TIMESTAMP)"
     keeps_history: bool = True
-    keeps_older: bool = False
+    ignore_null_updates: bool = False
     """Whether messages are partial updates: a NULL field keeps the value that it had, unless the key was deleted since.
     Needs the history."""
     keep_deleted: int = 90
@@ -69,8 +69,8 @@ class Entity:
         return tuple(name for name in self.columns if name != self.key)
 
     def __post_init__(self) -> None:
-        if self.keeps_older and not self.keeps_history:
-            raise ConfigurationError(f"{self.name}: keeps_older needs keeps_history")
+        if self.ignore_null_updates and not self.keeps_history:
+            raise ConfigurationError(f"{self.name}: ignore_null_updates needs keeps_history")
 
     @property
     def table(self) -> Table:
@@ -84,7 +84,7 @@ class Entity:
         The last has no `valid_until`. One that was replaced at the same event time was never valid: both are equal.
         Of partial updates, `given` names the fields that the message had.
         """
-        given = ", given ARRAY<STRING>" if self.keeps_older else ""
+        given = ", given ARRAY<STRING>" if self.ignore_null_updates else ""
         return self._table(f"{self.name}_history", f"{STATE}, {VALIDITY}{given}")
 
     def _table(self, name: str, more: str) -> Table:

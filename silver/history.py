@@ -8,7 +8,7 @@ from silver.entity import Entity
 
 def changeable(entity: Entity) -> list[str]:
     """The columns of a version that a message can change which comes after it."""
-    return ["valid_until", *((*entity.values, "given") if entity.keeps_older else ())]
+    return ["valid_until", *((*entity.values, "given") if entity.ignore_null_updates else ())]
 
 
 def versions_of(changes: DataFrame, *, held: DataFrame, entity: Entity) -> DataFrame:
@@ -21,7 +21,7 @@ def versions_of(changes: DataFrame, *, held: DataFrame, entity: Entity) -> DataF
     touched = held.join(changes.groupBy(key).agg(F.min("sequence.event_time").alias("since")), on=key)
     as_held = F.struct(*changeable(entity)).alias("held")
     changes = changes.withColumn("is_given", F.lit(True))
-    if entity.keeps_older:
+    if entity.ignore_null_updates:
         given = F.array_compact(F.array(*(F.when(F.col(name).isNotNull(), name) for name in entity.values)))
         changes = changes.withColumn("given", given)
         # A version from before the entity was declared so has all its values from its own message.
@@ -39,7 +39,7 @@ def versions_of(changes: DataFrame, *, held: DataFrame, entity: Entity) -> DataF
         .groupBy(key, "sequence")
         .agg(*(_either(name).alias(name) for name in (*others, "held")))
     )
-    if entity.keeps_older:
+    if entity.ignore_null_updates:
         versions = versions.transform(with_older, entity=entity)
     following = F.lead("sequence").over(Window.partitionBy(key).orderBy("sequence"))
     valid = {"valid_from": F.col("sequence.event_time"), "valid_until": following["event_time"]}

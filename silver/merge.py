@@ -8,7 +8,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from lakehouse.contracts.decoding import MALFORMED, decode, quarantine_malformed, shown
 from lakehouse.delta.checkpoints import create_tables_of, sound_checkpoint
-from lakehouse.delta.tables import kept, of_keys, pin_table, upsert
+from lakehouse.delta.tables import cached, of_keys, pin_table, upsert
 from lakehouse.settings import Settings
 from lakehouse.spark.batches import each_batch, planned_for
 from silver.entity import Entity
@@ -38,7 +38,7 @@ def merge_batch(settings: Settings, entity: Entity, messages: DataFrame) -> None
     spark = messages.sparkSession
     decoded = messages.transform(decode_changes, entity=entity)
     rejected_message = F.when(F.col("reason").isNotNull(), F.col("message"))  # of the others, no more than the row
-    with kept(decoded.withColumn("message", rejected_message)) as rows:
+    with cached(decoded.withColumn("message", rejected_message)) as rows:
         with planned_for(spark, 0):
             [found] = rows.agg(F.count("*").alias("rows"), F.count("reason").alias("rejected")).collect()
         with planned_for(spark, found.rows):
@@ -67,10 +67,10 @@ def _merge_changes(settings: Settings, entity: Entity, changes: DataFrame) -> No
     row = F.struct(*changes.columns)
     held = latest.select(entity.key, F.col("sequence").alias("held"), row.alias("held_row"))
     is_newer = F.col("held").isNull() | (F.col("sequence") > F.col("held"))
-    if entity.keeps_older:  # an older message can have filled a field of the last one
+    if entity.ignore_null_updates:  # an older message can have filled a field of the last one
         is_newer = is_newer | ~row.eqNullSafe(F.col("held_row"))
     rows = versions.join(held, on=entity.key, how="left").withColumn("is_newer", F.col("is_last") & is_newer)
-    with kept(rows.drop("held", "held_row", "is_last")) as rows:
+    with cached(rows.drop("held", "held_row", "is_last")) as rows:
         [found] = rows.agg(F.count_if("is_changed").alias("changed"), F.count_if("is_newer").alias("newer")).collect()
         if found.changed:
             _merge_history(settings, entity, rows.where("is_changed").drop("is_changed", "is_newer"))

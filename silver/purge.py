@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from lakehouse.delta.tables import delta_table, kept
+from lakehouse.delta.tables import cached, delta_table
 from lakehouse.settings import Settings
 from silver.entity import Entity
 
@@ -22,7 +22,7 @@ def purge(spark: SparkSession, settings: Settings, entity: Entity, *, merges: It
     for into in merges:
         survivors = rows.select(F.expr(into).alias(entity.key))
         gone = gone.where(f"({into}) IS NULL").join(survivors, on=entity.key, how="left_anti")
-    with kept(gone.select(entity.key)) as gone:
+    with cached(gone.select(entity.key)) as gone:
         count = gone.count()
         if count:
             same = f"held.`{entity.key}` = gone.`{entity.key}`"

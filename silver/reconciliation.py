@@ -7,7 +7,7 @@ from pyspark.sql import functions as F
 
 from lakehouse.contracts.decoding import MALFORMED
 from lakehouse.delta.tables import read_table
-from lakehouse.reconciliation import Balance
+from lakehouse.reconciliation import Reconciliation
 from lakehouse.settings import Settings
 from silver.entity import Entity
 from silver.merge import decode_changes
@@ -15,7 +15,7 @@ from silver.merge import decode_changes
 TO_BE_RETRIED = "to be retried"
 
 
-def balance_entity(spark: SparkSession, settings: Settings, entity: Entity) -> Balance:
+def reconcile_entity(spark: SparkSession, settings: Settings, entity: Entity) -> Reconciliation:
     """Hold each message in bronze against the row of its key.
 
     It made that row (`current`), or is older than what did (`superseded`), or is malformed, or was so until the
@@ -29,12 +29,12 @@ def balance_entity(spark: SparkSession, settings: Settings, entity: Entity) -> B
     malformed = read_table(spark, settings, MALFORMED.name).where(F.col("topic") == entity.topic.name)
     quarantined = malformed.select("position", F.lit(True).alias("is_quarantined"))
     in_quarantine = malformed.count()
-    found = _by_fate(messages, held, quarantined, entity)
+    found = _by_status(messages, held, quarantined, entity)
     if entity.keeps_history and in_quarantine != _count_rejected(found):
         history = read_table(spark, settings, entity.history.name)
         messages = messages.transform(_as_merged, history=history, key=entity.key)
-        found = _by_fate(messages, held, quarantined, entity)
-    counts = {row.fate: row.messages for row in found}
+        found = _by_status(messages, held, quarantined, entity)
+    counts = {row.status: row.messages for row in found}
     landed, rows, made = bronze.count(), silver.count(), counts.get("current", 0)
     to_retry, rejected = counts.get(TO_BE_RETRIED, 0), _count_rejected(found)
     problems = []
@@ -53,15 +53,15 @@ def balance_entity(spark: SparkSession, settings: Settings, entity: Entity) -> B
         held_there = history.agg(F.count("*").alias("merged"), _print(F.col("sequence"))).collect()
         if _fingerprint(held_there) != _fingerprint(found):
             problems.append(f"the versions in {entity.history.name} are not the messages that landed")
-    fates = {fate: counts.get(fate, 0) for fate in ("current", "superseded")}
-    fates["malformed"] = in_quarantine - to_retry
-    fates |= {fate: count for fate, count in (("purged", purged), (TO_BE_RETRIED, to_retry)) if count}
-    return Balance(topic=entity.name, landed=landed, fates=fates, problems=tuple(problems))
+    accounted = {status: counts.get(status, 0) for status in ("current", "superseded")}
+    accounted["malformed"] = in_quarantine - to_retry
+    accounted |= {status: count for status, count in (("purged", purged), (TO_BE_RETRIED, to_retry)) if count}
+    return Reconciliation(topic=entity.name, landed=landed, accounted=accounted, problems=tuple(problems))
 
 
-def _by_fate(messages: DataFrame, held: DataFrame, quarantined: DataFrame, entity: Entity) -> list[Row]:
-    """Of each fate, the number of messages, and the number and the print of those that were merged."""
-    fate = (
+def _by_status(messages: DataFrame, held: DataFrame, quarantined: DataFrame, entity: Entity) -> list[Row]:
+    """Of each status, the number of messages, and the number and the print of those that were merged."""
+    status = (
         F.when(F.col("reason").isNotNull(), "malformed")
         .when(F.col("sequence") == F.col("held"), "current")
         .when(F.col("is_quarantined"), TO_BE_RETRIED)
@@ -75,11 +75,11 @@ def _by_fate(messages: DataFrame, held: DataFrame, quarantined: DataFrame, entit
     )
     merged = F.when(F.col("reason").isNull() & F.col("is_quarantined").isNull(), F.col("sequence"))
     numbers = (F.count("*").alias("messages"), F.count(merged).alias("merged"), _print(merged))
-    return joined.groupBy(fate.alias("fate")).agg(*numbers).collect()
+    return joined.groupBy(status.alias("status")).agg(*numbers).collect()
 
 
 def _count_rejected(found: Sequence[Row]) -> int:
-    return sum(row.messages for row in found if row.fate in ("malformed", TO_BE_RETRIED))
+    return sum(row.messages for row in found if row.status in ("malformed", TO_BE_RETRIED))
 
 
 def _as_merged(messages: DataFrame, *, history: DataFrame, key: str) -> DataFrame:

@@ -1,6 +1,6 @@
 """What the tables must hold, in plain Python: the meaning of the pipeline, with none of its machinery.
 
-It leaves out what depends on the clock (giving up, horizons, purges), what people ask for, and partial updates.
+It leaves out what depends on the clock (retry and duplicate days, purges), what people ask for, and partial updates.
 
 `Oracle.run` takes messages in rounds, as `lakehouse run` does: it lands them all, merges them all, then enriches.
 Its state is the versions of each user and item. The tables are what can be said of them.
@@ -108,11 +108,11 @@ class Oracle:
                 self._merge(message)
         new = (message for message in landed if message.topic == "orders")
         fresh = [self._place(message) for message in sorted(new, key=lambda each: (each.publish_time, each.position))]
-        woken = [order for order in self.waiting if self._is_news(order, before)]
+        retried = [order for order in self.waiting if self._is_news(order, before)]
         outdated = [order for order in self.gold if not self._is_settled(order)]
-        self.waiting = [order for order in self.waiting if order not in woken]
+        self.waiting = [order for order in self.waiting if order not in retried]
         self.gold = [order for order in self.gold if order not in outdated]
-        self._enrich([*woken, *outdated, *(order for order in fresh if order)])
+        self._enrich([*retried, *outdated, *(order for order in fresh if order)])
         return self
 
     def latest(self, entity: str) -> list[Row]:

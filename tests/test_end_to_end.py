@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 
 from declarations.pipeline import TOPICS
 from demo.workload import Workload
-from jobs.steps import prove, run_all
+from jobs.steps import reconcile_all, run_all
 from lakehouse.pulsar.endpoint import Endpoint
 from lakehouse.pulsar.produce import Message, produce
 from lakehouse.settings import Settings
@@ -74,9 +74,11 @@ def test_then_late_users_wake_orders_and_changes_arrive_in_no_order(
 
 
 def test_what_landed_is_in_exactly_one_place(spark: SparkSession, lake: Settings) -> None:
-    proofs = {proof.topic: proof for proof in prove(spark, lake)}
-    assert {topic: proof.problems for topic, proof in proofs.items() if not proof.holds} == {}
-    assert sum(proof.landed for proof in proofs.values()) == len(messages(lake))
+    reconciliations = {reconciliation.topic: reconciliation for reconciliation in reconcile_all(spark, lake)}
+    assert {
+        topic: reconciliation.problems for topic, reconciliation in reconciliations.items() if not reconciliation.holds
+    } == {}
+    assert sum(reconciliation.landed for reconciliation in reconciliations.values()) == len(messages(lake))
 
 
 def test_a_run_with_nothing_new_commits_nothing(spark: SparkSession, lake: Settings) -> None:
@@ -89,4 +91,4 @@ def test_lost_checkpoints_change_nothing(spark: SparkSession, lake: Settings, or
     shutil.rmtree(lake.checkpoint_root)
     run(spark, lake)
     assert tables(lake) == expected(oracle)
-    assert all(proof.holds for proof in prove(spark, lake))
+    assert all(reconciliation.holds for reconciliation in reconcile_all(spark, lake))

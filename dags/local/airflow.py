@@ -19,7 +19,7 @@ from dags.local import database as airflow_database
 from lakehouse.errors import LakehouseError
 from lakehouse.local.processes import HOST, begun_by, choose_port, end, read_state, write_state
 from lakehouse.locks import exclusive
-from lakehouse.progress import wait_until, waiting
+from lakehouse.progress import spinner, wait_until
 from lakehouse.settings import Settings
 
 DAGS = Path(__file__).parent.parent
@@ -66,7 +66,7 @@ def stop(settings: Settings) -> bool:
     """Stop Airflow with all that it has started, drivers of Spark too; False if nothing of it was running."""
     if not _processes(settings):
         return False
-    with waiting("Stopping Airflow"):
+    with spinner("Stopping Airflow"):
         return _end(settings)
 
 
@@ -122,7 +122,7 @@ def _prepare(settings: Settings, state: dict[str, Any]) -> None:
     data = _folder(settings) / DATABASE
     prepared = data / "prepared"
     is_new = not prepared.exists()
-    with waiting("Preparing the database of Airflow"):
+    with spinner("Preparing the database of Airflow"):
         with _log(DATABASE, settings).open("wb") as log:
             if is_new:
                 airflow_database.create(data, log)

@@ -22,15 +22,15 @@ from gold.enrichment.facts import decode_facts, valid_facts
 from gold.enrichment.lookups import CURRENT, look_up
 from gold.enrichment.writes import (
     bounds_of,
-    near_to,
     placed_keys,
+    pruning_filter,
     remove,
     with_current,
     write_difference,
     write_duplicates,
 )
 from lakehouse.contracts.decoding import MALFORMED, quarantine_malformed
-from lakehouse.delta.tables import append, delta_table, kept, pin_table, read_table, table_exists
+from lakehouse.delta.tables import append, cached, delta_table, pin_table, read_table, table_exists
 from lakehouse.settings import Settings
 from lakehouse.spark.causes import cause_of, is_permanent
 
@@ -107,8 +107,8 @@ def backfill(
         (table.where(is_meant(scope, enrichment, table)).select("position") for table in (gold, waiting)),
     ).distinct()
     with ExitStack() as stack:
-        facts = stack.enter_context(kept(_landed(spark, settings, enrichment, scope, decoded, placed)))
-        touched = stack.enter_context(kept(facts.select("position").union(placed).distinct()))
+        facts = stack.enter_context(cached(_landed(spark, settings, enrichment, scope, decoded, placed)))
+        touched = stack.enter_context(cached(facts.select("position").union(placed).distinct()))
         in_gold, in_waiting = (table.join(touched, on="position", how="left_semi") for table in (gold, waiting))
         everywhere = (each.select(*bounded(enrichment)) for each in (facts, in_gold, in_waiting))
         number, bounds = bounds_of(reduce(DataFrame.union, everywhere), enrichment)
@@ -116,15 +116,21 @@ def backfill(
             if dry_run and table_exists(spark, settings, enrichment.shadow):
                 delta_table(spark, settings, enrichment.shadow).delete()
             return Difference(unchanged=0, changed=0, added=0, removed=0, waiting=0)
-        near = near_to(bounds, enrichment)
+        pruning = pruning_filter(bounds, enrichment)
         never = placed.join(facts.select("position"), on="position", how="left_anti")
-        wrong = stack.enter_context(kept(_wrong(never, () if scope.key is not None else (in_gold, in_waiting))))
+        wrong = stack.enter_context(cached(_wrong(never, () if scope.key is not None else (in_gold, in_waiting))))
         in_gold, gone = _without(in_gold, wrong), in_gold.join(wrong, on="position")
         in_waiting = _without(in_waiting, wrong)
         fresh = _without(_without(facts, in_gold), in_waiting)
-        others = _without(placed_keys(spark, settings, enrichment, near), wrong)
-        duplicates = fresh.transform(find_duplicates, placed=others, **enrichment.repeats)
-        duplicates = stack.enter_context(kept(duplicates))
+        others = _without(placed_keys(spark, settings, enrichment, pruning), wrong)
+        duplicates = fresh.transform(
+            find_duplicates,
+            placed=others,
+            keys=enrichment.keys,
+            day=enrichment.day,
+            dedup_days=enrichment.dedup_days,
+        )
+        duplicates = stack.enter_context(cached(duplicates))
         is_waiting = in_waiting.select("position", F.lit(True).alias("is_waiting"))
         current = (
             _without(facts, duplicates)
@@ -133,7 +139,7 @@ def backfill(
             .withColumn("is_waiting", F.coalesce("is_waiting", F.lit(False)))
         )
         wanted = stack.enter_context(
-            kept(current.transform(look_up, settings, enrichment, source=facts, number=number))
+            cached(current.transform(look_up, settings, enrichment, source=facts, number=number))
         )
         difference = _difference(wanted, enrichment, gone.count())
         if dry_run:
@@ -145,7 +151,7 @@ def backfill(
         quarantine_malformed(settings, enrichment.decoding, broken.drop("never"))
         remove(settings, [enrichment.gold_table, enrichment.waiting.name], wrong.select("position"))
         is_changed = ~F.col(CURRENT).eqNullSafe(_row(enrichment))
-        write_difference(settings, enrichment, wanted, near, is_changed=is_changed, at_once=True)
+        write_difference(settings, enrichment, wanted, pruning, is_changed=is_changed, at_once=True)
         write_duplicates(settings, enrichment, duplicates)
         return difference
 

@@ -96,7 +96,7 @@ def losses_by(changes: DataFrame, *, settings: Settings, lookup: Lookup) -> Data
     found = (
         keys.withColumn("at_last", F.expr(AT_LAST))
         .transform(with_survivor, ways=ways, lookup=lookup)
-        .transform(with_state, state=state, lookup=lookup, occurred_at="at_last")
+        .transform(with_state, state=state, lookup=lookup, event_time="at_last")
     )
     way = F.coalesce(lookup.merged, F.array()) if lookup.merged_into is not None else F.array()
     reason = F.col(f"no_{lookup.name}")
@@ -134,8 +134,8 @@ def outdated_by(
     If need be `all_merged` ones: those that were joined by way of a merge, which may have been undone.
     """
     columns = fact_columns(enrichment)
-    occurred_at = F.col(enrichment.occurred_at)
-    late = F.make_dt_interval(F.lit(enrichment.correct_for))
+    event_time = F.col(enrichment.event_time)
+    late = F.make_dt_interval(F.lit(enrichment.correction_days))
     since = F.min(F.greatest("valid_from", F.col("changed_at") - late))
     [[day, moment]] = corrections.agg(F.to_date(since).cast("string"), since.cast("string")).collect()
     used = []
@@ -144,11 +144,11 @@ def outdated_by(
         key = F.col(lookup.on).cast(kind).cast("string")
         used.append(F.struct(F.lit(lookup.name).alias("by"), key.alias("key")))
     recent = gold.where(
-        (F.col(enrichment.day) >= F.lit(day).cast("date")) & (occurred_at >= F.lit(moment).cast("timestamp"))
+        (F.col(enrichment.day) >= F.lit(day).cast("date")) & (event_time >= F.lit(moment).cast("timestamp"))
     )
     by_key = recent.select(*columns, F.explode(F.array(*used)).alias("_used"))
     is_of_key = (F.col("_used.by") == corrections["lookup"]) & (F.col("_used.key") == F.col("changed_key"))
-    in_time = was_valid(occurred_at) & (occurred_at > F.col("changed_at") - late)
+    in_time = was_valid(event_time) & (event_time > F.col("changed_at") - late)
     hit = by_key.join(corrections, on=is_of_key & in_time, how="left_semi").drop("_used")
     if all_merged:
         was_merged = [F.col(each.merged).isNotNull() for each in lookups if each.merged_into is not None]
@@ -159,21 +159,21 @@ def outdated_by(
 def waiting_for(waiting: DataFrame, *, events: DataFrame, outdated: DataFrame, enrichment: Enrichment) -> DataFrame:
     """The waiting facts that were released, or for which a key has changed: the missing one, or a merged one before it.
 
-    A change does not wake what has waited for more than `give_up_after` days. One that is among the `outdated` ones
+    A change does not wake what has waited for more than `retry_days` days. One that is among the `outdated` ones
     was on its way from there to here when a batch ended early.
     """
     # A fixed time: of a plan with the current one, a MERGE does not see that it is kept.
-    in_time = waiting.where(F.col("waiting_since") > F.lit(datetime.now(UTC) - timedelta(enrichment.give_up_after)))
+    in_time = waiting.where(F.col("waiting_since") > F.lit(datetime.now(UTC) - timedelta(enrichment.retry_days)))
     awaited = F.explode(awaited_keys()).alias("awaited")
-    by_key = in_time.select("position", enrichment.occurred_at, "missing_entity", awaited)
+    by_key = in_time.select("position", enrichment.event_time, "missing_entity", awaited)
     is_awaited = (F.col("changed_entity") == F.col("missing_entity")) & (F.col("changed_key") == F.col("awaited"))
     # The batch's changes are many, those that anything waits for few.
     wanted = by_key.select("missing_entity", "awaited").distinct()
     found = events.where(is_event(CHANGE)).select(*CHANGED).join(wanted, on=is_awaited, how="left_semi")
-    is_hit = is_awaited & was_valid(F.col(enrichment.occurred_at))
-    woken = by_key.join(found, on=is_hit, how="left_semi").select("position")
+    is_hit = is_awaited & was_valid(F.col(enrichment.event_time))
+    retried = by_key.join(found, on=is_hit, how="left_semi").select("position")
     released = events.where(is_event(RELEASE)).select("position")
-    return waiting.join(woken.union(released).union(outdated.select("position")), on="position", how="left_semi")
+    return waiting.join(retried.union(released).union(outdated.select("position")), on="position", how="left_semi")
 
 
 def fact_columns(enrichment: Enrichment) -> tuple[str, ...]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
@@ -83,25 +83,25 @@ class Enrichment:
     """Facts of a topic joined with state.
 
     `columns` are SQL over the topic's fields, `types` their types as DDL. Facts with equal `keys` are duplicates.
-    `occurred_at` is the column with a fact's own time: state deleted before it counts as missing.
-    `day` names the partition column, the date of `occurred_at`. A fact that comes again with a day that is more than
-    `duplicate_horizon` days from the first one's is a fact of its own.
+    `event_time` is the column with a fact's own time: state deleted before it counts as missing.
+    `day` names the partition column, the date of `event_time`. A fact that comes again with a day that is more than
+    `dedup_days` days from the first one's is a fact of its own.
     """
 
     topic: Topic
     columns: Mapping[str, str]
     types: str
     keys: tuple[str, ...]
-    occurred_at: str
+    event_time: str
     day: str
     lookups: tuple[Lookup, ...]
     rules: Mapping[str, str] = field(default_factory=dict)
     """By name, SQL over the columns that must be TRUE of each fact. One that fails any goes to `quarantine.malformed`,
     with the names of all those, as if it broke the contract; SQL that ends in an error is not TRUE."""
-    duplicate_horizon: int = 7
-    give_up_after: int = 30
+    dedup_days: int = 7
+    retry_days: int = 30
     """Days that a fact waits for state. After them it wakes only when it is released."""
-    correct_for: int = 365
+    correction_days: int = 365
     """Days after which late state does not correct a fact in gold: from when it occurred to when that was published."""
     publish_to: str | None = None
     """The Pulsar topic that `lakehouse publish` keeps equal to gold."""
@@ -125,11 +125,6 @@ class Enrichment:
         return self.gold_table, self.waiting.name, self.duplicates.name, self.discarded.name
 
     @property
-    def repeats(self) -> dict[str, Any]:
-        """What tells a duplicate, as parameters of `find_duplicates`."""
-        return {"keys": self.keys, "day": self.day, "horizon": self.duplicate_horizon}
-
-    @property
     def states(self) -> tuple[str, ...]:
         """The columns that the lookups add."""
         return tuple(name for lookup in self.lookups for name in lookup.adds)
@@ -147,7 +142,7 @@ class Enrichment:
             if lookup.merged_into is not None:
                 added[lookup.merged] = f"array<{row[lookup.key].dataType.simpleString()}>"
         joined = ", ".join(f"`{name}` {kind}" for name, kind in added.items())
-        statistics = [*self.keys, self.occurred_at, "position.partition", "position.ledger_id", "position.entry_id"]
+        statistics = [*self.keys, self.event_time, "position.partition", "position.ledger_id", "position.entry_id"]
         return Table(
             name=self.gold_table,
             columns=f"{self.types}, {joined}, position {POSITION}, {self.day} DATE",

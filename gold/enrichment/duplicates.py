@@ -12,10 +12,12 @@ def repeated_keys(facts: DataFrame, *, placed: DataFrame, keys: Sequence[str]) -
     return within.union(placed.select(*keys).join(facts.select(*keys), on=list(keys), how="left_semi"))
 
 
-def find_duplicates(facts: DataFrame, *, placed: DataFrame, keys: Sequence[str], day: str, horizon: int) -> DataFrame:
+def find_duplicates(
+    facts: DataFrame, *, placed: DataFrame, keys: Sequence[str], day: str, dedup_days: int
+) -> DataFrame:
     """The facts that are not the first of their keys, with `duplicate_of`: the position of the first.
 
-    A fact repeats a first one whose day is at most `horizon` days from its own; beyond that, it is a first one itself.
+    A fact repeats a first one whose day is at most `dedup_days` from its own; beyond that, it is a first one itself.
     `placed` are the keys, days and positions of facts placed before. A fact placed at its own position repeats nothing,
     it is read again: its `duplicate_of` is NULL.
     """
@@ -31,7 +33,7 @@ def find_duplicates(facts: DataFrame, *, placed: DataFrame, keys: Sequence[str],
     )
 
     def is_near(first: Column, day: Column) -> Column:
-        return F.abs(F.date_diff(first["day"], day)) <= horizon
+        return F.abs(F.date_diff(first["day"], day)) <= dedup_days
 
     def with_first(firsts: Column, fact: Column) -> Column:
         is_repeat = F.exists(firsts, lambda first: is_near(first, fact["day"]))

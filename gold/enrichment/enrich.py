@@ -32,8 +32,8 @@ from gold.enrichment.lookups import VALID, is_corrected, look_up
 from gold.enrichment.writes import (
     bounds_of,
     discard,
-    near_to,
     placed_keys,
+    pruning_filter,
     with_current,
     write_difference,
     write_duplicates,
@@ -41,7 +41,7 @@ from gold.enrichment.writes import (
 )
 from lakehouse.contracts.decoding import MALFORMED, quarantine_malformed
 from lakehouse.delta.checkpoints import create_tables_of, sound_checkpoint
-from lakehouse.delta.tables import is_known_empty, kept, pin_table, read_table
+from lakehouse.delta.tables import cached, is_known_empty, pin_table, read_table
 from lakehouse.settings import Settings
 from lakehouse.spark.batches import each_batch, planned_for
 
@@ -97,7 +97,7 @@ def enrich_batch(settings: Settings, enrichment: Enrichment, batch: DataFrame, *
     The first batch of a stream does not tell which merges were undone before it: its changes are state as it is.
     """
     spark = batch.sparkSession
-    with kept(batch) as events:
+    with cached(batch) as events:
         with planned_for(spark, 0):
             found = summary_of(events, enrichment)
         with planned_for(spark, found.events):
@@ -124,15 +124,18 @@ def enrich_messages(settings: Settings, enrichment: Enrichment, messages: DataFr
 def decide_new(settings: Settings, enrichment: Enrichment, events: DataFrame, found: Any) -> None:
     """Place the facts that are not placed yet: in gold, with those that wait for state, or with the duplicates."""
     facts = facts_among(events, enrichment)
-    near, keys = near_to(found.bounds, enrichment), list(enrichment.keys)
-    placed = placed_keys(facts.sparkSession, settings, enrichment, near)
+    pruning, keys = pruning_filter(found.bounds, enrichment), list(enrichment.keys)
+    placed = placed_keys(facts.sparkSession, settings, enrichment, pruning)
     look_up_state = partial(look_up, settings=settings, enrichment=enrichment, source=facts, number=found.facts)
-    with kept(repeated_keys(facts, placed=placed, keys=keys)) as repeated:
+    with cached(repeated_keys(facts, placed=placed, keys=keys)) as repeated:
         if not repeated.count():
             write_new(settings, enrichment, facts.transform(look_up_state))
             return
         suspects, placed = (rows.join(repeated, on=keys, how="left_semi") for rows in (facts, placed))
-        with kept(suspects.transform(find_duplicates, placed=placed, **enrichment.repeats)) as duplicates:
+        found_duplicates = suspects.transform(
+            find_duplicates, placed=placed, keys=keys, day=enrichment.day, dedup_days=enrichment.dedup_days
+        )
+        with cached(found_duplicates) as duplicates:
             if duplicates.count() < found.facts:
                 fresh = facts.join(duplicates.select("position"), on="position", how="left_anti")
                 write_new(settings, enrichment, fresh.transform(look_up_state))
@@ -161,25 +164,25 @@ def decide_again(
             if in_gold and lookups:
                 changes = events.where(is_event(CHANGE))
                 corrections = stack.enter_context(
-                    kept(changes.transform(corrections_by, lookups=lookups, settings=settings))
+                    cached(changes.transform(corrections_by, lookups=lookups, settings=settings))
                 )
                 late = {"corrections": corrections, "lookups": lookups, "all_merged": is_first}
-                outdated = stack.enter_context(kept(gold.transform(outdated_by, **late, enrichment=enrichment)))
-            woken = waiting.transform(waiting_for, events=events, outdated=outdated, enrichment=enrichment)
+                outdated = stack.enter_context(cached(gold.transform(outdated_by, **late, enrichment=enrichment)))
+            retried = waiting.transform(waiting_for, events=events, outdated=outdated, enrichment=enrichment)
             others = outdated.join(waiting.select("position"), on="position", how="left_anti")
-            concerned = woken.select(*columns, F.lit(True).alias("is_waiting")).union(
+            concerned = retried.select(*columns, F.lit(True).alias("is_waiting")).union(
                 others.select(*columns, F.lit(False).alias("is_waiting"))
             )
-            concerned = stack.enter_context(kept(concerned))
+            concerned = stack.enter_context(cached(concerned))
             number, bounds = bounds_of(concerned, enrichment)
         if number:
             with planned_for(spark, number):
-                near = near_to(bounds, enrichment)
-                facts = concerned.transform(with_current, gold=gold.where(near()), enrichment=enrichment)
+                pruning = pruning_filter(bounds, enrichment)
+                facts = concerned.transform(with_current, gold=gold.where(pruning()), enrichment=enrichment)
                 facts = facts.dropDuplicates(["position"])  # a MERGE would refuse what damaged gold has twice
                 wanted = facts.transform(look_up, settings, enrichment, source=concerned, number=number)
-                wanted = stack.enter_context(kept(wanted))
-                write_difference(settings, enrichment, wanted, near, is_changed=is_corrected(enrichment))
+                wanted = stack.enter_context(cached(wanted))
+                write_difference(settings, enrichment, wanted, pruning, is_changed=is_corrected(enrichment))
 
 
 def quarantine_rejected(settings: Settings, enrichment: Enrichment, rejected: DataFrame, *, since: int) -> None:

@@ -16,7 +16,7 @@ def decode_facts(messages: DataFrame, *, enrichment: Enrichment) -> DataFrame:
     So is what fails a rule of the enrichment: its reason names all of those.
     """
     reject = F.when(F.col("message.is_tombstone"), "tombstone: a fact can't be deleted")
-    for column in (*enrichment.keys, enrichment.occurred_at):  # without these, a fact can't be told from others
+    for column in (*enrichment.keys, enrichment.event_time):  # without these, a fact can't be told from others
         reject = reject.when(F.col(column).isNull(), f"{column} is NULL")
     if enrichment.rules:
         failed = failed_rules(enrichment.rules)
@@ -24,7 +24,7 @@ def decode_facts(messages: DataFrame, *, enrichment: Enrichment) -> DataFrame:
     rules = {f"{enrichment.topic.name}: rule {name}: {sql}": F.expr(sql) for name, sql in enrichment.rules.items()}
     with naming(messages.sparkSession.createDataFrame([], enrichment.types), rules):
         decoded = messages.transform(decode, decoding=enrichment.decoding, reject=reject)
-    return decoded.withColumn(enrichment.day, F.to_date(enrichment.occurred_at))
+    return decoded.withColumn(enrichment.day, F.to_date(enrichment.event_time))
 
 
 def failed_rules(rules: Mapping[str, str]) -> Column:

@@ -38,7 +38,7 @@ def look_up(
         if number <= FEW:  # a state of millions is not to be moved for them
             state = of_keys(state, F.broadcast(keys.withColumnRenamed("key", lookup.key)))
         facts = facts.transform(with_survivor, ways=ways, lookup=lookup)
-        facts = facts.transform(with_state, state=state, lookup=lookup, occurred_at=enrichment.occurred_at)
+        facts = facts.transform(with_state, state=state, lookup=lookup, event_time=enrichment.event_time)
     return facts.transform(with_missing, lookups=enrichment.lookups)
 
 
@@ -57,7 +57,7 @@ def with_survivor(facts: DataFrame, *, ways: pa.Table | None, lookup: Lookup) ->
     return joined.withColumn(at, F.coalesce("survivor", on)).drop("key", "survivor")
 
 
-def with_state(facts: DataFrame, *, state: DataFrame, lookup: Lookup, occurred_at: str) -> DataFrame:
+def with_state(facts: DataFrame, *, state: DataFrame, lookup: Lookup, event_time: str) -> DataFrame:
     """Adds the state's row as the struct `lookup.name`, and in `no_<name>` why it can't be used, or NULL.
 
     A latest state that was purged is that which the fact has in gold, if it is there.
@@ -70,7 +70,7 @@ def with_state(facts: DataFrame, *, state: DataFrame, lookup: Lookup, occurred_a
     rows = state.select(F.col(lookup.key).alias("_key"), row, is_merged.alias("_is_merged"), *validity)
     matches = at == F.col("_key")
     if lookup.is_as_of:
-        matches = matches & was_valid(F.col(occurred_at))
+        matches = matches & was_valid(F.col(event_time))
     joined = facts.join(rows, on=matches, how="left").drop("_key", *validity)
     if not lookup.is_as_of and CURRENT in facts.columns:
         current, is_purged = F.col(CURRENT), F.col("_is_purged")
@@ -79,7 +79,7 @@ def with_state(facts: DataFrame, *, state: DataFrame, lookup: Lookup, occurred_a
             {name: F.when(is_purged, current[name]).otherwise(F.col(name)) for name in lookup.adds}
         )
     reason = F.when(F.col(lookup.name).isNull(), "missing").when(
-        F.col(f"{lookup.name}.deleted_at") <= F.col(occurred_at), "deleted"
+        F.col(f"{lookup.name}.deleted_at") <= F.col(event_time), "deleted"
     )
     if lookup.merged_into is not None:
         too_long = f"merged through more than {lookup.max_merges} keys"

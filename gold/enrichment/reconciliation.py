@@ -8,37 +8,37 @@ from pyspark.sql import functions as F
 from gold.enrichment.declaration import Enrichment
 from lakehouse.contracts.decoding import MALFORMED
 from lakehouse.delta.tables import POSITION_OF_MESSAGE, read_table
-from lakehouse.reconciliation import Balance
+from lakehouse.reconciliation import Reconciliation
 from lakehouse.settings import Settings
 
 LANDED = "landed"
 
 
-def balance_facts(spark: SparkSession, settings: Settings, enrichment: Enrichment) -> Balance:
+def reconcile_facts(spark: SparkSession, settings: Settings, enrichment: Enrichment) -> Reconciliation:
     """Compare positions in bronze with those in gold and quarantine, by number and by fingerprint.
 
     A fingerprint is a sum of hashes: equal ones mean the same positions, however they are spread over tables.
     """
     read = partial(read_table, spark, settings)
     bronze = read(enrichment.topic.bronze_table).select(F.expr(POSITION_OF_MESSAGE).alias("position"))
-    fates = {
+    accounted = {
         "enriched": read(enrichment.gold_table).select("position"),
         "waiting": read(enrichment.waiting.name).select("position"),
         "duplicates": read(enrichment.duplicates.name).select("position"),
         "discarded": read(enrichment.discarded.name).select("position"),
         "malformed": read(MALFORMED.name).where(F.col("topic") == enrichment.topic.name).select("position"),
     }
-    tagged = [rows.withColumn("fate", F.lit(fate)) for fate, rows in {LANDED: bronze, **fates}.items()]
+    tagged = [rows.withColumn("status", F.lit(status)) for status, rows in {LANDED: bronze, **accounted}.items()]
     fingerprint = F.sum(F.pmod(F.xxhash64("position"), F.lit(2**31 - 1)))
     counted = (
-        reduce(DataFrame.union, tagged).groupBy("fate").agg(F.count("*").alias("rows"), fingerprint.alias("print"))
+        reduce(DataFrame.union, tagged).groupBy("status").agg(F.count("*").alias("rows"), fingerprint.alias("print"))
     )
-    found = {row.fate: (row.rows, row.print) for row in counted.collect()}
-    rows, prints = ({fate: found.get(fate, (0, 0))[part] for fate in (LANDED, *fates)} for part in (0, 1))
+    found = {row.status: (row.rows, row.print) for row in counted.collect()}
+    rows, prints = ({status: found.get(status, (0, 0))[part] for status in (LANDED, *accounted)} for part in (0, 1))
     landed, landed_print = rows.pop(LANDED), prints.pop(LANDED)
     equal = landed == sum(rows.values()) and landed_print == sum(prints.values())
-    problems = () if equal else _problems(bronze, reduce(DataFrame.union, fates.values()))
-    return Balance(topic=enrichment.topic.name, landed=landed, fates=rows, problems=problems)
+    problems = () if equal else _problems(bronze, reduce(DataFrame.union, accounted.values()))
+    return Reconciliation(topic=enrichment.topic.name, landed=landed, accounted=rows, problems=problems)
 
 
 def _problems(bronze: DataFrame, placed: DataFrame) -> tuple[str, ...]:

@@ -14,12 +14,12 @@ from pyspark.sql import functions as F
 from gold.enrichment.declaration import Enrichment
 from gold.enrichment.events import bounds
 from gold.enrichment.lookups import CURRENT, MISSING
-from lakehouse.delta.tables import append, append_missing, delta_table, kept, pin_table
+from lakehouse.delta.tables import append, append_missing, cached, delta_table, pin_table
 from lakehouse.settings import Settings
 
 Write = Callable[[Settings, Enrichment, DataFrame], None]
 
-Near = Callable[..., Column]
+PruningFilter = Callable[..., Column]
 """Bounds on days and keys that skip most files of a table; for its columns, or with a prefix to them."""
 
 
@@ -29,25 +29,27 @@ def bounds_of(facts: DataFrame, enrichment: Enrichment) -> tuple[int, Any]:
     return number, found
 
 
-def near_to(found: Any, enrichment: Enrichment) -> Near:
+def pruning_filter(found: Any, enrichment: Enrichment) -> PruningFilter:
     """Where facts with the same keys as those within these bounds can be."""
     # Spark's dates go on where Python's end, and it takes the year 1 from Python as text only.
     low, high = (F.lit(day.isoformat()).cast("date") for day in found[enrichment.day])
-    horizon = enrichment.duplicate_horizon
+    days = enrichment.dedup_days
 
     def within(prefix: str = "") -> Column:
-        day = F.col(prefix + enrichment.day).between(F.date_sub(low, horizon), F.date_add(high, horizon))
+        day = F.col(prefix + enrichment.day).between(F.date_sub(low, days), F.date_add(high, days))
         keys = (F.col(prefix + key).between(F.lit(found[key].low), F.lit(found[key].high)) for key in enrichment.keys)
         return reduce(Column.__and__, keys, day)
 
     return within
 
 
-def placed_keys(spark: SparkSession, settings: Settings, enrichment: Enrichment, near: Near) -> DataFrame:
+def placed_keys(spark: SparkSession, settings: Settings, enrichment: Enrichment, pruning: PruningFilter) -> DataFrame:
     """The keys, days and positions of what is in gold, waits, or was discarded."""
     names = (enrichment.gold_table, enrichment.waiting.name, enrichment.discarded.name)
     columns = (*enrichment.keys, enrichment.day, "position")
-    return reduce(DataFrame.union, (pin_table(spark, settings, name).where(near()).select(*columns) for name in names))
+    return reduce(
+        DataFrame.union, (pin_table(spark, settings, name).where(pruning()).select(*columns) for name in names)
+    )
 
 
 def with_current(facts: DataFrame, *, gold: DataFrame, enrichment: Enrichment) -> DataFrame:
@@ -70,7 +72,7 @@ def write_difference(
     settings: Settings,
     enrichment: Enrichment,
     wanted: DataFrame,
-    near: Near,
+    pruning: PruningFilter,
     *,
     is_changed: Column,
     at_once: bool = False,
@@ -88,7 +90,7 @@ def write_difference(
     writes: list[tuple[Column, Write]] = [
         (is_missing & ~F.col("is_waiting"), _begin_waiting),
         (is_added, _add_to_gold),
-        (is_corrected, partial(_correct_gold, near=near, adds=at_once)),
+        (is_corrected, partial(_correct_gold, pruning=pruning, adds=at_once)),
         (F.col("is_waiting"), _end_waiting),
     ]
     [counts] = wanted.agg(*(F.count_if(which) for which, _ in writes)).collect()
@@ -108,7 +110,7 @@ def write_duplicates(settings: Settings, enrichment: Enrichment, duplicates: Dat
 def discard(settings: Settings, enrichment: Enrichment, positions: DataFrame) -> None:
     """Move the waiting facts that were given up; those that wait no more stay where they are."""
     waiting = pin_table(positions.sparkSession, settings, enrichment.waiting.name)
-    with kept(waiting.join(positions, on="position", how="left_semi").select(*waiting.columns)) as rows:
+    with cached(waiting.join(positions, on="position", how="left_semi").select(*waiting.columns)) as rows:
         append_missing(rows, settings, enrichment.discarded.name, on=["position"])
         _merge(rows.select("position"), settings, enrichment.waiting.name).whenMatchedDelete().execute()
 
@@ -130,11 +132,13 @@ def _add_to_gold(settings: Settings, enrichment: Enrichment, facts: DataFrame) -
     append(facts.select(*enrichment.gold_columns), settings, enrichment.gold_table)
 
 
-def _correct_gold(settings: Settings, enrichment: Enrichment, facts: DataFrame, near: Near, *, adds: bool) -> None:
+def _correct_gold(
+    settings: Settings, enrichment: Enrichment, facts: DataFrame, pruning: PruningFilter, *, adds: bool
+) -> None:
     """Facts get the state that they should have; those that wait for it leave gold, and new ones come if it `adds`."""
     rows = facts.select(*enrichment.gold_columns, F.col("missing_entity").isNotNull().alias("is_gone"))
     columns: dict[str, str | Column] = {name: f"new.{name}" for name in enrichment.gold_columns}
-    merge = _merge(rows, settings, enrichment.gold_table, near("held."))
+    merge = _merge(rows, settings, enrichment.gold_table, pruning("held."))
     merge = merge.whenMatchedDelete("new.is_gone").whenMatchedUpdate(set=columns)
     if adds:  # a full outer join, which sorts all that it reads
         merge = merge.whenNotMatchedInsert("NOT new.is_gone", columns)
@@ -153,8 +157,8 @@ def _end_waiting(settings: Settings, enrichment: Enrichment, facts: DataFrame) -
     )
 
 
-def _merge(rows: DataFrame, settings: Settings, table: str, near: Column | None = None) -> DeltaMergeBuilder:
+def _merge(rows: DataFrame, settings: Settings, table: str, pruning: Column | None = None) -> DeltaMergeBuilder:
     """A MERGE of `new` rows with those `held` at the same position."""
     same = F.expr("held.position = new.position")
     held = delta_table(rows.sparkSession, settings, table).alias("held")
-    return held.merge(rows.alias("new"), same if near is None else near & same)
+    return held.merge(rows.alias("new"), same if pruning is None else pruning & same)

@@ -22,7 +22,7 @@ from lakehouse.contracts.topics import avro_record
 from lakehouse.delta.checkpoints import sound_checkpoint
 from lakehouse.delta.tables import delete_path, path_exists, read_table, read_version, table_id, table_version
 from lakehouse.local.broker import wait_until_healthy
-from lakehouse.progress import CONSOLE, waiting
+from lakehouse.progress import CONSOLE, spinner
 from lakehouse.pulsar.endpoint import Endpoint
 from lakehouse.pulsar.publishing import Numbered, Publication, count_partitions, last_messages, send
 from lakehouse.settings import Settings
@@ -81,7 +81,7 @@ def publish(spark: SparkSession, settings: Settings, changelog: Changelog, endpo
     if max(reached) == since and not path_exists(spark, checkpoint):
         rows = read_version(spark, settings, changelog.table, since)
         marks = {"_change_type": F.lit("insert"), "_commit_version": F.lit(since).cast("bigint")}
-        with waiting(f"Sending the rows of {changelog.table}"):
+        with spinner(f"Sending the rows of {changelog.table}"):
             publish_batch(publication, changelog, rows.withColumns(marks))
         CONSOLE.say(f"Sent the {rows.count():,} rows of {changelog.table}; its changes follow")
     changes = (

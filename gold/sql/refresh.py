@@ -23,16 +23,16 @@ from pyspark.sql.types import StructType
 from gold.sql.checking import checked
 from gold.sql.declarations import FULL, INCREMENTAL, SQL_ROWS, SqlTable
 from gold.sql.failing import each_expression_alone, is_of_data, tried
-from gold.sql.statements import DIALECT, Statement, located, near, parse, select, touched
+from gold.sql.statements import DIALECT, Statement, located, narrow, parse, select, touched
 from lakehouse.delta.status import REFRESHES_TABLE
 from lakehouse.delta.tables import (
     FEED,
     Table,
     append,
+    cached,
     create_table,
     delta_table,
     is_known_empty,
-    kept,
     of_keys,
     pin_table,
     read_changes,
@@ -85,8 +85,8 @@ def gold_table(table: SqlTable, columns: StructType) -> Table:
     return Table(name=table.name, columns=types, properties={"delta.enableChangeDataFeed": "true"})
 
 
-def refresh(spark: SparkSession, settings: Settings, table: SqlTable, *, anew: bool = False) -> Refreshed:
-    """Make the table what its SELECT says of the sources now; `anew` computes all of it, whatever was declared.
+def refresh(spark: SparkSession, settings: Settings, table: SqlTable, *, full: bool = False) -> Refreshed:
+    """Make the table what its SELECT says of the sources now; `full` computes all of it, whatever was declared.
 
     Raises ConfigurationError, with file and line, if that can't be done as it is declared, and PermanentError if the
     keys are not unique, or NULL: then the table stays as it was.
@@ -100,10 +100,10 @@ def refresh(spark: SparkSession, settings: Settings, table: SqlTable, *, anew: b
     create_table(spark, settings, REFRESHES)
     held = read_table(spark, settings, table.name)
     last = _last_refresh(spark, settings, statement)
-    full = "asked for" if anew else _why_full(statement, last, versions)
+    why_full = "asked for" if full else _why_full(statement, last, versions)
     try:
-        if full or last is None:
-            done = Refreshed(table=table.name, kind=FULL, reason=full, **_merge(settings, statement, whole, held))
+        if why_full or last is None:
+            done = Refreshed(table=table.name, kind=FULL, reason=why_full, **_merge(settings, statement, whole, held))
         else:
             done = _refresh_touched(spark, settings, statement, sources, last, versions)
     except PySparkException as error:
@@ -136,8 +136,8 @@ def _refresh_touched(
         held_back = last.quarantined or 0
         return Refreshed(table=table.name, kind=INCREMENTAL, reason=NOTHING_NEW, quarantined=held_back)
     held = read_table(spark, settings, table.name)
-    with kept(touched(spark, statement, sources, changed)) as groups:
-        count, sources = near(statement, sources, groups)
+    with cached(touched(spark, statement, sources, changed)) as groups:
+        count, sources = narrow(statement, sources, groups)
         part = select(spark, statement, sources)
         keys = groups.select(*statement.grouping)
         counts = _merge(settings, statement, of_keys(part, keys), of_keys(held, keys)) if count else {}
@@ -155,7 +155,7 @@ def _refresh_what_does_not_fail(
     table = statement.table
     with each_expression_alone(spark), ExitStack() as stack:
         try:
-            rows = stack.enter_context(kept(tried(spark, statement, sources)))
+            rows = stack.enter_context(cached(tried(spark, statement, sources)))
             failing = rows.where("reason IS NOT NULL").select("keys", "reason").distinct()
             count, *reasons = failing.agg(F.count("*"), F.min("reason"), F.max("reason")).collect()[0]
         except (PySparkException, ConfigurationError) as problem:
@@ -242,7 +242,7 @@ def _merge(settings: Settings, statement: Statement, fresh: DataFrame, held: Dat
     """Make the `held` rows of the table the `fresh` ones, and write only what differs; counts what did."""
     spark, table = held.sparkSession, statement.table
     changes = fresh.transform(with_columns_of, held).transform(differences, held=held, keys=table.keys)
-    with kept(changes) as changes:
+    with cached(changes) as changes:
         counts = _count(statement, changes)
         if counts.keys() == {"inserted"}:  # an append costs a fraction of a MERGE
             append(changes.drop("_action"), settings, table.name)

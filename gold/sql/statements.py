@@ -127,7 +127,9 @@ def touched(
     return reduce(DataFrame.union, found).distinct()
 
 
-def near(statement: Statement, sources: Mapping[str, DataFrame], groups: DataFrame) -> tuple[int, dict[str, DataFrame]]:
+def narrow(
+    statement: Statement, sources: Mapping[str, DataFrame], groups: DataFrame
+) -> tuple[int, dict[str, DataFrame]]:
     """How many groups there are, and the sources without most files that can hold no row of them."""
     names = [_name(node) for node in _joined(statement.tree)]
     rows, types = sources[names[0]], dict(groups.dtypes)

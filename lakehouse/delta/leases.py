@@ -20,7 +20,7 @@ from lakehouse.errors import BusyError
 from lakehouse.progress import wait_until
 from lakehouse.settings import Settings
 
-UPKEEP = re.compile(r"`lakehouse (maintain|purge)\b")
+MAINTENANCE = re.compile(r"`lakehouse (maintain|purge)\b")
 """Commands that let go of a table before long, by what they write into its lease: others wait for them."""
 PATIENCE = 20 * 60.0
 
@@ -29,7 +29,7 @@ PATIENCE = 20 * 60.0
 def write_lease(settings: Settings, tables: Iterable[str], *, command: str = "") -> Iterator[list[int]]:
     """Hold the leases of `tables`; yields their file descriptors, for the JVM to inherit.
 
-    Waits for upkeep for some minutes. Raises BusyError, which names the holder, if another process has one of them.
+    Waits for maintenance for some minutes. Raises BusyError, which names the holder, if another process has one of them.
     Others are told that `command` holds them, by default that of this process.
     """
     folder = settings.home / "leases"
@@ -46,10 +46,10 @@ def write_lease(settings: Settings, tables: Iterable[str], *, command: str = "")
 
 
 def _take(file: IO[str], table: str, until: float) -> None:
-    def settled() -> bool:
-        return _lock(file) or not UPKEEP.search(_holder(file))
+    def is_free() -> bool:
+        return _lock(file) or not MAINTENANCE.search(_holder(file))
 
-    wait_until(settled, f"Waiting for the upkeep of {table} by {_holder(file)}", until - time.monotonic())
+    wait_until(is_free, f"Waiting for the maintenance of {table} by {_holder(file)}", until - time.monotonic())
     if not _lock(file):
         raise BusyError(f"{table} is being written by {_holder(file)}: wait until it ends, or stop it")
 

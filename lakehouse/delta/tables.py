@@ -325,7 +325,7 @@ def append_missing(rows: DataFrame, settings: Settings, name: str, *, on: Sequen
 
 
 @contextmanager
-def kept(rows: DataFrame) -> Iterator[DataFrame]:
+def cached(rows: DataFrame) -> Iterator[DataFrame]:
     """Rows that are computed once, though several writes read them."""
     rows.persist(StorageLevel.MEMORY_AND_DISK)
     try:

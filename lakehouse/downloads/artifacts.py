@@ -19,7 +19,7 @@ import pyspark
 from lakehouse.errors import LakehouseError
 from lakehouse.jvm.java import java_home
 from lakehouse.locks import make_once
-from lakehouse.progress import waiting
+from lakehouse.progress import spinner
 
 LIST = Path(__file__).with_name("artifacts.xml")
 CHECKSUM = "{http://ant.apache.org/ivy/extra}sha512"
@@ -101,7 +101,7 @@ def _run_ivy(download: Download, draft: Path) -> None:
     command: list[str | Path] = [java_home() / "bin" / "java", "-jar", ivy, "-ivy", LIST, "-confs", download.name]
     command += ["-cache", draft / "cache", "-retrieve", draft / "files" / FILE_PATTERN]
     message = f"Downloading {download.title}, once"
-    with waiting(message) as status, (draft / "log").open("w") as log:
+    with spinner(message) as status, (draft / "log").open("w") as log:
         ivy_process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
         try:
             while ivy_process.poll() is None:

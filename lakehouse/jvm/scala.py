@@ -10,7 +10,7 @@ import pyspark
 from lakehouse.errors import LakehouseError
 from lakehouse.jvm.java import java_home
 from lakehouse.locks import make_once
-from lakehouse.progress import waiting
+from lakehouse.progress import spinner
 
 
 def compiled(source: Path, cache: Path) -> Path:
@@ -24,7 +24,7 @@ def _compile(source: Path, jar: Path) -> None:
     draft = jar.with_suffix(".part.jar")
     command: list[str | Path] = [java_home() / "bin" / "java", "-cp", Path(pyspark.__file__).parent / "jars" / "*"]
     command += ["scala.tools.nsc.Main", "-usejavacp", "-d", draft, source]
-    with waiting(f"Compiling {source.name}, once"):
+    with spinner(f"Compiling {source.name}, once"):
         done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     if done.returncode != 0:
         raise LakehouseError(f"{source}: does not compile: {done.stdout.strip().partition(chr(10))[0]}")

@@ -15,7 +15,7 @@ from lakehouse.jvm.class_archives import archive_options, settle
 from lakehouse.jvm.java import java_home
 from lakehouse.local.processes import HOST, begun_by, choose_port, end, is_alive, read_state, write_state
 from lakehouse.locks import exclusive
-from lakehouse.progress import wait_until, waiting
+from lakehouse.progress import spinner, wait_until
 from lakehouse.pulsar.endpoint import Endpoint, call_admin, check_certificate
 from lakehouse.settings import Settings, environment_of_others
 
@@ -93,7 +93,7 @@ def stop(settings: Settings, *, keep_classes: bool = False) -> bool:
     process = _process(settings)
     if process is None:
         return False
-    with waiting("Stopping the broker"):
+    with spinner("Stopping the broker"):
         ended = _end(process, timeout=KEEP_TIMEOUT if keep_classes else STOP_TIMEOUT)
     if ended:
         write_state(_state_file(settings), {"ports": _ports(settings)})
@@ -192,7 +192,7 @@ def _unregister_killed(home: Path, settings: Settings) -> None:
         "BOOKIE_MEM": "-Xmx128m",
         "BOOKIE_GC": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
     }
-    with (folder / "bookies.log").open("wb") as log, waiting("Clearing up after a broker that was killed"):
+    with (folder / "bookies.log").open("wb") as log, spinner("Clearing up after a broker that was killed"):
         command: list[str | Path] = [home / "bin" / "bookkeeper", "shell", "listbookies", "-rw"]
         with suppress(subprocess.TimeoutExpired):  # a broker that is busy is better than none
             subprocess.run(command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, timeout=60)

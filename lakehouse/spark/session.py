@@ -25,7 +25,7 @@ from lakehouse.errors import LakehouseError
 from lakehouse.jvm.class_archives import archive_options, settle
 from lakehouse.jvm.java import java_home
 from lakehouse.jvm.scala import compiled
-from lakehouse.progress import waiting
+from lakehouse.progress import spinner
 from lakehouse.settings import Settings, variables
 
 # With room for compiled code: C1 alone gets 48 MB by default, and Spark is soon swept out of it again and again.
@@ -268,7 +268,7 @@ def stop_spark(*, keep_classes: bool = False) -> None:
     if context is not None:
         context._accumulatorServer.shutdown()
     process.stdin.close()  # the JVM ends when its standard input does
-    with waiting("Spark keeps its classes, to start sooner the next time") if keeping else nullcontext():
+    with spinner("Spark keeps its classes, to start sooner the next time") if keeping else nullcontext():
         try:
             process.wait(timeout=60 if keeping else 2)
         except subprocess.TimeoutExpired:

@@ -33,7 +33,7 @@ from lakehouse.errors import ConfigurationError
 from lakehouse.jvm.java import java_home
 from lakehouse.jvm.scala import compiled
 from lakehouse.local.processes import choose_port, read_state, write_state
-from lakehouse.progress import waiting
+from lakehouse.progress import spinner
 from lakehouse.settings import PREFIX, Settings, variables
 from lakehouse.spark.session import driver_jars, is_local, spark_conf, start_spark
 from lakehouse.sql_server.sandbox import confine
@@ -103,7 +103,7 @@ def serving(settings: Settings) -> Iterator[Served]:
         )
     with write_lease(settings, ["serve"]) as files:
         port, extension = _choose_port(settings), compiled(SOURCE, settings.cache)
-        with waiting(f"Starting the SQL endpoint at {settings.serve.host}:{port}"):
+        with spinner(f"Starting the SQL endpoint at {settings.serve.host}:{port}"):
             own = _own_settings(settings)
             _prepare_environment(settings, extension)
             confined = _confine(settings, extension)

@@ -20,7 +20,7 @@ SHOWN = 300
 STEP = re.compile(r"✓ (\w+) \w+ +[\d,]+ rows in +([\d.]+) s")
 
 
-def judge(count: int, seed: int, home: Path, endpoint: Endpoint) -> float:
+def send_hostile_messages(count: int, seed: int, home: Path, endpoint: Endpoint) -> float:
     """Send so many, and run the pipeline once; the seconds that its steps took.
 
     Raises NotSurvivedError if a message is not where it should be, or is there for a reason that is not true of it.

@@ -21,12 +21,12 @@ from rich.table import Table
 from lakehouse.local import broker
 from lakehouse.settings import Settings, load_settings
 from tests.chaos.faults import Fault, disk_full, drawn
-from tests.chaos.hostility import judge
+from tests.chaos.hostility import send_hostile_messages
 from tests.chaos.world import NotSurvivedError, World
 
 CONSOLE = Console(highlight=False)
 RECONCILED = 10
-"""After so many faults, the product's own proof is asked too."""
+"""After so many faults, the product's own reconciliation is asked too."""
 DISK = "192m"
 """Of tables and checkpoints, if this user may mount one: it is filled by a fault."""
 
@@ -90,8 +90,8 @@ def send_hostile(count: int, seed: int, home: Path) -> None:
     settings = Settings(home=home)
     endpoint = broker.start(settings)
     try:
-        few = judge(count // 10, seed, home / "few", endpoint)
-        many = judge(count, seed, home / "many", endpoint)
+        few = send_hostile_messages(count // 10, seed, home / "few", endpoint)
+        many = send_hostile_messages(count, seed, home / "many", endpoint)
     finally:
         broker.stop(settings)
         shutil.rmtree(home, ignore_errors=True)

@@ -335,7 +335,7 @@ class World:
         return found
 
     def reconcile(self) -> None:
-        """The product's own proof, which needs the tables for itself."""
+        """The product's own reconciliation, which needs the tables for itself."""
         self.stop()
         self.command("reconcile")
 

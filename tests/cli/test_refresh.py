@@ -16,7 +16,7 @@ def test_a_table_that_fails_keeps_no_other_from_its_refresh(
 ) -> None:
     first, *others = cli_refresh.SQL_TABLES
 
-    def refreshing(spark: object, settings: object, tables: Sequence[SqlTable], *, anew: bool) -> Iterator[Refreshed]:
+    def refreshing(spark: object, settings: object, tables: Sequence[SqlTable], *, full: bool) -> Iterator[Refreshed]:
         for table in tables:
             if table is first:
                 raise PermanentError(f"{table.at}: NULL in the keys")

@@ -13,7 +13,7 @@ from lakehouse.contracts.topics import Encoding, Topic
 from lakehouse.pulsar.endpoint import Endpoint, connect
 from lakehouse.settings import Settings
 from silver.entity import Entity
-from silver.reconciliation import balance_entity
+from silver.reconciliation import reconcile_entity
 from tests.lake import own_topics, read
 
 SHIPS = Entity(
@@ -83,6 +83,6 @@ def test_schemas_evolve(spark: SparkSession, settings: Settings, endpoint: Endpo
         "no Avro record of schema version 2",
         "no schema version",
     ]
-    balance = balance_entity(spark, lake, steps.as_written(spark, lake, SHIPS))
-    assert balance.fates == {"current": 4, "superseded": 1, "malformed": 3}
+    balance = reconcile_entity(spark, lake, steps.as_written(spark, lake, SHIPS))
+    assert balance.accounted == {"current": 4, "superseded": 1, "malformed": 3}
     assert balance.holds

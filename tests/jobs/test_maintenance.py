@@ -9,8 +9,8 @@ from deltalake.table import TableOptimizer
 from pyspark.sql import SparkSession
 
 from declarations.pipeline import ENRICHMENTS, ENTITIES
-from jobs.maintenance import Upkeep, clean_logs, maintain
-from jobs.steps import enriching, merging, prove
+from jobs.maintenance import Maintained, clean_logs, maintain
+from jobs.steps import enriching, merging, reconcile_all
 from jobs.streams import Outcome, catch_up
 from lakehouse.delta.leases import write_lease
 from lakehouse.errors import LakehouseError
@@ -96,7 +96,7 @@ def test_a_table_that_fails_keeps_no_other_from_its_upkeep(settings: Settings, t
     broken, _ = make_table(lake, "bronze.items"), make_table(lake, "bronze.users")
     log = Path(lake.table_path("bronze.items"), "_delta_log", f"{broken.version():020}.json")
     log.write_text("no JSON")
-    done: list[Upkeep] = []
+    done: list[Maintained] = []
     with pytest.raises(LakehouseError, match=r"^bronze\.items: .+$") as error:
         done.extend(maintain(lake))
     assert "\n" not in str(error.value)
@@ -111,9 +111,9 @@ def test_a_busy_table_is_tried_once_more_at_the_end(settings: Settings, tmp_path
     for name in ("bronze.items", "bronze.users"):
         make_table(lake, name)
     with write_lease(lake, ["bronze.items"]):
-        upkeep = maintain(lake)
-        first = next(upkeep)
-    [second] = upkeep
+        maintenance = maintain(lake)
+        first = next(maintenance)
+    [second] = maintenance
     assert [(each.table, each.compacted, each.busy) for each in (first, second)] == [
         ("bronze.users", 2, ""),
         ("bronze.items", 2, ""),
@@ -158,4 +158,4 @@ def test_small_files_become_one_and_no_stream_takes_them_for_news(spark: SparkSe
     for wave in WAVES:
         oracle.run(wave)
     assert tables(lake) == expected(oracle)
-    assert all(proof.holds for proof in prove(spark, lake))
+    assert all(reconciliation.holds for reconciliation in reconcile_all(spark, lake))

@@ -12,14 +12,14 @@ from cli import commands as cli
 from declarations.orders import ORDERS
 from declarations.pipeline import ENRICHMENTS, ENTITIES
 from declarations.users import USERS
-from gold.enrichment.reconciliation import balance_facts
-from jobs.steps import enriching, merging, prove
+from gold.enrichment.reconciliation import reconcile_facts
+from jobs.steps import enriching, merging, reconcile_all
 from jobs.streams import catch_up
 from lakehouse.delta.tables import append, delta_table, read_table
 from lakehouse.errors import ConservationError
-from lakehouse.reconciliation import Balance
+from lakehouse.reconciliation import Reconciliation
 from lakehouse.settings import Settings
-from silver.reconciliation import balance_entity
+from silver.reconciliation import reconcile_entity
 from tests.lake import land_literally, own_home
 from tests.messages import item, message, order, tombstone, user
 
@@ -54,13 +54,13 @@ def lake(whole: Settings, tmp_path: Path) -> Settings:
 
 
 def test_it_holds(spark: SparkSession, whole: Settings) -> None:
-    assert prove(spark, whole) == [
-        Balance(topic="users", landed=4, fates={"current": 2, "superseded": 1, "malformed": 1}),
-        Balance(topic="items", landed=1, fates={"current": 1, "superseded": 0, "malformed": 0}),
-        Balance(
+    assert reconcile_all(spark, whole) == [
+        Reconciliation(topic="users", landed=4, accounted={"current": 2, "superseded": 1, "malformed": 1}),
+        Reconciliation(topic="items", landed=1, accounted={"current": 1, "superseded": 0, "malformed": 0}),
+        Reconciliation(
             topic="orders",
             landed=5,
-            fates={"enriched": 2, "waiting": 1, "duplicates": 1, "discarded": 0, "malformed": 1},
+            accounted={"enriched": 2, "waiting": 1, "duplicates": 1, "discarded": 0, "malformed": 1},
         ),
     ]
 
@@ -68,26 +68,26 @@ def test_it_holds(spark: SparkSession, whole: Settings) -> None:
 def test_lost_orders_are_found(spark: SparkSession, lake: Settings) -> None:
     for place, table in ((1, ORDERS.gold_table), (3, ORDERS.duplicates.name), (4, ORDERS.waiting.name)):
         delta_table(spark, lake, table).delete(f"position.entry_id = {place}")
-    proof = balance_facts(spark, lake, ORDERS)
-    assert (proof.holds, proof.difference) == (False, 3)
-    assert [problem.partition(" ")[0] for problem in proof.problems] == ["3"]
-    assert "landed, but in no table" in proof.problems[0]
+    reconciliation = reconcile_facts(spark, lake, ORDERS)
+    assert (reconciliation.holds, reconciliation.difference) == (False, 3)
+    assert [problem.partition(" ")[0] for problem in reconciliation.problems] == ["3"]
+    assert "landed, but in no table" in reconciliation.problems[0]
 
 
 def test_an_order_that_is_there_twice_is_found(spark: SparkSession, lake: Settings) -> None:
     append(read_table(spark, lake, ORDERS.gold_table).where("line_item_id = 2"), lake, ORDERS.gold_table)
-    proof = balance_facts(spark, lake, ORDERS)
-    assert (proof.holds, proof.difference) == (False, -1)
-    assert proof.problems == ("1 in more than one place, such as 0/7/2/0",)
+    reconciliation = reconcile_facts(spark, lake, ORDERS)
+    assert (reconciliation.holds, reconciliation.difference) == (False, -1)
+    assert reconciliation.problems == ("1 in more than one place, such as 0/7/2/0",)
 
 
 def test_a_lost_order_does_not_make_up_for_one_that_is_there_twice(spark: SparkSession, lake: Settings) -> None:
     append(read_table(spark, lake, ORDERS.gold_table).where("line_item_id = 2"), lake, ORDERS.gold_table)
     delta_table(spark, lake, ORDERS.waiting.name).delete()
-    proof = balance_facts(spark, lake, ORDERS)
-    assert (proof.holds, proof.difference) == (False, 0)
-    assert len(proof.problems) == 2
-    assert proof.problems[1] == "1 in more than one place, such as 0/7/2/0"
+    reconciliation = reconcile_facts(spark, lake, ORDERS)
+    assert (reconciliation.holds, reconciliation.difference) == (False, 0)
+    assert len(reconciliation.problems) == 2
+    assert reconciliation.problems[1] == "1 in more than one place, such as 0/7/2/0"
 
 
 def test_an_order_from_nowhere_is_found(spark: SparkSession, lake: Settings) -> None:
@@ -97,42 +97,45 @@ def test_an_order_from_nowhere_is_found(spark: SparkSession, lake: Settings) -> 
         "named_struct('partition', 1, 'ledger_id', 8L, 'entry_id', 9L, 'batch_index', 0) AS position",
     )
     append(stranger.select(*waiting.columns), lake, ORDERS.waiting.name)
-    proof = balance_facts(spark, lake, ORDERS)
-    assert proof.problems == ("1 in a table, but never landed, such as 1/8/9/0",)
+    reconciliation = reconcile_facts(spark, lake, ORDERS)
+    assert reconciliation.problems == ("1 in a table, but never landed, such as 1/8/9/0",)
 
 
 def test_a_lost_user_is_found(spark: SparkSession, lake: Settings) -> None:
     delta_table(spark, lake, USERS.table.name).delete("id = 1")
-    proof = balance_entity(spark, lake, USERS)
-    assert not proof.holds
-    assert proof.landed == 4
-    assert proof.problems[0].startswith("2 landed, but not merged (")
+    reconciliation = reconcile_entity(spark, lake, USERS)
+    assert not reconciliation.holds
+    assert reconciliation.landed == 4
+    assert reconciliation.problems[0].startswith("2 landed, but not merged (")
 
 
 def test_a_user_that_is_there_twice_is_found(spark: SparkSession, lake: Settings) -> None:
     append(read_table(spark, lake, USERS.table.name).where("id = 1"), lake, USERS.table.name)
-    proof = balance_entity(spark, lake, USERS)
-    assert (proof.landed, proof.problems) == (4, ("some keys have more than one row in silver.users",))
+    reconciliation = reconcile_entity(spark, lake, USERS)
+    assert (reconciliation.landed, reconciliation.problems) == (
+        4,
+        ("some keys have more than one row in silver.users",),
+    )
 
 
 def test_a_user_from_nowhere_is_found(spark: SparkSession, lake: Settings) -> None:
     stranger = read_table(spark, lake, USERS.table.name).where("id = 1").selectExpr("77L AS id", "* EXCEPT (id)")
     append(stranger, lake, USERS.table.name)
-    assert balance_entity(spark, lake, USERS).problems == (
+    assert reconcile_entity(spark, lake, USERS).problems == (
         "silver.users has 3 rows, of which 2 were made by a message that landed",
     )
 
 
 def test_a_lost_malformed_message_is_found(spark: SparkSession, lake: Settings) -> None:
     delta_table(spark, lake, "quarantine.malformed").delete("topic = 'users'")
-    proof = balance_entity(spark, lake, USERS)
-    assert proof.problems == ("1 malformed messages landed, and 0 are in quarantine.malformed",)
+    reconciliation = reconcile_entity(spark, lake, USERS)
+    assert reconciliation.problems == ("1 malformed messages landed, and 0 are in quarantine.malformed",)
 
 
 def test_what_was_merged_before_the_contract_became_stricter_stays_so(spark: SparkSession, whole: Settings) -> None:
     fields = [StructField(each.name, each.dataType, nullable=each.name != "lastName") for each in USERS.topic.fields]
     stricter = replace(USERS, topic=replace(USERS.topic, fields=StructType(fields)))
-    assert balance_entity(spark, whole, stricter) == balance_entity(spark, whole, USERS)
+    assert reconcile_entity(spark, whole, stricter) == reconcile_entity(spark, whole, USERS)
 
 
 def test_the_command_names_the_difference_and_what_is_lost_of_a_topic(

@@ -15,14 +15,14 @@ from declarations.items import ITEMS
 from declarations.orders import ORDERS
 from declarations.users import USERS
 from gold.enrichment.declaration import ACTIONS
-from gold.enrichment.reconciliation import balance_facts
+from gold.enrichment.reconciliation import reconcile_facts
 from jobs import retry as steps
 from jobs.steps import enriching, merging
 from jobs.streams import catch_up
 from lakehouse.contracts.topics import Topic
 from lakehouse.errors import LakehouseError
 from lakehouse.settings import Settings
-from silver.reconciliation import balance_entity
+from silver.reconciliation import reconcile_entity
 from tests import oracle
 from tests.crashes import fail_after
 from tests.lake import expected, land_literally, own_home, read, tables, versions
@@ -149,15 +149,15 @@ def test_crashes_after_one_write_after_the_other_change_nothing(
     catch_up(lake, enriching(spark, lake, [FIXED_ORDERS]))
     assert tables(lake) == fixed
     assert len(actions(lake)) == 6
-    assert balance_entity(spark, lake, FIXED_USERS).holds
-    assert balance_facts(spark, lake, FIXED_ORDERS).holds
+    assert reconcile_entity(spark, lake, FIXED_USERS).holds
+    assert reconcile_facts(spark, lake, FIXED_ORDERS).holds
 
 
 def test_what_is_to_be_retried_is_no_loss(spark: SparkSession, lake: Settings) -> None:
-    balance = balance_entity(spark, lake, FIXED_USERS)
-    assert balance.fates == {"current": 2, "superseded": 0, "malformed": 2, "to be retried": 2}
+    balance = reconcile_entity(spark, lake, FIXED_USERS)
+    assert balance.accounted == {"current": 2, "superseded": 0, "malformed": 2, "to be retried": 2}
     assert balance.holds
-    assert balance_facts(spark, lake, FIXED_ORDERS).holds
+    assert reconcile_facts(spark, lake, FIXED_ORDERS).holds
 
 
 def test_the_command(

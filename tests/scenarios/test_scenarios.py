@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from declarations.pipeline import ENRICHMENTS, ENTITIES
-from jobs.steps import enriching, merging, prove
+from jobs.steps import enriching, merging, reconcile_all
 from jobs.streams import catch_up
 from lakehouse.settings import Settings
 from tests.lake import land_literally, own_home, read
@@ -78,19 +78,19 @@ def outcomes(settings: Settings) -> list[dict[str, str]]:
         "waiting": "quarantine.waiting_orders",
         "duplicate": "quarantine.duplicate_orders",
     }
-    found = [outcome(fate, row) for fate, table in tables.items() for row in read(settings, table)]
+    found = [outcome(status, row) for status, table in tables.items() for row in read(settings, table)]
     malformed = (row for row in read(settings, "quarantine.malformed") if row["topic"] == "orders")
     return found + [
         outcome("malformed", {"line_item_id": json.loads(row["payload"])["lineItemId"]}) for row in malformed
     ]
 
 
-def outcome(fate: str, row: Row) -> dict[str, str]:
+def outcome(status: str, row: Row) -> dict[str, str]:
     user, item = row.get("user") or {}, row.get("item") or {}
-    waits_for = (row[name] for name in ("missing_entity", "missing_key")) if fate == "waiting" else ()
+    waits_for = (row[name] for name in ("missing_entity", "missing_key")) if status == "waiting" else ()
     return {
         "order": str(row["line_item_id"]),
-        "fate": fate,
+        "status": status,
         "user": str(user.get("id", "")),
         "name": user.get("first_name", ""),
         "merged": " ".join(map(str, row.get("user_merged") or ())),
@@ -135,4 +135,4 @@ def minute(moment: Any) -> str:
 
 
 def test_nothing_was_lost_in_any_story(spark: SparkSession, lake: Settings) -> None:
-    assert [proof.problems for proof in prove(spark, lake)] == [(), (), ()]
+    assert [reconciliation.problems for reconciliation in reconcile_all(spark, lake)] == [(), (), ()]

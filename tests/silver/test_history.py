@@ -15,7 +15,7 @@ from tests.messages import at, tombstone, user
 from tests.oracle import Message, by_id, by_version
 from tests.silver.test_merge import bronze
 
-PARTIAL = replace(USERS, keeps_older=True)
+PARTIAL = replace(USERS, ignore_null_updates=True)
 
 
 def story(id: int) -> list[Message]:
@@ -69,5 +69,5 @@ def test_updates_that_are_partial_from_now_on_keep_what_was_known(
 
 
 def test_partial_updates_need_the_history() -> None:
-    with pytest.raises(ConfigurationError, match="users: keeps_older needs keeps_history"):
+    with pytest.raises(ConfigurationError, match="users: ignore_null_updates needs keeps_history"):
         replace(PARTIAL, keeps_history=False)

@@ -9,7 +9,7 @@ from declarations.users import USERS
 from lakehouse.delta.tables import delta_table
 from lakehouse.settings import Settings
 from silver.purge import purge
-from silver.reconciliation import balance_entity
+from silver.reconciliation import reconcile_entity
 from tests.lake import land_literally, read
 from tests.messages import START, at, millis, tombstone, user
 from tests.silver.test_merge import merge_all
@@ -29,7 +29,7 @@ def test_deleted_keys_that_merges_lead_by_stay(spark: SparkSession, silver: Sett
     merge_all(spark, silver, [changes])
     assert purge(spark, silver, USERS, merges=["CASE WHEN merged_at IS NOT NULL THEN parent_user_id END"]) == 1
     assert {row["id"] for row in read(silver, USERS.table.name)} == {1, 2}
-    assert balance_entity(spark, silver, USERS).holds
+    assert reconcile_entity(spark, silver, USERS).holds
 
 
 def test_long_deleted_keys_are_forgotten(spark: SparkSession, silver: Settings) -> None:
@@ -44,8 +44,8 @@ def test_long_deleted_keys_are_forgotten(spark: SparkSession, silver: Settings) 
     assert (purge(spark, silver, USERS), purge(spark, silver, USERS)) == (1, 0)
     assert {row["id"] for row in read(silver, USERS.table.name)} == {1, 3, 4}
     assert len(read(silver, USERS.history.name)) == 6
-    balance = balance_entity(spark, silver, USERS)
-    assert balance.fates == {"current": 3, "superseded": 1, "purged": 2, "malformed": 0}
+    balance = reconcile_entity(spark, silver, USERS)
+    assert balance.accounted == {"current": 3, "superseded": 1, "purged": 2, "malformed": 0}
     assert balance.holds
     delta_table(spark, silver, USERS.table.name).delete("id = 1")
-    assert balance_entity(spark, silver, USERS).difference == 1
+    assert reconcile_entity(spark, silver, USERS).difference == 1

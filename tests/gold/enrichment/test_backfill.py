@@ -17,7 +17,7 @@ from gold.enrichment import backfill as steps
 from gold.enrichment import writes
 from gold.enrichment.backfill import NEVER, Difference, Scope, backfill
 from gold.enrichment.declaration import BACKFILLS
-from gold.enrichment.reconciliation import balance_facts
+from gold.enrichment.reconciliation import reconcile_facts
 from lakehouse.delta.tables import delta_table
 from lakehouse.settings import Settings
 from tests.crashes import fail_after
@@ -85,7 +85,7 @@ def test_the_orders_of_a_day_get_the_state_of_today(spark: SparkSession, lake: S
     assert backfill(spark, own, ORDERS, first) == Difference(unchanged=3, changed=0, added=0, removed=0, waiting=1)
     assert tables(own) == after
     assert versions(own)["gold.enriched_orders"] == before["gold.enriched_orders"] + 1
-    assert balance_facts(spark, own, ORDERS).holds
+    assert reconcile_facts(spark, own, ORDERS).holds
 
 
 def test_the_orders_of_a_key_are_those_of_users_merged_into_it_too(
@@ -133,7 +133,7 @@ def test_what_was_spoilt_is_mended_from_bronze_though_two_tries_crash(
     backfill(spark, own, ORDERS, Scope())
     right = tables(own)
     spoil(spark, own)
-    assert not balance_facts(spark, own, ORDERS).holds
+    assert not reconcile_facts(spark, own, ORDERS).holds
     backfill(spark, own, ORDERS, Scope(), dry_run=True)
     assert shadow(own) == SPOILT
     for module, write in ((steps, "remove"), (writes, "_correct_gold")):
@@ -143,7 +143,7 @@ def test_what_was_spoilt_is_mended_from_bronze_though_two_tries_crash(
                 backfill(spark, own, ORDERS, Scope())
     backfill(spark, own, ORDERS, Scope())
     assert tables(own) == right
-    assert balance_facts(spark, own, ORDERS).holds
+    assert reconcile_facts(spark, own, ORDERS).holds
 
 
 def test_orders_of_purged_users_stay(spark: SparkSession, lake: Settings, tmp_path: Path) -> None:

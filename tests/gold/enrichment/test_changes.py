@@ -59,8 +59,8 @@ def test_only_those_wake_whose_own_key_has_changed(spark: SparkSession) -> None:
         EVENTS,
     )
     outdated = spark.createDataFrame([("h",)], "position STRING")
-    woken = waiting.transform(waiting_for, events=events, outdated=outdated, enrichment=ORDERS)
-    assert sorted(row.position for row in woken.collect()) == ["a", "d", "f", "g", "h"]
+    retried = waiting.transform(waiting_for, events=events, outdated=outdated, enrichment=ORDERS)
+    assert sorted(row.position for row in retried.collect()) == ["a", "d", "f", "g", "h"]
 
 
 def test_a_change_of_history_is_a_version_that_was_ever_valid(spark: SparkSession) -> None:
@@ -160,7 +160,7 @@ def test_a_late_version_outdates_the_facts_that_occurred_while_it_was_valid(spar
         ORDERS,
         columns={"created_at": "", "item_id": ""},
         lookups=(replace(LOOKUPS[1], join="as_of"),),
-        correct_for=1,
+        correction_days=1,
     )
     outdated = gold.transform(
         outdated_by, corrections=corrections, lookups=enrichment.lookups, enrichment=enrichment
@@ -184,7 +184,7 @@ def test_a_loss_outdates_the_facts_of_the_key_from_then_on(spark: SparkSession) 
         [("2", at(10), None, at(1440), "user"), ("3", None, None, at(1440), "user")],
         "changed_key STRING, valid_from TIMESTAMP, valid_until TIMESTAMP, changed_at TIMESTAMP, lookup STRING",
     )
-    enrichment = replace(ORDERS, columns={"created_at": "", "user_id": ""}, lookups=LOOKUPS[:1], correct_for=1)
+    enrichment = replace(ORDERS, columns={"created_at": "", "user_id": ""}, lookups=LOOKUPS[:1], correction_days=1)
     outdated = gold.transform(outdated_by, corrections=corrections, lookups=LOOKUPS[:1], enrichment=enrichment)
     assert sorted(row.position for row in outdated.collect()) == ["b", "d"]
 

@@ -8,7 +8,7 @@ from gold.enrichment.duplicates import find_duplicates, repeated_keys
 from tests.searching import few
 
 FACTS, HELD = "line INT, publish_time INT, position STRING, day DATE", "line INT, position STRING, day DATE"
-ONE_WEEK = {"keys": ["line"], "day": "day", "horizon": 7}
+ONE_WEEK = {"keys": ["line"], "day": "day", "dedup_days": 7}
 
 
 def day(number: int) -> date:
@@ -45,7 +45,7 @@ def test_what_is_in_gold_and_still_waits_makes_one_repeat(spark: SparkSession) -
 
 
 def test_what_is_held_itself_duplicates_nothing_though_its_keys_are_held_twice(spark: SparkSession) -> None:
-    """Order 1 came again after the horizon, so both are in gold; now they are read again, and once more come anew."""
+    """Order 1 came again too late to be a duplicate, so both are in gold; both are read again, and one more comes."""
     facts = spark.createDataFrame([(1, 10, "a", day(1)), (1, 20, "b", day(9)), (1, 30, "c", day(8))], FACTS)
     held = spark.createDataFrame([(1, "a", day(1)), (1, "b", day(9))], HELD)
     duplicates = facts.transform(find_duplicates, placed=held, **ONE_WEEK)
@@ -61,7 +61,7 @@ DAYS = st.integers(1, 30)
 
 @few(10)
 @given(st.lists(st.tuples(st.integers(1, 3), DAYS), min_size=12, max_size=40), st.integers(0, 40))
-def test_a_fact_is_a_repeat_in_its_horizon_whatever_came_in_one_batch(
+def test_a_fact_is_a_duplicate_within_days_whatever_came_in_one_batch(
     spark: SparkSession, drawn: list[tuple[int, int]], held: int
 ) -> None:
     """Facts with the same keys far apart in time are first ones each; the first `held` of all were placed before."""

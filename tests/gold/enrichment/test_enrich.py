@@ -1,4 +1,4 @@
-"""Orders with and without state, repeated, broken and woken; and a crash after each write on the way."""
+"""Orders with and without state, repeated, broken and retried; and a crash after each write on the way."""
 
 import shutil
 from dataclasses import replace
@@ -13,7 +13,7 @@ from declarations.orders import ORDERS
 from declarations.pipeline import ENRICHMENTS, ENTITIES
 from gold.enrichment import writes
 from gold.enrichment.declaration import ACTIONS
-from gold.enrichment.reconciliation import balance_facts
+from gold.enrichment.reconciliation import reconcile_facts
 from jobs.steps import enriching, merging
 from jobs.streams import catch_up
 from lakehouse.errors import LakehouseError
@@ -136,7 +136,7 @@ def test_crashes_after_one_write_after_the_other_change_nothing(
             shutil.rmtree(lake.checkpoint_path(ORDERS.gold_table))
     enrich_orders(spark, lake)
     assert tables(lake) == expected(Oracle().run(FIRST).run(THEN))
-    assert balance_facts(spark, lake, ORDERS).holds
+    assert reconcile_facts(spark, lake, ORDERS).holds
 
 
 def test_attempts_count_how_often_an_order_was_tried(spark: SparkSession, first: Settings, tmp_path: Path) -> None:
@@ -191,7 +191,7 @@ def test_what_is_placed_stays_there_when_a_rule_is_stricter_and_all_is_read_agai
     stricter = replace(ORDERS, rules={**ORDERS.rules, "is_free": "price = 0"})
     catch_up(lake, enriching(spark, lake, [stricter]))
     assert tables(lake) == before
-    assert balance_facts(spark, lake, ORDERS).holds
+    assert reconcile_facts(spark, lake, ORDERS).holds
 
 
 def ask(settings: Settings, *arguments: str) -> None:
@@ -224,7 +224,7 @@ def test_orders_can_be_given_up(spark: SparkSession, first: Settings, tmp_path: 
     assert [(row["action"], row["topic"], row["note"]) for row in read(lake, ACTIONS.name)] == [
         ("discard", "orders", "test orders")
     ] * 3
-    assert balance_facts(spark, lake, ORDERS).holds
+    assert reconcile_facts(spark, lake, ORDERS).holds
 
 
 def test_a_discard_that_is_cut_off_is_done_by_the_next_try(
@@ -247,7 +247,7 @@ def test_what_has_waited_too_long_wakes_when_it_is_released(
     lake = copy_of(first, tmp_path)
     land_literally(spark, lake, [user(9, place=20), item(9, place=20)])
     merge_changes(spark, lake)
-    impatient = replace(ORDERS, give_up_after=0)
+    impatient = replace(ORDERS, retry_days=0)
     catch_up(lake, enriching(spark, lake, [impatient]))
     assert {row["line_item_id"] for row in read(lake, ORDERS.waiting.name)} == {2, 3, 4, 6, 10, 11}
     ask(lake, "release", "--key", "9")
@@ -257,7 +257,7 @@ def test_what_has_waited_too_long_wakes_when_it_is_released(
     ask(lake, "release", "--all")
     catch_up(lake, enriching(spark, lake, [impatient]))
     assert sorted(row["line_item_id"] for row in read(lake, ORDERS.gold_table)) == [1, 2, 3, 5, 6, 12, 13]
-    assert balance_facts(spark, lake, ORDERS).holds
+    assert reconcile_facts(spark, lake, ORDERS).holds
 
 
 def test_a_correction_joins_with_the_latest_state_anew(spark: SparkSession, first: Settings, tmp_path: Path) -> None:

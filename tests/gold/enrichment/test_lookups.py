@@ -20,7 +20,7 @@ def test_state_that_is_not_there_or_was_deleted_can_not_be_used(spark: SparkSess
     """User 2 was deleted in the very moment of its order."""
     facts = spark.createDataFrame([(1, 100), (2, 100), (3, 100), (4, 100)], "_item_key INT, created_at INT")
     state = spark.createDataFrame([(1, None), (2, 100), (3, 101)], "id INT, deleted_at INT")
-    joined = facts.transform(with_state, state=state, lookup=LOOKUPS[1], occurred_at="created_at")
+    joined = facts.transform(with_state, state=state, lookup=LOOKUPS[1], event_time="created_at")
     assert sorted((row._item_key, row.item and row.item.id, row.no_item) for row in joined.collect()) == [
         (1, 1, None),
         (2, 2, "deleted"),
@@ -44,7 +44,7 @@ def test_a_merged_key_is_joined_with_its_survivor(spark: SparkSession) -> None:
         merges = read_merges(state, lookup=lookup)
         ways = ways_of(facts.select(F.col("user_id").alias("key")), merges=merges, limit=lookup.max_merges)
         keyed = facts.transform(with_survivor, ways=ways, lookup=lookup)
-        rows = keyed.transform(with_state, state=state, lookup=lookup, occurred_at="created_at").collect()
+        rows = keyed.transform(with_state, state=state, lookup=lookup, event_time="created_at").collect()
         return sorted((row.user_id, row._user_key, row.user_merged, row.no_user) for row in rows)
 
     assert joined(lookup) == [
@@ -89,7 +89,7 @@ def test_state_as_of_a_time_is_the_version_that_was_valid_then(spark: SparkSessi
         "id INT, price INT, deleted_at TIMESTAMP, valid_from TIMESTAMP, valid_until TIMESTAMP",
     )
     lookup = replace(LOOKUPS[1], join="as_of")
-    rows = facts.transform(with_state, state=state, lookup=lookup, occurred_at="created_at").collect()
+    rows = facts.transform(with_state, state=state, lookup=lookup, event_time="created_at").collect()
     assert sorted((row.created_at.minute, row.item and row.item.price, row.no_item) for row in rows) == [
         (0, None, "missing"),
         (5, 5, None),

@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 
 from declarations.orders import ORDERS
 from declarations.pipeline import ENTITIES
-from jobs.steps import enriching, merging, prove
+from jobs.steps import enriching, merging, reconcile_all
 from jobs.streams import catch_up
 from lakehouse.errors import LakehouseError
 from lakehouse.settings import Settings
@@ -68,7 +68,7 @@ def test_the_tables_are_the_oracles_after_each_round(
             merge_and_enrich(spark, lake)
         merge_and_enrich(spark, lake)
         assert tables(lake) == expected(oracle.run(placed, again=is_lost))
-    assert all(proof.holds for proof in prove(spark, lake))
+    assert all(reconciliation.holds for reconciliation in reconcile_all(spark, lake))
 
 
 def numbered(messages: Iterable[Message], *, after: int = 0) -> list[Message]:

@@ -23,7 +23,7 @@ from examples.favorites.changelogs import ACCOUNT_USERS, FAVORITE_CHEESES, FAVOR
 from gold.sql.checking import check_declarations
 from gold.sql.declarations import SqlTable, declared_in, read_declaration
 from gold.sql.refresh import refresh
-from gold.sql.statements import near, parse, touched
+from gold.sql.statements import narrow, parse, touched
 from jobs.steps import declared_columns
 from lakehouse.delta.status import table_statuses
 from lakehouse.delta.tables import Table, create_table
@@ -125,7 +125,7 @@ def test_only_rows_that_can_be_in_touched_windows_are_read(spark: SparkSession) 
     orders = spark.createDataFrame([(id, 1.0, time, None) for id, time in times.items()], ORDERS.columns)
     statement, sources = parse(TABLES["gold.revenue_by_hour"]), {ORDERS.name: orders}
     groups = touched(spark, statement, sources, {ORDERS.name: orders.where("line_item_id = 1")})
-    count, narrowed = near(statement, sources, groups)
+    count, narrowed = narrow(statement, sources, groups)
     ids = [row.line_item_id for row in narrowed[ORDERS.name].collect()]
     assert (count, ids) == (1, [1, 2, 5])
 
@@ -200,7 +200,7 @@ def test_a_refreshed_table_is_the_oracles_after_each_round(
     apply(lake, state, [("colors", 9, "red")])
     assert lags(lake) == dict.fromkeys(TABLES, 0) | {"gold.user_favorite_color_and_cheese": 1}
     # All columns, of which the oracle has some.
-    again = refresh(spark, lake, TABLES["gold.user_favorite_color_and_cheese"], anew=True)
+    again = refresh(spark, lake, TABLES["gold.user_favorite_color_and_cheese"], full=True)
     assert (again.inserted, again.updated, again.deleted) == (0, 0, 0)
 
 

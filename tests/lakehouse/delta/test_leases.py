@@ -47,10 +47,10 @@ def test_what_keeps_a_table_up_is_waited_for(
     settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     own = own_home(settings, tmp_path)
-    with ExitStack() as upkeep:
-        upkeep.enter_context(write_lease(own, ["silver.users"], command="maintain"))
+    with ExitStack() as maintenance:
+        maintenance.enter_context(write_lease(own, ["silver.users"], command="maintain"))
         sleep = time.sleep
-        monkeypatch.setattr(time, "sleep", lambda seconds: (sleep(seconds), upkeep.close()))
+        monkeypatch.setattr(time, "sleep", lambda seconds: (sleep(seconds), maintenance.close()))
         with write_lease(own, ["bronze.users", "silver.users"]):
             pass
 

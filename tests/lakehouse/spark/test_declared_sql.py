@@ -46,7 +46,7 @@ SALES = Enrichment(
     columns={"id": "id", "amount": "amount", "count": "count", "at": "timestamp_seconds(id)"},
     types="id BIGINT, amount STRING, count BIGINT, at TIMESTAMP",
     keys=("id",),
-    occurred_at="at",
+    event_time="at",
     day="day",
     lookups=(),
     rules={"is_dear": "100 / count > 2", "is_round": "100 / count % 1 = 0"},

@@ -2,7 +2,7 @@
 
 Its own expectations ignore NULL, pass on empty tables, and collect examples by a query each, even if no row fails. Here
 a rule passes only when it is TRUE, and what is measured are aggregates, computed in one pass over the table; if
-that fails, each is computed alone, so that only the rule in question can't be judged.
+that fails, each is computed alone, so that only the rule in question can't be evaluated.
 """
 
 import json
@@ -76,7 +76,7 @@ def _shown(observed: str) -> dict[str, str]:
 
 
 class _Expect(BatchExpectation):
-    """Of a rule that could not be judged, the page has the message, but no traceback: that would not be escaped."""
+    """Of a rule that could not be evaluated, the page has the message, but no traceback: that would not be escaped."""
 
     @classmethod
     @renderer(renderer_type=LegacyDiagnosticRendererType.UNEXPECTED_STATEMENT)
