@@ -1,4 +1,4 @@
-# One image for Airflow, Spark and the lakehouse command: all that uv.lock names, and a Java.
+# One image for Airflow, Spark and the lakehouse command: a Java, and all packages of uv.lock but those for development.
 FROM python:3.11-slim-bookworm
 RUN apt-get update \
     && apt-get install --yes --no-install-recommends openjdk-17-jre-headless procps \
@@ -7,7 +7,7 @@ RUN apt-get update \
 WORKDIR /lakehouse
 ENV PATH=/lakehouse/.venv/bin:$PATH LAKEHOUSE_CACHE=/cache
 COPY pyproject.toml uv.lock README.md ./
-RUN uv sync --locked --no-dev --no-install-project
+RUN uv sync --locked --no-dev --all-extras --no-install-project
 COPY . .
-RUN uv sync --locked --no-dev \
+RUN uv sync --locked --no-dev --all-extras \
     && python -c "from lakehouse import settings; from lakehouse.jvm import scala; from lakehouse.downloads import artifacts; from lakehouse.spark import session; from lakehouse.sql_server import serve; s = settings.load_settings(); session.driver_jars(s), artifacts.page_files(s.cache), scala.compiled(serve.SOURCE, s.cache)"

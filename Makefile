@@ -2,12 +2,12 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 
 PYTHON ?= python3
-# uv from the path, or else a copy of our own, as some systems refuse pip outside of an environment.
+# uv from the path, or else our own copy in .tools: some systems refuse pip outside of a virtual environment.
 UV ?= $(or $(shell command -v uv),.tools/bin/uv)
 RUN := .venv/bin
 
 .PHONY: help
-help: ## Show what there is
+help: ## Show this help
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  \033[1m%-10s\033[0m %s\n", $$1, $$2}'
 
 .tools/bin/uv:
@@ -16,15 +16,15 @@ help: ## Show what there is
 	@$(PYTHON) -m venv .tools && .tools/bin/pip install --quiet --disable-pip-version-check uv==0.13.9
 
 .venv/installed: pyproject.toml uv.lock bin/spark-python | $(filter .tools/bin/uv,$(UV))
-	@echo "Installing what uv.lock names into .venv, 2 GB; the first time that takes a minute or two"
-	@$(UV) sync --locked
+	@echo "Installing the packages of uv.lock into .venv (2 GB); the first time takes a minute or two"
+	@$(UV) sync --locked --all-extras
 	@touch $@
 
 .PHONY: install
 install: .venv/installed ## Install everything, locked, into .venv
 
 .PHONY: demo
-demo: install ## Run the whole pipeline on a real broker and show what came out
+demo: install ## Run the whole pipeline on a real broker and show the results
 	@exec $(RUN)/lakehouse demo
 
 .PHONY: style
@@ -33,16 +33,20 @@ style: install
 	@$(RUN)/ruff check
 	@$(RUN)/mypy
 
+.PHONY: docs
+docs: install ## Build the docs as a site in docs/_build/html, with warnings as errors
+	@$(RUN)/sphinx-build --quiet --fail-on-warning --keep-going docs docs/_build/html
+
 .PHONY: check
-check: style ## Check style and types, and run the tests that start nothing (half a minute)
+check: style docs ## Check style and types, build the docs, and run the tests that start nothing (half a minute)
 	@exec $(RUN)/pytest -m "not spark and not broker and not airflow"
 
 .PHONY: test-spark
-test-spark: install ## Run the tests that start Spark, and no broker and no Airflow
+test-spark: install ## Run the tests that start Spark, but no broker and no Airflow
 	@exec $(RUN)/pytest -m "spark and not broker and not airflow"
 
 .PHONY: test
-test: style ## Check style and types, and run every test
+test: style docs ## Check style and types, build the docs, and run every test
 	@exec $(RUN)/pytest
 
 .PHONY: airflow
@@ -52,7 +56,7 @@ airflow: install ## Start the broker and Airflow, which runs the pipeline every 
 	@$(RUN)/lakehouse airflow up
 
 .PHONY: bench
-bench: install ## Measure landing, merging, waking, correcting, publishing, small batches, freshness, the whole pipeline and validation (50 minutes)
+bench: install ## Run all benchmarks (50 minutes)
 	@$(RUN)/python benchmarks/land.py
 	@$(RUN)/python benchmarks/merge.py
 	@$(RUN)/python benchmarks/release.py
@@ -65,15 +69,15 @@ bench: install ## Measure landing, merging, waking, correcting, publishing, smal
 	@$(RUN)/python benchmarks/quality.py
 
 .PHONY: chaos
-chaos: install ## Let faults happen to what runs, and recompute its tables each time; SEED=1 FAULTS=200 (three hours)
+chaos: install ## Inject faults into a running pipeline, and check its tables each time; SEED=1 FAULTS=200 (three hours)
 	@$(RUN)/python -m tests.chaos --seed $(or $(SEED),1) --faults $(or $(FAULTS),200)
 
 .PHONY: pictures
-pictures: install ## Take the pictures of Airflow in docs/images anew (10 minutes)
+pictures: install ## Take the screenshots of Airflow in docs/images again (10 minutes)
 	@PICTURES=docs/images $(RUN)/pytest -n 0 tests/dags/test_runs.py
 
 .PHONY: format
-format: install ## Format and fix what can be fixed
+format: install ## Format the code, and fix what ruff can fix
 	@$(RUN)/ruff format
 	@$(RUN)/ruff check --fix
 

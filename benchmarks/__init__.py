@@ -1,1 +1,1 @@
-"""Measurements that anyone can run. Machines differ and are noisy: what counts are the ratios within one run."""
+"""Measurements that anyone can run. Machines differ and are noisy: compare only ratios within one run."""

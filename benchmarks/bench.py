@@ -1,4 +1,4 @@
-"""What the benchmarks share: a broker with a backlog, and a clock that also counts the CPU of child processes."""
+"""What the benchmarks share: a broker with a backlog, and a clock that includes the CPU of child processes."""
 
 import shutil
 import time
@@ -30,7 +30,7 @@ START = 1_767_225_600_000
 
 @dataclass
 class Lap:
-    """Wall-clock seconds, and CPU seconds of this process and all below it (the broker is none of them)."""
+    """Wall-clock seconds, and CPU seconds of this process and its children (the broker is none of them)."""
 
     wall: float = 0.0
     cpu: float = 0.0
@@ -49,7 +49,7 @@ def middle(laps: list[Lap]) -> Lap:
 
 
 def emptied_home() -> Settings:
-    """Settings with a home of the benchmarks' own, in which nothing is left of earlier ones."""
+    """Settings with a home for benchmarks only, which is emptied first."""
     user = load_settings()
     settings = user.model_copy(update={"home": user.home / "benchmark", "warehouse": "", "checkpoints": ""})
     broker.stop(settings)
@@ -59,7 +59,7 @@ def emptied_home() -> Settings:
 
 @contextmanager
 def backlog(workload: Workload) -> Iterator[tuple[Settings, Endpoint, dict[str, int]]]:
-    """An embedded broker of its own that holds the workload's first phase; yields the messages by topic."""
+    """An embedded broker with the workload's first phase. Yields settings, endpoint, and message counts by topic."""
     settings = emptied_home()
     try:
         endpoint = broker.start(settings)
@@ -73,7 +73,7 @@ def backlog(workload: Workload) -> Iterator[tuple[Settings, Endpoint, dict[str, 
 def bronze_rows(
     spark: SparkSession, topic: str, ids: range, *, key: Column, payload: Column, event_time: Column
 ) -> DataFrame:
-    """Messages as landing writes them, one a millisecond; the columns are over `id`, the entry's number."""
+    """Messages as landing writes them, one each millisecond. The columns are over `id`, the entry id."""
     published = F.timestamp_millis(F.lit(START) + F.col("id"))
     columns = {
         "topic": F.lit(topic),
@@ -95,7 +95,7 @@ def bronze_rows(
 
 
 def land(spark: SparkSession, settings: Settings, topic: str, ids: range, fields: dict[str, Column]) -> None:
-    """Messages with one entity or fact each; `fields` are over `id`, the entry's number."""
+    """Append messages to bronze, each with one entity or fact. `fields` are over `id`, the entry id."""
     created = {"createdAt": F.lit(START), **fields}
     payload = F.to_json(F.struct(*(value.alias(name) for name, value in created.items())))
     key, event_time = created.get("id", F.col("id")), F.timestamp_millis(created["createdAt"])
@@ -104,7 +104,7 @@ def land(spark: SparkSession, settings: Settings, topic: str, ids: range, fields
 
 
 def lakes(spark: SparkSession, settings: Settings, sizes: Iterable[int]) -> dict[int, Settings]:
-    """Empty lakehouses of their own, by size."""
+    """An empty lakehouse for each size."""
     found = {size: settings.model_copy(update={"home": settings.home / str(size)}) for size in sizes}
     for own, topic in product(found.values(), TOPICS):
         create_table(spark, own, bronze_table(topic))
@@ -117,7 +117,7 @@ def merge_and_enrich(spark: SparkSession, settings: Settings) -> None:
 
 
 def cpu_seconds(pid: int | None = None) -> float:
-    """Of a process, or else this one, and all below it."""
+    """CPU seconds of a process, by default this one, and of all its children."""
     this = psutil.Process(pid)
     total = 0.0
     for process in [this, *this.children(recursive=True)]:

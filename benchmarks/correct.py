@@ -1,9 +1,9 @@
-"""Late prices, and the orders in gold that they correct: the time to correct 1,000 of 1,000,000 orders, or of 10,000.
+"""The time in which late prices correct 1,000 orders in gold, of 1,000,000 or of 10,000.
 
     .venv/bin/python benchmarks/correct.py [--orders 1000000] [--rounds 3]
 
-Each day has 10,000 orders. Each item has ten: of 1,000,000, on as many days. The time is that of merging 100 items and
-of enriching, which are two batches. No broker is needed; Spark writes the messages.
+Each day has 10,000 orders. Each item has ten orders, which with 1,000,000 are on ten days. The time is for merging 100
+items and for enriching: two batches. No broker is needed, as Spark writes the messages.
 """
 
 import sys
@@ -31,7 +31,7 @@ ORDERS_OF_A_DAY, DAY = 10_000, 86_400_000
 
 def main(
     orders: Annotated[int, typer.Option(help="Orders in gold.", min=500_000)] = 1_000_000,
-    rounds: Annotated[int, typer.Option(help="Repeats; medians are shown.", min=1, max=4)] = 3,
+    rounds: Annotated[int, typer.Option(help="Repetitions; medians are shown.", min=1, max=4)] = 3,
 ) -> None:
     settings = emptied_home()
     spark = start_spark(settings)
@@ -40,7 +40,7 @@ def main(
         for size, own in homes.items():
             fill(spark, own, size)
         laps: dict[int, list[Lap]] = {size: [] for size in homes}
-        for number, (size, own) in product(range(1 + rounds), homes.items()):  # the first round warms the process up
+        for number, (size, own) in product(range(1 + rounds), homes.items()):  # the first round is warm-up
             laps[size].append(correct(spark, own, size // ORDERS_OF_AN_ITEM, number))
         for own in homes.values():
             report.reconciliation(reconcile_all(spark, own))

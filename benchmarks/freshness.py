@@ -1,9 +1,9 @@
-"""How old an order is when it is in gold, while `lakehouse run --every` goes on: from its publish time to the commit.
+"""How old orders are when they reach gold under `lakehouse run --every`: from publish time to commit.
 
     .venv/bin/python benchmarks/freshness.py [--rate 1000] [--every 2s] [--seconds 120] [--warm-up 90]
 
-Orders come at a steady rate, with some changes of users and of prices each second. All users and items are there
-before. What comes in the warm-up does not count.
+Orders are sent at a steady rate, with some changes of users and prices each second. All users and items exist before.
+Orders sent during the warm-up do not count.
 """
 
 import json
@@ -38,11 +38,11 @@ LAKEHOUSE = Path(sys.executable).with_name("lakehouse")
 
 def main(
     rate: Annotated[int, typer.Option(help="Orders a second.")] = 1_000,
-    users: Annotated[int, typer.Option(help="Users that there are.")] = 100_000,
+    users: Annotated[int, typer.Option(help="Users that exist before.")] = 100_000,
     user_changes: Annotated[int, typer.Option(help="Changes of users a second.")] = 20,
     price_changes: Annotated[int, typer.Option(help="Changes of prices a second.")] = 2,
-    every: Annotated[str, typer.Option(help="As `lakehouse run --every` takes it.")] = "2s",
-    warm_up: Annotated[int, typer.Option(help="Seconds that do not count.")] = 90,
+    every: Annotated[str, typer.Option(help="Passed to `lakehouse run --every`.")] = "2s",
+    warm_up: Annotated[int, typer.Option(help="Seconds of warm-up, which do not count.")] = 90,
     seconds: Annotated[int, typer.Option(help="Seconds that count.")] = 120,
 ) -> None:
     workload = Workload(users=users, orders=rate, late_users=0)
@@ -117,7 +117,7 @@ def price_updates() -> Iterator[Message]:
 
 
 def ages(settings: Settings, *, since: float, until: float) -> list[float]:
-    """Seconds from publish to commit, in order, of orders published in between."""
+    """Seconds from publish time to commit, ascending, of the orders published between the two times (epoch seconds)."""
     gold = DeltaTable(settings.table_path(ORDERS.gold_table))
     added = gold.load_cdf(starting_version=1, columns=["position", "_change_type", "_commit_timestamp"]).read_all()
     landed = DeltaTable(settings.table_path(ORDERS.topic.bronze_table)).to_pyarrow_dataset()

@@ -1,4 +1,4 @@
-"""Landing in bronze, as a ratio to the raw client's `batch_receive` on the same topic in the same run.
+"""Landing in bronze, compared with the raw client's `batch_receive` on the same topic in the same run.
 
 .venv/bin/python benchmarks/land.py [--orders 1000000] [--rounds 3]
 """
@@ -29,7 +29,7 @@ BATCH = 10_000
 
 def main(
     orders: Annotated[int, typer.Option(help="Orders in the backlog, on two partitions.")] = 1_000_000,
-    rounds: Annotated[int, typer.Option(help="Repeats of each, in turn; the first of all is warm-up.")] = 3,
+    rounds: Annotated[int, typer.Option(help="Repetitions of each, in turn, after one warm-up.")] = 3,
 ) -> None:
     with backlog(Workload(users=1, orders=orders)) as (settings, endpoint, sent):
         messages = sent["orders"]
@@ -49,7 +49,7 @@ def main(
 
 
 def receive_all(service_url: str, topics: list[str], messages: int) -> Lap:
-    """Receive everything by one process for each of `topics`; it is timed from the first message on."""
+    """Receive everything, with a process for each of `topics`. The time begins with the first message."""
     with ProcessPoolExecutor(len(topics)) as pool, lap() as measured:
         received = list(pool.map(receive, [service_url] * len(topics), topics, [messages] * len(topics)))
     assert sum(count for count, _ in received) == messages
@@ -58,7 +58,7 @@ def receive_all(service_url: str, topics: list[str], messages: int) -> Lap:
 
 
 def receive(service_url: str, topic: str, at_most: int) -> tuple[int, float]:
-    """Messages received until the topic is drained, and the seconds between the first and the last."""
+    """The number of messages received until the topic is drained, and the seconds from the first batch to the last."""
     import time
 
     client = pulsar.Client(service_url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))

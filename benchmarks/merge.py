@@ -1,12 +1,12 @@
-"""A changelog into silver, beside a plain MERGE of the same messages: rows a second, CPU, files rewritten.
+"""Merging a changelog into silver, compared with a plain MERGE of the same messages: speed, CPU, files rewritten.
 
     .venv/bin/python benchmarks/merge.py [--events 2000000] [--keys 200000] [--more 100000] [--rounds 3]
     .venv/bin/python benchmarks/merge.py --growth [--largest 10000000]
 
-The changelog has 10 % of its messages out of order and 2 % tombstones. It is merged into an empty table, then `more`
-of it onto that. The plain MERGE parses the payload, takes the last message of each key by event time, and merges that:
-no contract, no quarantine, no total order, no lookup of what is newer. No broker is needed; Spark writes the messages.
-`--growth` measures 10,000 messages onto tables of more and more keys.
+10 % of the changelog's messages are out of order, and 2 % are tombstones. It is merged into an empty table, and then
+`more` messages into the result. The plain MERGE parses the payload and merges the last message of each key by event
+time: no contract, no quarantine, no total order, no lookup of what is newer. `--growth` merges 10,000 messages into
+tables with more and more keys. No broker is needed, as Spark writes the messages.
 """
 
 import shutil
@@ -36,18 +36,18 @@ PLAIN = "silver.plain_users"
 VARIANTS = {"latest state": replace(USERS, keeps_history=False), "and history": USERS}
 BATCH = 10_000
 Result = tuple[Lap, str]
-"""How long it took, and the files it added and removed."""
+"""The time, and the files that were added and removed."""
 
 
 def main(
     events: Annotated[int, typer.Option(help="Messages for the empty table.")] = 2_000_000,
     keys: Annotated[int, typer.Option(help="Different users.")] = 200_000,
-    more: Annotated[int, typer.Option(help="Messages onto that.")] = 100_000,
-    rounds: Annotated[int, typer.Option(help="Warm repeats; medians are shown.")] = 3,
+    more: Annotated[int, typer.Option(help="Messages that are merged afterwards.")] = 100_000,
+    rounds: Annotated[int, typer.Option(help="Warm repetitions; medians are shown.")] = 3,
     growth: Annotated[
-        bool, typer.Option("--growth", help="10,000 messages onto tables of more and more keys.")
+        bool, typer.Option("--growth", help="Merge 10,000 messages into tables with more and more keys.")
     ] = False,
-    largest: Annotated[int, typer.Option(help="The keys of the largest of them.")] = 10_000_000,
+    largest: Annotated[int, typer.Option(help="Keys in the largest of these tables.")] = 10_000_000,
 ) -> None:
     settings = emptied_home()
     spark = start_spark(settings)
@@ -100,7 +100,7 @@ def _round(spark: SparkSession, settings: Settings, parts: list[tuple[int, int]]
 
 
 def _grow(spark: SparkSession, settings: Settings, largest: int, rounds: int) -> list[tuple[str, ...]]:
-    """Each table has a message for each key; then come batches of random keys."""
+    """Fill each table with one message for each key, then merge batches with random keys."""
     rows: list[tuple[str, ...]] = []
     for name, entity in VARIANTS.items():
         for keys in (largest // 100, largest // 10, largest):
@@ -127,12 +127,12 @@ def _afresh(spark: SparkSession, settings: Settings, name: str) -> Settings:
 
 
 def changelog(spark: SparkSession, ids: range, keys: int, *, each_key: bool = False) -> DataFrame:
-    """Messages, one a millisecond; each tenth is up to an hour old, each fiftieth a tombstone.
+    """Messages, one each millisecond. Every tenth is up to an hour old, every fiftieth is a tombstone.
 
-    Their keys are random, or, of `each_key` one, in no order.
+    Their keys are random or, with `each_key`, shuffled: each key once, if there are as many messages as keys.
     """
     n = F.col("id")
-    user = F.pmod(n * 7_368_787 if each_key else F.xxhash64(n), F.lit(keys))  # a prime: it meets each key once
+    user = F.pmod(n * 7_368_787 if each_key else F.xxhash64(n), F.lit(keys))  # a prime, so it meets each key once
     age = F.when(n % 10 == 0, F.pmod(F.xxhash64(n, F.lit(1)), F.lit(3_600_000))).otherwise(0)
     names = [
         F.concat(F.lit(prefix), F.xxhash64(n) % 1000).alias(name)

@@ -1,10 +1,10 @@
-"""From a backlog of orders to gold: orders a second and CPU microseconds an order, cold and warm.
+"""From a backlog of orders to gold: orders per second and CPU microseconds per order, cold and warm.
 
     .venv/bin/python benchmarks/pipeline.py [--orders 1000000] [--users 100000] [--rounds 3]
 
-The first round is what a fresh process does, once Spark is up: land all topics, merge users and items, enrich orders.
-The others repeat that in the same process, on emptied tables. The sum of what each order went through is its CPU time;
-the broker's is not in it.
+The first round is what a fresh process does once Spark is up: land all topics, merge users and items, enrich orders.
+The others repeat that in the same process, with emptied tables. The CPU time of all steps is divided by the number of
+orders. It does not include the broker.
 """
 
 import shutil
@@ -32,8 +32,8 @@ STEPS = ("land", "merge", "enrich")
 
 def main(
     orders: Annotated[int, typer.Option(help="Orders in the backlog.")] = 1_000_000,
-    users: Annotated[int, typer.Option(help="Users, all there before the orders are joined.")] = 100_000,
-    rounds: Annotated[int, typer.Option(help="Warm repeats; medians are shown.")] = 3,
+    users: Annotated[int, typer.Option(help="Users, which all exist before orders are joined.")] = 100_000,
+    rounds: Annotated[int, typer.Option(help="Warm repetitions; medians are shown.")] = 3,
 ) -> None:
     workload = Workload(users=users, orders=orders, late_users=0, duplicates=0, malformed=0)
     with backlog(workload) as (settings, _, _):

@@ -1,9 +1,9 @@
-"""Publishing gold, as a ratio to raw producers of the same payloads on the same broker in the same run.
+"""Publishing gold, compared with raw producers of the same payloads on the same broker in the same run.
 
     .venv/bin/python benchmarks/publish.py [--orders 200000] [--rounds 3]
 
-A raw producer is a process for each partition that sends what it has in memory: keyed, batched and compressed in the
-same way, without sequences, on a topic without de-duplication.
+Raw producers are one process for each partition, which sends what it has in memory: keyed, batched and compressed in
+the same way, but without sequence ids, to a topic without deduplication.
 """
 
 import sys
@@ -38,7 +38,7 @@ Payloads = list[tuple[str, bytes]]
 
 def main(
     orders: Annotated[int, typer.Option(help="Orders in gold, for two partitions.")] = 200_000,
-    rounds: Annotated[int, typer.Option(help="Repeats of each, in turn; the first of all is warm-up.")] = 3,
+    rounds: Annotated[int, typer.Option(help="Repetitions of each, in turn, after one warm-up.")] = 3,
 ) -> None:
     workload = Workload(users=max(orders // 10, 1), orders=orders, late_users=0, duplicates=0, malformed=0)
     with backlog(workload) as (settings, endpoint, _):
@@ -72,7 +72,7 @@ def payloads_of(spark: SparkSession, settings: Settings) -> list[Payloads]:
 
 
 def send_all(settings: Settings, endpoint: Endpoint, payloads: list[Payloads]) -> Lap:
-    """Send everything by one process for each partition; it is timed from the first message on."""
+    """Send everything, with a process for each partition. The time begins with the first message."""
     topics = [f"persistent://{settings.pulsar.namespace}/raw-{index}" for index in range(len(payloads))]
     with ProcessPoolExecutor(len(payloads)) as pool, lap() as measured:
         seconds = list(pool.map(send, [endpoint.service_url] * len(topics), topics, payloads))

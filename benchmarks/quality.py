@@ -1,9 +1,9 @@
-"""What validating the tables costs, as a share of the run that has made them.
+"""What validating the tables costs, as a share of the run that made them.
 
     .venv/bin/python benchmarks/quality.py [--orders 1000000] [--users 100000] [--rounds 2]
 
-In one process: a run of the whole pipeline on a backlog, which is the first and so a cold one, and another on emptied
-tables; after each, the validation of all tables as a whole, then of what a further run of few orders has added.
+All in one process: a cold run of the whole pipeline on a backlog, and a warm one with emptied tables. After each, all
+tables are validated as a whole. Then follow a run of a few more orders, and the validation of the rows that it added.
 """
 
 import sys
@@ -27,9 +27,9 @@ from lakehouse.spark.session import start_spark, stop_spark
 
 def main(
     orders: Annotated[int, typer.Option(help="Orders in the backlog.")] = 1_000_000,
-    users: Annotated[int, typer.Option(help="Users, all there before the orders are joined.")] = 100_000,
-    rounds: Annotated[int, typer.Option(help="Runs, each on emptied tables.")] = 2,
-    more: Annotated[int, typer.Option(help="Orders of the run of which only new rows are validated.")] = 10_000,
+    users: Annotated[int, typer.Option(help="Users, which all exist before orders are joined.")] = 100_000,
+    rounds: Annotated[int, typer.Option(help="Runs, each with emptied tables.")] = 2,
+    more: Annotated[int, typer.Option(help="Orders of the run after which only new rows are validated.")] = 10_000,
 ) -> None:
     workload = Workload(users=users, orders=orders, late_users=0)
     rows = []

@@ -1,11 +1,10 @@
-"""Refresh SQL tables after a small change: only what it touches, beside a full refresh.
+"""Refresh SQL tables after a small change: only what it touches, compared with a full refresh.
 
     .venv/bin/python benchmarks/refresh.py [--orders 1000000] [--changes 1000] [--rounds 3]
 
-Orders of 20 categories and 30 days lie in one table, partitioned by day as gold is. Of `changes` of them, made within
-the last two hours, prices change. Each table of `declarations/sql` is then refreshed; and, after as many other
-changes, in full.
-No broker is needed.
+One table has orders of 20 categories and 30 days, partitioned by day like gold. `changes` orders of the last two hours
+get another price. Then each table of `declarations/sql` is refreshed. After as many other changes, it is refreshed in
+full. No broker is needed.
 """
 
 import sys
@@ -37,8 +36,8 @@ SPAN = 30 * 24 * 3600
 
 def main(
     orders: Annotated[int, typer.Option(help="Orders in gold.")] = 1_000_000,
-    changes: Annotated[int, typer.Option(help="Those that change.")] = 1_000,
-    rounds: Annotated[int, typer.Option(help="Repeats; medians are shown.")] = 3,
+    changes: Annotated[int, typer.Option(help="Orders whose price changes.")] = 1_000,
+    rounds: Annotated[int, typer.Option(help="Repetitions; medians are shown.")] = 3,
 ) -> None:
     settings = emptied_home()
     spark = start_spark(settings)
@@ -49,7 +48,7 @@ def main(
         _fill(spark, settings, orders)
         for table in tables:
             refresh(spark, settings, table)
-        for number in range(rounds + 1):  # the first warms up
+        for number in range(rounds + 1):  # the first round is warm-up
             took: dict[str, list[Lap]] = {table.name: [] for table in tables}
             for full in (False, True):
                 _change(spark, settings, orders, changes, 2 * number + full)
@@ -87,7 +86,7 @@ def _fill(spark: SparkSession, settings: Settings, orders: int) -> None:
 
 
 def _change(spark: SparkSession, settings: Settings, orders: int, changes: int, number: int) -> None:
-    """Every so-manieth of the last orders, other ones each time."""
+    """Change about `changes` of the last two hours' orders, evenly spread, and others for each `number`."""
     last = orders * 2 * 3600 // SPAN
     step = max(last // changes, 1)
     delta_table(spark, settings, ORDERS.name).update(

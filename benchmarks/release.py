@@ -1,9 +1,9 @@
-"""Orders that wait, and users that come: the time to wake 1,000 of 1,000,000 orders, or 100,000, or 1,000 of 10,000.
+"""The time to retry waiting orders whose users arrive: 1,000 or 100,000 of 1,000,000 orders, or 1,000 of 10,000.
 
     .venv/bin/python benchmarks/release.py [--waiting 1000000] [--rounds 3]
 
-Each user has ten waiting orders. The time is that of merging the users and of enriching, which are two batches. No
-broker is needed; Spark writes the messages.
+Each user has ten waiting orders. The time is for merging the users and for enriching: two batches. No broker is needed,
+as Spark writes the messages.
 """
 
 import sys
@@ -31,7 +31,7 @@ WAKES = (1_000, 100_000)
 
 def main(
     waiting: Annotated[int, typer.Option(help="Waiting orders.", min=500_000)] = 1_000_000,
-    rounds: Annotated[int, typer.Option(help="Repeats; medians are shown.", min=1, max=3)] = 3,
+    rounds: Annotated[int, typer.Option(help="Repetitions; medians are shown.", min=1, max=3)] = 3,
 ) -> None:
     few, many = WAKES
     cases = ((waiting // 100, few), (waiting, few), (waiting, many))
@@ -43,7 +43,7 @@ def main(
         users = dict.fromkeys(homes, 0)
         for size, own in homes.items():
             fill(spark, own, size)
-        for _, (size, wakes) in product(range(1 + rounds), cases):  # the first round warms the process up
+        for _, (size, wakes) in product(range(1 + rounds), cases):  # the first round is warm-up
             laps[size, wakes].append(wake(spark, homes[size], users[size], wakes))
             users[size] += wakes // ORDERS_OF_A_USER
         for own in homes.values():
@@ -71,7 +71,7 @@ def wake(spark: SparkSession, settings: Settings, first: int, wakes: int) -> Lap
     with lap() as measured:
         merge_and_enrich(spark, settings)
     retried = left - read_table(spark, settings, ORDERS.waiting.name).count()
-    assert retried == wakes, f"{retried:,} came back, of {wakes:,}"
+    assert retried == wakes, f"{retried:,} of {wakes:,} left quarantine"
     return measured
 
 

@@ -1,10 +1,10 @@
-"""What small batches cost in a warm JVM: seconds, CPU seconds and Spark jobs of a step that finds a few new rows.
+"""What small batches cost in a warm JVM: seconds, CPU seconds and Spark jobs of a step with a few new rows.
 
     .venv/bin/python benchmarks/small.py [--orders 2000] [--changes 40] [--users 100000] [--gold 100000] [--rounds 30]
 
-Three kinds of batches in turn: orders of users and items that do not change; changes of users, merged into silver; and
-orders with changes of users and of prices beside them. No broker is needed; Spark writes the messages. The medians are
-of the last third of the rounds, as it takes some dozens until the JVM has compiled what it uses.
+Three kinds of batches take turns: orders whose users and items do not change; changes of users, merged into silver; and
+orders together with changes of users and prices. The medians are of the last third of the rounds, as the JVM needs
+some dozens of rounds to compile what it uses. No broker is needed, as Spark writes the messages.
 """
 
 import sys
@@ -30,7 +30,7 @@ from lakehouse.spark.session import start_spark, stop_spark
 ITEMS = 2_198
 DAY = 86_400_000
 Steps = list[tuple[Lap, int]]
-"""What each took, and its Spark jobs."""
+"""The time of each step, and its number of Spark jobs."""
 
 
 @dataclass
@@ -78,7 +78,7 @@ class Lake:
                 "name": F.lit("hammer"),
                 "category": F.lit("tools"),
                 "price": F.lit(9.5) + number,
-                # The first version of each is older than any order, the others are of the time of the last orders.
+                # The first version of each item is older than any order, later ones are as old as the last orders.
                 "createdAt": F.when(number < ITEMS, F.lit(START)).otherwise(F.lit(START + DAY + self.sent["orders"])),
             },
             "orders": {
@@ -99,7 +99,7 @@ def main(
     orders: Annotated[int, typer.Option(help="New orders in a batch.")] = 2_000,
     changes: Annotated[int, typer.Option(help="Changes of users in a batch.")] = 40,
     users: Annotated[int, typer.Option(help="Users in silver.")] = 100_000,
-    gold: Annotated[int, typer.Option(help="Orders in gold before.")] = 100_000,
+    gold: Annotated[int, typer.Option(help="Orders in gold at the start.")] = 100_000,
     rounds: Annotated[int, typer.Option(help="Batches of each kind.")] = 30,
 ) -> None:
     settings = emptied_home()

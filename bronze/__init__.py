@@ -1,1 +1,1 @@
-"""What lands: the Pulsar data source for Spark, and the append-only tables of raw messages."""
+"""The Pulsar data source for Spark, and the append-only tables of raw messages."""

@@ -1,4 +1,4 @@
-"""Hold what topics are declared to carry against the schemas that are registered in Pulsar."""
+"""Compare the declared contracts of topics with the schemas that are registered in Pulsar."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -21,16 +21,17 @@ READABLE: Mapping[Encoding, Mapping[str, frozenset[str]]] = {
     Encoding.AVRO: AVRO,
     Encoding.JSON: {**AVRO, "string": frozenset({"string", "enum"})},
 }
-"""The registered types that can be read as a declared one."""
+"""By encoding and declared type: the registered Avro types that can be read as that type."""
 
 Fields = Mapping[str, tuple[str, ...]]
-"""The fields of a registered schema, each with the Avro types that its values can have."""
+"""The fields of a registered schema. Each has the Avro types that its values can have."""
 
 
 def check_contracts(topics: Iterable[Topic], endpoint: Endpoint, settings: Settings) -> None:
-    """Say which registered fields are not declared; a topic without a schema can carry anything.
+    """Check each topic's newest registered schema, and print the registered fields that are not declared.
 
-    Raises ConfigurationError for the first topic that can't be read as it is declared.
+    A topic without a schema can carry anything, so it is not checked. Raises ConfigurationError for the first topic
+    that can't be read as it is declared.
     """
     for topic in topics:
         newest = registered_schemas(topic, endpoint, settings)[-1:]
@@ -48,19 +49,19 @@ def check_contracts(topics: Iterable[Topic], endpoint: Endpoint, settings: Setti
 
 
 def registered_schemas(topic: Topic, endpoint: Endpoint, settings: Settings) -> list[dict[str, Any]]:
-    """The schemas of a topic as Pulsar tells them, oldest first."""
+    """All schemas of a topic as the admin API returns them, oldest first."""
     path = f"schemas/{settings.pulsar.namespace}/{topic.name}/schemas"
     schemas: list[dict[str, Any]] = call_admin("GET", path, endpoint, settings).json()["getSchemaResponses"]
     return schemas
 
 
 def fields_of(schema: str) -> Fields:
-    """The fields of an Avro record; none of what old clients registered, which is no record."""
+    """The fields of an Avro record. Empty for schemas of old clients, which are not records."""
     return {field["name"]: tuple(_types(field["type"])) for field in json.loads(schema).get("fields", ())}
 
 
 def differences(topic: Topic, registered: Fields) -> list[str]:
-    """Why messages of the registered schema can't keep the topic's contract, a line for each field."""
+    """Why messages of the registered schema break the topic's contract: one line for each field that differs."""
     found = []
     for field in topic.fields:
         declared = AVRO_TYPES[type(field.dataType)]

@@ -1,4 +1,4 @@
-"""Land a topic: every message, as it came, appended to the topic's bronze table."""
+"""Land a topic: append every message, unchanged, to the topic's bronze table."""
 
 import json
 from dataclasses import replace
@@ -30,16 +30,17 @@ def bronze_table(topic: Topic) -> Table:
 
 
 def to_bronze(messages: DataFrame) -> DataFrame:
-    """The messages as the source gives them, with the day they were published and the time they landed."""
+    """Adds `landed_at`, the current time, and `publish_date`, the day of `publish_time`."""
     return messages.withColumns(
         {"landed_at": F.current_timestamp(), "publish_date": F.to_date("publish_time")},
     )
 
 
 def land(spark: SparkSession, settings: Settings, topic: Topic, endpoint: Endpoint) -> DataStreamWriter:
-    """The stream from `topic` to its bronze table. Without a checkpoint, it goes on after the last entry landed.
+    """The stream from a topic to its bronze table. Without a checkpoint, it continues after the last landed entry.
 
-    Raises PermanentError if the topic was made anew since something landed, BrokerError if the broker does not say.
+    Raises PermanentError if the topic was recreated after something landed, and BrokerError if the broker does not
+    answer.
     """
     spark.dataSource.register(PulsarDataSource)
     table = bronze_table(topic)
@@ -49,7 +50,7 @@ def land(spark: SparkSession, settings: Settings, topic: Topic, endpoint: Endpoi
     checkpoint = sound_checkpoint(spark, settings, table.name, appends_to=table.name)
     if not is_new:
         keep_created(spark, settings, topic, held)
-    # The folder alone says nothing: it is made before the first batch is planned.
+    # Spark creates the folder before it plans the first batch, so the folder alone proves nothing.
     known = is_new or path_exists(spark, f"{checkpoint}/offsets/[0-9]*")
     start = EARLIEST if known else json.dumps(offsets_to_go_on_after(spark, settings, topic))
     messages = (

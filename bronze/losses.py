@@ -1,4 +1,4 @@
-"""What is lost of a topic before it has landed: how that is noticed, and how landing goes on once it is accepted."""
+"""Detect messages that the broker lost before they landed, and record losses that somebody accepts."""
 
 import getpass
 import json
@@ -40,17 +40,17 @@ LOSSES = Table(
         entries BIGINT, reason STRING, accepted_at TIMESTAMP, accepted_by STRING
     """,
 )
-"""What somebody has accepted as lost: what came after the last entry landed, up to `ledger_id` and `entry_id`.
+"""Accepted losses: the entries after the last landed one, up to `ledger_id` and `entry_id`.
 
-`entries` is how many that were at least.
+`entries` is the least number of entries that were lost.
 """
 
 CREATED = "lakehouse.partitions"
-"""The property of a bronze table that tells its topic from one made anew: when each partition was made, as JSON."""
+"""The table property with the creation time of each partition, as JSON. It shows whether a topic was recreated."""
 
 
 def source_options(settings: Settings, endpoint: Endpoint, topic: Topic) -> dict[str, str]:
-    """How the Pulsar source reaches the broker, and what it reads."""
+    """The options of the Pulsar source: how to reach the broker, and what to read."""
     pulsar = settings.pulsar
     options = {"serviceUrl": endpoint.service_url, "adminUrl": endpoint.admin_url}
     if pulsar.token:
@@ -62,9 +62,9 @@ def source_options(settings: Settings, endpoint: Endpoint, topic: Topic) -> dict
 
 
 def ask_broker(settings: Settings, endpoint: Endpoint, topic: Topic) -> dict[str, Held]:
-    """What the broker has of each partition.
+    """What the broker holds of each partition, by the name that bronze uses.
 
-    Raises BrokerError if it does not answer, and PermanentError if it refuses or has no such topic.
+    Raises BrokerError if the broker does not answer, and PermanentError if it refuses or has no such topic.
     """
     options = Options.parse(source_options(settings, endpoint, topic))
     admin = Admin(options)
@@ -81,7 +81,7 @@ def creation_dates(held: Mapping[str, Held]) -> dict[str, str]:
 
 
 def landed_offsets(bronze: DataFrame) -> dict[str, str]:
-    """The last entry landed of each partition, as the source's offsets."""
+    """The last landed entry of each partition, as offsets of the source."""
     last = bronze.groupBy("topic", "partition").agg(F.max(F.struct("ledger_id", "entry_id")).alias("end"))
     return {
         f"{row.topic}-partition-{row.partition}": f"{row.end.ledger_id}:{row.end.entry_id}" for row in last.collect()
@@ -89,7 +89,7 @@ def landed_offsets(bronze: DataFrame) -> dict[str, str]:
 
 
 def offsets_to_go_on_after(spark: SparkSession, settings: Settings, topic: Topic) -> dict[str, str]:
-    """The last entry of each partition that has landed, or that was accepted as lost."""
+    """The last entry of each partition that landed or was accepted as lost."""
     position = ("topic", "partition", "ledger_id", "entry_id")
     found = read_table(spark, settings, topic.bronze_table).select(*position)
     if table_exists(spark, settings, LOSSES.name):
@@ -99,9 +99,9 @@ def offsets_to_go_on_after(spark: SparkSession, settings: Settings, topic: Topic
 
 
 def keep_created(spark: SparkSession, settings: Settings, topic: Topic, held: Mapping[str, Held]) -> None:
-    """Note when partitions were made that are not noted yet.
+    """Record the creation times of partitions that have none in the table's properties.
 
-    Raises PermanentError if a partition was made anew since.
+    Raises PermanentError if a partition was recreated since its time was recorded.
     """
     known, found = _known(spark, settings, topic), creation_dates(held)
     if any(found.get(name, date) != date for name, date in known.items()):
@@ -112,9 +112,10 @@ def keep_created(spark: SparkSession, settings: Settings, topic: Topic, held: Ma
 
 
 def accept_losses(spark: SparkSession, settings: Settings, topic: Topic, endpoint: Endpoint) -> list[Loss]:
-    """Write down what is lost of a topic, so that landing goes on with what is there; what that was.
+    """Record the losses of a topic in `bronze.losses`, so that landing can continue with what is left; returns them.
 
-    Raises PermanentError if landing could not go on.
+    Raises PermanentError if landing could not continue after a loss, or if the broker refuses or has no such topic,
+    and BrokerError if the broker does not answer.
     """
     if not table_exists(spark, settings, topic.bronze_table):
         return []
@@ -133,19 +134,20 @@ def accept_losses(spark: SparkSession, settings: Settings, topic: Topic, endpoin
         once = ["topic", "partition", "ledger_id", "entry_id"]
         append_missing(spark.createDataFrame(rows, LOSSES.columns), settings, LOSSES.name, on=once)
         _keep(spark, settings, topic, known | creation_dates(held))
-        # Without it, landing goes on after what has landed and what is written down.
+        # Without a checkpoint, landing continues after the landed entries and the recorded losses.
         delete_path(spark, settings.checkpoint_path(topic.bronze_table))
     return losses
 
 
 def refusal(settings: Settings, topic: Topic, endpoint: Endpoint) -> str | None:
-    """Why landing would refuse to go on, if it would.
+    """Why landing would refuse to continue; None if it would not refuse.
 
-    Without Spark. Raises BrokerError if the broker does not answer, and ConfigurationError if the tables are elsewhere.
+    Does not need Spark. Raises BrokerError if the broker does not answer, and ConfigurationError if the tables are not
+    in a local folder.
     """
     try:
         table = DeltaTable(settings.local_path(topic.bronze_table))
-    except DeltaError:  # none, or a half made one
+    except DeltaError:  # there is no table, or its creation was cut off
         return None
     try:
         held = ask_broker(settings, endpoint, topic)
@@ -160,7 +162,7 @@ def refusal(settings: Settings, topic: Topic, endpoint: Endpoint) -> str | None:
 
 
 def accepted_losses(settings: Settings) -> dict[str, tuple[int, int]]:
-    """By topic: how many losses were accepted, and of how many entries at least. Without Spark."""
+    """By full topic name: the number of accepted losses, and the least number of entries lost. Does not need Spark."""
     if LOSSES.name not in table_names(settings):
         return {}
     found = query(
@@ -187,7 +189,7 @@ def _compare(topic: Topic, held: Mapping[str, Held], landed: Offsets, known: Map
 
 
 def _committed(settings: Settings, topic: Topic) -> dict[str, str] | None:
-    """Where the last batch that has landed ended, as its checkpoint says; None if it does not, or is torn."""
+    """Where the last landed batch ended, by the checkpoint; None if there is no checkpoint, or if it is torn."""
     checkpoint = Path(settings.checkpoint_path(topic.bronze_table))
     batch = max(checkpoint.glob("commits/[0-9]*"), key=lambda path: int(path.name), default=None)
     if batch is None:
@@ -222,7 +224,7 @@ def _keep(spark: SparkSession, settings: Settings, topic: Topic, dates: Mapping[
 def _refusal(topic: Topic, loss: Loss) -> str:
     if loss.can_resume:
         return f"{loss}; `lakehouse land {topic.name} --accept-loss` writes that down and goes on"
-    return f"{loss}: begin again with another home, or make what was there again"
+    return f"{loss}: start again with another home, or restore what the broker had"
 
 
 def _full_name(settings: Settings, topic: Topic) -> str:
@@ -230,7 +232,7 @@ def _full_name(settings: Settings, topic: Topic) -> str:
 
 
 def _named(partition: str) -> str:
-    """A partition as bronze names it: a topic without partitions has but the number 0."""
+    """A partition's name in bronze, where a topic without partitions has the partition 0."""
     return partition if re.search(r"-partition-\d+$", partition) else f"{partition}-partition-0"
 
 

@@ -1,4 +1,4 @@
-"""The schemas that Avro messages were written with. They are kept beside bronze, which can't be read without them."""
+"""The schemas that Avro messages were written with, kept beside bronze because it can't be read without them."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -20,7 +20,7 @@ WRITER_SCHEMAS = Table(
 
 
 def keep_writer_schemas(spark: SparkSession, settings: Settings, topics: Iterable[Topic], endpoint: Endpoint) -> None:
-    """Note the registered schemas of Avro topics that are not noted yet."""
+    """Store the registered schemas of Avro topics that are not stored yet."""
     for topic in topics:
         if topic.encoding is not Encoding.AVRO:
             continue
@@ -33,7 +33,7 @@ def keep_writer_schemas(spark: SparkSession, settings: Settings, topics: Iterabl
 
 
 def with_writer_schemas(spark: SparkSession, settings: Settings, topic: Topic) -> Topic:
-    """The topic with the schemas that are noted for it."""
+    """The topic with its stored writer schemas; unchanged if it is not Avro, or if none are stored."""
     if topic.encoding is not Encoding.AVRO or not table_exists(spark, settings, WRITER_SCHEMAS.name):
         return topic
     rows = read_table(spark, settings, WRITER_SCHEMAS.name).where(F.col("topic") == topic.name).collect()

@@ -1,4 +1,4 @@
-"""The entry point of the `lakehouse` command. It imports nothing before it can be interrupted without a stack trace."""
+"""The entry point of the `lakehouse` command. It imports modules late, so that Ctrl-C never shows a stack trace."""
 
 import os
 import sys
@@ -6,7 +6,7 @@ from typing import NoReturn
 
 
 def main() -> NoReturn:
-    os.umask(0o077)  # what is written, also by what this starts, is for this user alone
+    os.umask(0o077)  # other users can't read what this process and its children write
     try:
         from lakehouse.errors import LakehouseError
         from lakehouse.handover import take
@@ -15,7 +15,7 @@ def main() -> NoReturn:
         try:
             take()
             from cli.commands import main
-        except LakehouseError as error:  # such as a declaration that is wrong
+        except LakehouseError as error:  # such as a wrong declaration
             sys.stderr.write(one_line(f"lakehouse: {error}") + "\n")
             sys.exit(error.exit_code)
     except KeyboardInterrupt:
@@ -24,5 +24,5 @@ def main() -> NoReturn:
 
 
 if __name__ == "__main__":
-    del sys.path[0]  # this folder, as of any script: its modules are not to be taken for packages of the same name
+    del sys.path[0]  # this folder: else cli/airflow.py would be imported instead of the package airflow
     main()

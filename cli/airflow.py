@@ -3,21 +3,23 @@
 import typer
 
 from cli import report
+from cli.extras import require_extra
 from dags.local import airflow
 from lakehouse.settings import load_settings
 
-app = typer.Typer(help="A local Airflow that schedules the pipeline.", no_args_is_help=True)
+app = typer.Typer(help="Start and stop a local Airflow that schedules the pipeline.", no_args_is_help=True)
 
 
 @app.command()
 def up() -> None:
-    """Start Airflow and leave it running; says where it is and how to log in."""
+    """Start Airflow in the background, and print its address and login."""
+    require_extra("airflow", "airflow")
     found = airflow.start(load_settings())
     report.say(f"Airflow is up: {found.url}, user {found.user}, password {found.password}")
 
 
 @app.command()
 def down() -> None:
-    """Stop Airflow, and what it runs. What it has in its database stays."""
+    """Stop Airflow and everything that it runs. Its database is kept."""
     stopped = airflow.stop(load_settings())
     report.say("Airflow is down." if stopped else "No local Airflow was running.")

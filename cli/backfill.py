@@ -1,4 +1,4 @@
-"""`lakehouse backfill` and `lakehouse rebuild`: facts judged anew, with today's declarations and state."""
+"""`lakehouse backfill` and `lakehouse rebuild`: recompute facts with today's declarations and state."""
 
 import getpass
 import re
@@ -27,7 +27,7 @@ from lakehouse.settings import Settings, load_settings
 WAIT_SECONDS = 1.0
 
 SHOWN = 10
-"""Rows that would differ."""
+"""Rows that a dry run prints at most."""
 
 Facts = Annotated[str, typer.Option(help="The topic of the facts.")]
 Note = Annotated[str, typer.Option(help="Why, for the record.")]
@@ -35,13 +35,13 @@ Note = Annotated[str, typer.Option(help="Why, for the record.")]
 
 def backfill_command(
     since: Annotated[str, typer.Option("--from", help="The first day, such as 2026-01-31.")] = "",
-    until: Annotated[str, typer.Option("--to", help="The last day. Default: the first.")] = "",
-    because: Annotated[str, typer.Option(help="Instead of days: what used this key, such as users:123.")] = "",
+    until: Annotated[str, typer.Option("--to", help="The last day, which is included. Default: the first day.")] = "",
+    because: Annotated[str, typer.Option(help="Instead of days: facts that used this key, such as users:123.")] = "",
     facts: Facts = "orders",
     note: Note = "",
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would change.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would change.")] = False,
 ) -> None:
-    """Judge the facts of some days, or those that used a key, anew from bronze; replace what differs in one commit."""
+    """Recompute the facts of some days, or those that used a key, from bronze; replace what differs in one commit."""
     settings, enrichment = load_settings(), facts_named(facts)
     if bool(since) == bool(because):
         raise ConfigurationError("backfill: give either days by --from and --to, or a key by --because")
@@ -71,9 +71,9 @@ def backfill_command(
 def rebuild_command(
     facts: Facts = "orders",
     note: Note = "",
-    approve: Annotated[bool, typer.Option("--approve", help="Do it; without, only say what would change.")] = False,
+    approve: Annotated[bool, typer.Option("--approve", help="Make the changes instead of only showing them.")] = False,
 ) -> None:
-    """Judge all facts anew from bronze: first to see the difference, then to bring it about."""
+    """Recompute all facts from bronze: say what would change or, with --approve, replace what differs."""
     settings, enrichment = load_settings(), facts_named(facts)
     if approve:
         _show(_order(settings, enrichment, Scope(), note), facts)
@@ -82,7 +82,7 @@ def rebuild_command(
 
 
 def _foresee(settings: Settings, enrichment: Enrichment, scope: Scope) -> None:
-    """Show what would change, and where all of it can be read."""
+    """Print what would change, and which table has all of it."""
     with spark_for(settings, writes=[enrichment.shadow]) as spark:
         require(spark, settings, [BACKFILLS.name], made_by="run")
         gold = read_table(spark, settings, enrichment.gold_table)
@@ -101,7 +101,10 @@ def _foresee(settings: Settings, enrichment: Enrichment, scope: Scope) -> None:
 
 
 def request(settings: Settings, enrichment: Enrichment, scope: Scope, note: str) -> str:
-    """Ask the enrichment stream for a backfill; returns the request's id."""
+    """Ask the enrichment stream for a backfill; returns the request's id.
+
+    Raises LakehouseError if nothing has been enriched yet.
+    """
     path = settings.local_path(BACKFILLS.name)
     if not DeltaTable.is_deltatable(path):
         raise LakehouseError(f"{BACKFILLS.name} is not there yet: run `lakehouse enrich` first")
@@ -120,20 +123,20 @@ def request(settings: Settings, enrichment: Enrichment, scope: Scope, note: str)
 
 
 def _order(settings: Settings, enrichment: Enrichment, scope: Scope, note: str) -> Difference:
-    """Ask for a backfill, and see that it is done, by the stream that runs or else by one of our own."""
+    """Request a backfill and wait for its result. The running stream does it; if none runs, one is started here."""
     asked = request(settings, enrichment, scope, note)
     while (done := _result(settings, asked)) is None:
         try:
             with spark_for(settings, writes=[enrichment.gold_table]) as spark:
                 catch_up(settings, enriching(spark, settings, [enrichment]))
         except BusyError as busy:
-            with spinner(f"What writes now will do it: {busy}"):
+            with spinner(f"Waiting for the process that is writing now: {busy}"):
                 time.sleep(WAIT_SECONDS)
     return done
 
 
 def _result(settings: Settings, request: str) -> Difference | None:
-    """Raises LakehouseError with the reason if the backfill could not be done."""
+    """The result of a request, or None if there is none yet. Raises LakehouseError with the reason if it failed."""
     counts = [field.name for field in fields(Difference)]
     ended = f"SELECT event, note, {', '.join(counts)} FROM {BACKFILLS.name} WHERE event IN ('done', 'failed')"
     rows = query(settings, f"{ended} AND request = $request", {"request": request}).fetchall()
@@ -148,7 +151,7 @@ def _result(settings: Settings, request: str) -> Difference | None:
 def _show(difference: Difference, facts: str) -> None:
     counts: dict[str, Any] = asdict(difference)
     report.rows(
-        list(counts), [[f"{count:,}" for count in counts.values()]], title=f"{facts} in gold; waiting in the end"
+        list(counts), [[f"{count:,}" for count in counts.values()]], title=f"{facts} in gold, and how many wait now"
     )
 
 

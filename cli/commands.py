@@ -1,4 +1,4 @@
-"""The `lakehouse` command."""
+"""The `lakehouse` command: its subcommands and its exit codes."""
 
 import logging
 import os
@@ -43,7 +43,7 @@ from lakehouse.contracts.topics import Topic
 from lakehouse.delta.query import query
 from lakehouse.delta.status import table_statuses
 from lakehouse.delta.tables import table_versions
-from lakehouse.errors import BrokerError, ConfigurationError, ConservationError, LakehouseError, PermanentError
+from lakehouse.errors import BrokerError, ConfigurationError, LakehouseError, PermanentError, ReconciliationError
 from lakehouse.local import broker
 from lakehouse.progress import CONSOLE
 from lakehouse.pulsar.endpoint import Endpoint
@@ -60,38 +60,38 @@ from silver.purge import purge as purge_entity
 
 app = typer.Typer(
     name="lakehouse",
-    help="Pulsar topics to trusted Delta tables: land, merge, enrich, and prove that nothing was lost.",
+    help="Turn Pulsar topics into trusted Delta tables: land, merge, enrich, and reconcile what landed.",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
 )
-topics_app = typer.Typer(help="The topics of the pipeline.", no_args_is_help=True)
-# `--help` shows them in the order of their first commands.
+topics_app = typer.Typer(help="Create the topics of the pipeline.", no_args_is_help=True)
+# `--help` shows these panels in the order of their first commands.
 BROKER, PIPELINE, DATA, AIRFLOW = "Broker and topics", "Pipeline", "Tables", "Airflow"
 
 
 def _share(help: str) -> Any:
-    return typer.Option(min=0, max=1, help=help, rich_help_panel="How messy, in shares")
+    return typer.Option(min=0, max=1, help=help, rich_help_panel="How messy, as shares from 0 to 1")
 
 
 @app.command(rich_help_panel=BROKER)
 def up() -> None:
-    """Start the embedded broker, a Pulsar standalone, and leave it running."""
+    """Start the embedded broker, a standalone Pulsar, in the background."""
     found = broker.start(load_settings())
     report.say(f"The broker is up: {found.service_url}, admin {found.admin_url}")
 
 
 @app.command(rich_help_panel=BROKER)
 def down() -> None:
-    """Stop the embedded broker. Topics and tables stay."""
+    """Stop the embedded broker. Topics and tables are kept."""
     stopped = broker.stop(load_settings())
     report.say("The broker is down." if stopped else "No embedded broker was running.")
 
 
 @topics_app.command("create")
 def create() -> None:
-    """Create the declared topics; those that exist keep their messages and partitions, and get what is declared."""
+    """Create the declared topics. Those that exist keep their messages; their schema and retention are updated."""
     settings = load_settings()
     endpoint = broker.healthy_endpoint(settings)
     create_topics(TOPICS, endpoint, settings)
@@ -104,25 +104,25 @@ def create() -> None:
 @app.command("produce", rich_help_panel=BROKER)
 def produce_workload(
     context: typer.Context,
-    users: Annotated[int, typer.Option(min=1, help="Users.")] = Workload.users,
-    orders: Annotated[int, typer.Option(min=0, help="Orders.")] = Workload.orders,
+    users: Annotated[int, typer.Option(min=1, help="Number of users.")] = Workload.users,
+    orders: Annotated[int, typer.Option(min=0, help="Number of orders.")] = Workload.orders,
     seed: Annotated[
-        int, typer.Option(help="The same seed gives the same messages again, which are duplicates.")
+        int, typer.Option(help="The same seed gives the same messages: sent again, they are duplicates.")
     ] = Workload.seed,
-    rate: Annotated[str, typer.Option(help="Pace, such as 1000/s. Default: as fast as it goes.")] = "",
-    forever: Annotated[bool, typer.Option("--forever", help="Orders as of now, until Ctrl-C.")] = False,
-    missing_users: Annotated[float, _share("Orders whose user never comes.")] = Workload.missing_users,
-    missing_items: Annotated[float, _share("Orders whose item never comes.")] = Workload.missing_items,
-    late_users: Annotated[float, _share("Users that come after their orders.")] = Workload.late_users,
-    updated_users: Annotated[float, _share("Users that change.")] = Workload.updated_users,
+    rate: Annotated[str, typer.Option(help="Messages a second, such as 1000/s. Default: as fast as possible.")] = "",
+    forever: Annotated[bool, typer.Option("--forever", help="Send orders created from now on, until Ctrl-C.")] = False,
+    missing_users: Annotated[float, _share("Orders whose user never arrives.")] = Workload.missing_users,
+    missing_items: Annotated[float, _share("Orders whose item never arrives.")] = Workload.missing_items,
+    late_users: Annotated[float, _share("Users that arrive after their orders.")] = Workload.late_users,
+    updated_users: Annotated[float, _share("Users that are updated.")] = Workload.updated_users,
     deleted_users: Annotated[float, _share("Users that are deleted.")] = Workload.deleted_users,
     merged_users: Annotated[float, _share("Users that are merged into others.")] = Workload.merged_users,
     updated_items: Annotated[float, _share("Items whose price changes.")] = Workload.updated_items,
     deleted_items: Annotated[float, _share("Items that are deleted.")] = Workload.deleted_items,
-    duplicates: Annotated[float, _share("Messages that are sent once more.")] = Workload.duplicates,
-    malformed: Annotated[float, _share("Messages of which a broken copy is sent as well.")] = Workload.malformed,
+    duplicates: Annotated[float, _share("Messages that are sent twice.")] = Workload.duplicates,
+    malformed: Annotated[float, _share("Messages that are also sent as a broken copy.")] = Workload.malformed,
 ) -> None:
-    """Send a synthetic workload, as messy as life: late, twice, out of order, deleted, merged and malformed."""
+    """Send a synthetic workload with late, duplicate, unordered, deleted, merged and malformed records."""
     settings = load_settings()
     pace = _rate(rate)
     shape = {each.name: context.params[each.name] for each in fields(Workload) if each.name in context.params}
@@ -140,13 +140,13 @@ def produce_workload(
 def land(
     topics: Annotated[list[str] | None, typer.Argument(help="Default: all.")] = None,
     accept_loss: Annotated[
-        bool, typer.Option("--accept-loss", help="Go on where messages are lost, and write down which.")
+        bool, typer.Option("--accept-loss", help="Continue after lost messages, and record them in bronze.losses.")
     ] = False,
 ) -> None:
     """Land what is new in topics in their bronze tables."""
     chosen = _chosen(topics, {topic.name: topic for topic in TOPICS})
     settings = load_settings()
-    broker.healthy_endpoint(settings)  # or else Spark is started for nothing
+    broker.healthy_endpoint(settings)  # fail before Spark starts
     with spark_for(settings, writes=[topic.bronze_table for topic in chosen]) as spark:
         report.outcomes(catch_up(settings, landing(spark, settings, chosen, accept_loss=accept_loss)))
 
@@ -163,7 +163,7 @@ def merge(entities: Annotated[list[str] | None, typer.Argument(help="Default: al
 
 @app.command(rich_help_panel=PIPELINE)
 def enrich(facts: Annotated[list[str] | None, typer.Argument(help="Default: all.")] = None) -> None:
-    """Join what is new in bronze facts with silver into gold; wake what waited for state that has come."""
+    """Join what is new in bronze facts with silver into gold, and retry facts whose missing state has arrived."""
     chosen = _chosen(facts, {enrichment.topic.name: enrichment for enrichment in ENRICHMENTS})
     settings = load_settings()
     with spark_for(settings, writes=[enrichment.gold_table for enrichment in chosen]) as spark:
@@ -174,9 +174,9 @@ def enrich(facts: Annotated[list[str] | None, typer.Argument(help="Default: all.
 
 @app.command(rich_help_panel=PIPELINE)
 def run(
-    every: Annotated[str, typer.Option(help="Go on for ever, in rounds every so often, such as 2s or 1m.")] = "",
+    every: Annotated[str, typer.Option(help="Keep running, with one round per interval, such as 2s or 1m.")] = "",
 ) -> None:
-    """Land, merge and enrich what is new, then prove that nothing was lost."""
+    """Land, merge and enrich what is new, then reconcile. With --every, keep running without reconciling."""
     seconds = _seconds(every) if every else None
     settings = load_settings()
     broker.healthy_endpoint(settings)
@@ -191,9 +191,9 @@ def run(
 
 @app.command("publish", rich_help_panel=PIPELINE)
 def publish_gold(
-    every: Annotated[str, typer.Option(help="Go on for ever, in rounds every so often, such as 2s or 1m.")] = "",
+    every: Annotated[str, typer.Option(help="Keep running, with one round per interval, such as 2s or 1m.")] = "",
 ) -> None:
-    """Send gold's rows, and from then on what changes in them, to its topics, keyed, each change once."""
+    """Publish gold to its topics as keyed messages: all rows first, then each change exactly once."""
     seconds = _seconds(every) if every else None
     settings = load_settings()
     tables = [enrichment.gold_table for enrichment in PUBLISHED.values()]
@@ -208,7 +208,7 @@ def publish_gold(
 
 @app.command(rich_help_panel=PIPELINE)
 def reconcile() -> None:
-    """Prove that each landed message is in exactly one place; exit with 1 and the difference if not."""
+    """Check that each landed message is in exactly one place; if not, print the difference and exit with 1."""
     settings = load_settings()
     with spark_for(settings, writes=WRITTEN) as spark:
         require(spark, settings, WRITTEN, made_by="run")
@@ -217,11 +217,11 @@ def reconcile() -> None:
 
 
 def _compare_with_broker(settings: Settings) -> list[str]:
-    """Tell of losses that were accepted; returns those that were not, for which it needs a broker."""
+    """Print the accepted losses; returns the others, which only the broker knows."""
     lost: list[str | None] = []
     try:
         for topic, (count, entries) in accepted_losses(settings).items():
-            report.say(f"{topic}: {count:,} losses were accepted, of {entries:,} entries or more: see {LOSSES.name}")
+            report.say(f"{topic}: {count:,} losses of at least {entries:,} entries were accepted: see {LOSSES.name}")
         endpoint = broker.endpoint(settings)
         for declared in TOPICS:
             lost.append(refusal(settings, declared, endpoint))
@@ -232,7 +232,7 @@ def _compare_with_broker(settings: Settings) -> list[str]:
 
 @app.command(rich_help_panel=DATA)
 def purge() -> None:
-    """Forget keys that were deleted longer ago than their entity declares."""
+    """Remove keys that were deleted longer ago than their entity keeps them."""
     settings = load_settings()
     tables = [entity.table.name for entity in ENTITIES]
     with spark_for(settings, writes=tables) as spark:
@@ -242,14 +242,14 @@ def purge() -> None:
 
 
 def _merges(entity: Entity) -> set[str]:
-    """How rows of an entity say that they were merged, as SQL."""
+    """The SQL, in lookups of the entity, for the key into which a row was merged."""
     lookups = [lookup for each in ENRICHMENTS for lookup in each.lookups if lookup.entity == entity.name]
     return {lookup.merged_into for lookup in lookups if lookup.merged_into is not None}
 
 
 @app.command(rich_help_panel=DATA)
 def status() -> None:
-    """Backlog by topic; rows, last change and lag by table; what is remembered, and for how long."""
+    """Show the backlog of topics; rows, last change and lag of tables; and which state is kept for how long."""
     settings = load_settings()
     try:
         endpoint = broker.endpoint(settings)
@@ -264,12 +264,12 @@ def status() -> None:
 
 
 def _topic_row(topic: Topic, endpoint: Endpoint, settings: Settings) -> tuple[str, TopicStatus | None, str]:
-    """A topic, how it is, and why it can't land."""
+    """The topic's name, its status if known, and why it can't land, if so."""
     found = None
     try:
         found = topic_status(topic, endpoint, settings)
         return topic.name, found, refusal(settings, topic, endpoint) or ""
-    except ConfigurationError:  # tables elsewhere, of which only Spark can tell
+    except ConfigurationError:  # the tables are not on this machine: only Spark can read them
         return topic.name, found, ""
     except LakehouseError as error:
         return topic.name, found, str(error)
@@ -277,7 +277,7 @@ def _topic_row(topic: Topic, endpoint: Endpoint, settings: Settings) -> tuple[st
 
 @app.command("maintain", rich_help_panel=DATA)
 def maintain_tables() -> None:
-    """Remove files that no version of the last week needs, then compact the tables that nobody writes."""
+    """Remove files that no table version of the last week needs, then compact the tables that nobody is writing."""
     report.maintenance(maintain(load_settings()))
 
 
@@ -285,12 +285,12 @@ def maintain_tables() -> None:
 @app.command(rich_help_panel=DATA, context_settings={"ignore_unknown_options": True})
 def sql(
     statement: Annotated[str, typer.Argument(help='Such as "SELECT * FROM gold.enriched_orders LIMIT 5".')],
-    csv: Annotated[bool, typer.Option("--csv", help="Whole values, as CSV with a header.")] = False,
+    csv: Annotated[bool, typer.Option("--csv", help="Print whole values, as CSV with a header.")] = False,
 ) -> None:
     """Run SQL over the tables, without starting Spark."""
     found = query(load_settings(), statement)
     if csv:
-        wrapped = {"blob", "struct", "list", "array", "map"}  # of which DuckDB's own text is for DuckDB
+        wrapped = {"blob", "struct", "list", "array", "map"}  # `as_csv` formats these, not DuckDB
         values = (f"#{n}" if kind.id in wrapped else f"#{n}::VARCHAR" for n, kind in enumerate(found.types, 1))
         report.as_csv(found.columns, found.project(", ".join(values)).fetchall())
     else:
@@ -301,7 +301,7 @@ def sql(
 def demo(
     orders: Annotated[int, typer.Option(min=1_000, help="Orders to produce.")] = DEFAULT_ORDERS,
 ) -> None:
-    """Run it all on a broker and data of its own, afresh each time, and show what came out."""
+    """Run the whole pipeline on its own broker and fresh data, and show the results."""
     _refuse(_broken(run_demo(load_settings(), orders=orders)))
 
 
@@ -316,22 +316,23 @@ app.add_typer(airflow_app, name="airflow", rich_help_panel=AIRFLOW)
 
 
 def main() -> NoReturn:
-    """Run the command; an expected failure is one line on standard error, and an exit code.
+    """Run the command. A failure prints one line on standard error.
 
-    That is 1, 75 if others write the tables, or 78 if another try would be no use.
+    The exit code is 0 for success, 2 for wrong usage, 75 if another process is writing the tables, 78 if a retry would
+    fail in the same way, 130 after an interrupt, and 1 for other failures.
     """
-    logging.disable()  # py4j would report each call that an interrupt, or the end of the JVM, has cut off
+    logging.disable()  # py4j would report each call that an interrupt or the end of the JVM cuts off
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _interrupt)
     code = 1
     try:
         app()
-    except SystemExit as end:  # typer ends so: 0, 2 after it has shown a usage error, 130 for KeyboardInterrupt
+    except SystemExit as end:  # typer exits with 0, 2 after a usage error, or 130 after KeyboardInterrupt
         code = end.code if isinstance(end.code, int) else 0
     except LakehouseError as error:
         code = error.exit_code
         _complain(_end_of_spark() or str(error))
-    except Exception as error:  # that the JVM has ended can be known a moment before its exit code
+    except Exception as error:  # the exit code of a JVM that has ended may come a moment later
         code = PermanentError.exit_code if is_permanent(error) else 1
         _complain(_end_of_spark(within=2) or f"{cause_of(error)}{_log_traceback()}")
     finally:
@@ -339,7 +340,7 @@ def main() -> NoReturn:
             signal.signal(number, signal.SIG_IGN)
         stop_spark(keep_classes=code == 0)
         sys.stdout.flush()
-        os._exit(code)  # threads that wait for the JVM don't keep us
+        os._exit(code)  # don't wait for threads that wait for the JVM
 
 
 def _interrupt(number: int, frame: object) -> NoReturn:
@@ -347,7 +348,7 @@ def _interrupt(number: int, frame: object) -> NoReturn:
 
 
 def _end_of_spark(within: float = 0) -> str | None:
-    with suppress(LakehouseError):  # settings that can't be loaded, in which case there is no Spark
+    with suppress(LakehouseError):  # if the settings can't be loaded, Spark was not started
         return end_of_spark(load_settings(), within=within)
     return None
 
@@ -357,8 +358,8 @@ def _complain(line: str) -> None:
 
 
 def _log_traceback() -> str:
-    """What to add to the line; nothing if there is no place for a log."""
-    if "PYSPARK_GATEWAY_PORT" in os.environ:  # a task of Airflow, whose log is what it prints
+    """Log the stack trace; returns a hint for the error line, or nothing if the log can't be written."""
+    if "PYSPARK_GATEWAY_PORT" in os.environ:  # an Airflow task: its output is its log
         CONSOLE.say(traceback.format_exc())
     try:
         path = load_settings().home / "logs" / "lakehouse.log"
@@ -371,7 +372,7 @@ def _log_traceback() -> str:
 
 
 def _show(reconciliations: list[Reconciliation], settings: Settings) -> list[str]:
-    """Returns what does not hold."""
+    """Print the reconciliations and note them; returns the problems."""
     report.reconciliation(reconciliations)
     report.note(reconciliations, settings)
     return _broken(reconciliations)
@@ -387,7 +388,7 @@ def _broken(reconciliations: list[Reconciliation]) -> list[str]:
 
 def _refuse(problems: list[str]) -> None:
     if problems:
-        raise ConservationError(". ".join(problems))
+        raise ReconciliationError(". ".join(problems))
 
 
 def _chosen(names: list[str] | None, known: dict[str, Any]) -> list[Any]:

@@ -1,4 +1,4 @@
-"""The whole pipeline in one go, on a broker and data of its own."""
+"""`lakehouse demo`: the whole pipeline in one go, on its own broker and data."""
 
 import shutil
 import time
@@ -25,35 +25,36 @@ from lakehouse.settings import Pulsar, Settings
 from lakehouse.spark.session import SHORT_RUN
 
 DEFAULT_ORDERS = 20_000
-"""With more, the demo takes longer, and shows nothing else."""
+"""More orders make the demo slower, and show nothing new."""
 QUERIES = Path(__file__).parent.parent / "demo" / "queries"
 
 
 def run_demo(settings: Settings, *, orders: int) -> list[Reconciliation]:
-    """Produce, land, merge, enrich, prove and query, in `<home>/demo`, which is emptied first.
+    """Produce, land, merge, enrich, reconcile and query in `<home>/demo`, which is emptied first.
 
-    The broker is stopped at the end, however that comes. Raises BusyError if a demo is running.
+    The broker is always stopped at the end. Raises BusyError if another demo runs, or if a process still writes the
+    tables of the last one.
     """
     started = time.monotonic()
     own, workload = demo_settings(settings), Workload(users=max(orders // 10, 1), orders=orders)
     with write_lease(settings, ["demo"]):
-        with write_lease(own, WRITTEN):  # what still works on the last one's tables is not robbed of them
+        with write_lease(own, WRITTEN):  # don't delete tables that a process still writes
             broker.stop(own)
         shutil.rmtree(own.home, ignore_errors=True)
         try:
             broker.launch(own, keep_classes=True)
-            with spark_for(own, writes=WRITTEN) as spark:  # both start side by side
+            with spark_for(own, writes=WRITTEN) as spark:  # Spark and the broker start side by side
                 reconciliations = _show_pipeline(spark, own, workload)
             broker.stop(own, keep_classes=True)
         finally:
             broker.stop(own)
-    report.say(f"\nAll of it in {time.monotonic() - started:.0f} s.")
+    report.say(f"\nThe demo took {time.monotonic() - started:.0f} s.")
     _show_next(own, workload)
     return reconciliations
 
 
 def demo_settings(settings: Settings) -> Settings:
-    """The user's settings, but for places: all of the demo's are in `<home>/demo`. Its JVM starts quickly."""
+    """The user's settings, with all folders in `<home>/demo`, an embedded broker, and Spark tuned for a short run."""
     pulsar = Pulsar(memory=settings.pulsar.memory, partitions=settings.pulsar.partitions)
     spark = settings.spark.model_copy(update={"conf": SHORT_RUN | settings.spark.conf})
     places = {"home": settings.home / "demo", "warehouse": "", "checkpoints": ""}
@@ -62,7 +63,7 @@ def demo_settings(settings: Settings) -> Settings:
 
 def _show_pipeline(spark: SparkSession, settings: Settings, workload: Workload) -> list[Reconciliation]:
     with ThreadPoolExecutor() as pool:
-        tables = pool.submit(create_tables, spark, settings)  # while the broker starts, and messages land
+        tables = pool.submit(create_tables, spark, settings)  # while the broker starts and messages land
         endpoint = broker.start(settings)
         create_topics(TOPICS, endpoint, settings)
         report.say("\n1. Items, users and orders arrive; some users are late", "bold")
@@ -93,7 +94,7 @@ def _produce(settings: Settings, endpoint: Endpoint, streams: Iterable[tuple[str
 
 
 def _waiting(settings: Settings) -> set[tuple[int, ...]]:
-    """The keys of the orders that wait."""
+    """The keys of the waiting orders."""
     return set(query(settings, "SELECT invoice_id, line_item_id FROM quarantine.waiting_orders").fetchall())
 
 
@@ -115,5 +116,5 @@ What to try next, on what the demo has left in {home}:
   lakehouse up && lakehouse status
   lakehouse produce --users {workload.users} --rate 1000/s --forever 2>/dev/null &      # and then, until Ctrl-C:
   lakehouse run --every 2s
-  kill %1; lakehouse down                          # ends what still runs"""
+  kill %1; lakehouse down                          # stops what still runs"""
     )

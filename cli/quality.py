@@ -1,10 +1,11 @@
-"""`lakehouse validate`: hold the tables against what must hold of them."""
+"""`lakehouse validate`: evaluate the rules of the tables."""
 
 from typing import Annotated
 
 import typer
 
 from cli import report
+from cli.extras import require_extra
 from declarations.pipeline import SQL_SUITES, SQL_TABLES, SUITES, WRITTEN
 from gold.sql.checking import check_declarations
 from jobs.steps import declared_columns, require, spark_for
@@ -17,22 +18,23 @@ from lakehouse.settings import load_settings
 def validate_command(
     tables: Annotated[list[str] | None, typer.Argument(help="Such as gold.enriched_orders. Default: all.")] = None,
     new: Annotated[
-        bool, typer.Option("--new", help="Only rows that came since the last validation; once a day, the whole table.")
+        bool, typer.Option("--new", help="Only rows that arrived since the last validation; once a day, whole tables.")
     ] = False,
     plan: Annotated[
-        bool, typer.Option("--plan", help="Only check that all tables that SQL declares can be made so; reads no row.")
+        bool, typer.Option("--plan", help="Only check that the tables declared in SQL can be made; reads no rows.")
     ] = False,
 ) -> None:
-    """Judge the rules of the tables, write the report; exit with 1 if a critical rule does not pass."""
+    """Evaluate the rules of tables and write a report; exit with 1 if a critical rule fails or any rule can't run."""
     if plan:
         if tables or new:
             raise ConfigurationError("--plan checks all tables that SQL declares: leave out --new and names of tables")
         _check_plan()
         return
+    require_extra("quality", "great_expectations")
     known = {suite.table: suite for suite in (*SUITES, *SQL_SUITES)}
     for name in tables or ():
         if name not in known:
-            raise ConfigurationError(f"{name}: nothing is expected of it; there are {', '.join(known)}")
+            raise ConfigurationError(f"{name}: no rules are declared for it; there are rules for {', '.join(known)}")
     settings = load_settings()
     with spark_for(settings, writes=(*WRITTEN, *(suite.table for suite in SQL_SUITES))) as spark:
         require(spark, settings, [suite.table for suite in SUITES], made_by="run")
@@ -40,7 +42,7 @@ def validate_command(
         made = [suite for suite in SQL_SUITES if table_exists(spark, settings, suite.table)]
         suites = [known[name] for name in dict.fromkeys(tables)] if tables else [*SUITES, *made]
         with spinner("Validating"):
-            # It takes two seconds to import what this needs, which other commands need not.
+            # Importing this takes two seconds, which other commands should not spend.
             from expectations.validation import validate
 
             results = validate(spark, settings, suites, only_new=new)

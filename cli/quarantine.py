@@ -1,4 +1,4 @@
-"""`lakehouse quarantine`: what is held back, and what people decide about it."""
+"""`lakehouse quarantine`: inspect what is held back, and decide what happens to it."""
 
 import getpass
 from dataclasses import dataclass
@@ -20,20 +20,20 @@ from lakehouse.delta.query import query, table_names
 from lakehouse.errors import LakehouseError
 from lakehouse.settings import Settings, load_settings
 
-app = typer.Typer(help="What is held back: look at it, try it again, or give it up.", no_args_is_help=True)
+app = typer.Typer(help="Inspect, retry, release or discard what is held back.", no_args_is_help=True)
 
 Facts = Annotated[str, typer.Option(help="The topic of the facts.")]
-Reason = Annotated[str, typer.Option(help="Only those that wait for this reason, such as missing or deleted.")]
-Entity = Annotated[str, typer.Option(help="Only those that wait for this entity, such as users.")]
-Key = Annotated[str, typer.Option(help="Only those that wait for this key.")]
-Days = Annotated[float, typer.Option(min=0, help="Only those that have waited for so many days.")]
+Reason = Annotated[str, typer.Option(help="Only facts that wait for this reason, such as missing or deleted.")]
+Entity = Annotated[str, typer.Option(help="Only facts that wait for this entity, such as users.")]
+Key = Annotated[str, typer.Option(help="Only facts that wait for this key.")]
+Days = Annotated[float, typer.Option(min=0, help="Only facts that have waited for more than this many days.")]
 Note = Annotated[str, typer.Option(help="Why, for the record.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Count only.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only count.")]
 
 
 @dataclass(frozen=True)
 class Chosen:
-    """The waiting facts of a topic that all filters let through, as SQL."""
+    """The waiting facts that match all filters: an SQL condition, and the values of its parameters."""
 
     enrichment: Enrichment
     where: str
@@ -44,7 +44,7 @@ class Chosen:
 def inspect(
     facts: Facts = "orders", reason: Reason = "", entity: Entity = "", key: Key = "", older_than: Days = 0
 ) -> None:
-    """What waits, for what and since when; and which rows are not in the tables that SQL declares, and why."""
+    """Show which facts wait, for what and since when, and which rows are missing in tables declared in SQL, and why."""
     settings = load_settings()
     chosen = _choose(facts, reason, entity, key, older_than)
     expired = f"waiting_since < now() - INTERVAL {chosen.enrichment.retry_days} DAY"
@@ -71,8 +71,8 @@ def inspect(
             report.rows(["table", "reason", "rows", "example", "since"], failing, title="Rows on which SQL fails")
 
 
-@app.command("release", help="Have waiting facts tried again by the next batch, the expired ones too.")
-@app.command("discard", help="Give waiting facts up: the next batch moves them to the discarded ones, where they stay.")
+@app.command("release", help="Retry waiting facts in the next batch, including expired ones.")
+@app.command("discard", help="Give up waiting facts: the next batch moves them to the discarded ones, where they stay.")
 def ask(
     context: typer.Context,
     facts: Facts = "orders",
@@ -81,30 +81,28 @@ def ask(
     key: Key = "",
     older_than: Days = 0,
     note: Note = "",
-    everything: Annotated[bool, typer.Option("--all", help="All of them, without a filter.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="All waiting facts, without a filter.")] = False,
     dry_run: DryRun = False,
 ) -> None:
-    """Note the action for each chosen fact in `quarantine.actions`, which the enrichment reads."""
+    """Record the action for each chosen fact in `quarantine.actions`, which the enrichment stream reads."""
     chosen, action, settings = _choose(facts, reason, entity, key, older_than), str(context.info_name), load_settings()
     if not (chosen.values or everything):
         raise LakehouseError(f"{action} which of them? Say --reason, --entity, --key or --older-than, or else --all")
     rows = _actions(settings, action, chosen, note)
     if dry_run:
-        report.say(f"{len(rows):,} waiting {facts} would be noted to {action}; nothing was done")
+        report.say(f"{len(rows):,} waiting {facts} match; nothing was done")
         return
     if len(rows):
         write_deltalake(settings.table_path(ACTIONS.name), rows, mode="append")
-    report.say(
-        f"{len(rows):,} waiting {facts} noted to {action}: the next `lakehouse enrich`, or one that runs, does it"
-    )
+    report.say(f"{len(rows):,} waiting {facts} marked for {action}: the running or the next `lakehouse enrich` does it")
 
 
 @app.command()
 def retry(
-    topic: Annotated[str, typer.Option(help="Only messages of this topic. Default: of all.")] = "",
+    topic: Annotated[str, typer.Option(help="Only messages of this topic. Default: all topics.")] = "",
     dry_run: DryRun = False,
 ) -> None:
-    """Bring malformed messages that keep the contract, since it was fixed, to where they belong."""
+    """Retry malformed messages after their contract was fixed: those that satisfy it now move to their tables."""
     known = [each.name for each in TOPICS]
     if topic and topic not in known:
         raise LakehouseError(f"{topic}: no such topic; there are {', '.join(known)}")
@@ -118,7 +116,7 @@ def retry(
             *(retry_changes(spark, settings, entity, dry_run=dry_run) for entity in entities),
             *(retry_facts(spark, settings, enrichment, dry_run=dry_run) for enrichment in enrichments),
         ]
-    what = "keep the contract; nothing was done" if dry_run else "kept the contract and left quarantine"
+    what = "satisfy the contract now; nothing was done" if dry_run else "satisfy the contract now and left quarantine"
     for each in done:
         report.say(f"{each.topic}: {each.sound:,} of {each.malformed:,} malformed messages {what}")
 

@@ -1,4 +1,4 @@
-"""`lakehouse refresh`: the gold tables that SQL files declare."""
+"""`lakehouse refresh`: bring the gold tables declared in SQL up to date."""
 
 from typing import Annotated
 
@@ -16,11 +16,11 @@ from lakehouse.spark.causes import cause_of, is_permanent
 
 def refresh_command(
     tables: Annotated[list[str] | None, typer.Argument(help="Such as revenue_by_hour. Default: all.")] = None,
-    full: Annotated[bool, typer.Option("--full", help="Compute all anew, also what is incremental.")] = False,
+    full: Annotated[bool, typer.Option("--full", help="Recompute whole tables, including incremental ones.")] = False,
 ) -> None:
-    """Bring the tables that SQL files in `gold` declare up to date, and publish what changed in them.
+    """Bring the tables declared in SQL up to date, and publish what changed in them.
 
-    Rows on which their SQL fails are left out, and told.
+    Rows on which the SQL fails are left out and reported.
     """
     chosen, settings = _chosen(tables), load_settings()
     failed: list[LakehouseError] = []
@@ -28,7 +28,7 @@ def refresh_command(
         for table in chosen:
             try:
                 [done] = refreshing(spark, settings, [table], full=full)
-            except LakehouseError as error:  # which keeps no other table from being refreshed
+            except LakehouseError as error:  # the other tables are still refreshed
                 failed.append(error)
                 continue
             except PySparkException as error:
@@ -45,7 +45,7 @@ def refresh_command(
                 report.say(line)
                 report.note([line], settings)
     if failed:
-        # Another try is of use if it is for one of them.
+        # A retry is worthwhile if it can help one of them.
         kind = next((type(each) for each in failed if not isinstance(each, PermanentError)), type(failed[0]))
         raise kind(". ".join(map(str, failed)))
 

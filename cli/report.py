@@ -22,7 +22,7 @@ from lakehouse.terminal import Terminal, one_line
 OUT = Terminal()
 
 QUOTED = 200
-"""Characters of a quotation, so that several have room in a note."""
+"""Longest quotation in characters, so that several fit in a note."""
 
 say = OUT.say
 
@@ -34,8 +34,8 @@ def outcomes(done: Iterable[Outcome]) -> None:
 
 
 def reconciliation(reconciliations: Iterable[Reconciliation]) -> None:
-    """The equation of each topic: landed = the sum of all that is accounted for."""
-    grid = Grid("topic", "landed", "", "accounted for", "", title="Nothing lost: what landed is what the tables hold")
+    """Print the equation of each topic: landed = the sum of all that is accounted for."""
+    grid = Grid("topic", "landed", "", "accounted for", "", title="Reconciliation: where the landed messages are")
     for each in reconciliations:
         sign, verdict = ("=", Text("holds", "green")) if each.holds else ("≠", Text("does not hold", "red"))
         accounted = " + ".join(f"{count:,} {status}" for status, count in each.accounted.items())
@@ -44,19 +44,19 @@ def reconciliation(reconciliations: Iterable[Reconciliation]) -> None:
 
 
 def note(lines: Iterable[object], settings: Settings) -> None:
-    """What the note of Airflow's run is to say, if it is Airflow that runs this."""
+    """Add lines to the note of the Airflow run, if Airflow runs this command."""
     if settings.run.note_file is not None:
         with settings.run.note_file.open("a") as file:
             file.writelines(f"{one_line(str(line))}\n" for line in lines)
 
 
 def quoted(text: str) -> str:
-    """The beginning of a text that may quote data, for a note: Airflow shows that as Markdown, with links."""
+    """The beginning of a text that may contain data, as Markdown code: Airflow renders links in notes."""
     return "`" + text[:QUOTED].replace("`", "'") + "`"
 
 
 def topics(rows: Sequence[tuple[str, TopicStatus | None, str]]) -> None:
-    """By name: the status, if it is known; and why the topic can't land, if so."""
+    """Print a row per topic: its name, its status if known, and why it can't land, if so."""
     grid = _grid("topic", "messages since the broker started", "backlog, in batches")
     if any(problem for *_, problem in rows):
         grid.add_column("can't land", overflow="fold")
@@ -75,7 +75,7 @@ def tables(statuses: Iterable[TableStatus]) -> None:
 
 
 def states(kept: Iterable[State]) -> None:
-    grid = _grid("what is remembered", "rows", "for")
+    grid = _grid("state", "rows", "kept")
     for state in kept:
         grid.add_row(state.purpose, f"{state.rows:,}", state.kept)
     OUT.print(grid)
@@ -84,13 +84,13 @@ def states(kept: Iterable[State]) -> None:
 def maintenance(done: Iterable[Maintained]) -> None:
     for each in done:
         compacted = f"not compacted: {each.busy}" if each.busy else f"{each.compacted} small ones compacted"
-        told = f"failed: {each.failed}" if each.failed else f"{each.removed} old files gone, {compacted}"
+        told = f"failed: {each.failed}" if each.failed else f"{each.removed} old files removed, {compacted}"
         say(f"{each.table:<32} {told}")
 
 
 def quality(results: Sequence[Result]) -> None:
-    """By table, how many rules pass; and what was found by each that does not."""
-    grid = _grid("table", "rows", "looked at", "rules", "pass")
+    """Print how many rules of each table pass, and what each of the others found."""
+    grid = _grid("table", "rows", "validated", "rules", "pass")
     for table, group in groupby(results, key=lambda result: result.table_name):
         evaluated = list(group)
         passed = sum(result.outcome == "passed" for result in evaluated)
@@ -114,7 +114,7 @@ def rows(columns: Sequence[str], values: Iterable[Sequence[object]], *, title: s
 
 
 def as_csv(columns: Sequence[str], values: Iterable[Sequence[object]]) -> None:
-    """Exactly what is there, but to a terminal."""
+    """Print exact values; on a terminal, with control characters escaped."""
     shown = one_line if OUT.file.isatty() else str
     writer = csv.writer(OUT.file, lineterminator="\n")
     writer.writerow(map(shown, columns))
@@ -138,7 +138,7 @@ def _cell(value: object) -> str:
 
 
 def _whole(value: object, inner: Callable[[object], str] | None = None) -> str:
-    """Of bytes their text, of structs and lists JSON."""
+    """The whole value as text: bytes are decoded, structs and lists are JSON."""
     match value:
         case None:
             return ""

@@ -1,4 +1,4 @@
-"""`lakehouse serve`: the tables as schemas of a SQL endpoint."""
+"""`lakehouse serve`: a SQL endpoint with a schema for each layer of tables."""
 
 import time
 
@@ -7,11 +7,11 @@ from lakehouse.settings import load_settings
 from lakehouse.sql_server.serve import serving
 
 REFRESH = 5.0
-"""Seconds until a new table is seen. Rows are seen as soon as they are committed."""
+"""Seconds between two looks for new tables. New rows are visible as soon as they are committed."""
 
 
 def serve_command() -> None:
-    """Serve the tables to SQL tools by JDBC, read-only, to those with a password; until Ctrl-C."""
+    """Serve the tables read-only over JDBC to users with a password, until Ctrl-C."""
     settings = load_settings()
     with serving(settings) as served:
         report.say(f"SQL is served at {served.url} to {', '.join(settings.serve.users)}, until Ctrl-C")

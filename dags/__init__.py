@@ -1,1 +1,1 @@
-"""All of Airflow: the DAGs, what their tasks run, and a local Airflow."""
+"""Everything about Airflow: the DAGs, their operators, and a local Airflow."""

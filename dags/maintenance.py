@@ -1,30 +1,31 @@
 """
 ## Maintenance, each night
 
-*compact* removes files that no version of the last week needs, and makes few large ones of many small ones. *purge*
-removes rows that were deleted long ago. *clean_logs* removes logs of tasks older than 30 days.
+*compact* removes files that no table version of the last week needs, and rewrites many small files to few large ones.
+*purge* removes keys that were deleted long ago. *clean_logs* removes task logs that are older than 30 days.
 
-A table that is being written is compacted and purged the next night; its old files go all the same. A step of the
-pipeline that finds its table being kept up waits for that.
+A table that is being written is compacted and purged the next night, but its old files are removed now. A pipeline
+step waits while its table is being maintained.
 
-**When a task fails**, its log says why, by table. The tables are as good as before, only slower: clear the task when
-there is time. A full disk is the most likely reason: see `docs/operations.md`.
+**When a task fails**, its log says why for each table. The tables are still correct, only slower: clear the task when
+there is time. The most likely reason is a full disk: see `docs/operations.md`.
 """
 
 from datetime import timedelta
 from pathlib import Path
 
 from airflow.sdk import DAG, CronTriggerTimetable, conf, task
+from airflow.sdk.api.datamodels._generated import DagRunType
 
 from dags.operators.tasks import DEFAULTS, GOLD_POOL, Step, alert_of_timeout
 from declarations.pipeline import ENTITIES
 
 with DAG(
     "maintenance",
-    # Not in a minute in which the pipeline starts. Without a start date, its first run is that of the next night.
+    # Not in a minute in which the pipeline starts. Without a start date, the first run is the next night.
     schedule=CronTriggerTimetable("33 2 * * *", timezone="UTC"),
     catchup=False,
-    allowed_run_types=["scheduled", "manual"],
+    allowed_run_types=[DagRunType.SCHEDULED, DagRunType.MANUAL],
     max_active_runs=1,
     dagrun_timeout=timedelta(hours=4),
     on_failure_callback=alert_of_timeout,

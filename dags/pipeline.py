@@ -1,34 +1,34 @@
 """
 ## From topics to gold
 
-Lands what is new in each topic, merges changelogs into silver, enriches facts into gold, proves that nothing was lost,
-validates the tables, and refreshes those that SQL files declare: every five minutes, and at once when messages come
-after a while without any. A run that would find nothing new ends after its first task, but for one an hour; a run that
-is started by hand does all.
+Lands what is new in each topic, merges changelogs into silver, enriches facts into gold, reconciles, validates the
+tables, and refreshes the tables declared in SQL. It runs every five minutes, and at once when messages arrive after a
+quiet time. A run that would find nothing new ends after its first task, except once an hour. A run that is started by
+hand does everything.
 
-**When a task fails**, its log ends with one line that says why. It has been tried six times, unless another try
-would be no use; *quality* only while its tables were taken.
+**When a task fails**, the last line of its log says why. Airflow has retried it five times, unless a retry could not
+help; *quality* is retried only while another process writes its tables.
 
-* *no broker is running*, *no answer from the broker*: start the broker; what was sent meanwhile waits in it.
-* *is being written by …*: another process, which the line names, holds the table: wait for it, or stop it.
+* *no broker is running*, *no answer from the broker*: start the broker; messages sent meanwhile wait in it.
+* *is being written by …*: the line names another process that writes the table: wait for it, or stop it.
 * *no such topic*: run `lakehouse topics create`.
-* *`lakehouse land … --accept-loss` writes that down and goes on*: the broker let messages go before they landed: see
+* *`lakehouse land … --accept-loss` writes that down and goes on*: the broker deleted messages before they landed: see
   *Messages lost before landing* in `docs/operations.md`.
-* *refresh* fails with a file and a line: the table stays as it was; mend the file, see `docs/sql-tables.md`.
-* *reconcile* fails: the log and the note of the run name topic, difference and positions. Nothing is repaired by
-  itself: see `docs/operations.md`.
-* *quality*: the log lists the rules that do not pass, and the task links to the report: see `docs/quality.md`.
+* *refresh* fails with a file and a line: the table is unchanged; fix the file, see `docs/sql-tables.md`.
+* *reconcile* fails: the log and the note of the run name topic, difference and positions. Nothing is repaired
+  automatically: see `docs/operations.md`.
+* *quality* fails: the log lists the rules that do not pass, and the task links to the report: see `docs/quality.md`.
 
-While one of these two fails, nothing is refreshed: what SQL files declare, and its topics, stay as they were.
+While *reconcile* or *quality* fails, nothing is refreshed: the SQL tables and their topics stay as they were.
 
-Then **clear the failed task**: it goes on where it was. Nothing is lost, and nothing comes twice, whatever is cleared
-and however often.
+Then **clear the failed task**: it continues where it stopped. Nothing is lost or repeated, however often you do that.
 """
 
 from datetime import UTC, datetime, timedelta
 
 from airflow.providers.standard.operators.python import ShortCircuitOperator
 from airflow.sdk import DAG, AssetOrTimeSchedule, CronDataIntervalTimetable, TaskGroup
+from airflow.sdk.api.datamodels._generated import DagRunType
 
 from dags.operators.backlog import BACKLOG
 from dags.operators.tasks import DEFAULTS, GOLD_POOL, Step, Validation, alert_of_timeout, has_news
@@ -36,13 +36,13 @@ from declarations.pipeline import ENRICHMENTS, ENTITIES, SQL_TABLES, TOPICS
 
 with DAG(
     "pipeline",
-    # The clock serves producers who never pause: their backlog is never empty, and so no news. An event that comes
-    # during a run is kept until that has ended.
+    # The schedule serves producers that never pause: their backlog is never empty, so there is no event. An event
+    # during a run is kept until that run ends.
     schedule=AssetOrTimeSchedule(timetable=CronDataIntervalTimetable("*/5 * * * *", timezone="UTC"), assets=[BACKLOG]),
     start_date=datetime(2026, 1, 1, tzinfo=UTC),
     catchup=False,
-    # All but a backfill: a run takes all there is, whatever its day.
-    allowed_run_types=["scheduled", "manual", "asset_triggered", "operator_triggered", "asset_materialization"],
+    # All but a backfill: a run takes everything available, whatever its date.
+    allowed_run_types=[kind for kind in DagRunType if kind is not DagRunType.BACKFILL],
     max_active_runs=1,
     dagrun_timeout=timedelta(hours=2),
     on_failure_callback=alert_of_timeout,

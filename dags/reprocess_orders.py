@@ -1,15 +1,15 @@
 """
-## A day of orders, recomputed
+## Recompute a day of orders
 
-Judges a day of orders anew from bronze, and replaces in one commit what differs; the pipeline goes on meanwhile. Once
-this DAG is switched on, it does so each night with the day that has ended. For other days, use *Trigger*, **Backfill**:
-a run for each day, one after the other, as the pool `gold` has one slot: each takes gold's right to write in turn.
+Recomputes a day of orders from bronze, and replaces what differs in one commit, while the pipeline keeps running. Once
+this DAG is switched on, it does so each night for the day that has ended. For other days, use *Trigger*, **Backfill**:
+it starts a run for each day. They run one after the other, as the pool `gold` has one slot: each takes gold's lease.
 
-*Trigger* itself recomputes the day before, or the `day` that you give, of all tables or of one `table`. With `dry_run`,
-the log says what would change, `gold.shadow_orders` has the rows, and nothing else is written.
+*Trigger* itself recomputes the day before, or the `day` that you give, for all tables or for one `table`. With
+`dry_run`, the log says what would change, `gold.shadow_orders` has the rows, and nothing else is written.
 
-**When a day fails**, its log ends with one line that says why. The day stays as it was, or has been replaced as a
-whole. Clear the task to try it again.
+**When a day fails**, the last line of its log says why. The day is unchanged, or was replaced as a whole. Clear the
+task to retry it.
 """
 
 from datetime import UTC, datetime, timedelta
@@ -37,7 +37,7 @@ with DAG(
     default_args=DEFAULTS,
     tags=["gold"],
     params={
-        "day": Param(None, type=["null", "string"], format="date", description="Default: the day of the run."),
+        "day": Param(None, type=["null", "string"], format="date", description="Default: the run's day, or yesterday."),
         "table": Param(
             "all", enum=["all", *(facts.gold_table for facts in ENRICHMENTS)], description="What to recompute."
         ),

@@ -1,1 +1,1 @@
-"""What this lakehouse is made of: its topics, and the tables that are made of them."""
+"""The declarations of this lakehouse: its topics, and the tables that are made from them."""

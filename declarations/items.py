@@ -1,4 +1,4 @@
-"""The items changelog, its latest state, and what must hold of that."""
+"""The items changelog, its latest state, and the rules for it."""
 
 from pyspark.sql.types import DoubleType, LongType, StringType, StructField, StructType
 

@@ -1,4 +1,4 @@
-"""The orders topic, what makes an order an enriched order, and what must hold of those."""
+"""The orders topic, how orders are enriched, and the rules for enriched orders."""
 
 from pyspark.sql.types import DoubleType, LongType, StringType, StructField, StructType
 
@@ -55,10 +55,10 @@ ORDERS = Enrichment(
         Lookup(name="item", entity="items", on="item_id", join="as_of"),
     ),
     rules={
-        "price_is_an_amount": "price >= 0 AND price < 1e15",  # of what DECIMAL(18, 2) holds, also not NaN
+        "price_is_an_amount": "price >= 0 AND price < 1e15",  # fits into DECIMAL(18, 2), and is not NaN
         "is_paid_after_creation": "paid_at IS NULL OR paid_at >= created_at",
     },
-    correction_days=3650,  # the orders of the workload are of January 2026, whenever it is sent
+    correction_days=3650,  # the workload's orders are from January 2026, whenever it is sent
     publish_to="enriched_orders",
 )
 

@@ -1,4 +1,4 @@
-"""What this lakehouse is made of. Add your own topics here; no other module lists them."""
+"""All topics and tables of this lakehouse. Add your own here: no other module lists them."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -24,10 +24,10 @@ ENRICHMENTS: tuple[Enrichment, ...] = (ORDERS,)
 """Facts, enriched into gold."""
 
 SQL_TABLES: tuple[SqlTable, ...] = declared_in(Path(__file__).parent / "sql")
-"""Gold tables that a SQL file declares, each after those that it is made from."""
+"""Gold tables that are declared in SQL, each after those that it is made from."""
 
 PUBLISHED: Mapping[str, Enrichment] = {each.publish_to: each for each in ENRICHMENTS if each.publish_to}
-"""Enrichments whose gold is published, by its topic."""
+"""Enrichments whose gold table is published, by the topic that it is published to."""
 
 TOPICS: tuple[Topic, ...] = (
     *(entity.topic for entity in ENTITIES),
@@ -39,7 +39,7 @@ WRITTEN = (
     *(entity.table.name for entity in ENTITIES),
     *(enrichment.gold_table for enrichment in ENRICHMENTS),
 )
-"""The tables that have a stream of their own, each of which one process at a time writes."""
+"""The tables that have a stream of their own. Only one process at a time writes each of them."""
 
 SUITES: tuple[Suite, ...] = (
     *(landed(entity.topic, quiet_for="30 DAYS") for entity in ENTITIES),
@@ -53,11 +53,11 @@ SUITES: tuple[Suite, ...] = (
     *(quarantine.discarded(each) for each in ENRICHMENTS),
     quarantine.malformed(TOPICS, at_most=0.01),
 )
-"""What must hold of each table, as `lakehouse validate` asks. An entity or enrichment of yours needs `latest` or
-`enriched` of it, with rules of its own."""
+"""The rules that `lakehouse validate` evaluates. For an entity of your own, add a suite made by `latest`, and for an
+enrichment one made by `enriched`, with rules of its own."""
 
 SQL_SUITES: tuple[Suite, ...] = (*(declared(table) for table in SQL_TABLES), quarantine.sql_rows())
-"""What must hold of the tables that SQL files declare, once they are there, and of what is not in them."""
+"""The rules for tables that are declared in SQL, once they exist, and for the rows that they leave out."""
 
 
 def facts_named(topic: str) -> Enrichment:
@@ -85,7 +85,7 @@ def _check() -> None:
             if lookup.entity not in entities:
                 known = ", ".join(sorted(entities))
                 raise ConfigurationError(
-                    f"{enrichment.topic.name} looks up {lookup.entity}, which is no entity; there are {known}"
+                    f"{enrichment.topic.name} looks up {lookup.entity}, which is not an entity; there are {known}"
                 )
             entity = entities[lookup.entity]
             if lookup.is_as_of and (entity.ignore_null_updates or not entity.keeps_history):

@@ -1,4 +1,4 @@
-"""The users changelog, its latest state, and what must hold of that."""
+"""The users changelog, its latest state, and the rules for it."""
 
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 

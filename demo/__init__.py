@@ -1,1 +1,1 @@
-"""A synthetic workload, and questions to ask of what the pipeline makes of it."""
+"""A synthetic workload, and queries on the tables that the pipeline makes from it."""

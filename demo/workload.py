@@ -1,8 +1,8 @@
-"""A synthetic workload of users, items and orders, as messy as life, and the same for the same seed.
+"""A synthetic, messy workload of users, items and orders. The same seed gives the same messages.
 
-Items are real ones, from `items.csv`. Messages come in two phases: `first` has the items, most users and all
-orders; `late` has the users that come after their orders, and the changes to users and items, in no order of time.
-In both, messages are late, sent twice, or broken. A broken message is an extra copy of a good one.
+The items are those in `items.csv`. There are two phases. `first` has the items, most users and all orders. `late` has
+the users that arrive after their orders, and changes to users and items, shuffled. In both phases, some messages are
+late, sent twice, or broken. A broken message is an extra copy of a good one.
 """
 
 import csv
@@ -21,11 +21,11 @@ from lakehouse.pulsar.produce import Message
 
 ITEMS_FILE = Path(__file__).with_name("items.csv")
 CHUNK = 10_000
-"""Messages that are made, and mixed up, together."""
+"""Messages that are made together. Their duplicates and broken copies follow them."""
 DAY = 86_400_000
 HOUR = 3_600_000
 UNKNOWN_ITEM = 1_000_000_000
-"""Items of orders whose item never comes count from here; such users count from `Workload.users` + 1."""
+"""The lowest id of items that never arrive. The ids of users that never arrive begin at `Workload.users` + 1."""
 
 FIRST_NAMES = ("Ada", "Alan", "Barbara", "Edsger", "Grace", "John", "Katherine", "Ken", "Margaret", "Zoë")
 LAST_NAMES = (
@@ -74,44 +74,44 @@ class Item(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Workload:
-    """How much, and how messy. Rates are shares from 0 to 1."""
+    """How much is sent, and how messy it is. Rates are shares from 0 to 1."""
 
     seed: int = 7
     users: int = 10_000
     orders: int = 100_000
     start: int = 1_767_225_600_000
-    """When the first order is created, in epoch milliseconds; the default is 2026-01-01T00:00Z."""
+    """When orders begin, in epoch milliseconds. The default is 2026-01-01T00:00Z."""
     days: float = 3.0
-    """The time that the orders, and the changes to users and items, spread over."""
+    """The days over which orders, and changes to users and items, are spread."""
     missing_users: float = 0.01
-    """Orders whose user never comes."""
+    """Orders whose user never arrives."""
     missing_items: float = 0.005
-    """Orders whose item never comes."""
+    """Orders whose item never arrives."""
     late_users: float = 0.02
     updated_users: float = 0.02
     deleted_users: float = 0.01
-    """Every other one with `deletedAt`, the rest with a tombstone."""
+    """Odd ids are deleted by `deletedAt`, even ids by a tombstone."""
     merged_users: float = 0.01
     updated_items: float = 0.05
     """Items whose price changes."""
     deleted_items: float = 0.002
     duplicates: float = 0.01
-    """Messages that are sent once more."""
+    """Messages that are sent twice."""
     malformed: float = 0.002
-    """Messages of which a broken copy is sent as well."""
+    """Messages that are also sent as a broken copy."""
 
     def first(self, topic: str) -> Iterator[Message]:
-        """The first phase of one topic; other topics than `items`, `users` and `orders` have no messages."""
+        """The first phase of a topic. Only `items`, `users` and `orders` have messages."""
         phases = {"items": self._items, "users": self._early_users, "orders": self._orders}
         return phases[topic]() if topic in phases else iter(())
 
     def late(self, topic: str) -> Iterator[Message]:
-        """The second phase of one topic; there are no late `orders`."""
+        """The second phase of a topic. There are no late `orders`."""
         changes = {"items": self._item_changes, "users": self._user_changes}
         return changes[topic]() if topic in changes else iter(())
 
     def orders_from_now(self, rate: float) -> Iterator[Message]:
-        """Orders created from now on, `rate` a second, under ids that no call before used; never ends."""
+        """Endless orders created from now on, `rate` a second, with ids that no earlier call has used."""
         now = int(time.time() * 1000)
         live = replace(self, start=now, orders=round(rate * 86_400), days=1.0)
         for chunk in count():
@@ -157,7 +157,7 @@ class Workload:
             messages.append(self._user(id, at, deleted_at=at) if id % 2 else Message(str(id), None, at))
         for id in sorted(groups["merged"] - {1}):
             (at,) = self._times(random, 1)
-            parent = int(random.integers(1, id))  # a smaller one, so that chains end
+            parent = int(random.integers(1, id))  # a smaller id, so that chains end
             messages.append(self._user(id, at, merged_at=at, parent=parent))
         yield from self._in_chunks("late users", self._shuffled(messages, random))
 
@@ -187,7 +187,7 @@ class Workload:
 
     @cached_property
     def _user_groups(self) -> dict[str, set[int]]:
-        """Which users come late, and which change and how; no user is in two groups."""
+        """The ids of users that arrive late, are updated, deleted or merged, by group. No user is in two groups."""
         ids = (self._random("user groups").permutation(self.users) + 1).tolist()
         groups = {}
         for name in ("late", "updated", "deleted", "merged"):
@@ -206,7 +206,7 @@ class Workload:
         return Message(str(id), USER % (id, *names, self._user_created_at(id), deleted_at, merged_at, parent), at)
 
     def _user_created_at(self, id: int) -> int:
-        """Some time in the year before the day before the first order."""
+        """A time in the year that ends one day before `start`."""
         return self.start - DAY - id * 7_919_000 % (365 * DAY)
 
     def _times(self, random: np.random.Generator, size: int) -> list[int]:
@@ -226,7 +226,7 @@ class Workload:
             yield from self._with_noise(taken, self._random(purpose, chunk))
 
     def _with_noise(self, messages: list[Message], random: np.random.Generator) -> list[Message]:
-        """The messages, then some of them again, then broken copies of some."""
+        """The messages, then duplicates of some, then broken copies of some."""
         again, broken = random.random((2, len(messages)))
         noise = [messages[index] for index in np.flatnonzero(again < self.duplicates).tolist()]
         for index in np.flatnonzero(broken < self.malformed).tolist():

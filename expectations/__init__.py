@@ -1,6 +1,6 @@
-"""What must hold of each table, one suite a table, and the report on it."""
+"""The rules of each table, one suite per table, and the report on their results."""
 
 import os
 
-# Great Expectations, which some modules import, tells nobody what is done with it.
+# Turns off the usage reports of Great Expectations, which some modules import.
 os.environ["GX_ANALYTICS_ENABLED"] = "false"

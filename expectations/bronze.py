@@ -1,4 +1,4 @@
-"""bronze.<topic>: messages as they came."""
+"""The suite of bronze.<topic>: messages as they arrived."""
 
 from expectations.suites import Severity, Suite, not_null, unique, volume, whole
 from lakehouse.contracts.decoding import MALFORMED
@@ -8,9 +8,9 @@ POSITION = ("partition", "ledger_id", "entry_id", "batch_index")
 
 
 def landed(topic: Topic, *, quiet_for: str, placed: tuple[str, ...] = ()) -> Suite:
-    """`placed` are the tables of which one has each message that is not malformed, if there are such.
+    """`placed` are the tables that hold the topic's well-formed messages, each in one of them: their rows must add up.
 
-    `quiet_for` is how long the topic may be without messages, as an SQL interval.
+    Without `placed`, there is no such rule. `quiet_for`, an SQL interval, is how long the topic may have no messages.
     """
     places = " + ".join(f"{{{table}}}" for table in (*placed, f"{MALFORMED.name}.{topic.name}"))
     conserved = (whole("nothing_is_lost", f"{{rows}} = {places}"),) if placed else ()

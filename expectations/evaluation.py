@@ -1,8 +1,8 @@
-"""How Great Expectations judges rules: what it measures on Spark, and when that is a pass.
+"""How Great Expectations evaluates rules: what it measures on Spark, and when a rule passes.
 
-Its own expectations ignore NULL, pass on empty tables, and collect examples by a query each, even if no row fails. Here
-a rule passes only when it is TRUE, and what is measured are aggregates, computed in one pass over the table; if
-that fails, each is computed alone, so that only the rule in question can't be evaluated.
+Its own expectations ignore NULL, pass on empty tables, and run a query each for examples, even if no row fails. Here a
+rule passes only when it is TRUE. Rules are measured by aggregates, which are computed in one pass over the table. If
+that pass fails, each aggregate is computed alone, so that only the broken rule can't be evaluated.
 """
 
 import json
@@ -32,7 +32,7 @@ ROWS = "table.row_count"
 
 
 class Failing(TableMetricProvider):
-    """The rows of which SQL over their columns is not TRUE."""
+    """The number of rows for which an SQL condition over their columns is not TRUE."""
 
     metric_name = "lakehouse.failing"
     value_keys = ("holds",)
@@ -43,7 +43,7 @@ class Failing(TableMetricProvider):
 
 
 class Measured(TableMetricProvider):
-    """Whether SQL over aggregates is TRUE, and what other such SQL shows, as JSON."""
+    """JSON with the value of an SQL condition over aggregates, and of the SQL that the report shows."""
 
     metric_name = "lakehouse.measured"
     value_keys = ("holds", "shows")
@@ -55,7 +55,7 @@ class Measured(TableMetricProvider):
 
 
 class Different(TableMetricProvider):
-    """How many different values some columns have, NULL among them."""
+    """The number of different combinations of values in some columns, including NULL."""
 
     metric_name = "lakehouse.different"
     value_keys = ("columns",)
@@ -66,17 +66,17 @@ class Different(TableMetricProvider):
 
 
 def _fails(holds: str) -> Column:
-    """Whether SQL is not TRUE of a row; SQL that ends in an error is not."""
+    """Whether an SQL condition is not TRUE for a row: it is FALSE or NULL, or ends in an error."""
     return ~F.coalesce(try_eval(F.expr(holds)), F.lit(False))
 
 
 def _shown(observed: str) -> dict[str, str]:
-    """What was observed, also as it becomes part of a page, where it must stay a text, whatever was sent."""
+    """What was observed, as it is and escaped for the pages of the report: it can contain data from messages."""
     return {"observed": observed, "observed_value": escape(observed)}
 
 
 class _Expect(BatchExpectation):
-    """Of a rule that could not be evaluated, the page has the message, but no traceback: that would not be escaped."""
+    """Shows the error of a rule that can't be evaluated, but not its traceback, which would not be escaped."""
 
     @classmethod
     @renderer(renderer_type=LegacyDiagnosticRendererType.UNEXPECTED_STATEMENT)
@@ -86,7 +86,7 @@ class _Expect(BatchExpectation):
 
 
 class _ExpectOfRows(_Expect):
-    """Passes if no row fails, and there are `minimum` rows at least."""
+    """Passes if no row fails and there are at least `minimum` rows."""
 
     minimum: int
 
@@ -99,7 +99,7 @@ class _ExpectOfRows(_Expect):
 
 
 class ExpectEachRow(_ExpectOfRows):
-    """Passes if SQL is TRUE of each row. What fails is shown with its `key`, and with what the SQL names."""
+    """Passes if SQL is TRUE for each row. A failing row is shown with its `key` and the columns that the SQL names."""
 
     holds: str
     key: list[str]
@@ -116,7 +116,7 @@ class ExpectEachRow(_ExpectOfRows):
 
 
 class ExpectUnique(_ExpectOfRows):
-    """Passes if no two rows are equal in all of some columns; it is the second one that fails."""
+    """Passes if no two rows are equal in all `columns`. Of equal rows, all but one count as failing."""
 
     columns: list[str]
 
@@ -130,7 +130,7 @@ class ExpectUnique(_ExpectOfRows):
 
 
 class ExpectOfTable(_Expect):
-    """Passes if SQL over aggregates is TRUE; `shows` is SQL of what the report shows."""
+    """Passes if SQL over aggregates is TRUE. `shows` is SQL for the text that the report shows."""
 
     holds: str
     shows: str

@@ -1,4 +1,4 @@
-"""gold.enriched_<facts>: facts with their state."""
+"""The suite of gold.enriched_<facts>: facts with their state."""
 
 from expectations.suites import CHANGE_FEED, Rule, Suite, each_row, known, not_null, types, unique, up_to_date, volume
 from gold.enrichment.declaration import Enrichment
@@ -6,9 +6,9 @@ from lakehouse.delta.tables import POSITION
 
 
 def enriched(enrichment: Enrichment, *rules: Rule) -> Suite:
-    """What holds of any enrichment, and the rules of this one; those that quarantine must have left nothing in gold.
+    """The rules of every enrichment, and `rules` of this one. No row in gold may break a rule that quarantines.
 
-    Keys are unique within a day, as facts are found to be duplicates for some days only.
+    Keys are unique within a day only, as duplicates are detected for `dedup_days`.
     """
     lookups = enrichment.lookups
     return Suite(

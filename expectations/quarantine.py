@@ -1,4 +1,4 @@
-"""quarantine.*: what is held back, and how much of it there may be."""
+"""The suites of quarantine.*: what is held back, and how much of it there may be."""
 
 from collections.abc import Sequence
 
@@ -76,11 +76,11 @@ def sql_rows() -> Suite:
 
 
 TOO_MUCH = 0.5
-"""A share of a topic that is held back only if its contract, or what feeds it, is wrong."""
+"""If more than this share of a topic is held back, its contract or its producer must be wrong."""
 
 
 def _rate(what: str, count: str, topic: Topic, at_most: float) -> tuple[Rule, ...]:
-    """The share of what landed that may be held back: a little more is a warning, half of it is critical."""
+    """Rules on the share of landed messages that is held back: over `at_most` is a warning, over half is critical."""
     landed = f"{{{topic.bronze_table}}}"
     shows = f"concat(round(100 * {count} / greatest({landed}, 1), 2), ' %')"
     return (

@@ -1,7 +1,7 @@
-"""The report on a validation: the Data Docs of Great Expectations, made to need no internet.
+"""The report on a validation: the Data Docs of Great Expectations, changed to work without internet.
 
-Its pages load scripts and styles from public servers, without which they show nothing. They are replaced by files
-beside the pages (`lakehouse/artifacts.xml` lists where those come from), or left out.
+Their pages load scripts and styles from public servers, and show nothing without them. Here these are replaced by
+files beside the pages (`lakehouse/downloads/artifacts.xml` lists their sources), or removed.
 """
 
 import re
@@ -38,9 +38,9 @@ INSTEAD = {
     "bootstrap.min.js": "bootstrap.bundle.min.js",
     "bootstrap-table-filter-control.min.css": "bootstrap-table-filter-control.css",
 }
-"""What the pages call a file, where that is another name. The bundle has popper.js in it."""
+"""File names in the pages that differ from the names of our files. The bundle includes popper.js."""
 
-# Of the icon font, the pages use these.
+# Replaces the icons that the pages use from an icon font.
 ICONS = """<style>
 .fas { font-style: normal; font-weight: bold }
 .fa-check-circle::before { content: "\\2713" }
@@ -57,7 +57,7 @@ ADVERTISEMENT = re.compile(r"<footer>.*?</footer>", re.DOTALL)
 
 
 def new_context(settings: Settings) -> EphemeralDataContext:
-    """A context that keeps all in memory, but for the pages."""
+    """A context that keeps everything in memory except the pages."""
     site = {
         "class_name": "SiteBuilder",
         "show_how_to_buttons": False,
@@ -76,9 +76,9 @@ def new_context(settings: Settings) -> EphemeralDataContext:
 
 
 def write_pages(context: EphemeralDataContext, settings: Settings) -> None:
-    """Write the pages on what the context has validated; they take the place of the last ones.
+    """Write the pages on what the context has validated, in place of the last ones.
 
-    Raises LakehouseError if the files beside them can't be fetched; then there are no pages, rather than old ones.
+    Raises LakehouseError if the scripts and styles can't be downloaded. Then the last pages are removed, too.
     """
     draft, folder = _draft(settings), settings.report.parent
     try:
@@ -100,7 +100,7 @@ def write_pages(context: EphemeralDataContext, settings: Settings) -> None:
 
 
 def without_internet(page: str, *, static: str) -> str:
-    """The page with nothing that is loaded from elsewhere; `static` is the way to the files."""
+    """The page without anything that is loaded from the internet. `static` is the relative path to the local files."""
 
     def local(tag: re.Match[str]) -> str:
         kind, name = tag[1], INSTEAD.get(tag[3], tag[3])

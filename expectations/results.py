@@ -1,4 +1,4 @@
-"""What came of each rule, kept in `quality.results`; and figures that the tables' logs tell."""
+"""The results of rules, which are kept in `quality.results`, and figures from the tables' logs."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -25,16 +25,16 @@ RESULTS = Table(
     """,
     properties={"delta.appendOnly": "true"},
 )
-"""A row a rule and run. `outcome` is passed, failed or error; `rows` were looked at, of which `failing` did not pass.
+"""One row per rule and run. `outcome` is passed, failed or error. Of `rows` evaluated, `failing` did not pass.
 
-`scope` is `whole`, or `new` if only the rows were looked at that came after the last validation; `version` and
-`table_rows` are the table's.
+`scope` is `whole`, `new` if only rows were evaluated that arrived after the last validation, or `nothing new` if the
+table had not changed since. `version` and `table_rows` are the table's.
 """
 
 NEWEST = "max.publish_time"
 
 REMEMBERED = 10
-"""Validations that say what is usual."""
+"""Validations from which the usual growth is computed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,13 +52,13 @@ class Result:
 
     @property
     def stops(self) -> bool:
-        """Whether what is made from the tables has to wait. A rule that could not be evaluated does so at any severity."""
+        """Whether what is made from the tables has to wait. An error does so at any severity."""
         return self.outcome == "error" or (self.outcome == "failed" and self.severity is Severity.CRITICAL)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Validated:
-    """A table as it was when it was last validated; without `whole_at` if it has to be validated as a whole."""
+    """A table's last validation. `whole_at` is None if the whole table has to be validated next."""
 
     version: int
     at: datetime
@@ -74,7 +74,7 @@ def keep(spark: SparkSession, settings: Settings, results: Sequence[Result], *, 
 
 
 def last_validated(settings: Settings) -> dict[str, Validated]:
-    """By table, from `quality.results`."""
+    """The last validation of each table, from `quality.results`."""
     if not DeltaTable.is_deltatable(settings.table_path(RESULTS.name)):
         return {}
     found = query(
@@ -95,7 +95,7 @@ def last_validated(settings: Settings) -> dict[str, Validated]:
         table: Validated(
             version=version,
             at=at,
-            whole_at=None if stopped else whole_at,  # what failed has to pass, and not only what came since
+            whole_at=None if stopped else whole_at,  # the rows that failed have to pass, not only new ones
             rows=rows[-1],
             usual_growth=usual_growth_of(rows),
         )
@@ -104,13 +104,15 @@ def last_validated(settings: Settings) -> dict[str, Validated]:
 
 
 def usual_growth_of(rows: Sequence[int]) -> float | None:
-    """The median of how much a table has grown, when it did; None until that has been seen three times."""
+    """The median growth in rows between validations at which a table had grown; None if there were fewer than three."""
     grown = [after - before for before, after in pairwise(rows) if after > before]
     return median(grown) if len(grown) >= 3 else None
 
 
 def figures(settings: Settings) -> dict[str, Any]:
-    """Rows by table, of malformed messages by topic too; the rest is behind `lag/`, `version/` and `newest/`."""
+    """Figures by name: the table (its rows), `quarantine.malformed.<topic>` (the topic's rows), and `lag/<table>`,
+    `version/<table>` and `newest/<table>`.
+    """
     statuses = table_statuses(settings)
     topics = (status.name.removeprefix("bronze.") for status in statuses if status.name.startswith("bronze."))
     known: dict[str, Any] = {f"{MALFORMED.name}.{topic}": 0 for topic in topics}

@@ -1,4 +1,4 @@
-"""silver.<entity>: the latest state, a row a key; and silver.<entity>_history: all versions, a row a message."""
+"""The suites of silver.<entity>, the latest state by key, and silver.<entity>_history, one version per message."""
 
 from expectations.suites import CHANGE_FEED, Rule, Severity, Suite, each_row, not_null, types, unique, up_to_date, whole
 from lakehouse.contracts.decoding import MALFORMED
@@ -9,12 +9,12 @@ SEQUENCE = ("event_time", "publish_time", "ledger_id", "entry_id", "batch_index"
 
 
 def latest(entity: Entity, *rules: Rule) -> Suite:
-    """What holds of any entity, and the rules of this one."""
+    """The rules of every latest state, and `rules` of this one."""
     return _suite(entity, entity.table, unique(entity.key), *rules, *_conserved(entity), up_to_date())
 
 
 def versions(entity: Entity) -> Suite:
-    """What holds of any history: one version of a key follows the other, and one of them is the last."""
+    """The rules of every history: no version ends before it begins, and each key has exactly one last version."""
     return _suite(
         entity,
         entity.history,
@@ -27,7 +27,7 @@ def versions(entity: Entity) -> Suite:
 
 
 def _suite(entity: Entity, table: Table, *rules: Rule) -> Suite:
-    """What holds of both, and more rules."""
+    """The rules that both tables share, and more `rules`."""
     is_there = " AND ".join(f"sequence.{part} IS NOT NULL" for part in SEQUENCE)
     return Suite(
         table=table.name,
@@ -38,7 +38,7 @@ def _suite(entity: Entity, table: Table, *rules: Rule) -> Suite:
 
 
 def _conserved(entity: Entity) -> tuple[Rule, ...]:
-    """Each message that is not malformed is a version in the history, which has no fewer keys than the table."""
+    """Each message that is not malformed is a version in the history, and the table has no more rows than that."""
     if not entity.keeps_history:
         return ()
     history, malformed = f"{{{entity.history.name}}}", f"{{{MALFORMED.name}.{entity.name}}}"
@@ -49,5 +49,5 @@ def _conserved(entity: Entity) -> tuple[Rule, ...]:
 
 
 def unless_deleted(name: str, holds: str, severity: Severity = Severity.CRITICAL) -> Rule:
-    """A rule that must be TRUE of each row but those of deleted keys, of which a tombstone leaves only the key."""
+    """A rule that must be TRUE for each row whose key is not deleted: a tombstone leaves only the key."""
     return each_row(name, f"deleted_at IS NOT NULL OR ({holds})", severity)

@@ -1,11 +1,11 @@
-"""Gold tables that a SQL file declares."""
+"""The suite of a gold table that is declared in SQL."""
 
 from expectations.suites import CHANGE_FEED, Suite, not_null, unique, volume
 from gold.sql.declarations import SqlTable
 
 
 def declared(table: SqlTable) -> Suite:
-    """A refresh stops before it would leave a key twice or NULL, so this finds what others have done to the table."""
+    """A refresh never leaves a duplicate or NULL key, so these rules find what others have done to the table."""
     return Suite(
         table=table.name,
         key=table.keys,

@@ -1,6 +1,7 @@
-"""What an expectation is: a rule in SQL that must be TRUE of each row of a table, or of the table as a whole.
+"""Suites of rules in SQL that must be TRUE for each row of a table, or for the table as a whole.
 
-A rule passes only when it is TRUE: not when it is NULL, when it can't be computed, or when there is no row to hold.
+A rule passes only when it is TRUE: not when it is NULL or can't be computed. On a table without rows, rules about rows
+and keys fail, unless the suite says that the table may be empty.
 """
 
 import re
@@ -11,7 +12,7 @@ from lakehouse.errors import ConfigurationError
 
 
 class Severity(StrEnum):
-    """What a rule that does not pass leads to."""
+    """What happens if a rule does not pass."""
 
     WARNING = "warning"
     """It is reported."""
@@ -30,24 +31,24 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Rule:
-    """`holds` is SQL: over a row's columns, over aggregates of them, or, of keys and references, the columns."""
+    """`holds` is SQL over a row's columns or over aggregates of them. For keys and references, it names the columns."""
 
     name: str
     kind: Kind
     holds: str
     severity: Severity = Severity.CRITICAL
     to: str = ""
-    """Of a reference: the table that must know the value."""
+    """For a reference: the table that must have the value as a key."""
     shows: str = ""
-    """Of a table: SQL of what was measured, for the report; else it shows `holds` with its figures."""
+    """For a table: SQL for what the report shows. If empty, the report shows `holds` with its figures."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Suite:
-    """What must hold of a table.
+    """The rules of a table.
 
-    `key` are the columns that name a row in the report. `arrives` says how new rows are told from those that were
-    validated before: by the change feed, by a column with the time they came, or not at all (None).
+    `key` are the columns that identify a row in the report. `arrives` says how new rows are found: by the change feed
+    (`CHANGE_FEED`), by a column with the time at which they arrived (its name), or not at all (None).
     """
 
     table: str
@@ -66,7 +67,7 @@ CHANGE_FEED = "the change feed"
 
 
 def each_row(name: str, holds: str, severity: Severity = Severity.CRITICAL) -> Rule:
-    """A rule that must be TRUE of each row."""
+    """A rule that must be TRUE for each row."""
     return Rule(name=name, kind=Kind.ROW, holds=holds, severity=severity)
 
 
@@ -80,23 +81,23 @@ def unique(*columns: str) -> Rule:
 
 
 def known(column: str, *, to: str) -> Rule:
-    """The value is the key of a row in the table, or in its history where there is one, which forgets none."""
+    """The value is the key of a row in the table, or in its history if it has one: the history forgets no key."""
     return Rule(name=f"{column.replace('.', '_')}_is_known", kind=Kind.REFERENCE, holds=column, to=to)
 
 
 def whole(name: str, holds: str, severity: Severity = Severity.CRITICAL, *, shows: str = "") -> Rule:
-    """A rule that must be TRUE of the table: SQL over aggregates, and over figures that the tables' logs tell.
+    """A rule that must be TRUE for the table: SQL over aggregates, and over figures from the tables' logs.
 
-    `{rows}` are the table's rows, `{rows_before}` and `{usual_growth}` those of the last validation and what the last
-    ones found to be usual, NULL without any; `{lag}` the commits that its stream has not read; `{newest}` when its
-    last message was published; `{silver.users}` the rows of another table, `{quarantine.malformed.users}` those of a
-    topic.
+    `{rows}` is the number of the table's rows, `{rows_before}` that of the last validation, and `{usual_growth}` the
+    median growth of the last ones. `{lag}` is the number of commits that its stream has not read, `{newest}` the
+    publish time of its last message. `{silver.users}` is the number of rows of another table,
+    `{quarantine.malformed.users}` that of a topic. A figure that is not known is NULL.
     """
     return Rule(name=name, kind=Kind.TABLE, holds=holds, severity=severity, shows=shows)
 
 
 def types(columns: str) -> Rule:
-    """The columns are there, and of the types that DDL declares."""
+    """The columns exist and have the types of this DDL."""
     flat = columns
     while flat != (flat := re.sub(r"<[^<>]*>|\([^()]*\)", "", flat)):
         pass
@@ -106,7 +107,7 @@ def types(columns: str) -> Rule:
 
 
 def volume(*, severity: Severity = Severity.WARNING) -> tuple[Rule, ...]:
-    """Against the last runs: the table has not lost rows, and what came is neither much less nor more than usual."""
+    """Compared with past validations, the table has not shrunk, and has not grown much less or more than usual."""
     usual = "{rows} - {rows_before} = 0 OR {rows} - {rows_before} BETWEEN 0.1 * {usual_growth} AND 10 * {usual_growth}"
     return (
         whole("has_not_shrunk", "{rows_before} IS NULL OR {rows} >= 0.9 * {rows_before}", severity),

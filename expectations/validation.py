@@ -1,4 +1,4 @@
-"""Hold tables against their suites, keep what came of it, and write the report."""
+"""Evaluate the suites of tables, keep the results, and write the report."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -26,10 +26,10 @@ from lakehouse.settings import Settings
 from lakehouse.spark.parallel import side_by_side
 
 WHOLE_AFTER = timedelta(days=1)
-"""How long only new rows are looked at; then it is the whole table's turn."""
+"""How long only new rows are validated, until the whole table is validated again."""
 
 AT_ONCE = 3
-"""Tables that are validated side by side: much of the time of a small one goes into planning."""
+"""Tables that are validated side by side: small ones take most of their time for planning."""
 
 WHOLE, NEW, NOTHING = "whole", "new", "nothing new"
 
@@ -37,11 +37,11 @@ WHOLE, NEW, NOTHING = "whole", "new", "nothing new"
 def validate(
     spark: SparkSession, settings: Settings, suites: Sequence[Suite], *, only_new: bool = False
 ) -> list[Result]:
-    """Judge the rules of each suite, keep the results, and write the report; if that can't be, a line says so.
+    """Evaluate the rules of each suite, keep the results, and write the report; if that fails, a line says so.
 
-    With `only_new`, a table that was validated as a whole within the last day is asked only for the rows that came
-    since it was last validated; by the change feed, for all rows of the keys that changed. Tables must stand still
-    meanwhile.
+    With `only_new`, only new rows are validated of tables that tell them apart, passed their last validation, and were
+    validated as a whole within the last day. With the change feed, these are all rows of the keys that changed. The
+    tables must not change meanwhile.
     """
     started = datetime.now(UTC)
     run = RunIdentifier(run_name=f"{started:%Y-%m-%dT%H:%M:%SZ}", run_time=started)
@@ -59,7 +59,7 @@ def validate(
         minimum = 1 if scope == WHOLE and not suite.may_be_empty else 0
         expected = [_expectation(rule, suite, own, minimum) for rule in rules]
         with preparing:
-            # A source has one batch at a time, so each table is its own.
+            # A source has one batch at a time, so each table has its own.
             source = context.data_sources.add_spark(suite.table, persist=False)
             validation = ValidationDefinition(
                 name=suite.table,
@@ -77,7 +77,7 @@ def validate(
     keep(spark, settings, results, run=str(run.run_name), at=started)
     try:
         write_pages(context, settings)
-    except LakehouseError as error:  # it stands for nothing that was evaluated
+    except LakehouseError as error:  # the results do not depend on it
         CONSOLE.say(f"no report: {error}")
     return results
 
@@ -101,12 +101,12 @@ def _rows(
         return read_table(spark, settings, suite.table).where(F.col(str(suite.arrives)) > F.lit(last.at))
     changes = read_changes(spark, settings, suite.table, last.version + 1, version)
     changes = changes.where("_change_type IN ('insert', 'update_postimage')")
-    # Not what changed, but the keys as they are now: a change may have been followed by another, or repeat an old key.
+    # The rows of changed keys as they are now: a change may be outdated by another, or repeat an older key.
     return of_keys(read_table(spark, settings, suite.table), changes.select(*suite.key))
 
 
 def _with_known(rows: DataFrame, *, settings: Settings, rules: Sequence[Rule]) -> DataFrame:
-    """Adds a column for each reference, named as its rule: TRUE if the value is known."""
+    """Adds a column for each reference, named like its rule: TRUE if the value is known."""
     for rule in rules:
         if rule.kind is Kind.REFERENCE:
             spark, key = rows.sparkSession, rule.holds.rpartition(".")[2]
@@ -121,7 +121,7 @@ def _with_known(rows: DataFrame, *, settings: Settings, rules: Sequence[Rule]) -
 
 def _expectation(rule: Rule, suite: Suite, figures: Mapping[str, Any], minimum: int) -> BatchExpectation:
     about: dict[str, Any] = {
-        # It becomes part of a page, and of a template, in which a dollar sign begins a parameter.
+        # It becomes part of an HTML page, and of a template in which a dollar sign begins a parameter.
         "description": escape(f"{rule.name.replace('_', ' ')} ({rule.severity}): {rule.holds}").replace("$", "$$"),
         "severity": str(rule.severity),
         "meta": {"rule": rule.name, "severity": str(rule.severity)},
@@ -140,7 +140,7 @@ def _expectation(rule: Rule, suite: Suite, figures: Mapping[str, Any], minimum: 
 
 
 def _with_figures(sql: str, figures: Mapping[str, Any]) -> str:
-    """The SQL with the value of each `{figure}`, which is NULL if it is not known."""
+    """The SQL with the value in place of each `{figure}`, or NULL if it is not known."""
 
     def value(name: re.Match[str]) -> str:
         match figures.get(name[1]):
@@ -170,6 +170,6 @@ def _result(found: ExpectationValidationResult, about: Mapping[str, Any]) -> Res
 
 
 def _error(info: Mapping[str, Any] | None) -> str:
-    """Why a rule could not be evaluated, in one line."""
+    """Why a rule could not be evaluated, in one line; empty if it was."""
     infos = [info] if info and "raised_exception" in info else list((info or {}).values())
     return next((str(each["exception_message"]).split("\n")[0] for each in infos if each["raised_exception"]), "")

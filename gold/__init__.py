@@ -1,1 +1,1 @@
-"""Facts joined with state, tables made of them by SQL, and where their rows go."""
+"""Facts joined with state, tables computed from them by SQL, and the sinks that publish both."""

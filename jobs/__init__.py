@@ -1,1 +1,1 @@
-"""Entry points: what reads, transforms and writes, from the shell or by spark-submit."""
+"""The jobs behind the commands: they read, transform and write tables, in a shell or under spark-submit."""

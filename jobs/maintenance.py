@@ -1,4 +1,4 @@
-"""Maintenance: no files that no version of the last week needs, few large ones instead of many small, and no old logs."""
+"""Maintenance: remove files that no version of the last week needs, compact small files, and delete old logs."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -18,7 +18,7 @@ from lakehouse.settings import Settings
 from lakehouse.spark.causes import cause_of
 
 KEEP_HOURS = 7 * 24
-"""Files that left a table later than that stay: a stream or a reader may still need them."""
+"""Hours for which files that left a table are kept: a stream or a reader may still need them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,16 +26,16 @@ class Maintained:
     table: str
     removed: int = 0
     compacted: int = 0
-    """Files that became fewer, larger ones."""
+    """Small files that were rewritten to fewer, larger ones."""
     busy: str = ""
-    """Why the table was not compacted, if others wrote it."""
+    """Why the table was not compacted, if another process was writing it."""
     failed: str = ""
 
 
 def maintain(settings: Settings) -> Iterator[Maintained]:
-    """Vacuum all tables, which makes room, then compact each that nobody writes; a busy one is tried once more.
+    """Vacuum all tables, which frees space, then compact those that nobody is writing. A busy one is retried once.
 
-    What fails keeps no other table from its maintenance: LakehouseError names all that has failed, at the end.
+    After a failure, the other tables are still maintained. At the end, LakehouseError names all tables that failed.
     """
     failed = []
     for done in _keep_up(settings):
@@ -59,9 +59,10 @@ def _keep_up(settings: Settings) -> Iterator[Maintained]:
 
 
 def _vacuum(settings: Settings, name: str) -> Maintained:
-    """Remove files that left the table long ago.
+    """Remove files that left the table more than `KEEP_HOURS` ago.
 
-    They are unlinked here, as Delta would tell its log of it: this needs no room on a full disk, and no lease.
+    They are unlinked here because Delta would record the vacuum in the table's log. So this works on a full disk, and
+    without a lease.
     """
     path = settings.table_path(name)
     try:
@@ -88,18 +89,18 @@ def _compact(settings: Settings, vacuumed: Maintained) -> Maintained:
 
 
 def _leases(table: str) -> list[str]:
-    """A table that no step writes by itself is written by those of others, so it has to wait for all of them."""
+    """The leases that guard a table. A table without its own is written by any of the steps, so it needs all leases."""
     own = (*WRITTEN, *(declared.name for declared in SQL_TABLES), *(facts.shadow for facts in ENRICHMENTS))
     return [table] if table in own else list(WRITTEN)
 
 
 def clean_logs(folder: Path, *, keep: timedelta) -> int:
-    """Remove logs that nobody has written to for so long, with folders that they leave empty; returns how many."""
+    """Delete `*.log` files unchanged for `keep`, and folders that become empty; returns the number of files."""
     before = (datetime.now(UTC) - keep).timestamp()
     removed = 0
     for path, _, names in os.walk(folder, topdown=False):
         for log in (Path(path, name) for name in names if name.endswith(".log")):
-            with suppress(FileNotFoundError):  # others may clean too
+            with suppress(FileNotFoundError):  # another process may clean up too
                 if log.stat().st_mtime < before:
                     log.unlink()
                     removed += 1
@@ -108,6 +109,6 @@ def clean_logs(folder: Path, *, keep: timedelta) -> int:
 
 
 def _remove_empty(folders: Sequence[Path], *, below: Path) -> None:
-    with suppress(OSError):  # of the first that is not empty
+    with suppress(OSError):  # raised by the first folder that is not empty
         for folder in takewhile(lambda folder: folder != below, folders):
             folder.rmdir()

@@ -1,4 +1,4 @@
-"""Whether a run of the pipeline would find anything to do. Without Spark."""
+"""Whether a run of the pipeline would find anything to do, found without Spark."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
@@ -12,18 +12,18 @@ from lakehouse.pulsar.status import topic_status
 from lakehouse.settings import Settings
 
 SELDOM = timedelta(hours=1)
-"""After this time, everything is looked at even if nothing has come: some rules tell of topics that are too quiet."""
+"""Longest time between two validations, even if nothing arrives: some rules detect topics that are too quiet."""
 
 
 def news(settings: Settings) -> str:
-    """What a run would find, in a line; empty if nothing has come since the pipeline's own tables passed validation.
+    """One line about what a run would find; empty if nothing arrived since the pipeline's own tables passed validation.
 
-    It does not look at declarations: one that was edited is news only with what comes next, or after an hour.
+    Declarations are not compared: an edited one takes effect with the next messages, or after an hour.
     """
     try:
         statuses = table_statuses(settings)
         return _not_landed(settings) or _not_read(statuses) or _not_validated(settings, statuses)
-    except Exception as error:  # whatever can't be read, such as a torn file: a run mends it, or says so better
+    except Exception as error:  # such as a torn file: a run repairs it, or reports it better
         return str(error) or type(error).__name__
 
 
@@ -36,14 +36,14 @@ def _not_landed(settings: Settings) -> str:
 
 def _not_read(statuses: Sequence[TableStatus]) -> str:
     for table in SQL_TABLES:
-        if table.refresh != INCREMENTAL:  # it can depend on the time
+        if table.refresh != INCREMENTAL:  # its rows can depend on the time
             return f"{table.name} is declared to be refreshed as a whole"
     lags = {status.name: status.lag for status in statuses}
     streams = [*(entity.table.name for entity in ENTITIES), *(facts.gold_table for facts in ENRICHMENTS)]
     for name in (*streams, *(table.name for table in SQL_TABLES)):
         lag = lags.get(name)
-        if lag is None:  # there is no table, or no checkpoint
-            return f"{name}: nothing tells what it was made from"
+        if lag is None:  # there is no table, no checkpoint or no refresh
+            return f"{name}: no table, or no record of what it has read"
         if lag:
             return f"{name}: {lag:,} commits of its sources are newer"
     return ""
@@ -55,7 +55,7 @@ def _not_validated(settings: Settings, statuses: Sequence[TableStatus]) -> str:
     for suite in SUITES:
         last = validated.get(suite.table)
         if last is None or last.version != versions.get(suite.table):
-            return f"{suite.table} has not been validated as it is now"
+            return f"{suite.table} has changed since its last validation, or was never validated"
         if last.whole_at is None:
             return f"{suite.table} did not pass its validation"
         if last.at < datetime.now(UTC) - SELDOM:

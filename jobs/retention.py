@@ -1,4 +1,4 @@
-"""What the pipeline looks up so as to be exact, and how far back; the histories are kept whole."""
+"""Which state the pipeline keeps to be exact, and for how long. Histories are kept forever."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ class State:
 
 
 def states(settings: Settings) -> list[State]:
-    """Of the tables that there are."""
+    """The state in the tables that exist."""
     known = {name for name, _ in existing_tables(settings)}
     return [
         State(purpose=purpose, rows=query(settings, f"SELECT count(*) FROM {what}").fetchall()[0][0], kept=kept)
@@ -30,7 +30,7 @@ def _queries() -> Iterator[tuple[str, str, str, str]]:
         table = entity.table.name
         if entity.keeps_history:
             history = entity.history.name
-            yield history, history, f"versions of {entity.name}, to join as of a time", "ever"
+            yield history, history, f"versions of {entity.name}, to join as of a time", "forever"
         deleted = f"{table} WHERE deleted_at IS NOT NULL"
         yield (
             table,
@@ -41,10 +41,10 @@ def _queries() -> Iterator[tuple[str, str, str, str]]:
     for each in ENRICHMENTS:
         facts, day, gold = each.topic.name, each.day, each.gold_table
         since = f"(SELECT max({day}) - {each.dedup_days} FROM {gold} WHERE {day} <= current_date)"
-        yield gold, f"{gold} WHERE {day} >= {since}", f"{facts}, to know duplicates", f"{each.dedup_days} d"
+        yield gold, f"{gold} WHERE {day} >= {since}", f"{facts}, to find duplicates", f"{each.dedup_days} d"
         yield (
             each.waiting.name,
             each.waiting.name,
-            f"{facts} that wait and wake by themselves",
+            f"waiting {facts}, which are retried automatically",
             f"{each.retry_days} d",
         )

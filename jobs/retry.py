@@ -1,4 +1,4 @@
-"""Try malformed messages again: those that keep the contract, now that it has been fixed, go where they belong."""
+"""Retry malformed messages: those that satisfy the contract, now that it was fixed, move to their tables."""
 
 import getpass
 from collections.abc import Callable
@@ -28,9 +28,9 @@ Transformation = Callable[[DataFrame], DataFrame]
 class Retried:
     topic: str
     malformed: int
-    """Those there were."""
+    """Malformed messages before the retry."""
     sound: int
-    """Those of them that keep the contract now."""
+    """How many of them satisfy the contract now."""
 
 
 def retry_changes(spark: SparkSession, settings: Settings, entity: Entity, *, dry_run: bool) -> Retried:
@@ -58,7 +58,7 @@ def _retry(
     *,
     dry_run: bool,
 ) -> Retried:
-    """A message leaves quarantine last, so that after a crash at any point the next try ends in the same tables."""
+    """Messages leave quarantine last: after a crash at any point, the next retry ends in the same tables."""
     topic = decoding.topic
     malformed = pin_table(spark, settings, MALFORMED.name).where(F.col("topic") == topic.name)
     position = F.expr(POSITION_OF_MESSAGE)
@@ -94,7 +94,7 @@ def _note(spark: SparkSession, settings: Settings, topic: Topic, positions: Data
 
 
 def _settle(spark: SparkSession, settings: Settings, topic: Topic, verdicts: DataFrame) -> None:
-    """Messages without a reason leave quarantine; the others have a new one."""
+    """Remove messages without a reason from quarantine, and update the reason of the others."""
     (
         delta_table(spark, settings, MALFORMED.name)
         .alias("held")

@@ -1,4 +1,4 @@
-"""The steps of the pipeline, each of which catches up with what the step before it has written."""
+"""The steps of the pipeline. Each step catches up with what the previous one has written."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -43,14 +43,14 @@ Declared = TypeVar("Declared", Entity, Enrichment)
 
 @contextmanager
 def spark_for(settings: Settings, *, writes: Sequence[str]) -> Iterator[SparkSession]:
-    """Spark, while no other process can write these tables."""
+    """A Spark session that holds the leases of the tables in `writes`. Raises BusyError if another process has one."""
     with write_lease(settings, writes) as files:
         with spinner("Starting Spark"):
             spark = start_spark(settings, inherited=files)
         try:
             yield spark
         except KeyboardInterrupt:
-            kill_submitting_jvm()  # which holds no lease, and must not write without one
+            kill_submitting_jvm()  # it holds no lease, so it must not write any more
             raise
 
 
@@ -64,7 +64,7 @@ def require(spark: SparkSession, settings: Settings, tables: Iterable[str], *, m
 def landing(
     spark: SparkSession, settings: Settings, topics: Sequence[Topic], *, accept_loss: bool = False
 ) -> list[Stream]:
-    """Streams that land topics; what is lost of them by now is written down first if that is to be accepted."""
+    """Streams that land topics. With `accept_loss`, lost messages are recorded first, so that landing can continue."""
     broker = healthy_endpoint(settings)
     for topic in topics if accept_loss else ():
         for loss in accept_losses(spark, settings, topic, broker):
@@ -75,7 +75,7 @@ def landing(
 
 
 def create_tables(spark: SparkSession, settings: Settings) -> None:
-    """The tables of silver, gold and quarantine, empty, as their streams would; those that exist stay as they are."""
+    """Create the tables of silver, gold and quarantine, empty, as their streams would. Existing ones do not change."""
     for entity in ENTITIES:
         silver.merge.create_tables(spark, settings, entity)
     for enrichment in ENRICHMENTS:
@@ -83,7 +83,7 @@ def create_tables(spark: SparkSession, settings: Settings) -> None:
 
 
 def declared_columns() -> dict[str, str]:
-    """The tables that a SQL file can read though they are not there yet, and their columns as DDL. Needs Spark."""
+    """Columns, as DDL, of the tables that SQL files can read, whether they exist yet or not. Needs a Spark session."""
     entities = {entity.name: entity for entity in ENTITIES}
     tables = [*(bronze_table(topic) for topic in TOPICS), MALFORMED, BACKFILLS]
     tables += [table for entity in ENTITIES for table in (entity.table, entity.history)]
@@ -102,7 +102,7 @@ def enriching(spark: SparkSession, settings: Settings, enrichments: Sequence[Enr
 
 
 def as_written(spark: SparkSession, settings: Settings, declared: Declared) -> Declared:
-    """An entity or an enrichment whose topic knows the schemas that its messages were written with."""
+    """The declaration, with the schemas that its topic's messages were written with."""
     return replace(declared, topic=with_writer_schemas(spark, settings, declared.topic))
 
 
@@ -114,7 +114,7 @@ def publishing(spark: SparkSession, settings: Settings, declared: Iterable[Enric
 def refreshing(
     spark: SparkSession, settings: Settings, tables: Sequence[SqlTable], *, full: bool = False
 ) -> Iterator[Refreshed]:
-    """Refresh declared tables, and bring what changed to where they are published; yields what each refresh did."""
+    """Refresh tables declared in SQL and publish what changed in them; yields what each refresh did."""
     for table in tables:
         require(spark, settings, table.sources, made_by="run")
         with spinner(f"refresh {table.name}"):
@@ -127,7 +127,7 @@ def refreshing(
 
 
 def run_all(spark: SparkSession, settings: Settings) -> Iterator[Outcome]:
-    """Land, merge and enrich what is new; yields what each stream did, as soon as its step is done."""
+    """Land, merge and enrich what is new; yields the outcome of each stream when its step is done."""
     for streams in steps_of_all(spark, settings):
         yield from catch_up(settings, streams)
 
@@ -148,7 +148,7 @@ def steps_after_landing(spark: SparkSession, settings: Settings) -> list[list[St
 
 
 def look_around(spark: SparkSession, settings: Settings) -> object:
-    """What there is in topics and tables: as long as it is the same, `steps_of_all` have nothing new to read."""
+    """The state of topics and tables: while it stays equal, `steps_of_all` have nothing new to read."""
     broker = endpoint(settings)
     topics = {
         partition: (held.last, held.created, held.cursor(topic.subscription) is None)

@@ -1,4 +1,4 @@
-"""Run streams until they have caught up, or for ever; and try again what fails for a reason that may pass."""
+"""Run streams until they have caught up, or forever, and retry them after transient failures."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import NoReturn
 
-from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
@@ -20,13 +20,13 @@ from lakehouse.spark.causes import cause_of, is_permanent
 from lakehouse.spark.session import drop_idle_callbacks
 
 Stream = Callable[[], DataStreamWriter]
-"""Makes a stream anew, from the tables as they are now."""
+"""Creates a stream from the tables as they are now."""
 
 POLL_SECONDS = 0.1
 LOG_SECONDS = 60.0
-"""Between two lines about their progress where there is no terminal."""
+"""Seconds between two progress lines where there is no terminal."""
 REST_SECONDS = 60.0
-"""The longest time without a round, in case that what a round has missed can't be seen from outside."""
+"""Most seconds between two rounds, in case there is something new that `look` can't see."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,9 +38,10 @@ class Outcome:
 
 
 def catch_up(settings: Settings, streams: Sequence[Stream]) -> list[Outcome]:
-    """Run streams side by side until they have read all that is there.
+    """Run streams side by side until they have read everything available.
 
-    What fails is tried again, `run.retries` times. Raises LakehouseError with the cause if that does not help.
+    A stream that fails is retried up to `run.retries` times without progress. Then LakehouseError has the cause;
+    PermanentError is raised at once if a retry can't help.
     """
     step = [_Supervised(stream, settings.run) for stream in streams]
     with _started(step), spinner(", ".join(each.name for each in step)):
@@ -50,11 +51,11 @@ def catch_up(settings: Settings, streams: Sequence[Stream]) -> list[Outcome]:
 def keep_up(
     settings: Settings, steps: Sequence[Sequence[Stream]], *, every: float, look: Callable[[], object]
 ) -> NoReturn:
-    """Let steps catch up in turn, in a round every so many seconds, until KeyboardInterrupt.
+    """Let steps catch up in turn, with a round every `every` seconds, until KeyboardInterrupt.
 
-    Steps take turns as they share the same cores, and as the later ones read what the earlier ones have written. After
-    a round that found nothing, the next one waits until what `look` returns has changed, or for `REST_SECONDS`.
-    What fails is tried again as in `catch_up`, in each round anew.
+    Steps take turns because they share the same cores, and because later ones read what earlier ones have written.
+    After a round that read no rows, the next one waits until `look` returns another value or fails, but at most
+    `REST_SECONDS`. Failures are retried as in `catch_up`, and counted for each round.
     """
     supervised = [[_Supervised(stream, settings.run) for stream in streams] for streams in steps]
     with spinner("Running; Ctrl-C ends it") as status:
@@ -75,7 +76,7 @@ def keep_up(
 
 
 def _teller(status: Status, streams: Sequence["_Supervised"]) -> Callable[[], None]:
-    """Shows how many rows streams have read: at once on a terminal, elsewhere as a line now and then."""
+    """A function that shows how many rows streams have read: live on a terminal, else as a line every `LOG_SECONDS`."""
     said = time.monotonic()
 
     def tell() -> None:
@@ -92,7 +93,7 @@ def _teller(status: Status, streams: Sequence["_Supervised"]) -> Callable[[], No
 def _seen(look: Callable[[], object]) -> object:
     try:
         return look()
-    except Exception:  # a broker that is away, a torn log: a round tells more of it
+    except Exception:  # such as an absent broker or a torn log: a round reports it better
         return None
 
 
@@ -111,7 +112,7 @@ def _until_caught_up(step: Sequence["_Supervised"], tell: Callable[[], None] = l
 
 @contextmanager
 def _started(step: Sequence["_Supervised"]) -> Iterator[None]:
-    """If a stream fails, all stop. An interrupt ends the JVM, and so the streams."""
+    """Start the streams, and stop them all if one fails. An interrupt ends the JVM, and so the streams."""
     started: list[_Supervised] = []
     try:
         for each in step:
@@ -125,7 +126,7 @@ def _started(step: Sequence["_Supervised"]) -> Iterator[None]:
 
 
 class _Supervised:
-    """A streaming query that reads what is there, and is started again when it fails."""
+    """A streaming query that reads everything available, and is restarted after transient failures."""
 
     _query: StreamingQuery
 
@@ -133,11 +134,11 @@ class _Supervised:
         self._stream, self._run = stream, run
         self._failures = 0
         self.rows = 0
-        """Of all batches."""
+        """Rows read by all batches."""
         self.new_rows = 0
-        """Of those since `start`."""
+        """Rows read since `start`."""
         self._counted = -1
-        """The last batch of the query that is in `rows`."""
+        """The id of the query's last batch that `rows` includes."""
         self.name = ""
 
     def start(self) -> None:
@@ -145,8 +146,8 @@ class _Supervised:
         self._start()
 
     def is_active(self) -> bool:
-        """Whether it runs, started again if it has failed. Raises LakehouseError when that is no use any more."""
-        active = self._query.isActive  # before the progress is read, or the last of it could be missed
+        """Whether the query runs; restarts it after a failure. Raises LakehouseError if it can't be retried."""
+        active = self._query.isActive  # read before the progress, or the last of it could be missed
         if self._note_progress():
             self._failures = 0
         if active:
@@ -173,19 +174,19 @@ class _Supervised:
                 return
 
     def _wait_after(self, error: Exception) -> None:
-        """Wait for the next try. Raises LakehouseError if there is none, or if it would be no use."""
+        """Wait for the next retry. Raises LakehouseError if none is left, and PermanentError if a retry can't help."""
         line = f"{self.name}: {cause_of(error)}" if self.name else cause_of(error)
         if is_permanent(error):
             raise PermanentError(line) from error
         if self._failures == self._run.retries:
             raise LakehouseError(line) from error
         self._failures += 1
-        again = f"try {self._failures} of {self._run.retries} in {self._run.retry_delay:g} s"
+        again = f"retry {self._failures} of {self._run.retries} in {self._run.retry_delay:g} s"
         CONSOLE.say(f"{line.rstrip('.')}; {again}")
         time.sleep(self._run.retry_delay)
 
     def _note_progress(self) -> bool:
-        """Count the rows of batches that have ended since the last look; False if there are none."""
+        """Count the rows of batches that ended since the last call; returns whether there were any."""
         last = self._query.lastProgress
         if last is None or last.batchId <= self._counted:
             return False

@@ -1,1 +1,1 @@
-"""What all layers share: settings, declarations, the Spark session, the embedded broker."""
+"""Code that all layers share: settings, contracts, Delta tables, the Spark session and the embedded broker."""

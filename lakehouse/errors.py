@@ -1,41 +1,41 @@
-"""The errors a user can meet. Each message is one line that names the value and what would be right."""
+"""The errors that a user can see. Each message is one line that names the bad value and what would be right."""
 
 
 class LakehouseError(Exception):
-    """An expected failure: the command line prints its message, without a stack trace, and exits with its code."""
+    """An expected failure: the command line prints its message without a stack trace and exits with `exit_code`."""
 
     exit_code = 1
 
 
 class PermanentError(LakehouseError):
-    """Another try would meet it again: somebody has to do something first."""
+    """A retry would fail in the same way: somebody has to fix something first."""
 
     exit_code = 78
-    """As sysexits.h has it for what is not configured as it must be."""
+    """EX_CONFIG of sysexits.h."""
 
 
 class ConfigurationError(PermanentError):
-    """A setting or a declaration is wrong; nothing was started."""
+    """A setting, an option or a declaration is wrong."""
 
 
 class BrokerError(LakehouseError):
-    """The broker can't be started, reached, or does not have what was asked of it."""
+    """The broker can't be started or reached, or can't do what it was asked to do."""
 
 
 class RefusedError(BrokerError, PermanentError):
-    """The broker refuses us, or we its certificate: it is no use to wait, or to try again."""
+    """The broker rejects our token, or we reject its certificate: neither waiting nor a retry helps."""
 
 
 class BusyError(LakehouseError):
-    """Another process holds what this one wants to write."""
+    """Another process is writing what this one wants to write."""
 
     exit_code = 75
-    """As sysexits.h has it for what can be tried again later."""
+    """EX_TEMPFAIL of sysexits.h: try again later."""
 
 
-class ConservationError(LakehouseError):
-    """Tables and topics do not add up: rows were lost, or are in two places."""
+class ReconciliationError(LakehouseError):
+    """Reconciliation found a difference: rows were lost, or are in two places."""
 
 
 class QualityError(LakehouseError):
-    """A critical rule of a table does not pass."""
+    """A critical rule of a table failed."""

@@ -1,4 +1,4 @@
-"""Settings for a command that other programs start for us: by a file, as they would have them in their environment."""
+"""Passes our settings through other programs to a command that they start: in a file, not in the environment."""
 
 import json
 import os
@@ -11,12 +11,15 @@ from lakehouse.errors import ConfigurationError
 from lakehouse.settings import PREFIX, variables
 
 FILE = f"{PREFIX}HANDED_OVER"
-"""The variable that names the file."""
+"""The environment variable with the path of the file."""
 
 
 @contextmanager
 def handed_over() -> Iterator[dict[str, str]]:
-    """What to add to the environment of the program: our settings are empty there, and `take` has them again."""
+    """The variables to add to the program's environment, while the block runs.
+
+    They blank our settings and name a file, from which `take` restores them.
+    """
     given = variables()
     with NamedTemporaryFile("w", suffix=".json") as file:
         json.dump(given, file)
@@ -25,13 +28,13 @@ def handed_over() -> Iterator[dict[str, str]]:
 
 
 def take() -> None:
-    """Take what was handed over, if there is anything, but for what the environment has.
+    """Restore the settings from the file, if there is one. Variables that are set in the environment take precedence.
 
-    Raises ConfigurationError if the file is gone, as who wrote it is.
+    Raises ConfigurationError if the file can't be read, for example because the program that wrote it has ended.
     """
     if name := os.environ.pop(FILE, None):
         try:
             given: dict[str, str] = json.loads(Path(name).read_text())
         except OSError as error:
-            raise ConfigurationError(f"{FILE} {name}: {error.strerror}: who started this has ended") from error
+            raise ConfigurationError(f"{FILE} {name}: {error.strerror}: the program that wrote it has ended") from error
         os.environ.update({name: value for name, value in given.items() if not os.environ.get(name)})

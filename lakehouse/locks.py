@@ -1,4 +1,4 @@
-"""Locks between processes. The system lets go of them when their holder dies, however it dies."""
+"""Locks between processes. The operating system releases a lock when its holder dies, even after `kill -9`."""
 
 import fcntl
 from collections.abc import Callable, Iterator
@@ -10,7 +10,7 @@ from lakehouse.errors import LakehouseError
 
 @contextmanager
 def exclusive(path: Path) -> Iterator[None]:
-    """Hold the lock file at `path`, after waiting for whoever else holds it. Raises OSError if it can't be made."""
+    """Wait for the lock file at `path` and hold it while the block runs. Raises OSError if it can't be created."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
@@ -18,14 +18,15 @@ def exclusive(path: Path) -> Iterator[None]:
 
 
 def make_once(name: str, path: Path, make: Callable[[Path], None]) -> Path:
-    """The path, which `make` makes if it is not there, in one process at a time for each name and folder.
+    """Return `path`; call `make(path)` first if it does not exist.
 
-    Raises LakehouseError, which names the folder, if the system does not let it be made.
+    Only one process at a time does so for each `name` and folder. Raises LakehouseError, which names the folder, for an
+    OSError.
     """
     if not path.exists():
         try:
             with exclusive(path.parent / f"{name}.lock"):
-                if not path.exists():  # nobody else made it while this process waited for the lock
+                if not path.exists():  # another process may have made it while this one waited for the lock
                     make(path)
         except OSError as error:
             raise LakehouseError(f"{path.parent}: can't keep {name} there: {error.strerror or error}") from error

@@ -1,4 +1,4 @@
-"""Say on the terminal what is being waited for."""
+"""Shows on the terminal what a command is waiting for."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -14,7 +14,7 @@ CONSOLE = Terminal(stderr=True)
 
 @contextmanager
 def spinner(message: str) -> Iterator[Status]:
-    """Show `message` with a spinner while the block runs; where there is no terminal, as one line."""
+    """Show `message` with a spinner while the block runs; without a terminal, print it as one line."""
     if not CONSOLE.is_terminal:
         CONSOLE.say(message)
     with CONSOLE.status(Text(message)) as status:
@@ -22,7 +22,7 @@ def spinner(message: str) -> Iterator[Status]:
 
 
 def wait_until(condition: Callable[[], bool], message: str, timeout: float) -> bool:
-    """Whether `condition` came true in time; the message is shown only if it is not true at once."""
+    """Whether `condition` became true within `timeout` seconds. Shows the message unless it is true at once."""
     if condition():
         return True
     deadline = time.monotonic() + timeout

@@ -1,4 +1,4 @@
-"""Reconciliation, the proof that nothing was lost: what landed of a topic equals what its tables hold of it."""
+"""Reconciliation shows that nothing was lost: the messages that landed equal the messages that the tables hold."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True)
 class Reconciliation:
-    """The messages of a topic, by what became of them.
+    """How many messages of a topic landed, and where they are: `accounted` maps a status to a number of messages.
 
-    `problems` are one line each; a topic without any holds.
+    `problems` are one line each.
     """
 
     topic: str
@@ -18,7 +18,7 @@ class Reconciliation:
 
     @property
     def difference(self) -> int:
-        """Landed messages less those accounted for; 0 alone proves nothing, as one can be lost and one be twice."""
+        """Landed messages minus accounted ones. 0 alone is no proof: a lost and a duplicated message cancel out."""
         return self.landed - sum(self.accounted.values())
 
     @property
@@ -26,7 +26,7 @@ class Reconciliation:
         return self.difference == 0 and not self.problems
 
     def __str__(self) -> str:
-        """The equation of the topic in one line, with what is wrong with it."""
+        """One line with the topic's equation and its problems."""
         accounted = " + ".join(f"{count:,} {status}" for status, count in self.accounted.items())
         equation = f"{self.topic}: {self.landed:,} landed {'=' if self.holds else '≠'} {accounted}"
         return "; ".join((equation, *self.problems))

@@ -1,4 +1,4 @@
-"""Settings, from the environment (`LAKEHOUSE_*`) and one file, `lakehouse.toml`. The environment wins.
+"""Settings, from the environment (`LAKEHOUSE_*`) and one file, `lakehouse.toml`. The environment takes precedence.
 
 A nested value is written `LAKEHOUSE_PULSAR__SERVICE_URL` in the environment and under `[pulsar]` in the file.
 Secrets come from the environment only.
@@ -27,16 +27,16 @@ from lakehouse.errors import ConfigurationError
 PREFIX = "LAKEHOUSE_"
 FILE = Path("lakehouse.toml")
 SECRETS = (("pulsar", "token"), ("postgres", "url"), ("serve", "users"), ("airflow", "alert_url"))
-"""What is set in the environment only, and shown nowhere."""
+"""Settings that are allowed in the environment only, and whose values are never shown."""
 SECRET_PROPERTY = re.compile(
     r"secret|password|token$|access[._]?key|(account|private|encryption)\.key|\.sas\.", re.IGNORECASE
 )
-"""What the names of Spark's properties that are such have in them."""
+"""Matches the names of Spark properties that are secrets."""
 
 
 def _folder(path: Path) -> Path:
     folder = path.expanduser().absolute()
-    with suppress(OSError):  # of one that may not be looked at, the command that needs it says so
+    with suppress(OSError):  # a folder without permission is reported by the command that needs it
         if folder.exists() and not folder.is_dir():
             raise ValueError("must be a folder")
     return folder
@@ -68,19 +68,19 @@ class Section(BaseModel):
 
 class Pulsar(Section):
     service_url: str | None = Field(None, pattern=r"^pulsar(\+ssl)?://")
-    """Your own cluster, `pulsar://host:6650`. Unset: the embedded broker that `lakehouse up` starts."""
+    """Your own cluster, such as `pulsar://host:6650`. Unset: the embedded broker that `lakehouse up` starts."""
     admin_url: str | None = Field(None, pattern=r"^https?://")
     namespace: str = Field("public/lakehouse", pattern=r"^[^/]+/[^/]+$")
     partitions: int = Field(2, ge=1)
-    """Partitions of the topics that `lakehouse topics create` makes."""
+    """Partitions of topics that `lakehouse topics create` creates."""
     token: Annotated[SecretStr, AfterValidator(_token)] | None = None
     tls_trust_certs: Annotated[Path, AfterValidator(_certificates)] | None = None
     tls_validate_hostname: bool = True
     broker_port: Port = 0
-    """The embedded broker's port; 0 takes a free one."""
+    """Port of the embedded broker; 0 means a free one."""
     web_port: Port = 0
     memory: str = Field("1g", pattern=r"^\d+[mg]$")
-    """Heap of the embedded broker."""
+    """Heap of the embedded broker, and the limit of its direct memory."""
 
     @model_validator(mode="after")
     def _urls_come_together(self) -> Self:
@@ -92,57 +92,57 @@ class Pulsar(Section):
 class Spark(Section):
     master: str = "local[*]"
     memory: str = Field("3g", pattern=r"^\d+[mg]$")
-    """Heap of the driver, which in local mode is all of Spark."""
+    """Heap of the driver. In local mode, the driver is all of Spark."""
     conf: dict[str, str] = {}
-    """Further Spark properties, as they are."""
+    """More Spark properties, passed on unchanged."""
 
 
 class Run(Section):
     retries: int = Field(5, ge=0)
-    """How often a failed step is tried again, before it counts as failed."""
+    """Retries of a stream after transient failures, before the command fails."""
     retry_delay: float = Field(10.0, ge=0)
-    """Seconds between two tries."""
+    """Seconds before the next try."""
     broker_timeout: float = Field(60.0, gt=0)
-    """Seconds to wait for a broker that does not answer at start."""
+    """Seconds to wait at the start until the broker answers."""
     max_bytes_per_batch: int = Field(512 * 2**20, ge=2**20)
-    """Stored bytes one landing batch takes of a topic; bounds memory and the work lost by a crash."""
+    """Stored bytes that one landing batch reads from a topic. Limits memory, and the work that a crash loses."""
     note_file: Path | None = None
-    """A file to which checks add what they found, as lines; each task of Airflow sets it, for the note of its run."""
+    """A file to which commands append lines for the note of an Airflow run. Each Airflow task sets it."""
 
 
 class Airflow(Section):
     port: Port = 0
-    """Of the local Airflow's page; 0 takes a free one."""
+    """Port of the local Airflow's web page; 0 means a free one."""
     parallelism: int = Field(2, ge=1)
-    """Tasks that the local Airflow runs at once; each one is a Spark application."""
+    """Tasks that the local Airflow runs at once. Each one is a Spark application."""
     alert_url: SecretStr | None = None
-    """Where a failed task of any Airflow is told, by a POST of `{"text": ...}`, as Slack and others take it."""
+    """A webhook URL. A failed Airflow task, local or not, sends it a POST with `{"text": ...}`, the format of Slack."""
 
 
 class Postgres(Section):
     url: SecretStr | None = None
-    """Where gold tables are published that declare so, `postgresql://user:password@host/database`."""
+    """`postgresql://user:password@host/database`, to which gold tables that declare it are published."""
 
 
 class Serve(Section):
     host: str = "127.0.0.1"
-    """Where the SQL endpoint listens. Beyond this machine it must have a certificate."""
+    """The address at which the SQL endpoint listens. One that other machines can reach needs a certificate."""
     port: Port = 0
-    """0 takes a free one, and keeps it."""
+    """0 means a free one at the first start, which later starts reuse if it is still free."""
     users: dict[UserName, Password] = {}
-    """Who may read, with their passwords."""
+    """Passwords, by user name. All users may read all tables."""
     tls_certificate: Path | None = None
-    """A PEM file: the certificate, then those that lead to its authority. Set: clients speak TLS."""
+    """A PEM file with the certificate and its intermediate certificates. If set, clients must use TLS."""
     tls_key: Path | None = None
-    """A PEM file: its key, without a passphrase."""
+    """A PEM file with the certificate's key, without a passphrase."""
     sessions_per_user: int = Field(20, ge=1)
-    """Sessions that a user may have open at once. A client has one for each connection, or for each cursor."""
+    """Sessions that a user may have open at once. A client opens one for each connection, or for each cursor."""
     max_queries: int = Field(4, ge=1)
-    """Queries that run at once. Others wait, and that counts as their time."""
+    """Queries that run at once. Others wait; their waiting time counts towards `query_timeout`."""
     query_timeout: int = Field(600, ge=1)
-    """Seconds after which a query is ended."""
+    """Seconds after which a query is cancelled."""
     max_result: str = Field("64m", pattern=r"^\d+[mg]$")
-    """What a query may bring to one place, uncompressed: its result, or a table that a join sends to all tasks."""
+    """Uncompressed size that a query may collect in one place: its result, or a table that it broadcasts for a join."""
 
     @model_validator(mode="after")
     def _files_come_together(self) -> Self:
@@ -155,7 +155,7 @@ class Settings(BaseSettings):
     model_config = SettingsConfigDict(
         env_prefix=PREFIX,
         env_nested_delimiter="__",
-        env_ignore_empty=True,  # as of a script whose own variable is not set
+        env_ignore_empty=True,  # a script may pass on a variable that is not set
         extra="forbid",
         frozen=True,
         toml_file=FILE,
@@ -164,14 +164,14 @@ class Settings(BaseSettings):
     home: Folder = Path(".lakehouse").absolute()
     """Tables, checkpoints, logs and the embedded broker's data."""
     warehouse: str = ""
-    """Root of all tables: a folder, also as `file:///path`, or with Spark alone a URI such as `s3a://bucket/path`.
+    """Root of all tables: a folder, `file:///path`, or a URI such as `s3a://bucket/path`, which only Spark can use.
 
     Unset: `<home>/warehouse`.
     """
     checkpoints: str = ""
     """Root of the streams' checkpoints. Unset: `<home>/checkpoints`."""
     cache: Folder = Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser() / "pulsar-lakehouse"
-    """Downloads that clones share: the broker and the Delta jars."""
+    """Downloads and compiled jars, shared by all clones."""
     pulsar: Pulsar = Pulsar()
     spark: Spark = Spark()
     run: Run = Run()
@@ -196,7 +196,7 @@ class Settings(BaseSettings):
 
     @property
     def report(self) -> Path:
-        """The first page of the report on quality."""
+        """The first page of the quality report."""
         return self.home / "quality" / "index.html"
 
     @property
@@ -204,15 +204,15 @@ class Settings(BaseSettings):
         return _path(self.checkpoints) or str(self.home / "checkpoints")
 
     def table_path(self, name: str) -> str:
-        """Where the table `layer.name` lives."""
+        """The path or URI of the table `layer.name`."""
         return f"{self.warehouse_root}/{name.replace('.', '/')}"
 
     def local_path(self, name: str) -> str:
-        """Where a layer or a table is on this machine. Raises ConfigurationError if it is in storage elsewhere."""
+        """The path of a layer or table on this machine. Raises ConfigurationError if it is in remote storage."""
         path = self.table_path(name)
         if "://" in path:
             raise ConfigurationError(
-                f"warehouse: {self.warehouse}: this is done without Spark, on tables of this machine only: must be a "
+                f"warehouse: {self.warehouse}: only tables on this machine can be used without Spark: must be a "
                 "folder, or file:///..."
             )
         return path
@@ -222,27 +222,18 @@ class Settings(BaseSettings):
 
 
 def _path(root: str) -> str:
-    """A folder of this machine as a path, also if it was given as a URI; what is elsewhere as it is."""
+    """The path of a folder on this machine, given as a path or a `file:` URI; other URIs stay as they are."""
     return re.sub("^file:(//)?", "", root).rstrip("/")
 
 
 def load_settings(**overrides: Any) -> Settings:
     """Read and check all settings.
 
-    Raises ConfigurationError with one line for the first value that is unknown or bad.
+    Raises ConfigurationError, whose message is one line, for the first setting that is unknown or bad.
     """
     _refuse_unknown_variables()
     try:
-        in_file = tomllib.loads(FILE.read_text()) if FILE.exists() else {}
-        for section, name in SECRETS:
-            if isinstance(in_file.get(section), dict) and name in in_file[section]:
-                variable = f"{PREFIX}{section}__{name}".upper()
-                raise ConfigurationError(f"{FILE}: {section}.{name} is a secret: set {variable} instead")
-        spark = in_file.get("spark")
-        conf = spark.get("conf") if isinstance(spark, dict) else None
-        for name in conf if isinstance(conf, dict) else ():
-            if SECRET_PROPERTY.search(name):
-                raise ConfigurationError(f"{FILE}: spark.conf {name} is a secret: set {PREFIX}SPARK__CONF instead")
+        _refuse_secrets(tomllib.loads(FILE.read_text()) if FILE.exists() else {})
         return Settings(**overrides)
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigurationError(f"{FILE}: can't be read: {error}") from error
@@ -252,25 +243,39 @@ def load_settings(**overrides: Any) -> Settings:
     except tomllib.TOMLDecodeError as error:
         raise ConfigurationError(f"{FILE}: not TOML: {error}") from error
     except ValidationError as error:
-        first = error.errors()[0]
-        name = ".".join(str(part) for part in first["loc"]) or "settings"
-        hidden = isinstance(first["input"], dict) or first["loc"][:2] in SECRETS
-        given = "" if hidden else f" (given: {first['input']!r})"
-        problem = (
-            "no such setting" if first["type"] == "extra_forbidden" else first["msg"].removeprefix("Value error, ")
-        )
-        raise ConfigurationError(f"{name}: {problem}{given}") from error
+        raise ConfigurationError(_first_problem(error)) from error
+
+
+def _refuse_secrets(in_file: dict[str, Any]) -> None:
+    for section, name in SECRETS:
+        if isinstance(in_file.get(section), dict) and name in in_file[section]:
+            variable = f"{PREFIX}{section}__{name}".upper()
+            raise ConfigurationError(f"{FILE}: {section}.{name} is a secret: set {variable} instead")
+    spark = in_file.get("spark")
+    conf = spark.get("conf") if isinstance(spark, dict) else None
+    for name in conf if isinstance(conf, dict) else ():
+        if SECRET_PROPERTY.search(name):
+            raise ConfigurationError(f"{FILE}: spark.conf {name} is a secret: set {PREFIX}SPARK__CONF instead")
+
+
+def _first_problem(error: ValidationError) -> str:
+    first = error.errors()[0]
+    name = ".".join(str(part) for part in first["loc"]) or "settings"
+    hidden = isinstance(first["input"], dict) or first["loc"][:2] in SECRETS
+    given = "" if hidden else f" (given: {first['input']!r})"
+    problem = "no such setting" if first["type"] == "extra_forbidden" else first["msg"].removeprefix("Value error, ")
+    return f"{name}: {problem}{given}"
 
 
 def variables() -> dict[str, str]:
-    """Those of the environment that are settings, some of them secrets; without that of the home."""
+    """The environment variables that are settings, including secrets, but not `LAKEHOUSE_HOME`."""
     return {
         name: value for name, value in os.environ.items() if name.upper().startswith(PREFIX) and name != f"{PREFIX}HOME"
     }
 
 
 def environment_of_others() -> dict[str, str]:
-    """The environment for programs that know nothing of our settings: who looks at it sees none of our secrets."""
+    """The environment without our settings, for programs that don't need them: it exposes none of our secrets."""
     ours = variables()
     return {name: value for name, value in os.environ.items() if name not in ours}
 

@@ -1,4 +1,4 @@
-"""What is printed, which may quote data: it can't move the cursor, set a title or stand for another line."""
+"""Safe printing of text that may quote data: it can't move the cursor, set a title or pretend to be another line."""
 
 import re
 from collections.abc import Iterator
@@ -6,22 +6,22 @@ from collections.abc import Iterator
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 
-# C0, DEL and C1; what turns the direction of text, or ends a line; halves of characters, which have no UTF-8.
+# C0, DEL and C1; characters that change the direction of text or end a line; surrogates, which UTF-8 can't encode.
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 def visible(text: str) -> str:
-    r"""The text with each control character as `\x1b`, but for the ends of lines."""
+    r"""The text with each control character escaped, such as `\x1b`; newlines stay."""
     return "\n".join(map(one_line, text.split("\n")))
 
 
 def one_line(text: str) -> str:
-    r"""The text with each control character as `\x1b` or `\n`."""
+    r"""The text with each control character escaped, such as `\x1b` or `\n`."""
     return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
 class Terminal(Console):
-    """A console that prints text as it is, without markup, and control characters as they are written in Python."""
+    """A console that does not interpret markup, and prints control characters as Python escapes."""
 
     def __init__(self, *, stderr: bool = False) -> None:
         super().__init__(stderr=stderr, markup=False, emoji=False, highlight=False)
@@ -31,5 +31,5 @@ class Terminal(Console):
             yield segment if segment.is_control else segment._replace(text=visible(segment.text))
 
     def say(self, text: str, style: str | None = None) -> None:
-        """Print lines that the terminal may wrap, but that are not broken for it."""
+        """Print lines without inserting line breaks; the terminal may wrap them."""
         self.print(visible(text), style=style, soft_wrap=True)

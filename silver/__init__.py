@@ -1,1 +1,1 @@
-"""Latest state: one row a key, merged from a changelog topic by a total order."""
+"""Latest state: one row per key, merged from a changelog topic by a total order of messages."""

@@ -1,4 +1,4 @@
-"""What makes a changelog topic a table of latest state."""
+"""Declare how a changelog topic becomes a table of latest state."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,8 +14,8 @@ from lakehouse.errors import ConfigurationError
 SEQUENCE = """STRUCT<
     event_time: TIMESTAMP, publish_time: TIMESTAMP, ledger_id: BIGINT, entry_id: BIGINT, batch_index: INT
 >"""
-"""The total order of messages: event time, then publish time, then place in the topic (ledgers are numbered across
-all partitions, so no two messages are equal). A message without event time counts at its publish time."""
+"""The total order of messages: by event time, then publish time, then position in the topic. Ledger ids are unique
+across partitions, so no two messages are equal. A message without event time uses its publish time."""
 
 STATE = f"deleted_at TIMESTAMP, sequence {SEQUENCE}"
 VALIDITY = "valid_from TIMESTAMP, valid_until TIMESTAMP"
@@ -26,10 +26,12 @@ class Entity:
     """A keyed changelog and its silver table.
 
     `columns` are SQL over the topic's fields and the message (`message.topic`, `message.properties`,
-    `message.position`, `message.event_time`), `types` their types as DDL. `key` is one of the columns, required, and
-    equal to the message key where there is one: a tombstone says whom it deletes by its message key alone.
-    `deleted_at` is SQL too: the time from which the key is deleted, or NULL. `keeps_history` adds a table of all
-    versions, for joins as of a time.
+    `message.position`, `message.event_time`). `types` are their types as DDL. `key` is one of the columns. It must have
+    a value, and must equal the message key if the message has one. A tombstone has only the message key to say which
+    key it deletes. `deleted_at` is SQL as well: the time from which the key is deleted, or NULL. `keeps_history` adds a
+    table of all versions, for joins as of a time.
+
+    Raises ConfigurationError for `ignore_null_updates` without `keeps_history`.
     """
 
     topic: Topic
@@ -40,18 +42,18 @@ class Entity:
     deleted_at: str = "CAST(NULL AS TIMESTAMP)"
     keeps_history: bool = True
     ignore_null_updates: bool = False
-    """Whether messages are partial updates: a NULL field keeps the value that it had, unless the key was deleted since.
-    Needs the history."""
+    """Whether messages are partial updates: a NULL field keeps its previous value, unless the key was deleted since.
+    Needs `keeps_history`."""
     keep_deleted: int = 90
-    """Days after which a deleted key may be forgotten. Without the history, an older message that comes later than
-    that brings it back."""
+    """Days after which a deleted key may be purged. Without the history, an older message that arrives after that
+    brings the key back."""
 
     @property
     def name(self) -> str:
         return self.topic.name
 
     def is_expired(self, deleted_at: Column, published: Column) -> Column:
-        """Whether a key was deleted, and that was published, so long ago that it may be forgotten."""
+        """Whether the delete of a key took effect and was published more than `keep_deleted` days ago."""
         since = F.current_timestamp() - F.make_dt_interval(F.lit(self.keep_deleted))
         return F.coalesce(deleted_at < since, F.lit(False)) & (published < since)
 
@@ -65,7 +67,7 @@ class Entity:
 
     @property
     def values(self) -> tuple[str, ...]:
-        """The columns but for the key."""
+        """All columns except the key."""
         return tuple(name for name in self.columns if name != self.key)
 
     def __post_init__(self) -> None:
@@ -74,15 +76,15 @@ class Entity:
 
     @property
     def table(self) -> Table:
-        """Latest state, a row a key."""
+        """Latest state, one row per key."""
         return self._table(self.name, STATE)
 
     @property
     def history(self) -> Table:
-        """All versions, a row a message: each was the state from `valid_from` on, and before `valid_until`.
+        """All versions, one row per message. Each was the state from `valid_from` until just before `valid_until`.
 
-        The last has no `valid_until`. One that was replaced at the same event time was never valid: both are equal.
-        Of partial updates, `given` names the fields that the message had.
+        The last version has no `valid_until`. A version that was replaced at the same event time was never valid: its
+        two times are equal. With partial updates, `given` names the fields that the message had.
         """
         given = ", given ARRAY<STRING>" if self.ignore_null_updates else ""
         return self._table(f"{self.name}_history", f"{STATE}, {VALIDITY}{given}")

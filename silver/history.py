@@ -1,4 +1,4 @@
-"""All versions of each key, and when each of them was valid."""
+"""Compute the versions of each key, and when each of them was valid."""
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
@@ -7,15 +7,15 @@ from silver.entity import Entity
 
 
 def changeable(entity: Entity) -> list[str]:
-    """The columns of a version that a message can change which comes after it."""
+    """The columns of a stored version that a message of a later batch can change."""
     return ["valid_until", *((*entity.values, "given") if entity.ignore_null_updates else ())]
 
 
 def versions_of(changes: DataFrame, *, held: DataFrame, entity: Entity) -> DataFrame:
-    """The versions that changes make, and those of their keys in `held`, the history, that they may have changed.
+    """The versions that `changes` make, and the versions in `held`, the history, that they may change.
 
-    `is_changed`: the row is new to the history, or differs from what the history has. `is_last`: it is the last version
-    of its key, and came with this batch; with partial updates, whether or not it came with this batch.
+    `is_changed`: the row is not in the history, or differs from it. `is_last`: the row is the last version of its key
+    and, without partial updates, came with this batch.
     """
     key = entity.key
     touched = held.join(changes.groupBy(key).agg(F.min("sequence.event_time").alias("since")), on=key)
@@ -24,14 +24,14 @@ def versions_of(changes: DataFrame, *, held: DataFrame, entity: Entity) -> DataF
     if entity.ignore_null_updates:
         given = F.array_compact(F.array(*(F.when(F.col(name).isNotNull(), name) for name in entity.values)))
         changes = changes.withColumn("given", given)
-        # A version from before the entity was declared so has all its values from its own message.
+        # A version from before `ignore_null_updates` was declared has all its values from its own message.
         known = touched.select("*", as_held).withColumn("given", F.coalesce("given", given))
         said = {name: F.when(F.array_contains("given", name), F.col(name)) for name in entity.values}
         known = known.withColumns(said).withColumn("is_given", F.lit(True)).select(*changes.columns, "held")
-    else:  # what has ended before the first of a key's changes stays as it is
+    else:  # versions that ended before the first change of their key stay as they are
         not_ended = F.col("valid_until").isNull() | (F.col("valid_until") >= F.col("since"))
         known = touched.where(not_ended).select(key, "sequence", as_held)
-    # A message that is held already meets its own row here.
+    # A message that the history already has is grouped with its own row.
     others = [name for name in changes.columns if name not in (key, "sequence")]
     versions = (
         changes.unionByName(known, allowMissingColumns=True)
@@ -53,7 +53,7 @@ def versions_of(changes: DataFrame, *, held: DataFrame, entity: Entity) -> DataF
 
 
 def with_older(versions: DataFrame, *, entity: Entity) -> DataFrame:
-    """Each NULL as what the last version before it had, back to when the key was deleted. A delete has no values."""
+    """Fill each NULL from earlier versions of the key, but not from before a delete. A delete itself is not filled."""
     before = Window.partitionBy(entity.key).orderBy("sequence").rowsBetween(Window.unboundedPreceding, -1)
     life = F.count_if(F.col("deleted_at").isNotNull()).over(before)
     so_far = Window.partitionBy(entity.key, "_life").orderBy("sequence")
@@ -63,7 +63,7 @@ def with_older(versions: DataFrame, *, entity: Entity) -> DataFrame:
 
 
 def _either(name: str) -> Column:
-    """Of a message and the row that is held of it: the value that either has. A column can be newer than the row."""
+    """The non-NULL value of message or stored row: a column added later is NULL in the stored row."""
     if name == "given":
         return F.array_sort(F.array_distinct(F.flatten(F.collect_list(name))))
     return F.first(name, ignorenulls=True)

@@ -1,4 +1,4 @@
-"""Merge a changelog into latest state. The result is the same whatever the order, the batches and the repeats."""
+"""Merge a changelog into latest state. Order, batch boundaries and repeated messages do not change the result."""
 
 from functools import partial
 
@@ -34,10 +34,10 @@ def create_tables(spark: SparkSession, settings: Settings, entity: Entity) -> No
 
 
 def merge_batch(settings: Settings, entity: Entity, messages: DataFrame) -> None:
-    """Bring the messages of one batch into silver, or into `quarantine.malformed`."""
+    """Merge the messages of one batch into silver. Rejected messages go to `quarantine.malformed`."""
     spark = messages.sparkSession
     decoded = messages.transform(decode_changes, entity=entity)
-    rejected_message = F.when(F.col("reason").isNotNull(), F.col("message"))  # of the others, no more than the row
+    rejected_message = F.when(F.col("reason").isNotNull(), F.col("message"))  # accepted messages need only their row
     with cached(decoded.withColumn("message", rejected_message)) as rows:
         with planned_for(spark, 0):
             [found] = rows.agg(F.count("*").alias("rows"), F.count("reason").alias("rejected")).collect()
@@ -49,7 +49,7 @@ def merge_batch(settings: Settings, entity: Entity, messages: DataFrame) -> None
 
 
 def _quarantine(settings: Settings, entity: Entity, rejected: DataFrame) -> None:
-    if entity.keeps_history:  # what was merged before the contract became stricter comes again with a lost checkpoint
+    if entity.keeps_history:  # after a lost checkpoint, messages return that were merged under an older contract
         merged = pin_table(rejected.sparkSession, settings, entity.history.name).select("sequence")
         rejected = rejected.join(merged, on="sequence", how="left_anti")
     quarantine_malformed(settings, entity.decoding, rejected)
@@ -67,7 +67,7 @@ def _merge_changes(settings: Settings, entity: Entity, changes: DataFrame) -> No
     row = F.struct(*changes.columns)
     held = latest.select(entity.key, F.col("sequence").alias("held"), row.alias("held_row"))
     is_newer = F.col("held").isNull() | (F.col("sequence") > F.col("held"))
-    if entity.ignore_null_updates:  # an older message can have filled a field of the last one
+    if entity.ignore_null_updates:  # an older message can fill a NULL field of the last one
         is_newer = is_newer | ~row.eqNullSafe(F.col("held_row"))
     rows = versions.join(held, on=entity.key, how="left").withColumn("is_newer", F.col("is_last") & is_newer)
     with cached(rows.drop("held", "held_row", "is_last")) as rows:
@@ -87,7 +87,7 @@ def _merge_latest(settings: Settings, entity: Entity, changes: DataFrame) -> Non
 
 
 def decode_changes(messages: DataFrame, *, entity: Entity) -> DataFrame:
-    """Messages as rows of the silver table, with `message` and `reason`."""
+    """Messages as rows of the silver table, with `message`, and the `reason` if they are rejected."""
     decoded = messages.transform(decode, decoding=entity.decoding, reject=_unusable_key(entity))
     return decoded.withColumns(
         {
@@ -105,7 +105,7 @@ def decode_changes(messages: DataFrame, *, entity: Entity) -> DataFrame:
 
 
 def latest_changes(changes: DataFrame, *, key: str) -> DataFrame:
-    """The last change of each key, by sequence."""
+    """The change of each key with the highest sequence."""
     row = F.struct(*changes.columns)
     return changes.groupBy(F.col(key).alias("_key")).agg(F.max_by(row, "sequence").alias("last")).select("last.*")
 
@@ -115,7 +115,7 @@ def _event_time() -> Column:
 
 
 def _message_key(entity: Entity) -> Column:
-    """The key that the message key is the text of; NULL if it is none's, though a cast might take it for one's."""
+    """The message key as a key; NULL unless it is exactly the text of one, because a cast accepts other texts too."""
     given = F.col("message.key")
     key = given.try_cast(entity.key_type)
     return F.when(key.cast("string") == given, key)
@@ -123,7 +123,7 @@ def _message_key(entity: Entity) -> Column:
 
 def _unusable_key(entity: Entity) -> Column:
     given, key = F.col("message.key"), F.col(entity.key)
-    no_key = F.lit(f"tombstone whose message key is no {entity.key_type}: ")
+    no_key = F.lit(f"tombstone whose message key is not of type {entity.key_type}: ")
     return (
         F.when(
             F.col("message.is_tombstone") & _message_key(entity).isNull(),

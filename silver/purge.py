@@ -1,4 +1,4 @@
-"""Forget deleted keys, once no older message of theirs is to be expected any more."""
+"""Remove deleted keys from the latest state once no older message of them is expected."""
 
 from collections.abc import Iterable
 
@@ -11,10 +11,10 @@ from silver.entity import Entity
 
 
 def purge(spark: SparkSession, settings: Settings, entity: Entity, *, merges: Iterable[str] = ()) -> int:
-    """Remove the rows of keys deleted longer ago than `keep_deleted` from the latest state; returns how many.
+    """Remove keys that were deleted more than `keep_deleted` days ago from the latest state; returns how many rows.
 
-    By `merges`, SQL over the row, keys were merged into others. Those and these stay, as facts are joined by way of
-    them. The history keeps its versions, as facts of the past are joined with them.
+    `merges` are SQL over the row: the key that this one was merged into, or NULL. Merged keys and their survivors stay,
+    because facts are joined through them. The history keeps its versions, because older facts are joined with them.
     """
     silver = delta_table(spark, settings, entity.table.name)
     rows = silver.toDF()

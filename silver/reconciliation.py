@@ -1,4 +1,4 @@
-"""Prove that silver is the latest state of all that landed."""
+"""Check that silver is the latest state of all messages that landed."""
 
 from collections.abc import Sequence
 
@@ -16,12 +16,13 @@ TO_BE_RETRIED = "to be retried"
 
 
 def reconcile_entity(spark: SparkSession, settings: Settings, entity: Entity) -> Reconciliation:
-    """Hold each message in bronze against the row of its key.
+    """Compare each message in bronze with the row of its key in silver.
 
-    It made that row (`current`), or is older than what did (`superseded`), or is malformed, or was so until the
-    contract was fixed (`to be retried`). A newer one, or one whose key has no row, was not merged, unless the key was
-    deleted long ago (`purged`). And each row was made by one message; and the history has
-    the sequence of each. What it has was merged, though the contract may have become stricter since.
+    A message is one of these: `current`, it made the row; `superseded`, it is older than the message that did;
+    `malformed`; `to be retried`, it is quarantined but keeps today's contract; `purged`, its key was deleted long ago
+    and has no row. Any other message was not merged, which is a problem. Each row must come from one landed message,
+    and the history must have the sequences of all merged messages. A message in the history counts as merged even if
+    today's stricter contract rejects it.
     """
     bronze, silver = (read_table(spark, settings, name) for name in (entity.topic.bronze_table, entity.table.name))
     messages = bronze.transform(decode_changes, entity=entity)
@@ -47,12 +48,12 @@ def reconcile_entity(spark: SparkSession, settings: Settings, entity: Entity) ->
     if not is_once:
         problems.append(f"some keys have more than one row in {entity.table.name}")
     if rows != made:
-        problems.append(f"{entity.table.name} has {rows:,} rows, of which {made:,} were made by a message that landed")
-    if entity.keeps_history and is_once:  # or else the joins have counted messages twice
+        problems.append(f"{entity.table.name} has {rows:,} rows, {made:,} of them from messages that landed")
+    if entity.keeps_history and is_once:  # otherwise the joins have counted messages twice
         history = read_table(spark, settings, entity.history.name)
         held_there = history.agg(F.count("*").alias("merged"), _print(F.col("sequence"))).collect()
         if _fingerprint(held_there) != _fingerprint(found):
-            problems.append(f"the versions in {entity.history.name} are not the messages that landed")
+            problems.append(f"the versions in {entity.history.name} do not match the messages that landed")
     accounted = {status: counts.get(status, 0) for status in ("current", "superseded")}
     accounted["malformed"] = in_quarantine - to_retry
     accounted |= {status: count for status, count in (("purged", purged), (TO_BE_RETRIED, to_retry)) if count}
@@ -60,7 +61,7 @@ def reconcile_entity(spark: SparkSession, settings: Settings, entity: Entity) ->
 
 
 def _by_status(messages: DataFrame, held: DataFrame, quarantined: DataFrame, entity: Entity) -> list[Row]:
-    """Of each status, the number of messages, and the number and the print of those that were merged."""
+    """By status: the number of messages, and the number and fingerprint of the merged ones."""
     status = (
         F.when(F.col("reason").isNotNull(), "malformed")
         .when(F.col("sequence") == F.col("held"), "current")
@@ -83,7 +84,7 @@ def _count_rejected(found: Sequence[Row]) -> int:
 
 
 def _as_merged(messages: DataFrame, *, history: DataFrame, key: str) -> DataFrame:
-    """The messages, of which those that a history has are not rejected, and are of its key."""
+    """The messages. One that the history has is not rejected, and has the key of its version there."""
     versions = history.select("sequence", F.col(key).alias("_key"))
     reason = F.when(F.col("_key").isNull(), F.col("reason"))
     joined = messages.join(versions, on="sequence", how="left")
@@ -91,18 +92,18 @@ def _as_merged(messages: DataFrame, *, history: DataFrame, key: str) -> DataFram
 
 
 def _print(sequence: Column) -> Column:
-    """A sum of hashes."""
+    """The fingerprint of some sequences: a sum of hashes, 0 if there are none."""
     hashed = F.when(sequence.isNotNull(), F.pmod(F.xxhash64(sequence), F.lit(2**31 - 1)))
     return F.coalesce(F.sum(hashed), F.lit(0)).alias("print")
 
 
 def _fingerprint(parts: Sequence[Row]) -> tuple[int, int]:
-    """Equal for the same messages, however they are ordered and parted: their number, and a sum of hashes."""
+    """The number of merged messages and a sum of hashes. Order and grouping do not change them."""
     return sum(row.merged for row in parts), sum(row.print for row in parts)
 
 
 def _purged(messages: DataFrame, held: DataFrame, entity: Entity) -> int:
-    """Messages of keys without a row whose last message is a delete that has expired."""
+    """The number of messages whose key has no row and whose last message is an expired delete."""
     missing = messages.where("reason IS NULL").join(held, on=entity.key, how="left_anti")
     last = F.max_by(F.struct("deleted_at", "sequence.publish_time"), "sequence")
     keys = missing.groupBy(entity.key).agg(F.count("*").alias("messages"), last.alias("last"))

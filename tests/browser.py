@@ -1,4 +1,4 @@
-"""A headless Chromium for tests, which needs nothing of the machine but the C library."""
+"""A headless Chromium for tests. Of the machine's libraries it needs only the C library."""
 
 import tarfile
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ FONTS = "<fontconfig><dir>{0}/fonts</dir><cachedir>{0}/fonts-cache</cachedir></f
 
 @contextmanager
 def opened_page(cache: Path, scratch: Path) -> Iterator[Page]:
-    """An empty page of a browser that is unpacked in `scratch`, with libraries and fonts of its own."""
+    """An empty page in a browser that is unpacked in `scratch`, with its own libraries and fonts."""
     for packed in chromium(cache).glob("package/bin/*.br"):
         _unpack(packed, scratch)
     fonts = scratch / "fonts.conf"

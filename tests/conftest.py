@@ -1,4 +1,4 @@
-"""What tests share. The broker is a real one, started once for all tests that ask for `endpoint`."""
+"""What tests share. `endpoint` is a real broker, started once for all tests that ask for it."""
 
 import sys
 from collections.abc import Iterator
@@ -13,12 +13,12 @@ from lakehouse.pulsar.endpoint import Endpoint
 from lakehouse.settings import Settings, load_settings
 from lakehouse.spark.session import LITTLE_DATA, start_spark, stop_spark
 
-# Great Expectations looks for PySpark's client of Spark Connect. That takes a worker of pytest-xdist, whose main module
-# is no file, for a run of PySpark's own doctests, and ends it.
+# Great Expectations imports PySpark's client of Spark Connect. In a pytest-xdist worker, whose main module is no file,
+# that client assumes that PySpark's own doctests are running, and exits.
 sys.modules["pyspark.sql.connect"] = None  # type: ignore[assignment]
 
 
-# `pytest --hypothesis-profile=search` looks for more than a run of all tests can afford.
+# `pytest --hypothesis-profile=search` tries more examples than a run of all tests can afford.
 hypothesis.settings.register_profile(
     "search", max_examples=200, deadline=None, suppress_health_check=list(hypothesis.HealthCheck)
 )
@@ -32,7 +32,7 @@ NEEDS = {
     "api": "airflow",
     "page": "browser",
 }
-"""What a test needs, by the fixture that it asks for. One that starts it by itself has the mark written above it."""
+"""The mark that a test gets for each of these fixtures. Tests that start such a thing themselves carry the mark."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Function]) -> None:
@@ -70,7 +70,7 @@ def spark(settings: Settings) -> Iterator[SparkSession]:
 
 @pytest.fixture(scope="module")
 def generated_code(spark: SparkSession) -> Iterator[None]:
-    """As users' runs have it, and plans that are made anew while they run; for tests of each kind of step."""
+    """Generated code and adaptive plans, as in users' runs; for tests of each kind of step."""
     held = {name: spark.conf.get(name) for name in LITTLE_DATA}
     for name in held:
         spark.conf.unset(name)
@@ -82,6 +82,6 @@ def generated_code(spark: SparkSession) -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def no_table_in_the_shared_home(settings: Settings) -> Iterator[None]:
-    """What one test leaves there, another one would find."""
+    """Other tests would find a table that is left there."""
     yield
     assert not Path(settings.warehouse_root).exists(), "make tables in a home of the test's own: `own_home`"

@@ -1,6 +1,6 @@
-"""Messages as bad as they come: by name in `CORPUS`, and as many as one likes from `hostile_messages`.
+"""Hostile messages: named ones in `CORPUS`, and any number of random ones from `hostile_messages`.
 
-Each knows by the oracle whether it is `malformed`, and so has to be in quarantine, or has to be taken.
+Each knows from the oracle whether it is `malformed`. If so, it must end in quarantine, else it must be accepted.
 """
 
 import json
@@ -14,7 +14,7 @@ from tests.oracle import LAST_TIME, Message, Position, is_malformed, moment
 
 
 class Hostile(NamedTuple):
-    """What a producer sends; a `payload` of None is a tombstone, `event_time` is in epoch milliseconds, 0 for none."""
+    """What a producer sends. A `payload` of None is a tombstone. `event_time` is in epoch milliseconds, 0 for none."""
 
     name: str
     topic: str
@@ -24,7 +24,7 @@ class Hostile(NamedTuple):
     event_time: int = 0
 
     def message(self, place: int = 0, published: datetime = START) -> Message:
-        """As it lands; an event time after the year 9999 counts as none."""
+        """The message as it lands. An event time after the year 9999 counts as none."""
         event_time = moment(self.event_time) if 0 < self.event_time <= LAST_TIME else None
         return Message(self.topic, Position(0, 7, place, 0), self.key, self.payload, event_time, published)
 
@@ -72,7 +72,7 @@ def written(value: object) -> bytes:
 
 
 def _item(more: str | bytes, *, key: str | None = "1") -> tuple[bytes, str | None]:
-    """An item with these fields beside the required ones, or in their place."""
+    """Payload and key of an item: the required fields, then these, which may repeat a required one."""
     text = more.encode() if isinstance(more, str) else more
     return b'{"id":1,"createdAt":0,"price":2' + (b"," + text if text else b"") + b"}", key
 
@@ -82,7 +82,7 @@ _SOUND = _item("")[0]
 _ITEMS: Mapping[str, tuple[bytes | None, str | None]] = {
     "a good one": (_SOUND, "1"),
     "without a key": (_SOUND, None),
-    # Not one JSON object
+    # Not a single JSON object
     "empty": (b"", "1"),
     "a space": (b" ", "1"),
     "a line feed": (b"\n", "1"),
@@ -113,7 +113,7 @@ _ITEMS: Mapping[str, tuple[bytes | None, str | None]] = {
     "a comment in it": (_SOUND[:-1] + b"/* c */}", "1"),
     "a comment after it": (_SOUND + b"//", "1"),
     "a comment before it": (b"#\n" + _SOUND, "1"),
-    # Text that is none
+    # Bytes that are not valid text, or look like it
     "a byte order mark": (b"\xef\xbb\xbf" + _SOUND, "1"),
     "UTF-16": (_SOUND.decode().encode("utf-16"), "1"),
     "UTF-16 without a mark": (_SOUND.decode().encode("utf-16-le"), "1"),
@@ -281,7 +281,7 @@ _EVENT_TIMES = (1, 253_402_300_799_999, 253_402_300_800_000, 2**63 - 1)
 
 CORPUS: tuple[Hostile, ...] = (
     *(Hostile(name, "items", payload, key) for name, (payload, key) in _ITEMS.items()),
-    *(Hostile(name, "orders", written(dict(GOOD["orders"]) | fields)) for name, fields in _ORDERS.items()),
+    *(Hostile(name, "orders", written({**GOOD["orders"], **fields})) for name, fields in _ORDERS.items()),
     Hostile("an order that is deleted", "orders", None, "1"),
     *(Hostile(f"properties: {name}", "items", _SOUND, "1", each) for name, each in _PROPERTIES.items()),
     *(Hostile(f"the event time {time}", "items", _SOUND, "1", {}, time) for time in _EVENT_TIMES),
@@ -289,7 +289,7 @@ CORPUS: tuple[Hostile, ...] = (
 
 
 def hostile_messages(seed: int, count: int) -> Iterator[Hostile]:
-    """So many messages of all topics, the same for a seed: a fifth good, the rest made worse once or more often."""
+    """`count` messages of all topics, the same ones for the same seed. Most are changed, once or more often."""
     drawn = random.Random(seed)
     for number in range(count):
         yield _draw(drawn, number)
@@ -328,7 +328,7 @@ def _draw(drawn: random.Random, number: int) -> Hostile:
 
 
 def _good_values(drawn: random.Random, topic: str, fields: dict[str, Any], number: int) -> str | None:
-    """Gives the fields values of their own; returns the message's key."""
+    """Give the fields random values that are sound; returns the message's key."""
     fields["createdAt"] = 1_767_225_600_000 + drawn.randrange(10**9)
     if topic == "orders":
         ids = {
@@ -420,7 +420,7 @@ _STRINGS = (
 
 
 def _odd(drawn: random.Random, key: str | None) -> str:
-    """A key that many would take for the same."""
+    """A key that a lax reader takes for the same."""
     odd = ("+{}", "0{}", "{}\0", " {}", "{} ", "{}\n", "{}.0", "{}L", "{}e0", "'{}'", "-{}")
     return drawn.choice(odd).format(key or "1")
 
@@ -526,7 +526,7 @@ def preceded(drawn: random.Random, payload: bytes) -> bytes:
 
 
 def twice(drawn: random.Random, payload: bytes) -> bytes:
-    """A field of the first kind is there once more, at the end."""
+    """Append a field that is usually there already."""
     values = (b"1", b'"x"', b"null", b"1.5", b"true", b"2", b"{}")
     names = (b"id", b"price", b"createdAt", b"name", b"userId", b"x")
     return payload[:-1] + b',"' + drawn.choice(names) + b'":' + drawn.choice(values) + b"}"
@@ -542,7 +542,7 @@ def digits(drawn: random.Random, payload: bytes) -> bytes:
 
 
 def escaped(drawn: random.Random, payload: bytes) -> bytes:
-    """Half a pair, or what looks like it."""
+    """Append half a surrogate pair, or what looks like it."""
     texts = (
         rb"\ud800",
         rb"\udfff",

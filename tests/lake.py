@@ -1,4 +1,4 @@
-"""The real tables in the oracle's form, read without Spark; and homes of a test's own."""
+"""Reads the real tables in the oracle's form, without Spark, and gives tests their own homes and topics."""
 
 import json
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ from lakehouse.spark.session import SHORT_RUN
 from tests.oracle import Message, Oracle, Position, Row, by_id, by_position, by_version, landed
 
 CLOCK = ("quarantined_at", "waiting_since", "found_at", "attempts")
-"""What depends on when and how often a step ran, and so is in no oracle."""
+"""Columns that depend on when and how often a step ran. The oracle does not have them."""
 
 
 def own_home(settings: Settings, home: Path) -> Settings:
@@ -28,7 +28,7 @@ def own_home(settings: Settings, home: Path) -> Settings:
 
 
 def own_topics(settings: Settings, endpoint: Endpoint, home: Path, topics: Sequence[Topic] = TOPICS) -> Settings:
-    """Settings with a home and topics of their own in the shared broker."""
+    """Settings with their own home, and their own topics in the shared broker, which are created."""
     pulsar = settings.pulsar.model_copy(
         update={
             "service_url": endpoint.service_url,
@@ -65,7 +65,7 @@ def read(settings: Settings, name: str) -> list[Row]:
 
 
 def messages(settings: Settings) -> list[Message]:
-    """All that landed."""
+    """All messages that landed."""
     return [message for topic in TOPICS for message in landed(topic.name, read(settings, topic.bronze_table))]
 
 
@@ -116,7 +116,8 @@ def land_literally(spark: SparkSession, settings: Settings, messages: Sequence[M
 
 def bronze_row(message: Message) -> tuple[Any, ...]:
     when = message.publish_time
-    source = (message.key, message.payload, {}, message.event_time, when, "test", 0)
+    properties: dict[str, str] = {}
+    source = (message.key, message.payload, properties, message.event_time, when, "test", 0)
     return (message.topic, *message.position, *source, when, when.date())
 
 

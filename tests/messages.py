@@ -1,4 +1,4 @@
-"""Messages for tests, written in a line each."""
+"""Builds the messages of tests, in a line each."""
 
 import json
 from datetime import UTC, datetime, timedelta
@@ -10,7 +10,7 @@ START = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def at(minutes: float) -> datetime:
-    """So many minutes into the first of January 2026."""
+    """The moment so many minutes after the start of 2026."""
     return START + timedelta(minutes=minutes)
 
 
@@ -21,7 +21,7 @@ def millis(moment: datetime) -> int:
 def user(
     id: int, /, name: str | None = "Ada", *, when: float = 0, place: int = 0, late: float = 0, **fields: Any
 ) -> Message:
-    """A change of a user at minute `when`, published `late` minutes later, as entry number `place`."""
+    """A change of a user at minute `when`, published `late` minutes later as entry `place`."""
     payload = {"id": id, "firstName": name, "createdAt": millis(at(0)), "deletedAt": -1, "mergedAt": -1, **fields}
     return message("users", payload, key=str(id), when=when, place=place, late=late)
 
@@ -52,7 +52,7 @@ def tombstone(topic: str, key: str | None, *, when: float = 0, place: int = 0, l
 def message(
     topic: str, payload: object, *, key: str | None, when: float | None = 0, place: int = 0, late: float = 0
 ) -> Message:
-    """Payloads that are no bytes yet become JSON; None is a tombstone."""
+    """A payload that is not bytes becomes JSON. None is a tombstone."""
     content = payload if payload is None or isinstance(payload, bytes) else json.dumps(payload).encode()
     published = at((when or 0) + late)
     return Message(topic, Position(0, 7, place, 0), key, content, None if when is None else at(when), published)

@@ -1,10 +1,10 @@
-"""What the tables must hold, in plain Python: the meaning of the pipeline, with none of its machinery.
+"""What the tables must hold, in plain Python: the meaning of the pipeline without its machinery.
 
-It leaves out what depends on the clock (retry and duplicate days, purges), what people ask for, and partial updates.
+It leaves out what depends on the clock (retry and duplicate days, purges), manual commands, and partial updates.
 
 `Oracle.run` takes messages in rounds, as `lakehouse run` does: it lands them all, merges them all, then enriches.
-Its state is the versions of each user and item. The tables are what can be said of them.
-Rows are dicts, as `tables.read` gives the real ones; `landed` turns bronze rows into the messages to start from.
+Its state is the versions of each user and item, from which the tables are computed.
+Rows are dicts, like those of the real tables from `tests.lake.read`. `landed` turns bronze rows into messages.
 """
 
 import json
@@ -19,7 +19,7 @@ Row = dict[str, Any]
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
-# The contracts: the type of each field, and "!" where it is required. A time is in epoch milliseconds.
+# The contracts: the type of each field, with "!" if it is required. Times are in epoch milliseconds.
 CONTRACTS: Mapping[str, Mapping[str, str]] = {
     "users": {
         "id": "long!",
@@ -57,7 +57,7 @@ LONGS = range(-(2**63), 2**63)
 LAST_TIME = 253_402_300_799_999
 TIMES = range(-62_135_596_800_000, LAST_TIME + 1)
 
-# Past these, a payload is not read: levels of nesting, digits of a number, UTF-16 units of a field's name.
+# A payload beyond one of these is malformed: levels of nesting, digits of a number, UTF-16 units of a field name.
 DEEPEST, MOST_DIGITS, LONGEST_NAME = 1000, 1000, 50_000
 sys.setrecursionlimit(max(sys.getrecursionlimit(), 10 * DEEPEST))
 
@@ -79,18 +79,18 @@ class Message(NamedTuple):
 
 
 Versions = dict[tuple[str, int], list[Row]]
-"""The versions of each user and item, in order."""
+"""The versions of each user and item, by entity and key, in order."""
 
 
 @dataclass
 class Oracle:
     as_of: frozenset[str] = frozenset({"items"})
-    """What orders are joined with as it was when they were created; the rest as it is when they are joined.
+    """Entities whose state at the time of an order is joined with it. Others are joined with their latest state.
 
-    Merges of users are followed only where users are joined as they are.
+    Merges of users are followed only if users are joined with their latest state.
     """
     max_merges: int = 100
-    """How many merges lead from a user to its survivor at most."""
+    """The most merges that may lead from a user to its survivor."""
     gold: list[Row] = field(default_factory=list)
     waiting: list[Row] = field(default_factory=list)
     duplicates: list[Row] = field(default_factory=list)
@@ -100,7 +100,7 @@ class Oracle:
     _first: dict[tuple[int, int], Position] = field(default_factory=dict)
 
     def run(self, messages: Iterable[Message], *, again: bool = False) -> "Oracle":
-        """One round: land all of `messages`, merge, enrich; `again` if the checkpoints were lost before it."""
+        """Run one round: land all of `messages`, merge, enrich. `again` if the checkpoints were lost before it."""
         landed = list(messages)
         before = {} if again else {key: list(versions) for key, versions in self._versions.items()}
         for message in landed:
@@ -127,15 +127,15 @@ class Oracle:
         return rows
 
     def state(self, entity: str, key: int, when: datetime, versions: Versions | None = None) -> Row | None:
-        """What an order created then is joined with, deleted or not."""
+        """The state that an order created at `when` is joined with, even if it is deleted."""
         known = (self._versions if versions is None else versions).get((entity, key), [])
         is_as_of = entity in self.as_of
         return next((row for row in reversed(known) if not is_as_of or row["sequence"]["event_time"] <= when), None)
 
     def survivor(self, key: int) -> tuple[int, list[int], str | None]:
-        """Who stands for a user, the merged users on the way there, and why that way leads nowhere, or None.
+        """The survivor of a user, the merged users on the way there, and the reason why there is no survivor, or None.
 
-        The way ends at the first user that comes twice, and at one that was merged too, if it is too long.
+        In a circle, the way ends at the first user that comes up twice. If it is too long, it ends at a merged user.
         """
         merged: list[int] = []
         while "users" not in self.as_of and (into := merged_into(self.latest_of("users", key))) is not None:
@@ -161,7 +161,7 @@ class Oracle:
             versions.sort(key=order_of)
 
     def _place(self, message: Message) -> Row | None:
-        """An order to enrich; None if it is malformed, or repeats one that came before."""
+        """The order to enrich; None if it is malformed, or a duplicate of an earlier one."""
         order = fact_of(message)
         if order is None:
             self.malformed.add((message.topic, message.position))
@@ -173,13 +173,13 @@ class Oracle:
         return order | {"order_date": order["created_at"].date()}
 
     def _is_news(self, order: Row, before: Versions) -> bool:
-        """Whether a key that a waiting order waits for has got other state."""
+        """Whether the state of a key that the order waits for has changed since `before`."""
         entity, when = order["missing_entity"], order["created_at"]
         keys = map(int, (order["missing_key"], *(order["missing_merged"] or ())))
         return any(self.state(entity, key, when) != self.state(entity, key, when, before) for key in keys)
 
     def _is_settled(self, order: Row) -> bool:
-        """Whether an order in gold has the state that it should have by now: of a key's latest ones any will do."""
+        """Whether an order in gold still has the right state. With a `latest` join, any version of the key will do."""
         joined = self._joined(order)
         if "user" not in joined:
             return False
@@ -229,9 +229,9 @@ def is_malformed(message: Message) -> bool:
 
 
 def parse(message: Message) -> Row | None:
-    """The payload's fields, all of them; None if it breaks the contract.
+    """All fields of the contract, with the payload's values; None if the payload breaks the contract.
 
-    Of a field that is there more than once, each value must be of its type, and the last one counts.
+    If a field is there more than once, each value must be of its type, and the last one counts.
     """
     try:
         text = (message.payload or b"").decode("utf-8")
@@ -265,20 +265,20 @@ def parse(message: Message) -> Row | None:
 
 
 class Pairs(list[tuple[str, Any]]):
-    """A JSON object, with all that it has of each name."""
+    """A JSON object, with all values of each name."""
 
 
 def is_of(kind: str, value: object) -> bool:
-    """Whether a JSON value is of a contract's type. A string can be given as any value: then it is its JSON text."""
+    """Whether a JSON value is of a contract's type. A string field takes any value, as its JSON text."""
     if kind == "string":
         return True
     return isinstance(value, JSON_TYPES[kind]) and not isinstance(value, bool) and (kind == "double" or value in LONGS)
 
 
 def is_within(kind: str, value: Any) -> bool:
-    """Whether a value is within what its type can hold."""
+    """Whether a value is in the range of its type."""
     if kind == "double":
-        return abs(value) < 2**1024 - 2**970  # what is more is rounded to infinity
+        return bool(abs(value) < 2**1024 - 2**970)  # larger values are rounded to infinity
     return kind != "time" or value in TIMES
 
 
@@ -287,7 +287,7 @@ def _as_text(value: object) -> str:
 
 
 def _as_json(value: object) -> str:
-    """With all that an object has of each name."""
+    """A value as JSON, with all values of each name in an object."""
     if isinstance(value, Pairs):
         return f"{{{','.join(f'{_as_json(name)}:{_as_json(each)}' for name, each in value)}}}"
     if isinstance(value, list):
@@ -313,10 +313,10 @@ def _fraction(text: str) -> float:
 
 
 def _refuse_excess(text: str) -> None:
-    """Raises ValueError for what is nested too deep, has too long a name, or half a surrogate pair."""
+    """Raises ValueError if the text is nested too deep, or has too long a name or half a surrogate pair."""
     for token, colon in re.findall(r'("(?:[^"\\]|\\.)*")(\s*:)?', text):
         if "\\" in token or (colon and len(token) > LONGEST_NAME):
-            characters = json.loads(token).encode("utf-16-le")  # not so, if half a pair is among them
+            characters = json.loads(token).encode("utf-16-le")  # fails on half a pair
             _refuse_longer(characters[::2] if colon else b"", LONGEST_NAME)
     depth = 0
     for bracket in re.findall(r'"(?:[^"\\]|\\.)*"|[\[{}\]]', text):
@@ -331,7 +331,7 @@ def _refuse_longer(text: Sequence[object], longest: int) -> None:
 
 
 def state_of(message: Message) -> Row | None:
-    """A message about a user or an item as its silver row; None if it is malformed."""
+    """The silver row of a message about a user or an item; None if it is malformed."""
     event_time = message.event_time or message.publish_time
     sequence = {"event_time": event_time, "publish_time": message.publish_time, **message.position._asdict()}
     del sequence["partition"]
@@ -348,12 +348,12 @@ def state_of(message: Message) -> Row | None:
 
 
 def is_key(text: str | None) -> bool:
-    """Whether a message key is the text of a number, as SQL writes it."""
+    """Whether a message key is the text of a BIGINT, as SQL writes it."""
     return re.fullmatch("0|-?[1-9][0-9]*", text or "") is not None and int(text or "") in LONGS
 
 
 def fact_of(message: Message) -> Row | None:
-    """A message about an order as the order; None if it is malformed."""
+    """The order of a message; None if the message is malformed."""
     value = parse(message)
     order = None if value is None else order_row(value) | {"position": message.position._asdict()}
     return order if order is not None and keeps_rules(order) else None
@@ -400,7 +400,7 @@ def order_row(value: Row) -> Row:
 
 
 def keeps_rules(order: Row) -> bool:
-    """An order that does not is quarantined like one that breaks the contract."""
+    """Whether an order keeps the rules. If not, it is quarantined like one that breaks the contract."""
     return 0 <= order["price"] < 1e15 and (order["paid_at"] is None or order["paid_at"] >= order["created_at"])
 
 

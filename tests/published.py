@@ -1,4 +1,4 @@
-"""What a consumer sees of a topic that a table is published to, and what it should."""
+"""What a consumer sees in a topic that a table is published to, and what it should see."""
 
 import json
 from datetime import date, datetime, timedelta
@@ -23,7 +23,7 @@ class Sent(NamedTuple):
 
 
 def sent(settings: Settings, endpoint: Endpoint, topic: str = GOLD_TOPIC, *, since: int = 0) -> list[Sent]:
-    """All messages, in the order of each partition, that were made from a version of the table or one after it."""
+    """All messages from version `since` of the table or a later one, partition by partition, in order."""
     client = connect(endpoint, settings)
     found = []
     for index in range(settings.pulsar.partitions):
@@ -38,7 +38,7 @@ def sent(settings: Settings, endpoint: Endpoint, topic: str = GOLD_TOPIC, *, sin
 
 
 def seen(messages: list[Sent]) -> dict[str, Any]:
-    """What a consumer holds that takes the last message of each key."""
+    """The values that a consumer holds if it keeps the last message of each key."""
     last = {message.key: message.value for message in messages}
     return {key: value for key, value in last.items() if value is not None}
 
@@ -48,7 +48,7 @@ def gold(settings: Settings) -> dict[str, Any]:
 
 
 def published(value: Any) -> Any:
-    """A value of gold as it is in JSON."""
+    """A value of gold as it appears in the JSON of a message."""
     match value:
         case datetime():
             return millis(value)

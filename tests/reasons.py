@@ -1,4 +1,4 @@
-"""Whether what the product says against a message is true of it, in plain Python."""
+"""Whether the reason for which the product rejects a message is true, in plain Python."""
 
 import json
 import re
@@ -14,7 +14,7 @@ DECODER = json.JSONDecoder(object_pairs_hook=Pairs, parse_int=lambda digits: int
 def is_true_of(reason: str, message: Message) -> bool:
     if message.payload is None:
         return (reason == "tombstone: a fact can't be deleted" and message.topic == "orders") or (
-            reason.startswith("tombstone whose message key is no BIGINT: ") and not is_key(message.key)
+            reason.startswith("tombstone whose message key is not of type BIGINT: ") and not is_key(message.key)
         )
     if LIMITS.keys() >= set(limits := reason.split("; ")):
         return all(LIMITS[each](message) for each in limits)
@@ -50,10 +50,10 @@ def _text(message: Message) -> str:
 
 
 def _first_object(text: str) -> tuple[Pairs | None, str]:
-    """The object that a text begins with, and what follows it."""
+    """The JSON object that a text begins with, or None, and the text after it."""
     try:
         value, end = DECODER.raw_decode(text.lstrip(WHITESPACE))
-    except (ValueError, RecursionError):  # deeper than Python reads, and so than the product may
+    except (ValueError, RecursionError):  # deeper than Python can read, so deeper than the product may
         return None, text
     return (value if isinstance(value, Pairs) else None), text.lstrip(WHITESPACE)[end:]
 
@@ -101,7 +101,7 @@ LIMITS: Mapping[str, Callable[[Message], bool]] = {
     "nested more than 1,000 levels deep": _is_deep,
     "a number of more than 1,000 characters": lambda message: re.search(r"[-+.\deE]{1001}", _text(message)) is not None,
 }
-"""What a parser may refuse: a message can go beyond one of them, or beyond several."""
+"""Limits of the parser, by reason. A message can exceed several of them."""
 WHOLE: Mapping[str, Callable[..., bool]] = {
     "empty payload": lambda message: message.payload == b"",
     r"not UTF-8 at byte (\d+)": _is_utf8_up_to,
@@ -113,4 +113,4 @@ WHOLE: Mapping[str, Callable[..., bool]] = {
     "message key (.*) is not the id: (-?[0-9]+)": _has_other_key,
     "fails (.+)": _fails,
 }
-"""What is said of a message as a whole, and how that is found true."""
+"""Reasons about a message as a whole, and the checks that they are true."""

@@ -1,12 +1,10 @@
-"""How many examples of a property a run of all tests can afford."""
-
-from typing import Any
+"""How many examples of each property a run of all tests tries."""
 
 from hypothesis import HealthCheck, Phase, settings
 
 
-def few(count: int) -> Any:
-    """The same few each time, which are not made smaller when they fail; in the profile `search`, all that it says."""
+def few(count: int) -> settings:
+    """The same few examples each time, which are not shrunk when they fail; in the profile `search`, its settings."""
     if settings.get_current_profile_name() == "search":
         return settings()
     return settings(

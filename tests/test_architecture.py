@@ -1,4 +1,4 @@
-"""Each room imports only from rooms below it; engines name none of the declared tables."""
+"""Each package imports only from packages below it. Engines name none of the declared tables."""
 
 import ast
 from collections.abc import Iterator
@@ -49,7 +49,7 @@ MAY_IMPORT = {
     "dags.operators": ["cli", "jobs", "declarations", *SHARED, *LOCAL],
     "dags": ["dags.operators", "cli", "jobs", "declarations", "lakehouse"],
 }
-"""The rooms whose modules each room's may import; its own, it may."""
+"""The packages from which the modules of each package may import, beside their own."""
 ENGINES = ["lakehouse", "bronze", "silver", "gold", "expectations", "jobs", "cli", "dags"]
 
 
@@ -59,13 +59,13 @@ def room_of(module: str) -> str | None:
 
 
 def modules_of(package: str) -> Iterator[tuple[str, ast.Module]]:
-    """Each module's name, and what is in it."""
+    """The name and the syntax tree of each module."""
     for file in sorted((ROOT / package).rglob("*.py")):
         yield ".".join(file.relative_to(ROOT).with_suffix("").parts), ast.parse(file.read_text())
 
 
 def imports(tree: ast.Module) -> Iterator[str]:
-    """What a module imports, wherever in it, by full names."""
+    """The full names that a module imports, anywhere in its code."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -89,7 +89,7 @@ def test_a_room_imports_only_from_those_it_may(package: str) -> None:
 
 
 def test_rooms_are_in_order() -> None:
-    """Those that a room imports from don't import from it in turn, by whatever way."""
+    """No package imports from itself through others."""
 
     def below(room: str, path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
         for other in MAY_IMPORT[room]:

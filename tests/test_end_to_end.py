@@ -1,4 +1,4 @@
-"""From topics to gold on a real broker: every table, row by row, is what the oracle says."""
+"""From topics to gold on a real broker: every table holds what the oracle says, row by row."""
 
 import shutil
 from collections.abc import Callable, Iterator

@@ -1,11 +1,11 @@
-"""A Pulsar data source for Spark 4.2, batch and streaming.
+"""A Pulsar data source for Spark 4.2, for batch and streaming queries.
 
 It needs pyspark, pulsar-client, pyarrow, numpy and requests, and nothing else of this project::
 
     spark.dataSource.register(PulsarDataSource)
     spark.readStream.format("pulsar").options(serviceUrl=…, adminUrl=…, topic=…).load()
 
-README.md beside this file documents options, offsets and guarantees.
+See README.md beside this file for the options, the offsets and the guarantees.
 """
 
 from bronze.pulsar.source import SCHEMA, PulsarDataSource

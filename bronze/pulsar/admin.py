@@ -1,4 +1,4 @@
-"""The few calls of Pulsar's admin API that planning needs."""
+"""The calls to Pulsar's admin API that the source needs."""
 
 import ssl
 import time
@@ -15,20 +15,20 @@ from bronze.pulsar.positions import BEGINNING, Ledger, Position
 
 TIMEOUT = (10, 60)
 BUSY_PAUSES = (0.1,) * 100
-"""Seconds to wait for a subscription that somebody else is making."""
+"""Pauses, in seconds, while somebody else creates the same subscription."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class EntryMetadata:
     messages: int
-    """The size of its batch, or 1."""
+    """The number of messages in the entry."""
     chunk: int
-    """Which chunk of a large message it is, from 0; the last one stands for the message."""
+    """The index of this chunk in its large message, from 0. The last chunk stands for the message."""
     chunks: int
     uuid: str | None
-    """Names the large message a chunk is of."""
+    """Identifies the large message that a chunk belongs to."""
     is_marker: bool
-    """The broker's own note (of a transaction, say), which no reader sees."""
+    """Whether the broker itself wrote the entry, for example for a transaction. Readers never get it."""
 
     @property
     def is_message(self) -> bool:
@@ -36,21 +36,21 @@ class EntryMetadata:
 
 
 class Held(NamedTuple):
-    """What the broker has of a partition."""
+    """What the broker holds of a partition."""
 
     ledgers: list[Ledger]
-    """Those with readable entries, oldest first."""
+    """The ledgers with readable entries, oldest first."""
     cursors: Mapping[str, Any]
-    """By subscription."""
+    """Cursors as the admin API returns them, by subscription."""
     last: Position
-    """The last entry ever confirmed, still there or not."""
+    """The last entry that was ever confirmed, even if it was deleted since."""
     first: int
-    """The oldest ledger that is still there, though it may be empty."""
+    """The oldest ledger that still exists. It may be empty."""
     created: str | None = None
-    """When the partition was made: one that is made anew has another time. None if nobody asked."""
+    """When the partition was created; a recreated one has another time. None if it is unknown or was not asked for."""
 
     def cursor(self, subscription: str | None) -> Position | None:
-        """Up to where a subscription has acknowledged all; None if it does not exist."""
+        """The position up to which a subscription has acknowledged everything; None if it does not exist."""
         found = self.cursors.get(subscription) if subscription else None
         return Position.parse(found["markDeletePosition"]) if found else None
 
@@ -59,14 +59,14 @@ class Admin:
     def __init__(self, options: Options) -> None:
         self._url = f"{options.admin_url}/admin/v2"
         self._session = requests.Session()
-        self._session.trust_env = "//127.0.0.1:" not in self._url  # no proxy leads to this machine
+        self._session.trust_env = "//127.0.0.1:" not in self._url  # a proxy can't reach this machine's loopback
         if options.token:
             self._session.headers["Authorization"] = f"Bearer {options.token}"
         if options.tls_trust_certs:
             self._session.verify = options.tls_trust_certs
 
     def partitions(self, topic: str) -> list[str]:
-        """The partitions of a topic by full name; the topic itself if it is not partitioned."""
+        """The full names of a topic's partitions; the topic itself if it is not partitioned."""
         count = self._call("GET", topic, "/partitions").json()["partitions"]
         if count == 0:
             self._call("GET", topic, "/internalStats")  # raises if there is no such topic
@@ -80,7 +80,7 @@ class Admin:
         ledgers = []
         for ledger in stats["ledgers"]:
             id, entries, size = ledger["ledgerId"], ledger["entries"], ledger["size"]
-            if id == last.ledger:  # the open ledger counts what is confirmed; its own figures lag behind
+            if id == last.ledger:  # the figures of the open ledger lag behind, so count what is confirmed
                 entries, size = last.entry + 1, max(size, stats["currentLedgerSize"])
             if id <= last.ledger and entries > 0:
                 ledgers.append(Ledger(id, entries, max(size, entries)))
@@ -88,13 +88,13 @@ class Admin:
         return Held(ledgers, stats["cursors"], last, first)
 
     def dated_ledgers(self, partition: str) -> Held:
-        """What the broker holds of a partition, and when that was made, which takes as long again."""
+        """What the broker holds of a partition, with its creation time, which needs a second call."""
         made = self._call("GET", partition, "/internal-info").json()
         created = made.get("creationDate")
         return self.ledgers(partition)._replace(created=created and _in_utc(created))
 
     def entry(self, partition: str, position: Position) -> EntryMetadata | None:
-        """What an entry says of itself, without its payload; None if the broker has deleted it."""
+        """The metadata of an entry, without its payload; None if the broker has deleted the entry."""
         path = f"/ledger/{position.ledger}/entry/{position.entry}"
         with self._call("GET", partition, path, accept=(404,)) as response:
             if response.status_code == 404:
@@ -114,24 +114,27 @@ class Admin:
         return Position(found["ledgerId"], found["entryId"] - 1)
 
     def ensure_subscription(self, partition: str, subscription: str) -> None:
-        """Create a durable subscription at the earliest message, unless it exists."""
+        """Create a durable subscription at the earliest message if it does not exist.
+
+        Raises NoAnswerError if the broker does not create it.
+        """
         body = {"ledgerId": BEGINNING.ledger, "entryId": BEGINNING.entry, "partitionIndex": -1}
         path = f"/subscription/{quote(subscription, safe='')}"
         for pause in (*BUSY_PAUSES, None):
             answer = self._call("PUT", partition, path, json=body, accept=(409, 412))
             if answer.status_code != 412:
                 return
-            # Busy while it is being made, by another stream, or for a new partition by the broker itself.
+            # The broker answers Busy while another stream, or the broker for a new partition, creates the subscription.
             if pause is None or "Busy" not in f"{answer.reason} {answer.text}":
                 raise NoAnswerError(f"{partition}: the broker answered 412 {answer.reason}")
             time.sleep(pause)
 
     def acknowledge(self, partition: str, subscription: str, position: Position) -> None:
-        """Acknowledge all up to and including `position`."""
+        """Acknowledge everything up to `position`, included. Raises NoAnswerError if the subscription is gone."""
         body = {"ledgerId": position.ledger, "entryId": position.entry, "partitionIndex": -1, "excluded": True}
         path = f"/subscription/{quote(subscription, safe='')}/resetcursor"
         if self._call("POST", partition, path, json=body, accept=(404,)).status_code == 404:
-            raise NoAnswerError(f"{partition}: there is no subscription {subscription} any more")
+            raise NoAnswerError(f"{partition}: the subscription {subscription} no longer exists")
 
     def _call(
         self, method: str, topic: str, path: str, *, json: object = None, accept: tuple[int, ...] = ()
@@ -155,7 +158,7 @@ class Admin:
 
 
 def _in_utc(moment: str) -> str:
-    """A moment as ISO 8601, which each broker writes in its own time zone."""
+    """An ISO 8601 time in UTC. Each broker writes it in its own time zone."""
     return datetime.fromisoformat(moment).astimezone(UTC).isoformat()
 
 

@@ -1,8 +1,9 @@
-"""PySpark's daemon with what a task of the source needs loaded, so that the workers that it forks begin at once.
+"""PySpark's daemon, with the modules that a task of the source needs loaded, so that forked workers start quickly.
 
-It is Spark's if `spark.python.daemon.module` says so. The Pulsar client is left out, and the module that uses it:
-workers forked with it would all draw the same names for their consumers. PySpark itself loads nothing before it forks,
-which threads do not survive; of what is loaded here, on Linux, only pyarrow's allocator has one, and begins it anew.
+Set `spark.python.daemon.module` to this module to use it. It does not load the Pulsar client, or the module that uses
+it: workers forked after that would all draw the same names for their consumers. PySpark itself loads nothing before it
+forks, because threads do not survive a fork. Of the modules loaded here, only pyarrow's allocator has a thread on
+Linux, and it starts that thread again.
 """
 
 import gc
@@ -14,7 +15,7 @@ import pyspark.worker  # noqa: F401
 from pyspark.daemon import manager
 
 if __name__ == "__main__":
-    pa.array([])  # loads pandas, if there is one
-    os.register_at_fork(after_in_child=np.random.seed)  # or all would draw the same numbers
-    gc.freeze()  # or each worker would look through all this after each task
+    pa.array([])  # loads pandas, if it is installed
+    os.register_at_fork(after_in_child=np.random.seed)  # otherwise all workers would draw the same numbers
+    gc.freeze()  # otherwise each worker would scan all of this after each task
     manager()

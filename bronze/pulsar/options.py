@@ -1,4 +1,4 @@
-"""The options of the Pulsar source, checked before anything is read."""
+"""The options of the Pulsar source. They are checked before anything is read."""
 
 import json
 import re
@@ -12,11 +12,11 @@ EARLIEST, LATEST = "earliest", "latest"
 
 
 class PulsarSourceError(Exception):
-    """The source can't do what was asked; the message is one line that names the option, topic or range."""
+    """The source can't do what was asked. The message is one line that names the option, topic or range."""
 
 
 class NoAnswerError(PulsarSourceError):
-    """The broker did not answer, or not in its right mind; it may later."""
+    """The broker did not answer, or answered with an unexpected status. A retry may succeed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,7 +26,7 @@ class Options:
     topics: tuple[str, ...]
     """Full names, `persistent://tenant/namespace/topic`."""
     subscription: str | None = None
-    """A durable subscription, created if missing and acknowledged after each commit. None: no trace in the broker."""
+    """A durable subscription, created if missing, acknowledged after each commit. None: the broker keeps no trace."""
     starting_position: str = EARLIEST
     """`earliest`, `latest`, a publish time in epoch milliseconds, or offsets as JSON."""
     max_bytes_per_trigger: int | None = None
@@ -34,7 +34,7 @@ class Options:
     min_partitions: int = 1
     fail_on_data_loss: bool = True
     read_timeout: float = 120.0
-    """Seconds without any progress after which a read of a range fails."""
+    """Seconds without any message after which reading a range fails."""
     token: str | None = field(default=None, repr=False)
     tls_trust_certs: str | None = None
     tls_validate_hostname: bool = True
@@ -45,7 +45,9 @@ class Options:
         given = {name.lower(): value for name, value in options.items()}
         unknown = sorted(set(given) - set(_PARSERS) - {"path"})
         if unknown:
-            raise PulsarSourceError(f"unknown option {unknown[0]}; there are {', '.join(sorted(_SPELLINGS.values()))}")
+            raise PulsarSourceError(
+                f"unknown option {unknown[0]}; the options are {', '.join(sorted(_SPELLINGS.values()))}"
+            )
         values = {}
         for name, (attribute, parse) in _PARSERS.items():
             if name in given:

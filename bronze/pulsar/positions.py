@@ -1,7 +1,7 @@
-"""Positions in a topic, offsets of a stream, and the ranges between them.
+"""Positions in a topic, the offsets of a stream, and the ranges between them.
 
-A Pulsar partition is a chain of ledgers; a ledger is a list of entries; an entry is one message or one batch of
-messages. An offset is the last entry that was read, so a range never cuts a batch in two.
+A Pulsar partition is a chain of ledgers. A ledger is a list of entries. An entry is one message, one batch of messages,
+or one chunk of a large message. An offset is the last entry that was read, so a range never splits a batch.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -28,7 +28,7 @@ AFTER_ALL = Position(2**63 - 1, 0)
 
 
 class Offsets(dict[str, Position]):
-    """The last entry read, by topic partition."""
+    """The last entry read of each partition, by its full name."""
 
     @classmethod
     def from_json(cls, offsets: Mapping[str, str]) -> Self:
@@ -47,7 +47,7 @@ class Ledger:
 
 @dataclass(frozen=True)
 class Span:
-    """Entries `first` to `last`, both included, of one ledger, and about how many bytes they hold."""
+    """The entries of one ledger from `first` to `last`, both included, and their approximate size in bytes."""
 
     ledger: int
     first: int
@@ -69,7 +69,7 @@ class Span:
 
 @dataclass(frozen=True)
 class Range:
-    """What one task reads: the entries of `spans`, the first of which follows `start`."""
+    """What one task reads: the entries of `spans`. The first one follows `start`."""
 
     partition: str
     start: Position
@@ -77,7 +77,7 @@ class Range:
 
     @property
     def end(self) -> Position:
-        """The last entry, included."""
+        """The last entry of the range."""
         return Position(self.spans[-1].ledger, self.spans[-1].last)
 
     def __str__(self) -> str:
@@ -85,7 +85,7 @@ class Range:
 
 
 def spans_between(ledgers: Iterable[Ledger], start: Position, end: Position | None = None) -> list[Span]:
-    """The entries after `start` up to `end`, by ledger, oldest first."""
+    """The entries after `start` up to `end`, included: one span for each ledger, oldest first."""
     spans = []
     for ledger in ledgers:
         first = start.entry + 1 if ledger.id == start.ledger else 0
@@ -100,7 +100,7 @@ def spans_between(ledgers: Iterable[Ledger], start: Position, end: Position | No
 
 
 def between(spans: Iterable[Span], after: Position, before: Position = AFTER_ALL) -> Iterator[Position]:
-    """The entries of `spans` after one position and before another."""
+    """The entries of `spans` between two positions, both excluded."""
     for span in spans:
         if after.ledger <= span.ledger <= before.ledger:
             first = max(span.first, after.entry + 1) if span.ledger == after.ledger else span.first
@@ -130,7 +130,7 @@ def take(spans: Sequence[Span], *, entries: int) -> list[Span]:
 
 
 def entries_within(spans: Sequence[Span], limit: int) -> int:
-    """How many entries hold `limit` bytes; at least one, so that a large entry can't stop a stream."""
+    """How many entries fit into `limit` bytes: at least one, so that a large entry can't stop a stream."""
     entries = 0
     for span in spans:
         if span.bytes > limit:
@@ -141,7 +141,7 @@ def entries_within(spans: Sequence[Span], limit: int) -> int:
 
 
 def split(partition: str, start: Position, spans: Sequence[Span], parts: int) -> list[Range]:
-    """At most `parts` ranges of about the same number of bytes that cover `spans` exactly."""
+    """At most `parts` ranges of similar size in bytes. Together they cover `spans` exactly."""
     ranges = []
     rest = list(spans)
     for left in range(parts, 0, -1):

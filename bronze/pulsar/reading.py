@@ -19,7 +19,7 @@ QUEUE_BYTES = 256 * 2**20
 POLL_SECONDS = 1.0
 
 REFUSALS = (pulsar.AuthenticationError, pulsar.AuthorizationError, pulsar.TopicNotFound)
-"""What another try would meet again; other errors of the client come from a broker that is away."""
+"""Errors that a retry would not cure. Other errors of the client mean that the broker could not be reached."""
 
 LAST_MILLISECOND = 253_402_300_799_999
 TIMESTAMP = pa.timestamp("us", tz="UTC")
@@ -53,12 +53,13 @@ def connect(options: Options) -> pulsar.Client:
 
 
 def read_range(options: Options, planned: Range) -> Iterator[pa.RecordBatch]:
-    """All messages of a range, in order, as batches of `ARROW_SCHEMA`.
+    """All messages of a range as batches of `ARROW_SCHEMA`.
 
-    Every entry of the range is accounted for: it was read, or the broker says that it is no message of its own (a
-    chunk of a larger message, a marker). A poll that returns nothing does not end a range. A large message comes after
-    what follows its last chunk if that chunk alone is in the range.
-    Raises PulsarSourceError if the range makes no progress for `readTimeout`, or if entries of it are gone.
+    Every entry of the range is accounted for: it was read, or the broker says that it is not a message by itself (a
+    chunk of a larger message, or a marker). A poll that returns nothing does not end a range. Messages are in order,
+    except that a large message that began before the range can come before messages that precede it.
+    Raises PulsarSourceError if no message comes for `readTimeout` seconds, if the broker refuses, or, with
+    `failOnDataLoss`, if entries of the range are gone.
     """
     try:
         client = connect(options)
@@ -74,7 +75,7 @@ def read_range(options: Options, planned: Range) -> Iterator[pa.RecordBatch]:
 
 @dataclass
 class _Rows:
-    """Columns under construction; what the messages of an entry share is kept once for each entry."""
+    """Columns under construction. Values that all messages of an entry share are stored once for each entry."""
 
     keys: list[str | None] = field(default_factory=list)
     payloads: list[bytes | None] = field(default_factory=list)
@@ -99,7 +100,7 @@ class _RangeReader:
         self._client = client
         self._admin = Admin(options)
         self._seen = planned.start
-        """The last entry that was read or accounted for."""
+        """The last entry that was read; at first, the one before the range."""
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         rows = _Rows()
@@ -107,7 +108,7 @@ class _RangeReader:
         messages = self._messages(reader, may_end=self._nothing_can_come)
         for message in messages:
             position = _position(message)
-            if position <= self._range.start:  # a batch at the start is sent again
+            if position <= self._range.start:  # the broker sends the batch at the start again
                 continue
             if position > self._range.end:
                 break
@@ -130,7 +131,7 @@ class _RangeReader:
         return self._client.create_reader(self._range.partition, after, receiver_queue_size=self._queue_size())
 
     def _queue_size(self) -> int:
-        """How many messages the client may fetch ahead: fewer when they are large, or they would fill the memory."""
+        """How many messages the client may fetch ahead: fewer if they are large, to bound memory."""
         spans = self._range.spans
         entry_bytes = sum(span.bytes for span in spans) // sum(span.entries for span in spans)
         if entry_bytes * QUEUE_MESSAGES <= QUEUE_BYTES:
@@ -139,7 +140,10 @@ class _RangeReader:
         return min(QUEUE_MESSAGES, max(1, QUEUE_BYTES * (first.messages if first else 1) // entry_bytes))
 
     def _messages(self, reader: pulsar.Reader, may_end: Callable[[], bool]) -> Iterator[pulsar.Message]:
-        """Messages as they come; when none does, ends if it may, and fails after `readTimeout`."""
+        """Messages as they arrive.
+
+        Ends after a second without any if `may_end()` is true, and raises NoAnswerError after `readTimeout` seconds.
+        """
         quiet = 0.0
         while True:
             try:
@@ -149,15 +153,15 @@ class _RangeReader:
                 if may_end():
                     return
                 if quiet >= self._options.read_timeout:
-                    raise NoAnswerError(f"{self._range}: nothing came for {quiet:g} s after {self._seen}") from None
+                    raise NoAnswerError(f"{self._range}: no message for {quiet:g} s after {self._seen}") from None
             else:
                 quiet = 0.0
                 yield message
 
     def _nothing_can_come(self) -> bool:
-        """Whether the rest of the range holds nothing that the reader can give.
+        """Whether the rest of the range holds no message to wait for.
 
-        It can't give a large message that began before what it has given last, or before the range.
+        A large message that began at or before the last entry read does not count: `_account_for` reads it.
         """
         ended = set()
         for position in backwards(self._range.spans, self._seen):
@@ -180,7 +184,7 @@ class _RangeReader:
         return entry
 
     def _take_entry(self, first: pulsar.Message, messages: Iterator[pulsar.Message], rows: _Rows) -> None:
-        """Add the message that opens an entry, and the rest of its batch."""
+        """Add the first message of an entry, and the rest of its batch."""
         id = first.message_id()
         batched = id.batch_index() >= 0
         count = _batch_size(id) - id.batch_index() if batched else 1
@@ -195,20 +199,22 @@ class _RangeReader:
         for last in islice(messages, count - 1):
             _append(last, rows)
         if count > 1 and (_position(last), last.message_id().batch_index()) != (rows.entries[-1], _batch_size(id) - 1):
-            raise PulsarSourceError(f"{self._range}: the batch at {rows.entries[-1]} did not come whole and in order")
+            raise PulsarSourceError(
+                f"{self._range}: the batch at {rows.entries[-1]} arrived incomplete or out of order"
+            )
 
     def _account_for(self, positions: Iterator[Position]) -> Iterator[pa.RecordBatch]:
-        """Explain entries that gave no message, and read the large messages that end among them."""
+        """Check why entries gave no message, and read the large messages that end among them."""
         for position in positions:
             entry = self._entry(position)
             if entry is None or not entry.is_message:
                 continue
             if entry.chunks == 1:
-                raise PulsarSourceError(f"{self._range}: the message at {position} did not come")
+                raise PulsarSourceError(f"{self._range}: the message at {position} did not arrive")
             yield from self._read_chunked(position, entry)
 
     def _read_chunked(self, position: Position, last: EntryMetadata) -> Iterator[pa.RecordBatch]:
-        """Read one large message, which belongs to the range of its last chunk, from its first chunk on."""
+        """Read one large message from its first chunk on. It belongs to the range of its last chunk."""
         first = self._first_chunk(position, last)
         if first is None:
             if self._options.fail_on_data_loss:
@@ -221,7 +227,7 @@ class _RangeReader:
         message = next(each for each in self._messages(reader, may_end=lambda: False) if _position(each) >= position)
         reader.close()
         if _position(message) != position:
-            raise PulsarSourceError(f"{self._range}: the message at {position} did not come")
+            raise PulsarSourceError(f"{self._range}: the message at {position} did not arrive")
         rows = _Rows()
         self._take_entry(message, iter(()), rows)
         yield _to_arrow(self._range.partition, rows)
@@ -250,9 +256,10 @@ def _position(message: pulsar.Message) -> Position:
 
 
 def _batch_size(id: pulsar.MessageId) -> int:
-    """The size of a message's batch, which the client tells only in the serialised id.
+    """The number of messages in a message's batch, which the client exposes only in the serialised id.
 
-    That is Pulsar's MessageIdData (PulsarApi.proto), all varints before the nested fields; batch_size is field 6.
+    The id is Pulsar's MessageIdData (PulsarApi.proto). All fields before the nested ones are varints; batch_size is
+    field 6.
     """
     data: bytes = id.serialize()
     at, number, value = 0, 0, 0
@@ -296,7 +303,7 @@ def _to_arrow(partition: str, rows: _Rows) -> pa.RecordBatch:
 
 
 def _topic_and_index(partition: str) -> tuple[str, int]:
-    """A topic without partitions has but the number 0."""
+    """The topic and the partition's index, which is 0 for a topic without partitions."""
     topic, _, index = partition.rpartition("-partition-")
     return (topic, int(index)) if topic and index.isdigit() else (partition, 0)
 
@@ -306,7 +313,7 @@ def _constant(value: object, length: int, kind: pa.DataType) -> pa.Array:
 
 
 def _timestamps(milliseconds: np.ndarray) -> pa.Array:
-    """Epoch milliseconds as timestamps; 0, which means that none was set, and what is after the year 9999 as NULL."""
+    """Epoch milliseconds as timestamps. NULL for 0, which means that none was set, and for years after 9999."""
     unusable = (milliseconds == 0) | (milliseconds > LAST_MILLISECOND)
     return pa.array(np.where(unusable, 0, milliseconds).astype(np.int64) * 1000, mask=unusable).cast(TIMESTAMP)
 

@@ -1,4 +1,4 @@
-"""The data source itself: what Spark calls to plan, read and commit."""
+"""The data source itself: the methods that Spark calls to plan, read and commit."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -36,11 +36,11 @@ SCHEMA = """
     key STRING, payload BINARY, properties MAP<STRING, STRING>,
     event_time TIMESTAMP, publish_time TIMESTAMP, producer STRING, schema_version BIGINT
 """
-"""One row a message. (topic, partition, ledger_id, entry_id, batch_index) is unique. A NULL payload is a tombstone."""
+"""One row per message. (topic, partition, ledger_id, entry_id, batch_index) is unique. NULL payloads are tombstones."""
 
 
 class PulsarDataSource(DataSource):
-    """`format("pulsar")`; options and guarantees are in README.md beside this file."""
+    """The source behind `format("pulsar")`. README.md beside this file lists options and guarantees."""
 
     @classmethod
     def name(cls) -> str:
@@ -61,7 +61,7 @@ class RangePartition(InputPartition):
 
 
 class PulsarReader(DataSourceReader):
-    """Reads from the starting position to what is the end when the query is planned."""
+    """Reads from the starting position to the last message at planning time."""
 
     def __init__(self, options: Options) -> None:
         self._options = options
@@ -71,7 +71,7 @@ class PulsarReader(DataSourceReader):
         return plan.ranges(plan.starting_offsets(), plan.latest_offsets())
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        if partition.value is None:  # Spark's own, where there are none
+        if partition.value is None:  # Spark adds this partition itself if there are none
             return iter(())
         return _read(self._options, partition)
 
@@ -81,7 +81,7 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         self._target: Offsets | None = None
         self._created: dict[str, str] = {}
-        """When each partition was made, as first seen."""
+        """The creation time of each partition when this query first saw it."""
 
     def initialOffset(self) -> dict[str, str]:
         plan = _Plan(self._options, dated=True)
@@ -116,10 +116,10 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return _read(self._options, partition)
 
     def commit(self, end: dict[str, str]) -> None:
-        """Nothing: Spark calls this a batch late and never for the last one, so `latestOffset` acknowledges."""
+        """Does nothing: Spark calls it one batch late, and never for the last batch. `latestOffset` acknowledges."""
 
     def _acknowledge(self, plan: "_Plan", after: Offsets) -> None:
-        """Tell the broker what a batch has ended with, for partitions whose subscription is not there yet."""
+        """Acknowledge the end of the last batch, for partitions whose subscription is not there yet."""
         subscription = self._options.subscription
         if not subscription:
             return
@@ -129,7 +129,7 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 plan.admin.acknowledge(partition, subscription, position)
 
     def _guard(self, plan: "_Plan", after: Offsets) -> None:
-        """Refuse what is lost; only then make a subscription that is missing: a new one hides what has been lost."""
+        """Fail if data is lost, and only then create missing subscriptions: a new subscription would hide losses."""
         plan.refuse_lost_data(after, self._created)
         for partition, held in plan.held.items():
             if held.created:
@@ -139,14 +139,14 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def _read(options: Options, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-    # Here, as most processes that Spark starts for a source only plan, and have no use for Pulsar's client.
+    # Imported here because most processes that Spark starts for a source only plan, without Pulsar's client.
     from bronze.pulsar.reading import read_range
 
     return read_range(options, cast(RangePartition, partition).value)
 
 
 class _Plan:
-    """What the broker holds at one moment, and the offsets and ranges that follow from it."""
+    """What the broker holds at one moment, and the offsets and ranges derived from it."""
 
     def __init__(self, options: Options, *, dated: bool = False) -> None:
         self._options = options
@@ -169,11 +169,11 @@ class _Plan:
                 )
             return Offsets({name: max(end, earliest[name]) for name, end in ends.items()})
         given = Offsets.from_json(json.loads(position))
-        # The rows of a topic without partitions have partition 0, so offsets made from them may say so too.
+        # Rows of a topic without partitions have partition 0, so offsets made from rows may name that partition.
         names = {f"{name}-partition-0": name for name in self.held} | {name: name for name in self.held}
         unknown = sorted(given.keys() - names.keys())
         if unknown:
-            raise PulsarSourceError(f"startingPosition names {unknown[0]}, which is no partition of the topic")
+            raise PulsarSourceError(f"startingPosition names {unknown[0]}, which is not a partition of the topic")
         return Offsets(earliest | {names[name]: given[name] for name in given})
 
     def latest_offsets(self) -> Offsets:
@@ -182,7 +182,7 @@ class _Plan:
         )
 
     def limited_offsets(self, start: Offsets, target: Offsets, limit: ReadLimit) -> Offsets:
-        """Where a batch after `start` ends: at `target`, or where the limit, shared by size, is reached."""
+        """Where a batch after `start` ends: at `target`, or at the limit, which partitions share by size."""
         waiting = {
             name: spans_between(self.held[name].ledgers, start.get(name, BEGINNING), end)
             for name, end in target.items()
@@ -197,7 +197,7 @@ class _Plan:
         return ends
 
     def _allowed(self, partition: str, spans: Sequence[Span], limit: ReadLimit, share: float) -> int:
-        """Entries that a partition's share of the limit allows; a limit in rows goes by the next entry's batch."""
+        """The entries that a partition's share of the limit allows. A limit in rows uses the next entry's size."""
         if isinstance(limit, ReadMaxBytes):
             return entries_within(spans, round(limit.max_bytes * share))
         if isinstance(limit, ReadMaxRows) and spans:
@@ -206,7 +206,7 @@ class _Plan:
         return sum(span.entries for span in spans)
 
     def ranges(self, start: Offsets, end: Offsets) -> list[RangePartition]:
-        """The ranges between two offsets, long partitions split so that there are `minPartitions` of them."""
+        """The ranges between two offsets. Partitions are split into ranges to reach about `minPartitions`."""
         self.refuse_lost_data(start)
         spans = {
             name: found
@@ -222,7 +222,7 @@ class _Plan:
         ]
 
     def refuse_lost_data(self, start: Offsets, created: Mapping[str, str] = MappingProxyType({})) -> None:
-        """Raise PulsarSourceError if entries after `start` are lost, or may be; `created` is that of `find_loss`."""
+        """Raise PulsarSourceError if entries after `start` are, or may be, lost; `created` is as in `find_loss`."""
         if not self._options.fail_on_data_loss:
             return
         for name in start | self.held:
@@ -232,7 +232,8 @@ class _Plan:
                 raise PulsarSourceError(f"{loss}; failOnDataLoss=false goes on")
             if loss:
                 raise PulsarSourceError(
-                    f"{loss}. Begin again with a new checkpoint and table, or failOnDataLoss=false skips what is older"
+                    f"{loss}. Start again with a new checkpoint and table, or set failOnDataLoss=false to skip older "
+                    "entries"
                 )
 
 

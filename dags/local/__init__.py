@@ -1,1 +1,1 @@
-"""A local Airflow, for who has none."""
+"""A local Airflow, for those without one."""

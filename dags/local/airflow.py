@@ -1,4 +1,4 @@
-"""A local Airflow, four processes and a database in `<home>/airflow`: an alternative to an installation of your own."""
+"""A local Airflow in `<home>/airflow`, with four processes and a database, for those without an installation."""
 
 import os
 import secrets
@@ -25,7 +25,7 @@ from lakehouse.settings import Settings
 DAGS = Path(__file__).parent.parent
 COMPONENTS = ("api-server", "scheduler", "dag-processor", "triggerer")
 ALONE = ("scheduler", "triggerer")
-"""Those that would serve their logs on all interfaces; here the page reads them as files."""
+"""Components that would serve their logs on all network interfaces. Here the web page reads the files instead."""
 DATABASE = "postgres"
 USER = "admin"
 START_TIMEOUT, STOP_TIMEOUT = 180.0, 15.0
@@ -48,7 +48,7 @@ def start(settings: Settings) -> Airflow:
     with exclusive(folder / "lock"):
         if (found := running(settings)) is not None:
             return found
-        _end(settings)  # what is left of one that died
+        _end(settings)  # what an Airflow that died has left
         state: dict[str, Any] = {"ports": _choose_ports(settings), "password": _password(settings), "processes": {}}
         started = datetime.now(UTC)
         try:
@@ -63,7 +63,7 @@ def start(settings: Settings) -> Airflow:
 
 
 def stop(settings: Settings) -> bool:
-    """Stop Airflow with all that it has started, drivers of Spark too; False if nothing of it was running."""
+    """Stop Airflow and everything it started, including Spark drivers; returns whether anything was running."""
     if not _processes(settings):
         return False
     with spinner("Stopping Airflow"):
@@ -71,7 +71,7 @@ def stop(settings: Settings) -> bool:
 
 
 def running(settings: Settings) -> Airflow | None:
-    """The local Airflow, if all its processes are there."""
+    """The local Airflow, if all its processes are running."""
     leaders, alive = _leaders(settings), {process.pid for process in _processes(settings)}
     if not leaders or any(pid not in alive for pid, _ in leaders.values()):
         return None
@@ -80,7 +80,7 @@ def running(settings: Settings) -> Airflow | None:
 
 def _end(settings: Settings) -> bool:
     ended = False
-    while processes := _processes(settings, but=DATABASE):  # one may have started another meanwhile
+    while processes := _processes(settings, but=DATABASE):  # a process may have started another one meanwhile
         end(processes, STOP_TIMEOUT)
         ended = True
     database = _processes(settings)
@@ -89,12 +89,12 @@ def _end(settings: Settings) -> bool:
 
 
 def _processes(settings: Settings, *, but: str = "") -> list[psutil.Process]:
-    """All that Airflow has started, also what has survived it."""
+    """All processes that Airflow started, including those that outlive it, without those of the component `but`."""
     return begun_by(dict(leader for name, leader in _leaders(settings).items() if name != but))
 
 
 def _leaders(settings: Settings) -> dict[str, tuple[int, float]]:
-    """The processes of the last start by component, with when they were made."""
+    """The processes of the last start, by component: process id and creation time."""
     leaders: dict[str, tuple[int, float]] = read_state(_state_file(settings)).get("processes", {})
     return leaders
 
@@ -118,11 +118,11 @@ def _note(name: str, process: psutil.Process, state: dict[str, Any], settings: S
 
 
 def _prepare(settings: Settings, state: dict[str, Any]) -> None:
-    """Start the database, with the tables of this version of Airflow in it."""
+    """Start the database, and bring its tables to this version of Airflow."""
     data = _folder(settings) / DATABASE
     prepared = data / "prepared"
     is_new = not prepared.exists()
-    with spinner("Preparing the database of Airflow"):
+    with spinner("Preparing Airflow's database"):
         with _log(DATABASE, settings).open("wb") as log:
             if is_new:
                 airflow_database.create(data, log)
@@ -191,7 +191,7 @@ def _launch(component: str, settings: Settings) -> psutil.Process:
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
-            start_new_session=True,  # by which all that it starts can be found, whatever happens to it
+            start_new_session=True,  # by its session, everything that it starts can be found
         )
 
 
@@ -200,7 +200,7 @@ def _command(arguments: Sequence[str]) -> list[str]:
 
 
 def _environment(settings: Settings) -> dict[str, str]:
-    """That of this shell, but for what it says to another Airflow, such as the database of that."""
+    """This shell's environment without the settings of another Airflow, such as its database."""
     folder = _folder(settings)
     return {
         **{name: value for name, value in os.environ.items() if not name.startswith("AIRFLOW__")},
@@ -217,7 +217,7 @@ def _wait_until_up(airflow: Airflow, started: datetime, settings: Settings) -> N
     in_time = wait_until(up_or_dead, f"Starting Airflow at {airflow.url}", START_TIMEOUT)
     _refuse_dead(settings)
     if not in_time:
-        raise LakehouseError(f"Airflow was not healthy in {START_TIMEOUT:g} s; see {_log('*', settings)}")
+        raise LakehouseError(f"Airflow was not healthy within {START_TIMEOUT:g} s; see {_log('*', settings)}")
 
 
 def _refuse_dead(settings: Settings) -> None:
@@ -231,10 +231,10 @@ def _first_dead(settings: Settings) -> str | None:
 
 
 def _is_healthy(airflow: Airflow, started: datetime) -> bool:
-    """Whether all components say so, and have said so since they were started."""
+    """Whether all components report that they are healthy, with a heartbeat after `started`."""
     with suppress(requests.RequestException, ValueError, KeyError):
         with requests.Session() as session:
-            session.trust_env = False  # no proxy leads to this machine
+            session.trust_env = False  # no proxy for an address of this machine
             health = session.get(f"{airflow.url}/api/v2/monitor/health", timeout=5).json()
         return all(
             health[name]["status"] == "healthy"

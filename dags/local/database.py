@@ -1,4 +1,4 @@
-"""The database of the local Airflow: a Postgres that comes as a package, and listens at a socket only."""
+"""The database of the local Airflow: a Postgres from a Python package, which listens on a Unix socket only."""
 
 import os
 import pwd
@@ -17,17 +17,17 @@ from lakehouse.errors import LakehouseError
 from lakehouse.settings import environment_of_others
 
 STOP = signal.SIGINT
-"""On which it ends at once, whoever is connected, and leaves no work to its next start."""
+"""The signal for a fast shutdown: connections are closed, and the next start needs no recovery."""
 
 ADMINISTRATOR = "postgres"
 UNPRIVILEGED = "nobody"
-"""Whom Postgres runs as if we are root, as which it refuses to run."""
+"""The user that runs Postgres if we are root, as Postgres refuses to run as root."""
 LONGEST_SOCKET = 103
-"""Bytes of a path, of which macOS takes fewer than Linux."""
+"""Longest path of a Unix socket in bytes. macOS allows fewer than Linux."""
 
 
 def create(data: Path, log: IO[bytes]) -> None:
-    """Make a new database in the folder, in place of what is there. Raises LakehouseError if that fails."""
+    """Create a new database in the folder, in place of what is there. Raises LakehouseError if that fails."""
     shutil.rmtree(data, ignore_errors=True)
     data.mkdir(parents=True)
     if _owner():
@@ -42,15 +42,15 @@ def create(data: Path, log: IO[bytes]) -> None:
 
 
 def launch(data: Path, log: IO[bytes]) -> psutil.Popen:
-    """Begin to start it, after the last one has ended; it is there when `is_ready`."""
-    (data / "postmaster.pid").unlink(missing_ok=True)  # of one that was killed: its id may be another's by now
+    """Begin to start the database; it accepts connections once `is_ready`. The last one must have ended."""
+    (data / "postmaster.pid").unlink(missing_ok=True)  # of a killed server, whose id may be another's by now
     _open_ways(data)
     sockets = data
     if len(os.fsencode(data / ".s.PGSQL.5432")) > LONGEST_SOCKET:
         sockets = Path(tempfile.mkdtemp(prefix="lakehouse-"))
         if _owner():
             shutil.chown(sockets, UNPRIVILEGED)
-    # Whoever reaches the socket is taken for the administrator.
+    # Whoever reaches the socket becomes the administrator, so only its owner may.
     command: list[str | Path] = [_programs() / "postgres", "-D", data]
     command += ["-h", "", "-k", sockets, "-c", "unix_socket_permissions=0700"]
     return psutil.Popen(
@@ -70,12 +70,12 @@ def is_ready(data: Path) -> bool:
 
 
 def address(data: Path) -> str:
-    """Of the running one, as SQLAlchemy has it."""
+    """The SQLAlchemy URL of the running database."""
     return f"postgresql+psycopg2://{ADMINISTRATOR}@/postgres?host={quote(_noted(data)[4])}"
 
 
 def _noted(data: Path) -> list[str]:
-    """What it says of itself: the fifth line is the folder of its socket, the eighth how far it is."""
+    """What the server notes about itself: line 5 is the folder of its socket, the last line its state."""
     file = data / "postmaster.pid"
     return [line.strip() for line in file.read_text().splitlines()] if file.exists() else []
 
@@ -88,23 +88,23 @@ def _programs() -> Path:
 
 
 def _open_ways(data: Path) -> None:
-    """Let whom it runs as pass through the folders above its data, and use its programs, if that is not ourselves.
+    """If another user runs Postgres, let that user pass through the folders above its data, and use its programs.
 
-    Whoever has installed the programs may have kept them to himself, by his umask.
+    The umask of whoever installed the programs may have kept other users out.
     """
     if not _owner():
         return
     package = _programs().parent.parent
     for folder in {*data.parents, *package.parents}:
         folder.chmod(folder.stat().st_mode | 0o001)
-    for part in package.parent.glob(f"{package.name}*"):  # its libraries lie beside it
+    for part in package.parent.glob(f"{package.name}*"):  # its libraries are beside it
         for path in (part, *part.rglob("*")):
             mode = path.stat().st_mode
             path.chmod(mode | 0o004 | (mode & 0o100) >> 6)
 
 
 def _owner() -> dict[str, Any]:
-    """As whom to start its programs, if not as ourselves."""
+    """Arguments of `subprocess` that start the programs as another user, if we are root."""
     if os.geteuid() != 0:
         return {}
     return {"user": UNPRIVILEGED, "group": pwd.getpwnam(UNPRIVILEGED).pw_gid, "extra_groups": []}

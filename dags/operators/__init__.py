@@ -1,1 +1,1 @@
-"""What the DAGs are made of: tasks, a trigger, notes of runs, and the plugin."""
+"""The parts of the DAGs: tasks, a trigger, notes of runs, and the plugin."""

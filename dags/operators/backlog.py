@@ -1,4 +1,4 @@
-"""Tells Airflow when messages have come to an empty backlog, so that a run need not wait for its time."""
+"""Tells Airflow when messages arrive in an empty backlog, so that a run starts before its scheduled time."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -13,9 +13,9 @@ from lakehouse.settings import load_settings
 
 
 class BacklogTrigger(BaseEventTrigger):
-    """One event when messages wait that have not landed, and the next one when that was over meanwhile.
+    """Fires when there are messages that have not landed, and again only after the backlog was empty.
 
-    While they keep waiting there is no other, or messages that can not land would start run after run.
+    Otherwise messages that can't land would start run after run.
     """
 
     def __init__(self, *, poll_seconds: float = 10.0) -> None:
@@ -35,7 +35,7 @@ class BacklogTrigger(BaseEventTrigger):
             await asyncio.sleep(self.poll_seconds)
 
     def _waiting(self) -> dict[str, int]:
-        """Entries that have not landed, by topic; none where the broker does not say, which a run would say better."""
+        """Entries that have not landed, by topic. Leaves out a topic if the broker fails: a run reports that better."""
         from lakehouse.local.broker import endpoint
         from lakehouse.pulsar.status import topic_status
 

@@ -1,6 +1,6 @@
-"""What the steps of a run have found, as the note of that run.
+"""The note of a run: what its steps found.
 
-A task can't write the note. The scheduler can, and tells its listeners when a run has ended.
+A task can't write the note. The scheduler can, and calls its listeners when a run has ended.
 """
 
 from typing import Any
@@ -10,9 +10,9 @@ from sqlalchemy import select
 from sqlalchemy.orm import object_session
 
 KEY = "lakehouse_note"
-"""Of the XCom by which a task says what the note is to hold."""
+"""The key of the XCom in which a task puts its lines of the note."""
 MOST = 1000
-"""Characters that Airflow's database has room for."""
+"""Longest note in characters: Airflow's database has no room for more."""
 
 
 class Notes:
@@ -26,7 +26,7 @@ class Notes:
 
 
 def take_note(dag_run: Any) -> None:
-    """Make a run's note of what its tasks have said; one that a person wrote stays as it is."""
+    """Set the note of a run to the lines of its tasks. A note that a person wrote is kept."""
     from airflow.models.xcom import XComModel
 
     note, session = dag_run.dag_run_note, object_session(dag_run)
@@ -37,5 +37,5 @@ def take_note(dag_run: Any) -> None:
     said = [line for line in pushed if isinstance(line, str)]
     if said:
         text = "\n".join(said)
-        # A line that is cut could end within a quotation.
+        # Cut between lines: a line that is cut could end within a quotation.
         dag_run.note = text if len(text) <= MOST else text[: MOST + 1].rpartition("\n")[0] or text[:MOST]

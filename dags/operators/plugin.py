@@ -1,4 +1,4 @@
-"""What this package adds to each Airflow that has it installed, and finds it by its entry point."""
+"""The Airflow plugin of this package. Airflow finds it by its entry point where the package is installed."""
 
 from typing import Any
 
@@ -7,12 +7,12 @@ from airflow.plugins_manager import AirflowPlugin
 from dags.operators.notes import Notes
 
 REPORT = "/lakehouse/quality"
-"""Where Airflow's web server has the report on the last validation."""
+"""The path of the last validation's report on Airflow's web server."""
 
 
 async def report_pages(scope: dict[str, Any], receive: Any, send: Any) -> None:
-    """The pages of the report, an ASGI application, for those who are logged in to Airflow."""
-    # All of Airflow loads this module, and only its web server needs these.
+    """An ASGI application that shows the report's pages to users who are logged in to Airflow."""
+    # Every process of Airflow loads this module, but only the web server needs these.
     from airflow.api_fastapi.core_api.security import get_user
     from starlette.exceptions import HTTPException
     from starlette.requests import Request
@@ -23,7 +23,7 @@ async def report_pages(scope: dict[str, Any], receive: Any, send: Any) -> None:
     await get_user(Request(scope), None, None)
     folder = load_settings().report.parent
     if not folder.is_dir():
-        raise HTTPException(404, f"there is no report in {folder}: it comes with a validation")
+        raise HTTPException(404, f"there is no report in {folder} yet: `lakehouse validate` writes it")
     await StaticFiles(directory=folder, html=True)(scope, receive, send)
 
 

@@ -1,4 +1,4 @@
-"""The steps of the pipeline as tasks of Airflow, each of which is one Spark application."""
+"""The steps of the pipeline as Airflow tasks. Each is one Spark application."""
 
 import json
 import logging
@@ -29,11 +29,11 @@ COMMAND = Path(cli.__file__).with_name("__main__.py")
 SUBMIT = Path(sys.prefix) / "bin" / "spark-submit"
 CONNECTION = "lakehouse"
 GOLD_POOL = "gold"
-"""Tasks that write gold, or need it to stand still: as each of them holds its lease, the pool has one slot."""
+"""The pool of tasks that write gold or need it unchanged. It has one slot, as each of them holds gold's lease."""
 
 
 def alert(context: Context) -> None:
-    """Tell of a failed task."""
+    """Send an alert about a failed task."""
     task = context["ti"]
     lines = str(context.get("exception")).splitlines() or ["no reason given"]
     reason = next((line for line in lines if line.startswith("lakehouse: ")), lines[0])
@@ -41,20 +41,20 @@ def alert(context: Context) -> None:
 
 
 def alert_of_timeout(context: Context) -> None:
-    """Tell of a run that was ended as it took too long: what that cut off is skipped, so that no task tells of it."""
+    """Send an alert about a run that timed out: its unfinished tasks are skipped, so none of them sends one."""
     if context["reason"] == "timed_out":
         dag = context["dag"]
-        _tell(f"{dag.dag_id} was ended in {context['run_id']}: it took more than {dag.dagrun_timeout}")
+        _tell(f"{dag.dag_id} timed out in {context['run_id']}: it took more than {dag.dagrun_timeout}")
 
 
 def _tell(text: str) -> None:
-    """Tell it where `airflow.alert_url` says."""
+    """POST the text to `airflow.alert_url`, if it is set. Raises LakehouseError if that fails."""
     url = load_settings().airflow.alert_url
     if url is not None:
         try:
             requests.post(url.get_secret_value(), json={"text": text}, timeout=10).raise_for_status()
-        except requests.RequestException as error:  # whose text has the address
-            raise LakehouseError(f"airflow.alert_url could not be told: {type(error).__name__}") from None
+        except requests.RequestException as error:  # its text has the secret address
+            raise LakehouseError(f"the alert could not be sent to airflow.alert_url: {type(error).__name__}") from None
 
 
 DEFAULTS: dict[str, Any] = {
@@ -64,7 +64,7 @@ DEFAULTS: dict[str, Any] = {
     "execution_timeout": timedelta(minutes=30),
     "on_failure_callback": alert,
 }
-"""What all tasks have in common."""
+"""The arguments that all tasks share."""
 
 
 def asset(table: str) -> Asset:
@@ -72,7 +72,7 @@ def asset(table: str) -> Asset:
 
 
 def only_for_param(name: str, *values: str) -> Callable[[Context], None]:
-    """To be called before a task: it is skipped if the run's parameter `name` has none of these values."""
+    """A `pre_execute` function: skips the task unless the run's parameter `name` has one of these values."""
 
     def check(context: Context) -> None:
         if (given := context["params"][name]) not in values:
@@ -82,27 +82,27 @@ def only_for_param(name: str, *values: str) -> Callable[[Context], None]:
 
 
 def has_news(dag_run: DagRunProtocol) -> bool:
-    """Whether there is anything for a run to do. One that somebody has asked for does all."""
+    """Whether a run has anything to do. A run that somebody asked for always has."""
     from jobs.news import news
 
     if dag_run.run_type not in ("scheduled", "asset_triggered"):
         return True
     found = news(load_settings())
-    logging.getLogger(__name__).info(found or "Nothing new: the rest of this run is left out")
+    logging.getLogger(__name__).info(found or "Nothing new: the rest of this run is skipped")
     return bool(found)
 
 
 def failed_as(error: AirflowException, kind: type[LakehouseError]) -> bool:
-    """Whether a command has failed with the exit code of such an error."""
+    """Whether a command failed with the exit code of this kind of error."""
     return f"Error code is: {kind.exit_code}." in str(error)
 
 
 class Step(SparkSubmitOperator):
-    """A `lakehouse` command, run by spark-submit; an argument that is rendered as nothing is left out.
+    """A `lakehouse` command, run by spark-submit. Arguments that render to an empty text are left out.
 
-    The tables that it `writes` are assets, whose events carry their rows, version and lag. A step that `yields` is
-    skipped while another process writes its tables; any other fails, and its log says who does. What another try would
-    meet again is not tried again.
+    The tables that it `writes` are assets, whose events carry rows, version and lag. While another process writes its
+    tables, a step that `yields` is skipped; any other step fails, and its log names the process. Permanent errors are
+    not retried.
     """
 
     def __init__(
@@ -136,7 +136,7 @@ class Step(SparkSubmitOperator):
             self.outlets = []
         properties = properties_file(spark_conf(settings, keep_classes=False))
         with properties as self.properties_file, handed_over() as handed, NamedTemporaryFile("r") as note:
-            # Airflow itself tries again, for all to see.
+            # Airflow does the retries, so that its pages show them.
             of_step = {"LAKEHOUSE_RUN__RETRIES": "0", "LAKEHOUSE_RUN__NOTE_FILE": note.name, "COLUMNS": "120"}
             self.env_vars = {**submit_environment(settings), **handed, **of_step}
             try:
@@ -151,7 +151,7 @@ class Step(SparkSubmitOperator):
             super().execute(context)
         except AirflowException as error:
             if self.yields and failed_as(error, BusyError):
-                raise AirflowSkipException("another process writes these tables: left for the next time") from error
+                raise AirflowSkipException("another process is writing these tables: left for the next run") from error
             if failed_as(error, PermanentError):
                 raise AirflowFailException(str(error)) from error
             raise
@@ -159,7 +159,7 @@ class Step(SparkSubmitOperator):
     def _tell_assets(self, settings: Settings, context: Context) -> None:
         from lakehouse.delta.status import table_statuses
 
-        # All tables, as the lag of one is counted in commits of others.
+        # Reads all tables, as the lag of one is counted in commits of others.
         for status in table_statuses(settings) if self.outlets else ():
             if status.name in self.writes:
                 event = context["outlet_events"][asset(status.name)]
@@ -175,7 +175,7 @@ class ReportLink(BaseOperatorLink):
 
 
 class Validation(Step):
-    """A step that writes the report on quality, and links to it. It is tried again only if its tables are taken."""
+    """A step that writes the quality report and links to it. Only BusyError is retried."""
 
     operator_extra_links = (ReportLink(),)
 

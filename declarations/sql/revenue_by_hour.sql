@@ -1,4 +1,4 @@
--- Orders and revenue by category in each hour: tumbling windows. A late order changes the hour it was made in.
+-- Orders and revenue by category and hour (tumbling windows). A late order changes the hour in which it was made.
 -- keys: category, window_start
 -- refresh: incremental
 -- sources: gold.enriched_orders

@@ -1,5 +1,5 @@
--- Orders and revenue by category in sessions, which end when 30 minutes bring no order. A late order can join two
--- sessions to one, and a removed one can split one: all sessions of its category are computed anew.
+-- Orders and revenue by category and session. A session ends after 30 minutes without an order. A late order can merge
+-- two sessions, and a removed order can split one, so all sessions of its category are recomputed.
 -- keys: category, window_start
 -- refresh: incremental
 -- sources: gold.enriched_orders

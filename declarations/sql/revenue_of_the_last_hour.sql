@@ -1,4 +1,4 @@
--- Orders and revenue by category in the hour before each quarter of an hour: sliding windows, so an order is in four.
+-- Orders and revenue by category in the hour before each quarter hour (sliding windows). Each order counts in four.
 -- keys: category, window_start
 -- refresh: incremental
 -- sources: gold.enriched_orders

@@ -1,5 +1,5 @@
--- Orders and revenue by category since midnight, at the end of each hour: cumulative windows. Hours without new orders
--- are there from the first order of the day on.
+-- Orders and revenue by category since midnight, at the end of each hour (cumulative windows). From the first order of
+-- the day on, hours without new orders have a row, too.
 -- keys: category, window_end
 -- refresh: incremental
 -- sources: gold.enriched_orders

@@ -1,4 +1,4 @@
--- Which categories earn most
+-- The categories with the most revenue
 SELECT item.category AS category, count(*) AS orders, sum(price) AS revenue
 FROM gold.enriched_orders
 GROUP BY category

@@ -1,4 +1,4 @@
--- The best customers, with the state they have now
+-- The best customers, with the user data that their orders were joined with
 SELECT user.id AS id, user.first_name || ' ' || user.last_name AS name, user.email_address AS email,
        count(*) AS orders, sum(price) AS spent
 FROM gold.enriched_orders

@@ -1,4 +1,4 @@
--- Revenue by category and day, the last days first
+-- Revenue by category and day, latest days first
 SELECT order_date AS day, item.category AS category, count(*) AS orders, round(sum(price), 2) AS revenue
 FROM gold.enriched_orders
 GROUP BY order_date, item.category

@@ -1,6 +1,6 @@
-"""Three keyed topics: which account a user belongs to, and what each user likes best.
+"""Three keyed topics: the account of each user, and each user's favorite color and cheese.
 
-Their tables keep where a row comes from: topic, position, event time and the producer's properties.
+Their tables keep where each row comes from: topic, position, event time and the producer's properties.
 """
 
 from pyspark.sql.types import LongType, StringType, StructField, StructType

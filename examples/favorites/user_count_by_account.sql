@@ -1,4 +1,4 @@
--- How many users an account has. A user that moves counts in one account less, and in another more.
+-- How many users each account has. When a user moves, one account has a user less, and another has one more.
 -- keys: account_id
 -- refresh: incremental
 -- sources: silver.account_users

@@ -1,4 +1,4 @@
--- What each user likes best, as far as it is known, and where that comes from.
+-- The favorite color and cheese of each user, as far as known, and the messages that they come from.
 -- keys: user_id
 -- refresh: incremental
 -- sources: silver.account_users, silver.favorite_colors, silver.favorite_cheeses

@@ -1,1 +1,1 @@
-"""Facts joined with state, and the quarantine of those that wait for it."""
+"""Join facts with state, and keep facts in quarantine while they wait for state."""

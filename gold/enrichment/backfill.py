@@ -1,7 +1,7 @@
-"""Judge facts anew from bronze, those of some days or those that a key of state has touched, and replace what differs.
+"""Recompute facts from bronze, either those of some days or those that used a key of state, and replace what differs.
 
-A backfill is asked for by a row of `gold.backfills` and done by the enrichment stream, between its batches: so it works
-while that runs, and nothing else writes gold meanwhile. What it changed is a second row of that table.
+A row in `gold.backfills` requests a backfill. The enrichment stream does it as part of a batch, so it works while the
+stream runs, and nothing else writes gold meanwhile. A second row of that table says what it changed.
 """
 
 from collections import Counter
@@ -34,16 +34,19 @@ from lakehouse.delta.tables import append, cached, delta_table, pin_table, read_
 from lakehouse.settings import Settings
 from lakehouse.spark.causes import cause_of, is_permanent
 
-NEVER, TWICE = "malformed, a duplicate, given up, or never landed", "there twice"
-"""Why rows are taken out of gold before others are judged."""
+NEVER, TWICE = "malformed, a duplicate, discarded, or never landed", "stored twice"
+"""Why rows are removed from gold before others are recomputed."""
 
 TRIES = 5
-"""Of a backfill that ends early for a reason that may pass."""
+"""Attempts after transient failures, the first one included."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Scope:
-    """Which facts: those of the days from `since` to `until`, both included, or those that used a key of an entity."""
+    """Which facts: those of the days from `since` to `until`, both included, or those that used a key of an entity.
+
+    A missing end of the days is open. If `key` is set, the days do not count.
+    """
 
     since: date | None = None
     until: date | None = None
@@ -53,7 +56,7 @@ class Scope:
 
 @dataclass(frozen=True, kw_only=True)
 class Difference:
-    """What a backfill does to gold, in facts; and how many wait in the end."""
+    """What a backfill does to gold, as numbers of facts, and how many of them wait afterwards."""
 
     unchanged: int
     changed: int
@@ -63,9 +66,10 @@ class Difference:
 
 
 def do_requested(settings: Settings, enrichment: Enrichment, request: Row, spark: SparkSession) -> None:
-    """Do a backfill and write down what it did, or why it could not be done; nothing if that was done before.
+    """Do a requested backfill, and record in `gold.backfills` what it did or why it failed.
 
-    What fails for a reason that may pass is raised, so that the batch is run again: it could be half done.
+    Does nothing if the request is already done or failed. Raises transient errors, so that the batch is run again: the
+    backfill may be half done.
     """
     backfills = read_table(spark, settings, BACKFILLS.name)
     events = [row.event for row in backfills.where(F.col("request") == request.request).select("event").collect()]
@@ -76,7 +80,7 @@ def do_requested(settings: Settings, enrichment: Enrichment, request: Row, spark
     try:
         result |= {"event": "done", **asdict(backfill(spark, settings, enrichment, scope))}
     except Exception as error:
-        # A request that can't be done must not stop the stream for ever. Airflow's steps have no retries of their own.
+        # A request that always fails must not stop the stream for good. `run.retries` can't limit it: Airflow sets 0.
         is_final = is_permanent(error) or events.count("tried") >= TRIES - 1
         result |= {"event": "failed" if is_final else "tried", "note": cause_of(error)}
         if not is_final:
@@ -94,11 +98,11 @@ def _note(spark: SparkSession, settings: Settings, result: dict[str, Any]) -> No
 def backfill(
     spark: SparkSession, settings: Settings, enrichment: Enrichment, scope: Scope, *, dry_run: bool = False
 ) -> Difference:
-    """Bring gold and quarantine to what today's declarations and state make of the facts that landed.
+    """Update gold and quarantine to what today's declarations and state make of the facts that landed.
 
-    What was found to be a duplicate, was discarded or is malformed stays so. A message that breaks today's contract
-    goes to `quarantine.malformed`; what never landed is removed. With `dry_run`, only the shadow of gold is written:
-    its rows that would differ.
+    Facts that are already quarantined as duplicate, discarded or malformed stay there. A stored fact whose message
+    breaks today's contract moves to `quarantine.malformed`. A stored fact that never landed is removed. With `dry_run`,
+    only the shadow table is written: the rows of gold that would differ.
     """
     gold, waiting = (pin_table(spark, settings, name) for name in (enrichment.gold_table, enrichment.waiting.name))
     decoded = pin_table(spark, settings, enrichment.topic.bronze_table).transform(decode_facts, enrichment=enrichment)
@@ -164,9 +168,9 @@ def _landed(
     decoded: DataFrame,
     placed: DataFrame,
 ) -> DataFrame:
-    """The facts that landed and are meant, or are `placed`, but for duplicates and what was given up.
+    """The landed facts that are in scope or `placed`, without duplicates, discarded facts and malformed messages.
 
-    A fact that is placed in a day of the scope can belong to another by today's declaration.
+    `placed` are needed too: a fact stored under a day of the scope can have another day by today's declaration.
     """
     landed = valid_facts(decoded, enrichment)
     is_meant_now = is_meant(scope, enrichment, landed) if scope.key is None else F.lit(False)
@@ -181,9 +185,10 @@ def _landed(
 
 
 def _wrong(never: DataFrame, tables: Iterable[DataFrame]) -> DataFrame:
-    """The positions, with the reason, of rows that are to be taken out: what `never` landed, or a table has twice.
+    """The positions of rows to remove, with the reason: those in `never`, and those that one of the tables has twice.
 
-    Of a key, nothing is looked for twice: what is taken out could not be found again if a backfill ended then.
+    A backfill of a key passes no tables. If it stopped after the removal, a retry could not find the removed facts,
+    because only the stored rows say which facts used the key.
     """
     wrong = never.withColumn("reason", F.lit(NEVER))
     for table in tables:
@@ -197,7 +202,7 @@ def _without(rows: DataFrame, others: DataFrame) -> DataFrame:
 
 
 def is_meant(scope: Scope, enrichment: Enrichment, table: DataFrame) -> Column:
-    """Whether a row of gold or of the waiting facts is meant."""
+    """Whether a row of gold, of the waiting facts or of the landed facts is in scope."""
     if scope.key is None:
         day = F.col(enrichment.day)
         since, until = (F.coalesce(F.lit(end).cast("date"), day) for end in (scope.since, scope.until))
@@ -212,12 +217,12 @@ def is_meant(scope: Scope, enrichment: Enrichment, table: DataFrame) -> Column:
 
 
 def _row(enrichment: Enrichment) -> Column:
-    """All of a row of gold."""
+    """A whole row of gold as a struct."""
     return F.struct(*enrichment.gold_columns)
 
 
 def _kind(enrichment: Enrichment) -> Column:
-    """Over wanted facts: what becomes of each in gold."""
+    """For each wanted fact: what happens to it in gold."""
     current, is_complete = F.col(CURRENT), F.col("missing_entity").isNull()
     kind = F.when(is_complete & current.eqNullSafe(_row(enrichment)), "unchanged")
     kind = kind.when(is_complete & current.isNotNull(), "changed").when(is_complete, "added")
@@ -237,7 +242,7 @@ def _difference(wanted: DataFrame, enrichment: Enrichment, gone: int) -> Differe
 
 
 def _write_shadow(settings: Settings, enrichment: Enrichment, wanted: DataFrame, gone: DataFrame) -> None:
-    """The rows of gold that would differ, as they are and as they would be."""
+    """Write the rows of gold that would differ, before and after, over the shadow table."""
     names = (*enrichment.keys, enrichment.day, "position")
     row, kind, current = _row(enrichment), _kind(enrichment), F.col(CURRENT)
     differs = (F.when(~current[name].eqNullSafe(F.col(name)), name) for name in enrichment.gold_columns)

@@ -1,4 +1,4 @@
-"""Changes of state, and the facts that they concern: those that wait for it, and those in gold that it corrects."""
+"""Find the facts that changes of state affect: waiting facts, and facts in gold that need a correction."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
@@ -24,10 +24,11 @@ AT_LAST = "timestamp'9999-12-31 23:59:59.999'"
 
 
 def changes_of(feed: DataFrame, *, lookup: Lookup) -> DataFrame:
-    """The keys whose state has changed, and for which times: of a latest state for all, which is NULL.
+    """The keys whose state has changed, and the times for which it changed.
 
-    Of a latest state that was deleted or merged, `loss` says when and into what. What was lost before a change comes as
-    a row too, which `is_before`. Raises ConfigurationError for SQL of the lookup that Spark can't resolve.
+    For a latest state, the times are NULL: the change holds for all times. If the state was deleted or merged, `loss`
+    says when and into which key. If it was so before the change, that is another row, with `is_before`.
+    Raises ConfigurationError if Spark can't resolve the SQL of the lookup.
     """
     valid = (F.col(name) if lookup.is_as_of else F.lit(None).cast("timestamp").alias(name) for name in VALID)
     loss = F.lit(None).cast(LOSS) if lookup.is_as_of else _loss(lookup, feed.schema[lookup.key].dataType)
@@ -42,7 +43,7 @@ def changes_of(feed: DataFrame, *, lookup: Lookup) -> DataFrame:
             is_before.alias("is_before"),
             "_change_type",
         )
-    # The rest of a history's changes are versions whose time ends where that of a new one begins.
+    # A history's other changes only end versions where a new one begins.
     kinds = ("insert",) if lookup.is_as_of else ("insert", "update_postimage")
     is_change = F.col("_change_type").isin(*kinds) | (F.col("is_before") & F.col("loss").isNotNull())
     is_ever = F.coalesce(F.col("valid_from") < F.col("valid_until"), F.lit(True))
@@ -57,10 +58,10 @@ def _loss(lookup: Lookup, kind: DataType) -> Column:
 
 
 def corrections_by(changes: DataFrame, *, lookups: Sequence[Lookup], settings: Settings) -> DataFrame:
-    """The changes of what is looked up that can give facts in gold another answer, with the name of the `lookup`.
+    """The changes that can alter the state of facts in gold, with the name of the `lookup`.
 
-    Of a history they are new versions; of a latest state, what takes it away from facts or leads them to another one,
-    by the key of those.
+    For a history these are new versions. For a latest state these are deletes and merges, also undone ones, by the key
+    that the facts have.
     """
     found = []
     for lookup in lookups:
@@ -74,13 +75,13 @@ def corrections_by(changes: DataFrame, *, lookups: Sequence[Lookup], settings: S
 
 
 def losses_by(changes: DataFrame, *, settings: Settings, lookup: Lookup) -> DataFrame:
-    """The keys that these deletes, merges and undone merges concern, and the times of facts for which.
+    """Keys without usable state, or with another survivor, and the fact times affected.
 
-    They are those from which merges lead by a changed key, and have no usable latest state now, or another one.
+    `changes` are deletes, merges and undone merges. A key is affected if its merges lead through a changed key.
     """
     version, state = pin_version(changes.sparkSession, settings, lookup.table)
     kind = state.schema[lookup.key].dataType
-    # An update that changes nothing here comes once as it was before, and once as it is.
+    # An update that does not change the loss comes twice, before and after, and cancels out.
     times = F.sum(F.when(F.col("is_before"), -1).otherwise(1))
     lost = changes.groupBy("changed_key", "loss").agg(times.alias("times"), F.max("changed_at").alias("changed_at"))
     is_moved = F.bool_or(F.col("loss.merged_into").isNotNull())
@@ -129,9 +130,9 @@ def outdated_by(
     enrichment: Enrichment,
     all_merged: bool = False,
 ) -> DataFrame:
-    """The facts in gold that can have another answer now for when they occurred.
+    """The facts in gold whose state may be another one after `corrections`.
 
-    If need be `all_merged` ones: those that were joined by way of a merge, which may have been undone.
+    `all_merged` adds all facts that were joined through a merge, because it may have been undone.
     """
     columns = fact_columns(enrichment)
     event_time = F.col(enrichment.event_time)
@@ -157,17 +158,18 @@ def outdated_by(
 
 
 def waiting_for(waiting: DataFrame, *, events: DataFrame, outdated: DataFrame, enrichment: Enrichment) -> DataFrame:
-    """The waiting facts that were released, or for which a key has changed: the missing one, or a merged one before it.
+    """The waiting facts to retry: those that were released, and those with a changed key.
 
-    A change does not wake what has waited for more than `retry_days` days. One that is among the `outdated` ones
-    was on its way from there to here when a batch ended early.
+    The changed key is the missing one, or a merged one on the way to it. A change does not retry a fact that has waited
+    for more than `retry_days` days. A waiting fact that is also among the `outdated` facts is retried: an earlier batch
+    stopped while it moved the fact from gold to quarantine.
     """
-    # A fixed time: of a plan with the current one, a MERGE does not see that it is kept.
+    # A fixed time, because a MERGE does not reuse a cached plan with current_timestamp().
     in_time = waiting.where(F.col("waiting_since") > F.lit(datetime.now(UTC) - timedelta(enrichment.retry_days)))
     awaited = F.explode(awaited_keys()).alias("awaited")
     by_key = in_time.select("position", enrichment.event_time, "missing_entity", awaited)
     is_awaited = (F.col("changed_entity") == F.col("missing_entity")) & (F.col("changed_key") == F.col("awaited"))
-    # The batch's changes are many, those that anything waits for few.
+    # A batch has many changes, but facts wait for few of them.
     wanted = by_key.select("missing_entity", "awaited").distinct()
     found = events.where(is_event(CHANGE)).select(*CHANGED).join(wanted, on=is_awaited, how="left_semi")
     is_hit = is_awaited & was_valid(F.col(enrichment.event_time))
@@ -177,5 +179,5 @@ def waiting_for(waiting: DataFrame, *, events: DataFrame, outdated: DataFrame, e
 
 
 def fact_columns(enrichment: Enrichment) -> tuple[str, ...]:
-    """What gold and quarantine have of the fact itself."""
+    """The columns of the fact itself that gold and quarantine both have."""
     return (*enrichment.columns, "position", enrichment.day)

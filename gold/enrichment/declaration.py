@@ -1,4 +1,4 @@
-"""What makes a topic of facts a gold table: what a fact is, what it is joined with, and where each fact can end."""
+"""Declare how a topic of facts becomes a gold table: its columns, its lookups, and the tables where facts can be."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -17,16 +17,18 @@ from lakehouse.spark.declared_sql import try_eval
 
 @dataclass(frozen=True, kw_only=True)
 class Lookup:
-    """A join with an entity: the row of its key becomes the struct `name`.
+    """A join with an entity: the entity's row becomes the struct `name`.
 
-    `latest` takes the state when the fact is processed. If that turns out to have been deleted before the fact, the
-    fact leaves gold. `as_of` takes the state when the fact occurred, from the entity's history: a message that comes
-    late corrects the facts that were joined before it came.
-    `merged_into` is SQL over the entity's columns: the key of the row that stands for this one since they were merged,
-    or NULL. The join follows it to the end, and the column `<name>_merged` holds the keys on the way. A merge that
-    comes later, or is undone, corrects the facts too. A row on which it fails was merged before, and can't be rejected
-    any more: it counts as not merged. SQL that can fail belongs into a column of the entity, which rejects the message.
-    Raises ConfigurationError for merges of what is joined as of a time, and for a `max_merges` of less than one.
+    `latest` takes the state at the time the fact is processed. If it turns out later that the state was deleted before
+    the fact, the fact leaves gold. `as_of` takes the state at the time of the fact, from the entity's history. A late
+    message of the entity corrects the facts that were joined before it arrived.
+
+    `merged_into` is SQL over the entity's columns: the key that this row was merged into, or NULL. The join follows
+    merges to the survivor, and the column `<name>_merged` holds the keys on the way. A merge that arrives later, or is
+    undone, corrects the facts too. A row on which this SQL fails counts as not merged: it is already in silver, so it
+    can't be rejected. If the SQL can fail, make it a column of the entity: there, a failure rejects the message.
+
+    Raises ConfigurationError for `merged_into` with an `as_of` join, and for `max_merges` below 1.
     """
 
     name: str
@@ -37,36 +39,36 @@ class Lookup:
     join: Literal["latest", "as_of"] = "latest"
     merged_into: str | None = None
     max_merges: int = 100
-    """How many merges are followed. A fact that more of them lead on from waits until they are fewer."""
+    """The most merges to follow. A fact whose key has more merges to its survivor waits until there are fewer."""
 
     def __post_init__(self) -> None:
         if self.is_as_of and self.merged_into is not None:
             raise ConfigurationError(
-                f"lookup {self.name}: joins {self.entity} as_of a time, and follows merges, which have no time: "
-                'must be join="latest", or have no merged_into'
+                f"lookup {self.name}: joins {self.entity} as_of a time, but follows merges, which have no time: "
+                'use join="latest", or remove merged_into'
             )
         if self.max_merges < 1:
             raise ConfigurationError(f"lookup {self.name}: max_merges is {self.max_merges}: must be 1 or more")
 
     def merges_into(self, kind: DataType) -> Column:
-        """Over the entity's columns: the value of `merged_into`, as a key, which is of this type."""
+        """Over the entity's columns: the value of `merged_into`, cast to the key's type `kind`."""
         assert self.merged_into is not None
         return F.when(F.col(self.key).isNotNull(), try_eval(F.expr(self.merged_into).cast(kind)))
 
     @property
     def merged(self) -> str:
-        """The column with the merged keys, from the fact's own on; NULL if it was not merged."""
+        """The column with the merged keys, the fact's own key first; NULL if that key was not merged."""
         return f"{self.name}_merged"
 
     @property
     def used_keys(self) -> Column:
-        """Over gold's columns: the keys, as text, whose state a fact was joined with, the merged ones first."""
+        """Over gold's columns: the keys that the join used, as text, the merged ones first and the survivor last."""
         merged = F.col(self.merged) if self.merged_into else F.lit(None)
         return F.array_append(F.coalesce(merged, F.array()), F.col(self.name)[self.key]).cast("array<string>")
 
     @property
     def adds(self) -> tuple[str, ...]:
-        """The columns in gold."""
+        """The columns that the lookup adds to gold."""
         return (self.name, self.merged) if self.merged_into else (self.name,)
 
     @property
@@ -82,10 +84,9 @@ class Lookup:
 class Enrichment:
     """Facts of a topic joined with state.
 
-    `columns` are SQL over the topic's fields, `types` their types as DDL. Facts with equal `keys` are duplicates.
-    `event_time` is the column with a fact's own time: state deleted before it counts as missing.
-    `day` names the partition column, the date of `event_time`. A fact that comes again with a day that is more than
-    `dedup_days` days from the first one's is a fact of its own.
+    `columns` are SQL over the topic's fields, and `types` their types as DDL. Facts with equal `keys` are duplicates if
+    their days are at most `dedup_days` apart. `event_time` names the column with the time of the fact. State that was
+    deleted at or before that time can't be used. `day` names the partition column, the date of `event_time`.
     """
 
     topic: Topic
@@ -96,15 +97,16 @@ class Enrichment:
     day: str
     lookups: tuple[Lookup, ...]
     rules: Mapping[str, str] = field(default_factory=dict)
-    """By name, SQL over the columns that must be TRUE of each fact. One that fails any goes to `quarantine.malformed`,
-    with the names of all those, as if it broke the contract; SQL that ends in an error is not TRUE."""
+    """Rules by name: SQL over the columns that must be TRUE for each fact. A fact that fails any rule goes to
+    `quarantine.malformed`, and its reason names all failed rules. SQL that ends in an error is not TRUE."""
     dedup_days: int = 7
+    """Days within which a fact with the same keys is a duplicate. Beyond them, it is a separate fact."""
     retry_days: int = 30
-    """Days that a fact waits for state. After them it wakes only when it is released."""
+    """Days for which a waiting fact is retried when state changes. After that, it is retried only if it is released."""
     correction_days: int = 365
-    """Days after which late state does not correct a fact in gold: from when it occurred to when that was published."""
+    """The most days between a fact and the publish time of late state that can still correct it in gold."""
     publish_to: str | None = None
-    """The Pulsar topic that `lakehouse publish` keeps equal to gold."""
+    """The Pulsar topic that `lakehouse publish` keeps equal to the gold table."""
 
     @property
     def decoding(self) -> Decoding:
@@ -116,17 +118,17 @@ class Enrichment:
 
     @property
     def shadow(self) -> str:
-        """The table with the rows of gold that would differ after the last dry run of a backfill, before and after."""
+        """The table with the rows of gold that the last dry run of a backfill would change, before and after."""
         return f"gold.shadow_{self.topic.name}"
 
     @property
     def places(self) -> tuple[str, ...]:
-        """The tables of which one has each fact that keeps its contract."""
+        """The tables for valid facts. Each valid fact is in exactly one of them."""
         return self.gold_table, self.waiting.name, self.duplicates.name, self.discarded.name
 
     @property
     def states(self) -> tuple[str, ...]:
-        """The columns that the lookups add."""
+        """The columns that the lookups add to gold."""
         return tuple(name for lookup in self.lookups for name in lookup.adds)
 
     @property
@@ -134,7 +136,7 @@ class Enrichment:
         return (*self.columns, *self.states, "position", self.day)
 
     def gold(self, states: Mapping[str, StructType]) -> Table:
-        """Complete facts; `states` are the columns of the latest state of each lookup's entity, by its name."""
+        """The table of complete facts. `states` are the columns of each lookup's entity, by the name of the lookup."""
         added: dict[str, str] = {}
         for lookup in self.lookups:
             row = states[lookup.name]
@@ -152,9 +154,9 @@ class Enrichment:
 
     @property
     def waiting(self) -> Table:
-        """Facts whose state is not there yet. `missing_entity` and `missing_key` say for what they wait.
+        """Facts whose state is not there yet. `missing_entity` and `missing_key` say what they wait for.
 
-        `missing_merged` are the merged keys by which they came to that key: if a merge is undone, they are tried again.
+        `missing_merged` are the merged keys that led to the missing key. If one of them changes, the fact is retried.
         """
         return Table(
             name=f"quarantine.waiting_{self.topic.name}",
@@ -167,7 +169,7 @@ class Enrichment:
 
     @property
     def duplicates(self) -> Table:
-        """Messages that repeat a fact, and the message they repeat."""
+        """Messages that repeat a fact, with the position of the first one in `duplicate_of`."""
         return Table(
             name=f"quarantine.duplicate_{self.topic.name}",
             columns=f"{self.types}, position {POSITION}, duplicate_of {POSITION}, found_at TIMESTAMP",
@@ -175,12 +177,12 @@ class Enrichment:
 
     @property
     def discarded(self) -> Table:
-        """Facts that waited until somebody gave them up; `quarantine.actions` says who, when and why."""
+        """Waiting facts that somebody discarded. `quarantine.actions` says who, when and why."""
         return Table(name=f"quarantine.discarded_{self.topic.name}", columns=self.waiting.columns)
 
 
 def awaited_keys() -> Column:
-    """Over a waiting fact's columns: the keys for which it waits, the merged ones first."""
+    """Over the columns of waiting facts: the keys that a fact waits for, the merged ones first."""
     return F.array_append(F.coalesce("missing_merged", F.array()), F.col("missing_key"))
 
 
@@ -192,7 +194,7 @@ ACTIONS = Table(
     """,
     properties={"delta.appendOnly": "true"},
 )
-"""What people asked to be done with messages: `release` or `discard` waiting facts, `retry` malformed ones."""
+"""What people requested: `release` or `discard` a waiting fact, or `retry` a malformed message."""
 
 BACKFILLS = Table(
     name="gold.backfills",
@@ -203,5 +205,5 @@ BACKFILLS = Table(
     """,
     properties={"delta.appendOnly": "true"},
 )
-"""What was asked to be judged anew, and what came of it: the event `done` with the difference, or `failed`; and `tried`
-for a try that ended early, which another follows."""
+"""Requests for backfills, and their results. The `event` is `requested`, `tried` (an attempt failed, and a retry
+follows), `failed`, or `done` with the difference."""

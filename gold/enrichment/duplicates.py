@@ -1,4 +1,4 @@
-"""Facts that come again: which of them repeat which."""
+"""Find facts that repeat others."""
 
 from collections.abc import Sequence
 
@@ -7,7 +7,7 @@ from pyspark.sql import functions as F
 
 
 def repeated_keys(facts: DataFrame, *, placed: DataFrame, keys: Sequence[str]) -> DataFrame:
-    """The keys that more than one of the facts has, or that one which is placed has too."""
+    """The keys that more than one of the facts has, or that a placed fact has too."""
     within = facts.groupBy(*keys).count().where("count > 1").select(*keys)
     return within.union(placed.select(*keys).join(facts.select(*keys), on=list(keys), how="left_semi"))
 
@@ -15,16 +15,16 @@ def repeated_keys(facts: DataFrame, *, placed: DataFrame, keys: Sequence[str]) -
 def find_duplicates(
     facts: DataFrame, *, placed: DataFrame, keys: Sequence[str], day: str, dedup_days: int
 ) -> DataFrame:
-    """The facts that are not the first of their keys, with `duplicate_of`: the position of the first.
+    """The facts that are not the first with their keys, with `duplicate_of`: the position of the first.
 
-    A fact repeats a first one whose day is at most `dedup_days` from its own; beyond that, it is a first one itself.
-    `placed` are the keys, days and positions of facts placed before. A fact placed at its own position repeats nothing,
-    it is read again: its `duplicate_of` is NULL.
+    A fact is a duplicate if its day is at most `dedup_days` from that of the first fact. Otherwise it is a first fact
+    itself. `placed` are the keys, days and positions of facts that are already placed. A fact that is placed at its own
+    position is returned too, because it was read again: its `duplicate_of` is NULL.
     """
     on = list(keys)
     first = F.struct("position", F.col(day).alias("day"))
     of_keys = facts.join(placed.groupBy(*on).agg(F.array_sort(F.collect_set(first)).alias("placed")), on=on, how="left")
-    # Of a day, only the first can be a first one of its keys.
+    # Within one day, only the earliest fact can be a first one.
     of_day = F.min(F.struct("publish_time", "position")).over(Window.partitionBy(*on, day))
     of_days = F.collect_set(F.struct("of_day", day)).over(Window.partitionBy(*on))
     candidates = F.transform(

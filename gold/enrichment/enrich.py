@@ -1,7 +1,7 @@
-"""Join facts with the latest state, exactly once: each message ends in gold, or in one of the quarantine tables.
+"""Join facts with state, exactly once: each message ends in gold, or in one of the quarantine tables.
 
-Nothing here relies on the checkpoint for that. Whatever a batch finds already placed (it was run before, and killed
-half-way, or its checkpoint was lost) it leaves where it is.
+This does not rely on the checkpoint. A batch that was killed half-way, or whose checkpoint was lost, finds some facts
+already placed, and leaves them where they are.
 """
 
 from contextlib import ExitStack
@@ -50,14 +50,14 @@ NO_OTHERS = f"""
     loss {LOSS}, is_before BOOLEAN,
     backfill STRUCT<request: STRING, since: DATE, until: DATE, entity: STRING, key: STRING>
 """
-"""The columns of events that are no messages."""
+"""The columns of events that are not messages, as DDL."""
 
 
 def enrich(spark: SparkSession, settings: Settings, enrichment: Enrichment) -> DataStreamWriter:
-    """The stream that places new facts, wakes those that wait for the state that just changed, and does what was asked.
+    """The stream that places new facts, retries facts that wait for changed state, and does requested actions.
 
-    All come in one stream, so that they can't race: a batch joins with state at least as new as the changes it has
-    seen, and a change that comes after finds the facts that this batch left waiting.
+    One stream has all of these, so that they can't race: a batch joins with state at least as new as the changes it has
+    seen, and a later change finds the facts that this batch left waiting.
     """
     create_tables(spark, settings, enrichment)
     states = [lookup.table for lookup in enrichment.lookups]
@@ -92,9 +92,10 @@ def enrich(spark: SparkSession, settings: Settings, enrichment: Enrichment) -> D
 
 
 def enrich_batch(settings: Settings, enrichment: Enrichment, batch: DataFrame, *, is_first: bool = False) -> None:
-    """Do what the events of a batch ask for: those that concern facts which are placed already come first.
+    """Process the events of a batch. Events about facts that are already placed come first.
 
-    The first batch of a stream does not tell which merges were undone before it: its changes are state as it is.
+    In the first batch of a stream, the changes are the current state and don't show which merges were undone before.
+    So `is_first` recomputes all facts in gold that were joined through a merge.
     """
     spark = batch.sparkSession
     with cached(batch) as events:
@@ -115,14 +116,14 @@ def enrich_batch(settings: Settings, enrichment: Enrichment, batch: DataFrame, *
 
 
 def enrich_messages(settings: Settings, enrichment: Enrichment, messages: DataFrame) -> None:
-    """Place messages of the facts' topic as a batch of their own, in which nothing has changed or is asked for."""
+    """Place messages of the facts' topic as a separate batch, without changes of state or requests."""
     facts = messages.transform(decode_facts, enrichment=enrichment).transform(as_events, enrichment)
     others = messages.sparkSession.createDataFrame([], NO_OTHERS)
     enrich_batch(settings, enrichment, facts.unionByName(others, allowMissingColumns=True))
 
 
 def decide_new(settings: Settings, enrichment: Enrichment, events: DataFrame, found: Any) -> None:
-    """Place the facts that are not placed yet: in gold, with those that wait for state, or with the duplicates."""
+    """Place the facts that are not placed yet: in gold, with the waiting facts, or with the duplicates."""
     facts = facts_among(events, enrichment)
     pruning, keys = pruning_filter(found.bounds, enrichment), list(enrichment.keys)
     placed = placed_keys(facts.sparkSession, settings, enrichment, pruning)
@@ -145,7 +146,7 @@ def decide_new(settings: Settings, enrichment: Enrichment, events: DataFrame, fo
 def decide_again(
     settings: Settings, enrichment: Enrichment, events: DataFrame, found: Any, *, is_first: bool = False
 ) -> None:
-    """Bring the facts up to date that changes of state, or what somebody asked for, concern."""
+    """Recompute the placed facts that changes of state or releases affect, and write what differs."""
     spark = events.sparkSession
     tables = (enrichment.gold_table, enrichment.waiting.name)
     gold, waiting = (pin_table(spark, settings, name) for name in tables)
@@ -179,14 +180,17 @@ def decide_again(
             with planned_for(spark, number):
                 pruning = pruning_filter(bounds, enrichment)
                 facts = concerned.transform(with_current, gold=gold.where(pruning()), enrichment=enrichment)
-                facts = facts.dropDuplicates(["position"])  # a MERGE would refuse what damaged gold has twice
+                facts = facts.dropDuplicates(["position"])  # a MERGE fails on a position that damaged gold has twice
                 wanted = facts.transform(look_up, settings, enrichment, source=concerned, number=number)
                 wanted = stack.enter_context(cached(wanted))
                 write_difference(settings, enrichment, wanted, pruning, is_changed=is_corrected(enrichment))
 
 
 def quarantine_rejected(settings: Settings, enrichment: Enrichment, rejected: DataFrame, *, since: int) -> None:
-    """Put rejected messages into quarantine, from this ledger on, but for those that earlier rules have accepted."""
+    """Quarantine rejected messages, except those that are placed already because older rules accepted them.
+
+    `since` is the lowest ledger id among the messages. It limits the search for placed ones.
+    """
     tables = (pin_table(rejected.sparkSession, settings, name).select("position") for name in enrichment.places)
     placed = reduce(DataFrame.union, (table.where(F.col("position.ledger_id") >= since) for table in tables))
     rows = rejected.join(placed, on="position", how="left_anti")

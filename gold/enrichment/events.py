@@ -1,4 +1,4 @@
-"""What a batch of an enrichment consists of: each row is one event, of the kind that its column `_event` names."""
+"""The rows of an enrichment batch. Each row is one event, and its column `_event` names the kind."""
 
 from typing import Any
 
@@ -12,13 +12,13 @@ EVENT = "_event"
 FACT = "fact"
 """A new fact, with its position and publish time."""
 REJECTED = "rejected"
-"""A message that is no fact, with the reason."""
+"""A rejected message, with the reason."""
 CHANGE = "change"
-"""A change of the state that is looked up: `changed_entity`, `changed_key` and more, see `gold.changes`."""
+"""A change of state that a lookup uses. `gold.enrichment.changes` makes its columns."""
 RELEASE, DISCARD = "release", "discard"
-"""What somebody asked to be done with the waiting fact at a position: these are names of actions, too."""
+"""Requests for the waiting fact at a position. The same names are the actions in `quarantine.actions`."""
 BACKFILL = "backfill"
-"""A request for facts to be decided again."""
+"""A request to recompute facts."""
 
 
 def is_event(kind: str) -> Column:
@@ -26,7 +26,7 @@ def is_event(kind: str) -> Column:
 
 
 def as_events(decoded: DataFrame, enrichment: Enrichment) -> DataFrame:
-    """Decoded messages; of those that are rejected with the message itself."""
+    """Decoded messages as events. Only rejected ones keep the message itself."""
     is_rejected = F.col("reason").isNotNull()
     return decoded.select(
         F.when(is_rejected, REJECTED).otherwise(FACT).alias(EVENT),
@@ -44,7 +44,7 @@ def facts_among(events: DataFrame, enrichment: Enrichment) -> DataFrame:
 
 
 def summary_of(events: DataFrame, enrichment: Enrichment) -> Any:
-    """What events there are, in one row, so that nothing is looked for that is not there."""
+    """Counts, bounds and changed entities of a batch as one row, so that work for absent kinds can be skipped."""
 
     def among(kind: str, value: Column) -> Column:
         return F.when(is_event(kind), value)
@@ -66,12 +66,12 @@ def summary_of(events: DataFrame, enrichment: Enrichment) -> Any:
 
 
 def bounded(enrichment: Enrichment) -> tuple[str, ...]:
-    """The columns of facts whose lowest and highest values say where those with the same keys can be."""
+    """The columns whose lowest and highest values bound where facts with the same keys can be."""
     return (enrichment.day, *enrichment.keys)
 
 
 def bounds(enrichment: Enrichment, which: Column) -> Column:
-    """Aggregates the lowest and highest of these values, of the rows for `which` that is TRUE; all NULL without any."""
+    """Aggregates the lowest and highest values of the `bounded` columns where `which` is TRUE; all NULL if nowhere."""
     values = {name: F.when(which, F.col(name)) for name in bounded(enrichment)}
     return F.struct(
         *(F.struct(F.min(each).alias("low"), F.max(each).alias("high")).alias(name) for name, each in values.items())

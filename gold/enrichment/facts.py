@@ -1,4 +1,4 @@
-"""Messages of a topic as facts: decoded, dated, and rejected if they break the contract or a rule."""
+"""Decode the messages of a topic as facts, and reject those that break the contract or a rule."""
 
 from collections.abc import Mapping
 
@@ -11,12 +11,13 @@ from lakehouse.spark.declared_sql import naming, try_eval
 
 
 def decode_facts(messages: DataFrame, *, enrichment: Enrichment) -> DataFrame:
-    """Messages as facts with `message`, `reason` and `day`; a tombstone is rejected, facts are not deleted.
+    """Messages as facts, with `message`, `reason` and the day column. The reason is NULL for valid facts.
 
-    So is what fails a rule of the enrichment: its reason names all of those.
+    Rejects tombstones, because facts can't be deleted, and messages that fail rules: the reason names all of these.
+    Raises ConfigurationError if Spark can't resolve the SQL of a column or a rule.
     """
     reject = F.when(F.col("message.is_tombstone"), "tombstone: a fact can't be deleted")
-    for column in (*enrichment.keys, enrichment.event_time):  # without these, a fact can't be told from others
+    for column in (*enrichment.keys, enrichment.event_time):  # without these, a fact can't be identified or dated
         reject = reject.when(F.col(column).isNull(), f"{column} is NULL")
     if enrichment.rules:
         failed = failed_rules(enrichment.rules)
@@ -28,15 +29,15 @@ def decode_facts(messages: DataFrame, *, enrichment: Enrichment) -> DataFrame:
 
 
 def failed_rules(rules: Mapping[str, str]) -> Column:
-    """The names of the rules that are not TRUE of a row, as a list in a text; an empty one if all are.
+    """The names of the rules that are not TRUE for a row, joined by commas; empty if all are TRUE.
 
-    One that ends in an error is not TRUE. To be used within a branch, as `try_eval`.
+    A rule that ends in an error is not TRUE. Use it within a branch, like `try_eval`.
     """
     is_true = {name: F.coalesce(try_eval(F.expr(sql)), F.lit(False)) for name, sql in rules.items()}
     return F.concat_ws(", ", *(F.when(~holds, name) for name, holds in is_true.items()))
 
 
 def valid_facts(decoded: DataFrame, enrichment: Enrichment) -> DataFrame:
-    """The decoded messages that keep their contract and the rules, as facts with position and publish time."""
+    """The decoded messages that keep the contract and the rules, as facts with position and publish time."""
     columns = (*enrichment.columns, enrichment.day, "message.position", "message.publish_time")
     return decoded.where("reason IS NULL").select(*columns)

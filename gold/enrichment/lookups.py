@@ -1,4 +1,4 @@
-"""Join facts with state: which row each lookup finds for a fact, and for what the fact waits if it finds none."""
+"""Join facts with state: find the row for each lookup, and what a fact waits for if there is none."""
 
 from collections.abc import Sequence
 
@@ -15,7 +15,7 @@ from lakehouse.spark.batches import FEW
 VALID = ("valid_from", "valid_until")
 MISSING = ("reason", "missing_entity", "missing_key", "missing_merged")
 CURRENT = "current"
-"""The column with the row that gold has of a fact, or NULL."""
+"""The column with a fact's present row in gold as a struct, or NULL."""
 
 
 def look_up(
@@ -23,8 +23,8 @@ def look_up(
 ) -> DataFrame:
     """Adds the states of all lookups, and the reason if one is missing.
 
-    `source` is what the facts are made of: a frame with at least their keys of the lookups, and computed already. The
-    `number` of facts, or a higher one, decides how they are joined.
+    `source` is the frame that the facts come from, with at least their lookup keys. It is read again, so it should be
+    cached. `number` is the number of facts, or an upper bound: it decides how they are joined.
     """
     for lookup in enrichment.lookups:
         version, state = pin_version(facts.sparkSession, settings, lookup.table)
@@ -35,7 +35,7 @@ def look_up(
             if ways.num_rows:
                 survivors = facts.sparkSession.createDataFrame(ways.select(["survivor"]))
                 keys = keys.union(survivors)
-        if number <= FEW:  # a state of millions is not to be moved for them
+        if number <= FEW:  # few facts must not cause a shuffle of a large state
             state = of_keys(state, F.broadcast(keys.withColumnRenamed("key", lookup.key)))
         facts = facts.transform(with_survivor, ways=ways, lookup=lookup)
         facts = facts.transform(with_state, state=state, lookup=lookup, event_time=enrichment.event_time)
@@ -43,24 +43,24 @@ def look_up(
 
 
 def with_survivor(facts: DataFrame, *, ways: pa.Table | None, lookup: Lookup) -> DataFrame:
-    """Adds `_<name>_key`, the key whose state the fact is joined with, and, where keys can merge, `<name>_merged`.
+    """Adds `_<name>_key`, the key whose state the fact is joined with, and `<name>_merged` if keys can merge.
 
-    `ways` are those from all keys of the facts that were merged, as `ways_of` has them; None if keys can't merge.
+    `ways` are the ways from all merged keys of the facts, as `ways_of` returns them; None if keys can't merge.
     """
     at, on = f"_{lookup.name}_key", F.col(lookup.on)
     if ways is None:
         return facts.withColumn(at, on)
     found = facts.sparkSession.createDataFrame(ways.rename_columns(["key", "survivor", lookup.merged]))
-    if not ways.num_rows:  # nothing to join, which would cost a job
+    if not ways.num_rows:  # an empty join would still cost a job
         return facts.withColumns({at: on, lookup.merged: F.lit(None).cast(found.schema[lookup.merged].dataType)})
     joined = facts.join(F.broadcast(found), on=on == F.col("key"), how="left")
     return joined.withColumn(at, F.coalesce("survivor", on)).drop("key", "survivor")
 
 
 def with_state(facts: DataFrame, *, state: DataFrame, lookup: Lookup, event_time: str) -> DataFrame:
-    """Adds the state's row as the struct `lookup.name`, and in `no_<name>` why it can't be used, or NULL.
+    """Adds the state's row as the struct `lookup.name`, and `no_<name>`: why it can't be used, or NULL.
 
-    A latest state that was purged is that which the fact has in gold, if it is there.
+    If the latest state was purged, the fact keeps the state from its row in gold, if that row used the key.
     """
     at = F.col(f"_{lookup.name}_key")
     row = F.struct(*(name for name in state.columns if name not in VALID)).alias(lookup.name)
@@ -89,7 +89,7 @@ def with_state(facts: DataFrame, *, state: DataFrame, lookup: Lookup, event_time
 
 
 def _was_used(key: Column, lookup: Lookup) -> Column:
-    """Whether gold was made from the state of a key, or by way of it."""
+    """Whether the fact's row in gold used the state of this key, or a merge of it."""
     current = F.col(CURRENT)
     is_used = current[lookup.name][lookup.key] == key
     if lookup.merged_into is not None:
@@ -98,7 +98,10 @@ def _was_used(key: Column, lookup: Lookup) -> Column:
 
 
 def with_missing(facts: DataFrame, *, lookups: Sequence[Lookup]) -> DataFrame:
-    """Adds `reason`, and `missing_entity`, `_key` and `_merged`: of the first lookup without usable state, or NULLs."""
+    """Adds `reason`, `missing_entity`, `missing_key` and `missing_merged` of the first lookup without usable state.
+
+    They are NULL if all lookups have usable state.
+    """
 
     def of_first(values: dict[str, Column]) -> Column:
         chosen = F.lit(None)
@@ -121,15 +124,16 @@ def with_missing(facts: DataFrame, *, lookups: Sequence[Lookup]) -> DataFrame:
 
 
 def was_valid(moment: Column) -> Column:
-    """Whether a state, or a change of one, holds for a moment; one without `valid_from` is for all times."""
+    """Whether a version, or a change, was valid at a moment. A NULL `valid_from` or `valid_until` is an open end."""
     since, until = F.col("valid_from"), F.col("valid_until")
     return (since.isNull() | (since <= moment)) & (until.isNull() | (moment < until))
 
 
 def is_corrected(enrichment: Enrichment) -> Column:
-    """Whether a fact is joined with other state than gold has: another version as of a time, or the latest of another.
+    """Whether the state that a fact should have differs from its row in gold.
 
-    Newer state of the same key is no correction of a latest one.
+    For an as_of lookup, another version differs. For a latest lookup, only another survivor or other merged keys
+    differ: newer state of the same key is not a correction.
     """
     current, same = F.col(CURRENT), F.lit(True)
     for lookup in enrichment.lookups:

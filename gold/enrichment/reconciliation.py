@@ -1,4 +1,4 @@
-"""Prove that each message of a facts topic is in exactly one table."""
+"""Check that each message of a facts topic is in exactly one table."""
 
 from functools import partial, reduce
 
@@ -15,9 +15,9 @@ LANDED = "landed"
 
 
 def reconcile_facts(spark: SparkSession, settings: Settings, enrichment: Enrichment) -> Reconciliation:
-    """Compare positions in bronze with those in gold and quarantine, by number and by fingerprint.
+    """Compare the positions in bronze with those in gold and quarantine, by number and by fingerprint.
 
-    A fingerprint is a sum of hashes: equal ones mean the same positions, however they are spread over tables.
+    A fingerprint is a sum of hashes, so it does not depend on how the positions are spread over tables.
     """
     read = partial(read_table, spark, settings)
     bronze = read(enrichment.topic.bronze_table).select(F.expr(POSITION_OF_MESSAGE).alias("position"))
@@ -42,7 +42,7 @@ def reconcile_facts(spark: SparkSession, settings: Settings, enrichment: Enrichm
 
 
 def _problems(bronze: DataFrame, placed: DataFrame) -> tuple[str, ...]:
-    """Which positions are in no table, in more than one place, or from nowhere; some of each."""
+    """How many positions are in no table, in more than one place, or never landed, with one example of each."""
     counted = placed.groupBy("position").count()
     cases = {
         "landed, but in no table (if `lakehouse enrich` has run since it landed, it is lost)": bronze.join(

@@ -1,4 +1,4 @@
-"""Merged keys: who stands for them in the end, through any number of merges, in whatever order those came."""
+"""Find the survivor of merged keys, through chains of merges that arrived in any order."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -10,14 +10,14 @@ from pyspark.sql import functions as F
 from gold.enrichment.declaration import Lookup
 
 Merges = Mapping[Any, Any]
-"""Merged keys, and the key that each was merged into."""
+"""By merged key: the key that it was merged into."""
 
 
 class Way(NamedTuple):
-    """Where merges lead from a key: `survivor` stands for it, `merged` are the keys on the way, from the key itself on.
+    """Where merges lead from a key: its `survivor`, and the `merged` keys on the way, starting with the key itself.
 
-    A survivor that was merged too stands for nobody: it is one of `merged` where they go round in a circle, or else
-    the first key beyond the limit. Only a change of one of these keys can lead elsewhere.
+    If `survivor` was merged too, there is no usable survivor: it is one of `merged` if the merges form a circle, or the
+    first key beyond the limit. Only a change of one of these keys can change the way.
     """
 
     survivor: Any
@@ -25,14 +25,14 @@ class Way(NamedTuple):
 
 
 def read_merges(state: DataFrame, *, lookup: Lookup) -> pa.Table:
-    """All merges of a latest state, as rows of `key` and `into`, in memory: some 100 bytes each."""
+    """All merges of a latest state as rows of `key` and `into`, in memory: about 100 bytes each."""
     into = lookup.merges_into(state.schema[lookup.key].dataType)
     rows = state.select(F.col(lookup.key).alias("key"), into.alias("into"))
     return rows.where("into IS NOT NULL").toArrow()
 
 
 def merges_of(state: DataFrame, version: str, *, lookup: Lookup) -> pa.Table:
-    """As `read_merges`, but a version of the state is read once, as long as no other one is."""
+    """Like `read_merges`, but cached: each lookup keeps the merges of the `version` that was read last."""
     held, merges = _READ.get(lookup, ("", None))
     if merges is None or held != version:
         merges = read_merges(state, lookup=lookup)
@@ -48,7 +48,7 @@ def mapping_of(merges: pa.Table) -> Merges:
 
 
 def ways_of(keys: DataFrame, *, merges: pa.Table, limit: int) -> pa.Table:
-    """The `Way` from each of the `key`s that was merged, in memory; `merges` are as `read_merges` has them."""
+    """The `Way` from each merged key in the column `key`, in memory. `merges` are as `read_merges` returns them."""
     used: list[Any] = []
     if merges.num_rows:
         merged = keys.sparkSession.createDataFrame(merges.select(["key"]))
@@ -57,7 +57,7 @@ def ways_of(keys: DataFrame, *, merges: pa.Table, limit: int) -> pa.Table:
 
 
 def ways_from(keys: Sequence[Any], *, merges: pa.Table, limit: int) -> pa.Table:
-    """The `Way` from each of these keys, with the `key`."""
+    """The `Way` from each of these keys, as rows of `key`, `survivor` and `merged`."""
     known, kind = mapping_of(merges) if keys else {}, merges.schema.field("key").type
     ways = {key: follow(key, merges=known, limit=limit) for key in keys}
     columns = [list(ways), [way.survivor for way in ways.values()], [way.merged for way in ways.values()]]
@@ -65,8 +65,8 @@ def ways_from(keys: Sequence[Any], *, merges: pa.Table, limit: int) -> pa.Table:
 
 
 def follow(key: Any, *, merges: Merges, limit: int) -> Way:
-    """The way from a key through at most `limit` merges."""
-    merged: dict[Any, None] = {}  # in order, and quick to search
+    """Follow merges from a key, at most `limit` of them."""
+    merged: dict[Any, None] = {}  # keeps the order, and is quick to search
     while key in merges and key not in merged and len(merged) < limit:
         merged[key] = None
         key = merges[key]
@@ -74,7 +74,7 @@ def follow(key: Any, *, merges: Merges, limit: int) -> Way:
 
 
 def leading_to(keys: Iterable[Any], *, merges: Merges, limit: int) -> set[Any]:
-    """The keys themselves, and those that at most `limit` merges lead from to one of them."""
+    """The keys themselves, and all keys that lead to one of them through at most `limit` merges."""
     sources: dict[Any, list[Any]] = {}
     for key, into in merges.items():
         sources.setdefault(into, []).append(key)

@@ -1,6 +1,6 @@
-"""Write facts where they belong, so that each is somewhere at any moment, and in one place in the end.
+"""Write facts to the tables where they belong. At any moment each fact is in some table, and finally in exactly one.
 
-Where a crash left a fact in gold and among those that wait, the next batch that decides it again puts that right.
+A crash can leave a fact both in gold and waiting. The next batch that recomputes the fact corrects that.
 """
 
 from collections.abc import Callable, Iterable
@@ -20,18 +20,18 @@ from lakehouse.settings import Settings
 Write = Callable[[Settings, Enrichment, DataFrame], None]
 
 PruningFilter = Callable[..., Column]
-"""Bounds on days and keys that skip most files of a table; for its columns, or with a prefix to them."""
+"""A condition on days and keys that skips most files of a table. Its argument is a prefix for the column names."""
 
 
 def bounds_of(facts: DataFrame, enrichment: Enrichment) -> tuple[int, Any]:
-    """How many facts there are, and their lowest and highest day and keys."""
+    """The number of facts, and their lowest and highest day and keys."""
     [[number, found]] = facts.agg(F.count("*"), bounds(enrichment, F.lit(True))).collect()
     return number, found
 
 
 def pruning_filter(found: Any, enrichment: Enrichment) -> PruningFilter:
-    """Where facts with the same keys as those within these bounds can be."""
-    # Spark's dates go on where Python's end, and it takes the year 1 from Python as text only.
+    """The condition for all rows that can have the same keys as facts within these bounds."""
+    # Spark's dates go beyond Python's, and Spark accepts the year 1 from Python only as text.
     low, high = (F.lit(day.isoformat()).cast("date") for day in found[enrichment.day])
     days = enrichment.dedup_days
 
@@ -44,7 +44,7 @@ def pruning_filter(found: Any, enrichment: Enrichment) -> PruningFilter:
 
 
 def placed_keys(spark: SparkSession, settings: Settings, enrichment: Enrichment, pruning: PruningFilter) -> DataFrame:
-    """The keys, days and positions of what is in gold, waits, or was discarded."""
+    """The keys, days and positions of facts that are in gold, waiting or discarded."""
     names = (enrichment.gold_table, enrichment.waiting.name, enrichment.discarded.name)
     columns = (*enrichment.keys, enrichment.day, "position")
     return reduce(
@@ -53,13 +53,13 @@ def placed_keys(spark: SparkSession, settings: Settings, enrichment: Enrichment,
 
 
 def with_current(facts: DataFrame, *, gold: DataFrame, enrichment: Enrichment) -> DataFrame:
-    """Facts with the row that gold has of each, as `current`, or NULL."""
+    """Adds `current`, the fact's row in gold as a struct, or NULL."""
     rows = gold.select("position", F.struct(*enrichment.gold_columns).alias(CURRENT))
     return facts.join(rows, on="position", how="left")
 
 
 def write_new(settings: Settings, enrichment: Enrichment, wanted: DataFrame) -> None:
-    """Add facts to gold that are nowhere yet; those that lack state begin to wait."""
+    """Add facts that are in no table yet to gold, or to the waiting facts if they lack state."""
     is_missing = F.col("missing_entity").isNotNull()
     written = Observation()
     counts = F.count_if(is_missing).alias("missing")
@@ -77,11 +77,11 @@ def write_difference(
     is_changed: Column,
     at_once: bool = False,
 ) -> None:
-    """Bring gold and the waiting facts from what they are to what is wanted.
+    """Update gold and the waiting facts to what is wanted.
 
-    `wanted` are facts as `look_up` gives them, kept, with `current`, their row in gold or NULL, and `is_waiting`. Rows
-    of gold are corrected if they lack state now, or differ as `is_changed` says. Gold is written in one commit if it
-    must be `at_once`, which costs more.
+    `wanted` are cached facts from `look_up`, with `current`, their row in gold or NULL, and `is_waiting`. A row of gold
+    is corrected if it lacks state now, or if `is_changed` is TRUE. With `at_once`, gold is written in one commit, which
+    costs more.
     """
     is_missing, in_gold = F.col("missing_entity").isNotNull(), F.col(CURRENT).isNotNull()
     is_added, is_corrected = ~is_missing & ~in_gold, in_gold & (is_missing | is_changed)
@@ -108,7 +108,7 @@ def write_duplicates(settings: Settings, enrichment: Enrichment, duplicates: Dat
 
 
 def discard(settings: Settings, enrichment: Enrichment, positions: DataFrame) -> None:
-    """Move the waiting facts that were given up; those that wait no more stay where they are."""
+    """Move waiting facts to the discarded ones. Facts at these positions that are not waiting stay where they are."""
     waiting = pin_table(positions.sparkSession, settings, enrichment.waiting.name)
     with cached(waiting.join(positions, on="position", how="left_semi").select(*waiting.columns)) as rows:
         append_missing(rows, settings, enrichment.discarded.name, on=["position"])
@@ -116,7 +116,7 @@ def discard(settings: Settings, enrichment: Enrichment, positions: DataFrame) ->
 
 
 def remove(settings: Settings, tables: Iterable[str], positions: DataFrame) -> None:
-    """Take rows out of tables, if there are any."""
+    """Delete the rows at these positions from the tables, if there are any positions."""
     if not positions.isEmpty():
         for table in tables:
             _merge(positions, settings, table).whenMatchedDelete().execute()
@@ -135,18 +135,18 @@ def _add_to_gold(settings: Settings, enrichment: Enrichment, facts: DataFrame) -
 def _correct_gold(
     settings: Settings, enrichment: Enrichment, facts: DataFrame, pruning: PruningFilter, *, adds: bool
 ) -> None:
-    """Facts get the state that they should have; those that wait for it leave gold, and new ones come if it `adds`."""
+    """Update the state of facts in gold, and remove facts without usable state. With `adds`, also insert new facts."""
     rows = facts.select(*enrichment.gold_columns, F.col("missing_entity").isNotNull().alias("is_gone"))
     columns: dict[str, str | Column] = {name: f"new.{name}" for name in enrichment.gold_columns}
     merge = _merge(rows, settings, enrichment.gold_table, pruning("held."))
     merge = merge.whenMatchedDelete("new.is_gone").whenMatchedUpdate(set=columns)
-    if adds:  # a full outer join, which sorts all that it reads
+    if adds:  # costs a full outer join, which sorts everything it reads
         merge = merge.whenNotMatchedInsert("NOT new.is_gone", columns)
     merge.execute()
 
 
 def _end_waiting(settings: Settings, enrichment: Enrichment, facts: DataFrame) -> None:
-    """Facts that are in gold now wait no more; the others wait on, with one more attempt."""
+    """Remove facts that are in gold now from the waiting facts. Count one more attempt for the others."""
     rows = facts.select("position", *MISSING, F.col("missing_entity").isNull().alias("is_done"))
     retry: dict[str, str | Column] = {name: f"new.{name}" for name in MISSING}
     (
@@ -158,7 +158,7 @@ def _end_waiting(settings: Settings, enrichment: Enrichment, facts: DataFrame) -
 
 
 def _merge(rows: DataFrame, settings: Settings, table: str, pruning: Column | None = None) -> DeltaMergeBuilder:
-    """A MERGE of `new` rows with those `held` at the same position."""
+    """A MERGE of the rows, as `new`, into the table, as `held`, by position."""
     same = F.expr("held.position = new.position")
     held = delta_table(rows.sparkSession, settings, table).alias("held")
     return held.merge(rows.alias("new"), same if pruning is None else pruning & same)

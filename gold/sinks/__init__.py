@@ -1,1 +1,1 @@
-"""Where gold's rows go: to a keyed topic, or to a table in Postgres."""
+"""Publish gold tables to a keyed topic or to a table in Postgres."""

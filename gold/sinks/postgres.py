@@ -1,7 +1,7 @@
-"""Keep a table in Postgres equal to a declared gold table, each change once.
+"""Keep a table in Postgres equal to a declared gold table, and apply each change once.
 
-A transaction brings over what the change feed holds since the last one, and the version that it reaches: whoever is
-killed, either both are there or neither.
+One transaction writes both the changes since the last one and the gold version that they reach. So after a crash,
+either both are in Postgres or neither.
 """
 
 from collections.abc import Iterator
@@ -24,14 +24,15 @@ from lakehouse.settings import Settings
 
 DELETED = "_deleted"
 NUL_IN_JSON = r"(?<!\\)((?:\\\\)*)\\u0000"
-"""Not a backslash, itself escaped, before `u0000`."""
+"""An escaped NUL in JSON text: `u0000` after a backslash that is not itself escaped."""
 
 
 def publish_to_postgres(spark: SparkSession, settings: Settings, table: SqlTable) -> int:
-    """Bring over what the table in Postgres lacks; returns how many rows changed there.
+    """Update the table in Postgres, and return how many rows changed there.
 
-    All of it if it lacks all, or if gold's was made anew. Raises LakehouseError with Postgres's reason, also if the
-    table is there and was not made here.
+    Writes all rows the first time, if gold's table was recreated, or if the last publication is older than the change
+    feed reaches. Raises ConfigurationError if the URL is missing or invalid, and LakehouseError with Postgres's reason,
+    or if the target table exists but was not created by a publication.
     """
     with _transaction(settings, table) as cursor:
         return _bring_over(spark, settings, table, cursor)
@@ -40,11 +41,11 @@ def publish_to_postgres(spark: SparkSession, settings: Settings, table: SqlTable
 @contextmanager
 def _transaction(settings: Settings, table: SqlTable) -> Iterator[psycopg.Cursor[Any]]:
     if settings.postgres.url is None:
-        raise ConfigurationError(f"{table.at}: publishes to Postgres: set LAKEHOUSE_POSTGRES__URL to where that is")
+        raise ConfigurationError(f"{table.at}: publishes to Postgres: set LAKEHOUSE_POSTGRES__URL to its address")
     url = settings.postgres.url.get_secret_value()
     try:
         conninfo_to_dict(url)
-    except psycopg.ProgrammingError:  # which quotes it, with the password
+    except psycopg.ProgrammingError:  # its message quotes the URL, with the password
         raise ConfigurationError("LAKEHOUSE_POSTGRES__URL: must be postgresql://user:password@host/database") from None
     try:
         with psycopg.connect(url) as connection, connection.cursor() as cursor:
@@ -76,7 +77,10 @@ def _bring_over(spark: SparkSession, settings: Settings, table: SqlTable, cursor
 
 
 def _last_published(cursor: psycopg.Cursor[Any], table: SqlTable) -> tuple[str, int, datetime] | None:
-    """The gold table, its version, and when; others that publish to the same table wait until this transaction ends."""
+    """The id and version of the gold table that was published last, and when; None if none was.
+
+    Takes a lock: other publications to the same target wait until this transaction ends.
+    """
     cursor.execute("SELECT pg_advisory_xact_lock(hashtext('lakehouse_published'))")
     cursor.execute(
         "CREATE TABLE IF NOT EXISTS lakehouse_published "
@@ -91,13 +95,14 @@ def _last_published(cursor: psycopg.Cursor[Any], table: SqlTable) -> tuple[str, 
 
 
 def _create(cursor: psycopg.Cursor[Any], table: SqlTable, columns: StructType, *, exists: bool) -> None:
-    """The table, or the columns that it lacks."""
+    """Create the target table if it does not exist, or else add the columns that it lacks."""
     types = {column.name: SQL(POSTGRES_TYPES[type(column.dataType)]) for column in columns}
     if not exists:
         cursor.execute("SELECT to_regclass(%s) IS NOT NULL", (_target(table).as_string(),))
         if cursor.fetchone() == (True,):
             raise LakehouseError(
-                f"Postgres, {table.postgres}: is there already, and was not made here: drop it, or publish to another"
+                f"Postgres, {table.postgres}: exists already, but lakehouse did not create it: drop it, or publish to "
+                "another table"
             )
         all_columns = SQL(", ").join(Identifier(name) + SQL(" ") + kind for name, kind in types.items())
         keys = _names(table.keys)
@@ -109,7 +114,7 @@ def _create(cursor: psycopg.Cursor[Any], table: SqlTable, columns: StructType, *
 
 
 def _last_changes(feed: DataFrame, table: SqlTable) -> DataFrame:
-    """What became of each key that has changed."""
+    """The last state of each changed key: its row, and whether it is deleted."""
     rows = [name for name in feed.columns if not name.startswith("_")]
     is_deleted = F.col("_change_type") == "delete"
     order = F.struct("_commit_version", ~is_deleted)
@@ -145,7 +150,7 @@ def _apply(cursor: psycopg.Cursor[Any], table: SqlTable, changes: DataFrame) -> 
 
 
 def _to_text(rows: DataFrame, name: str) -> Any:
-    """A value as Postgres reads it, without NUL, the one character that no text has there."""
+    """A value as text that Postgres can read, without NUL characters, because its texts can't contain them."""
     if isinstance(rows.schema[name].dataType, StructType | ArrayType):
         return F.regexp_replace(F.to_json(name), NUL_IN_JSON, "$1").alias(name)
     return F.replace(F.col(name).cast("string"), F.lit("\0"), F.lit("")).alias(name)

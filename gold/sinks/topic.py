@@ -1,7 +1,7 @@
-"""Publish gold: its rows, and then each change of one, are messages, keyed, in their topic once, however often read.
+"""Publish a gold table to a topic: first its rows, then each change, as keyed messages, each exactly once.
 
-Messages are numbered by what they are made from: the commit's version, and their place in it. So a batch that is run
-again, in whatever pieces, gives each change the same number, and a partition takes none that it has.
+The sequence number of a message is made of the commit's version and the place in the commit. So a repeated batch,
+however it is split, gives each change the same number, and a partition takes no message that it already has.
 """
 
 import json
@@ -29,26 +29,26 @@ from lakehouse.settings import Settings
 from lakehouse.spark.batches import each_batch
 
 RANK_BITS = 32
-"""Of a sequence number, those for the place in the commit; the version is above them."""
+"""The low bits of a sequence number, for the place in the commit. The version is in the bits above."""
 ALL_FILES = 2**31 - 1
-"""A batch must not end within a commit, or places in it would be counted from there."""
+"""The files per batch: a batch must not end within a commit, or the places in it would be counted wrongly."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Changelog:
-    """A gold table, and the topic that is kept equal to it."""
+    """A gold table, and the topic that it is published to."""
 
     table: str
     topic: str
     record: str
-    """What the topic's schema is called."""
+    """The name of the Avro record in the topic's schema."""
     keys: tuple[str, ...]
     order_by: tuple[str, ...]
-    """Columns that order the changes of a commit."""
+    """The columns that order the changes within a commit."""
 
 
 def changelog_of(declared: Enrichment | SqlTable) -> Changelog:
-    """Of what declares that it is published."""
+    """The changelog of an enrichment or a SQL table that declares a topic."""
     if isinstance(declared, SqlTable):
         record = "".join(part.title() for part in declared.file.stem.split("_"))
         table, topic, keys = declared.name, str(declared.topic), declared.keys
@@ -63,9 +63,9 @@ def changelog_of(declared: Enrichment | SqlTable) -> Changelog:
 
 
 def publish(spark: SparkSession, settings: Settings, changelog: Changelog, endpoint: Endpoint) -> DataStreamWriter:
-    """The stream from gold's change feed to its topic. Without a checkpoint, it goes on with what the topic lacks.
+    """The stream from gold's change feed to its topic. Without a checkpoint, it continues with what the topic lacks.
 
-    An empty topic gets the rows that are there first, as the files of older changes can be gone.
+    An empty topic first gets the current rows, because the files of older changes may be gone.
     """
     wait_until_healthy(endpoint, settings)
     publication = publication_of(spark, settings, changelog, endpoint)
@@ -73,11 +73,11 @@ def publish(spark: SparkSession, settings: Settings, changelog: Changelog, endpo
     checkpoint = sound_checkpoint(spark, settings, f"published.{publication.topic}", reads=[changelog.table])
     if begun := [each.since for each in last if each is not None]:
         publication = replace(publication, since=begun[0])
-    else:  # nothing was published, or the topic was made anew
+    else:  # nothing was published, or the topic was recreated
         delete_path(spark, checkpoint)
     since = publication.since
     reached = [since if each is None else each.sequence >> RANK_BITS for each in last]
-    # Changes go when all rows are there, and only then is there a checkpoint.
+    # Changes are sent only after all rows were, and only then is there a checkpoint.
     if max(reached) == since and not path_exists(spark, checkpoint):
         rows = read_version(spark, settings, changelog.table, since)
         marks = {"_change_type": F.lit("insert"), "_commit_version": F.lit(since).cast("bigint")}
@@ -99,7 +99,7 @@ def publish(spark: SparkSession, settings: Settings, changelog: Changelog, endpo
 
 
 def publication_of(spark: SparkSession, settings: Settings, changelog: Changelog, endpoint: Endpoint) -> Publication:
-    """The changelog's topic, with gold's schema, and gold's version; a gold table made anew is another publisher."""
+    """The publication of gold's current schema and version. A recreated gold table is another publisher."""
     fields = read_table(spark, settings, changelog.table).schema
     return Publication(
         topic=changelog.topic,
@@ -116,7 +116,7 @@ def publish_batch(publication: Publication, changelog: Changelog, changes: DataF
     """Send the messages of a batch that the topic lacks."""
 
     def send_messages(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for first in batches:  # all rows of a task are for one partition
+        for first in batches:  # all rows of a task go to one partition
             send(publication, first["target"][0].as_py(), number(chain([first], batches)))
         return iter(())
 
@@ -126,10 +126,11 @@ def publish_batch(publication: Publication, changelog: Changelog, changes: DataF
 
 
 def to_messages(changes: DataFrame, *, keys: Sequence[str], order_by: Sequence[str], partitions: int) -> DataFrame:
-    """The changes as messages, those for a topic's partition in one of the frame's, in the order in which they go.
+    """The changes as messages, in sending order. Each partition of the frame has those of one partition of the topic.
 
-    In a commit, what is deleted goes first, as a tombstone; then by `order_by`. A message's key is the row's, as text;
-    several are joined by `-`, before which a text of them gets a backslash. Its partition is the key's CRC-32, modulo.
+    Within a commit, tombstones of deleted rows come first, then rows by `order_by`. The message key is the row's key as
+    text. Several key columns are joined by `-`: in text columns, `-` and backslashes are escaped by a backslash. The
+    topic's partition is the CRC-32 of the message key, modulo the number of partitions.
     """
     row = StructType([field for field in changes.schema if not field.name.startswith("_")])
     values = F.struct(*(to_avro(F.col(field.name), field.dataType).alias(field.name) for field in row))
@@ -150,13 +151,13 @@ def to_messages(changes: DataFrame, *, keys: Sequence[str], order_by: Sequence[s
 
 
 def _part(rows: DataFrame, key: str) -> Column:
-    """A key as it stands among others; without a mark, ("a-b", "c") and ("a", "b-c") would be one message key."""
+    """A key column as part of a joined key. Without escapes, ("a-b", "c") and ("a", "b-c") would be the same key."""
     is_text = isinstance(rows.schema[key].dataType, StringType)
     return F.regexp_replace(key, r"([-\\])", r"\\$1") if is_text else F.col(key)
 
 
 def to_avro(value: Column, kind: DataType) -> Column:
-    """A value as its Avro type says: a time in epoch milliseconds, a date in days since 1970, a decimal as text."""
+    """A value as its Avro type: times in epoch milliseconds, dates in days since 1970, decimals as text."""
     match kind:
         case TimestampType():
             return F.unix_millis(value)
@@ -173,7 +174,7 @@ def to_avro(value: Column, kind: DataType) -> Column:
 
 
 def number(batches: Iterator[pa.RecordBatch]) -> Iterator[Numbered]:
-    """The messages of a partition with their sequence: the version of the commit, then the place in it."""
+    """The messages of a partition with their sequence numbers: the commit's version, then the place in the commit."""
     commit, place = -1, 0
     for batch in batches:
         for version, key, payload in zip(

@@ -1,1 +1,1 @@
-"""Gold tables that a SQL file declares."""
+"""Gold tables that are declared by SQL files."""

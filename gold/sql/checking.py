@@ -1,4 +1,4 @@
-"""Checks of declared tables before anything runs: that Spark can resolve them, and do what they ask for."""
+"""Check declared tables before anything runs: Spark must resolve them, and they must be refreshable as declared."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -29,10 +29,10 @@ from lakehouse.settings import Settings
 def check_declarations(
     spark: SparkSession, settings: Settings, tables: Sequence[SqlTable], declared: Mapping[str, str]
 ) -> dict[str, StructType]:
-    """Parse and resolve all tables, in their order, without reading a row; returns their columns by name.
+    """Parse and resolve all tables in the given order, without reading rows; returns their columns by table name.
 
-    A source is a table that exists, one that is `declared` (its columns as DDL, by name), or one of the tables.
-    Raises ConfigurationError, with file and line, for the first that can't be refreshed as it says.
+    A source is a table that exists, a `declared` one (its columns as DDL, by name), or an earlier one of the tables.
+    Raises ConfigurationError, with file and line, for the first table that can't be refreshed as declared.
     """
     known: dict[str, StructType] = {}
     for table in tables:
@@ -44,7 +44,10 @@ def check_declarations(
 def checked(
     spark: SparkSession, settings: Settings, statement: Statement, sources: Mapping[str, DataFrame]
 ) -> DataFrame:
-    """What the SELECT makes of these rows. Raises ConfigurationError, with file and line, if it can't be refreshed."""
+    """The rows that the SELECT returns over these sources.
+
+    Raises ConfigurationError, with file and line, if the table can't be refreshed as declared.
+    """
     rows = select(spark, statement, sources)
     _refuse_columns(statement, rows.schema)
     table = statement.table
@@ -52,7 +55,7 @@ def checked(
         refuse_full_only(statement, rows)
         try:
             refuse_what_is_read_otherwise(spark, statement, sources, rows)
-        except PySparkException as error:  # a literal that fails, which is looked at already
+        except PySparkException as error:  # a literal fails, because Spark evaluates it already
             raise ConfigurationError(located(statement, error)) from None
         touched(spark, statement, sources, sources)
         refuse_sums_of_doubles(spark, statement, sources)
@@ -68,23 +71,23 @@ def _refuse_columns(statement: Statement, columns: StructType) -> None:
     table = statement.table
     for key in table.keys:
         if key not in columns.names:
-            raise ConfigurationError(f"{table.at}:1: keys: {key} is no column of the SELECT")
+            raise ConfigurationError(f"{table.at}:1: keys: {key} is not a column of the SELECT")
     for column in columns:
         node, kind = statement.projections.get(column.name, statement.tree), column.dataType.simpleString()
-        if not re.fullmatch(r"[a-z]\w*", column.name):  # sinks take what begins with _ for the change feed's own
+        if not re.fullmatch(r"[a-z]\w*", column.name):  # sinks reserve names that begin with _ for the change feed
             raise statement.wrong(
                 node, f"{column.name}: must be named with AS: lower-case letters, digits and _, after a letter"
             )
         if _has_map(column.dataType):
             raise statement.wrong(node, f"{column.name} is a map, which can't be compared: use to_json() or its fields")
         if table.postgres and type(column.dataType) not in POSTGRES_TYPES:
-            raise statement.wrong(node, f"{column.name} is {kind}, for which there is no type in Postgres here")
+            raise statement.wrong(node, f"{column.name} is {kind}, which can't be published to Postgres")
         if table.topic:
             try:
                 avro_record("Row", StructType([column]))
             except ConfigurationError:
                 raise statement.wrong(
-                    node, f"{column.name} is {kind}, for which a topic has no type here: cast it to DOUBLE or STRING"
+                    node, f"{column.name} is {kind}, which can't be published to a topic: cast it to DOUBLE or STRING"
                 ) from None
 
 
@@ -96,14 +99,14 @@ def _nothing_of(
     declared: Mapping[str, str],
     known: Mapping[str, StructType],
 ) -> DataFrame:
-    """A frame with the columns of a source, without rows."""
+    """An empty frame with the columns of a source."""
     if name in known:
         return spark.createDataFrame([], known[name])
     if table_exists(spark, settings, name):
         return spark.createDataFrame([], read_table(spark, settings, name).schema)
     if name in declared:
         return spark.createDataFrame([], declared[name])
-    raise ConfigurationError(f"{table.at}:1: {name}: no such table, and none is declared; there are {_names(declared)}")
+    raise ConfigurationError(f"{table.at}:1: {name}: no such table; declared tables: {_names(declared)}")
 
 
 def _names(declared: Mapping[str, str]) -> str:

@@ -1,4 +1,4 @@
-"""Gold tables that are declared by a SQL file each: a header of comments, then one SELECT.
+"""Read gold tables that are declared in SQL files: a header of comments, then one SELECT.
 
     -- Revenue by category and hour.
     -- keys: category, window_start
@@ -28,7 +28,7 @@ SQL_ROWS = Table(
     columns="table STRING, keys STRING, reason STRING, quarantined_at TIMESTAMP",
     partition_by=("table",),
 )
-"""What is not in declared tables, as their SELECTs fail on it: `keys` as JSON; without them, it is the whole table."""
+"""Rows on which the SELECT of a declared table fails. `keys` are JSON; NULL stands for the whole table."""
 
 _NAME = re.compile(r"[a-z]\w*")
 _TABLE = re.compile(r"[a-z]\w*\.[a-z]\w*")
@@ -36,21 +36,21 @@ _TABLE = re.compile(r"[a-z]\w*\.[a-z]\w*")
 
 @dataclass(frozen=True, kw_only=True)
 class SqlTable:
-    """A declared table. `keys` are columns of the SELECT: together unique, and never NULL.
+    """A declared table. `keys` are columns of the SELECT: unique together, and never NULL.
 
-    `refresh` is `incremental` where only what changes of the `sources` touch is computed anew, else `full`.
+    `refresh` is `incremental` to recompute only what changes of the `sources` touch, or `full`.
     """
 
     file: Path
     sql: str
-    """All of the file, so that Spark's lines are the file's."""
+    """The text of the whole file, so that line numbers in Spark's errors are those of the file."""
     keys: tuple[str, ...]
     refresh: str
     sources: tuple[str, ...]
     topic: str | None = None
-    """The Pulsar topic that is kept equal to the table."""
+    """The Pulsar topic that `lakehouse publish` keeps equal to the table."""
     postgres: str | None = None
-    """The table in Postgres that is."""
+    """The table in Postgres that `lakehouse publish` keeps equal to the table."""
 
     @property
     def name(self) -> str:
@@ -58,24 +58,24 @@ class SqlTable:
 
     @cached_property
     def at(self) -> str:
-        """The file, as it is named in errors."""
+        """The file as errors name it: relative to the working directory if it is inside."""
         return str(self.file.relative_to(Path.cwd())) if self.file.is_relative_to(Path.cwd()) else str(self.file)
 
 
 def declared_in(folder: Path) -> tuple[SqlTable, ...]:
-    """The tables that the folder's SQL files declare, each after those that it is made from.
+    """The tables that the folder's SQL files declare, each after its sources.
 
-    Raises ConfigurationError, which names file and line.
+    Raises ConfigurationError, with the file, for an invalid header, or for tables that are made from each other.
     """
     tables = [read_declaration(file) for file in sorted(folder.glob("*.sql"))]
     return tuple(_in_order({table.name: table for table in tables}))
 
 
 def read_declaration(file: Path) -> SqlTable:
-    """Raises ConfigurationError, which names file and line, if the header is not one."""
+    """The table that a SQL file declares. Raises ConfigurationError, with the file, for an invalid name or header."""
     sql = file.read_text()
     if not _NAME.fullmatch(file.stem):
-        raise ConfigurationError(f"{file}: a table is named after its file: must be lower-case letters, digits and _")
+        raise ConfigurationError(f"{file}: the file name becomes the table's: use lower-case letters, digits and _")
     given = _header(file, sql)
     for name in NAMES[:3]:
         if name not in given:
@@ -97,7 +97,7 @@ def read_declaration(file: Path) -> SqlTable:
 
 
 def _header(file: Path, sql: str) -> dict[str, tuple[int, str]]:
-    """What the comments before the SELECT declare, by name: line and text."""
+    """The declarations in the comments before the SELECT, by name: line number and text."""
     given: dict[str, tuple[int, str]] = {}
     for line, text in enumerate(sql.splitlines(), 1):
         if not text.startswith("--"):
@@ -105,7 +105,7 @@ def _header(file: Path, sql: str) -> dict[str, tuple[int, str]]:
         if found := re.fullmatch(r"--\s*(\w+):\s*(.*?)\s*", text):
             name, value = found.groups()
             if name not in NAMES:
-                raise ConfigurationError(f"{file}:{line}: {name}: not known; there are {', '.join(NAMES)}")
+                raise ConfigurationError(f"{file}:{line}: {name}: unknown; must be one of {', '.join(NAMES)}")
             if name in given:
                 raise ConfigurationError(f"{file}:{line}: {name} is given twice")
             given[name] = (line, value)
@@ -121,7 +121,7 @@ def _listed(file: Path, line: int, text: str, pattern: re.Pattern[str], wanted: 
 
 
 def _published(file: Path, line: int, text: str) -> dict[str, str]:
-    """Where the table is published, by kind."""
+    """Where the table is published: the name of the topic or Postgres table, by kind."""
     found = [re.fullmatch(rf"({TOPIC}|{POSTGRES}) ([\w.-]+)", part.strip()) for part in text.split(",")]
     given = {each[1]: each[2] for each in found if each}
     if len(given) < len(found):

@@ -1,7 +1,7 @@
-"""The SELECT of a declared table over rows on which it fails: what it makes of all others, and why not of those.
+"""Run the SELECT of a declared table although it fails on some rows: separate those, with the reasons, from the rest.
 
-It is written anew so that each of its expressions is tried. Which SELECTs that can be done to, and what becomes of the
-rest: docs/decisions/017-rows-that-fail.md.
+The SELECT is rewritten so that each expression is tried. docs/decisions/017-rows-that-fail.md says which SELECTs allow
+this, and what happens to the others.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -30,13 +30,13 @@ SHARING = "spark.sql.subexpressionElimination.enabled"
 
 
 def is_of_data(error: PySparkException) -> bool:
-    """Whether it is rows on which SQL has failed, or that SQL has refused by raise_error()."""
+    """Whether SQL failed on data (SQLSTATE class 22), or refused it by raise_error() (class P0)."""
     return (error.getSqlState() or "").startswith(("22", "P0"))
 
 
 @contextmanager
 def each_expression_alone(spark: SparkSession) -> Iterator[None]:
-    """What several expressions share, Spark would compute before them, where nothing tries it."""
+    """Stop Spark from computing shared subexpressions first, outside of `try_eval`, while the block runs."""
     held = spark.conf.get(SHARING)
     spark.conf.set(SHARING, "false")
     try:
@@ -46,10 +46,10 @@ def each_expression_alone(spark: SparkSession) -> Iterator[None]:
 
 
 def tried(spark: SparkSession, statement: Statement, sources: Mapping[str, DataFrame]) -> DataFrame:
-    """The rows of the table as `row`; NULL for what fails, with its `keys` as JSON, and the `reason`.
+    """The rows of the table as the struct `row`, with their `keys` as JSON. Failing rows have NULL and a `reason`.
 
-    To be run within `each_expression_alone`. Raises ConfigurationError, with file and line, if rows that fail can't be
-    told from others.
+    Run it within `each_expression_alone`. Raises ConfigurationError, with file and line, if failing rows can't be told
+    from others.
     """
     rows, tree = select(spark, statement, sources), statement.tree
     refuse_full_only(statement, rows)
@@ -118,13 +118,16 @@ def _by_group(joined: DataFrame, statement: Statement, where: exp.Expr) -> DataF
 
 @dataclass
 class _OfRows:
-    """What a SELECT with GROUP BY takes of each row: groups, and the values it aggregates, with where they stand."""
+    """What a SELECT with GROUP BY computes from each row: its groups, and the values to aggregate.
+
+    Each value comes with the name of the column or clause that uses it.
+    """
 
     groups: Sequence[exp.Expr]
     values: list[tuple[str, exp.Expr]] = field(default_factory=list)
 
     def taken(self, node: exp.Expr, name: str) -> exp.Expr:
-        """An expression over `_groups` and `_values`, instead of over rows."""
+        """The expression over `_groups` and `_values` instead of over rows."""
 
         def over(each: exp.Expr) -> exp.Expr:
             if each in self.groups:
@@ -145,7 +148,7 @@ class _OfRows:
                     value.replace(self._value(value, name))
         if not isinstance(call, exp.Sum | exp.Avg):
             return call
-        # Their overflow is no error of an expression, that could be tried.
+        # Overflow of an aggregate can't be caught by trying an expression.
         overflow = _if(exp.GT(this=exp.Count(this=call.this.copy()), expression=exp.Literal.number(0)), _FAILURE)
         tried = exp.Anonymous(this=f"try_{call.key}", expressions=[call.this])
         return exp.Coalesce(this=tried, expressions=[overflow])
@@ -176,7 +179,7 @@ def _groups(statement: Statement) -> Iterator[exp.Expr]:
 
 
 def _without_aliases(statement: Statement, joined: DataFrame) -> Callable[[exp.Expr], exp.Expr]:
-    """Names of the SELECT's own columns become what they stand for."""
+    """A function that replaces names of the SELECT's own columns by their expressions."""
 
     def plain(node: exp.Expr) -> exp.Expr:
         is_alias = isinstance(node, exp.Column) and not node.table and node.name not in joined.columns
@@ -192,7 +195,7 @@ def _column(node: exp.Expr) -> Column:
 
 
 def _tried(named: Mapping[str, exp.Expr]) -> Column:
-    """A struct; NULL if one of its values fails."""
+    """The values as a struct, or NULL if one of them fails."""
     return try_eval(F.struct(*(_column(node).alias(name) for name, node in named.items())))
 
 
@@ -202,7 +205,7 @@ def _keys(statement: Statement, projections: Mapping[str, exp.Expr]) -> Column:
 
 
 def _reason(parts: Sequence[tuple[str, exp.Expr]]) -> Column:
-    """What of a row fails, and with which values."""
+    """Which expressions fail on a row, and with which values; empty if none."""
 
     def told(name: str, node: exp.Expr) -> Column:
         used = dict.fromkeys(column.sql(DIALECT) for column in node.find_all(exp.Column))
@@ -218,7 +221,7 @@ def _reason(parts: Sequence[tuple[str, exp.Expr]]) -> Column:
 
 
 def _reason_of_group(parts: Mapping[str, exp.Expr], statement: Statement) -> Column:
-    """What fails of aggregates."""
+    """Which expressions fail on a group; empty if none."""
     written = {**statement.projections, "HAVING": statement.tree.args.get("having") or exp.true()}
     return F.concat_ws(
         "; ",

@@ -1,10 +1,10 @@
-"""Refresh a declared table: compute what changes of its sources touch, or all, and merge what differs.
+"""Refresh a declared table: recompute what changes of its sources touch, or everything, and merge what differs.
 
-Nothing rests on where a refresh ended the last time: it computes from the sources as they are now, so that one which
-reads changes again merges nothing. `gold.refreshes` only saves reading.
+The result does not depend on where the last refresh ended. A refresh computes from the sources as they are now, so one
+that reads changes again merges nothing. `gold.refreshes` only saves reading.
 
-Rows on which the SELECT fails stop nothing: what they would be part of is not in the table, but in
-`quarantine.sql_rows`, until they are corrected.
+Rows on which the SELECT fails do not stop a refresh. The rows of the table that they would be part of are in
+`quarantine.sql_rows` instead, until they are corrected.
 """
 
 import hashlib
@@ -55,19 +55,20 @@ REFRESHES = Table(
     """,
     properties={"delta.appendOnly": "true"},
 )
-"""What each refresh did, and the versions of the sources that the table has been made of since; none if that failed."""
+"""What each refresh did, and the versions of the sources that the table was made from; none for a failed refresh."""
 
 FAILED, NOTHING_NEW = "failed", "nothing new"
 
 Versions = Mapping[str, tuple[str, int]]
-"""Of each source, what tells it from one that is made anew, and its version."""
+"""By source: the id of the table, which changes if it is recreated, and its version."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Refreshed:
-    """What a refresh did: its kind, `incremental` or `full`, why, and how many rows of the table it changed.
+    """What a refresh did: its kind, why, and how many rows of the table it changed.
 
-    A third kind, `failed`, left the table as it was. `quarantined` rows are in quarantine, `failing` are some reasons.
+    The kind is `incremental`, `full`, or `failed`, which leaves the table as it was. `quarantined` is the number of
+    rows in quarantine, and `failing` has some of their reasons.
     """
 
     table: str
@@ -86,10 +87,10 @@ def gold_table(table: SqlTable, columns: StructType) -> Table:
 
 
 def refresh(spark: SparkSession, settings: Settings, table: SqlTable, *, full: bool = False) -> Refreshed:
-    """Make the table what its SELECT says of the sources now; `full` computes all of it, whatever was declared.
+    """Update the table to what its SELECT returns now. `full` recomputes all of it, whatever is declared.
 
-    Raises ConfigurationError, with file and line, if that can't be done as it is declared, and PermanentError if the
-    keys are not unique, or NULL: then the table stays as it was.
+    Raises ConfigurationError, with file and line, if the table can't be refreshed as declared. Raises PermanentError if
+    keys are NULL or not unique: then the table stays as it was.
     """
     statement = parse(table)
     versions = {name: (table_id(spark, settings, name), table_version(spark, settings, name)) for name in table.sources}
@@ -100,7 +101,7 @@ def refresh(spark: SparkSession, settings: Settings, table: SqlTable, *, full: b
     create_table(spark, settings, REFRESHES)
     held = read_table(spark, settings, table.name)
     last = _last_refresh(spark, settings, statement)
-    why_full = "asked for" if full else _why_full(statement, last, versions)
+    why_full = "requested" if full else _why_full(statement, last, versions)
     try:
         if why_full or last is None:
             done = Refreshed(table=table.name, kind=FULL, reason=why_full, **_merge(settings, statement, whole, held))
@@ -151,7 +152,10 @@ def _refresh_what_does_not_fail(
     sources: Mapping[str, DataFrame],
     error: PySparkException,
 ) -> Refreshed:
-    """Compute all but what `error` is about, which goes to quarantine: rows if they can be told, or else the table."""
+    """Recompute all rows that do not fail, and quarantine the failing ones.
+
+    If the failing rows can't be told from others, quarantines the whole table with `error`, and leaves it as it was.
+    """
     table = statement.table
     with each_expression_alone(spark), ExitStack() as stack:
         try:
@@ -165,7 +169,7 @@ def _refresh_what_does_not_fail(
                 raise
             reason = located(statement, error)
             _quarantine(spark, settings, table, spark.createDataFrame([(None, reason)], "keys STRING, reason STRING"))
-            why = "rows fail, and it can't be told which: the table stays as it was"
+            why = "rows fail, but it can't be determined which: the table stays as it was"
             return Refreshed(table=table.name, kind=FAILED, reason=why, quarantined=1, failing=(reason,))
         _quarantine(spark, settings, table, failing)
         whole = rows.where("reason IS NULL").select("row.*")
@@ -181,7 +185,7 @@ def _refresh_what_does_not_fail(
 
 
 def _quarantine(spark: SparkSession, settings: Settings, table: SqlTable, failing: DataFrame) -> None:
-    """Make `failing` all that is in quarantine of the table; what was there stays since when it was."""
+    """Replace the table's quarantined rows by `failing`. Rows that were there already keep their `quarantined_at`."""
     create_table(spark, settings, SQL_ROWS)
     held = pin_table(spark, settings, SQL_ROWS.name).where(F.col("table") == table.name)
     same = [failing[name].eqNullSafe(held[name]) for name in ("keys", "reason")]
@@ -206,7 +210,7 @@ def _clear_quarantine(spark: SparkSession, settings: Settings, table: SqlTable) 
 
 
 def _refuse_other_keys(spark: SparkSession, settings: Settings, table: SqlTable) -> None:
-    """Raises ConfigurationError for a key that rows of the table could not have."""
+    """Raises ConfigurationError for a key that the existing table does not have as a column."""
     held = read_table(spark, settings, table.name).columns if table_exists(spark, settings, table.name) else table.keys
     if missing := [key for key in table.keys if key not in held]:
         raise ConfigurationError(
@@ -215,36 +219,36 @@ def _refuse_other_keys(spark: SparkSession, settings: Settings, table: SqlTable)
 
 
 def _why_full(statement: Statement, last: Row | None, versions: Versions) -> str:
-    """Why all has to be computed; empty if it has not."""
+    """Why a full refresh is needed; empty if an incremental one is enough."""
     if statement.table.refresh == FULL:
         return "declared"
     if last is None:
-        return "the first"
+        return "first refresh"
     if last.quarantined and versions != {name: (held.id, held.version) for name, held in last.sources.items()}:
         return "rows are in quarantine"
     if last.definition != _definition(statement):
         return "the declaration has changed"
     for name, (id, _) in versions.items():
         if last.sources[name].id != id:
-            return f"{name} was made anew"
+            return f"{name} was recreated"
     if datetime.now(UTC) - last.at.astimezone(UTC) > FEED:
-        return f"the last was more than {FEED.days} days ago"
+        return f"the last refresh was more than {FEED.days} days ago"
     return ""
 
 
 def _changed_rows(spark: SparkSession, settings: Settings, name: str, first: int, last: int) -> DataFrame:
-    """All that rows of a table were or came to be in these versions."""
+    """The changed rows of a table in the versions `first` to `last`, as they were before and after."""
     feed = read_changes(spark, settings, name, first, last)
     return feed.drop("_change_type", "_commit_version", "_commit_timestamp")
 
 
 def _merge(settings: Settings, statement: Statement, fresh: DataFrame, held: DataFrame) -> dict[str, Any]:
-    """Make the `held` rows of the table the `fresh` ones, and write only what differs; counts what did."""
+    """Replace the `held` rows of the table by the `fresh` ones. Writes only what differs, and returns its counts."""
     spark, table = held.sparkSession, statement.table
     changes = fresh.transform(with_columns_of, held).transform(differences, held=held, keys=table.keys)
     with cached(changes) as changes:
         counts = _count(statement, changes)
-        if counts.keys() == {"inserted"}:  # an append costs a fraction of a MERGE
+        if counts.keys() == {"inserted"}:  # an append is far cheaper than a MERGE
             append(changes.drop("_action"), settings, table.name)
         elif counts:
             (
@@ -262,7 +266,10 @@ def _merge(settings: Settings, statement: Statement, fresh: DataFrame, held: Dat
 
 
 def differences(fresh: DataFrame, *, held: DataFrame, keys: Sequence[str]) -> DataFrame:
-    """The rows that are not as they are held, with `_action`: inserted, updated or deleted; or why they can't be."""
+    """The rows that differ from the held ones, with `_action`: inserted, updated or deleted.
+
+    A row that can't be written has another `_action`: NULL for NULL keys, and repeated for keys that are not unique.
+    """
     row = F.struct(*held.columns)
     by_key = [F.col(key).alias(f"_{key}") for key in keys]
     new = fresh.groupBy(*by_key).agg(F.first(row).alias("new"), F.count("*").alias("rows")).alias("n")
@@ -281,7 +288,7 @@ def differences(fresh: DataFrame, *, held: DataFrame, keys: Sequence[str]) -> Da
 
 
 def _count(statement: Statement, changes: DataFrame) -> dict[str, int]:
-    """The changes by kind. Raises PermanentError if their keys are not unique, or NULL."""
+    """The number of changes by `_action`. Raises PermanentError if keys are NULL or not unique."""
     counts = {row["_action"]: int(row["count"]) for row in changes.groupBy("_action").count().collect()}
     keys = statement.table.keys
     at, names = statement.table.at, ", ".join(keys)
@@ -290,12 +297,12 @@ def _count(statement: Statement, changes: DataFrame) -> dict[str, int]:
     if counts.get("repeated"):
         [one] = changes.where("_action = 'repeated'").limit(1).collect()
         shown = ", ".join(f"{key} {one[key]}" for key in keys)
-        raise PermanentError(f"{at}: the keys {names} are not unique: there are several rows of {shown}")
+        raise PermanentError(f"{at}: the keys {names} are not unique: several rows have {shown}")
     return counts
 
 
 def _last_refresh(spark: SparkSession, settings: Settings, statement: Statement) -> Row | None:
-    """Of this table, not of one that was in its place."""
+    """The last refresh of this table. Ignores a dropped table of this name."""
     done = read_table(spark, settings, REFRESHES.name).where(
         (F.col("table") == statement.table.name)
         & (F.col("table_id") == table_id(spark, settings, statement.table.name))
@@ -318,6 +325,6 @@ def _remember(
 
 
 def _definition(statement: Statement) -> str:
-    """What tells a declaration from another; comments and spaces make no difference."""
+    """A hash of keys and SQL. Comments and spaces do not change it."""
     text = f"{statement.table.keys} {statement.tree.sql(DIALECT, comments=False)}"
     return hashlib.sha256(text.encode()).hexdigest()[:16]

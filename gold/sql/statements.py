@@ -1,7 +1,7 @@
-"""The SELECT of a declared table: run over any rows in place of its sources', also to find which keys changes touch.
+"""Run the SELECT of a declared table over any rows in place of its sources, and find the keys that changes touch.
 
-The keys that changed rows touch are those that the SELECT itself makes of them, without its WHERE, and with the join
-that brings them as an inner one. Why that is exact, and for which SELECTs: docs/decisions/015-sql-tables.md.
+The touched keys are those that the SELECT returns for the changed rows, without its WHERE, and with an inner join to
+the changed rows. docs/decisions/015-sql-tables.md says why this is exact, and for which SELECTs.
 """
 
 import re
@@ -24,7 +24,7 @@ from lakehouse.spark.declared_sql import reason_of
 DIALECT = "spark"
 CHANGED = "_changed"
 SKIPPED_BY = ("bigint", "int", "date", "timestamp", "string")
-"""Types by whose least and greatest value in a file Delta can skip it."""
+"""Types for which Delta can skip files by their lowest and highest values."""
 
 _NOT_BY_KEY = {
     exp.With: "WITH",
@@ -37,15 +37,15 @@ _NOT_BY_KEY = {
     exp.Cube: "CUBE",
     exp.GroupingSets: "GROUPING SETS",
 }
-"""What a SELECT must not have, so that the rows of a key depend on nothing else than the source rows of that key."""
+"""What an incremental SELECT must not have: the rows of a key may only depend on the source rows of that key."""
 
 AGGREGATES = ("count", "count_if", "sum", "avg", "min", "max", "bool_and", "every", "bool_or", "some")
-"""Those that are the same in whatever order the rows come."""
+"""Aggregates that do not depend on the order of rows."""
 
 
 @dataclass(frozen=True)
 class Statement:
-    """The SELECT of a table, parsed."""
+    """The parsed SELECT of a table."""
 
     table: SqlTable
     tree: exp.Query
@@ -56,12 +56,15 @@ class Statement:
 
     @property
     def grouping(self) -> tuple[str, ...]:
-        """The keys whose rows are computed anew together: where a session ends depends on the rows around it."""
+        """The keys that identify the rows to recompute together.
+
+        Session windows are left out, because the end of a session depends on the rows around it.
+        """
         return tuple(key for key in self.table.keys if not calls(self.projections[key], "session_window"))
 
     @property
     def bounds(self) -> dict[str, tuple[exp.Expr, exp.Expr]]:
-        """By column of the first table: between what its values lie in the rows of a group, where the keys tell."""
+        """By column of the first table: expressions for its lowest and highest value in a group, if keys give them."""
         found = {}
         for key in self.grouping:
             node = self.projections[key].unalias()
@@ -79,7 +82,7 @@ class Statement:
 
 
 def parse(table: SqlTable) -> Statement:
-    """Raises ConfigurationError, with file and line, unless it is one query over the declared sources."""
+    """The table's SELECT. Raises ConfigurationError, with file and line, unless it is one query over its sources."""
     try:
         trees = [tree for tree in sqlglot.parse(table.sql, dialect=DIALECT) if tree is not None]
     except SqlglotError as error:
@@ -89,21 +92,24 @@ def parse(table: SqlTable) -> Statement:
             reason = "put another key before window() in GROUP BY, or parentheses around it"
         raise ConfigurationError(f"{table.at}:{found.get('line', 1)}: not SQL: {reason}") from None
     if len(trees) != 1 or not isinstance(trees[0], exp.Query):
-        raise ConfigurationError(f"{table.at}:1: must be a header and one SELECT")
+        raise ConfigurationError(f"{table.at}:1: the file must have a header and one SELECT")
     statement = Statement(table, trees[0])
     for node in _tables(statement.tree):
         if _name(node) not in table.sources:
             raise statement.wrong(node, f"reads {_name(node)}, which is not among the declared sources")
         if extra := [part for part, value in node.args.items() if value and part not in ("this", "db", "alias")]:
-            raise statement.wrong(node, f"{_name(node)} is read with {', '.join(extra)}: only an alias can be given")
+            raise statement.wrong(node, f"{_name(node)} is read with {', '.join(extra)}: only an alias is allowed")
     if unread := set(table.sources) - {_name(node) for node in _tables(statement.tree)}:
         raise ConfigurationError(f"{table.at}:1: declares the source {min(unread)}, but does not read it")
     return statement
 
 
 def select(spark: SparkSession, statement: Statement, sources: Mapping[str, DataFrame]) -> DataFrame:
-    """What the SELECT makes of these rows. Raises ConfigurationError, with file and line, if Spark can't resolve it."""
-    sql = statement.table.sql  # as it was written: Spark's lines are the file's
+    """The rows that the SELECT returns over these sources.
+
+    Raises ConfigurationError, with file and line, if Spark can't resolve it.
+    """
+    sql = statement.table.sql  # the unchanged text, so that Spark's line numbers are those of the file
     for node in sorted(_tables(statement.tree), key=lambda node: -int(node.args["db"].meta["start"])):
         start, end = node.args["db"].meta["start"], node.this.meta["end"] + 1
         alias = "" if node.alias else f" AS {node.name}"
@@ -114,9 +120,9 @@ def select(spark: SparkSession, statement: Statement, sources: Mapping[str, Data
 def touched(
     spark: SparkSession, statement: Statement, current: Mapping[str, DataFrame], changed: Mapping[str, DataFrame]
 ) -> DataFrame:
-    """The groups that changes touch: values of `grouping`, and the ends of `bounds` as `_low_` and `_high_` a column.
+    """The groups that changes touch: the values of `grouping`, and for each column of `bounds`, `_low_` and `_high_`.
 
-    `changed` are rows as they were before, and as they came to be.
+    `changed` are the changed rows of sources, as they were before and after.
     """
     either = {name: rows.unionByName(changed[name]) if name in changed else rows for name, rows in current.items()}
     found = []
@@ -130,12 +136,12 @@ def touched(
 def narrow(
     statement: Statement, sources: Mapping[str, DataFrame], groups: DataFrame
 ) -> tuple[int, dict[str, DataFrame]]:
-    """How many groups there are, and the sources without most files that can hold no row of them."""
+    """The number of groups, and the sources with a filter by which Delta skips files without rows of these groups."""
     names = [_name(node) for node in _joined(statement.tree)]
     rows, types = sources[names[0]], dict(groups.dtypes)
-    known = rows.dtypes if names.count(names[0]) == 1 else []  # of a table that is read twice, not all rows are of keys
+    known = rows.dtypes if names.count(names[0]) == 1 else []  # a second read needs all rows
     columns = [name for name, kind in known if kind in SKIPPED_BY and types.get(f"_low_{name}") == kind]
-    # As text, so that no Python type comes between.
+    # As text, because Python's types can't hold all of Spark's values.
     ends = [end.cast("string") for name in columns for end in (F.min(f"_low_{name}"), F.max(f"_high_{name}"))]
     [[count, *found]] = groups.agg(F.count("*"), *ends).collect()
     for name, low, high in zip(columns, found[::2], found[1::2], strict=True):
@@ -148,7 +154,7 @@ def narrow(
 def joined_rows(
     spark: SparkSession, statement: Statement, sources: Mapping[str, DataFrame], values: Sequence[exp.Expr]
 ) -> DataFrame:
-    """Values of the rows that a plain SELECT filters and groups."""
+    """Values of the joined rows of a plain SELECT, before it filters and groups them."""
     query = _rows(statement.tree, values)
     for node in _joined(query):
         _replace(node, _view(_name(node)))
@@ -156,9 +162,9 @@ def joined_rows(
 
 
 def refuse_full_only(statement: Statement, rows: DataFrame) -> None:
-    """Raises ConfigurationError, with file and line, if the keys that a change touches could not be told.
+    """Raises ConfigurationError, with file and line, if the keys that a change touches can't be determined.
 
-    `rows` are what the SELECT makes of any.
+    `rows` are the result of the SELECT over any sources.
     """
     tree, table = statement.tree, statement.table
     if not isinstance(tree, exp.Select) or tree.args.get("distinct") or len(list(tree.find_all(exp.Select))) > 1:
@@ -169,9 +175,9 @@ def refuse_full_only(statement: Statement, rows: DataFrame) -> None:
     for call in tree.find_all(exp.Func):
         name = call.sql(DIALECT).partition("(")[0].lower()
         if name not in AGGREGATES and (isinstance(call, exp.AggFunc) or _is_aggregate(rows.sparkSession, name)):
-            raise _full_only(statement, call, f"{name}(), which is none of {', '.join(AGGREGATES)},")
+            raise _full_only(statement, call, f"{name}(), which is not one of {', '.join(AGGREGATES)},")
     if _is_of_the_moment(rows):
-        raise _full_only(statement, tree, "the current time, or what else is other each time,")
+        raise _full_only(statement, tree, "the current time, or another value that differs each time,")
     joins = tree.args.get("joins") or []
     for join in joins:
         kinds = {join.side, join.kind, join.method}
@@ -180,32 +186,33 @@ def refuse_full_only(statement: Statement, rows: DataFrame) -> None:
             or not kinds <= {"", "LEFT", "INNER", "OUTER"}
             or "OUTER" in kinds - {join.kind}
         ):
-            raise _full_only(statement, join, "another join than INNER and LEFT of tables")
+            raise _full_only(statement, join, "a join other than INNER and LEFT of tables")
         if not join.args.get("on") and not join.args.get("using"):
             raise _full_only(statement, join, "a join without ON")
     if any(each.is_star for each in tree.selects):
         raise _full_only(statement, tree, "SELECT *, which does not name its columns,")
     if joins and tree.args.get("laterals"):
-        raise _full_only(statement, tree, "LATERAL VIEW beside a join")
+        raise _full_only(statement, tree, "LATERAL VIEW together with a join")
     first = _joined(tree)[0].alias_or_name
     for key in table.keys:
         node = statement.projections.get(key)
         if node is None:
-            raise ConfigurationError(f"{table.at}:1: keys: {key} is no column of the SELECT")
+            raise ConfigurationError(f"{table.at}:1: keys: {key} is not a column of the SELECT")
         if node.find(exp.AggFunc):
-            raise _full_only(statement, node, f"the key {key} made of an aggregate")
+            raise _full_only(statement, node, f"the key {key}, computed from an aggregate,")
         if joins and any(column.table != first for column in node.find_all(exp.Column)):
-            raise _full_only(statement, node, f"the key {key} made of other columns than {first}'s, written {first}.x,")
+            raise _full_only(statement, node, f"the key {key}, with columns other than {first}'s (write {first}.x),")
     if not statement.grouping:
-        raise _full_only(statement, tree, "no key but a session's")
+        raise _full_only(statement, tree, "a table without a key besides a session window")
 
 
 def refuse_what_is_read_otherwise(
     spark: SparkSession, statement: Statement, sources: Mapping[str, DataFrame], rows: DataFrame
 ) -> None:
-    """Raises ConfigurationError, with file and line, if the parsed SELECT, written anew, is another than the file's.
+    """Raises ConfigurationError, with file and line, if sqlglot and Spark read the SELECT differently.
 
-    The file's makes `rows`, but the queries for touched keys are made of the parsed one.
+    `rows` are the result of the file's text. The queries for touched keys are generated from the parsed SELECT, so both
+    must have the same plan.
     """
     tree = statement.tree.copy()
     for node in _tables(tree):
@@ -218,13 +225,13 @@ def refuse_what_is_read_otherwise(
     if not is_same:
         line, word = _first_difference(statement.table.sql, statement.tree.sql(DIALECT))
         raise ConfigurationError(
-            f"{statement.table.at}:{line}: from `{word}` on, sqlglot reads this otherwise than Spark, so it can't be "
+            f"{statement.table.at}:{line}: from `{word}` on, sqlglot reads this differently from Spark, so it can't be "
             f"refreshed by keys: declare `refresh: {FULL}`, or write it in another way"
         )
 
 
 def refuse_sums_of_doubles(spark: SparkSession, statement: Statement, sources: Mapping[str, DataFrame]) -> None:
-    """Raises ConfigurationError, with file and line: what is left of a sum depends on the order of rows."""
+    """Raises ConfigurationError, with file and line, for such sums and averages: rounding depends on the row order."""
     sums = list(statement.tree.find_all(exp.Sum, exp.Avg))
     added = [node.this.expressions[0] if isinstance(node.this, exp.Distinct) else node.this for node in sums]
     values = [exp.alias_(value.copy(), f"value_{index}") for index, value in enumerate(added)]
@@ -236,7 +243,7 @@ def refuse_sums_of_doubles(spark: SparkSession, statement: Statement, sources: M
 
 
 def _first_difference(given: str, read: str) -> tuple[int, str]:
-    """The line and the word from which on two texts differ, but for comments, spaces and capitals."""
+    """The line and word where two SQL texts begin to differ, apart from comments, spaces and case."""
     tokens, others = (sqlglot.tokenize(sql, read=DIALECT) for sql in (given, read))
     for token, other in zip(tokens, others, strict=False):
         if (token.token_type, token.text.upper()) != (other.token_type, other.text.upper()):
@@ -245,7 +252,7 @@ def _first_difference(given: str, read: str) -> tuple[int, str]:
 
 
 def _is_aggregate(spark: SparkSession, name: str) -> bool:
-    """Of the functions that Spark brings; sqlglot does not know all."""
+    """Whether Spark has a built-in aggregate function of this name: sqlglot does not know all of them."""
     jvm = spark._jvm
     assert jvm is not None
     catalyst = jvm.org.apache.spark.sql.catalyst
@@ -254,7 +261,7 @@ def _is_aggregate(spark: SparkSession, name: str) -> bool:
 
 
 def _simplified(rows: DataFrame) -> Any:
-    """The plan, with literals and conditions that mean the same written in one way."""
+    """The plan, with constants folded and conditions simplified, so that equal meanings compare as equal."""
     plan, jvm = rows._jdf.queryExecution().analyzed(), rows.sparkSession._jvm
     assert jvm is not None
     rules = jvm.org.apache.spark.sql.catalyst.optimizer
@@ -269,7 +276,7 @@ def _is_of_the_moment(rows: DataFrame) -> bool:
 
 
 def _touched_by(statement: Statement, index: int) -> str:
-    """The query for the keys that changed rows of the table at that place in the FROM touch."""
+    """The query for the keys that changed rows of a table touch. `index` is the table's place in FROM and joins."""
     keys = [statement.projections[key].copy() for key in statement.grouping]
     ends = [
         exp.alias_(end.copy(), f"{at}{name}")
@@ -286,7 +293,7 @@ def _touched_by(statement: Statement, index: int) -> str:
 
 
 def _rows(tree: exp.Query, expressions: Sequence[exp.Expr]) -> exp.Select:
-    """A query for values of the joined rows, before they are filtered and grouped."""
+    """A query for these expressions over the joined rows, before they are filtered and grouped."""
     query = tree.copy()
     assert isinstance(query, exp.Select)
     for name in set(query.args) - {"from_", "joins", "laterals"}:
@@ -296,7 +303,7 @@ def _rows(tree: exp.Query, expressions: Sequence[exp.Expr]) -> exp.Select:
 
 
 def _run(spark: SparkSession, statement: Statement, sql: str, rows: Mapping[str, DataFrame]) -> DataFrame:
-    """Raises ConfigurationError, with file and line, if Spark can't resolve it."""
+    """Runs SQL over temporary views. Raises ConfigurationError, with file and line, if Spark can't resolve it."""
     for name, frame in rows.items():
         frame.createOrReplaceTempView(_view(name))
     try:
@@ -309,13 +316,13 @@ def _run(spark: SparkSession, statement: Statement, sql: str, rows: Mapping[str,
 
 
 def located(statement: Statement, error: PySparkException) -> str:
-    """What Spark has against the SELECT, with file and line."""
+    """Spark's reason for rejecting the SELECT, in one line, with file and line number."""
     line = re.search(r"line (\d+)", str(error))
     return f"{statement.table.at}:{line[1] if line else 1}: {reason_of(error)}"
 
 
 def _tables(tree: exp.Expr) -> list[exp.Table]:
-    """All tables that are read, but for names that WITH gives."""
+    """All tables that are read, without names defined by WITH."""
     return [node for node in tree.find_all(exp.Table) if node.args.get("db") or not _is_given(node, tree)]
 
 
@@ -324,7 +331,7 @@ def _is_given(node: exp.Table, tree: exp.Expr) -> bool:
 
 
 def _joined(tree: exp.Expr) -> list[exp.Table]:
-    """The tables of a plain SELECT, in the order of its FROM."""
+    """The tables of a plain SELECT, in the order of its FROM and joins."""
     return [tree.args["from_"].this, *(join.this for join in tree.args.get("joins") or ())]
 
 
@@ -345,4 +352,4 @@ def calls(node: exp.Expr, function: str) -> bool:
 
 
 def _full_only(statement: Statement, node: exp.Expr, what: str) -> ConfigurationError:
-    return statement.wrong(node, f"{what} can't be refreshed by keys: declare `refresh: {FULL}`, or do without")
+    return statement.wrong(node, f"{what} can't be refreshed by keys: declare `refresh: {FULL}`, or avoid it")

@@ -1,4 +1,4 @@
-"""The types that columns of declared tables have where they are published."""
+"""The types of published columns in Postgres."""
 
 from typing import LiteralString
 
@@ -30,4 +30,4 @@ POSTGRES_TYPES: dict[type[DataType], LiteralString] = {
     StructType: "jsonb",
     TimestampType: "timestamptz",
 }
-"""Of a type that is not among these, there is none in Postgres here."""
+"""Columns of other types can't be published to Postgres."""

@@ -1,1 +1,1 @@
-"""What topics promise to carry, and how payloads become typed columns."""
+"""The contracts of topics, and the code that decodes payloads into typed columns."""

@@ -1,4 +1,4 @@
-"""Avro payloads into typed fields, each by the schema that it was written with."""
+"""Decodes Avro payloads into typed fields, with the schema that each was written with."""
 
 import json
 
@@ -13,9 +13,9 @@ DECODED = "_decoded"
 
 
 def parse_avro(payload: str, version: str, topic: Topic) -> Column:
-    """The contract's fields of a payload as a struct, and DECODED: NULL if it is not what its writer's schema says.
+    """A struct of the contract's fields and DECODED, which is NULL if the payload does not fit its writer's schema.
 
-    The struct is NULL if that schema is unknown.
+    The struct is NULL if that schema is unknown. `payload` and `version` are names of columns.
     """
     columns = [StructField(field.name, field.dataType) for field in topic.fields]
     value = F.lit(None).cast(StructType([*columns, StructField(DECODED, BooleanType())]))
@@ -31,6 +31,6 @@ def _reader_schema(topic: Topic) -> str:
         {"name": field.name, "type": ["null", AVRO_TYPES[type(field.dataType)]], "default": None}
         for field in topic.fields
     ]
-    # No writer writes this field: it has its default in every record that can be read.
+    # No writer has this field, so it gets its default in every record that can be read.
     fields.append({"name": DECODED, "type": "boolean", "default": True})
     return json.dumps({"type": "record", "name": topic.record, "fields": fields})

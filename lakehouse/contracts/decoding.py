@@ -1,4 +1,4 @@
-"""Payloads into typed columns, by the topic's contract; and the table of those that break it."""
+"""Decodes payloads into typed columns by the topic's contract, and quarantines those that break it."""
 
 import re
 from collections.abc import Mapping
@@ -26,7 +26,7 @@ MALFORMED = Table(
 
 UNPARSED = "_unparsed"
 BROKEN, FAILS = "broken contract", "columns that fail"
-"""Reasons until `explain` tells more."""
+"""Short reasons, which `explain` replaces."""
 WHITESPACE = " \t\r\n"
 END = "end of payload"
 JSON_OPTIONS = {
@@ -40,19 +40,20 @@ LIMITS = {
     "maxNumLen": "a number of more than 1,000 characters",
     "maxStringLen": "a string of more than 20,000,000 characters",
 }
-"""What the parser refuses in JSON that is sound: the options that would allow it, and the reasons."""
+"""Limits of the parser for valid JSON: the options that would lift them, and the reasons."""
 LONG_NAME = r'"[^"]{50001,}+"\s*:'
-"""A field's name that it refuses too, and that no option allows."""
+"""A field name that the parser also rejects; no option lifts that limit."""
 SHOWN = 100
-"""Characters of a value in a reason."""
+"""Characters of a value that a reason shows."""
 ONLY_IF_REJECTED = ("payload", "topic", "properties", "schema_version")
+"""Fields of `message` that `decode` keeps for rejected messages only."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Decoding:
-    """What is made of a topic's messages.
+    """The columns that are made from a topic's messages.
 
-    `columns` are SQL over the contract's fields by name and `message`, and `types` their types as DDL.
+    `columns` maps names to SQL over the contract's fields and `message`; `types` declares their types, as DDL.
     """
 
     topic: Topic
@@ -61,14 +62,14 @@ class Decoding:
 
     @property
     def kinds(self) -> dict[str, DataType]:
-        """The types of columns, by name. Needs Spark."""
+        """The declared types by column name. Needs Spark."""
         declared = StructType.fromDDL(self.types)
         assert isinstance(declared, StructType)
         return {column.name: column.dataType for column in declared}
 
     @property
     def values(self) -> dict[str, Column]:
-        """The columns, by name, of their types: a cast when they are written could fail, and stop the stream."""
+        """The columns by name, cast to their types here: a cast that fails in a write would stop the stream."""
         kinds = self.kinds
         return {name: F.expr(sql).cast(kinds[name]).alias(name) for name, sql in self.columns.items()}
 
@@ -76,11 +77,11 @@ class Decoding:
 def decode(messages: DataFrame, *, decoding: Decoding, reject: Column) -> DataFrame:
     """Bronze messages as the columns of `decoding`, `message` and `reason`.
 
-    `reason` is NULL for a message to go on with, else it says that the payload breaks the contract, that the SQL of
-    columns fails on it, or what `reject` (a text or NULL, over the columns and `message`) has against it. A tombstone
-    keeps any contract: its fields are NULL.
-    `message` says where a row comes from; it has all of ONLY_IF_REJECTED for the SQL of columns, but keeps it of
-    rejected messages only. Raises ConfigurationError for a column that Spark can't resolve.
+    `reason` is NULL for a good message. Otherwise, it says that the payload breaks the contract or that the SQL of a
+    column fails, or it is the value of `reject`, a text or NULL over the columns and `message`. A tombstone keeps any
+    contract: its fields are NULL.
+    `message` identifies the source of a row. The SQL of columns can use its fields ONLY_IF_REJECTED, but in the result
+    they are NULL unless the message is rejected. Raises ConfigurationError for a column that Spark can't resolve.
     """
     topic = decoding.topic
     message = F.struct(
@@ -98,7 +99,7 @@ def decode(messages: DataFrame, *, decoding: Decoding, reject: Column) -> DataFr
     checked = parsed.withColumn("_broken", broken).select("message", "_broken", *fields)
     values = decoding.values
     with naming(checked, {f"{topic.name}: {name}: {decoding.columns[name]}": value for name, value in values.items()}):
-        # The columns' SQL never sees the values of a broken payload.
+        # The SQL of columns never sees the values of a broken payload.
         row = F.when(F.col("_broken").isNull(), try_eval(F.struct(*values.values()))).alias("_row")
         typed = checked.select("message", "_broken", row)
     fails = F.when(F.col("_row").isNull(), FAILS)
@@ -115,9 +116,9 @@ def _parse(payload: str, version: str, topic: Topic) -> Column:
 
 
 def parse_json(payload: str, topic: Topic) -> Column:
-    """The contract's fields as a struct; one that is not of its type is NULL, and the whole text is in `_unparsed`.
+    """A struct of the contract's fields. A value of another type is NULL, and `_unparsed` has the whole text.
 
-    Of a field that is there more than once, the last counts. A string can be any value: then it is that one's JSON.
+    If a field occurs more than once, the last one counts. A string field accepts any value, as its JSON text.
     """
     optional = StructType([StructField(field.name, field.dataType) for field in topic.fields])
     return F.from_json(F.col(payload).cast("string"), optional.add(UNPARSED, StringType()), JSON_OPTIONS)
@@ -140,9 +141,9 @@ def _keeps_contract(topic: Topic) -> Column:
 
 
 def _is_one_object(text: Column) -> Column:
-    """Whether nothing follows the object that a text begins with: Spark parses that one, and ignores the rest."""
-    # Most objects have no other in them, so that the first brace that closes is the last byte. The rest are parsed
-    # once more, as the first of two elements.
+    """Whether nothing follows the object at the start of a text. Spark parses that object and ignores the rest."""
+    # Most objects contain no other, so the first closing brace is the last byte. All others are parsed once more, as
+    # the first of two elements of an array.
     is_flat = F.octet_length(F.substring_index(text, "}", 1)) == F.octet_length(text) - 1
     elements = F.from_json(F.concat(F.lit("["), text, F.lit(f',"{END}"]')), "ARRAY<STRING>", JSON_OPTIONS)
     is_first = F.rtrim(text, F.lit(WHITESPACE)).endswith("}") & (F.get(elements, F.lit(1)) == END)
@@ -150,7 +151,7 @@ def _is_one_object(text: Column) -> Column:
 
 
 def _half_pair(text: Column) -> Column:
-    """The first escape of half a surrogate pair in a text, which is no character; NULL if there is none."""
+    """The first escape in a text that is only half a surrogate pair, and so not a character; NULL if there is none."""
     escapes = F.replace(text, F.lit("\\\\"), F.lit("  "))
     pair = r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
     lone = F.regexp_substr(F.regexp_replace(escapes, pair, " "), F.lit(r"\\u[dD][89a-fA-F][0-9a-fA-F]{2}"))
@@ -158,21 +159,21 @@ def _half_pair(text: Column) -> Column:
 
 
 def _out_of_range(field: StructField, topic: Topic) -> Column | None:
-    """Whether a field's value is out of the range that it has; None if it has none."""
+    """A column: whether a field's value is out of range; None if the field has no range."""
     value = F.col("_value")[field.name]
     if MINIMUM in field.metadata:
         within = value.between(F.lit(field.metadata[MINIMUM]), F.lit(field.metadata[MAXIMUM]))
     elif isinstance(field.dataType, DoubleType) and topic.encoding is Encoding.JSON:
-        within = F.abs(value) < float("inf")  # JSON has no infinity: the number was too great for a double
+        within = F.abs(value) < float("inf")  # JSON has no infinity: the number was too large for a double
     else:
         return None
     return F.coalesce(~within, F.lit(False))
 
 
 def explain(rejected: DataFrame, *, decoding: Decoding) -> DataFrame:
-    """The `message` and `reason` of decoded rows, with how each payload differs from the contract, or what fails on it.
+    """The `message` and `reason` of rejected rows, where `reason` says how the payload differs, or which SQL fails.
 
-    It parses payloads again, as few need it.
+    It parses the payloads again, on the assumption that few messages are rejected.
     """
     topic = decoding.topic
     value = _parse("message.payload", "message.schema_version", topic)
@@ -188,7 +189,7 @@ def explain(rejected: DataFrame, *, decoding: Decoding) -> DataFrame:
 
 
 def _failures(decoding: Decoding) -> Column:
-    """The columns whose SQL fails, with the values that it is about."""
+    """Names the columns whose SQL fails, with the values that they use."""
     given = {name: F.col(name).cast("string") for name in decoding.topic.fields.names}
     given["message.properties"] = F.to_json("message.properties")
     kinds = decoding.kinds
@@ -206,7 +207,7 @@ def _failures(decoding: Decoding) -> Column:
 
 def _json_difference(topic: Topic) -> Column:
     text = F.col("message.payload").cast("string")
-    # Of a field that is there more than once, the last value, as in the contract's own struct.
+    # If a field occurs more than once, this has the last value, like the struct of the contract.
     texts = StructType([StructField(field.name, StringType()) for field in topic.fields])
     given = F.from_json(text, texts, JSON_OPTIONS)
     differences = F.concat_ws("; ", *(_difference(field, given[field.name], topic) for field in topic.fields))
@@ -223,7 +224,7 @@ def _json_difference(topic: Topic) -> Column:
 
 
 def _differences_before(text: Column, topic: Topic) -> Column:
-    """The fields that are there more than once, and the last time as they should be."""
+    """Names the fields that occur more than once, of which the last has the right type but another has not."""
 
     def fails(field: StructField) -> Column:
         alone = StructType([StructField(field.name, field.dataType), StructField(UNPARSED, StringType())])
@@ -240,7 +241,7 @@ def _is_object(text: Column, more: Mapping[str, str] = MappingProxyType({})) -> 
 
 
 def _beyond_limits(text: Column) -> Column:
-    """What the parser has against a text that it would else take as an object; NULL if it would not."""
+    """Which limits of the parser a text exceeds that is a JSON object otherwise; NULL if it is not one."""
     unlimited = dict.fromkeys(LIMITS, str(2**31 - 1))
 
     def is_beyond(limit: str) -> Column:
@@ -252,15 +253,15 @@ def _beyond_limits(text: Column) -> Column:
 
 
 def _not_utf8(text: Column) -> Column:
-    """Where a text has its first byte that is no UTF-8, counted from 0."""
-    # The bytes before that one are the same in the valid text, where it is a replacement character, the first one if
-    # those that were sent are taken out.
+    """The offset of the first byte of a text that is not UTF-8, counted from 0."""
+    # In the valid text, a replacement character stands for that byte, and all bytes before it are the same. It is the
+    # first replacement character, because those in the original text are replaced before.
     valid = F.make_valid_utf8(F.replace(text, F.lit("\ufffd"), F.lit("???")))
     return F.concat(F.lit("not UTF-8 at byte "), F.octet_length(F.substring_index(valid, "\ufffd", 1)).cast("string"))
 
 
 def _avro_difference(topic: Topic) -> Column:
-    """What is wrong with a message that breaks the contract."""
+    """How an Avro message breaks the contract."""
     values = ((field, F.col("_value")[field.name].cast("string")) for field in topic.fields)
     version = F.col("message.schema_version").cast("string")
     return (
@@ -272,7 +273,7 @@ def _avro_difference(topic: Topic) -> Column:
 
 
 def _difference(field: StructField, given: Column, topic: Topic) -> Column:
-    """What is wrong with a field, or NULL; `given` is its value as text."""
+    """What is wrong with a field; NULL if nothing is. `given` is its value as text."""
     value = F.col("_value")[field.name]
     no_such_type = F.lit(f"{field.name} is no {field.dataType.simpleString()}: ")
     wrong = F.when(given.isNotNull() & value.isNull(), F.concat(no_such_type, shown(given)))
@@ -286,12 +287,12 @@ def _difference(field: StructField, given: Column, topic: Topic) -> Column:
 
 
 def shown(text: Column) -> Column:
-    """A text as it is told in a reason: not all of a long one."""
+    """A text as a reason shows it, truncated if it is long."""
     return F.when(F.length(text) > SHOWN, F.concat(F.left(text, F.lit(SHOWN)), F.lit("…"))).otherwise(text)
 
 
 def quarantine_malformed(settings: Settings, decoding: Decoding, rejected: DataFrame) -> None:
-    """Put rejected messages into `quarantine.malformed`; those that are there already change nothing."""
+    """Append rejected messages to `quarantine.malformed`, unless they are already there."""
     rows = rejected.transform(explain, decoding=decoding).select(
         F.lit(decoding.topic.name).alias("topic"),
         "message.position",

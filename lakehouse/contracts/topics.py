@@ -1,4 +1,4 @@
-"""What a topic promises to carry: its typed fields, and the schema that Pulsar registers for them."""
+"""Declares topics: their typed fields, and the schema that Pulsar registers for them."""
 
 import json
 from collections.abc import Mapping
@@ -33,18 +33,18 @@ AVRO_TYPES: Mapping[type[DataType], str] = {
 
 
 class Encoding(StrEnum):
-    """How payloads are written, by the name of Pulsar's schema type."""
+    """How payloads are encoded; the names are those of Pulsar's schema types."""
 
     JSON = "JSON"
     AVRO = "AVRO"
 
 
 MINIMUM, MAXIMUM = "minimum", "maximum"
-"""Metadata of a field: what its values must lie between, both included."""
+"""Keys of a field's metadata: the least and the greatest value, both included."""
 
 
 def epoch_millis(name: str, *, nullable: bool = True) -> StructField:
-    """A field with a time in epoch milliseconds, of the years 1 to 9999: what SQL and Python can tell as a time."""
+    """A field with a time in epoch milliseconds, in the years 1 to 9999, the range of times in SQL and Python."""
     return StructField(name, LongType(), nullable, {MINIMUM: -62_135_596_800_000, MAXIMUM: 253_402_300_799_999})
 
 
@@ -52,8 +52,9 @@ def epoch_millis(name: str, *, nullable: bool = True) -> StructField:
 class Topic:
     """A Pulsar topic whose payloads are objects.
 
-    `fields` are the payload's typed fields, by their names in it; one that is not nullable is required.
-    `record` names the schema that is registered in Pulsar. A `changelog` is kept by the broker for ever.
+    `fields` are the payload's typed fields, with their names there; those that are not nullable are required.
+    `record` is the name of the schema that is registered in Pulsar. The broker keeps the messages of a `changelog`
+    forever.
     """
 
     name: str
@@ -62,14 +63,15 @@ class Topic:
     changelog: bool = False
     encoding: Encoding = Encoding.JSON
     writer_schemas: Mapping[int, str] = field(default_factory=dict)
-    """Not declared, but read when a step starts: the schemas that Avro messages were written with, by version."""
+    """The schemas that Avro messages were written with, by version. Not declared: a step reads them when it starts."""
 
     def __post_init__(self) -> None:
         for column in self.fields:
             if type(column.dataType) not in AVRO_TYPES:
                 known = ", ".join(kind().simpleString() for kind in AVRO_TYPES)
                 raise ConfigurationError(
-                    f"topic {self.name}: field {column.name} is {column.dataType.simpleString()}; there are {known}"
+                    f"topic {self.name}: field {column.name} is {column.dataType.simpleString()}: "
+                    f"must be one of {known}"
                 )
 
     @property
@@ -78,7 +80,7 @@ class Topic:
 
     @property
     def subscription(self) -> str:
-        """The durable subscription that makes the broker keep what is not landed yet."""
+        """The durable subscription that makes the broker keep messages that have not landed yet."""
         return f"lakehouse-{self.bronze_table}"
 
     def pulsar_schema(self) -> str:
@@ -87,7 +89,7 @@ class Topic:
 
 
 def avro_record(name: str, fields: StructType) -> dict[str, Any]:
-    """Fields as an Avro record; those within a field are a record that is named after both."""
+    """The fields as an Avro record. A nested struct becomes a record named after its parent and its field."""
 
     def of(column: StructField) -> dict[str, Any]:
         kind = _avro(f"{name}{column.name.title().replace('_', '')}", column.dataType)
@@ -110,7 +112,7 @@ def _avro(name: str, kind: DataType) -> Any:
         case DateType():
             return {"type": "int", "logicalType": "date"}
         case DecimalType():
-            return "string"  # exact; a number in JSON is a double for most readers
+            return "string"  # to stay exact: most readers parse a JSON number as a double
     if type(kind) not in AVRO_TYPES:
-        raise ConfigurationError(f"{name} is {kind.simpleString()}, for which there is no Avro type here")
+        raise ConfigurationError(f"{name} is {kind.simpleString()}, which has no Avro type here")
     return AVRO_TYPES[type(kind)]

@@ -1,1 +1,1 @@
-"""Delta tables: how they are created, read, written, leased and asked without Spark."""
+"""Delta tables: create, read, write and lease them, and query them without Spark."""

@@ -1,10 +1,13 @@
-"""Checkpoints of streams only save time, as the tables are the truth: one that is of no use any more is removed."""
+"""Checks the checkpoints of streams before they start, and removes bad ones.
+
+That loses nothing: without a checkpoint, a stream continues from what its tables hold. A checkpoint only saves time.
+"""
 
 import json
 from collections.abc import Sequence
 from typing import Any
 
-from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from lakehouse.delta.tables import (
@@ -24,15 +27,19 @@ from lakehouse.progress import CONSOLE
 from lakehouse.settings import Settings
 
 NONE = -1
-"""The number of a batch that there is not."""
+"""Stands for the number of a batch if there is none."""
 
 
 class _UnsoundError(Exception):
-    """A stream can't go on from its checkpoint; the message says why."""
+    """A stream can't continue from its checkpoint; the message says why."""
 
 
 def create_tables_of(spark: SparkSession, settings: Settings, stream: str, tables: Sequence[Table]) -> None:
-    """Create the tables that a stream writes. One that is younger than its checkpoint needs all that it has read."""
+    """Create the tables that a stream writes.
+
+    If one of them is younger than the stream's checkpoint, the checkpoint is removed: that table lacks what the stream
+    has read before.
+    """
     for table in tables:
         create_table(spark, settings, table)
     path = settings.checkpoint_path(stream)
@@ -51,11 +58,11 @@ def sound_checkpoint(
     reads: Sequence[str] = (),
     appends_to: str | None = None,
 ) -> str:
-    """The path of the checkpoint of a stream that is about to start, whose lease this process must hold.
+    """The path of the checkpoint of a stream that is about to start. This process must hold the stream's lease.
 
-    The checkpoint is removed, with a line that says why, if a file of it is torn or lost, if the tables that the stream
-    `reads`, in the order of its sources, are not those that it has read, or if the table that Spark itself `appends_to`
-    does not hold the batches that it should.
+    The checkpoint is removed, and a line says why, in these cases: one of its files is torn or lost; the tables that
+    the stream `reads`, in the order of its sources, are not those that it has read before; the table that Spark itself
+    `appends_to` lacks batches that the checkpoint says are done, or holds later ones.
     """
     path = settings.checkpoint_path(stream)
     if path_exists(spark, path):
@@ -64,7 +71,7 @@ def sound_checkpoint(
             if planned != NONE and reads:
                 _check_read(spark, settings, f"{path}/offsets/{planned}", reads)
             if appends_to and not done <= committed_batch(spark, settings, appends_to, known) <= planned:
-                raise _UnsoundError(f"{path}: {appends_to} does not hold the batches that were noted there")
+                raise _UnsoundError(f"{path}: {appends_to} does not hold the batches recorded there")
         except _UnsoundError as problem:
             _remove(spark, path, str(problem))
     return path
@@ -72,20 +79,20 @@ def sound_checkpoint(
 
 def _remove(spark: SparkSession, path: str, why: str) -> None:
     delete_path(spark, path)
-    CONSOLE.say(f"{why}: the checkpoint {path} is removed, and its stream goes on from what the tables hold")
+    CONSOLE.say(f"{why}: the checkpoint {path} was removed, and its stream continues from what the tables hold")
 
 
 def _state(spark: SparkSession, path: str) -> tuple[str, int, int]:
-    """The stream's id, its last batch that is done, and its last one that is planned, which can be the same."""
+    """The stream's id, its last finished batch and its last planned batch, which can be the same."""
     planned = _last_batch(spark, "OffsetSeqLog", f"{path}/offsets")
     done = _last_batch(spark, "CommitLog", f"{path}/commits")
     for batch in range(max(planned - 1, 0), planned + 1):
         _offsets(spark, f"{path}/offsets/{batch}")
     if done not in (planned - 1, planned):
-        raise _UnsoundError(f"{path}: the last of offsets is {planned}, of commits {done}")
+        raise _UnsoundError(f"{path}: the last batch in offsets is {planned}, in commits {done}")
     if done != NONE:
         _json_lines(spark, f"{path}/commits/{done}")
-    if planned == NONE and not path_exists(spark, f"{path}/metadata"):  # it was killed before it had an id
+    if planned == NONE and not path_exists(spark, f"{path}/metadata"):  # the stream was killed before it had an id
         return "", done, planned
     [metadata] = _json_lines(spark, f"{path}/metadata", version=None)
     return str(metadata["id"]), done, planned
@@ -103,13 +110,16 @@ def _check_read(spark: SparkSession, settings: Settings, path: str, reads: Seque
 
 
 def _offsets(spark: SparkSession, path: str) -> list[Any]:
-    """The offset of each source; None of one that had nothing yet."""
+    """The offset of each source; None for a source that had no data yet."""
     _, *offsets = _json_lines(spark, path)
     return offsets
 
 
 def _json_lines(spark: SparkSession, path: str, *, version: str | None = "v1") -> list[Any]:
-    """The lines after the one with the version. Raises _UnsoundError, which names the file, if that can't be."""
+    """The lines of a file as JSON, after the line with the version; None for a line `-`.
+
+    Raises _UnsoundError, which names the file, if it is torn or lost.
+    """
     try:
         lines = read_text(spark, path).splitlines()
         if version and (len(lines) < 2 or lines.pop(0) != version):

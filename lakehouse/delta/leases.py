@@ -1,8 +1,8 @@
-"""The right to write a table, which one process at a time holds.
+"""Leases: the right to write a table, which only one process holds at a time.
 
-A lease is a lock on a file. The JVM inherits it, so it lasts until Python and Spark are both gone, however they go:
-what takes over after a `kill -9` never writes beside what is still dying. The JVM of spark-submit can't inherit it: it
-is killed when its Python is interrupted, but outlives a Python that got `kill -9` by a moment.
+A lease is a lock on a file. The JVM inherits it, so it lasts until both Python and Spark have ended, even after a
+`kill -9`: a new process never writes while the old one is still dying. The JVM of spark-submit can't inherit it. That
+JVM is killed when its Python is interrupted, but after a `kill -9` it outlives its Python for a moment.
 """
 
 import fcntl
@@ -21,23 +21,24 @@ from lakehouse.progress import wait_until
 from lakehouse.settings import Settings
 
 MAINTENANCE = re.compile(r"`lakehouse (maintain|purge)\b")
-"""Commands that let go of a table before long, by what they write into its lease: others wait for them."""
+"""Matches the leases of commands that release a table soon, so that others wait for them."""
 PATIENCE = 20 * 60.0
+"""Seconds to wait for them."""
 
 
 @contextmanager
 def write_lease(settings: Settings, tables: Iterable[str], *, command: str = "") -> Iterator[list[int]]:
-    """Hold the leases of `tables`; yields their file descriptors, for the JVM to inherit.
+    """Hold the leases of `tables` while the block runs. Yields their file descriptors, for the JVM to inherit.
 
-    Waits for maintenance for some minutes. Raises BusyError, which names the holder, if another process has one of them.
-    Others are told that `command` holds them, by default that of this process.
+    Waits up to 20 minutes for maintenance. Raises BusyError, which names the holder, if another process has a lease.
+    `command` is what other processes see as the holder; by default, the command line of this process.
     """
     folder = settings.home / "leases"
     folder.mkdir(parents=True, exist_ok=True)
     until = time.monotonic() + PATIENCE
     with ExitStack() as held:
         files = []
-        for table in sorted(tables):  # the same order for all, so that no two wait for each other
+        for table in sorted(tables):  # all processes use the same order, which avoids deadlocks
             file = held.enter_context((folder / table).open("a+"))
             _take(file, table, until)
             _sign(file, command or " ".join(sys.argv[1:]))

@@ -1,4 +1,4 @@
-"""SQL over the tables without Spark: DuckDB reads them through the Delta reader of deltalake."""
+"""Runs SQL over the tables without Spark: DuckDB reads them through the deltalake package."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -14,7 +14,7 @@ LAYERS = ("bronze", "silver", "gold", "quarantine", "quality")
 
 
 def table_names(settings: Settings) -> Iterator[str]:
-    """`layer.table` of all tables. Raises ConfigurationError if they are not on this machine."""
+    """The names `layer.table` of all tables. Raises ConfigurationError if they are not on this machine."""
     for layer in LAYERS:
         root = Path(settings.local_path(layer))
         for path in sorted(root.iterdir()) if root.is_dir() else ():
@@ -23,7 +23,7 @@ def table_names(settings: Settings) -> Iterator[str]:
 
 
 def existing_tables(settings: Settings) -> Iterator[tuple[str, DeltaTable]]:
-    """All tables by name. Raises LakehouseError, which names it, for one that can't be read."""
+    """The names and tables of all layers. Raises LakehouseError, which names the table, if one can't be read."""
     for name in table_names(settings):
         try:
             table = DeltaTable(settings.table_path(name))
@@ -33,9 +33,9 @@ def existing_tables(settings: Settings) -> Iterator[tuple[str, DeltaTable]]:
 
 
 def query(settings: Settings, sql: str, values: Mapping[str, object] | None = None) -> duckdb.DuckDBPyRelation:
-    """Run one statement over the tables as they are now; `values` are for its `$name`s.
+    """Run one statement over the current tables. `values` are its parameters, which it names as `$name`.
 
-    Raises LakehouseError with DuckDB's reason if it can't.
+    Raises LakehouseError with DuckDB's reason if the statement fails.
     """
     connection = duckdb.connect()
     connection.execute("SET TimeZone = 'UTC'")
@@ -49,13 +49,14 @@ def query(settings: Settings, sql: str, values: Mapping[str, object] | None = No
     try:
         result = connection.sql(sql, params=values or None)
         if result is not None:
-            result = result.materialize()  # as some errors show only then
+            result = result.materialize()  # some errors only occur here
     except duckdb.Error as error:
         line = str(error).partition("\n")[0]
         if line.startswith("Catalog Error: Table"):
             there_is = f"has {', '.join(tables)}" if tables else "has no tables yet"
             line += (
-                f" {settings.warehouse_root} {there_is}: `lakehouse run` and `lakehouse refresh` make those declared"
+                f" {settings.warehouse_root} {there_is}: "
+                "`lakehouse run` and `lakehouse refresh` create the declared ones"
             )
         raise LakehouseError(line) from error
     return result if result is not None else connection.sql("SELECT 'done' AS result")

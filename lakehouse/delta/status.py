@@ -1,4 +1,4 @@
-"""What tables there are and how far they have come, read from the tables' logs and the checkpoints. No Spark."""
+"""The status of all tables, read from their logs and from the checkpoints, without Spark."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -13,7 +13,7 @@ from lakehouse.delta.query import existing_tables
 from lakehouse.settings import Settings
 
 REFRESHES_TABLE = "gold.refreshes"
-"""The table that says which versions of which tables the last refresh of another has read."""
+"""The table that records which versions of its sources the refresh of a SQL table has read."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,11 +22,11 @@ class TableStatus:
     rows: int
     version: int
     size: int
-    """Bytes of the files that make up the table."""
+    """Bytes of the table's current files."""
     ran_at: datetime
-    """When its stream last finished a batch; of a table without a stream of its own, when it last changed."""
+    """When the table's stream last finished a batch; for a table without a stream, when it last changed. In UTC."""
     lag: int | None
-    """Commits of the tables it is made from that its stream, or its last refresh, has not read; None without those."""
+    """Commits of its source tables that its stream or its last refresh has not read; None without source tables."""
 
 
 def table_statuses(settings: Settings) -> list[TableStatus]:
@@ -52,26 +52,26 @@ def _changed_at(table: DeltaTable) -> float:
 
 
 def _last_batch(settings: Settings, name: str) -> Path | None:
-    """The mark that the table's stream left of its last finished batch."""
+    """The commit file of the last batch that the table's stream has finished; None if there is none."""
     commits = Path(settings.checkpoint_path(name)).glob("commits/[0-9]*")
     return max(commits, key=lambda path: int(path.name), default=None)
 
 
 def _read_by(batch: Path) -> list[tuple[str, int]]:
-    """The tables that the stream reads, by their ids, and the last version of each that it has read."""
+    """The id of each table that the stream reads, with the last version that it has read."""
     lines = (batch.parent.parent / "offsets" / batch.name).read_text().splitlines()
     offsets = [json.loads(line) for line in lines if "reservoirId" in line]
     return [(offset["reservoirId"], _last_read(offset)) for offset in offsets]
 
 
 def _last_read(offset: dict[str, object]) -> int:
-    """An offset with a negative index stands before its version, any other in it."""
+    """The last version that an offset has reached. With a negative index, it is still before its version."""
     at, index = int(str(offset["reservoirVersion"])), int(str(offset["index"]))
     return at - 1 if index < 0 else at
 
 
 def _refreshed(table: DeltaTable | None) -> dict[str, list[tuple[str, int]]]:
-    """By table, both by their ids: the tables that its last refresh has read, and their versions."""
+    """For each table id, the ids of the tables that its last refresh has read, with their versions."""
     if table is None:
         return {}
     refreshes = duckdb.from_arrow(table.to_pyarrow_dataset())
@@ -80,6 +80,9 @@ def _refreshed(table: DeltaTable | None) -> dict[str, list[tuple[str, int]]]:
 
 
 def _behind(read: Iterable[tuple[str, int]], versions: Mapping[str, int]) -> int | None:
-    """How many versions are newer than these, of tables by their ids; None if none was read."""
+    """How many versions are newer than those that were read. `versions` are the current ones, by table id.
+
+    None if no table was read.
+    """
     newer = [max(0, versions.get(table, 0) - version) for table, version in read]
     return sum(newer) if newer else None

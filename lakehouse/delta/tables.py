@@ -1,4 +1,4 @@
-"""Tables, each declared once; and how a declared table is created, changed, read and written."""
+"""Declares, creates, reads and writes Delta tables."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 from delta.tables import DeltaTable
-from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from py4j.protocol import Py4JJavaError
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -21,7 +21,7 @@ from lakehouse.settings import Settings
 
 @dataclass(frozen=True, kw_only=True)
 class Table:
-    """A Delta table. `name` is `layer.table`, `columns` are Spark DDL."""
+    """A Delta table. `name` is `layer.table`; `columns` is Spark DDL."""
 
     name: str
     columns: str
@@ -41,28 +41,28 @@ COMMITS = "_delta_log/[0-9]*.json"
 FIRST_COMMIT = "_delta_log/00000000000000000000.json"
 
 POSITION = "STRUCT<partition: INT, ledger_id: BIGINT, entry_id: BIGINT, batch_index: INT>"
-"""Which message of a topic a row was made from."""
+"""The position in its topic of the message that a row was made from."""
 
 FEED = timedelta(days=6)
-"""How long a change feed can be relied on: maintenance removes its files after 7 days."""
+"""How long a change feed is certain to be complete: maintenance removes its files after 7 days."""
 
 POSITION_OF_MESSAGE = "struct(partition, ledger_id, entry_id, batch_index)"
 
 
 def create_table(spark: SparkSession, settings: Settings, table: Table) -> bool:
-    """Create the table unless it exists, and say whether it was created. One that exists gains the columns it lacks.
+    """Create the table unless it exists, and return whether it was created. A table that exists gets missing columns.
 
-    A table whose creation was cut off is created. Raises ConfigurationError if a column that it has is not of the
-    declared type, and PermanentError if its log is torn or lost.
+    A table whose creation was interrupted is created. Raises ConfigurationError if an existing column does not have the
+    declared type, and PermanentError if the table's log is torn or lost.
     """
     path = settings.table_path(table.name)
     if not _is_created(spark, path):
         with exclusive(settings.home / "leases" / f"{table.name}.creation"):
-            if not _is_created(spark, path):  # nobody else has created it while this process waited
+            if not _is_created(spark, path):  # another process may have created it while this one waited
                 _create(spark, path, table)
                 return True
     last = _commits(spark, path)[-1]
-    if last.getLen() == 0:  # Delta would take it for a version in which nothing has changed
+    if last.getLen() == 0:  # Delta would read it as a version without changes
         raise PermanentError(
             f"{table.name}: {last.getPath().toUri().getPath()}: torn, as by a power cut: see *After a power cut* in "
             "docs/operations.md"
@@ -74,10 +74,10 @@ def create_table(spark: SparkSession, settings: Settings, table: Table) -> bool:
 def _create(spark: SparkSession, path: str, table: Table) -> None:
     if path_exists(spark, f"{path}/{{*,*/*}}.parquet"):
         raise PermanentError(
-            f"{table.name}: {path} has rows, but no log that says which: bring its _delta_log back, or move the folder "
-            "away, to have the table made anew"
+            f"{table.name}: {path} has data files, but no log: restore its _delta_log, or move the folder away to have "
+            "the table created again"
         )
-    delete_path(spark, f"{path}/_delta_log")  # Delta would take an empty one for a table
+    delete_path(spark, f"{path}/_delta_log")  # Delta would take an empty folder for a table
     partitioned = f"PARTITIONED BY ({', '.join(table.partition_by)})" if table.partition_by else ""
     properties = ", ".join(f"'{name}' = '{value}'" for name, value in table.properties.items())
     spark.sql(
@@ -92,15 +92,15 @@ def _is_created(spark: SparkSession, path: str) -> bool:
 
 
 def _commits(spark: SparkSession, path: str) -> Any:
-    """Hadoop's statuses of a table's commits, in order. Other files, such as checksums, make no version."""
+    """Hadoop's file statuses of a table's commits, in order, without other files such as checksums."""
     files, where = _file_system(spark, f"{path}/{COMMITS}")
     return files.globStatus(where) or ()
 
 
 def _is_torn(spark: SparkSession, path: str) -> bool:
-    """Whether the first version of a table is no whole one; as a commit is renamed, nobody is just writing it."""
+    """Whether the first commit of a table is incomplete. Commits are renamed into place, so nobody is writing it."""
     first = f"{path}/{FIRST_COMMIT}"
-    if not path_exists(spark, first):  # older ones were removed after a checkpoint
+    if not path_exists(spark, first):  # a log cleanup has removed it
         return False
     try:
         actions = [json.loads(line) for line in read_text(spark, first).splitlines()]
@@ -116,7 +116,7 @@ def _add_columns(spark: SparkSession, settings: Settings, table: Table) -> None:
 
 
 def _lacking(declared: StructType, held: StructType, within: str, path: str = "") -> Iterator[str]:
-    """The columns, as DDL, that a table or a struct of it does not have."""
+    """The declared columns, as DDL, that a table or one of its structs lacks."""
     types = {column.name: column.dataType for column in held}
     for column in declared:
         name, kind, present = f"{path}`{column.name}`", column.dataType, types.get(column.name)
@@ -132,37 +132,37 @@ def _lacking(declared: StructType, held: StructType, within: str, path: str = ""
 
 
 def table_exists(spark: SparkSession, settings: Settings, name: str) -> bool:
-    """Whether the table has a version; far cheaper than to ask Delta. A log without one is left by a killed process."""
+    """Whether the table has a commit: a killed process can leave an empty log. Much cheaper than asking Delta."""
     return path_exists(spark, f"{settings.table_path(name)}/{COMMITS}")
 
 
 def list_tables(spark: SparkSession, settings: Settings, layer: str) -> list[str]:
-    """The names of all tables of a layer, in any file system that Spark knows."""
+    """The sorted names of a layer's tables, in any file system that Spark supports."""
     files, where = _file_system(spark, f"{settings.table_path(layer)}/*/_delta_log")
     return sorted(f"{layer}.{log.getPath().getParent().getName()}" for log in files.globStatus(where) or ())
 
 
 def path_exists(spark: SparkSession, path: str) -> bool:
-    """Whether a path, or one that a glob pattern stands for, exists, in any file system that Spark knows."""
+    """Whether a path exists, or any path that matches a glob pattern, in any file system that Spark supports."""
     files, where = _file_system(spark, path)
     found = files.globStatus(where)
     return found is not None and len(found) > 0
 
 
 def delete_path(spark: SparkSession, path: str) -> None:
-    """Delete a folder, if it exists, and all in it."""
+    """Delete a folder with its contents, if it exists."""
     files, where = _file_system(spark, path)
     files.delete(where, True)
 
 
 def modification_time(spark: SparkSession, path: str) -> int:
-    """When a file was written last, in epoch milliseconds."""
+    """When a file was last written, in epoch milliseconds."""
     files, where = _file_system(spark, path)
     return int(files.getFileStatus(where).getModificationTime())
 
 
 def read_text(spark: SparkSession, path: str) -> str:
-    """A whole file, which has to be small. Raises UnicodeDecodeError or Py4JJavaError."""
+    """The text of a small file. Raises UnicodeDecodeError if it is not UTF-8, and Py4JJavaError if it can't be read."""
     files, where = _file_system(spark, path)
     stream = files.open(where)
     try:
@@ -172,13 +172,13 @@ def read_text(spark: SparkSession, path: str) -> str:
 
 
 def _file_system(spark: SparkSession, path: str) -> tuple[Any, Any]:
-    """Hadoop's file system and path."""
+    """Hadoop's objects for the file system and the path."""
     where = java_class(spark, "org.apache.hadoop.fs.Path")(path)
     return where.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf()), where
 
 
 def java_class(spark: SparkSession, name: str) -> Any:
-    """By its whole name: of `jvm.org.apache…`, each part would be looked for in every jar, in 2 ms."""
+    """The class with a full name. `jvm.org.apache…` would search every jar for each part of the name, in 2 ms."""
     return getattr(spark._jvm, name)
 
 
@@ -187,42 +187,42 @@ def read_table(spark: SparkSession, settings: Settings, name: str) -> DataFrame:
 
 
 def pin_table(spark: SparkSession, settings: Settings, name: str) -> DataFrame:
-    """The table as it is now, and stays: without that, a frame reads the newest version each time it is run."""
+    """The current version of the table. An unpinned frame reads the newest version each time it is evaluated."""
     return pin_version(spark, settings, name)[1]
 
 
 def pin_version(spark: SparkSession, settings: Settings, name: str) -> tuple[str, DataFrame]:
-    """What tells this version of a table from any other of any table, and the table, as `pin_table` gives it."""
+    """A text that identifies this version of this table, and the pinned table."""
     snapshot, path = _snapshot(spark, settings, name), settings.table_path(name)
     table = spark.read.format("delta").option("versionAsOf", snapshot.version()).load(path)
-    # Of what is joined with a table that is known to be empty, there is nothing to plan.
+    # A join with a table that is known to be empty needs no planning.
     table = table.where("false") if _is_empty(snapshot) else table
     return f"{path} {snapshot.metadata().id()} {snapshot.version()}", table
 
 
 def is_known_empty(spark: SparkSession, settings: Settings, name: str) -> bool:
-    """Whether the last commit says that the table is empty; False if it does not say."""
+    """Whether the checksum of the last commit says that the table is empty; False if there is none."""
     return _is_empty(_snapshot(spark, settings, name))
 
 
 def _is_empty(snapshot: Any) -> bool:
-    """Whether the checksum of the last commit says so, which costs nothing to read; False if it has none."""
+    """Whether the checksum of the last commit, which is cheap to read, says so; False if there is none."""
     checksum = snapshot.checksumOpt()
     return bool(checksum.isDefined() and checksum.get().numFiles() == 0)
 
 
 def table_schema(spark: SparkSession, settings: Settings, name: str) -> StructType:
-    """The columns that the table has now."""
+    """The table's current columns."""
     return StructType.fromJson(json.loads(_snapshot(spark, settings, name).schema().json()))
 
 
 def table_id(spark: SparkSession, settings: Settings, name: str) -> str:
-    """What tells the table from one that is made anew in its place."""
+    """Delta's id of the table. A table that is created again in its place has another one."""
     return str(_snapshot(spark, settings, name).metadata().id())
 
 
 def creation_time(spark: SparkSession, settings: Settings, name: str) -> int:
-    """When the table was created, in epoch milliseconds."""
+    """When the table was created, in epoch milliseconds; 0 if its log does not say."""
     created = _snapshot(spark, settings, name).metadata().createdTime()
     return int(created.get()) if created.isDefined() else 0
 
@@ -232,12 +232,12 @@ def table_version(spark: SparkSession, settings: Settings, name: str) -> int:
 
 
 def table_versions(spark: SparkSession, settings: Settings, names: Iterable[str]) -> dict[str, int]:
-    """By name; -1 for a table that is not there yet."""
+    """The versions by table name; -1 for a table that does not exist yet."""
     return {name: table_version(spark, settings, name) for name in names}
 
 
 def committed_batch(spark: SparkSession, settings: Settings, name: str, stream: str) -> int:
-    """The last batch that a stream, by its id, has appended to the table; -1 if there is none."""
+    """The last batch that the stream with this id has appended to the table; -1 if there is none."""
     last = _snapshot(spark, settings, name).transactions().get(stream)
     return int(last.get()) if last.isDefined() else -1
 
@@ -260,28 +260,28 @@ def read_version(spark: SparkSession, settings: Settings, name: str, version: in
 
 
 def read_changes(spark: SparkSession, settings: Settings, name: str, first: int, last: int) -> DataFrame:
-    """The change data feed of the versions from `first` to `last`, both included."""
+    """The change feed of the versions from `first` to `last`, both included."""
     feed = spark.read.format("delta").option("readChangeFeed", True)
     versions = {"startingVersion": first, "endingVersion": last}
     return feed.options(**versions).load(settings.table_path(name))
 
 
 def _snapshot(spark: SparkSession, settings: Settings, name: str) -> Any:
-    """The newest state of a table's log. It tells in 5 ms what DeltaTable.history(1) or a schema would in 200."""
+    """Delta's newest snapshot of the table, in 5 ms; DeltaTable.history(1) or a frame's schema takes 200 ms."""
     log = java_class(spark, "org.apache.spark.sql.delta.DeltaLog")
     return log.forTableWithSnapshot(spark._jsparkSession, settings.table_path(name))._2()
 
 
 def with_columns_of(rows: DataFrame, held: DataFrame) -> DataFrame:
-    """The rows with all columns of a table; those that are not declared any more are NULL."""
+    """The rows with all columns of the table `held`; columns that the rows lack are NULL."""
     undeclared = [column for column in held.schema if column.name not in rows.columns]
     return rows.withColumns({column.name: F.lit(None).cast(column.dataType) for column in undeclared})
 
 
 def of_keys(rows: DataFrame, keys: DataFrame) -> DataFrame:
-    """The rows of these keys, of which NULL can be one.
+    """The rows whose key is in `keys`; NULL counts as a key.
 
-    Spark takes the others out before it aggregates, if the keys are few.
+    If there are few keys, Spark filters the rows before it aggregates them.
     """
     same = [rows[name].eqNullSafe(keys[name]) for name in keys.columns]
     return rows.join(keys, on=same, how="left_semi")
@@ -298,14 +298,15 @@ def append(rows: DataFrame, settings: Settings, name: str) -> None:
 def upsert(
     rows: DataFrame, settings: Settings, name: str, *, on: Sequence[str], update: Sequence[str] | None = None
 ) -> None:
-    """Insert rows, or `update` these columns of those that are held, or all columns. `rows` are read more than once.
+    """Insert the rows that are new by the columns `on`, and update the others: the columns `update`, by default all.
 
-    Columns of the table that are not declared any more become NULL. There must be rows: a MERGE of none writes a file.
+    Columns that the rows lack count as NULL. `rows` is evaluated more than once. It should not be empty: even then, a
+    MERGE writes a file.
     """
     spark = rows.sparkSession
     rows = rows.transform(with_columns_of, pin_table(spark, settings, name))
     if is_known_empty(spark, settings, name):  # a MERGE would cost several times as much
-        append(rows.to(table_schema(spark, settings, name)), settings, name)  # casts, as a MERGE does
+        append(rows.to(table_schema(spark, settings, name)), settings, name)  # `to` casts the columns, as a MERGE does
         return
     same = " AND ".join(f"held.{column} = new.{column}" for column in on)
     (
@@ -319,14 +320,14 @@ def upsert(
 
 
 def append_missing(rows: DataFrame, settings: Settings, name: str, *, on: Sequence[str]) -> None:
-    """Append the rows that the table does not hold yet; a MERGE would do the same at several times the fixed cost."""
+    """Append the rows that the table lacks, by the columns `on`. A MERGE has several times the fixed cost of this."""
     held = pin_table(rows.sparkSession, settings, name).select(*on)
     append(rows.join(held, on=list(on), how="left_anti").select(*rows.columns), settings, name)
 
 
 @contextmanager
 def cached(rows: DataFrame) -> Iterator[DataFrame]:
-    """Rows that are computed once, though several writes read them."""
+    """The rows, computed only once even if several queries of the block read them."""
     rows.persist(StorageLevel.MEMORY_AND_DISK)
     try:
         yield rows

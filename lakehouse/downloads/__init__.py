@@ -1,1 +1,1 @@
-"""What is downloaded once, and kept for all clones."""
+"""Files that are downloaded once and shared by all clones."""

@@ -1,7 +1,7 @@
-"""What is downloaded once: the jars that Spark lacks, the embedded broker, the report's scripts, a browser for tests.
+"""Downloads, once: the jars that Spark lacks, the embedded broker, the report's scripts, and a browser for tests.
 
-`artifacts.xml` lists the files and their checksums. The Ivy that comes with Spark fetches them, so a machine's Maven
-mirror or proxy serves as for any other Java tool.
+`artifacts.xml` lists the files and their checksums. The Ivy that comes with Spark fetches them, so it can use a
+machine's Maven mirror or proxy like any other Java tool.
 """
 
 import hashlib
@@ -29,7 +29,7 @@ FILE_PATTERN = "[artifact]-[revision](-[classifier]).[ext]"
 
 @dataclass(frozen=True, kw_only=True)
 class Download:
-    """One of the configurations in `artifacts.xml`, with its files' SHA-512 by name."""
+    """A configuration in `artifacts.xml`; `files` maps file names to SHA-512 checksums."""
 
     name: str
     title: str
@@ -44,7 +44,10 @@ def spark_jars(cache: Path) -> list[Path]:
 
 
 def page_files(cache: Path) -> list[Path]:
-    """The jars with scripts and styles of the quality report, downloaded if `cache` lacks them, or LakehouseError."""
+    """The jars with the scripts and styles of the quality report, downloaded if `cache` lacks them.
+
+    Raises LakehouseError if that fails.
+    """
     download = _listed("pages")
     folder = _ensure(download, cache)
     return [folder / name for name in sorted(download.files)]
@@ -76,14 +79,14 @@ def _listed(name: str) -> Download:
 
 
 def _ensure(download: Download, cache: Path) -> Path:
-    """The folder with the downloaded files; its name changes with their checksums."""
+    """The folder with the downloaded files. Its name contains a hash of their checksums."""
     digest = hashlib.sha256("".join(download.files.values()).encode()).hexdigest()[:12]
     return make_once(download.name, cache / f"{download.name}-{digest}", partial(_fetch, download))
 
 
 def _fetch(download: Download, folder: Path) -> None:
     draft = folder.with_suffix(".part")
-    shutil.rmtree(draft, ignore_errors=True)  # what a killed download left
+    shutil.rmtree(draft, ignore_errors=True)  # left by a killed download
     try:
         _run_ivy(download, draft)
         for name, checksum in download.files.items():
@@ -117,7 +120,7 @@ def _run_ivy(download: Download, draft: Path) -> None:
 
 
 def _reason(log: str) -> str:
-    """The most telling line of Ivy's log."""
+    """The line of Ivy's log that best explains the failure."""
     lines = [line.strip() for line in log.splitlines()]
     telling = [line for line in lines if any(word in line for word in ("Exception", "No space", "not found", "denied"))]
     return (telling or lines or ["no reason given"])[0].lstrip(":! ")
@@ -128,7 +131,7 @@ def _size(folder: Path) -> int:
     for file in folder.rglob("*"):
         try:
             total += file.stat().st_size
-        except FileNotFoundError:  # renamed since it was listed
+        except FileNotFoundError:  # renamed after it was listed
             continue
     return total
 

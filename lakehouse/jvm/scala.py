@@ -1,4 +1,4 @@
-"""Code for the JVM, which the Scala compiler that comes with Spark compiles once."""
+"""Compiles our Scala code, with the Scala compiler that comes with Spark."""
 
 import hashlib
 import subprocess
@@ -14,7 +14,7 @@ from lakehouse.progress import spinner
 
 
 def compiled(source: Path, cache: Path) -> Path:
-    """The jar made of the file, compiled if `cache` lacks it. Raises LakehouseError if that fails."""
+    """The jar of a Scala file, compiled if `cache` lacks it. Raises LakehouseError if that fails."""
     made_of = source.read_bytes() + pyspark.__version__.encode()
     jar = cache / f"{source.stem}-{hashlib.sha256(made_of).hexdigest()[:12]}.jar"
     return make_once(source.stem, jar, partial(_compile, source))

@@ -1,1 +1,1 @@
-"""What runs on this machine: the embedded broker, and how servers are started, found and ended."""
+"""Servers on this machine: the embedded broker, and helpers to start, find and stop processes."""

@@ -1,4 +1,4 @@
-"""The broker: your own cluster if one is configured, else an embedded Pulsar that keeps all in `<home>/pulsar`."""
+"""The broker: your own cluster if one is configured, else an embedded Pulsar that keeps its data in `<home>/pulsar`."""
 
 import os
 import re
@@ -20,7 +20,7 @@ from lakehouse.pulsar.endpoint import Endpoint, call_admin, check_certificate
 from lakehouse.settings import Settings, environment_of_others
 
 STOP_TIMEOUT, KEEP_TIMEOUT = 20.0, 60.0
-"""Seconds that the embedded broker gets to stop by itself, and to keep its classes too."""
+"""Seconds for the embedded broker to stop before it is killed: normally, and when it writes a class archive."""
 
 PROGRAM = "broker"
 STANDALONE = ("standalone", "--no-functions-worker", "--no-stream-storage")
@@ -38,14 +38,14 @@ def endpoint(settings: Settings) -> Endpoint:
 
 
 def running(settings: Settings) -> Endpoint | None:
-    """The embedded broker, if its process is there; it may be still starting."""
+    """The embedded broker, if its process exists; it may still be starting. None if not."""
     return _endpoint(_ports(settings)) if _process(settings) else None
 
 
 def start(settings: Settings) -> Endpoint:
-    """Start the embedded broker, unless it runs, and wait until it is healthy.
+    """Start the embedded broker unless it is running, and wait until it is healthy.
 
-    Raises BrokerError if a port is taken, or if the broker does not come up within `run.broker_timeout` seconds.
+    Raises BrokerError if a port is taken, or if the broker ends or is not healthy within `run.broker_timeout` seconds.
     """
     with exclusive(_folder(settings) / "lock"):
         ran = _process(settings) is not None
@@ -60,9 +60,10 @@ def start(settings: Settings) -> Endpoint:
 
 
 def launch(settings: Settings, *, keep_classes: bool = False) -> None:
-    """Begin to start the embedded broker, unless it runs; `start` waits for it. Raises BrokerError for a taken port.
+    """Start the embedded broker unless it is running, without waiting for it: `start` does that.
 
-    If no JVM has kept the broker's classes yet, this one can be made to, which takes it some seconds more.
+    If there is no class archive of the broker yet, `keep_classes` lets this JVM write one, see `stop`. Raises
+    BrokerError if a port is taken.
     """
     with exclusive(_folder(settings) / "lock"):
         _launch_once(settings, keep_classes=keep_classes)
@@ -86,9 +87,9 @@ def _launch_once(settings: Settings, *, keep_classes: bool = False) -> tuple[End
 
 
 def stop(settings: Settings, *, keep_classes: bool = False) -> bool:
-    """Stop the embedded broker, and return when its process is gone; False if it was not running.
+    """Stop the embedded broker and wait until its process is gone. Returns False if it was not running.
 
-    After a run that has done its work, one that was launched to `keep_classes` does: 90 MB, some 8 seconds.
+    With `keep_classes`, a broker that was launched with it writes its class archive: 90 MB, in about 8 seconds.
     """
     process = _process(settings)
     if process is None:
@@ -102,7 +103,7 @@ def stop(settings: Settings, *, keep_classes: bool = False) -> bool:
 
 
 def healthy_endpoint(settings: Settings) -> Endpoint:
-    """Where the broker is, once it answers. Raises as `endpoint` and `wait_until_healthy` do."""
+    """The endpoint of the broker, once it answers. Raises the errors of `endpoint` and `wait_until_healthy`."""
     found = endpoint(settings)
     wait_until_healthy(found, settings)
     return found
@@ -111,7 +112,8 @@ def healthy_endpoint(settings: Settings) -> Endpoint:
 def wait_until_healthy(endpoint: Endpoint, settings: Settings) -> None:
     """Wait until a cluster answers.
 
-    Raises BrokerError after `run.broker_timeout` seconds, and RefusedError at once.
+    Raises BrokerError after `run.broker_timeout` seconds. Raises RefusedError at once if the token or the certificate
+    is rejected.
     """
     message = f"Waiting for the broker at {endpoint.admin_url}"
     if not wait_until(lambda: _answers("brokers/ready", endpoint, settings), message, settings.run.broker_timeout):
@@ -121,7 +123,7 @@ def wait_until_healthy(endpoint: Endpoint, settings: Settings) -> None:
 
 def _wait_until_up(endpoint: Endpoint, process: psutil.Process, settings: Settings) -> None:
     def up_or_dead() -> bool:
-        # The default namespace is the last thing that a new standalone broker makes.
+        # The default namespace is the last thing that a new standalone broker creates.
         return not is_alive(process) or all(
             _answers(path, endpoint, settings) for path in ("brokers/health", "namespaces/public/default")
         )
@@ -144,7 +146,7 @@ def _answers(path: str, endpoint: Endpoint, settings: Settings) -> bool:
 
 def _launch(home: Path, ports: dict[str, int], settings: Settings, *, keep_classes: bool) -> subprocess.Popen[bytes]:
     folder = _folder(settings)
-    # The script can't pass a space on.
+    # The script can't handle spaces in options.
     archive = [] if " " in sys.prefix else archive_options(PROGRAM, [str(home)], keep=keep_classes)
     log_configuration = os.environ.get("PULSAR_LOG_CONF") or home / "conf" / "log4j2.yaml"
     _configuration(settings).write_text(_configured((home / "conf" / "standalone.conf").read_text(), ports))
@@ -157,11 +159,11 @@ def _launch(home: Path, ports: dict[str, int], settings: Settings, *, keep_class
         "JAVA_HOME": str(java_home()),
         "PULSAR_LOG_DIR": str(folder),
         "PULSAR_MEM": f"-Xms256m -Xmx{settings.pulsar.memory} -XX:MaxDirectMemorySize={settings.pulsar.memory}",
-        # It has little to do: compile quickly, to code that is slower. The start takes half the work.
+        # The broker has little to do: fast compilation to slower code halves the work of the start.
         "PULSAR_GC": " ".join(
             ["-XX:+UseG1GC -XX:TieredStopAtLevel=1", *archive, f"-Dlog4j.configurationFile={log_configuration}"]
         ),
-        # The script puts the folder of this on the class path, where the JVM takes no archive if there are files in it.
+        # The script adds this file's folder to the class path. If it had files, the JVM would not use a class archive.
         "PULSAR_LOG_CONF": str(home / "none" / "log4j2.yaml"),
         "PULSAR_GC_LOG": "-Xlog:gc=off",
     }
@@ -172,15 +174,15 @@ def _launch(home: Path, ports: dict[str, int], settings: Settings, *, keep_class
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
-            start_new_session=True,  # so that Ctrl-C in the terminal does not reach it
+            start_new_session=True,  # Ctrl-C in the terminal must not reach it
         )
 
 
 def _unregister_killed(home: Path, settings: Settings) -> None:
-    """Take a broker that was killed off the list of bookies, which the command that lists them does.
+    """Remove a killed broker from the list of bookies; the command that lists them has this effect.
 
-    Else the next one sometimes takes its own entry for the old one, and renews it without end, for most of a core:
-    https://github.com/apache/pulsar/issues/17759.
+    Otherwise the next broker sometimes takes its own entry for the old one, and renews it endlessly, which uses most of
+    a core: https://github.com/apache/pulsar/issues/17759.
     """
     folder, configuration = _folder(settings), _folder(settings) / "bookkeeper.conf"
     configuration.write_text(f"metadataServiceUri=metadata-store:rocksdb://{folder}/metadata\n")
@@ -194,7 +196,7 @@ def _unregister_killed(home: Path, settings: Settings) -> None:
     }
     with (folder / "bookies.log").open("wb") as log, spinner("Clearing up after a broker that was killed"):
         command: list[str | Path] = [home / "bin" / "bookkeeper", "shell", "listbookies", "-rw"]
-        with suppress(subprocess.TimeoutExpired):  # a broker that is busy is better than none
+        with suppress(subprocess.TimeoutExpired):  # a busy broker is better than none
             subprocess.run(command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, timeout=60)
 
 
@@ -203,9 +205,9 @@ def _configured(text: str, ports: dict[str, int]) -> str:
         "brokerServicePort": str(ports["broker"]),
         "webServicePort": str(ports["web"]),
         "bindAddress": HOST,
-        "listeningInterface": _loopback(),  # the same for the bookkeeper
+        "listeningInterface": _loopback(),  # BookKeeper's setting for the same
         "webSocketServiceEnabled": "false",
-        # A topic without traffic is no reason to delete it.
+        # Topics without traffic must not be deleted.
         "brokerDeleteInactiveTopicsEnabled": "false",
     }
     for name in values:
@@ -214,7 +216,7 @@ def _configured(text: str, ports: dict[str, int]) -> str:
 
 
 def _loopback() -> str:
-    """The name of the network interface that has the local address."""
+    """The name of the loopback network interface."""
     interfaces = psutil.net_if_addrs().items()
     return next(name for name, addresses in interfaces if any(address.address == HOST for address in addresses))
 
@@ -239,7 +241,7 @@ def _process(settings: Settings) -> psutil.Process | None:
 
 
 def _end(process: psutil.Process, *, timeout: float = STOP_TIMEOUT) -> bool:
-    """With what its script has started, if it is still that; False if it had to be killed."""
+    """End the broker's process and all that its script has started. Returns False if it had to be killed."""
     return end(begun_by({process.pid: process.create_time()}), timeout)
 
 
@@ -260,7 +262,7 @@ def _log(settings: Settings) -> Path:
 
 
 def _state_file(settings: Settings) -> Path:
-    """The ports of the last start, and its process, until that has ended by itself."""
+    """The file with the ports of the last start, and with the process id until the broker has stopped by itself."""
     return _folder(settings) / "broker.json"
 
 

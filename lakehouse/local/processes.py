@@ -1,4 +1,4 @@
-"""Servers that run on this machine beside our commands: their ports, what is noted of them, and their end."""
+"""Helpers for servers that run on this machine: choose ports, keep state files, and find and end processes."""
 
 import json
 import os
@@ -15,9 +15,9 @@ HOST = "127.0.0.1"
 
 
 def choose_port(name: str, fixed: int, last: int) -> int:
-    """The `fixed` port, else that of the `last` start if it is still free, else a free one.
+    """The `fixed` port, else that of the `last` start if it is still free, else any free one. 0 means none.
 
-    Raises OSError, which names the setting, if the fixed one is taken.
+    Raises OSError, which names the setting `name`, if the fixed port is taken.
     """
     if fixed and not _is_free(fixed):
         raise OSError(f"{name} {fixed} is taken by another program: set another, or 0 for a free one")
@@ -32,9 +32,9 @@ def is_alive(process: psutil.Process) -> bool:
 
 
 def end(processes: Sequence[psutil.Process], timeout: float, *, by: signal.Signals = signal.SIGTERM) -> bool:
-    """Ask the processes to end, `by` a signal, and kill those that have not after `timeout` seconds.
+    """Send the processes the signal `by`, and kill those that have not ended after `timeout` seconds.
 
-    Returns, when all are gone, whether all have ended by themselves.
+    Returns whether all ended without a kill, after they are gone.
     """
     for process in processes:
         with suppress(psutil.NoSuchProcess):
@@ -48,9 +48,9 @@ def end(processes: Sequence[psutil.Process], timeout: float, *, by: signal.Signa
 
 
 def begun_by(leaders: Mapping[int, float]) -> list[psutil.Process]:
-    """All processes of the sessions that these processes lead, or led: what they have started, and what that has.
+    """All live processes in the sessions of these leaders, which may have ended: all that they have started.
 
-    `leaders` are process ids with the time of their creation, as the system gives an id again.
+    `leaders` maps process ids to creation times, in epoch seconds, because the system reuses ids.
     """
     sessions = {pid for pid, created in leaders.items() if created > psutil.boot_time() and not _is_other(pid, created)}
     found = []
@@ -68,7 +68,7 @@ def _is_other(pid: int, created: float) -> bool:
 
 
 def read_state(file: Path) -> dict[str, Any]:
-    """What was noted of the last start; empty before the first."""
+    """The content of a state file; empty if there is none."""
     state: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {}
     return state
 

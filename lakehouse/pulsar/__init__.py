@@ -1,1 +1,1 @@
-"""How a Pulsar cluster is reached, asked and sent to."""
+"""Connects to a Pulsar cluster, administers its topics and sends messages."""

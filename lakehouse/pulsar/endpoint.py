@@ -1,4 +1,4 @@
-"""How a Pulsar cluster is reached: by its binary protocol to send, by its admin API to ask and configure."""
+"""Connects to a Pulsar cluster: by its binary protocol for messages, and by its admin API for all else."""
 
 import socket
 import ssl
@@ -12,12 +12,12 @@ from lakehouse.errors import BrokerError, RefusedError
 from lakehouse.settings import Settings
 
 TIMEOUT = (5, 30)
-"""Seconds to connect, and to wait for an answer, of one admin call."""
+"""Timeouts of an admin call, in seconds: to connect, and to wait for the answer."""
 
 ENCRYPTED, ENCRYPTED_PORT = "pulsar+ssl://", 6651
 
 UNKNOWN_SIGNERS = (2, 7, 18, 19, 20, 21, 30)
-"""What OpenSSL has against certificates that nobody has signed whom we trust."""
+"""OpenSSL's error codes for certificates that no trusted CA has signed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,9 +27,9 @@ class Endpoint:
 
 
 def connect(endpoint: Endpoint, settings: Settings) -> pulsar.Client:
-    """A client with the token and the certificates of the settings; the caller closes it.
+    """A client with the token and certificates of the settings. The caller must close it.
 
-    What it has to say goes to `pulsar-client.log` in the home.
+    It logs to `<home>/pulsar-client.log`.
     """
     settings.home.mkdir(parents=True, exist_ok=True)
     token, certificates = settings.pulsar.token, settings.pulsar.tls_trust_certs
@@ -51,9 +51,10 @@ def call_admin(
     body: object = None,
     accept: tuple[int, ...] = (),
 ) -> requests.Response:
-    """Call `path`, below `/admin/v2/`; `accept` are error codes to return like a success.
+    """Call `path`, below `/admin/v2/`. Responses with an HTTP status in `accept` are returned like a success.
 
-    Raises BrokerError if there is no answer, or if it is another error; RefusedError if it would be so again.
+    Raises BrokerError if there is no answer, or for any other HTTP error. Raises RefusedError if the token or the
+    certificate is rejected.
     """
     url = f"{endpoint.admin_url.rstrip('/')}/admin/v2/{path}"
     token, certificates = settings.pulsar.token, settings.pulsar.tls_trust_certs
@@ -61,7 +62,7 @@ def call_admin(
     verify = str(certificates) if certificates else True
     try:
         with requests.Session() as session:
-            session.trust_env = "//127.0.0.1:" not in url  # no proxy leads to this machine
+            session.trust_env = "//127.0.0.1:" not in url  # no proxy for this machine
             response = session.request(method, url, json=body, headers=headers, verify=verify, timeout=TIMEOUT)
     except requests.RequestException as error:
         if problem := _certificate_problem(error, settings):
@@ -76,9 +77,9 @@ def call_admin(
 
 
 def check_certificate(endpoint: Endpoint, settings: Settings) -> None:
-    """Raises RefusedError if the service URL's certificate is not to be trusted.
+    """Raises RefusedError if the certificate of the service URL is not trusted.
 
-    The client would say no more than that it could not connect, and only when it has tried for half a minute.
+    The client itself would try for half a minute, and then say only that it could not connect.
     """
     if not endpoint.service_url.startswith(ENCRYPTED):
         return
@@ -89,13 +90,13 @@ def check_certificate(endpoint: Endpoint, settings: Settings) -> None:
         try:
             with socket.create_connection((url.hostname, url.port or ENCRYPTED_PORT), TIMEOUT[0]) as connection:
                 context.wrap_socket(connection, server_hostname=url.hostname).close()
-        except OSError as error:  # which may pass, unless it is about the certificate
+        except OSError as error:  # may be transient, unless the certificate caused it
             if problem := _certificate_problem(error, settings):
                 raise RefusedError(f"{endpoint.service_url}: {problem}") from error
 
 
 def _certificate_problem(error: BaseException | None, settings: Settings) -> str | None:
-    """What is wrong with the certificate of the other side, if it is that which has caused an error."""
+    """Why the server's certificate or TLS caused an error; None if it did not."""
     while error is not None and not isinstance(error, ssl.SSLError):
         error = error.__cause__ or error.__context__
     trusted = settings.pulsar.tls_trust_certs
@@ -107,12 +108,12 @@ def _certificate_problem(error: BaseException | None, settings: Settings) -> str
         case ssl.SSLCertVerificationError():
             return f"its certificate is refused: {error.verify_message}"
         case ssl.SSLError(reason="WRONG_VERSION_NUMBER"):
-            return "what answers there does not speak TLS"
+            return "the server there does not use TLS"
     return None
 
 
 def _reason(response: requests.Response) -> str:
-    """What the broker says of an error, in one line."""
+    """The broker's reason for an error, in one line."""
     try:
         text = str(response.json()["reason"])
     except (ValueError, KeyError, TypeError):

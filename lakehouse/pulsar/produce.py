@@ -1,4 +1,4 @@
-"""Sends messages to topics as fast as one process can, and counts what the broker acknowledged."""
+"""Sends messages to topics as fast as one process can, and counts the acknowledgements of the broker."""
 
 import time
 from collections import Counter
@@ -21,11 +21,11 @@ from lakehouse.pulsar.schemas import EncodedJson
 from lakehouse.settings import Settings
 
 BATCH = 10_000
-"""Messages between two looks at the acknowledgements."""
+"""Messages that are sent before the acknowledgements are checked."""
 PACED_BATCHES = 20
-"""Batches a second when paced."""
+"""Batches per second, if there is a rate."""
 PENDING = 20_000
-"""Messages of a partition that may wait for their acknowledgement; then sending waits."""
+"""Unacknowledged messages per partition at which sending waits."""
 
 
 class Message(NamedTuple):
@@ -35,25 +35,25 @@ class Message(NamedTuple):
     event_time: int
     """Epoch milliseconds."""
     broken: bool = False
-    """It does not fit the topic's schema, so it is to be sent without one."""
+    """It does not fit the topic's schema, so it must be sent without a schema."""
 
 
 Streams = Iterable[tuple[Topic, Iterable[Message]]]
 
 
 class Speed(ProgressColumn):
-    """Messages a second, over the whole run."""
+    """Messages per second, over the whole run."""
 
     def render(self, task: Task) -> Text:
         return Text(f"{task.completed / (task.elapsed or 1):,.0f}/s")
 
 
 def produce(streams: Streams, endpoint: Endpoint, settings: Settings, *, rate: float | None = None) -> dict[str, int]:
-    """Send each stream to its topic, one after the other; return the acknowledged messages by topic.
+    """Send the streams to their topics, one after the other. Returns the number of acknowledged messages by topic.
 
-    A key always goes to the same partition. `rate` is in messages a second; None is as fast as it goes. Ctrl-C ends
-    even an endless stream, once what was sent is acknowledged.
-    Raises BrokerError if messages were not acknowledged, naming how many and why.
+    All messages of a key go to the same partition. `rate` is in messages per second; None means as fast as possible.
+    Ctrl-C ends even an endless stream, after the messages that were sent are acknowledged.
+    Raises BrokerError if a topic does not exist, or if messages were not acknowledged; it says how many and why.
     """
     acknowledged: Counter[str] = Counter()
     client = connect(endpoint, settings)
@@ -82,13 +82,13 @@ def produce(streams: Streams, endpoint: Endpoint, settings: Settings, *, rate: f
 
 
 class Sender:
-    """Sends to one topic and accounts for every message: the broker acknowledges it, or it counts as failed."""
+    """Sends to one topic and accounts for every message: it is acknowledged, or it counts as failed."""
 
     def __init__(self, client: pulsar.Client, topic: Topic, settings: Settings) -> None:
         self.sent = 0
         self._topic = topic.name
-        # The client calls back for each message. A callback in C costs half of what one in Python does, and a queue
-        # can be one: `put(result, message_id)` keeps the result and takes the other as its unused flag `block`.
+        # The client calls back for each message. A callback in C costs half as much as one in Python. The method of a
+        # queue can serve as one: `put(result, message_id)` stores the result, and ignores its second argument, `block`.
         self._results: SimpleQueue[pulsar.Result] = SimpleQueue()
         self._settled: Counter[pulsar.Result] = Counter()
         name = f"persistent://{settings.pulsar.namespace}/{topic.name}"
@@ -96,7 +96,7 @@ class Sender:
         self._schemaless = _producer(client, name, BytesSchema())
 
     def send(self, messages: Iterable[Message]) -> None:
-        """Hand over messages to the client. Raises BrokerError as soon as an earlier one is known to have failed."""
+        """Pass messages to the client. Raises BrokerError if an earlier one is known to have failed."""
         settle = self._results.put
         for key, payload, event_time, broken in messages:
             producer = self._schemaless if broken else self._producer
@@ -106,7 +106,7 @@ class Sender:
         self._check()
 
     def close(self) -> int:
-        """Wait for all acknowledgements, and return their number. Raises BrokerError if messages failed."""
+        """Wait for all acknowledgements and return their number. Raises BrokerError if messages failed."""
         for producer in (self._producer, self._schemaless):
             with suppress(pulsar.PulsarException):  # each message has its own result
                 producer.flush()
@@ -123,7 +123,7 @@ class Sender:
         failed = {result: count for result, count in self._settled.items() if result != pulsar.Result.Ok}
         if failed:
             reasons = ", ".join(f"{count:,} {result.name}" for result, count in failed.items())
-            raise BrokerError(f"{self._topic}: of {self.sent:,} messages the broker did not acknowledge {reasons}")
+            raise BrokerError(f"{self._topic}: not all {self.sent:,} messages were acknowledged: {reasons}")
 
 
 def _producer(client: pulsar.Client, topic: str, schema: Schema) -> pulsar.Producer:
@@ -141,7 +141,7 @@ def _producer(client: pulsar.Client, topic: str, schema: Schema) -> pulsar.Produ
 
 
 def _batches(messages: Iterable[Message], rate: float | None) -> Iterator[list[Message]]:
-    """The messages in pieces; with a `rate`, each not before its time."""
+    """The messages in batches; with a `rate`, each one is yielded when it is due."""
     remaining, begin, taken = iter(messages), time.monotonic(), 0
     size = max(1, int(rate / PACED_BATCHES)) if rate else BATCH
     while batch := list(islice(remaining, size)):

@@ -1,7 +1,7 @@
-"""Sends numbered messages to the partitions of a topic, each once, however often they are sent again.
+"""Sends numbered messages to the partitions of a topic, exactly once even if they are sent again.
 
-The topic says itself how far it is: its last message carries its number. docs/decisions/007-publishing.md says why
-that is not left to the broker's de-duplication alone.
+The last message of a partition carries its number, so the topic itself tells what it has. See
+docs/decisions/007-publishing.md for why the broker's deduplication alone is not enough.
 """
 
 from collections.abc import Iterable, Iterator
@@ -18,26 +18,26 @@ from lakehouse.pulsar.schemas import EncodedJson
 from lakehouse.settings import Settings
 
 SEQUENCE = "sequence"
-"""The property with a message's number: in a partition, each is greater than those before it."""
+"""The message property with its number. Numbers increase within a partition."""
 
 SINCE = "since"
-"""The property with the version of the table that was published as a whole, before the changes that came after."""
+"""The message property with the table version whose rows were all published first; later versions follow as changes."""
 
 UNKNOWN = -1
-"""That version, of a topic whose messages do not say it: it got the changes of all versions."""
+"""Stands for that version if messages lack the property: their topic got the changes of all versions."""
 
 PENDING = 20_000
-"""Messages of a partition that may wait for their acknowledgement; then sending waits."""
+"""Unacknowledged messages per partition at which sending waits."""
 BATCH_BYTES = 256 * 1024
 ACKNOWLEDGED_WITHIN = 60.0
 """Seconds without any acknowledgement after which sending fails."""
 
 Numbered = tuple[int, str, bytes | None]
-"""Sequence, key and payload; None is a tombstone."""
+"""Sequence number, key and payload. A payload of None is a tombstone."""
 
 
 class Last(NamedTuple):
-    """What the last message of a partition tells."""
+    """The properties of the last message of a partition."""
 
     sequence: int
     since: int
@@ -45,15 +45,15 @@ class Last(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Publication:
-    """Where messages go, and from whom: a topic is published to by one `publisher` for good."""
+    """Where messages go, and who sends them: a topic only ever has one `publisher`."""
 
     topic: str
     publisher: str
     record: str
     avro: str
-    """The schema of the payloads, an Avro record as JSON."""
+    """The schema of the payloads: an Avro record, as JSON."""
     since: int
-    """What each message has as that property."""
+    """The value of the property `SINCE` of each message."""
     endpoint: Endpoint
     settings: Settings
 
@@ -71,17 +71,17 @@ def count_partitions(publication: Publication) -> int:
 
 
 def last_messages(publication: Publication) -> list[Last | None]:
-    """Of each partition; None if it has no message. Raises BrokerError if one is of another publisher."""
+    """The last message of each partition; None for an empty one. Raises BrokerError if another publisher sent it."""
     count = count_partitions(publication)
     with _client(publication) as client:
         return [_last_message(client, publication, index) for index in range(count)]
 
 
 def send(publication: Publication, index: int, messages: Iterable[Numbered]) -> int:
-    """Send to a partition what it does not hold yet, and return how many once all are acknowledged.
+    """Send the messages that a partition lacks, wait until they are acknowledged, and return their number.
 
-    Raises BusyError if another process publishes to it, BrokerError if a message was not acknowledged: then those
-    after it are not there either, so that the rest can be sent another time.
+    Raises BusyError if another process publishes to the partition. Raises BrokerError if a message was not
+    acknowledged; later messages are not there either then, so a later call can send the rest.
     """
     with _client(publication) as client:
         sender = _Sender(client, publication, index)
@@ -95,7 +95,7 @@ class _Sender:
     def __init__(self, client: pulsar.Client, publication: Publication, index: int) -> None:
         self.sent = 0
         self._pending = 0
-        # A callback in C: `put(result, message_id)` keeps the result, and takes the other as its unused flag `block`.
+        # A callback in C: `put(result, message_id)` stores the result, and ignores its second argument, `block`.
         self._results: SimpleQueue[pulsar.Result] = SimpleQueue()
         self._partition = publication.partition(index)
         try:
@@ -103,7 +103,7 @@ class _Sender:
                 self._partition,
                 producer_name=publication.publisher,
                 schema=EncodedJson(publication.record, publication.avro),
-                send_timeout_millis=0,  # a message that is given up while later ones succeed would be lost
+                send_timeout_millis=0,  # a message that times out while later ones succeed would be lost
                 max_pending_messages=2 * PENDING,
                 batching_enabled=True,
                 batching_max_messages=1_000,
@@ -121,7 +121,9 @@ class _Sender:
         self._last = -1 if last is None else last.sequence
         self._since = str(publication.since)
         if self._producer.last_sequence_id() > self._last:
-            raise BrokerError(f"{self._partition}: not all that was sent is there yet, or it was deleted: try again")
+            raise BrokerError(
+                f"{self._partition}: the last messages that were sent are not there yet, or were deleted: try again"
+            )
 
     def send(self, message: Numbered) -> None:
         sequence, key, payload = message
@@ -135,11 +137,11 @@ class _Sender:
         self._pending += 1
         if self._pending == PENDING:
             self.wait(until=PENDING // 2)
-        elif payload and len(payload) > BATCH_BYTES:  # it may be refused, alone
+        elif payload and len(payload) > BATCH_BYTES:  # the broker may refuse this one alone
             self.wait()
 
     def wait(self, *, until: int = 0) -> None:
-        """Wait until not more than so many messages lack their acknowledgement."""
+        """Wait until at most `until` messages are unacknowledged."""
         while self._pending > until:
             try:
                 result = self._results.get(timeout=ACKNOWLEDGED_WITHIN)

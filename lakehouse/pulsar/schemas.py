@@ -1,11 +1,11 @@
-"""Schemas for Pulsar's client, of payloads that are encoded already."""
+"""Schemas for Pulsar's client, for payloads that are already encoded."""
 
 from _pulsar import SchemaInfo, SchemaType
 from pulsar.schema import Schema
 
 
 class EncodedJson(Schema):  # type: ignore[misc]
-    """The registered schema of a topic, for payloads that are encoded already."""
+    """A topic's registered JSON schema, for payloads that are already encoded. `avro` is an Avro record, as JSON."""
 
     def __init__(self, record: str, avro: str) -> None:
         self._schema_info = SchemaInfo(SchemaType.JSON, record, avro)

@@ -1,4 +1,4 @@
-"""How much of a topic has landed, as the broker tells."""
+"""Asks the broker how many messages a topic has, and how many have not landed."""
 
 from dataclasses import dataclass
 
@@ -12,9 +12,9 @@ from lakehouse.settings import Settings
 class TopicStatus:
     name: str
     messages: int
-    """Acknowledged by the broker since it started, and still there or not."""
+    """Messages that the broker acknowledged since it started, including those that it has deleted since."""
     backlog: int
-    """Entries that have not landed: a batch of messages is one."""
+    """Entries that have not landed. An entry is a message or a batch of messages."""
 
 
 def topic_status(topic: Topic, endpoint: Endpoint, settings: Settings) -> TopicStatus:

@@ -1,4 +1,4 @@
-"""Creates topics in the broker, with all that their declarations promise."""
+"""Creates topics in the broker, as they are declared."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -14,14 +14,14 @@ FOR_EVER = {"retentionTimeInMinutes": -1, "retentionSizeInMB": -1}
 
 
 def create_topics(topics: Iterable[Topic], endpoint: Endpoint, settings: Settings) -> None:
-    """Create what is missing: the namespace, the topics with their partitions, schemas, retention, subscriptions.
+    """Create what is missing: the namespace, and the topics with partitions, schemas, retention and subscriptions.
 
-    A topic that exists keeps its messages and its number of partitions; its schema and retention become those that
-    are declared; a partition that was deleted is made again. Messages that have not landed do not expire, whatever the
-    namespace says. Once there is a bronze table, only landing makes a subscription that is missing, after it has looked
-    for messages that are lost without it.
+    A topic that exists keeps its messages and its number of partitions. It gets the declared schema and retention, and
+    partitions that were deleted are created again. Messages that have not landed never expire, whatever the policy of
+    the namespace. If the bronze table exists, a missing subscription is not created here: landing does that, after it
+    has checked for messages that were lost without it.
 
-    Raises BrokerError, also if the broker finds the schemas incompatible.
+    Raises BrokerError, also if a schema is incompatible with the registered one.
     """
     call_admin("PUT", f"namespaces/{settings.pulsar.namespace}", endpoint, settings, accept=(EXISTS,))
     for topic in topics:
@@ -29,9 +29,9 @@ def create_topics(topics: Iterable[Topic], endpoint: Endpoint, settings: Setting
 
 
 def create_published(names: Iterable[str], endpoint: Endpoint, settings: Settings) -> None:
-    """Create the topics that gold is published to: kept for ever, as changelogs, and de-duplicated by the broker.
+    """Create the topics to which gold is published: changelogs that are kept forever and deduplicated by the broker.
 
-    Their schema is registered when they are published to, as it is that of the gold table.
+    Their schema is that of the gold table, so publishing registers it.
     """
     call_admin("PUT", f"namespaces/{settings.pulsar.namespace}", endpoint, settings, accept=(EXISTS,))
     for name in names:
@@ -51,7 +51,7 @@ def _create(topic: Topic, endpoint: Endpoint, settings: Settings) -> None:
     if not Path(settings.table_path(topic.bronze_table), "_delta_log").exists():
         subscription = f"{path}/subscription/{topic.subscription}"
         call_admin("PUT", subscription, endpoint, settings, body=EARLIEST, accept=(EXISTS,))
-    # The broker would let messages go that have not landed; 0 is for ever, whatever the namespace says.
+    # Otherwise, messages that have not landed could expire. 0 means never, whatever the policy of the namespace.
     call_admin("POST", f"{path}/messageTTL?messageTTL=0", endpoint, settings)
     if topic.changelog:
         call_admin("POST", f"{path}/retention", endpoint, settings, body=FOR_EVER)

@@ -1,1 +1,1 @@
-"""The Spark session, and how its streams, batches and errors are handled."""
+"""The Spark session, and helpers for its streams, batches and errors."""

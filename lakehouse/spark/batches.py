@@ -1,4 +1,4 @@
-"""How a stream hands over its batches, and how a small one is planned."""
+"""Handlers for the batches of streams, and how small batches are planned."""
 
 import gc
 from collections.abc import Callable, Iterator
@@ -7,16 +7,19 @@ from contextlib import contextmanager
 from pyspark.sql import DataFrame, SparkSession
 
 FEW = 5_000
-"""Rows of a small batch: its queries are planned once, and state is cut down to what they look up before a join."""
+"""A batch of up to this many rows is small.
+
+Its queries are planned once, and before a join, state is reduced to the keys that the rows look up.
+"""
 
 ADAPTIVE = "spark.sql.adaptive.enabled"
 
 
 def each_batch(handle: Callable[[DataFrame], None]) -> Callable[[DataFrame, int], None]:
-    """A function for `foreachBatch` that frees what was made of a batch.
+    """A function for `foreachBatch` that calls `handle`, and then frees the batch's frames.
 
-    Python's part of a frame is in a cycle, and holds the JVM's, with all its hash tables, until Python looks for
-    cycles: too seldom, as it knows of small objects only. Six small batches had kept 1.2 GB.
+    A frame's Python object is part of a reference cycle. It keeps the JVM's objects, such as hash tables, alive until
+    Python collects cycles. Python rarely does, as it only sees small objects: six small batches once kept 1.2 GB.
     """
 
     def handle_and_free(batch: DataFrame, _: int) -> None:
@@ -30,9 +33,9 @@ def each_batch(handle: Callable[[DataFrame], None]) -> Callable[[DataFrame, int]
 
 @contextmanager
 def planned_for(spark: SparkSession, rows: int) -> Iterator[None]:
-    """Plan the queries of the block for so many rows, by a setting of the session that is put back at its end.
+    """Plan the queries of the block for so many rows. It changes a session setting, and restores it at the end.
 
-    Few rows are not planned anew after each stage, which takes a job for each.
+    For few rows, adaptive execution is off: it plans again after each stage, and needs a job for each.
     """
     before = spark.conf.get(ADAPTIVE)
     assert before is not None

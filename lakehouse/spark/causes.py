@@ -1,4 +1,4 @@
-"""Why something failed, in one line: Spark wraps an error in many others, of which one says what to do."""
+"""Says in one line why something failed: Spark wraps an error in many others, and only one of them is helpful."""
 
 import re
 
@@ -13,10 +13,10 @@ PERMANENT = (
     "No space left",
     "StackOverflowError",
 )
-"""What marks an error that another try would meet again."""
+"""Texts that mark an error as permanent: a retry would fail in the same way."""
 
 _PERMANENT_STATES = re.compile(r"SQLSTATE: (22|23|42(?!K0[34]|KD6)|P0)")
-"""Those of values, constraints, statements and raised errors, but not of files that are missing or there already."""
+"""Errors of values, constraints, statements and `raise_error`, but not of files that are missing or already exist."""
 _TORN_COMMIT = r"reading file (?:file:/*)?(/\S+/_delta_log/\d+\.json)"
 
 _LINES = (
@@ -31,7 +31,7 @@ _LINES = (
         r"DELTA_UNSUPPORTED_FEATURES_FOR_(?:READ|WRITE)\S* (.+)",
         r"a table was written by a newer version of Delta Lake: \1",
     ),
-    (r"Python worker exited unexpectedly", "a Python process of Spark was killed, perhaps for want of memory"),
+    (r"Python worker exited unexpectedly", "a Python process of Spark was killed, perhaps because memory ran out"),
     (
         _TORN_COMMIT,
         r"\1: torn, as by a power cut: see *After a power cut* in docs/operations.md",
@@ -39,7 +39,7 @@ _LINES = (
     (r".*No space left on device.*", "no space left on the disk"),
     (
         r".*ParentNotDirectoryException: Parent path is not a directory: (.*)",
-        r"not writable: below \1, which is no folder",
+        r"not writable: \1 is not a folder",
     ),
     (
         r"\[Errno \d+\] (Not a directory|Permission denied|Read-only file system): '(.+)'",
@@ -49,11 +49,11 @@ _LINES = (
 )
 
 _INNERMOST = (r"^Caused by: (.+)$", r"^: (.+)$", r"^(\w[\w.]*(?:Error|Exception)(?:: .+)?)$")
-"""How the first line of an error within others begins: one in the JVM, one that Python got from it, one of Python."""
+"""Patterns of the first line of a nested error: of one in the JVM, of one that Python got from it, of one in Python."""
 
 
 def cause_of(error: BaseException) -> str:
-    """The line that tells the most: a known cause, else the first line of the innermost error."""
+    """The most helpful line: that of a known cause, else the first line of the innermost error."""
     text = str(error)
     for pattern, line in _LINES:
         if found := re.search(pattern, text):

@@ -1,4 +1,4 @@
-"""SQL that a declaration brings: whatever it is, it fails on a row, not on a batch; and if it is wrong, it is named."""
+"""Evaluates SQL from declarations: an error affects one row, not the batch, and wrong SQL is reported by its name."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -16,21 +16,24 @@ _TRY = "org.apache.spark.sql.catalyst.expressions.TryEval"
 
 
 def try_eval(value: Column) -> Column:
-    """The value; NULL on a row on which it ends in an error.
+    """The value; NULL for a row on which it fails.
 
-    To be used within a branch of `F.when` alone: what several expressions share, Spark computes before them, and
-    outside of this, but not what is in a branch.
+    Use it only within a branch of `F.when`. Spark computes subexpressions that several expressions share in advance,
+    where their errors are not caught; it does not do so with those in a branch.
     """
     assert SparkContext._active_spark_context is not None
     jvm = SparkContext._active_spark_context._jvm
     expressions = getattr(jvm, _EXPRESSIONS)
-    # What Spark's own try_add and the like are made of; there is no function for it.
+    # Spark's own try_add and the like use this expression; there is no function for it.
     return ClassicColumn(expressions.column(getattr(jvm, _TRY)(expressions.expression(value._jc))))
 
 
 @contextmanager
 def naming(rows: DataFrame, declared: Mapping[str, Column]) -> Iterator[None]:
-    """Raises ConfigurationError with the name of the first column that Spark can't resolve, if what is within fails."""
+    """If the block raises AnalysisException, raise ConfigurationError for the first column that Spark can't resolve.
+
+    `declared` maps the names that its message uses to the columns, which are resolved over `rows`.
+    """
     try:
         yield
     except AnalysisException:
@@ -43,6 +46,6 @@ def naming(rows: DataFrame, declared: Mapping[str, Column]) -> Iterator[None]:
 
 
 def reason_of(error: PySparkException) -> str:
-    """What Spark has against SQL, in one line."""
+    """Spark's reason for an error, in one line."""
     reason, _, _ = str(error).strip().partition(";")
     return re.sub(r"\s+SQLSTATE.*", "", " ".join(reason.split()))

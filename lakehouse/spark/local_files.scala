@@ -1,7 +1,7 @@
-/** Hadoop's files of this machine, without a process for each that is made or renamed.
+/** Hadoop's local file system, without a process for each file that is created or renamed.
   *
-  * Where Hadoop has no native library it runs `chmod` and `readlink`, several of them for a rename, by which Delta and
-  * checkpoints commit. Java can do both.
+  * Without its native library, Hadoop runs `chmod` and `readlink`, several times for each rename. Delta and checkpoints
+  * commit by renames. Java can do both itself.
   */
 package lakehouse {
 
@@ -13,11 +13,11 @@ import org.apache.hadoop.fs._
 import org.apache.hadoop.fs.local.LocalConfigKeys
 import org.apache.hadoop.fs.permission.FsPermission
 
-/** Without checksums. */
+/** Local files without checksums. */
 class RawFiles extends RawLocalFileSystem {
   override def setPermission(path: Path, permission: FsPermission): Unit = {
     val file = pathToFile(path).toPath
-    // As `chmod` with a number does, which leaves a folder's bit by which all in it has its group.
+    // Like `chmod` with a number, this keeps the setgid bit of a folder.
     val kept = if (Files.isDirectory(file)) Files.getAttribute(file, "unix:mode").asInstanceOf[Int] & SetGroup else 0
     Files.setAttribute(file, "unix:mode", Int.box(permission.toShort | kept))
   }
@@ -28,12 +28,12 @@ class RawFiles extends RawLocalFileSystem {
   private val SetGroup = 0x400
 }
 
-/** For what asks for a `FileSystem`. As with Spark's own, which is Hive's, a rename replaces no file. */
+/** For code that asks for a `FileSystem`. As in Spark's default, which is Hive's, a rename does not replace a file. */
 class LocalFiles extends LocalFileSystem(new RawFiles) {
   override def rename(from: Path, to: Path): Boolean = !pathToFile(to).isFile && super.rename(from, to)
 }
 
-/** For what asks for a `FileContext`. */
+/** For code that asks for a `FileContext`. */
 class LocalContext(uri: URI, conf: Configuration) extends ChecksumFs(new RawContext(conf))
 
 class RawContext(conf: Configuration)

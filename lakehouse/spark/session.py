@@ -1,4 +1,4 @@
-"""The one place where a Spark session is built."""
+"""Starts and stops Spark. All Spark sessions are created here."""
 
 import os
 import shlex
@@ -15,7 +15,7 @@ from typing import Any
 
 import psutil
 import pyspark
-from py4j.java_gateway import JavaObject  # type: ignore[import-untyped]
+from py4j.java_gateway import JavaObject
 from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
@@ -28,95 +28,104 @@ from lakehouse.jvm.scala import compiled
 from lakehouse.progress import spinner
 from lakehouse.settings import Settings, variables
 
-# With room for compiled code: C1 alone gets 48 MB by default, and Spark is soon swept out of it again and again.
-# Without memory, a JVM may hang or go on half: it ends instead, and what is started anew goes on where it was.
+# The code cache must be large: C1 alone gets 48 MB by default, and Spark's compiled code would be evicted all the time.
+# A JVM that runs out of memory may hang or only partly work. It exits instead, and a new one continues its work.
 JAVA_OPTIONS = "-XX:+UseParallelGC -XX:ReservedCodeCacheSize=256m -XX:+ExitOnOutOfMemoryError -Duser.timezone=UTC"
 OUT_OF_MEMORY = 3
-"""The exit code of a JVM that ends so."""
+"""The exit code of a JVM that runs out of memory."""
 
 LITTLE_DATA = {
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.adaptive.enabled": "false",
 }
-"""For plans that run a few times only: each is planned once, and no code is generated for it."""
+"""Settings for queries that run only a few times: each is planned once, and no code is generated for it."""
 
 SHORT_RUN = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1", **LITTLE_DATA}
-"""For a run of a minute on little data: the JVM compiles quickly too, to code that is slower."""
+"""Settings for a run of a minute on little data: the JVM also compiles faster, to slower code."""
 
 LOCAL_FILES = {
     "spark.hadoop.fs.file.impl": "lakehouse.LocalFiles",
     "spark.hadoop.fs.AbstractFileSystem.file.impl": "lakehouse.LocalContext",
 }
-"""Files of this machine are made and renamed as `local_files.scala` does it."""
+"""Local files are created and renamed by `local_files.scala`."""
 
 CLASS_PATH = "spark.driver.extraClassPath"
 PROGRAM = "spark"
 
 
-def spark_conf(settings: Settings, *, keep_classes: bool = True) -> dict[str, str]:
-    """The Spark properties that this pipeline needs, with the user's own on top.
+CONF = {
+    "spark.app.name": "lakehouse",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "ERROR",
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    "spark.sql.session.timeZone": "UTC",
+    # Other readers can't read the default, INT96, outside the years 1677 to 2262.
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    "spark.databricks.delta.snapshotPartitions": "1",
+    # A stream may start from the changes of the next version, which does not exist yet.
+    "spark.databricks.delta.changeDataFeed.timestampOutOfRange.enabled": "true",
+    # A batch uses more generated classes than the default of 100. Without room, each batch compiles them again.
+    "spark.sql.codegen.cache.maxEntries": "1000",
+    # Each hash table, and so each broadcast, takes at least a page, which is 64 MB by default.
+    "spark.buffer.pageSize": "2m",
+    # By default, the plans of the last 1,000 queries are kept for the UI. They would take hundreds of MB.
+    "spark.sql.ui.retainedExecutions": "20",
+    "spark.sql.autoBroadcastJoinThreshold": "64m",
+    # With fewer concurrent writers, rows are sorted by the partition column before they are written.
+    "spark.sql.maxConcurrentOutputFileWriters": "32",
+    "spark.sql.inMemoryColumnarStorage.compressed": "false",
+    # Otherwise, each field gets a pruned copy of from_json, and the payload is parsed once per field.
+    "spark.sql.optimizer.enableJsonExpressionOptimization": "false",
+    # Otherwise, PySpark tells the JVM the line of Python behind each column expression, which takes 0.6 of its
+    # 0.9 ms, and the JVM inspects its own stack.
+    "spark.python.sql.dataFrameDebugging.enabled": "false",
+    "spark.sql.dataFrameQueryContext.enabled": "false",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    # PySpark 4.2.0 hangs on a Python function over a columnar scan (SPARK-58241).
+    "spark.sql.execution.arrow.pythonUDF.columnarInput.enabled": "false",
+    "spark.sql.streaming.stopTimeout": "30s",
+}
+"""The Spark properties that do not depend on settings."""
 
-    If no JVM has kept its classes yet, this one is to be able to do so, unless told otherwise.
+
+def spark_conf(settings: Settings, *, keep_classes: bool = True) -> dict[str, str]:
+    """The Spark properties that this pipeline needs; the user's own take precedence.
+
+    If there is no class archive yet, `keep_classes` lets the JVM write one when it ends.
     """
     jars, own = [str(jar) for jar in driver_jars(settings)], settings.spark.conf
     cores = str(os.cpu_count() or 2)
     archive = archive_options(PROGRAM, [pyspark.__version__, *jars], keep=keep_classes)
     return {
+        **CONF,
         "spark.master": settings.spark.master,
-        "spark.app.name": "lakehouse",
         "spark.driver.memory": settings.spark.memory,
         "spark.driver.defaultJavaOptions": f"{JAVA_OPTIONS} {shlex.join(archive)}",
         **(LOCAL_FILES if is_local(settings) else {}),
-        # Executors elsewhere fetch these. A local one has the driver's, and would copy them, in a second of each start.
+        # Remote executors fetch these. A local one has the driver's; to copy them would take a second of each start.
         **({} if is_local(settings) else {"spark.jars": ",".join(jars)}),
-        # Hadoop sets modes by this, whatever umask the process has. Executors elsewhere may be another user's.
+        # Hadoop uses this instead of the umask of the process. Remote executors may belong to another user.
         **({"spark.hadoop.fs.permissions.umask-mode": "077"} if is_local(settings) else {}),
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.log.level": "ERROR",
         "spark.local.dir": str(settings.home / "spark"),
         "spark.sql.warehouse.dir": str(settings.home / "spark" / "warehouse"),
-        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
-        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-        "spark.sql.session.timeZone": "UTC",
-        # The default, INT96, can't be read by others outside the years 1677 to 2262.
-        "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
-        # Small tables on few cores: more partitions than cores only cost task starts.
+        # Tables are small and cores few: more partitions than cores only add tasks to start.
         "spark.sql.shuffle.partitions": cores,
-        "spark.databricks.delta.snapshotPartitions": "1",
-        # A stream may begin with the changes of the next version, though there is none yet.
-        "spark.databricks.delta.changeDataFeed.timestampOutOfRange.enabled": "true",
-        # A batch uses more generated classes than the default of 100, which are then compiled again for the next.
-        "spark.sql.codegen.cache.maxEntries": "1000",
-        # Each hash table, and so each broadcast, takes a page at least, which is 64 MB by default.
-        "spark.buffer.pageSize": "2m",
-        # The plans of the last 1,000 queries, which nobody looks at without a UI, would take hundreds of MB.
-        "spark.sql.ui.retainedExecutions": "20",
-        "spark.sql.autoBroadcastJoinThreshold": "64m",
-        # Without enough open files, rows are sorted by the partition column before they are written.
-        "spark.sql.maxConcurrentOutputFileWriters": "32",
-        "spark.sql.inMemoryColumnarStorage.compressed": "false",
-        # A pruned copy of from_json for each field it feeds would parse the payload once for each.
-        "spark.sql.optimizer.enableJsonExpressionOptimization": "false",
-        # Else PySpark tells the JVM the line of Python behind each column expression, in 0.6 of its 0.9 ms, and the
-        # JVM looks at its own stack.
-        "spark.python.sql.dataFrameDebugging.enabled": "false",
-        "spark.sql.dataFrameQueryContext.enabled": "false",
-        # Python processes of tasks are forked from it, with what each would else load for itself, in 1 to 2 seconds.
-        # Elsewhere, what numpy calls when it is loaded may not survive a fork.
+        # The daemon imports modules before it forks the tasks' Python processes. Otherwise each of them takes 1 to 2
+        # seconds for that. On other systems, the libraries that numpy loads may not survive a fork.
         **({"spark.python.daemon.module": "bronze.pulsar.daemon"} if sys.platform == "linux" else {}),
-        "spark.sql.execution.arrow.pyspark.enabled": "true",
-        # PySpark 4.2.0 hangs on a Python function over a columnar scan (SPARK-58241).
-        "spark.sql.execution.arrow.pythonUDF.columnarInput.enabled": "false",
-        "spark.sql.streaming.stopTimeout": "30s",
         **own,
         CLASS_PATH: os.pathsep.join([*jars, *filter(None, [own.get(CLASS_PATH)])]),
     }
 
 
 def driver_jars(settings: Settings) -> list[Path]:
-    """What is on the driver's class path beside Spark, made or downloaded if the cache lacks it, or LakehouseError."""
+    """The jars on the driver's class path beside Spark's, compiled or downloaded if the cache lacks them.
+
+    Raises LakehouseError if that fails.
+    """
     own = [compiled(Path(__file__).with_name("local_files.scala"), settings.cache)] if is_local(settings) else []
     return [*spark_jars(settings.cache), *own]
 
@@ -124,12 +133,12 @@ def driver_jars(settings: Settings) -> list[Path]:
 def start_spark(settings: Settings, *, inherited: Sequence[int] = ()) -> SparkSession:
     """Start Spark, or return the running session; within spark-submit, that is its session.
 
-    Spark's own log goes to `<home>/logs/spark.log`, within spark-submit to where that writes.
+    Spark logs to `<home>/logs/spark.log`; within spark-submit, to the output of spark-submit.
+
+    `inherited` are file descriptors that the JVM keeps open. A lock on one of them lasts as long as the JVM, which can
+    outlive a killed Python process for a moment.
 
     Raises LakehouseError if Spark's process ends while it starts.
-
-    `inherited` are file descriptors that the JVM keeps open: a lock held by one of them lasts as long as the JVM,
-    which can outlive a killed Python process by a moment.
     """
     properties = list(spark_conf(settings).items())
     if SparkContext._active_spark_context is None and "PYSPARK_GATEWAY_PORT" not in os.environ:
@@ -142,15 +151,18 @@ def start_spark(settings: Settings, *, inherited: Sequence[int] = ()) -> SparkSe
             gateway = _launch(conf, process, settings)
         ctrl_c = signal.getsignal(signal.SIGINT)
         SparkContext(conf=conf, gateway=gateway)
-        signal.signal(signal.SIGINT, ctrl_c)  # Spark's handler calls into the JVM, whatever call it interrupts
+        signal.signal(signal.SIGINT, ctrl_c)  # Spark's handler would call the JVM, even in the middle of another call
     session = SparkSession.builder.config(map=dict(properties)).getOrCreate()
     server: Any = session.sparkContext._accumulatorServer
-    server.handle_error = lambda *_: None  # it would show a stack trace when the JVM has ended
+    server.handle_error = lambda *_: None  # the original shows a stack trace when the JVM has ended
     return session
 
 
 def _launch(conf: SparkConf, process: dict[str, Any], settings: Settings) -> Any:
-    """Start the JVM, with nothing of ours in its environment, and nothing of the user's own conf in its arguments."""
+    """Start the JVM, with none of our settings in its environment and none of the user's properties in its arguments.
+
+    Both may be secrets. Raises LakehouseError if the JVM ends while it starts.
+    """
     own, ours = settings.spark.conf, variables()
     arguments = SparkConf(loadDefaults=False).setAll([each for each in conf.getAll() if each[0] not in own])
     given = os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell")
@@ -171,7 +183,7 @@ def _launch(conf: SparkConf, process: dict[str, Any], settings: Settings) -> Any
 
 @contextmanager
 def properties_file(properties: Mapping[str, str]) -> Iterator[str]:
-    """The path of a file, which nobody else can read, with the properties as Java reads them, while the block runs."""
+    """The path of a Java properties file that only this user can read. It exists while the block runs."""
     with NamedTemporaryFile("w", suffix=".conf") as file:
         for name, value in properties.items():
             print(name, value.replace("\\", "\\\\").replace("\n", "\\n"), sep="=", file=file)
@@ -180,7 +192,7 @@ def properties_file(properties: Mapping[str, str]) -> Iterator[str]:
 
 
 def kill_submitting_jvm() -> None:
-    """End the JVM of spark-submit, if it has started this process; else nothing. It would end by itself, but later."""
+    """Kill the JVM of spark-submit, if it has started this process. It would end by itself, but later."""
     parent = psutil.Process().parent()
     if "PYSPARK_GATEWAY_PORT" in os.environ and parent is not None and parent.name() == "java":
         parent.kill()
@@ -188,7 +200,7 @@ def kill_submitting_jvm() -> None:
 
 
 def end_of_spark(settings: Settings, *, within: float = 0) -> str | None:
-    """How the JVM that this process has started ended, in a line; None if it still runs after some seconds."""
+    """One line that says how the JVM of this process ended; None if it is still running after `within` seconds."""
     process = getattr(SparkContext._gateway, "proc", None)
     try:
         code = None if process is None else process.wait(within)
@@ -198,7 +210,7 @@ def end_of_spark(settings: Settings, *, within: float = 0) -> str | None:
 
 
 def _how_it_ended(code: int, settings: Settings) -> str:
-    where = f"LAKEHOUSE_SPARK__MEMORY is {settings.spark.memory}, Spark's log {settings.home}/logs/spark.log"
+    where = f"LAKEHOUSE_SPARK__MEMORY is {settings.spark.memory}; see Spark's log, {settings.home}/logs/spark.log"
     if code == OUT_OF_MEMORY:
         return f"Spark ran out of memory, and its process has ended: {where}"
     if code == -signal.SIGKILL:
@@ -208,7 +220,7 @@ def _how_it_ended(code: int, settings: Settings) -> str:
 
 
 def submit_environment(settings: Settings) -> dict[str, str]:
-    """The variables with which spark-submit starts this environment's Spark."""
+    """The environment variables that make spark-submit use the Spark and Python of this environment."""
     local = {"SPARK_LOCAL_IP": "127.0.0.1"} if is_local(settings) else {}
     python = str(Path(sysconfig.get_path("scripts"), "spark-python"))
     return {
@@ -221,17 +233,16 @@ def submit_environment(settings: Settings) -> dict[str, str]:
 
 
 def is_local(settings: Settings) -> bool:
-    """Whether tasks run in the driver, from its class path."""
+    """Whether tasks run in the driver, with its class path."""
     return settings.spark.conf.get("spark.master", settings.spark.master).partition("[")[0] == "local"
 
 
 def _kill_launched(error: BaseException) -> int | None:
-    """End a JVM that was still starting: it would miss the folder that it was to answer in, and live on for ever.
+    """Kill a JVM that was still starting, and return its exit code if it had already ended.
 
-    Returns its exit code if it has ended before.
-
-    PySpark has not told us its process yet, and one that is confined can't look for it among those of the system; but
-    the functions that `error` has left still hold it, from the millisecond after its fork on.
+    Otherwise it would run forever: the folder in which it should answer is gone. PySpark has not given us its process
+    yet, and a confined process can't search the system for it. But the frames of the traceback of `error` hold it, from
+    a millisecond after the fork.
     """
     for frame, _ in traceback.walk_tb(error.__traceback__):
         for process in frame.f_locals.values():
@@ -244,10 +255,10 @@ def _kill_launched(error: BaseException) -> int | None:
 
 
 def drop_idle_callbacks() -> None:
-    """Close the connections by which Spark calls Python functions; to be called while no stream runs.
+    """Close the connections by which Spark calls Python functions. Call it only while no stream runs.
 
-    Each run of a stream calls from a thread of its own, for which py4j keeps a connection, and a thread of ours, after
-    it has ended.
+    Each run of a stream calls from its own thread. After the run, py4j still keeps that thread's connection, and a
+    Python thread for it.
     """
     gateway = SparkContext._gateway
     assert gateway is not None
@@ -258,7 +269,7 @@ def drop_idle_callbacks() -> None:
 def stop_spark(*, keep_classes: bool = False) -> None:
     """End the JVM, whatever it is doing, and wait until it is gone.
 
-    After a run that has done its work, a first JVM can `keep_classes` for later ones: 210 MB, some 15 seconds.
+    With `keep_classes`, a JVM that was started to write a class archive does so: 210 MB, in about 15 seconds.
     """
     process = getattr(SparkContext._gateway, "proc", None)
     if process is None:
@@ -268,7 +279,7 @@ def stop_spark(*, keep_classes: bool = False) -> None:
     if context is not None:
         context._accumulatorServer.shutdown()
     process.stdin.close()  # the JVM ends when its standard input does
-    with spinner("Spark keeps its classes, to start sooner the next time") if keeping else nullcontext():
+    with spinner("Spark archives its classes, to start faster next time") if keeping else nullcontext():
         try:
             process.wait(timeout=60 if keeping else 2)
         except subprocess.TimeoutExpired:

@@ -1,4 +1,4 @@
-"""A process that gives up all files but those it names, by Landlock, which Linux offers to any process since 5.13."""
+"""Restricts which files a process can use, with Landlock, which Linux offers to any process since 5.13."""
 
 import ctypes
 import os
@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 CREATE_RULESET, ADD_RULE, RESTRICT_SELF = 444, 445, 446
-"""The system calls, of the same number on all architectures; glibc has no functions for them."""
+"""System calls. Their numbers are the same on all architectures; glibc has no functions for them."""
 
 VERSION, PATH_BENEATH, NO_NEW_PRIVILEGES = 1, 1, 38
 
@@ -16,7 +16,7 @@ EXECUTE, READ_FILE, READ_DIR, WRITE_FILE, TRUNCATE = 1 << 0, 1 << 2, 1 << 3, 1 <
 READ = EXECUTE | READ_FILE | READ_DIR
 OF_FILES = EXECUTE | READ_FILE | WRITE_FILE | TRUNCATE
 RIGHTS = {1: (1 << 13) - 1, 2: (1 << 14) - 1, 3: (1 << 15) - 1}
-"""All that an ABI of Landlock can forbid; later ones add what is no matter of files."""
+"""All rights to files that each ABI version of Landlock can restrict. Later versions add nothing that is used here."""
 
 
 class _Ruleset(ctypes.Structure):
@@ -29,10 +29,10 @@ class _PathBeneath(ctypes.Structure):
 
 
 def confine(*, reads: Iterable[Path], writes: Iterable[Path]) -> bool:
-    """Let this thread, and all that it starts, read files only beneath `reads` or `writes`, and write only the latter.
+    """Let this thread and all that it starts read and execute only `reads` and `writes`, and write only `writes`.
 
-    That can't be undone. Paths that don't exist are left out. Where there is no Landlock, this does nothing but to
-    return False.
+    A folder includes all that is in it. This can't be undone. Paths that don't exist are ignored. Without Landlock,
+    nothing is restricted, and the result is False.
     """
     abi = landlock_version()
     if abi < 1:
@@ -52,7 +52,7 @@ def confine(*, reads: Iterable[Path], writes: Iterable[Path]) -> bool:
 
 
 def landlock_version() -> int:
-    """Of the kernel's Landlock; below 1 if it has none."""
+    """The ABI version of the kernel's Landlock; below 1 if there is none."""
     if sys.platform != "linux":
         return 0
     return int(_libc().syscall(CREATE_RULESET, None, ctypes.c_size_t(0), VERSION))

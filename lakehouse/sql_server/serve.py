@@ -1,6 +1,6 @@
-"""The SQL endpoint for other people's tools: Spark's Thrift server, which asks for passwords and only reads.
+"""The SQL endpoint for BI tools and the like: Spark's Thrift server, with passwords and read-only.
 
-What it accepts is in `serve.scala`, which the Scala compiler that comes with Spark compiles once.
+`serve.scala`, which is compiled once, decides which clients and statements it accepts.
 """
 
 import base64
@@ -21,7 +21,7 @@ from typing import Any
 import pyspark
 from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, load_pem_private_key, pkcs12
 from cryptography.x509 import load_pem_x509_certificates
-from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
@@ -40,7 +40,7 @@ from lakehouse.sql_server.sandbox import confine
 
 SOURCE = Path(__file__).with_suffix(".scala")
 ITERATIONS = 200_000
-"""Of the hash of a password, as in `serve.scala`."""
+"""Iterations of a password's hash, as in `serve.scala`."""
 
 THRIFT_SERVER = "org.apache.spark.sql.hive.thriftserver"
 
@@ -50,25 +50,25 @@ SYSTEM = (
     "/etc/ssl/certs",
     *map(str, Path("/etc").glob("java*")),
 )
-"""What Java, and the shell that starts it, read of the system."""
+"""System files that Java, and the shell that starts it, read."""
 
 
 class Served:
-    """The running endpoint, with the tables that it knows."""
+    """The running endpoint and the tables that it serves."""
 
     def __init__(self, spark: SparkSession, settings: Settings, *, url: str, confined: bool) -> None:
         self.url, self.confined = url, confined
         self._spark, self._settings = spark, settings
         self.unreadable: set[str] = set()
-        """Tables that are not served, as their logs can't be read."""
+        """Tables that are not served because their logs can't be read."""
         self._schemas: dict[str, StructType] = {}
 
     def refresh(self) -> None:
-        """Take in tables that are new or have other columns, and forget those gone. Rows are always current."""
+        """Register new tables and changed columns, and drop tables that are gone. Rows are always current."""
         found, unreadable = {}, set()
         for name in [name for layer in LAYERS for name in list_tables(self._spark, self._settings, layer)]:
             if name.count(".") > 1:
-                continue  # a copy that somebody put aside, such as gold/orders.bak
+                continue  # a copy that somebody made, such as gold/orders.bak
             try:
                 found[name] = table_schema(self._spark, self._settings, name)
             except (Py4JJavaError, PySparkException):
@@ -85,12 +85,13 @@ class Served:
 
 @contextmanager
 def serving(settings: Settings) -> Iterator[Served]:
-    """The endpoint, while the block runs, which is to call `refresh` now and then.
+    """Run the endpoint while the block runs. The block must call `refresh` from time to time.
 
-    From then on this process and its JVM can read little but the tables, and write little but a folder of their own.
+    With Landlock, this process and its JVM can then read little more than the tables, and write little more than a
+    folder of their own.
 
-    Raises ConfigurationError if nobody could log in, if others could listen, if the certificate is none or the port is
-    taken, and BusyError if another process serves.
+    Raises ConfigurationError if there are no users, if other machines could connect without TLS, if the certificate is
+    not valid or if the port is taken. Raises BusyError if another process runs the endpoint.
     """
     if not settings.serve.users:
         example = f'{PREFIX}SERVE__USERS=\'{{"ada": "her password"}}\''
@@ -98,7 +99,7 @@ def serving(settings: Settings) -> Iterator[Served]:
     keys = _keys(settings)
     if keys is None and not _is_loopback(settings.serve.host):
         raise ConfigurationError(
-            f"serve.host {settings.serve.host}: others could listen to what is sent beyond this machine: set "
+            f"serve.host {settings.serve.host}: connections from other machines must be encrypted: set "
             "serve.tls_certificate and serve.tls_key, or 127.0.0.1"
         )
     with write_lease(settings, ["serve"]) as files:
@@ -126,7 +127,7 @@ def _is_loopback(host: str) -> bool:
 
 
 def _keys(settings: Settings) -> tuple[bytes, str] | None:
-    """The certificate with its key as PKCS #12, which Java can read, and a password for them; None without."""
+    """The certificate and its key as PKCS #12, which Java can read, with its password; None if no TLS is configured."""
     file, key_file = settings.serve.tls_certificate, settings.serve.tls_key
     if file is None or key_file is None:
         return None
@@ -147,7 +148,7 @@ def _read(name: str, file: Path, load: Callable[[bytes], Any], what: str) -> Any
         return load(file.read_bytes())
     except OSError as error:
         raise ConfigurationError(f"{name} {file}: {error.strerror}") from error
-    except (TypeError, ValueError) as error:  # the first, if there is a passphrase
+    except (TypeError, ValueError) as error:  # TypeError if there is a passphrase
         raise ConfigurationError(f"{name} {file}: must be a {what}, in PEM") from error
 
 
@@ -163,7 +164,7 @@ def _choose_port(settings: Settings) -> int:
 
 
 def _own_settings(settings: Settings) -> Settings:
-    """The settings with what the endpoint needs on top of the user's own."""
+    """The user's settings with the Spark properties that the endpoint needs."""
     base, temporary = spark_conf(settings, keep_classes=False), _folder(settings) / "tmp"
     options = base.get("spark.driver.extraJavaOptions", "")
     conf = {
@@ -176,9 +177,9 @@ def _own_settings(settings: Settings) -> Settings:
         "spark.sql.thriftServer.queryTimeout": str(settings.serve.query_timeout),
         "spark.sql.thriftServer.interruptOnCancel": "true",
         "spark.driver.maxResultSize": settings.serve.max_result,
-        # Executors elsewhere don't have this class.
+        # Remote executors don't have this class.
         **({"spark.io.compression.codec": f"{THRIFT_SERVER}.Uncompressed"} if is_local(settings) else {}),
-        # A table that is sent to all tasks is a result too, and larger than its files.
+        # A broadcast table counts towards the result limit, and is larger than its files.
         "spark.sql.autoBroadcastJoinThreshold": "4m",
         "spark.driver.extraJavaOptions": f'{options} "-Djava.io.tmpdir={temporary}"',
     }
@@ -186,11 +187,11 @@ def _own_settings(settings: Settings) -> Settings:
 
 
 def _prepare_environment(settings: Settings, extension: Path) -> None:
-    """Temporary files get a folder of their own, and the JVM our classes and no secret."""
+    """Give temporary files a folder of their own; give the JVM our classes, and keep our secrets from it."""
     temporary = _folder(settings) / "tmp"
     shutil.rmtree(temporary, ignore_errors=True)
     (temporary / "hive").mkdir(parents=True)
-    # At the end of the class path, so that the JVM can still use the classes that an earlier one has kept.
+    # It comes last on the class path, so that the JVM can still use the class archive of an earlier one.
     os.environ["SPARK_DIST_CLASSPATH"] = str(extension)
     tempfile.tempdir = os.environ["TMPDIR"] = str(temporary)
     for name in variables():
@@ -216,7 +217,7 @@ def _confine(settings: Settings, extension: Path) -> bool:
 
 
 def local_folders(root: str) -> list[Path]:
-    """The folder that a path or a URI stands for; none if it is in storage elsewhere."""
+    """The folder of a path or `file:` URI; empty for remote storage."""
     path = re.sub("^file:(//)?", "", root)
     return [] if "://" in path else [Path(path)]
 
@@ -233,7 +234,7 @@ def _start_thrift_server(spark: SparkSession, settings: Settings, port: int, key
         "hive.server2.thrift.bind.host": settings.serve.host,
         "hive.server2.thrift.port": str(port),
         "hive.server2.async.exec.threads": str(settings.serve.max_queries),
-        "hive.server2.session.check.interval": "0",  # or one of these threads would do nothing else
+        "hive.server2.session.check.interval": "0",  # otherwise the check would occupy one of these threads
         "hive.exec.scratchdir": f"{_folder(settings)}/tmp/hive",
         "hive.exec.local.scratchdir": f"{_folder(settings)}/tmp/hive",
     }

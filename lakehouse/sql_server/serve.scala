@@ -1,4 +1,4 @@
-/** What the SQL endpoint adds to Spark: a check of passwords, and the refusal of all but reading. */
+/** What the SQL endpoint adds to Spark's Thrift server: passwords, limits per client, and read-only SQL. */
 package lakehouse {
 
 import java.io.{ByteArrayInputStream, IOException}
@@ -33,7 +33,7 @@ import org.apache.thrift.protocol.TBinaryProtocol
 import org.apache.thrift.server.TThreadPoolServer
 import org.apache.thrift.transport._
 
-/** The Thrift server's check of a user. The property `lakehouse.users` has a line for each: name, salt, hash of the password. */
+/** Checks passwords for the Thrift server. The property `lakehouse.users` has a line per user: name, salt, hash. */
 class Passwords extends PasswdAuthenticationProvider {
   override def Authenticate(user: String, password: String): Unit =
     if (Passwords.accepts(user, password, Visitor.current)) Visitor.welcome(user)
@@ -45,7 +45,7 @@ object Passwords {
   private val Tries = 5
   private val Forgotten = TimeUnit.MINUTES.toNanos(1)
 
-  /** When a name, of which this has the hash, was tried with a wrong password, by the address that did. */
+  /** The times of failed logins, by address and the hash of the user name. */
   private val failures = mutable.Map.empty[(InetAddress, Int), Seq[Long]]
 
   private lazy val users: Map[String, (Array[Byte], Array[Byte])] =
@@ -54,7 +54,9 @@ object Passwords {
       (name, (Base64.getDecoder.decode(salt), Base64.getDecoder.decode(hash)))
     }.toMap
 
-  /** One at a time, so that who guesses takes one core at most; an address that has guessed too often must wait. */
+  /** Checks one password at a time, so that guessing uses at most one core. After too many failures for a user name, an
+    * address must wait.
+    */
   private def accepts(user: String, password: String, visitor: Visitor): Boolean = synchronized {
     val now = System.nanoTime
     failures.mapValuesInPlace((_, times) => times.filter(now - _ < Forgotten)).filterInPlace((_, times) => times.nonEmpty)
@@ -67,7 +69,7 @@ object Passwords {
     }
   }
 
-  /** As slow for a user who is not known, so that names can't be told by the time it takes. */
+  /** Takes as long for an unknown user, so that the time does not reveal which names exist. */
   private def isRight(user: String, password: String): Boolean = {
     val (salt, hash) = users.getOrElse(user, nobody)
     MessageDigest.isEqual(hash, hashed(password, salt)) && users.contains(user)
@@ -81,16 +83,16 @@ object Passwords {
   }
 }
 
-/** A connection. Until somebody has logged in, it is a stranger's, and may be closed at any time. */
+/** A connection. It is a stranger until a user has logged in, and may be closed at any time until then. */
 class Visitor(connection: Socket, socket: Socket, service: CLIService) extends TSocket(socket) {
   val address: InetAddress = connection.getInetAddress
 
-  /** How much a client may send at once. Thrift would make room for 100 MB before it has seen a password. */
+  /** Limits the size of a message. By default, Thrift would allocate 100 MB before it has checked a password. */
   override def getConfiguration: TConfiguration = Visitor.Messages
 
   def hasLeft: Boolean = connection.isClosed
 
-  /** At once, whoever reads or writes: TLS would say goodbye first, and wait until that is taken. */
+  /** Closes at once, even during a read or write. TLS would first send a closing message and wait for its delivery. */
   override def close(): Unit = {
     Try(connection.close())
     Visitor.forget(this).foreach(session => Try(service.closeSession(session)))
@@ -104,7 +106,7 @@ object Visitor {
   private val Patience = TimeUnit.SECONDS.toNanos(10)
   private val Idle = TimeUnit.HOURS.toMillis(8).toInt
 
-  /** Of a user: sessions, and connections without any. */
+  /** The most sessions that a user may have open, and the most connections without a session. */
   private lazy val Limit = sys.props("lakehouse.sessions").toInt
 
   private val clock = Executors.newSingleThreadScheduledExecutor { (task: Runnable) =>
@@ -114,10 +116,10 @@ object Visitor {
   }
   private val answered = new ThreadLocal[Visitor]
 
-  /** With when they came. */
+  /** Connections without a login, with the time when they were accepted. */
   private val strangers = mutable.LinkedHashMap.empty[Visitor, Long]
 
-  /** With their names. */
+  /** Connections that have logged in, with the name of the user. */
   private val guests = mutable.LinkedHashMap.empty[Visitor, String]
   private val sessions = mutable.Map.empty[SessionHandle, Visitor]
 
@@ -127,12 +129,12 @@ object Visitor {
     strangers.takeWhile { case (_, since) => System.nanoTime - since > Patience }.keys.toSeq
   }
 
-  /** Whose requests this thread answers. */
+  /** The connection whose requests this thread answers. */
   def current: Visitor = answered.get
 
   def answer(visitor: Visitor): Unit = answered.set(visitor)
 
-  /** There is always room: if too many wait, the first leaves of the address that has most of them. */
+  /** Accepts a connection. If there are too many strangers, the oldest one of the address that has most is closed. */
   def enter(visitor: Visitor): Unit = {
     val one = synchronized {
       strangers(visitor) = System.nanoTime
@@ -141,7 +143,7 @@ object Visitor {
     one.foreach(_.close())
   }
 
-  /** The user has logged in. Of connections without a session, the first leaves if there are too many. */
+  /** Records a login. If the user has too many connections without a session, the oldest one is closed. */
   def welcome(user: String): Unit = {
     val one = synchronized {
       if (strangers.remove(current).isDefined) guests(current) = user
@@ -152,21 +154,21 @@ object Visitor {
     current.setSocketTimeout(Idle)
   }
 
-  /** What is against one more session of who is answered. */
+  /** Why the current user may not open another session; None if they may. */
   def refusal: Option[String] = synchronized {
     val user = guests.getOrElse(current, "")
     val open = sessions.values.count(guests.get(_).contains(user))
-    if (open >= Limit) Some(s"$user has $open sessions open, and may have no more (serve.sessions_per_user)") else None
+    if (open >= Limit) Some(s"$user has $open sessions open, which is the limit (serve.sessions_per_user)") else None
   }
 
   def opened(session: SessionHandle): Unit = {
     synchronized(sessions(session) = current)
-    if (current.hasLeft) current.close() // or nobody would close the session of one who left meanwhile
+    if (current.hasLeft) current.close() // otherwise nothing would close this session
   }
 
   def closed(session: SessionHandle): Unit = synchronized(sessions -= session)
 
-  /** Returns its sessions: of several, Hive itself would close the last one only. */
+  /** Removes a connection and returns its sessions, for the caller to close: Hive would only close the last one. */
   private def forget(visitor: Visitor): Iterable[SessionHandle] = synchronized {
     strangers -= visitor
     guests -= visitor
@@ -176,7 +178,7 @@ object Visitor {
   }
 }
 
-/** Where visitors come in; if there are keys, by TLS. */
+/** Accepts connections, with TLS if there is a certificate. */
 class Entrance(listening: ServerSocket, tls: Option[SSLSocketFactory], service: CLIService)
     extends TServerSocket(listening) {
   override def accept(): TSocket =
@@ -206,7 +208,7 @@ object Entrance {
     new Entrance(listening, tls, service)
   }
 
-  /** By a certificate and its key, as PKCS #12. */
+  /** TLS with a certificate and its key, given as PKCS #12. */
   def encryption(keys: Array[Byte], password: String): SSLSocketFactory = {
     val store = KeyStore.getInstance("PKCS12")
     store.load(new ByteArrayInputStream(keys), password.toCharArray)
@@ -218,13 +220,13 @@ object Entrance {
   }
 }
 
-/** The server's side of the protocol, by which clients come in. What they may set, and how, is decided here, before Hive
-  * looks at it: it would put properties into the JVM, and secrets of the environment into values.
+/** The server side of the protocol. It checks the settings that clients send before Hive sees them: Hive would set JVM
+  * properties from them, and replace variables in their values, which could reveal secrets of the environment.
   */
 class Door(service: CLIService, tls: Option[SSLSocketFactory]) extends ThriftBinaryCLIService(service) {
   import Door._
 
-  /** As Hive does it, but for the entrance: that limits how many come in, and so the threads. */
+  /** Like Hive's method, but with `Entrance`, which limits the number of connections, and so of threads. */
   override protected def initializeServer(): Unit = {
     val authentication = new HiveAuthFactory(hiveConf)
     val passwords = authentication.getAuthTransFactory
@@ -258,7 +260,7 @@ class Door(service: CLIService, tls: Option[SSLSocketFactory]) extends ThriftBin
     super.CloseSession(request)
   }
 
-  /** By the threads of which there are as many as queries may run, also for a client that wants no answer before the end. */
+  /** Runs the query in the pool that limits concurrent queries, even if the client asks for a synchronous call. */
   override def ExecuteStatement(request: TExecuteStatementReq): TExecuteStatementResp =
     refused(request.getConfOverlay, Set.empty) match {
       case Some(status) => new TExecuteStatementResp(status)
@@ -280,7 +282,7 @@ class Door(service: CLIService, tls: Option[SSLSocketFactory]) extends ThriftBin
     }
   }
 
-  /** Clients wait on for a query that was ended, as they don't know its state. */
+  /** Reports a timeout as an error: clients don't know its state, and would continue to wait. */
   override def GetOperationStatus(request: TGetOperationStatusReq): TGetOperationStatusResp = {
     val response = super.GetOperationStatus(request)
     Option(response.getErrorMessage).foreach(message => response.setErrorMessage(told(message)))
@@ -291,14 +293,14 @@ class Door(service: CLIService, tls: Option[SSLSocketFactory]) extends ThriftBin
     response
   }
 
-  // These two would start a metastore of Hive's.
+  // These two would start Hive's metastore.
   override def GetPrimaryKeys(request: TGetPrimaryKeysReq) = new TGetPrimaryKeysResp(status(Refused("GetPrimaryKeys").getMessage))
   override def GetCrossReference(request: TGetCrossReferenceReq) =
     new TGetCrossReferenceResp(status(Refused("GetCrossReference").getMessage))
 }
 
 object Door {
-  /** The first two are sent by each JDBC client. */
+  /** Settings that a client may send. Every JDBC client sends the first two. */
   private val MayBeSent = Set(
     "use:database",
     "set:hiveconf:hive.server2.thrift.resultset.default.fetch.size",
@@ -310,20 +312,20 @@ object Door {
         status(Refused(s"setting $name").getMessage)
     }
 
-  private val TookTooLong = "the query took longer than it may, and was ended (serve.query_timeout)"
+  private val TookTooLong = "the query exceeded the time limit and was cancelled (serve.query_timeout)"
 
-  /** Without the places in Java's code where an error came from. */
+  /** A message without its Java stack trace. */
   private def told(message: String): String = message.split("\n\tat ").head
 
   private def status(message: String): TStatus = HiveSQLException.toTStatus(new HiveSQLException(message))
 }
 
-/** The tables that all sessions see, kept in the memory of this Spark. Without SQL, which only reads here. */
+/** Registers tables in Spark's in-memory catalog, for all sessions. SQL can't do that, because it is read-only here. */
 object Tables {
   def createSchema(session: SparkSession, name: String, location: String): Unit =
     catalog(session).createDatabase(CatalogDatabase(name, "", new URI(location), Map.empty), ignoreIfExists = true)
 
-  /** `columns` are Spark's JSON; Delta has its own, and clients that list columns are told these. */
+  /** `columns` is Spark's JSON of the schema. Clients that list columns get this one; Delta has its own. */
   def register(session: SparkSession, schema: String, name: String, path: String, columns: String): Unit = {
     val storage = CatalogStorageFormat.empty.copy(locationUri = Some(CatalogUtils.stringToURI(path)))
     val identifier = TableIdentifier(name, Some(schema))
@@ -339,13 +341,13 @@ object Tables {
   private def catalog(session: SparkSession): ExternalCatalog = session.sharedState.externalCatalog
 }
 
-/** Makes each session one that only reads the tables of its schemas. What it does not know, it refuses. */
+/** Makes each session read-only, and limits it to the tables of its schemas. Unknown statements are refused. */
 class ReadOnly extends (SparkSessionExtensions => Unit) {
   import ReadOnly._
 
   override def apply(extensions: SparkSessionExtensions): Unit = {
     extensions.injectParser((session, parser) => new ReadOnlyParser(session, parser))
-    // However a statement writes their names, this is what it finds.
+    // These replace the functions, however a statement spells their names.
     for (name <- CallJava ++ ReadFiles)
       extensions.injectFunction((
         FunctionIdentifier(name),
@@ -357,7 +359,7 @@ class ReadOnly extends (SparkSessionExtensions => Unit) {
 object ReadOnly {
   private val CallJava = Seq("reflect", "try_reflect", "java_method")
 
-  /** By their options, or by what a document says of itself. */
+  /** Functions whose options, or whose documents, can name files. */
   private val ReadFiles = Seq(
     "from_avro", "to_avro", "schema_of_avro", "from_protobuf", "to_protobuf", "from_xml", "to_xml", "schema_of_xml",
     "xpath", "xpath_boolean", "xpath_double", "xpath_float", "xpath_int", "xpath_long", "xpath_number", "xpath_short",
@@ -366,7 +368,7 @@ object ReadOnly {
 
 case class Refused(what: String) extends RuntimeException(s"$what is not allowed: this endpoint only reads tables")
 
-/** Parses as Spark does, and refuses what is more than a query of tables, or a question about them. */
+/** Parses like Spark, and refuses everything but queries over tables and questions about them. */
 class ReadOnlyParser(session: SparkSession, parser: ParserInterface) extends ParserInterface {
   import ReadOnlyParser._
 
@@ -384,7 +386,7 @@ class ReadOnlyParser(session: SparkSession, parser: ParserInterface) extends Par
   override def parseRoutineParam(sql: String) = parser.parseRoutineParam(sql)
 
   private def checked(sql: String, parse: => LogicalPlan): LogicalPlan = {
-    if (sql.contains("${")) throw Refused("${...}") // Spark would put in a variable, be it a secret of the environment
+    if (sql.contains("${")) throw Refused("${...}") // Spark would insert a variable, even a secret
     val plan = parse
     parts(plan).foreach {
       case relation: UnresolvedRelation =>
@@ -404,7 +406,7 @@ class ReadOnlyParser(session: SparkSession, parser: ParserInterface) extends Par
     plan
   }
 
-  /** A table stands by itself or after its schema; csv.`/etc/passwd` would be a file. */
+  /** A table's name has at most a schema before it. In csv.`/etc/passwd`, which is a file, that is not a schema. */
   private def checkName(name: Seq[String]): Unit = if (name.size > 1) checkSchema(name.init)
 
   private def checkSchema(name: Seq[String]): Unit = name match {
@@ -434,7 +436,7 @@ object ReadOnlyParser {
     "explode", "explode_outer", "inline", "inline_outer", "json_tuple", "posexplode", "posexplode_outer", "range",
     "stack")
 
-  /** A tree of whatever kind, with all that is in it, however deep. */
+  /** A tree of any kind, and all that is in it at any depth. */
   private def parts(node: Any): Iterator[Any] = Iterator(node) ++ (node match {
     case items: Iterable[_] => items.iterator.flatMap(parts)
     case product: Product => product.productIterator.flatMap(parts)
@@ -443,7 +445,7 @@ object ReadOnlyParser {
 }
 }
 
-/** What Spark keeps to its own packages. */
+/** Code that uses what is private to Spark's packages. */
 package org.apache.spark.sql.hive.thriftserver {
 
   import java.io.{FilterOutputStream, InputStream, OutputStream}
@@ -458,7 +460,7 @@ package org.apache.spark.sql.hive.thriftserver {
   import org.apache.spark.util.io.ChunkedByteBufferOutputStream
 
   object ReadOnlyServer {
-    /** As `HiveThriftServer2.startWithSparkSession` does, but for the door, which is another before any is open. */
+    /** Like `HiveThriftServer2.startWithSparkSession`, but puts a `Door` in place of the Thrift service. */
     def start(session: SparkSession, tls: Option[SSLSocketFactory]): Unit = {
       val context = session.sparkContext
       val conf = HiveUtils.newClientForExecution(context.conf, session.sessionState.newHadoopConf()).conf
@@ -476,7 +478,9 @@ package org.apache.spark.sql.hive.thriftserver {
       server.start()
     }
   }
-  /** Nothing is compressed, so that Spark's limit of a result holds for its rows; and no task makes more than that. */
+  /** Compresses nothing, so that Spark's limit for a result applies to its uncompressed rows. Also stops a task whose
+    * result is larger than that.
+    */
   class Uncompressed(conf: SparkConf) extends CompressionCodec {
     private val limit = conf.getSizeAsBytes("spark.driver.maxResultSize")
 

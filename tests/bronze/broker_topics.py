@@ -1,4 +1,4 @@
-"""Topics of the real broker, as the tests fill, change and read them."""
+"""Fills, changes and reads topics of the real broker."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -17,7 +17,7 @@ Row = dict[str, Any]
 
 
 class Topics:
-    """A namespace of a test's own, and one client to send with."""
+    """A test's own namespace, and one client that sends to it."""
 
     def __init__(self, namespace: str, endpoint: Endpoint, settings: Settings) -> None:
         self.namespace, self.endpoint, self.settings = namespace, endpoint, settings
@@ -37,11 +37,14 @@ class Topics:
         return topic
 
     def grow(self, topic: str, partitions: int) -> None:
-        """Give it more partitions, with its subscriptions: a stream that is quicker to make these is an error (412)."""
+        """Add partitions to the topic, and its subscriptions to them.
+
+        The broker answers with 412 if a stream was quicker to create a subscription.
+        """
         self.admin("POST", topic, "/partitions", body=partitions, accept=(412,))
 
     def roll_ledger(self, topic: str) -> None:
-        """Close the ledger: what is sent from now on is in the next one."""
+        """Close the ledger: later messages go to a new one."""
         self.admin("PUT", topic, "/unload")
 
     def delete_read_ledgers(self, topic: str) -> None:
@@ -50,7 +53,7 @@ class Topics:
         self.admin("POST", topic, "/trim")
 
     def send(self, topic: str, *payloads: bytes | None, batched: bool = False, **producer: Any) -> list[Position]:
-        """Send messages each as an entry, or all as one batch; None is a tombstone. Where they are."""
+        """Send each message as an entry, or all of them as one batch; None is a tombstone. Returns their positions."""
         options = {"batching_max_publish_delay_ms": 60_000, "batching_max_messages": 1_000, "block_if_queue_full": True}
         sender = self.client.create_producer(topic, batching_enabled=batched, **options, **producer)
         found: list[Position] = []
@@ -61,7 +64,7 @@ class Topics:
         return found
 
     def send_numbers(self, topic: str, numbers: Iterable[int], *, batch: int = 1) -> None:
-        """Send numbers in order, `batch` of them in an entry."""
+        """Send numbers in order, `batch` of them per entry."""
         payloads = [str(number).encode() for number in numbers]
         for at in range(0, len(payloads), batch):
             self.send(topic, *payloads[at : at + batch], batched=batch > 1)
@@ -74,7 +77,7 @@ class Topics:
         return Admin(Options.parse(self.options(partition))).ledgers(partition).ledgers
 
     def entries(self, partition: str) -> list[Position]:
-        """All entries, oldest first."""
+        """The positions of all entries, oldest first."""
         return list(backwards(spans_between(self.ledgers(partition), BEGINNING)))[::-1]
 
     def plan(self, topic: str, **options: object) -> list[Range]:
@@ -82,7 +85,7 @@ class Topics:
         return [partition.value for partition in reader.partitions()]
 
     def read(self, topic: str, **options: object) -> list[Row]:
-        """What a batch query gives, range by range, without Spark."""
+        """The rows of a batch query, range by range, without Spark."""
         planned = self.plan(topic, **options)
         return [row for each in planned for row in self.read_range(each, **options)]
 
@@ -107,6 +110,6 @@ def numbers(rows: Iterable[Row]) -> list[int]:
 
 
 def range_of(partition: str, start: Position, entries: Sequence[Position]) -> Range:
-    """The range of successive entries of one ledger."""
+    """The range that covers consecutive entries of one ledger."""
     span = Span(entries[0].ledger, entries[0].entry, entries[-1].entry, 1_000)
     return Range(partition, start, (span,))

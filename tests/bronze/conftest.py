@@ -10,7 +10,7 @@ from tests.bronze.broker_topics import Topics
 
 @pytest.fixture
 def topics(settings: Settings, endpoint: Endpoint, request: pytest.FixtureRequest) -> Iterator[Topics]:
-    """An empty namespace, named like the test."""
+    """An empty namespace, named after the test."""
     topics = Topics(f"public/{re.sub(r'[^a-z0-9]+', '-', request.node.name.lower())}", endpoint, settings)
     yield topics
     topics.close()

@@ -28,7 +28,7 @@ READABLE = {"id": "long", "distance": "double", "riders": "int", "note": "string
 
 
 def register(fields: dict[str, Any], endpoint: Endpoint, settings: Settings, *, name: str, kind: str = "JSON") -> Topic:
-    """A topic declared as TRIPS, whose registered schema has these fields."""
+    """Register a schema with these fields; returns a topic of that name that is declared like TRIPS."""
     topic = replace(TRIPS, name=name)
     create_topics([], endpoint, settings)
     unset = {name: {"default": None} for name, kind in fields.items() if isinstance(kind, list)}

@@ -23,7 +23,7 @@ EVENTS = Topic(name="events", record="Event", fields=StructType([StructField("id
 
 
 class Lake:
-    """One topic of two partitions and its bronze table, in a home of the test's own."""
+    """One topic with two partitions and its bronze table, in the test's own home."""
 
     def __init__(self, spark: SparkSession, topics: Topics, home: Path) -> None:
         pulsar = topics.settings.pulsar.model_copy(update={"namespace": topics.namespace})
@@ -33,7 +33,7 @@ class Lake:
         self.partitions = [f"persistent://{topics.namespace}/events-partition-{index}" for index in (0, 1)]
 
     def land(self) -> list[tuple[int, int, int, bytes]]:
-        """Land what is there; the table, by position."""
+        """Land what is there; returns the rows of the table, sorted by position."""
         land(self._spark, self.settings, EVENTS, self._topics.endpoint).trigger(
             availableNow=True
         ).start().awaitTermination()
@@ -44,7 +44,7 @@ class Lake:
         return read_table(self._spark, self.settings, name)
 
     def accept_losses(self) -> list[tuple[int, int]]:
-        """What was lost: partition and number of entries."""
+        """Accept the losses; returns partition and number of entries of each."""
         losses = accept_losses(self._spark, self.settings, EVENTS, self._topics.endpoint)
         return [(int(loss.partition[-1]), loss.entries) for loss in losses]
 
@@ -97,7 +97,7 @@ def test_a_lost_checkpoint_loses_nothing_and_lands_nothing_twice(lake: Lake, top
 
 
 def test_a_start_that_fails_after_a_lost_checkpoint_changes_nothing(lake: Lake, topics: Topics) -> None:
-    """Spark makes the checkpoint's folders before it plans the first batch."""
+    """Spark creates the checkpoint's folders before it plans the first batch."""
     topics.send(lake.partitions[0], b"1")
     landed = lake.land()
     lake.lose_checkpoint()
@@ -109,7 +109,7 @@ def test_a_start_that_fails_after_a_lost_checkpoint_changes_nothing(lake: Lake, 
 def test_a_torn_checkpoint_loses_nothing_and_lands_nothing_twice(
     lake: Lake, topics: Topics, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Spark alone takes batches of the same numbers for done, and with another stream's id it lands them twice."""
+    """By itself, Spark takes batches with the same numbers for done, or with a new stream id lands them twice."""
     checkpoint, table = Path(lake.settings.checkpoint_path("bronze.events")), lake.settings.table_path("bronze.events")
 
     def lose(pattern: str) -> None:
@@ -122,10 +122,10 @@ def test_a_torn_checkpoint_loses_nothing_and_lands_nothing_twice(
 
     tears: list[tuple[Callable[[], None], str]] = [
         (lambda: None, ""),
-        (lambda: lose("offsets/*"), f"{checkpoint}: the last of offsets is -1, of commits 1"),
+        (lambda: lose("offsets/*"), f"{checkpoint}: the last batch in offsets is -1, in commits 1"),
         (lose_id_in_mid_batch, f"{checkpoint}/metadata: lost"),
-        (lambda: lose("[oc]*/*"), f"{checkpoint}: bronze.events does not hold the batches that were noted there"),
-        (lambda: shutil.rmtree(table), f"{checkpoint}: bronze.events does not hold the batches that were noted there"),
+        (lambda: lose("[oc]*/*"), f"{checkpoint}: bronze.events does not hold the batches recorded there"),
+        (lambda: shutil.rmtree(table), f"{checkpoint}: bronze.events does not hold the batches recorded there"),
     ]
     topics.send(lake.partitions[0], b"0")
     lake.land()
@@ -181,7 +181,7 @@ def test_what_is_accepted_is_gone_on_with_though_nothing_has_landed_since(lake: 
 
 
 def test_a_deleted_subscription_is_made_again_by_landing_alone(lake: Lake, topics: Topics) -> None:
-    """Another one would hide that messages are lost."""
+    """A subscription that `lakehouse topics create` made would hide that messages are lost."""
     partition = lake.partitions[0]
     topics.send(partition, b"1")
     lake.land()
@@ -210,14 +210,14 @@ def test_a_topic_that_was_made_anew_stops_landing_until_it_is_accepted(lake: Lak
     create_topics([EVENTS], topics.endpoint, lake.settings)
     topics.send(lake.partitions[1], b"3")
     earliest = {"ledgerId": -1, "entryId": -1, "partitionIndex": -1}
-    topics.admin("PUT", topic, f"/subscription/{EVENTS.subscription}", body=earliest)  # as others may
+    topics.admin("PUT", topic, f"/subscription/{EVENTS.subscription}", body=earliest)  # as another client may do
     made_anew = (
-        "the last entry read is .+ it was made anew at .+ `lakehouse land events --accept-loss` writes that down"
+        "the last entry read is .+ it was recreated at .+ `lakehouse land events --accept-loss` writes that down"
     )
     for lost_checkpoint in (False, True):
         with pytest.raises(LakehouseError, match=made_anew):
             lake.land()
-        assert "it was made anew at" in (lake.refusal() or "")
+        assert "it was recreated at" in (lake.refusal() or "")
         if not lost_checkpoint:
             lake.lose_checkpoint()
     assert lake.accept_losses() == ([(0, 0), (1, 0)] if whole else [(1, 0)])
@@ -238,7 +238,7 @@ def test_a_table_that_does_not_know_its_topic_gets_to_know_it(spark: SparkSessio
 
 
 def test_a_topic_without_partitions_lands(lake: Lake, topics: Topics, spark: SparkSession) -> None:
-    """A producer that comes before `lakehouse topics create` makes one."""
+    """A producer that starts before `lakehouse topics create` creates such a topic."""
     alone = replace(EVENTS, name="alone")
     name = f"persistent://{topics.namespace}/alone"
     topics.send(name, b"1")

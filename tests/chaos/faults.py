@@ -1,6 +1,6 @@
-"""Faults, each a function of the world it happens to. After each of them, the tables must come to what is recomputed.
+"""Faults, each a function of the world that it strikes. After each of them, the tables must reach what is recomputed.
 
-A fault sends messages itself, before, while and after it happens; what drives it starts the product again and compares.
+A fault itself sends messages before, during and after it strikes. Its caller restarts the product and compares.
 """
 
 import os
@@ -30,7 +30,7 @@ from tests.hostile import CORPUS
 Fault = Callable[[World], None]
 
 STREAMS = ("bronze.users", "bronze.items", "bronze.orders", "silver.users", "silver.items", "gold.enriched_orders")
-"""What has a checkpoint."""
+"""Streams, each with a checkpoint, by the table that they write."""
 DERIVED = (
     "silver.users",
     "silver.items",
@@ -41,7 +41,7 @@ DERIVED = (
     "quarantine.duplicate_orders",
     "quarantine.malformed",
 )
-"""Tables that can be made anew from others."""
+"""Tables that can be rebuilt from others."""
 MOST_PARTITIONS = 6
 
 
@@ -49,7 +49,7 @@ MOST_PARTITIONS = 6
 
 
 def driver_killed(world: World) -> None:
-    """`kill -9` of the Python process, somewhere in a batch."""
+    """`kill -9` of the driver's Python process, somewhere in a batch."""
     _hit_while_busy(world, lambda: [world.driver()])
 
 
@@ -58,7 +58,7 @@ def jvm_killed(world: World) -> None:
 
 
 def worker_killed(world: World) -> None:
-    """`kill -9` of one of the Python processes that Spark has started."""
+    """`kill -9` of one of the Python processes that Spark started."""
     _hit_while_busy(world, lambda: [world.draw.choice(world.wait_for(world.workers))])
 
 
@@ -70,7 +70,7 @@ def broker_killed(world: World) -> None:
 
 
 def broker_killed_while_it_is_sent_to(world: World) -> None:
-    """What it has not acknowledged may be there or not."""
+    """Messages that the broker has not acknowledged may or may not be in their topics."""
 
     def kill_and_start() -> None:
         time.sleep(delay)
@@ -80,7 +80,7 @@ def broker_killed_while_it_is_sent_to(world: World) -> None:
     delay, processes = world.draw.uniform(0, 0.5), world.broker_processes()
     killer = threading.Thread(target=kill_and_start)
     killer.start()
-    with suppress(BrokerError, pulsar.PulsarException):  # what the client says of a broker that is gone
+    with suppress(BrokerError, pulsar.PulsarException):  # what the client raises when the broker is gone
         for _ in range(4):
             world.send()
     killer.join()
@@ -88,7 +88,7 @@ def broker_killed_while_it_is_sent_to(world: World) -> None:
 
 
 def all_killed(world: World) -> None:
-    """Driver, JVM, Python processes and broker at once, as if the power were cut."""
+    """Kill driver, JVM, Python processes and broker at once, like a power cut."""
     world.send(0.5)
     _pause(world, 2)
     world.kill()
@@ -98,7 +98,7 @@ def all_killed(world: World) -> None:
 
 
 def asked_to_end(world: World) -> None:
-    """Ctrl-C, or the signal of whoever stops a service."""
+    """Stop the product as Ctrl-C, a service manager or a closed terminal does."""
     world.send(0.7)
     _pause(world, 2)
     world.stop(world.draw.choice((signal.SIGINT, signal.SIGTERM, signal.SIGHUP)))
@@ -106,7 +106,7 @@ def asked_to_end(world: World) -> None:
 
 
 def killed_again_and_again(world: World) -> None:
-    """Three times, each time a little later in the start."""
+    """Kill it three times, each time a little later in its start."""
     world.send()
     for at in range(3):
         world.run()
@@ -114,7 +114,7 @@ def killed_again_and_again(world: World) -> None:
         world.kill()
 
 
-# Processes that stand still
+# Processes that are suspended
 
 
 def driver_frozen(world: World) -> None:
@@ -133,11 +133,11 @@ def broker_frozen(world: World) -> None:
         world.send()
 
 
-# Files of checkpoints, found so after the power was cut
+# Checkpoint files that a power cut has damaged
 
 
 def checkpoint_file_torn(world: World) -> None:
-    """A `metadata`, or the last file of offsets or commits: 0 bytes, half of it, or garbage."""
+    """Leave 0 bytes, half, or garbage of `metadata`, or of the last file of offsets or commits."""
     file = _checkpoint_file(world)
     whole = file.read_bytes()
     file.write_bytes(world.draw.choice((b"", whole[: len(whole) // 2], b"\0" * len(whole), b"\xff\x00garbage")))
@@ -150,14 +150,14 @@ def checkpoint_file_lost(world: World) -> None:
 
 
 def checkpoint_lost(world: World) -> None:
-    """One of them, or all."""
+    """Lose the checkpoint of one stream, or of all."""
     _cut_power(world)
     chosen = world.draw.choice((*STREAMS, ""))
     shutil.rmtree(Path(world.settings.checkpoint_root, chosen), ignore_errors=True)
 
 
 def checkpoint_of_yesterday(world: World) -> None:
-    """Brought back from a copy, when the tables have gone on."""
+    """Restore a checkpoint, or all, from a copy that is older than the tables."""
     world.stop()
     root = Path(world.settings.checkpoint_root)
     copy = world.settings.home / "checkpoints.copy"
@@ -171,17 +171,17 @@ def checkpoint_of_yesterday(world: World) -> None:
     shutil.move(copy / chosen, root / chosen)
 
 
-# Files of tables
+# Table files
 
 
 def table_lost(world: World) -> None:
-    """A table that can be made anew from others."""
+    """Lose a table that can be rebuilt from others."""
     _cut_power(world)
     shutil.rmtree(world.settings.table_path(world.draw.choice(DERIVED)))
 
 
 def table_half_made(world: World) -> None:
-    """Its creation was cut off: there is a `_delta_log` without a commit, or with a torn one."""
+    """Leave a table whose creation was cut off: a `_delta_log` without a commit, or with a torn one."""
     _cut_power(world)
     log = Path(world.settings.table_path(world.draw.choice(DERIVED)), "_delta_log")
     shutil.rmtree(log.parent)
@@ -191,7 +191,7 @@ def table_half_made(world: World) -> None:
 
 
 def orphan_files(world: World) -> None:
-    """What a killed writer leaves: rows without a commit, empty files, drafts of commits."""
+    """Leave what a killed writer leaves: data files without a commit, empty files, drafts of commits."""
     world.send(0.5)
     for name in [*world.draw.sample(DERIVED, 3), "bronze.orders"]:
         table = Path(world.settings.table_path(name))
@@ -206,7 +206,7 @@ def orphan_files(world: World) -> None:
 
 
 def hints_of_a_log_torn(world: World) -> None:
-    """`_last_checkpoint` and the checksums of a table's log, which only save time."""
+    """Tear `_last_checkpoint` and the checksums of a table's log. They only save time."""
     _cut_power(world)
     for name in (*DERIVED, "bronze.orders"):
         log = Path(world.settings.table_path(name), "_delta_log")
@@ -216,21 +216,24 @@ def hints_of_a_log_torn(world: World) -> None:
 
 
 def last_commit_torn(world: World) -> None:
-    """As by a disk that had not written it. A line names the file, and somebody does what docs/operations.md says."""
+    """Empty the last commit, as if the disk had not written it.
+
+    The product must name the file in its last line. Then the fault does what docs/operations.md tells the operator.
+    """
     _cut_power(world)
     log = Path(world.settings.table_path(world.draw.choice((*DERIVED, "bronze.orders"))), "_delta_log")
     last = max(log.glob("[0-9]*.json"))
     last.write_bytes(b"")
     if str(last) not in (line := world.refused()):
-        raise NotSurvivedError(f"{last} is torn, which nobody is told: {line}")
+        raise NotSurvivedError(f"{last} is torn, but the last line does not name it: {line}")
     world.stop()
-    for file in log.glob(f"*{last.stem}*"):  # with its checksum
+    for file in log.glob(f"*{last.stem}*"):  # and its checksum
         file.unlink()
     shutil.rmtree(world.settings.checkpoint_root)
 
 
 def disk_full(world: World) -> None:
-    """Tables and checkpoints have no room for some seconds, while messages come."""
+    """Leave no room for tables and checkpoints for some seconds while messages arrive."""
     disk = Path(world.settings.warehouse_root).parent
     filler = disk / "filler"
     left = shutil.disk_usage(disk).free - world.draw.choice((0, 8_192, 200_000))
@@ -246,20 +249,20 @@ def disk_full(world: World) -> None:
         filler.unlink()
 
 
-# Other commands meanwhile
+# Other commands
 
 
 def second_writer(world: World) -> None:
-    world.jvm()  # it has what it writes for itself before that starts
+    world.jvm()  # the run takes its leases before its JVM starts
     world.send(0.5)
     ended = world.command("run", codes=(BUSY,))
     if "is being written by pid" not in ended.last_line:
-        raise NotSurvivedError(f"who writes is not said: {ended.text}")
+        raise NotSurvivedError(f"the last line does not name the writer: {ended.text}")
     world.send(0.5)
 
 
 def steps_of_others(world: World) -> None:
-    """Commands that need tables which are being written say so in a line."""
+    """Run commands that need tables which another process is writing: each ends with exit code 75."""
     world.jvm()
     world.send(0.5)
     for words in (["land"], ["merge", "users"], ["enrich"], ["purge"], ["validate"], ["reconcile"]):
@@ -274,7 +277,7 @@ def maintained_while_it_runs(world: World) -> None:
 
 
 def maintained_while_stopped(world: World) -> None:
-    """Old files go, as if a week had passed, and small ones become one."""
+    """Remove old files, as if a week had passed, and compact small ones."""
     world.stop()
     old = time.time() - 8 * 86_400
     for path in Path(world.settings.warehouse_root).rglob("*"):
@@ -292,7 +295,7 @@ def purged(world: World) -> None:
 
 
 def backfilled(world: World) -> None:
-    """Days, or what used a key, while it runs."""
+    """Backfill some days, or the orders of a user, while the product runs."""
     world.send(0.5)
     key = f"users:{world.draw.randrange(20)}"
     scope = world.draw.choice((["--from", "2026-01-01", "--to", "2026-01-04"], ["--because", key]))
@@ -307,14 +310,14 @@ def rebuilt(world: World) -> None:
 
 
 def released(world: World) -> None:
-    """All that waits is tried again."""
+    """Release all waiting orders, so that they are retried."""
     world.send(0.5)
     world.command("quarantine", "release", "--all")
     world.send(0.5)
 
 
 def validated(world: World) -> None:
-    """Rules that don't pass of such messages are told; the tables stay."""
+    """Validate the tables. Such messages may break rules; the tables stay as they are."""
     world.stop()
     world.send()
     world.command("validate", codes=(0, 1))
@@ -353,7 +356,7 @@ def subscription_deleted_while_stopped(world: World) -> None:
 
 
 def backlog_skipped_but_there(world: World) -> None:
-    """The subscription was moved ahead, but the broker still has the messages: they land."""
+    """Move the subscription ahead while the broker still has the messages: they land."""
     world.stop()
     world.send()
     for topic in world.draw.sample(("users", "items", "orders"), 2):
@@ -362,7 +365,7 @@ def backlog_skipped_but_there(world: World) -> None:
 
 
 def retention_cut(world: World) -> None:
-    """The broker deletes all that has landed, of changelogs too."""
+    """Let the broker delete all landed messages of a topic, even of a changelog."""
     world.await_agreement()
     world.forget(world.draw.choice(("users", "items", "orders")))
     world.send(0.5)
@@ -371,15 +374,15 @@ def retention_cut(world: World) -> None:
 
 
 def poison(world: World) -> None:
-    """Messages as bad as they come."""
-    bad = [each for each in CORPUS if each.topic == "items" or each.malformed]  # sound orders are all for one key
+    """Send 60 of the hostile messages."""
+    bad = [each for each in CORPUS if each.topic == "items" or each.malformed]  # sound orders all have the same key
     world.send_all(
         Sent(each.topic, each.key, each.payload, each.event_time, each.properties)
         for each in world.draw.sample(bad, 60)
     )
 
 
-# Messages that an administrator takes away before they have landed
+# Messages that an administrator removes before they have landed
 
 
 def backlog_skipped_and_gone(world: World) -> None:
@@ -391,7 +394,7 @@ def subscription_deleted_and_gone(world: World) -> None:
 
 
 def topic_made_anew_while_stopped(world: World) -> None:
-    """With the messages that had not landed."""
+    """Delete a topic, with messages that had not landed, and create it again."""
     _take_away(world, partial(_delete_topic, world), forget=False)
 
 
@@ -451,7 +454,7 @@ FAULTS: tuple[Fault, ...] = (
 
 
 def drawn(draw: random.Random) -> Iterator[Fault]:
-    """All faults in some order, then all in another, and so on."""
+    """All faults in random order, then all in another order, and so on."""
     while True:
         yield from draw.sample(FAULTS, len(FAULTS))
 
@@ -478,7 +481,7 @@ def _hit_while_busy(world: World, victims: Callable[[], list[psutil.Process]]) -
 
 @contextmanager
 def _frozen(world: World, processes: list[psutil.Process]) -> Iterator[None]:
-    """They stand still for some seconds, in which the block begins."""
+    """Suspend the processes for some seconds, in which the block begins."""
 
     def thaw() -> None:
         for process in processes:
@@ -504,7 +507,7 @@ def _cut_power(world: World) -> None:
 
 
 def _checkpoint_file(world: World) -> Path:
-    """One that a stream needs to go on, after the power was cut."""
+    """A checkpoint file that a stream needs to continue. Cuts the power first."""
     _cut_power(world)
     checkpoint = Path(world.settings.checkpoint_path(world.draw.choice(STREAMS)))
     logs = [max(checkpoint.glob(f"{log}/[0-9]*"), key=lambda path: int(path.name)) for log in ("offsets", "commits")]
@@ -539,7 +542,7 @@ def _delete_topic(world: World, topic: str) -> None:
 
 
 def _take_away(world: World, act: Callable[[str], Any], *, forget: bool = True) -> None:
-    """Send messages to a product that stands still or is stopped, take those of a topic away, and see it is told."""
+    """Send messages while the product is suspended or stopped, remove those of one topic, and check that it says so."""
     world.await_agreement()
     frozen = world.family() if world.draw.random() < 0.5 else []
     for process in frozen:

@@ -1,4 +1,4 @@
-"""Many hostile messages through the whole pipeline: each ends in gold or in quarantine, with a reason that is true."""
+"""Many hostile messages through the whole pipeline: each ends in its table, or in quarantine for a true reason."""
 
 import random
 import re
@@ -16,14 +16,14 @@ from tests.reasons import is_true_of
 
 PLACES = ("gold.enriched_orders", "quarantine.waiting_orders", "quarantine.duplicate_orders")
 SHOWN = 300
-"""Bytes of a payload in an error."""
+"""Bytes of a payload that an error shows."""
 STEP = re.compile(r"✓ (\w+) \w+ +[\d,]+ rows in +([\d.]+) s")
 
 
 def send_hostile_messages(count: int, seed: int, home: Path, endpoint: Endpoint) -> float:
-    """Send so many, and run the pipeline once; the seconds that its steps took.
+    """Send `count` messages and run the pipeline once; returns the seconds that its steps took.
 
-    Raises NotSurvivedError if a message is not where it should be, or is there for a reason that is not true of it.
+    Raises NotSurvivedError if a message is not where it should be, or is in quarantine for a reason that is not true.
     """
     pulsar = Pulsar(service_url=endpoint.service_url, admin_url=endpoint.admin_url, namespace=f"public/{home.name}")
     home.mkdir(parents=True)
@@ -34,7 +34,7 @@ def send_hostile_messages(count: int, seed: int, home: Path, endpoint: Endpoint)
         for each in hostile_messages(seed, count)
     )
     if len(world.topics) != count:
-        raise NotSurvivedError(f"of {count} messages the topics hold {len(world.topics)}")
+        raise NotSurvivedError(f"the topics hold {len(world.topics)} of {count} messages")
     ended = world.command("run", timeout=3600)
     check(list(world.topics.values()), world.settings)
     return seconds_of(ended.text)
@@ -42,14 +42,14 @@ def send_hostile_messages(count: int, seed: int, home: Path, endpoint: Endpoint)
 
 def check(sent: list[Message], settings: Settings) -> None:
     if Counter(map(where, sent)) != Counter(map(where, messages(settings))):
-        raise NotSurvivedError("bronze is not what the topics hold")
+        raise NotSurvivedError("bronze differs from what the topics hold")
     by_place = {(message.topic, message.position): message for message in sent}
     malformed = read(settings, "quarantine.malformed")
     rejected = {(row["topic"], Position(**row["position"])): row["reason"] for row in malformed}
     if len(rejected) != len(malformed) or rejected.keys() != {
         each for each in by_place if is_malformed(by_place[each])
     }:
-        raise NotSurvivedError("quarantine.malformed does not have just the messages that break their contract")
+        raise NotSurvivedError("quarantine.malformed does not hold exactly the messages that break their contract")
     if untrue := [
         (reason, by_place[each]) for each, reason in rejected.items() if not is_true_of(reason, by_place[each])
     ]:
@@ -60,7 +60,7 @@ def check(sent: list[Message], settings: Settings) -> None:
     placed = Counter(Position(**row["position"]) for name in PLACES for row in read(settings, name))
     if sound != placed:
         raise NotSurvivedError(
-            f"of the sound orders, {(sound - placed).total()} are nowhere, {(placed - sound).total()} too many"
+            f"of the sound orders, {(sound - placed).total()} are missing, and {(placed - sound).total()} are too many"
         )
 
 
@@ -69,7 +69,7 @@ def where(message: Message) -> tuple[str, Position, bytes | None]:
 
 
 def seconds_of(said: str) -> float:
-    """Of all steps, of each the longest of those that run side by side."""
+    """The sum over the kinds of steps. Steps of one kind run in parallel, so only the longest of them counts."""
     steps: defaultdict[str, float] = defaultdict(float)
     for step, seconds in STEP.findall(said):
         steps[step] = max(steps[step], float(seconds))

@@ -1,4 +1,4 @@
-"""What is really lost, and whether the product tells just that, before it goes on and after."""
+"""What is really lost, and whether the product reports exactly that, before and after the loss is accepted."""
 
 from lakehouse.delta.query import query
 from tests.chaos.world import NotSurvivedError, World
@@ -7,7 +7,7 @@ from tests.oracle import Position
 
 
 def lose(world: World, topic: str, *, forget: bool) -> None:
-    """Let the broker delete what nothing keeps any more, and note what of it had not landed."""
+    """Let the broker delete the messages that nothing keeps any more, and note those that had not landed."""
     if forget:
         world.forget(topic)
         world.restore_topics()
@@ -16,23 +16,23 @@ def lose(world: World, topic: str, *, forget: bool) -> None:
     landed = {(message.topic, message.position) for message in messages(world.settings)}
     world.lost |= world.topics.keys() - world.read_topics() - landed
     if not any(name == topic for name, _ in world.lost):
-        raise NotSurvivedError(f"no message of {topic} was lost, as the fault was to")
+        raise NotSurvivedError(f"the fault should have lost messages of {topic}, but lost none")
 
 
 def check_refused(world: World, topic: str) -> None:
-    """Landing must not go on; and it is told what is lost, and how to go on."""
+    """Landing must stop, and its last line, `status` and `reconcile` must report the loss and how to continue."""
     way_on = f"`lakehouse land {topic} --accept-loss`"
     if way_on not in (line := world.refused()):
         raise NotSurvivedError(f"messages of {topic} are lost, and landing went on: {line or 'it runs'}")
     if "--accept-loss" not in "".join(world.command("status").text.split()):
         raise NotSurvivedError(f"messages of {topic} are lost, and status does not say so")
-    asks = world.draw.random() < 0.4  # as each time costs a start of Spark
+    asks = world.draw.random() < 0.4  # not each time, as it starts Spark
     if asks and way_on not in (line := world.command("reconcile", codes=(1,)).last_line):
         raise NotSurvivedError(f"messages of {topic} are lost, and reconcile does not say so: {line}")
 
 
 def check_accepted(world: World, topic: str) -> None:
-    """Once that is accepted, what is written down is what is lost: all of that, and nothing that is there."""
+    """Accept the loss. What is then recorded as lost must be all that is lost, and nothing else."""
     world.command("land", topic, "--accept-loss")
     columns = "split_part(topic, '/', -1), partition, after_ledger_id, after_entry_id, ledger_id, entry_id"
     found = query(world.settings, f"SELECT {columns} FROM bronze.losses").fetchall()

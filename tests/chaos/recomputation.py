@@ -1,8 +1,8 @@
-"""What the tables must hold, made of the topics' messages by plain Python alone, and how they differ from that.
+"""What the tables must hold, recomputed from the topics' messages in plain Python alone, and how they differ from it.
 
 `lakehouse run --every` takes messages in rounds of its own, and a `latest` join gives an order the state of that
-moment. So two things may differ from a single round of the oracle, as far as they are true: which version of its user
-an order in gold carries, and for which of two states that it lacks an order waits.
+moment. So two things may differ from a single round of the oracle, as long as they are true: the version of its user
+that an order in gold carries, and the state that an order waits for if it lacks two.
 """
 
 from collections import Counter
@@ -29,7 +29,7 @@ class Recomputation:
         self._orders = {Position(**row["position"]): row for row in [*self._oracle.gold, *self._oracle.waiting]}
 
     def differences(self, settings: Settings) -> list[str]:
-        """How the tables differ, in a line for each; none if they don't. Read without Spark."""
+        """How the tables differ, in a line for each table that does. Reads them without Spark."""
         try:
             if landed := _differ(_texts(self._sent), _texts(messages(settings))):
                 return [f"bronze: {landed}"]
@@ -51,13 +51,13 @@ class Recomputation:
         return row | {"user": (row["user"]["id"], ANY_VERSION) if is_one else row["user"]}
 
     def _true_reasons(self, row: Row) -> Row:
-        """A waiting order without the reason, if that is true."""
+        """A waiting order, without its reason if that is true."""
         order = self._orders.get(Position(**row["position"]))
         reasons = {name: row[name] for name in REASONS}
         return _without_reasons(row) if order and reasons in self._reasons(order) else row
 
     def _reasons(self, order: Row) -> list[Row]:
-        """All that an order lacks."""
+        """All the reasons for which an order has to wait."""
         when, oracle = order["created_at"], self._oracle
         survivor, merged, no_way = oracle.survivor(order["user_id"])
         no_user = no_way or unusable(oracle.state("users", survivor, when), order)
@@ -75,7 +75,7 @@ def _without_reasons(row: Row) -> Row:
 
 
 def _text(value: Any) -> str:
-    """The same for equal rows, whatever the order of their columns, and however UTC is called."""
+    """A text that is the same for equal rows, whatever the order of their columns and the name of the UTC zone."""
     match value:
         case dict():
             return "{" + ", ".join(f"{name}: {_text(value[name])}" for name in sorted(value)) + "}"

@@ -1,4 +1,4 @@
-"""`make chaos`: faults and hostile messages against the running product, and after each the tables are recomputed."""
+"""`make chaos`: faults and hostile messages against the product. After each fault, the tables are recomputed."""
 
 import random
 import re
@@ -26,9 +26,9 @@ from tests.chaos.world import NotSurvivedError, World
 
 CONSOLE = Console(highlight=False)
 RECONCILED = 10
-"""After so many faults, the product's own reconciliation is asked too."""
+"""The product's own reconciliation runs each time that so many faults have happened."""
 DISK = "192m"
-"""Of tables and checkpoints, if this user may mount one: it is filled by a fault."""
+"""Size of the disk for tables and checkpoints, if this user may mount one. One of the faults fills it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,20 +37,20 @@ class Outcome:
     fault: str
     seconds: float
     starts: int
-    """How often the product had to be started again."""
+    """How often the product had to be restarted."""
     lost: int
-    """Messages that an administrator took away, all of which were told."""
+    """Messages that an administrator removed. The product has reported them all."""
     failure: str = ""
 
 
 def chaos(
     seed: Annotated[int, typer.Option(help="The same seed gives the same faults and messages.")] = 1,
-    faults: Annotated[int, typer.Option(min=0, help="How many.")] = 200,
-    only: Annotated[str, typer.Option(help="Only faults of whose name this regular expression matches a part.")] = "",
-    hostile: Annotated[int, typer.Option(min=0, help="How many hostile messages then come.")] = 100_000,
+    faults: Annotated[int, typer.Option(min=0, help="How many faults.")] = 200,
+    only: Annotated[str, typer.Option(help="Only faults whose name contains this regular expression.")] = "",
+    hostile: Annotated[int, typer.Option(min=0, help="How many hostile messages are sent afterwards.")] = 100_000,
 ) -> None:
-    """Hit the running product with faults, and see each time that the tables are what the topics make of them."""
-    # A shell has what it starts in the background ignore Ctrl-C, and so would what is started here.
+    """Strike the running product with faults, and check the tables against the topics after each."""
+    # A shell makes its background processes ignore Ctrl-C, and the processes started here would inherit that.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     outcomes: list[Outcome] = []
     draw = random.Random(seed)
@@ -86,7 +86,7 @@ def chaos(
 
 
 def send_hostile(count: int, seed: int, home: Path) -> None:
-    """A tenth of them first, and then all: the pipeline must not be slower for each of more."""
+    """Send a tenth of the messages first, then all of them: the time per message must not grow."""
     settings = Settings(home=home)
     endpoint = broker.start(settings)
     try:
@@ -102,7 +102,7 @@ def send_hostile(count: int, seed: int, home: Path) -> None:
 
 
 def begin(home: Path, draw: random.Random) -> World:
-    """A product that runs, on a disk of its own, with some messages in its tables."""
+    """A running product on a disk of its own, with some messages in its tables."""
     disk = home / "disk"
     if disk.is_mount():  # left by a run that was killed
         subprocess.run(["umount", "--lazy", disk], check=True)
@@ -135,7 +135,7 @@ def end(world: World, *, keep: Path | None = None) -> None:
 
 
 def suffer(world: World, fault: Fault, number: int) -> Outcome:
-    """Let a fault happen, and wait until the tables are what is recomputed."""
+    """Let a fault strike, and wait until the tables are what is recomputed."""
     started, starts, lost = time.monotonic(), world.starts, len(world.lost)
     failure = ""
     try:

@@ -1,4 +1,4 @@
-"""A few faults, so that `make chaos` can't rot; and that what it compares does tell a difference."""
+"""A few faults, so that `make chaos` keeps working; and a check that its comparison finds differences."""
 
 import random
 from collections.abc import Iterator

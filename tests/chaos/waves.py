@@ -1,4 +1,4 @@
-"""Small waves of messages, as messy as life: late, twice, out of order, deleted, merged and broken."""
+"""Small waves of messy messages: late, duplicate, out of order, deleted, merged and broken ones."""
 
 import random
 from collections.abc import Iterator, Mapping
@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 from tests.hostile import DAMAGES, GOOD, written
 
 START, SPAN = 1_767_225_600_000, 3 * 86_400_000
-"""The time in which all happens, in epoch milliseconds."""
+"""Start and length of the period of all events, in (epoch) milliseconds."""
 IDS = 10**12
-"""Ids of orders are drawn from so many that a broken copy never gets the id of another one."""
+"""Order ids are drawn from so many numbers that a broken copy never gets the id of another order."""
 
 
 class Sent(NamedTuple):
@@ -17,7 +17,7 @@ class Sent(NamedTuple):
     key: str | None
     payload: bytes | None
     event_time: int
-    """Epoch milliseconds; 0 is none."""
+    """In epoch milliseconds; 0 if there is none."""
     properties: Mapping[str, str] = {}
 
 
@@ -25,11 +25,11 @@ class Waves:
     def __init__(self, draw: random.Random) -> None:
         self._draw = draw
         self._users, self._items = 20, 10
-        """How many there are; orders name some that are still to come."""
+        """How many users and items there are. Orders also name some beyond that."""
         self._orders: list[Sent] = []
 
     def wave(self, share: float = 1.0) -> Iterator[Sent]:
-        """Some 40 messages, or a share of them: what is sound first, then what repeats or breaks it."""
+        """About 40 messages, or a share of them: first sound ones, then duplicates and broken ones."""
         self._users += self._draw.randrange(3)
         sound = [self._user() for _ in range(round(9 * share) or 1)]
         sound += [self._item() for _ in range(round(5 * share) or 1)]
@@ -56,7 +56,7 @@ class Waves:
     def _item(self) -> Sent:
         at, id = self._time(), self._draw.randrange(self._items)
         if self._draw.random() < 0.4:
-            at = START - 86_400_000  # most are there before any order
+            at = START - 86_400_000  # so that most items exist before any order
         fields = dict(GOOD["items"]) | {"id": id, "price": self._draw.randrange(1, 10_000) / 100, "createdAt": START}
         return Sent("items", str(id), None if self._draw.random() < 0.05 else written(fields), at)
 

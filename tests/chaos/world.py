@@ -1,6 +1,6 @@
-"""The product as it runs for real: a broker, `lakehouse run` as a process that somebody starts again, and its topics.
+"""The product as it really runs: a broker, its topics, and `lakehouse run` as a process that is restarted.
 
-Beside it stands what the topics have held, as Pulsar's own reader gives it: what the tables are compared with.
+The world also remembers what the topics have held, as read by Pulsar's own reader. The tables are compared with that.
 """
 
 import json
@@ -35,23 +35,23 @@ from tests.oracle import LAST_TIME, Message, Position, moment
 
 LAKEHOUSE = Path(sys.executable).with_name("lakehouse")
 PATIENCE = 300.0
-"""Seconds in which the tables must come closer to what the topics hold."""
+"""Seconds within which the tables must change, until they agree with the topics."""
 AT_MOST = 1800.0
-"""Seconds in which they must be that."""
+"""Seconds within which the tables must agree with the topics."""
 KEPT = {"retentionTimeInMinutes": 600, "retentionSizeInMB": -1}
-"""So that orders can be read from their topic after they have landed, also if the broker is killed meanwhile."""
+"""Retention with which orders can be read from their topic after they have landed, even if the broker is killed."""
 NOT_KEPT = {"retentionTimeInMinutes": 0, "retentionSizeInMB": 0}
 BUSY, ENDED_BY_US = BusyError.exit_code, 130
 
 
 class NotSurvivedError(Exception):
-    """Something is lost, doubled, wrong or stopped for good; or somebody was shown a stack trace."""
+    """Something is lost, duplicated, wrong or stopped for good, or the product has shown a stack trace."""
 
 
 class Ended(NamedTuple):
     code: int
     text: str
-    """What the command has said."""
+    """The output of the command."""
 
     @property
     def last_line(self) -> str:
@@ -63,15 +63,15 @@ class World:
     settings: Settings
     draw: random.Random
     spark: Mapping[str, str] = field(default_factory=lambda: SHORT_RUN)
-    """Further properties of Spark."""
+    """Additional properties of Spark."""
     topics: dict[tuple[str, Position], Message] = field(default_factory=dict)
-    """All that the topics have ever held, by topic and position."""
+    """All messages that the topics have ever held, by topic and position."""
     lost: set[tuple[str, Position]] = field(default_factory=set)
-    """What of it was taken away by an administrator before it had landed."""
+    """Those of them that an administrator removed before they had landed."""
     starts: int = 0
-    """How often `lakehouse run` was started again, as it had ended."""
+    """How often `lakehouse run` was restarted because it had ended."""
     told: list[str] = field(default_factory=list)
-    """The last lines of runs that ended by themselves."""
+    """The exit code and the last line of each run that ended by itself."""
     _process: subprocess.Popen[bytes] | None = None
     _waves: Waves = field(init=False)
 
@@ -89,7 +89,7 @@ class World:
         self.restore_topics()
 
     def restore_topics(self) -> None:
-        """As `lakehouse topics create` does; and orders are kept for a while."""
+        """Create topics as `lakehouse topics create` does, and have the broker keep orders for a while."""
         create_topics(TOPICS, self.endpoint, self.settings)
         self.admin("POST", "orders/retention", KEPT)
 
@@ -99,7 +99,7 @@ class World:
         return response.json() if response.text else None
 
     def partitions(self, topic: str) -> list[str]:
-        """Without the namespace."""
+        """The partitions of a topic, without the namespace."""
         count = self.admin("GET", f"{topic}/partitions")["partitions"]
         return [f"{topic}-partition-{index}" for index in range(count)]
 
@@ -111,7 +111,7 @@ class World:
         return begun_by({pid: psutil.Process(pid).create_time()})
 
     def forget(self, topic: str) -> None:
-        """Make the broker delete what no subscription needs, whatever the topic was to keep."""
+        """Make the broker delete what no subscription needs, whatever the topic's retention was."""
         self.admin("POST", f"{topic}/retention", NOT_KEPT)
         for partition in self.partitions(topic):
             self.admin("PUT", f"{partition}/unload")
@@ -123,7 +123,7 @@ class World:
     # Messages
 
     def send(self, share: float = 1.0) -> None:
-        """Send a wave of messages, or a part of one, and read what the topics hold then."""
+        """Send a wave of messages, or a share of one, then read what the topics hold."""
         self.send_all(self._waves.wave(share))
 
     def send_all(self, messages: Iterable[Sent]) -> None:
@@ -159,7 +159,7 @@ class World:
             raise NotSurvivedError(f"the broker has lost {len(missing)} messages that it had acknowledged")
 
     def read_topics(self) -> set[tuple[str, Position]]:
-        """Read all topics from their beginning; returns where the messages are that they hold now."""
+        """Read all topics from their beginning; returns topic and position of each message that they hold now."""
         held: dict[tuple[str, Position], Message] = {}
         client = connect(self.endpoint, self.settings)
         for topic in (each.name for each in TOPICS):
@@ -188,7 +188,7 @@ class World:
         return {**os.environ, **environment(self.settings, **more)}
 
     def command(self, *words: str, codes: tuple[int, ...] = (0,), timeout: float = 600) -> Ended:
-        """Run a `lakehouse` command to its end. Raises NotSurvivedError for another exit code, or a stack trace."""
+        """Run a `lakehouse` command to its end. Raises NotSurvivedError for another exit code or a stack trace."""
         done = subprocess.run(
             [LAKEHOUSE, *words],
             env=self.environment(),
@@ -208,7 +208,7 @@ class World:
         return self.settings.home / "run.log"
 
     def run(self) -> None:
-        """Start `lakehouse run`, unless it runs."""
+        """Start `lakehouse run`, unless it is running."""
         if self._process is not None:
             return
         with self.log.open("wb") as log:
@@ -232,11 +232,11 @@ class World:
         return psutil.Process(self.wait_for(found)[0].pid)
 
     def workers(self) -> list[psutil.Process]:
-        """The Python processes of Spark."""
+        """Spark's Python processes."""
         return [each for each in self.jvm().children(recursive=True) if "python" in each.name()]
 
     def family(self) -> list[psutil.Process]:
-        """Driver, JVM and Python processes of Spark, as far as they are there."""
+        """The driver, its JVM and Spark's Python processes, as far as they exist."""
         with ignoring_gone():
             if self._process is not None:
                 driver = psutil.Process(self._process.pid)
@@ -253,7 +253,7 @@ class World:
         self._refuse_stack_trace()
 
     def kill(self) -> None:
-        """As if the power were cut: driver, JVM and Python processes at once."""
+        """Kill driver, JVM and Python processes at once, like a power cut."""
         if self._process is None:
             return
         family = self.family()
@@ -271,7 +271,10 @@ class World:
             raise NotSurvivedError(f"{left} are still there, though their driver has ended")
 
     def tend(self) -> None:
-        """Do what systemd or Airflow would: start `lakehouse run` again if it has ended by itself."""
+        """Start `lakehouse run` if it is not running, as systemd or Airflow would.
+
+        Raises NotSurvivedError if it has given up, though no operator has to do anything.
+        """
         if self._process is not None and self._process.poll() is None:
             return
         if self._process is not None:
@@ -280,14 +283,14 @@ class World:
             self.told.append(f"{self._process.returncode}: {line}")
             gave_up = self._process.returncode == PermanentError.exit_code and "no space left" not in line
             if gave_up:
-                raise NotSurvivedError(f"it has given up, though nobody has to do anything: {line}")
+                raise NotSurvivedError(f"it has given up, though no operator has to do anything: {line}")
             self.starts += 1
             self._process = None
             time.sleep(1)
         self.run()
 
     def refused(self) -> str:
-        """Wait until `lakehouse run` has ended by itself; its last line."""
+        """Wait until `lakehouse run` has ended by itself; returns its last line, or nothing if it goes on."""
         self.run()
         process, self._process = self._process, None
         assert process is not None
@@ -309,7 +312,7 @@ class World:
         return Recomputation([message for where, message in self.topics.items() if where not in self.lost])
 
     def await_agreement(self) -> None:
-        """Wait until the tables are what is recomputed. Raises NotSurvivedError with the difference."""
+        """Wait until the tables are what is recomputed. Raises NotSurvivedError with the differences."""
         self.read_topics()
         should = self.recomputation()
         started = changed = time.monotonic()
@@ -326,7 +329,7 @@ class World:
             time.sleep(1)
 
     def wait_for(self, condition: Callable[[], Any], seconds: float = PATIENCE) -> Any:
-        """What the condition gives, once it is true."""
+        """Wait until the condition is true; returns its value. Raises NotSurvivedError after `seconds`."""
         deadline = time.monotonic() + seconds
         while not (found := condition()):
             if time.monotonic() > deadline:
@@ -335,7 +338,7 @@ class World:
         return found
 
     def reconcile(self) -> None:
-        """The product's own reconciliation, which needs the tables for itself."""
+        """Run the product's own reconciliation. It needs the leases, so `lakehouse run` is stopped first."""
         self.stop()
         self.command("reconcile")
 
@@ -353,7 +356,7 @@ def position_of(id: pulsar.MessageId, partition: int | None = None) -> Position:
 
 
 def message_of(topic: str, partition: int, message: pulsar.Message) -> Message:
-    """What Pulsar's reader gives, in the oracle's form; an event time after the year 9999 counts as none."""
+    """A message from Pulsar's reader, in the oracle's form. An event time after the year 9999 counts as none."""
     payload, event_time = message.data(), message.event_timestamp()
     published = moment(message.publish_timestamp())
     assert published is not None

@@ -1,7 +1,8 @@
-"""What a user who got something wrong is told: one line that says what and what to do, and the exit code."""
+"""What users see after a mistake: one line that says what is wrong and what to do, and the exit code."""
 
 import csv
 import json
+import os
 import re
 import signal
 import sys
@@ -16,6 +17,7 @@ from typing import NamedTuple
 
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql.types import StructType
 
 from cli import commands as cli
 from declarations.pipeline import TOPICS, WRITTEN
@@ -41,10 +43,10 @@ Command = Callable[..., Outcome]
 
 @pytest.fixture
 def lakehouse(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Iterator[Command]:
-    """The `lakehouse` command in this process, in an empty folder, with a home of its own."""
+    """The `lakehouse` command in this process, in an empty folder, with its own home."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(cli, "stop_spark", lambda **_: None)  # the session is for all tests, and so is the process
-    monkeypatch.setattr(cli.os, "_exit", sys.exit)
+    monkeypatch.setattr(cli, "stop_spark", lambda **_: None)  # all tests share the session, and this process
+    monkeypatch.setattr(os, "_exit", sys.exit)
     monkeypatch.setenv("LAKEHOUSE_HOME", str(tmp_path / "home"))
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
 
@@ -273,7 +275,7 @@ def test_a_missing_topic(lakehouse: Command, spark: SparkSession, endpoint: Endp
     urls = {"LAKEHOUSE_PULSAR__SERVICE_URL": endpoint.service_url, "LAKEHOUSE_PULSAR__ADMIN_URL": endpoint.admin_url}
     done = lakehouse("run", LAKEHOUSE_PULSAR__NAMESPACE="public/nowhere", LAKEHOUSE_RUN__RETRY_DELAY="1", **urls)
     assert done.code == 78
-    assert "try 1 of" not in done.err
+    assert "retry 1 of" not in done.err
     assert "public/nowhere/" in done.line
     assert "no such topic" in done.line
     assert "`lakehouse topics create`" in done.line
@@ -282,21 +284,21 @@ def test_a_missing_topic(lakehouse: Command, spark: SparkSession, endpoint: Endp
 def test_a_registered_schema_that_breaks_the_contract(
     lakehouse: Command, spark: SparkSession, settings: Settings, endpoint: Endpoint, tmp_path: Path
 ) -> None:
-    without_id = replace(TOPICS[0], fields=TOPICS[0].fields[1:])
+    without_id = replace(TOPICS[0], fields=StructType(TOPICS[0].fields.fields[1:]))
     done = lakehouse("land", **environment(own_topics(settings, endpoint, tmp_path, [without_id])))
     assert (done.code, done.line) == (78, "lakehouse: users: id is not registered, but declared as a required long")
 
 
 @pytest.fixture
 def lake(settings: Settings, endpoint: Endpoint, tmp_path: Path) -> Settings:
-    """A home with topics in the broker that nothing was sent to."""
+    """A home with empty topics in the broker."""
     return own_topics(settings, endpoint, tmp_path)
 
 
 def test_a_warehouse_that_can_not_be_written(lakehouse: Command, spark: SparkSession, lake: Settings) -> None:
     done = lakehouse("run", **environment(lake, LAKEHOUSE_WAREHOUSE="/dev/null/warehouse"))
     assert done.code == 1
-    assert done.line.startswith("lakehouse: not writable: below file:/dev/null, which is no folder (details: ")
+    assert done.line.startswith("lakehouse: not writable: file:/dev/null is not a folder (details: ")
 
 
 @pytest.mark.parametrize("command", ["merge", "up"])

@@ -1,4 +1,4 @@
-"""`make demo` as one runs it, twice at once too, and Ctrl-C in it: nothing is broken, and no process is left."""
+"""`make demo` as users run it, also twice at once, or with Ctrl-C: nothing breaks, and no process is left."""
 
 import os
 import signal
@@ -20,7 +20,7 @@ Demo = subprocess.Popen[str]
 
 
 def start(settings: Settings) -> Demo:
-    """A demo, which Ctrl-C reaches though one who runs the tests in the background may ignore it."""
+    """A demo that Ctrl-C reaches, even if the tests run in the background, where a shell makes them ignore it."""
     return subprocess.Popen(
         [LAKEHOUSE, "demo", "--orders", "1000"],
         env={**os.environ, "LAKEHOUSE_HOME": str(settings.home)},
@@ -43,17 +43,17 @@ def left_of(settings: Settings) -> list[psutil.Process]:
 
 
 def kept_for_the_broker() -> set[str]:
-    """The archive of classes that a first demo has kept."""
+    """The broker's class archive that an earlier demo has kept, if any."""
     return {str(archive) for archive in FOLDER.glob("broker-*.jsa")}
 
 
 def open_to_others(folder: Path) -> list[Path]:
-    """Files that other users can read; RocksDB makes folders that they could, if they came that far."""
+    """Files with permissions for other users. RocksDB's folders have some too, but other users can't reach them."""
     return [path for path in folder.rglob("*") if path.is_file() and path.stat().st_mode & 0o077]
 
 
 def began(settings: Settings, moment: str) -> Path:
-    """What the demo writes then; the first version of a table is there before its messages."""
+    """The commit of version 1 of a table. Version 0 is there before its messages."""
     return commit(demo_settings(settings), moment, 1)
 
 
@@ -73,7 +73,7 @@ def test_the_whole_demo_while_a_second_one_is_refused(settings: Settings, tmp_pa
     assert [title for title in titles if title.split(",")[0] not in " ".join(told.split())] == []
     assert "came back by themselves" in told
     assert open_to_others(demo_settings(own).home) == []
-    # A JVM without an archive of its own, as that of some packages, keeps none.
+    # A JVM that comes without a class archive, as in some packages, keeps none.
     assert kept_for_the_broker() or not (java_home() / "lib" / "server" / "classes.jsa").exists()
     wait_until(lambda: left_of(own) == [], seconds=10, poll=0.1)
 

@@ -93,14 +93,14 @@ def test_what_the_pipeline_makes_passes_and_what_is_damaged_does_not(
 
 
 def test_a_table_of_which_nothing_is_expected(tmp_path: Path, settings: Settings) -> None:
-    with pytest.raises(ConfigurationError, match=r"^gold.nothing: nothing is expected of it; there are bronze.users, "):
+    with pytest.raises(ConfigurationError, match=r"^gold.nothing: no rules are declared for it; there are rules for b"):
         validate(own_home(settings, tmp_path), "gold.nothing")
 
 
 def test_the_plan_is_all_tables_that_sql_declares(
     spark: SparkSession, settings: Settings, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Checked on an empty lakehouse."""
+    """The lakehouse is empty: the plan needs no tables."""
     own = own_home(settings, tmp_path)
     validate(own, "--plan")
     shown = capsys.readouterr().out.splitlines()

@@ -1,4 +1,4 @@
-"""`lakehouse refresh` of several tables; what a refresh does is in tests/gold."""
+"""`lakehouse refresh` of several tables. The tests of a single refresh are in tests/gold."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
@@ -6,6 +6,7 @@ from contextlib import nullcontext
 import pytest
 
 from cli import refresh as cli_refresh
+from declarations.pipeline import SQL_TABLES
 from gold.sql.declarations import SqlTable
 from gold.sql.refresh import Refreshed
 from lakehouse.errors import LakehouseError, PermanentError
@@ -14,7 +15,7 @@ from lakehouse.errors import LakehouseError, PermanentError
 def test_a_table_that_fails_keeps_no_other_from_its_refresh(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    first, *others = cli_refresh.SQL_TABLES
+    first, *others = SQL_TABLES
 
     def refreshing(spark: object, settings: object, tables: Sequence[SqlTable], *, full: bool) -> Iterator[Refreshed]:
         for table in tables:

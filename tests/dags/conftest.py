@@ -1,4 +1,4 @@
-"""An Airflow of the tests' own, which has to be said before anything imports airflow."""
+"""The environment of the tests' own Airflow. It must be set before anything imports airflow."""
 
 import os
 import tempfile

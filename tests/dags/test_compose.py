@@ -1,4 +1,4 @@
-"""The services run what is tested on this machine: the same commands, with settings that are known."""
+"""The services of docker-compose.yml run the same commands as a local lakehouse, with settings that exist."""
 
 import re
 import shlex
@@ -21,7 +21,7 @@ SERVICES: dict[str, dict[str, Any]] = yaml.safe_load(FILE.read_text())["services
 
 
 def given(service: str, prefix: str) -> dict[str, str]:
-    """What a service is given; without what it gets from the shell, which YAML has as null."""
+    """A service's variables with this prefix, except those that come from the shell and are null in YAML."""
     variables = SERVICES[service]["environment"].items()
     return {name: value for name, value in variables if name.startswith(prefix) and value is not None}
 

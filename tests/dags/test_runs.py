@@ -1,4 +1,4 @@
-"""The pipeline as Airflow runs it, on a real broker and real Spark: what the tables hold is what the oracle says."""
+"""The pipeline as Airflow runs it, on a real broker and real Spark: the tables hold what the oracle says."""
 
 import json
 import os
@@ -37,7 +37,7 @@ from tests.oracle import Oracle
 MESSY = Workload(
     users=100,
     orders=1_000,
-    # All within the first three days of the year, which a backfill is asked for.
+    # All orders are of the first three days of the year, for which a test runs a backfill.
     start=Workload.start + 12 * HOUR,
     days=2,
     late_users=0.2,
@@ -51,9 +51,9 @@ FIRST = "bronze.users"
 """The table that the first task of a run writes."""
 GREEN = ("background-color", "oklch(0.47 0.2 149)")
 PICTURES = os.environ.get("PICTURES")
-"""The folder to which `make pictures` wants pictures of the pages."""
+"""The folder to which `make pictures` saves pictures of the pages."""
 REFRESHED = "gold.revenue_by_hour"
-"""The table of SQL that stands for all, as each is a Spark application."""
+"""The only SQL table that the tests refresh, since each refresh is a Spark application."""
 PATIENCE = 1_800.0
 """Seconds; a run takes one or two minutes on two idle cores."""
 
@@ -62,7 +62,7 @@ PATIENCE = 1_800.0
 def lake(
     spark: SparkSession, settings: Settings, endpoint: Endpoint, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Settings]:
-    """Where the first messages are in gold or in quarantine already, and late ones wait in the broker."""
+    """A lake with the first messages in gold or in quarantine. Late ones are still in the broker."""
     lake = own_topics(settings, endpoint, tmp_path_factory.mktemp("dags"))
     produce([(topic, MESSY.first(topic.name)) for topic in TOPICS], endpoint, lake)
     list(run_all(spark, lake))
@@ -93,7 +93,7 @@ class Api:
         self.call("PATCH", f"dags/{dag}?update_mask=is_paused", is_paused=not on)
 
     def clear(self, run: str, task: str) -> None:
-        """Have a task of a run done again."""
+        """Clear a task of a run, so that it runs again."""
         self.call(
             "POST",
             "dags/pipeline/clearTaskInstances",
@@ -104,42 +104,47 @@ class Api:
         )
 
     def backfilled(self, state: str) -> int:
-        """How many days of a backfill are in this state."""
+        """How many runs of backfills are in this state."""
         runs = self.call("GET", f"dags/reprocess_orders/dagRuns?run_type=backfill&state={state}")
         return int(runs["total_entries"])
 
     def fail_others(self, run: str) -> None:
-        """Fail the runs of the pipeline that run or wait, but for this one."""
+        """Fail all running and queued runs of the pipeline except this one."""
         for other in self.call("GET", f"{RUNS}?state=running&state=queued")["dag_runs"]:
             if f"{RUNS}/{other['dag_run_id']}" != run:
                 self.call("PATCH", f"{RUNS}/{other['dag_run_id']}", state="failed")
+
+    def is_alone(self, run: str, task: str, state: str) -> bool:
+        """Fail the other runs; returns whether the task is in this state."""
+        self.fail_others(run)
+        return bool(self.call("GET", task)["state"] == state)
 
     def has_ended(self, run: str) -> bool:
         return self.call("GET", run)["state"] in ("success", "failed")
 
     def scheduled(self) -> dict[str, Any]:
-        """The first run of the pipeline that was not asked for by hand; empty if there is none yet."""
+        """The first run of the pipeline that was not triggered by hand; empty if there is none yet."""
         runs = self.call("GET", f"{RUNS}?order_by=id")["dag_runs"]
         return next((run for run in runs if run["run_type"] != "manual"), {})
 
     def backlogs(self) -> list[dict[str, Any]]:
-        """What the events say that messages wait in the broker."""
+        """What each event of the asset `pulsar.backlog` says of the waiting messages."""
         events = self.call("GET", "assets/events?order_by=timestamp&limit=100")["asset_events"]
         return [event["extra"] for event in events if event["name"] == "pulsar.backlog"]
 
     def started_by_messages(self) -> list[datetime]:
-        """The moments of the events that have started runs of the pipeline."""
+        """The times of the events that have started runs of the pipeline."""
         runs = self.call("GET", f"{RUNS}?run_type=asset_triggered")["dag_runs"]
         return [datetime.fromisoformat(run["run_after"]) for run in runs]
 
     def has_dags(self) -> bool:
-        return self.call("GET", "dags")["total_entries"] == 3
+        return bool(self.call("GET", "dags")["total_entries"] == 3)
 
 
 @pytest.fixture(scope="module")
 def api(lake: Settings) -> Iterator[Api]:
     of_airflow = airflow._environment
-    paused = {"AIRFLOW__CORE__DAGS_ARE_PAUSED_AT_CREATION": "True"}  # as a test switches on what it needs
+    paused = {"AIRFLOW__CORE__DAGS_ARE_PAUSED_AT_CREATION": "True"}  # each test switches on what it needs
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(airflow, "_environment", lambda lake: {**of_airflow(lake), **paused})
         api = Api(airflow.start(lake))
@@ -168,7 +173,7 @@ def wait_until(condition: Callable[[], object]) -> None:
 
 
 def drivers(lake: Settings) -> list[psutil.Process]:
-    """The JVMs and Pythons of steps that run on this lake."""
+    """The JVMs and Python processes of steps that run on this lake."""
     found = []
     for process in psutil.process_iter(["cmdline", "environ"]):
         ours = (process.info["environ"] or {}).get("LAKEHOUSE_HOME") == str(lake.home)
@@ -178,7 +183,7 @@ def drivers(lake: Settings) -> list[psutil.Process]:
 
 
 def holder(lake: Settings) -> int | None:
-    """The process of ours that writes the first table."""
+    """The pid of our process that writes the first table, or None."""
     file = lake.home / "leases" / FIRST
     told = file.read_text().split() if file.exists() else []
     pid = int(told[1]) if told else None
@@ -186,17 +191,17 @@ def holder(lake: Settings) -> int | None:
 
 
 def start_run(api: Api, lake: Settings) -> str:
-    """The run of the pipeline that writes the first table; what waits behind it is failed."""
+    """Trigger the pipeline; returns the run that writes the first table. The runs behind it are failed."""
     api.switch("pipeline", on=True)
     api.call("POST", RUNS, logical_date=None)
-    wait_until(lambda: holder(lake))  # by this run, or by one of the schedule
+    wait_until(lambda: holder(lake))  # it belongs to this run, or to a scheduled one
     [started] = api.call("GET", f"{RUNS}?state=running")["dag_runs"]
     api.fail_others(run := f"{RUNS}/{started['dag_run_id']}")
     return run
 
 
 def orders_of(oracle: Oracle, lake: Settings) -> str:
-    """What reconciliation says of the orders."""
+    """The line of the reconciliation about orders."""
     malformed = sum(topic == "orders" for topic, _ in oracle.malformed)
     landed = sum(message.topic == "orders" for message in messages(lake))
     return (
@@ -253,7 +258,7 @@ def test_events_of_assets_say_what_their_tables_hold(api: Api, lake: Settings) -
 
 
 def test_messages_that_waited_were_an_event(api: Api) -> None:
-    """Late users, which could not land while their table was taken, were seen by the trigger."""
+    """The trigger saw the late users, which could not land while another process held their table."""
     assert "users" in api.backlogs()[0]["payload"]
 
 
@@ -265,7 +270,7 @@ def test_the_report_is_for_those_who_are_logged_in(api: Api) -> None:
 
 
 def test_a_backfill_of_three_days_judges_them_as_if_all_had_come_at_once(api: Api, lake: Settings) -> None:
-    """What gold has lost comes back, and orders that were enriched before get the users of today."""
+    """Orders that gold had lost come back, and earlier ones get the users as they are now."""
     wait_until(lambda: drivers(lake) == [])
     today = expected(Oracle().run(messages(lake)))
     lose_orders(lake, "2026-01-02")
@@ -282,7 +287,7 @@ def test_a_dry_run_changes_nothing_and_tells_nobody(api: Api, lake: Settings) ->
         return int(found["total_entries"])
 
     runs = "dags/reprocess_orders/dagRuns"
-    # To switch it on has started the run of yesterday too.
+    # Switching the DAG on has also started the run of yesterday.
     wait_until(lambda: api.call("GET", f"{runs}?state=running")["total_entries"] == 0)
     before = (events(), tables(lake))
     run = api.call("POST", runs, logical_date=None, conf={"dry_run": True})["dag_run_id"]
@@ -333,22 +338,22 @@ def test_the_pages(api: Api, lake: Settings, page: Page) -> None:
     expect(dialog.get_by_text("2 runs will be triggered")).to_be_visible()
     dialog.get_by_role("button", name="Run Backfill").click()
     wait_until(lambda: api.call("GET", "backfills?dag_id=reprocess_orders")["total_entries"] == 2)
-    page.reload()  # a grid without a run in progress does not look for new ones
+    page.reload()  # without a run in progress, the grid does not look for new runs
     page.mouse.move(0, 0)
-    days = [
+    badges = [
         page.get_by_test_id(f"grid-backfill__{end}T00:00:00+00:00-recompute_orders").get_by_test_id("task-state-badge")
         for end in ("2026-01-03", "2026-01-04")
     ]
-    for day in days:
-        expect(day).not_to_have_css(*GREEN)
-    for day in days:
-        expect(day).to_have_css(*GREEN, timeout=PATIENCE * 1_000)
+    for badge in badges:
+        expect(badge).not_to_have_css(*GREEN)
+    for badge in badges:
+        expect(badge).to_have_css(*GREEN, timeout=PATIENCE * 1_000)
     take_picture(page, "backfill")
     assert tables(lake) == today
 
 
 def test_a_run_is_repaired_by_clearing_what_failed(api: Api, lake: Settings, spark: SparkSession) -> None:
-    """It finds that orders were lost, which a backfill brings back."""
+    """The reconciliation finds that orders were lost, and a backfill restores them."""
     run = f"{RUNS}/{api.scheduled()['dag_run_id']}"
     reconcile = f"{run}/taskInstances/reconcile"
     oracle = Oracle()
@@ -356,9 +361,9 @@ def test_a_run_is_repaired_by_clearing_what_failed(api: Api, lake: Settings, spa
     lost = lose_orders(lake, "2026-01-02")
     api.switch("pipeline", on=True)
     api.clear(run, "reconcile")
-    # Runs that the schedule or messages begin meanwhile would go first.
-    wait_until(lambda: api.fail_others(run) or api.call("GET", reconcile)["state"] == "up_for_retry")
-    api.call("PATCH", reconcile, new_state="failed")  # instead of five more tries
+    # Runs that the schedule or messages start in the meantime would go first.
+    wait_until(lambda: api.is_alone(run, reconcile, "up_for_retry"))
+    api.call("PATCH", reconcile, new_state="failed")  # instead of five retries
     wait_until(lambda: api.has_ended(run))
     enriched = f"{len(oracle.gold):,} enriched"
     note = orders_of(oracle, lake).replace("=", "≠").replace(enriched, f"{len(oracle.gold) - lost:,} enriched")
@@ -372,7 +377,7 @@ def test_a_run_is_repaired_by_clearing_what_failed(api: Api, lake: Settings, spa
         backfill(spark, lake, ORDERS, Scope(since=day, until=day))
     api.switch("pipeline", on=True)
     api.clear(run, "reconcile")
-    wait_until(lambda: api.fail_others(run) or api.call("GET", reconcile)["state"] == "success")
+    wait_until(lambda: api.is_alone(run, reconcile, "success"))
     wait_until(lambda: api.has_ended(run))
     api.switch("pipeline", on=False)
     assert tables(lake) == today
@@ -382,11 +387,15 @@ def test_a_run_is_repaired_by_clearing_what_failed(api: Api, lake: Settings, spa
 
 
 def test_messages_that_come_to_an_empty_backlog_start_a_run(api: Api, lake: Settings, endpoint: Endpoint) -> None:
+    def has_started() -> bool:
+        # Scheduled runs could land them before the trigger runs. It starts when Airflow next parses the DAG.
+        api.fail_others("")
+        return any(moment > sent for moment in api.started_by_messages())
+
     api.switch("pipeline", on=True)
     sent = datetime.now(UTC)
     produce([(topic, MESSY.late(topic.name)) for topic in TOPICS if topic.name == "users"], endpoint, lake)
-    # Runs of the schedule could land them before the trigger is there, which the next look at the DAG begins.
-    wait_until(lambda: api.fail_others("") or any(moment > sent for moment in api.started_by_messages()))
+    wait_until(has_started)
 
 
 def test_what_a_killed_scheduler_has_left_holds_its_table_until_it_is_stopped(api: Api, lake: Settings) -> None:

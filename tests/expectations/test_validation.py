@@ -1,4 +1,4 @@
-"""Each kind of rule, where it passes and where it does not: only TRUE is a pass."""
+"""Each kind of rule, where it passes and where it fails: only TRUE passes."""
 
 import re
 from dataclasses import replace
@@ -24,7 +24,7 @@ THINGS = Table(name="silver.things", columns=COLUMNS, properties=FEED)
 NOTHING = Table(name="silver.nothing", columns=COLUMNS)
 ROWS = [(1, "pie", 2.5), (2, None, -1.0), (2, "<b>cake</b>", 3.0)]
 
-# A rule, then its outcome and what was found.
+# Each rule, with its outcome and what it found.
 RULES: dict[Rule, tuple[str, str]] = {
     each_row("is_true", "price < 9"): ("passed", "all 3 rows"),
     each_row("is_false_of_one", "price > 0"): ("failed", '1 of 3 rows, such as {"id":2,"price":-1.0}'),
@@ -98,10 +98,10 @@ def test_the_pages_load_nothing_from_elsewhere(lake: Settings, results: dict[str
         assert re.findall(r'(?:src|<link[^>]*href)\s*=\s*"(?:https?:)?//|url\([^)]*//', text) == []
         for file in re.findall(r'<script src="([^"]*)"|<link rel="stylesheet" href="([^"]*)"', text):
             assert (page.parent / "".join(file)).stat().st_size > 0
-    [page] = [page.read_text() for page in pages if page.stem == "silver.things-silver.things"]
-    assert "is false of one (critical): price &gt; 0" in page
-    assert "<b>cake" not in page
-    assert "&lt;b&gt;cake" in page
+    [shown] = [page.read_text() for page in pages if page.stem == "silver.things-silver.things"]
+    assert "is false of one (critical): price &gt; 0" in shown
+    assert "<b>cake" not in shown
+    assert "&lt;b&gt;cake" in shown
 
 
 def outcomes(results: list[Result]) -> list[tuple[Any, ...]]:

@@ -43,7 +43,7 @@ NEW = {"type": "record", "name": "Ship", "fields": [FLAG, ID]}
 
 
 class Broken(AvroSchema):  # type: ignore[misc]
-    """Sends bytes for records."""
+    """Sends the given bytes instead of encoded records."""
 
     def encode(self, payload: bytes) -> bytes:
         return payload

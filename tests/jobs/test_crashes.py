@@ -1,4 +1,4 @@
-"""`kill -9` in mid-run, and a broker that goes away: the next run ends as if nothing had happened."""
+"""`kill -9` during a run, and a broker that goes away: the next run ends as if nothing had happened."""
 
 import os
 import subprocess
@@ -59,7 +59,7 @@ def start(settings: Settings, job: str, *options: str) -> subprocess.Popen[bytes
 
 @contextmanager
 def ended(process: Process) -> Iterator[Process]:
-    """A process that does not outlive its test, however that ends."""
+    """Ends the process with the block, however that ends."""
     try:
         yield process
     finally:
@@ -68,7 +68,7 @@ def ended(process: Process) -> Iterator[Process]:
 
 
 def is_free(settings: Settings, written: Sequence[str]) -> bool:
-    """Whether the JVM, too, is gone."""
+    """Whether no process holds the leases, so that the JVM is gone too."""
     try:
         with write_lease(settings, written):
             return True
@@ -114,8 +114,8 @@ def test_a_jvm_that_is_killed(settings: Settings, endpoint: Endpoint, tmp_path: 
 
 
 @pytest.fixture
-def own_broker(settings: Settings, tmp_path: Path):
-    """A home with a broker of its own, which has more orders than one batch takes."""
+def own_broker(settings: Settings, tmp_path: Path) -> Iterator[Settings]:
+    """A home with its own broker, which has more orders than one batch takes."""
     run = settings.run.model_copy(update={"retries": 2, "retry_delay": 1.0, "max_bytes_per_batch": 2**20})
     lake = own_home(settings, tmp_path).model_copy(update={"run": run})
     endpoint = broker.start(lake)
@@ -128,7 +128,7 @@ def own_broker(settings: Settings, tmp_path: Path):
 
 
 def during(settings: Settings, version: int, action: Callable[[], object]) -> threading.Thread:
-    """Do something as soon as bronze has a version."""
+    """Run the action in a thread, as soon as `bronze.orders` has this version."""
 
     def wait_and_act() -> None:
         wait_until(commit(settings, "bronze.orders", version).exists)
@@ -147,7 +147,7 @@ def test_a_broker_that_goes_away(spark: SparkSession, own_broker: Settings, caps
         catch_up(own_broker, streams)
     stopped.join()
     shown = capsys.readouterr().err
-    assert [f"try {number} of 2 in 1 s" in shown for number in (1, 2, 3)] == [True, True, False]
+    assert [f"retry {number} of 2 in 1 s" in shown for number in (1, 2, 3)] == [True, True, False]
 
     def restart() -> None:
         broker.stop(own_broker)

@@ -1,4 +1,4 @@
-"""Declarations that change: the tables follow at the next start, and what they hold already stays."""
+"""Declarations that change: the tables follow at the next start, and keep what they already hold."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -45,7 +45,7 @@ def files(lake: Settings, table: str) -> int:
 
 
 def make_table(lake: Settings, name: str) -> DeltaTable:
-    """A table of two files, with one that left it long ago and one that is only now being written."""
+    """A table of two files. Its folder also has an old file that it no longer needs, and one that was just written."""
     path = Path(lake.table_path(name))
     path.mkdir(parents=True)
     for _ in range(2):
@@ -57,7 +57,7 @@ def make_table(lake: Settings, name: str) -> DeltaTable:
 
 
 def stray(lake: Settings, table: str) -> set[str]:
-    """Files of `make_table` that are there and not the table's."""
+    """The files of `make_table` that still exist without belonging to the table."""
     return {file.name for file in Path(lake.table_path(table)).glob("???.parquet")}
 
 

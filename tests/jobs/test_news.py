@@ -22,7 +22,7 @@ ORDERS = "gold.enriched_orders"
 
 @pytest.fixture
 def found(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
-    """What the broker, the logs and the last validation say: nothing is new."""
+    """What the broker, the tables' logs and the last validation report: nothing is new."""
     names = [*(suite.table for suite in SUITES), *(table.name for table in SQL_TABLES)]
     table = TableStatus(name="", rows=1, version=3, size=1, ran_at=NOW, lag=0)
     found = SimpleNamespace(
@@ -55,12 +55,12 @@ def test_commits_that_were_not_read_are_news(settings: Settings, found: SimpleNa
 
 def test_a_declared_table_that_is_not_there_is_news(settings: Settings, found: SimpleNamespace) -> None:
     del found.tables[SQL_TABLES[0].name]
-    assert news(settings) == f"{SQL_TABLES[0].name}: nothing tells what it was made from"
+    assert news(settings) == f"{SQL_TABLES[0].name}: no table, or no record of what it has read"
 
 
 def test_a_lost_checkpoint_is_news(settings: Settings, found: SimpleNamespace) -> None:
     found.tables[ORDERS] = replace(found.tables[ORDERS], lag=None)
-    assert news(settings) == "gold.enriched_orders: nothing tells what it was made from"
+    assert news(settings) == "gold.enriched_orders: no table, or no record of what it has read"
 
 
 def test_so_is_one_that_is_refreshed_as_a_whole(
@@ -73,7 +73,7 @@ def test_so_is_one_that_is_refreshed_as_a_whole(
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        ({"version": 2}, "gold.enriched_orders has not been validated as it is now"),
+        ({"version": 2}, "gold.enriched_orders has changed since its last validation, or was never validated"),
         ({"whole_at": None}, "gold.enriched_orders did not pass its validation"),
         ({"at": NOW - timedelta(hours=2)}, "gold.enriched_orders was last validated at "),
     ],

@@ -1,4 +1,4 @@
-"""What landed must be what the tables hold: one row too few, too many or from nowhere is found and named."""
+"""The tables must hold what landed: a row that is missing, duplicated or unknown is found and named."""
 
 import shutil
 from dataclasses import replace
@@ -16,7 +16,8 @@ from gold.enrichment.reconciliation import reconcile_facts
 from jobs.steps import enriching, merging, reconcile_all
 from jobs.streams import catch_up
 from lakehouse.delta.tables import append, delta_table, read_table
-from lakehouse.errors import ConservationError
+from lakehouse.errors import ReconciliationError
+from lakehouse.local import broker
 from lakehouse.reconciliation import Reconciliation
 from lakehouse.settings import Settings
 from silver.reconciliation import reconcile_entity
@@ -48,7 +49,7 @@ def whole(spark: SparkSession, settings: Settings, tmp_path_factory: pytest.Temp
 
 @pytest.fixture
 def lake(whole: Settings, tmp_path: Path) -> Settings:
-    """A copy, to be damaged."""
+    """A copy that a test may damage."""
     shutil.copytree(whole.home, tmp_path, dirs_exist_ok=True)
     return own_home(whole, tmp_path)
 
@@ -122,7 +123,7 @@ def test_a_user_from_nowhere_is_found(spark: SparkSession, lake: Settings) -> No
     stranger = read_table(spark, lake, USERS.table.name).where("id = 1").selectExpr("77L AS id", "* EXCEPT (id)")
     append(stranger, lake, USERS.table.name)
     assert reconcile_entity(spark, lake, USERS).problems == (
-        "silver.users has 3 rows, of which 2 were made by a message that landed",
+        "silver.users has 3 rows, 2 of them from messages that landed",
     )
 
 
@@ -143,8 +144,8 @@ def test_the_command_names_the_difference_and_what_is_lost_of_a_topic(
 ) -> None:
     delta_table(spark, lake, ORDERS.waiting.name).delete()
     monkeypatch.setenv("LAKEHOUSE_HOME", str(lake.home))
-    monkeypatch.setattr(cli.broker, "endpoint", lambda settings: None)
+    monkeypatch.setattr(broker, "endpoint", lambda settings: None)
     monkeypatch.setattr(cli, "refusal", lambda settings, topic, endpoint: "lost" if topic == USERS.topic else None)
-    with pytest.raises(ConservationError, match=r"^orders: 1 landed, but in no table .*, such as 0/7/4/0\. lost$"):
+    with pytest.raises(ReconciliationError, match=r"^orders: 1 landed, but in no table .*, such as 0/7/4/0\. lost$"):
         cli.app(["reconcile"], standalone_mode=False)
     assert "does not hold" in capsys.readouterr().out

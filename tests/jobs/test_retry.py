@@ -1,4 +1,4 @@
-"""Contracts that are fixed: retried messages end where they would be, had the contract been right from the start."""
+"""Fixed contracts: retried messages end where they would be if the contract had been right from the start."""
 
 import shutil
 from dataclasses import replace
@@ -31,7 +31,7 @@ from tests.oracle import CONTRACTS, Message, Oracle
 
 
 def without(message: Message, field: str) -> Message:
-    """The message with one field of its payload NULL."""
+    """The message with one field of its payload set to null."""
     assert message.payload
     return message._replace(
         payload=message.payload.replace(f'"{field}": '.encode(), f'"{field}": null, "was": '.encode())
@@ -57,7 +57,7 @@ MESSAGES = [
 
 
 def relaxed(topic: Topic, name: str) -> Topic:
-    """The topic without the requirement of a field."""
+    """The topic, with a field no longer required."""
     fields = [
         StructField(each.name, each.dataType, each.nullable or each.name == name, each.metadata)
         for each in topic.fields
@@ -71,7 +71,7 @@ FIXED_ORDERS = replace(ORDERS, topic=relaxed(ORDERS.topic, "price"), rules={})
 
 @pytest.fixture(scope="module")
 def strict(spark: SparkSession, settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Settings:
-    """All is done by the contracts that are too strict."""
+    """A lake that was filled under the contracts that are too strict."""
     own = own_home(settings, tmp_path_factory.mktemp("strict"))
     land_literally(spark, own, MESSAGES)
     catch_up(own, merging(spark, own, [USERS, ITEMS]))
@@ -87,7 +87,7 @@ def lake(strict: Settings, tmp_path: Path) -> Settings:
 
 @pytest.fixture
 def fixed(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[Any]]:
-    """What the tables hold if the contracts are right from the start, and no rule holds an order back."""
+    """What the tables hold if the contracts are right from the start, and no rule rejects an order."""
     monkeypatch.setattr(oracle, "keeps_rules", lambda order: True)
     monkeypatch.setitem(CONTRACTS, "users", {**CONTRACTS["users"], "createdAt": "time"})
     monkeypatch.setitem(CONTRACTS, "orders", {**CONTRACTS["orders"], "price": "double"})
@@ -171,11 +171,11 @@ def test_the_command(
     monkeypatch.setattr(cli_quarantine, "ENTITIES", (FIXED_USERS, ITEMS))
     before = versions(lake)
     assert run("--dry-run") == (
-        "users: 2 of 4 malformed messages keep the contract; nothing was done\n"
-        "items: 0 of 0 malformed messages keep the contract; nothing was done\n"
-        "orders: 0 of 5 malformed messages keep the contract; nothing was done\n"
+        "users: 2 of 4 malformed messages satisfy the contract now; nothing was done\n"
+        "items: 0 of 0 malformed messages satisfy the contract now; nothing was done\n"
+        "orders: 0 of 5 malformed messages satisfy the contract now; nothing was done\n"
     )
     assert versions(lake) == before
-    assert run("--topic", "users") == ("users: 2 of 4 malformed messages kept the contract and left quarantine\n")
+    assert run("--topic", "users") == "users: 2 of 4 malformed messages satisfy the contract now and left quarantine\n"
     with pytest.raises(LakehouseError, match=r"^stores: no such topic; there are users, items, orders$"):
         run("--topic", "stores")

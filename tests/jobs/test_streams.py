@@ -1,4 +1,4 @@
-"""Streams that are tried again, and `lakehouse run --every`, which goes on until it is ended."""
+"""Retries of streams, and `lakehouse run --every`, which runs until it is ended."""
 
 import re
 import threading
@@ -133,7 +133,7 @@ def test_torn_checkpoints_lose_nothing_and_double_nothing(
 STEADY = Workload(
     users=100, orders=500, late_users=0.2, updated_users=0, deleted_users=0, merged_users=0, malformed=0.05
 )
-"""Each user has one state, so that it does not matter when an order is joined with it."""
+"""Each user has only one state, so it does not matter when an order is joined with it."""
 
 
 def holds(lake: Settings, sent: int) -> bool:

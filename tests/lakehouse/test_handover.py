@@ -25,7 +25,7 @@ def test_settings_are_handed_over_by_a_file_that_others_can_not_read(monkeypatch
 
 def test_nothing_is_done_with_half_of_the_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv(FILE, str(tmp_path / "gone.json"))
-    with pytest.raises(ConfigurationError, match="No such file or directory: who started this has ended"):
+    with pytest.raises(ConfigurationError, match="No such file or directory: the program that wrote it has ended"):
         take()
 
 

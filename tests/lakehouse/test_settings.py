@@ -1,4 +1,4 @@
-"""Where the tables are, as a folder or a URI says."""
+"""Where the tables are, given a folder or a URI."""
 
 from pathlib import Path
 

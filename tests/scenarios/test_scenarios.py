@@ -1,4 +1,4 @@
-"""The stories told in the folders beside this file."""
+"""The stories in the folders beside this file."""
 
 import csv
 import json
@@ -27,7 +27,7 @@ def lines(story: Path, name: str) -> list[dict[str, str]]:
 
 
 def number(text: str) -> Any:
-    """Whatever is no number stays a text, and so breaks the contract; nothing is NULL."""
+    """A text that is no number stays a text, and so breaks the contract. An empty one is NULL."""
     return int(text) if text.isdigit() else text or None
 
 
@@ -55,8 +55,11 @@ def told() -> Iterator[tuple[int, Message]]:
             for row in lines(story, make.__name__):
                 made = make(row)
                 position = made.position._replace(entry_id=next(places))
-                times = {"event_time": at(int(row["event"])), "publish_time": at(int(row["published"]))}
-                yield int(row["round"]), made._replace(position=position, **times)
+                happened, published = at(int(row["event"])), at(int(row["published"]))
+                yield (
+                    int(row["round"]),
+                    made._replace(position=position, event_time=happened, publish_time=published),
+                )
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +75,7 @@ def lake(
 
 
 def outcomes(settings: Settings) -> list[dict[str, str]]:
-    """All orders, as `expected.csv` has them."""
+    """All orders, in the form of `expected.csv`."""
     tables = {
         "enriched": "gold.enriched_orders",
         "waiting": "quarantine.waiting_orders",

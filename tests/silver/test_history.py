@@ -1,4 +1,4 @@
-"""Partial updates: what a message leaves out, an older one says."""
+"""Partial updates: a field that a message leaves out keeps its older value."""
 
 from dataclasses import replace
 from itertools import permutations
@@ -31,7 +31,7 @@ def story(id: int) -> list[Message]:
 def test_every_order_of_partial_updates_gives_the_same(
     spark: SparkSession, settings: Settings, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """Each user is a trial of its own. The delete forgets Ada's address."""
+    """Each user is a separate trial. The delete also clears Ada's address."""
     lake = own_home(settings, tmp_path_factory.mktemp("partial"))
     create_tables(spark, lake, PARTIAL)
     trials = list(enumerate(permutations(range(5))))

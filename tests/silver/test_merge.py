@@ -21,8 +21,8 @@ from tests.messages import at, message, tombstone, user
 from tests.oracle import Message, Oracle, Row, by_id, by_version
 from tests.searching import few
 
-# What happens to one user, and what may arrive in any order: a change that is older than the delete and published
-# after it; two changes of the same moment; a user that comes back.
+# What happens to one user; the messages may arrive in any order. One change is older than the delete but is published
+# after it, and two changes are of the same moment.
 STORY = (
     ("created", 0, 0, 0),
     ("renamed", 1, 1, 0),
@@ -52,7 +52,7 @@ def merge_all(spark: SparkSession, settings: Settings, batches: list[list[Messag
 
 
 def test_every_order_in_every_three_batches_gives_the_same(spark: SparkSession, silver: Settings) -> None:
-    """Each user is a trial of its own: all permutations of the story, cut into batches in all ways."""
+    """Each user is a separate trial: all permutations of the story, cut into three batches in all ways."""
     batches: list[list[Message]] = [[], [], []]
     trials = [(order, cuts) for order in permutations(range(5)) for cuts in combinations(range(7), 2)]
     for id, (order, (first, second)) in enumerate(trials):
@@ -185,8 +185,8 @@ def test_a_tombstone_is_known_by_its_key_alone(spark: SparkSession) -> None:
     ]
     assert [(row["id"], row["reason"]) for row in decoded(spark, messages)] == [
         (5, None),
-        (None, "tombstone whose message key is no BIGINT: five"),
-        (None, "tombstone whose message key is no BIGINT: none"),
+        (None, "tombstone whose message key is not of type BIGINT: five"),
+        (None, "tombstone whose message key is not of type BIGINT: none"),
     ]
 
 

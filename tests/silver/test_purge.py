@@ -1,7 +1,8 @@
-"""Deleted keys are forgotten in the end, and nobody takes them for lost."""
+"""Deleted keys are purged in the end, and the reconciliation does not take them for lost."""
 
 from dataclasses import replace
 from datetime import UTC, datetime
+from typing import Any
 
 from pyspark.sql import SparkSession
 
@@ -18,8 +19,8 @@ YEARS = replace(USERS, keep_deleted=365 * 100)
 
 
 def test_deleted_keys_that_merges_lead_by_stay(spark: SparkSession, silver: Settings) -> None:
-    """User 2 was merged into 1, and both were deleted, as was 3."""
-    gone = {"deletedAt": millis(at(1))}
+    """User 2 was merged into 1. Users 1, 2 and 3 were deleted."""
+    gone: dict[str, Any] = {"deletedAt": millis(at(1))}
     changes = [
         user(1, **gone),
         user(2, place=1, mergedAt=millis(at(0)), parentUserId=1, **gone),
@@ -33,7 +34,7 @@ def test_deleted_keys_that_merges_lead_by_stay(spark: SparkSession, silver: Sett
 
 
 def test_long_deleted_keys_are_forgotten(spark: SparkSession, silver: Settings) -> None:
-    """User 3 was deleted just now, and 4 will be in some years."""
+    """User 3 was deleted just now. User 4 will be deleted in some years."""
     now = (datetime.now(UTC) - START).total_seconds() / 60
     changes = [user(1), user(2, place=1), tombstone("users", "2", when=1, place=2), user(3, place=3)]
     changes.append(tombstone("users", "3", when=now, place=4))

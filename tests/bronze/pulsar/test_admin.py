@@ -1,4 +1,4 @@
-"""What the source asks the broker's admin API, and how it is told no; on a broker of its own that wants a token."""
+"""What the source asks of the broker's admin API, and how it is refused, for example by a broker that wants a token."""
 
 import base64
 import hashlib
@@ -34,7 +34,7 @@ KEY = b"the key of the tests, which is long enough"
 
 
 def token(role: str, key: bytes = KEY) -> str:
-    """A JSON web token, as `pulsar tokens create` makes it."""
+    """A JSON web token like those of `pulsar tokens create`."""
 
     def encode(data: bytes) -> str:
         return base64.urlsafe_b64encode(data).decode().rstrip("=")
@@ -56,7 +56,7 @@ brokerClientAuthenticationParameters=token:{token("owner")}
 
 @dataclass(frozen=True, kw_only=True)
 class Encrypted:
-    """The guarded broker's encrypted ports, and the certificate of who signed its own."""
+    """The guarded broker's encrypted ports, and the certificate of the authority that signed the broker's own."""
 
     endpoint: Endpoint
     trusted: Path
@@ -70,7 +70,7 @@ def encrypted(tmp_path_factory: pytest.TempPathFactory) -> Encrypted:
     own.cert_chain_pems[0].write_to_path(folder / "broker.pem")
     key = serialization.load_pem_private_key(own.private_key_pem.bytes(), None)
     form = (serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    (folder / "key.pem").write_bytes(key.private_bytes(*form))  # Pulsar reads no other form
+    (folder / "key.pem").write_bytes(key.private_bytes(*form))  # the only format that Pulsar reads
     ports = [choose_port("", 0, 0) for _ in range(2)]
     endpoint = Endpoint(service_url=f"pulsar+ssl://127.0.0.1:{ports[0]}", admin_url=f"https://127.0.0.1:{ports[1]}")
     return Encrypted(endpoint=endpoint, trusted=folder / "trusted.pem")
@@ -78,7 +78,7 @@ def encrypted(tmp_path_factory: pytest.TempPathFactory) -> Encrypted:
 
 @pytest.fixture(scope="module")
 def guarded(encrypted: Encrypted, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Topics]:
-    """Topics of a broker that knows one role, `owner`."""
+    """Topics of a broker that wants a token and knows one role, `owner`."""
     settings = load_settings(home=tmp_path_factory.mktemp("guarded"), pulsar={"token": token("owner")})
     configured = broker._configured
     encryption = f"""
@@ -138,7 +138,7 @@ def test_a_certificate_that_is_not_trusted(guarded: Topics, encrypted: Encrypted
 
 
 def test_commands_by_an_encrypted_connection(guarded: Topics, encrypted: Encrypted, tmp_path: Path) -> None:
-    """They make topics and send by the same settings."""
+    """Commands create topics and send messages with the same settings."""
     pulsar = {"token": token("owner"), "tls_trust_certs": encrypted.trusted, "namespace": "public/encrypted"}
     own = load_settings(home=tmp_path, pulsar=pulsar)
     create_topics([ITEMS.topic], encrypted.endpoint, own)
@@ -167,7 +167,7 @@ def test_commands_wait_for_no_broker_that_refuses_them(guarded: Topics, encrypte
         (
             replace(plain, admin_url=f"https://127.0.0.1:{port}"),
             {"tls_trust_certs": trusted},
-            f"https://127.0.0.1:{port}: what answers there does not speak TLS",
+            f"https://127.0.0.1:{port}: the server there does not use TLS",
         ),
         (
             plain,
@@ -224,7 +224,7 @@ def test_ledgers_hold_what_is_confirmed(topics: Topics) -> None:
 
 @pytest.mark.parametrize("written", ["2026-11-24T10:00:00.5+01:00", "2026-11-24T09:00:00.5Z"])
 def test_a_partition_was_made_at_one_moment_in_any_time_zone(monkeypatch: pytest.MonkeyPatch, written: str) -> None:
-    """A broker that is moved, or a laptop that travels, tells it in another one."""
+    """A broker that has moved, or a laptop that travels, reports the moment in another time zone."""
     stats = {"lastConfirmedEntry": "-1:-1", "ledgers": [], "cursors": {}}
     answers = {"/internalStats": stats, "/internal-info": {"creationDate": written}}
     monkeypatch.setattr(Admin, "_call", lambda *call, **_: SimpleNamespace(json=lambda: answers[call[-1]]))

@@ -1,4 +1,4 @@
-"""What counts as lost: judged from what the broker says, and said by a real one."""
+"""What counts as lost: first by made-up answers of a broker, then by those of a real one."""
 
 import json
 from collections.abc import Callable
@@ -23,7 +23,7 @@ def held(*ledgers: Ledger, cursor: str | None, last: str, first: int | None = No
 
 FIVE, SEVEN, NINE = Ledger(5, 5, 500), Ledger(7, 3, 300), Ledger(9, 10, 1_000)
 LAST = Position(5, 4)
-"""What was read, up to the end of ledger 5."""
+"""The last entry that was read: the end of ledger 5."""
 
 
 @pytest.mark.parametrize(
@@ -88,16 +88,16 @@ def test_nothing_is_lost(after: Position, broker: Held | None) -> None:
             held(NINE, cursor="7:2", last="9:9"),
             Position(9, -1),
             3,
-            "the subscription was moved ahead to 7:2, and the broker no longer has what came first; the partition now "
-            "begins with 9:0. At least 3 entries between are lost",
+            "the subscription was moved ahead to 7:2, and the broker no longer has the first entries; the partition "
+            "now begins with 9:0. At least 3 entries between are lost",
         ),
         (
             LAST,
             held(NINE, cursor="9:-1", last="9:9", created="Tuesday"),
             Position(9, -1),
             0,
-            "the last entry read is 5:4, of the partition that was made at Monday; it was made anew at Tuesday, and "
-            "what was not read of it is lost",
+            "the last entry read is 5:4, of the partition created at Monday; it was recreated at Tuesday, and "
+            "messages not yet read are lost",
         ),
     ],
 )
@@ -116,15 +116,15 @@ def test_what_is_lost(after: Position, broker: Held, resume: Position, entries: 
 @pytest.mark.parametrize(
     ("broker", "reason"),
     [
-        (None, "the last entry read is 5:4, but there is no such partition any more"),
+        (None, "the last entry read is 5:4, but the partition no longer exists"),
         (
             held(FIVE, cursor="5:-1", last="5:4", created="Tuesday"),
-            "the last entry read is 5:4, of the partition that was made at Monday; it was made anew at Tuesday, and "
-            "its positions are among those that were read",
+            "the last entry read is 5:4, of the partition created at Monday; it was recreated at Tuesday, and "
+            "its positions overlap those already read",
         ),
         (
             held(Ledger(2, 1, 10), cursor="2:-1", last="2:0"),
-            "the last entry read is 5:4, but the broker has come no further than 2:0: the topic was made anew",
+            "the last entry read is 5:4, but the broker's last entry is 2:0: the topic was recreated",
         ),
     ],
 )
@@ -135,7 +135,7 @@ def test_what_nothing_can_follow(broker: Held | None, reason: str) -> None:
 
 
 class Landed:
-    """A topic of which two entries were read and acknowledged, and three more are unread."""
+    """A topic with two entries that were read and acknowledged, and three unread ones."""
 
     def __init__(self, topics: Topics) -> None:
         self._topics = topics
@@ -154,7 +154,7 @@ class Landed:
         return reader
 
     def plan(self, reader: PulsarStreamReader | None = None) -> dict[str, str]:
-        """Where the next batch ends; planning it acknowledges the last one."""
+        """Where the next batch ends. Planning it acknowledges the previous batch."""
         reader = reader or self.reader
         return reader.latestOffset(self.start, reader.getDefaultReadLimit())
 
@@ -207,7 +207,7 @@ def test_a_backlog_that_was_skipped_is_read_while_it_is_there_and_missed_once_it
             "failOnDataLoss=false goes on"
         )
     topics.send_numbers(landed.topic, [6])
-    topics.roll_ledger(landed.topic)  # nor does a restart of the broker hide it
+    topics.roll_ledger(landed.topic)  # as a restart of the broker does: it does not hide the loss
     with pytest.raises(PulsarSourceError, match="At least 3 entries between are lost"):
         landed.plan(landed.restarted())
     assert landed.plan(landed.restarted(failOnDataLoss=False)) == {landed.topic: str(topics.entries(landed.topic)[-1])}
@@ -272,7 +272,7 @@ def test_a_topic_that_is_made_anew_under_a_stream(topics: Topics, landed: Landed
     topics.create()
     topics.send_numbers(landed.topic, [6])
     topics.admin("PUT", landed.topic, "/subscription/lake", body={"ledgerId": -1, "entryId": -1, "partitionIndex": -1})
-    with pytest.raises(PulsarSourceError, match=r"it was made anew at .+, and what was not read of it is lost"):
+    with pytest.raises(PulsarSourceError, match=r"it was recreated at .+, and messages not yet read are lost"):
         landed.plan()
 
 

@@ -95,7 +95,7 @@ def test_a_range_says_where_it_is() -> None:
 
 @st.composite
 def chains(draw: st.DrawFn) -> list[Ledger]:
-    """The ledgers of a partition: ids grow, each entry has a byte or more."""
+    """The ledgers of a partition: ids increase, and each entry has at least one byte."""
     ids = sorted(draw(st.sets(st.integers(0, 20), max_size=5)))
     sizes = st.tuples(st.integers(1, 40), st.integers(0, 5_000))
     return [Ledger(id, entries, entries + more) for id in ids for entries, more in [draw(sizes)]]

@@ -164,7 +164,7 @@ def test_entries_that_never_come_fail_the_read(topics: Topics) -> None:
     planned = range_of(topic, BEGINNING, [first, Position(last.ledger, 5)])
     with pytest.raises(PulsarSourceError) as error:
         topics.read_range(planned, readTimeout=1.5)
-    assert str(error.value) == f"{topic} after -1:-1 up to {last.ledger}:5: nothing came for 2 s after {last}"
+    assert str(error.value) == f"{topic} after -1:-1 up to {last.ledger}:5: no message for 2 s after {last}"
 
 
 def test_a_ledger_deleted_after_planning_is_named(topics: Topics) -> None:

@@ -1,4 +1,4 @@
-"""Messages sent in chunks: each is one row, at the position of its last chunk, in the range that has this."""
+"""Messages sent in chunks: each is one row at the position of its last chunk, in the range with that chunk."""
 
 from collections import Counter
 

@@ -130,12 +130,12 @@ def test_offsets_of_another_topic_are_refused(topics: Topics) -> None:
     with pytest.raises(PulsarSourceError) as error:
         topics.plan(topic, startingPosition='{"persistent://public/default/other": "1:1"}')
     assert str(error.value) == (
-        "startingPosition names persistent://public/default/other, which is no partition of the topic"
+        "startingPosition names persistent://public/default/other, which is not a partition of the topic"
     )
 
 
 def without_what_was_read(topics: Topics) -> tuple[str, str]:
-    """A topic of which the broker has deleted the first ledger; and the offsets of an entry in it."""
+    """A topic whose first ledger the broker has deleted, and the offsets of an entry in that ledger."""
     topic = topics.create()
     topics.send_numbers(topic, range(3))
     start = json.dumps({topic: str(topics.entries(topic)[1])})
@@ -171,7 +171,7 @@ Read = Callable[..., object]
 def test_what_the_broker_has_deleted_is_missed(topics: Topics, read: Read) -> None:
     topic, start = without_what_was_read(topics)
     last, first = json.loads(start)[topic], topics.entries(topic)[0]
-    for _ in range(2):  # a second try is refused as well
+    for _ in range(2):  # a retry is refused as well
         with pytest.raises(PulsarSourceError) as error:
             read(topics, topic, start)
         assert str(error.value) == (
@@ -183,15 +183,15 @@ def test_what_the_broker_has_deleted_is_missed(topics: Topics, read: Read) -> No
 
 @pytest.mark.parametrize("read", [a_batch, a_new_stream, a_restarted_stream, a_repeated_batch])
 def test_a_topic_made_anew_is_not_taken_for_the_old_one(topics: Topics, read: Read) -> None:
-    """Its positions are below those that were read, so its messages would be skipped."""
+    """The new topic's positions are below those that were read, so its messages would be skipped."""
     topic = topics.create()
     (last,) = topics.send(topic, b"1")
     start = json.dumps({topic: f"{last.ledger + 1}:0"})
     with pytest.raises(PulsarSourceError) as error:
         read(topics, topic, start)
     assert str(error.value) == (
-        f"{topic}: the last entry read is {last.ledger + 1}:0, but the broker has come no further than {last}: the "
-        "topic was made anew. Begin again with a new checkpoint and table, or failOnDataLoss=false skips what is older"
+        f"{topic}: the last entry read is {last.ledger + 1}:0, but the broker's last entry is {last}: the topic "
+        "was recreated. Start again with a new checkpoint and table, or set failOnDataLoss=false to skip older entries"
     )
 
 
@@ -206,7 +206,7 @@ def test_earliest_is_what_the_broker_still_has(topics: Topics) -> None:
 
 
 def test_the_package_stands_alone() -> None:
-    """It may be copied to another project as it is."""
+    """The package can be copied to another project unchanged."""
     allowed = {"bronze", "numpy", "pulsar", "pyarrow", "pyspark", "requests"} | sys.stdlib_module_names
     for file in Path(bronze.pulsar.__file__).parent.glob("*.py"):
         for node in ast.walk(ast.parse(file.read_text())):

@@ -18,19 +18,19 @@ Batches = dict[int, list[int]]
 
 
 class Stream:
-    """A stream of numbers with a checkpoint of its own, and what its batches were given."""
+    """A stream of numbers with its own checkpoint, and the numbers that each batch received."""
 
     def __init__(self, spark: SparkSession, topics: Topics, checkpoint: Path) -> None:
         self._spark, self._topics, self._checkpoint = spark, topics, str(checkpoint)
         self.batches: Batches = defaultdict(list)
         self.fails = False
-        """Whether the next batch does."""
+        """Whether the next batch fails."""
 
     def start(self, topic: str, **options: object) -> StreamingQuery:
         return self._writer(topic, **options).start()
 
     def run(self, topic: str, **options: object) -> Batches:
-        """Read what is there, and stop; the batches of this run."""
+        """Read what is there, then stop; returns the batches of this run."""
         self.batches = defaultdict(list)
         self.start_triggered(topic, **options).awaitTermination()
         return dict(self.batches)

@@ -15,7 +15,7 @@ from lakehouse.errors import LakehouseError
 
 @pytest.fixture(params=["a folder & 50% of it; it's", "x" * 120])
 def data(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Path]:
-    """A new database, in a folder whose name asks for quotes, or is too long for that of a socket."""
+    """A new database, in a folder whose name needs quoting, or whose path is too long for a socket."""
     data = tmp_path / str(request.param)
     with (tmp_path / "log").open("wb") as log:
         create(data, log)
@@ -55,7 +55,7 @@ def test_what_was_written_is_there_after_an_end(data: Path, by: signal.Signals) 
     server = started(data)
     asked(data, "CREATE TABLE runs AS SELECT 1 AS run; SELECT 1")
     end(server, by)
-    if by == signal.SIGKILL:  # what it noted of itself is still there, and its id may be that of another by now
+    if by == signal.SIGKILL:  # its pid file is still there, and by now another process may have this pid
         noted = (data / "postmaster.pid").read_text().splitlines()
         (data / "postmaster.pid").write_text("\n".join([str(os.getpid()), *noted[1:]]))
     again = started(data)

@@ -14,7 +14,7 @@ from tests.lake import environment, own_topics
 
 
 def events(trigger: BacklogTrigger, count: int) -> list[Any]:
-    """The payloads of the first events."""
+    """The payloads of the first `count` events."""
 
     async def collect() -> list[Any]:
         found: list[Any] = []
@@ -38,7 +38,7 @@ def test_messages_that_wait_are_an_event(
     users = f"persistent/{lake.pulsar.namespace}/users"
     call_admin("DELETE", f"{users}/partitions?force=true", endpoint, lake)
     assert trigger._waiting() == {}
-    call_admin("PUT", users, endpoint, lake)  # without partitions, as a producer that comes first makes it
+    call_admin("PUT", users, endpoint, lake)  # without partitions, as an early producer creates it
     workload = Workload(users=5, orders=20)
     produce([(topic, workload.first(topic.name)) for topic in TOPICS if topic.name != "items"], endpoint, lake)
     [waiting] = events(trigger, 1)

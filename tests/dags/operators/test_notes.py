@@ -14,7 +14,7 @@ from dags.operators.notes import KEY, MOST, take_note
 
 @pytest.fixture
 def session() -> Iterator[Session]:
-    import_all_models()
+    import_all_models()  # type: ignore[no-untyped-call]
     engine = create_engine("sqlite://")
     Base.metadata.create_all(engine)
     with Session(engine) as session:
@@ -22,7 +22,7 @@ def session() -> Iterator[Session]:
 
 
 def ended_run(session: Session, *said: object, note: tuple[str, str | None] | None = None) -> DagRun:
-    """A run, each of whose tasks has said something."""
+    """A run of which each task has pushed something for the note."""
     run = DagRun(dag_id="pipeline", run_id="run", run_type="manual")
     run.note = note
     session.add(run)
@@ -66,7 +66,7 @@ def test_a_line_for_which_there_is_no_room_is_left_out(session: Session) -> None
 
 
 def test_what_is_no_text_is_passed_over(session: Session) -> None:
-    """Each Airflow that has the package asks this of all DAGs."""
+    """An Airflow with this package calls the listener for the runs of all DAGs, whatever these push."""
     run = ended_run(session, {"of": "another"}, "orders: 1 landed = 1 enriched", 1)
     take_note(run)
     assert run.note == "orders: 1 landed = 1 enriched"

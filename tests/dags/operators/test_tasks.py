@@ -3,19 +3,24 @@ from datetime import timedelta
 from pathlib import Path
 from traceback import format_exception
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
+import requests
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
-from airflow.sdk import DAG
+from airflow.sdk import DAG, Context
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 
-from dags.operators import tasks
 from dags.operators.notes import KEY
 from dags.operators.tasks import CONNECTION, Step, Validation, alert, alert_of_timeout, only_for_param
 from lakehouse.errors import LakehouseError
 
 FAILED = "Cannot execute: spark-submit. Error code is: {}.\nLast spark-submit output:\nlakehouse: why"
+
+
+def context_of(**given: Any) -> Context:
+    """The part of a task's context that a test needs."""
+    return cast(Context, given)
 
 
 @pytest.mark.parametrize(
@@ -68,29 +73,30 @@ def test_what_a_command_notes_is_kept_for_the_run_whether_it_fails_or_not(
     kept: dict[str, str] = {}
 
     def command(step: Step, _: object) -> None:
+        assert step.env_vars is not None
         Path(step.env_vars["LAKEHOUSE_RUN__NOTE_FILE"]).write_text("orders: 2 landed = 2 enriched\n")
         if code:
             raise AirflowException(FAILED.format(code))
 
     monkeypatch.setenv("LAKEHOUSE_HOME", str(tmp_path))
-    monkeypatch.setenv(f"AIRFLOW_CONN_{CONNECTION.upper()}", "")  # which the step sets in its own process
+    monkeypatch.setenv(f"AIRFLOW_CONN_{CONNECTION.upper()}", "")  # the step sets it in this process
     monkeypatch.setattr(SparkSubmitOperator, "execute", command)
     task = SimpleNamespace(xcom_push=lambda *, key, value: kept.update({key: value}))
     with pytest.raises(AirflowException) if code else nullcontext():
-        Step(task_id="reconcile", command=["reconcile"]).execute({"ti": task})
+        Step(task_id="reconcile", command=["reconcile"]).execute(context_of(ti=task))
     assert kept == {KEY: "orders: 2 landed = 2 enriched"}
 
 
 @pytest.fixture
 def told(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """What is posted, each with its address."""
+    """The alerts that are posted, each with its URL."""
     posts: list[Any] = []
 
     def post(url: str, **given: Any) -> Any:
         posts.append((url, given["json"]["text"]))
         return SimpleNamespace(raise_for_status=lambda: None)
 
-    monkeypatch.setattr(tasks.requests, "post", post)
+    monkeypatch.setattr(requests, "post", post)
     return posts
 
 
@@ -98,7 +104,7 @@ def test_a_failure_is_told_in_one_line_with_the_way_to_the_log(
     told: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     task = SimpleNamespace(dag_id="pipeline", task_id="reconcile", run_id="run", log_url="http://here/log")
-    context: Any = {"ti": task, "exception": AirflowException(FAILED.format(1))}
+    context = context_of(ti=task, exception=AirflowException(FAILED.format(1)))
     alert(context)
     assert told == []
     monkeypatch.setenv("LAKEHOUSE_AIRFLOW__ALERT_URL", "http://there")
@@ -108,20 +114,20 @@ def test_a_failure_is_told_in_one_line_with_the_way_to_the_log(
 
 def test_a_run_that_took_too_long_is_told(told: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LAKEHOUSE_AIRFLOW__ALERT_URL", "http://there")
-    context: Any = {"dag": DAG("pipeline", dagrun_timeout=timedelta(hours=2)), "run_id": "run"}
-    alert_of_timeout({**context, "reason": "task_failure"})
-    alert_of_timeout({**context, "reason": "timed_out"})
-    assert told == [("http://there", "pipeline was ended in run: it took more than 2:00:00")]
+    dag = DAG("pipeline", dagrun_timeout=timedelta(hours=2))
+    for reason in ("task_failure", "timed_out"):
+        alert_of_timeout(context_of(dag=dag, run_id="run", reason=reason))
+    assert told == [("http://there", "pipeline timed out in run: it took more than 2:00:00")]
 
 
 def test_an_alert_that_fails_does_not_say_the_address(monkeypatch: pytest.MonkeyPatch) -> None:
     def post(url: str, **_: Any) -> Any:
-        raise tasks.requests.ConnectionError(f"no way to {url}")
+        raise requests.ConnectionError(f"no way to {url}")
 
-    monkeypatch.setattr(tasks.requests, "post", post)
+    monkeypatch.setattr(requests, "post", post)
     monkeypatch.setenv("LAKEHOUSE_AIRFLOW__ALERT_URL", "http://there/secret")
     task = SimpleNamespace(dag_id="pipeline", task_id="reconcile", run_id="run", log_url="http://here/log")
     with pytest.raises(LakehouseError) as error:
-        alert({"ti": task})  # type: ignore[typeddict-item]
-    assert "".join(format_exception(error.value)).splitlines()[-1].endswith("could not be told: ConnectionError")
+        alert(context_of(ti=task))
+    assert "".join(format_exception(error.value)).splitlines()[-1].endswith("airflow.alert_url: ConnectionError")
     assert "secret" not in "".join(format_exception(error.value))

@@ -1,4 +1,4 @@
-"""Gold that somebody has spoilt, state that changed after its orders, and days that are judged anew."""
+"""Backfills: of damaged gold, after changes of state, and by day, by key or of everything."""
 
 import shutil
 from collections.abc import Mapping
@@ -18,6 +18,7 @@ from gold.enrichment import writes
 from gold.enrichment.backfill import NEVER, Difference, Scope, backfill
 from gold.enrichment.declaration import BACKFILLS
 from gold.enrichment.reconciliation import reconcile_facts
+from gold.enrichment.writes import write_difference
 from lakehouse.delta.tables import delta_table
 from lakehouse.settings import Settings
 from tests.crashes import fail_after
@@ -40,7 +41,7 @@ MESSAGES = [
     message("orders", b"{", key="7", place=7),
 ]
 LATER = [user(2, "Zoë", when=30, place=3), user(1, "Eve", when=30, place=4)]
-"""Under a join with the latest state, they change no order that is in gold already."""
+"""With a join with the latest state, they change no order that is in gold already."""
 
 
 @pytest.fixture(scope="module")
@@ -104,15 +105,15 @@ SPOILT = [
     (1, "removed", None, NEVER),
     (2, "changed", ["price"], None),
     (3, "added", None, None),
-    (3, "removed", None, "there twice"),
-    (3, "removed", None, "there twice"),
+    (3, "removed", None, "stored twice"),
+    (3, "removed", None, "stored twice"),
     (4, "removed", None, "missing users 9"),
 ]
-"""What a backfill would do to the orders that are spoilt so."""
+"""What a backfill would do to the orders that `spoil` damages."""
 
 
 def spoil(spark: SparkSession, settings: Settings) -> None:
-    """Order 1 has the place of no message; 2 has another price, 3 is there twice, 4 waits as well."""
+    """Damage gold: order 1 has the position of no message, 2 has another price, 3 is there twice, 4 waits as well."""
     gold, waiting = (delta_table(spark, settings, name) for name in (ORDERS.gold_table, ORDERS.waiting.name))
     rows = gold.toDF()
     gold.update("line_item_id = 2", {"price": "0.0"})
@@ -147,7 +148,7 @@ def test_what_was_spoilt_is_mended_from_bronze_though_two_tries_crash(
 
 
 def test_orders_of_purged_users_stay(spark: SparkSession, lake: Settings, tmp_path: Path) -> None:
-    """User 3 was merged into 2. A late price corrects all orders, with the users that gold knows."""
+    """User 3 was merged into 2. A late price corrects all orders. Those of purged users keep the user that gold has."""
     own = copy_of(lake, tmp_path)
     delta_table(spark, own, "silver.users").delete("id IN (1, 3)")
     land_literally(spark, own, [item(1, 2.0, when=5, place=9)])
@@ -163,7 +164,7 @@ def test_orders_of_purged_users_stay(spark: SparkSession, lake: Settings, tmp_pa
 def test_a_backfill_by_key_that_crashes_is_done_by_the_next(
     spark: SparkSession, lake: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """User 3 is merged into 8 now, whom nobody knows: its order goes to quarantine, where it is no order of user 2."""
+    """User 3 is now merged into 8, which is missing. Its order goes to quarantine, where it is no order of user 2."""
     own = copy_of(lake, tmp_path)
     land_literally(spark, own, [user(3, when=40, place=9, mergedAt=millis(at(0)), parentUserId=8)])
     merge_changes(spark, own)
@@ -204,7 +205,7 @@ def test_a_backfill_that_fails_half_way_is_tried_again_but_not_for_ever(
     own = own.model_copy(update={"run": own.run.model_copy(update={"retries": 1, "retry_delay": 0})})
     monkeypatch.setattr(steps, "TRIES", 2)
     request(own, ORDERS, Scope(since=date(2026, 1, 2), until=date(2026, 1, 2)), "")
-    tries = iter([fail_after(steps.write_difference)] * failures + [steps.write_difference])
+    tries = iter([fail_after(write_difference)] * failures + [write_difference])
     monkeypatch.setattr(steps, "write_difference", lambda *args, **more: next(tries)(*args, **more))
     enrich_orders(spark, own)
     rows = sorted(read(own, BACKFILLS.name), key=lambda row: row["at"])

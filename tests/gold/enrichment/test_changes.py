@@ -31,9 +31,9 @@ EVENTS = """
 
 
 def test_only_those_wake_whose_own_key_has_changed(spark: SparkSession) -> None:
-    """Order d waits for user 6, as 5 was merged into that. Order e has waited too long, and f too, but was released.
+    """Order d waits for user 6, into which 5 was merged. Orders e and f have waited too long, but f was released.
 
-    Order h was on its way from gold to here.
+    Order h is outdated in gold, and already waits.
     """
     now, long_ago = datetime.now(UTC), datetime(2020, 1, 1, tzinfo=UTC)
     waiting = spark.createDataFrame(
@@ -64,7 +64,7 @@ def test_only_those_wake_whose_own_key_has_changed(spark: SparkSession) -> None:
 
 
 def test_a_change_of_history_is_a_version_that_was_ever_valid(spark: SparkSession) -> None:
-    """Of version 1 the end has moved, as 2 begins there; 3 was replaced at once."""
+    """The end of version 1 has moved, because version 2 begins there. Version 3 was replaced at once."""
     feed = spark.createDataFrame(
         [
             (1, at(0), at(5), (at(1),), "update_postimage"),
@@ -79,7 +79,7 @@ def test_a_change_of_history_is_a_version_that_was_ever_valid(spark: SparkSessio
 
 
 def test_a_latest_state_is_lost_if_its_key_was_deleted_or_merged(spark: SparkSession) -> None:
-    """What was lost before is told too: user 4 was merged into 1, and is not any more."""
+    """An earlier loss is reported too: user 4 was merged into 1, and no longer is."""
     feed = spark.createDataFrame(
         [
             (1, at(5), None, (at(1),), "insert"),
@@ -110,8 +110,8 @@ def test_a_way_of_merges_that_can_not_be_resolved_is_named(spark: SparkSession) 
 def test_deletes_and_merges_concern_the_keys_that_merges_lead_from(
     spark: SparkSession, settings: Settings, tmp_path: Path
 ) -> None:
-    """2 was merged into 1, which was deleted at minute 5; 3 and 4 into each other, 5 into 6, which nobody knows; 7 into
-    8; and 10, into which 11 was merged, is alone again. 9 has not changed, and neither have the merges of 12.
+    """User 2 was merged into 1, which was deleted at minute 5; 3 and 4 into each other; 5 into 6, which is missing; and
+    7 into 8. 10, into which 11 was merged, is no longer merged. 9 has not changed, nor has the merge of 12.
     """
     rows = [(1, at(5), None), (2, None, 1), (3, None, 4), (4, None, 3), (5, None, 6), (7, None, 8), (8, None, None)]
     more = [(9, at(5), None), (10, None, None), (11, None, 10), (12, None, 8)]
@@ -135,7 +135,7 @@ def test_deletes_and_merges_concern_the_keys_that_merges_lead_from(
 
 
 def test_a_late_version_outdates_the_facts_that_occurred_while_it_was_valid(spark: SparkSession) -> None:
-    """Item 2 has a version from minute 10 to 20, and one of the day before that came too late for order e."""
+    """Item 2 has a late version from minute 10 to 20, and one of the day before, which came too late for order e."""
     gold = spark.createDataFrame(
         [
             ("a", at(9), 2, (2, (0,))),
@@ -169,7 +169,7 @@ def test_a_late_version_outdates_the_facts_that_occurred_while_it_was_valid(spar
 
 
 def test_a_loss_outdates_the_facts_of_the_key_from_then_on(spark: SparkSession) -> None:
-    """Of user 2, deleted at minute 10; user 3 was lost for all times, but fact c is too old to be corrected."""
+    """User 2 was deleted at minute 10. User 3 was lost for all times, but fact c is too old to be corrected."""
     gold = spark.createDataFrame(
         [
             ("a", at(9), 2, (2,)),
@@ -190,7 +190,7 @@ def test_a_loss_outdates_the_facts_of_the_key_from_then_on(spark: SparkSession) 
 
 
 def test_a_fact_is_outdated_once_by_whatever_lookup_has_its_key(spark: SparkSession) -> None:
-    """User 2 was deleted, and of item 3 there is another version. Fact d has these keys the other way round."""
+    """User 2 was deleted, and item 3 has another version. Fact d has these keys the other way round."""
     gold = spark.createDataFrame(
         [
             ("a", at(9), 2, (2,), 3, (3, (0,))),

@@ -16,7 +16,7 @@ def day(number: int) -> date:
 
 
 def test_a_repeat_is_of_what_is_held_else_of_the_first_to_come(spark: SparkSession) -> None:
-    """Order 1 comes twice; 2 is held; 3 is read again, and comes once more; 4 comes once."""
+    """Order 1 comes twice; 2 is in a table already; 3 too, and is read again and comes once more; 4 comes once."""
     rows = [(1, 20, "b"), (1, 10, "c"), (2, 20, "d"), (3, 5, "e"), (3, 20, "f"), (4, 20, "g")]
     facts = spark.createDataFrame([(*row, day(1)) for row in rows], FACTS)
     held = spark.createDataFrame([(2, "a", day(1)), (3, "e", day(1)), (5, "h", day(1))], HELD)
@@ -37,7 +37,7 @@ def test_only_keys_that_come_twice_or_are_placed_can_have_duplicates(spark: Spar
 
 
 def test_what_is_in_gold_and_still_waits_makes_one_repeat(spark: SparkSession) -> None:
-    """A crash between the two tables leaves an order in both."""
+    """A crash between the two writes leaves an order in both tables."""
     facts = spark.createDataFrame([(1, 20, "b", day(1))], FACTS)
     held = spark.createDataFrame([(1, "a", day(1)), (1, "a", day(1))], HELD)
     duplicates = facts.transform(find_duplicates, placed=held, **ONE_WEEK)
@@ -45,7 +45,7 @@ def test_what_is_in_gold_and_still_waits_makes_one_repeat(spark: SparkSession) -
 
 
 def test_what_is_held_itself_duplicates_nothing_though_its_keys_are_held_twice(spark: SparkSession) -> None:
-    """Order 1 came again too late to be a duplicate, so both are in gold; both are read again, and one more comes."""
+    """Order 1 came again too late to be a duplicate, so both are in gold. Both are read again, and a third comes."""
     facts = spark.createDataFrame([(1, 10, "a", day(1)), (1, 20, "b", day(9)), (1, 30, "c", day(8))], FACTS)
     held = spark.createDataFrame([(1, "a", day(1)), (1, "b", day(9))], HELD)
     duplicates = facts.transform(find_duplicates, placed=held, **ONE_WEEK)
@@ -64,7 +64,7 @@ DAYS = st.integers(1, 30)
 def test_a_fact_is_a_duplicate_within_days_whatever_came_in_one_batch(
     spark: SparkSession, drawn: list[tuple[int, int]], held: int
 ) -> None:
-    """Facts with the same keys far apart in time are first ones each; the first `held` of all were placed before."""
+    """Facts with the same keys are no duplicates if they are far apart in time. The first `held` were placed before."""
     firsts: list[tuple[int, int, int]] = []
     expected: dict[int, int] = {}
     for position, (line, number) in enumerate(drawn):

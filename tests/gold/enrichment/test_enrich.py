@@ -1,4 +1,4 @@
-"""Orders with and without state, repeated, broken and retried; and a crash after each write on the way."""
+"""Orders with and without state, duplicate, malformed and retried ones; and a crash after each write."""
 
 import shutil
 from dataclasses import replace
@@ -16,6 +16,7 @@ from gold.enrichment.declaration import ACTIONS
 from gold.enrichment.reconciliation import reconcile_facts
 from jobs.steps import enriching, merging
 from jobs.streams import catch_up
+from lakehouse.delta.tables import append_missing
 from lakehouse.errors import LakehouseError
 from lakehouse.settings import Settings
 from tests.crashes import FIRST_AND_LAST, PLACING, fail_after
@@ -79,7 +80,7 @@ def copy_of(lake: Settings, home: Path) -> Settings:
 
 @pytest.fixture(scope="module")
 def first(spark: SparkSession, settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Settings:
-    """The first round is done."""
+    """A lake after the first round."""
     run = settings.run.model_copy(update={"retries": 0})
     own = own_home(settings, tmp_path_factory.mktemp("first")).model_copy(update={"run": run})
     land_literally(spark, own, FIRST)
@@ -90,7 +91,7 @@ def first(spark: SparkSession, settings: Settings, tmp_path_factory: pytest.Temp
 
 @pytest.fixture(scope="module")
 def then(spark: SparkSession, first: Settings, tmp_path_factory: pytest.TempPathFactory) -> Settings:
-    """The second round is to be enriched."""
+    """A lake in which the orders of the second round are still to be enriched."""
     own = copy_of(first, tmp_path_factory.mktemp("then"))
     land_literally(spark, own, THEN)
     merge_changes(spark, own)
@@ -201,7 +202,7 @@ def ask(settings: Settings, *arguments: str) -> None:
 
 
 def test_orders_can_be_given_up(spark: SparkSession, first: Settings, tmp_path: Path) -> None:
-    """Three wait for user 9 or item 9. They stay discarded when the state comes, and when all is read again."""
+    """Three orders wait for user 9 or item 9. They stay discarded when the state comes and everything is read again."""
     lake = copy_of(first, tmp_path)
     with pytest.raises(LakehouseError, match="discard which of them"):
         ask(lake, "discard")
@@ -233,7 +234,7 @@ def test_a_discard_that_is_cut_off_is_done_by_the_next_try(
     lake = copy_of(first, tmp_path)
     ask(lake, "discard", "--entity", "items")
     with monkeypatch.context() as patch:
-        patch.setattr(writes, "append_missing", fail_after(writes.append_missing))
+        patch.setattr(writes, "append_missing", fail_after(append_missing))
         with pytest.raises(LakehouseError, match="power cut"):
             enrich_orders(spark, lake)
     enrich_orders(spark, lake)
@@ -261,7 +262,7 @@ def test_what_has_waited_too_long_wakes_when_it_is_released(
 
 
 def test_a_correction_joins_with_the_latest_state_anew(spark: SparkSession, first: Settings, tmp_path: Path) -> None:
-    """A late price has the orders of user 1 judged again: they get the name that the user has by then."""
+    """A late price causes the orders of user 1 to be recomputed: they also get the user's current name."""
     lake = copy_of(first, tmp_path)
     changes = [user(1, "Zoë", when=20, place=30), item(1, 5.0, when=8, place=31)]
     land_literally(spark, lake, changes)
@@ -275,7 +276,7 @@ def test_a_correction_joins_with_the_latest_state_anew(spark: SparkSession, firs
 def test_an_undone_merge_corrects_gold_though_the_checkpoint_was_lost(
     spark: SparkSession, first: Settings, tmp_path: Path
 ) -> None:
-    """Order 12 was joined with user 1, into whom its own user 7 was merged."""
+    """Order 12 was joined with user 1, into which its own user 7 was merged."""
     lake = copy_of(first, tmp_path)
     changes = [user(7, "Zoë", when=20, place=20)]
     land_literally(spark, lake, changes)
@@ -289,7 +290,7 @@ def test_an_undone_merge_corrects_gold_though_the_checkpoint_was_lost(
 
 def test_users_too_can_be_joined_as_of_a_time(spark: SparkSession, settings: Settings, tmp_path: Path) -> None:
     lake, oracle = own_home(settings, tmp_path), Oracle(as_of=frozenset({"users", "items"}))
-    """As merges have no time, they are not followed then."""
+    # Merges have no time, so a join as of a time does not follow them.
     as_of = (replace(lookup, join="as_of", merged_into=None) for lookup in ORDERS.lookups)
     orders = replace(ORDERS, lookups=tuple(as_of))
     for messages in (FIRST, THEN):

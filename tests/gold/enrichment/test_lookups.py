@@ -17,7 +17,7 @@ LOOKUPS = (
 
 
 def test_state_that_is_not_there_or_was_deleted_can_not_be_used(spark: SparkSession) -> None:
-    """User 2 was deleted in the very moment of its order."""
+    """Item 2 was deleted at the very moment of its order."""
     facts = spark.createDataFrame([(1, 100), (2, 100), (3, 100), (4, 100)], "_item_key INT, created_at INT")
     state = spark.createDataFrame([(1, None), (2, 100), (3, 101)], "id INT, deleted_at INT")
     joined = facts.transform(with_state, state=state, lookup=LOOKUPS[1], event_time="created_at")
@@ -30,8 +30,8 @@ def test_state_that_is_not_there_or_was_deleted_can_not_be_used(spark: SparkSess
 
 
 def test_a_merged_key_is_joined_with_its_survivor(spark: SparkSession) -> None:
-    """1 was merged into 2, that into 3, and 8 into 1, which makes three merges. 4 and 5 go round in a circle, and 6
-    leads into it; 7 was never merged.
+    """User 8 was merged into 1, 1 into 2, and 2 into 3: three merges. 4 and 5 form a circle, into which 6 leads. 7 was
+    never merged.
     """
     facts = spark.createDataFrame([(1,), (2,), (3,), (4,), (6,), (7,), (8,)], "user_id INT")
     facts = facts.withColumn("created_at", F.lit(at(0)))
@@ -99,7 +99,7 @@ def test_state_as_of_a_time_is_the_version_that_was_valid_then(spark: SparkSessi
 
 
 def test_a_lookup_that_makes_no_sense_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match=r'lookup user: .* must be join="latest", or have no merged_into'):
+    with pytest.raises(ConfigurationError, match=r'lookup user: .* use join="latest", or remove merged_into'):
         replace(LOOKUPS[0], join="as_of")
     with pytest.raises(ConfigurationError, match="lookup user: max_merges is 0: must be 1 or more"):
         replace(LOOKUPS[0], max_merges=0)

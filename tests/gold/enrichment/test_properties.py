@@ -1,4 +1,4 @@
-"""Whatever comes in whatever rounds, and however often it is read again: gold and quarantine are the oracle's."""
+"""For any messages in any rounds, however often they are read again: the tables hold what the oracle says."""
 
 import shutil
 from collections.abc import Iterable
@@ -19,7 +19,7 @@ from jobs.steps import enriching, merging, reconcile_all
 from jobs.streams import catch_up
 from lakehouse.errors import LakehouseError
 from lakehouse.settings import Settings
-from tests.crashes import FIRST_AND_LAST, PLACING, SILVER, fail_after
+from tests.crashes import FIRST_AND_LAST, PLACING, SILVER, Write, fail_after
 from tests.lake import expected, land_literally, own_home, tables
 from tests.messages import at, item, millis, order, tombstone, user
 from tests.oracle import Message, Oracle, Position, Row, by_position
@@ -37,13 +37,14 @@ MESSAGES = st.one_of(
     st.builds(partial(tombstone, "users"), IDS.map(str), when=MOMENTS),
     *(PRICED, PRICED),
     st.builds(partial(tombstone, "items"), ITEMS.map(str), when=MOMENTS),
-    *(ORDERED, ORDERED, ORDERED),  # as often as all that happens to users
+    *(ORDERED, ORDERED, ORDERED),  # more often than any other message
     st.builds(partial(order), LINES, when=MOMENTS, place=st.just(0), price=st.sampled_from([-0.5, 0.0])),
 )
 USERS, *OTHERS = ORDERS.lookups
 FOLLOWING_TWO = replace(ORDERS, lookups=(replace(USERS, max_merges=2), *OTHERS))
 THERE_FIRST = [user(1), user(2), user(3), item(1), item(2)]
 CRASHES = st.sampled_from([*SILVER, *PLACING, *FIRST_AND_LAST])
+Round = tuple[list[Message], bool, Write]
 ROUND = st.tuples(st.lists(MESSAGES, min_size=60, max_size=90), st.booleans(), CRASHES)
 ROUNDS = st.lists(ROUND, min_size=2, max_size=3)
 
@@ -51,20 +52,20 @@ ROUNDS = st.lists(ROUND, min_size=2, max_size=3)
 @few(3)
 @given(rounds=ROUNDS)
 def test_the_tables_are_the_oracles_after_each_round(
-    spark: SparkSession, settings: Settings, tmp_path_factory: pytest.TempPathFactory, rounds: list
+    spark: SparkSession, settings: Settings, tmp_path_factory: pytest.TempPathFactory, rounds: list[Round]
 ) -> None:
-    """Before some rounds the checkpoints are lost, and all is read again; in each, a batch may end after a write."""
+    """Before some rounds, checkpoints are lost and all is read again. In each, a batch may crash after a write."""
     run = settings.run.model_copy(update={"retries": 0})
     lake = own_home(settings, tmp_path_factory.mktemp("rounds")).model_copy(update={"run": run})
     oracle, place = Oracle(max_merges=2), 0
-    for messages, is_lost, crash in rounds:
+    for messages, is_lost, (module, write) in rounds:
         placed = numbered(messages if place else [*THERE_FIRST, *messages], after=place)
         place += len(placed)
         if is_lost:
             shutil.rmtree(lake.checkpoint_root, ignore_errors=True)
         land_literally(spark, lake, placed)
         with pytest.MonkeyPatch.context() as patch, suppress(LakehouseError):
-            patch.setattr(*crash, fail_after(getattr(*crash)))
+            patch.setattr(module, write, fail_after(getattr(module, write)))
             merge_and_enrich(spark, lake)
         merge_and_enrich(spark, lake)
         assert tables(lake) == expected(oracle.run(placed, again=is_lost))
@@ -72,7 +73,7 @@ def test_the_tables_are_the_oracles_after_each_round(
 
 
 def numbered(messages: Iterable[Message], *, after: int = 0) -> list[Message]:
-    """Each with a position of its own."""
+    """The messages, each with its own position."""
     return [
         message._replace(position=message.position._replace(entry_id=place))
         for place, message in enumerate(messages, after + 1)
@@ -89,9 +90,9 @@ def numbered(messages: Iterable[Message], *, after: int = 0) -> list[Message]:
 def test_which_orders_are_in_gold_does_not_depend_on_what_came_in_which_round(
     messages: list[Message], cuts: list[int], as_of: frozenset[str], max_merges: int
 ) -> None:
-    """So says the oracle, which the tables are held against. No order comes twice.
+    """This is true of the oracle, with which the tables are compared. No order comes twice.
 
-    Each is joined with the user that stands for its own in the end; as of a time, with the same state too.
+    Each order is joined with the same survivor in the end, and with the same state if all joins are as of a time.
     """
     once = {each.key if each.topic == "orders" else index: each for index, each in enumerate(messages)}
     placed = numbered(once.values())
@@ -106,7 +107,7 @@ def test_which_orders_are_in_gold_does_not_depend_on_what_came_in_which_round(
 
 
 def ways(orders: Iterable[Row]) -> list[tuple[object, ...]]:
-    """Which user each order is joined with, and through which others."""
+    """The user that each order is joined with, and the merged users on the way there."""
     return [(order["position"], order["user"]["id"], order.get("user_merged")) for order in by_position(orders)]
 
 

@@ -20,7 +20,7 @@ def test_a_way_ends_at_a_key_that_was_not_merged_or_that_comes_again_or_beyond_t
 def test_a_way_stays_as_it_is_until_one_of_its_keys_changes(
     merges: dict[int, int], others: dict[int, int], key: int, limit: int
 ) -> None:
-    """So a fact that waits for these keys wakes when it has to."""
+    """So it is enough to retry a waiting fact when one of these keys changes."""
     way = follow(key, merges=merges, limit=limit)
     same = {each: merges[each] for each in (*way.merged, way.survivor) if each in merges}
     rest = {each: into for each, into in others.items() if each not in (*way.merged, way.survivor)}
@@ -38,7 +38,7 @@ def test_the_keys_that_lead_to_others_are_those_with_one_of_them_on_their_way(
 
 @pytest.mark.parametrize("length", [100_000, 10_000])
 def test_long_ways_cost_no_more_than_many(length: int) -> None:
-    """100,000 merges in circles of that length; they would take days if each way were walked to its end."""
+    """100,000 merges in circles of this length. To follow each of them to its end would take days."""
     merges = {key: key + 1 if (key + 1) % length else key + 1 - length for key in range(100_000)}
     began = process_time()
     ways = [follow(key, merges=merges, limit=100) for key in merges]

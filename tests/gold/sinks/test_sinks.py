@@ -37,7 +37,7 @@ COUNTS, FAVORITES = declared_in(Path(__file__).parent.parent.parent.parent / "ex
 
 @pytest.fixture(scope="module")
 def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """One like that of the local Airflow, which comes as a package."""
+    """The address of a Postgres like that of the local Airflow, which comes as a Python package."""
     data = tmp_path_factory.mktemp("sinks") / "postgres"
     with (data.parent / "postgres.log").open("wb") as log:
         airflow_database.create(data, log)
@@ -57,7 +57,7 @@ def lake(settings: Settings, endpoint: Endpoint, postgres: str, tmp_path: Path) 
 
 
 def send(lake: Settings, endpoint: Endpoint, entity: Entity, user: int, minute: int, **fields: Any) -> None:
-    """A message of a user, by its key; without fields, a tombstone."""
+    """Send a message whose key is the user. Without fields, it is a tombstone."""
     client = connect(endpoint, lake)
     producer = client.create_producer(f"persistent://{lake.pulsar.namespace}/{entity.topic.name}")
     payload = json.dumps({"userId": user, **fields}).encode() if fields else None
@@ -72,7 +72,7 @@ def land_and_merge(spark: SparkSession, lake: Settings) -> None:
 
 
 def refresh(spark: SparkSession, lake: Settings) -> list[str]:
-    """Tables to sinks; returns how each table was refreshed."""
+    """Refresh and publish the tables; returns how each was refreshed."""
     return [done.kind for done in refreshing(spark, lake, [COUNTS, FAVORITES])]
 
 
@@ -138,7 +138,7 @@ def test_changes_reach_the_topic_and_postgres_once(
     assert [row["users"] for row in in_postgres(postgres, COUNTS.postgres or "")] == [2]
     with psycopg.connect(postgres) as connection:
         connection.execute("DELETE FROM lakehouse_published")
-    with pytest.raises(LakehouseError, match="is there already, and was not made here"):
+    with pytest.raises(LakehouseError, match="exists already, but lakehouse did not create it"):
         gold.sinks.postgres.publish_to_postgres(spark, lake, COUNTS)
 
 

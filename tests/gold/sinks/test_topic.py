@@ -1,4 +1,4 @@
-"""What a consumer of the published topic sees is gold, by key, and each change of it once."""
+"""A consumer of the published topic sees gold by key, and each change of it once."""
 
 import json
 import shutil
@@ -44,7 +44,7 @@ def enriched(spark: SparkSession, settings: Settings, tmp_path_factory: pytest.T
 
 @pytest.fixture
 def lake(enriched: Settings, endpoint: Endpoint, tmp_path: Path) -> Settings:
-    """A copy of that, and an empty topic of the test's own."""
+    """A copy of those tables, and an empty topic of the test's own."""
     shutil.copytree(enriched.home, tmp_path, dirs_exist_ok=True)
     places = {
         "service_url": endpoint.service_url,
@@ -190,7 +190,7 @@ def test_a_gold_table_made_anew_is_refused(spark: SparkSession, endpoint: Endpoi
 
 
 def many(spark: SparkSession, lake: Settings, count: int, *, first: int = 100, days: int = 1) -> None:
-    """Append as many orders to gold, in one commit."""
+    """Append `count` orders to gold in one commit."""
     one = read_table(spark, lake, GOLD).limit(1)
     columns = {
         "line_item_id": F.col("id"),

@@ -1,4 +1,4 @@
-"""What a SQL file must say to be a table, and what its errors say."""
+"""What a SQL file must say to declare a table, and what the errors say."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -40,7 +40,7 @@ def test_a_table_comes_after_those_it_is_made_from(tmp_path: Path) -> None:
     ("given", "instead", "error"),
     [
         ("-- keys: account_id, day\n", "", r"x.sql:1: `-- keys: \.\.\.` is missing"),
-        ("keys", "key", "x.sql:2: key: not known; there are keys, refresh, sources, publish"),
+        ("keys", "key", "x.sql:2: key: unknown; must be one of keys, refresh, sources, publish"),
         ("account_id, day", "account id", "x.sql:2: account id: must be columns"),
         ("incremental", "often", "x.sql:3: refresh: often: must be incremental or full"),
         ("silver.users", "users", "x.sql:4: users: must be tables"),

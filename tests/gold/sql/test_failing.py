@@ -1,4 +1,4 @@
-"""Rows on which the SELECT of a declared table fails: they are told, and keep no other from its table."""
+"""Rows on which the SELECT of a declared table fails: they are reported, and the other rows reach the table."""
 
 from dataclasses import dataclass
 from pathlib import Path

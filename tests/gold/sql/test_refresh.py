@@ -1,4 +1,4 @@
-"""Whatever changes in whatever batches: a declared table is what its SELECT says of all rows, in plain Python."""
+"""For any changes in any batches: a declared table is what its SELECT yields for all rows, in plain Python."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
@@ -47,8 +47,9 @@ ORDERS = Table(
 CHANGELOGS = {"users": ACCOUNT_USERS, "colors": FAVORITE_COLORS, "cheeses": FAVORITE_CHEESES}
 
 Rows = list[dict[str, Any]]
+Change = tuple[str, int, Any]
 State = Mapping[str, Mapping[int, Any]]
-"""What there is, by source and key: (category, minute, cents) of an order, the one value of the others."""
+"""The current values, by source and key: (category, minute, cents) of an order, the single value of the others."""
 
 HOUR, DAY, QUARTER, GAP = timedelta(hours=1), timedelta(days=1), timedelta(minutes=15), timedelta(minutes=30)
 
@@ -130,8 +131,8 @@ def test_only_rows_that_can_be_in_touched_windows_are_read(spark: SparkSession) 
     assert (count, ids) == (1, [1, 2, 5])
 
 
-def changed(source: str, value: st.SearchStrategy[Any]) -> st.SearchStrategy[tuple[str, int, Any]]:
-    """A change of one of a few keys; None deletes it."""
+def changed(source: str, value: st.SearchStrategy[Any]) -> st.SearchStrategy[Change]:
+    """A change of one of five keys. None deletes the key."""
     return st.tuples(st.just(source), st.integers(1, 5), st.none() | value)
 
 
@@ -142,7 +143,7 @@ CHANGES = st.one_of(
     changed("colors", st.sampled_from(["red", "blue"])),
     changed("cheeses", st.sampled_from(["brie", "feta"])),
 )
-MOVED_LATE_AND_DELETED = [
+MOVED_LATE_AND_DELETED: list[list[Change]] = [
     [
         ("orders", 1, ("pies", 1_400, 100)),
         ("orders", 2, ("pies", 1_400, 200)),
@@ -175,9 +176,9 @@ MOVED_LATE_AND_DELETED = [
 )
 @given(drawn=st.lists(st.lists(CHANGES, min_size=8, max_size=15, unique=True), min_size=2, max_size=2))
 def test_a_refreshed_table_is_the_oracles_after_each_round(
-    spark: SparkSession, settings: Settings, tmp_path_factory: pytest.TempPathFactory, drawn: list
+    spark: SparkSession, settings: Settings, tmp_path_factory: pytest.TempPathFactory, drawn: list[list[Change]]
 ) -> None:
-    """Rows move between groups, come late, and are deleted. In each round, a refresh ends after its merge."""
+    """Rows move between groups, come late, and are deleted. In each round, a refresh crashes after its merge."""
     lake = own_home(settings, tmp_path_factory.mktemp("refresh"))
     create_sources(spark, lake)
     state: dict[str, dict[int, Any]] = {source: {} for source in ("orders", *CHANGELOGS)}
@@ -199,7 +200,7 @@ def test_a_refreshed_table_is_the_oracles_after_each_round(
     assert lags(lake) == dict.fromkeys(TABLES, 0)
     apply(lake, state, [("colors", 9, "red")])
     assert lags(lake) == dict.fromkeys(TABLES, 0) | {"gold.user_favorite_color_and_cheese": 1}
-    # All columns, of which the oracle has some.
+    # This compares all columns. The oracle has only some of them.
     again = refresh(spark, lake, TABLES["gold.user_favorite_color_and_cheese"], full=True)
     assert (again.inserted, again.updated, again.deleted) == (0, 0, 0)
 
@@ -213,8 +214,8 @@ def create_sources(spark: SparkSession, lake: Settings) -> None:
         create_table(spark, lake, table)
 
 
-def apply(lake: Settings, state: dict[str, dict[int, Any]], changes: list[tuple[str, int, Any]]) -> None:
-    """Bring the last change of each key into state and tables: orders are deleted, other keys marked so."""
+def apply(lake: Settings, state: dict[str, dict[int, Any]], changes: list[Change]) -> None:
+    """Apply the last change of each key to state and tables. Orders are deleted, other keys marked as deleted."""
     for source in state:
         rows = {key: row(source, key, value) for name, key, value in changes if name == source}
         for name, key, value in changes:
@@ -256,7 +257,7 @@ def merge(lake: Settings, source: str, rows: Rows) -> None:
 
 
 def held(lake: Settings, name: str) -> Rows:
-    """The rows, with the columns that the oracle has."""
+    """The rows of a table, with only the columns that the oracle has."""
     columns = {
         "gold.user_count_by_account": ("account_id", "users"),
         "gold.user_favorite_color_and_cheese": ("user_id", "name", "color", "cheese"),
@@ -301,7 +302,7 @@ COUNT = "count(*) AS orders"
         ([("price > 0", "prize > 0")], r"x.sql:6: .*`prize` cannot be resolved"),
         ([("WHERE", "WERE")], r"x.sql:6: "),
         ([("GROUP BY item.category", "GROUP BY (")], r"x.sql:7: not SQL"),
-        ([("keys: category", "keys: item")], "x.sql:1: keys: item is no column of the SELECT"),
+        ([("keys: category", "keys: item")], "x.sql:1: keys: item is not a column of the SELECT"),
         ([("FROM gold", "FROM bronze")], "x.sql:5: reads bronze.enriched_orders, which is not among the declared"),
         (JOINED[:1], "x.sql:1: declares the source silver.users, but does not read it"),
         ([("gold.enriched_orders", "gold.nothing")], "x.sql:1: gold.nothing: no such table"),
@@ -321,22 +322,22 @@ COUNT = "count(*) AS orders"
                 ("-- keys", "-- publish: topic x, postgres x\n-- keys"),
                 (COUNT, "max(created_at) - min(created_at) AS orders"),
             ],
-            "x.sql:5: orders is interval day to second, for which there is no type in Postgres",
+            "x.sql:5: orders is interval day to second, which can't be published to Postgres",
         ),
         ([(COUNT, "sum(price) AS orders")], "x.sql:4: a sum of doubles"),
-        ([(COUNT, "first(price) AS orders")], r"x.sql:4: first\(\), which is none of count, "),
-        ([(COUNT, "std(line_item_id) AS orders")], r"x.sql:4: std\(\), which is none of count, "),
+        ([(COUNT, "first(price) AS orders")], r"x.sql:4: first\(\), which is not one of count, "),
+        ([(COUNT, "std(line_item_id) AS orders")], r"x.sql:4: std\(\), which is not one of count, "),
         ([(COUNT, "sum(DISTINCT price) AS orders")], "x.sql:4: a sum of doubles"),
         ([(COUNT, "count(*) AS _orders")], "x.sql:4: _orders: must be named with AS"),
         ([(COUNT, "collect_list(map('a', 1)) AS orders")], "x.sql:4: orders is a map"),
         ([("BY item.category", "BY window(created_at, '1 hour')")], "x.sql:7: not SQL: put another key before window"),
-        ([(COUNT, "uuid() AS orders")], "what else is other each time"),
+        ([(COUNT, "uuid() AS orders")], "another value that differs each time"),
         ([(COUNT, "now() AS orders")], "the current time, or"),
         ([("GROUP BY item.category", "GROUP BY ROLLUP(item.category)")], "ROLLUP"),
         ([("GROUP BY", "GROUP BY item.category LIMIT 5 --")], "LIMIT"),
-        ([*JOINED, ("LEFT JOIN", "RIGHT JOIN")], "another join than INNER and LEFT"),
+        ([*JOINED, ("LEFT JOIN", "RIGHT JOIN")], "a join other than INNER and LEFT"),
         ([*JOINED, ("item.category AS", "u.first_name AS"), ("BY item.category", "BY u.first_name")], "than o's"),
-        ([(CATEGORY, "to_char(created_at, 'yyyy-MM')")], "x.sql:4: from `to_char` on, sqlglot reads this otherwise"),
+        ([(CATEGORY, "to_char(created_at, 'yyyy-MM')")], "x.sql:4: from `to_char` on, sqlglot reads this differently"),
         ([(CATEGORY, "date_trunc(item_name, created_at)")], "x.sql:4: from `item_name` on, sqlglot reads this"),
         ([(CATEGORY, "log2(line_item_id)")], "x.sql:4: from `log2` on, sqlglot reads this"),
         (
@@ -350,7 +351,7 @@ COUNT = "count(*) AS orders"
     ],
 )
 def test_what_can_not_be_done_is_refused_with_file_and_line(
-    spark: SparkSession, settings: Settings, tmp_path: Path, changes: list, error: str
+    spark: SparkSession, settings: Settings, tmp_path: Path, changes: list[tuple[str, str]], error: str
 ) -> None:
     with pytest.raises(LakehouseError, match=error):
         check_declarations(spark, settings, [declared(tmp_path, *changes)], declared_columns())
@@ -378,7 +379,7 @@ def test_what_sqlglot_writes_in_another_way_is_the_same(
 def test_what_has_no_change_feed_can_be_read_in_full(
     spark: SparkSession, settings: Settings, tmp_path: Path, source: str
 ) -> None:
-    """Also where no table is there yet."""
+    """Also while no table is there yet."""
     read = [("gold.enriched_orders", source), (CATEGORY, "year(publish_time)"), ("WHERE price > 0\n", "")]
     if "orders" in source:
         read[1] = (CATEGORY, "year(created_at)")
@@ -401,16 +402,14 @@ def test_keys_are_unique_and_not_null_or_the_table_stays(
     state: dict[str, dict[int, Any]] = {"orders": {}}
     apply(lake, state, [("orders", 1, ("pies", 1, 100)), ("orders", 2, ("tarts", 2, 100))])
     first = refresh(spark, lake, declared(tmp_path))
-    assert (first.kind, first.reason, first.inserted) == ("full", "the first", 2)
+    assert (first.kind, first.reason, first.inserted) == ("full", "first refresh", 2)
     assert refresh(spark, lake, declared(tmp_path)).reason == "nothing new"
     apply(lake, state, [("orders", 2, (None, 2, 100))])
     with pytest.raises(LakehouseError, match="NULL in the keys category: use"):
         refresh(spark, lake, declared(tmp_path))
     apply(lake, state, [("orders", 2, ("pies", 2, 100))])
     finer = declared(tmp_path, ("GROUP BY item.category", "GROUP BY item.category, line_item_id"))
-    with pytest.raises(
-        LakehouseError, match="the keys category are not unique: there are several rows of category pies"
-    ):
+    with pytest.raises(LakehouseError, match="the keys category are not unique: several rows have category pies"):
         refresh(spark, lake, finer)
     assert in_order(read(lake, "gold.x")) == [{"category": c, "orders": 1} for c in ("pies", "tarts")]
     done = refresh(spark, lake, declared(tmp_path))

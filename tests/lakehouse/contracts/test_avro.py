@@ -1,5 +1,6 @@
 import io
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import fastavro
@@ -45,7 +46,7 @@ def written(version: int, **values: Any) -> tuple[int, bytes]:
     return version, payload.getvalue()
 
 
-def decoded(spark: SparkSession, messages: list[tuple[int | None, bytes | None]]) -> list[tuple[Any, ...]]:
+def decoded(spark: SparkSession, messages: Sequence[tuple[int | None, bytes | None]]) -> list[tuple[Any, ...]]:
     types = "id BIGINT, name STRING, speed DOUBLE, built BIGINT"
     decoding = Decoding(topic=SHIPS, columns={name: name for name in SHIPS.fields.names}, types=types)
     rows = [

@@ -1,4 +1,4 @@
-"""Whatever a message is: it is taken or rejected as the oracle says, by itself, and for a reason that is true of it."""
+"""Any message is accepted or rejected as the oracle says, independently of others, and for a reason that is true."""
 
 from collections.abc import Sequence
 
@@ -18,8 +18,8 @@ ENTITY = {entity.name: entity for entity in ENTITIES}
 
 
 def reasons(spark: SparkSession, sent: Sequence[Hostile]) -> dict[str, str | None]:
-    """Why messages are rejected, by their names; None for those that are not."""
-    found = {}
+    """The reasons why messages are rejected, by message name; None for those that are accepted."""
+    found: dict[str, str | None] = {}
     for topic in ("users", "items", "orders"):
         declared = ORDERS if topic == "orders" else ENTITY[topic]
         of_topic = [each for each in sent if each.topic == topic]

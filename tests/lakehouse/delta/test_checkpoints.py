@@ -1,4 +1,4 @@
-"""Checkpoints that a power cut or a full disk has torn, or that are of other tables than there are now."""
+"""Checkpoints that a power cut or a full disk has torn, or that belong to other tables than the current ones."""
 
 import json
 import shutil
@@ -20,7 +20,7 @@ Tear = Callable[[Path], object]
 
 @pytest.fixture(scope="module")
 def lake(spark: SparkSession, settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Settings:
-    """Two tables, of which a stream has read one in three batches."""
+    """Two tables. A stream has read one of them in three batches."""
     own = own_home(settings, tmp_path_factory.mktemp("checkpoints"))
     create_table(spark, own, CARS)
     create_table(spark, own, BOATS)
@@ -34,12 +34,12 @@ def lake(spark: SparkSession, settings: Settings, tmp_path_factory: pytest.TempP
 
 @pytest.fixture
 def checkpoint(lake: Settings, tmp_path: Path) -> Path:
-    """A copy of the stream's own."""
+    """A copy of the stream's checkpoint."""
     return Path(shutil.copytree(lake.checkpoint_path("boats"), tmp_path / "boats"))
 
 
 def cut(name: str, length: int) -> Tear:
-    """What is left of a file without its checksum, which can be lost with it."""
+    """Cut off the end of a file, and remove its checksum, which can be lost at the same time."""
 
     def write(checkpoint: Path) -> None:
         file = checkpoint / name
@@ -50,7 +50,12 @@ def cut(name: str, length: int) -> Tear:
 
 
 def lose(*names: str) -> Tear:
-    return lambda checkpoint: [file.unlink() for name in names for file in checkpoint.glob(name)]
+    def unlink(checkpoint: Path) -> None:
+        for name in names:
+            for file in checkpoint.glob(name):
+                file.unlink()
+
+    return unlink
 
 
 def use(spark: SparkSession, lake: Settings, checkpoint: Path, reads: list[str]) -> None:
@@ -86,14 +91,15 @@ def test_a_sound_checkpoint_is_kept(
         (cut("offsets/2", 100), "/offsets/2: torn"),
         (cut("offsets/2", -9), "/offsets/2: torn"),
         (lambda checkpoint: (checkpoint / "offsets" / "2").write_text("v1\n{}\n"), "/offsets/2: torn"),
-        (lambda checkpoint: (checkpoint / "offsets" / "2").write_text("v1\n"), "/offsets/2: torn"),  # by its checksum
+        # Only its checksum shows that this one is torn.
+        (lambda checkpoint: (checkpoint / "offsets" / "2").write_text("v1\n"), "/offsets/2: torn"),
         (cut("offsets/1", 0), "/offsets/1: torn"),
         (lose("offsets/1"), "/offsets/1: lost"),
         (cut("commits/2", 0), "/commits/2: torn"),
         (lambda checkpoint: (checkpoint / "commits" / "2").write_bytes(b"\xff\x00garbage"), "/commits/2: torn"),
-        (lose("commits/1", "commits/2"), ": the last of offsets is 2, of commits 0"),
-        (lose("offsets/2"), ": the last of offsets is 1, of commits 2"),
-        (lose("offsets/*"), ": the last of offsets is -1, of commits 2"),
+        (lose("commits/1", "commits/2"), ": the last batch in offsets is 2, in commits 0"),
+        (lose("offsets/2"), ": the last batch in offsets is 1, in commits 2"),
+        (lose("offsets/*"), ": the last batch in offsets is -1, in commits 2"),
     ],
 )
 def test_a_torn_checkpoint_is_removed(
@@ -106,12 +112,12 @@ def test_a_torn_checkpoint_is_removed(
 ) -> None:
     tear(checkpoint)
     use(spark, lake, checkpoint, [BOATS.name])
-    said = f"the checkpoint {checkpoint} is removed, and its stream goes on from what the tables hold"
+    said = f"the checkpoint {checkpoint} was removed, and its stream continues from what the tables hold"
     assert (capsys.readouterr().err, checkpoint.exists()) == (f"{checkpoint}{problem}: {said}\n", False)
 
 
 def version(number: int) -> Tear:
-    """The stream has read that of its table."""
+    """Make the checkpoint say that the stream has read this version of its table."""
 
     def write(checkpoint: Path) -> None:
         file = checkpoint / "offsets" / "2"
@@ -148,7 +154,7 @@ def test_a_checkpoint_of_other_sources_is_removed(
 def test_a_table_that_is_younger_than_its_stream_needs_all_that_was_read(
     spark: SparkSession, lake: Settings, checkpoint: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Whoever has created it: other streams may write it too, and have found that it was lost."""
+    """No matter who has created the table: another stream that writes it too may have found that it was lost."""
     elsewhere = lake.model_copy(update={"checkpoints": str(checkpoint.parent)})
     create_tables_of(spark, elsewhere, checkpoint.name, [BOATS])
     assert (checkpoint.exists(), capsys.readouterr().err) == (True, "")

@@ -50,7 +50,12 @@ def test_what_keeps_a_table_up_is_waited_for(
     with ExitStack() as maintenance:
         maintenance.enter_context(write_lease(own, ["silver.users"], command="maintain"))
         sleep = time.sleep
-        monkeypatch.setattr(time, "sleep", lambda seconds: (sleep(seconds), maintenance.close()))
+
+        def sleep_and_end(seconds: float) -> None:
+            sleep(seconds)
+            maintenance.close()
+
+        monkeypatch.setattr(time, "sleep", sleep_and_end)
         with write_lease(own, ["bronze.users", "silver.users"]):
             pass
 

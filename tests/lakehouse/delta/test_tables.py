@@ -20,7 +20,7 @@ BOATS = Table(
 
 @pytest.fixture
 def lake(spark: SparkSession, settings: Settings, tmp_path: Path) -> Settings:
-    """A table with a row."""
+    """A lake with a table of one row."""
     own = own_home(settings, tmp_path)
     create_table(spark, own, BOATS)
     row = (
@@ -131,7 +131,7 @@ def test_rows_without_a_log_are_left_alone(spark: SparkSession, lake: Settings, 
         log.mkdir()
         (log / "00000000000000000000.json").write_text(left)
     before = sorted(table.rglob("*"))
-    with pytest.raises(LakehouseError, match=f"^silver.boats: {table} has rows, but no log that says which"):
+    with pytest.raises(LakehouseError, match=f"^silver.boats: {table} has data files, but no log: restore its"):
         create_table(spark, lake, BOATS)
     assert sorted(table.rglob("*")) == before
 

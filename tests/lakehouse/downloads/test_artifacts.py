@@ -11,7 +11,7 @@ from lakehouse.settings import Settings
 
 
 def deliver(content: bytes) -> object:
-    """Stands for Ivy: brings one file."""
+    """A stand-in for Ivy that delivers files with this content."""
 
     def run(download: Download, draft: Path) -> None:
         (draft / "files").mkdir(parents=True)

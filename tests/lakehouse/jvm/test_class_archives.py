@@ -7,7 +7,7 @@ from lakehouse.jvm import class_archives
 from lakehouse.jvm.class_archives import archive_options, settle
 
 NEVER = 2**31 - 1
-"""No process has this number."""
+"""No process has this pid."""
 
 
 @pytest.fixture
@@ -21,7 +21,7 @@ def written(folder: Path) -> list[str]:
 
 
 def kept_by_a_jvm() -> str:
-    """A draft as a JVM leaves it that was given the options; returns its name."""
+    """Create a draft of an archive, as a JVM with the options leaves it; returns its name."""
     option, *_ = archive_options("spark", ["4.2.0"], keep=True)
     draft = Path(option.removeprefix("-XX:ArchiveClassesAtExit="))
     draft.touch()

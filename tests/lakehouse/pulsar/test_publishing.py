@@ -1,4 +1,4 @@
-"""Each message once: publishers that are killed anywhere, replays in other batches, brokers that forget."""
+"""Each message is sent once, even if publishers are killed, batches are replayed differently, or brokers forget."""
 
 import json
 import os
@@ -29,7 +29,7 @@ from tests.lakehouse.pulsar.test_topic_admin import FIELDS
 TOPIC = "published"
 KILLED = """
 import os, pickle, signal, sys, time
-from lakehouse.publishing import send
+from lakehouse.pulsar.publishing import send
 
 publication, messages, seconds = pickle.load(sys.stdin.buffer)
 
@@ -44,7 +44,7 @@ send(publication, 0, until_killed())
 
 @pytest.fixture
 def publication(settings: Settings, endpoint: Endpoint, request: pytest.FixtureRequest) -> Publication:
-    """An empty topic of the test's own."""
+    """A publication to an empty topic of the test's own."""
     namespace = "public/" + "".join(letter if letter.isalnum() else "-" for letter in request.node.name)
     pulsar = settings.pulsar.model_copy(update={"namespace": namespace})
     return publication_in(settings.model_copy(update={"pulsar": pulsar}), endpoint)
@@ -68,7 +68,7 @@ def numbered(count: int) -> list[Numbered]:
 
 
 def held(publication: Publication, index: int = 0) -> list[int]:
-    """The keys that a partition holds, as numbers, in order."""
+    """The message keys in a partition, as numbers, in order."""
     client = connect(publication.endpoint, publication.settings)
     reader = client.create_reader(publication.partition(index), pulsar.MessageId.earliest)
     keys = []
@@ -79,7 +79,7 @@ def held(publication: Publication, index: int = 0) -> list[int]:
 
 
 def unload(publication: Publication) -> None:
-    """Make the broker load the topic anew: what it knows of its producers, it reads from the messages."""
+    """Make the broker reload the topic, so that it learns about its producers only from the messages."""
     path = publication.partition(0).replace("://", "/") + "/unload"
     call_admin("PUT", path, publication.endpoint, publication.settings)
 

@@ -61,7 +61,7 @@ def test_creating_again_changes_nothing(endpoint: Endpoint, settings: Settings) 
 def test_a_missing_subscription_is_left_to_landing_once_there_is_a_table(
     endpoint: Endpoint, settings: Settings, tmp_path: Path
 ) -> None:
-    """A new one would hide that the broker has deleted what had not landed."""
+    """A new subscription would hide that the broker has deleted messages that had not landed."""
     lake, path = own_home(settings, tmp_path), "persistent/public/lakehouse/sightings"
     found = []
     for folder in ("somewhere", lake.table_path("bronze.sightings")):

@@ -1,4 +1,4 @@
-"""What is made of a batch is freed after it."""
+"""The frames of a batch are freed after it."""
 
 import gc
 import weakref
@@ -11,7 +11,7 @@ from lakehouse.spark.batches import each_batch
 
 
 class Frame:
-    """Refers to itself, as a frame of Spark does by way of its JVM's."""
+    """Refers to itself, as Spark's frames do through their objects in the JVM."""
 
     def __init__(self) -> None:
         self.itself = self

@@ -45,7 +45,7 @@ RuntimeError: power cut
         ),
         (
             "SparkException: Python worker exited unexpectedly (crashed)\nCaused by: java.io.EOFException",
-            "a Python process of Spark was killed, perhaps for want of memory",
+            "a Python process of Spark was killed, perhaps because memory ran out",
         ),
     ],
 )

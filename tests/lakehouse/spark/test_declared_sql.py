@@ -1,4 +1,4 @@
-"""SQL of declarations that fails on some messages: those are rejected with the reason, and stop nothing."""
+"""Declared SQL that fails on some messages: they are rejected with the reason, and stop nothing."""
 
 from dataclasses import replace
 from datetime import datetime
@@ -83,13 +83,13 @@ def bronze(spark: SparkSession, payloads: list[bytes | None]) -> DataFrame:
 
 @pytest.fixture(params=["interpreted", "generated"])
 def either_way(request: pytest.FixtureRequest) -> None:
-    """Plans as tests and the demo have them, and as users' runs do."""
+    """Interpreted plans, as in tests and the demo, and generated code, as in users' runs."""
     if request.param == "generated":
         request.getfixturevalue("generated_code")
 
 
 def found(decoded: DataFrame, decoding: Decoding) -> list[Any]:
-    """Of each message the reason against it, else the columns."""
+    """The reason why each message is rejected, or its columns."""
     rows = decoded.orderBy("message.position").select(*decoding.columns).collect()
     explained = decoded.transform(explain, decoding=decoding).orderBy("message.position").collect()
     return [told.reason or tuple(row) for row, told in zip(rows, explained, strict=True)]
@@ -128,7 +128,7 @@ def test_a_rule_that_can_not_be_resolved_is_named(spark: SparkSession) -> None:
 
 @pytest.mark.usefixtures("either_way")
 def test_what_several_expressions_share_is_tried_too(spark: SparkSession) -> None:
-    """Spark evaluates that before them, unless they are in a branch."""
+    """Spark evaluates a shared subexpression before these expressions, unless they are in a branch."""
     rows = spark.createDataFrame([("1",), ("x",), (None,)], "text STRING")
     numbers = F.struct(F.expr("CAST(text AS INT) + 1").alias("a"), F.expr("CAST(text AS INT) + 2").alias("b"))
     tried = rows.select("text", F.when(F.col("text").isNotNull(), try_eval(numbers)).alias("numbers"))

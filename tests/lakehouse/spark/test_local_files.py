@@ -1,4 +1,4 @@
-"""Files of this machine as Spark makes them: as Hadoop's and Hive's own classes do, without a process for each."""
+"""Local files as Spark creates them: as with Hadoop's and Hive's own classes, but without a process for each file."""
 
 import stat
 import sys
@@ -26,7 +26,7 @@ def files(spark: SparkSession, hadoop: Any) -> Any:
 
 @pytest.fixture
 def context(spark: SparkSession, hadoop: Any) -> Any:
-    """By which Delta and checkpoints commit."""
+    """The file context, with which Delta and checkpoints commit."""
     found = hadoop.FileContext.getFileContext(spark._jsc.hadoopConfiguration())
     assert found.getDefaultFileSystem().getClass().getName() == "lakehouse.LocalContext"
     return found

@@ -1,4 +1,4 @@
-"""Kept classes of the JVM, and Spark's properties."""
+"""Spark's session: its properties, its processes, and how it ends."""
 
 import os
 import re
@@ -11,6 +11,7 @@ from types import SimpleNamespace
 import numpy as np
 import pyspark
 import pytest
+from pyspark import SparkContext
 from pyspark.errors.utils import is_debugging_enabled
 from pyspark.sql import SparkSession
 
@@ -21,22 +22,24 @@ from tests.conftest import SECRET
 
 
 def test_column_expressions_are_not_told_where_they_were_made(spark: SparkSession) -> None:
-    """Spark takes the name of a property that it does not have without a word."""
+    """Spark silently accepts a property that it does not know."""
     assert not is_debugging_enabled()
     assert spark.conf.get("spark.sql.dataFrameQueryContext.enabled") == "false"
 
 
 def test_workers_have_pyspark_from_its_package(spark: SparkSession) -> None:
-    """Spark's own path has it in a zip file, without what Python has compiled."""
+    """Spark's own Python path has it in a zip file, without compiled modules."""
     found = spark.sparkContext.parallelize([0], 1).map(lambda _: sys.modules["pyspark"].__file__)
     assert found.collect() == [pyspark.__file__]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere there is no /proc")
 def test_no_secret_is_to_be_seen_of_the_processes_of_spark(spark: SparkSession) -> None:
-    """It was started with one in the environment, and one in its conf."""
+    """Spark was started with a secret in the environment, and one in its conf."""
     workers = spark.sparkContext.parallelize([0], 1).map(lambda _: (os.getpid(), os.getppid())).collect()[0]
-    processes = [spark.sparkContext._gateway.proc.pid, *workers]
+    gateway = spark.sparkContext._gateway
+    assert gateway is not None
+    processes = [gateway.proc.pid, *workers]
     seen = [Path(f"/proc/{pid}/{what}").read_bytes() for pid in processes for what in ("environ", "cmdline")]
     assert [b"spark" in each for each in seen] == [True] * 6
     assert [SECRET.encode() in each for each in seen] == [False] * 6
@@ -46,7 +49,7 @@ def test_no_secret_is_to_be_seen_of_the_processes_of_spark(spark: SparkSession) 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere, PySpark's own daemon forks the workers")
 def test_workers_begin_with_what_the_source_needs_but_draw_their_own_numbers(spark: SparkSession) -> None:
     def loaded_and_drawn(_: int) -> tuple[set[str], int, float]:
-        time.sleep(1)  # or one worker could do both
+        time.sleep(1)  # otherwise one worker could run both tasks
         return {"bronze.pulsar.source", "pandas"} & sys.modules.keys(), os.getpid(), np.random.rand()
 
     both = spark.sparkContext.parallelize([0, 1], 2).map(loaded_and_drawn).collect()
@@ -99,7 +102,7 @@ def test_how_spark_has_ended_while_it_started(
 
     monkeypatch.setattr(session, "launch_gateway", launch)
     monkeypatch.setattr(session, "submit_environment", lambda _: {})
-    monkeypatch.setattr(session.SparkContext, "_active_spark_context", None)
+    monkeypatch.setattr(SparkContext, "_active_spark_context", None)
     with pytest.raises(LakehouseError, match=f"^{re.escape(session._how_it_ended(code, settings))}$"):
         session.start_spark(settings)
 
@@ -118,7 +121,7 @@ def test_how_spark_has_ended(
     settings: Settings, monkeypatch: pytest.MonkeyPatch, command: str, line: str | None
 ) -> None:
     with subprocess.Popen(["sh", "-c", f"exec 2>&-; {command}"]) as process:
-        monkeypatch.setattr(session.SparkContext, "_gateway", SimpleNamespace(proc=process))
-        where = f"LAKEHOUSE_SPARK__MEMORY is 3g, Spark's log {settings.home}/logs/spark.log"
+        monkeypatch.setattr(SparkContext, "_gateway", SimpleNamespace(proc=process))
+        where = f"LAKEHOUSE_SPARK__MEMORY is 3g; see Spark's log, {settings.home}/logs/spark.log"
         assert session.end_of_spark(settings, within=0.5 if line is None else 10) == (line and f"{line}: {where}")
         process.kill()

@@ -1,4 +1,4 @@
-"""Who may come in, and how much they may ask for, by an endpoint with narrow limits. What it answers: test_sql.py."""
+"""Who may log in to an endpoint with narrow limits, and how much they may ask for. Its answers: test_sql.py."""
 
 import json
 import os
@@ -42,7 +42,7 @@ class Files(NamedTuple):
 
 
 def certificate_for(address: str, folder: Path) -> Files:
-    """Signed by itself."""
+    """A self-signed certificate, and its key."""
     key, now = ec.generate_private_key(ec.SECP256R1()), datetime.now(UTC)
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, address)])
     builder = x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
@@ -62,7 +62,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Files:
 
 @pytest.fixture(scope="module")
 def port(settings: Settings, files: Files, tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
-    """That of an endpoint which listens everywhere."""
+    """The port of an endpoint that listens on all addresses."""
     tls = {"tls_certificate": str(files.certificate), "tls_key": str(files.key)}
     told = json.dumps({"host": "0.0.0.0", "users": USERS, **tls, **LIMITS})
     own = {**os.environ, **environment(own_home(settings, tmp_path_factory.mktemp("served")), LAKEHOUSE_SERVE=told)}
@@ -79,7 +79,7 @@ def port(settings: Settings, files: Files, tmp_path_factory: pytest.TempPathFact
 
 @pytest.fixture(scope="module")
 def strangers(port: int) -> Sequence[socket.socket]:
-    """Who connect, and say no more than that 100 MB will follow, or nothing."""
+    """600 connections that send nothing."""
     connected = [socket.create_connection(("127.0.0.1", port)) for _ in range(600)]
     for each in connected:
         each.setblocking(False)
@@ -117,7 +117,7 @@ def test_a_query_that_takes_too_long_is_ended_and_others_wait_for_it(log_in: Any
         long.execute_async(ENDLESS)
         other.execute_async("SELECT 1")
         assert other.status() == "PENDING_STATE"
-        with pytest.raises(OperationalError, match=r"took longer than it may, and was ended \(serve.query_timeout\)"):
+        with pytest.raises(OperationalError, match=r"exceeded the time limit and was cancelled \(serve.query_t"):
             long._wait_to_finish()
 
 
@@ -130,7 +130,7 @@ def test_a_query_that_takes_too_long_is_ended_and_others_wait_for_it(log_in: Any
     ],
 )
 def test_a_result_that_is_too_large_is_refused(log_in: Any, large: str) -> None:
-    """However well it can be compressed, and of however many parts it is."""
+    """However well the result compresses, and however many partitions it has."""
     with log_in("ada") as connection, closing(connection.cursor()) as cursor:
         with pytest.raises(OperationalError, match=r"serve\.max_result|spark\.driver\.maxResultSize \(1024"):
             cursor.execute(large)
@@ -142,7 +142,7 @@ def test_a_user_has_so_many_sessions(log_in: Any) -> None:
     with log_in("ada") as connection, closing(connection.cursor()), closing(connection.cursor()):
         with (
             log_in("ada") as another,
-            pytest.raises(HiveServer2Error, match="ada has 2 sessions open, and may have no"),
+            pytest.raises(HiveServer2Error, match="ada has 2 sessions open, which is the limit"),
         ):
             another.cursor()
         with log_in("bob") as of_bob:
@@ -178,7 +178,7 @@ def test_strangers_are_not_there_for_long(strangers: Sequence[socket.socket]) ->
     [
         (
             {"host": "0.0.0.0"},
-            "serve.host 0.0.0.0: others could listen to what is sent beyond this machine: set serve.tls_certificate "
+            "serve.host 0.0.0.0: connections from other machines must be encrypted: set serve.tls_certificate "
             "and serve.tls_key, or 127.0.0.1",
         ),
         ({"host": "no.such.invalid"}, "serve.host no.such.invalid: no such address: "),

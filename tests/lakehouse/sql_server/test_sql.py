@@ -1,4 +1,4 @@
-"""The tables for people with SQL: the example queries, readers other than Spark, and the endpoint as clients see it."""
+"""The tables for SQL users: the example queries, readers other than Spark, and the endpoint as clients see it."""
 
 import json
 import os
@@ -45,7 +45,7 @@ Execute = Callable[[str], list[tuple[Any, ...]]]
 
 @pytest.fixture(scope="module")
 def lake(spark: SparkSession, settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Settings:
-    """Two users, two items, one of which costs more since minute 20; orders of two days, three of which wait."""
+    """Two users; two items, one of which costs more from minute 20 on; orders of two days, three of which wait."""
     own = own_home(settings, tmp_path_factory.mktemp("sql"))
     changes = [
         user(1, "Ada", lastName="Lovelace", emailAddress="ada@example.com"),
@@ -69,7 +69,7 @@ def lake(spark: SparkSession, settings: Settings, tmp_path_factory: pytest.TempP
     return own
 
 
-ANSWERS = {
+ANSWERS: dict[str, list[tuple[Any, ...]]] = {
     "1-categories": [("sweet", 3, 5.5), ("sour", 1, 4.0)],
     "2-customers": [(2, "Bob Babbage", None, 2, 6.0), (1, "Ada Lovelace", "ada@example.com", 2, 3.5)],
     "3-days": [(date(2026, 1, 1), 2, 1), (date(2026, 1, 2), 2, 2)],
@@ -81,7 +81,7 @@ ANSWERS = {
     "5-waiting": [(9, "missing", "users", "9", 2), (1, "missing", "items", "9", 1)],
     "6-prices": [(1, "pie", 1.5, 2.0, 1)],
 }
-"""Of the example queries, but for the times at which orders began to wait."""
+"""The answers to the example queries, without the times at which orders began to wait."""
 
 
 def test_each_example_has_an_answer_here() -> None:
@@ -105,7 +105,7 @@ def test_deltalake_duckdb_and_polars_read_the_rows_that_spark_reads(spark: Spark
 
 
 def test_no_feature_of_gold_shuts_a_reader_out(lake: Settings) -> None:
-    """Version 1 of the reader's protocol, that of the first Delta Lake, knows no features."""
+    """Version 1 of the reader protocol, that of the first Delta Lake, has no features."""
     protocols = {name: table.protocol() for name, table in existing_tables(lake) if name.startswith("gold.")}
     assert {name: protocol.min_reader_version for name, protocol in protocols.items()} == {
         "gold.backfills": 1,
@@ -115,7 +115,7 @@ def test_no_feature_of_gold_shuts_a_reader_out(lake: Settings) -> None:
 
 @pytest.fixture(scope="module")
 def port(lake: Settings) -> Iterator[int]:
-    """That of the endpoint, which leaves no process when it is told to end."""
+    """The port of the endpoint, which must leave no process when it is told to end."""
     served = {**os.environ, **environment(lake, **SERVED)}
     with subprocess.Popen([LAKEHOUSE, "serve"], env=served, stdout=subprocess.PIPE, text=True) as server:
         try:
@@ -137,7 +137,7 @@ def port(lake: Settings) -> Iterator[int]:
 
 @pytest.mark.spark
 def test_an_interrupt_ends_it_while_spark_starts(settings: Settings, tmp_path: Path) -> None:
-    """The process may not look for its JVM any more by then."""
+    """By then the process is not allowed to search the system for its JVM any more."""
     own = {**os.environ, **environment(own_home(settings, tmp_path), **SERVED)}
     jvms: list[psutil.Process] = []
     with subprocess.Popen([LAKEHOUSE, "serve"], env=own, stderr=subprocess.PIPE, text=True) as server:
@@ -153,13 +153,13 @@ def test_an_interrupt_ends_it_while_spark_starts(settings: Settings, tmp_path: P
             assert (server.returncode, "lakehouse:" in told) == (130, False)
             assert wait_until(lambda: not any(map(is_alive, jvms)), "Its end", timeout=10)
         finally:
-            for process in (server, *jvms):
+            for kill in (server.kill, *(jvm.kill for jvm in jvms)):
                 with suppress(psutil.NoSuchProcess):
-                    process.kill()
+                    kill()
 
 
 def is_spark(process: psutil.Process) -> bool:
-    """Whether it is the JVM itself, after the shell and the launcher that say how it is to be started."""
+    """Whether it is the JVM of Spark itself, not the shell or the launcher that came before."""
     with suppress(psutil.Error):
         command = process.cmdline()
         return (
@@ -169,7 +169,7 @@ def is_spark(process: psutil.Process) -> bool:
 
 
 def connection_to(port: int, user: str = USER, password: str = PASSWORD) -> closing[Any]:
-    """Closed in the end: what is left open asks the server once more when it is freed, whenever that is."""
+    """A connection that the block closes. An open one would call the server again whenever it is freed."""
     return closing(connect(host="127.0.0.1", port=port, auth_mechanism="PLAIN", user=user, password=password))
 
 
@@ -208,7 +208,7 @@ def test_a_client_gets_the_rows_of_the_sql_command(lake: Settings, execute: Exec
 
 
 def without_zone(value: Any) -> Any:
-    """Timestamps of Hive's protocol have no zone; they are in UTC."""
+    """Timestamps in Hive's protocol have no zone. They are in UTC."""
     return value.replace(tzinfo=None) if isinstance(value, datetime) else value
 
 
@@ -282,7 +282,7 @@ def test_tools_can_list_the_columns(port: int) -> None:
 
 
 ATTACKS = [
-    # other files
+    # Read other files
     "SELECT * FROM text.`/etc/passwd`",
     "SELECT * FROM spark_catalog.text.`/etc/passwd`",
     "SELECT * FROM delta.`{gold}`",
@@ -302,7 +302,7 @@ ATTACKS = [
     "SELECT from_xml('<a/>', 'b INT', map('rowValidationXSDPath', '/etc/passwd'))",
     "SELECT xpath_string('<!DOCTYPE a SYSTEM \"file:///etc/passwd\"><a/>', 'a')",
     "ADD FILE '/etc/passwd'",
-    # other people's tables
+    # Change tables
     "DROP TABLE gold.enriched_orders",
     "DROP SCHEMA gold CASCADE",
     "ALTER TABLE gold.enriched_orders SET TBLPROPERTIES ('a' = 'b')",
@@ -317,7 +317,7 @@ ATTACKS = [
     "RESTORE TABLE gold.enriched_orders TO VERSION AS OF 0",
     "CREATE TABLE gold.t (a INT) USING delta",
     "INSERT OVERWRITE DIRECTORY '/tmp/t' USING csv SELECT 1",
-    # other code
+    # Run other code
     "SELECT reflect('java.lang.System', 'getProperty', 'lakehouse.users')",
     "SELECT java_method('java.lang.System', 'getProperty', 'lakehouse.users')",
     "SELECT try_reflect('java.lang.System', 'exit', 0)",
@@ -328,7 +328,7 @@ ATTACKS = [
     "ADD JAR '/tmp/t.jar'",
     "CREATE TEMPORARY FUNCTION f AS 'java.lang.Runtime'",
     "SELECT '${{system:lakehouse.users}}', '${{env:HOME}}'",
-    # other settings
+    # Change settings and caches
     "SET",
     "SET spark.sql.runSQLOnFiles = true",
     "SET spark.sql.catalog.x = org.apache.spark.sql.execution.datasources.v2.jdbc.JDBCTableCatalog",

@@ -1,0 +1,225 @@
+"""Write the pages of docs/reference from the code: commands, settings, declarations and tables.
+
+.venv/bin/python docs/generate.py
+"""
+
+import ast
+import inspect
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import MISSING, fields
+from enum import Enum
+from pathlib import Path
+from textwrap import dedent
+from typing import Any
+
+import sqlglot
+import typer.main
+from pydantic import BaseModel
+from sqlglot import exp
+from typer.core import TyperArgument, TyperGroup, TyperOption
+
+from bronze.landing import bronze_table
+from bronze.losses import LOSSES
+from bronze.writer_schemas import WRITER_SCHEMAS
+from cli.commands import app
+from declarations.pipeline import ENRICHMENTS, ENTITIES, SQL_TABLES, TOPICS
+from expectations.results import RESULTS
+from gold.enrichment.declaration import ACTIONS, BACKFILLS, Enrichment, Lookup
+from gold.sql.declarations import SQL_ROWS, SqlTable
+from gold.sql.refresh import REFRESHES
+from lakehouse.contracts.decoding import MALFORMED
+from lakehouse.contracts.topics import Topic
+from lakehouse.delta.tables import POSITION, Table
+from lakehouse.settings import SECRETS, Settings
+from silver.entity import Entity
+
+FOLDER = Path(__file__).with_name("reference")
+
+
+def pages() -> dict[str, str]:
+    """The text of each page, by its file's name."""
+    return {
+        "commands.md": "\n".join(_commands()),
+        "settings.md": "\n".join(_settings()),
+        "declarations.md": "\n".join(_declarations()),
+        "tables.md": "\n".join(_tables()),
+    }
+
+
+def _commands() -> Iterator[str]:
+    yield "# Commands\n\nThe same texts as `lakehouse COMMAND --help`.\n"
+    yield "Exit codes: 0 done; 1 failed; 2 wrong usage; 75 another process is writing a table; 78 failed, and would"
+    yield "fail again, such as for a wrong declaration; 130 interrupted.\n"
+    yield from _command(typer.main.get_command(app), "lakehouse")
+
+
+def _command(command: Any, path: str) -> Iterator[str]:
+    if isinstance(command, TyperGroup):
+        for name, child in command.commands.items():
+            if not child.hidden:
+                yield from _command(child, f"{path} {name}")
+        return
+    yield f"## {path}\n\n{inspect.cleandoc(command.help or '')}\n"
+    shown = [parameter for parameter in command.params if not parameter.hidden]
+    if shown:
+        yield from _grid(("parameter", "default", ""), map(_parameter, shown))
+
+
+def _parameter(parameter: TyperArgument | TyperOption) -> tuple[str, ...]:
+    if isinstance(parameter, TyperArgument):
+        names = f"`{parameter.name or ''}`".upper()
+    else:
+        names = ", ".join(f"`{name}`" for name in (*parameter.opts, *parameter.secondary_opts))
+    given = "" if parameter.default in (None, "", False) else f"`{parameter.default}`"
+    return names, "required" if parameter.required else given, parameter.help or ""
+
+
+def _settings() -> Iterator[str]:
+    yield "# Settings\n"
+    yield "From the environment, or from `lakehouse.toml` in the working directory; the environment wins. In the file,"
+    yield "`LAKEHOUSE_PULSAR__NAMESPACE` is `namespace` under `[pulsar]`. An empty variable counts as unset. An unknown"
+    yield "name or a bad value stops the start with one line. Secrets come from the environment only.\n"
+    yield from _grid(("variable", "default", ""), _variables(Settings, ()))
+
+
+def _variables(model: type[BaseModel], path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    docs = documented(model)
+    for name, field in model.model_fields.items():
+        kind = field.annotation
+        if isinstance(kind, type) and issubclass(kind, BaseModel):
+            yield from _variables(kind, (*path, name))
+            continue
+        where = (*path, name)
+        doc = docs.get(name, "") + (" Only from the environment." if where in SECRETS else "")
+        yield f"`LAKEHOUSE_{'__'.join(where).upper()}`", _default(field.default), doc
+
+
+def _default(value: object) -> str:
+    if isinstance(value, Path):
+        value = str(value).replace(f"{Path.cwd()}/", "").replace(str(Path.home()), "~")
+    if isinstance(value, bool):
+        value = str(value).lower()
+    return "" if value in (None, "", {}) else f"`{value}`"
+
+
+def _declarations() -> Iterator[str]:
+    yield "# Declarations\n"
+    yield "The folder `declarations/` says what a pipeline is made of: topics, entities and enrichments in Python, and"
+    yield "a SQL file for each table that is made from other tables.\n"
+    for declared in (Topic, Entity, Enrichment, Lookup):
+        yield f"## {declared.__name__}\n\n`from {declared.__module__} import {declared.__name__}`\n"
+        yield f"{inspect.getdoc(declared)}\n"
+        docs = documented(declared)
+        rows = (
+            (f"`{each.name}`", _kind(each.type), _given(each), docs.get(each.name, "")) for each in fields(declared)
+        )
+        yield from _grid(("parameter", "type", "default", ""), rows)
+    yield f"## SQL files\n\n{inspect.getdoc(SqlTable)}\n\nSee [gold tables in SQL](../sql-tables.md).\n"
+
+
+def _kind(kind: object) -> str:
+    text = kind.__name__ if isinstance(kind, type) else str(kind)
+    return f"`{re.sub(r'([a-z_]+[.])+', '', text)}`"
+
+
+def _given(field: Any) -> str:
+    if field.default_factory is not MISSING:
+        return "empty"
+    if isinstance(field.default, Enum):
+        return f"`{field.default.value}`"
+    return "required" if field.default is MISSING else f"`{field.default!r}`"
+
+
+def _tables() -> Iterator[str]:
+    yield "# Tables\n"
+    yield "All tables of this pipeline. A table exists once a step that writes it has run.\n"
+    for table, doc in _declared_tables():
+        yield from _table(table.name, doc, _columns(table.columns), table.partition_by)
+    for declared in SQL_TABLES:
+        doc = f"Keys: {_code(declared.keys)}. Made from {_code(declared.sources)}:"
+        yield f"## {declared.name}\n\n{doc}\n\n```sql\n{declared.sql.strip()}\n```\n"
+
+
+def _table(name: str, doc: str, columns: Iterable[tuple[str, ...]], partition_by: Sequence[str] = ()) -> Iterator[str]:
+    partitioned = f" Partitioned by {_code(partition_by)}." if partition_by else ""
+    yield f"## {name}\n\n{doc}{partitioned}\n"
+    yield from _grid(("column", "type"), columns)
+
+
+def _declared_tables() -> Iterator[tuple[Table, str]]:
+    for topic in TOPICS:
+        yield bronze_table(topic), f"The messages of the topic `{topic.name}`, as they came, a row each."
+    yield WRITER_SCHEMAS, "The schemas with which Avro messages were written."
+    yield LOSSES, "Messages that the broker deleted before they landed, and that somebody accepted as lost."
+    for entity in ENTITIES:
+        yield entity.table, f"The latest state of `{entity.name}`, a row a key."
+        if entity.keeps_history:
+            yield (
+                entity.history,
+                f"All versions of `{entity.name}`, a row a message, with the time for which each is valid.",
+            )
+    for enrichment in ENRICHMENTS:
+        facts = enrichment.topic.name
+        yield _gold_table(enrichment), f"`{facts}` joined with their state, a row each."
+        yield enrichment.waiting, f"`{facts}` that wait for state, and for which."
+        yield enrichment.duplicates, f"`{facts}` that came again, with the position of the first."
+        yield enrichment.discarded, f"`{facts}` that waited until somebody discarded them."
+    yield MALFORMED, "Messages of any topic that break its contract or a rule, with the reason."
+    yield ACTIONS, "What people asked to be done with messages in quarantine."
+    yield BACKFILLS, "Requests to recompute facts, and what came of them."
+    yield SQL_ROWS, "Rows on which the SQL of a declared table fails, with the reason."
+    yield REFRESHES, "What each refresh of a declared table has read."
+    yield RESULTS, "What came of each quality rule in each validation."
+
+
+def _gold_table(enrichment: Enrichment) -> Table:
+    """Gold's table. The columns of the states need Spark, so a struct has those of a row in their tables."""
+    entities = {entity.name: entity for entity in ENTITIES}
+    added = []
+    for lookup in enrichment.lookups:
+        entity = entities[lookup.entity]
+        added.append(f"{lookup.name} STRUCT<{entity.table.columns}>")
+        if lookup.merged_into is not None:
+            added.append(f"{lookup.merged} ARRAY<{entity.key_type}>")
+    return Table(
+        name=enrichment.gold_table,
+        columns=f"{enrichment.types}, {', '.join(added)}, position {POSITION}, {enrichment.day} DATE",
+        partition_by=(enrichment.day,),
+    )
+
+
+def _columns(ddl: str) -> Iterator[tuple[str, str]]:
+    table = sqlglot.parse_one(f"CREATE TABLE t ({ddl})", dialect="spark")
+    for column in table.find(exp.Schema).expressions:  # type: ignore[union-attr]
+        yield f"`{column.name}`", f"`{column.kind.sql('spark')}`"
+
+
+def _code(names: Sequence[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
+
+
+def _grid(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Iterator[str]:
+    lines = [head, tuple("---" for _ in head), *rows]
+    for line in lines:
+        cells = (" ".join(cell.split()).replace("|", "\\|") for cell in line)
+        yield f"| {' | '.join(cells)} |"
+    yield ""
+
+
+def documented(declared: type) -> Mapping[str, str]:
+    """The docstrings below the attributes of a class."""
+    [body] = ast.parse(dedent(inspect.getsource(declared))).body
+    assert isinstance(body, ast.ClassDef)
+    found = {}
+    for above, below in zip(body.body, body.body[1:], strict=False):
+        if isinstance(above, ast.AnnAssign) and isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant):
+            assert isinstance(above.target, ast.Name)
+            found[above.target.id] = inspect.cleandoc(str(below.value.value))
+    return found
+
+
+if __name__ == "__main__":
+    FOLDER.mkdir(exist_ok=True)
+    for name, text in pages().items():
+        FOLDER.joinpath(name).write_text(text)

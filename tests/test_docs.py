@@ -1,0 +1,119 @@
+"""The docs say what is: their links, commands, settings, tables and code."""
+
+import re
+import shlex
+from collections.abc import Iterator
+from contextlib import suppress
+from itertools import takewhile
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlglot
+import typer.main
+from typer._click.exceptions import MissingParameter
+from typer.core import TyperGroup
+
+from cli.commands import app
+from docs.generate import FOLDER, pages
+from lakehouse.settings import Settings
+
+ROOT = Path(__file__).parent.parent
+PAGES = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), ROOT / "bronze" / "pulsar" / "README.md"]
+PAGES = sorted(page for page in PAGES if "_build" not in page.parts)
+TARGETS = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+
+
+def name_of(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+each_page = pytest.mark.parametrize("page", PAGES, ids=name_of)
+
+
+def blocks(page: Path, *languages: str) -> Iterator[str]:
+    """The code blocks of a page in one of these languages."""
+    for language, code in re.findall(r"^ *```(\w*)\n(.*?)^ *```", page.read_text(), re.MULTILINE | re.DOTALL):
+        if language in languages:
+            yield code
+
+
+def typed(page: Path) -> Iterator[list[str]]:
+    """What the page's code blocks have people type, word by word."""
+    for code in blocks(page, "", "bash", "sh"):
+        for line in code.replace("\\\n", " ").splitlines():
+            if re.match(r" *(lakehouse|make) [a-z]", line):
+                words = shlex.split(line, comments=True)
+                yield list(takewhile(lambda word: word not in (">", "|", "&"), words))
+
+
+def mentioned(page: Path) -> Iterator[list[str]]:
+    """The commands that the page's text names, perhaps without their arguments."""
+    text = re.sub(r"^ *```.*?^ *```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    for line in re.findall(r"`((?:lakehouse|make) [a-z][^`]*)`", text):
+        if not re.search(r"[A-Z]{3}|…|\.\.\.", line):
+            yield shlex.split(line.replace("\n", " "))
+
+
+def parse(command: Any, words: list[str], name: str) -> None:
+    """Raises click's error if the command has no such subcommand, argument or option."""
+    with command.make_context(name, list(words)) as context:
+        if isinstance(command, TyperGroup):
+            sub, found, left = command.resolve_command(context, [*context._protected_args, *context.args])
+            parse(found, left, str(sub))
+
+
+def test_the_reference_is_that_of_the_code() -> None:
+    """If not: `.venv/bin/python docs/generate.py`."""
+    assert {page.name: page.read_text() for page in FOLDER.glob("*.md")} == pages()
+
+
+@each_page
+def test_links_lead_somewhere(page: Path) -> None:
+    links = re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", page.read_text())
+    local = [link for link in links if "://" not in link]
+    assert [link for link in local if not (page.parent / link).exists()] == []
+
+
+@each_page
+def test_commands_are_there(page: Path) -> None:
+    root = typer.main.get_command(app)
+    for program, *words in typed(page):
+        if program == "make":
+            assert words[0] in TARGETS
+        else:
+            parse(root, words, "lakehouse")
+    for program, *words in mentioned(page):
+        if program == "make":
+            assert words[0] in TARGETS
+        else:
+            with suppress(MissingParameter):
+                parse(root, words, "lakehouse")
+
+
+@each_page
+def test_settings_are_there(page: Path) -> None:
+    known = set()
+    for name, field in Settings.model_fields.items():
+        inner = getattr(field.annotation, "model_fields", {})
+        known |= {f"LAKEHOUSE_{name}__{each}".upper() for each in inner} or {f"LAKEHOUSE_{name}".upper()}
+    assert set(re.findall(r"\bLAKEHOUSE_[A-Z]\w*[A-Z]", page.read_text())) - known == set()
+
+
+@each_page
+def test_code_can_be_read(page: Path) -> None:
+    for code in blocks(page, "python"):
+        compile(code, name_of(page), "exec")
+    for code in blocks(page, "sql"):
+        sqlglot.parse(code, dialect="spark")
+
+
+def test_the_example_of_a_topic_can_be_declared() -> None:
+    [code] = blocks(ROOT / "docs" / "own-topics.md", "python")
+    declared: dict[str, Any] = {}
+    exec(code, declared)
+    assert declared["STORES"].table.name == "silver.stores"
+
+
+def test_the_readme_is_short() -> None:
+    assert len((ROOT / "README.md").read_text().split()) <= 1_000
