@@ -7,12 +7,13 @@ import typer
 from cli import report
 from cli.extras import require_extra
 from declarations.pipeline import SQL_SUITES, SQL_TABLES, SUITES, WRITTEN
+from expectations.results import Result
 from gold.sql.checking import check_declarations
 from jobs.steps import declared_columns, require, spark_for
 from lakehouse.delta.tables import table_exists
 from lakehouse.errors import ConfigurationError, QualityError
 from lakehouse.progress import spinner
-from lakehouse.settings import load_settings
+from lakehouse.settings import Settings, load_settings
 
 
 def validate_command(
@@ -46,6 +47,11 @@ def validate_command(
             from expectations.validation import validate
 
             results = validate(spark, settings, suites, only_new=new)
+    _show(results, settings)
+
+
+def _show(results: list[Result], settings: Settings) -> None:
+    """Show the results. Raises QualityError if a critical rule does not pass."""
     report.quality(results)
     passed = sum(result.outcome == "passed" for result in results)
     failed = (f"{each.table_name} {each.rule}: {report.quoted(each.observed)}" for each in results if each.stops)

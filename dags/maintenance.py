@@ -1,5 +1,4 @@
-"""
-## Maintenance, each night
+"""## Maintenance, each night
 
 *compact* removes files that no table version of the last week needs, and rewrites many small files to few large ones.
 *purge* removes keys that were deleted long ago. *clean_logs* removes task logs that are older than 30 days.
@@ -15,7 +14,6 @@ from datetime import timedelta
 from pathlib import Path
 
 from airflow.sdk import DAG, CronTriggerTimetable, conf, task
-from airflow.sdk.api.datamodels._generated import DagRunType
 
 from dags.operators.tasks import DEFAULTS, GOLD_POOL, Step, alert_of_timeout
 from declarations.pipeline import ENTITIES
@@ -25,7 +23,7 @@ with DAG(
     # Not in a minute in which the pipeline starts. Without a start date, the first run is the next night.
     schedule=CronTriggerTimetable("33 2 * * *", timezone="UTC"),
     catchup=False,
-    allowed_run_types=[DagRunType.SCHEDULED, DagRunType.MANUAL],
+    allowed_run_types=["scheduled", "manual"],  # type: ignore[list-item]  # their enum is private
     max_active_runs=1,
     dagrun_timeout=timedelta(hours=4),
     on_failure_callback=alert_of_timeout,

@@ -1,5 +1,4 @@
-"""
-## Recompute a day of orders
+"""## Recompute a day of orders
 
 Recomputes a day of orders from bronze, and replaces what differs in one commit, while the pipeline keeps running. Once
 this DAG is switched on, it does so each night for the day that has ended. For other days, use *Trigger*, **Backfill**:

@@ -110,8 +110,10 @@ def usual_growth_of(rows: Sequence[int]) -> float | None:
 
 
 def figures(settings: Settings) -> dict[str, Any]:
-    """Figures by name: the table (its rows), `quarantine.malformed.<topic>` (the topic's rows), and `lag/<table>`,
-    `version/<table>` and `newest/<table>`.
+    """Figures of tables, by name.
+
+    A table's name stands for its rows, `quarantine.malformed.<topic>` for the topic's rows. There are also
+    `lag/<table>`, `version/<table>` and `newest/<table>`.
     """
     statuses = table_statuses(settings)
     topics = (status.name.removeprefix("bronze.") for status in statuses if status.name.startswith("bronze."))

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from html import escape
@@ -11,6 +12,7 @@ from typing import Any
 from great_expectations.core import ExpectationSuite, ExpectationValidationResult
 from great_expectations.core.run_identifier import RunIdentifier
 from great_expectations.core.validation_definition import ValidationDefinition
+from great_expectations.data_context.data_context.ephemeral_data_context import EphemeralDataContext
 from great_expectations.expectations.expectation import BatchExpectation
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -44,42 +46,63 @@ def validate(
     tables must not change meanwhile.
     """
     started = datetime.now(UTC)
-    run = RunIdentifier(run_name=f"{started:%Y-%m-%dT%H:%M:%SZ}", run_time=started)
-    known, before = figures(settings), last_validated(settings)
-    context = new_context(settings)
-
-    def evaluate(suite: Suite) -> list[Result]:
-        last, version = before.get(suite.table), known[f"version/{suite.table}"]
-        scope = _scope(suite, last, version, started) if only_new else WHOLE
-        rules = [rule for rule in suite.rules if scope != NOTHING or rule.kind is Kind.TABLE]
-        rows = _rows(spark, settings, suite, scope, last, version).transform(
-            _with_known, settings=settings, rules=rules
-        )
-        own = figures_of(suite.table, known, last)
-        minimum = 1 if scope == WHOLE and not suite.may_be_empty else 0
-        expected = [_expectation(rule, suite, own, minimum) for rule in rules]
-        with preparing:
-            # A source has one batch at a time, so each table has its own.
-            source = context.data_sources.add_spark(suite.table, persist=False)
-            validation = ValidationDefinition(
-                name=suite.table,
-                data=source.add_dataframe_asset(suite.table).add_batch_definition_whole_dataframe(scope),
-                suite=context.suites.add(ExpectationSuite(name=suite.table, expectations=expected)),
-            )
-            context.validation_definitions.add(validation)
-        found = validation.run(batch_parameters={"dataframe": rows}, result_format="SUMMARY", run_id=run)
-        about = {"table_name": suite.table, "version": version, "table_rows": own["rows"], "scope": scope}
-        return [_result(each, about) for each in found.results]
-
-    preparing = Lock()
-    evaluated = side_by_side([partial(evaluate, suite) for suite in suites], at_once=AT_ONCE)
+    name = f"{started:%Y-%m-%dT%H:%M:%SZ}"
+    run = _Run(
+        spark=spark,
+        settings=settings,
+        context=new_context(settings),
+        id=RunIdentifier(run_name=name, run_time=started),
+        started=started,
+        known=figures(settings),
+        before=last_validated(settings),
+    )
+    evaluated = side_by_side([partial(run.evaluate, suite, only_new) for suite in suites], at_once=AT_ONCE)
     results = [result for each in evaluated for result in each]
-    keep(spark, settings, results, run=str(run.run_name), at=started)
+    keep(spark, settings, results, run=name, at=started)
     try:
-        write_pages(context, settings)
+        write_pages(run.context, settings)
     except LakehouseError as error:  # the results do not depend on it
         CONSOLE.say(f"no report: {error}")
     return results
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Run:
+    """A validation, with what was known of the tables before it."""
+
+    spark: SparkSession
+    settings: Settings
+    context: EphemeralDataContext
+    id: RunIdentifier
+    started: datetime
+    known: Mapping[str, Any]
+    before: Mapping[str, Validated]
+    preparing: Lock = field(default_factory=Lock)
+
+    def evaluate(self, suite: Suite, only_new: bool) -> list[Result]:
+        last, version = self.before.get(suite.table), self.known[f"version/{suite.table}"]
+        scope = _scope(suite, last, version, self.started) if only_new else WHOLE
+        rules = [rule for rule in suite.rules if scope != NOTHING or rule.kind is Kind.TABLE]
+        rows = _rows(self.spark, self.settings, suite, scope, last, version)
+        rows = rows.transform(_with_known, settings=self.settings, rules=rules)
+        own = figures_of(suite.table, self.known, last)
+        minimum = 1 if scope == WHOLE and not suite.may_be_empty else 0
+        validation = self._prepare(suite, scope, [_expectation(rule, suite, own, minimum) for rule in rules])
+        found = validation.run(batch_parameters={"dataframe": rows}, result_format="SUMMARY", run_id=self.id)
+        about = {"table_name": suite.table, "version": version, "table_rows": own["rows"], "scope": scope}
+        return [_result(each, about) for each in found.results]
+
+    def _prepare(self, suite: Suite, scope: str, expected: list[BatchExpectation]) -> ValidationDefinition:
+        with self.preparing:
+            # A source has one batch at a time, so each table has its own.
+            source = self.context.data_sources.add_spark(suite.table, persist=False)
+            validation = ValidationDefinition(
+                name=suite.table,
+                data=source.add_dataframe_asset(suite.table).add_batch_definition_whole_dataframe(scope),
+                suite=self.context.suites.add(ExpectationSuite(name=suite.table, expectations=expected)),
+            )
+            self.context.validation_definitions.add(validation)
+        return validation
 
 
 def _scope(suite: Suite, last: Validated | None, version: int, now: datetime) -> str:

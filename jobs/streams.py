@@ -77,13 +77,14 @@ def keep_up(
 
 def _teller(status: Status, streams: Sequence["_Supervised"]) -> Callable[[], None]:
     """A function that shows how many rows streams have read: live on a terminal, else as a line every `LOG_SECONDS`."""
-    said = time.monotonic()
+    said = -LOG_SECONDS
 
     def tell() -> None:
         nonlocal said
         counts = " · ".join(f"{each.name} {each.rows:,}" for each in streams)
         status.update(Text(f"Running; Ctrl-C ends it. {counts}"))
-        if not CONSOLE.is_terminal and time.monotonic() - said > LOG_SECONDS:
+        has_news = any(each.rows for each in streams) and time.monotonic() - said > LOG_SECONDS
+        if has_news and not CONSOLE.is_terminal:
             CONSOLE.say(counts)
             said = time.monotonic()
 

@@ -1,5 +1,6 @@
 """Check that silver is the latest state of all messages that landed."""
 
+from collections import Counter
 from collections.abc import Sequence
 
 from pyspark.sql import Column, DataFrame, Row, SparkSession
@@ -25,39 +26,63 @@ def reconcile_entity(spark: SparkSession, settings: Settings, entity: Entity) ->
     today's stricter contract rejects it.
     """
     bronze, silver = (read_table(spark, settings, name) for name in (entity.topic.bronze_table, entity.table.name))
-    messages = bronze.transform(decode_changes, entity=entity)
     held = silver.select(entity.key, F.col("sequence").alias("held"))
-    malformed = read_table(spark, settings, MALFORMED.name).where(F.col("topic") == entity.topic.name)
-    quarantined = malformed.select("position", F.lit(True).alias("is_quarantined"))
-    in_quarantine = malformed.count()
+    messages, found, in_quarantine = _counted(spark, settings, entity, bronze, held)
+    counts = Counter({row.status: row.messages for row in found})
+    purged = _purged(messages, held, entity) if counts["not merged"] else 0
+    landed = bronze.count()
+    is_once = counts.total() == landed
+    # If some keys have more than one row, the joins have counted messages twice.
+    is_other = entity.keeps_history and is_once and not _is_same_history(spark, settings, entity, found)
+    rows, lost, rejected = silver.count(), counts["not merged"] - purged, _count_rejected(found)
+    checks = (
+        (lost == 0, f"{lost:,} landed, but not merged (if `lakehouse merge` has run since, they are lost)"),
+        (
+            rejected == in_quarantine,
+            f"{rejected:,} malformed messages landed, and {in_quarantine:,} are in {MALFORMED.name}",
+        ),
+        (is_once, f"some keys have more than one row in {entity.table.name}"),
+        (
+            rows == counts["current"],
+            f"{entity.table.name} has {rows:,} rows, {counts['current']:,} of them from messages that landed",
+        ),
+        (not is_other, f"the versions in {entity.history.name} do not match the messages that landed"),
+    )
+    return Reconciliation(
+        topic=entity.name,
+        landed=landed,
+        accounted=_accounted(counts, in_quarantine, purged),
+        problems=tuple(problem for passes, problem in checks if not passes),
+    )
+
+
+def _counted(
+    spark: SparkSession, settings: Settings, entity: Entity, bronze: DataFrame, held: DataFrame
+) -> tuple[DataFrame, list[Row], int]:
+    """The decoded messages, their numbers by status, and how many are in quarantine."""
+    messages = bronze.transform(decode_changes, entity=entity)
+    quarantined = read_table(spark, settings, MALFORMED.name).where(F.col("topic") == entity.topic.name)
+    quarantined = quarantined.select("position", F.lit(True).alias("is_quarantined"))
+    in_quarantine = quarantined.count()
     found = _by_status(messages, held, quarantined, entity)
     if entity.keeps_history and in_quarantine != _count_rejected(found):
         history = read_table(spark, settings, entity.history.name)
         messages = messages.transform(_as_merged, history=history, key=entity.key)
         found = _by_status(messages, held, quarantined, entity)
-    counts = {row.status: row.messages for row in found}
-    landed, rows, made = bronze.count(), silver.count(), counts.get("current", 0)
-    to_retry, rejected = counts.get(TO_BE_RETRIED, 0), _count_rejected(found)
-    problems = []
-    purged = _purged(messages, held, entity) if "not merged" in counts else 0
-    if lost := counts.pop("not merged", 0) - purged:
-        problems.append(f"{lost:,} landed, but not merged (if `lakehouse merge` has run since, they are lost)")
-    if rejected != in_quarantine:
-        problems.append(f"{rejected:,} malformed messages landed, and {in_quarantine:,} are in {MALFORMED.name}")
-    is_once = sum(counts.values()) + purged + lost == landed
-    if not is_once:
-        problems.append(f"some keys have more than one row in {entity.table.name}")
-    if rows != made:
-        problems.append(f"{entity.table.name} has {rows:,} rows, {made:,} of them from messages that landed")
-    if entity.keeps_history and is_once:  # otherwise the joins have counted messages twice
-        history = read_table(spark, settings, entity.history.name)
-        held_there = history.agg(F.count("*").alias("merged"), _print(F.col("sequence"))).collect()
-        if _fingerprint(held_there) != _fingerprint(found):
-            problems.append(f"the versions in {entity.history.name} do not match the messages that landed")
-    accounted = {status: counts.get(status, 0) for status in ("current", "superseded")}
-    accounted["malformed"] = in_quarantine - to_retry
-    accounted |= {status: count for status, count in (("purged", purged), (TO_BE_RETRIED, to_retry)) if count}
-    return Reconciliation(topic=entity.name, landed=landed, accounted=accounted, problems=tuple(problems))
+    return messages, found, in_quarantine
+
+
+def _is_same_history(spark: SparkSession, settings: Settings, entity: Entity, found: Sequence[Row]) -> bool:
+    history = read_table(spark, settings, entity.history.name)
+    held = history.agg(F.count("*").alias("merged"), _print(F.col("sequence"))).collect()
+    return _fingerprint(held) == _fingerprint(found)
+
+
+def _accounted(counts: Counter[str], in_quarantine: int, purged: int) -> dict[str, int]:
+    """Messages by status; the last two are left out if there are none."""
+    to_retry = counts[TO_BE_RETRIED]
+    always = {"current": counts["current"], "superseded": counts["superseded"], "malformed": in_quarantine - to_retry}
+    return always | {name: count for name, count in (("purged", purged), (TO_BE_RETRIED, to_retry)) if count}
 
 
 def _by_status(messages: DataFrame, held: DataFrame, quarantined: DataFrame, entity: Entity) -> list[Row]:

@@ -117,6 +117,18 @@ def test_an_engine_names_no_declared_table(package: str) -> None:
     assert named == set()
 
 
+def test_functions_are_short() -> None:
+    packages = sorted({room.partition(".")[0] for room in MAY_IMPORT} | {"benchmarks"})
+    long = {
+        f"{module}.{node.name}"
+        for package in packages
+        for module, tree in modules_of(package)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and (node.end_lineno or 0) - node.lineno >= 40
+    }
+    assert long == set()
+
+
 def test_only_the_session_builder_makes_a_session() -> None:
     packages = {room.partition(".")[0] for room in MAY_IMPORT}
     makers = {

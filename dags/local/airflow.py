@@ -200,7 +200,7 @@ def _command(arguments: Sequence[str]) -> list[str]:
 
 
 def _environment(settings: Settings) -> dict[str, str]:
-    """This shell's environment without the settings of another Airflow, such as its database."""
+    """The environment of this shell without the settings of another Airflow, such as its database."""
     folder = _folder(settings)
     return {
         **{name: value for name, value in os.environ.items() if not name.startswith("AIRFLOW__")},

@@ -106,10 +106,8 @@ def backfill(
     """
     gold, waiting = (pin_table(spark, settings, name) for name in (enrichment.gold_table, enrichment.waiting.name))
     decoded = pin_table(spark, settings, enrichment.topic.bronze_table).transform(decode_facts, enrichment=enrichment)
-    placed = reduce(
-        DataFrame.union,
-        (table.where(is_meant(scope, enrichment, table)).select("position") for table in (gold, waiting)),
-    ).distinct()
+    meant = (table.where(is_meant(scope, enrichment, table)).select("position") for table in (gold, waiting))
+    placed = reduce(DataFrame.union, meant).distinct()
     with ExitStack() as stack:
         facts = stack.enter_context(cached(_landed(spark, settings, enrichment, scope, decoded, placed)))
         touched = stack.enter_context(cached(facts.select("position").union(placed).distinct()))
@@ -117,47 +115,59 @@ def backfill(
         everywhere = (each.select(*bounded(enrichment)) for each in (facts, in_gold, in_waiting))
         number, bounds = bounds_of(reduce(DataFrame.union, everywhere), enrichment)
         if not number:
-            if dry_run and table_exists(spark, settings, enrichment.shadow):
-                delta_table(spark, settings, enrichment.shadow).delete()
-            return Difference(unchanged=0, changed=0, added=0, removed=0, waiting=0)
+            return _nothing(spark, settings, enrichment, dry_run=dry_run)
         pruning = pruning_filter(bounds, enrichment)
         never = placed.join(facts.select("position"), on="position", how="left_anti")
         wrong = stack.enter_context(cached(_wrong(never, () if scope.key is not None else (in_gold, in_waiting))))
-        in_gold, gone = _without(in_gold, wrong), in_gold.join(wrong, on="position")
-        in_waiting = _without(in_waiting, wrong)
-        fresh = _without(_without(facts, in_gold), in_waiting)
+        gone = in_gold.join(wrong, on="position")
+        in_gold, in_waiting = (_without(rows, wrong) for rows in (in_gold, in_waiting))
         others = _without(placed_keys(spark, settings, enrichment, pruning), wrong)
-        duplicates = fresh.transform(
-            find_duplicates,
-            placed=others,
-            keys=enrichment.keys,
-            day=enrichment.day,
-            dedup_days=enrichment.dedup_days,
-        )
-        duplicates = stack.enter_context(cached(duplicates))
-        is_waiting = in_waiting.select("position", F.lit(True).alias("is_waiting"))
-        current = (
-            _without(facts, duplicates)
-            .transform(with_current, gold=in_gold, enrichment=enrichment)
-            .join(is_waiting, on="position", how="left")
-            .withColumn("is_waiting", F.coalesce("is_waiting", F.lit(False)))
-        )
-        wanted = stack.enter_context(
-            cached(current.transform(look_up, settings, enrichment, source=facts, number=number))
-        )
+        fresh = _without(_without(facts, in_gold), in_waiting).transform(_duplicates, others, enrichment)
+        duplicates = stack.enter_context(cached(fresh))
+        current = _with_places(_without(facts, duplicates), in_gold, in_waiting, enrichment)
+        wanted = stack.enter_context(cached(look_up(current, settings, enrichment, source=facts, number=number)))
         difference = _difference(wanted, enrichment, gone.count())
         if dry_run:
             _write_shadow(settings, enrichment, wanted, gone)
             return difference
-        broken = decoded.where("reason IS NOT NULL").join(
-            never.select(F.col("position").alias("never")), on=F.col("message.position") == F.col("never")
-        )
-        quarantine_malformed(settings, enrichment.decoding, broken.drop("never"))
+        quarantine_malformed(settings, enrichment.decoding, _broken(decoded, never))
         remove(settings, [enrichment.gold_table, enrichment.waiting.name], wrong.select("position"))
-        is_changed = ~F.col(CURRENT).eqNullSafe(_row(enrichment))
-        write_difference(settings, enrichment, wanted, pruning, is_changed=is_changed, at_once=True)
+        write_difference(settings, enrichment, wanted, pruning, is_changed=~_is_current(enrichment), at_once=True)
         write_duplicates(settings, enrichment, duplicates)
         return difference
+
+
+def _nothing(spark: SparkSession, settings: Settings, enrichment: Enrichment, *, dry_run: bool) -> Difference:
+    if dry_run and table_exists(spark, settings, enrichment.shadow):
+        delta_table(spark, settings, enrichment.shadow).delete()
+    return Difference(unchanged=0, changed=0, added=0, removed=0, waiting=0)
+
+
+def _duplicates(fresh: DataFrame, placed: DataFrame, enrichment: Enrichment) -> DataFrame:
+    return fresh.transform(
+        find_duplicates,
+        placed=placed,
+        keys=enrichment.keys,
+        day=enrichment.day,
+        dedup_days=enrichment.dedup_days,
+    )
+
+
+def _with_places(facts: DataFrame, in_gold: DataFrame, in_waiting: DataFrame, enrichment: Enrichment) -> DataFrame:
+    """Facts with their row in gold, as `current`, and `is_waiting`."""
+    is_waiting = in_waiting.select("position", F.lit(True).alias("is_waiting"))
+    return (
+        facts.transform(with_current, gold=in_gold, enrichment=enrichment)
+        .join(is_waiting, on="position", how="left")
+        .withColumn("is_waiting", F.coalesce("is_waiting", F.lit(False)))
+    )
+
+
+def _broken(decoded: DataFrame, never: DataFrame) -> DataFrame:
+    """The messages among the positions `never` that break today's contract."""
+    positions = never.select(F.col("position").alias("never"))
+    is_same = F.col("message.position") == F.col("never")
+    return decoded.where("reason IS NOT NULL").join(positions, on=is_same).drop("never")
 
 
 def _landed(
@@ -221,10 +231,14 @@ def _row(enrichment: Enrichment) -> Column:
     return F.struct(*enrichment.gold_columns)
 
 
+def _is_current(enrichment: Enrichment) -> Column:
+    return F.col(CURRENT).eqNullSafe(_row(enrichment))
+
+
 def _kind(enrichment: Enrichment) -> Column:
     """For each wanted fact: what happens to it in gold."""
     current, is_complete = F.col(CURRENT), F.col("missing_entity").isNull()
-    kind = F.when(is_complete & current.eqNullSafe(_row(enrichment)), "unchanged")
+    kind = F.when(is_complete & _is_current(enrichment), "unchanged")
     kind = kind.when(is_complete & current.isNotNull(), "changed").when(is_complete, "added")
     return kind.when(current.isNotNull(), "removed").otherwise("waiting")
 

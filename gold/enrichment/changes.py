@@ -80,35 +80,17 @@ def losses_by(changes: DataFrame, *, settings: Settings, lookup: Lookup) -> Data
     `changes` are deletes, merges and undone merges. A key is affected if its merges lead through a changed key.
     """
     version, state = pin_version(changes.sparkSession, settings, lookup.table)
-    kind = state.schema[lookup.key].dataType
-    # An update that does not change the loss comes twice, before and after, and cancels out.
-    times = F.sum(F.when(F.col("is_before"), -1).otherwise(1))
-    lost = changes.groupBy("changed_key", "loss").agg(times.alias("times"), F.max("changed_at").alias("changed_at"))
-    is_moved = F.bool_or(F.col("loss.merged_into").isNotNull())
-    by_key = lost.where("times != 0").groupBy(F.col("changed_key").alias("by_key"))
-    by = by_key.agg(F.max("changed_at").alias("changed_at"), is_moved.alias("is_moved"))
-    keys, ways = by.select(F.col("by_key").cast(kind).alias(lookup.on)), None
+    changed = _changed_keys(changes)
+    keys, ways = changed.select(F.col("by_key").cast(state.schema[lookup.key].dataType).alias(lookup.on)), None
     if lookup.merged_into is not None:
-        merges = merges_of(state, version, lookup=lookup)
-        changed = keys.toArrow()[lookup.on].to_pylist()
-        leading = list(leading_to(changed, merges=mapping_of(merges), limit=lookup.max_merges))
-        keys = keys.sparkSession.createDataFrame(pa.table({lookup.on: pa.array(leading, to_arrow_type(kind))}))
-        ways = ways_from(leading, merges=merges, limit=lookup.max_merges)
+        keys, ways = _leading_to(keys, merges_of(state, version, lookup=lookup), lookup=lookup)
     found = (
         keys.withColumn("at_last", F.expr(AT_LAST))
         .transform(with_survivor, ways=ways, lookup=lookup)
         .transform(with_state, state=state, lookup=lookup, event_time="at_last")
+        .transform(_with_way, lookup=lookup)
     )
-    way = F.coalesce(lookup.merged, F.array()) if lookup.merged_into is not None else F.array()
-    reason = F.col(f"no_{lookup.name}")
-    same = found.select(
-        F.lit(lookup.entity).alias("changed_entity"),
-        F.col(lookup.on).cast("string").alias("changed_key"),
-        F.when(reason == "deleted", F.col(lookup.name)["deleted_at"]).alias("deleted_at"),
-        reason.isNotNull().alias("is_lost"),
-        F.explode(F.array_append(way, F.col(f"_{lookup.name}_key")).cast("array<string>")).alias("by_key"),
-    )
-    concerned = same.join(by, on="by_key").groupBy("changed_entity", "changed_key", "deleted_at", "is_lost")
+    concerned = found.join(changed, on="by_key").groupBy("changed_entity", "changed_key", "deleted_at", "is_lost")
     return (
         concerned.agg(F.max("changed_at").alias("changed_at"), F.bool_or("is_moved").alias("is_moved"))
         .where("is_lost OR is_moved")
@@ -119,6 +101,40 @@ def losses_by(changes: DataFrame, *, settings: Settings, lookup: Lookup) -> Data
             F.lit(None).cast("timestamp").alias("valid_until"),
             "changed_at",
         )
+    )
+
+
+def _changed_keys(changes: DataFrame) -> DataFrame:
+    """The keys whose deletion or merge changed, as `by_key`; when, and whether a merge did.
+
+    An update that does not change the loss comes twice, before and after, and cancels out.
+    """
+    times = F.sum(F.when(F.col("is_before"), -1).otherwise(1))
+    lost = changes.groupBy("changed_key", "loss").agg(times.alias("times"), F.max("changed_at").alias("changed_at"))
+    is_moved = F.bool_or(F.col("loss.merged_into").isNotNull())
+    by_key = lost.where("times != 0").groupBy(F.col("changed_key").alias("by_key"))
+    return by_key.agg(F.max("changed_at").alias("changed_at"), is_moved.alias("is_moved"))
+
+
+def _leading_to(keys: DataFrame, merges: pa.Table, *, lookup: Lookup) -> tuple[DataFrame, pa.Table]:
+    """All keys whose merges lead to one of `keys`, these included, and the ways from them."""
+    kind = to_arrow_type(keys.schema[lookup.on].dataType)
+    changed = keys.toArrow()[lookup.on].to_pylist()
+    leading = list(leading_to(changed, merges=mapping_of(merges), limit=lookup.max_merges))
+    all_keys = keys.sparkSession.createDataFrame(pa.table({lookup.on: pa.array(leading, kind)}))
+    return all_keys, ways_from(leading, merges=merges, limit=lookup.max_merges)
+
+
+def _with_way(found: DataFrame, *, lookup: Lookup) -> DataFrame:
+    """A row for each key on the way of a changed key to its state, as `by_key`, and why that can't be used."""
+    way = F.coalesce(lookup.merged, F.array()) if lookup.merged_into is not None else F.array()
+    reason = F.col(f"no_{lookup.name}")
+    return found.select(
+        F.lit(lookup.entity).alias("changed_entity"),
+        F.col(lookup.on).cast("string").alias("changed_key"),
+        F.when(reason == "deleted", F.col(lookup.name)["deleted_at"]).alias("deleted_at"),
+        reason.isNotNull().alias("is_lost"),
+        F.explode(F.array_append(way, F.col(f"_{lookup.name}_key")).cast("array<string>")).alias("by_key"),
     )
 
 

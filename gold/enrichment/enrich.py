@@ -158,22 +158,18 @@ def decide_again(
     ]
     if not waits and not (in_gold and lookups):
         return
-    columns = fact_columns(enrichment)
     with ExitStack() as stack:
         with planned_for(spark, found.events):
-            outdated = gold.where("false").select(*columns)
+            outdated = gold.where("false").select(*fact_columns(enrichment))
             if in_gold and lookups:
                 changes = events.where(is_event(CHANGE))
-                corrections = stack.enter_context(
-                    cached(changes.transform(corrections_by, lookups=lookups, settings=settings))
+                corrections = changes.transform(corrections_by, lookups=lookups, settings=settings)
+                corrections = stack.enter_context(cached(corrections))
+                outdated = gold.transform(
+                    outdated_by, corrections=corrections, lookups=lookups, all_merged=is_first, enrichment=enrichment
                 )
-                late = {"corrections": corrections, "lookups": lookups, "all_merged": is_first}
-                outdated = stack.enter_context(cached(gold.transform(outdated_by, **late, enrichment=enrichment)))
-            retried = waiting.transform(waiting_for, events=events, outdated=outdated, enrichment=enrichment)
-            others = outdated.join(waiting.select("position"), on="position", how="left_anti")
-            concerned = retried.select(*columns, F.lit(True).alias("is_waiting")).union(
-                others.select(*columns, F.lit(False).alias("is_waiting"))
-            )
+                outdated = stack.enter_context(cached(outdated))
+            concerned = waiting.transform(_concerned, events=events, outdated=outdated, enrichment=enrichment)
             concerned = stack.enter_context(cached(concerned))
             number, bounds = bounds_of(concerned, enrichment)
         if number:
@@ -184,6 +180,16 @@ def decide_again(
                 wanted = facts.transform(look_up, settings, enrichment, source=concerned, number=number)
                 wanted = stack.enter_context(cached(wanted))
                 write_difference(settings, enrichment, wanted, pruning, is_changed=is_corrected(enrichment))
+
+
+def _concerned(waiting: DataFrame, *, events: DataFrame, outdated: DataFrame, enrichment: Enrichment) -> DataFrame:
+    """The facts to decide again: those that wait for what the events bring, and the outdated ones in gold."""
+    columns = fact_columns(enrichment)
+    retried = waiting.transform(waiting_for, events=events, outdated=outdated, enrichment=enrichment)
+    others = outdated.join(waiting.select("position"), on="position", how="left_anti")
+    return retried.select(*columns, F.lit(True).alias("is_waiting")).union(
+        others.select(*columns, F.lit(False).alias("is_waiting"))
+    )
 
 
 def quarantine_rejected(settings: Settings, enrichment: Enrichment, rejected: DataFrame, *, since: int) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import ArrayType, DataType, MapType, StructType
+from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
 
 from gold.enrichment.declaration import BACKFILLS
 from gold.sql.declarations import INCREMENTAL, SqlTable
@@ -73,22 +73,27 @@ def _refuse_columns(statement: Statement, columns: StructType) -> None:
         if key not in columns.names:
             raise ConfigurationError(f"{table.at}:1: keys: {key} is not a column of the SELECT")
     for column in columns:
-        node, kind = statement.projections.get(column.name, statement.tree), column.dataType.simpleString()
-        if not re.fullmatch(r"[a-z]\w*", column.name):  # sinks reserve names that begin with _ for the change feed
+        _refuse_column(statement, column)
+
+
+def _refuse_column(statement: Statement, column: StructField) -> None:
+    table = statement.table
+    node, kind = statement.projections.get(column.name, statement.tree), column.dataType.simpleString()
+    if not re.fullmatch(r"[a-z]\w*", column.name):  # sinks reserve names that begin with _ for the change feed
+        raise statement.wrong(
+            node, f"{column.name}: must be named with AS: lower-case letters, digits and _, after a letter"
+        )
+    if _has_map(column.dataType):
+        raise statement.wrong(node, f"{column.name} is a map, which can't be compared: use to_json() or its fields")
+    if table.postgres and type(column.dataType) not in POSTGRES_TYPES:
+        raise statement.wrong(node, f"{column.name} is {kind}, which can't be published to Postgres")
+    if table.topic:
+        try:
+            avro_record("Row", StructType([column]))
+        except ConfigurationError:
             raise statement.wrong(
-                node, f"{column.name}: must be named with AS: lower-case letters, digits and _, after a letter"
-            )
-        if _has_map(column.dataType):
-            raise statement.wrong(node, f"{column.name} is a map, which can't be compared: use to_json() or its fields")
-        if table.postgres and type(column.dataType) not in POSTGRES_TYPES:
-            raise statement.wrong(node, f"{column.name} is {kind}, which can't be published to Postgres")
-        if table.topic:
-            try:
-                avro_record("Row", StructType([column]))
-            except ConfigurationError:
-                raise statement.wrong(
-                    node, f"{column.name} is {kind}, which can't be published to a topic: cast it to DOUBLE or STRING"
-                ) from None
+                node, f"{column.name} is {kind}, which can't be published to a topic: cast it to DOUBLE or STRING"
+            ) from None
 
 
 def _nothing_of(

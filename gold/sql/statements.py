@@ -166,44 +166,57 @@ def refuse_full_only(statement: Statement, rows: DataFrame) -> None:
 
     `rows` are the result of the SELECT over any sources.
     """
-    tree, table = statement.tree, statement.table
+    _refuse_shapes(statement)
+    _refuse_functions(statement, rows)
+    joins = statement.tree.args.get("joins") or []
+    for join in joins:
+        _refuse_join(statement, join)
+    if any(each.is_star for each in statement.tree.selects):
+        raise _full_only(statement, statement.tree, "SELECT *, which does not name its columns,")
+    if joins and statement.tree.args.get("laterals"):
+        raise _full_only(statement, statement.tree, "LATERAL VIEW together with a join")
+    for key in statement.table.keys:
+        _refuse_key(statement, key, first=_joined(statement.tree)[0].alias_or_name if joins else None)
+    if not statement.grouping:
+        raise _full_only(statement, statement.tree, "a table without a key besides a session window")
+
+
+def _refuse_shapes(statement: Statement) -> None:
+    tree = statement.tree
     if not isinstance(tree, exp.Select) or tree.args.get("distinct") or len(list(tree.find_all(exp.Select))) > 1:
         raise _full_only(statement, tree, "a UNION, DISTINCT or a subquery")
     for kind, name in _NOT_BY_KEY.items():
         if found := tree.find(kind):
             raise _full_only(statement, found, name)
-    for call in tree.find_all(exp.Func):
+
+
+def _refuse_functions(statement: Statement, rows: DataFrame) -> None:
+    for call in statement.tree.find_all(exp.Func):
         name = call.sql(DIALECT).partition("(")[0].lower()
         if name not in AGGREGATES and (isinstance(call, exp.AggFunc) or _is_aggregate(rows.sparkSession, name)):
             raise _full_only(statement, call, f"{name}(), which is not one of {', '.join(AGGREGATES)},")
     if _is_of_the_moment(rows):
-        raise _full_only(statement, tree, "the current time, or another value that differs each time,")
-    joins = tree.args.get("joins") or []
-    for join in joins:
-        kinds = {join.side, join.kind, join.method}
-        if (
-            not isinstance(join.this, exp.Table)
-            or not kinds <= {"", "LEFT", "INNER", "OUTER"}
-            or "OUTER" in kinds - {join.kind}
-        ):
-            raise _full_only(statement, join, "a join other than INNER and LEFT of tables")
-        if not join.args.get("on") and not join.args.get("using"):
-            raise _full_only(statement, join, "a join without ON")
-    if any(each.is_star for each in tree.selects):
-        raise _full_only(statement, tree, "SELECT *, which does not name its columns,")
-    if joins and tree.args.get("laterals"):
-        raise _full_only(statement, tree, "LATERAL VIEW together with a join")
-    first = _joined(tree)[0].alias_or_name
-    for key in table.keys:
-        node = statement.projections.get(key)
-        if node is None:
-            raise ConfigurationError(f"{table.at}:1: keys: {key} is not a column of the SELECT")
-        if node.find(exp.AggFunc):
-            raise _full_only(statement, node, f"the key {key}, computed from an aggregate,")
-        if joins and any(column.table != first for column in node.find_all(exp.Column)):
-            raise _full_only(statement, node, f"the key {key}, with columns other than {first}'s (write {first}.x),")
-    if not statement.grouping:
-        raise _full_only(statement, tree, "a table without a key besides a session window")
+        raise _full_only(statement, statement.tree, "the current time, or another value that differs each time,")
+
+
+def _refuse_join(statement: Statement, join: exp.Join) -> None:
+    kinds = {join.side, join.kind, join.method}
+    is_plain = kinds <= {"", "LEFT", "INNER", "OUTER"} and "OUTER" not in kinds - {join.kind}
+    if not isinstance(join.this, exp.Table) or not is_plain:
+        raise _full_only(statement, join, "a join other than INNER and LEFT of tables")
+    if not join.args.get("on") and not join.args.get("using"):
+        raise _full_only(statement, join, "a join without ON")
+
+
+def _refuse_key(statement: Statement, key: str, *, first: str | None) -> None:
+    """`first` is the first table of a join, whose columns alone can be keys."""
+    node = statement.projections.get(key)
+    if node is None:
+        raise ConfigurationError(f"{statement.table.at}:1: keys: {key} is not a column of the SELECT")
+    if node.find(exp.AggFunc):
+        raise _full_only(statement, node, f"the key {key}, computed from an aggregate,")
+    if first is not None and any(column.table != first for column in node.find_all(exp.Column)):
+        raise _full_only(statement, node, f"the key {key}, with columns other than {first}'s (write {first}.x),")
 
 
 def refuse_what_is_read_otherwise(

@@ -1,11 +1,14 @@
+import re
 from datetime import UTC, datetime
 from pathlib import Path
 
+import duckdb
 import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
 from declarations.pipeline import ENRICHMENTS, ENTITIES, SUITES, TOPICS
+from declarations.users import USERS_SUITE
 from expectations.results import RESULTS, last_validated, usual_growth_of
 from expectations.suites import Kind, Severity, Suite, each_row, types
 from lakehouse.contracts.decoding import MALFORMED
@@ -50,6 +53,14 @@ def test_of_a_table_that_was_made_anew_the_last_version_counts(settings: Setting
     ]
     write_deltalake(lake.table_path(RESULTS.name), pa.Table.from_pylist([{**row, "outcome": "passed"} for row in rows]))
     assert last_validated(lake)["silver.things"].version == 2
+
+
+@pytest.mark.parametrize(("lag", "holds"), [(1, True), (0, False)])
+def test_messages_that_are_not_merged_yet_are_not_lost(lag: int, holds: bool) -> None:
+    [rule] = [rule for rule in USERS_SUITE.rules if rule.name == "nothing_is_lost"]
+    figures = {"lag": lag, "bronze.users": 5, "silver.users_history": 3, "quarantine.malformed.users": 1}
+    sql = re.sub(r"\{([\w.]+)\}", lambda name: str(figures[name[1]]), rule.holds)
+    assert duckdb.execute(f"SELECT {sql}").fetchall() == [(holds,)]
 
 
 @pytest.mark.parametrize("topic", TOPICS, ids=lambda topic: topic.name)

@@ -110,7 +110,9 @@ def test_a_way_of_merges_that_can_not_be_resolved_is_named(spark: SparkSession) 
 def test_deletes_and_merges_concern_the_keys_that_merges_lead_from(
     spark: SparkSession, settings: Settings, tmp_path: Path
 ) -> None:
-    """User 2 was merged into 1, which was deleted at minute 5; 3 and 4 into each other; 5 into 6, which is missing; and
+    """Merges that end at deleted, missing and present users, or in a circle.
+
+    User 2 was merged into 1, which was deleted at minute 5; 3 and 4 into each other; 5 into 6, which is missing; and
     7 into 8. 10, into which 11 was merged, is no longer merged. 9 has not changed, nor has the merge of 12.
     """
     rows = [(1, at(5), None), (2, None, 1), (3, None, 4), (4, None, 3), (5, None, 6), (7, None, 8), (8, None, None)]

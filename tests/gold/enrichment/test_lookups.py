@@ -30,8 +30,9 @@ def test_state_that_is_not_there_or_was_deleted_can_not_be_used(spark: SparkSess
 
 
 def test_a_merged_key_is_joined_with_its_survivor(spark: SparkSession) -> None:
-    """User 8 was merged into 1, 1 into 2, and 2 into 3: three merges. 4 and 5 form a circle, into which 6 leads. 7 was
-    never merged.
+    """User 8 was merged into 1, 1 into 2, and 2 into 3: three merges.
+
+    4 and 5 form a circle, into which 6 leads. 7 was never merged.
     """
     facts = spark.createDataFrame([(1,), (2,), (3,), (4,), (6,), (7,), (8,)], "user_id INT")
     facts = facts.withColumn("created_at", F.lit(at(0)))

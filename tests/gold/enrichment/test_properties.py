@@ -90,7 +90,7 @@ def numbered(messages: Iterable[Message], *, after: int = 0) -> list[Message]:
 def test_which_orders_are_in_gold_does_not_depend_on_what_came_in_which_round(
     messages: list[Message], cuts: list[int], as_of: frozenset[str], max_merges: int
 ) -> None:
-    """This is true of the oracle, with which the tables are compared. No order comes twice.
+    """The oracle, with which the tables are compared, has this property. No order comes twice.
 
     Each order is joined with the same survivor in the end, and with the same state if all joins are as of a time.
     """
