@@ -16,6 +16,7 @@ from typer.core import TyperGroup
 
 from cli.commands import app
 from docs.generate import FOLDER, pages
+from docs.plots import IMAGES, plots
 from lakehouse.settings import Settings
 
 ROOT = Path(__file__).parent.parent
@@ -67,6 +68,11 @@ def parse(command: Any, words: list[str], name: str) -> None:
 def test_the_reference_is_that_of_the_code() -> None:
     """If not: `.venv/bin/python docs/generate.py`."""
     assert {page.name: page.read_text() for page in FOLDER.glob("*.md")} == pages()
+
+
+def test_the_plots_are_those_of_the_figures() -> None:
+    """If not: `.venv/bin/python docs/plots.py`."""
+    assert {name: (IMAGES / name).read_text() for name in plots()} == plots()
 
 
 @each_page
