@@ -31,7 +31,7 @@ from lakehouse.delta.tables import (
 from lakehouse.errors import BrokerError, PermanentError
 from lakehouse.pulsar.endpoint import Endpoint
 from lakehouse.settings import Settings
-from lakehouse.spark.causes import cause_of
+from lakehouse.spark.error_causes import cause_of
 
 LOSSES = Table(
     name="bronze.losses",

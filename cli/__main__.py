@@ -9,7 +9,7 @@ def main() -> NoReturn:
     os.umask(0o077)  # other users can't read what this process and its children write
     try:
         from lakehouse.errors import LakehouseError
-        from lakehouse.handover import take
+        from lakehouse.passed_settings import take
         from lakehouse.terminal import one_line
 
         try:
@@ -24,5 +24,7 @@ def main() -> NoReturn:
 
 
 if __name__ == "__main__":
-    del sys.path[0]  # this folder: else cli/airflow.py would be imported instead of the package airflow
+    # Python looks first in the folder of a script. These modules must not hide packages of the same name.
+    here = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120
+    sys.path[:] = [folder for folder in sys.path if os.path.abspath(folder) != here]  # noqa: PTH100
     main()

@@ -52,7 +52,7 @@ from lakehouse.pulsar.status import TopicStatus, topic_status
 from lakehouse.pulsar.topic_admin import create_published, create_topics
 from lakehouse.reconciliation import Reconciliation
 from lakehouse.settings import Settings, load_settings
-from lakehouse.spark.causes import cause_of, is_permanent
+from lakehouse.spark.error_causes import cause_of, is_permanent
 from lakehouse.spark.session import end_of_spark, stop_spark
 from lakehouse.terminal import one_line, visible
 from silver.entity import Entity

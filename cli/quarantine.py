@@ -12,8 +12,8 @@ from deltalake import DeltaTable, write_deltalake
 from cli import report
 from declarations.pipeline import ENRICHMENTS, ENTITIES, TOPICS, facts_named
 from gold.enrichment.declaration import ACTIONS, Enrichment
-from gold.sql.declarations import SQL_ROWS
-from jobs.retry import retry_changes, retry_facts
+from gold.sql.declaration import SQL_ROWS
+from jobs.retry_malformed import retry_changes, retry_facts
 from jobs.steps import require, spark_for
 from lakehouse.contracts.decoding import MALFORMED
 from lakehouse.delta.query import query, table_names

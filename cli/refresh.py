@@ -7,11 +7,11 @@ from pyspark.errors import PySparkException
 
 from cli import report
 from declarations.pipeline import SQL_TABLES
-from gold.sql.declarations import SQL_ROWS, SqlTable
+from gold.sql.declaration import SQL_ROWS, SqlTable
 from jobs.steps import refreshing, spark_for
 from lakehouse.errors import ConfigurationError, LakehouseError, PermanentError
 from lakehouse.settings import load_settings
-from lakehouse.spark.causes import cause_of, is_permanent
+from lakehouse.spark.error_causes import cause_of, is_permanent
 
 
 def refresh_command(

@@ -12,7 +12,7 @@ from expectations.silver import versions
 from expectations.sql_tables import declared
 from expectations.suites import Suite
 from gold.enrichment.declaration import Enrichment
-from gold.sql.declarations import SqlTable, declared_in
+from gold.sql.declaration import SqlTable, declared_in
 from lakehouse.contracts.topics import Topic
 from lakehouse.errors import ConfigurationError
 from silver.entity import Entity

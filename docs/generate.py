@@ -26,7 +26,7 @@ from cli.commands import app
 from declarations.pipeline import ENRICHMENTS, ENTITIES, SQL_TABLES, TOPICS
 from expectations.results import RESULTS
 from gold.enrichment.declaration import ACTIONS, BACKFILLS, Enrichment, Lookup
-from gold.sql.declarations import SQL_ROWS, SqlTable
+from gold.sql.declaration import SQL_ROWS, SqlTable
 from gold.sql.refresh import REFRESHES
 from lakehouse.contracts.decoding import MALFORMED
 from lakehouse.contracts.topics import Topic

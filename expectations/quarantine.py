@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from expectations.suites import Rule, Severity, Suite, each_row, not_null, unique, whole
 from gold.enrichment.declaration import Enrichment
-from gold.sql.declarations import SQL_ROWS
+from gold.sql.declaration import SQL_ROWS
 from lakehouse.contracts.decoding import MALFORMED
 from lakehouse.contracts.topics import Topic
 

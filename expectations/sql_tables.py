@@ -1,7 +1,7 @@
 """The suite of a gold table that is declared in SQL."""
 
 from expectations.suites import CHANGE_FEED, Suite, not_null, unique, volume
-from gold.sql.declarations import SqlTable
+from gold.sql.declaration import SqlTable
 
 
 def declared(table: SqlTable) -> Suite:

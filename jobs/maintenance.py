@@ -15,7 +15,7 @@ from lakehouse.delta.leases import write_lease
 from lakehouse.delta.query import table_names
 from lakehouse.errors import BusyError, LakehouseError
 from lakehouse.settings import Settings
-from lakehouse.spark.causes import cause_of
+from lakehouse.spark.error_causes import cause_of
 
 KEEP_HOURS = 7 * 24
 """Hours for which files that left a table are kept: a stream or a reader may still need them."""

@@ -20,7 +20,7 @@ from gold.enrichment.enrich import enrich
 from gold.enrichment.reconciliation import reconcile_facts
 from gold.sinks.postgres import publish_to_postgres
 from gold.sinks.topic import changelog_of, publish
-from gold.sql.declarations import SqlTable
+from gold.sql.declaration import SqlTable
 from gold.sql.refresh import Refreshed, refresh
 from jobs.streams import Outcome, Stream, catch_up
 from lakehouse.contracts.decoding import MALFORMED

@@ -16,7 +16,7 @@ from rich.text import Text
 from lakehouse.errors import BrokerError, LakehouseError, PermanentError
 from lakehouse.progress import CONSOLE, spinner
 from lakehouse.settings import Run, Settings
-from lakehouse.spark.causes import cause_of, is_permanent
+from lakehouse.spark.error_causes import cause_of, is_permanent
 from lakehouse.spark.session import drop_idle_callbacks
 
 Stream = Callable[[], DataStreamWriter]

@@ -21,7 +21,7 @@ import cli
 from dags.operators import notes
 from dags.operators.plugin import REPORT
 from lakehouse.errors import BusyError, LakehouseError, PermanentError
-from lakehouse.handover import handed_over
+from lakehouse.passed_settings import handed_over
 from lakehouse.settings import Settings, load_settings
 from lakehouse.spark.session import properties_file, spark_conf, submit_environment
 
@@ -83,7 +83,7 @@ def only_for_param(name: str, *values: str) -> Callable[[Context], None]:
 
 def has_news(dag_run: DagRunProtocol) -> bool:
     """Whether a run has anything to do. A run that somebody asked for always has."""
-    from jobs.news import news
+    from jobs.new_data import news
 
     if dag_run.run_type not in ("scheduled", "asset_triggered"):
         return True

@@ -32,7 +32,7 @@ from gold.enrichment.writes import (
 from lakehouse.contracts.decoding import MALFORMED, quarantine_malformed
 from lakehouse.delta.tables import append, cached, delta_table, pin_table, read_table, table_exists
 from lakehouse.settings import Settings
-from lakehouse.spark.causes import cause_of, is_permanent
+from lakehouse.spark.error_causes import cause_of, is_permanent
 
 NEVER, TWICE = "malformed, a duplicate, discarded, or never landed", "stored twice"
 """Why rows are removed from gold before others are recomputed."""

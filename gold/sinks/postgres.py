@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, StructType
 
-from gold.sql.declarations import SqlTable
+from gold.sql.declaration import SqlTable
 from gold.sql.types import POSTGRES_TYPES
 from lakehouse.delta.tables import FEED, read_changes, read_version, table_id, table_version
 from lakehouse.errors import ConfigurationError, LakehouseError

@@ -17,7 +17,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from pyspark.sql.types import ArrayType, DataType, DateType, DecimalType, StringType, StructType, TimestampType
 
 from gold.enrichment.declaration import Enrichment
-from gold.sql.declarations import SqlTable
+from gold.sql.declaration import SqlTable
 from lakehouse.contracts.topics import avro_record
 from lakehouse.delta.checkpoints import sound_checkpoint
 from lakehouse.delta.tables import delete_path, path_exists, read_table, read_version, table_id, table_version

@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
 
 from gold.enrichment.declaration import BACKFILLS
-from gold.sql.declarations import INCREMENTAL, SqlTable
+from gold.sql.declaration import INCREMENTAL, SqlTable
 from gold.sql.statements import (
     Statement,
     located,

@@ -21,8 +21,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from gold.sql.checking import checked
-from gold.sql.declarations import FULL, INCREMENTAL, SQL_ROWS, SqlTable
-from gold.sql.failing import each_expression_alone, is_of_data, tried
+from gold.sql.declaration import FULL, INCREMENTAL, SQL_ROWS, SqlTable
+from gold.sql.failing_rows import each_expression_alone, is_of_data, tried
 from gold.sql.statements import DIALECT, Statement, located, narrow, parse, select, touched
 from lakehouse.delta.status import REFRESHES_TABLE
 from lakehouse.delta.tables import (

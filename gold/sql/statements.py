@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 from sqlglot import exp
 from sqlglot.errors import ParseError, SqlglotError
 
-from gold.sql.declarations import FULL, SqlTable
+from gold.sql.declaration import FULL, SqlTable
 from lakehouse.errors import ConfigurationError
 from lakehouse.spark.declared_sql import reason_of
 

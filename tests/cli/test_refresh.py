@@ -7,7 +7,7 @@ import pytest
 
 from cli import refresh as cli_refresh
 from declarations.pipeline import SQL_TABLES
-from gold.sql.declarations import SqlTable
+from gold.sql.declaration import SqlTable
 from gold.sql.refresh import Refreshed
 from lakehouse.errors import LakehouseError, PermanentError
 

@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 import gold.sinks.postgres
 from dags.local import database as airflow_database
 from examples.favorites.changelogs import ACCOUNT_USERS, CHANGELOGS, FAVORITE_CHEESES, FAVORITE_COLORS
-from gold.sql.declarations import declared_in
+from gold.sql.declaration import declared_in
 from jobs.steps import landing, merging, refreshing
 from jobs.streams import catch_up
 from lakehouse.contracts.topics import Topic

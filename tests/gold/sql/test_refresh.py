@@ -21,7 +21,7 @@ from declarations.orders import ORDERS as ORDERS_ENRICHED
 from declarations.pipeline import SQL_TABLES
 from examples.favorites.changelogs import ACCOUNT_USERS, FAVORITE_CHEESES, FAVORITE_COLORS
 from gold.sql.checking import check_declarations
-from gold.sql.declarations import SqlTable, declared_in, read_declaration
+from gold.sql.declaration import SqlTable, declared_in, read_declaration
 from gold.sql.refresh import refresh
 from gold.sql.statements import narrow, parse, touched
 from jobs.steps import declared_columns

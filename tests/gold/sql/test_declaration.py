@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from declarations import pipeline
-from gold.sql.declarations import declared_in
+from gold.sql.declaration import declared_in
 from lakehouse.errors import ConfigurationError
 
 HEADER = """-- Users of an account.

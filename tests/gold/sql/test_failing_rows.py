@@ -8,7 +8,7 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
-from gold.sql.declarations import SQL_ROWS, SqlTable, read_declaration
+from gold.sql.declaration import SQL_ROWS, SqlTable, read_declaration
 from gold.sql.refresh import Refreshed, refresh
 from lakehouse.delta.tables import Table, append, create_table
 from lakehouse.settings import Settings

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 from declarations.pipeline import ENRICHMENTS, ENTITIES, SQL_TABLES, SUITES, TOPICS
 from expectations.results import last_validated
-from gold.sql.declarations import INCREMENTAL
+from gold.sql.declaration import INCREMENTAL
 from lakehouse.delta.status import TableStatus, table_statuses
 from lakehouse.local.broker import endpoint
 from lakehouse.pulsar.status import topic_status

@@ -1,6 +1,6 @@
 import pytest
 
-from lakehouse.spark.causes import cause_of, is_permanent
+from lakehouse.spark.error_causes import cause_of, is_permanent
 
 IN_THE_JVM = """An error occurred while calling o1.execute.
 : org.apache.spark.SparkException: Job aborted due to stage failure

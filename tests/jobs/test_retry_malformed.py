@@ -16,7 +16,7 @@ from declarations.orders import ORDERS
 from declarations.users import USERS
 from gold.enrichment.declaration import ACTIONS
 from gold.enrichment.reconciliation import reconcile_facts
-from jobs import retry as steps
+from jobs import retry_malformed as steps
 from jobs.steps import enriching, merging
 from jobs.streams import catch_up
 from lakehouse.contracts.topics import Topic

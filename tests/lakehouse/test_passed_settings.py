@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from lakehouse.errors import ConfigurationError
-from lakehouse.handover import FILE, handed_over, take
+from lakehouse.passed_settings import FILE, handed_over, take
 from lakehouse.settings import environment_of_others, load_settings
 
 

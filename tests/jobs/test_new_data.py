@@ -9,8 +9,8 @@ import pytest
 from dags.operators.tasks import has_news
 from declarations.pipeline import SQL_TABLES, SUITES
 from expectations.results import Validated
-from jobs import news as module
-from jobs.news import news
+from jobs import new_data as module
+from jobs.new_data import news
 from lakehouse.delta.status import TableStatus
 from lakehouse.errors import BrokerError
 from lakehouse.pulsar.status import TopicStatus
