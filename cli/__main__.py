@@ -25,6 +25,6 @@ def main() -> NoReturn:
 
 if __name__ == "__main__":
     # Python looks first in the folder of a script. These modules must not hide packages of the same name.
-    here = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120
-    sys.path[:] = [folder for folder in sys.path if os.path.abspath(folder) != here]  # noqa: PTH100
+    here = os.path.realpath(os.path.dirname(__file__))  # noqa: PTH120
+    sys.path[:] = [folder for folder in sys.path if os.path.realpath(folder) != here]
     main()

@@ -8,4 +8,6 @@ from lakehouse.errors import ConfigurationError
 def require_extra(extra: str, module: str) -> None:
     """Raises ConfigurationError, which says how to install the extra, if its `module` is not installed."""
     if find_spec(module) is None:
-        raise ConfigurationError(f"{module} is not installed: pip install 'pulsar-lakehouse[{extra}]'")
+        raise ConfigurationError(
+            f"{module} is not installed: it is the extra `{extra}`, which `make install` installs in a clone"
+        )

@@ -1,4 +1,4 @@
-"""How Sphinx builds the docs: `make docs`, and then docs/_build/index.html."""
+"""How Sphinx builds the docs: `make docs`, and then docs/_build/html/index.html."""
 
 project = "Pulsar Lakehouse"
 author = "The Pulsar Lakehouse authors"
@@ -6,8 +6,6 @@ extensions = ["myst_parser"]
 exclude_patterns = ["_build", "decisions/template.md"]
 html_theme = "furo"
 html_title = project
-html_static_path: list[str] = []
 html_show_sourcelink = False
 html_show_copyright = False
-myst_enable_extensions = ["colon_fence"]
 myst_heading_anchors = 3

@@ -35,6 +35,8 @@ from lakehouse.settings import SECRETS, Settings
 from silver.entity import Entity
 
 FOLDER = Path(__file__).with_name("reference")
+FOLDERS = {"home": "`.lakehouse`", "cache": "`~/.cache/pulsar-lakehouse`"}
+"""Defaults that depend on the machine."""
 
 
 def pages() -> dict[str, str]:
@@ -92,12 +94,10 @@ def _variables(model: type[BaseModel], path: tuple[str, ...]) -> Iterator[tuple[
             continue
         where = (*path, name)
         doc = docs.get(name, "") + (" Only from the environment." if where in SECRETS else "")
-        yield f"`LAKEHOUSE_{'__'.join(where).upper()}`", _default(field.default), doc
+        yield f"`LAKEHOUSE_{'__'.join(where).upper()}`", FOLDERS.get(name) or _default(field.default), doc
 
 
 def _default(value: object) -> str:
-    if isinstance(value, Path):
-        value = str(value).replace(f"{Path.cwd()}/", "").replace(str(Path.home()), "~")
     if isinstance(value, bool):
         value = str(value).lower()
     return "" if value in (None, "", {}) else f"`{value}`"

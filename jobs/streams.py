@@ -76,17 +76,20 @@ def keep_up(
 
 
 def _teller(status: Status, streams: Sequence["_Supervised"]) -> Callable[[], None]:
-    """A function that shows how many rows streams have read: live on a terminal, else as a line every `LOG_SECONDS`."""
-    said = -LOG_SECONDS
+    """A function that shows how many rows streams have read.
+
+    It does so live on a terminal, elsewhere as a line when the numbers have changed, at most every `LOG_SECONDS`.
+    """
+    said, at = "", -LOG_SECONDS
 
     def tell() -> None:
-        nonlocal said
+        nonlocal said, at
         counts = " · ".join(f"{each.name} {each.rows:,}" for each in streams)
         status.update(Text(f"Running; Ctrl-C ends it. {counts}"))
-        has_news = any(each.rows for each in streams) and time.monotonic() - said > LOG_SECONDS
-        if has_news and not CONSOLE.is_terminal:
+        is_news = counts != said and any(each.rows for each in streams)
+        if is_news and not CONSOLE.is_terminal and time.monotonic() - at > LOG_SECONDS:
             CONSOLE.say(counts)
-            said = time.monotonic()
+            said, at = counts, time.monotonic()
 
     return tell
 

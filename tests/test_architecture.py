@@ -88,6 +88,13 @@ def test_a_room_imports_only_from_those_it_may(package: str) -> None:
     assert forbidden == set()
 
 
+def test_each_module_has_a_room() -> None:
+    packages = {room.partition(".")[0] for room in MAY_IMPORT}
+    modules = ((name, tree) for package in packages for name, tree in modules_of(package))
+    without = [name for name, tree in modules if room_of(name) is None and len(tree.body) > 1]
+    assert without == []
+
+
 def test_rooms_are_in_order() -> None:
     """No package imports from itself through others."""
 

@@ -3,7 +3,6 @@
 import re
 import shlex
 from collections.abc import Iterator
-from contextlib import suppress
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,6 @@ from typing import Any
 import pytest
 import sqlglot
 import typer.main
-from typer._click.exceptions import BadOptionUsage, MissingParameter, NoArgsIsHelpError
 from typer.core import TyperGroup
 
 from cli.commands import app
@@ -29,6 +27,10 @@ def name_of(page: Path) -> str:
     return str(page.relative_to(ROOT))
 
 
+INCOMPLETE = ("MissingParameter", "BadOptionUsage", "NoArgsIsHelpError")
+"""What may be wrong with a command that text names without its arguments."""
+TO_BE_WRITTEN = {"declarations/stores.py", "declarations/sql/NAME.sql", "bin/pulsar"}
+"""Files that pages name, but that are not in this repository."""
 each_page = pytest.mark.parametrize("page", PAGES, ids=name_of)
 
 
@@ -65,6 +67,15 @@ def parse(command: Any, words: list[str], name: str) -> None:
             parse(found, left, str(sub))
 
 
+def problem(root: Any, words: list[str]) -> str | None:
+    """The name of Click's error, which Typer does not make public; None if there is none."""
+    try:
+        parse(root, words, "lakehouse")
+    except Exception as error:
+        return type(error).__name__
+    return None
+
+
 def test_the_reference_is_that_of_the_code() -> None:
     """If not: `.venv/bin/python docs/generate.py`."""
     assert {page.name: page.read_text() for page in FOLDER.glob("*.md")} == pages()
@@ -83,6 +94,13 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 
 @each_page
+def test_files_are_there(page: Path) -> None:
+    folders = "|".join(path.name for path in ROOT.iterdir() if path.is_dir() and not path.name.startswith("."))
+    named = set(re.findall(rf"`((?:{folders})/[\w./-]+)`", page.read_text())) - TO_BE_WRITTEN
+    assert page.name == "CHANGELOG.md" or {name for name in named if not (ROOT / name).exists()} == set()
+
+
+@each_page
 def test_commands_are_there(page: Path) -> None:
     root = typer.main.get_command(app)
     for program, *words in typed(page):
@@ -94,8 +112,7 @@ def test_commands_are_there(page: Path) -> None:
         if program == "make":
             assert words[0] in TARGETS
         else:
-            with suppress(MissingParameter, BadOptionUsage, NoArgsIsHelpError):
-                parse(root, words, "lakehouse")
+            assert problem(root, words) in (None, *INCOMPLETE)
 
 
 @each_page

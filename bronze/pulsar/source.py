@@ -102,7 +102,7 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Does nothing: Spark calls it one batch late, and never for the last batch. `latestOffset` acknowledges."""
 
     def _acknowledge(self, plan: Plan, after: Offsets) -> None:
-        """Acknowledge the end of the last batch, for partitions whose subscription is not there yet."""
+        """Acknowledge the end of the last batch, for partitions whose subscription is elsewhere."""
         subscription = self._options.subscription
         if not subscription:
             return

@@ -9,6 +9,6 @@ def test_what_is_installed_passes() -> None:
 
 
 def test_what_is_not_installed_is_named() -> None:
-    error = r"^no_such_module is not installed: pip install 'pulsar-lakehouse\[quality\]'$"
+    error = "^no_such_module is not installed: it is the extra `quality`, which `make install` installs in a clone$"
     with pytest.raises(ConfigurationError, match=error):
         require_extra("quality", "no_such_module")

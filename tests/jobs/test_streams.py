@@ -85,6 +85,36 @@ def test_a_round_that_finds_nothing_is_not_repeated(
     assert made == re.findall(r"\d.", rounds)
 
 
+def test_rows_are_told_once_where_there_is_no_terminal(
+    spark: SparkSession,
+    settings: Settings,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr("jobs.streams.LOG_SECONDS", 0)
+    texts = tmp_path / "texts"
+    texts.mkdir()
+    looks = 0
+
+    def stream() -> DataStreamWriter:
+        read = spark.readStream.text(str(texts)).writeStream.format("noop").queryName("texts")
+        return read.option("checkpointLocation", str(tmp_path / "checkpoint"))
+
+    def look() -> int:
+        nonlocal looks
+        looks += 1
+        if looks == 4:
+            raise KeyboardInterrupt
+        if looks == 2:
+            texts.joinpath("a.txt").write_text("one\ntwo\n")
+        return looks
+
+    with pytest.raises(KeyboardInterrupt):
+        keep_up(settings, [[stream]], every=0, look=look)
+    assert capsys.readouterr().err.splitlines() == ["Running; Ctrl-C ends it", "texts 2"]
+
+
 def test_rounds_leave_no_threads(spark: SparkSession, settings: Settings, tmp_path: Path) -> None:
     texts = tmp_path / "texts"
     texts.mkdir()
