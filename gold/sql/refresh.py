@@ -8,12 +8,12 @@ Rows on which the SELECT fails do not stop a refresh. The rows of the table that
 """
 
 import hashlib
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from functools import reduce
-from typing import Any
 
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import Column, DataFrame, Row, SparkSession
@@ -104,7 +104,7 @@ def refresh(spark: SparkSession, settings: Settings, table: SqlTable, *, full: b
     why_full = "requested" if full else _why_full(statement, last, versions)
     try:
         if why_full or last is None:
-            done = Refreshed(table=table.name, kind=FULL, reason=why_full, **_merge(settings, statement, whole, held))
+            done = _refreshed(table, FULL, why_full, _merge(settings, statement, whole, held))
         else:
             done = _refresh_touched(spark, settings, statement, sources, last, versions)
     except PySparkException as error:
@@ -141,8 +141,8 @@ def _refresh_touched(
         count, sources = narrow(statement, sources, groups)
         part = select(spark, statement, sources)
         keys = groups.select(*statement.grouping)
-        counts = _merge(settings, statement, of_keys(part, keys), of_keys(held, keys)) if count else {}
-    return Refreshed(table=table.name, kind=INCREMENTAL, reason=f"{count:,} groups touched", **counts)
+        counts = _merge(settings, statement, of_keys(part, keys), of_keys(held, keys)) if count else Counter()
+    return _refreshed(table, INCREMENTAL, f"{count:,} groups touched", counts)
 
 
 def _refresh_what_does_not_fail(
@@ -174,13 +174,18 @@ def _refresh_what_does_not_fail(
         _quarantine(spark, settings, table, failing)
         whole = rows.where("reason IS NULL").select("row.*")
         counts = _merge(settings, statement, whole, read_table(spark, settings, table.name))
+    failing_such_as = tuple(dict.fromkeys(reasons)) if count else ()
+    return replace(_refreshed(table, FULL, "rows fail", counts), quarantined=count, failing=failing_such_as)
+
+
+def _refreshed(table: SqlTable, kind: str, reason: str, counts: Counter[str]) -> Refreshed:
     return Refreshed(
         table=table.name,
-        kind=FULL,
-        reason="rows fail",
-        quarantined=count,
-        failing=tuple(dict.fromkeys(reasons)) if count else (),
-        **counts,
+        kind=kind,
+        reason=reason,
+        inserted=counts["inserted"],
+        updated=counts["updated"],
+        deleted=counts["deleted"],
     )
 
 
@@ -242,7 +247,7 @@ def _changed_rows(spark: SparkSession, settings: Settings, name: str, first: int
     return feed.drop("_change_type", "_commit_version", "_commit_timestamp")
 
 
-def _merge(settings: Settings, statement: Statement, fresh: DataFrame, held: DataFrame) -> dict[str, Any]:
+def _merge(settings: Settings, statement: Statement, fresh: DataFrame, held: DataFrame) -> Counter[str]:
     """Replace the `held` rows of the table by the `fresh` ones. Writes only what differs, and returns its counts."""
     spark, table = held.sparkSession, statement.table
     changes = fresh.transform(with_columns_of, held).transform(differences, held=held, keys=table.keys)
@@ -287,9 +292,9 @@ def differences(fresh: DataFrame, *, held: DataFrame, keys: Sequence[str]) -> Da
     return both.where("_action IS NOT NULL").select("_action", "row.*")
 
 
-def _count(statement: Statement, changes: DataFrame) -> dict[str, int]:
+def _count(statement: Statement, changes: DataFrame) -> Counter[str]:
     """The number of changes by `_action`. Raises PermanentError if keys are NULL or not unique."""
-    counts = {row["_action"]: int(row["count"]) for row in changes.groupBy("_action").count().collect()}
+    counts = Counter({row["_action"]: int(row["count"]) for row in changes.groupBy("_action").count().collect()})
     keys = statement.table.keys
     at, names = statement.table.at, ", ".join(keys)
     if counts.get("NULL"):
