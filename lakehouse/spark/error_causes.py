@@ -11,6 +11,7 @@ PERMANENT = (
     "DELTA_UNSUPPORTED_FEATURES",
     "Permission denied",
     "No space left",
+    "ParentNotDirectoryException",
     "StackOverflowError",
 )
 """Texts that mark an error as permanent: a retry would fail in the same way."""

@@ -297,8 +297,7 @@ def lake(settings: Settings, endpoint: Endpoint, tmp_path: Path) -> Settings:
 
 def test_a_warehouse_that_can_not_be_written(lakehouse: Command, spark: SparkSession, lake: Settings) -> None:
     done = lakehouse("run", **environment(lake, LAKEHOUSE_WAREHOUSE="/dev/null/warehouse"))
-    assert done.code == 1
-    assert done.line.startswith("lakehouse: not writable: file:/dev/null is not a folder (details: ")
+    assert (done.code, done.line) == (78, "lakehouse: not writable: file:/dev/null is not a folder")
 
 
 @pytest.mark.parametrize("command", ["merge", "up"])
