@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from lakehouse.local import broker
 from lakehouse.pulsar.endpoint import Endpoint
 from lakehouse.settings import Settings, load_settings
-from lakehouse.spark.session import LITTLE_DATA, start_spark, stop_spark
+from lakehouse.spark.session import LITTLE_DATA, SHORT_RUN, start_spark, stop_spark
 
 # Great Expectations imports PySpark's client of Spark Connect. In a pytest-xdist worker, whose main module is no file,
 # that client assumes that PySpark's own doctests are running, and exits.
@@ -48,7 +48,7 @@ SECRET = "kept-to-ourselves"
 @pytest.fixture(scope="session")
 def settings(tmp_path_factory: pytest.TempPathFactory) -> Settings:
     loaded = load_settings(home=tmp_path_factory.mktemp("home"))
-    conf = {**LITTLE_DATA, "spark.hadoop.fs.s3a.secret.key": SECRET, **loaded.spark.conf}
+    conf = {**SHORT_RUN, "spark.hadoop.fs.s3a.secret.key": SECRET, **loaded.spark.conf}
     spark = loaded.spark.model_copy(update={"conf": conf})
     return loaded.model_copy(update={"spark": spark})
 
