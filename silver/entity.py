@@ -25,22 +25,25 @@ VALIDITY = "valid_from TIMESTAMP, valid_until TIMESTAMP"
 class Entity:
     """A keyed changelog and its silver table.
 
-    `columns` are SQL over the topic's fields and the message (`message.topic`, `message.properties`,
-    `message.position`, `message.event_time`). `types` are their types as DDL. `key` is one of the columns. It must have
-    a value, and must equal the message key if the message has one. A tombstone has only the message key to say which
-    key it deletes. `deleted_at` is SQL as well: the time from which the key is deleted, or NULL. `keeps_history` adds a
-    table of all versions, for joins as of a time.
-
     Raises ConfigurationError for `ignore_null_updates` without `keeps_history`.
     """
 
     topic: Topic
+    """The changelog. Its name is the entity's."""
     key: str
+    """The column that identifies a row. It must have a value, and must equal the message key if the message has one.
+    A tombstone has only the message key to say which key it deletes."""
     key_type: str
+    """The key's type as DDL."""
     columns: Mapping[str, str]
+    """By name, SQL over the topic's fields and the message (`message.topic`, `message.properties`,
+    `message.position`, `message.event_time`)."""
     types: str
+    """The types of the columns as DDL."""
     deleted_at: str = "CAST(NULL AS TIMESTAMP)"
+    """SQL over the same: the time from which the key is deleted, or NULL."""
     keeps_history: bool = True
+    """Whether there is a table of all versions, for joins as of a time."""
     ignore_null_updates: bool = False
     """Whether messages are partial updates: a NULL field keeps its previous value, unless the key was deleted since.
     Needs `keeps_history`."""

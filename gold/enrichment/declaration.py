@@ -17,27 +17,28 @@ from lakehouse.spark.declared_sql import try_eval
 
 @dataclass(frozen=True, kw_only=True)
 class Lookup:
-    """A join with an entity: the entity's row becomes the struct `name`.
-
-    `latest` takes the state at the time the fact is processed. If it turns out later that the state was deleted before
-    the fact, the fact leaves gold. `as_of` takes the state at the time of the fact, from the entity's history. A late
-    message of the entity corrects the facts that were joined before it arrived.
-
-    `merged_into` is SQL over the entity's columns: the key that this row was merged into, or NULL. The join follows
-    merges to the survivor, and the column `<name>_merged` holds the keys on the way. A merge that arrives later, or is
-    undone, corrects the facts too. A row on which this SQL fails counts as not merged: it is already in silver, so it
-    can't be rejected. If the SQL can fail, make it a column of the entity: there, a failure rejects the message.
+    """A join with an entity.
 
     Raises ConfigurationError for `merged_into` with an `as_of` join, and for `max_merges` below 1.
     """
 
     name: str
+    """The struct in gold that has the entity's row."""
     entity: str
+    """The entity's name."""
     on: str
     """The fact's column that holds the entity's key."""
     key: str = "id"
+    """The entity's key column."""
     join: Literal["latest", "as_of"] = "latest"
+    """`latest` takes the state at the time the fact is processed. If it turns out later that the state was deleted
+    before the fact, the fact leaves gold. `as_of` takes the state at the time of the fact, from the entity's history. A
+    late message of the entity corrects the facts that were joined before it arrived."""
     merged_into: str | None = None
+    """SQL over the entity's columns: the key that this row was merged into, or NULL. The join follows merges to the
+    survivor, and the column `<name>_merged` holds the keys on the way. A merge that arrives later, or is undone,
+    corrects the facts too. A row on which this SQL fails counts as not merged: it is already in silver, so it can't be
+    rejected. If the SQL can fail, make it a column of the entity: there, a failure rejects the message."""
     max_merges: int = 100
     """The most merges to follow. A fact whose key has more merges to its survivor waits until there are fewer."""
 
@@ -82,20 +83,22 @@ class Lookup:
 
 @dataclass(frozen=True, kw_only=True)
 class Enrichment:
-    """Facts of a topic joined with state.
-
-    `columns` are SQL over the topic's fields, and `types` their types as DDL. Facts with equal `keys` are duplicates if
-    their days are at most `dedup_days` apart. `event_time` names the column with the time of the fact. State that was
-    deleted at or before that time can't be used. `day` names the partition column, the date of `event_time`.
-    """
+    """Facts of a topic joined with state."""
 
     topic: Topic
+    """The topic of the facts. The gold table is `gold.enriched_<topic>`."""
     columns: Mapping[str, str]
+    """By name, SQL over the topic's fields."""
     types: str
+    """The types of the columns as DDL."""
     keys: tuple[str, ...]
+    """The columns that identify a fact."""
     event_time: str
+    """The column with the time of the fact. State that was deleted at or before that time can't be used."""
     day: str
+    """The partition column to add: the date of `event_time`."""
     lookups: tuple[Lookup, ...]
+    """The entities to join with."""
     rules: Mapping[str, str] = field(default_factory=dict)
     """Rules by name: SQL over the columns that must be TRUE for each fact. A fact that fails any rule goes to
     `quarantine.malformed`, and its reason names all failed rules. SQL that ends in an error is not TRUE."""

@@ -50,18 +50,18 @@ def epoch_millis(name: str, *, nullable: bool = True) -> StructField:
 
 @dataclass(frozen=True, kw_only=True)
 class Topic:
-    """A Pulsar topic whose payloads are objects.
-
-    `fields` are the payload's typed fields, with their names there; those that are not nullable are required.
-    `record` is the name of the schema that is registered in Pulsar. The broker keeps the messages of a `changelog`
-    forever.
-    """
+    """A Pulsar topic whose payloads are objects."""
 
     name: str
+    """The topic's name within the namespace. Its bronze table has it, too."""
     record: str
+    """The name of the schema that is registered in Pulsar."""
     fields: StructType
+    """The payload's typed fields, with their names there. Those that are not nullable are required."""
     changelog: bool = False
+    """Whether the broker keeps the messages forever."""
     encoding: Encoding = Encoding.JSON
+    """How payloads are written: JSON objects, or Avro records."""
     writer_schemas: Mapping[int, str] = field(default_factory=dict)
     """The schemas that Avro messages were written with, by version. Not declared: a step reads them when it starts."""
 
