@@ -70,15 +70,21 @@ class Pulsar(Section):
     service_url: str | None = Field(None, pattern=r"^pulsar(\+ssl)?://")
     """Your own cluster, such as `pulsar://host:6650`. Unset: the embedded broker that `lakehouse up` starts."""
     admin_url: str | None = Field(None, pattern=r"^https?://")
+    """Its admin API, `http://host:8080`. Set both URLs or neither."""
     namespace: str = Field("public/lakehouse", pattern=r"^[^/]+/[^/]+$")
+    """Where the topics are: tenant and namespace."""
     partitions: int = Field(2, ge=1)
     """Partitions of topics that `lakehouse topics create` creates."""
     token: Annotated[SecretStr, AfterValidator(_token)] | None = None
+    """A JSON web token that is sent to the cluster."""
     tls_trust_certs: Annotated[Path, AfterValidator(_certificates)] | None = None
+    """A PEM file of CA certificates. Unset: those of the system."""
     tls_validate_hostname: bool = True
+    """Whether the certificate must name the host of the service URL."""
     broker_port: Port = 0
     """Port of the embedded broker; 0 means a free one."""
     web_port: Port = 0
+    """The port of the embedded broker's admin API; 0 takes a free one."""
     memory: str = Field("1g", pattern=r"^\d+[mg]$")
     """Heap of the embedded broker, and the limit of its direct memory."""
 
@@ -91,6 +97,7 @@ class Pulsar(Section):
 
 class Spark(Section):
     master: str = "local[*]"
+    """Spark's master: `local[*]` or `spark://host:7077`."""
     memory: str = Field("3g", pattern=r"^\d+[mg]$")
     """Heap of the driver. In local mode, the driver is all of Spark."""
     conf: dict[str, str] = {}
