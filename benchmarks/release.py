@@ -26,14 +26,14 @@ from lakehouse.settings import Settings
 from lakehouse.spark.session import start_spark, stop_spark
 
 ORDERS_OF_A_USER = 10
-WAKES = (1_000, 100_000)
+RETRIED = (1_000, 100_000)
 
 
 def main(
     waiting: Annotated[int, typer.Option(help="Waiting orders.", min=500_000)] = 1_000_000,
     rounds: Annotated[int, typer.Option(help="Repetitions; medians are shown.", min=1, max=3)] = 3,
 ) -> None:
-    few, many = WAKES
+    few, many = RETRIED
     cases = ((waiting // 100, few), (waiting, few), (waiting, many))
     settings = emptied_home()
     spark = start_spark(settings)
@@ -43,17 +43,17 @@ def main(
         users = dict.fromkeys(homes, 0)
         for size, own in homes.items():
             fill(spark, own, size)
-        for _, (size, wakes) in product(range(1 + rounds), cases):  # the first round is warm-up
-            laps[size, wakes].append(wake(spark, homes[size], users[size], wakes))
-            users[size] += wakes // ORDERS_OF_A_USER
+        for _, (size, retried) in product(range(1 + rounds), cases):  # the first round is warm-up
+            laps[size, retried].append(retry(spark, homes[size], users[size], retried))
+            users[size] += retried // ORDERS_OF_A_USER
         for own in homes.values():
             report.reconciliation(reconcile_all(spark, own))
     finally:
         stop_spark()
     rows = []
-    for (size, wakes), found in laps.items():
+    for (size, retried), found in laps.items():
         took = middle(found[1:])
-        rows.append((f"{size:,}", f"{wakes:,}", f"{took.wall:.1f}", f"{took.cpu:.1f}"))
+        rows.append((f"{size:,}", f"{retried:,}", f"{took.wall:.1f}", f"{took.cpu:.1f}"))
     report.rows(["waiting", "retried", "seconds", "CPU s"], rows, title="Orders that wait for their users")
 
 
@@ -65,13 +65,13 @@ def fill(spark: SparkSession, settings: Settings, waiting: int) -> None:
     merge_and_enrich(spark, settings)
 
 
-def wake(spark: SparkSession, settings: Settings, first: int, wakes: int) -> Lap:
-    land(spark, settings, "users", range(first, first + wakes // ORDERS_OF_A_USER), {"id": F.col("id")})
+def retry(spark: SparkSession, settings: Settings, first: int, expected: int) -> Lap:
+    land(spark, settings, "users", range(first, first + expected // ORDERS_OF_A_USER), {"id": F.col("id")})
     left = read_table(spark, settings, ORDERS.waiting.name).count()
     with lap() as measured:
         merge_and_enrich(spark, settings)
     retried = left - read_table(spark, settings, ORDERS.waiting.name).count()
-    assert retried == wakes, f"{retried:,} of {wakes:,} left quarantine"
+    assert retried == expected, f"{retried:,} of {expected:,} left quarantine"
     return measured
 
 

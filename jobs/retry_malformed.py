@@ -64,8 +64,8 @@ def _retry(
     position = F.expr(POSITION_OF_MESSAGE)
     landed = pin_table(spark, settings, topic.bronze_table).withColumn("position", position)
     messages = landed.join(malformed.select("position"), on="position", how="left_semi")
-    judged = messages.drop("position").transform(decode).transform(explain, decoding=decoding)
-    with cached(judged.select("message.position", "reason")) as verdicts:
+    checked = messages.drop("position").transform(decode).transform(explain, decoding=decoding)
+    with cached(checked.select("message.position", "reason")) as verdicts:
         sound = verdicts.where("reason IS NULL").select("position")
         outcome = Retried(topic=topic.name, malformed=malformed.count(), sound=sound.count())
         if dry_run:

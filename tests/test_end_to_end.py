@@ -62,7 +62,7 @@ def test_first_everything_lands_and_what_lacks_state_waits(
     assert oracle.malformed
 
 
-def test_then_late_users_wake_orders_and_changes_arrive_in_no_order(
+def test_then_late_users_release_orders_and_changes_arrive_in_no_order(
     spark: SparkSession, endpoint: Endpoint, lake: Settings, oracle: Oracle
 ) -> None:
     before, waited = set(messages(lake)), len(oracle.waiting)

@@ -201,7 +201,7 @@ def test_a_deleted_subscription_is_made_again_by_landing_alone(lake: Lake, topic
 
 
 @pytest.mark.parametrize("whole", [True, False])
-def test_a_topic_that_was_made_anew_stops_landing_until_it_is_accepted(lake: Lake, topics: Topics, whole: bool) -> None:
+def test_a_topic_that_was_recreated_stops_landing_until_it_is_accepted(lake: Lake, topics: Topics, whole: bool) -> None:
     topics.send(lake.partitions[1], b"1")
     lake.land()
     topics.send(lake.partitions[1], b"2")
@@ -211,11 +211,11 @@ def test_a_topic_that_was_made_anew_stops_landing_until_it_is_accepted(lake: Lak
     topics.send(lake.partitions[1], b"3")
     earliest = {"ledgerId": -1, "entryId": -1, "partitionIndex": -1}
     topics.admin("PUT", topic, f"/subscription/{EVENTS.subscription}", body=earliest)  # as another client may do
-    made_anew = (
+    recreated = (
         "the last entry read is .+ it was recreated at .+ `lakehouse land events --accept-loss` writes that down"
     )
     for lost_checkpoint in (False, True):
-        with pytest.raises(LakehouseError, match=made_anew):
+        with pytest.raises(LakehouseError, match=recreated):
             lake.land()
         assert "it was recreated at" in (lake.refusal() or "")
         if not lost_checkpoint:

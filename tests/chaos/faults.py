@@ -393,12 +393,12 @@ def subscription_deleted_and_gone(world: World) -> None:
     _take_away(world, partial(_delete_subscription, world))
 
 
-def topic_made_anew_while_stopped(world: World) -> None:
+def topic_recreated_while_stopped(world: World) -> None:
     """Delete a topic, with messages that had not landed, and create it again."""
     _take_away(world, partial(_delete_topic, world), forget=False)
 
 
-def topic_made_anew_while_it_runs(world: World) -> None:
+def topic_recreated_while_it_runs(world: World) -> None:
     world.await_agreement()
     topic = world.draw.choice(("users", "items", "orders"))
     _delete_topic(world, topic)
@@ -448,8 +448,8 @@ FAULTS: tuple[Fault, ...] = (
     poison,
     backlog_skipped_and_gone,
     subscription_deleted_and_gone,
-    topic_made_anew_while_stopped,
-    topic_made_anew_while_it_runs,
+    topic_recreated_while_stopped,
+    topic_recreated_while_it_runs,
 )
 
 

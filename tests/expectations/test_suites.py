@@ -44,7 +44,7 @@ def test_what_is_usual_is_the_median_of_at_least_three_runs_that_grew(rows: list
     assert usual_growth_of(rows) == usual
 
 
-def test_of_a_table_that_was_made_anew_the_last_version_counts(settings: Settings, tmp_path: Path) -> None:
+def test_of_a_table_that_was_recreated_the_last_version_counts(settings: Settings, tmp_path: Path) -> None:
     lake = own_home(settings, tmp_path)
     judged = {"table_name": "silver.things", "table_rows": 3, "scope": "whole", "rule": "holds", "severity": "critical"}
     rows = [

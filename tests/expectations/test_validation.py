@@ -73,7 +73,7 @@ def test_a_rule_passes_only_when_it_is_true(results: dict[str, Result], rule: Ru
     assert (found.outcome, found.observed.startswith(observed)) == (outcome, True), found.observed
 
 
-def test_a_failed_critical_rule_stops_and_so_does_any_that_can_not_be_judged(results: dict[str, Result]) -> None:
+def test_a_failed_critical_rule_stops_and_so_does_any_that_can_not_be_evaluated(results: dict[str, Result]) -> None:
     assert results["is_false_of_one"].stops
     assert not results["is_a_warning"].stops
     assert not results["is_true"].stops
@@ -142,7 +142,7 @@ def test_what_an_error_quotes_is_no_markup_in_the_page(spark: SparkSession, lake
     assert "&lt;b&gt;cake" in page
 
 
-def test_without_the_files_of_the_report_all_is_judged_and_kept(
+def test_without_the_files_of_the_report_all_is_evaluated_and_kept(
     spark: SparkSession, lake: Settings, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def fail(cache: Path) -> list[Path]:

@@ -91,7 +91,7 @@ def test_all_tables_are_vacuumed_before_one_is_compacted_as_that_takes_room(
     assert str(error.value) == "; ".join(f"{name}: no space left on the disk" for name in names)
 
 
-def test_a_table_that_fails_keeps_no_other_from_its_upkeep(settings: Settings, tmp_path: Path) -> None:
+def test_a_table_that_fails_keeps_no_other_from_its_maintenance(settings: Settings, tmp_path: Path) -> None:
     lake = own_home(settings, tmp_path)
     broken, _ = make_table(lake, "bronze.items"), make_table(lake, "bronze.users")
     log = Path(lake.table_path("bronze.items"), "_delta_log", f"{broken.version():020}.json")

@@ -267,7 +267,7 @@ def test_a_subscription_is_not_made_again_if_that_would_hide_a_loss(topics: Topi
     assert topics.admin("GET", landed.topic, "/subscriptions") == []
 
 
-def test_a_topic_that_is_made_anew_under_a_stream(topics: Topics, landed: Landed) -> None:
+def test_a_topic_that_is_recreated_under_a_stream(topics: Topics, landed: Landed) -> None:
     topics.admin("DELETE", landed.topic, "?force=true")
     topics.create()
     topics.send_numbers(landed.topic, [6])

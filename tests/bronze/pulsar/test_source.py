@@ -182,7 +182,7 @@ def test_what_the_broker_has_deleted_is_missed(topics: Topics, read: Read) -> No
 
 
 @pytest.mark.parametrize("read", [a_batch, a_new_stream, a_restarted_stream, a_repeated_batch])
-def test_a_topic_made_anew_is_not_taken_for_the_old_one(topics: Topics, read: Read) -> None:
+def test_a_topic_recreated_is_not_taken_for_the_old_one(topics: Topics, read: Read) -> None:
     """The new topic's positions are below those that were read, so its messages would be skipped."""
     topic = topics.create()
     (last,) = topics.send(topic, b"1")

@@ -58,5 +58,5 @@ def test_without_a_broker_nothing_waits(tmp_path: Path, monkeypatch: pytest.Monk
     assert BacklogTrigger()._waiting() == {}
 
 
-def test_airflow_can_make_the_trigger_anew() -> None:
+def test_airflow_can_recreate_the_trigger() -> None:
     assert BacklogTrigger(poll_seconds=3).serialize() == ("dags.operators.backlog.BacklogTrigger", {"poll_seconds": 3})

@@ -30,7 +30,7 @@ EVENTS = """
 """
 
 
-def test_only_those_wake_whose_own_key_has_changed(spark: SparkSession) -> None:
+def test_only_those_are_retried_whose_own_key_has_changed(spark: SparkSession) -> None:
     """Order d waits for user 6, into which 5 was merged. Orders e and f have waited too long, but f was released.
 
     Order h is outdated in gold, and already waits.

@@ -242,7 +242,7 @@ def test_a_discard_that_is_cut_off_is_done_by_the_next_try(
     assert {row["line_item_id"] for row in read(lake, ORDERS.waiting.name)} == {2, 4, 6, 10, 11}
 
 
-def test_what_has_waited_too_long_wakes_when_it_is_released(
+def test_what_has_waited_too_long_is_retried_when_it_is_released(
     spark: SparkSession, first: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lake = copy_of(first, tmp_path)
@@ -261,7 +261,7 @@ def test_what_has_waited_too_long_wakes_when_it_is_released(
     assert reconcile_facts(spark, lake, ORDERS).holds
 
 
-def test_a_correction_joins_with_the_latest_state_anew(spark: SparkSession, first: Settings, tmp_path: Path) -> None:
+def test_a_correction_joins_with_the_latest_state_again(spark: SparkSession, first: Settings, tmp_path: Path) -> None:
     """A late price causes the orders of user 1 to be recomputed: they also get the user's current name."""
     lake = copy_of(first, tmp_path)
     changes = [user(1, "Zoë", when=20, place=30), item(1, 5.0, when=8, place=31)]

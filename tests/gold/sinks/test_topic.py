@@ -169,7 +169,7 @@ def test_keys_of_text_can_have_dashes(spark: SparkSession) -> None:
     assert [row.key for row in frame.collect()] == [r"a\-b-c", r"a-b\-c", r"a\\-b"]
 
 
-def test_a_topic_made_anew_gets_everything(spark: SparkSession, endpoint: Endpoint, lake: Settings) -> None:
+def test_a_topic_recreated_gets_everything(spark: SparkSession, endpoint: Endpoint, lake: Settings) -> None:
     publish(spark, lake)
     path = f"persistent/{lake.pulsar.namespace}/enriched_orders/partitions?force=true"
     call_admin("DELETE", path, endpoint, lake)
@@ -179,7 +179,7 @@ def test_a_topic_made_anew_gets_everything(spark: SparkSession, endpoint: Endpoi
     assert seen(sent(lake, endpoint)) == gold(lake)
 
 
-def test_a_gold_table_made_anew_is_refused(spark: SparkSession, endpoint: Endpoint, lake: Settings) -> None:
+def test_a_gold_table_recreated_is_refused(spark: SparkSession, endpoint: Endpoint, lake: Settings) -> None:
     publish(spark, lake)
     rows = read_table(spark, lake, GOLD)
     rows.write.format("delta").option("delta.enableChangeDataFeed", True).save(lake.table_path("gold.anew"))
