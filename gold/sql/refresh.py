@@ -9,7 +9,7 @@ Rows on which the SELECT fails do not stop a refresh. The rows of the table that
 
 import hashlib
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
@@ -212,6 +212,12 @@ def _quarantine(spark: SparkSession, settings: Settings, table: SqlTable, failin
 def _clear_quarantine(spark: SparkSession, settings: Settings, table: SqlTable) -> None:
     if table_exists(spark, settings, SQL_ROWS.name) and not is_known_empty(spark, settings, SQL_ROWS.name):
         delta_table(spark, settings, SQL_ROWS.name).delete(F.col("table") == table.name)
+
+
+def clear_undeclared(spark: SparkSession, settings: Settings, declared: Iterable[str]) -> None:
+    """Remove the quarantined rows of tables that are no longer declared."""
+    if table_exists(spark, settings, SQL_ROWS.name) and not is_known_empty(spark, settings, SQL_ROWS.name):
+        delta_table(spark, settings, SQL_ROWS.name).delete(~F.col("table").isin(*declared))
 
 
 def _refuse_other_keys(spark: SparkSession, settings: Settings, table: SqlTable) -> None:

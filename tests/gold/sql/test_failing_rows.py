@@ -9,7 +9,7 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from gold.sql.declaration import SQL_ROWS, SqlTable, read_declaration
-from gold.sql.refresh import Refreshed, refresh
+from gold.sql.refresh import Refreshed, clear_undeclared, refresh
 from lakehouse.delta.tables import Table, append, create_table
 from lakehouse.settings import Settings
 from tests.lake import own_home, read
@@ -66,6 +66,15 @@ def lake(spark: SparkSession, settings: Settings, tmp_path: Path) -> Lake:
 
 
 MOST = 2**63 - 1
+
+
+def test_rows_of_a_table_that_is_no_longer_declared_leave_quarantine(lake: Lake) -> None:
+    lake.put((1, "a1", "abc", 1))
+    lake.refresh()
+    clear_undeclared(lake.spark, lake.settings, ["gold.x", "gold.y"])
+    assert list(lake.quarantined()) == ['{"kind":"a1"}']
+    clear_undeclared(lake.spark, lake.settings, ["gold.y"])
+    assert lake.quarantined() == {}
 
 
 def test_what_fails_is_told_and_all_else_is_as_ever(lake: Lake) -> None:
