@@ -56,7 +56,7 @@ def query(settings: Settings, sql: str, values: Mapping[str, object] | None = No
             there_is = f"has {', '.join(tables)}" if tables else "has no tables yet"
             line += (
                 f" {settings.warehouse_root} {there_is}: "
-                "`lakehouse run` and `lakehouse refresh` create the declared ones"
+                "`lakehouse run` creates the declared ones, `lakehouse refresh` those declared in SQL"
             )
         raise LakehouseError(line) from error
     return result if result is not None else connection.sql("SELECT 'done' AS result")

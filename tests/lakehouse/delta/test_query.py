@@ -14,7 +14,7 @@ from lakehouse.settings import load_settings
         (
             "SELECT * FROM silver.users",
             "Table with name users does not exist! {warehouse} has no tables yet: "
-            "`lakehouse run` and `lakehouse refresh` create the declared ones",
+            "`lakehouse run` creates the declared ones, `lakehouse refresh` those declared in SQL",
         ),
         ("SELECT nothing(1)", "Scalar Function with name nothing does not exist!"),
     ],
