@@ -8,6 +8,7 @@ from pyspark.errors import PySparkException
 from cli import report
 from declarations.pipeline import SQL_TABLES
 from gold.sql.declaration import SQL_ROWS, SqlTable
+from gold.sql.refresh import clear_undeclared
 from jobs.steps import refreshing, spark_for
 from lakehouse.errors import ConfigurationError, LakehouseError, PermanentError
 from lakehouse.settings import load_settings
@@ -44,6 +45,7 @@ def refresh_command(
                 line += f", such as: {done.failing[0]}" if done.failing else ""
                 report.say(line)
                 report.note([line], settings)
+        clear_undeclared(spark, settings, [table.name for table in SQL_TABLES])
     if failed:
         # A retry is worthwhile if it can help one of them.
         kind = next((type(each) for each in failed if not isinstance(each, PermanentError)), type(failed[0]))

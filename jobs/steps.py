@@ -14,14 +14,14 @@ from bronze.contracts import check_contracts
 from bronze.landing import bronze_table, land
 from bronze.losses import LOSSES, accept_losses, ask_broker
 from bronze.writer_schemas import keep_writer_schemas, with_writer_schemas
-from declarations.pipeline import ENRICHMENTS, ENTITIES, SQL_TABLES, TOPICS, WRITTEN
+from declarations.pipeline import ENRICHMENTS, ENTITIES, TOPICS, WRITTEN
 from gold.enrichment.declaration import ACTIONS, BACKFILLS, Enrichment
 from gold.enrichment.enrich import enrich
 from gold.enrichment.reconciliation import reconcile_facts
 from gold.sinks.postgres import publish_to_postgres
 from gold.sinks.topic import changelog_of, publish
 from gold.sql.declaration import SqlTable
-from gold.sql.refresh import Refreshed, clear_undeclared, refresh
+from gold.sql.refresh import Refreshed, refresh
 from jobs.streams import Outcome, Stream, catch_up
 from lakehouse.contracts.decoding import MALFORMED
 from lakehouse.contracts.topics import Topic
@@ -124,7 +124,6 @@ def refreshing(
         if table.topic:
             catch_up(settings, publishing(spark, settings, [table]))
         yield done
-    clear_undeclared(spark, settings, [table.name for table in SQL_TABLES])
 
 
 def run_all(spark: SparkSession, settings: Settings) -> Iterator[Outcome]:

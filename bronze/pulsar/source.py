@@ -98,11 +98,11 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return _read(self._options, partition)
 
-    def commit(self, end: dict[str, str]) -> None:
-        """Does nothing: Spark calls it one batch late, and never for the last batch. `latestOffset` acknowledges."""
-
     def _acknowledge(self, plan: Plan, after: Offsets) -> None:
-        """Acknowledge the end of the last batch, for partitions whose subscription is elsewhere."""
+        """Acknowledge the end of the last batch, for partitions whose subscription is elsewhere.
+
+        Spark's own call of `commit` comes one batch late, and never for the last batch.
+        """
         subscription = self._options.subscription
         if not subscription:
             return

@@ -113,7 +113,7 @@ def refresh(spark: SparkSession, settings: Settings, table: SqlTable, *, full: b
         done = _refresh_what_does_not_fail(spark, settings, statement, sources, error)
     if done.reason != NOTHING_NEW:
         if not done.quarantined:
-            _clear_quarantine(spark, settings, table)
+            _clear_quarantine(spark, settings, F.col("table") == table.name)
         _remember(spark, settings, statement, done, versions)
     return done
 
@@ -209,15 +209,14 @@ def _quarantine(spark: SparkSession, settings: Settings, table: SqlTable, failin
     )
 
 
-def _clear_quarantine(spark: SparkSession, settings: Settings, table: SqlTable) -> None:
-    if table_exists(spark, settings, SQL_ROWS.name) and not is_known_empty(spark, settings, SQL_ROWS.name):
-        delta_table(spark, settings, SQL_ROWS.name).delete(F.col("table") == table.name)
-
-
 def clear_undeclared(spark: SparkSession, settings: Settings, declared: Iterable[str]) -> None:
     """Remove the quarantined rows of tables that are no longer declared."""
+    _clear_quarantine(spark, settings, ~F.col("table").isin(*declared))
+
+
+def _clear_quarantine(spark: SparkSession, settings: Settings, which: Column) -> None:
     if table_exists(spark, settings, SQL_ROWS.name) and not is_known_empty(spark, settings, SQL_ROWS.name):
-        delta_table(spark, settings, SQL_ROWS.name).delete(~F.col("table").isin(*declared))
+        delta_table(spark, settings, SQL_ROWS.name).delete(which)
 
 
 def _refuse_other_keys(spark: SparkSession, settings: Settings, table: SqlTable) -> None:

@@ -26,9 +26,12 @@ def test_a_table_that_fails_keeps_no_other_from_its_refresh(
 
     monkeypatch.setattr(cli_refresh, "spark_for", lambda *_, **__: nullcontext())
     monkeypatch.setattr(cli_refresh, "refreshing", refreshing)
+    declared: list[Sequence[str]] = []
+    monkeypatch.setattr(cli_refresh, "clear_undeclared", lambda spark, settings, names: declared.append(names))
     with pytest.raises(LakehouseError) as error:
         cli_refresh.refresh_command()
     assert (type(error.value), str(error.value)) == (PermanentError, f"{first.at}: NULL in the keys")
+    assert declared == [[table.name for table in SQL_TABLES]]
     assert capsys.readouterr().out.splitlines() == [
         line
         for table in others
