@@ -1,6 +1,6 @@
 """What small batches cost in a warm JVM: seconds, CPU seconds and Spark jobs of a step with a few new rows.
 
-    .venv/bin/python benchmarks/small.py [--orders 2000] [--changes 40] [--users 100000] [--gold 100000] [--rounds 30]
+    .venv/bin/python benchmarks/small.py [--orders 2000] [--changes 40] [--users 100000] [--gold 100000] [--waiting 0]
 
 Three kinds of batches take turns: orders whose users and items do not change; changes of users, merged into silver; and
 orders together with changes of users and prices. The medians are of the last third of the rounds, as the JVM needs
@@ -42,9 +42,10 @@ class Lake:
     users: int
     sent: dict[str, int]
 
-    def send(self, topic: str, count: int) -> None:
+    def send(self, topic: str, count: int, **others: Column) -> None:
+        """Land messages; `others` replace fields, as SQL columns over `id`."""
         ids = range(self.sent[topic], self.sent[topic] + count)
-        land(self.spark, self.settings, topic, ids, self._fields(topic))
+        land(self.spark, self.settings, topic, ids, {**self._fields(topic), **others})
         self.sent[topic] += count
 
     def step(self, streams: list[Stream]) -> tuple[Lap, int]:
@@ -100,6 +101,7 @@ def main(
     changes: Annotated[int, typer.Option(help="Changes of users in a batch.")] = 40,
     users: Annotated[int, typer.Option(help="Users in silver.")] = 100_000,
     gold: Annotated[int, typer.Option(help="Orders in gold at the start.")] = 100_000,
+    waiting: Annotated[int, typer.Option(help="Orders that wait for users who never come.")] = 0,
     rounds: Annotated[int, typer.Option(help="Batches of each kind.")] = 30,
 ) -> None:
     settings = emptied_home()
@@ -108,6 +110,7 @@ def main(
         lake = Lake(spark, lakes(spark, settings, [1])[1], users, {"users": 0, "items": 0, "orders": 0})
         for topic, count in (("users", users), ("items", ITEMS), ("orders", gold)):
             lake.send(topic, count)
+        lake.send("orders", waiting, userId=F.col("id") + users)
         catch_up(lake.settings, merging(spark, lake.settings, ENTITIES))
         lake.enrich()
         quiet: Steps = []

@@ -12,6 +12,7 @@ from functools import partial
 from typing import Annotated, Any, NoReturn
 
 import typer
+from pyspark.sql import SparkSession
 
 from bronze.losses import LOSSES, accepted_losses, refusal
 from cli import report
@@ -183,7 +184,7 @@ def run(
     with spark_for(settings, writes=WRITTEN) as spark:
         if seconds is None:
             report.outcomes(run_all(spark, settings))
-            _refuse(_show(reconcile_all(spark, settings), settings))
+            _reconcile(spark, settings)
         else:
             look = partial(look_around, spark, settings)
             keep_up(settings, steps_of_all(spark, settings), every=seconds, look=look)
@@ -212,8 +213,15 @@ def reconcile() -> None:
     settings = load_settings()
     with spark_for(settings, writes=WRITTEN) as spark:
         require(spark, settings, WRITTEN, made_by="run")
-        broken = _show(reconcile_all(spark, settings), settings)
-    _refuse([*broken, *_compare_with_broker(settings)])
+        _reconcile(spark, settings)
+
+
+def _reconcile(spark: SparkSession, settings: Settings) -> None:
+    """Print and note where the landed messages are. Raises ReconciliationError if any is lost or in two places."""
+    reconciliations = reconcile_all(spark, settings)
+    report.reconciliation(reconciliations)
+    report.note(reconciliations, settings)
+    _refuse([*_broken(reconciliations), *_compare_with_broker(settings)])
 
 
 def _compare_with_broker(settings: Settings) -> list[str]:
@@ -369,13 +377,6 @@ def _log_traceback() -> str:
     except (OSError, LakehouseError):
         return ""
     return f" (details: {path})"
-
-
-def _show(reconciliations: list[Reconciliation], settings: Settings) -> list[str]:
-    """Print the reconciliations and note them; returns the problems."""
-    report.reconciliation(reconciliations)
-    report.note(reconciliations, settings)
-    return _broken(reconciliations)
 
 
 def _broken(reconciliations: list[Reconciliation]) -> list[str]:

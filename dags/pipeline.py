@@ -1,9 +1,9 @@
 """## From topics to gold
 
-Lands what is new in each topic, merges changelogs into silver, enriches facts into gold, reconciles, validates the
-tables, and refreshes the tables declared in SQL. It runs every five minutes, and at once when messages arrive after a
-quiet time. A run that would find nothing new ends after its first task, except once an hour. A run that is started by
-hand does everything.
+*run* lands what is new in each topic, merges changelogs into silver, enriches facts into gold, and reconciles.
+*quality* validates the tables, and *refresh* brings the tables declared in SQL up to date. The pipeline runs every five
+minutes, and at once when messages arrive after a quiet time. A run that would find nothing new ends after *news*,
+except once an hour. A run that is started by hand does everything.
 
 **When a task fails**, the last line of its log says why. Airflow has retried it five times, unless a retry could not
 help; *quality* is retried only while another process writes its tables.
@@ -13,12 +13,12 @@ help; *quality* is retried only while another process writes its tables.
 * *no such topic*: run `lakehouse topics create`.
 * *`lakehouse land … --accept-loss` writes that down and goes on*: the broker deleted messages before they landed: see
   *Messages lost before landing* in `docs/operations.md`.
-* *refresh* fails with a file and a line: the table is unchanged; fix the file, see `docs/sql-tables.md`.
-* *reconcile* fails: the log and the note of the run name topic, difference and positions. Nothing is repaired
+* *run* names a topic, a difference and positions: a message is in no table, or in two. Nothing is repaired
   automatically: see `docs/operations.md`.
 * *quality* fails: the log lists the rules that do not pass, and the task links to the report: see `docs/quality.md`.
+* *refresh* fails with a file and a line: the table is unchanged; fix the file, see `docs/sql-tables.md`.
 
-While *reconcile* or *quality* fails, nothing is refreshed: the SQL tables and their topics stay as they were.
+While *run* or *quality* fails, nothing is refreshed: the SQL tables and their topics stay as they were.
 
 Then **clear the failed task**: it continues where it stopped. Nothing is lost or repeated, however often you do that.
 """
@@ -26,11 +26,11 @@ Then **clear the failed task**: it continues where it stopped. Nothing is lost o
 from datetime import UTC, datetime, timedelta
 
 from airflow.providers.standard.operators.python import ShortCircuitOperator
-from airflow.sdk import DAG, AssetOrTimeSchedule, CronDataIntervalTimetable, TaskGroup
+from airflow.sdk import DAG, AssetOrTimeSchedule, CronDataIntervalTimetable
 
 from dags.operators.backlog import BACKLOG
 from dags.operators.tasks import DEFAULTS, GOLD_POOL, Step, Validation, alert_of_timeout, has_news
-from declarations.pipeline import ENRICHMENTS, ENTITIES, SQL_TABLES, TOPICS
+from declarations.pipeline import SQL_TABLES, WRITTEN
 
 with DAG(
     "pipeline",
@@ -49,50 +49,13 @@ with DAG(
     doc_md=__doc__,
 ):
     news = ShortCircuitOperator(task_id="news", python_callable=has_news)
-    with TaskGroup("land"):
-        landed = {
-            topic.name: Step(task_id=topic.name, command=["land", topic.name], writes=[topic.bronze_table])
-            for topic in TOPICS
-        }
-    with TaskGroup("merge"):
-        merged = {
-            entity.name: Step(
-                task_id=entity.name,
-                command=["merge", entity.name],
-                reads=[entity.topic.bronze_table],
-                writes=[entity.table.name],
-            )
-            for entity in ENTITIES
-        }
-    with TaskGroup("enrich"):
-        enriched = {
-            facts.topic.name: Step(
-                task_id=facts.topic.name,
-                command=["enrich", facts.topic.name],
-                reads=[facts.topic.bronze_table, *(lookup.table for lookup in facts.lookups)],
-                writes=[facts.gold_table],
-                pool=GOLD_POOL,
-            )
-            for facts in ENRICHMENTS
-        }
-    with TaskGroup("refresh"):
-        refreshed = {
-            table.name: Step(
-                task_id=table.name.partition(".")[2],
-                command=["refresh", table.name],
-                reads=table.sources,
-                writes=[table.name],
-            )
-            for table in SQL_TABLES
-        }
-    reconcile = Step(task_id="reconcile", command=["reconcile"], pool=GOLD_POOL)
+    run = Step(task_id="run", command=["run"], writes=WRITTEN, pool=GOLD_POOL)
     quality = Validation(task_id="quality", command=["validate", "--new"], pool=GOLD_POOL)
+    refresh = Step(
+        task_id="refresh",
+        command=["refresh"],
+        reads=sorted({source for table in SQL_TABLES for source in table.sources}),
+        writes=[table.name for table in SQL_TABLES],
+    )
 
-    news >> list(landed.values())
-    for entity in ENTITIES:
-        landed[entity.topic.name] >> merged[entity.name]
-    for facts in ENRICHMENTS:
-        [landed[facts.topic.name], *(merged[lookup.entity] for lookup in facts.lookups)] >> enriched[facts.topic.name]
-    [*merged.values(), *enriched.values()] >> reconcile >> quality
-    for table in SQL_TABLES:
-        ([refreshed[source] for source in table.sources if source in refreshed] or [quality]) >> refreshed[table.name]
+    news >> run >> quality >> refresh

@@ -52,8 +52,7 @@ FIRST = "bronze.users"
 GREEN = ("background-color", "oklch(0.47 0.2 149)")
 PICTURES = os.environ.get("PICTURES")
 """The folder to which `make pictures` saves pictures of the pages."""
-REFRESHED = "gold.revenue_by_hour"
-"""The only SQL table that the tests refresh, since each refresh is a Spark application."""
+REFRESHED = tuple(table.name for table in SQL_TABLES)
 PATIENCE = 1_800.0
 """Seconds; a run takes one or two minutes on two idle cores."""
 
@@ -229,21 +228,17 @@ def test_a_scheduled_run_in_which_a_step_finds_its_table_taken_and_is_tried_agai
         api.switch("pipeline", on=True)
         wait_until(api.scheduled)
         run = f"{RUNS}/{api.scheduled()['dag_run_id']}"
-        for table in SQL_TABLES:
-            if table.name != REFRESHED:
-                task = table.name.replace("gold", "refresh")
-                api.call("PATCH", f"{run}/taskInstances/{task}", new_state="success")
-        land = f"{run}/taskInstances/land.users"
-        wait_until(lambda: api.call("GET", land)["state"] == "up_for_retry" and api.backlogs())
+        task = f"{run}/taskInstances/run"
+        wait_until(lambda: api.call("GET", task)["state"] == "up_for_retry" and api.backlogs())
     wait_until(lambda: api.has_ended(run))
     api.switch("pipeline", on=False)
     assert api.call("GET", run)["state"] == "success"
-    assert api.call("GET", land)["try_number"] > 1
-    log = json.dumps(api.call("GET", f"{land}/logs/1"))
+    assert api.call("GET", task)["try_number"] > 1
+    log = json.dumps(api.call("GET", f"{task}/logs/1"))
     assert f"{FIRST} is being written by pid {os.getpid()} " in log
     new = [message for message in messages(lake) if message not in before]
     assert tables(lake) == expected(oracle.run(new))
-    assert sum(row["orders"] for row in read(lake, REFRESHED)) == len(oracle.gold)
+    assert sum(row["orders"] for row in read(lake, "gold.revenue_by_hour")) == len(oracle.gold)
     assert orders_of(oracle, lake) in api.call("GET", run)["note"].splitlines()
 
 
@@ -252,7 +247,7 @@ def test_events_of_assets_say_what_their_tables_hold(api: Api, lake: Settings) -
     told = {event["name"]: event["extra"] for event in reversed(events)}
     held = {status.name: status for status in table_statuses(lake)}
     assert {name: (extra["rows"], extra["version"]) for name, extra in told.items()} == {
-        name: (held[name].rows, held[name].version) for name in (*WRITTEN, REFRESHED)
+        name: (held[name].rows, held[name].version) for name in (*WRITTEN, *REFRESHED)
     }
     assert told["gold.enriched_orders"]["lag"] == 0
 
@@ -305,7 +300,7 @@ def test_the_pages(api: Api, lake: Settings, page: Page) -> None:
 
     run = api.scheduled()["dag_run_id"]
     page.goto(f"{found.url}/dags/pipeline/runs/{run}")
-    for step in ("land", "merge", "enrich", "reconcile"):
+    for step in ("news", "run", "quality", "refresh"):
         expect(page.get_by_test_id(f"grid-{run}-{step}").get_by_test_id("task-state-badge")).to_have_css(*GREEN)
     expect(page.get_by_text(api.scheduled()["note"].splitlines()[0])).to_be_visible()
     take_picture(page, "grid")
@@ -355,15 +350,15 @@ def test_the_pages(api: Api, lake: Settings, page: Page) -> None:
 def test_a_run_is_repaired_by_clearing_what_failed(api: Api, lake: Settings, spark: SparkSession) -> None:
     """The reconciliation finds that orders were lost, and a backfill restores them."""
     run = f"{RUNS}/{api.scheduled()['dag_run_id']}"
-    reconcile = f"{run}/taskInstances/reconcile"
+    task = f"{run}/taskInstances/run"
     oracle = Oracle()
     today = expected(oracle.run(messages(lake)))
     lost = lose_orders(lake, "2026-01-02")
     api.switch("pipeline", on=True)
-    api.clear(run, "reconcile")
+    api.clear(run, "run")
     # Runs that the schedule or messages start in the meantime would go first.
-    wait_until(lambda: api.is_alone(run, reconcile, "up_for_retry"))
-    api.call("PATCH", reconcile, new_state="failed")  # instead of five retries
+    wait_until(lambda: api.is_alone(run, task, "up_for_retry"))
+    api.call("PATCH", task, new_state="failed")  # instead of five retries
     wait_until(lambda: api.has_ended(run))
     enriched = f"{len(oracle.gold):,} enriched"
     note = orders_of(oracle, lake).replace("=", "≠").replace(enriched, f"{len(oracle.gold) - lost:,} enriched")
@@ -376,8 +371,8 @@ def test_a_run_is_repaired_by_clearing_what_failed(api: Api, lake: Settings, spa
     with write_lease(lake, [ORDERS.gold_table]):
         backfill(spark, lake, ORDERS, Scope(since=day, until=day))
     api.switch("pipeline", on=True)
-    api.clear(run, "reconcile")
-    wait_until(lambda: api.is_alone(run, reconcile, "success"))
+    api.clear(run, "run")
+    wait_until(lambda: api.is_alone(run, task, "success"))
     wait_until(lambda: api.has_ended(run))
     api.switch("pipeline", on=False)
     assert tables(lake) == today
