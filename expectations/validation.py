@@ -26,12 +26,16 @@ from lakehouse.errors import LakehouseError
 from lakehouse.progress import CONSOLE
 from lakehouse.settings import Settings
 from lakehouse.spark.parallel import side_by_side
+from lakehouse.spark.session import LITTLE_DATA
 
 WHOLE_AFTER = timedelta(days=1)
 """How long only new rows are validated, until the whole table is validated again."""
 
 AT_ONCE = 3
 """Tables that are validated side by side: small ones take most of their time for planning."""
+
+SMALL = 20_000
+"""The most rows of a table for which generating code takes longer than it saves."""
 
 WHOLE, NEW, NOTHING = "whole", "new", "nothing new"
 
@@ -47,8 +51,12 @@ def validate(
     """
     started = datetime.now(UTC)
     name = f"{started:%Y-%m-%dT%H:%M:%SZ}"
+    quick = spark.newSession()
+    for setting, value in LITTLE_DATA.items():
+        quick.conf.set(setting, value)
     run = _Run(
         spark=spark,
+        quick=quick,
         settings=settings,
         context=new_context(settings),
         id=RunIdentifier(run_name=name, run_time=started),
@@ -71,6 +79,8 @@ class _Run:
     """A validation, with what was known of the tables before it."""
 
     spark: SparkSession
+    quick: SparkSession
+    """For tables of which little is read."""
     settings: Settings
     context: EphemeralDataContext
     id: RunIdentifier
@@ -83,9 +93,10 @@ class _Run:
         last, version = self.before.get(suite.table), self.known[f"version/{suite.table}"]
         scope = _scope(suite, last, version, self.started) if only_new else WHOLE
         rules = [rule for rule in suite.rules if scope != NOTHING or rule.kind is Kind.TABLE]
-        rows = _rows(self.spark, self.settings, suite, scope, last, version)
-        rows = rows.transform(_with_known, settings=self.settings, rules=rules)
         own = figures_of(suite.table, self.known, last)
+        spark = self.quick if scope == NOTHING or own["rows"] <= SMALL else self.spark
+        rows = _rows(spark, self.settings, suite, scope, last, version)
+        rows = rows.transform(_with_known, settings=self.settings, rules=rules)
         minimum = 1 if scope == WHOLE and not suite.may_be_empty else 0
         validation = self._prepare(suite, scope, [_expectation(rule, suite, own, minimum) for rule in rules])
         found = validation.run(batch_parameters={"dataframe": rows}, result_format="SUMMARY", run_id=self.id)
