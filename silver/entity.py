@@ -17,7 +17,6 @@ SEQUENCE = """STRUCT<
 """The total order of messages: by event time, then publish time, then position in the topic. Ledger ids are unique
 across partitions, so no two messages are equal. A message without event time uses its publish time."""
 
-STATE = f"deleted_at TIMESTAMP, sequence {SEQUENCE}"
 VALIDITY = "valid_from TIMESTAMP, valid_until TIMESTAMP"
 
 
@@ -33,14 +32,10 @@ class Entity:
     key: str
     """The column that identifies a row. It must have a value, and must equal the message key if the message has one.
     A tombstone has only the message key to say which key it deletes."""
-    key_type: str
-    """The key's type as DDL."""
     columns: Mapping[str, str]
     """By name, SQL over the topic's fields and the message (`message.topic`, `message.properties`,
-    `message.position`, `message.event_time`)."""
-    types: str
-    """The types of the columns as DDL."""
-    deleted_at: str = "CAST(NULL AS TIMESTAMP)"
+    `message.position`, `message.event_time`). The types of the columns are those of their SQL."""
+    deleted_at: str = "NULL"
     """SQL over the same: the time from which the key is deleted, or NULL."""
     keeps_history: bool = True
     """Whether there is a table of all versions, for joins as of a time."""
@@ -64,8 +59,7 @@ class Entity:
     def decoding(self) -> Decoding:
         return Decoding(
             topic=self.topic,
-            columns={**self.columns, "deleted_at": self.deleted_at},
-            types=f"{self.types}, deleted_at TIMESTAMP",
+            columns={**self.columns, "deleted_at": f"CAST({self.deleted_at} AS TIMESTAMP)"},
         )
 
     @property
@@ -80,7 +74,7 @@ class Entity:
     @property
     def table(self) -> Table:
         """Latest state, one row per key."""
-        return self._table(self.name, STATE)
+        return self._table(self.name)
 
     @property
     def history(self) -> Table:
@@ -90,11 +84,11 @@ class Entity:
         two times are equal. With partial updates, `given` names the fields that the message had.
         """
         given = ", given ARRAY<STRING>" if self.ignore_null_updates else ""
-        return self._table(f"{self.name}_history", f"{STATE}, {VALIDITY}{given}")
+        return self._table(f"{self.name}_history", f", {VALIDITY}{given}")
 
-    def _table(self, name: str, more: str) -> Table:
+    def _table(self, name: str, more: str = "") -> Table:
         return Table(
             name=f"silver.{name}",
-            columns=f"{self.types}, {more}",
+            columns=lambda: f"{self.decoding.ddl}, sequence {SEQUENCE}{more}",
             properties={"delta.enableChangeDataFeed": "true"},
         )

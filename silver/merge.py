@@ -117,13 +117,14 @@ def _event_time() -> Column:
 def _message_key(entity: Entity) -> Column:
     """The message key as a key; NULL unless it is exactly the text of one, because a cast accepts other texts too."""
     given = F.col("message.key")
-    key = given.try_cast(entity.key_type)
+    key = given.try_cast(entity.decoding.schema[entity.key].dataType)
     return F.when(key.cast("string") == given, key)
 
 
 def _unusable_key(entity: Entity) -> Column:
     given, key = F.col("message.key"), F.col(entity.key)
-    no_key = F.lit(f"tombstone whose message key is not of type {entity.key_type}: ")
+    kind = entity.decoding.schema[entity.key].dataType.simpleString().upper()
+    no_key = F.lit(f"tombstone whose message key is not of type {kind}: ")
     return (
         F.when(
             F.col("message.is_tombstone") & _message_key(entity).isNull(),

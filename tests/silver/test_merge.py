@@ -42,7 +42,7 @@ def story(id: int) -> list[Message]:
 
 
 def bronze(spark: SparkSession, messages: list[Message]) -> DataFrame:
-    return spark.createDataFrame([bronze_row(each) for each in messages], bronze_table(USERS.topic).columns)
+    return spark.createDataFrame([bronze_row(each) for each in messages], bronze_table(USERS.topic).ddl)
 
 
 def merge_all(spark: SparkSession, settings: Settings, batches: list[list[Message]]) -> list[Row]:
