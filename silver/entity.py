@@ -1,11 +1,11 @@
 """Declare how a changelog topic becomes a table of latest state."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
+from lakehouse.contracts.columns import COLUMNS, Columns
 from lakehouse.contracts.decoding import Decoding
 from lakehouse.contracts.topics import Topic
 from lakehouse.delta.tables import Table
@@ -17,6 +17,8 @@ SEQUENCE = """STRUCT<
 """The total order of messages: by event time, then publish time, then position in the topic. Ledger ids are unique
 across partitions, so no two messages are equal. A message without event time uses its publish time."""
 
+ADDED = ("deleted_at", "sequence", "valid_from", "valid_until", "given", "message", "reason")
+"""Columns that an entity can't declare."""
 VALIDITY = "valid_from TIMESTAMP, valid_until TIMESTAMP"
 
 
@@ -24,7 +26,8 @@ VALIDITY = "valid_from TIMESTAMP, valid_until TIMESTAMP"
 class Entity:
     """A keyed changelog and its silver table.
 
-    Raises ConfigurationError for `ignore_null_updates` without `keeps_history`.
+    Raises ConfigurationError for `ignore_null_updates` without `keeps_history`, a `key` that is not one of the columns,
+    and a column with the name of one that is added.
     """
 
     topic: Topic
@@ -32,9 +35,10 @@ class Entity:
     key: str
     """The column that identifies a row. It must have a value, and must equal the message key if the message has one.
     A tombstone has only the message key to say which key it deletes."""
-    columns: Mapping[str, str]
+    columns: Columns = COLUMNS
     """By name, SQL over the topic's fields and the message (`message.topic`, `message.properties`,
-    `message.position`, `message.event_time`). The types of the columns are those of their SQL."""
+    `message.position`, `message.event_time`), or a text such as `"id, city, nullif(closedAt, -1) AS closed"`, in which
+    a bare name stands for itself. The types of the columns are those of their SQL."""
     deleted_at: str = "NULL"
     """SQL over the same: the time from which the key is deleted, or NULL."""
     keeps_history: bool = True
@@ -68,6 +72,10 @@ class Entity:
         return tuple(name for name in self.columns if name != self.key)
 
     def __post_init__(self) -> None:
+        if self.key not in self.columns:
+            raise ConfigurationError(f"{self.name}: key {self.key}: must be one of {', '.join(self.columns)}")
+        if taken := [name for name in self.columns if name.lower() in ADDED]:
+            raise ConfigurationError(f"{self.name}: column {taken[0]}: silver adds one of that name: choose another")
         if self.ignore_null_updates and not self.keeps_history:
             raise ConfigurationError(f"{self.name}: ignore_null_updates needs keeps_history")
 

@@ -8,6 +8,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, StructType
 
+from lakehouse.contracts.columns import COLUMNS, Columns
 from lakehouse.contracts.decoding import Decoding
 from lakehouse.contracts.topics import Topic
 from lakehouse.delta.tables import POSITION, Table
@@ -87,8 +88,9 @@ class Enrichment:
 
     topic: Topic
     """The topic of the facts. The gold table is `gold.enriched_<topic>`."""
-    columns: Mapping[str, str]
-    """By name, SQL over the topic's fields. The types of the columns are those of their SQL."""
+    columns: Columns = COLUMNS
+    """By name, SQL over the topic's fields, or a text such as `"id, city, nullif(closedAt, -1) AS closed"`, in which a
+    bare name stands for itself. The types of the columns are those of their SQL."""
     keys: tuple[str, ...]
     """The columns that identify a fact."""
     event_time: str

@@ -24,6 +24,7 @@ from pyspark.sql.types import (
 )
 
 from lakehouse.contracts.avro import DECODED, parse_avro
+from lakehouse.contracts.columns import COLUMNS, Columns
 from lakehouse.contracts.topics import MAXIMUM, MINIMUM, Encoding, Topic
 from lakehouse.delta.tables import POSITION, POSITION_OF_MESSAGE, Table, append_missing
 from lakehouse.errors import ConfigurationError
@@ -74,7 +75,7 @@ class Decoding:
     """The columns that are made from a topic's messages: by name, SQL over the contract's fields and `message`."""
 
     topic: Topic
-    columns: Mapping[str, str]
+    columns: Columns = COLUMNS
 
     @property
     def schema(self) -> StructType:

@@ -2,9 +2,11 @@
 
 from dataclasses import replace
 
+import pytest
 from pyspark.sql import SparkSession
 
 from declarations.users import USERS
+from lakehouse.errors import ConfigurationError
 
 COUNTED = replace(
     USERS,
@@ -18,3 +20,13 @@ def test_the_name_of_a_table_needs_no_spark() -> None:
 
 def test_the_types_of_columns_are_those_of_their_sql(spark: SparkSession) -> None:
     assert COUNTED.decoding.ddl == "`id` bigint, `name` string, `age` int, `at` timestamp, `deleted_at` timestamp"
+
+
+def test_a_key_is_a_column() -> None:
+    with pytest.raises(ConfigurationError, match=r"^users: key uid: must be one of id, name, age, at$"):
+        replace(COUNTED, key="uid")
+
+
+def test_silver_has_columns_of_its_own() -> None:
+    with pytest.raises(ConfigurationError, match=r"^users: column sequence: silver adds one of that name"):
+        replace(USERS, columns="id, createdAt AS sequence")
