@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
+from pyspark.sql.types import AtomicType
 
 from lakehouse.contracts.columns import COLUMNS, Columns
 from lakehouse.contracts.decoding import Decoding
@@ -11,11 +12,10 @@ from lakehouse.contracts.topics import Topic
 from lakehouse.delta.tables import Table
 from lakehouse.errors import ConfigurationError
 
-SEQUENCE = """STRUCT<
-    event_time: TIMESTAMP, publish_time: TIMESTAMP, ledger_id: BIGINT, entry_id: BIGINT, batch_index: INT
->"""
+SEQUENCE = "event_time: TIMESTAMP, publish_time: TIMESTAMP, ledger_id: BIGINT, entry_id: BIGINT, batch_index: INT"
 """The total order of messages: by event time, then publish time, then position in the topic. Ledger ids are unique
-across partitions, so no two messages are equal. A message without event time uses its publish time."""
+across partitions, so no two messages are equal. A message without event time uses its publish time. With `sequence_by`,
+the struct begins with the columns that are declared there, as the struct `by`."""
 
 ADDED = ("deleted_at", "sequence", "valid_from", "valid_until", "given", "message", "reason")
 """Columns that an entity can't declare."""
@@ -26,8 +26,8 @@ VALIDITY = "valid_from TIMESTAMP, valid_until TIMESTAMP"
 class Entity:
     """A keyed changelog and its silver table.
 
-    Raises ConfigurationError for `ignore_null_updates` without `keeps_history`, a `key` that is not one of the columns,
-    and a column with the name of one that is added.
+    Raises ConfigurationError for `ignore_null_updates` without `keeps_history`, a `key` or `sequence_by` that is no
+    column, and a column with the name of one that is added.
     """
 
     topic: Topic
@@ -39,6 +39,13 @@ class Entity:
     """By name, SQL over the topic's fields and the message (`message.topic`, `message.properties`,
     `message.position`, `message.event_time`), or a text such as `"id, city, nullif(closedAt, -1) AS closed"`, in which
     a bare name stands for itself. The types of the columns are those of their SQL."""
+    sequence_by: str | tuple[str, ...] = ()
+    """Columns that order the messages of a key before their event time does, such as a version; NULL comes first.
+
+    A tombstone has no fields: let the SQL of such a column use `message.properties`, or a tombstone is older than all
+    messages with a value. With a history, the state at a time is the last version in this order of those whose event
+    time is not after it. A table that exists keeps its order: to change it, remove the entity's tables, so that they
+    are merged again."""
     deleted_at: str = "NULL"
     """SQL over the same: the time from which the key is deleted, or NULL."""
     keeps_history: bool = True
@@ -67,6 +74,23 @@ class Entity:
         )
 
     @property
+    def ordered_by(self) -> tuple[str, ...]:
+        """The columns of `sequence_by`."""
+        return (self.sequence_by,) if isinstance(self.sequence_by, str) else self.sequence_by
+
+    @property
+    def sequence_type(self) -> str:
+        """The type of the column `sequence`. Needs Spark. Raises ConfigurationError if a column can't be ordered."""
+        kinds = {name: self.decoding.schema[name].dataType for name in self.ordered_by}
+        for name, kind in kinds.items():
+            if not isinstance(kind, AtomicType):
+                raise ConfigurationError(
+                    f"{self.name}: sequence_by {name} is {kind.simpleString()}: must be a number, a text or a time"
+                )
+        by = ", ".join(f"`{name}`: {kind.simpleString()}" for name, kind in kinds.items())
+        return f"STRUCT<{f'by: STRUCT<{by}>, ' if by else ''}{SEQUENCE}>"
+
+    @property
     def values(self) -> tuple[str, ...]:
         """All columns except the key."""
         return tuple(name for name in self.columns if name != self.key)
@@ -74,6 +98,9 @@ class Entity:
     def __post_init__(self) -> None:
         if self.key not in self.columns:
             raise ConfigurationError(f"{self.name}: key {self.key}: must be one of {', '.join(self.columns)}")
+        for name in self.ordered_by:
+            if name not in self.columns:
+                raise ConfigurationError(f"{self.name}: sequence_by {name}: must be one of {', '.join(self.columns)}")
         if taken := [name for name in self.columns if name.lower() in ADDED]:
             raise ConfigurationError(f"{self.name}: column {taken[0]}: silver adds one of that name: choose another")
         if self.ignore_null_updates and not self.keeps_history:
@@ -88,8 +115,10 @@ class Entity:
     def history(self) -> Table:
         """All versions, one row per message. Each was the state from `valid_from` until just before `valid_until`.
 
-        The last version has no `valid_until`. A version that was replaced at the same event time was never valid: its
-        two times are equal. With partial updates, `given` names the fields that the message had.
+        `valid_from` is the version's event time, and `valid_until` the earliest event time of the versions that follow
+        it in their sequence. The last version has no `valid_until`. A version that was replaced at the same event time,
+        or by one with an earlier event time, was never valid: its two times are equal. With partial updates, `given`
+        names the fields that the message had.
         """
         given = ", given ARRAY<STRING>" if self.ignore_null_updates else ""
         return self._table(f"{self.name}_history", f", {VALIDITY}{given}")
@@ -97,6 +126,6 @@ class Entity:
     def _table(self, name: str, more: str = "") -> Table:
         return Table(
             name=f"silver.{name}",
-            columns=lambda: f"{self.decoding.ddl}, sequence {SEQUENCE}{more}",
+            columns=lambda: f"{self.decoding.ddl}, sequence {self.sequence_type}{more}",
             properties={"delta.enableChangeDataFeed": "true"},
         )

@@ -41,8 +41,12 @@ def versions_of(changes: DataFrame, *, held: DataFrame, entity: Entity) -> DataF
     )
     if entity.ignore_null_updates:
         versions = versions.transform(with_older, entity=entity)
-    following = F.lead("sequence").over(Window.partitionBy(key).orderBy("sequence"))
-    valid = {"valid_from": F.col("sequence.event_time"), "valid_until": following["event_time"]}
+    event_time = F.col("sequence.event_time")
+    # In descending order, because a window that follows the row would be read again for each row.
+    following = Window.partitionBy(key).orderBy(F.desc("sequence")).rowsBetween(Window.unboundedPreceding, -1)
+    replaced = F.min(event_time).over(following)
+    valid_until = F.when(replaced.isNotNull(), F.greatest(event_time, replaced))
+    valid = {"valid_from": event_time, "valid_until": valid_until}
     as_it_is = F.struct(*changeable(entity))
     return (
         versions.withColumns(valid)

@@ -8,7 +8,8 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from lakehouse.contracts.decoding import MALFORMED, decode, quarantine_malformed, shown
 from lakehouse.delta.checkpoints import create_tables_of, sound_checkpoint
-from lakehouse.delta.tables import cached, of_keys, pin_table, upsert
+from lakehouse.delta.tables import Table, cached, is_created, of_keys, pin_table, table_schema, upsert
+from lakehouse.errors import ConfigurationError
 from lakehouse.settings import Settings
 from lakehouse.spark.batches import each_batch, planned_for
 from silver.entity import Entity
@@ -29,8 +30,25 @@ def merge(spark: SparkSession, settings: Settings, entity: Entity) -> DataStream
 
 
 def create_tables(spark: SparkSession, settings: Settings, entity: Entity) -> None:
-    tables = [entity.table, MALFORMED, *([entity.history] if entity.keeps_history else [])]
-    create_tables_of(spark, settings, entity.table.name, tables)
+    silver = [entity.table, *([entity.history] if entity.keeps_history else [])]
+    for table in silver:
+        _check_order(spark, settings, entity, table)
+    create_tables_of(spark, settings, entity.table.name, [*silver, MALFORMED])
+
+
+def _check_order(spark: SparkSession, settings: Settings, entity: Entity, table: Table) -> None:
+    """Raises ConfigurationError if the table exists and has another order than the declared one."""
+    if is_created(spark, settings.table_path(table.name)):
+        held, declared = (
+            schema["sequence"].dataType.simpleString()
+            for schema in (table_schema(spark, settings, table.name), table.schema)
+        )
+        if held != declared:
+            by = ", ".join(entity.ordered_by) or "nothing"
+            raise ConfigurationError(
+                f"{entity.name}: sequence_by {by}: {table.name} has the sequence {held}: keep its order, or remove the "
+                "entity's tables, so that they are merged again"
+            )
 
 
 def merge_batch(settings: Settings, entity: Entity, messages: DataFrame) -> None:
@@ -50,8 +68,8 @@ def merge_batch(settings: Settings, entity: Entity, messages: DataFrame) -> None
 
 def _quarantine(settings: Settings, entity: Entity, rejected: DataFrame) -> None:
     if entity.keeps_history:  # after a lost checkpoint, messages return that were merged under an older contract
-        merged = pin_table(rejected.sparkSession, settings, entity.history.name).select("sequence")
-        rejected = rejected.join(merged, on="sequence", how="left_anti")
+        merged = pin_table(rejected.sparkSession, settings, entity.history.name).select(place())
+        rejected = rejected.select("*", place()).join(merged, on="_place", how="left_anti")
     quarantine_malformed(settings, entity.decoding, rejected)
 
 
@@ -94,6 +112,7 @@ def decode_changes(messages: DataFrame, *, entity: Entity) -> DataFrame:
             entity.key: F.coalesce(entity.key, _message_key(entity)),
             "deleted_at": F.when(F.col("message.is_tombstone"), _event_time()).otherwise(F.col("deleted_at")),
             "sequence": F.struct(
+                *([F.struct(*entity.ordered_by).alias("by")] if entity.ordered_by else []),
                 _event_time().alias("event_time"),
                 "message.publish_time",
                 "message.position.ledger_id",
@@ -108,6 +127,11 @@ def latest_changes(changes: DataFrame, *, key: str) -> DataFrame:
     """The change of each key with the highest sequence."""
     row = F.struct(*changes.columns)
     return changes.groupBy(F.col(key).alias("_key")).agg(F.max_by(row, "sequence").alias("last")).select("last.*")
+
+
+def place() -> Column:
+    """Over silver's columns, as `_place`: the message of a row, also if it is rejected and its columns are NULL."""
+    return F.struct("sequence.ledger_id", "sequence.entry_id", "sequence.batch_index").alias("_place")
 
 
 def _event_time() -> Column:

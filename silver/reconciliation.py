@@ -11,7 +11,7 @@ from lakehouse.delta.tables import read_table
 from lakehouse.reconciliation import Reconciliation
 from lakehouse.settings import Settings
 from silver.entity import Entity
-from silver.merge import decode_changes
+from silver.merge import decode_changes, place
 
 TO_BE_RETRIED = "to be retried"
 
@@ -109,11 +109,11 @@ def _count_rejected(found: Sequence[Row]) -> int:
 
 
 def _as_merged(messages: DataFrame, *, history: DataFrame, key: str) -> DataFrame:
-    """The messages. One that the history has is not rejected, and has the key of its version there."""
-    versions = history.select("sequence", F.col(key).alias("_key"))
-    reason = F.when(F.col("_key").isNull(), F.col("reason"))
-    joined = messages.join(versions, on="sequence", how="left")
-    return joined.withColumns({"reason": reason, key: F.coalesce("_key", key)}).drop("_key")
+    """The messages. One that the history has is not rejected, and has the key and the sequence of its version there."""
+    versions = history.select(place(), F.struct(key, "sequence").alias("_held"))
+    held, joined = F.col("_held"), messages.select("*", place()).join(versions, on="_place", how="left")
+    as_held = {name: F.coalesce(held[name], name) for name in (key, "sequence")}
+    return joined.withColumns({"reason": F.when(held.isNull(), F.col("reason")), **as_held}).drop("_held", "_place")
 
 
 def _print(sequence: Column) -> Column:

@@ -89,6 +89,8 @@ class Oracle:
 
     Merges of users are followed only if users are joined with their latest state.
     """
+    sequence_by: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """By entity, the columns that order its messages before their event time does."""
     max_merges: int = 100
     """The most merges that may lead from a user to its survivor."""
     gold: list[Row] = field(default_factory=list)
@@ -121,9 +123,10 @@ class Oracle:
     def history(self, entity: str) -> list[Row]:
         rows = []
         for (name, _), versions in self._versions.items():
-            ends = [row["sequence"]["event_time"] for row in versions[1:]]
-            for row, end in zip(versions, [*ends, None], strict=True):
-                rows += [row | {"valid_from": row["sequence"]["event_time"], "valid_until": end}] * (name == entity)
+            times = [row["sequence"]["event_time"] for row in versions]
+            for at, row in enumerate(versions):
+                end = max(times[at], min(times[at + 1 :])) if times[at + 1 :] else None
+                rows += [row | {"valid_from": times[at], "valid_until": end}] * (name == entity)
         return rows
 
     def state(self, entity: str, key: int, when: datetime, versions: Versions | None = None) -> Row | None:
@@ -155,6 +158,8 @@ class Oracle:
         if row is None:
             self.malformed.add((message.topic, message.position))
             return
+        if columns := self.sequence_by.get(message.topic):
+            row["sequence"] = {"by": {name: row[name] for name in columns}} | row["sequence"]
         versions = self._versions.setdefault((message.topic, row["id"]), [])
         if row not in versions:
             versions.append(row)
@@ -360,7 +365,10 @@ def fact_of(message: Message) -> Row | None:
 
 
 def order_of(row: Row) -> tuple[Any, ...]:
-    return tuple(row["sequence"].values())
+    """The place of a version in its sequence. NULL comes first."""
+    by = row["sequence"].get("by", {})
+    message = (value for name, value in row["sequence"].items() if name != "by")
+    return (*((value is not None, value) for value in by.values()), *message)
 
 
 def user_row(value: Row) -> Row:

@@ -68,9 +68,9 @@ def create_table(spark: SparkSession, settings: Settings, table: Table) -> bool:
     declared type, and PermanentError if the table's log is torn or lost.
     """
     path = settings.table_path(table.name)
-    if not _is_created(spark, path):
+    if not is_created(spark, path):
         with exclusive(settings.home / "leases" / f"{table.name}.creation"):
-            if not _is_created(spark, path):  # another process may have created it while this one waited
+            if not is_created(spark, path):  # another process may have created it while this one waited
                 _create(spark, path, table)
                 return True
     last = _commits(spark, path)[-1]
@@ -98,7 +98,8 @@ def _create(spark: SparkSession, path: str, table: Table) -> None:
     )
 
 
-def _is_created(spark: SparkSession, path: str) -> bool:
+def is_created(spark: SparkSession, path: str) -> bool:
+    """Whether there is a table at the path, and its creation was not interrupted."""
     commits = _commits(spark, path)
     return len(commits) > 1 or (len(commits) == 1 and not _is_torn(spark, path))
 

@@ -30,3 +30,15 @@ def test_a_key_is_a_column() -> None:
 def test_silver_has_columns_of_its_own() -> None:
     with pytest.raises(ConfigurationError, match=r"^users: column sequence: silver adds one of that name"):
         replace(USERS, columns="id, createdAt AS sequence")
+
+
+def test_a_sequence_is_by_columns() -> None:
+    with pytest.raises(ConfigurationError, match=r"^users: sequence_by version: must be one of id, name, age, at$"):
+        replace(COUNTED, sequence_by="version")
+
+
+def test_a_sequence_is_by_what_can_be_ordered(spark: SparkSession) -> None:
+    pairs = replace(USERS, columns="id, map(id, id) AS pair", sequence_by=("id", "pair"))
+    line = r"^users: sequence_by pair is map<bigint,bigint>: must be a number, a text or a time$"
+    with pytest.raises(ConfigurationError, match=line):
+        pairs.table.ddl  # noqa: B018

@@ -13,9 +13,11 @@ from bronze.landing import bronze_table
 from declarations.users import USERS
 from jobs.streams import catch_up
 from lakehouse.contracts.decoding import MALFORMED
-from lakehouse.delta.tables import create_table
+from lakehouse.errors import ConfigurationError
 from lakehouse.settings import Settings
-from silver.merge import decode_changes, latest_changes, merge, merge_batch
+from silver.entity import Entity
+from silver.merge import create_tables, decode_changes, latest_changes, merge, merge_batch
+from silver.reconciliation import reconcile_entity
 from tests.lake import bronze_row, land_literally, own_home, read
 from tests.messages import at, message, tombstone, user
 from tests.oracle import Message, Oracle, Row, by_id, by_version
@@ -45,9 +47,11 @@ def bronze(spark: SparkSession, messages: list[Message]) -> DataFrame:
     return spark.createDataFrame([bronze_row(each) for each in messages], bronze_table(USERS.topic).ddl)
 
 
-def merge_all(spark: SparkSession, settings: Settings, batches: list[list[Message]]) -> list[Row]:
+def merge_all(
+    spark: SparkSession, settings: Settings, batches: list[list[Message]], entity: Entity = USERS
+) -> list[Row]:
     for batch in filter(None, batches):
-        merge_batch(settings, USERS, bronze(spark, batch))
+        merge_batch(settings, entity, bronze(spark, batch))
     return by_id(read(settings, USERS.table.name))
 
 
@@ -67,9 +71,9 @@ def test_every_order_in_every_three_batches_gives_the_same(spark: SparkSession, 
 
 
 CHANGES = st.builds(
-    lambda id, name, when, late, place, kind: {
-        "update": user(id, name, when=when, late=late, place=place),
-        "delete": user(id, name, when=when, late=late, place=place, deletedAt=1_767_225_600_000),
+    lambda id, name, when, late, place, kind, version: {
+        "update": user(id, name, when=when, late=late, place=place, parentUserId=version),
+        "delete": user(id, name, when=when, late=late, place=place, parentUserId=version, deletedAt=1_767_225_600_000),
         "tombstone": tombstone("users", str(id), when=when, late=late, place=place),
         "timeless": message("users", {"id": id, "createdAt": 0}, key=None, when=None, late=late, place=place),
         "broken": message("users", {"id": str(id), "createdAt": 0}, key=str(id), when=when, late=late, place=place),
@@ -81,9 +85,11 @@ CHANGES = st.builds(
     late=st.integers(0, 2),
     place=st.integers(0, 1_000_000),
     kind=st.sampled_from(["update", "delete", "tombstone", "timeless", "broken", "misplaced"]),
+    version=st.sampled_from([None, 1, 2, 3]),
 )
 
 
+@pytest.mark.parametrize("by", [(), ("parent_user_id", "first_name")])
 @few(5)
 @given(
     changes=st.lists(CHANGES, min_size=4, max_size=12, unique_by=lambda change: change.position),
@@ -93,19 +99,22 @@ def test_any_order_any_batches_and_any_repeats_give_the_same(
     spark: SparkSession,
     settings: Settings,
     tmp_path_factory: pytest.TempPathFactory,
+    by: tuple[str, ...],
     changes: list[Message],
     random: Random,
 ) -> None:
+    users = replace(USERS, sequence_by=by)
     own = own_home(settings, tmp_path_factory.mktemp("silver"))
-    for table in (USERS.table, USERS.history, MALFORMED):
-        create_table(spark, own, table)
+    create_tables(spark, own, users)
     arrival = random.sample(changes, len(changes))
     cut = random.randint(0, len(arrival))
     again = random.sample(changes[:cut], cut // 2)
-    oracle = Oracle().run(changes)
-    assert merge_all(spark, own, [arrival[:cut], arrival[cut:], again]) == oracle.latest("users")
+    land_literally(spark, own, changes)
+    oracle = Oracle(sequence_by={"users": by}).run(changes)
+    assert merge_all(spark, own, [arrival[:cut], arrival[cut:], again], users) == oracle.latest("users")
     assert by_version(read(own, USERS.history.name)) == by_version(oracle.history("users"))
     assert len(read(own, MALFORMED.name)) == len(oracle.malformed)
+    assert reconcile_entity(spark, own, users).holds
 
 
 def test_what_has_no_key_goes_to_quarantine(spark: SparkSession, silver: Settings) -> None:
@@ -154,6 +163,30 @@ def test_a_late_message_splits_the_interval_that_it_falls_in(spark: SparkSession
         ("at once replaced", at(20), at(20)),
         ("renamed", at(20), None),
     ]
+
+
+def test_a_version_of_an_earlier_time_takes_the_time_of_those_before_it(
+    spark: SparkSession, settings: Settings, tmp_path: Path
+) -> None:
+    users, lake = replace(USERS, sequence_by="parent_user_id"), own_home(settings, tmp_path)
+    create_tables(spark, lake, users)
+    batches = [
+        [user(1, "third", when=20, parentUserId=3), user(1, "first", when=10, parentUserId=1, place=1)],
+        [user(1, "second", when=5, parentUserId=2, place=2), user(1, "of no version", when=30, place=3)],
+    ]
+    assert [row["first_name"] for row in merge_all(spark, lake, batches, users)] == ["third"]
+    rows = by_version(read(lake, users.history.name))
+    assert [(row["first_name"], row["valid_from"], row["valid_until"]) for row in rows] == [
+        ("of no version", at(30), at(30)),
+        ("first", at(10), at(10)),
+        ("second", at(5), at(20)),
+        ("third", at(20), None),
+    ]
+
+
+def test_a_table_keeps_its_order(spark: SparkSession, silver: Settings) -> None:
+    with pytest.raises(ConfigurationError, match=r"^users: sequence_by parent_user_id: silver.users has the sequence"):
+        create_tables(spark, silver, replace(USERS, sequence_by="parent_user_id"))
 
 
 def test_a_deleted_user_comes_back_with_a_newer_message(spark: SparkSession, silver: Settings) -> None:
