@@ -158,7 +158,8 @@ def _show(difference: Difference, facts: str) -> None:
 def _is_number(entity: str) -> bool:
     """Whether the keys of an entity are a BIGINT field of its topic. Other keys' types would need Spark."""
     [declared] = [each for each in ENTITIES if each.name == entity]
-    sql = declared.columns[declared.key]
+    [key] = declared.keys
+    sql = declared.columns[key]
     return any(field.name == sql and field.dataType == LongType() for field in declared.topic.fields)
 
 

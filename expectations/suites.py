@@ -8,7 +8,7 @@ import re
 from dataclasses import dataclass
 from enum import StrEnum
 
-from lakehouse.delta.tables import Columns, as_ddl
+from lakehouse.delta.tables import Ddl, as_ddl
 from lakehouse.errors import ConfigurationError
 
 
@@ -43,7 +43,7 @@ class Rule:
     """For a reference: the table that must have the value as a key."""
     shows: str = ""
     """For a table: SQL for what the report shows. If empty, the report shows `holds` with its figures."""
-    columns: Columns = ""
+    columns: Ddl = ""
     """For types: the declared columns."""
 
     @property
@@ -109,7 +109,7 @@ def whole(name: str, holds: str, severity: Severity = Severity.CRITICAL, *, show
     return Rule(name=name, kind=Kind.TABLE, holds=holds, severity=severity, shows=shows)
 
 
-def types(columns: Columns) -> Rule:
+def types(columns: Ddl) -> Rule:
     """The columns exist and have the declared types."""
     return Rule(name="types_are_as_declared", kind=Kind.TYPES, holds="the declared types", columns=columns)
 

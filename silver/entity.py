@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
-from pyspark.sql.types import AtomicType
+from pyspark.sql.types import AtomicType, BooleanType, DataType, DateType, IntegralType, StringType
 
 from lakehouse.contracts.columns import COLUMNS, Columns
 from lakehouse.contracts.decoding import Decoding
@@ -32,9 +32,10 @@ class Entity:
 
     topic: Topic
     """The changelog. Its name is the entity's."""
-    key: str
-    """The column that identifies a row. It must have a value, and must equal the message key if the message has one.
-    A tombstone has only the message key to say which key it deletes."""
+    key: str | tuple[str, ...]
+    """The column that identifies a row, or several that do together. Each must have a value, and they must equal the
+    message key if the message has one. A tombstone has only the message key to say which key it deletes. The message
+    key of several columns is a JSON array without spaces, such as `["A1","EUR"]` or `[7,"EUR"]`."""
     columns: Columns = COLUMNS
     """By name, SQL over the topic's fields and the message (`message.topic`, `message.properties`,
     `message.position`, `message.event_time`), or a text such as `"id, city, nullif(closedAt, -1) AS closed"`, in which
@@ -80,27 +81,32 @@ class Entity:
 
     @property
     def sequence_type(self) -> str:
-        """The type of the column `sequence`. Needs Spark. Raises ConfigurationError if a column can't be ordered."""
-        kinds = {name: self.decoding.schema[name].dataType for name in self.ordered_by}
-        for name, kind in kinds.items():
-            if not isinstance(kind, AtomicType):
-                raise ConfigurationError(
-                    f"{self.name}: sequence_by {name} is {kind.simpleString()}: must be a number, a text or a time"
-                )
-        by = ", ".join(f"`{name}`: {kind.simpleString()}" for name, kind in kinds.items())
+        """The type of the column `sequence`. Needs Spark."""
+        by = ", ".join(f"`{name}`: {self.decoding.schema[name].dataType.simpleString()}" for name in self.ordered_by)
         return f"STRUCT<{f'by: STRUCT<{by}>, ' if by else ''}{SEQUENCE}>"
 
     @property
+    def keys(self) -> tuple[str, ...]:
+        """The columns of `key`."""
+        return (self.key,) if isinstance(self.key, str) else self.key
+
+    @property
+    def key_types(self) -> list[DataType]:
+        """The types of the key's columns. Needs Spark."""
+        return [self.decoding.schema[name].dataType for name in self.keys]
+
+    @property
     def values(self) -> tuple[str, ...]:
-        """All columns except the key."""
-        return tuple(name for name in self.columns if name != self.key)
+        """All columns except the keys."""
+        return tuple(name for name in self.columns if name not in self.keys)
 
     def __post_init__(self) -> None:
-        if self.key not in self.columns:
-            raise ConfigurationError(f"{self.name}: key {self.key}: must be one of {', '.join(self.columns)}")
-        for name in self.ordered_by:
-            if name not in self.columns:
-                raise ConfigurationError(f"{self.name}: sequence_by {name}: must be one of {', '.join(self.columns)}")
+        if not self.keys or len(self.keys) != len(set(self.keys)):
+            raise ConfigurationError(f"{self.name}: key {self.key!r}: must be one or more columns, each once")
+        for what, names in {"key": self.keys, "sequence_by": self.ordered_by}.items():
+            for name in names:
+                if name not in self.columns:
+                    raise ConfigurationError(f"{self.name}: {what} {name}: must be one of {', '.join(self.columns)}")
         if taken := [name for name in self.columns if name.lower() in ADDED]:
             raise ConfigurationError(f"{self.name}: column {taken[0]}: silver adds one of that name: choose another")
         if self.ignore_null_updates and not self.keeps_history:
@@ -126,6 +132,23 @@ class Entity:
     def _table(self, name: str, more: str = "") -> Table:
         return Table(
             name=f"silver.{name}",
-            columns=lambda: f"{self.decoding.ddl}, sequence {self.sequence_type}{more}",
+            columns=lambda: self._columns(more),
             properties={"delta.enableChangeDataFeed": "true"},
         )
+
+    def _columns(self, more: str) -> str:
+        self._check_types()
+        return f"{self.decoding.ddl}, sequence {self.sequence_type}{more}"
+
+    def _check_types(self) -> None:
+        """Raises ConfigurationError for a column that has no order, or one of a key that no message key can have."""
+        for name in self.ordered_by:
+            self._must_be("sequence_by", name, (AtomicType,), "a number, a text or a time")
+        for name in self.keys if len(self.keys) > 1 else ():
+            kinds = (StringType, IntegralType, BooleanType, DateType)
+            self._must_be("key", name, kinds, "a text, an integer, a boolean or a date")
+
+    def _must_be(self, what: str, column: str, kinds: tuple[type[DataType], ...], right: str) -> None:
+        kind = self.decoding.schema[column].dataType
+        if not isinstance(kind, kinds):
+            raise ConfigurationError(f"{self.name}: {what} {column} is {kind.simpleString()}: must be {right}")

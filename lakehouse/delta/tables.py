@@ -18,11 +18,11 @@ from lakehouse.errors import ConfigurationError, PermanentError
 from lakehouse.locks import exclusive
 from lakehouse.settings import Settings
 
-Columns = str | Callable[[], str]
+Ddl = str | Callable[[], str]
 """Columns as Spark DDL, or what derives it: a function that needs Spark."""
 
 
-def as_ddl(columns: Columns) -> str:
+def as_ddl(columns: Ddl) -> str:
     return columns if isinstance(columns, str) else columns()
 
 
@@ -31,7 +31,7 @@ class Table:
     """A Delta table. `name` is `layer.table`. Only its columns may need Spark."""
 
     name: str
-    columns: Columns
+    columns: Ddl
     partition_by: tuple[str, ...] = ()
     properties: Mapping[str, str] = field(default_factory=dict)
     """Delta table properties, https://docs.delta.io/latest/table-properties.html"""

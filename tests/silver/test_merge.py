@@ -1,3 +1,5 @@
+import json
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
 from itertools import chain, combinations, permutations
@@ -20,7 +22,7 @@ from silver.merge import create_tables, decode_changes, latest_changes, merge, m
 from silver.reconciliation import reconcile_entity
 from tests.lake import bronze_row, land_literally, own_home, read
 from tests.messages import at, message, tombstone, user
-from tests.oracle import Message, Oracle, Row, by_id, by_version
+from tests.oracle import Message, Oracle, Position, Row, by_id, by_version, text_of
 from tests.searching import few
 
 # What happens to one user; the messages may arrive in any order. One change is older than the delete but is published
@@ -115,6 +117,80 @@ def test_any_order_any_batches_and_any_repeats_give_the_same(
     assert by_version(read(own, USERS.history.name)) == by_version(oracle.history("users"))
     assert len(read(own, MALFORMED.name)) == len(oracle.malformed)
     assert reconcile_entity(spark, own, users).holds
+
+
+ACCOUNTS = replace(USERS, key=("id", "last_name"))
+NAMES = st.sampled_from(["EUR", 'a "b"', "x,\\]", "Zoë\n", ""])
+KEYED = st.builds(
+    lambda id, name, text, when, is_gone: message(
+        "users", None if is_gone else {"id": id, "lastName": name, "createdAt": 0}, key=text(id, name), when=when
+    ),
+    id=st.integers(1, 2),
+    name=st.one_of(NAMES, NAMES, st.none()),
+    text=st.sampled_from(
+        [
+            lambda id, name: text_of([id, name]),
+            lambda id, name: text_of([id, name]),
+            lambda id, name: text_of([id, "EUR"]),
+            lambda id, name: None,
+            lambda id, name: json.dumps([id, name], separators=(", ", ":")),
+            lambda id, name: text_of([str(id), name]),
+            lambda id, name: text_of([id]),
+        ]
+    ),
+    when=st.integers(0, 9),
+    is_gone=st.booleans(),
+)
+
+
+@few(5)
+@given(changes=st.lists(KEYED, min_size=8, max_size=24), cut=st.integers(0, 24))
+def test_a_key_of_two_columns(
+    spark: SparkSession,
+    settings: Settings,
+    tmp_path_factory: pytest.TempPathFactory,
+    changes: list[Message],
+    cut: int,
+) -> None:
+    own = own_home(settings, tmp_path_factory.mktemp("silver"))
+    create_tables(spark, own, ACCOUNTS)
+    placed = [each._replace(position=Position(0, 7, place, 0)) for place, each in enumerate(changes)]
+    land_literally(spark, own, placed)
+    oracle = Oracle(keys={"users": ACCOUNTS.keys}).run(placed)
+    merge_all(spark, own, [placed[cut:], placed[:cut], placed[::2]], ACCOUNTS)
+    assert by_account(read(own, ACCOUNTS.table.name)) == by_account(oracle.latest("users"))
+    assert by_account(read(own, ACCOUNTS.history.name)) == by_account(oracle.history("users"))
+    assert {Position(**row["position"]) for row in read(own, MALFORMED.name)} == {at for _, at in oracle.malformed}
+    assert reconcile_entity(spark, own, ACCOUNTS).holds
+
+
+def by_account(rows: Iterable[Row]) -> list[Row]:
+    return sorted(rows, key=lambda row: (row["id"], row["last_name"], row["sequence"]["entry_id"]))
+
+
+def test_why_a_key_of_two_columns_is_malformed(spark: SparkSession) -> None:
+    def keyed(name: str | None, key: str | None, place: int) -> Message:
+        return message("users", {"id": 5, "lastName": name, "createdAt": 0}, key=key, place=place)
+
+    changes = [
+        keyed("EUR", '[5,"EUR"]', 0),
+        keyed(None, '[5,"EUR"]', 1),
+        keyed("EUR", '[5, "EUR"]', 2),
+        keyed("EUR", "5", 3),
+        keyed(None, None, 4),
+        tombstone("users", '[5,"EUR"]', place=5),
+        tombstone("users", '["5","EUR"]', place=6),
+    ]
+    rows = bronze(spark, changes).transform(decode_changes, entity=ACCOUNTS).orderBy("message.position").collect()
+    assert [row.reason or (row.id, row.last_name) for row in rows] == [
+        (5, "EUR"),
+        (5, "EUR"),
+        'message key [5, "EUR"] is not the [id, last_name]: [5,"EUR"]',
+        'message key 5 is not the [id, last_name]: [5,"EUR"]',
+        "last_name is NULL",
+        (5, "EUR"),
+        'tombstone whose message key is not of type [BIGINT, STRING]: ["5","EUR"]',
+    ]
 
 
 def test_what_has_no_key_goes_to_quarantine(spark: SparkSession, silver: Settings) -> None:
@@ -249,7 +325,7 @@ def test_the_last_change_of_each_key_wins_by_event_time_then_publish_time_then_p
         user(3, "by place", when=1, place=5),
         user(3, "before it", when=1, place=4),
     ]
-    rows = bronze(spark, changes).transform(decode_changes, entity=USERS).transform(latest_changes, key="id")
+    rows = bronze(spark, changes).transform(decode_changes, entity=USERS).transform(latest_changes, keys=["id"])
     assert sorted((row.id, row.first_name) for row in rows.collect()) == [
         (1, "by event time"),
         (2, "by publish time"),
