@@ -81,10 +81,7 @@ def main(
 def _round(spark: SparkSession, settings: Settings, parts: list[tuple[int, int]], keys: int) -> dict[str, Result]:
     homes = {name: _afresh(spark, settings, name) for name in VARIANTS}
     plain_home = homes["latest state"]
-    spark.sql(
-        f"CREATE TABLE delta.`{plain_home.table_path(PLAIN)}` ({USERS.types}, deleted_at TIMESTAMP, seq TIMESTAMP) "
-        "USING delta"
-    )
+    spark.sql(f"CREATE TABLE delta.`{plain_home.table_path(PLAIN)}` ({USERS.decoding.ddl}, seq TIMESTAMP) USING delta")
     found = {}
     for size, (first, count) in zip(("empty", "onto that"), parts, strict=True):
         for name, entity in VARIANTS.items():

@@ -132,7 +132,7 @@ def accept_losses(spark: SparkSession, settings: Settings, topic: Topic, endpoin
             for loss in losses
         ]
         once = ["topic", "partition", "ledger_id", "entry_id"]
-        append_missing(spark.createDataFrame(rows, LOSSES.columns), settings, LOSSES.name, on=once)
+        append_missing(spark.createDataFrame(rows, LOSSES.ddl), settings, LOSSES.name, on=once)
         _keep(spark, settings, topic, known | creation_dates(held))
         # Without a checkpoint, landing continues after the landed entries and the recorded losses.
         delete_path(spark, settings.checkpoint_path(topic.bronze_table))

@@ -29,7 +29,7 @@ def keep_writer_schemas(spark: SparkSession, settings: Settings, topics: Iterabl
         registered = registered_schemas(topic, endpoint, settings)
         new = [(topic.name, each["version"], each["data"]) for each in registered if each["version"] not in known]
         if new:
-            append(spark.createDataFrame(new, WRITER_SCHEMAS.columns), settings, WRITER_SCHEMAS.name)
+            append(spark.createDataFrame(new, WRITER_SCHEMAS.ddl), settings, WRITER_SCHEMAS.name)
 
 
 def with_writer_schemas(spark: SparkSession, settings: Settings, topic: Topic) -> Topic:

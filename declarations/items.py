@@ -27,7 +27,6 @@ ITEMS_TOPIC = Topic(
 ITEMS = Entity(
     topic=ITEMS_TOPIC,
     key="id",
-    key_type="BIGINT",
     columns={
         "id": "id",
         "created_at": "timestamp_millis(createdAt)",
@@ -37,9 +36,6 @@ ITEMS = Entity(
         "name": "name",
         "price": "price",
     },
-    types="""
-        id BIGINT, created_at TIMESTAMP, adjective STRING, category STRING, modifier STRING, name STRING, price DOUBLE
-    """,
 )
 
 ITEMS_SUITE = latest(

@@ -38,10 +38,6 @@ ORDERS = Enrichment(
         "created_at": "timestamp_millis(createdAt)",
         "paid_at": "timestamp_millis(paidAt)",
     },
-    types="""
-        invoice_id BIGINT, line_item_id BIGINT, user_id BIGINT, item_id BIGINT, item_name STRING,
-        item_category STRING, price DOUBLE, created_at TIMESTAMP, paid_at TIMESTAMP
-    """,
     keys=("invoice_id", "line_item_id"),
     event_time="created_at",
     day="order_date",

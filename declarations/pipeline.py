@@ -88,6 +88,11 @@ def _check() -> None:
                     f"{enrichment.topic.name} looks up {lookup.entity}, which is not an entity; there are {known}"
                 )
             entity = entities[lookup.entity]
+            if len(entity.keys) > 1:
+                raise ConfigurationError(
+                    f"{enrichment.topic.name} looks up {entity.name}, whose key is {', '.join(entity.keys)}: "
+                    "must be an entity whose key is one column"
+                )
             if lookup.is_as_of and (entity.ignore_null_updates or not entity.keeps_history):
                 raise ConfigurationError(
                     f"{enrichment.topic.name} joins {entity.name} as of a time, which needs a history of whole updates"

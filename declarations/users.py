@@ -28,7 +28,6 @@ USERS_TOPIC = Topic(
 USERS = Entity(
     topic=USERS_TOPIC,
     key="id",
-    key_type="BIGINT",
     columns={
         "id": "id",
         "first_name": "firstName",
@@ -38,10 +37,6 @@ USERS = Entity(
         "merged_at": "timestamp_millis(nullif(mergedAt, -1))",
         "parent_user_id": "nullif(parentUserId, -1)",
     },
-    types="""
-        id BIGINT, first_name STRING, last_name STRING, email_address STRING,
-        created_at TIMESTAMP, merged_at TIMESTAMP, parent_user_id BIGINT
-    """,
     deleted_at="timestamp_millis(nullif(deletedAt, -1))",
 )
 

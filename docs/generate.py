@@ -30,8 +30,9 @@ from gold.sql.declaration import SQL_ROWS, SqlTable
 from gold.sql.refresh import REFRESHES
 from lakehouse.contracts.decoding import MALFORMED
 from lakehouse.contracts.topics import Topic
-from lakehouse.delta.tables import POSITION, Table
-from lakehouse.settings import SECRETS, Settings
+from lakehouse.delta.tables import Table
+from lakehouse.settings import SECRETS, Settings, load_settings
+from lakehouse.spark.session import start_spark, stop_spark
 from silver.entity import Entity
 
 FOLDER = Path(__file__).with_name("reference")
@@ -40,13 +41,17 @@ FOLDERS = {"home": "`.lakehouse`", "cache": "`~/.cache/pulsar-lakehouse`"}
 
 
 def pages() -> dict[str, str]:
-    """The text of each page, by its file's name."""
+    """The text of each page that needs no Spark, by its file's name."""
     return {
         "commands.md": "\n".join(_commands()),
         "settings.md": "\n".join(_settings()),
         "declarations.md": "\n".join(_declarations()),
-        "tables.md": "\n".join(_tables()),
     }
+
+
+def pages_of_types() -> dict[str, str]:
+    """The same for the page that needs Spark, which knows the types of columns."""
+    return {"tables.md": "\n".join(_tables())}
 
 
 def _commands() -> Iterator[str]:
@@ -135,7 +140,7 @@ def _tables() -> Iterator[str]:
     yield "# Tables\n"
     yield "All tables of this pipeline. A table exists once a step that writes it has run.\n"
     for table, doc in _declared_tables():
-        yield from _table(table.name, doc, _columns(table.columns), table.partition_by)
+        yield from _table(table.name, doc, _columns(table.ddl), table.partition_by)
     for declared in SQL_TABLES:
         doc = f"Keys: {_code(declared.keys)}. Made from {_code(declared.sources)}:"
         yield f"## {declared.name}\n\n{doc}\n\n```sql\n{declared.sql.strip()}\n```\n"
@@ -159,9 +164,11 @@ def _declared_tables() -> Iterator[tuple[Table, str]]:
                 entity.history,
                 f"All versions of `{entity.name}`, a row a message, with the time for which each is valid.",
             )
+    entities = {entity.name: entity for entity in ENTITIES}
     for enrichment in ENRICHMENTS:
         facts = enrichment.topic.name
-        yield _gold_table(enrichment), f"`{facts}` joined with their state, a row each."
+        states = {each.name: entities[each.entity].table.schema for each in enrichment.lookups}
+        yield enrichment.gold(states), f"`{facts}` joined with their state, a row each."
         yield enrichment.waiting, f"`{facts}` that wait for state, and for which."
         yield enrichment.duplicates, f"`{facts}` that came again, with the position of the first."
         yield enrichment.discarded, f"`{facts}` that waited until somebody discarded them."
@@ -171,22 +178,6 @@ def _declared_tables() -> Iterator[tuple[Table, str]]:
     yield SQL_ROWS, "Rows on which the SQL of a declared table fails, with the reason."
     yield REFRESHES, "What each refresh of a declared table has read."
     yield RESULTS, "What came of each quality rule in each validation."
-
-
-def _gold_table(enrichment: Enrichment) -> Table:
-    """Gold's table. The columns of the states need Spark, so a struct has those of a row in their tables."""
-    entities = {entity.name: entity for entity in ENTITIES}
-    added = []
-    for lookup in enrichment.lookups:
-        entity = entities[lookup.entity]
-        added.append(f"{lookup.name} STRUCT<{entity.table.columns}>")
-        if lookup.merged_into is not None:
-            added.append(f"{lookup.merged} ARRAY<{entity.key_type}>")
-    return Table(
-        name=enrichment.gold_table,
-        columns=f"{enrichment.types}, {', '.join(added)}, position {POSITION}, {enrichment.day} DATE",
-        partition_by=(enrichment.day,),
-    )
 
 
 def _columns(ddl: str) -> Iterator[tuple[str, str]]:
@@ -221,5 +212,7 @@ def documented(declared: type) -> Mapping[str, str]:
 
 if __name__ == "__main__":
     FOLDER.mkdir(exist_ok=True)
-    for name, text in pages().items():
+    start_spark(load_settings())
+    for name, text in (pages() | pages_of_types()).items():
         FOLDER.joinpath(name).write_text(text)
+    stop_spark()

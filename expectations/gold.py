@@ -16,7 +16,7 @@ def enriched(enrichment: Enrichment, *rules: Rule) -> Suite:
         key=enrichment.keys,
         arrives=CHANGE_FEED,
         rules=(
-            types(f"{enrichment.types}, position {POSITION}, {enrichment.day} DATE"),
+            types(lambda: f"{enrichment.decoding.ddl}, position {POSITION}, {enrichment.day} DATE"),
             *not_null(*enrichment.keys, enrichment.event_time, enrichment.day, "position"),
             unique(*enrichment.keys, enrichment.day),
             *(known(f"{lookup.name}.{lookup.key}", to=f"silver.{lookup.entity}") for lookup in lookups),

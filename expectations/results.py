@@ -70,7 +70,7 @@ class Validated:
 def keep(spark: SparkSession, settings: Settings, results: Sequence[Result], *, run: str, at: datetime) -> None:
     create_table(spark, settings, RESULTS)
     rows = [{"run": run, "validated_at": at, **asdict(result), "severity": str(result.severity)} for result in results]
-    append(spark.createDataFrame(rows, RESULTS.columns), settings, RESULTS.name)
+    append(spark.createDataFrame(rows, RESULTS.ddl), settings, RESULTS.name)
 
 
 def last_validated(settings: Settings) -> dict[str, Validated]:

@@ -10,7 +10,7 @@ SEQUENCE = ("event_time", "publish_time", "ledger_id", "entry_id", "batch_index"
 
 def latest(entity: Entity, *rules: Rule) -> Suite:
     """The rules of every latest state, and `rules` of this one."""
-    return _suite(entity, entity.table, unique(entity.key), *rules, *_conserved(entity), up_to_date())
+    return _suite(entity, entity.table, unique(*entity.keys), *rules, *_conserved(entity), up_to_date())
 
 
 def versions(entity: Entity) -> Suite:
@@ -18,11 +18,13 @@ def versions(entity: Entity) -> Suite:
     return _suite(
         entity,
         entity.history,
-        unique(entity.key, "sequence"),
+        unique(*entity.keys, "sequence"),
         *not_null("valid_from"),
         each_row("begins_with_its_message", "valid_from = sequence.event_time"),
         each_row("ends_after_it_begins", "valid_until IS NULL OR valid_until >= valid_from"),
-        whole("each_key_has_one_last_version", f"count_if(valid_until IS NULL) = count(DISTINCT {entity.key})"),
+        whole(
+            "each_key_has_one_last_version", f"count_if(valid_until IS NULL) = count(DISTINCT {', '.join(entity.keys)})"
+        ),
     )
 
 
@@ -31,9 +33,9 @@ def _suite(entity: Entity, table: Table, *rules: Rule) -> Suite:
     is_there = " AND ".join(f"sequence.{part} IS NOT NULL" for part in SEQUENCE)
     return Suite(
         table=table.name,
-        key=(entity.key,),
+        key=entity.keys,
         arrives=CHANGE_FEED,
-        rules=(types(table.columns), *not_null(entity.key), each_row("sequence_is_there", is_there), *rules),
+        rules=(types(table.columns), *not_null(*entity.keys), each_row("sequence_is_there", is_there), *rules),
     )
 
 

@@ -8,6 +8,7 @@ import re
 from dataclasses import dataclass
 from enum import StrEnum
 
+from lakehouse.delta.tables import Ddl, as_ddl
 from lakehouse.errors import ConfigurationError
 
 
@@ -27,6 +28,7 @@ class Kind(StrEnum):
     KEY = "keys"
     REFERENCE = "reference"
     TABLE = "table"
+    TYPES = "types"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,6 +43,17 @@ class Rule:
     """For a reference: the table that must have the value as a key."""
     shows: str = ""
     """For a table: SQL for what the report shows. If empty, the report shows `holds` with its figures."""
+    columns: Ddl = ""
+    """For types: the declared columns."""
+
+    @property
+    def sql_of_types(self) -> str:
+        """For types: SQL over the table that is TRUE if its columns have the declared types."""
+        ddl = flat = as_ddl(self.columns)
+        while flat != (flat := re.sub(r"<[^<>]*>|\([^()]*\)", "", flat)):
+            pass
+        names = ", ".join(column.split()[0] for column in flat.split(","))
+        return f"typeof(first(struct({names}))) = typeof(CAST(NULL AS STRUCT<{' '.join(ddl.split())}>))"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,14 +109,9 @@ def whole(name: str, holds: str, severity: Severity = Severity.CRITICAL, *, show
     return Rule(name=name, kind=Kind.TABLE, holds=holds, severity=severity, shows=shows)
 
 
-def types(columns: str) -> Rule:
-    """The columns exist and have the types of this DDL."""
-    flat = columns
-    while flat != (flat := re.sub(r"<[^<>]*>|\([^()]*\)", "", flat)):
-        pass
-    names = ", ".join(column.split()[0] for column in flat.split(","))
-    declared = f"typeof(CAST(NULL AS STRUCT<{' '.join(columns.split())}>))"
-    return whole("types_are_as_declared", f"typeof(first(struct({names}))) = {declared}", shows="'the declared types'")
+def types(columns: Ddl) -> Rule:
+    """The columns exist and have the declared types."""
+    return Rule(name="types_are_as_declared", kind=Kind.TYPES, holds="the declared types", columns=columns)
 
 
 def volume(*, severity: Severity = Severity.WARNING) -> tuple[Rule, ...]:

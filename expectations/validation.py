@@ -92,7 +92,7 @@ class _Run:
     def evaluate(self, suite: Suite, only_new: bool) -> list[Result]:
         last, version = self.before.get(suite.table), self.known[f"version/{suite.table}"]
         scope = _scope(suite, last, version, self.started) if only_new else WHOLE
-        rules = [rule for rule in suite.rules if scope != NOTHING or rule.kind is Kind.TABLE]
+        rules = [rule for rule in suite.rules if scope != NOTHING or rule.kind in (Kind.TABLE, Kind.TYPES)]
         own = figures_of(suite.table, self.known, last)
         spark = self.quick if scope == NOTHING or own["rows"] <= SMALL else self.spark
         rows = _rows(spark, self.settings, suite, scope, last, version)
@@ -171,6 +171,8 @@ def _expectation(rule: Rule, suite: Suite, figures: Mapping[str, Any], minimum: 
             holds = _with_figures(rule.holds, figures)
             shows = _with_figures(rule.shows, figures) or "'" + holds.replace("'", "") + "'"
             return ExpectOfTable(holds=holds, shows=shows, **about)
+        case Kind.TYPES:
+            return ExpectOfTable(holds=rule.sql_of_types, shows=f"'{rule.holds}'", **about)
 
 
 def _with_figures(sql: str, figures: Mapping[str, Any]) -> str:

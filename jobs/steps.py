@@ -90,7 +90,7 @@ def declared_columns() -> dict[str, str]:
     for enrichment in ENRICHMENTS:
         states = {each.name: entities[each.entity].table.schema for each in enrichment.lookups}
         tables += [enrichment.gold(states), enrichment.waiting, enrichment.duplicates, enrichment.discarded]
-    return {table.name: table.columns for table in tables}
+    return {table.name: table.ddl for table in tables}
 
 
 def merging(spark: SparkSession, settings: Settings, entities: Sequence[Entity]) -> list[Stream]:

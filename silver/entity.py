@@ -1,23 +1,24 @@
 """Declare how a changelog topic becomes a table of latest state."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
+from pyspark.sql.types import AtomicType, BooleanType, DataType, DateType, IntegralType, StringType
 
+from lakehouse.contracts.columns import COLUMNS, Columns
 from lakehouse.contracts.decoding import Decoding
 from lakehouse.contracts.topics import Topic
 from lakehouse.delta.tables import Table
 from lakehouse.errors import ConfigurationError
 
-SEQUENCE = """STRUCT<
-    event_time: TIMESTAMP, publish_time: TIMESTAMP, ledger_id: BIGINT, entry_id: BIGINT, batch_index: INT
->"""
+SEQUENCE = "event_time: TIMESTAMP, publish_time: TIMESTAMP, ledger_id: BIGINT, entry_id: BIGINT, batch_index: INT"
 """The total order of messages: by event time, then publish time, then position in the topic. Ledger ids are unique
-across partitions, so no two messages are equal. A message without event time uses its publish time."""
+across partitions, so no two messages are equal. A message without event time uses its publish time. With `sequence_by`,
+the struct begins with the columns that are declared there, as the struct `by`."""
 
-STATE = f"deleted_at TIMESTAMP, sequence {SEQUENCE}"
+ADDED = ("deleted_at", "sequence", "valid_from", "valid_until", "given", "message", "reason")
+"""Columns that an entity can't declare."""
 VALIDITY = "valid_from TIMESTAMP, valid_until TIMESTAMP"
 
 
@@ -25,22 +26,28 @@ VALIDITY = "valid_from TIMESTAMP, valid_until TIMESTAMP"
 class Entity:
     """A keyed changelog and its silver table.
 
-    Raises ConfigurationError for `ignore_null_updates` without `keeps_history`.
+    Raises ConfigurationError for `ignore_null_updates` without `keeps_history`, a `key` or `sequence_by` that is no
+    column, and a column with the name of one that is added.
     """
 
     topic: Topic
     """The changelog. Its name is the entity's."""
-    key: str
-    """The column that identifies a row. It must have a value, and must equal the message key if the message has one.
-    A tombstone has only the message key to say which key it deletes."""
-    key_type: str
-    """The key's type as DDL."""
-    columns: Mapping[str, str]
+    key: str | tuple[str, ...]
+    """The column that identifies a row, or several that do together. Each must have a value, and they must equal the
+    message key if the message has one. A tombstone has only the message key to say which key it deletes. The message
+    key of several columns is a JSON array without spaces, such as `["A1","EUR"]` or `[7,"EUR"]`."""
+    columns: Columns = COLUMNS
     """By name, SQL over the topic's fields and the message (`message.topic`, `message.properties`,
-    `message.position`, `message.event_time`)."""
-    types: str
-    """The types of the columns as DDL."""
-    deleted_at: str = "CAST(NULL AS TIMESTAMP)"
+    `message.position`, `message.event_time`), or a text such as `"id, city, nullif(closedAt, -1) AS closed"`, in which
+    a bare name stands for itself. The types of the columns are those of their SQL."""
+    sequence_by: str | tuple[str, ...] = ()
+    """Columns that order the messages of a key before their event time does, such as a version; NULL comes first.
+
+    A tombstone has no fields: let the SQL of such a column use `message.properties`, or a tombstone is older than all
+    messages with a value. With a history, the state at a time is the last version in this order of those whose event
+    time is not after it. A table that exists keeps its order: to change it, remove the entity's tables, so that they
+    are merged again."""
+    deleted_at: str = "NULL"
     """SQL over the same: the time from which the key is deleted, or NULL."""
     keeps_history: bool = True
     """Whether there is a table of all versions, for joins as of a time."""
@@ -64,37 +71,84 @@ class Entity:
     def decoding(self) -> Decoding:
         return Decoding(
             topic=self.topic,
-            columns={**self.columns, "deleted_at": self.deleted_at},
-            types=f"{self.types}, deleted_at TIMESTAMP",
+            columns={**self.columns, "deleted_at": f"CAST({self.deleted_at} AS TIMESTAMP)"},
         )
 
     @property
+    def ordered_by(self) -> tuple[str, ...]:
+        """The columns of `sequence_by`."""
+        return (self.sequence_by,) if isinstance(self.sequence_by, str) else self.sequence_by
+
+    @property
+    def sequence_type(self) -> str:
+        """The type of the column `sequence`. Needs Spark."""
+        by = ", ".join(f"`{name}`: {self.decoding.schema[name].dataType.simpleString()}" for name in self.ordered_by)
+        return f"STRUCT<{f'by: STRUCT<{by}>, ' if by else ''}{SEQUENCE}>"
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The columns of `key`."""
+        return (self.key,) if isinstance(self.key, str) else self.key
+
+    @property
+    def key_types(self) -> list[DataType]:
+        """The types of the key's columns. Needs Spark."""
+        return [self.decoding.schema[name].dataType for name in self.keys]
+
+    @property
     def values(self) -> tuple[str, ...]:
-        """All columns except the key."""
-        return tuple(name for name in self.columns if name != self.key)
+        """All columns except the keys."""
+        return tuple(name for name in self.columns if name not in self.keys)
 
     def __post_init__(self) -> None:
+        if not self.keys or len(self.keys) != len(set(self.keys)):
+            raise ConfigurationError(f"{self.name}: key {self.key!r}: must be one or more columns, each once")
+        for what, names in {"key": self.keys, "sequence_by": self.ordered_by}.items():
+            for name in names:
+                if name not in self.columns:
+                    raise ConfigurationError(f"{self.name}: {what} {name}: must be one of {', '.join(self.columns)}")
+        if taken := [name for name in self.columns if name.lower() in ADDED]:
+            raise ConfigurationError(f"{self.name}: column {taken[0]}: silver adds one of that name: choose another")
         if self.ignore_null_updates and not self.keeps_history:
             raise ConfigurationError(f"{self.name}: ignore_null_updates needs keeps_history")
 
     @property
     def table(self) -> Table:
         """Latest state, one row per key."""
-        return self._table(self.name, STATE)
+        return self._table(self.name)
 
     @property
     def history(self) -> Table:
         """All versions, one row per message. Each was the state from `valid_from` until just before `valid_until`.
 
-        The last version has no `valid_until`. A version that was replaced at the same event time was never valid: its
-        two times are equal. With partial updates, `given` names the fields that the message had.
+        `valid_from` is the version's event time, and `valid_until` the earliest event time of the versions that follow
+        it in their sequence. The last version has no `valid_until`. A version that was replaced at the same event time,
+        or by one with an earlier event time, was never valid: its two times are equal. With partial updates, `given`
+        names the fields that the message had.
         """
         given = ", given ARRAY<STRING>" if self.ignore_null_updates else ""
-        return self._table(f"{self.name}_history", f"{STATE}, {VALIDITY}{given}")
+        return self._table(f"{self.name}_history", f", {VALIDITY}{given}")
 
-    def _table(self, name: str, more: str) -> Table:
+    def _table(self, name: str, more: str = "") -> Table:
         return Table(
             name=f"silver.{name}",
-            columns=f"{self.types}, {more}",
+            columns=lambda: self._columns(more),
             properties={"delta.enableChangeDataFeed": "true"},
         )
+
+    def _columns(self, more: str) -> str:
+        self._check_types()
+        return f"{self.decoding.ddl}, sequence {self.sequence_type}{more}"
+
+    def _check_types(self) -> None:
+        """Raises ConfigurationError for a column that has no order, or one of a key that no message key can have."""
+        for name in self.ordered_by:
+            self._must_be("sequence_by", name, (AtomicType,), "a number, a text or a time")
+        for name in self.keys if len(self.keys) > 1 else ():
+            kinds = (StringType, IntegralType, BooleanType, DateType)
+            self._must_be("key", name, kinds, "a text, an integer, a boolean or a date")
+
+    def _must_be(self, what: str, column: str, kinds: tuple[type[DataType], ...], right: str) -> None:
+        kind = self.decoding.schema[column].dataType
+        if not isinstance(kind, kinds):
+            raise ConfigurationError(f"{self.name}: {what} {column} is {kind.simpleString()}: must be {right}")

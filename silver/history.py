@@ -17,8 +17,8 @@ def versions_of(changes: DataFrame, *, held: DataFrame, entity: Entity) -> DataF
     `is_changed`: the row is not in the history, or differs from it. `is_last`: the row is the last version of its key
     and, without partial updates, came with this batch.
     """
-    key = entity.key
-    touched = held.join(changes.groupBy(key).agg(F.min("sequence.event_time").alias("since")), on=key)
+    keys = list(entity.keys)
+    touched = held.join(changes.groupBy(*keys).agg(F.min("sequence.event_time").alias("since")), on=keys)
     as_held = F.struct(*changeable(entity)).alias("held")
     changes = changes.withColumn("is_given", F.lit(True))
     if entity.ignore_null_updates:
@@ -30,19 +30,23 @@ def versions_of(changes: DataFrame, *, held: DataFrame, entity: Entity) -> DataF
         known = known.withColumns(said).withColumn("is_given", F.lit(True)).select(*changes.columns, "held")
     else:  # versions that ended before the first change of their key stay as they are
         not_ended = F.col("valid_until").isNull() | (F.col("valid_until") >= F.col("since"))
-        known = touched.where(not_ended).select(key, "sequence", as_held)
+        known = touched.where(not_ended).select(*keys, "sequence", as_held)
     # A message that the history already has is grouped with its own row.
-    others = [name for name in changes.columns if name not in (key, "sequence")]
+    others = [name for name in changes.columns if name not in (*keys, "sequence")]
     versions = (
         changes.unionByName(known, allowMissingColumns=True)
-        .repartition(key)
-        .groupBy(key, "sequence")
+        .repartition(*keys)
+        .groupBy(*keys, "sequence")
         .agg(*(_either(name).alias(name) for name in (*others, "held")))
     )
     if entity.ignore_null_updates:
         versions = versions.transform(with_older, entity=entity)
-    following = F.lead("sequence").over(Window.partitionBy(key).orderBy("sequence"))
-    valid = {"valid_from": F.col("sequence.event_time"), "valid_until": following["event_time"]}
+    event_time = F.col("sequence.event_time")
+    # In descending order, because a window that follows the row would be read again for each row.
+    following = Window.partitionBy(*keys).orderBy(F.desc("sequence")).rowsBetween(Window.unboundedPreceding, -1)
+    replaced = F.min(event_time).over(following)
+    valid_until = F.when(replaced.isNotNull(), F.greatest(event_time, replaced))
+    valid = {"valid_from": event_time, "valid_until": valid_until}
     as_it_is = F.struct(*changeable(entity))
     return (
         versions.withColumns(valid)
@@ -54,9 +58,9 @@ def versions_of(changes: DataFrame, *, held: DataFrame, entity: Entity) -> DataF
 
 def with_older(versions: DataFrame, *, entity: Entity) -> DataFrame:
     """Fill each NULL from earlier versions of the key, but not from before a delete. A delete itself is not filled."""
-    before = Window.partitionBy(entity.key).orderBy("sequence").rowsBetween(Window.unboundedPreceding, -1)
+    before = Window.partitionBy(*entity.keys).orderBy("sequence").rowsBetween(Window.unboundedPreceding, -1)
     life = F.count_if(F.col("deleted_at").isNotNull()).over(before)
-    so_far = Window.partitionBy(entity.key, "_life").orderBy("sequence")
+    so_far = Window.partitionBy(*entity.keys, "_life").orderBy("sequence")
     said = {name: F.last(name, ignorenulls=True).over(so_far) for name in entity.values}
     values = {name: F.when(F.col("deleted_at").isNull(), value).otherwise(F.col(name)) for name, value in said.items()}
     return versions.withColumn("_life", life).withColumns(values).drop("_life")

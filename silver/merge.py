@@ -1,5 +1,6 @@
 """Merge a changelog into latest state. Order, batch boundaries and repeated messages do not change the result."""
 
+from collections.abc import Sequence
 from functools import partial
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -7,8 +8,10 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from lakehouse.contracts.decoding import MALFORMED, decode, quarantine_malformed, shown
+from lakehouse.contracts.keys import key_text, key_values
 from lakehouse.delta.checkpoints import create_tables_of, sound_checkpoint
-from lakehouse.delta.tables import cached, of_keys, pin_table, upsert
+from lakehouse.delta.tables import Table, cached, is_created, of_keys, pin_table, table_schema, upsert
+from lakehouse.errors import ConfigurationError
 from lakehouse.settings import Settings
 from lakehouse.spark.batches import each_batch, planned_for
 from silver.entity import Entity
@@ -29,8 +32,25 @@ def merge(spark: SparkSession, settings: Settings, entity: Entity) -> DataStream
 
 
 def create_tables(spark: SparkSession, settings: Settings, entity: Entity) -> None:
-    tables = [entity.table, MALFORMED, *([entity.history] if entity.keeps_history else [])]
-    create_tables_of(spark, settings, entity.table.name, tables)
+    silver = [entity.table, *([entity.history] if entity.keeps_history else [])]
+    for table in silver:
+        _check_order(spark, settings, entity, table)
+    create_tables_of(spark, settings, entity.table.name, [*silver, MALFORMED])
+
+
+def _check_order(spark: SparkSession, settings: Settings, entity: Entity, table: Table) -> None:
+    """Raises ConfigurationError if the table exists and has another order than the declared one."""
+    if is_created(spark, settings.table_path(table.name)):
+        held, declared = (
+            schema["sequence"].dataType.simpleString()
+            for schema in (table_schema(spark, settings, table.name), table.schema)
+        )
+        if held != declared:
+            by = ", ".join(entity.ordered_by) or "nothing"
+            raise ConfigurationError(
+                f"{entity.name}: sequence_by {by}: {table.name} has the sequence {held}: keep its order, or remove the "
+                "entity's tables, so that they are merged again"
+            )
 
 
 def merge_batch(settings: Settings, entity: Entity, messages: DataFrame) -> None:
@@ -50,8 +70,8 @@ def merge_batch(settings: Settings, entity: Entity, messages: DataFrame) -> None
 
 def _quarantine(settings: Settings, entity: Entity, rejected: DataFrame) -> None:
     if entity.keeps_history:  # after a lost checkpoint, messages return that were merged under an older contract
-        merged = pin_table(rejected.sparkSession, settings, entity.history.name).select("sequence")
-        rejected = rejected.join(merged, on="sequence", how="left_anti")
+        merged = pin_table(rejected.sparkSession, settings, entity.history.name).select(place())
+        rejected = rejected.select("*", place()).join(merged, on="_place", how="left_anti")
     quarantine_malformed(settings, entity.decoding, rejected)
 
 
@@ -61,15 +81,15 @@ def _merge_changes(settings: Settings, entity: Entity, changes: DataFrame) -> No
         history = pin_table(spark, settings, entity.history.name)
         versions = changes.transform(versions_of, held=history, entity=entity)
     else:
-        versions = changes.transform(latest_changes, key=entity.key)
+        versions = changes.transform(latest_changes, keys=entity.keys)
         versions = versions.withColumns({"is_changed": F.lit(False), "is_last": F.lit(True)})
-    latest = of_keys(pin_table(spark, settings, entity.table.name), changes.select(entity.key))
+    latest = of_keys(pin_table(spark, settings, entity.table.name), changes.select(*entity.keys))
     row = F.struct(*changes.columns)
-    held = latest.select(entity.key, F.col("sequence").alias("held"), row.alias("held_row"))
+    held = latest.select(*entity.keys, F.col("sequence").alias("held"), row.alias("held_row"))
     is_newer = F.col("held").isNull() | (F.col("sequence") > F.col("held"))
     if entity.ignore_null_updates:  # an older message can fill a NULL field of the last one
         is_newer = is_newer | ~row.eqNullSafe(F.col("held_row"))
-    rows = versions.join(held, on=entity.key, how="left").withColumn("is_newer", F.col("is_last") & is_newer)
+    rows = versions.join(held, on=list(entity.keys), how="left").withColumn("is_newer", F.col("is_last") & is_newer)
     with cached(rows.drop("held", "held_row", "is_last")) as rows:
         [found] = rows.agg(F.count_if("is_changed").alias("changed"), F.count_if("is_newer").alias("newer")).collect()
         if found.changed:
@@ -79,11 +99,11 @@ def _merge_changes(settings: Settings, entity: Entity, changes: DataFrame) -> No
 
 
 def _merge_history(settings: Settings, entity: Entity, versions: DataFrame) -> None:
-    upsert(versions, settings, entity.history.name, on=[entity.key, "sequence"], update=changeable(entity))
+    upsert(versions, settings, entity.history.name, on=[*entity.keys, "sequence"], update=changeable(entity))
 
 
 def _merge_latest(settings: Settings, entity: Entity, changes: DataFrame) -> None:
-    upsert(changes, settings, entity.table.name, on=[entity.key])
+    upsert(changes, settings, entity.table.name, on=entity.keys)
 
 
 def decode_changes(messages: DataFrame, *, entity: Entity) -> DataFrame:
@@ -91,9 +111,10 @@ def decode_changes(messages: DataFrame, *, entity: Entity) -> DataFrame:
     decoded = messages.transform(decode, decoding=entity.decoding, reject=_unusable_key(entity))
     return decoded.withColumns(
         {
-            entity.key: F.coalesce(entity.key, _message_key(entity)),
+            **_key(entity),
             "deleted_at": F.when(F.col("message.is_tombstone"), _event_time()).otherwise(F.col("deleted_at")),
             "sequence": F.struct(
+                *([F.struct(*entity.ordered_by).alias("by")] if entity.ordered_by else []),
                 _event_time().alias("event_time"),
                 "message.publish_time",
                 "message.position.ledger_id",
@@ -104,34 +125,42 @@ def decode_changes(messages: DataFrame, *, entity: Entity) -> DataFrame:
     )
 
 
-def latest_changes(changes: DataFrame, *, key: str) -> DataFrame:
+def latest_changes(changes: DataFrame, *, keys: Sequence[str]) -> DataFrame:
     """The change of each key with the highest sequence."""
     row = F.struct(*changes.columns)
-    return changes.groupBy(F.col(key).alias("_key")).agg(F.max_by(row, "sequence").alias("last")).select("last.*")
+    by_key = changes.groupBy(*(F.col(key).alias(f"_{key}") for key in keys))
+    return by_key.agg(F.max_by(row, "sequence").alias("last")).select("last.*")
+
+
+def place() -> Column:
+    """Over silver's columns, as `_place`: the message of a row, also if it is rejected and its columns are NULL."""
+    return F.struct("sequence.ledger_id", "sequence.entry_id", "sequence.batch_index").alias("_place")
 
 
 def _event_time() -> Column:
     return F.coalesce("message.event_time", "message.publish_time")
 
 
-def _message_key(entity: Entity) -> Column:
-    """The message key as a key; NULL unless it is exactly the text of one, because a cast accepts other texts too."""
-    given = F.col("message.key")
-    key = given.try_cast(entity.key_type)
-    return F.when(key.cast("string") == given, key)
+def _key(entity: Entity) -> dict[str, Column]:
+    """The columns of the key: a message without a value for one has that of its message key."""
+    given = key_values(F.col("message.key"), entity.key_types)
+    return {name: F.coalesce(name, value) for name, value in zip(entity.keys, given, strict=True)}
 
 
 def _unusable_key(entity: Entity) -> Column:
-    given, key = F.col("message.key"), F.col(entity.key)
-    no_key = F.lit(f"tombstone whose message key is not of type {entity.key_type}: ")
-    return (
-        F.when(
-            F.col("message.is_tombstone") & _message_key(entity).isNull(),
-            F.concat(no_key, F.coalesce(shown(given), F.lit("none"))),
-        )
-        .when(
-            given != key.cast("string"),
-            F.concat(F.lit("message key "), shown(given), F.lit(f" is not the {entity.key}: "), key.cast("string")),
-        )
-        .when(key.isNull() & _message_key(entity).isNull(), f"{entity.key} is NULL")
+    given, key = F.col("message.key"), _key(entity)
+    text = key_text(list(key.values()))
+    kind, name = (_as_list(each) for each in ([kind.simpleString().upper() for kind in entity.key_types], entity.keys))
+    no_key = F.concat(
+        F.lit(f"tombstone whose message key is not of type {kind}: "), F.coalesce(shown(given), F.lit("none"))
     )
+    reason = F.when(F.col("message.is_tombstone") & key_values(given, entity.key_types)[0].isNull(), no_key).when(
+        given != text, F.concat(F.lit("message key "), shown(given), F.lit(f" is not the {name}: "), text)
+    )
+    for column, value in key.items():
+        reason = reason.when(value.isNull(), f"{column} is NULL")
+    return reason
+
+
+def _as_list(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"[{', '.join(names)}]"

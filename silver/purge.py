@@ -20,11 +20,12 @@ def purge(spark: SparkSession, settings: Settings, entity: Entity, *, merges: It
     rows = silver.toDF()
     gone = rows.where(entity.is_expired(F.col("deleted_at"), F.col("sequence.publish_time")))
     for into in merges:
-        survivors = rows.select(F.expr(into).alias(entity.key))
-        gone = gone.where(f"({into}) IS NULL").join(survivors, on=entity.key, how="left_anti")
-    with cached(gone.select(entity.key)) as gone:
+        [key] = entity.keys
+        survivors = rows.select(F.expr(into).alias(key))
+        gone = gone.where(f"({into}) IS NULL").join(survivors, on=key, how="left_anti")
+    with cached(gone.select(*entity.keys)) as gone:
         count = gone.count()
         if count:
-            same = f"held.`{entity.key}` = gone.`{entity.key}`"
+            same = " AND ".join(f"held.`{key}` = gone.`{key}`" for key in entity.keys)
             silver.alias("held").merge(gone.alias("gone"), same).whenMatchedDelete().execute()
     return count

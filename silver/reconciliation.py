@@ -11,7 +11,7 @@ from lakehouse.delta.tables import read_table
 from lakehouse.reconciliation import Reconciliation
 from lakehouse.settings import Settings
 from silver.entity import Entity
-from silver.merge import decode_changes
+from silver.merge import decode_changes, place
 
 TO_BE_RETRIED = "to be retried"
 
@@ -26,7 +26,7 @@ def reconcile_entity(spark: SparkSession, settings: Settings, entity: Entity) ->
     today's stricter contract rejects it.
     """
     bronze, silver = (read_table(spark, settings, name) for name in (entity.topic.bronze_table, entity.table.name))
-    held = silver.select(entity.key, F.col("sequence").alias("held"))
+    held = silver.select(*entity.keys, F.col("sequence").alias("held"))
     messages, found, in_quarantine = _counted(spark, settings, entity, bronze, held)
     counts = Counter({row.status: row.messages for row in found})
     purged = _purged(messages, held, entity) if counts["not merged"] else 0
@@ -67,7 +67,7 @@ def _counted(
     found = _by_status(messages, held, quarantined, entity)
     if entity.keeps_history and in_quarantine != _count_rejected(found):
         history = read_table(spark, settings, entity.history.name)
-        messages = messages.transform(_as_merged, history=history, key=entity.key)
+        messages = messages.transform(_as_merged, history=history, keys=entity.keys)
         found = _by_status(messages, held, quarantined, entity)
     return messages, found, in_quarantine
 
@@ -95,8 +95,8 @@ def _by_status(messages: DataFrame, held: DataFrame, quarantined: DataFrame, ent
         .otherwise("not merged")
     )
     joined = (
-        messages.select(entity.key, "sequence", "reason", "message.position")
-        .join(held, on=entity.key, how="left")
+        messages.select(*entity.keys, "sequence", "reason", "message.position")
+        .join(held, on=list(entity.keys), how="left")
         .join(quarantined, on="position", how="left")
     )
     merged = F.when(F.col("reason").isNull() & F.col("is_quarantined").isNull(), F.col("sequence"))
@@ -108,12 +108,12 @@ def _count_rejected(found: Sequence[Row]) -> int:
     return sum(row.messages for row in found if row.status in ("malformed", TO_BE_RETRIED))
 
 
-def _as_merged(messages: DataFrame, *, history: DataFrame, key: str) -> DataFrame:
-    """The messages. One that the history has is not rejected, and has the key of its version there."""
-    versions = history.select("sequence", F.col(key).alias("_key"))
-    reason = F.when(F.col("_key").isNull(), F.col("reason"))
-    joined = messages.join(versions, on="sequence", how="left")
-    return joined.withColumns({"reason": reason, key: F.coalesce("_key", key)}).drop("_key")
+def _as_merged(messages: DataFrame, *, history: DataFrame, keys: Sequence[str]) -> DataFrame:
+    """The messages. One that the history has is not rejected, and has the key and the sequence of its version there."""
+    versions = history.select(place(), F.struct(*keys, "sequence").alias("_held"))
+    held, joined = F.col("_held"), messages.select("*", place()).join(versions, on="_place", how="left")
+    as_held = {name: F.coalesce(held[name], name) for name in (*keys, "sequence")}
+    return joined.withColumns({"reason": F.when(held.isNull(), F.col("reason")), **as_held}).drop("_held", "_place")
 
 
 def _print(sequence: Column) -> Column:
@@ -129,8 +129,8 @@ def _fingerprint(parts: Sequence[Row]) -> tuple[int, int]:
 
 def _purged(messages: DataFrame, held: DataFrame, entity: Entity) -> int:
     """The number of messages whose key has no row and whose last message is an expired delete."""
-    missing = messages.where("reason IS NULL").join(held, on=entity.key, how="left_anti")
+    missing = messages.where("reason IS NULL").join(held, on=list(entity.keys), how="left_anti")
     last = F.max_by(F.struct("deleted_at", "sequence.publish_time"), "sequence")
-    keys = missing.groupBy(entity.key).agg(F.count("*").alias("messages"), last.alias("last"))
+    keys = missing.groupBy(*entity.keys).agg(F.count("*").alias("messages"), last.alias("last"))
     expired = keys.where(entity.is_expired(F.col("last.deleted_at"), F.col("last.publish_time")))
     return int(expired.agg(F.coalesce(F.sum("messages"), F.lit(0))).collect()[0][0])

@@ -109,7 +109,7 @@ def land_literally(spark: SparkSession, settings: Settings, messages: Sequence[M
         table = bronze_table(topic)
         create_table(spark, settings, table)
         if rows := [bronze_row(message) for message in messages if message.topic == topic.name]:
-            spark.createDataFrame(rows, table.columns).write.format("delta").mode("append").save(
+            spark.createDataFrame(rows, table.ddl).write.format("delta").mode("append").save(
                 settings.table_path(table.name)
             )
 

@@ -78,7 +78,7 @@ class Message(NamedTuple):
     publish_time: datetime
 
 
-Versions = dict[tuple[str, int], list[Row]]
+Versions = dict[tuple[str, Any], list[Row]]
 """The versions of each user and item, by entity and key, in order."""
 
 
@@ -89,6 +89,10 @@ class Oracle:
 
     Merges of users are followed only if users are joined with their latest state.
     """
+    sequence_by: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """By entity, the columns that order its messages before their event time does."""
+    keys: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """By entity, the columns of its key, if they are not `id`."""
     max_merges: int = 100
     """The most merges that may lead from a user to its survivor."""
     gold: list[Row] = field(default_factory=list)
@@ -121,9 +125,10 @@ class Oracle:
     def history(self, entity: str) -> list[Row]:
         rows = []
         for (name, _), versions in self._versions.items():
-            ends = [row["sequence"]["event_time"] for row in versions[1:]]
-            for row, end in zip(versions, [*ends, None], strict=True):
-                rows += [row | {"valid_from": row["sequence"]["event_time"], "valid_until": end}] * (name == entity)
+            times = [row["sequence"]["event_time"] for row in versions]
+            for at, row in enumerate(versions):
+                end = max(times[at], min(times[at + 1 :])) if times[at + 1 :] else None
+                rows += [row | {"valid_from": times[at], "valid_until": end}] * (name == entity)
         return rows
 
     def state(self, entity: str, key: int, when: datetime, versions: Versions | None = None) -> Row | None:
@@ -151,11 +156,14 @@ class Oracle:
         return next(reversed(self._versions.get((entity, key), [])), None)
 
     def _merge(self, message: Message) -> None:
-        row = state_of(message)
+        keys = self.keys.get(message.topic, ("id",))
+        row = state_of(message, keys)
         if row is None:
             self.malformed.add((message.topic, message.position))
             return
-        versions = self._versions.setdefault((message.topic, row["id"]), [])
+        if columns := self.sequence_by.get(message.topic):
+            row["sequence"] = {"by": {name: row[name] for name in columns}} | row["sequence"]
+        versions = self._versions.setdefault((message.topic, key_of(row, keys)), [])
         if row not in versions:
             versions.append(row)
             versions.sort(key=order_of)
@@ -330,21 +338,52 @@ def _refuse_longer(text: Sequence[object], longest: int) -> None:
         raise ValueError(f"longer than {longest}")
 
 
-def state_of(message: Message) -> Row | None:
+def state_of(message: Message, keys: tuple[str, ...] = ("id",)) -> Row | None:
     """The silver row of a message about a user or an item; None if it is malformed."""
+    given = values_of(message.key, keys)
     event_time = message.event_time or message.publish_time
     sequence = {"event_time": event_time, "publish_time": message.publish_time, **message.position._asdict()}
     del sequence["partition"]
     columns = user_row if message.topic == "users" else item_row
     if message.payload is None:
-        if not is_key(message.key):
+        if given is None:
             return None
         gone = dict.fromkeys(columns(dict.fromkeys(CONTRACTS[message.topic])))
-        return gone | {"id": int(message.key or ""), "deleted_at": event_time, "sequence": sequence}
+        return gone | given | {"deleted_at": event_time, "sequence": sequence}
     value = parse(message)
-    if value is None or message.key not in (None, str(value["id"])):
+    if value is None:
         return None
-    return columns(value) | {"sequence": sequence}
+    row = columns(value)
+    row |= {name: value for name, value in (given or {}).items() if row[name] is None}
+    if any(row[name] is None for name in keys) or message.key not in (None, text_of([row[name] for name in keys])):
+        return None
+    return row | {"sequence": sequence}
+
+
+def key_of(row: Row, keys: tuple[str, ...]) -> Any:
+    return row[keys[0]] if len(keys) == 1 else tuple(row[name] for name in keys)
+
+
+def text_of(values: Sequence[Any]) -> str:
+    """The message key of a key with these values."""
+    if len(values) == 1:
+        return str(values[0])
+    return json.dumps(values, ensure_ascii=False, separators=(",", ":"))
+
+
+def values_of(text: str | None, keys: tuple[str, ...]) -> Row | None:
+    """The columns that a message key names; None if it is not exactly the text of a key. An id is a BIGINT."""
+    if keys == ("id",):
+        return {"id": int(text or "")} if is_key(text) else None
+    try:
+        values = json.loads(text or "")
+    except ValueError:
+        return None
+    if not isinstance(values, list) or len(values) != len(keys) or text_of(values) != text:
+        return None
+    named = dict(zip(keys, values, strict=True))
+    types = all(is_key(str(value)) if name == "id" else isinstance(value, str) for name, value in named.items())
+    return named if types and not isinstance(named.get("id"), str) else None
 
 
 def is_key(text: str | None) -> bool:
@@ -360,7 +399,10 @@ def fact_of(message: Message) -> Row | None:
 
 
 def order_of(row: Row) -> tuple[Any, ...]:
-    return tuple(row["sequence"].values())
+    """The place of a version in its sequence. NULL comes first."""
+    by = row["sequence"].get("by", {})
+    message = (value for name, value in row["sequence"].items() if name != "by")
+    return (*((value is not None, value) for value in by.values()), *message)
 
 
 def user_row(value: Row) -> Row:

@@ -6,7 +6,6 @@ Their tables keep where each row comes from: topic, position, event time and the
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from lakehouse.contracts.topics import Topic
-from lakehouse.delta.tables import POSITION
 from silver.entity import Entity
 
 METADATA = {
@@ -15,7 +14,6 @@ METADATA = {
     "topic": "message.topic",
     "position": "message.position",
 }
-METADATA_TYPES = f"event_time TIMESTAMP, properties MAP<STRING, STRING>, topic STRING, position {POSITION}"
 
 ACCOUNT_USERS = Entity(
     topic=Topic(
@@ -31,9 +29,7 @@ ACCOUNT_USERS = Entity(
         ),
     ),
     key="user_id",
-    key_type="BIGINT",
     columns={"user_id": "userId", "account_id": "accountId", "name": "name", **METADATA},
-    types=f"user_id BIGINT, account_id BIGINT, name STRING, {METADATA_TYPES}",
     keeps_history=False,
 )
 
@@ -46,9 +42,7 @@ FAVORITE_COLORS, FAVORITE_CHEESES = (
             fields=StructType([StructField("userId", LongType(), nullable=False), StructField(what, StringType())]),
         ),
         key="user_id",
-        key_type="BIGINT",
         columns={"user_id": "userId", what: what, **METADATA},
-        types=f"user_id BIGINT, {what} STRING, {METADATA_TYPES}",
         keeps_history=False,
     )
     for what in ("color", "cheese")

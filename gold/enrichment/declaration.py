@@ -8,6 +8,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, StructType
 
+from lakehouse.contracts.columns import COLUMNS, Columns
 from lakehouse.contracts.decoding import Decoding
 from lakehouse.contracts.topics import Topic
 from lakehouse.delta.tables import POSITION, Table
@@ -87,10 +88,9 @@ class Enrichment:
 
     topic: Topic
     """The topic of the facts. The gold table is `gold.enriched_<topic>`."""
-    columns: Mapping[str, str]
-    """By name, SQL over the topic's fields."""
-    types: str
-    """The types of the columns as DDL."""
+    columns: Columns = COLUMNS
+    """By name, SQL over the topic's fields, or a text such as `"id, city, nullif(closedAt, -1) AS closed"`, in which a
+    bare name stands for itself. The types of the columns are those of their SQL."""
     keys: tuple[str, ...]
     """The columns that identify a fact."""
     event_time: str
@@ -113,7 +113,7 @@ class Enrichment:
 
     @property
     def decoding(self) -> Decoding:
-        return Decoding(topic=self.topic, columns=self.columns, types=self.types)
+        return Decoding(topic=self.topic, columns=self.columns)
 
     @property
     def gold_table(self) -> str:
@@ -150,7 +150,7 @@ class Enrichment:
         statistics = [*self.keys, self.event_time, "position.partition", "position.ledger_id", "position.entry_id"]
         return Table(
             name=self.gold_table,
-            columns=f"{self.types}, {joined}, position {POSITION}, {self.day} DATE",
+            columns=f"{self.decoding.ddl}, {joined}, position {POSITION}, {self.day} DATE",
             partition_by=(self.day,),
             properties={"delta.dataSkippingStatsColumns": ",".join(statistics), "delta.enableChangeDataFeed": "true"},
         )
@@ -163,11 +163,13 @@ class Enrichment:
         """
         return Table(
             name=f"quarantine.waiting_{self.topic.name}",
-            columns=f"""
-                {self.types}, position {POSITION}, {self.day} DATE,
+            columns=lambda: (
+                f"""
+                {self.decoding.ddl}, position {POSITION}, {self.day} DATE,
                 reason STRING, missing_entity STRING, missing_key STRING, missing_merged ARRAY<STRING>,
                 attempts INT, waiting_since TIMESTAMP
-            """,
+            """
+            ),
         )
 
     @property
@@ -175,7 +177,7 @@ class Enrichment:
         """Messages that repeat a fact, with the position of the first one in `duplicate_of`."""
         return Table(
             name=f"quarantine.duplicate_{self.topic.name}",
-            columns=f"{self.types}, position {POSITION}, duplicate_of {POSITION}, found_at TIMESTAMP",
+            columns=lambda: f"{self.decoding.ddl}, position {POSITION}, duplicate_of {POSITION}, found_at TIMESTAMP",
         )
 
     @property

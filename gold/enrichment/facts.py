@@ -23,7 +23,7 @@ def decode_facts(messages: DataFrame, *, enrichment: Enrichment) -> DataFrame:
         failed = failed_rules(enrichment.rules)
         reject = reject.when(failed != "", F.concat(F.lit("fails "), failed))
     rules = {f"{enrichment.topic.name}: rule {name}: {sql}": F.expr(sql) for name, sql in enrichment.rules.items()}
-    with naming(messages.sparkSession.createDataFrame([], enrichment.types), rules):
+    with naming(messages.sparkSession.createDataFrame([], enrichment.decoding.schema), rules):
         decoded = messages.transform(decode, decoding=enrichment.decoding, reject=reject)
     return decoded.withColumn(enrichment.day, F.to_date(enrichment.event_time))
 

@@ -1,17 +1,33 @@
 """Decodes payloads into typed columns by the topic's contract, and quarantines those that break it."""
 
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from types import MappingProxyType
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import DataType, DoubleType, StringType, StructField, StructType
+from pyspark.sql.types import (
+    ArrayType,
+    CalendarIntervalType,
+    DataType,
+    DayTimeIntervalType,
+    DoubleType,
+    MapType,
+    NullType,
+    StringType,
+    StructField,
+    StructType,
+    YearMonthIntervalType,
+)
 
 from lakehouse.contracts.avro import DECODED, parse_avro
+from lakehouse.contracts.columns import COLUMNS, Columns
 from lakehouse.contracts.topics import MAXIMUM, MINIMUM, Encoding, Topic
 from lakehouse.delta.tables import POSITION, POSITION_OF_MESSAGE, Table, append_missing
+from lakehouse.errors import ConfigurationError
 from lakehouse.settings import Settings
 from lakehouse.spark.declared_sql import naming, try_eval
 
@@ -47,31 +63,64 @@ SHOWN = 100
 """Characters of a value that a reason shows."""
 ONLY_IF_REJECTED = ("payload", "topic", "properties", "schema_version")
 """Fields of `message` that `decode` keeps for rejected messages only."""
+MESSAGE = f"""STRUCT<
+    position: {POSITION}, key: STRING, event_time: TIMESTAMP, publish_time: TIMESTAMP, is_tombstone: BOOLEAN,
+    payload: BINARY, topic: STRING, properties: MAP<STRING, STRING>, schema_version: BIGINT
+>"""
+"""The type of `message`, as `decode` makes it."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Decoding:
-    """The columns that are made from a topic's messages.
-
-    `columns` maps names to SQL over the contract's fields and `message`; `types` declares their types, as DDL.
-    """
+    """The columns that are made from a topic's messages: by name, SQL over the contract's fields and `message`."""
 
     topic: Topic
-    columns: Mapping[str, str]
-    types: str
+    columns: Columns = COLUMNS
 
     @property
-    def kinds(self) -> dict[str, DataType]:
-        """The declared types by column name. Needs Spark."""
-        declared = StructType.fromDDL(self.types)
-        assert isinstance(declared, StructType)
-        return {column.name: column.dataType for column in declared}
+    def schema(self) -> StructType:
+        """The columns, with the types of their SQL. Needs Spark.
+
+        Raises ConfigurationError for a column that Spark can't resolve, or whose type no table can have.
+        """
+        return _schema_of(self.topic.name, self.topic.fields.json(), tuple(self.columns.items()))
+
+    @property
+    def ddl(self) -> str:
+        """The same as DDL."""
+        return ", ".join(f"`{column.name}` {column.dataType.simpleString()}" for column in self.schema)
 
     @property
     def values(self) -> dict[str, Column]:
-        """The columns by name, cast to their types here: a cast that fails in a write would stop the stream."""
-        kinds = self.kinds
-        return {name: F.expr(sql).cast(kinds[name]).alias(name) for name, sql in self.columns.items()}
+        """The columns by name."""
+        return {name: F.expr(self.columns[name]).alias(name) for name in self.schema.names}
+
+
+@cache
+def _schema_of(topic: str, fields: str, columns: tuple[tuple[str, str], ...]) -> StructType:
+    """The schema of a Decoding, whose declaration is given in values that can be cached."""
+    empty = SparkSession.active().createDataFrame([], StructType.fromJson(json.loads(fields)))
+    messages = empty.withColumn("message", F.lit(None).cast(MESSAGE))
+    values = {f"{topic}: {name}: {sql}": F.expr(sql).alias(name) for name, sql in columns}
+    with naming(messages, values):
+        schema = messages.select(F.struct(*values.values()).alias("row"), "message").schema["row"].dataType
+    assert isinstance(schema, StructType)
+    for named, column in zip(values, schema, strict=True):
+        if not _can_be_stored(column.dataType):
+            kind = column.dataType.simpleString()
+            raise ConfigurationError(f"{named}: is of type {kind}, which no table can have: CAST it to another")
+    return schema
+
+
+def _can_be_stored(kind: DataType) -> bool:
+    match kind:
+        case StructType():
+            return all(_can_be_stored(field.dataType) for field in kind)
+        case ArrayType():
+            return _can_be_stored(kind.elementType)
+        case MapType():
+            return _can_be_stored(kind.keyType) and _can_be_stored(kind.valueType)
+    return not isinstance(kind, NullType | CalendarIntervalType | DayTimeIntervalType | YearMonthIntervalType)
 
 
 def decode(messages: DataFrame, *, decoding: Decoding, reject: Column) -> DataFrame:
@@ -98,10 +147,9 @@ def decode(messages: DataFrame, *, decoding: Decoding, reject: Column) -> DataFr
     fields = (F.col("_value")[field.name].alias(field.name) for field in topic.fields)
     checked = parsed.withColumn("_broken", broken).select("message", "_broken", *fields)
     values = decoding.values
-    with naming(checked, {f"{topic.name}: {name}: {decoding.columns[name]}": value for name, value in values.items()}):
-        # The SQL of columns never sees the values of a broken payload.
-        row = F.when(F.col("_broken").isNull(), try_eval(F.struct(*values.values()))).alias("_row")
-        typed = checked.select("message", "_broken", row)
+    # The SQL of columns never sees the values of a broken payload.
+    row = F.when(F.col("_broken").isNull(), try_eval(F.struct(*values.values()))).alias("_row")
+    typed = checked.select("message", "_broken", row)
     fails = F.when(F.col("_row").isNull(), FAILS)
     wrong = typed.select("message", F.coalesce("_broken", fails).alias("_wrong"), "_row.*")
     reasoned = wrong.withColumn("reason", F.coalesce("_wrong", reject))
@@ -192,13 +240,13 @@ def _failures(decoding: Decoding) -> Column:
     """Names the columns whose SQL fails, with the values that they use."""
     given = {name: F.col(name).cast("string") for name in decoding.topic.fields.names}
     given["message.properties"] = F.to_json("message.properties")
-    kinds = decoding.kinds
+    schema = decoding.schema
 
     def failure(name: str, value: Column) -> Column:
         sql = decoding.columns[name]
         used = [each for each in given if re.search(rf"\b{re.escape(each)}\b", sql, re.IGNORECASE)]
         values = [F.concat(F.lit(f"{each} = "), F.coalesce(shown(given[each]), F.lit("NULL"))) for each in used]
-        no_value = F.lit(f"{name}: {sql} gives no {kinds[name].simpleString()}")
+        no_value = F.lit(f"{name}: {sql} gives no {schema[name].dataType.simpleString()}")
         told = F.concat_ws(" with ", no_value, F.nullif(F.concat_ws(", ", *values), F.lit("")))
         return F.when(try_eval(F.struct(value)).isNull(), told)
 

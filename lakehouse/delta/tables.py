@@ -1,7 +1,7 @@
 """Declares, creates, reads and writes Delta tables."""
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -18,21 +18,33 @@ from lakehouse.errors import ConfigurationError, PermanentError
 from lakehouse.locks import exclusive
 from lakehouse.settings import Settings
 
+Ddl = str | Callable[[], str]
+"""Columns as Spark DDL, or what derives it: a function that needs Spark."""
+
+
+def as_ddl(columns: Ddl) -> str:
+    return columns if isinstance(columns, str) else columns()
+
 
 @dataclass(frozen=True, kw_only=True)
 class Table:
-    """A Delta table. `name` is `layer.table`; `columns` is Spark DDL."""
+    """A Delta table. `name` is `layer.table`. Only its columns may need Spark."""
 
     name: str
-    columns: str
+    columns: Ddl
     partition_by: tuple[str, ...] = ()
     properties: Mapping[str, str] = field(default_factory=dict)
     """Delta table properties, https://docs.delta.io/latest/table-properties.html"""
 
     @property
+    def ddl(self) -> str:
+        """The columns as Spark DDL."""
+        return as_ddl(self.columns)
+
+    @property
     def schema(self) -> StructType:
         """The declared columns. Needs Spark."""
-        declared = StructType.fromDDL(self.columns)
+        declared = StructType.fromDDL(self.ddl)
         assert isinstance(declared, StructType)
         return declared
 
@@ -56,9 +68,9 @@ def create_table(spark: SparkSession, settings: Settings, table: Table) -> bool:
     declared type, and PermanentError if the table's log is torn or lost.
     """
     path = settings.table_path(table.name)
-    if not _is_created(spark, path):
+    if not is_created(spark, path):
         with exclusive(settings.home / "leases" / f"{table.name}.creation"):
-            if not _is_created(spark, path):  # another process may have created it while this one waited
+            if not is_created(spark, path):  # another process may have created it while this one waited
                 _create(spark, path, table)
                 return True
     last = _commits(spark, path)[-1]
@@ -81,12 +93,13 @@ def _create(spark: SparkSession, path: str, table: Table) -> None:
     partitioned = f"PARTITIONED BY ({', '.join(table.partition_by)})" if table.partition_by else ""
     properties = ", ".join(f"'{name}' = '{value}'" for name, value in table.properties.items())
     spark.sql(
-        f"CREATE TABLE IF NOT EXISTS delta.`{path}` ({table.columns}) USING delta "
+        f"CREATE TABLE IF NOT EXISTS delta.`{path}` ({table.ddl}) USING delta "
         f"{partitioned} {f'TBLPROPERTIES ({properties})' if properties else ''}"
     )
 
 
-def _is_created(spark: SparkSession, path: str) -> bool:
+def is_created(spark: SparkSession, path: str) -> bool:
+    """Whether there is a table at the path, and its creation was not interrupted."""
     commits = _commits(spark, path)
     return len(commits) > 1 or (len(commits) == 1 and not _is_torn(spark, path))
 

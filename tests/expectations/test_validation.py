@@ -57,7 +57,7 @@ def lake(spark: SparkSession, settings: Settings, tmp_path_factory: pytest.TempP
     prices = Table(name="silver.prices", columns="price DOUBLE")
     for table, rows in ((THINGS, ROWS), (NOTHING, []), (prices, [(2.5,)])):
         create_table(spark, own, table)
-        append(spark.createDataFrame(rows, table.columns), own, table.name)
+        append(spark.createDataFrame(rows, table.ddl), own, table.name)
     return own
 
 

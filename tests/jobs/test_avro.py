@@ -31,9 +31,7 @@ SHIPS = Entity(
         ),
     ),
     key="id",
-    key_type="BIGINT",
     columns={"id": "id", "name": "name", "speed": "speed"},
-    types="id BIGINT, name STRING, speed DOUBLE",
 )
 ID = {"name": "id", "type": "long"}
 SPEED = {"name": "speed", "type": ["null", "double"], "default": None}

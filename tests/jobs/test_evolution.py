@@ -22,13 +22,11 @@ WITH_CITY = replace(
     USERS,
     topic=replace(USERS.topic, fields=StructType([*USERS.topic.fields, StructField("city", StringType())])),
     columns={name: sql for name, sql in USERS.columns.items() if name != "last_name"} | {"city": "upper(city)"},
-    types=USERS.types.replace("last_name STRING,", "city STRING,"),
 )
 WITH_CHANNEL = replace(
     ORDERS,
     topic=replace(ORDERS.topic, fields=StructType([*ORDERS.topic.fields, StructField("channel", StringType())])),
     columns={name: sql for name, sql in ORDERS.columns.items() if name != "item_name"} | {"channel": "channel"},
-    types=ORDERS.types.replace("item_name STRING,", "channel STRING,"),
 )
 
 

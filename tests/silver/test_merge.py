@@ -1,3 +1,5 @@
+import json
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
 from itertools import chain, combinations, permutations
@@ -13,12 +15,14 @@ from bronze.landing import bronze_table
 from declarations.users import USERS
 from jobs.streams import catch_up
 from lakehouse.contracts.decoding import MALFORMED
-from lakehouse.delta.tables import create_table
+from lakehouse.errors import ConfigurationError
 from lakehouse.settings import Settings
-from silver.merge import decode_changes, latest_changes, merge, merge_batch
+from silver.entity import Entity
+from silver.merge import create_tables, decode_changes, latest_changes, merge, merge_batch
+from silver.reconciliation import reconcile_entity
 from tests.lake import bronze_row, land_literally, own_home, read
 from tests.messages import at, message, tombstone, user
-from tests.oracle import Message, Oracle, Row, by_id, by_version
+from tests.oracle import Message, Oracle, Position, Row, by_id, by_version, text_of
 from tests.searching import few
 
 # What happens to one user; the messages may arrive in any order. One change is older than the delete but is published
@@ -42,12 +46,14 @@ def story(id: int) -> list[Message]:
 
 
 def bronze(spark: SparkSession, messages: list[Message]) -> DataFrame:
-    return spark.createDataFrame([bronze_row(each) for each in messages], bronze_table(USERS.topic).columns)
+    return spark.createDataFrame([bronze_row(each) for each in messages], bronze_table(USERS.topic).ddl)
 
 
-def merge_all(spark: SparkSession, settings: Settings, batches: list[list[Message]]) -> list[Row]:
+def merge_all(
+    spark: SparkSession, settings: Settings, batches: list[list[Message]], entity: Entity = USERS
+) -> list[Row]:
     for batch in filter(None, batches):
-        merge_batch(settings, USERS, bronze(spark, batch))
+        merge_batch(settings, entity, bronze(spark, batch))
     return by_id(read(settings, USERS.table.name))
 
 
@@ -67,9 +73,9 @@ def test_every_order_in_every_three_batches_gives_the_same(spark: SparkSession, 
 
 
 CHANGES = st.builds(
-    lambda id, name, when, late, place, kind: {
-        "update": user(id, name, when=when, late=late, place=place),
-        "delete": user(id, name, when=when, late=late, place=place, deletedAt=1_767_225_600_000),
+    lambda id, name, when, late, place, kind, version: {
+        "update": user(id, name, when=when, late=late, place=place, parentUserId=version),
+        "delete": user(id, name, when=when, late=late, place=place, parentUserId=version, deletedAt=1_767_225_600_000),
         "tombstone": tombstone("users", str(id), when=when, late=late, place=place),
         "timeless": message("users", {"id": id, "createdAt": 0}, key=None, when=None, late=late, place=place),
         "broken": message("users", {"id": str(id), "createdAt": 0}, key=str(id), when=when, late=late, place=place),
@@ -81,9 +87,11 @@ CHANGES = st.builds(
     late=st.integers(0, 2),
     place=st.integers(0, 1_000_000),
     kind=st.sampled_from(["update", "delete", "tombstone", "timeless", "broken", "misplaced"]),
+    version=st.sampled_from([None, 1, 2, 3]),
 )
 
 
+@pytest.mark.parametrize("by", [(), ("parent_user_id", "first_name")])
 @few(5)
 @given(
     changes=st.lists(CHANGES, min_size=4, max_size=12, unique_by=lambda change: change.position),
@@ -93,19 +101,96 @@ def test_any_order_any_batches_and_any_repeats_give_the_same(
     spark: SparkSession,
     settings: Settings,
     tmp_path_factory: pytest.TempPathFactory,
+    by: tuple[str, ...],
     changes: list[Message],
     random: Random,
 ) -> None:
+    users = replace(USERS, sequence_by=by)
     own = own_home(settings, tmp_path_factory.mktemp("silver"))
-    for table in (USERS.table, USERS.history, MALFORMED):
-        create_table(spark, own, table)
+    create_tables(spark, own, users)
     arrival = random.sample(changes, len(changes))
     cut = random.randint(0, len(arrival))
     again = random.sample(changes[:cut], cut // 2)
-    oracle = Oracle().run(changes)
-    assert merge_all(spark, own, [arrival[:cut], arrival[cut:], again]) == oracle.latest("users")
+    land_literally(spark, own, changes)
+    oracle = Oracle(sequence_by={"users": by}).run(changes)
+    assert merge_all(spark, own, [arrival[:cut], arrival[cut:], again], users) == oracle.latest("users")
     assert by_version(read(own, USERS.history.name)) == by_version(oracle.history("users"))
     assert len(read(own, MALFORMED.name)) == len(oracle.malformed)
+    assert reconcile_entity(spark, own, users).holds
+
+
+ACCOUNTS = replace(USERS, key=("id", "last_name"))
+NAMES = st.sampled_from(["EUR", 'a "b"', "x,\\]", "Zoë\n", ""])
+KEYED = st.builds(
+    lambda id, name, text, when, is_gone: message(
+        "users", None if is_gone else {"id": id, "lastName": name, "createdAt": 0}, key=text(id, name), when=when
+    ),
+    id=st.integers(1, 2),
+    name=st.one_of(NAMES, NAMES, st.none()),
+    text=st.sampled_from(
+        [
+            lambda id, name: text_of([id, name]),
+            lambda id, name: text_of([id, name]),
+            lambda id, name: text_of([id, "EUR"]),
+            lambda id, name: None,
+            lambda id, name: json.dumps([id, name], separators=(", ", ":")),
+            lambda id, name: text_of([str(id), name]),
+            lambda id, name: text_of([id]),
+        ]
+    ),
+    when=st.integers(0, 9),
+    is_gone=st.booleans(),
+)
+
+
+@few(5)
+@given(changes=st.lists(KEYED, min_size=8, max_size=24), cut=st.integers(0, 24))
+def test_a_key_of_two_columns(
+    spark: SparkSession,
+    settings: Settings,
+    tmp_path_factory: pytest.TempPathFactory,
+    changes: list[Message],
+    cut: int,
+) -> None:
+    own = own_home(settings, tmp_path_factory.mktemp("silver"))
+    create_tables(spark, own, ACCOUNTS)
+    placed = [each._replace(position=Position(0, 7, place, 0)) for place, each in enumerate(changes)]
+    land_literally(spark, own, placed)
+    oracle = Oracle(keys={"users": ACCOUNTS.keys}).run(placed)
+    merge_all(spark, own, [placed[cut:], placed[:cut], placed[::2]], ACCOUNTS)
+    assert by_account(read(own, ACCOUNTS.table.name)) == by_account(oracle.latest("users"))
+    assert by_account(read(own, ACCOUNTS.history.name)) == by_account(oracle.history("users"))
+    assert {Position(**row["position"]) for row in read(own, MALFORMED.name)} == {at for _, at in oracle.malformed}
+    assert reconcile_entity(spark, own, ACCOUNTS).holds
+
+
+def by_account(rows: Iterable[Row]) -> list[Row]:
+    return sorted(rows, key=lambda row: (row["id"], row["last_name"], row["sequence"]["entry_id"]))
+
+
+def test_why_a_key_of_two_columns_is_malformed(spark: SparkSession) -> None:
+    def keyed(name: str | None, key: str | None, place: int) -> Message:
+        return message("users", {"id": 5, "lastName": name, "createdAt": 0}, key=key, place=place)
+
+    changes = [
+        keyed("EUR", '[5,"EUR"]', 0),
+        keyed(None, '[5,"EUR"]', 1),
+        keyed("EUR", '[5, "EUR"]', 2),
+        keyed("EUR", "5", 3),
+        keyed(None, None, 4),
+        tombstone("users", '[5,"EUR"]', place=5),
+        tombstone("users", '["5","EUR"]', place=6),
+    ]
+    rows = bronze(spark, changes).transform(decode_changes, entity=ACCOUNTS).orderBy("message.position").collect()
+    assert [row.reason or (row.id, row.last_name) for row in rows] == [
+        (5, "EUR"),
+        (5, "EUR"),
+        'message key [5, "EUR"] is not the [id, last_name]: [5,"EUR"]',
+        'message key 5 is not the [id, last_name]: [5,"EUR"]',
+        "last_name is NULL",
+        (5, "EUR"),
+        'tombstone whose message key is not of type [BIGINT, STRING]: ["5","EUR"]',
+    ]
 
 
 def test_what_has_no_key_goes_to_quarantine(spark: SparkSession, silver: Settings) -> None:
@@ -154,6 +239,30 @@ def test_a_late_message_splits_the_interval_that_it_falls_in(spark: SparkSession
         ("at once replaced", at(20), at(20)),
         ("renamed", at(20), None),
     ]
+
+
+def test_a_version_of_an_earlier_time_takes_the_time_of_those_before_it(
+    spark: SparkSession, settings: Settings, tmp_path: Path
+) -> None:
+    users, lake = replace(USERS, sequence_by="parent_user_id"), own_home(settings, tmp_path)
+    create_tables(spark, lake, users)
+    batches = [
+        [user(1, "third", when=20, parentUserId=3), user(1, "first", when=10, parentUserId=1, place=1)],
+        [user(1, "second", when=5, parentUserId=2, place=2), user(1, "of no version", when=30, place=3)],
+    ]
+    assert [row["first_name"] for row in merge_all(spark, lake, batches, users)] == ["third"]
+    rows = by_version(read(lake, users.history.name))
+    assert [(row["first_name"], row["valid_from"], row["valid_until"]) for row in rows] == [
+        ("of no version", at(30), at(30)),
+        ("first", at(10), at(10)),
+        ("second", at(5), at(20)),
+        ("third", at(20), None),
+    ]
+
+
+def test_a_table_keeps_its_order(spark: SparkSession, silver: Settings) -> None:
+    with pytest.raises(ConfigurationError, match=r"^users: sequence_by parent_user_id: silver.users has the sequence"):
+        create_tables(spark, silver, replace(USERS, sequence_by="parent_user_id"))
 
 
 def test_a_deleted_user_comes_back_with_a_newer_message(spark: SparkSession, silver: Settings) -> None:
@@ -216,7 +325,7 @@ def test_the_last_change_of_each_key_wins_by_event_time_then_publish_time_then_p
         user(3, "by place", when=1, place=5),
         user(3, "before it", when=1, place=4),
     ]
-    rows = bronze(spark, changes).transform(decode_changes, entity=USERS).transform(latest_changes, key="id")
+    rows = bronze(spark, changes).transform(decode_changes, entity=USERS).transform(latest_changes, keys=["id"])
     assert sorted((row.id, row.first_name) for row in rows.collect()) == [
         (1, "by event time"),
         (2, "by publish time"),

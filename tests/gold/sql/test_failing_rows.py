@@ -39,7 +39,7 @@ class Lake:
     folder: Path
 
     def put(self, *rows: tuple[int, str | None, str | None, int]) -> None:
-        append(self.spark.createDataFrame(list(rows), PARTS.columns), self.settings, PARTS.name)
+        append(self.spark.createDataFrame(list(rows), PARTS.ddl), self.settings, PARTS.name)
 
     def remove(self, where: str) -> None:
         DeltaTable(self.settings.table_path(PARTS.name)).delete(where)

@@ -123,7 +123,7 @@ ORACLE: Mapping[str, Callable[[State], Rows]] = {
 
 def test_only_rows_that_can_be_in_touched_windows_are_read(spark: SparkSession) -> None:
     times = {1: at(70), 2: at(61), 3: at(59), 4: at(121), 5: None}
-    orders = spark.createDataFrame([(id, 1.0, time, None) for id, time in times.items()], ORDERS.columns)
+    orders = spark.createDataFrame([(id, 1.0, time, None) for id, time in times.items()], ORDERS.ddl)
     statement, sources = parse(TABLES["gold.revenue_by_hour"]), {ORDERS.name: orders}
     groups = touched(spark, statement, sources, {ORDERS.name: orders.where("line_item_id = 1")})
     count, narrowed = narrow(statement, sources, groups)
@@ -390,7 +390,7 @@ def test_what_has_no_change_feed_can_be_read_in_full(
 
 
 def test_all_declarations_can_be_done(spark: SparkSession, settings: Settings) -> None:
-    columns = declared_columns() | {entity.table.name: entity.table.columns for entity in CHANGELOGS.values()}
+    columns = declared_columns() | {entity.table.name: entity.table.ddl for entity in CHANGELOGS.values()}
     assert check_declarations(spark, settings, list(TABLES.values()), columns).keys() == TABLES.keys()
 
 

@@ -47,13 +47,12 @@ def written(version: int, **values: Any) -> tuple[int, bytes]:
 
 
 def decoded(spark: SparkSession, messages: Sequence[tuple[int | None, bytes | None]]) -> list[tuple[Any, ...]]:
-    types = "id BIGINT, name STRING, speed DOUBLE, built BIGINT"
-    decoding = Decoding(topic=SHIPS, columns={name: name for name in SHIPS.fields.names}, types=types)
+    decoding = Decoding(topic=SHIPS, columns={name: name for name in SHIPS.fields.names})
     rows = [
         (*bronze_row(message("ships", payload, key="k", place=place))[:11], version, None, None)
         for place, (version, payload) in enumerate(messages)
     ]
-    bronze = spark.createDataFrame(rows, bronze_table(SHIPS).columns)
+    bronze = spark.createDataFrame(rows, bronze_table(SHIPS).ddl)
     found = bronze.transform(decode, decoding=decoding, reject=F.lit(None).cast("string"))
     values = found.orderBy("message.position").drop("message", "reason").collect()
     reasons = found.transform(explain, decoding=decoding).orderBy("message.position").collect()

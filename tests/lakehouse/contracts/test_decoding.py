@@ -28,7 +28,6 @@ COUNTERS = Topic(
 COUNTED = Decoding(
     topic=COUNTERS,
     columns={"id": "id", "at": "at", "label": "upper(label)", "price": "price"},
-    types="id BIGINT, at BIGINT, label STRING, price DOUBLE",
 )
 NOT_NEGATIVE = "CASE WHEN price < 0 THEN 'price is negative' END"
 
@@ -81,7 +80,7 @@ TRAILING = (
 
 def decoded(spark: SparkSession, payloads: list[bytes | None]) -> DataFrame:
     rows = [bronze_row(message("counters", payload, key="k", place=place)) for place, payload in enumerate(payloads)]
-    messages = spark.createDataFrame(rows, bronze_table(COUNTERS).columns)
+    messages = spark.createDataFrame(rows, bronze_table(COUNTERS).ddl)
     return messages.transform(decode, decoding=COUNTED, reject=F.expr(NOT_NEGATIVE))
 
 

@@ -24,7 +24,7 @@ def reasons(spark: SparkSession, sent: Sequence[Hostile]) -> dict[str, str | Non
         declared = ORDERS if topic == "orders" else ENTITY[topic]
         of_topic = [each for each in sent if each.topic == topic]
         rows = [bronze_row(each.message(place)) for place, each in enumerate(of_topic)]
-        messages = spark.createDataFrame(rows, bronze_table(declared.topic).columns)
+        messages = spark.createDataFrame(rows, bronze_table(declared.topic).ddl)
         if topic == "orders":
             decoded = messages.transform(decode_facts, enrichment=ORDERS)
         else:
