@@ -69,7 +69,7 @@ with DAG(
             facts.topic.name: Step(
                 task_id=facts.topic.name,
                 command=["enrich", facts.topic.name],
-                reads=[facts.topic.bronze_table, *(lookup.table for lookup in facts.lookups)],
+                reads=[facts.topic.bronze_table, *facts.state_tables],
                 writes=[facts.gold_table],
                 pool=GOLD_POOL,
             )
@@ -92,7 +92,8 @@ with DAG(
     for entity in ENTITIES:
         landed[entity.topic.name] >> merged[entity.name]
     for facts in ENRICHMENTS:
-        [landed[facts.topic.name], *(merged[lookup.entity] for lookup in facts.lookups)] >> enriched[facts.topic.name]
+        joined = {lookup.entity.name for lookup in facts.lookups}
+        [landed[facts.topic.name], *(merged[name] for name in sorted(joined))] >> enriched[facts.topic.name]
     [*merged.values(), *enriched.values()] >> reconcile >> quality
     for table in SQL_TABLES:
         ([refreshed[source] for source in table.sources if source in refreshed] or [quality]) >> refreshed[table.name]

@@ -175,10 +175,9 @@ def _declared_tables() -> Iterator[tuple[Table, str]]:
 
 def _gold_table(enrichment: Enrichment) -> Table:
     """Gold's table. The columns of the states need Spark, so a struct has those of a row in their tables."""
-    entities = {entity.name: entity for entity in ENTITIES}
     added = []
     for lookup in enrichment.lookups:
-        entity = entities[lookup.entity]
+        entity = lookup.entity
         added.append(f"{lookup.name} STRUCT<{entity.table.columns}>")
         if lookup.merged_into is not None:
             added.append(f"{lookup.merged} ARRAY<{entity.key_type}>")

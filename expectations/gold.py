@@ -19,7 +19,7 @@ def enriched(enrichment: Enrichment, *rules: Rule) -> Suite:
             types(f"{enrichment.types}, position {POSITION}, {enrichment.day} DATE"),
             *not_null(*enrichment.keys, enrichment.event_time, enrichment.day, "position"),
             unique(*enrichment.keys, enrichment.day),
-            *(known(f"{lookup.name}.{lookup.key}", to=f"silver.{lookup.entity}") for lookup in lookups),
+            *(known(f"{lookup.name}.{lookup.entity.key}", to=lookup.entity.table.name) for lookup in lookups),
             *(each_row(name, holds) for name, holds in enrichment.rules.items()),
             *rules,
             *volume(),

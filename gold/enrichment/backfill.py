@@ -217,7 +217,7 @@ def is_meant(scope: Scope, enrichment: Enrichment, table: DataFrame) -> Column:
         day = F.col(enrichment.day)
         since, until = (F.coalesce(F.lit(end).cast("date"), day) for end in (scope.since, scope.until))
         return day.between(since, until)
-    lookups = [lookup for lookup in enrichment.lookups if lookup.entity == scope.entity]
+    lookups = [lookup for lookup in enrichment.lookups if lookup.entity.name == scope.entity]
     used = [F.col(lookup.on).cast("string") == scope.key for lookup in lookups]
     if "missing_key" in table.columns:
         used.append((F.col("missing_entity") == scope.entity) & F.array_contains(awaited_keys(), F.lit(scope.key)))

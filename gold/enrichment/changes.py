@@ -31,12 +31,12 @@ def changes_of(feed: DataFrame, *, lookup: Lookup) -> DataFrame:
     Raises ConfigurationError if Spark can't resolve the SQL of the lookup.
     """
     valid = (F.col(name) if lookup.is_as_of else F.lit(None).cast("timestamp").alias(name) for name in VALID)
-    loss = F.lit(None).cast(LOSS) if lookup.is_as_of else _loss(lookup, feed.schema[lookup.key].dataType)
+    loss = F.lit(None).cast(LOSS) if lookup.is_as_of else _loss(lookup, feed.schema[lookup.entity.key].dataType)
     is_before = F.col("_change_type") == "update_preimage"
     with naming(feed, {f"lookup {lookup.name}: merged_into: {lookup.merged_into}": loss}):
         changed = feed.select(
-            F.lit(lookup.entity).alias("changed_entity"),
-            F.col(lookup.key).cast("string").alias("changed_key"),
+            F.lit(lookup.entity.name).alias("changed_entity"),
+            F.col(lookup.entity.key).cast("string").alias("changed_key"),
             *valid,
             F.col("sequence.publish_time").alias("changed_at"),
             loss.alias("loss"),
@@ -65,7 +65,7 @@ def corrections_by(changes: DataFrame, *, lookups: Sequence[Lookup], settings: S
     """
     found = []
     for lookup in lookups:
-        of_entity = changes.where(F.col("changed_entity") == lookup.entity)
+        of_entity = changes.where(F.col("changed_entity") == lookup.entity.name)
         if lookup.is_as_of:
             corrections = of_entity.where("valid_from IS NOT NULL").select(*CHANGED)
         else:
@@ -81,7 +81,7 @@ def losses_by(changes: DataFrame, *, settings: Settings, lookup: Lookup) -> Data
     """
     version, state = pin_version(changes.sparkSession, settings, lookup.table)
     changed = _changed_keys(changes)
-    keys, ways = changed.select(F.col("by_key").cast(state.schema[lookup.key].dataType).alias(lookup.on)), None
+    keys, ways = changed.select(F.col("by_key").cast(state.schema[lookup.entity.key].dataType).alias(lookup.on)), None
     if lookup.merged_into is not None:
         keys, ways = _leading_to(keys, merges_of(state, version, lookup=lookup), lookup=lookup)
     found = (
@@ -130,7 +130,7 @@ def _with_way(found: DataFrame, *, lookup: Lookup) -> DataFrame:
     way = F.coalesce(lookup.merged, F.array()) if lookup.merged_into is not None else F.array()
     reason = F.col(f"no_{lookup.name}")
     return found.select(
-        F.lit(lookup.entity).alias("changed_entity"),
+        F.lit(lookup.entity.name).alias("changed_entity"),
         F.col(lookup.on).cast("string").alias("changed_key"),
         F.when(reason == "deleted", F.col(lookup.name)["deleted_at"]).alias("deleted_at"),
         reason.isNotNull().alias("is_lost"),
@@ -157,7 +157,7 @@ def outdated_by(
     [[day, moment]] = corrections.agg(F.to_date(since).cast("string"), since.cast("string")).collect()
     used = []
     for lookup in lookups:
-        kind = gold.select(F.col(lookup.name)[lookup.key]).schema[0].dataType
+        kind = gold.select(F.col(lookup.name)[lookup.entity.key]).schema[0].dataType
         key = F.col(lookup.on).cast(kind).cast("string")
         used.append(F.struct(F.lit(lookup.name).alias("by"), key.alias("key")))
     recent = gold.where(

@@ -1,6 +1,6 @@
 """Declare how a topic of facts becomes a gold table: its columns, its lookups, and the tables where facts can be."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -13,23 +13,24 @@ from lakehouse.contracts.topics import Topic
 from lakehouse.delta.tables import POSITION, Table
 from lakehouse.errors import ConfigurationError
 from lakehouse.spark.declared_sql import try_eval
+from silver.entity import Entity
 
 
 @dataclass(frozen=True, kw_only=True)
 class Lookup:
     """A join with an entity.
 
-    Raises ConfigurationError for `merged_into` with an `as_of` join, and for `max_merges` below 1.
+    Raises ConfigurationError for an `as_of` join with an entity that keeps no history of whole updates, for
+    `merged_into` with an `as_of` join, and for `max_merges` below 1.
     """
 
-    name: str
-    """The struct in gold that has the entity's row."""
-    entity: str
-    """The entity's name."""
+    entity: Entity
+    """The entity whose state is joined."""
     on: str
     """The fact's column that holds the entity's key."""
-    key: str = "id"
-    """The entity's key column."""
+    name: str = ""
+    """The struct in gold that has the entity's row. Default: the entity's name. Several lookups of one entity need
+    different names."""
     join: Literal["latest", "as_of"] = "latest"
     """`latest` takes the state at the time the fact is processed. If it turns out later that the state was deleted
     before the fact, the fact leaves gold. `as_of` takes the state at the time of the fact, from the entity's history. A
@@ -43,9 +44,15 @@ class Lookup:
     """The most merges to follow. A fact whose key has more merges to its survivor waits until there are fewer."""
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "name", self.name or self.entity.name)
+        if self.is_as_of and (self.entity.ignore_null_updates or not self.entity.keeps_history):
+            raise ConfigurationError(
+                f"lookup {self.name}: joins {self.entity.name} as_of a time, which needs a history of whole updates: "
+                'use join="latest", or declare the entity with keeps_history and without ignore_null_updates'
+            )
         if self.is_as_of and self.merged_into is not None:
             raise ConfigurationError(
-                f"lookup {self.name}: joins {self.entity} as_of a time, but follows merges, which have no time: "
+                f"lookup {self.name}: joins {self.entity.name} as_of a time, but follows merges, which have no time: "
                 'use join="latest", or remove merged_into'
             )
         if self.max_merges < 1:
@@ -54,7 +61,7 @@ class Lookup:
     def merges_into(self, kind: DataType) -> Column:
         """Over the entity's columns: the value of `merged_into`, cast to the key's type `kind`."""
         assert self.merged_into is not None
-        return F.when(F.col(self.key).isNotNull(), try_eval(F.expr(self.merged_into).cast(kind)))
+        return F.when(F.col(self.entity.key).isNotNull(), try_eval(F.expr(self.merged_into).cast(kind)))
 
     @property
     def merged(self) -> str:
@@ -65,7 +72,7 @@ class Lookup:
     def used_keys(self) -> Column:
         """Over gold's columns: the keys that the join used, as text, the merged ones first and the survivor last."""
         merged = F.col(self.merged) if self.merged_into else F.lit(None)
-        return F.array_append(F.coalesce(merged, F.array()), F.col(self.name)[self.key]).cast("array<string>")
+        return F.array_append(F.coalesce(merged, F.array()), F.col(self.name)[self.entity.key]).cast("array<string>")
 
     @property
     def adds(self) -> tuple[str, ...]:
@@ -78,12 +85,24 @@ class Lookup:
 
     @property
     def table(self) -> str:
-        return f"silver.{self.entity}_history" if self.is_as_of else f"silver.{self.entity}"
+        return (self.entity.history if self.is_as_of else self.entity.table).name
+
+
+OWN_COLUMNS = (
+    *("position", "publish_time", "message", "reason", "missing_entity", "missing_key", "missing_merged", "attempts"),
+    *("waiting_since", "duplicate_of", "found_at", "current", "is_waiting", "changed_entity", "changed_key"),
+    *("valid_from", "valid_until", "changed_at", "loss", "is_before", "backfill"),
+)
+"""Names of columns that the enrichment itself adds to facts. Beside these, its names begin with `_`."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Enrichment:
-    """Facts of a topic joined with state."""
+    """Facts of a topic joined with state.
+
+    Raises ConfigurationError if a lookup is `on` something that is no column, and if two columns of gold have the same
+    name, or one has the name of a column of the enrichment's own.
+    """
 
     topic: Topic
     """The topic of the facts. The gold table is `gold.enriched_<topic>`."""
@@ -98,7 +117,7 @@ class Enrichment:
     day: str
     """The partition column to add: the date of `event_time`."""
     lookups: tuple[Lookup, ...]
-    """The entities to join with."""
+    """The joins with entities, perhaps several with one entity under different names."""
     rules: Mapping[str, str] = field(default_factory=dict)
     """Rules by name: SQL over the columns that must be TRUE for each fact. A fact that fails any rule goes to
     `quarantine.malformed`, and its reason names all failed rules. SQL that ends in an error is not TRUE."""
@@ -110,6 +129,27 @@ class Enrichment:
     """The most days between a fact and the publish time of late state that can still correct it in gold."""
     publish_to: str | None = None
     """The Pulsar topic that `lakehouse publish` keeps equal to the gold table."""
+
+    def __post_init__(self) -> None:
+        for lookup in self.lookups:
+            if lookup.on not in self.columns:
+                known = ", ".join(self.columns)
+                raise ConfigurationError(
+                    f"{self.topic.name}: lookup {lookup.name} is on {lookup.on}, which is no column; there are {known}"
+                )
+        owners = dict.fromkeys(self.columns, f"{self.topic.name} itself") | {self.day: "the day"}
+        added = [(name, f"lookup {lookup.name}") for lookup in self.lookups for name in lookup.adds]
+        self._check_names([*owners.items(), *added])
+
+    def _check_names(self, named: Iterable[tuple[str, str]]) -> None:
+        taken = dict.fromkeys(OWN_COLUMNS, "the enrichment")
+        for name, owner in named:
+            other = "the enrichment" if name.startswith("_") else taken.get(name.lower())
+            if other:
+                raise ConfigurationError(
+                    f"{self.topic.name}: a column of {owner} can't be named {name}, which is a column of {other}"
+                )
+            taken[name.lower()] = owner
 
     @property
     def decoding(self) -> Decoding:
@@ -130,6 +170,19 @@ class Enrichment:
         return self.gold_table, self.waiting.name, self.duplicates.name, self.discarded.name
 
     @property
+    def state_tables(self) -> tuple[str, ...]:
+        """The tables that the lookups read, each once."""
+        return tuple(dict.fromkeys(lookup.table for lookup in self.lookups))
+
+    @property
+    def feeds(self) -> tuple[Lookup, ...]:
+        """The lookups whose changes concern the facts, without those that see the same changes as an earlier one."""
+        feeds: dict[tuple[str, str | None], Lookup] = {}
+        for lookup in self.lookups:
+            feeds.setdefault((lookup.table, lookup.merged_into), lookup)
+        return tuple(feeds.values())
+
+    @property
     def states(self) -> tuple[str, ...]:
         """The columns that the lookups add to gold."""
         return tuple(name for lookup in self.lookups for name in lookup.adds)
@@ -145,7 +198,7 @@ class Enrichment:
             row = states[lookup.name]
             added[lookup.name] = row.simpleString()
             if lookup.merged_into is not None:
-                added[lookup.merged] = f"array<{row[lookup.key].dataType.simpleString()}>"
+                added[lookup.merged] = f"array<{row[lookup.entity.key].dataType.simpleString()}>"
         joined = ", ".join(f"`{name}` {kind}" for name, kind in added.items())
         statistics = [*self.keys, self.event_time, "position.partition", "position.ledger_id", "position.entry_id"]
         return Table(

@@ -60,8 +60,8 @@ def enrich(spark: SparkSession, settings: Settings, enrichment: Enrichment) -> D
     seen, and a later change finds the facts that this batch left waiting.
     """
     create_tables(spark, settings, enrichment)
-    states = [lookup.table for lookup in enrichment.lookups]
-    reads = [enrichment.topic.bronze_table, *states, ACTIONS.name, BACKFILLS.name]
+    feeds = enrichment.feeds
+    reads = [enrichment.topic.bronze_table, *(each.table for each in feeds), ACTIONS.name, BACKFILLS.name]
 
     def stream_of(table: str, **options: Any) -> DataFrame:
         return spark.readStream.format("delta").options(**options).load(settings.table_path(table))
@@ -71,7 +71,7 @@ def enrich(spark: SparkSession, settings: Settings, enrichment: Enrichment) -> D
         stream_of(lookup.table, readChangeFeed=True)
         .transform(changes_of, lookup=lookup)
         .withColumn(EVENT, F.lit(CHANGE))
-        for lookup in enrichment.lookups
+        for lookup in feeds
     ]
     is_ours = F.col("topic") == enrichment.topic.name
     asked = stream_of(ACTIONS.name).where(is_ours).select(F.col("action").alias(EVENT), "position")
@@ -154,7 +154,7 @@ def decide_again(
     lookups = [
         each
         for each in enrichment.lookups
-        if is_first or each.entity in (found.changed_versions if each.is_as_of else found.lost)
+        if is_first or each.entity.name in (found.changed_versions if each.is_as_of else found.lost)
     ]
     if not waits and not (in_gold and lookups):
         return

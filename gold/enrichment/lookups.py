@@ -36,7 +36,7 @@ def look_up(
                 survivors = facts.sparkSession.createDataFrame(ways.select(["survivor"]))
                 keys = keys.union(survivors)
         if number <= FEW:  # few facts must not cause a shuffle of a large state
-            state = of_keys(state, F.broadcast(keys.withColumnRenamed("key", lookup.key)))
+            state = of_keys(state, F.broadcast(keys.withColumnRenamed("key", lookup.entity.key)))
         facts = facts.transform(with_survivor, ways=ways, lookup=lookup)
         facts = facts.transform(with_state, state=state, lookup=lookup, event_time=enrichment.event_time)
     return facts.transform(with_missing, lookups=enrichment.lookups)
@@ -50,11 +50,11 @@ def with_survivor(facts: DataFrame, *, ways: pa.Table | None, lookup: Lookup) ->
     at, on = f"_{lookup.name}_key", F.col(lookup.on)
     if ways is None:
         return facts.withColumn(at, on)
-    found = facts.sparkSession.createDataFrame(ways.rename_columns(["key", "survivor", lookup.merged]))
+    found = facts.sparkSession.createDataFrame(ways.rename_columns(["_key", "_survivor", lookup.merged]))
     if not ways.num_rows:  # an empty join would still cost a job
         return facts.withColumns({at: on, lookup.merged: F.lit(None).cast(found.schema[lookup.merged].dataType)})
-    joined = facts.join(F.broadcast(found), on=on == F.col("key"), how="left")
-    return joined.withColumn(at, F.coalesce("survivor", on)).drop("key", "survivor")
+    joined = facts.join(F.broadcast(found), on=on == F.col("_key"), how="left")
+    return joined.withColumn(at, F.coalesce("_survivor", on)).drop("_key", "_survivor")
 
 
 def with_state(facts: DataFrame, *, state: DataFrame, lookup: Lookup, event_time: str) -> DataFrame:
@@ -65,9 +65,9 @@ def with_state(facts: DataFrame, *, state: DataFrame, lookup: Lookup, event_time
     at = F.col(f"_{lookup.name}_key")
     row = F.struct(*(name for name in state.columns if name not in VALID)).alias(lookup.name)
     validity = VALID if lookup.is_as_of else ()
-    kind = state.schema[lookup.key].dataType
+    kind = state.schema[lookup.entity.key].dataType
     is_merged = lookup.merges_into(kind).isNotNull() if lookup.merged_into is not None else F.lit(False)
-    rows = state.select(F.col(lookup.key).alias("_key"), row, is_merged.alias("_is_merged"), *validity)
+    rows = state.select(F.col(lookup.entity.key).alias("_key"), row, is_merged.alias("_is_merged"), *validity)
     matches = at == F.col("_key")
     if lookup.is_as_of:
         matches = matches & was_valid(F.col(event_time))
@@ -91,7 +91,7 @@ def with_state(facts: DataFrame, *, state: DataFrame, lookup: Lookup, event_time
 def _was_used(key: Column, lookup: Lookup) -> Column:
     """Whether the fact's row in gold used the state of this key, or a merge of it."""
     current = F.col(CURRENT)
-    is_used = current[lookup.name][lookup.key] == key
+    is_used = current[lookup.name][lookup.entity.key] == key
     if lookup.merged_into is not None:
         is_used = is_used | F.array_contains(F.coalesce(current[lookup.merged], F.array()), key)
     return F.coalesce(is_used, F.lit(False))
@@ -116,7 +116,7 @@ def with_missing(facts: DataFrame, *, lookups: Sequence[Lookup]) -> DataFrame:
     return facts.withColumns(
         {
             "reason": of_first({lookup.name: F.col(f"no_{lookup.name}") for lookup in lookups}),
-            "missing_entity": of_first({lookup.name: F.lit(lookup.entity) for lookup in lookups}),
+            "missing_entity": of_first({lookup.name: F.lit(lookup.entity.name) for lookup in lookups}),
             "missing_key": of_first({lookup.name: F.col(f"_{lookup.name}_key").cast("string") for lookup in lookups}),
             "missing_merged": of_first({lookup.name: merged(lookup) for lookup in lookups}),
         }
@@ -140,6 +140,6 @@ def is_corrected(enrichment: Enrichment) -> Column:
         if lookup.is_as_of:
             same = same & current[lookup.name]["sequence"].eqNullSafe(F.col(lookup.name)["sequence"])
         elif lookup.merged_into is not None:
-            same = same & current[lookup.name][lookup.key].eqNullSafe(F.col(lookup.name)[lookup.key])
+            same = same & current[lookup.name][lookup.entity.key].eqNullSafe(F.col(lookup.name)[lookup.entity.key])
             same = same & current[lookup.merged].eqNullSafe(F.col(lookup.merged))
     return ~same

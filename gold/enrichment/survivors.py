@@ -26,21 +26,22 @@ class Way(NamedTuple):
 
 def read_merges(state: DataFrame, *, lookup: Lookup) -> pa.Table:
     """All merges of a latest state as rows of `key` and `into`, in memory: about 100 bytes each."""
-    into = lookup.merges_into(state.schema[lookup.key].dataType)
-    rows = state.select(F.col(lookup.key).alias("key"), into.alias("into"))
+    into = lookup.merges_into(state.schema[lookup.entity.key].dataType)
+    rows = state.select(F.col(lookup.entity.key).alias("key"), into.alias("into"))
     return rows.where("into IS NOT NULL").toArrow()
 
 
 def merges_of(state: DataFrame, version: str, *, lookup: Lookup) -> pa.Table:
-    """Like `read_merges`, but cached: each lookup keeps the merges of the `version` that was read last."""
-    held, merges = _READ.get(lookup, ("", None))
+    """Like `read_merges`, but cached: for each SQL of merges, those of the `version` that was read last."""
+    declared = lookup.table, lookup.merged_into
+    held, merges = _READ.get(declared, ("", None))
     if merges is None or held != version:
         merges = read_merges(state, lookup=lookup)
-        _READ[lookup] = version, merges
+        _READ[declared] = version, merges
     return merges
 
 
-_READ: dict[Lookup, tuple[str, pa.Table]] = {}
+_READ: dict[tuple[str, str | None], tuple[str, pa.Table]] = {}
 
 
 def mapping_of(merges: pa.Table) -> Merges:

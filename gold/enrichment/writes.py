@@ -136,12 +136,12 @@ def _correct_gold(
     settings: Settings, enrichment: Enrichment, facts: DataFrame, pruning: PruningFilter, *, adds: bool
 ) -> None:
     """Update the state of facts in gold, and remove facts without usable state. With `adds`, also insert new facts."""
-    rows = facts.select(*enrichment.gold_columns, F.col("missing_entity").isNotNull().alias("is_gone"))
+    rows = facts.select(*enrichment.gold_columns, F.col("missing_entity").isNotNull().alias("_is_gone"))
     columns: dict[str, str | Column] = {name: f"new.{name}" for name in enrichment.gold_columns}
     merge = _merge(rows, settings, enrichment.gold_table, pruning("held."))
-    merge = merge.whenMatchedDelete("new.is_gone").whenMatchedUpdate(set=columns)
+    merge = merge.whenMatchedDelete("new._is_gone").whenMatchedUpdate(set=columns)
     if adds:  # costs a full outer join, which sorts everything it reads
-        merge = merge.whenNotMatchedInsert("NOT new.is_gone", columns)
+        merge = merge.whenNotMatchedInsert("NOT new._is_gone", columns)
     merge.execute()
 
 

@@ -6,7 +6,9 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+from declarations.items import ITEMS
 from declarations.orders import ORDERS
+from declarations.users import USERS
 from gold.enrichment.changes import LOSS, changes_of, losses_by, outdated_by, waiting_for
 from gold.enrichment.declaration import Lookup
 from lakehouse.errors import ConfigurationError
@@ -15,8 +17,8 @@ from tests.lake import own_home
 from tests.messages import at
 
 LOOKUPS = (
-    Lookup(name="user", entity="users", on="user_id", merged_into="into"),
-    Lookup(name="item", entity="items", on="item_id"),
+    Lookup(name="user", entity=USERS, on="user_id", merged_into="into"),
+    Lookup(name="item", entity=ITEMS, on="item_id"),
 )
 
 

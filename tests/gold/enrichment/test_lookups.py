@@ -1,18 +1,18 @@
 from dataclasses import replace
 
-import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+from declarations.items import ITEMS
+from declarations.users import USERS
 from gold.enrichment.declaration import Lookup
 from gold.enrichment.lookups import with_missing, with_state, with_survivor
 from gold.enrichment.survivors import read_merges, ways_of
-from lakehouse.errors import ConfigurationError
 from tests.messages import at
 
 LOOKUPS = (
-    Lookup(name="user", entity="users", on="user_id", merged_into="into"),
-    Lookup(name="item", entity="items", on="item_id"),
+    Lookup(name="user", entity=USERS, on="user_id", merged_into="into"),
+    Lookup(name="item", entity=ITEMS, on="item_id"),
 )
 
 
@@ -97,10 +97,3 @@ def test_state_as_of_a_time_is_the_version_that_was_valid_then(spark: SparkSessi
         (10, 6, "deleted"),
         (20, 7, None),
     ]
-
-
-def test_a_lookup_that_makes_no_sense_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match=r'lookup user: .* use join="latest", or remove merged_into'):
-        replace(LOOKUPS[0], join="as_of")
-    with pytest.raises(ConfigurationError, match="lookup user: max_merges is 0: must be 1 or more"):
-        replace(LOOKUPS[0], max_merges=0)
