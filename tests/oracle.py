@@ -174,9 +174,9 @@ class Oracle:
 
     def _is_news(self, order: Row, before: Versions) -> bool:
         """Whether the state of a key that the order waits for has changed since `before`."""
-        entity, when = order["missing_entity"], order["created_at"]
-        keys = map(int, (order["missing_key"], *(order["missing_merged"] or ())))
-        return any(self.state(entity, key, when) != self.state(entity, key, when, before) for key in keys)
+        when = order["created_at"]
+        awaited = [(each["entity"], key) for each in order["missing"] for key in (each["key"], *(each["merged"] or ()))]
+        return any(self.state(of, int(key), when) != self.state(of, int(key), when, before) for of, key in awaited)
 
     def _is_settled(self, order: Row) -> bool:
         """Whether an order in gold still has the right state. With a `latest` join, any version of the key will do."""
@@ -187,16 +187,26 @@ class Oracle:
         columns = {"users": "user", "items": "item"}
         return same_way and all(order[columns[entity]] == joined[columns[entity]] for entity in self.as_of)
 
-    def _joined(self, order: Row) -> Row:
-        when = order["created_at"]
+    def lacks(self, order: Row) -> dict[str, Row]:
+        """The states that an order lacks, by the name of the lookup."""
+        when, item = order["created_at"], order["item_id"]
         survivor, merged, no_way = self.survivor(order["user_id"])
-        user, item = self.state("users", survivor, when), self.state("items", order["item_id"], when)
-        if reason := no_way or unusable(user, order):
-            return waits(reason, "users", survivor, merged)
-        if reason := unusable(item, order):
-            return waits(reason, "items", order["item_id"], [])
+        no_user = no_way or unusable(self.state("users", survivor, when), order)
+        no_item = unusable(self.state("items", item, when), order)
+        found = {"user": missing("users", survivor, no_user, merged), "item": missing("items", item, no_item, [])}
+        return {name: state for name, state in found.items() if state["reason"]}
+
+    def _joined(self, order: Row) -> Row:
+        if lacks := self.lacks(order):
+            return waits(lacks)
+        when = order["created_at"]
+        survivor, merged, _ = self.survivor(order["user_id"])
         way = {} if "users" in self.as_of else {"user_merged": merged or None}
-        return {"user": user, "item": item, **way}
+        return {
+            "user": self.state("users", survivor, when),
+            "item": self.state("items", order["item_id"], when),
+            **way,
+        }
 
     def _enrich(self, orders: list[Row]) -> None:
         for order in orders:
@@ -210,11 +220,16 @@ def merged_into(user: Row | None) -> int | None:
 
 
 JOINED = ("user", "item", "user_merged")
-REASONS = ("reason", "missing_entity", "missing_key", "missing_merged")
+REASONS = ("reason", "missing")
 
 
-def waits(reason: str, entity: str, key: int, merged: list[int]) -> Row:
-    return dict(zip(REASONS, (reason, entity, str(key), [str(each) for each in merged] or None), strict=True))
+def missing(entity: str, key: int, reason: str | None, merged: list[int]) -> Row:
+    return {"entity": entity, "key": str(key), "reason": reason, "merged": [str(each) for each in merged] or None}
+
+
+def waits(lacks: Mapping[str, Row]) -> Row:
+    reason = ", ".join(f"{name} {state['reason']}" for name, state in lacks.items())
+    return dict(zip(REASONS, (reason, list(lacks.values())), strict=True))
 
 
 def unusable(state: Row | None, order: Row) -> str | None:

@@ -176,17 +176,17 @@ def outdated_by(
 def waiting_for(waiting: DataFrame, *, events: DataFrame, outdated: DataFrame, enrichment: Enrichment) -> DataFrame:
     """The waiting facts to retry: those that were released, and those with a changed key.
 
-    The changed key is the missing one, or a merged one on the way to it. A change does not retry a fact that has waited
+    The changed key is a missing one, or a merged one on the way to it. A change does not retry a fact that has waited
     for more than `retry_days` days. A waiting fact that is also among the `outdated` facts is retried: an earlier batch
     stopped while it moved the fact from gold to quarantine.
     """
     # A fixed time, because a MERGE does not reuse a cached plan with current_timestamp().
     in_time = waiting.where(F.col("waiting_since") > F.lit(datetime.now(UTC) - timedelta(enrichment.retry_days)))
-    awaited = F.explode(awaited_keys()).alias("awaited")
-    by_key = in_time.select("position", enrichment.event_time, "missing_entity", awaited)
-    is_awaited = (F.col("changed_entity") == F.col("missing_entity")) & (F.col("changed_key") == F.col("awaited"))
+    awaited = F.inline(awaited_keys()).alias("_entity", "_key")
+    by_key = in_time.select("position", enrichment.event_time, awaited)
+    is_awaited = (F.col("changed_entity") == F.col("_entity")) & (F.col("changed_key") == F.col("_key"))
     # A batch has many changes, but facts wait for few of them.
-    wanted = by_key.select("missing_entity", "awaited").distinct()
+    wanted = by_key.select("_entity", "_key").distinct()
     found = events.where(is_event(CHANGE)).select(*CHANGED).join(wanted, on=is_awaited, how="left_semi")
     is_hit = is_awaited & was_valid(F.col(enrichment.event_time))
     retried = by_key.join(found, on=is_hit, how="left_semi").select("position")

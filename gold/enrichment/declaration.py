@@ -88,8 +88,11 @@ class Lookup:
         return (self.entity.history if self.is_as_of else self.entity.table).name
 
 
+MISSING = "ARRAY<STRUCT<entity: STRING, key: STRING, reason: STRING, merged: ARRAY<STRING>>>"
+"""The states that a fact lacks, in the order of the lookups."""
+
 OWN_COLUMNS = (
-    *("position", "publish_time", "message", "reason", "missing_entity", "missing_key", "missing_merged", "attempts"),
+    *("position", "publish_time", "message", "reason", "missing", "attempts"),
     *("waiting_since", "duplicate_of", "found_at", "current", "is_waiting", "changed_entity", "changed_key"),
     *("valid_from", "valid_until", "changed_at", "loss", "is_before", "backfill"),
 )
@@ -210,16 +213,15 @@ class Enrichment:
 
     @property
     def waiting(self) -> Table:
-        """Facts whose state is not there yet. `missing_entity` and `missing_key` say what they wait for.
+        """Facts whose state is not there yet. `reason` says in words what they lack, and `missing` which keys.
 
-        `missing_merged` are the merged keys that led to the missing key. If one of them changes, the fact is retried.
+        `merged` are the merged keys that led to a missing key. If one of all these keys changes, the fact is retried.
         """
         return Table(
             name=f"quarantine.waiting_{self.topic.name}",
             columns=f"""
                 {self.types}, position {POSITION}, {self.day} DATE,
-                reason STRING, missing_entity STRING, missing_key STRING, missing_merged ARRAY<STRING>,
-                attempts INT, waiting_since TIMESTAMP
+                reason STRING, missing {MISSING}, attempts INT, waiting_since TIMESTAMP
             """,
         )
 
@@ -238,8 +240,13 @@ class Enrichment:
 
 
 def awaited_keys() -> Column:
-    """Over the columns of waiting facts: the keys that a fact waits for, the merged ones first."""
-    return F.array_append(F.coalesce("missing_merged", F.array()), F.col("missing_key"))
+    """Over the columns of waiting facts: `entity` and `key` of each state that a fact waits for, also merged keys."""
+
+    def of_state(state: Column) -> Column:
+        keys = F.array_append(F.coalesce(state["merged"], F.array()), state["key"])
+        return F.transform(keys, lambda key: F.struct(state["entity"].alias("entity"), key.alias("key")))
+
+    return F.flatten(F.transform("missing", of_state))
 
 
 ACTIONS = Table(

@@ -1,19 +1,21 @@
 """Join facts with state: find the row for each lookup, and what a fact waits for if there is none."""
 
 from collections.abc import Sequence
+from functools import reduce
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from gold.enrichment.declaration import Enrichment, Lookup
+from gold.enrichment.declaration import MISSING, Enrichment, Lookup
 from gold.enrichment.survivors import merges_of, ways_of
 from lakehouse.delta.tables import of_keys, pin_version
 from lakehouse.settings import Settings
 from lakehouse.spark.batches import FEW
 
 VALID = ("valid_from", "valid_until")
-MISSING = ("reason", "missing_entity", "missing_key", "missing_merged")
+LACKS = ("reason", "missing")
+"""The columns that say what a fact lacks; NULL if it has all its state."""
 CURRENT = "current"
 """The column with a fact's present row in gold as a struct, or NULL."""
 
@@ -21,7 +23,7 @@ CURRENT = "current"
 def look_up(
     facts: DataFrame, settings: Settings, enrichment: Enrichment, *, source: DataFrame, number: int
 ) -> DataFrame:
-    """Adds the states of all lookups, and the reason if one is missing.
+    """Adds the states of all lookups, and what is missing.
 
     `source` is the frame that the facts come from, with at least their lookup keys. It is read again, so it should be
     cached. `number` is the number of facts, or an upper bound: it decides how they are joined.
@@ -98,28 +100,26 @@ def _was_used(key: Column, lookup: Lookup) -> Column:
 
 
 def with_missing(facts: DataFrame, *, lookups: Sequence[Lookup]) -> DataFrame:
-    """Adds `reason`, `missing_entity`, `missing_key` and `missing_merged` of the first lookup without usable state.
-
-    They are NULL if all lookups have usable state.
-    """
-
-    def of_first(values: dict[str, Column]) -> Column:
-        chosen = F.lit(None)
-        for name, value in reversed(values.items()):
-            chosen = F.when(F.col(f"no_{name}").isNotNull(), value).otherwise(chosen)
-        return chosen
-
-    def merged(lookup: Lookup) -> Column:
-        keys = F.col(lookup.merged) if lookup.merged_into else F.lit(None)
-        return keys.cast("array<string>")
-
+    """Adds `reason` and `missing`: which lookups are without usable state, and their keys. NULL if none is."""
+    reasons = [F.col(f"no_{lookup.name}") for lookup in lookups]
+    is_missing = reduce(Column.__or__, (reason.isNotNull() for reason in reasons))
+    named = (F.concat(F.lit(f"{lookup.name} "), reason) for lookup, reason in zip(lookups, reasons, strict=True))
+    states = (F.when(reason.isNotNull(), _needed(each, reason)) for each, reason in zip(lookups, reasons, strict=True))
     return facts.withColumns(
         {
-            "reason": of_first({lookup.name: F.col(f"no_{lookup.name}") for lookup in lookups}),
-            "missing_entity": of_first({lookup.name: F.lit(lookup.entity.name) for lookup in lookups}),
-            "missing_key": of_first({lookup.name: F.col(f"_{lookup.name}_key").cast("string") for lookup in lookups}),
-            "missing_merged": of_first({lookup.name: merged(lookup) for lookup in lookups}),
+            "reason": F.when(is_missing, F.concat_ws(", ", *named)),
+            "missing": F.when(is_missing, F.array_compact(F.array(*states)).cast(MISSING)),
         }
+    )
+
+
+def _needed(lookup: Lookup, reason: Column) -> Column:
+    """An element of `missing`."""
+    return F.struct(
+        F.lit(lookup.entity.name).alias("entity"),
+        F.col(f"_{lookup.name}_key").cast("string").alias("key"),
+        reason.alias("reason"),
+        (F.col(lookup.merged) if lookup.merged_into else F.lit(None)).cast("array<string>").alias("merged"),
     )
 
 

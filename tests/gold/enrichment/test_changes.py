@@ -10,7 +10,7 @@ from declarations.items import ITEMS
 from declarations.orders import ORDERS
 from declarations.users import USERS
 from gold.enrichment.changes import LOSS, changes_of, losses_by, outdated_by, waiting_for
-from gold.enrichment.declaration import Lookup
+from gold.enrichment.declaration import MISSING, Lookup
 from lakehouse.errors import ConfigurationError
 from lakehouse.settings import Settings
 from tests.lake import own_home
@@ -22,10 +22,7 @@ LOOKUPS = (
 )
 
 
-WAITING = """
-    position STRING, created_at TIMESTAMP, missing_entity STRING, missing_key STRING, missing_merged ARRAY<STRING>,
-    waiting_since TIMESTAMP
-"""
+WAITING = f"position STRING, created_at TIMESTAMP, missing {MISSING}, waiting_since TIMESTAMP"
 EVENTS = """
     changed_entity STRING, changed_key STRING, valid_from TIMESTAMP, valid_until TIMESTAMP, changed_at TIMESTAMP,
     _event STRING, position STRING
@@ -35,19 +32,24 @@ EVENTS = """
 def test_only_those_are_retried_whose_own_key_has_changed(spark: SparkSession) -> None:
     """Order d waits for user 6, into which 5 was merged. Orders e and f have waited too long, but f was released.
 
-    Order h is outdated in gold, and already waits.
+    Order h is outdated in gold, and already waits. Order i waits for item 6, and for a user who has changed.
     """
+
+    def state(entity: str, key: str, *merged: str) -> tuple[object, ...]:
+        return (entity, key, "missing", list(merged) or None)
+
     now, long_ago = datetime.now(UTC), datetime(2020, 1, 1, tzinfo=UTC)
     waiting = spark.createDataFrame(
         [
-            ("a", at(0), "users", "5", None, now),
-            ("b", at(0), "items", "5", None, now),
-            ("c", at(0), "users", "6", None, now),
-            ("d", at(0), "users", "6", ["5"], now),
-            ("e", at(0), "users", "5", None, long_ago),
-            ("f", at(0), "users", "5", None, long_ago),
-            ("g", at(10), "items", "5", None, now),
-            ("h", at(0), "items", "6", None, now),
+            ("a", at(0), [state("users", "5")], now),
+            ("b", at(0), [state("items", "5")], now),
+            ("c", at(0), [state("users", "6")], now),
+            ("d", at(0), [state("users", "6", "5")], now),
+            ("e", at(0), [state("users", "5")], long_ago),
+            ("f", at(0), [state("users", "5")], long_ago),
+            ("g", at(10), [state("items", "5")], now),
+            ("h", at(0), [state("items", "6")], now),
+            ("i", at(0), [state("items", "6"), state("users", "5")], now),
         ],
         WAITING,
     )
@@ -62,7 +64,7 @@ def test_only_those_are_retried_whose_own_key_has_changed(spark: SparkSession) -
     )
     outdated = spark.createDataFrame([("h",)], "position STRING")
     retried = waiting.transform(waiting_for, events=events, outdated=outdated, enrichment=ORDERS)
-    assert sorted(row.position for row in retried.collect()) == ["a", "d", "f", "g", "h"]
+    assert sorted(row.position for row in retried.collect()) == ["a", "d", "f", "g", "h", "i"]
 
 
 def test_a_change_of_history_is_a_version_that_was_ever_valid(spark: SparkSession) -> None:

@@ -68,18 +68,20 @@ def test_a_merged_key_is_joined_with_its_survivor(spark: SparkSession) -> None:
     ]
 
 
-def test_the_first_lookup_without_state_is_what_an_order_waits_for(spark: SparkSession) -> None:
+def test_an_order_waits_for_all_states_that_it_lacks(spark: SparkSession) -> None:
     facts = spark.createDataFrame(
         [(5, None, None, None), (6, [1, 2], "missing", "deleted"), (7, [3], None, "deleted")],
         "_item_key INT, user_merged ARRAY<INT>, no_user STRING, no_item STRING",
     ).withColumn("_user_key", F.lit(9))
     rows = facts.transform(with_missing, lookups=LOOKUPS).collect()
-    assert sorted(
-        (row._item_key, row.reason, row.missing_entity, row.missing_key, row.missing_merged) for row in rows
-    ) == [
-        (5, None, None, None, None),
-        (6, "missing", "users", "9", ["1", "2"]),
-        (7, "deleted", "items", "7", None),
+    assert sorted((row._item_key, row.reason, row.missing) for row in rows) == [
+        (5, None, None),
+        (
+            6,
+            "user missing, item deleted",
+            [("users", "9", "missing", ["1", "2"]), ("items", "6", "deleted", None)],
+        ),
+        (7, "item deleted", [("items", "7", "deleted", None)]),
     ]
 
 
