@@ -19,7 +19,10 @@ def enriched(enrichment: Enrichment, *rules: Rule) -> Suite:
             types(f"{enrichment.types}, position {POSITION}, {enrichment.day} DATE"),
             *not_null(*enrichment.keys, enrichment.event_time, enrichment.day, "position"),
             unique(*enrichment.keys, enrichment.day),
-            *(known(f"{lookup.name}.{lookup.entity.key}", to=lookup.entity.table.name) for lookup in lookups),
+            *(
+                known(f"{each.name}.{each.entity.key}", to=each.entity.table.name, may_be_null=not each.required)
+                for each in lookups
+            ),
             *(each_row(name, holds) for name, holds in enrichment.rules.items()),
             *rules,
             *volume(),

@@ -89,6 +89,8 @@ class Oracle:
 
     Merges of users are followed only if users are joined with their latest state.
     """
+    optional: frozenset[str] = frozenset()
+    """Entities without whose state an order can be in gold."""
     max_merges: int = 100
     """The most merges that may lead from a user to its survivor."""
     gold: list[Row] = field(default_factory=list)
@@ -183,12 +185,13 @@ class Oracle:
         joined = self._joined(order)
         if "user" not in joined:
             return False
-        same_way = order["user"]["id"] == joined["user"]["id"] and order.get("user_merged") == joined.get("user_merged")
+        same_ids = all(id_of(order[name]) == id_of(joined[name]) for name in ("user", "item"))
+        same_way = same_ids and order.get("user_merged") == joined.get("user_merged")
         columns = {"users": "user", "items": "item"}
         return same_way and all(order[columns[entity]] == joined[columns[entity]] for entity in self.as_of)
 
     def lacks(self, order: Row) -> dict[str, Row]:
-        """The states that an order lacks, by the name of the lookup."""
+        """The states that an order lacks, by the name of the lookup; also those that it need not have."""
         when, item = order["created_at"], order["item_id"]
         survivor, merged, no_way = self.survivor(order["user_id"])
         no_user = no_way or unusable(self.state("users", survivor, when), order)
@@ -197,22 +200,24 @@ class Oracle:
         return {name: state for name, state in found.items() if state["reason"]}
 
     def _joined(self, order: Row) -> Row:
-        if lacks := self.lacks(order):
-            return waits(lacks)
+        lacks = self.lacks(order)
+        if needed := {name: state for name, state in lacks.items() if state["entity"] not in self.optional}:
+            return waits(needed)
         when = order["created_at"]
         survivor, merged, _ = self.survivor(order["user_id"])
         way = {} if "users" in self.as_of else {"user_merged": merged or None}
-        return {
-            "user": self.state("users", survivor, when),
-            "item": self.state("items", order["item_id"], when),
-            **way,
-        }
+        state = {"user": self.state("users", survivor, when), "item": self.state("items", order["item_id"], when)}
+        return {**state, **dict.fromkeys(lacks), **way}
 
     def _enrich(self, orders: list[Row]) -> None:
         for order in orders:
             fact = {name: value for name, value in order.items() if name not in (*REASONS, *JOINED)}
             joined = self._joined(fact)
             (self.gold if "user" in joined else self.waiting).append(fact | joined)
+
+
+def id_of(state: Row | None) -> int | None:
+    return state["id"] if state else None
 
 
 def merged_into(user: Row | None) -> int | None:

@@ -27,7 +27,8 @@ def changes_of(feed: DataFrame, *, lookup: Lookup) -> DataFrame:
     """The keys whose state has changed, and the times for which it changed.
 
     For a latest state, the times are NULL: the change holds for all times. If the state was deleted or merged, `loss`
-    says when and into which key. If it was so before the change, that is another row, with `is_before`.
+    says when and into which key. If it was so before the change, that is another row, with `is_before`. If state is not
+    required, a key that came has a `loss` without either, because facts without it are in gold.
     Raises ConfigurationError if Spark can't resolve the SQL of the lookup.
     """
     valid = (F.col(name) if lookup.is_as_of else F.lit(None).cast("timestamp").alias(name) for name in VALID)
@@ -54,14 +55,20 @@ def _loss(lookup: Lookup, kind: DataType) -> Column:
     deleted_at = F.col("deleted_at")
     into = F.lit(None) if lookup.merged_into is None else lookup.merges_into(kind)
     loss = F.struct(deleted_at.alias("deleted_at"), into.cast("string").alias("merged_into"))
-    return F.when(deleted_at.isNotNull() | into.isNotNull(), loss)
+    lost = F.when(deleted_at.isNotNull() | into.isNotNull(), loss)
+    if lookup.required:
+        return lost
+    neither = F.struct(
+        F.lit(None).cast("timestamp").alias("deleted_at"), F.lit(None).cast("string").alias("merged_into")
+    )
+    return F.when(F.col("_change_type") == "insert", neither).otherwise(lost)
 
 
 def corrections_by(changes: DataFrame, *, lookups: Sequence[Lookup], settings: Settings) -> DataFrame:
     """The changes that can alter the state of facts in gold, with the name of the `lookup`.
 
     For a history these are new versions. For a latest state these are deletes and merges, also undone ones, by the key
-    that the facts have.
+    that the facts have, and keys that came if the state is not required.
     """
     found = []
     for lookup in lookups:
@@ -77,10 +84,11 @@ def corrections_by(changes: DataFrame, *, lookups: Sequence[Lookup], settings: S
 def losses_by(changes: DataFrame, *, settings: Settings, lookup: Lookup) -> DataFrame:
     """Keys without usable state, or with another survivor, and the fact times affected.
 
-    `changes` are deletes, merges and undone merges. A key is affected if its merges lead through a changed key.
+    `changes` are deletes, merges and undone merges. A key is affected if its merges lead through a changed key. If the
+    state is not required, all these keys are affected at all times, as their facts in gold may lack it until now.
     """
     version, state = pin_version(changes.sparkSession, settings, lookup.table)
-    changed = _changed_keys(changes)
+    changed = _changed_keys(changes, lookup=lookup)
     keys, ways = changed.select(F.col("by_key").cast(state.schema[lookup.entity.key].dataType).alias(lookup.on)), None
     if lookup.merged_into is not None:
         keys, ways = _leading_to(keys, merges_of(state, version, lookup=lookup), lookup=lookup)
@@ -104,14 +112,14 @@ def losses_by(changes: DataFrame, *, settings: Settings, lookup: Lookup) -> Data
     )
 
 
-def _changed_keys(changes: DataFrame) -> DataFrame:
-    """The keys whose deletion or merge changed, as `by_key`; when, and whether a merge did.
+def _changed_keys(changes: DataFrame, *, lookup: Lookup) -> DataFrame:
+    """The keys whose deletion or merge changed, as `by_key`; when, and whether facts of all times are affected.
 
     An update that does not change the loss comes twice, before and after, and cancels out.
     """
     times = F.sum(F.when(F.col("is_before"), -1).otherwise(1))
     lost = changes.groupBy("changed_key", "loss").agg(times.alias("times"), F.max("changed_at").alias("changed_at"))
-    is_moved = F.bool_or(F.col("loss.merged_into").isNotNull())
+    is_moved = F.bool_or(F.col("loss.merged_into").isNotNull()) if lookup.required else F.lit(True)
     by_key = lost.where("times != 0").groupBy(F.col("changed_key").alias("by_key"))
     return by_key.agg(F.max("changed_at").alias("changed_at"), is_moved.alias("is_moved"))
 

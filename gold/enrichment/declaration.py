@@ -35,6 +35,9 @@ class Lookup:
     """`latest` takes the state at the time the fact is processed. If it turns out later that the state was deleted
     before the fact, the fact leaves gold. `as_of` takes the state at the time of the fact, from the entity's history. A
     late message of the entity corrects the facts that were joined before it arrived."""
+    required: bool = True
+    """Whether a fact waits until its state is there. If not, it goes to gold with NULL in place of the state, and is
+    corrected, within `correction_days`, when the state comes, is deleted or is there again."""
     merged_into: str | None = None
     """SQL over the entity's columns: the key that this row was merged into, or NULL. The join follows merges to the
     survivor, and the column `<name>_merged` holds the keys on the way. A merge that arrives later, or is undone,
@@ -180,9 +183,9 @@ class Enrichment:
     @property
     def feeds(self) -> tuple[Lookup, ...]:
         """The lookups whose changes concern the facts, without those that see the same changes as an earlier one."""
-        feeds: dict[tuple[str, str | None], Lookup] = {}
+        feeds: dict[tuple[str, str | None, bool], Lookup] = {}
         for lookup in self.lookups:
-            feeds.setdefault((lookup.table, lookup.merged_into), lookup)
+            feeds.setdefault((lookup.table, lookup.merged_into, lookup.required), lookup)
         return tuple(feeds.values())
 
     @property

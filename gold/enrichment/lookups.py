@@ -62,7 +62,8 @@ def with_survivor(facts: DataFrame, *, ways: pa.Table | None, lookup: Lookup) ->
 def with_state(facts: DataFrame, *, state: DataFrame, lookup: Lookup, event_time: str) -> DataFrame:
     """Adds the state's row as the struct `lookup.name`, and `no_<name>`: why it can't be used, or NULL.
 
-    If the latest state was purged, the fact keeps the state from its row in gold, if that row used the key.
+    The struct is NULL if the state can't be used and is not required. If the latest state was purged, the fact keeps
+    the state from its row in gold, if that row used the key.
     """
     at = F.col(f"_{lookup.name}_key")
     row = F.struct(*(name for name in state.columns if name not in VALID)).alias(lookup.name)
@@ -80,14 +81,24 @@ def with_state(facts: DataFrame, *, state: DataFrame, lookup: Lookup, event_time
         joined = joined.withColumns(
             {name: F.when(is_purged, current[name]).otherwise(F.col(name)) for name in lookup.adds}
         )
+    reason = _unusable(lookup, event_time)
+    added = {f"no_{lookup.name}": reason}
+    if not lookup.required:
+        added[lookup.name] = F.when(reason.isNull(), F.col(lookup.name))
+    return joined.withColumns(added).drop("_is_purged", "_is_merged")
+
+
+def _unusable(lookup: Lookup, event_time: str) -> Column:
+    """Why the state that was found can't be used, or NULL."""
     reason = F.when(F.col(lookup.name).isNull(), "missing").when(
         F.col(f"{lookup.name}.deleted_at") <= F.col(event_time), "deleted"
     )
-    if lookup.merged_into is not None:
-        too_long = f"merged through more than {lookup.max_merges} keys"
-        no_way = F.when(F.array_contains(lookup.merged, at), "merged in a circle").otherwise(too_long)
-        reason = F.when(F.col("_is_merged"), no_way).otherwise(reason)
-    return joined.withColumn(f"no_{lookup.name}", reason).drop("_is_purged", "_is_merged")
+    if lookup.merged_into is None:
+        return reason
+    too_long = f"merged through more than {lookup.max_merges} keys"
+    is_circle = F.array_contains(lookup.merged, F.col(f"_{lookup.name}_key"))
+    no_way = F.when(is_circle, "merged in a circle").otherwise(too_long)
+    return F.when(F.col("_is_merged"), no_way).otherwise(reason)
 
 
 def _was_used(key: Column, lookup: Lookup) -> Column:
@@ -100,7 +111,8 @@ def _was_used(key: Column, lookup: Lookup) -> Column:
 
 
 def with_missing(facts: DataFrame, *, lookups: Sequence[Lookup]) -> DataFrame:
-    """Adds `reason` and `missing`: which lookups are without usable state, and their keys. NULL if none is."""
+    """Adds `reason` and `missing`: which required states can't be used, and their keys. NULL if all can."""
+    lookups = [lookup for lookup in lookups if lookup.required]
     reasons = [F.col(f"no_{lookup.name}") for lookup in lookups]
     is_missing = reduce(Column.__or__, (reason.isNotNull() for reason in reasons))
     named = (F.concat(F.lit(f"{lookup.name} "), reason) for lookup, reason in zip(lookups, reasons, strict=True))
@@ -132,14 +144,16 @@ def was_valid(moment: Column) -> Column:
 def is_corrected(enrichment: Enrichment) -> Column:
     """Whether the state that a fact should have differs from its row in gold.
 
-    For an as_of lookup, another version differs. For a latest lookup, only another survivor or other merged keys
-    differ: newer state of the same key is not a correction.
+    For an as_of lookup, another version differs. For a latest lookup, only another survivor, other merged keys, or no
+    state instead of some, differ: newer state of the same key is not a correction.
     """
     current, same = F.col(CURRENT), F.lit(True)
     for lookup in enrichment.lookups:
         if lookup.is_as_of:
             same = same & current[lookup.name]["sequence"].eqNullSafe(F.col(lookup.name)["sequence"])
-        elif lookup.merged_into is not None:
+            continue
+        if lookup.merged_into is not None or not lookup.required:
             same = same & current[lookup.name][lookup.entity.key].eqNullSafe(F.col(lookup.name)[lookup.entity.key])
+        if lookup.merged_into is not None:
             same = same & current[lookup.merged].eqNullSafe(F.col(lookup.merged))
     return ~same

@@ -105,6 +105,27 @@ def test_a_latest_state_is_lost_if_its_key_was_deleted_or_merged(spark: SparkSes
     ]
 
 
+def test_a_key_that_came_is_a_change_for_facts_that_can_do_without_it(spark: SparkSession) -> None:
+    """User 1 came deleted, which was undone in the same batch. User 2 has another name."""
+    feed = spark.createDataFrame(
+        [
+            (1, at(5), (at(1),), "insert"),
+            (1, at(5), (at(1),), "update_preimage"),
+            (1, None, (at(2),), "update_postimage"),
+            (2, None, (at(1),), "update_preimage"),
+            (2, None, (at(2),), "update_postimage"),
+        ],
+        "id INT, deleted_at TIMESTAMP, sequence STRUCT<publish_time: TIMESTAMP>, _change_type STRING",
+    )
+    changes = feed.transform(changes_of, lookup=Lookup(entity=USERS, on="user_id", required=False)).collect()
+    assert [(row.changed_key, row.loss, row.is_before) for row in changes] == [
+        ("1", (None, None), False),
+        ("1", (at(5).replace(tzinfo=None), None), True),
+        ("1", None, False),
+        ("2", None, False),
+    ]
+
+
 def test_a_way_of_merges_that_can_not_be_resolved_is_named(spark: SparkSession) -> None:
     feed = spark.createDataFrame([], "id BIGINT, deleted_at TIMESTAMP, sequence STRUCT<publish_time: TIMESTAMP>")
     with pytest.raises(ConfigurationError, match=r"^lookup user: merged_into: into: \[UNRESOLVED_COLUMN.* `into`"):

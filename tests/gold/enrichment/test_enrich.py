@@ -300,3 +300,20 @@ def test_users_too_can_be_joined_as_of_a_time(spark: SparkSession, settings: Set
         merge_changes(spark, lake)
         catch_up(lake, enriching(spark, lake, [orders]))
         assert tables(lake) == expected(oracle.run(messages))
+
+
+@pytest.mark.parametrize("as_of", [{"items"}, {"users", "items"}], ids=["latest users", "users as of a time"])
+def test_an_order_can_do_without_state_until_it_comes(
+    spark: SparkSession, settings: Settings, tmp_path: Path, as_of: set[str]
+) -> None:
+    """Only the users are not required: orders whose item is missing wait."""
+    lake, oracle = own_home(settings, tmp_path), Oracle(as_of=frozenset(as_of), optional=frozenset({"users"}))
+    users, items = ORDERS.lookups
+    if "users" in as_of:
+        users = replace(users, join="as_of", merged_into=None)
+    orders = replace(ORDERS, lookups=(replace(users, required=False), items))
+    for messages in (FIRST, THEN):
+        land_literally(spark, lake, messages)
+        merge_changes(spark, lake)
+        catch_up(lake, enriching(spark, lake, [orders]))
+        assert tables(lake) == expected(oracle.run(messages))

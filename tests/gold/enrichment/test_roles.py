@@ -1,11 +1,13 @@
 """Orders with two lookups of one entity: the user who ordered, and a second user in the role of a receiver."""
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from pyspark.sql import SparkSession
 
 from declarations.orders import ORDERS
+from gold.enrichment.declaration import Enrichment
 from gold.enrichment.reconciliation import reconcile_facts
 from jobs.steps import enriching
 from jobs.streams import catch_up
@@ -21,15 +23,20 @@ TRANSFERS = replace(
 )
 
 
-def run(spark: SparkSession, lake: Settings, *messages: Message) -> None:
+SENDER, RECEIVER = TRANSFERS.lookups
+MAYBE_RECEIVED = replace(TRANSFERS, lookups=(SENDER, replace(RECEIVER, required=False)))
+
+
+def run(spark: SparkSession, lake: Settings, *messages: Message, transfers: Enrichment = TRANSFERS) -> None:
     land_literally(spark, lake, messages)
     merge_changes(spark, lake)
-    catch_up(lake, enriching(spark, lake, [TRANSFERS]))
+    catch_up(lake, enriching(spark, lake, [transfers]))
 
 
-def in_gold(lake: Settings) -> dict[int, tuple[str, str]]:
+def in_gold(lake: Settings) -> dict[int, tuple[str | None, ...]]:
     rows = read(lake, TRANSFERS.gold_table)
-    return {row["line_item_id"]: (row["sender"]["first_name"], row["receiver"]["first_name"]) for row in rows}
+    users = {row["line_item_id"]: (row["sender"], row["receiver"]) for row in rows}
+    return {line: tuple(user and user["first_name"] for user in both) for line, both in users.items()}
 
 
 def test_changes_of_an_entity_correct_whatever_lookup_has_the_key(
@@ -45,3 +52,25 @@ def test_changes_of_an_entity_correct_whatever_lookup_has_the_key(
     run(spark, lake, user(1, "Ada", when=2, place=5, deletedAt=millis(at(2))))
     assert in_gold(lake) == {3: ("Eve", "Eve")}
     assert reconcile_facts(spark, lake, TRANSFERS).holds
+
+
+def test_a_receiver_who_is_not_required_comes_goes_and_comes_again(
+    spark: SparkSession, settings: Settings, tmp_path: Path
+) -> None:
+    """Bob turns out to have been merged into Eve, who is not there yet, and then deleted before, which is undone."""
+    lake = own_home(settings, tmp_path)
+    run_maybe = partial(run, spark, lake, transfers=MAYBE_RECEIVED)
+    sent = [order(1, place=1, user=1, item=2), order(2, place=2, user=2, item=1)]
+    run_maybe(user(1, "Ada", place=1), *sent)
+    assert in_gold(lake) == {1: ("Ada", None)}
+    run_maybe(user(2, "Bob", place=2))
+    assert in_gold(lake) == {1: ("Ada", "Bob"), 2: ("Bob", "Ada")}
+    run_maybe(user(2, "Bob", when=1, place=3, mergedAt=millis(at(0)), parentUserId=3))
+    assert in_gold(lake) == {1: ("Ada", None)}
+    run_maybe(user(3, "Eve", place=4))
+    assert in_gold(lake) == {1: ("Ada", "Eve"), 2: ("Eve", "Ada")}
+    run_maybe(user(3, "Eve", when=2, place=5, deletedAt=millis(at(2))))
+    assert in_gold(lake) == {1: ("Ada", None)}
+    run_maybe(user(3, "Eve", when=3, place=6))
+    assert in_gold(lake) == {1: ("Ada", "Eve"), 2: ("Eve", "Ada")}
+    assert reconcile_facts(spark, lake, MAYBE_RECEIVED).holds
