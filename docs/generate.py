@@ -183,7 +183,7 @@ def _gold_table(enrichment: Enrichment) -> Table:
             added.append(f"{lookup.merged} ARRAY<{entity.key_type}>")
     return Table(
         name=enrichment.gold_table,
-        columns=f"{enrichment.types}, {', '.join(added)}, position {POSITION}, {enrichment.day} DATE",
+        columns=", ".join((enrichment.types, *added, f"position {POSITION}", f"{enrichment.day} DATE")),
         partition_by=(enrichment.day,),
     )
 

@@ -17,7 +17,7 @@ def enriched(enrichment: Enrichment, *rules: Rule) -> Suite:
         arrives=CHANGE_FEED,
         rules=(
             types(f"{enrichment.types}, position {POSITION}, {enrichment.day} DATE"),
-            *not_null(*enrichment.keys, enrichment.event_time, enrichment.day, "position"),
+            *not_null(*dict.fromkeys((*enrichment.keys, enrichment.event_time)), enrichment.day, "position"),
             unique(*enrichment.keys, enrichment.day),
             *(
                 known(f"{each.name}.{each.entity.key}", to=each.entity.table.name, may_be_null=not each.required)

@@ -224,7 +224,7 @@ def is_meant(scope: Scope, enrichment: Enrichment, table: DataFrame) -> Column:
         used.append(F.array_contains(awaited_keys(), of_scope))
     else:
         used += [F.array_contains(lookup.used_keys, F.lit(scope.key)) for lookup in lookups]
-    return F.coalesce(reduce(Column.__or__, used), F.lit(False))
+    return F.coalesce(reduce(Column.__or__, used, F.lit(False)), F.lit(False))
 
 
 def _row(enrichment: Enrichment) -> Column:

@@ -11,7 +11,7 @@ from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import DataType
 
 from gold.enrichment.declaration import Enrichment, Lookup, awaited_keys
-from gold.enrichment.events import CHANGE, RELEASE, is_event
+from gold.enrichment.events import CHANGE, LOSS, RELEASE, is_event
 from gold.enrichment.lookups import VALID, was_valid, with_state, with_survivor
 from gold.enrichment.survivors import leading_to, mapping_of, merges_of, ways_from
 from lakehouse.delta.tables import pin_version
@@ -19,7 +19,6 @@ from lakehouse.settings import Settings
 from lakehouse.spark.declared_sql import naming
 
 CHANGED = ("changed_entity", "changed_key", *VALID, "changed_at")
-LOSS = "struct<deleted_at: timestamp, merged_into: string>"
 AT_LAST = "timestamp'9999-12-31 23:59:59.999'"
 
 

@@ -123,7 +123,8 @@ class Enrichment:
     day: str
     """The partition column to add: the date of `event_time`."""
     lookups: tuple[Lookup, ...]
-    """The joins with entities, perhaps several with one entity under different names."""
+    """The joins with entities, perhaps several with one entity under different names. Without any, facts are decoded,
+    checked and deduplicated, and go to gold."""
     rules: Mapping[str, str] = field(default_factory=dict)
     """Rules by name: SQL over the columns that must be TRUE for each fact. A fact that fails any rule goes to
     `quarantine.malformed`, and its reason names all failed rules. SQL that ends in an error is not TRUE."""
@@ -205,11 +206,12 @@ class Enrichment:
             added[lookup.name] = row.simpleString()
             if lookup.merged_into is not None:
                 added[lookup.merged] = f"array<{row[lookup.entity.key].dataType.simpleString()}>"
-        joined = ", ".join(f"`{name}` {kind}" for name, kind in added.items())
-        statistics = [*self.keys, self.event_time, "position.partition", "position.ledger_id", "position.entry_id"]
+        joined = (f"`{name}` {kind}" for name, kind in added.items())
+        identity = dict.fromkeys((*self.keys, self.event_time))
+        statistics = [*identity, "position.partition", "position.ledger_id", "position.entry_id"]
         return Table(
             name=self.gold_table,
-            columns=f"{self.types}, {joined}, position {POSITION}, {self.day} DATE",
+            columns=", ".join((self.types, *joined, f"position {POSITION}", f"{self.day} DATE")),
             partition_by=(self.day,),
             properties={"delta.dataSkippingStatsColumns": ",".join(statistics), "delta.enableChangeDataFeed": "true"},
         )

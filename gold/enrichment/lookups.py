@@ -114,6 +114,8 @@ def with_missing(facts: DataFrame, *, lookups: Sequence[Lookup]) -> DataFrame:
     """Adds `reason` and `missing`: which required states can't be used, and their keys. NULL if all can."""
     lookups = [lookup for lookup in lookups if lookup.required]
     reasons = [F.col(f"no_{lookup.name}") for lookup in lookups]
+    if not lookups:
+        return facts.withColumns({"reason": F.lit(None).cast("string"), "missing": F.lit(None).cast(MISSING)})
     is_missing = reduce(Column.__or__, (reason.isNotNull() for reason in reasons))
     named = (F.concat(F.lit(f"{lookup.name} "), reason) for lookup, reason in zip(lookups, reasons, strict=True))
     states = (F.when(reason.isNotNull(), _needed(each, reason)) for each, reason in zip(lookups, reasons, strict=True))

@@ -25,7 +25,7 @@ PruningFilter = Callable[..., Column]
 
 def bounds_of(facts: DataFrame, enrichment: Enrichment) -> tuple[int, Any]:
     """The number of facts, and their lowest and highest day and keys."""
-    [[number, found]] = facts.agg(F.count("*"), bounds(enrichment, F.lit(True))).collect()
+    [[number, found]] = facts.agg(F.count("*"), bounds(facts, enrichment, F.lit(True))).collect()
     return number, found
 
 

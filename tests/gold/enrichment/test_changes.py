@@ -9,8 +9,9 @@ from pyspark.sql import functions as F
 from declarations.items import ITEMS
 from declarations.orders import ORDERS
 from declarations.users import USERS
-from gold.enrichment.changes import LOSS, changes_of, losses_by, outdated_by, waiting_for
+from gold.enrichment.changes import changes_of, losses_by, outdated_by, waiting_for
 from gold.enrichment.declaration import MISSING, Lookup
+from gold.enrichment.events import LOSS
 from lakehouse.errors import ConfigurationError
 from lakehouse.settings import Settings
 from tests.lake import own_home
