@@ -48,7 +48,7 @@ def backfill_command(
         raise ConfigurationError("backfill: give either days by --from and --to, or a key by --because")
     if because:
         entity, separator, key = because.partition(":")
-        known = {lookup.entity for lookup in enrichment.lookups}
+        known = {lookup.entity.name for lookup in enrichment.lookups}
         if entity not in known or not separator or not key:
             raise ConfigurationError(
                 f"--because {because}: must be an entity of {', '.join(sorted(known))} and a key, such as users:123"

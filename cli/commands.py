@@ -169,7 +169,7 @@ def enrich(facts: Annotated[list[str] | None, typer.Argument(help="Default: all.
     settings = load_settings()
     with spark_for(settings, writes=[enrichment.gold_table for enrichment in chosen]) as spark:
         require(spark, settings, [enrichment.topic.bronze_table for enrichment in chosen], made_by="land")
-        require(spark, settings, [lookup.table for each in chosen for lookup in each.lookups], made_by="merge")
+        require(spark, settings, [table for each in chosen for table in each.state_tables], made_by="merge")
         report.outcomes(catch_up(settings, enriching(spark, settings, chosen)))
 
 
@@ -251,7 +251,7 @@ def purge() -> None:
 
 def _merges(entity: Entity) -> set[str]:
     """The SQL, in lookups of the entity, for the key into which a row was merged."""
-    lookups = [lookup for each in ENRICHMENTS for lookup in each.lookups if lookup.entity == entity.name]
+    lookups = [lookup for each in ENRICHMENTS for lookup in each.lookups if lookup.entity.name == entity.name]
     return {lookup.merged_into for lookup in lookups if lookup.merged_into is not None}
 
 

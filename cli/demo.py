@@ -111,7 +111,7 @@ def _show_next(settings: Settings, workload: Workload) -> None:
         f"""
 What to try next, on what the demo has left in {home}:
   export LAKEHOUSE_HOME={home} PATH=$PWD/.venv/bin:$PATH
-  lakehouse sql "SELECT reason, missing_entity, count(*) FROM quarantine.waiting_orders GROUP BY ALL"
+  lakehouse sql "SELECT reason, count(*) FROM quarantine.waiting_orders GROUP BY ALL"
   lakehouse sql "SELECT topic, reason, payload FROM quarantine.malformed LIMIT 5"
   lakehouse up && lakehouse status
   lakehouse produce --users {workload.users} --rate 1000/s --forever 2>/dev/null &      # and then, until Ctrl-C:

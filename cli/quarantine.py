@@ -33,10 +33,12 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="Only count.")]
 
 @dataclass(frozen=True)
 class Chosen:
-    """The waiting facts that match all filters: an SQL condition, and the values of its parameters."""
+    """The waiting facts that match all filters: SQL conditions, and the values of their parameters."""
 
     enrichment: Enrichment
     where: str
+    state: str
+    """Which of the missing states match."""
     values: dict[str, str | float]
 
 
@@ -51,10 +53,11 @@ def inspect(
     found = query(
         settings,
         f"""
-        SELECT reason, missing_entity AS entity, count(*) AS {facts}, count(DISTINCT missing_key) AS keys,
-               min(missing_key) AS example, max(attempts) AS tried, min(waiting_since) AS since,
+        SELECT state.reason, state.entity, count(*) AS {facts}, count(DISTINCT state.key) AS keys,
+               min(state.key) AS example, max(attempts) AS tried, min(waiting_since) AS since,
                count(*) FILTER (WHERE {expired}) AS expired
-        FROM {chosen.enrichment.waiting.name} WHERE {chosen.where} GROUP BY ALL ORDER BY 3 DESC
+        FROM (SELECT *, unnest(missing) AS state FROM {chosen.enrichment.waiting.name} WHERE {chosen.where})
+        WHERE {chosen.state} GROUP BY ALL ORDER BY 3 DESC
         """,
         chosen.values,
     )
@@ -122,13 +125,14 @@ def retry(
 
 
 def _choose(facts: str, reason: str, entity: str, key: str, days: float) -> Chosen:
-    given = {"reason": reason, "missing_entity": entity, "missing_key": key}
+    given = {"reason": reason, "entity": entity, "key": key}
     values: dict[str, str | float] = {name: value for name, value in given.items() if value}
-    where = ["true", *(f"{name} = ${name}" for name in values)]
+    state = " AND ".join(f"state.{name} = ${name}" for name in values) or "true"
+    where = [f"EXISTS (SELECT 1 FROM unnest(missing) AS each(state) WHERE {state})"] if values else ["true"]
     if days:
         where.append("waiting_since < now() - to_seconds($days * 86400)")
         values["days"] = days
-    return Chosen(facts_named(facts), " AND ".join(where), values)
+    return Chosen(facts_named(facts), " AND ".join(where), state, values)
 
 
 def _actions(settings: Settings, action: str, chosen: Chosen, note: str) -> pa.Table:

@@ -2,6 +2,8 @@
 
 from pyspark.sql.types import DoubleType, LongType, StringType, StructField, StructType
 
+from declarations.items import ITEMS
+from declarations.users import USERS
 from expectations.gold import enriched
 from expectations.suites import Severity, each_row
 from gold.enrichment.declaration import Enrichment, Lookup
@@ -44,11 +46,11 @@ ORDERS = Enrichment(
     lookups=(
         Lookup(
             name="user",
-            entity="users",
+            entity=USERS,
             on="user_id",
             merged_into="CASE WHEN merged_at IS NOT NULL THEN parent_user_id END",
         ),
-        Lookup(name="item", entity="items", on="item_id", join="as_of"),
+        Lookup(name="item", entity=ITEMS, on="item_id", join="as_of"),
     ),
     rules={
         "price_is_an_amount": "price >= 0 AND price < 1e15",  # fits into DECIMAL(18, 2), and is not NaN

@@ -17,9 +17,12 @@ def enriched(enrichment: Enrichment, *rules: Rule) -> Suite:
         arrives=CHANGE_FEED,
         rules=(
             types(lambda: f"{enrichment.decoding.ddl}, position {POSITION}, {enrichment.day} DATE"),
-            *not_null(*enrichment.keys, enrichment.event_time, enrichment.day, "position"),
+            *not_null(*dict.fromkeys((*enrichment.keys, enrichment.event_time)), enrichment.day, "position"),
             unique(*enrichment.keys, enrichment.day),
-            *(known(f"{lookup.name}.{lookup.key}", to=f"silver.{lookup.entity}") for lookup in lookups),
+            *(
+                known(f"{each.name}.{each.key}", to=each.entity.table.name, may_be_null=not each.required)
+                for each in lookups
+            ),
             *(each_row(name, holds) for name, holds in enrichment.rules.items()),
             *rules,
             *volume(),

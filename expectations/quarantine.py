@@ -16,7 +16,7 @@ def waiting(enrichment: Enrichment, *, at_most: float) -> Suite:
         key=enrichment.keys,
         may_be_empty=True,
         rules=(
-            *not_null(*enrichment.keys, "position", "reason", "missing_entity", "missing_key", "waiting_since"),
+            *not_null(*enrichment.keys, "position", "reason", "missing", "waiting_since"),
             unique("position"),
             each_row("has_not_expired", f"NOT ({expired})", Severity.WARNING),
             *_rate("waiting", "{rows}", enrichment.topic, at_most),

@@ -41,6 +41,8 @@ class Rule:
     severity: Severity = Severity.CRITICAL
     to: str = ""
     """For a reference: the table that must have the value as a key."""
+    may_be_null: bool = False
+    """For a reference: whether NULL passes."""
     shows: str = ""
     """For a table: SQL for what the report shows. If empty, the report shows `holds` with its figures."""
     columns: Ddl = ""
@@ -93,9 +95,10 @@ def unique(*columns: str) -> Rule:
     return Rule(name=f"{'_'.join(columns)}_is_unique", kind=Kind.KEY, holds=", ".join(columns))
 
 
-def known(column: str, *, to: str) -> Rule:
+def known(column: str, *, to: str, may_be_null: bool = False) -> Rule:
     """The value is the key of a row in the table, or in its history if it has one: the history forgets no key."""
-    return Rule(name=f"{column.replace('.', '_')}_is_known", kind=Kind.REFERENCE, holds=column, to=to)
+    name = f"{column.replace('.', '_')}_is_known"
+    return Rule(name=name, kind=Kind.REFERENCE, holds=column, to=to, may_be_null=may_be_null)
 
 
 def whole(name: str, holds: str, severity: Severity = Severity.CRITICAL, *, shows: str = "") -> Rule:

@@ -164,7 +164,8 @@ def _expectation(rule: Rule, suite: Suite, figures: Mapping[str, Any], minimum: 
         case Kind.ROW:
             return ExpectEachRow(holds=rule.holds, key=list(suite.key), minimum=minimum, **about)
         case Kind.REFERENCE:
-            return ExpectEachRow(holds=rule.name, key=[*suite.key, rule.holds], minimum=minimum, **about)
+            holds = f"{rule.name} OR {rule.holds} IS NULL" if rule.may_be_null else rule.name
+            return ExpectEachRow(holds=holds, key=[*suite.key, rule.holds], minimum=minimum, **about)
         case Kind.KEY:
             return ExpectUnique(columns=rule.holds.split(", "), minimum=minimum, **about)
         case Kind.TABLE:

@@ -84,11 +84,10 @@ def create_tables(spark: SparkSession, settings: Settings) -> None:
 
 def declared_columns() -> dict[str, str]:
     """Columns, as DDL, of the tables that SQL files can read, whether they exist yet or not. Needs a Spark session."""
-    entities = {entity.name: entity for entity in ENTITIES}
     tables = [*(bronze_table(topic) for topic in TOPICS), MALFORMED, BACKFILLS]
     tables += [table for entity in ENTITIES for table in (entity.table, entity.history)]
     for enrichment in ENRICHMENTS:
-        states = {each.name: entities[each.entity].table.schema for each in enrichment.lookups}
+        states = {each.name: each.entity.table.schema for each in enrichment.lookups}
         tables += [enrichment.gold(states), enrichment.waiting, enrichment.duplicates, enrichment.discarded]
     return {table.name: table.ddl for table in tables}
 

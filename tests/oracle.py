@@ -93,6 +93,8 @@ class Oracle:
     """By entity, the columns that order its messages before their event time does."""
     keys: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """By entity, the columns of its key, if they are not `id`."""
+    optional: frozenset[str] = frozenset()
+    """Entities without whose state an order can be in gold."""
     max_merges: int = 100
     """The most merges that may lead from a user to its survivor."""
     gold: list[Row] = field(default_factory=list)
@@ -182,29 +184,38 @@ class Oracle:
 
     def _is_news(self, order: Row, before: Versions) -> bool:
         """Whether the state of a key that the order waits for has changed since `before`."""
-        entity, when = order["missing_entity"], order["created_at"]
-        keys = map(int, (order["missing_key"], *(order["missing_merged"] or ())))
-        return any(self.state(entity, key, when) != self.state(entity, key, when, before) for key in keys)
+        when = order["created_at"]
+        awaited = [(each["entity"], key) for each in order["missing"] for key in (each["key"], *(each["merged"] or ()))]
+        return any(self.state(of, int(key), when) != self.state(of, int(key), when, before) for of, key in awaited)
 
     def _is_settled(self, order: Row) -> bool:
         """Whether an order in gold still has the right state. With a `latest` join, any version of the key will do."""
         joined = self._joined(order)
         if "user" not in joined:
             return False
-        same_way = order["user"]["id"] == joined["user"]["id"] and order.get("user_merged") == joined.get("user_merged")
+        same_ids = all(id_of(order[name]) == id_of(joined[name]) for name in ("user", "item"))
+        same_way = same_ids and order.get("user_merged") == joined.get("user_merged")
         columns = {"users": "user", "items": "item"}
         return same_way and all(order[columns[entity]] == joined[columns[entity]] for entity in self.as_of)
 
-    def _joined(self, order: Row) -> Row:
-        when = order["created_at"]
+    def lacks(self, order: Row) -> dict[str, Row]:
+        """The states that an order lacks, by the name of the lookup; also those that it need not have."""
+        when, item = order["created_at"], order["item_id"]
         survivor, merged, no_way = self.survivor(order["user_id"])
-        user, item = self.state("users", survivor, when), self.state("items", order["item_id"], when)
-        if reason := no_way or unusable(user, order):
-            return waits(reason, "users", survivor, merged)
-        if reason := unusable(item, order):
-            return waits(reason, "items", order["item_id"], [])
+        no_user = no_way or unusable(self.state("users", survivor, when), order)
+        no_item = unusable(self.state("items", item, when), order)
+        found = {"user": missing("users", survivor, no_user, merged), "item": missing("items", item, no_item, [])}
+        return {name: state for name, state in found.items() if state["reason"]}
+
+    def _joined(self, order: Row) -> Row:
+        lacks = self.lacks(order)
+        if needed := {name: state for name, state in lacks.items() if state["entity"] not in self.optional}:
+            return waits(needed)
+        when = order["created_at"]
+        survivor, merged, _ = self.survivor(order["user_id"])
         way = {} if "users" in self.as_of else {"user_merged": merged or None}
-        return {"user": user, "item": item, **way}
+        state = {"user": self.state("users", survivor, when), "item": self.state("items", order["item_id"], when)}
+        return {**state, **dict.fromkeys(lacks), **way}
 
     def _enrich(self, orders: list[Row]) -> None:
         for order in orders:
@@ -213,16 +224,25 @@ class Oracle:
             (self.gold if "user" in joined else self.waiting).append(fact | joined)
 
 
+def id_of(state: Row | None) -> int | None:
+    return state["id"] if state else None
+
+
 def merged_into(user: Row | None) -> int | None:
     return user["parent_user_id"] if user and user["merged_at"] else None
 
 
 JOINED = ("user", "item", "user_merged")
-REASONS = ("reason", "missing_entity", "missing_key", "missing_merged")
+REASONS = ("reason", "missing")
 
 
-def waits(reason: str, entity: str, key: int, merged: list[int]) -> Row:
-    return dict(zip(REASONS, (reason, entity, str(key), [str(each) for each in merged] or None), strict=True))
+def missing(entity: str, key: int, reason: str | None, merged: list[int]) -> Row:
+    return {"entity": entity, "key": str(key), "reason": reason, "merged": [str(each) for each in merged] or None}
+
+
+def waits(lacks: Mapping[str, Row]) -> Row:
+    reason = ", ".join(f"{name} {state['reason']}" for name, state in lacks.items())
+    return dict(zip(REASONS, (reason, list(lacks.values())), strict=True))
 
 
 def unusable(state: Row | None, order: Row) -> str | None:

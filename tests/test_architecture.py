@@ -24,7 +24,7 @@ MAY_IMPORT = {
     "bronze.pulsar": [],
     "bronze": ["bronze.pulsar", *SHARED],
     "silver": SHARED,
-    "gold.enrichment": SHARED,
+    "gold.enrichment": ["silver", *SHARED],
     "gold.sql": ["gold.enrichment", *SHARED],
     "gold.sinks": ["gold.enrichment", "gold.sql", *SHARED, *LOCAL],
     "expectations": ["silver", "gold.enrichment", "gold.sql", *SHARED, *LOCAL],

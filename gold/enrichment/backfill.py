@@ -217,13 +217,14 @@ def is_meant(scope: Scope, enrichment: Enrichment, table: DataFrame) -> Column:
         day = F.col(enrichment.day)
         since, until = (F.coalesce(F.lit(end).cast("date"), day) for end in (scope.since, scope.until))
         return day.between(since, until)
-    lookups = [lookup for lookup in enrichment.lookups if lookup.entity == scope.entity]
+    lookups = [lookup for lookup in enrichment.lookups if lookup.entity.name == scope.entity]
     used = [F.col(lookup.on).cast("string") == scope.key for lookup in lookups]
-    if "missing_key" in table.columns:
-        used.append((F.col("missing_entity") == scope.entity) & F.array_contains(awaited_keys(), F.lit(scope.key)))
+    if "missing" in table.columns:
+        of_scope = F.struct(F.lit(scope.entity).alias("entity"), F.lit(scope.key).alias("key"))
+        used.append(F.array_contains(awaited_keys(), of_scope))
     else:
         used += [F.array_contains(lookup.used_keys, F.lit(scope.key)) for lookup in lookups]
-    return F.coalesce(reduce(Column.__or__, used), F.lit(False))
+    return F.coalesce(reduce(Column.__or__, used, F.lit(False)), F.lit(False))
 
 
 def _row(enrichment: Enrichment) -> Column:
@@ -237,7 +238,7 @@ def _is_current(enrichment: Enrichment) -> Column:
 
 def _kind(enrichment: Enrichment) -> Column:
     """For each wanted fact: what happens to it in gold."""
-    current, is_complete = F.col(CURRENT), F.col("missing_entity").isNull()
+    current, is_complete = F.col(CURRENT), F.col("missing").isNull()
     kind = F.when(is_complete & _is_current(enrichment), "unchanged")
     kind = kind.when(is_complete & current.isNotNull(), "changed").when(is_complete, "added")
     return kind.when(current.isNotNull(), "removed").otherwise("waiting")
@@ -263,10 +264,10 @@ def _write_shadow(settings: Settings, enrichment: Enrichment, wanted: DataFrame,
     changed = wanted.where(kind.isin("changed", "added", "removed")).select(
         *names,
         kind.alias("difference"),
-        F.when(kind == "removed", F.concat_ws(" ", "reason", "missing_entity", "missing_key")).alias("reason"),
+        F.when(kind == "removed", F.col("reason")).alias("reason"),
         F.when(kind == "changed", F.array_compact(F.array(*differs))).alias("columns"),
         current.alias("before"),
-        F.when(F.col("missing_entity").isNull(), row).alias("after"),
+        F.when(F.col("missing").isNull(), row).alias("after"),
     )
     removed = gone.select(*names, F.lit("removed").alias("difference"), "reason", row.alias("before"))
     rows = changed.unionByName(removed, allowMissingColumns=True)

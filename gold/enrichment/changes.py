@@ -11,7 +11,7 @@ from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import DataType
 
 from gold.enrichment.declaration import Enrichment, Lookup, awaited_keys
-from gold.enrichment.events import CHANGE, RELEASE, is_event
+from gold.enrichment.events import CHANGE, LOSS, RELEASE, is_event
 from gold.enrichment.lookups import VALID, was_valid, with_state, with_survivor
 from gold.enrichment.survivors import leading_to, mapping_of, merges_of, ways_from
 from lakehouse.delta.tables import pin_version
@@ -19,7 +19,6 @@ from lakehouse.settings import Settings
 from lakehouse.spark.declared_sql import naming
 
 CHANGED = ("changed_entity", "changed_key", *VALID, "changed_at")
-LOSS = "struct<deleted_at: timestamp, merged_into: string>"
 AT_LAST = "timestamp'9999-12-31 23:59:59.999'"
 
 
@@ -27,7 +26,8 @@ def changes_of(feed: DataFrame, *, lookup: Lookup) -> DataFrame:
     """The keys whose state has changed, and the times for which it changed.
 
     For a latest state, the times are NULL: the change holds for all times. If the state was deleted or merged, `loss`
-    says when and into which key. If it was so before the change, that is another row, with `is_before`.
+    says when and into which key. If it was so before the change, that is another row, with `is_before`. If state is not
+    required, a key that came has a `loss` without either, because facts without it are in gold.
     Raises ConfigurationError if Spark can't resolve the SQL of the lookup.
     """
     valid = (F.col(name) if lookup.is_as_of else F.lit(None).cast("timestamp").alias(name) for name in VALID)
@@ -35,7 +35,7 @@ def changes_of(feed: DataFrame, *, lookup: Lookup) -> DataFrame:
     is_before = F.col("_change_type") == "update_preimage"
     with naming(feed, {f"lookup {lookup.name}: merged_into: {lookup.merged_into}": loss}):
         changed = feed.select(
-            F.lit(lookup.entity).alias("changed_entity"),
+            F.lit(lookup.entity.name).alias("changed_entity"),
             F.col(lookup.key).cast("string").alias("changed_key"),
             *valid,
             F.col("sequence.publish_time").alias("changed_at"),
@@ -54,18 +54,24 @@ def _loss(lookup: Lookup, kind: DataType) -> Column:
     deleted_at = F.col("deleted_at")
     into = F.lit(None) if lookup.merged_into is None else lookup.merges_into(kind)
     loss = F.struct(deleted_at.alias("deleted_at"), into.cast("string").alias("merged_into"))
-    return F.when(deleted_at.isNotNull() | into.isNotNull(), loss)
+    lost = F.when(deleted_at.isNotNull() | into.isNotNull(), loss)
+    if lookup.required:
+        return lost
+    neither = F.struct(
+        F.lit(None).cast("timestamp").alias("deleted_at"), F.lit(None).cast("string").alias("merged_into")
+    )
+    return F.when(F.col("_change_type") == "insert", neither).otherwise(lost)
 
 
 def corrections_by(changes: DataFrame, *, lookups: Sequence[Lookup], settings: Settings) -> DataFrame:
     """The changes that can alter the state of facts in gold, with the name of the `lookup`.
 
     For a history these are new versions. For a latest state these are deletes and merges, also undone ones, by the key
-    that the facts have.
+    that the facts have, and keys that came if the state is not required.
     """
     found = []
     for lookup in lookups:
-        of_entity = changes.where(F.col("changed_entity") == lookup.entity)
+        of_entity = changes.where(F.col("changed_entity") == lookup.entity.name)
         if lookup.is_as_of:
             corrections = of_entity.where("valid_from IS NOT NULL").select(*CHANGED)
         else:
@@ -77,10 +83,11 @@ def corrections_by(changes: DataFrame, *, lookups: Sequence[Lookup], settings: S
 def losses_by(changes: DataFrame, *, settings: Settings, lookup: Lookup) -> DataFrame:
     """Keys without usable state, or with another survivor, and the fact times affected.
 
-    `changes` are deletes, merges and undone merges. A key is affected if its merges lead through a changed key.
+    `changes` are deletes, merges and undone merges. A key is affected if its merges lead through a changed key. If the
+    state is not required, all these keys are affected at all times, as their facts in gold may lack it until now.
     """
     version, state = pin_version(changes.sparkSession, settings, lookup.table)
-    changed = _changed_keys(changes)
+    changed = _changed_keys(changes, lookup=lookup)
     keys, ways = changed.select(F.col("by_key").cast(state.schema[lookup.key].dataType).alias(lookup.on)), None
     if lookup.merged_into is not None:
         keys, ways = _leading_to(keys, merges_of(state, version, lookup=lookup), lookup=lookup)
@@ -104,14 +111,14 @@ def losses_by(changes: DataFrame, *, settings: Settings, lookup: Lookup) -> Data
     )
 
 
-def _changed_keys(changes: DataFrame) -> DataFrame:
-    """The keys whose deletion or merge changed, as `by_key`; when, and whether a merge did.
+def _changed_keys(changes: DataFrame, *, lookup: Lookup) -> DataFrame:
+    """The keys whose deletion or merge changed, as `by_key`; when, and whether facts of all times are affected.
 
     An update that does not change the loss comes twice, before and after, and cancels out.
     """
     times = F.sum(F.when(F.col("is_before"), -1).otherwise(1))
     lost = changes.groupBy("changed_key", "loss").agg(times.alias("times"), F.max("changed_at").alias("changed_at"))
-    is_moved = F.bool_or(F.col("loss.merged_into").isNotNull())
+    is_moved = F.bool_or(F.col("loss.merged_into").isNotNull()) if lookup.required else F.lit(True)
     by_key = lost.where("times != 0").groupBy(F.col("changed_key").alias("by_key"))
     return by_key.agg(F.max("changed_at").alias("changed_at"), is_moved.alias("is_moved"))
 
@@ -130,7 +137,7 @@ def _with_way(found: DataFrame, *, lookup: Lookup) -> DataFrame:
     way = F.coalesce(lookup.merged, F.array()) if lookup.merged_into is not None else F.array()
     reason = F.col(f"no_{lookup.name}")
     return found.select(
-        F.lit(lookup.entity).alias("changed_entity"),
+        F.lit(lookup.entity.name).alias("changed_entity"),
         F.col(lookup.on).cast("string").alias("changed_key"),
         F.when(reason == "deleted", F.col(lookup.name)["deleted_at"]).alias("deleted_at"),
         reason.isNotNull().alias("is_lost"),
@@ -174,24 +181,26 @@ def outdated_by(
 
 
 def waiting_for(waiting: DataFrame, *, events: DataFrame, outdated: DataFrame, enrichment: Enrichment) -> DataFrame:
-    """The waiting facts to retry: those that were released, and those with a changed key.
+    """The waiting facts to retry: those that were released, those with a changed key, and those of an older release.
 
-    The changed key is the missing one, or a merged one on the way to it. A change does not retry a fact that has waited
+    The changed key is a missing one, or a merged one on the way to it. A fact that an older release put there does not
+    say in `missing` what it waits for. A change does not retry a fact that has waited
     for more than `retry_days` days. A waiting fact that is also among the `outdated` facts is retried: an earlier batch
     stopped while it moved the fact from gold to quarantine.
     """
     # A fixed time, because a MERGE does not reuse a cached plan with current_timestamp().
     in_time = waiting.where(F.col("waiting_since") > F.lit(datetime.now(UTC) - timedelta(enrichment.retry_days)))
-    awaited = F.explode(awaited_keys()).alias("awaited")
-    by_key = in_time.select("position", enrichment.event_time, "missing_entity", awaited)
-    is_awaited = (F.col("changed_entity") == F.col("missing_entity")) & (F.col("changed_key") == F.col("awaited"))
+    awaited = F.inline(awaited_keys()).alias("_entity", "_key")
+    by_key = in_time.select("position", enrichment.event_time, awaited)
+    is_awaited = (F.col("changed_entity") == F.col("_entity")) & (F.col("changed_key") == F.col("_key"))
     # A batch has many changes, but facts wait for few of them.
-    wanted = by_key.select("missing_entity", "awaited").distinct()
+    wanted = by_key.select("_entity", "_key").distinct()
     found = events.where(is_event(CHANGE)).select(*CHANGED).join(wanted, on=is_awaited, how="left_semi")
     is_hit = is_awaited & was_valid(F.col(enrichment.event_time))
     retried = by_key.join(found, on=is_hit, how="left_semi").select("position")
-    released = events.where(is_event(RELEASE)).select("position")
-    return waiting.join(retried.union(released).union(outdated.select("position")), on="position", how="left_semi")
+    others = (events.where(is_event(RELEASE)), outdated, waiting.where("missing IS NULL"))
+    chosen = reduce(DataFrame.union, (rows.select("position") for rows in others), retried)
+    return waiting.join(chosen, on="position", how="left_semi")
 
 
 def fact_columns(enrichment: Enrichment) -> tuple[str, ...]:

@@ -1,6 +1,6 @@
 """Declare how a topic of facts becomes a gold table: its columns, its lookups, and the tables where facts can be."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -14,27 +14,31 @@ from lakehouse.contracts.topics import Topic
 from lakehouse.delta.tables import POSITION, Table
 from lakehouse.errors import ConfigurationError
 from lakehouse.spark.declared_sql import try_eval
+from silver.entity import Entity
 
 
 @dataclass(frozen=True, kw_only=True)
 class Lookup:
     """A join with an entity.
 
-    Raises ConfigurationError for `merged_into` with an `as_of` join, and for `max_merges` below 1.
+    Raises ConfigurationError for an entity whose key is several columns, for an `as_of` join with an entity that keeps
+    no history of whole updates, for `merged_into` with an `as_of` join, and for `max_merges` below 1.
     """
 
-    name: str
-    """The struct in gold that has the entity's row."""
-    entity: str
-    """The entity's name."""
+    entity: Entity
+    """The entity whose state is joined."""
     on: str
     """The fact's column that holds the entity's key."""
-    key: str = "id"
-    """The entity's key column."""
+    name: str = ""
+    """The struct in gold that has the entity's row. Default: the entity's name. Several lookups of one entity need
+    different names."""
     join: Literal["latest", "as_of"] = "latest"
     """`latest` takes the state at the time the fact is processed. If it turns out later that the state was deleted
     before the fact, the fact leaves gold. `as_of` takes the state at the time of the fact, from the entity's history. A
     late message of the entity corrects the facts that were joined before it arrived."""
+    required: bool = True
+    """Whether a fact waits until its state is there. If not, it goes to gold with NULL in place of the state, and is
+    corrected, within `correction_days`, when the state comes, is deleted or is there again."""
     merged_into: str | None = None
     """SQL over the entity's columns: the key that this row was merged into, or NULL. The join follows merges to the
     survivor, and the column `<name>_merged` holds the keys on the way. A merge that arrives later, or is undone,
@@ -44,9 +48,20 @@ class Lookup:
     """The most merges to follow. A fact whose key has more merges to its survivor waits until there are fewer."""
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "name", self.name or self.entity.name)
+        if len(self.entity.keys) > 1:
+            raise ConfigurationError(
+                f"lookup {self.name}: the key of {self.entity.name} is {', '.join(self.entity.keys)}: "
+                "must be an entity whose key is one column"
+            )
+        if self.is_as_of and (self.entity.ignore_null_updates or not self.entity.keeps_history):
+            raise ConfigurationError(
+                f"lookup {self.name}: joins {self.entity.name} as_of a time, which needs a history of whole updates: "
+                'use join="latest", or declare the entity with keeps_history and without ignore_null_updates'
+            )
         if self.is_as_of and self.merged_into is not None:
             raise ConfigurationError(
-                f"lookup {self.name}: joins {self.entity} as_of a time, but follows merges, which have no time: "
+                f"lookup {self.name}: joins {self.entity.name} as_of a time, but follows merges, which have no time: "
                 'use join="latest", or remove merged_into'
             )
         if self.max_merges < 1:
@@ -56,6 +71,11 @@ class Lookup:
         """Over the entity's columns: the value of `merged_into`, cast to the key's type `kind`."""
         assert self.merged_into is not None
         return F.when(F.col(self.key).isNotNull(), try_eval(F.expr(self.merged_into).cast(kind)))
+
+    @property
+    def key(self) -> str:
+        """The entity's key."""
+        return self.entity.keys[0]
 
     @property
     def merged(self) -> str:
@@ -79,12 +99,27 @@ class Lookup:
 
     @property
     def table(self) -> str:
-        return f"silver.{self.entity}_history" if self.is_as_of else f"silver.{self.entity}"
+        return (self.entity.history if self.is_as_of else self.entity.table).name
+
+
+MISSING = "ARRAY<STRUCT<entity: STRING, key: STRING, reason: STRING, merged: ARRAY<STRING>>>"
+"""The states that a fact lacks, in the order of the lookups."""
+
+OWN_COLUMNS = (
+    *("position", "publish_time", "message", "reason", "missing", "attempts"),
+    *("waiting_since", "duplicate_of", "found_at", "current", "is_waiting", "changed_entity", "changed_key"),
+    *("valid_from", "valid_until", "changed_at", "loss", "is_before", "backfill"),
+)
+"""Names of columns that the enrichment itself adds to facts. Beside these, its names begin with `_`."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Enrichment:
-    """Facts of a topic joined with state."""
+    """Facts of a topic joined with state.
+
+    Raises ConfigurationError if a lookup is `on` something that is no column, and if two columns of gold have the same
+    name, or one has the name of a column of the enrichment's own.
+    """
 
     topic: Topic
     """The topic of the facts. The gold table is `gold.enriched_<topic>`."""
@@ -98,7 +133,8 @@ class Enrichment:
     day: str
     """The partition column to add: the date of `event_time`."""
     lookups: tuple[Lookup, ...]
-    """The entities to join with."""
+    """The joins with entities, perhaps several with one entity under different names. Without any, facts are decoded,
+    checked and deduplicated, and go to gold."""
     rules: Mapping[str, str] = field(default_factory=dict)
     """Rules by name: SQL over the columns that must be TRUE for each fact. A fact that fails any rule goes to
     `quarantine.malformed`, and its reason names all failed rules. SQL that ends in an error is not TRUE."""
@@ -110,6 +146,27 @@ class Enrichment:
     """The most days between a fact and the publish time of late state that can still correct it in gold."""
     publish_to: str | None = None
     """The Pulsar topic that `lakehouse publish` keeps equal to the gold table."""
+
+    def __post_init__(self) -> None:
+        for lookup in self.lookups:
+            if lookup.on not in self.columns:
+                known = ", ".join(self.columns)
+                raise ConfigurationError(
+                    f"{self.topic.name}: lookup {lookup.name} is on {lookup.on}, which is no column; there are {known}"
+                )
+        owners = dict.fromkeys(self.columns, f"{self.topic.name} itself") | {self.day: "the day"}
+        added = [(name, f"lookup {lookup.name}") for lookup in self.lookups for name in lookup.adds]
+        self._check_names([*owners.items(), *added])
+
+    def _check_names(self, named: Iterable[tuple[str, str]]) -> None:
+        taken = dict.fromkeys(OWN_COLUMNS, "the enrichment")
+        for name, owner in named:
+            other = "the enrichment" if name.startswith("_") else taken.get(name.lower())
+            if other:
+                raise ConfigurationError(
+                    f"{self.topic.name}: a column of {owner} can't be named {name}, which is a column of {other}"
+                )
+            taken[name.lower()] = owner
 
     @property
     def decoding(self) -> Decoding:
@@ -130,6 +187,19 @@ class Enrichment:
         return self.gold_table, self.waiting.name, self.duplicates.name, self.discarded.name
 
     @property
+    def state_tables(self) -> tuple[str, ...]:
+        """The tables that the lookups read, each once."""
+        return tuple(dict.fromkeys(lookup.table for lookup in self.lookups))
+
+    @property
+    def feeds(self) -> tuple[Lookup, ...]:
+        """The lookups whose changes concern the facts, without those that see the same changes as an earlier one."""
+        feeds: dict[tuple[str, str | None, bool], Lookup] = {}
+        for lookup in self.lookups:
+            feeds.setdefault((lookup.table, lookup.merged_into, lookup.required), lookup)
+        return tuple(feeds.values())
+
+    @property
     def states(self) -> tuple[str, ...]:
         """The columns that the lookups add to gold."""
         return tuple(name for lookup in self.lookups for name in lookup.adds)
@@ -146,28 +216,28 @@ class Enrichment:
             added[lookup.name] = row.simpleString()
             if lookup.merged_into is not None:
                 added[lookup.merged] = f"array<{row[lookup.key].dataType.simpleString()}>"
-        joined = ", ".join(f"`{name}` {kind}" for name, kind in added.items())
-        statistics = [*self.keys, self.event_time, "position.partition", "position.ledger_id", "position.entry_id"]
+        joined = (f"`{name}` {kind}" for name, kind in added.items())
+        identity = dict.fromkeys((*self.keys, self.event_time))
+        statistics = [*identity, "position.partition", "position.ledger_id", "position.entry_id"]
         return Table(
             name=self.gold_table,
-            columns=f"{self.decoding.ddl}, {joined}, position {POSITION}, {self.day} DATE",
+            columns=", ".join((self.decoding.ddl, *joined, f"position {POSITION}", f"{self.day} DATE")),
             partition_by=(self.day,),
             properties={"delta.dataSkippingStatsColumns": ",".join(statistics), "delta.enableChangeDataFeed": "true"},
         )
 
     @property
     def waiting(self) -> Table:
-        """Facts whose state is not there yet. `missing_entity` and `missing_key` say what they wait for.
+        """Facts whose state is not there yet. `reason` says in words what they lack, and `missing` which keys.
 
-        `missing_merged` are the merged keys that led to the missing key. If one of them changes, the fact is retried.
+        `merged` are the merged keys that led to a missing key. If one of all these keys changes, the fact is retried.
         """
         return Table(
             name=f"quarantine.waiting_{self.topic.name}",
             columns=lambda: (
                 f"""
                 {self.decoding.ddl}, position {POSITION}, {self.day} DATE,
-                reason STRING, missing_entity STRING, missing_key STRING, missing_merged ARRAY<STRING>,
-                attempts INT, waiting_since TIMESTAMP
+                reason STRING, missing {MISSING}, attempts INT, waiting_since TIMESTAMP
             """
             ),
         )
@@ -187,8 +257,13 @@ class Enrichment:
 
 
 def awaited_keys() -> Column:
-    """Over the columns of waiting facts: the keys that a fact waits for, the merged ones first."""
-    return F.array_append(F.coalesce("missing_merged", F.array()), F.col("missing_key"))
+    """Over the columns of waiting facts: `entity` and `key` of each state that a fact waits for, also merged keys."""
+
+    def of_state(state: Column) -> Column:
+        keys = F.array_append(F.coalesce(state["merged"], F.array()), state["key"])
+        return F.transform(keys, lambda key: F.struct(state["entity"].alias("entity"), key.alias("key")))
+
+    return F.flatten(F.transform("missing", of_state))
 
 
 ACTIONS = Table(

@@ -13,11 +13,12 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from gold.enrichment.backfill import do_requested
-from gold.enrichment.changes import LOSS, changes_of, corrections_by, fact_columns, outdated_by, waiting_for
+from gold.enrichment.changes import changes_of, corrections_by, fact_columns, outdated_by, waiting_for
 from gold.enrichment.declaration import ACTIONS, BACKFILLS, Enrichment
 from gold.enrichment.duplicates import find_duplicates, repeated_keys
 from gold.enrichment.events import (
     BACKFILL,
+    BACKFILL_COLUMN,
     CHANGE,
     DISCARD,
     EVENT,
@@ -26,6 +27,7 @@ from gold.enrichment.events import (
     facts_among,
     is_event,
     summary_of,
+    without_changes,
 )
 from gold.enrichment.facts import decode_facts
 from gold.enrichment.lookups import VALID, is_corrected, look_up
@@ -45,13 +47,6 @@ from lakehouse.delta.tables import cached, is_known_empty, pin_table, read_table
 from lakehouse.settings import Settings
 from lakehouse.spark.batches import each_batch, planned_for
 
-NO_OTHERS = f"""
-    changed_entity STRING, changed_key STRING, valid_from TIMESTAMP, valid_until TIMESTAMP, changed_at TIMESTAMP,
-    loss {LOSS}, is_before BOOLEAN,
-    backfill STRUCT<request: STRING, since: DATE, until: DATE, entity: STRING, key: STRING>
-"""
-"""The columns of events that are not messages, as DDL."""
-
 
 def enrich(spark: SparkSession, settings: Settings, enrichment: Enrichment) -> DataStreamWriter:
     """The stream that places new facts, retries facts that wait for changed state, and does requested actions.
@@ -60,8 +55,8 @@ def enrich(spark: SparkSession, settings: Settings, enrichment: Enrichment) -> D
     seen, and a later change finds the facts that this batch left waiting.
     """
     create_tables(spark, settings, enrichment)
-    states = [lookup.table for lookup in enrichment.lookups]
-    reads = [enrichment.topic.bronze_table, *states, ACTIONS.name, BACKFILLS.name]
+    feeds = enrichment.feeds
+    reads = [enrichment.topic.bronze_table, *(each.table for each in feeds), ACTIONS.name, BACKFILLS.name]
 
     def stream_of(table: str, **options: Any) -> DataFrame:
         return spark.readStream.format("delta").options(**options).load(settings.table_path(table))
@@ -71,13 +66,13 @@ def enrich(spark: SparkSession, settings: Settings, enrichment: Enrichment) -> D
         stream_of(lookup.table, readChangeFeed=True)
         .transform(changes_of, lookup=lookup)
         .withColumn(EVENT, F.lit(CHANGE))
-        for lookup in enrichment.lookups
+        for lookup in feeds
     ]
     is_ours = F.col("topic") == enrichment.topic.name
     asked = stream_of(ACTIONS.name).where(is_ours).select(F.col("action").alias(EVENT), "position")
     requested = stream_of(BACKFILLS.name).where(is_ours & (F.col("event") == "requested"))
     request = F.struct("request", "since", "until", "entity", "key")
-    backfills = requested.select(F.lit(BACKFILL).alias(EVENT), request.alias("backfill"))
+    backfills = requested.select(F.lit(BACKFILL).alias(EVENT), request.alias("backfill")).transform(without_changes)
     sources = [messages.transform(as_events, enrichment), *changes, asked, backfills]
     stream = reduce(lambda left, right: left.unionByName(right, allowMissingColumns=True), sources)
 
@@ -118,8 +113,8 @@ def enrich_batch(settings: Settings, enrichment: Enrichment, batch: DataFrame, *
 def enrich_messages(settings: Settings, enrichment: Enrichment, messages: DataFrame) -> None:
     """Place messages of the facts' topic as a separate batch, without changes of state or requests."""
     facts = messages.transform(decode_facts, enrichment=enrichment).transform(as_events, enrichment)
-    others = messages.sparkSession.createDataFrame([], NO_OTHERS)
-    enrich_batch(settings, enrichment, facts.unionByName(others, allowMissingColumns=True))
+    no_backfill = F.lit(None).cast(BACKFILL_COLUMN).alias("backfill")
+    enrich_batch(settings, enrichment, facts.transform(without_changes).select("*", no_backfill))
 
 
 def decide_new(settings: Settings, enrichment: Enrichment, events: DataFrame, found: Any) -> None:
@@ -154,7 +149,7 @@ def decide_again(
     lookups = [
         each
         for each in enrichment.lookups
-        if is_first or each.entity in (found.changed_versions if each.is_as_of else found.lost)
+        if is_first or each.entity.name in (found.changed_versions if each.is_as_of else found.lost)
     ]
     if not waits and not (in_gold and lookups):
         return

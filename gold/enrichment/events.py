@@ -4,6 +4,7 @@ from typing import Any
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.types import TimestampType
 
 from gold.enrichment.declaration import Enrichment
 from gold.enrichment.lookups import VALID
@@ -15,10 +16,22 @@ REJECTED = "rejected"
 """A rejected message, with the reason."""
 CHANGE = "change"
 """A change of state that a lookup uses. `gold.enrichment.changes` makes its columns."""
+LOSS = "STRUCT<deleted_at: TIMESTAMP, merged_into: STRING>"
+CHANGE_COLUMNS = {
+    "changed_entity": "STRING",
+    "changed_key": "STRING",
+    "valid_from": "TIMESTAMP",
+    "valid_until": "TIMESTAMP",
+    "changed_at": "TIMESTAMP",
+    "loss": LOSS,
+    "is_before": "BOOLEAN",
+}
+"""The columns of changes and their types."""
 RELEASE, DISCARD = "release", "discard"
 """Requests for the waiting fact at a position. The same names are the actions in `quarantine.actions`."""
 BACKFILL = "backfill"
 """A request to recompute facts."""
+BACKFILL_COLUMN = "STRUCT<request: STRING, since: DATE, until: DATE, entity: STRING, key: STRING>"
 
 
 def is_event(kind: str) -> Column:
@@ -43,6 +56,11 @@ def facts_among(events: DataFrame, enrichment: Enrichment) -> DataFrame:
     return events.where(is_event(FACT)).select(*enrichment.columns, enrichment.day, "position", "publish_time")
 
 
+def without_changes(events: DataFrame) -> DataFrame:
+    """Adds the columns of changes of state, which are NULL, so that a batch has them though no lookup makes them."""
+    return events.select("*", *(F.lit(None).cast(kind).alias(name) for name, kind in CHANGE_COLUMNS.items()))
+
+
 def summary_of(events: DataFrame, enrichment: Enrichment) -> Any:
     """Counts, bounds and changed entities of a batch as one row, so that work for absent kinds can be skipped."""
 
@@ -53,7 +71,7 @@ def summary_of(events: DataFrame, enrichment: Enrichment) -> Any:
     [found] = events.agg(
         F.count("*").alias("events"),
         F.count_if(is_event(FACT)).alias("facts"),
-        bounds(enrichment, is_event(FACT)).alias("bounds"),
+        bounds(events, enrichment, is_event(FACT)).alias("bounds"),
         F.min(among(REJECTED, F.col("position.ledger_id"))).alias("rejected_since"),
         F.collect_set(changed).alias("changed"),
         F.collect_set(F.when(F.col(VALID[0]).isNotNull(), changed)).alias("changed_versions"),
@@ -70,9 +88,15 @@ def bounded(enrichment: Enrichment) -> tuple[str, ...]:
     return (enrichment.day, *enrichment.keys)
 
 
-def bounds(enrichment: Enrichment, which: Column) -> Column:
-    """Aggregates the lowest and highest values of the `bounded` columns where `which` is TRUE; all NULL if nowhere."""
-    values = {name: F.when(which, F.col(name)) for name in bounded(enrichment)}
-    return F.struct(
-        *(F.struct(F.min(each).alias("low"), F.max(each).alias("high")).alias(name) for name, each in values.items())
-    )
+def bounds(rows: DataFrame, enrichment: Enrichment, which: Column) -> Column:
+    """Aggregates the lowest and highest values of the `bounded` columns where `which` is TRUE; all NULL if nowhere.
+
+    Timestamps are text, as Python would take them to the time zone of this machine.
+    """
+
+    def ends(name: str) -> Column:
+        value, is_time = F.when(which, F.col(name)), isinstance(rows.schema[name].dataType, TimestampType)
+        low, high = (end.cast("string") if is_time else end for end in (F.min(value), F.max(value)))
+        return F.struct(low.alias("low"), high.alias("high")).alias(name)
+
+    return F.struct(*(ends(name) for name in bounded(enrichment)))

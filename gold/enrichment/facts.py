@@ -17,7 +17,8 @@ def decode_facts(messages: DataFrame, *, enrichment: Enrichment) -> DataFrame:
     Raises ConfigurationError if Spark can't resolve the SQL of a column or a rule.
     """
     reject = F.when(F.col("message.is_tombstone"), "tombstone: a fact can't be deleted")
-    for column in (*enrichment.keys, enrichment.event_time):  # without these, a fact can't be identified or dated
+    # Without these, a fact can't be identified or dated.
+    for column in dict.fromkeys((*enrichment.keys, enrichment.event_time)):
         reject = reject.when(F.col(column).isNull(), f"{column} is NULL")
     if enrichment.rules:
         failed = failed_rules(enrichment.rules)

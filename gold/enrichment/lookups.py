@@ -1,19 +1,21 @@
 """Join facts with state: find the row for each lookup, and what a fact waits for if there is none."""
 
 from collections.abc import Sequence
+from functools import reduce
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from gold.enrichment.declaration import Enrichment, Lookup
+from gold.enrichment.declaration import MISSING, Enrichment, Lookup
 from gold.enrichment.survivors import merges_of, ways_of
 from lakehouse.delta.tables import of_keys, pin_version
 from lakehouse.settings import Settings
 from lakehouse.spark.batches import FEW
 
 VALID = ("valid_from", "valid_until")
-MISSING = ("reason", "missing_entity", "missing_key", "missing_merged")
+LACKS = ("reason", "missing")
+"""The columns that say what a fact lacks; NULL if it has all its state."""
 CURRENT = "current"
 """The column with a fact's present row in gold as a struct, or NULL."""
 
@@ -21,7 +23,7 @@ CURRENT = "current"
 def look_up(
     facts: DataFrame, settings: Settings, enrichment: Enrichment, *, source: DataFrame, number: int
 ) -> DataFrame:
-    """Adds the states of all lookups, and the reason if one is missing.
+    """Adds the states of all lookups, and what is missing.
 
     `source` is the frame that the facts come from, with at least their lookup keys. It is read again, so it should be
     cached. `number` is the number of facts, or an upper bound: it decides how they are joined.
@@ -50,17 +52,18 @@ def with_survivor(facts: DataFrame, *, ways: pa.Table | None, lookup: Lookup) ->
     at, on = f"_{lookup.name}_key", F.col(lookup.on)
     if ways is None:
         return facts.withColumn(at, on)
-    found = facts.sparkSession.createDataFrame(ways.rename_columns(["key", "survivor", lookup.merged]))
+    found = facts.sparkSession.createDataFrame(ways.rename_columns(["_key", "_survivor", lookup.merged]))
     if not ways.num_rows:  # an empty join would still cost a job
         return facts.withColumns({at: on, lookup.merged: F.lit(None).cast(found.schema[lookup.merged].dataType)})
-    joined = facts.join(F.broadcast(found), on=on == F.col("key"), how="left")
-    return joined.withColumn(at, F.coalesce("survivor", on)).drop("key", "survivor")
+    joined = facts.join(F.broadcast(found), on=on == F.col("_key"), how="left")
+    return joined.withColumn(at, F.coalesce("_survivor", on)).drop("_key", "_survivor")
 
 
 def with_state(facts: DataFrame, *, state: DataFrame, lookup: Lookup, event_time: str) -> DataFrame:
     """Adds the state's row as the struct `lookup.name`, and `no_<name>`: why it can't be used, or NULL.
 
-    If the latest state was purged, the fact keeps the state from its row in gold, if that row used the key.
+    The struct is NULL if the state can't be used and is not required. If the latest state was purged, the fact keeps
+    the state from its row in gold, if that row used the key.
     """
     at = F.col(f"_{lookup.name}_key")
     row = F.struct(*(name for name in state.columns if name not in VALID)).alias(lookup.name)
@@ -78,14 +81,24 @@ def with_state(facts: DataFrame, *, state: DataFrame, lookup: Lookup, event_time
         joined = joined.withColumns(
             {name: F.when(is_purged, current[name]).otherwise(F.col(name)) for name in lookup.adds}
         )
+    reason = _unusable(lookup, event_time)
+    added = {f"no_{lookup.name}": reason}
+    if not lookup.required:
+        added[lookup.name] = F.when(reason.isNull(), F.col(lookup.name))
+    return joined.withColumns(added).drop("_is_purged", "_is_merged")
+
+
+def _unusable(lookup: Lookup, event_time: str) -> Column:
+    """Why the state that was found can't be used, or NULL."""
     reason = F.when(F.col(lookup.name).isNull(), "missing").when(
         F.col(f"{lookup.name}.deleted_at") <= F.col(event_time), "deleted"
     )
-    if lookup.merged_into is not None:
-        too_long = f"merged through more than {lookup.max_merges} keys"
-        no_way = F.when(F.array_contains(lookup.merged, at), "merged in a circle").otherwise(too_long)
-        reason = F.when(F.col("_is_merged"), no_way).otherwise(reason)
-    return joined.withColumn(f"no_{lookup.name}", reason).drop("_is_purged", "_is_merged")
+    if lookup.merged_into is None:
+        return reason
+    too_long = f"merged through more than {lookup.max_merges} keys"
+    is_circle = F.array_contains(lookup.merged, F.col(f"_{lookup.name}_key"))
+    no_way = F.when(is_circle, "merged in a circle").otherwise(too_long)
+    return F.when(F.col("_is_merged"), no_way).otherwise(reason)
 
 
 def _was_used(key: Column, lookup: Lookup) -> Column:
@@ -98,28 +111,29 @@ def _was_used(key: Column, lookup: Lookup) -> Column:
 
 
 def with_missing(facts: DataFrame, *, lookups: Sequence[Lookup]) -> DataFrame:
-    """Adds `reason`, `missing_entity`, `missing_key` and `missing_merged` of the first lookup without usable state.
-
-    They are NULL if all lookups have usable state.
-    """
-
-    def of_first(values: dict[str, Column]) -> Column:
-        chosen = F.lit(None)
-        for name, value in reversed(values.items()):
-            chosen = F.when(F.col(f"no_{name}").isNotNull(), value).otherwise(chosen)
-        return chosen
-
-    def merged(lookup: Lookup) -> Column:
-        keys = F.col(lookup.merged) if lookup.merged_into else F.lit(None)
-        return keys.cast("array<string>")
-
+    """Adds `reason` and `missing`: which required states can't be used, and their keys. NULL if all can."""
+    lookups = [lookup for lookup in lookups if lookup.required]
+    reasons = [F.col(f"no_{lookup.name}") for lookup in lookups]
+    if not lookups:
+        return facts.withColumns({"reason": F.lit(None).cast("string"), "missing": F.lit(None).cast(MISSING)})
+    is_missing = reduce(Column.__or__, (reason.isNotNull() for reason in reasons))
+    named = (F.concat(F.lit(f"{lookup.name} "), reason) for lookup, reason in zip(lookups, reasons, strict=True))
+    states = (F.when(reason.isNotNull(), _needed(each, reason)) for each, reason in zip(lookups, reasons, strict=True))
     return facts.withColumns(
         {
-            "reason": of_first({lookup.name: F.col(f"no_{lookup.name}") for lookup in lookups}),
-            "missing_entity": of_first({lookup.name: F.lit(lookup.entity) for lookup in lookups}),
-            "missing_key": of_first({lookup.name: F.col(f"_{lookup.name}_key").cast("string") for lookup in lookups}),
-            "missing_merged": of_first({lookup.name: merged(lookup) for lookup in lookups}),
+            "reason": F.when(is_missing, F.concat_ws(", ", *named)),
+            "missing": F.when(is_missing, F.array_compact(F.array(*states)).cast(MISSING)),
         }
+    )
+
+
+def _needed(lookup: Lookup, reason: Column) -> Column:
+    """An element of `missing`."""
+    return F.struct(
+        F.lit(lookup.entity.name).alias("entity"),
+        F.col(f"_{lookup.name}_key").cast("string").alias("key"),
+        reason.alias("reason"),
+        (F.col(lookup.merged) if lookup.merged_into else F.lit(None)).cast("array<string>").alias("merged"),
     )
 
 
@@ -132,14 +146,16 @@ def was_valid(moment: Column) -> Column:
 def is_corrected(enrichment: Enrichment) -> Column:
     """Whether the state that a fact should have differs from its row in gold.
 
-    For an as_of lookup, another version differs. For a latest lookup, only another survivor or other merged keys
-    differ: newer state of the same key is not a correction.
+    For an as_of lookup, another version differs. For a latest lookup, only another survivor, other merged keys, or no
+    state instead of some, differ: newer state of the same key is not a correction.
     """
     current, same = F.col(CURRENT), F.lit(True)
     for lookup in enrichment.lookups:
         if lookup.is_as_of:
             same = same & current[lookup.name]["sequence"].eqNullSafe(F.col(lookup.name)["sequence"])
-        elif lookup.merged_into is not None:
+            continue
+        if lookup.merged_into is not None or not lookup.required:
             same = same & current[lookup.name][lookup.key].eqNullSafe(F.col(lookup.name)[lookup.key])
+        if lookup.merged_into is not None:
             same = same & current[lookup.merged].eqNullSafe(F.col(lookup.merged))
     return ~same

@@ -32,15 +32,16 @@ def read_merges(state: DataFrame, *, lookup: Lookup) -> pa.Table:
 
 
 def merges_of(state: DataFrame, version: str, *, lookup: Lookup) -> pa.Table:
-    """Like `read_merges`, but cached: each lookup keeps the merges of the `version` that was read last."""
-    held, merges = _READ.get(lookup, ("", None))
+    """Like `read_merges`, but cached: for each SQL of merges, those of the `version` that was read last."""
+    declared = lookup.table, lookup.merged_into
+    held, merges = _READ.get(declared, ("", None))
     if merges is None or held != version:
         merges = read_merges(state, lookup=lookup)
-        _READ[lookup] = version, merges
+        _READ[declared] = version, merges
     return merges
 
 
-_READ: dict[Lookup, tuple[str, pa.Table]] = {}
+_READ: dict[tuple[str, str | None], tuple[str, pa.Table]] = {}
 
 
 def mapping_of(merges: pa.Table) -> Merges:

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 
 from gold.enrichment.declaration import Enrichment
 from gold.enrichment.events import bounds
-from gold.enrichment.lookups import CURRENT, MISSING
+from gold.enrichment.lookups import CURRENT, LACKS
 from lakehouse.delta.tables import append, append_missing, cached, delta_table, pin_table
 from lakehouse.settings import Settings
 
@@ -25,7 +25,7 @@ PruningFilter = Callable[..., Column]
 
 def bounds_of(facts: DataFrame, enrichment: Enrichment) -> tuple[int, Any]:
     """The number of facts, and their lowest and highest day and keys."""
-    [[number, found]] = facts.agg(F.count("*"), bounds(enrichment, F.lit(True))).collect()
+    [[number, found]] = facts.agg(F.count("*"), bounds(facts, enrichment, F.lit(True))).collect()
     return number, found
 
 
@@ -60,7 +60,7 @@ def with_current(facts: DataFrame, *, gold: DataFrame, enrichment: Enrichment) -
 
 def write_new(settings: Settings, enrichment: Enrichment, wanted: DataFrame) -> None:
     """Add facts that are in no table yet to gold, or to the waiting facts if they lack state."""
-    is_missing = F.col("missing_entity").isNotNull()
+    is_missing = F.col("missing").isNotNull()
     written = Observation()
     counts = F.count_if(is_missing).alias("missing")
     _add_to_gold(settings, enrichment, wanted.observe(written, counts).where(~is_missing))
@@ -83,7 +83,7 @@ def write_difference(
     is corrected if it lacks state now, or if `is_changed` is TRUE. With `at_once`, gold is written in one commit, which
     costs more.
     """
-    is_missing, in_gold = F.col("missing_entity").isNotNull(), F.col(CURRENT).isNotNull()
+    is_missing, in_gold = F.col("missing").isNotNull(), F.col(CURRENT).isNotNull()
     is_added, is_corrected = ~is_missing & ~in_gold, in_gold & (is_missing | is_changed)
     if at_once:
         is_added, is_corrected = F.lit(False), is_corrected | is_added
@@ -124,7 +124,7 @@ def remove(settings: Settings, tables: Iterable[str], positions: DataFrame) -> N
 
 def _begin_waiting(settings: Settings, enrichment: Enrichment, facts: DataFrame) -> None:
     since = {"attempts": F.lit(1), "waiting_since": F.current_timestamp()}
-    rows = facts.select(*enrichment.columns, "position", enrichment.day, *MISSING).withColumns(since)
+    rows = facts.select(*enrichment.columns, "position", enrichment.day, *LACKS).withColumns(since)
     append(rows, settings, enrichment.waiting.name)
 
 
@@ -136,19 +136,19 @@ def _correct_gold(
     settings: Settings, enrichment: Enrichment, facts: DataFrame, pruning: PruningFilter, *, adds: bool
 ) -> None:
     """Update the state of facts in gold, and remove facts without usable state. With `adds`, also insert new facts."""
-    rows = facts.select(*enrichment.gold_columns, F.col("missing_entity").isNotNull().alias("is_gone"))
+    rows = facts.select(*enrichment.gold_columns, F.col("missing").isNotNull().alias("_is_gone"))
     columns: dict[str, str | Column] = {name: f"new.{name}" for name in enrichment.gold_columns}
     merge = _merge(rows, settings, enrichment.gold_table, pruning("held."))
-    merge = merge.whenMatchedDelete("new.is_gone").whenMatchedUpdate(set=columns)
+    merge = merge.whenMatchedDelete("new._is_gone").whenMatchedUpdate(set=columns)
     if adds:  # costs a full outer join, which sorts everything it reads
-        merge = merge.whenNotMatchedInsert("NOT new.is_gone", columns)
+        merge = merge.whenNotMatchedInsert("NOT new._is_gone", columns)
     merge.execute()
 
 
 def _end_waiting(settings: Settings, enrichment: Enrichment, facts: DataFrame) -> None:
     """Remove facts that are in gold now from the waiting facts. Count one more attempt for the others."""
-    rows = facts.select("position", *MISSING, F.col("missing_entity").isNull().alias("is_done"))
-    retry: dict[str, str | Column] = {name: f"new.{name}" for name in MISSING}
+    rows = facts.select("position", *LACKS, F.col("missing").isNull().alias("is_done"))
+    retry: dict[str, str | Column] = {name: f"new.{name}" for name in LACKS}
     (
         _merge(rows, settings, enrichment.waiting.name)
         .whenMatchedDelete("new.is_done")

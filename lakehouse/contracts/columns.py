@@ -5,7 +5,7 @@ from typing import Any
 
 from sqlglot import TokenType, tokenize
 from sqlglot.errors import TokenError
-from sqlglot.tokens import Token
+from sqlglot.tokenizer_core import Token
 
 from lakehouse.errors import ConfigurationError
 

@@ -90,7 +90,7 @@ def outcomes(settings: Settings) -> list[dict[str, str]]:
 
 def outcome(status: str, row: Row) -> dict[str, str]:
     user, item = row.get("user") or {}, row.get("item") or {}
-    waits_for = (row[name] for name in ("missing_entity", "missing_key")) if status == "waiting" else ()
+    waits_for = [f"{state['entity']} {state['key']}" for state in row["missing"]] if status == "waiting" else []
     return {
         "order": str(row["line_item_id"]),
         "status": status,
@@ -98,7 +98,7 @@ def outcome(status: str, row: Row) -> dict[str, str]:
         "name": user.get("first_name", ""),
         "merged": " ".join(map(str, row.get("user_merged") or ())),
         "price": f"{item['price']:.2f}" if item else "",
-        "waits_for": " ".join(waits_for),
+        "waits_for": ", ".join(waits_for),
         "reason": row.get("reason", ""),
     }
 

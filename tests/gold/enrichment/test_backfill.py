@@ -107,7 +107,7 @@ SPOILT = [
     (3, "added", None, None),
     (3, "removed", None, "stored twice"),
     (3, "removed", None, "stored twice"),
-    (4, "removed", None, "missing users 9"),
+    (4, "removed", None, "user missing"),
 ]
 """What a backfill would do to the orders that `spoil` damages."""
 

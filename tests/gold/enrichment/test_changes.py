@@ -6,24 +6,24 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+from declarations.items import ITEMS
 from declarations.orders import ORDERS
-from gold.enrichment.changes import LOSS, changes_of, losses_by, outdated_by, waiting_for
-from gold.enrichment.declaration import Lookup
+from declarations.users import USERS
+from gold.enrichment.changes import changes_of, losses_by, outdated_by, waiting_for
+from gold.enrichment.declaration import MISSING, Lookup
+from gold.enrichment.events import LOSS
 from lakehouse.errors import ConfigurationError
 from lakehouse.settings import Settings
 from tests.lake import own_home
 from tests.messages import at
 
 LOOKUPS = (
-    Lookup(name="user", entity="users", on="user_id", merged_into="into"),
-    Lookup(name="item", entity="items", on="item_id"),
+    Lookup(name="user", entity=USERS, on="user_id", merged_into="into"),
+    Lookup(name="item", entity=ITEMS, on="item_id"),
 )
 
 
-WAITING = """
-    position STRING, created_at TIMESTAMP, missing_entity STRING, missing_key STRING, missing_merged ARRAY<STRING>,
-    waiting_since TIMESTAMP
-"""
+WAITING = f"position STRING, created_at TIMESTAMP, missing {MISSING}, waiting_since TIMESTAMP"
 EVENTS = """
     changed_entity STRING, changed_key STRING, valid_from TIMESTAMP, valid_until TIMESTAMP, changed_at TIMESTAMP,
     _event STRING, position STRING
@@ -33,19 +33,25 @@ EVENTS = """
 def test_only_those_are_retried_whose_own_key_has_changed(spark: SparkSession) -> None:
     """Order d waits for user 6, into which 5 was merged. Orders e and f have waited too long, but f was released.
 
-    Order h is outdated in gold, and already waits.
+    Order h is outdated in gold, and already waits. Order i waits for item 6, and for a user who has changed.
     """
+
+    def state(entity: str, key: str, *merged: str) -> tuple[object, ...]:
+        return (entity, key, "missing", list(merged) or None)
+
     now, long_ago = datetime.now(UTC), datetime(2020, 1, 1, tzinfo=UTC)
     waiting = spark.createDataFrame(
         [
-            ("a", at(0), "users", "5", None, now),
-            ("b", at(0), "items", "5", None, now),
-            ("c", at(0), "users", "6", None, now),
-            ("d", at(0), "users", "6", ["5"], now),
-            ("e", at(0), "users", "5", None, long_ago),
-            ("f", at(0), "users", "5", None, long_ago),
-            ("g", at(10), "items", "5", None, now),
-            ("h", at(0), "items", "6", None, now),
+            ("a", at(0), [state("users", "5")], now),
+            ("b", at(0), [state("items", "5")], now),
+            ("c", at(0), [state("users", "6")], now),
+            ("d", at(0), [state("users", "6", "5")], now),
+            ("e", at(0), [state("users", "5")], long_ago),
+            ("f", at(0), [state("users", "5")], long_ago),
+            ("g", at(10), [state("items", "5")], now),
+            ("h", at(0), [state("items", "6")], now),
+            ("i", at(0), [state("items", "6"), state("users", "5")], now),
+            ("of an older release", at(0), None, now),
         ],
         WAITING,
     )
@@ -60,7 +66,7 @@ def test_only_those_are_retried_whose_own_key_has_changed(spark: SparkSession) -
     )
     outdated = spark.createDataFrame([("h",)], "position STRING")
     retried = waiting.transform(waiting_for, events=events, outdated=outdated, enrichment=ORDERS)
-    assert sorted(row.position for row in retried.collect()) == ["a", "d", "f", "g", "h"]
+    assert sorted(row.position for row in retried.collect()) == ["a", "d", "f", "g", "h", "i", "of an older release"]
 
 
 def test_a_change_of_history_is_a_version_that_was_ever_valid(spark: SparkSession) -> None:
@@ -98,6 +104,27 @@ def test_a_latest_state_is_lost_if_its_key_was_deleted_or_merged(spark: SparkSes
         ("3", None, None, False),
         ("4", None, (None, "1"), True),
         ("4", None, None, False),
+    ]
+
+
+def test_a_key_that_came_is_a_change_for_facts_that_can_do_without_it(spark: SparkSession) -> None:
+    """User 1 came deleted, which was undone in the same batch. User 2 has another name."""
+    feed = spark.createDataFrame(
+        [
+            (1, at(5), (at(1),), "insert"),
+            (1, at(5), (at(1),), "update_preimage"),
+            (1, None, (at(2),), "update_postimage"),
+            (2, None, (at(1),), "update_preimage"),
+            (2, None, (at(2),), "update_postimage"),
+        ],
+        "id INT, deleted_at TIMESTAMP, sequence STRUCT<publish_time: TIMESTAMP>, _change_type STRING",
+    )
+    changes = feed.transform(changes_of, lookup=Lookup(entity=USERS, on="user_id", required=False)).collect()
+    assert [(row.changed_key, row.loss, row.is_before) for row in changes] == [
+        ("1", (None, None), False),
+        ("1", (at(5).replace(tzinfo=None), None), True),
+        ("1", None, False),
+        ("2", None, False),
     ]
 
 

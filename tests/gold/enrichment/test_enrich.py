@@ -22,7 +22,7 @@ from lakehouse.settings import Settings
 from tests.crashes import FIRST_AND_LAST, PLACING, fail_after
 from tests.lake import expected, land_literally, own_home, read, tables
 from tests.messages import at, item, message, millis, order, tombstone, user
-from tests.oracle import Oracle
+from tests.oracle import Oracle, Row
 
 FIRST = [
     user(1),
@@ -101,16 +101,18 @@ def then(spark: SparkSession, first: Settings, tmp_path_factory: pytest.TempPath
 def test_the_first_round(first: Settings) -> None:
     oracle = Oracle().run(FIRST)
     assert tables(first) == expected(oracle)
-    assert [
-        (row["line_item_id"], row["reason"], row["missing_entity"], row["missing_key"]) for row in oracle.waiting
-    ] == [
-        (2, "missing", "users", "9"),
-        (3, "missing", "items", "9"),
-        (4, "deleted", "users", "2"),
-        (6, "missing", "users", "9"),
-        (10, "missing", "users", "4"),
-        (11, "merged in a circle", "users", "5"),
+    assert [(row["line_item_id"], row["reason"], keys(row)) for row in oracle.waiting] == [
+        (2, "user missing", ["users 9"]),
+        (3, "item missing", ["items 9"]),
+        (4, "user deleted", ["users 2"]),
+        (6, "user missing, item missing", ["users 9", "items 9"]),
+        (10, "user missing", ["users 4"]),
+        (11, "user merged in a circle", ["users 5"]),
     ]
+
+
+def keys(waiting: Row) -> list[str]:
+    return [f"{state['entity']} {state['key']}" for state in waiting["missing"]]
 
 
 def test_orders_wait_while_there_is_no_state_at_all(spark: SparkSession, settings: Settings, tmp_path: Path) -> None:
@@ -119,7 +121,7 @@ def test_orders_wait_while_there_is_no_state_at_all(spark: SparkSession, setting
     merge_changes(spark, lake)
     enrich_orders(spark, lake)
     assert tables(lake) == expected(Oracle().run(orders))
-    assert {row["missing_entity"] for row in read(lake, ORDERS.waiting.name)} == {"users"}
+    assert {row["reason"] for row in read(lake, ORDERS.waiting.name)} == {"user missing, item missing"}
 
 
 @pytest.mark.parametrize("checkpoint", ["kept", "lost"])
@@ -148,12 +150,12 @@ def test_attempts_count_how_often_an_order_was_tried(spark: SparkSession, first:
     enrich_orders(spark, lake)
     assert tables(lake) == expected(Oracle().run(FIRST).run(changes))
     waiting = read(lake, ORDERS.waiting.name)
-    assert sorted((row["line_item_id"], row["missing_key"], row["attempts"]) for row in waiting) == [
-        (3, "9", 1),
-        (4, "2", 1),
-        (6, "9", 2),
-        (10, "12", 2),
-        (11, "5", 1),
+    assert sorted((row["line_item_id"], keys(row), row["attempts"]) for row in waiting) == [
+        (3, ["items 9"], 1),
+        (4, ["users 2"], 1),
+        (6, ["items 9"], 2),
+        (10, ["users 12"], 2),
+        (11, ["users 5"], 1),
     ]
 
 
@@ -293,6 +295,23 @@ def test_users_too_can_be_joined_as_of_a_time(spark: SparkSession, settings: Set
     # Merges have no time, so a join as of a time does not follow them.
     as_of = (replace(lookup, join="as_of", merged_into=None) for lookup in ORDERS.lookups)
     orders = replace(ORDERS, lookups=tuple(as_of))
+    for messages in (FIRST, THEN):
+        land_literally(spark, lake, messages)
+        merge_changes(spark, lake)
+        catch_up(lake, enriching(spark, lake, [orders]))
+        assert tables(lake) == expected(oracle.run(messages))
+
+
+@pytest.mark.parametrize("as_of", [{"items"}, {"users", "items"}], ids=["latest users", "users as of a time"])
+def test_an_order_can_do_without_state_until_it_comes(
+    spark: SparkSession, settings: Settings, tmp_path: Path, as_of: set[str]
+) -> None:
+    """Only the users are not required: orders whose item is missing wait."""
+    lake, oracle = own_home(settings, tmp_path), Oracle(as_of=frozenset(as_of), optional=frozenset({"users"}))
+    users, items = ORDERS.lookups
+    if "users" in as_of:
+        users = replace(users, join="as_of", merged_into=None)
+    orders = replace(ORDERS, lookups=(replace(users, required=False), items))
     for messages in (FIRST, THEN):
         land_literally(spark, lake, messages)
         merge_changes(spark, lake)

@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 
 from declarations.orders import ORDERS
 from declarations.pipeline import ENTITIES
+from gold.enrichment.declaration import Enrichment
 from jobs.steps import enriching, merging, reconcile_all
 from jobs.streams import catch_up
 from lakehouse.errors import LakehouseError
@@ -22,7 +23,7 @@ from lakehouse.settings import Settings
 from tests.crashes import FIRST_AND_LAST, PLACING, SILVER, Write, fail_after
 from tests.lake import expected, land_literally, own_home, tables
 from tests.messages import at, item, millis, order, tombstone, user
-from tests.oracle import Message, Oracle, Position, Row, by_position
+from tests.oracle import Message, Oracle, Position, Row, by_position, id_of
 from tests.searching import few
 
 MOMENTS, IDS, ITEMS, LINES = st.integers(0, 20), st.integers(1, 6), st.integers(1, 3), st.integers(1, 60)
@@ -42,6 +43,9 @@ MESSAGES = st.one_of(
 )
 USERS, *OTHERS = ORDERS.lookups
 FOLLOWING_TWO = replace(ORDERS, lookups=(replace(USERS, max_merges=2), *OTHERS))
+NONE_REQUIRED = replace(
+    FOLLOWING_TWO, lookups=tuple(replace(lookup, required=False) for lookup in FOLLOWING_TWO.lookups)
+)
 THERE_FIRST = [user(1), user(2), user(3), item(1), item(2)]
 CRASHES = st.sampled_from([*SILVER, *PLACING, *FIRST_AND_LAST])
 Round = tuple[list[Message], bool, Write]
@@ -49,15 +53,21 @@ ROUND = st.tuples(st.lists(MESSAGES, min_size=60, max_size=90), st.booleans(), C
 ROUNDS = st.lists(ROUND, min_size=2, max_size=3)
 
 
+@pytest.mark.parametrize("orders", [FOLLOWING_TWO, NONE_REQUIRED], ids=["state is required", "no state is required"])
 @few(3)
 @given(rounds=ROUNDS)
 def test_the_tables_are_the_oracles_after_each_round(
-    spark: SparkSession, settings: Settings, tmp_path_factory: pytest.TempPathFactory, rounds: list[Round]
+    spark: SparkSession,
+    settings: Settings,
+    tmp_path_factory: pytest.TempPathFactory,
+    orders: Enrichment,
+    rounds: list[Round],
 ) -> None:
     """Before some rounds, checkpoints are lost and all is read again. In each, a batch may crash after a write."""
     run = settings.run.model_copy(update={"retries": 0})
     lake = own_home(settings, tmp_path_factory.mktemp("rounds")).model_copy(update={"run": run})
-    oracle, place = Oracle(max_merges=2), 0
+    optional = frozenset(lookup.entity.name for lookup in orders.lookups if not lookup.required)
+    oracle, place = Oracle(optional=optional, max_merges=2), 0
     for messages, is_lost, (module, write) in rounds:
         placed = numbered(messages if place else [*THERE_FIRST, *messages], after=place)
         place += len(placed)
@@ -66,8 +76,8 @@ def test_the_tables_are_the_oracles_after_each_round(
         land_literally(spark, lake, placed)
         with pytest.MonkeyPatch.context() as patch, suppress(LakehouseError):
             patch.setattr(module, write, fail_after(getattr(module, write)))
-            merge_and_enrich(spark, lake)
-        merge_and_enrich(spark, lake)
+            merge_and_enrich(spark, lake, orders)
+        merge_and_enrich(spark, lake, orders)
         assert tables(lake) == expected(oracle.run(placed, again=is_lost))
     assert all(reconciliation.holds for reconciliation in reconcile_all(spark, lake))
 
@@ -85,10 +95,11 @@ def numbered(messages: Iterable[Message], *, after: int = 0) -> list[Message]:
     messages=st.lists(MESSAGES, min_size=20, max_size=60),
     cuts=st.lists(st.integers(0, 60), max_size=3),
     as_of=st.frozensets(st.sampled_from(["users", "items"])),
+    optional=st.frozensets(st.sampled_from(["users", "items"])),
     max_merges=st.integers(1, 5),
 )
 def test_which_orders_are_in_gold_does_not_depend_on_what_came_in_which_round(
-    messages: list[Message], cuts: list[int], as_of: frozenset[str], max_merges: int
+    messages: list[Message], cuts: list[int], as_of: frozenset[str], optional: frozenset[str], max_merges: int
 ) -> None:
     """The oracle, with which the tables are compared, has this property. No order comes twice.
 
@@ -96,7 +107,7 @@ def test_which_orders_are_in_gold_does_not_depend_on_what_came_in_which_round(
     """
     once = {each.key if each.topic == "orders" else index: each for index, each in enumerate(messages)}
     placed = numbered(once.values())
-    whole, parts = (Oracle(as_of=as_of, max_merges=max_merges) for _ in range(2))
+    whole, parts = (Oracle(as_of=as_of, optional=optional, max_merges=max_merges) for _ in range(2))
     whole.run(placed)
     for start, end in pairwise(sorted({0, *cuts, len(placed)})):
         parts.run(placed[start:end])
@@ -107,14 +118,17 @@ def test_which_orders_are_in_gold_does_not_depend_on_what_came_in_which_round(
 
 
 def ways(orders: Iterable[Row]) -> list[tuple[object, ...]]:
-    """The user that each order is joined with, and the merged users on the way there."""
-    return [(order["position"], order["user"]["id"], order.get("user_merged")) for order in by_position(orders)]
+    """The user and item that each order is joined with, and the merged users on the way there."""
+    return [
+        (order["position"], id_of(order["user"]), order.get("user_merged"), id_of(order["item"]))
+        for order in by_position(orders)
+    ]
 
 
 def positions(orders: Iterable[Row]) -> set[Position]:
     return {Position(**order["position"]) for order in orders}
 
 
-def merge_and_enrich(spark: SparkSession, lake: Settings) -> None:
+def merge_and_enrich(spark: SparkSession, lake: Settings, orders: Enrichment) -> None:
     catch_up(lake, merging(spark, lake, ENTITIES))
-    catch_up(lake, enriching(spark, lake, [FOLLOWING_TWO]))
+    catch_up(lake, enriching(spark, lake, [orders]))

@@ -1,0 +1,86 @@
+"""Declarations that make no sense are refused with one line."""
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from declarations.items import ITEMS
+from declarations.orders import ORDERS
+from declarations.users import USERS
+from gold.enrichment.declaration import Enrichment, Lookup
+from lakehouse.errors import ConfigurationError
+
+USER, ITEM = ORDERS.lookups
+
+
+def with_lookups(*lookups: Lookup) -> Enrichment:
+    return replace(ORDERS, lookups=lookups)
+
+
+def test_a_lookup_has_the_name_of_its_entity_unless_it_has_its_own() -> None:
+    lookups = (Lookup(entity=USERS, on="user_id"), Lookup(entity=USERS, on="item_id", name="receiver"))
+    assert with_lookups(*lookups).states == ("users", "receiver")
+
+
+def test_lookups_that_see_the_same_changes_share_a_feed() -> None:
+    past = Lookup(entity=USERS, on="user_id", name="past", join="as_of")
+    others = (replace(USER, name="receiver", on="item_id"), replace(USER, name="payer", merged_into=None))
+    enrichment = with_lookups(USER, past, *others)
+    assert [feed.name for feed in enrichment.feeds] == ["user", "past", "payer"]
+    assert enrichment.state_tables == ("silver.users", "silver.users_history")
+
+
+@pytest.mark.parametrize(
+    ("declare", "line"),
+    [
+        (
+            lambda: replace(USER, join="as_of"),
+            "lookup user: joins users as_of a time, but follows merges, which have no time: "
+            'use join="latest", or remove merged_into',
+        ),
+        (lambda: replace(USER, max_merges=0), "lookup user: max_merges is 0: must be 1 or more"),
+        (
+            lambda: replace(ITEM, entity=replace(ITEMS, keeps_history=False)),
+            "lookup item: joins items as_of a time, which needs a history of whole updates: "
+            'use join="latest", or declare the entity with keeps_history and without ignore_null_updates',
+        ),
+        (
+            lambda: with_lookups(replace(USER, on="account.user_id")),
+            "orders: lookup user is on account.user_id, which is no column; there are invoice_id, line_item_id, "
+            "user_id, item_id, item_name, item_category, price, created_at, paid_at",
+        ),
+        (
+            lambda: with_lookups(USER, replace(USER, on="item_id")),
+            "orders: a column of lookup user can't be named user, which is a column of lookup user",
+        ),
+        (
+            lambda: with_lookups(USER, replace(ITEM, name="user_merged")),
+            "orders: a column of lookup user_merged can't be named user_merged, which is a column of lookup user",
+        ),
+        (
+            lambda: with_lookups(replace(ITEM, name="Price")),
+            "orders: a column of lookup Price can't be named Price, which is a column of orders itself",
+        ),
+        (
+            lambda: with_lookups(replace(ITEM, name="order_date")),
+            "orders: a column of lookup order_date can't be named order_date, which is a column of the day",
+        ),
+        (
+            lambda: with_lookups(replace(ITEM, name="current")),
+            "orders: a column of lookup current can't be named current, which is a column of the enrichment",
+        ),
+        (
+            lambda: with_lookups(replace(ITEM, name="_item_key")),
+            "orders: a column of lookup _item_key can't be named _item_key, which is a column of the enrichment",
+        ),
+        (
+            lambda: replace(ORDERS, columns={**ORDERS.columns, "reason": "itemName"}),
+            "orders: a column of orders itself can't be named reason, which is a column of the enrichment",
+        ),
+    ],
+)
+def test_a_declaration_that_makes_no_sense_is_refused(declare: Callable[[], object], line: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"^{re.escape(line)}$"):
+        declare()
