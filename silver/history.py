@@ -1,5 +1,7 @@
 """Compute the versions of each key, and when each of them was valid."""
 
+from collections.abc import Sequence
+
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
@@ -41,19 +43,22 @@ def versions_of(changes: DataFrame, *, held: DataFrame, entity: Entity) -> DataF
     )
     if entity.ignore_null_updates:
         versions = versions.transform(with_older, entity=entity)
-    event_time = F.col("sequence.event_time")
-    # In descending order, because a window that follows the row would be read again for each row.
-    following = Window.partitionBy(*keys).orderBy(F.desc("sequence")).rowsBetween(Window.unboundedPreceding, -1)
-    replaced = F.min(event_time).over(following)
-    valid_until = F.when(replaced.isNotNull(), F.greatest(event_time, replaced))
-    valid = {"valid_from": event_time, "valid_until": valid_until}
     as_it_is = F.struct(*changeable(entity))
     return (
-        versions.withColumns(valid)
+        versions.withColumns({"valid_from": F.col("sequence.event_time"), "valid_until": _valid_until(keys)})
         .withColumn("is_changed", F.col("held").isNull() | ~F.col("held").eqNullSafe(as_it_is))
         .withColumn("is_last", F.col("valid_until").isNull() & F.coalesce("is_given", F.lit(False)))
         .drop("held", "is_given")
     )
+
+
+def _valid_until(keys: Sequence[str]) -> Column:
+    """The earliest event time of the versions that follow, but not before the version's own; NULL for the last one."""
+    # In descending order, because a window that follows the row would be read again for each row.
+    following = Window.partitionBy(*keys).orderBy(F.desc("sequence")).rowsBetween(Window.unboundedPreceding, -1)
+    event_time = F.col("sequence.event_time")
+    replaced = F.min(event_time).over(following)
+    return F.when(replaced.isNotNull(), F.greatest(event_time, replaced))
 
 
 def with_older(versions: DataFrame, *, entity: Entity) -> DataFrame:

@@ -3,9 +3,8 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from sqlglot import TokenType, tokenize
+from sqlglot import Token, TokenType, tokenize
 from sqlglot.errors import TokenError
-from sqlglot.tokenizer_core import Token
 
 from lakehouse.errors import ConfigurationError
 
