@@ -8,10 +8,8 @@ from lakehouse.contracts.topics import Topic, epoch_millis
 from silver.entity import Entity
 
 ITEMS_TOPIC = Topic(
-    name="items",
-    record="Item",
-    changelog=True,
-    fields=StructType(
+    "items",
+    StructType(
         [
             StructField("id", LongType(), nullable=False),
             epoch_millis("createdAt", nullable=False),
@@ -22,6 +20,8 @@ ITEMS_TOPIC = Topic(
             StructField("price", DoubleType(), nullable=False),
         ]
     ),
+    record="Item",
+    changelog=True,
 )
 
 ITEMS = Entity(

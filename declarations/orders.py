@@ -10,9 +10,8 @@ from gold.enrichment.declaration import Enrichment, Lookup
 from lakehouse.contracts.topics import Topic, epoch_millis
 
 ORDERS_TOPIC = Topic(
-    name="orders",
-    record="Order",
-    fields=StructType(
+    "orders",
+    StructType(
         [
             StructField("invoiceId", LongType(), nullable=False),
             StructField("lineItemId", LongType(), nullable=False),
@@ -25,6 +24,7 @@ ORDERS_TOPIC = Topic(
             epoch_millis("paidAt"),
         ]
     ),
+    record="Order",
 )
 
 ORDERS = Enrichment(

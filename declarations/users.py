@@ -8,10 +8,8 @@ from lakehouse.contracts.topics import Topic, epoch_millis
 from silver.entity import Entity
 
 USERS_TOPIC = Topic(
-    name="users",
-    record="User",
-    changelog=True,
-    fields=StructType(
+    "users",
+    StructType(
         [
             StructField("id", LongType(), nullable=False),
             StructField("firstName", StringType()),
@@ -23,6 +21,8 @@ USERS_TOPIC = Topic(
             StructField("parentUserId", LongType()),
         ]
     ),
+    record="User",
+    changelog=True,
 )
 
 USERS = Entity(

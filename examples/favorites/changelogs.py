@@ -3,8 +3,6 @@
 Their tables keep where each row comes from: topic, position, event time and the producer's properties.
 """
 
-from pyspark.sql.types import LongType, StringType, StructField, StructType
-
 from lakehouse.contracts.topics import Topic
 from silver.entity import Entity
 
@@ -17,16 +15,9 @@ METADATA = {
 
 ACCOUNT_USERS = Entity(
     topic=Topic(
-        name="account_users",
-        record="AccountUser",
+        "account_users",
+        "userId BIGINT NOT NULL, accountId BIGINT NOT NULL, name STRING",
         changelog=True,
-        fields=StructType(
-            [
-                StructField("userId", LongType(), nullable=False),
-                StructField("accountId", LongType(), nullable=False),
-                StructField("name", StringType()),
-            ]
-        ),
     ),
     key="user_id",
     columns={"user_id": "userId", "account_id": "accountId", "name": "name", **METADATA},
@@ -36,10 +27,9 @@ ACCOUNT_USERS = Entity(
 FAVORITE_COLORS, FAVORITE_CHEESES = (
     Entity(
         topic=Topic(
-            name=f"favorite_{what}s",
-            record=f"Favorite{what.title()}",
+            f"favorite_{what}s",
+            f"userId BIGINT NOT NULL, {what} STRING",
             changelog=True,
-            fields=StructType([StructField("userId", LongType(), nullable=False), StructField(what, StringType())]),
         ),
         key="user_id",
         columns={"user_id": "userId", what: what, **METADATA},

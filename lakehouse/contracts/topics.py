@@ -1,8 +1,9 @@
 """Declares topics: their typed fields, and the schema that Pulsar registers for them."""
 
 import json
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from enum import StrEnum
 from typing import Any
 
@@ -21,6 +22,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from lakehouse.contracts.ddl import parse_fields
 from lakehouse.errors import ConfigurationError
 
 AVRO_TYPES: Mapping[type[DataType], str] = {
@@ -48,16 +50,33 @@ def epoch_millis(name: str, *, nullable: bool = True) -> StructField:
     return StructField(name, LongType(), nullable, {MINIMUM: -62_135_596_800_000, MAXIMUM: 253_402_300_799_999})
 
 
-@dataclass(frozen=True, kw_only=True)
+class Fields:
+    """The fields of a topic: a StructType, which can be given as DDL text."""
+
+    def __get__(self, topic: "Topic | None", owner: type["Topic"]) -> StructType:
+        if topic is None:
+            raise AttributeError("fields")  # so that a dataclass finds no default
+        fields: StructType = topic.__dict__["fields"]
+        return fields
+
+    def __set__(self, topic: "Topic", given: StructType | str) -> None:
+        try:
+            topic.__dict__["fields"] = parse_fields(given) if isinstance(given, str) else given
+        except ValueError as error:
+            raise ConfigurationError(f"topic {topic.name}: {error}") from None
+
+
+@dataclass(frozen=True)
 class Topic:
     """A Pulsar topic whose payloads are objects."""
 
     name: str
     """The topic's name within the namespace. Its bronze table has it, too."""
-    record: str
-    """The name of the schema that is registered in Pulsar."""
-    fields: StructType
-    """The payload's typed fields, with their names there. Those that are not nullable are required."""
+    fields: Fields = Fields()
+    """The payload's typed fields, as DDL text or a StructType. Those that are NOT NULL are required."""
+    _: KW_ONLY
+    record: str = ""
+    """The name of the schema that is registered in Pulsar; by default that of the topic, such as Stores for stores."""
     changelog: bool = False
     """Whether the broker keeps the messages forever."""
     encoding: Encoding = Encoding.JSON
@@ -66,6 +85,9 @@ class Topic:
     """The schemas that Avro messages were written with, by version. Not declared: a step reads them when it starts."""
 
     def __post_init__(self) -> None:
+        if not self.record:
+            words = re.findall("[A-Za-z0-9]+", self.name)
+            object.__setattr__(self, "record", "".join(word[0].upper() + word[1:] for word in words))
         for column in self.fields:
             if type(column.dataType) not in AVRO_TYPES:
                 known = ", ".join(kind().simpleString() for kind in AVRO_TYPES)

@@ -3,7 +3,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from pyspark.sql.types import DoubleType, IntegerType, LongType, StringType, StructField, StructType
 
 from bronze.contracts import check_contracts, differences, fields_of, registered_schemas
 from lakehouse.contracts.topics import Topic
@@ -12,18 +11,7 @@ from lakehouse.pulsar.endpoint import Endpoint, call_admin
 from lakehouse.pulsar.topic_admin import create_topics
 from lakehouse.settings import Settings
 
-TRIPS = Topic(
-    name="trips",
-    record="Trip",
-    fields=StructType(
-        [
-            StructField("id", LongType(), nullable=False),
-            StructField("distance", DoubleType(), nullable=False),
-            StructField("riders", IntegerType()),
-            StructField("note", StringType()),
-        ]
-    ),
-)
+TRIPS = Topic("trips", "id BIGINT NOT NULL, distance DOUBLE NOT NULL, riders INT, note STRING", record="Trip")
 READABLE = {"id": "long", "distance": "double", "riders": "int", "note": "string"}
 
 

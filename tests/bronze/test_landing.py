@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import LongType, StructField, StructType
 
 from bronze.landing import bronze_table, land
 from bronze.losses import CREATED, LOSSES, accept_losses, landed_offsets, refusal
@@ -19,7 +18,7 @@ from lakehouse.pulsar.topic_admin import create_topics
 from lakehouse.settings import Settings
 from tests.bronze.broker_topics import Topics
 
-EVENTS = Topic(name="events", record="Event", fields=StructType([StructField("id", LongType(), nullable=False)]))
+EVENTS = Topic("events", "id BIGINT NOT NULL")
 
 
 class Lake:

@@ -5,7 +5,6 @@ from typing import Any
 
 from pulsar.schema import AvroSchema, BytesSchema, Schema
 from pyspark.sql import SparkSession
-from pyspark.sql.types import DoubleType, LongType, StringType, StructField, StructType
 
 from jobs import steps
 from jobs.streams import catch_up
@@ -18,17 +17,7 @@ from tests.lake import own_topics, read
 
 SHIPS = Entity(
     topic=Topic(
-        name="ships",
-        record="Ship",
-        changelog=True,
-        encoding=Encoding.AVRO,
-        fields=StructType(
-            [
-                StructField("id", LongType(), nullable=False),
-                StructField("name", StringType()),
-                StructField("speed", DoubleType()),
-            ]
-        ),
+        "ships", "id BIGINT NOT NULL, name STRING, speed DOUBLE", record="Ship", changelog=True, encoding=Encoding.AVRO
     ),
     key="id",
     columns={"id": "id", "name": "name", "speed": "speed"},

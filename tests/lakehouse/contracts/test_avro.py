@@ -25,10 +25,8 @@ WRITERS = (
     record("Ship", id=["null", "long"], speed="double"),
 )
 SHIPS = Topic(
-    name="ships",
-    record="Ship",
-    encoding=Encoding.AVRO,
-    fields=StructType(
+    "ships",
+    StructType(
         [
             StructField("id", LongType(), nullable=False),
             StructField("name", StringType()),
@@ -36,6 +34,8 @@ SHIPS = Topic(
             epoch_millis("built"),
         ]
     ),
+    record="Ship",
+    encoding=Encoding.AVRO,
     writer_schemas={version: json.dumps(schema) for version, schema in enumerate(WRITERS)},
 )
 

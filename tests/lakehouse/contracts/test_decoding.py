@@ -3,7 +3,6 @@ from pathlib import Path
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import DoubleType, LongType, StringType, StructField, StructType
 
 from bronze.landing import bronze_table
 from lakehouse.contracts.decoding import MALFORMED, Decoding, decode, explain, quarantine_malformed
@@ -13,18 +12,7 @@ from lakehouse.settings import Settings
 from tests.lake import bronze_row, own_home, read
 from tests.messages import message
 
-COUNTERS = Topic(
-    name="counters",
-    record="Counter",
-    fields=StructType(
-        [
-            StructField("id", LongType(), nullable=False),
-            StructField("at", LongType()),
-            StructField("label", StringType()),
-            StructField("price", DoubleType(), nullable=False),
-        ]
-    ),
-)
+COUNTERS = Topic("counters", "id BIGINT NOT NULL, at BIGINT, label STRING, price DOUBLE NOT NULL")
 COUNTED = Decoding(
     topic=COUNTERS,
     columns={"id": "id", "at": "at", "label": "upper(label)", "price": "price"},

@@ -2,7 +2,6 @@ import time
 
 import pulsar
 import pytest
-from pyspark.sql.types import LongType, StructField, StructType
 
 from lakehouse.contracts.topics import Topic
 from lakehouse.errors import BrokerError
@@ -11,7 +10,7 @@ from lakehouse.pulsar.produce import Message, produce
 from lakehouse.pulsar.topic_admin import create_topics
 from lakehouse.settings import Settings
 
-COUNTERS = Topic(name="counters", record="Counter", fields=StructType([StructField("id", LongType(), nullable=False)]))
+COUNTERS = Topic("counters", "id BIGINT NOT NULL")
 FIRST_VERSION, NO_SCHEMA = "\0" * 8, ""
 MESSAGES = [
     Message("1", b'{"id":1}', 1_000),

@@ -24,7 +24,7 @@ from lakehouse.pulsar.publishing import Last, Numbered, Publication, last_messag
 from lakehouse.pulsar.topic_admin import create_published
 from lakehouse.settings import Settings
 from tests.lake import own_home
-from tests.lakehouse.pulsar.test_topic_admin import FIELDS
+from tests.lakehouse.pulsar.test_topic_admin import CHANGELOG
 
 TOPIC = "published"
 KILLED = """
@@ -56,7 +56,7 @@ def publication_in(settings: Settings, endpoint: Endpoint) -> Publication:
         topic=TOPIC,
         publisher="lakehouse-1",
         record="Creature",
-        avro=json.dumps(avro_record("Creature", FIELDS)),
+        avro=json.dumps(avro_record("Creature", CHANGELOG.fields)),
         since=4,
         endpoint=endpoint,
         settings=settings,

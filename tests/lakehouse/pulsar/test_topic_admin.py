@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from lakehouse.contracts.topics import Topic
 from lakehouse.pulsar.endpoint import Endpoint, call_admin
@@ -12,9 +11,9 @@ from lakehouse.pulsar.topic_admin import create_published, create_topics
 from lakehouse.settings import Settings
 from tests.lake import own_home
 
-FIELDS = StructType([StructField("id", LongType(), nullable=False), StructField("name", StringType())])
-CHANGELOG = Topic(name="creatures", record="Creature", fields=FIELDS, changelog=True)
-EVENTS = Topic(name="sightings", record="Sighting", fields=FIELDS)
+FIELDS = "id BIGINT NOT NULL, name STRING"
+CHANGELOG = Topic("creatures", FIELDS, record="Creature", changelog=True)
+EVENTS = Topic("sightings", FIELDS)
 
 
 @pytest.fixture(autouse=True)

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from bronze.landing import bronze_table
 from gold.enrichment.declaration import Enrichment
@@ -22,17 +21,7 @@ from silver.merge import decode_changes
 from tests.lake import bronze_row
 from tests.messages import message
 
-TOPIC = Topic(
-    name="parts",
-    record="Part",
-    fields=StructType(
-        [
-            StructField("id", LongType(), nullable=False),
-            StructField("amount", StringType()),
-            StructField("count", LongType()),
-        ]
-    ),
-)
+TOPIC = Topic("parts", "id BIGINT NOT NULL, amount STRING, count BIGINT")
 PARTS = Entity(
     topic=TOPIC,
     key="id",
