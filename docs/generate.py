@@ -164,10 +164,9 @@ def _declared_tables() -> Iterator[tuple[Table, str]]:
                 entity.history,
                 f"All versions of `{entity.name}`, a row a message, with the time for which each is valid.",
             )
-    entities = {entity.name: entity for entity in ENTITIES}
     for enrichment in ENRICHMENTS:
         facts = enrichment.topic.name
-        states = {each.name: entities[each.entity].table.schema for each in enrichment.lookups}
+        states = {each.name: each.entity.table.schema for each in enrichment.lookups}
         yield enrichment.gold(states), f"`{facts}` joined with their state, a row each."
         yield enrichment.waiting, f"`{facts}` that wait for state, and for which."
         yield enrichment.duplicates, f"`{facts}` that came again, with the position of the first."

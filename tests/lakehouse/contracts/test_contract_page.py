@@ -28,7 +28,7 @@ def test_each_message_has_the_reason_that_the_page_gives(spark: SparkSession) ->
         bronze_row(message("stores", payload and payload.encode(), key=key, place=place))
         for place, (key, payload, _) in enumerate(said)
     ]
-    messages = spark.createDataFrame(rows, bronze_table(stores.topic).columns)
+    messages = spark.createDataFrame(rows, bronze_table(stores.topic).ddl)
     explained = messages.transform(decode_changes, entity=stores).transform(explain, decoding=stores.decoding)
     reasons = [row.reason for row in explained.orderBy("message.position").collect()]
     assert [[*row, reason] for (*row, _), reason in zip(said, reasons, strict=True)] == said
