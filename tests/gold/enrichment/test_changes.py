@@ -187,7 +187,7 @@ def test_a_late_version_outdates_the_facts_that_occurred_while_it_was_valid(spar
     )
     enrichment = replace(
         ORDERS,
-        columns={"created_at": "", "item_id": ""},
+        columns="created_at, item_id",
         lookups=(replace(LOOKUPS[1], join="as_of"),),
         correction_days=1,
     )
@@ -213,7 +213,7 @@ def test_a_loss_outdates_the_facts_of_the_key_from_then_on(spark: SparkSession) 
         [("2", at(10), None, at(1440), "user"), ("3", None, None, at(1440), "user")],
         "changed_key STRING, valid_from TIMESTAMP, valid_until TIMESTAMP, changed_at TIMESTAMP, lookup STRING",
     )
-    enrichment = replace(ORDERS, columns={"created_at": "", "user_id": ""}, lookups=LOOKUPS[:1], correction_days=1)
+    enrichment = replace(ORDERS, columns="created_at, user_id", lookups=LOOKUPS[:1], correction_days=1)
     outdated = gold.transform(outdated_by, corrections=corrections, lookups=LOOKUPS[:1], enrichment=enrichment)
     assert sorted(row.position for row in outdated.collect()) == ["b", "d"]
 
@@ -236,6 +236,6 @@ def test_a_fact_is_outdated_once_by_whatever_lookup_has_its_key(spark: SparkSess
         "changed_key STRING, valid_from TIMESTAMP, valid_until TIMESTAMP, changed_at TIMESTAMP, lookup STRING",
     )
     lookups = (LOOKUPS[0], replace(LOOKUPS[1], join="as_of"))
-    enrichment = replace(ORDERS, columns={"created_at": "", "user_id": "", "item_id": ""}, lookups=lookups)
+    enrichment = replace(ORDERS, columns="created_at, user_id, item_id", lookups=lookups)
     outdated = gold.transform(outdated_by, corrections=corrections, lookups=lookups, enrichment=enrichment)
     assert sorted(row.position for row in outdated.collect()) == ["a", "b", "c"]

@@ -240,8 +240,8 @@ def test_a_discard_that_is_cut_off_is_done_by_the_next_try(
         with pytest.raises(LakehouseError, match="power cut"):
             enrich_orders(spark, lake)
     enrich_orders(spark, lake)
-    assert [row["line_item_id"] for row in read(lake, ORDERS.discarded.name)] == [3]
-    assert {row["line_item_id"] for row in read(lake, ORDERS.waiting.name)} == {2, 4, 6, 10, 11}
+    assert sorted(row["line_item_id"] for row in read(lake, ORDERS.discarded.name)) == [3, 6]  # 6 also lacks its user
+    assert {row["line_item_id"] for row in read(lake, ORDERS.waiting.name)} == {2, 4, 10, 11}
 
 
 def test_what_has_waited_too_long_is_retried_when_it_is_released(
