@@ -224,6 +224,8 @@ def _keep(spark: SparkSession, settings: Settings, topic: Topic, dates: Mapping[
 def _refusal(topic: Topic, loss: Loss) -> str:
     if loss.can_resume:
         return f"{loss}; `lakehouse land {topic.name} --accept-loss` writes that down and goes on"
+    if not loss.exists:
+        return f"{loss}: add it to the topic again, with `pulsar-admin topics update-partitioned-topic`"
     return f"{loss}: start again with another home, or restore what the broker had"
 
 

@@ -20,6 +20,8 @@ class Loss:
     reason: str
     can_resume: bool = True
     """False if there is nothing left to read, or if its positions overlap those already read."""
+    exists: bool = True
+    """Whether the topic still has the partition."""
 
     def __str__(self) -> str:
         return f"{self.partition}: {self.reason}"
@@ -42,7 +44,15 @@ def find_loss(
         if after == BEGINNING and created is None:
             return None
         reason = f"the last entry read is {after}, but the partition no longer exists"
-        return Loss(partition=partition, after=after, resume=after, entries=0, reason=reason, can_resume=False)
+        return Loss(
+            partition=partition,
+            after=after,
+            resume=after,
+            entries=0,
+            reason=reason,
+            can_resume=False,
+            exists=False,
+        )
     if created and held.created and held.created != created:
         return _recreated(partition, after, held, created)
     if after > held.last and after.entry >= 0:

@@ -332,6 +332,7 @@ def partitions_added(world: World) -> None:
     world.send(0.5)
     if count < MOST_PARTITIONS:
         world.admin("POST", f"{topic}/partitions", count + 1, accept=(412,))
+        world.added[topic] = count + 1
     world.send(0.5)
 
 

@@ -68,6 +68,8 @@ class World:
     """All messages that the topics have ever held, by topic and position."""
     lost: set[tuple[str, Position]] = field(default_factory=set)
     """Those of them that an administrator removed before they had landed."""
+    added: dict[str, int] = field(default_factory=dict)
+    """How many partitions the topics have that were given more."""
     starts: int = 0
     """How often `lakehouse run` was restarted because it had ended."""
     told: list[str] = field(default_factory=list)
@@ -89,8 +91,14 @@ class World:
         self.restore_topics()
 
     def restore_topics(self) -> None:
-        """Create topics as `lakehouse topics create` does, and have the broker keep orders for a while."""
+        """Create topics as `lakehouse topics create` does, and have the broker keep orders for a while.
+
+        A topic that is created again has as many partitions as before.
+        """
         create_topics(TOPICS, self.endpoint, self.settings)
+        for topic, count in self.added.items():
+            if len(self.partitions(topic)) < count:
+                self.admin("POST", f"{topic}/partitions", count)
         self.admin("POST", "orders/retention", KEPT)
 
     def admin(self, method: str, path: str, body: object = None, accept: tuple[int, ...] = ()) -> Any:
