@@ -13,7 +13,6 @@ import typer
 from deltalake import DeltaTable, write_deltalake
 
 from cli import report
-from declarations.pipeline import ENTITIES, facts_named
 from gold.enrichment.backfill import Difference, Scope, backfill
 from gold.enrichment.declaration import BACKFILLS, Enrichment
 from jobs.steps import as_written, enriching, require, spark_for
@@ -23,13 +22,14 @@ from lakehouse.delta.tables import read_table
 from lakehouse.errors import BusyError, ConfigurationError, LakehouseError
 from lakehouse.progress import spinner
 from lakehouse.settings import Settings, load_settings
+from pipeline.loading import pipeline_of
 
 WAIT_SECONDS = 1.0
 
 SHOWN = 10
 """Rows that a dry run prints at most."""
 
-Facts = Annotated[str, typer.Option(help="The topic of the facts.")]
+Facts = Annotated[str, typer.Option(help="The topic of the facts. Needed only if there are several.")]
 Note = Annotated[str, typer.Option(help="Why, for the record.")]
 
 
@@ -37,12 +37,13 @@ def backfill_command(
     since: Annotated[str, typer.Option("--from", help="The first day, such as 2026-01-31.")] = "",
     until: Annotated[str, typer.Option("--to", help="The last day, which is included. Default: the first day.")] = "",
     because: Annotated[str, typer.Option(help="Instead of days: facts that used this key, such as users:123.")] = "",
-    facts: Facts = "orders",
+    facts: Facts = "",
     note: Note = "",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would change.")] = False,
 ) -> None:
     """Recompute the facts of some days, or those that used a key, from bronze; replace what differs in one commit."""
-    settings, enrichment = load_settings(), facts_named(facts)
+    settings = load_settings()
+    enrichment = pipeline_of(settings).facts_named(facts)
     if bool(since) == bool(because):
         raise ConfigurationError("backfill: give either days by --from and --to, or a key by --because")
     if because:
@@ -52,7 +53,7 @@ def backfill_command(
             raise ConfigurationError(
                 f"--because {because}: must be an entity of {', '.join(sorted(known))} and a key, such as users:123"
             )
-        [kind] = [each.key_type for each in ENTITIES if each.name == entity]
+        [kind] = [each.key_type for each in pipeline_of(settings).entities if each.name == entity]
         if kind == "BIGINT" and not re.fullmatch(r"-?\d+", key):
             raise ConfigurationError(f"--because {because}: a key of {entity} is a {kind}, such as {entity}:123")
         scope = Scope(entity=entity, key=key)
@@ -65,18 +66,19 @@ def backfill_command(
     if dry_run:
         _foresee(settings, enrichment, scope)
     else:
-        _show(_order(settings, enrichment, scope, note), facts)
+        _show(_order(settings, enrichment, scope, note), enrichment.topic.name)
 
 
 def rebuild_command(
-    facts: Facts = "orders",
+    facts: Facts = "",
     note: Note = "",
     approve: Annotated[bool, typer.Option("--approve", help="Make the changes instead of only showing them.")] = False,
 ) -> None:
     """Recompute all facts from bronze: say what would change or, with --approve, replace what differs."""
-    settings, enrichment = load_settings(), facts_named(facts)
+    settings = load_settings()
+    enrichment = pipeline_of(settings).facts_named(facts)
     if approve:
-        _show(_order(settings, enrichment, Scope(), note), facts)
+        _show(_order(settings, enrichment, Scope(), note), enrichment.topic.name)
     else:
         _foresee(settings, enrichment, Scope())
 

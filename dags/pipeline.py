@@ -30,7 +30,8 @@ from airflow.sdk import DAG, AssetOrTimeSchedule, CronDataIntervalTimetable, Tas
 
 from dags.operators.backlog import BACKLOG
 from dags.operators.tasks import DEFAULTS, GOLD_POOL, Step, Validation, alert_of_timeout, has_news
-from declarations.pipeline import ENRICHMENTS, ENTITIES, SQL_TABLES, TOPICS
+from lakehouse.settings import load_settings
+from pipeline.loading import pipeline_of
 
 with DAG(
     "pipeline",
@@ -48,11 +49,12 @@ with DAG(
     tags=["bronze", "silver", "gold"],
     doc_md=__doc__,
 ):
+    declared = pipeline_of(load_settings())
     news = ShortCircuitOperator(task_id="news", python_callable=has_news)
     with TaskGroup("land"):
         landed = {
             topic.name: Step(task_id=topic.name, command=["land", topic.name], writes=[topic.bronze_table])
-            for topic in TOPICS
+            for topic in declared.topics
         }
     with TaskGroup("merge"):
         merged = {
@@ -62,7 +64,7 @@ with DAG(
                 reads=[entity.topic.bronze_table],
                 writes=[entity.table.name],
             )
-            for entity in ENTITIES
+            for entity in declared.entities
         }
     with TaskGroup("enrich"):
         enriched = {
@@ -73,7 +75,7 @@ with DAG(
                 writes=[facts.gold_table],
                 pool=GOLD_POOL,
             )
-            for facts in ENRICHMENTS
+            for facts in declared.enrichments
         }
     with TaskGroup("refresh"):
         refreshed = {
@@ -83,16 +85,16 @@ with DAG(
                 reads=table.sources,
                 writes=[table.name],
             )
-            for table in SQL_TABLES
+            for table in declared.sql_tables
         }
     reconcile = Step(task_id="reconcile", command=["reconcile"], pool=GOLD_POOL)
     quality = Validation(task_id="quality", command=["validate", "--new"], pool=GOLD_POOL)
 
     news >> list(landed.values())
-    for entity in ENTITIES:
+    for entity in declared.entities:
         landed[entity.topic.name] >> merged[entity.name]
-    for facts in ENRICHMENTS:
+    for facts in declared.enrichments:
         [landed[facts.topic.name], *(merged[lookup.entity] for lookup in facts.lookups)] >> enriched[facts.topic.name]
     [*merged.values(), *enriched.values()] >> reconcile >> quality
-    for table in SQL_TABLES:
+    for table in declared.sql_tables:
         ([refreshed[source] for source in table.sources if source in refreshed] or [quality]) >> refreshed[table.name]

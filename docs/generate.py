@@ -23,7 +23,6 @@ from bronze.landing import bronze_table
 from bronze.losses import LOSSES
 from bronze.writer_schemas import WRITER_SCHEMAS
 from cli.commands import app
-from declarations.pipeline import ENRICHMENTS, ENTITIES, SQL_TABLES, TOPICS
 from expectations.results import RESULTS
 from gold.enrichment.declaration import ACTIONS, BACKFILLS, Enrichment, Lookup
 from gold.sql.declaration import SQL_ROWS, SqlTable
@@ -31,11 +30,13 @@ from gold.sql.refresh import REFRESHES
 from lakehouse.contracts.decoding import MALFORMED
 from lakehouse.contracts.topics import Topic
 from lakehouse.delta.tables import POSITION, Table
-from lakehouse.settings import SECRETS, Settings
+from lakehouse.settings import SECRETS, SHIPPED, Settings
+from pipeline.loading import load
 from silver.entity import Entity
 
+SHOP = load(SHIPPED).pipeline
 FOLDER = Path(__file__).with_name("reference")
-FOLDERS = {"home": "`.lakehouse`", "cache": "`~/.cache/pulsar-lakehouse`"}
+FOLDERS = {"home": "`.lakehouse`", "declarations": "`declarations`", "cache": "`~/.cache/pulsar-lakehouse`"}
 """Defaults that depend on the machine."""
 
 
@@ -136,7 +137,7 @@ def _tables() -> Iterator[str]:
     yield "All tables of this pipeline. A table exists once a step that writes it has run.\n"
     for table, doc in _declared_tables():
         yield from _table(table.name, doc, _columns(table.columns), table.partition_by)
-    for declared in SQL_TABLES:
+    for declared in SHOP.sql_tables:
         doc = f"Keys: {_code(declared.keys)}. Made from {_code(declared.sources)}:"
         yield f"## {declared.name}\n\n{doc}\n\n```sql\n{declared.sql.strip()}\n```\n"
 
@@ -148,18 +149,18 @@ def _table(name: str, doc: str, columns: Iterable[tuple[str, ...]], partition_by
 
 
 def _declared_tables() -> Iterator[tuple[Table, str]]:
-    for topic in TOPICS:
+    for topic in SHOP.topics:
         yield bronze_table(topic), f"The messages of the topic `{topic.name}`, as they came, a row each."
     yield WRITER_SCHEMAS, "The schemas with which Avro messages were written."
     yield LOSSES, "Messages that the broker deleted before they landed, and that somebody accepted as lost."
-    for entity in ENTITIES:
+    for entity in SHOP.entities:
         yield entity.table, f"The latest state of `{entity.name}`, a row a key."
         if entity.keeps_history:
             yield (
                 entity.history,
                 f"All versions of `{entity.name}`, a row a message, with the time for which each is valid.",
             )
-    for enrichment in ENRICHMENTS:
+    for enrichment in SHOP.enrichments:
         facts = enrichment.topic.name
         yield _gold_table(enrichment), f"`{facts}` joined with their state, a row each."
         yield enrichment.waiting, f"`{facts}` that wait for state, and for which."
@@ -175,7 +176,7 @@ def _declared_tables() -> Iterator[tuple[Table, str]]:
 
 def _gold_table(enrichment: Enrichment) -> Table:
     """Gold's table. The columns of the states need Spark, so a struct has those of a row in their tables."""
-    entities = {entity.name: entity for entity in ENTITIES}
+    entities = {entity.name: entity for entity in SHOP.entities}
     added = []
     for lookup in enrichment.lookups:
         entity = entities[lookup.entity]

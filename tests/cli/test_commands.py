@@ -20,11 +20,11 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
 from cli import commands as cli
-from declarations.pipeline import TOPICS, WRITTEN
 from lakehouse.delta.leases import write_lease
 from lakehouse.pulsar.endpoint import Endpoint
 from lakehouse.settings import Settings, load_settings
 from tests.lake import environment, land_literally, own_home, own_topics
+from tests.shop import TOPICS, WRITTEN
 
 
 class Outcome(NamedTuple):
@@ -73,7 +73,8 @@ def lakehouse(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str
             "LAKEHOUSE_SPEED",
             "9",
             "LAKEHOUSE_SPEED: no such setting; there are LAKEHOUSE_AIRFLOW, LAKEHOUSE_CACHE, LAKEHOUSE_CHECKPOINTS, "
-            "LAKEHOUSE_HOME, LAKEHOUSE_POSTGRES, LAKEHOUSE_PULSAR, LAKEHOUSE_RUN, LAKEHOUSE_SERVE, LAKEHOUSE_SPARK, "
+            "LAKEHOUSE_DECLARATIONS, LAKEHOUSE_HOME, LAKEHOUSE_POSTGRES, LAKEHOUSE_PULSAR, "
+            "LAKEHOUSE_RUN, LAKEHOUSE_SERVE, LAKEHOUSE_SPARK, "
             "LAKEHOUSE_WAREHOUSE",
         ),
         ("LAKEHOUSE_HOME", "/dev/null", "home: must be a folder (given: '/dev/null')"),
@@ -158,8 +159,8 @@ def test_the_environment_wins_over_the_file(lakehouse: Command, monkeypatch: pyt
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        (["land", "order"], "order: not declared; there are users, items, orders"),
-        (["merge", "orders"], "orders: not declared; there are users, items"),
+        (["land", "order"], "order: not declared; there are items, users, orders"),
+        (["merge", "orders"], "orders: not declared; there are items, users"),
         (["enrich", "users"], "users: not declared; there are orders"),
         (["serve"], """serve.users: nobody could log in: set LAKEHOUSE_SERVE__USERS='{"ada": "her password"}'"""),
         (["run", "--every", "2"], "--every 2: must be a number with ms, s, m or h, such as 2s"),
