@@ -19,6 +19,7 @@ from cli import report
 from cli.airflow import app as airflow_app
 from cli.backfill import backfill_command, rebuild_command
 from cli.demo import DEFAULT_ORDERS, run_demo
+from cli.plan import plan_command
 from cli.quality import validate_command
 from cli.quarantine import app as quarantine_app
 from cli.refresh import refresh_command
@@ -323,6 +324,7 @@ def demo(
 
 app.command("backfill", rich_help_panel=DATA)(backfill_command)
 app.command("rebuild", rich_help_panel=DATA)(rebuild_command)
+app.command("plan", rich_help_panel=PIPELINE)(plan_command)
 app.command("refresh", rich_help_panel=PIPELINE)(refresh_command)
 app.command("serve", rich_help_panel=DATA)(serve_command)
 app.command("validate", rich_help_panel=PIPELINE)(validate_command)
