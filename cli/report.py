@@ -38,6 +38,8 @@ def plan(nodes: Iterable[Node], *, title: str) -> None:
     grid = Grid("layer", "table", "made from", "how", title=title)
     for each in nodes:
         grid.add_row(each.layer, each.name, "\n".join(each.sources), each.how)
+    for column in grid.columns:
+        column.overflow = "fold"  # rather than cut names
     OUT.print(grid)
 
 

@@ -140,7 +140,7 @@ class _Files(MetaPathFinder, Loader):
         except Exception as error:  # whatever a file raises is a mistake in it
             if not self._follows(error):
                 self.mistakes += [f"{place}: {line}" for line in _reason(error).splitlines()]
-            self.failed |= {f"{module.__name__}.{name}" for name in names}
+            self.failed |= {f"{module.__name__}.{name}" for name in (*names, *_imported(statement))}
             return
         for name in names:
             self._keep(name, place, module)
@@ -166,13 +166,16 @@ class _Files(MetaPathFinder, Loader):
 
 
 def _bound(statement: ast.stmt) -> Iterator[str]:
-    """The names to which a statement assigns, or which it imports."""
-    if isinstance(statement, ast.ImportFrom | ast.Import):
-        return
+    """The names to which a statement assigns."""
     targets = statement.targets if isinstance(statement, ast.Assign) else [getattr(statement, "target", statement)]
     for target in targets:
         if isinstance(target, ast.Name | ast.Tuple):
             yield from (each.id for each in ast.walk(target) if isinstance(each, ast.Name))
+
+
+def _imported(statement: ast.stmt) -> Iterator[str]:
+    if isinstance(statement, ast.ImportFrom | ast.Import):
+        yield from (alias.asname or alias.name for alias in statement.names)
 
 
 def _reason(error: Exception) -> str:
