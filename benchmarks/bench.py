@@ -13,7 +13,6 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from bronze.landing import bronze_table
-from declarations.pipeline import ENRICHMENTS, ENTITIES, TOPICS
 from demo.workload import Workload
 from jobs.steps import enriching, merging
 from jobs.streams import catch_up
@@ -23,6 +22,7 @@ from lakehouse.pulsar.endpoint import Endpoint
 from lakehouse.pulsar.produce import produce
 from lakehouse.pulsar.topic_admin import create_topics
 from lakehouse.settings import Settings, load_settings
+from tests.shop import ENRICHMENTS, ENTITIES, TOPICS
 
 START = 1_767_225_600_000
 """2026-01-01T00:00Z in epoch milliseconds."""

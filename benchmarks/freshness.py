@@ -27,11 +27,11 @@ from deltalake import DeltaTable
 from benchmarks.bench import backlog, cpu_seconds
 from cli import report
 from declarations.orders import ORDERS
-from declarations.pipeline import TOPICS
 from demo.workload import ITEMS, Workload
 from lakehouse.pulsar.endpoint import Endpoint
 from lakehouse.pulsar.produce import Message, produce
 from lakehouse.settings import Settings
+from tests.shop import TOPICS
 
 LAKEHOUSE = Path(sys.executable).with_name("lakehouse")
 

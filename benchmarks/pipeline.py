@@ -20,12 +20,12 @@ from pyspark.sql import SparkSession
 
 from benchmarks.bench import Lap, backlog, lap, middle
 from cli import report
-from declarations.pipeline import ENRICHMENTS, ENTITIES, TOPICS
 from demo.workload import Workload
 from jobs.steps import enriching, landing, merging, reconcile_all
 from jobs.streams import Stream, catch_up
 from lakehouse.settings import Settings
 from lakehouse.spark.session import start_spark, stop_spark
+from tests.shop import ENRICHMENTS, ENTITIES, TOPICS
 
 STEPS = ("land", "merge", "enrich")
 

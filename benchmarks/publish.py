@@ -22,7 +22,6 @@ from pyspark.sql import SparkSession
 from benchmarks.bench import Lap, backlog, lap, middle
 from cli import report
 from declarations.orders import ORDERS
-from declarations.pipeline import ENRICHMENTS, ENTITIES, PUBLISHED, TOPICS
 from demo.workload import Workload
 from gold.sinks.topic import to_messages
 from jobs.steps import enriching, landing, merging, publishing
@@ -32,6 +31,7 @@ from lakehouse.pulsar.publishing import BATCH_BYTES, PENDING
 from lakehouse.pulsar.topic_admin import create_published
 from lakehouse.settings import Settings
 from lakehouse.spark.session import start_spark, stop_spark
+from tests.shop import ENRICHMENTS, ENTITIES, PUBLISHED, TOPICS
 
 Payloads = list[tuple[str, bytes]]
 

@@ -17,12 +17,12 @@ import typer
 from benchmarks.bench import Lap, backlog, lap
 from benchmarks.pipeline import run_afresh
 from cli import report
-from declarations.pipeline import SUITES, TOPICS
 from demo.workload import Workload
 from expectations.validation import validate
 from jobs.steps import run_all
 from lakehouse.pulsar.produce import produce
 from lakehouse.spark.session import start_spark, stop_spark
+from tests.shop import SUITES, TOPICS
 
 
 def main(

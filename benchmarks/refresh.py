@@ -19,11 +19,11 @@ from pyspark.sql import functions as F
 
 from benchmarks.bench import START, Lap, emptied_home, lap, middle
 from cli import report
-from declarations.pipeline import SQL_TABLES
 from gold.sql.refresh import refresh
 from lakehouse.delta.tables import Table, append, create_table, delta_table
 from lakehouse.settings import Settings
 from lakehouse.spark.session import start_spark, stop_spark
+from tests.shop import SQL_TABLES
 
 ORDERS = Table(
     name="gold.enriched_orders",

@@ -21,11 +21,11 @@ from pyspark.sql import functions as F
 
 from benchmarks.bench import START, Lap, emptied_home, lakes, land, lap, middle
 from cli import report
-from declarations.pipeline import ENRICHMENTS, ENTITIES
 from jobs.steps import enriching, merging
 from jobs.streams import Stream, catch_up
 from lakehouse.settings import Settings
 from lakehouse.spark.session import start_spark, stop_spark
+from tests.shop import ENRICHMENTS, ENTITIES
 
 ITEMS = 2_198
 DAY = 86_400_000

@@ -14,7 +14,6 @@ from deltalake import DeltaTable, write_deltalake
 from pyspark.sql.types import LongType
 
 from cli import report
-from declarations.pipeline import ENTITIES, facts_named
 from gold.enrichment.backfill import Difference, Scope, backfill
 from gold.enrichment.declaration import BACKFILLS, Enrichment
 from jobs.steps import as_written, enriching, require, spark_for
@@ -24,13 +23,15 @@ from lakehouse.delta.tables import read_table
 from lakehouse.errors import BusyError, ConfigurationError, LakehouseError
 from lakehouse.progress import spinner
 from lakehouse.settings import Settings, load_settings
+from pipeline.loading import pipeline_of
+from silver.entity import Entity
 
 WAIT_SECONDS = 1.0
 
 SHOWN = 10
 """Rows that a dry run prints at most."""
 
-Facts = Annotated[str, typer.Option(help="The topic of the facts.")]
+Facts = Annotated[str, typer.Option(help="The topic of the facts. Needed only if there are several.")]
 Note = Annotated[str, typer.Option(help="Why, for the record.")]
 
 
@@ -38,22 +39,23 @@ def backfill_command(
     since: Annotated[str, typer.Option("--from", help="The first day, such as 2026-01-31.")] = "",
     until: Annotated[str, typer.Option("--to", help="The last day, which is included. Default: the first day.")] = "",
     because: Annotated[str, typer.Option(help="Instead of days: facts that used this key, such as users:123.")] = "",
-    facts: Facts = "orders",
+    facts: Facts = "",
     note: Note = "",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would change.")] = False,
 ) -> None:
     """Recompute the facts of some days, or those that used a key, from bronze; replace what differs in one commit."""
-    settings, enrichment = load_settings(), facts_named(facts)
+    settings = load_settings()
+    enrichment = pipeline_of(settings).facts_named(facts)
     if bool(since) == bool(because):
         raise ConfigurationError("backfill: give either days by --from and --to, or a key by --because")
     if because:
         entity, separator, key = because.partition(":")
-        known = {lookup.entity.name for lookup in enrichment.lookups}
+        known = {lookup.entity.name: lookup.entity for lookup in enrichment.lookups}
         if entity not in known or not separator or not key:
             raise ConfigurationError(
                 f"--because {because}: must be an entity of {', '.join(sorted(known))} and a key, such as users:123"
             )
-        if _is_number(entity) and not re.fullmatch(r"-?\d+", key):
+        if _is_number(known[entity]) and not re.fullmatch(r"-?\d+", key):
             raise ConfigurationError(f"--because {because}: a key of {entity} is a BIGINT, such as {entity}:123")
         scope = Scope(entity=entity, key=key)
     else:
@@ -65,18 +67,19 @@ def backfill_command(
     if dry_run:
         _foresee(settings, enrichment, scope)
     else:
-        _show(_order(settings, enrichment, scope, note), facts)
+        _show(_order(settings, enrichment, scope, note), enrichment.topic.name)
 
 
 def rebuild_command(
-    facts: Facts = "orders",
+    facts: Facts = "",
     note: Note = "",
     approve: Annotated[bool, typer.Option("--approve", help="Make the changes instead of only showing them.")] = False,
 ) -> None:
     """Recompute all facts from bronze: say what would change or, with --approve, replace what differs."""
-    settings, enrichment = load_settings(), facts_named(facts)
+    settings = load_settings()
+    enrichment = pipeline_of(settings).facts_named(facts)
     if approve:
-        _show(_order(settings, enrichment, Scope(), note), facts)
+        _show(_order(settings, enrichment, Scope(), note), enrichment.topic.name)
     else:
         _foresee(settings, enrichment, Scope())
 
@@ -155,12 +158,10 @@ def _show(difference: Difference, facts: str) -> None:
     )
 
 
-def _is_number(entity: str) -> bool:
+def _is_number(entity: Entity) -> bool:
     """Whether the keys of an entity are a BIGINT field of its topic. Other keys' types would need Spark."""
-    [declared] = [each for each in ENTITIES if each.name == entity]
-    [key] = declared.keys
-    sql = declared.columns[key]
-    return any(field.name == sql and field.dataType == LongType() for field in declared.topic.fields)
+    sql = entity.columns[entity.keys[0]]
+    return any(field.name == sql and field.dataType == LongType() for field in entity.topic.fields)
 
 
 def _day(option: str, text: str) -> date:

@@ -6,6 +6,7 @@ import re
 import signal
 import sys
 import traceback
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import fields
 from functools import partial
@@ -19,12 +20,12 @@ from cli import report
 from cli.airflow import app as airflow_app
 from cli.backfill import backfill_command, rebuild_command
 from cli.demo import DEFAULT_ORDERS, run_demo
+from cli.plan import plan_command
 from cli.quality import validate_command
 from cli.quarantine import app as quarantine_app
 from cli.refresh import refresh_command
 from cli.serve import serve_command
-from declarations.pipeline import ENRICHMENTS, ENTITIES, PUBLISHED, SQL_TABLES, TOPICS, WRITTEN
-from demo.workload import Workload
+from demo.workload import SENT, Workload
 from jobs.maintenance import maintain
 from jobs.retention import states
 from jobs.steps import (
@@ -44,7 +45,14 @@ from lakehouse.contracts.topics import Topic
 from lakehouse.delta.query import query
 from lakehouse.delta.status import table_statuses
 from lakehouse.delta.tables import table_versions
-from lakehouse.errors import BrokerError, ConfigurationError, LakehouseError, PermanentError, ReconciliationError
+from lakehouse.errors import (
+    BrokerError,
+    ConfigurationError,
+    DeclarationsError,
+    LakehouseError,
+    PermanentError,
+    ReconciliationError,
+)
 from lakehouse.local import broker
 from lakehouse.progress import CONSOLE
 from lakehouse.pulsar.endpoint import Endpoint
@@ -56,6 +64,8 @@ from lakehouse.settings import Settings, load_settings
 from lakehouse.spark.error_causes import cause_of, is_permanent
 from lakehouse.spark.session import end_of_spark, stop_spark
 from lakehouse.terminal import one_line, visible
+from pipeline.declared import Pipeline
+from pipeline.loading import pipeline_of
 from silver.entity import Entity
 from silver.purge import purge as purge_entity
 
@@ -94,11 +104,11 @@ def down() -> None:
 def create() -> None:
     """Create the declared topics. Those that exist keep their messages; their schema and retention are updated."""
     settings = load_settings()
-    endpoint = broker.healthy_endpoint(settings)
-    create_topics(TOPICS, endpoint, settings)
-    published = [*PUBLISHED, *(table.topic for table in SQL_TABLES if table.topic)]
+    pipeline, endpoint = pipeline_of(settings), broker.healthy_endpoint(settings)
+    create_topics(pipeline.topics, endpoint, settings)
+    published = [*pipeline.published, *(table.topic for table in pipeline.sql_tables if table.topic)]
     create_published(published, endpoint, settings)
-    names = [*(topic.name for topic in TOPICS), *published]
+    names = [*(topic.name for topic in pipeline.topics), *published]
     report.say(f"Topics in {settings.pulsar.namespace}: {', '.join(names)}")
 
 
@@ -128,11 +138,13 @@ def produce_workload(
     pace = _rate(rate)
     shape = {each.name: context.params[each.name] for each in fields(Workload) if each.name in context.params}
     workload = Workload(**shape)
-    by_name = {topic.name: topic for topic in TOPICS}
+    by_name = {topic.name: topic for topic in pipeline_of(settings).topics}
+    if unknown := set(SENT) - set(by_name):
+        raise ConfigurationError(f"produce sends {', '.join(SENT)}; {', '.join(sorted(unknown))} are not declared")
     if forever:
         streams = [(by_name["orders"], workload.orders_from_now(pace or 1000.0))]
     else:
-        streams = [(by_name[name], phase(name)) for phase in (workload.first, workload.late) for name in by_name]
+        streams = [(by_name[name], phase(name)) for phase in (workload.first, workload.late) for name in SENT]
     sent = produce(streams, broker.healthy_endpoint(settings), settings, rate=pace)
     report.say("Acknowledged: " + ", ".join(f"{count:,} {topic}" for topic, count in sent.items()))
 
@@ -145,8 +157,8 @@ def land(
     ] = False,
 ) -> None:
     """Land what is new in topics in their bronze tables."""
-    chosen = _chosen(topics, {topic.name: topic for topic in TOPICS})
     settings = load_settings()
+    chosen = _chosen(topics, {topic.name: topic for topic in pipeline_of(settings).topics})
     broker.healthy_endpoint(settings)  # fail before Spark starts
     with spark_for(settings, writes=[topic.bronze_table for topic in chosen]) as spark:
         report.outcomes(catch_up(settings, landing(spark, settings, chosen, accept_loss=accept_loss)))
@@ -155,8 +167,8 @@ def land(
 @app.command(rich_help_panel=PIPELINE)
 def merge(entities: Annotated[list[str] | None, typer.Argument(help="Default: all.")] = None) -> None:
     """Merge what is new in bronze changelogs into their silver tables."""
-    chosen = _chosen(entities, {entity.name: entity for entity in ENTITIES})
     settings = load_settings()
+    chosen = _chosen(entities, {entity.name: entity for entity in pipeline_of(settings).entities})
     with spark_for(settings, writes=[entity.table.name for entity in chosen]) as spark:
         require(spark, settings, [entity.topic.bronze_table for entity in chosen], made_by="land")
         report.outcomes(catch_up(settings, merging(spark, settings, chosen)))
@@ -165,8 +177,8 @@ def merge(entities: Annotated[list[str] | None, typer.Argument(help="Default: al
 @app.command(rich_help_panel=PIPELINE)
 def enrich(facts: Annotated[list[str] | None, typer.Argument(help="Default: all.")] = None) -> None:
     """Join what is new in bronze facts with silver into gold, and retry facts whose missing state has arrived."""
-    chosen = _chosen(facts, {enrichment.topic.name: enrichment for enrichment in ENRICHMENTS})
     settings = load_settings()
+    chosen = _chosen(facts, {facts.topic.name: facts for facts in pipeline_of(settings).enrichments})
     with spark_for(settings, writes=[enrichment.gold_table for enrichment in chosen]) as spark:
         require(spark, settings, [enrichment.topic.bronze_table for enrichment in chosen], made_by="land")
         require(spark, settings, [table for each in chosen for table in each.state_tables], made_by="merge")
@@ -181,7 +193,7 @@ def run(
     seconds = _seconds(every) if every else None
     settings = load_settings()
     broker.healthy_endpoint(settings)
-    with spark_for(settings, writes=WRITTEN) as spark:
+    with spark_for(settings, writes=pipeline_of(settings).written) as spark:
         if seconds is None:
             report.outcomes(run_all(spark, settings))
             _reconcile(spark, settings)
@@ -197,10 +209,11 @@ def publish_gold(
     """Publish gold to its topics as keyed messages: all rows first, then each change exactly once."""
     seconds = _seconds(every) if every else None
     settings = load_settings()
-    tables = [enrichment.gold_table for enrichment in PUBLISHED.values()]
-    with spark_for(settings, writes=list(PUBLISHED)) as spark:
+    published = pipeline_of(settings).published
+    tables = [enrichment.gold_table for enrichment in published.values()]
+    with spark_for(settings, writes=list(published)) as spark:
         require(spark, settings, tables, made_by="run")
-        streams = publishing(spark, settings, PUBLISHED.values())
+        streams = publishing(spark, settings, published.values())
         if seconds is None:
             report.outcomes(catch_up(settings, streams))
         else:
@@ -211,8 +224,9 @@ def publish_gold(
 def reconcile() -> None:
     """Check that each landed message is in exactly one place; if not, print the difference and exit with 1."""
     settings = load_settings()
-    with spark_for(settings, writes=WRITTEN) as spark:
-        require(spark, settings, WRITTEN, made_by="run")
+    written = pipeline_of(settings).written
+    with spark_for(settings, writes=written) as spark:
+        require(spark, settings, written, made_by="run")
         _reconcile(spark, settings)
 
 
@@ -231,7 +245,7 @@ def _compare_with_broker(settings: Settings) -> list[str]:
         for topic, (count, entries) in accepted_losses(settings).items():
             report.say(f"{topic}: {count:,} losses of at least {entries:,} entries were accepted: see {LOSSES.name}")
         endpoint = broker.endpoint(settings)
-        for declared in TOPICS:
+        for declared in pipeline_of(settings).topics:
             lost.append(refusal(settings, declared, endpoint))
     except (BrokerError, ConfigurationError) as error:
         report.say(f"Not compared with the broker: {error}")
@@ -242,16 +256,19 @@ def _compare_with_broker(settings: Settings) -> list[str]:
 def purge() -> None:
     """Remove keys that were deleted longer ago than their entity keeps them."""
     settings = load_settings()
-    tables = [entity.table.name for entity in ENTITIES]
+    pipeline = pipeline_of(settings)
+    tables = [entity.table.name for entity in pipeline.entities]
     with spark_for(settings, writes=tables) as spark:
         require(spark, settings, tables, made_by="run")
-        purged = {each.name: purge_entity(spark, settings, each, merges=_merges(each)) for each in ENTITIES}
+        purged = {
+            each.name: purge_entity(spark, settings, each, merges=_merges(pipeline, each)) for each in pipeline.entities
+        }
     report.say("Purged: " + ", ".join(f"{count:,} {name}" for name, count in purged.items()))
 
 
-def _merges(entity: Entity) -> set[str]:
+def _merges(pipeline: Pipeline, entity: Entity) -> set[str]:
     """The SQL, in lookups of the entity, for the key into which a row was merged."""
-    lookups = [lookup for each in ENRICHMENTS for lookup in each.lookups if lookup.entity.name == entity.name]
+    lookups = [lookup for each in pipeline.enrichments for lookup in each.lookups if lookup.entity == entity]
     return {lookup.merged_into for lookup in lookups if lookup.merged_into is not None}
 
 
@@ -261,7 +278,7 @@ def status() -> None:
     settings = load_settings()
     try:
         endpoint = broker.endpoint(settings)
-        report.topics([_topic_row(topic, endpoint, settings) for topic in TOPICS])
+        report.topics([_topic_row(topic, endpoint, settings) for topic in pipeline_of(settings).topics])
     except BrokerError as error:
         report.say(f"Topics: {error}")
     if found := table_statuses(settings):
@@ -315,6 +332,7 @@ def demo(
 
 app.command("backfill", rich_help_panel=DATA)(backfill_command)
 app.command("rebuild", rich_help_panel=DATA)(rebuild_command)
+app.command("plan", rich_help_panel=PIPELINE)(plan_command)
 app.command("refresh", rich_help_panel=PIPELINE)(refresh_command)
 app.command("serve", rich_help_panel=DATA)(serve_command)
 app.command("validate", rich_help_panel=PIPELINE)(validate_command)
@@ -339,7 +357,7 @@ def main() -> NoReturn:
         code = end.code if isinstance(end.code, int) else 0
     except LakehouseError as error:
         code = error.exit_code
-        _complain(_end_of_spark() or str(error))
+        _complain(*([ended] if (ended := _end_of_spark()) else _lines(error)))
     except Exception as error:  # the exit code of a JVM that has ended may come a moment later
         code = PermanentError.exit_code if is_permanent(error) else 1
         _complain(_end_of_spark(within=2) or f"{cause_of(error)}{_log_traceback()}")
@@ -361,8 +379,13 @@ def _end_of_spark(within: float = 0) -> str | None:
     return None
 
 
-def _complain(line: str) -> None:
-    CONSOLE.say(one_line(f"lakehouse: {line}"), "red")
+def _lines(error: LakehouseError) -> Sequence[str]:
+    return error.mistakes if isinstance(error, DeclarationsError) else [str(error)]
+
+
+def _complain(*lines: str) -> None:
+    for line in lines:
+        CONSOLE.say(one_line(f"lakehouse: {line}"), "red")
 
 
 def _log_traceback() -> str:

@@ -9,7 +9,6 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from cli import report
-from declarations.pipeline import TOPICS, WRITTEN
 from demo.workload import Workload
 from jobs.steps import create_tables, landing, reconcile_all, run_all, run_landed, spark_for
 from jobs.streams import catch_up
@@ -21,8 +20,9 @@ from lakehouse.pulsar.endpoint import Endpoint
 from lakehouse.pulsar.produce import Message, produce
 from lakehouse.pulsar.topic_admin import create_topics
 from lakehouse.reconciliation import Reconciliation
-from lakehouse.settings import Pulsar, Settings
+from lakehouse.settings import SHIPPED, Pulsar, Settings
 from lakehouse.spark.session import SHORT_RUN
+from pipeline.loading import pipeline_of
 
 DEFAULT_ORDERS = 20_000
 """More orders make the demo slower, and show nothing new."""
@@ -37,13 +37,14 @@ def run_demo(settings: Settings, *, orders: int) -> list[Reconciliation]:
     """
     started = time.monotonic()
     own, workload = demo_settings(settings), Workload(users=max(orders // 10, 1), orders=orders)
+    written = pipeline_of(own).written
     with write_lease(settings, ["demo"]):
-        with write_lease(own, WRITTEN):  # don't delete tables that a process still writes
+        with write_lease(own, written):  # don't delete tables that a process still writes
             broker.stop(own)
         shutil.rmtree(own.home, ignore_errors=True)
         try:
             broker.launch(own, keep_classes=True)
-            with spark_for(own, writes=WRITTEN) as spark:  # Spark and the broker start side by side
+            with spark_for(own, writes=written) as spark:  # Spark and the broker start side by side
                 reconciliations = _show_pipeline(spark, own, workload)
             broker.stop(own, keep_classes=True)
         finally:
@@ -54,27 +55,33 @@ def run_demo(settings: Settings, *, orders: int) -> list[Reconciliation]:
 
 
 def demo_settings(settings: Settings) -> Settings:
-    """The user's settings, with all folders in `<home>/demo`, an embedded broker, and Spark tuned for a short run."""
+    """The user's settings, with the shipped shop, all folders in `<home>/demo`, an own broker, and a quick Spark."""
     pulsar = Pulsar(memory=settings.pulsar.memory, partitions=settings.pulsar.partitions)
     spark = settings.spark.model_copy(update={"conf": SHORT_RUN | settings.spark.conf})
-    places = {"home": settings.home / "demo", "warehouse": "", "checkpoints": ""}
+    places = {
+        "declarations": SHIPPED,
+        "home": settings.home / "demo",
+        "warehouse": "",
+        "checkpoints": "",
+    }
     return settings.model_copy(update=places | {"pulsar": pulsar, "spark": spark})
 
 
 def _show_pipeline(spark: SparkSession, settings: Settings, workload: Workload) -> list[Reconciliation]:
+    topics = pipeline_of(settings).topics
     with ThreadPoolExecutor() as pool:
         tables = pool.submit(create_tables, spark, settings)  # while the broker starts and messages land
         endpoint = broker.start(settings)
-        create_topics(TOPICS, endpoint, settings)
+        create_topics(topics, endpoint, settings)
         report.say("\n1. Items, users and orders arrive; some users are late", "bold")
-        _produce(settings, endpoint, ((topic.name, workload.first(topic.name)) for topic in TOPICS))
-        report.outcomes(catch_up(settings, landing(spark, settings, TOPICS)))
+        _produce(settings, endpoint, ((topic.name, workload.first(topic.name)) for topic in topics))
+        report.outcomes(catch_up(settings, landing(spark, settings, topics)))
         tables.result()
     report.outcomes(run_landed(spark, settings))
     waited = _waiting(settings)
     report.say(f"{len(waited):,} orders wait in quarantine for a user or an item")
     report.say("\n2. The late users arrive, and changes: updates, deletes, merges, prices", "bold")
-    _produce(settings, endpoint, ((topic.name, workload.late(topic.name)) for topic in TOPICS))
+    _produce(settings, endpoint, ((topic.name, workload.late(topic.name)) for topic in topics))
     report.outcomes(run_all(spark, settings))
     waiting = _waiting(settings)
     report.say(f"{len(waited - waiting):,} orders came back by themselves")
@@ -88,7 +95,7 @@ def _show_pipeline(spark: SparkSession, settings: Settings, workload: Workload) 
 
 
 def _produce(settings: Settings, endpoint: Endpoint, streams: Iterable[tuple[str, Iterable[Message]]]) -> None:
-    by_name = {topic.name: topic for topic in TOPICS}
+    by_name = {topic.name: topic for topic in pipeline_of(settings).topics}
     sent = produce([(by_name[name], messages) for name, messages in streams], endpoint, settings)
     report.say("Acknowledged: " + ", ".join(f"{count:,} {name}" for name, count in sent.items()))
 

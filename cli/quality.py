@@ -6,7 +6,6 @@ import typer
 
 from cli import report
 from cli.extras import require_extra
-from declarations.pipeline import SQL_SUITES, SQL_TABLES, SUITES, WRITTEN
 from expectations.results import Result
 from gold.sql.checking import check_declarations
 from jobs.steps import declared_columns, require, spark_for
@@ -14,6 +13,7 @@ from lakehouse.delta.tables import table_exists
 from lakehouse.errors import ConfigurationError, QualityError
 from lakehouse.progress import spinner
 from lakehouse.settings import Settings, load_settings
+from pipeline.loading import pipeline_of
 
 
 def validate_command(
@@ -32,16 +32,17 @@ def validate_command(
         _check_plan()
         return
     require_extra("quality", "great_expectations")
-    known = {suite.table: suite for suite in (*SUITES, *SQL_SUITES)}
+    settings = load_settings()
+    pipeline = pipeline_of(settings)
+    known = {suite.table: suite for suite in (*pipeline.suites, *pipeline.sql_suites)}
     for name in tables or ():
         if name not in known:
             raise ConfigurationError(f"{name}: no rules are declared for it; there are rules for {', '.join(known)}")
-    settings = load_settings()
-    with spark_for(settings, writes=(*WRITTEN, *(suite.table for suite in SQL_SUITES))) as spark:
-        require(spark, settings, [suite.table for suite in SUITES], made_by="run")
+    with spark_for(settings, writes=(*pipeline.written, *(suite.table for suite in pipeline.sql_suites))) as spark:
+        require(spark, settings, [suite.table for suite in pipeline.suites], made_by="run")
         require(spark, settings, tables or (), made_by="refresh")
-        made = [suite for suite in SQL_SUITES if table_exists(spark, settings, suite.table)]
-        suites = [known[name] for name in dict.fromkeys(tables)] if tables else [*SUITES, *made]
+        made = [suite for suite in pipeline.sql_suites if table_exists(spark, settings, suite.table)]
+        suites = [known[name] for name in dict.fromkeys(tables)] if tables else [*pipeline.suites, *made]
         with spinner("Validating"):
             # Importing this takes two seconds, which other commands should not spend.
             from expectations.validation import validate
@@ -66,7 +67,8 @@ def _show(results: list[Result], settings: Settings) -> None:
 
 def _check_plan() -> None:
     settings = load_settings()
+    pipeline = pipeline_of(settings)
     with spark_for(settings, writes=[]) as spark:
-        check_declarations(spark, settings, SQL_TABLES, declared_columns())
-    for table in SQL_TABLES:
+        check_declarations(spark, settings, pipeline.sql_tables, declared_columns(pipeline))
+    for table in pipeline.sql_tables:
         report.say(f"{table.name}: {table.refresh}, keys {', '.join(table.keys)}, sources {', '.join(table.sources)}")

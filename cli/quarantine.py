@@ -10,7 +10,6 @@ import typer
 from deltalake import DeltaTable, write_deltalake
 
 from cli import report
-from declarations.pipeline import ENRICHMENTS, ENTITIES, TOPICS, facts_named
 from gold.enrichment.declaration import ACTIONS, Enrichment
 from gold.sql.declaration import SQL_ROWS
 from jobs.retry_malformed import retry_changes, retry_facts
@@ -19,10 +18,11 @@ from lakehouse.contracts.decoding import MALFORMED
 from lakehouse.delta.query import query, table_names
 from lakehouse.errors import LakehouseError
 from lakehouse.settings import Settings, load_settings
+from pipeline.loading import pipeline_of
 
 app = typer.Typer(help="Inspect, retry, release or discard what is held back.", no_args_is_help=True)
 
-Facts = Annotated[str, typer.Option(help="The topic of the facts.")]
+Facts = Annotated[str, typer.Option(help="The topic of the facts. Needed only if there are several.")]
 Reason = Annotated[str, typer.Option(help="Only facts that wait for this reason, such as missing or deleted.")]
 Entity = Annotated[str, typer.Option(help="Only facts that wait for this entity, such as users.")]
 Key = Annotated[str, typer.Option(help="Only facts that wait for this key.")]
@@ -43,17 +43,16 @@ class Chosen:
 
 
 @app.command()
-def inspect(
-    facts: Facts = "orders", reason: Reason = "", entity: Entity = "", key: Key = "", older_than: Days = 0
-) -> None:
+def inspect(facts: Facts = "", reason: Reason = "", entity: Entity = "", key: Key = "", older_than: Days = 0) -> None:
     """Show which facts wait, for what and since when, and which rows are missing in tables declared in SQL, and why."""
     settings = load_settings()
-    chosen = _choose(facts, reason, entity, key, older_than)
+    chosen = _choose(settings, facts, reason, entity, key, older_than)
+    name = chosen.enrichment.topic.name
     expired = f"waiting_since < now() - INTERVAL {chosen.enrichment.retry_days} DAY"
     found = query(
         settings,
         f"""
-        SELECT state.reason, state.entity, count(*) AS {facts}, count(DISTINCT state.key) AS keys,
+        SELECT state.reason, state.entity, count(*) AS {name}, count(DISTINCT state.key) AS keys,
                min(state.key) AS example, max(attempts) AS tried, min(waiting_since) AS since,
                count(*) FILTER (WHERE {expired}) AS expired
         FROM (SELECT *, unnest(missing) AS state FROM {chosen.enrichment.waiting.name} WHERE {chosen.where})
@@ -61,7 +60,7 @@ def inspect(
         """,
         chosen.values,
     )
-    report.rows(found.columns, found.fetchall(), title=f"Waiting {facts}")
+    report.rows(found.columns, found.fetchall(), title=f"Waiting {name}")
     if SQL_ROWS.name in table_names(settings):
         failing = query(
             settings,
@@ -78,7 +77,7 @@ def inspect(
 @app.command("discard", help="Give up waiting facts: the next batch moves them to the discarded ones, where they stay.")
 def ask(
     context: typer.Context,
-    facts: Facts = "orders",
+    facts: Facts = "",
     reason: Reason = "",
     entity: Entity = "",
     key: Key = "",
@@ -88,16 +87,18 @@ def ask(
     dry_run: DryRun = False,
 ) -> None:
     """Record the action for each chosen fact in `quarantine.actions`, which the enrichment stream reads."""
-    chosen, action, settings = _choose(facts, reason, entity, key, older_than), str(context.info_name), load_settings()
+    action, settings = str(context.info_name), load_settings()
+    chosen = _choose(settings, facts, reason, entity, key, older_than)
+    name = chosen.enrichment.topic.name
     if not (chosen.values or everything):
         raise LakehouseError(f"{action} which of them? Say --reason, --entity, --key or --older-than, or else --all")
     rows = _actions(settings, action, chosen, note)
     if dry_run:
-        report.say(f"{len(rows):,} waiting {facts} match; nothing was done")
+        report.say(f"{len(rows):,} waiting {name} match; nothing was done")
         return
     if len(rows):
         write_deltalake(settings.table_path(ACTIONS.name), rows, mode="append")
-    report.say(f"{len(rows):,} waiting {facts} marked for {action}: the running or the next `lakehouse enrich` does it")
+    report.say(f"{len(rows):,} waiting {name} marked for {action}: the running or the next `lakehouse enrich` does it")
 
 
 @app.command()
@@ -106,12 +107,13 @@ def retry(
     dry_run: DryRun = False,
 ) -> None:
     """Retry malformed messages after their contract was fixed: those that satisfy it now move to their tables."""
-    known = [each.name for each in TOPICS]
+    settings = load_settings()
+    pipeline = pipeline_of(settings)
+    known = [each.name for each in pipeline.topics]
     if topic and topic not in known:
         raise LakehouseError(f"{topic}: no such topic; there are {', '.join(known)}")
-    entities = [entity for entity in ENTITIES if topic in ("", entity.name)]
-    enrichments = [enrichment for enrichment in ENRICHMENTS if topic in ("", enrichment.topic.name)]
-    settings = load_settings()
+    entities = [entity for entity in pipeline.entities if topic in ("", entity.name)]
+    enrichments = [enrichment for enrichment in pipeline.enrichments if topic in ("", enrichment.topic.name)]
     writes = [*(each.table.name for each in entities), *(each.gold_table for each in enrichments)]
     with spark_for(settings, writes=writes) as spark:
         require(spark, settings, [*writes, MALFORMED.name], made_by="run")
@@ -124,7 +126,7 @@ def retry(
         report.say(f"{each.topic}: {each.sound:,} of {each.malformed:,} malformed messages {what}")
 
 
-def _choose(facts: str, reason: str, entity: str, key: str, days: float) -> Chosen:
+def _choose(settings: Settings, facts: str, reason: str, entity: str, key: str, days: float) -> Chosen:
     given = {"reason": reason, "entity": entity, "key": key}
     values: dict[str, str | float] = {name: value for name, value in given.items() if value}
     state = " AND ".join(f"state.{name} = ${name}" for name in values) or "true"
@@ -132,7 +134,7 @@ def _choose(facts: str, reason: str, entity: str, key: str, days: float) -> Chos
     if days:
         where.append("waiting_since < now() - to_seconds($days * 86400)")
         values["days"] = days
-    return Chosen(facts_named(facts), " AND ".join(where), state, values)
+    return Chosen(pipeline_of(settings).facts_named(facts), " AND ".join(where), state, values)
 
 
 def _actions(settings: Settings, action: str, chosen: Chosen, note: str) -> pa.Table:

@@ -1,18 +1,19 @@
 """`lakehouse refresh`: bring the gold tables declared in SQL up to date."""
 
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
 from pyspark.errors import PySparkException
 
 from cli import report
-from declarations.pipeline import SQL_TABLES
 from gold.sql.declaration import SQL_ROWS, SqlTable
 from gold.sql.refresh import clear_undeclared
 from jobs.steps import refreshing, spark_for
 from lakehouse.errors import ConfigurationError, LakehouseError, PermanentError
 from lakehouse.settings import load_settings
 from lakehouse.spark.error_causes import cause_of, is_permanent
+from pipeline.loading import pipeline_of
 
 
 def refresh_command(
@@ -23,7 +24,9 @@ def refresh_command(
 
     Rows on which the SQL fails are left out and reported.
     """
-    chosen, settings = _chosen(tables), load_settings()
+    settings = load_settings()
+    declared = pipeline_of(settings).sql_tables
+    chosen = _chosen(tables, declared)
     failed: list[LakehouseError] = []
     with spark_for(settings, writes=[table.name for table in chosen]) as spark:
         for table in chosen:
@@ -45,15 +48,15 @@ def refresh_command(
                 line += f", such as: {done.failing[0]}" if done.failing else ""
                 report.say(line)
                 report.note([line], settings)
-        clear_undeclared(spark, settings, [table.name for table in SQL_TABLES])
+        clear_undeclared(spark, settings, [table.name for table in declared])
     if failed:
         # A retry is worthwhile if it can help one of them.
         kind = next((type(each) for each in failed if not isinstance(each, PermanentError)), type(failed[0]))
         raise kind(". ".join(map(str, failed)))
 
 
-def _chosen(names: list[str] | None) -> list[SqlTable]:
-    known = {table.name.partition(".")[2]: table for table in SQL_TABLES}
+def _chosen(names: list[str] | None, declared: Sequence[SqlTable]) -> list[SqlTable]:
+    known = {table.name.partition(".")[2]: table for table in declared}
     for name in names or ():
         if name.removeprefix("gold.") not in known:
             raise ConfigurationError(f"{name}: no SQL file declares it; there are {', '.join(known)}")

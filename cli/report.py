@@ -18,6 +18,7 @@ from lakehouse.pulsar.status import TopicStatus
 from lakehouse.reconciliation import Reconciliation
 from lakehouse.settings import Settings
 from lakehouse.terminal import Terminal, one_line
+from pipeline.graph import Node
 
 OUT = Terminal()
 
@@ -31,6 +32,15 @@ def outcomes(done: Iterable[Outcome]) -> None:
     for each in done:
         line = f" {each.name:<14} {each.rows:>11,} rows in {each.seconds:5.1f} s"
         OUT.print(Text.assemble(("✓", "green"), line), soft_wrap=True)
+
+
+def plan(nodes: Iterable[Node], *, title: str) -> None:
+    grid = Grid("layer", "table", "made from", "how", title=title)
+    for each in nodes:
+        grid.add_row(each.layer, each.name, "\n".join(each.sources), each.how)
+    for column in grid.columns:
+        column.overflow = "fold"  # rather than cut names
+    OUT.print(grid)
 
 
 def reconciliation(reconciliations: Iterable[Reconciliation]) -> None:

@@ -16,7 +16,8 @@ from pathlib import Path
 from airflow.sdk import DAG, CronTriggerTimetable, conf, task
 
 from dags.operators.tasks import DEFAULTS, GOLD_POOL, Step, alert_of_timeout
-from declarations.pipeline import ENTITIES
+from lakehouse.settings import load_settings
+from pipeline.loading import pipeline_of
 
 with DAG(
     "maintenance",
@@ -49,7 +50,7 @@ with DAG(
     purge = Step(
         task_id="purge",
         command=["purge"],
-        writes=[entity.table.name for entity in ENTITIES],
+        writes=[entity.table.name for entity in pipeline_of(load_settings()).entities],
         yields=True,
         pool=GOLD_POOL,
     )

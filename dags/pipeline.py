@@ -30,7 +30,8 @@ from airflow.sdk import DAG, AssetOrTimeSchedule, CronDataIntervalTimetable
 
 from dags.operators.backlog import BACKLOG
 from dags.operators.tasks import DEFAULTS, GOLD_POOL, Step, Validation, alert_of_timeout, has_news
-from declarations.pipeline import SQL_TABLES, WRITTEN
+from lakehouse.settings import load_settings
+from pipeline.loading import pipeline_of
 
 with DAG(
     "pipeline",
@@ -48,14 +49,15 @@ with DAG(
     tags=["bronze", "silver", "gold"],
     doc_md=__doc__,
 ):
+    declared = pipeline_of(load_settings())
     news = ShortCircuitOperator(task_id="news", python_callable=has_news)
-    run = Step(task_id="run", command=["run"], writes=WRITTEN, pool=GOLD_POOL)
+    run = Step(task_id="run", command=["run"], writes=declared.written, pool=GOLD_POOL)
     quality = Validation(task_id="quality", command=["validate", "--new"], pool=GOLD_POOL)
     refresh = Step(
         task_id="refresh",
         command=["refresh"],
-        reads=sorted({source for table in SQL_TABLES for source in table.sources}),
-        writes=[table.name for table in SQL_TABLES],
+        reads=sorted({source for table in declared.sql_tables for source in table.sources}),
+        writes=[table.name for table in declared.sql_tables],
     )
 
     news >> run >> quality >> refresh

@@ -16,7 +16,10 @@ from datetime import UTC, datetime, timedelta
 from airflow.sdk import DAG, CronDataIntervalTimetable, Param
 
 from dags.operators.tasks import DEFAULTS, GOLD_POOL, Step, alert_of_timeout, only_for_param
-from declarations.pipeline import ENRICHMENTS
+from lakehouse.settings import load_settings
+from pipeline.loading import pipeline_of
+
+ENRICHMENTS = pipeline_of(load_settings()).enrichments
 
 # A run that was triggered by hand has an interval only if it was given a date.
 DAY = (

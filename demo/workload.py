@@ -19,6 +19,8 @@ import numpy as np
 
 from lakehouse.pulsar.produce import Message
 
+SENT = ("users", "items", "orders")
+"""The topics that it has messages for."""
 ITEMS_FILE = Path(__file__).with_name("items.csv")
 CHUNK = 10_000
 """Messages that are made together. Their duplicates and broken copies follow them."""

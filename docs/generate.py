@@ -23,7 +23,6 @@ from bronze.landing import bronze_table
 from bronze.losses import LOSSES
 from bronze.writer_schemas import WRITER_SCHEMAS
 from cli.commands import app
-from declarations.pipeline import ENRICHMENTS, ENTITIES, SQL_TABLES, TOPICS
 from expectations.results import RESULTS
 from gold.enrichment.declaration import ACTIONS, BACKFILLS, Enrichment, Lookup
 from gold.sql.declaration import SQL_ROWS, SqlTable
@@ -31,12 +30,14 @@ from gold.sql.refresh import REFRESHES
 from lakehouse.contracts.decoding import MALFORMED
 from lakehouse.contracts.topics import Topic
 from lakehouse.delta.tables import Table
-from lakehouse.settings import SECRETS, Settings, load_settings
+from lakehouse.settings import SECRETS, SHIPPED, Settings, load_settings
 from lakehouse.spark.session import start_spark, stop_spark
+from pipeline.loading import load
 from silver.entity import Entity
 
+SHOP = load(SHIPPED).pipeline
 FOLDER = Path(__file__).with_name("reference")
-FOLDERS = {"home": "`.lakehouse`", "cache": "`~/.cache/pulsar-lakehouse`"}
+FOLDERS = {"home": "`.lakehouse`", "declarations": "`declarations`", "cache": "`~/.cache/pulsar-lakehouse`"}
 """Defaults that depend on the machine."""
 
 
@@ -141,7 +142,7 @@ def _tables() -> Iterator[str]:
     yield "All tables of this pipeline. A table exists once a step that writes it has run.\n"
     for table, doc in _declared_tables():
         yield from _table(table.name, doc, _columns(table.ddl), table.partition_by)
-    for declared in SQL_TABLES:
+    for declared in SHOP.sql_tables:
         doc = f"Keys: {_code(declared.keys)}. Made from {_code(declared.sources)}:"
         yield f"## {declared.name}\n\n{doc}\n\n```sql\n{declared.sql.strip()}\n```\n"
 
@@ -153,18 +154,18 @@ def _table(name: str, doc: str, columns: Iterable[tuple[str, ...]], partition_by
 
 
 def _declared_tables() -> Iterator[tuple[Table, str]]:
-    for topic in TOPICS:
+    for topic in SHOP.topics:
         yield bronze_table(topic), f"The messages of the topic `{topic.name}`, as they came, a row each."
     yield WRITER_SCHEMAS, "The schemas with which Avro messages were written."
     yield LOSSES, "Messages that the broker deleted before they landed, and that somebody accepted as lost."
-    for entity in ENTITIES:
+    for entity in SHOP.entities:
         yield entity.table, f"The latest state of `{entity.name}`, a row a key."
         if entity.keeps_history:
             yield (
                 entity.history,
                 f"All versions of `{entity.name}`, a row a message, with the time for which each is valid.",
             )
-    for enrichment in ENRICHMENTS:
+    for enrichment in SHOP.enrichments:
         facts = enrichment.topic.name
         states = {each.name: each.entity.table.schema for each in enrichment.lookups}
         yield enrichment.gold(states), f"`{facts}` joined with their state, a row each."

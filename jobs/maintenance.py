@@ -10,12 +10,13 @@ from pathlib import Path
 
 from deltalake import DeltaTable
 
-from declarations.pipeline import ENRICHMENTS, SQL_TABLES, WRITTEN
 from lakehouse.delta.leases import write_lease
 from lakehouse.delta.query import table_names
 from lakehouse.errors import BusyError, LakehouseError
 from lakehouse.settings import Settings
 from lakehouse.spark.error_causes import cause_of
+from pipeline.declared import Pipeline
+from pipeline.loading import pipeline_of
 
 KEEP_HOURS = 7 * 24
 """Hours for which files that left a table are kept: a stream or a reader may still need them."""
@@ -79,7 +80,7 @@ def _compact(settings: Settings, vacuumed: Maintained) -> Maintained:
     if vacuumed.failed:
         return vacuumed
     try:
-        with write_lease(settings, _leases(vacuumed.table), command="maintain"):
+        with write_lease(settings, _leases(pipeline_of(settings), vacuumed.table), command="maintain"):
             compacted = DeltaTable(settings.table_path(vacuumed.table)).optimize.compact()["numFilesRemoved"]
     except BusyError as error:
         return replace(vacuumed, busy=str(error))
@@ -88,10 +89,11 @@ def _compact(settings: Settings, vacuumed: Maintained) -> Maintained:
     return replace(vacuumed, compacted=compacted)
 
 
-def _leases(table: str) -> list[str]:
+def _leases(pipeline: Pipeline, table: str) -> list[str]:
     """The leases that guard a table. A table without its own is written by any of the steps, so it needs all leases."""
-    own = (*WRITTEN, *(declared.name for declared in SQL_TABLES), *(facts.shadow for facts in ENRICHMENTS))
-    return [table] if table in own else list(WRITTEN)
+    shadows = (facts.shadow for facts in pipeline.enrichments)
+    own = (*pipeline.written, *(declared.name for declared in pipeline.sql_tables), *shadows)
+    return [table] if table in own else list(pipeline.written)
 
 
 def clean_logs(folder: Path, *, keep: timedelta) -> int:

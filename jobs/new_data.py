@@ -3,13 +3,16 @@
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
-from declarations.pipeline import ENRICHMENTS, ENTITIES, SQL_TABLES, SUITES, TOPICS
 from expectations.results import last_validated
+from expectations.suites import Suite
 from gold.sql.declaration import INCREMENTAL
+from lakehouse.contracts.topics import Topic
 from lakehouse.delta.status import TableStatus, table_statuses
 from lakehouse.local.broker import endpoint
 from lakehouse.pulsar.status import topic_status
 from lakehouse.settings import Settings
+from pipeline.declared import Pipeline
+from pipeline.loading import pipeline_of
 
 SELDOM = timedelta(hours=1)
 """Longest time between two validations, even if nothing arrives: some rules detect topics that are too quiet."""
@@ -21,26 +24,33 @@ def news(settings: Settings) -> str:
     Declarations are not compared: an edited one takes effect with the next messages, or after an hour.
     """
     try:
-        statuses = table_statuses(settings)
-        return _not_landed(settings) or _not_read(statuses) or _not_validated(settings, statuses)
+        pipeline, statuses = pipeline_of(settings), table_statuses(settings)
+        return (
+            _not_landed(settings, pipeline.topics)
+            or _not_read(pipeline, statuses)
+            or _not_validated(settings, pipeline.suites, statuses)
+        )
     except Exception as error:  # such as a torn file: a run repairs it, or reports it better
         return str(error) or type(error).__name__
 
 
-def _not_landed(settings: Settings) -> str:
-    for topic in TOPICS:
+def _not_landed(settings: Settings, topics: Sequence[Topic]) -> str:
+    for topic in topics:
         if backlog := topic_status(topic, endpoint(settings), settings).backlog:
             return f"{topic.name}: {backlog:,} entries have not landed"
     return ""
 
 
-def _not_read(statuses: Sequence[TableStatus]) -> str:
-    for table in SQL_TABLES:
+def _not_read(pipeline: Pipeline, statuses: Sequence[TableStatus]) -> str:
+    for table in pipeline.sql_tables:
         if table.refresh != INCREMENTAL:  # its rows can depend on the time
             return f"{table.name} is declared to be refreshed as a whole"
     lags = {status.name: status.lag for status in statuses}
-    streams = [*(entity.table.name for entity in ENTITIES), *(facts.gold_table for facts in ENRICHMENTS)]
-    for name in (*streams, *(table.name for table in SQL_TABLES)):
+    streams = [
+        *(entity.table.name for entity in pipeline.entities),
+        *(facts.gold_table for facts in pipeline.enrichments),
+    ]
+    for name in (*streams, *(table.name for table in pipeline.sql_tables)):
         lag = lags.get(name)
         if lag is None:  # there is no table, no checkpoint or no refresh
             return f"{name}: no table, or no record of what it has read"
@@ -49,10 +59,10 @@ def _not_read(statuses: Sequence[TableStatus]) -> str:
     return ""
 
 
-def _not_validated(settings: Settings, statuses: Sequence[TableStatus]) -> str:
+def _not_validated(settings: Settings, suites: Sequence[Suite], statuses: Sequence[TableStatus]) -> str:
     validated = last_validated(settings)
     versions = {status.name: status.version for status in statuses}
-    for suite in SUITES:
+    for suite in suites:
         last = validated.get(suite.table)
         if last is None or last.version != versions.get(suite.table):
             return f"{suite.table} has changed since its last validation, or was never validated"

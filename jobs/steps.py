@@ -14,7 +14,6 @@ from bronze.contracts import check_contracts
 from bronze.landing import bronze_table, land
 from bronze.losses import LOSSES, accept_losses, ask_broker
 from bronze.writer_schemas import keep_writer_schemas, with_writer_schemas
-from declarations.pipeline import ENRICHMENTS, ENTITIES, TOPICS, WRITTEN
 from gold.enrichment.declaration import ACTIONS, BACKFILLS, Enrichment
 from gold.enrichment.enrich import enrich
 from gold.enrichment.reconciliation import reconcile_facts
@@ -34,6 +33,8 @@ from lakehouse.reconciliation import Reconciliation
 from lakehouse.settings import Settings
 from lakehouse.spark.parallel import side_by_side
 from lakehouse.spark.session import kill_submitting_jvm, start_spark
+from pipeline.declared import Pipeline
+from pipeline.loading import pipeline_of
 from silver.entity import Entity
 from silver.merge import merge
 from silver.reconciliation import reconcile_entity
@@ -76,17 +77,18 @@ def landing(
 
 def create_tables(spark: SparkSession, settings: Settings) -> None:
     """Create the tables of silver, gold and quarantine, empty, as their streams would. Existing ones do not change."""
-    for entity in ENTITIES:
+    pipeline = pipeline_of(settings)
+    for entity in pipeline.entities:
         silver.merge.create_tables(spark, settings, entity)
-    for enrichment in ENRICHMENTS:
+    for enrichment in pipeline.enrichments:
         gold.enrichment.enrich.create_tables(spark, settings, enrichment)
 
 
-def declared_columns() -> dict[str, str]:
+def declared_columns(pipeline: Pipeline) -> dict[str, str]:
     """Columns, as DDL, of the tables that SQL files can read, whether they exist yet or not. Needs a Spark session."""
-    tables = [*(bronze_table(topic) for topic in TOPICS), MALFORMED, BACKFILLS]
-    tables += [table for entity in ENTITIES for table in (entity.table, entity.history)]
-    for enrichment in ENRICHMENTS:
+    tables = [*(bronze_table(topic) for topic in pipeline.topics), MALFORMED, BACKFILLS]
+    tables += [table for entity in pipeline.entities for table in (entity.table, entity.history)]
+    for enrichment in pipeline.enrichments:
         states = {each.name: each.entity.table.schema for each in enrichment.lookups}
         tables += [enrichment.gold(states), enrichment.waiting, enrichment.duplicates, enrichment.discarded]
     return {table.name: table.ddl for table in tables}
@@ -139,29 +141,34 @@ def run_landed(spark: SparkSession, settings: Settings) -> Iterator[Outcome]:
 
 def steps_of_all(spark: SparkSession, settings: Settings) -> list[list[Stream]]:
     """The streams of `run_all`, step by step."""
-    return [landing(spark, settings, TOPICS), *steps_after_landing(spark, settings)]
+    return [landing(spark, settings, pipeline_of(settings).topics), *steps_after_landing(spark, settings)]
 
 
 def steps_after_landing(spark: SparkSession, settings: Settings) -> list[list[Stream]]:
-    return [merging(spark, settings, ENTITIES), enriching(spark, settings, ENRICHMENTS)]
+    pipeline = pipeline_of(settings)
+    return [merging(spark, settings, pipeline.entities), enriching(spark, settings, pipeline.enrichments)]
 
 
 def look_around(spark: SparkSession, settings: Settings) -> object:
     """The state of topics and tables: while it stays equal, `steps_of_all` have nothing new to read."""
-    broker = endpoint(settings)
+    broker, pipeline = endpoint(settings), pipeline_of(settings)
     topics = {
         partition: (held.last, held.created, held.cursor(topic.subscription) is None)
-        for topic in TOPICS
+        for topic in pipeline.topics
         for partition, held in ask_broker(settings, broker, topic).items()
     }
-    return topics, table_versions(spark, settings, (*WRITTEN, ACTIONS.name, BACKFILLS.name))
+    return topics, table_versions(spark, settings, (*pipeline.written, ACTIONS.name, BACKFILLS.name))
 
 
 def reconcile_all(spark: SparkSession, settings: Settings) -> list[Reconciliation]:
     """Compare what landed with what the tables hold, topic by topic."""
+    pipeline = pipeline_of(settings)
     reconciliations: list[Callable[[], Reconciliation]] = [
-        *(partial(reconcile_entity, spark, settings, as_written(spark, settings, entity)) for entity in ENTITIES),
-        *(partial(reconcile_facts, spark, settings, enrichment) for enrichment in ENRICHMENTS),
+        *(
+            partial(reconcile_entity, spark, settings, as_written(spark, settings, entity))
+            for entity in pipeline.entities
+        ),
+        *(partial(reconcile_facts, spark, settings, enrichment) for enrichment in pipeline.enrichments),
     ]
     with spinner("Comparing what landed with what the tables hold"):
         return side_by_side(reconciliations)

@@ -1,5 +1,7 @@
 """The errors that a user can see. Each message is one line that names the bad value and what would be right."""
 
+from collections.abc import Sequence
+
 
 class LakehouseError(Exception):
     """An expected failure: the command line prints its message without a stack trace and exits with `exit_code`."""
@@ -16,6 +18,14 @@ class PermanentError(LakehouseError):
 
 class ConfigurationError(PermanentError):
     """A setting, an option or a declaration is wrong."""
+
+
+class DeclarationsError(ConfigurationError):
+    """All that is wrong with a project's declarations: a line for each mistake, with file, line and name."""
+
+    def __init__(self, mistakes: Sequence[str]) -> None:
+        super().__init__("\n".join(mistakes))
+        self.mistakes = mistakes
 
 
 class BrokerError(LakehouseError):

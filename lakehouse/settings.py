@@ -26,6 +26,9 @@ from lakehouse.errors import ConfigurationError
 
 PREFIX = "LAKEHOUSE_"
 FILE = Path("lakehouse.toml")
+DECLARATIONS = "declarations"
+SHIPPED = Path(__file__).resolve().parent.parent / DECLARATIONS
+"""The declarations that come with this package: a shop."""
 SECRETS = (("pulsar", "token"), ("postgres", "url"), ("serve", "users"), ("airflow", "alert_url"))
 """Settings that are allowed in the environment only, and whose values are never shown."""
 SECRET_PROPERTY = re.compile(
@@ -40,6 +43,24 @@ def _folder(path: Path) -> Path:
         if folder.exists() and not folder.is_dir():
             raise ValueError("must be a folder")
     return folder
+
+
+def _declarations(path: Path) -> Path:
+    if not _folder(path).is_dir():
+        raise ValueError("must be a folder with declarations")
+    return _folder(path).resolve()
+
+
+def _own_or_shipped() -> Path:
+    own = Path(DECLARATIONS).resolve()
+    return own if own.is_dir() else SHIPPED
+
+
+def _beside(given: dict[str, Any]) -> Path:
+    """The home of a project is beside its declarations, so two projects have two homes, wherever commands are run."""
+    folder: Path = given.get("declarations", SHIPPED)
+    project = Path.cwd() if folder == SHIPPED else folder.parent
+    return project / (".lakehouse" if folder.name == DECLARATIONS else f".lakehouse-{folder.name}")
 
 
 def _token(token: SecretStr) -> SecretStr:
@@ -168,8 +189,13 @@ class Settings(BaseSettings):
         toml_file=FILE,
     )
 
-    home: Folder = Path(".lakehouse").absolute()
-    """Tables, checkpoints, logs and the embedded broker's data."""
+    declarations: Annotated[Path, AfterValidator(_declarations)] = Field(default_factory=_own_or_shipped)
+    """The folder with the project's declarations. Unset: `declarations` in the working directory, or else the shop that
+    comes with this package."""
+    home: Folder = Field(default_factory=_beside)
+    """Tables, checkpoints, logs and the embedded broker's data. Unset: `.lakehouse` beside the declarations or, for the
+    shop that comes with this package, in the working directory. If the folder of declarations has another name, then
+    `.lakehouse-<its name>`."""
     warehouse: str = ""
     """Root of all tables: a folder, `file:///path`, or a URI such as `s3a://bucket/path`, which only Spark can use.
 

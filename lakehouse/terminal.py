@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
@@ -18,6 +19,11 @@ def visible(text: str) -> str:
 def one_line(text: str) -> str:
     r"""The text with each control character escaped, such as `\x1b` or `\n`."""
     return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+
+
+def shown(path: Path) -> str:
+    """The path as errors name it: relative to the working directory if it is inside."""
+    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
 
 
 class Terminal(Console):

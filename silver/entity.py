@@ -6,6 +6,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql.types import AtomicType, BooleanType, DataType, DateType, IntegralType, StringType
 
+from lakehouse.contracts.arguments import checked
 from lakehouse.contracts.columns import COLUMNS, Columns
 from lakehouse.contracts.decoding import Decoding
 from lakehouse.contracts.topics import Topic
@@ -22,6 +23,7 @@ ADDED = ("deleted_at", "sequence", "valid_from", "valid_until", "given", "messag
 VALIDITY = "valid_from TIMESTAMP, valid_until TIMESTAMP"
 
 
+@checked
 @dataclass(frozen=True, kw_only=True)
 class Entity:
     """A keyed changelog and its silver table.

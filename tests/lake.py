@@ -9,7 +9,6 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from bronze.landing import bronze_table
-from declarations.pipeline import TOPICS
 from lakehouse.contracts.topics import Topic
 from lakehouse.delta.query import existing_tables
 from lakehouse.delta.tables import create_table
@@ -18,6 +17,7 @@ from lakehouse.pulsar.topic_admin import create_topics
 from lakehouse.settings import Settings
 from lakehouse.spark.session import SHORT_RUN
 from tests.oracle import Message, Oracle, Position, Row, by_id, by_position, by_version, landed
+from tests.shop import TOPICS
 
 CLOCK = ("quarantined_at", "waiting_since", "found_at", "attempts")
 """Columns that depend on when and how often a step ran. The oracle does not have them."""

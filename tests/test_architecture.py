@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from declarations.pipeline import ENRICHMENTS, ENTITIES, SQL_TABLES, TOPICS
+from tests.shop import ENRICHMENTS, ENTITIES, SQL_TABLES, TOPICS
 
 ROOT = Path(__file__).parent.parent
 SHARED = ["lakehouse.contracts", "lakehouse.delta", "lakehouse.pulsar", "lakehouse.spark", "lakehouse"]
@@ -29,9 +29,10 @@ MAY_IMPORT = {
     "gold.sinks": ["gold.enrichment", "gold.sql", *SHARED, *LOCAL],
     "expectations": ["silver", "gold.enrichment", "gold.sql", *SHARED, *LOCAL],
     "declarations": ["expectations", "silver", "gold.enrichment", "gold.sql", *SHARED],
+    "pipeline": ["expectations", "silver", "gold.enrichment", "gold.sql", *SHARED],
     "demo": ["lakehouse.pulsar"],
     "jobs": [
-        "declarations",
+        "pipeline",
         "expectations",
         "bronze",
         "silver",
@@ -43,14 +44,14 @@ MAY_IMPORT = {
     ],
     "dags.local": [*LOCAL, "lakehouse"],
     "cli": [
-        *("dags.local", "demo", "jobs", "declarations", "expectations", "bronze", "silver"),
+        *("dags.local", "demo", "jobs", "pipeline", "expectations", "bronze", "silver"),
         *("gold.enrichment", "gold.sql", "lakehouse.sql_server", *SHARED, *LOCAL),
     ],
-    "dags.operators": ["cli", "jobs", "declarations", *SHARED, *LOCAL],
-    "dags": ["dags.operators", "cli", "jobs", "declarations", "lakehouse"],
+    "dags.operators": ["cli", "jobs", "pipeline", *SHARED, *LOCAL],
+    "dags": ["dags.operators", "cli", "jobs", "pipeline", "lakehouse"],
 }
 """The packages from which the modules of each package may import, beside their own."""
-ENGINES = ["lakehouse", "bronze", "silver", "gold", "expectations", "jobs", "cli", "dags"]
+ENGINES = ["lakehouse", "bronze", "silver", "gold", "expectations", "pipeline", "jobs", "cli", "dags"]
 
 
 def room_of(module: str) -> str | None:

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 import pytest
 from pyspark.sql import SparkSession
 
-from declarations.pipeline import TOPICS
 from demo.workload import Workload
 from jobs.steps import reconcile_all, run_all
 from lakehouse.pulsar.endpoint import Endpoint
@@ -14,6 +13,7 @@ from lakehouse.pulsar.produce import Message, produce
 from lakehouse.settings import Settings
 from tests.lake import expected, messages, own_topics, tables, versions
 from tests.oracle import Oracle
+from tests.shop import TOPICS
 
 MESSY = Workload(
     users=300,

@@ -207,6 +207,7 @@ def _environment(settings: Settings) -> dict[str, str]:
         "AIRFLOW_HOME": str(folder),
         "AIRFLOW_CONFIG": str(folder / "airflow.cfg"),
         "LAKEHOUSE_HOME": str(settings.home),
+        "LAKEHOUSE_DECLARATIONS": str(settings.declarations),
     }
 
 

@@ -7,9 +7,9 @@ from typing import Any
 from airflow.sdk import Asset, AssetWatcher
 from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 
-from declarations.pipeline import TOPICS
 from lakehouse.errors import BrokerError
 from lakehouse.settings import load_settings
+from pipeline.loading import pipeline_of
 
 
 class BacklogTrigger(BaseEventTrigger):
@@ -40,7 +40,7 @@ class BacklogTrigger(BaseEventTrigger):
         from lakehouse.pulsar.status import topic_status
 
         settings, waiting = load_settings(), {}
-        for topic in TOPICS:
+        for topic in pipeline_of(settings).topics:
             try:
                 if backlog := topic_status(topic, endpoint(settings), settings).backlog:
                     waiting[topic.name] = backlog

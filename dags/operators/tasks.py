@@ -137,7 +137,8 @@ class Step(SparkSubmitOperator):
         properties = properties_file(spark_conf(settings, keep_classes=False))
         with properties as self.properties_file, handed_over() as handed, NamedTemporaryFile("r") as note:
             # Airflow does the retries, so that its pages show them.
-            of_step = {"LAKEHOUSE_RUN__RETRIES": "0", "LAKEHOUSE_RUN__NOTE_FILE": note.name, "COLUMNS": "120"}
+            of_step = {"LAKEHOUSE_DECLARATIONS": str(settings.declarations), "LAKEHOUSE_HOME": str(settings.home)}
+            of_step |= {"LAKEHOUSE_RUN__RETRIES": "0", "LAKEHOUSE_RUN__NOTE_FILE": note.name, "COLUMNS": "120"}
             self.env_vars = {**submit_environment(settings), **handed, **of_step}
             try:
                 self._submit(context)

@@ -8,6 +8,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, StructType
 
+from lakehouse.contracts.arguments import checked
 from lakehouse.contracts.columns import COLUMNS, Columns
 from lakehouse.contracts.decoding import Decoding
 from lakehouse.contracts.topics import Topic
@@ -17,6 +18,7 @@ from lakehouse.spark.declared_sql import try_eval
 from silver.entity import Entity
 
 
+@checked
 @dataclass(frozen=True, kw_only=True)
 class Lookup:
     """A join with an entity.
@@ -113,6 +115,7 @@ OWN_COLUMNS = (
 """Names of columns that the enrichment itself adds to facts. Beside these, its names begin with `_`."""
 
 
+@checked
 @dataclass(frozen=True, kw_only=True)
 class Enrichment:
     """Facts of a topic joined with state.

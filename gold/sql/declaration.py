@@ -17,7 +17,8 @@ from functools import cached_property
 from pathlib import Path
 
 from lakehouse.delta.tables import Table
-from lakehouse.errors import ConfigurationError
+from lakehouse.errors import ConfigurationError, DeclarationsError
+from lakehouse.terminal import shown
 
 INCREMENTAL, FULL = "incremental", "full"
 TOPIC, POSTGRES = "topic", "postgres"
@@ -58,16 +59,24 @@ class SqlTable:
 
     @cached_property
     def at(self) -> str:
-        """The file as errors name it: relative to the working directory if it is inside."""
-        return str(self.file.relative_to(Path.cwd())) if self.file.is_relative_to(Path.cwd()) else str(self.file)
+        """The file as errors name it."""
+        return shown(self.file)
 
 
 def declared_in(folder: Path) -> tuple[SqlTable, ...]:
     """The tables that the folder's SQL files declare, each after its sources.
 
-    Raises ConfigurationError, with the file, for an invalid header, or for tables that are made from each other.
+    Raises DeclarationsError, with a line for each invalid header, or ConfigurationError for tables that are made from
+    each other.
     """
-    tables = [read_declaration(file) for file in sorted(folder.glob("*.sql"))]
+    tables, mistakes = [], []
+    for file in sorted(folder.glob("*.sql")):
+        try:
+            tables.append(read_declaration(file))
+        except ConfigurationError as error:
+            mistakes.append(str(error))
+    if mistakes:
+        raise DeclarationsError(mistakes)
     return tuple(_in_order({table.name: table for table in tables}))
 
 
@@ -75,11 +84,13 @@ def read_declaration(file: Path) -> SqlTable:
     """The table that a SQL file declares. Raises ConfigurationError, with the file, for an invalid name or header."""
     sql = file.read_text()
     if not _NAME.fullmatch(file.stem):
-        raise ConfigurationError(f"{file}: the file name becomes the table's: use lower-case letters, digits and _")
+        raise ConfigurationError(
+            f"{shown(file)}: the file name becomes the table's: use lower-case letters, digits and _"
+        )
     given = _header(file, sql)
     for name in NAMES[:3]:
         if name not in given:
-            raise ConfigurationError(f"{file}:1: `-- {name}: ...` is missing in the header")
+            raise ConfigurationError(f"{shown(file)}:1: `-- {name}: ...` is missing in the header")
     published = _published(file, *given["publish"]) if "publish" in given else {}
     table = SqlTable(
         file=file,
@@ -92,7 +103,7 @@ def read_declaration(file: Path) -> SqlTable:
     )
     if table.refresh not in (INCREMENTAL, FULL):
         line = given["refresh"][0]
-        raise ConfigurationError(f"{file}:{line}: refresh: {table.refresh}: must be {INCREMENTAL} or {FULL}")
+        raise ConfigurationError(f"{shown(file)}:{line}: refresh: {table.refresh}: must be {INCREMENTAL} or {FULL}")
     return table
 
 
@@ -105,9 +116,9 @@ def _header(file: Path, sql: str) -> dict[str, tuple[int, str]]:
         if found := re.fullmatch(r"--\s*(\w+):\s*(.*?)\s*", text):
             name, value = found.groups()
             if name not in NAMES:
-                raise ConfigurationError(f"{file}:{line}: {name}: unknown; must be one of {', '.join(NAMES)}")
+                raise ConfigurationError(f"{shown(file)}:{line}: {name}: unknown; must be one of {', '.join(NAMES)}")
             if name in given:
-                raise ConfigurationError(f"{file}:{line}: {name} is given twice")
+                raise ConfigurationError(f"{shown(file)}:{line}: {name} is given twice")
             given[name] = (line, value)
     return given
 
@@ -116,7 +127,7 @@ def _listed(file: Path, line: int, text: str, pattern: re.Pattern[str], wanted: 
     names = tuple(name.strip() for name in text.split(","))
     for name in names:
         if not pattern.fullmatch(name):
-            raise ConfigurationError(f"{file}:{line}: {name or 'nothing'}: must be {wanted}")
+            raise ConfigurationError(f"{shown(file)}:{line}: {name or 'nothing'}: must be {wanted}")
     return names
 
 
@@ -125,7 +136,9 @@ def _published(file: Path, line: int, text: str) -> dict[str, str]:
     found = [re.fullmatch(rf"({TOPIC}|{POSTGRES}) ([\w.-]+)", part.strip()) for part in text.split(",")]
     given = {each[1]: each[2] for each in found if each}
     if len(given) < len(found):
-        raise ConfigurationError(f"{file}:{line}: publish: {text}: must be `topic NAME`, `postgres TABLE`, or both")
+        raise ConfigurationError(
+            f"{shown(file)}:{line}: publish: {text}: must be `topic NAME`, `postgres TABLE`, or both"
+        )
     return given
 
 
@@ -134,7 +147,7 @@ def _in_order(tables: Mapping[str, SqlTable]) -> Iterable[SqlTable]:
 
     def visit(table: SqlTable, above: tuple[str, ...]) -> None:
         if table.name in above:
-            raise ConfigurationError(f"{table.file}: {table.name} is made from itself")
+            raise ConfigurationError(f"{table.at}: {table.name} is made from itself")
         for source in table.sources:
             if source in tables:
                 visit(tables[source], (*above, table.name))

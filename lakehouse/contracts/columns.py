@@ -20,6 +20,8 @@ class Columns:
     Raises ConfigurationError if there is no column, or if a column has no name, or that of another.
     """
 
+    accepts = Mapping[str, str] | str
+
     def __get__(self, declared: object, kind: type) -> Mapping[str, str]:
         if declared is None:
             raise AttributeError  # which tells a dataclass that there is no default

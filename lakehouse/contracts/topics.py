@@ -22,6 +22,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from lakehouse.contracts.arguments import checked
 from lakehouse.contracts.ddl import parse_fields
 from lakehouse.errors import ConfigurationError
 
@@ -53,6 +54,8 @@ def epoch_millis(name: str, *, nullable: bool = True) -> StructField:
 class Fields:
     """The fields of a topic: a StructType, which can be given as DDL text."""
 
+    accepts = StructType | str
+
     def __get__(self, topic: "Topic | None", owner: type["Topic"]) -> StructType:
         if topic is None:
             raise AttributeError("fields")  # so that a dataclass finds no default
@@ -66,6 +69,7 @@ class Fields:
             raise ConfigurationError(f"topic {topic.name}: {error}") from None
 
 
+@checked
 @dataclass(frozen=True)
 class Topic:
     """A Pulsar topic whose payloads are objects."""

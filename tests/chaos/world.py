@@ -19,7 +19,6 @@ from typing import Any, NamedTuple
 import psutil
 import pulsar
 
-from declarations.pipeline import TOPICS
 from lakehouse.contracts.topics import Topic
 from lakehouse.errors import BusyError, PermanentError
 from lakehouse.local import broker
@@ -32,6 +31,7 @@ from tests.chaos.recomputation import Recomputation
 from tests.chaos.waves import Sent, Waves
 from tests.lake import environment
 from tests.oracle import LAST_TIME, Message, Position, moment
+from tests.shop import TOPICS
 
 LAKEHOUSE = Path(sys.executable).with_name("lakehouse")
 PATIENCE = 300.0

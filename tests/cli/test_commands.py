@@ -20,11 +20,12 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
 from cli import commands as cli
-from declarations.pipeline import TOPICS, WRITTEN
 from lakehouse.delta.leases import write_lease
 from lakehouse.pulsar.endpoint import Endpoint
 from lakehouse.settings import Settings, load_settings
 from tests.lake import environment, land_literally, own_home, own_topics
+from tests.pipeline.projects import VISITS, visits_project
+from tests.shop import TOPICS, WRITTEN
 
 
 class Outcome(NamedTuple):
@@ -73,7 +74,8 @@ def lakehouse(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str
             "LAKEHOUSE_SPEED",
             "9",
             "LAKEHOUSE_SPEED: no such setting; there are LAKEHOUSE_AIRFLOW, LAKEHOUSE_CACHE, LAKEHOUSE_CHECKPOINTS, "
-            "LAKEHOUSE_HOME, LAKEHOUSE_POSTGRES, LAKEHOUSE_PULSAR, LAKEHOUSE_RUN, LAKEHOUSE_SERVE, LAKEHOUSE_SPARK, "
+            "LAKEHOUSE_DECLARATIONS, LAKEHOUSE_HOME, LAKEHOUSE_POSTGRES, LAKEHOUSE_PULSAR, "
+            "LAKEHOUSE_RUN, LAKEHOUSE_SERVE, LAKEHOUSE_SPARK, "
             "LAKEHOUSE_WAREHOUSE",
         ),
         ("LAKEHOUSE_HOME", "/dev/null", "home: must be a folder (given: '/dev/null')"),
@@ -158,8 +160,8 @@ def test_the_environment_wins_over_the_file(lakehouse: Command, monkeypatch: pyt
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        (["land", "order"], "order: not declared; there are users, items, orders"),
-        (["merge", "orders"], "orders: not declared; there are users, items"),
+        (["land", "order"], "order: not declared; there are items, users, orders"),
+        (["merge", "orders"], "orders: not declared; there are items, users"),
         (["enrich", "users"], "users: not declared; there are orders"),
         (["serve"], """serve.users: nobody could log in: set LAKEHOUSE_SERVE__USERS='{"ada": "her password"}'"""),
         (["run", "--every", "2"], "--every 2: must be a number with ms, s, m or h, such as 2s"),
@@ -433,3 +435,21 @@ def test_status_without_broker_and_tables_says_what_makes_them(lakehouse: Comman
 
 def test_up_and_down_are_safe_to_repeat(lakehouse: Command) -> None:
     assert lakehouse("down") == Outcome(0, "No embedded broker was running.\n", "")
+
+
+def test_the_plan_is_what_is_made_from_what(lakehouse: Command, tmp_path: Path) -> None:
+    done = lakehouse("plan", "--picture", "tables.svg", COLUMNS="200")
+    assert (done.code, "gold.enriched_orders" in done.out) == (0, True)
+    assert (tmp_path / "tables.svg").read_text().startswith("<svg ")
+
+
+def test_all_mistakes_in_declarations_are_told_with_a_line_each(lakehouse: Command, tmp_path: Path) -> None:
+    folder = visits_project(tmp_path, 'key="id"', 'key="uid"')
+    (folder / "visits.py").write_text(VISITS.replace('keys=("id",)', 'keys="id"'))
+    assert lakehouse("plan", LAKEHOUSE_DECLARATIONS=str(folder)) == Outcome(
+        78,
+        "",
+        "lakehouse: declarations/visitors.py:12: VISITORS: key: uid is not a column; there are id, city\n"
+        "lakehouse: declarations/visits.py:11: VISITS: keys: id: must be a tuple of texts, "
+        'such as ("id",), with the comma\n',
+    )

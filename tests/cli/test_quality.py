@@ -8,7 +8,6 @@ from pyspark.sql import SparkSession
 
 from cli import commands as cli
 from declarations.orders import ORDERS
-from declarations.pipeline import ENRICHMENTS, ENTITIES, SQL_TABLES, SUITES
 from expectations.results import RESULTS
 from gold.sql.refresh import refresh
 from jobs.steps import enriching, merging
@@ -19,6 +18,7 @@ from lakehouse.errors import ConfigurationError, LakehouseError, QualityError
 from lakehouse.settings import Settings
 from tests.lake import land_literally, own_home
 from tests.messages import item, message, order, tombstone, user
+from tests.shop import ENRICHMENTS, ENTITIES, SQL_TABLES, SUITES
 
 pytestmark = pytest.mark.usefixtures("generated_code")
 

@@ -6,10 +6,10 @@ from contextlib import nullcontext
 import pytest
 
 from cli import refresh as cli_refresh
-from declarations.pipeline import SQL_TABLES
 from gold.sql.declaration import SqlTable
 from gold.sql.refresh import Refreshed
 from lakehouse.errors import LakehouseError, PermanentError
+from tests.shop import SQL_TABLES
 
 
 def test_a_table_that_fails_keeps_no_other_from_its_refresh(

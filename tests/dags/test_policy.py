@@ -10,7 +10,7 @@ from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk import DAG
 
 from dags.operators.tasks import alert, alert_of_timeout
-from declarations.pipeline import SQL_TABLES, WRITTEN
+from tests.shop import SQL_TABLES, WRITTEN
 
 FILES = sorted((Path(__file__).parent.parent.parent / "dags").glob("[a-z]*.py"))
 IMPORT = """

@@ -19,7 +19,6 @@ from pyspark.sql import SparkSession
 
 from dags.local import airflow
 from declarations.orders import ORDERS
-from declarations.pipeline import SQL_TABLES, TOPICS, WRITTEN
 from demo.workload import HOUR, Workload
 from gold.enrichment.backfill import Scope, backfill
 from jobs.steps import run_all
@@ -33,6 +32,7 @@ from lakehouse.settings import Settings
 from tests.browser import opened_page
 from tests.lake import environment, expected, messages, own_topics, read, tables
 from tests.oracle import Oracle
+from tests.shop import SQL_TABLES, TOPICS, WRITTEN
 
 MESSY = Workload(
     users=100,

@@ -7,7 +7,6 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from declarations.pipeline import ENRICHMENTS, ENTITIES, SUITES, TOPICS
 from declarations.users import USERS_SUITE
 from expectations.results import RESULTS, last_validated, usual_growth_of
 from expectations.suites import Kind, Severity, Suite, each_row, types
@@ -16,6 +15,7 @@ from lakehouse.contracts.topics import Topic
 from lakehouse.errors import ConfigurationError
 from lakehouse.settings import Settings
 from tests.lake import own_home
+from tests.shop import ENRICHMENTS, ENTITIES, SUITES, TOPICS
 
 
 def test_something_is_expected_of_each_table() -> None:

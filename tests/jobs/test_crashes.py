@@ -14,7 +14,6 @@ import psutil
 import pytest
 from pyspark.sql import SparkSession
 
-from declarations.pipeline import TOPICS, WRITTEN
 from demo.workload import Workload
 from jobs.steps import landing
 from jobs.streams import catch_up
@@ -28,6 +27,7 @@ from lakehouse.settings import Settings
 from tests.lake import environment, expected, messages, own_home, own_topics, read, tables
 from tests.oracle import Oracle
 from tests.published import GOLD_TOPIC, gold, seen, sent
+from tests.shop import TOPICS, WRITTEN
 
 LAKEHOUSE = Path(sys.executable).with_name("lakehouse")
 MESSY = Workload(users=500, orders=12_000, missing_users=0.02, late_users=0.1, deleted_users=0.1, malformed=0.05)

@@ -8,7 +8,6 @@ from deltalake import DeltaTable, write_deltalake
 from deltalake.table import TableOptimizer
 from pyspark.sql import SparkSession
 
-from declarations.pipeline import ENRICHMENTS, ENTITIES
 from jobs.maintenance import Maintained, clean_logs, maintain
 from jobs.steps import enriching, merging, reconcile_all
 from jobs.streams import Outcome, catch_up
@@ -18,6 +17,7 @@ from lakehouse.settings import Settings
 from tests.lake import expected, land_literally, own_home, tables
 from tests.messages import item, order, user
 from tests.oracle import Oracle
+from tests.shop import ENRICHMENTS, ENTITIES
 
 WAVES = [
     [user(1, place=0), item(1, place=1), order(1, place=2), order(2, user=2, place=3)],

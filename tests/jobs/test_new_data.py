@@ -7,7 +7,6 @@ from types import SimpleNamespace
 import pytest
 
 from dags.operators.tasks import has_news
-from declarations.pipeline import SQL_TABLES, SUITES
 from expectations.results import Validated
 from jobs import new_data as module
 from jobs.new_data import news
@@ -15,6 +14,7 @@ from lakehouse.delta.status import TableStatus
 from lakehouse.errors import BrokerError
 from lakehouse.pulsar.status import TopicStatus
 from lakehouse.settings import Settings
+from tests.shop import SHOP, SQL_TABLES, SUITES
 
 NOW = datetime.now(UTC)
 ORDERS = "gold.enriched_orders"
@@ -45,7 +45,7 @@ def test_nothing_is_new_if_all_has_landed_was_read_and_passed(settings: Settings
 
 def test_messages_that_have_not_landed_are_news(settings: Settings, found: SimpleNamespace) -> None:
     found.backlog = 5
-    assert news(settings) == "users: 5 entries have not landed"
+    assert news(settings) == "items: 5 entries have not landed"
 
 
 def test_commits_that_were_not_read_are_news(settings: Settings, found: SimpleNamespace) -> None:
@@ -66,7 +66,8 @@ def test_a_lost_checkpoint_is_news(settings: Settings, found: SimpleNamespace) -
 def test_so_is_one_that_is_refreshed_as_a_whole(
     settings: Settings, found: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "SQL_TABLES", [replace(SQL_TABLES[0], refresh="full")])
+    in_full = replace(SHOP, sql_tables=(replace(SQL_TABLES[0], refresh="full"),))
+    monkeypatch.setattr(module, "pipeline_of", lambda _: in_full)
     assert news(settings) == f"{SQL_TABLES[0].name} is declared to be refreshed as a whole"
 
 

@@ -10,7 +10,6 @@ from pyspark.sql.types import StructField, StructType
 
 from cli import commands as cli
 from declarations.orders import ORDERS
-from declarations.pipeline import ENRICHMENTS, ENTITIES
 from declarations.users import USERS
 from gold.enrichment.reconciliation import reconcile_facts
 from jobs.steps import enriching, merging, reconcile_all
@@ -23,6 +22,7 @@ from lakehouse.settings import Settings
 from silver.reconciliation import reconcile_entity
 from tests.lake import land_literally, own_home
 from tests.messages import item, message, order, tombstone, user
+from tests.shop import ENRICHMENTS, ENTITIES
 
 MESSAGES = [
     user(1),

@@ -28,6 +28,7 @@ from tests.crashes import fail_after
 from tests.lake import expected, land_literally, own_home, read, tables, versions
 from tests.messages import item, message, order, user
 from tests.oracle import CONTRACTS, Message, Oracle
+from tests.shop import SHOP
 
 
 def without(message: Message, field: str) -> Message:
@@ -168,7 +169,8 @@ def test_the_command(
         return capsys.readouterr().out
 
     monkeypatch.setenv("LAKEHOUSE_HOME", str(lake.home))
-    monkeypatch.setattr(cli_quarantine, "ENTITIES", (FIXED_USERS, ITEMS))
+    fixed = replace(SHOP, entities=(FIXED_USERS, ITEMS))
+    monkeypatch.setattr(cli_quarantine, "pipeline_of", lambda _: fixed)
     before = versions(lake)
     assert run("--dry-run") == (
         "users: 2 of 4 malformed messages satisfy the contract now; nothing was done\n"

@@ -11,7 +11,6 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from declarations.pipeline import ENRICHMENTS, ENTITIES, TOPICS, WRITTEN
 from demo.workload import Workload
 from jobs.steps import enriching, merging
 from jobs.streams import catch_up, keep_up
@@ -23,6 +22,7 @@ from tests.jobs.test_crashes import ended, is_free, start, wait_until
 from tests.lake import expected, land_literally, messages, own_home, own_topics, tables
 from tests.messages import item, message, order, user
 from tests.oracle import Oracle
+from tests.shop import ENRICHMENTS, ENTITIES, TOPICS, WRITTEN
 
 
 @pytest.mark.parametrize(("retries", "error"), [(1, None), (0, "^it was busy$")])

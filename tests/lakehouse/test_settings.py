@@ -9,7 +9,7 @@ from deltalake import write_deltalake
 from lakehouse.delta.query import query
 from lakehouse.delta.status import table_statuses
 from lakehouse.errors import ConfigurationError
-from lakehouse.settings import load_settings
+from lakehouse.settings import SHIPPED, load_settings
 
 
 @pytest.mark.parametrize("scheme", ["", "file:", "file://"])
@@ -52,3 +52,32 @@ def test_an_empty_variable_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(name, "")
     given = load_settings()
     assert (given.home, given.run.retries, given.serve.users) == (Path(".lakehouse").absolute(), 5, {})
+
+
+def test_a_project_is_found_in_the_working_directory_and_has_its_own_home(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "declarations").mkdir()
+    monkeypatch.chdir(tmp_path)
+    given = load_settings()
+    assert (given.declarations, given.home) == (tmp_path / "declarations", tmp_path / ".lakehouse")
+
+
+def test_projects_that_are_named_have_homes_beside_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    homes = []
+    for name in ("one/declarations", "two/declarations", "two/tests"):
+        (tmp_path / name).mkdir(parents=True)
+        monkeypatch.setenv("LAKEHOUSE_DECLARATIONS", str(tmp_path / name))
+        homes.append(str(load_settings().home.relative_to(tmp_path)))
+    assert homes == ["one/.lakehouse", "two/.lakehouse", "two/.lakehouse-tests"]
+
+
+def test_elsewhere_there_is_the_shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    given = load_settings()
+    assert (given.declarations, given.home) == (SHIPPED, tmp_path / ".lakehouse")
+
+
+def test_declarations_are_a_folder(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"^declarations: must be a folder with declarations"):
+        load_settings(declarations=tmp_path / "none")

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from declarations.pipeline import ENRICHMENTS, ENTITIES
 from jobs.steps import enriching, merging, reconcile_all
 from jobs.streams import catch_up
 from lakehouse.settings import Settings
 from tests.lake import land_literally, own_home, read
 from tests.messages import at, item, millis, order, tombstone, user
 from tests.oracle import Message, Row
+from tests.shop import ENRICHMENTS, ENTITIES
 
 STORIES = sorted(path.parent for path in Path(__file__).parent.glob("*/STORY.md"))
 

@@ -5,12 +5,12 @@ from typing import Any
 import pytest
 
 from dags.operators.backlog import BacklogTrigger
-from declarations.pipeline import TOPICS
 from demo.workload import Workload
 from lakehouse.pulsar.endpoint import Endpoint, call_admin
 from lakehouse.pulsar.produce import produce
 from lakehouse.settings import Settings
 from tests.lake import environment, own_topics
+from tests.shop import TOPICS
 
 
 def events(trigger: BacklogTrigger, count: int) -> list[Any]:

@@ -10,7 +10,6 @@ from pyspark.sql import SparkSession
 
 from cli.quarantine import app as quarantine_app
 from declarations.orders import ORDERS
-from declarations.pipeline import ENRICHMENTS, ENTITIES
 from gold.enrichment import writes
 from gold.enrichment.declaration import ACTIONS
 from gold.enrichment.reconciliation import reconcile_facts
@@ -23,6 +22,7 @@ from tests.crashes import FIRST_AND_LAST, PLACING, fail_after
 from tests.lake import expected, land_literally, own_home, read, tables
 from tests.messages import at, item, message, millis, order, tombstone, user
 from tests.oracle import Oracle, Row
+from tests.shop import ENRICHMENTS, ENTITIES
 
 FIRST = [
     user(1),

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
 from declarations.orders import ORDERS
-from declarations.pipeline import ENTITIES
 from gold.enrichment.declaration import Enrichment
 from jobs.steps import enriching, merging, reconcile_all
 from jobs.streams import catch_up
@@ -25,6 +24,7 @@ from tests.lake import expected, land_literally, own_home, tables
 from tests.messages import at, item, millis, order, tombstone, user
 from tests.oracle import Message, Oracle, Position, Row, by_position, id_of
 from tests.searching import few
+from tests.shop import ENTITIES
 
 MOMENTS, IDS, ITEMS, LINES = st.integers(0, 20), st.integers(1, 6), st.integers(1, 3), st.integers(1, 60)
 PRICES = st.sampled_from([1.5, 2.5, 3.5])

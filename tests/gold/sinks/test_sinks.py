@@ -32,7 +32,7 @@ from tests.lake import own_topics, read
 from tests.messages import at, millis
 from tests.published import sent
 
-COUNTS, FAVORITES = declared_in(Path(__file__).parent.parent.parent.parent / "examples" / "favorites")
+COUNTS, FAVORITES = declared_in(Path(__file__).parent.parent.parent.parent / "examples" / "favorites" / "sql")
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,6 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from declarations.orders import ORDERS
-from declarations.pipeline import ENRICHMENTS, ENTITIES, PUBLISHED
 from gold.sinks.topic import changelog_of, publication_of, to_messages
 from jobs.steps import enriching, merging, publishing
 from jobs.streams import catch_up
@@ -26,6 +25,7 @@ from lakehouse.settings import Settings
 from tests.lake import land_literally, own_home
 from tests.messages import item, order, user
 from tests.published import gold, seen, sent
+from tests.shop import ENRICHMENTS, ENTITIES, PUBLISHED
 
 GOLD = ORDERS.gold_table
 

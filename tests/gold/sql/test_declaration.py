@@ -1,13 +1,12 @@
 """What a SQL file must say to declare a table, and what the errors say."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from declarations import pipeline
 from gold.sql.declaration import declared_in
 from lakehouse.errors import ConfigurationError
+from tests.shop import SQL_TABLES
 
 HEADER = """-- Users of an account.
 -- keys: account_id, day
@@ -55,16 +54,9 @@ def test_an_error_names_file_and_line(tmp_path: Path, given: str, instead: str, 
 
 
 def test_windows_are_declared() -> None:
-    assert [table.name for table in pipeline.SQL_TABLES] == [
+    assert [table.name for table in SQL_TABLES] == [
         "gold.revenue_by_hour",
         "gold.revenue_by_session",
         "gold.revenue_of_the_last_hour",
         "gold.revenue_so_far",
     ]
-
-
-def test_two_tables_do_not_share_one_in_postgres(monkeypatch: pytest.MonkeyPatch) -> None:
-    one, other = (replace(pipeline.SQL_TABLES[0], postgres=name) for name in ("revenue", "public.revenue"))
-    monkeypatch.setattr(pipeline, "SQL_TABLES", (one, other))
-    with pytest.raises(ConfigurationError, match="a table in Postgres is declared twice: revenue, revenue"):
-        pipeline._check()

@@ -18,7 +18,6 @@ from pyspark.sql import SparkSession
 
 import gold.sql.refresh
 from declarations.orders import ORDERS as ORDERS_ENRICHED
-from declarations.pipeline import SQL_TABLES
 from examples.favorites.changelogs import ACCOUNT_USERS, FAVORITE_CHEESES, FAVORITE_COLORS
 from gold.sql.checking import check_declarations
 from gold.sql.declaration import SqlTable, declared_in, read_declaration
@@ -32,10 +31,11 @@ from lakehouse.settings import Settings
 from tests.crashes import fail_after
 from tests.lake import own_home, read
 from tests.messages import at
+from tests.shop import SHOP, SQL_TABLES
 
 pytestmark = pytest.mark.usefixtures("generated_code")
 
-FAVORITES = Path(__file__).parent.parent.parent.parent / "examples" / "favorites"
+FAVORITES = Path(__file__).parent.parent.parent.parent / "examples" / "favorites" / "sql"
 TABLES = {table.name: table for table in (*SQL_TABLES, *declared_in(FAVORITES))}
 
 WITH_FEED = {"delta.enableChangeDataFeed": "true"}
@@ -354,12 +354,12 @@ def test_what_can_not_be_done_is_refused_with_file_and_line(
     spark: SparkSession, settings: Settings, tmp_path: Path, changes: list[tuple[str, str]], error: str
 ) -> None:
     with pytest.raises(LakehouseError, match=error):
-        check_declarations(spark, settings, [declared(tmp_path, *changes)], declared_columns())
+        check_declarations(spark, settings, [declared(tmp_path, *changes)], declared_columns(SHOP))
 
 
 def test_in_full_any_function_can_be_used(spark: SparkSession, settings: Settings, tmp_path: Path) -> None:
     table = declared(tmp_path, (CATEGORY, "to_char(created_at, 'yyyy-MM')"), ("incremental", "full"))
-    assert check_declarations(spark, settings, [table], declared_columns()).keys() == {"gold.x"}
+    assert check_declarations(spark, settings, [table], declared_columns(SHOP)).keys() == {"gold.x"}
 
 
 def test_what_sqlglot_writes_in_another_way_is_the_same(
@@ -370,7 +370,7 @@ def test_what_sqlglot_writes_in_another_way_is_the_same(
         AND line_item_id > 1L AND paid_at - created_at < INTERVAL 1 HOUR 30 MINUTES
     """
     table = declared(tmp_path, ("price > 0", condition))
-    assert check_declarations(spark, settings, [table], declared_columns()).keys() == {"gold.x"}
+    assert check_declarations(spark, settings, [table], declared_columns(SHOP)).keys() == {"gold.x"}
 
 
 @pytest.mark.parametrize(
@@ -384,13 +384,13 @@ def test_what_has_no_change_feed_can_be_read_in_full(
     if "orders" in source:
         read[1] = (CATEGORY, "year(created_at)")
     in_full = declared(tmp_path, *read, ("incremental", "full"))
-    assert check_declarations(spark, settings, [in_full], declared_columns()).keys() == {"gold.x"}
+    assert check_declarations(spark, settings, [in_full], declared_columns(SHOP)).keys() == {"gold.x"}
     with pytest.raises(LakehouseError, match=f"{source} has no change data feed: declare `refresh: full`"):
-        check_declarations(spark, settings, [declared(tmp_path, *read)], declared_columns())
+        check_declarations(spark, settings, [declared(tmp_path, *read)], declared_columns(SHOP))
 
 
 def test_all_declarations_can_be_done(spark: SparkSession, settings: Settings) -> None:
-    columns = declared_columns() | {entity.table.name: entity.table.ddl for entity in CHANGELOGS.values()}
+    columns = declared_columns(SHOP) | {entity.table.name: entity.table.ddl for entity in CHANGELOGS.values()}
     assert check_declarations(spark, settings, list(TABLES.values()), columns).keys() == TABLES.keys()
 
 

@@ -5,13 +5,13 @@ from collections.abc import Sequence
 from pyspark.sql import SparkSession
 
 from bronze.landing import bronze_table
-from declarations.pipeline import ENRICHMENTS, ENTITIES
 from gold.enrichment.facts import decode_facts
 from lakehouse.contracts.decoding import explain
 from silver.merge import decode_changes
 from tests.hostile import CORPUS, Hostile, hostile_messages
 from tests.lake import bronze_row
 from tests.reasons import is_true_of
+from tests.shop import ENRICHMENTS, ENTITIES
 
 ENTITY = {entity.name: entity for entity in ENTITIES}
 [ORDERS] = ENRICHMENTS

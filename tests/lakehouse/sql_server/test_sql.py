@@ -22,7 +22,6 @@ from pyspark.sql import SparkSession
 from thrift.transport.TTransport import TTransportException
 
 from cli.demo import QUERIES
-from declarations.pipeline import ENRICHMENTS, ENTITIES
 from jobs.steps import enriching, merging
 from jobs.streams import catch_up
 from lakehouse.delta.query import existing_tables, query
@@ -34,6 +33,7 @@ from lakehouse.sql_server.sandbox import landlock_version
 from lakehouse.sql_server.serve import local_folders
 from tests.lake import environment, land_literally, own_home, versions
 from tests.messages import item, order, user
+from tests.shop import ENRICHMENTS, ENTITIES
 
 USER, PASSWORD = "ada", "lovelace-1815"
 SERVED = {"LAKEHOUSE_SERVE": json.dumps({"users": {USER: PASSWORD}})}

@@ -1,0 +1,1 @@
+"""A project's declarations: found in its folder, checked, and put together."""

@@ -1,0 +1,66 @@
+"""A small project, as its files are written: visitors, and the visits that look them up."""
+
+from pathlib import Path
+
+VISITORS = """
+from pyspark.sql.types import LongType, StringType, StructField, StructType
+from lakehouse.contracts.topics import Topic, epoch_millis
+from silver.entity import Entity
+
+VISITORS_TOPIC = Topic(
+    name="visitors",
+    record="Visitor",
+    changelog=True,
+    fields=StructType([StructField("id", LongType(), nullable=False), StructField("city", StringType())]),
+)
+VISITORS = Entity(
+    topic=VISITORS_TOPIC,
+    key="id",
+    columns={"id": "id", "city": "upper(city)"},
+    deleted_at="CAST(NULL AS TIMESTAMP)",
+)
+"""
+VISITS = """
+from declarations.visitors import VISITORS
+from pyspark.sql.types import LongType, StructField, StructType
+from gold.enrichment.declaration import Enrichment, Lookup
+from lakehouse.contracts.topics import Topic, epoch_millis
+
+VISITS_TOPIC = Topic(
+    name="visits",
+    record="Visit",
+    fields=StructType([StructField("id", LongType()), StructField("visitorId", LongType()), epoch_millis("at")]),
+)
+VISITS = Enrichment(
+    topic=VISITS_TOPIC,
+    columns={"id": "id", "visitor_id": "visitorId", "visited_at": "timestamp_millis(at)"},
+    keys=("id",),
+    event_time="visited_at",
+    day="visit_date",
+    lookups=(Lookup(name="visitor", entity=VISITORS, on="visitor_id"),),
+    rules={"is_counted": "id > 0"},
+)
+"""
+COUNTS = """-- Visits of each city.
+-- keys: city
+-- refresh: incremental
+-- sources: gold.enriched_visits
+SELECT visitor.city, count(*) AS visits FROM gold.enriched_visits GROUP BY visitor.city
+"""
+
+
+def project(folder: Path, **files: str) -> Path:
+    """A folder with these Python files, by name, and a SQL file if `counts` is one of them."""
+    declarations = folder / "declarations"
+    (declarations / "sql").mkdir(parents=True)
+    for name, text in files.items():
+        (declarations / ("sql/counts.sql" if name == "counts" else f"{name}.py")).write_text(text)
+    return declarations
+
+
+def visits_project(folder: Path, given: str = "", instead: str = "") -> Path:
+    """The project, with one text in one of its files replaced."""
+    files = {"visitors": VISITORS, "visits": VISITS, "counts": COUNTS}
+    if given:
+        assert [given in text for text in files.values()].count(True) == 1, "which file?"
+    return project(folder, **{name: text.replace(given, instead) if given else text for name, text in files.items()})
