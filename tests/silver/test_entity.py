@@ -5,7 +5,6 @@ from dataclasses import replace
 import pytest
 from pyspark.sql import SparkSession
 
-from declarations import pipeline
 from declarations.users import USERS
 from lakehouse.errors import ConfigurationError
 
@@ -55,10 +54,3 @@ def test_a_key_of_several_columns_is_of_what_a_message_key_can_say(spark: SparkS
     line = r"^users: key at is timestamp: must be a text, an integer, a boolean or a date$"
     with pytest.raises(ConfigurationError, match=line):
         replace(COUNTED, key=("id", "at")).table.ddl  # noqa: B018
-
-
-def test_an_entity_whose_key_is_several_columns_can_not_be_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pipeline, "ENTITIES", [replace(USERS, key=("id", "last_name"))])
-    line = r"^orders looks up users, whose key is id, last_name: must be an entity whose key is one column$"
-    with pytest.raises(ConfigurationError, match=line):
-        pipeline._check()

@@ -84,3 +84,9 @@ def test_lookups_that_see_the_same_changes_share_a_feed() -> None:
 def test_a_declaration_that_makes_no_sense_is_refused(declare: Callable[[], object], line: str) -> None:
     with pytest.raises(ConfigurationError, match=f"^{re.escape(line)}$"):
         declare()
+
+
+def test_an_entity_whose_key_is_several_columns_can_not_be_looked_up() -> None:
+    line = r"^lookup users: the key of users is id, last_name: must be an entity whose key is one column$"
+    with pytest.raises(ConfigurationError, match=line):
+        Lookup(entity=replace(USERS, key=("id", "last_name")), on="user_id")
