@@ -157,9 +157,9 @@ class Enrichment:
                 raise ConfigurationError(
                     f"{self.topic.name}: lookup {lookup.name} is on {lookup.on}, which is no column; there are {known}"
                 )
-        owners = dict.fromkeys(self.columns, f"{self.topic.name} itself") | {self.day: "the day"}
+        own = [(name, f"{self.topic.name} itself") for name in self.columns]
         added = [(name, f"lookup {lookup.name}") for lookup in self.lookups for name in lookup.adds]
-        self._check_names([*owners.items(), *added])
+        self._check_names([*own, (self.day, "the day"), *added])
 
     def _check_names(self, named: Iterable[tuple[str, str]]) -> None:
         taken = dict.fromkeys(OWN_COLUMNS, "the enrichment")

@@ -68,6 +68,10 @@ def test_lookups_that_see_the_same_changes_share_a_feed() -> None:
             "orders: a column of lookup order_date can't be named order_date, which is a column of the day",
         ),
         (
+            lambda: replace(ORDERS, day="price"),
+            "orders: a column of the day can't be named price, which is a column of orders itself",
+        ),
+        (
             lambda: with_lookups(replace(ITEM, name="current")),
             "orders: a column of lookup current can't be named current, which is a column of the enrichment",
         ),
