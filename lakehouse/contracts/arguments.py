@@ -75,4 +75,4 @@ def _wanted(hint: Any) -> str:
     if origin in (Union, UnionType):
         return " or ".join(_wanted(each) for each in inner)
     words = {str: "a text", int: "a whole number", bool: "True or False", type(None): "None"}
-    return words.get(hint) or f"a {hint.__name__}"
+    return words.get(hint) or f"{'an' if hint.__name__[0] in 'AEIOU' else 'a'} {hint.__name__}"

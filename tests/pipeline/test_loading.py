@@ -69,26 +69,24 @@ def test_of_several_facts_one_must_be_named(tmp_path: Path) -> None:
 
 
 ENTITY = "declarations/visitors.py:12: VISITORS: "
-FACTS = "declarations/visits.py:11: VISITS: "
-CITY = '"city": "upper(city)"},\n    types="id BIGINT, city STRING"'
-AT = '"visited_at": "timestamp_millis(at)"},\n    types="id BIGINT, visitor_id BIGINT, visited_at TIMESTAMP"'
-A_LOOKUP = 'Lookup(name="visitor", entity="visitors", on="visitor_id")'
+FACTS = "declarations/visits.py:12: VISITS: "
+CITY = '"city": "upper(city)"}'
+AT = '"visited_at": "timestamp_millis(at)"}'
+A_LOOKUP = 'Lookup(name="visitor", entity=VISITORS, on="visitor_id")'
 
 
 @pytest.mark.parametrize(
     ("given", "instead", "line"),
     [
-        ('key="id"', 'key="uid"', f"{ENTITY}key: uid is not a column; there are id, city"),
-        ('key="id"', "key=1", f"{ENTITY}key: 1: must be a text"),
+        ('key="id"', 'key="uid"', f"{ENTITY}visitors: key uid: must be one of id, city"),
+        ('key="id"', "key=1", f"{ENTITY}key: 1: must be a text or a tuple of texts, such as (\"id\",), with the comma"),
         ('    key="id",\n', "", f"{ENTITY}Entity needs key"),
         ('key="id"', 'kye="id"', f"{ENTITY}kye: Entity has no such argument; did you mean key?"),
-        ('{"id": "id", "city": "upper(city)"}', '["id", "city"]', f"{ENTITY}columns: ['id', 'city']: must be a dict of texts by name"),
-        ('"upper(city)"', "1", f"{ENTITY}columns: {{'id': 'id', 'city': 1}}: must be a dict of texts by name"),
-        ('"city": "upper(city)"', '"city": " "', f"{ENTITY}columns: city: has no SQL"),
-        (CITY, CITY.replace('"city"', '"City"').replace("city STRING", "City STRING"), f"{ENTITY}columns: City: must be a name of lower-case letters, digits and _, after a letter"),
-        ("id BIGINT, city STRING", "id BIGINT", f"{ENTITY}types: city is missing, which is a column"),
-        ("id BIGINT, city STRING", "id BIGINT, city STRING, town STRING", f"{ENTITY}types: town is not a column; there are id, city"),
-        (CITY, CITY.replace('"city"', '"sequence"').replace("city STRING", "sequence STRING"), f"{ENTITY}columns: sequence: the tables have a column of that name already; use another"),
+        ('{"id": "id", "city": "upper(city)"}', '["id", "city"]', f"{ENTITY}columns: ['id', 'city']: must be a dict of texts by name or a text"),
+        ('"upper(city)"', "1", f"{ENTITY}columns: {{'id': 'id', 'city': 1}}: must be a dict of texts by name or a text"),
+        ('"city": "upper(city)"', '"city": " "', f"{ENTITY}visitors: column city:  : must not be empty"),
+        (CITY, CITY.replace('"city"', '"City"'), f"{ENTITY}columns: City: must be a name of lower-case letters, digits and _, after a letter"),
+        (CITY, CITY.replace('"city"', '"sequence"'), f"{ENTITY}visitors: column sequence: silver adds one of that name: choose another"),
         ('deleted_at="CAST(NULL AS TIMESTAMP)"', 'deleted_at=""', f"{ENTITY}deleted_at: has no SQL; leave it out if nothing is deleted"),
         ('deleted_at="CAST(NULL AS TIMESTAMP)"', "keep_deleted=-1", f"{ENTITY}keep_deleted: -1: must be 0 or more days"),
         ('deleted_at="CAST(NULL AS TIMESTAMP)"', 'keep_deleted="90"', f"{ENTITY}keep_deleted: 90: must be a whole number"),
@@ -97,7 +95,7 @@ A_LOOKUP = 'Lookup(name="visitor", entity="visitors", on="visitor_id")'
         ("topic=VISITORS_TOPIC", 'topic="visitors"', f"{ENTITY}topic: visitors: must be a Topic"),
         ("topic=VISITORS_TOPIC", "topic=VISITOR_TOPIC", f"{ENTITY}NameError: name 'VISITOR_TOPIC' is not defined"),
         ('name="visitors"', 'name="Visitors"', f"{ENTITY}topic Visitors: must be named in lower case, such as orders: its tables have the name, too"),
-        ('record="Visitor"', "record=None", f"{ENTITY}topic visitors: record: None: must be a text"),
+        ('record="Visitor"', "record=None", "declarations/visitors.py:6: VISITORS_TOPIC: topic visitors: record: None: must be a text"),
         ('StructField("city", StringType())', 'StructField("ID", StringType())', f"{ENTITY}topic visitors: field id is there twice, as SQL does not tell upper from lower case"),
         ('StructField("city", StringType())', 'StructField("city", StructType())', "declarations/visitors.py:6: VISITORS_TOPIC: topic visitors: field city is struct<>: must be one of boolean, double, int, bigint, string"),
         ("from silver.entity import Entity", "from silver.entities import Entity", "declarations/visitors.py:4: ModuleNotFoundError: No module named 'silver.entities'"),
@@ -107,20 +105,18 @@ A_LOOKUP = 'Lookup(name="visitor", entity="visitors", on="visitor_id")'
         ('keys=("id",)', "keys=()", f"{FACTS}keys: there are none: name the columns that identify a fact"),
         ('keys=("id",)', 'keys=("visit_id",)', f"{FACTS}keys: visit_id is not a column; there are id, visitor_id, visited_at"),
         ('keys=("id",)', 'keys=("id", "id")', f"{FACTS}keys: id is there twice"),
-        ('keys=("id",)', 'keys=("id", "visited_at")', f"{FACTS}event_time: visited_at is one of keys: a fact that is sent again would be another one"),
         ('event_time="visited_at"', 'event_time="visited"', f"{FACTS}event_time: visited is not a column; there are id, visitor_id, visited_at"),
-        ('day="visit_date"', 'day="visited_at"', f"{FACTS}visited_at: two columns of gold would have this name; rename a column, a lookup or day"),
+        ('day="visit_date"', 'day="visited_at"', f"{FACTS}visits: a column of the day can't be named visited_at, which is a column of visits itself"),
         ('day="visit_date"', 'day="visit date"', f"{FACTS}day: visit date: must be a name of lower-case letters, digits and _, after a letter"),
-        (AT, AT.replace('},', ', "position": "1"},').replace("TIMESTAMP", "TIMESTAMP, position INT"), f"{FACTS}columns: position: the tables have a column of that name already; use another"),
-        (f"({A_LOOKUP},)", A_LOOKUP, f"{FACTS}lookups: Lookup(name='visitor', entity='visitors',...: must be a tuple of Lookups, such as (...,), with the comma"),
-        (f"({A_LOOKUP},)", "()", f"{FACTS}lookups: there are none: name the entities to join with"),
-        (f"({A_LOOKUP},)", f"({A_LOOKUP}, {A_LOOKUP})", f"{FACTS}visitor: two columns of gold would have this name; rename a column, a lookup or day"),
-        ('on="visitor_id"', 'on="visitor"', f"{FACTS}lookup visitor: on: visitor is not a column; there are id, visitor_id, visited_at"),
+        (AT, AT.replace("}", ', "position": "1"}'), f"{FACTS}visits: a column of visits itself can't be named position, which is a column of the enrichment"),
+        (f"({A_LOOKUP},)", A_LOOKUP, f"{FACTS}lookups: Lookup(entity=Entity(topic=Topic(name='visitors',...: must be a tuple of Lookups, such as (...,), with the comma"),
+        (f"({A_LOOKUP},)", f"({A_LOOKUP}, {A_LOOKUP})", f"{FACTS}visits: a column of lookup visitor can't be named visitor, which is a column of lookup visitor"),
+        ('on="visitor_id"', 'on="visitor"', f"{FACTS}visits: lookup visitor is on visitor, which is no column; there are id, visitor_id, visited_at"),
         ('on="visitor_id"', 'on="visitor_id", join="asof"', f'{FACTS}lookup visitor: join: asof: must be "latest" or "as_of"'),
         ('on="visitor_id"', 'on="visitor_id", max_merges=0', f"{FACTS}lookup visitor: max_merges is 0: must be 1 or more"),
-        ('on="visitor_id"', 'on="visitor_id", key="city"', f"{FACTS}lookup visitor: key: city does not identify a row of visitors: must be id"),
-        ('on="visitor_id"', 'on="visitor_id", key="uid"', f"{FACTS}lookup visitor: key: uid is not a column; there are id, city"),
-        ('entity="visitors"', 'entity="visitor"', f"{FACTS}lookup visitor: entity: visitor: no such entity; there are visitors"),
+        ('on="visitor_id"', 'on="visitor_id", key="city"', f"{FACTS}key: Lookup has no such argument"),
+        ('on="visitor_id"', 'on="visitor_id", requires=False', f"{FACTS}requires: Lookup has no such argument; did you mean required?"),
+        ("entity=VISITORS", 'entity="visitors"', f"{FACTS}lookup visitor: entity: visitors: must be an Entity"),
         ('name="visits"', 'name="visitors"', f"{FACTS}visitors: another declaration has this topic already"),
         ('day="visit_date"', 'day="visit_date", publish_to="visitors"', f"{FACTS}visitors: another declaration has this topic already"),
         ('day="visit_date"', 'day="visit_date", dedup_days=-7', f"{FACTS}dedup_days: -7: must be 0 or more days"),
@@ -137,14 +133,13 @@ def test_a_mistake_is_told_by_file_line_and_name(tmp_path: Path, given: str, ins
 
 def test_all_mistakes_are_told_at_once_and_none_that_only_follows(tmp_path: Path) -> None:
     visitors = VISITORS.replace('key="id"', 'key="uid"').replace("deleted_at=", "deletedat=")
-    visits = VISITS.replace('keys=("id",)', 'keys="id"').replace("day=", "day_of=")
+    visits = VISITS.replace(f"({A_LOOKUP},)", "()").replace("day=", "day_of=")
     stores = VISITORS.replace("visitors", "stores").replace('key="id"', 'key="uid"').replace('"upper(city)"', '""')
     files = {"a_suite": SEE_VISITORS + SUITE, "visitors": visitors, "visits": visits, "stores": stores}
     assert refused(project(tmp_path, **files, counts=COUNTS.replace("keys", "kyes"))) == [
         "declarations/visitors.py:12: VISITORS: deletedat: Entity has no such argument; did you mean deleted_at?",
-        "declarations/stores.py:12: VISITORS: columns: city: has no SQL",
-        "declarations/stores.py:12: VISITORS: key: uid is not a column; there are id, city",
-        "declarations/visits.py:11: VISITS: day_of: Enrichment has no such argument; did you mean day?",
+        "declarations/stores.py:12: VISITORS: stores: column city: '': must not be empty",
+        "declarations/visits.py:12: VISITS: day_of: Enrichment has no such argument; did you mean day?",
         "declarations/sql/counts.sql:2: kyes: unknown; must be one of keys, refresh, sources, publish",
     ]
 
@@ -153,7 +148,8 @@ def test_an_entity_as_of_a_time_needs_its_history(tmp_path: Path) -> None:
     visits = VISITS.replace('on="visitor_id"', 'on="visitor_id", join="as_of"')
     without = VISITORS.replace("deleted_at=", "keeps_history=False, deleted_at=")
     assert refused(project(tmp_path, visitors=without, visits=visits)) == [
-        f'{FACTS}lookup visitor: join: "as_of" needs a history of whole updates, which visitors does not keep'
+        f"{FACTS}lookup visitor: joins visitors as_of a time, which needs a history of whole updates: "
+        'use join="latest", or declare the entity with keeps_history and without ignore_null_updates'
     ]
 
 
