@@ -24,7 +24,7 @@ from lakehouse.delta.leases import write_lease
 from lakehouse.pulsar.endpoint import Endpoint
 from lakehouse.settings import Settings, load_settings
 from tests.lake import environment, land_literally, own_home, own_topics
-from tests.pipeline.projects import VISITS, visits_project
+from tests.pipeline.projects import VISITORS, visits_project
 from tests.shop import TOPICS, WRITTEN
 
 
@@ -444,12 +444,11 @@ def test_the_plan_is_what_is_made_from_what(lakehouse: Command, tmp_path: Path) 
 
 
 def test_all_mistakes_in_declarations_are_told_with_a_line_each(lakehouse: Command, tmp_path: Path) -> None:
-    folder = visits_project(tmp_path, 'key="id"', 'key="uid"')
-    (folder / "visits.py").write_text(VISITS.replace('keys=("id",)', 'keys="id"'))
+    folder = visits_project(tmp_path)
+    (folder / "visitors.py").write_text(VISITORS.replace('key="id"', 'key="uid"', 1) + "\nOTHERS = Entity()\n")
     assert lakehouse("plan", LAKEHOUSE_DECLARATIONS=str(folder)) == Outcome(
         78,
         "",
-        "lakehouse: declarations/visitors.py:12: VISITORS: key: uid is not a column; there are id, city\n"
-        "lakehouse: declarations/visits.py:11: VISITS: keys: id: must be a tuple of texts, "
-        'such as ("id",), with the comma\n',
+        "lakehouse: declarations/visitors.py:12: VISITORS: visitors: key uid: must be one of id, city\n"
+        "lakehouse: declarations/visitors.py:19: OTHERS: Entity needs topic, key, columns\n",
     )
