@@ -18,8 +18,11 @@ SEQUENCE = "event_time: TIMESTAMP, publish_time: TIMESTAMP, ledger_id: BIGINT, e
 across partitions, so no two messages are equal. A message without event time uses its publish time. With `sequence_by`,
 the struct begins with the columns that are declared there, as the struct `by`."""
 
-ADDED = ("deleted_at", "sequence", "valid_from", "valid_until", "given", "message", "reason")
-"""Columns that an entity can't declare."""
+RESERVED = (
+    *("deleted_at", "sequence", "valid_from", "valid_until", "given", "message", "reason"),
+    *("since", "held", "held_row", "is_given", "is_changed", "is_last", "is_newer"),
+)
+"""Columns that an entity can't declare, because its tables or the merge have columns of these names."""
 VALIDITY = "valid_from TIMESTAMP, valid_until TIMESTAMP"
 
 
@@ -37,7 +40,8 @@ class Entity:
     key: str | tuple[str, ...]
     """The column that identifies a row, or several that do together. Each must have a value, and they must equal the
     message key if the message has one. A tombstone has only the message key to say which key it deletes. The message
-    key of several columns is a JSON array without spaces, such as `["A1","EUR"]` or `[7,"EUR"]`."""
+    key of several columns is a JSON array without spaces, such as `["A1","EUR"]` or `[7,"EUR"]`. Tables that exist
+    keep their key: to change it, remove them, so that they are merged again."""
     columns: Columns = COLUMNS
     """By name, SQL over the topic's fields and the message (`message.topic`, `message.properties`,
     `message.position`, `message.event_time`), or a text such as `"id, city, nullif(closedAt, -1) AS closed"`, in which
@@ -47,8 +51,8 @@ class Entity:
 
     A tombstone has no fields: let the SQL of such a column use `message.properties`, or a tombstone is older than all
     messages with a value. With a history, the state at a time is the last version in this order of those whose event
-    time is not after it. A table that exists keeps its order: to change it, remove the entity's tables, so that they
-    are merged again."""
+    time is not after it. Tables that exist keep their order: to change it, or the SQL of these columns, remove both
+    of the entity's tables and those of the enrichments that look it up, so that they are made again."""
     deleted_at: str = "NULL"
     """SQL over the same: the time from which the key is deleted, or NULL."""
     keeps_history: bool = True
@@ -105,12 +109,14 @@ class Entity:
     def __post_init__(self) -> None:
         if not self.keys or len(self.keys) != len(set(self.keys)):
             raise ConfigurationError(f"{self.name}: key {self.key!r}: must be one or more columns, each once")
+        if len(self.ordered_by) != len(set(self.ordered_by)):
+            raise ConfigurationError(f"{self.name}: sequence_by {self.sequence_by!r}: must be columns, each once")
         for what, names in {"key": self.keys, "sequence_by": self.ordered_by}.items():
             for name in names:
                 if name not in self.columns:
                     raise ConfigurationError(f"{self.name}: {what} {name}: must be one of {', '.join(self.columns)}")
-        if taken := [name for name in self.columns if name.lower() in ADDED]:
-            raise ConfigurationError(f"{self.name}: column {taken[0]}: silver adds one of that name: choose another")
+        if taken := [name for name in self.columns if name.lower() in RESERVED]:
+            raise ConfigurationError(f"{self.name}: column {taken[0]}: silver has one of that name: choose another")
         if self.ignore_null_updates and not self.keeps_history:
             raise ConfigurationError(f"{self.name}: ignore_null_updates needs keeps_history")
 

@@ -17,6 +17,7 @@ ACCOUNT_USERS = Entity(
     topic=Topic(
         "account_users",
         "userId BIGINT NOT NULL, accountId BIGINT NOT NULL, name STRING",
+        record="AccountUser",
         changelog=True,
     ),
     key="user_id",
@@ -29,6 +30,7 @@ FAVORITE_COLORS, FAVORITE_CHEESES = (
         topic=Topic(
             f"favorite_{what}s",
             f"userId BIGINT NOT NULL, {what} STRING",
+            record=f"Favorite{what.title()}",
             changelog=True,
         ),
         key="user_id",

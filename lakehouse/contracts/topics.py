@@ -93,6 +93,10 @@ class Topic:
             words = re.findall("[A-Za-z0-9]+", self.name)
             object.__setattr__(self, "record", "".join(word[0].upper() + word[1:] for word in words))
         for column in self.fields:
+            if column.name.lower() == "message":
+                raise ConfigurationError(
+                    f"topic {self.name}: field {column.name}: SQL has the message itself under this name"
+                )
             if type(column.dataType) not in AVRO_TYPES:
                 known = ", ".join(kind().simpleString() for kind in AVRO_TYPES)
                 raise ConfigurationError(

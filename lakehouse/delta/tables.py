@@ -140,7 +140,7 @@ def _lacking(declared: StructType, held: StructType, within: str, path: str = ""
         elif kind.simpleString() != present.simpleString():
             raise ConfigurationError(
                 f"{within}{column.name} is {present.simpleString()} in the table, but declared as "
-                f"{kind.simpleString()}: declare it under another name"
+                f"{kind.simpleString()}: CAST it, or declare it under another name"
             )
 
 

@@ -28,7 +28,7 @@ def test_a_key_is_a_column() -> None:
 
 
 def test_silver_has_columns_of_its_own() -> None:
-    with pytest.raises(ConfigurationError, match=r"^users: column sequence: silver adds one of that name"):
+    with pytest.raises(ConfigurationError, match=r"^users: column sequence: silver has one of that name"):
         replace(USERS, columns="id, createdAt AS sequence")
 
 

@@ -18,3 +18,8 @@ def test_a_record_is_named_after_its_topic(name: str, record: str) -> None:
 def test_wrong_ddl_is_one_line_that_names_the_topic() -> None:
     with pytest.raises(ConfigurationError, match=r"^topic stores: field city is STRING NOT: must be one of "):
         Topic("stores", "id BIGINT, city STRING NOT")
+
+
+def test_no_field_takes_the_name_of_the_message() -> None:
+    with pytest.raises(ConfigurationError, match=r"^topic posts: field Message: SQL has the message itself under"):
+        Topic("posts", "Message STRING")

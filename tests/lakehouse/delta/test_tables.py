@@ -54,15 +54,19 @@ def test_a_table_gains_columns_at_any_depth(spark: SparkSession, lake: Settings)
 @pytest.mark.parametrize(
     ("columns", "difference"),
     [
-        ("id STRING", "silver.boats.id is bigint in the table, but declared as string: declare it under another name"),
+        (
+            "id STRING",
+            "silver.boats.id is bigint in the table, but declared as string: CAST it, or declare it under another name",
+        ),
         (
             "owner STRUCT<home: STRUCT<city: INT>>",
-            "silver.boats.owner.home.city is string in the table, but declared as int: declare it under another name",
+            "silver.boats.owner.home.city is string in the table, but declared as int: CAST it, or declare it under "
+            "another name",
         ),
         (
             "new INT, owner STRING",
             "silver.boats.owner is struct<name:string,home:struct<city:string>> in the table, but declared as string: "
-            "declare it under another name",
+            "CAST it, or declare it under another name",
         ),
     ],
 )
