@@ -231,7 +231,10 @@ def reconcile() -> None:
 
 
 def _reconcile(spark: SparkSession, settings: Settings) -> None:
-    """Print and note where the landed messages are. Raises ReconciliationError if any is lost or in two places."""
+    """Print and note where the landed messages are, and compare with the broker.
+
+    Raises ReconciliationError if a message is in no table or in two, or was lost before it landed.
+    """
     reconciliations = reconcile_all(spark, settings)
     report.reconciliation(reconciliations)
     report.note(reconciliations, settings)

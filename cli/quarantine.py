@@ -52,10 +52,10 @@ def inspect(facts: Facts = "", reason: Reason = "", entity: Entity = "", key: Ke
     found = query(
         settings,
         f"""
-        SELECT state.reason, state.entity, count(*) AS {name}, count(DISTINCT state.key) AS keys,
-               min(state.key) AS example, max(attempts) AS tried, min(waiting_since) AS since,
+        SELECT _state.reason, _state.entity, count(*) AS {name}, count(DISTINCT _state.key) AS keys,
+               min(_state.key) AS example, max(attempts) AS tried, min(waiting_since) AS since,
                count(*) FILTER (WHERE {expired}) AS expired
-        FROM (SELECT *, unnest(missing) AS state FROM {chosen.enrichment.waiting.name} WHERE {chosen.where})
+        FROM (SELECT *, unnest(missing) AS _state FROM {chosen.enrichment.waiting.name} WHERE {chosen.where})
         WHERE {chosen.state} GROUP BY ALL ORDER BY 3 DESC
         """,
         chosen.values,
@@ -129,8 +129,8 @@ def retry(
 def _choose(settings: Settings, facts: str, reason: str, entity: str, key: str, days: float) -> Chosen:
     given = {"reason": reason, "entity": entity, "key": key}
     values: dict[str, str | float] = {name: value for name, value in given.items() if value}
-    state = " AND ".join(f"state.{name} = ${name}" for name in values) or "true"
-    where = [f"EXISTS (SELECT 1 FROM unnest(missing) AS each(state) WHERE {state})"] if values else ["true"]
+    state = " AND ".join(f"_state.{name} = ${name}" for name in values) or "true"
+    where = [f"EXISTS (SELECT 1 FROM unnest(missing) AS each(_state) WHERE {state})"] if values else ["true"]
     if days:
         where.append("waiting_since < now() - to_seconds($days * 86400)")
         values["days"] = days

@@ -16,8 +16,10 @@ def waiting(enrichment: Enrichment, *, at_most: float) -> Suite:
         key=enrichment.keys,
         may_be_empty=True,
         rules=(
-            *not_null(*enrichment.keys, "position", "reason", "missing", "waiting_since"),
+            *not_null(*enrichment.keys, "position", "reason", "waiting_since"),
             unique("position"),
+            # Facts of an older release say it once they are tried again.
+            each_row("says_for_which_keys", "coalesce(NOT exists(missing, each -> each.key IS NULL), true)"),
             each_row("has_not_expired", f"NOT ({expired})", Severity.WARNING),
             *_rate("waiting", "{rows}", enrichment.topic, at_most),
         ),

@@ -94,7 +94,8 @@ class _Run:
         scope = _scope(suite, last, version, self.started) if only_new else WHOLE
         rules = [rule for rule in suite.rules if scope != NOTHING or rule.kind in (Kind.TABLE, Kind.TYPES)]
         own = figures_of(suite.table, self.known, last)
-        spark = self.quick if scope == NOTHING or own["rows"] <= SMALL else self.spark
+        read = [own["rows"], *(self.known.get(rule.to, 0) for rule in rules)]
+        spark = self.quick if scope == NOTHING or max(read) <= SMALL else self.spark
         rows = _rows(spark, self.settings, suite, scope, last, version)
         rows = rows.transform(_with_known, settings=self.settings, rules=rules)
         minimum = 1 if scope == WHOLE and not suite.may_be_empty else 0

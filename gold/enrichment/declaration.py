@@ -109,7 +109,8 @@ MISSING = "ARRAY<STRUCT<entity: STRING, key: STRING, reason: STRING, merged: ARR
 
 OWN_COLUMNS = (
     *("position", "publish_time", "message", "reason", "missing", "attempts"),
-    *("waiting_since", "duplicate_of", "found_at", "current", "is_waiting", "changed_entity", "changed_key"),
+    *("waiting_since", "duplicate_of", "found_at", "placed", "of_day", "of_days", "firsts", "original", "is_placed"),
+    *("current", "is_waiting", "changed_entity", "changed_key"),
     *("valid_from", "valid_until", "changed_at", "loss", "is_before", "backfill"),
 )
 """Names of columns that the enrichment itself adds to facts. Beside these, its names begin with `_`."""

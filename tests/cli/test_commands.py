@@ -288,7 +288,7 @@ def test_a_registered_schema_that_breaks_the_contract(
 ) -> None:
     without_id = replace(TOPICS[0], fields=StructType(TOPICS[0].fields.fields[1:]))
     done = lakehouse("land", **environment(own_topics(settings, endpoint, tmp_path, [without_id])))
-    assert (done.code, done.line) == (78, "lakehouse: users: id is not registered, but declared as a required long")
+    assert (done.code, done.line) == (78, "lakehouse: items: id is not registered, but declared as a required long")
 
 
 @pytest.fixture
@@ -327,11 +327,11 @@ def test_before_the_first_run(lakehouse: Command, spark: SparkSession, lake: Set
     done = {step: lakehouse(step, **environment(lake)) for step in ("merge", "enrich", "publish", "purge", "reconcile")}
     assert {outcome.code for outcome in done.values()} == {1}
     assert {step: outcome.line for step, outcome in done.items()} == {
-        "merge": "lakehouse: bronze.users is not there yet: run `lakehouse land` first",
+        "merge": "lakehouse: bronze.items is not there yet: run `lakehouse land` first",
         "enrich": "lakehouse: bronze.orders is not there yet: run `lakehouse land` first",
         "publish": "lakehouse: gold.enriched_orders is not there yet: run `lakehouse run` first",
-        "purge": "lakehouse: silver.users is not there yet: run `lakehouse run` first",
-        "reconcile": "lakehouse: bronze.users is not there yet: run `lakehouse run` first",
+        "purge": "lakehouse: silver.items is not there yet: run `lakehouse run` first",
+        "reconcile": "lakehouse: bronze.items is not there yet: run `lakehouse run` first",
     }
 
 

@@ -56,8 +56,8 @@ def lake(whole: Settings, tmp_path: Path) -> Settings:
 
 def test_it_holds(spark: SparkSession, whole: Settings) -> None:
     assert reconcile_all(spark, whole) == [
-        Reconciliation(topic="users", landed=4, accounted={"current": 2, "superseded": 1, "malformed": 1}),
         Reconciliation(topic="items", landed=1, accounted={"current": 1, "superseded": 0, "malformed": 0}),
+        Reconciliation(topic="users", landed=4, accounted={"current": 2, "superseded": 1, "malformed": 1}),
         Reconciliation(
             topic="orders",
             landed=5,

@@ -12,7 +12,7 @@ from tests.lake import bronze_row
 from tests.messages import message
 from tests.test_docs import ROOT, blocks
 
-ROW = re.compile(r"^\| (none|`.*?`) \| (none|`[^`]+`) \| (taken|`[^`]+`) \|$", re.MULTILINE)
+ROW = re.compile(r"^\| (none|`[^`]*`) \| (none|`[^`]+`) \| (taken|`[^`]+`) \|$", re.MULTILINE)
 
 
 def test_each_message_has_the_reason_that_the_page_gives(spark: SparkSession) -> None:

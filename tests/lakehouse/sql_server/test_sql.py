@@ -78,7 +78,7 @@ ANSWERS: dict[str, list[tuple[Any, ...]]] = {
         (date(2026, 1, 2), "sweet", 1, 2.0),
         (date(2026, 1, 1), "sweet", 2, 3.5),
     ],
-    "5-waiting": [(9, "missing", "users", "9", 2), (1, "missing", "items", "9", 1)],
+    "5-waiting": [(9, "user missing", 2), (1, "item missing", 1)],
     "6-prices": [(1, "pie", 1.5, 2.0, 1)],
 }
 """The answers to the example queries, without the times at which orders began to wait."""
