@@ -51,16 +51,16 @@ def _landed(pipeline: Pipeline) -> Iterator[Node]:
 def _merged(pipeline: Pipeline) -> Iterator[Node]:
     for entity in pipeline.entities:
         sources = (entity.topic.bronze_table,)
-        yield Node(layer="silver", name=entity.table.name, sources=sources, how=f"merge by {entity.key}")
+        yield Node(layer="silver", name=entity.table.name, sources=sources, how=f"merge by {', '.join(entity.keys)}")
         if entity.keeps_history:
             yield Node(layer="silver", name=entity.history.name, sources=sources, how="all versions")
 
 
 def _enriched(pipeline: Pipeline) -> Iterator[Node]:
     for facts in pipeline.enrichments:
-        joins = ", ".join(f"{each.entity} {each.join} by {each.on}" for each in facts.lookups)
-        sources = (facts.topic.bronze_table, *dict.fromkeys(lookup.table for lookup in facts.lookups))
-        yield Node(layer="gold", name=facts.gold_table, sources=sources, how=f"join {joins}")
+        joins = ", ".join(f"join {each.name} by {each.on}, {each.join}" for each in facts.lookups)
+        sources = (facts.topic.bronze_table, *facts.state_tables)
+        yield Node(layer="gold", name=facts.gold_table, sources=sources, how=joins or "append")
 
 
 def _queried(pipeline: Pipeline) -> Iterator[Node]:

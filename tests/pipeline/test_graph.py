@@ -7,16 +7,16 @@ from tests.pipeline.projects import visits_project
 
 def test_what_is_made_from_what(tmp_path: Path) -> None:
     found = nodes(load(visits_project(tmp_path, "-- refresh", "-- publish: postgres counts\n-- refresh")).pipeline)
-    assert [(node.layer, node.name, node.sources) for node in found] == [
-        ("topics", "topic visitors", ()),
-        ("topics", "topic visits", ()),
-        ("bronze", "bronze.visitors", ("topic visitors",)),
-        ("bronze", "bronze.visits", ("topic visits",)),
-        ("silver", "silver.visitors", ("bronze.visitors",)),
-        ("silver", "silver.visitors_history", ("bronze.visitors",)),
-        ("gold", "gold.enriched_visits", ("bronze.visits", "silver.visitors")),
-        ("SQL", "gold.counts", ("gold.enriched_visits",)),
-        ("sinks", "postgres counts", ("gold.counts",)),
+    assert [(node.layer, node.name, node.sources, node.how) for node in found] == [
+        ("topics", "topic visitors", (), "changelog"),
+        ("topics", "topic visits", (), ""),
+        ("bronze", "bronze.visitors", ("topic visitors",), "land"),
+        ("bronze", "bronze.visits", ("topic visits",), "land"),
+        ("silver", "silver.visitors", ("bronze.visitors",), "merge by id"),
+        ("silver", "silver.visitors_history", ("bronze.visitors",), "all versions"),
+        ("gold", "gold.enriched_visits", ("bronze.visits", "silver.visitors"), "join visitor by visitor_id, latest"),
+        ("SQL", "gold.counts", ("gold.enriched_visits",), "incremental, by city"),
+        ("sinks", "postgres counts", ("gold.counts",), "publish"),
     ]
 
 
