@@ -225,7 +225,10 @@ def _refusal(topic: Topic, loss: Loss) -> str:
     if loss.can_resume:
         return f"{loss}; `lakehouse land {topic.name} --accept-loss` writes that down and goes on"
     if not loss.exists:
-        return f"{loss}: add it to the topic again, with `pulsar-admin topics update-partitioned-topic`"
+        return (
+            f"{loss}: create it again, with `lakehouse topics create` or, if the topic has only too few partitions, "
+            "`pulsar-admin topics update-partitioned-topic`"
+        )
     return f"{loss}: start again with another home, or restore what the broker had"
 
 

@@ -118,7 +118,8 @@ def _declarations() -> Iterator[str]:
         yield f"{inspect.getdoc(declared)}\n"
         docs = documented(declared)
         rows = (
-            (f"`{each.name}`", _kind(each.type), _given(each), docs.get(each.name, "")) for each in fields(declared)
+            (f"`{each.name}`", _kind(getattr(each.type, "accepts", each.type)), _given(each), docs.get(each.name, ""))
+            for each in fields(declared)
         )
         yield from _grid(("parameter", "type", "default", ""), rows)
     yield f"## SQL files\n\n{inspect.getdoc(SqlTable)}\n\nSee [gold tables in SQL](../sql-tables.md).\n"

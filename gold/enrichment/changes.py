@@ -184,9 +184,9 @@ def waiting_for(waiting: DataFrame, *, events: DataFrame, outdated: DataFrame, e
     """The waiting facts to retry: those that were released, those with a changed key, and those of an older release.
 
     The changed key is a missing one, or a merged one on the way to it. A fact that an older release put there does not
-    say in `missing` what it waits for. A change does not retry a fact that has waited
-    for more than `retry_days` days. A waiting fact that is also among the `outdated` facts is retried: an earlier batch
-    stopped while it moved the fact from gold to quarantine.
+    say in `missing` what it waits for. A change does not retry a fact that has waited for more than `retry_days` days.
+    A waiting fact that is also among the `outdated` facts is retried: an earlier batch stopped while it moved the fact
+    from gold to quarantine.
     """
     # A fixed time, because a MERGE does not reuse a cached plan with current_timestamp().
     in_time = waiting.where(F.col("waiting_since") > F.lit(datetime.now(UTC) - timedelta(enrichment.retry_days)))

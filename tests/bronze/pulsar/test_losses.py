@@ -131,7 +131,7 @@ def test_what_is_lost(after: Position, broker: Held, resume: Position, entries: 
 def test_what_nothing_can_follow(broker: Held | None, reason: str) -> None:
     loss = find_loss("p", LAST, broker, "lake", "Monday")
     assert loss is not None
-    assert (loss.reason, loss.can_resume) == (reason, False)
+    assert (loss.reason, loss.can_resume, loss.exists) == (reason, False, broker is not None)
 
 
 class Landed:
