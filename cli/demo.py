@@ -22,6 +22,7 @@ from lakehouse.pulsar.topic_admin import create_topics
 from lakehouse.reconciliation import Reconciliation
 from lakehouse.settings import SHIPPED, Pulsar, Settings
 from lakehouse.spark.session import SHORT_RUN
+from lakehouse.terminal import shown
 from pipeline.loading import pipeline_of
 
 DEFAULT_ORDERS = 20_000
@@ -113,7 +114,7 @@ def _show_queries(settings: Settings) -> None:
 
 
 def _show_next(settings: Settings, workload: Workload) -> None:
-    home = settings.home.relative_to(Path.cwd()) if settings.home.is_relative_to(Path.cwd()) else settings.home
+    home = shown(settings.home)
     report.say(
         f"""
 What to try next, on what the demo has left in {home}:
