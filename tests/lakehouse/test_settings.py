@@ -54,6 +54,13 @@ def test_an_empty_variable_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (given.home, given.run.retries, given.serve.users) == (Path(".lakehouse").absolute(), 5, {})
 
 
+@pytest.fixture
+def nothing_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("LAKEHOUSE_HOME", "LAKEHOUSE_DECLARATIONS"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.mark.usefixtures("nothing_set")
 def test_a_project_is_found_in_the_working_directory_and_has_its_own_home(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -63,6 +70,7 @@ def test_a_project_is_found_in_the_working_directory_and_has_its_own_home(
     assert (given.declarations, given.home) == (tmp_path / "declarations", tmp_path / ".lakehouse")
 
 
+@pytest.mark.usefixtures("nothing_set")
 def test_projects_that_are_named_have_homes_beside_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     homes = []
     for name in ("one/declarations", "two/declarations", "two/tests"):
@@ -72,6 +80,7 @@ def test_projects_that_are_named_have_homes_beside_them(tmp_path: Path, monkeypa
     assert homes == ["one/.lakehouse", "two/.lakehouse", "two/.lakehouse-tests"]
 
 
+@pytest.mark.usefixtures("nothing_set")
 def test_elsewhere_there_is_the_shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     given = load_settings()
