@@ -2,8 +2,9 @@
 
     .venv/bin/python benchmarks/small.py [--orders 2000] [--changes 40] [--users 100000] [--gold 100000] [--waiting 0]
 
-Three kinds of batches take turns: orders whose users and items do not change; changes of users, merged into silver; and
-orders together with changes of users and prices. The medians are of the last third of the rounds, as the JVM needs
+Four kinds of batches take turns: orders whose users and items do not change; orders of which some are malformed, some
+are duplicates and some wait for a user; changes of users, merged into silver; and orders together with changes of users
+and prices. The medians are of the last third of the rounds, as the JVM needs
 some dozens of rounds to compile what it uses. No broker is needed, as Spark writes the messages.
 """
 
@@ -61,6 +62,15 @@ class Lake:
     def enrich(self) -> tuple[Lap, int]:
         return self.step(enriching(self.spark, self.settings, ENRICHMENTS))
 
+    def mixed(self) -> dict[str, Column]:
+        """Fields of orders of which 1 % are duplicates, 1 % lack their user and 0.2 % are malformed."""
+        number, fields = F.col("id"), self._fields("orders")
+        return {
+            "invoiceId": F.when(number % 100 == 1, number - 1).otherwise(number),
+            "userId": F.when(number % 100 == 2, number + self.users).otherwise(fields["userId"]),
+            "createdAt": F.when(number % 500 != 3, fields["createdAt"]),
+        }
+
     def _fields(self, topic: str) -> dict[str, Column]:
         number, now = F.col("id"), F.lit(START + DAY) + F.col("id")
         fields = {
@@ -114,11 +124,14 @@ def main(
         catch_up(lake.settings, merging(spark, lake.settings, ENTITIES))
         lake.enrich()
         quiet: Steps = []
+        mixed: Steps = []
         merged: Steps = []
         changed: Steps = []
         for _ in range(rounds):
             lake.send("orders", orders)
             quiet.append(lake.enrich())
+            lake.send("orders", orders, **lake.mixed())
+            mixed.append(lake.enrich())
             lake.send("users", changes)
             merged.append(lake.merge("users"))
             lake.send("items", changes // 10)
@@ -127,7 +140,12 @@ def main(
             changed.append(lake.enrich())
     finally:
         stop_spark()
-    named = {f"{orders:,} orders": quiet, f"{changes:,} users": merged, f"{orders:,} orders, changes": changed}
+    named = {
+        f"{orders:,} orders": quiet,
+        f"{orders:,} mixed orders": mixed,
+        f"{changes:,} users": merged,
+        f"{orders:,} orders, changes": changed,
+    }
     report.rows(["", "seconds", "CPU s", "jobs"], [_row(name, steps) for name, steps in named.items()], title="Warm")
 
 

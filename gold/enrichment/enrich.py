@@ -45,7 +45,7 @@ from lakehouse.contracts.decoding import MALFORMED, quarantine_malformed
 from lakehouse.delta.checkpoints import create_tables_of, sound_checkpoint
 from lakehouse.delta.tables import cached, is_known_empty, pin_table, read_table
 from lakehouse.settings import Settings
-from lakehouse.spark.batches import each_batch, planned_for
+from lakehouse.spark.batches import each_batch, interpreted_for, planned_for
 
 
 def enrich(spark: SparkSession, settings: Settings, enrichment: Enrichment) -> DataStreamWriter:
@@ -96,9 +96,10 @@ def enrich_batch(settings: Settings, enrichment: Enrichment, batch: DataFrame, *
     with cached(batch) as events:
         with planned_for(spark, 0):
             found = summary_of(events, enrichment)
-        with planned_for(spark, found.events):
-            if found.rejected_since is not None:
+        if found.rejected:
+            with interpreted_for(spark, found.rejected):
                 quarantine_rejected(settings, enrichment, events.where(is_event(REJECTED)), since=found.rejected_since)
+        with planned_for(spark, found.events):
             if found.discarded:
                 discard(settings, enrichment, events.where(is_event(DISCARD)).select("position").distinct())
         for request in found.backfills:
@@ -125,17 +126,18 @@ def decide_new(settings: Settings, enrichment: Enrichment, events: DataFrame, fo
     look_up_state = partial(look_up, settings=settings, enrichment=enrichment, source=facts, number=found.facts)
     with cached(repeated_keys(facts, placed=placed, keys=keys)) as repeated:
         if not repeated.count():
-            write_new(settings, enrichment, facts.transform(look_up_state))
+            write_new(settings, enrichment, facts.transform(look_up_state), number=found.facts)
             return
         suspects, placed = (rows.join(repeated, on=keys, how="left_semi") for rows in (facts, placed))
         found_duplicates = suspects.transform(
             find_duplicates, placed=placed, keys=keys, day=enrichment.day, dedup_days=enrichment.dedup_days
         )
         with cached(found_duplicates) as duplicates:
-            if duplicates.count() < found.facts:
+            if (number := duplicates.count()) < found.facts:
                 fresh = facts.join(duplicates.select("position"), on="position", how="left_anti")
-                write_new(settings, enrichment, fresh.transform(look_up_state))
-            write_duplicates(settings, enrichment, duplicates)
+                write_new(settings, enrichment, fresh.transform(look_up_state), number=found.facts)
+            with interpreted_for(facts.sparkSession, number):
+                write_duplicates(settings, enrichment, duplicates)
 
 
 def decide_again(

@@ -72,6 +72,7 @@ def summary_of(events: DataFrame, enrichment: Enrichment) -> Any:
         F.count("*").alias("events"),
         F.count_if(is_event(FACT)).alias("facts"),
         bounds(events, enrichment, is_event(FACT)).alias("bounds"),
+        F.count_if(is_event(REJECTED)).alias("rejected"),
         F.min(among(REJECTED, F.col("position.ledger_id"))).alias("rejected_since"),
         F.collect_set(changed).alias("changed"),
         F.collect_set(F.when(F.col(VALID[0]).isNotNull(), changed)).alias("changed_versions"),

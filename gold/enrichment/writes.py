@@ -4,6 +4,7 @@ A crash can leave a fact both in gold and waiting. The next batch that recompute
 """
 
 from collections.abc import Callable, Iterable
+from contextlib import nullcontext
 from functools import partial, reduce
 from typing import Any
 
@@ -16,6 +17,7 @@ from gold.enrichment.events import bounds
 from gold.enrichment.lookups import CURRENT, LACKS
 from lakehouse.delta.tables import append, append_missing, cached, delta_table, pin_table
 from lakehouse.settings import Settings
+from lakehouse.spark.batches import FEW, interpreted_for
 
 Write = Callable[[Settings, Enrichment, DataFrame], None]
 
@@ -58,14 +60,19 @@ def with_current(facts: DataFrame, *, gold: DataFrame, enrichment: Enrichment) -
     return facts.join(rows, on="position", how="left")
 
 
-def write_new(settings: Settings, enrichment: Enrichment, wanted: DataFrame) -> None:
-    """Add facts that are in no table yet to gold, or to the waiting facts if they lack state."""
+def write_new(settings: Settings, enrichment: Enrichment, wanted: DataFrame, *, number: int) -> None:
+    """Add facts that are in no table yet to gold, or to the waiting facts if they lack state.
+
+    `number` is the number of facts, or an upper bound.
+    """
     is_missing = F.col("missing").isNotNull()
     written = Observation()
     counts = F.count_if(is_missing).alias("missing")
-    _add_to_gold(settings, enrichment, wanted.observe(written, counts).where(~is_missing))
-    if written.get.get("missing", 1):
-        _begin_waiting(settings, enrichment, wanted.where(is_missing))
+    with cached(wanted) if number <= FEW else nullcontext(wanted) as wanted:
+        _add_to_gold(settings, enrichment, wanted.observe(written, counts).where(~is_missing))
+        if waiting := written.get.get("missing", 1):
+            with interpreted_for(wanted.sparkSession, waiting if number <= FEW else number):
+                _begin_waiting(settings, enrichment, wanted.where(is_missing))
 
 
 def write_difference(

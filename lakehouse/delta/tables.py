@@ -251,7 +251,13 @@ def table_versions(spark: SparkSession, settings: Settings, names: Iterable[str]
 
 def committed_batch(spark: SparkSession, settings: Settings, name: str, stream: str) -> int:
     """The last batch that the stream with this id has appended to the table; -1 if there is none."""
-    last = _snapshot(spark, settings, name).transactions().get(stream)
+    snapshot = _snapshot(spark, settings, name)
+    checksum = snapshot.checksumOpt()
+    known = checksum.get().setTransactions() if checksum.isDefined() else checksum
+    if known.isDefined():  # without a job, which the snapshot's own map needs
+        as_java = java_class(spark, "scala.jdk.javaapi.CollectionConverters").asJava
+        return max((int(each.version()) for each in as_java(known.get()) if each.appId() == stream), default=-1)
+    last = snapshot.transactions().get(stream)
     return int(last.get()) if last.isDefined() else -1
 
 
@@ -334,7 +340,7 @@ def upsert(
 
 def append_missing(rows: DataFrame, settings: Settings, name: str, *, on: Sequence[str]) -> None:
     """Append the rows that the table lacks, by the columns `on`. A MERGE has several times the fixed cost of this."""
-    held = pin_table(rows.sparkSession, settings, name).select(*on)
+    held = of_keys(pin_table(rows.sparkSession, settings, name).select(*on), rows.select(*on))
     append(rows.join(held, on=list(on), how="left_anti").select(*rows.columns), settings, name)
 
 

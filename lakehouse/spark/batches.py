@@ -1,18 +1,23 @@
 """Handlers for the batches of streams, and how small batches are planned."""
 
 import gc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 from pyspark.sql import DataFrame, SparkSession
 
-FEW = 5_000
+FEW = 50_000
 """A batch of up to this many rows is small.
 
-Its queries are planned once, and before a join, state is reduced to the keys that the rows look up.
+Its queries are planned once, what several of them read is cached, and before a join, state is reduced to the keys that
+the rows look up.
 """
 
+HANDFUL = 1_000
+"""Up to this many rows, to compile code for them takes longer than to do without."""
+
 ADAPTIVE = "spark.sql.adaptive.enabled"
+INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
 
 
 def each_batch(handle: Callable[[DataFrame], None]) -> Callable[[DataFrame, int], None]:
@@ -33,14 +38,29 @@ def each_batch(handle: Callable[[DataFrame], None]) -> Callable[[DataFrame, int]
 
 @contextmanager
 def planned_for(spark: SparkSession, rows: int) -> Iterator[None]:
-    """Plan the queries of the block for so many rows. It changes a session setting, and restores it at the end.
+    """Plan the queries of the block for so many rows. It changes session settings, and restores them at the end.
 
     For few rows, adaptive execution is off: it plans again after each stage, and needs a job for each.
     """
-    before = spark.conf.get(ADAPTIVE)
-    assert before is not None
+    with _settings(spark, {ADAPTIVE: "false"} if rows <= FEW else {}):
+        yield
+
+
+@contextmanager
+def interpreted_for(spark: SparkSession, rows: int) -> Iterator[None]:
+    """Like `planned_for`, for queries that read nothing but these rows: for a handful, no code is generated either."""
+    with planned_for(spark, rows), _settings(spark, INTERPRETED if rows <= HANDFUL else {}):
+        yield
+
+
+@contextmanager
+def _settings(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
+    before = [(name, spark.conf.get(name)) for name in settings]
     try:
-        spark.conf.set(ADAPTIVE, before if rows > FEW else "false")
+        for name, value in settings.items():
+            spark.conf.set(name, value)
         yield
     finally:
-        spark.conf.set(ADAPTIVE, before)
+        for name, held in before:
+            assert held is not None
+            spark.conf.set(name, held)
