@@ -21,7 +21,7 @@ import typer
 from benchmarks.bench import backlog
 from cli import report
 from dags.local import airflow
-from demo.workload import Workload
+from domains.shop.workload import Workload
 
 PATIENCE = 1_200.0
 """Seconds in which a run must end."""

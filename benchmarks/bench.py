@@ -13,7 +13,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from bronze.landing import bronze_table
-from demo.workload import Workload
+from domains.shop.workload import Workload
 from jobs.steps import enriching, merging
 from jobs.streams import catch_up
 from lakehouse.delta.tables import append, create_table

@@ -26,8 +26,8 @@ from deltalake import DeltaTable
 
 from benchmarks.bench import backlog, cpu_seconds
 from cli import report
-from declarations.orders import ORDERS
-from demo.workload import ITEMS, Workload
+from domains.shop.declarations.orders import ORDERS
+from domains.shop.workload import ITEMS, Workload
 from lakehouse.pulsar.endpoint import Endpoint
 from lakehouse.pulsar.produce import Message, produce
 from lakehouse.settings import Settings

@@ -17,8 +17,8 @@ from pyspark.sql import SparkSession
 
 from benchmarks.bench import Lap, backlog, lap, middle
 from cli import report
-from declarations.orders import ORDERS_TOPIC
-from demo.workload import Workload
+from domains.shop.declarations.orders import ORDERS_TOPIC
+from domains.shop.workload import Workload
 from jobs.steps import landing
 from jobs.streams import catch_up
 from lakehouse.settings import Settings

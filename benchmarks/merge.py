@@ -25,7 +25,7 @@ from pyspark.sql import functions as F
 from benchmarks.bench import START, Lap, bronze_rows, emptied_home, lap, middle
 from bronze.landing import bronze_table
 from cli import report
-from declarations.users import USERS
+from domains.shop.declarations.users import USERS
 from jobs.steps import merging
 from jobs.streams import catch_up
 from lakehouse.delta.tables import append, create_table, read_table

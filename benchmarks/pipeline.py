@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 
 from benchmarks.bench import Lap, backlog, lap, middle
 from cli import report
-from demo.workload import Workload
+from domains.shop.workload import Workload
 from jobs.steps import enriching, landing, merging, reconcile_all
 from jobs.streams import Stream, catch_up
 from lakehouse.settings import Settings

@@ -21,8 +21,8 @@ from pyspark.sql import SparkSession
 
 from benchmarks.bench import Lap, backlog, lap, middle
 from cli import report
-from declarations.orders import ORDERS
-from demo.workload import Workload
+from domains.shop.declarations.orders import ORDERS
+from domains.shop.workload import Workload
 from gold.sinks.topic import to_messages
 from jobs.steps import enriching, landing, merging, publishing
 from jobs.streams import catch_up

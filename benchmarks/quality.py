@@ -17,7 +17,7 @@ import typer
 from benchmarks.bench import Lap, backlog, lap
 from benchmarks.pipeline import run_afresh
 from cli import report
-from demo.workload import Workload
+from domains.shop.workload import Workload
 from expectations.validation import validate
 from jobs.steps import run_all
 from lakehouse.pulsar.produce import produce

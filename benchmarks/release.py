@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 
 from benchmarks.bench import Lap, emptied_home, lakes, land, lap, merge_and_enrich, middle
 from cli import report
-from declarations.orders import ORDERS
+from domains.shop.declarations.orders import ORDERS
 from jobs.steps import reconcile_all
 from lakehouse.delta.tables import read_table
 from lakehouse.settings import Settings

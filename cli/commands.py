@@ -25,7 +25,7 @@ from cli.quality import validate_command
 from cli.quarantine import app as quarantine_app
 from cli.refresh import refresh_command
 from cli.serve import serve_command
-from demo.workload import SENT, Workload
+from domains.shop.workload import SENT, Workload
 from jobs.maintenance import maintain
 from jobs.retention import states
 from jobs.steps import (

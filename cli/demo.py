@@ -9,7 +9,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from cli import report
-from demo.workload import Workload
+from domains.shop.workload import Workload
 from jobs.steps import create_tables, landing, reconcile_all, run_all, run_landed, spark_for
 from jobs.streams import catch_up
 from lakehouse.delta.leases import write_lease
@@ -27,7 +27,7 @@ from pipeline.loading import pipeline_of
 
 DEFAULT_ORDERS = 20_000
 """More orders make the demo slower, and show nothing new."""
-QUERIES = Path(__file__).parent.parent / "demo" / "queries"
+QUERIES = Path(__file__).parent.parent / "domains" / "shop" / "queries"
 
 
 def run_demo(settings: Settings, *, orders: int) -> list[Reconciliation]:

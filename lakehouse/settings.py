@@ -27,7 +27,7 @@ from lakehouse.errors import ConfigurationError
 PREFIX = "LAKEHOUSE_"
 FILE = Path("lakehouse.toml")
 DECLARATIONS = "declarations"
-SHIPPED = Path(__file__).resolve().parent.parent / DECLARATIONS
+SHIPPED = Path(__file__).resolve().parent.parent / "domains" / "shop" / DECLARATIONS
 """The declarations that come with this package: a shop."""
 SECRETS = (("pulsar", "token"), ("postgres", "url"), ("serve", "users"), ("airflow", "alert_url"))
 """Settings that are allowed in the environment only, and whose values are never shown."""

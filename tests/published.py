@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import pulsar
 
-from declarations.orders import ORDERS
+from domains.shop.declarations.orders import ORDERS
 from lakehouse.pulsar.endpoint import Endpoint, connect
 from lakehouse.settings import Settings
 from tests.lake import read

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from pyspark.sql import SparkSession
 
-from demo.workload import Workload
+from domains.shop.workload import Workload
 from jobs.steps import reconcile_all, run_all
 from lakehouse.pulsar.endpoint import Endpoint
 from lakehouse.pulsar.produce import Message, produce

@@ -7,7 +7,7 @@ import typer
 from pyspark.sql import SparkSession
 
 from cli import commands as cli
-from declarations.orders import ORDERS
+from domains.shop.declarations.orders import ORDERS
 from expectations.results import RESULTS
 from gold.sql.refresh import refresh
 from jobs.steps import enriching, merging

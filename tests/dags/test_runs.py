@@ -18,8 +18,8 @@ from playwright.sync_api import Page, expect
 from pyspark.sql import SparkSession
 
 from dags.local import airflow
-from declarations.orders import ORDERS
-from demo.workload import HOUR, Workload
+from domains.shop.declarations.orders import ORDERS
+from domains.shop.workload import HOUR, Workload
 from gold.enrichment.backfill import Scope, backfill
 from jobs.steps import run_all
 from lakehouse.delta.leases import write_lease

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from declarations.users import USERS_SUITE
+from domains.shop.declarations.users import USERS_SUITE
 from expectations.results import RESULTS, last_validated, usual_growth_of
 from expectations.suites import Kind, Severity, Suite, each_row, types
 from lakehouse.contracts.decoding import MALFORMED

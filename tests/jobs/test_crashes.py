@@ -14,7 +14,7 @@ import psutil
 import pytest
 from pyspark.sql import SparkSession
 
-from demo.workload import Workload
+from domains.shop.workload import Workload
 from jobs.steps import landing
 from jobs.streams import catch_up
 from lakehouse.delta.leases import write_lease

@@ -6,9 +6,9 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StringType, StructField, StructType
 
-from declarations.items import ITEMS
-from declarations.orders import ORDERS
-from declarations.users import USERS
+from domains.shop.declarations.items import ITEMS
+from domains.shop.declarations.orders import ORDERS
+from domains.shop.declarations.users import USERS
 from gold.enrichment.declaration import Enrichment
 from jobs.steps import enriching, merging
 from jobs.streams import catch_up

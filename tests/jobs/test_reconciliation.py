@@ -9,8 +9,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import StructField, StructType
 
 from cli import commands as cli
-from declarations.orders import ORDERS
-from declarations.users import USERS
+from domains.shop.declarations.orders import ORDERS
+from domains.shop.declarations.users import USERS
 from gold.enrichment.reconciliation import reconcile_facts
 from jobs.steps import enriching, merging, reconcile_all
 from jobs.streams import catch_up

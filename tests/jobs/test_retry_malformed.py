@@ -11,9 +11,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import StructField, StructType
 
 from cli import quarantine as cli_quarantine
-from declarations.items import ITEMS
-from declarations.orders import ORDERS
-from declarations.users import USERS
+from domains.shop.declarations.items import ITEMS
+from domains.shop.declarations.orders import ORDERS
+from domains.shop.declarations.users import USERS
 from gold.enrichment.declaration import ACTIONS
 from gold.enrichment.reconciliation import reconcile_facts
 from jobs import retry_malformed as steps

@@ -11,7 +11,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from demo.workload import Workload
+from domains.shop.workload import Workload
 from jobs.steps import enriching, merging
 from jobs.streams import catch_up, keep_up
 from lakehouse.errors import LakehouseError

@@ -46,7 +46,7 @@ def test_a_table_without_a_suite_of_its_own_gets_one(tmp_path: Path) -> None:
 
 
 def test_the_example_is_a_project() -> None:
-    found = load(ROOT / "examples" / "favorites").pipeline
+    found = load(ROOT / "domains" / "favorites" / "declarations").pipeline
     assert [entity.name for entity in found.entities] == ["account_users", "favorite_colors", "favorite_cheeses"]
     assert [table.name for table in found.sql_tables] == [
         "gold.user_count_by_account",

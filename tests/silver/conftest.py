@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from declarations.users import USERS
+from domains.shop.declarations.users import USERS
 from lakehouse.contracts.decoding import MALFORMED
 from lakehouse.delta.tables import create_table
 from lakehouse.settings import Settings

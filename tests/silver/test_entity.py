@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from pyspark.sql import SparkSession
 
-from declarations.users import USERS
+from domains.shop.declarations.users import USERS
 from lakehouse.errors import ConfigurationError
 
 COUNTED = replace(

@@ -6,7 +6,7 @@ from itertools import permutations
 import pytest
 from pyspark.sql import SparkSession
 
-from declarations.users import USERS
+from domains.shop.declarations.users import USERS
 from lakehouse.errors import ConfigurationError
 from lakehouse.settings import Settings
 from silver.merge import create_tables, merge_batch

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 
 from bronze.landing import bronze_table
-from declarations.users import USERS
+from domains.shop.declarations.users import USERS
 from jobs.streams import catch_up
 from lakehouse.contracts.decoding import MALFORMED
 from lakehouse.errors import ConfigurationError

@@ -6,7 +6,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from declarations.users import USERS
+from domains.shop.declarations.users import USERS
 from lakehouse.delta.tables import delta_table
 from lakehouse.settings import Settings
 from silver.purge import purge

@@ -19,8 +19,8 @@ from cryptography.hazmat.primitives import serialization
 from bronze.pulsar.admin import Admin, EntryMetadata
 from bronze.pulsar.options import NoAnswerError, Options, PulsarSourceError
 from bronze.pulsar.positions import BEGINNING, Ledger, Position, Range, Span
-from declarations.items import ITEMS
-from demo.workload import Workload
+from domains.shop.declarations.items import ITEMS
+from domains.shop.workload import Workload
 from lakehouse.errors import RefusedError
 from lakehouse.local import broker
 from lakehouse.local.processes import choose_port

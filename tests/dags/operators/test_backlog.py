@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from dags.operators.backlog import BacklogTrigger
-from demo.workload import Workload
+from domains.shop.workload import Workload
 from lakehouse.pulsar.endpoint import Endpoint, call_admin
 from lakehouse.pulsar.produce import produce
 from lakehouse.settings import Settings

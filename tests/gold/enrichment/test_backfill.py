@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from cli import commands as cli
 from cli.backfill import request
-from declarations.orders import ORDERS
+from domains.shop.declarations.orders import ORDERS
 from gold.enrichment import backfill as steps
 from gold.enrichment import writes
 from gold.enrichment.backfill import NEVER, Difference, Scope, backfill

@@ -6,9 +6,9 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from declarations.items import ITEMS
-from declarations.orders import ORDERS
-from declarations.users import USERS
+from domains.shop.declarations.items import ITEMS
+from domains.shop.declarations.orders import ORDERS
+from domains.shop.declarations.users import USERS
 from gold.enrichment.changes import changes_of, losses_by, outdated_by, waiting_for
 from gold.enrichment.declaration import MISSING, Lookup
 from gold.enrichment.events import LOSS

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from declarations.items import ITEMS
-from declarations.orders import ORDERS
-from declarations.users import USERS
+from domains.shop.declarations.items import ITEMS
+from domains.shop.declarations.orders import ORDERS
+from domains.shop.declarations.users import USERS
 from gold.enrichment.declaration import Enrichment, Lookup
 from lakehouse.errors import ConfigurationError
 

@@ -9,7 +9,7 @@ import typer
 from pyspark.sql import SparkSession
 
 from cli.quarantine import app as quarantine_app
-from declarations.orders import ORDERS
+from domains.shop.declarations.orders import ORDERS
 from gold.enrichment import writes
 from gold.enrichment.declaration import ACTIONS
 from gold.enrichment.reconciliation import reconcile_facts

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from declarations.orders import ORDERS
+from domains.shop.declarations.orders import ORDERS
 from expectations.gold import enriched
 from gold.enrichment.backfill import Difference, Scope, backfill
 from gold.enrichment.declaration import Enrichment

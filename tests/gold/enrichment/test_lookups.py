@@ -3,8 +3,8 @@ from dataclasses import replace
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from declarations.items import ITEMS
-from declarations.users import USERS
+from domains.shop.declarations.items import ITEMS
+from domains.shop.declarations.users import USERS
 from gold.enrichment.declaration import Lookup
 from gold.enrichment.lookups import with_missing, with_state, with_survivor
 from gold.enrichment.survivors import read_merges, ways_of

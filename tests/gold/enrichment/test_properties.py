@@ -13,7 +13,7 @@ from hypothesis import settings as examples
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
-from declarations.orders import ORDERS
+from domains.shop.declarations.orders import ORDERS
 from gold.enrichment.declaration import Enrichment
 from jobs.steps import enriching, merging, reconcile_all
 from jobs.streams import catch_up

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from declarations.orders import ORDERS
+from domains.shop.declarations.orders import ORDERS
 from gold.enrichment.declaration import Enrichment
 from gold.enrichment.reconciliation import reconcile_facts
 from jobs.steps import enriching

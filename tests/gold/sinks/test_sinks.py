@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 
 import gold.sinks.postgres
 from dags.local import database as airflow_database
-from examples.favorites.changelogs import ACCOUNT_USERS, CHANGELOGS, FAVORITE_CHEESES, FAVORITE_COLORS
+from domains.favorites.declarations.changelogs import ACCOUNT_USERS, CHANGELOGS, FAVORITE_CHEESES, FAVORITE_COLORS
 from gold.sql.declaration import declared_in
 from jobs.steps import landing, merging, refreshing
 from jobs.streams import catch_up
@@ -32,7 +32,7 @@ from tests.lake import own_topics, read
 from tests.messages import at, millis
 from tests.published import sent
 
-COUNTS, FAVORITES = declared_in(Path(__file__).parent.parent.parent.parent / "examples" / "favorites" / "sql")
+COUNTS, FAVORITES = declared_in(Path(__file__).parents[3] / "domains" / "favorites" / "declarations" / "sql")
 
 
 @pytest.fixture(scope="module")

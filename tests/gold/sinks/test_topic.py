@@ -12,7 +12,7 @@ from deltalake import DeltaTable as StoredTable
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from declarations.orders import ORDERS
+from domains.shop.declarations.orders import ORDERS
 from gold.sinks.topic import changelog_of, publication_of, to_messages
 from jobs.steps import enriching, merging, publishing
 from jobs.streams import catch_up

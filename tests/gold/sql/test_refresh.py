@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
 import gold.sql.refresh
-from declarations.orders import ORDERS as ORDERS_ENRICHED
-from examples.favorites.changelogs import ACCOUNT_USERS, FAVORITE_CHEESES, FAVORITE_COLORS
+from domains.favorites.declarations.changelogs import ACCOUNT_USERS, FAVORITE_CHEESES, FAVORITE_COLORS
+from domains.shop.declarations.orders import ORDERS as ORDERS_ENRICHED
 from gold.sql.checking import check_declarations
 from gold.sql.declaration import SqlTable, declared_in, read_declaration
 from gold.sql.refresh import refresh
@@ -35,7 +35,7 @@ from tests.shop import SHOP, SQL_TABLES
 
 pytestmark = pytest.mark.usefixtures("generated_code")
 
-FAVORITES = Path(__file__).parent.parent.parent.parent / "examples" / "favorites" / "sql"
+FAVORITES = Path(__file__).parents[3] / "domains" / "favorites" / "declarations" / "sql"
 TABLES = {table.name: table for table in (*SQL_TABLES, *declared_in(FAVORITES))}
 
 WITH_FEED = {"delta.enableChangeDataFeed": "true"}

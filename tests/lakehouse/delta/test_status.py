@@ -2,8 +2,8 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from declarations.items import ITEMS
-from demo.workload import Workload
+from domains.shop.declarations.items import ITEMS
+from domains.shop.workload import Workload
 from jobs.steps import landing, merging
 from jobs.streams import catch_up
 from lakehouse.delta.status import table_statuses

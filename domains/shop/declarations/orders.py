@@ -2,12 +2,13 @@
 
 from pyspark.sql.types import DoubleType, LongType, StringType, StructField, StructType
 
-from declarations.items import ITEMS
-from declarations.users import USERS
 from expectations.gold import enriched
 from expectations.suites import Severity, each_row
 from gold.enrichment.declaration import Enrichment, Lookup
 from lakehouse.contracts.topics import Topic, epoch_millis
+
+from .items import ITEMS
+from .users import USERS
 
 ORDERS_TOPIC = Topic(
     "orders",

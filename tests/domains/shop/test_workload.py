@@ -3,7 +3,7 @@ import time
 from collections import Counter
 from itertools import islice
 
-from demo.workload import ITEMS, UNKNOWN_ITEM, Workload
+from domains.shop.workload import ITEMS, UNKNOWN_ITEM, Workload
 from lakehouse.pulsar.produce import Message
 
 TIDY = Workload(users=1_000, orders=20_000, duplicates=0, malformed=0)

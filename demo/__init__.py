@@ -1,1 +1,0 @@
-"""A synthetic workload, and queries on the tables that the pipeline makes from it."""

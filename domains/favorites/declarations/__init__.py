@@ -1,0 +1,1 @@
+"""The topics of favorites, and the tables that are made from them."""

@@ -1,0 +1,1 @@
+"""The shop's topics, and the tables that are made from them."""
