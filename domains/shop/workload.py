@@ -8,7 +8,7 @@ late, sent twice, or broken. A broken message is an extra copy of a good one.
 import csv
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import count, islice
@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from domains.noise import UNREADABLE, Breakage, with_noise
 from lakehouse.pulsar.produce import Message
 
 SENT = ("users", "items", "orders")
@@ -51,13 +52,10 @@ ITEM = b'{"id":%d,"createdAt":%d,"adjective":%b,"category":%b,"modifier":%b,"nam
 ORDER = b'{"invoiceId":%d,"lineItemId":%d,"userId":%d,%b,"createdAt":%d,"paidAt":%d}'
 ORDER_ITEM = b'"itemId":%d,"itemName":%b,"itemCategory":%b,"price":%.2f'
 
-BREAKAGES: tuple[Callable[[bytes], bytes], ...] = (
+BREAKAGES: tuple[Breakage, ...] = (
     lambda payload: payload.replace(b'"createdAt":', b'"createdAt":"yesterday","was":'),
     lambda payload: payload.replace(b'"createdAt":', b'"createdAt":0.5,"was":'),
-    lambda payload: payload[: len(payload) // 2],
-    lambda payload: b"",
-    lambda payload: b"null",
-    lambda payload: b'{"event":"heartbeat","source":"elsewhere"}',
+    *UNREADABLE,
 )
 
 
@@ -228,14 +226,8 @@ class Workload:
             yield from self._with_noise(taken, self._random(purpose, chunk))
 
     def _with_noise(self, messages: list[Message], random: np.random.Generator) -> list[Message]:
-        """The messages, then duplicates of some, then broken copies of some."""
-        again, broken = random.random((2, len(messages)))
-        noise = [messages[index] for index in np.flatnonzero(again < self.duplicates).tolist()]
-        for index in np.flatnonzero(broken < self.malformed).tolist():
-            key, payload, event_time, _ = messages[index]
-            breakage = BREAKAGES[int(random.integers(len(BREAKAGES)))]
-            noise.append(Message(key, breakage(payload or b""), event_time, broken=True))
-        return messages + noise
+        rates = {"duplicates": self.duplicates, "malformed": self.malformed}
+        return with_noise(messages, random, **rates, breakages=BREAKAGES)
 
 
 def _read_items() -> list[Item]:

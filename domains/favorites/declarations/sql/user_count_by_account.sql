@@ -2,7 +2,7 @@
 -- keys: account_id
 -- refresh: incremental
 -- sources: silver.account_users
--- publish: topic user_count_by_account, postgres user_count_by_account
+-- publish: topic user_count_by_account
 SELECT
     account_id,
     count(*) AS users,

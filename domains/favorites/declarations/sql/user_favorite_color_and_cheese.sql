@@ -2,7 +2,7 @@
 -- keys: user_id
 -- refresh: incremental
 -- sources: silver.account_users, silver.favorite_colors, silver.favorite_cheeses
--- publish: topic user_favorite_color_and_cheese, postgres user_favorite_color_and_cheese
+-- publish: topic user_favorite_color_and_cheese
 SELECT
     u.user_id AS user_id,
     u.name AS name,

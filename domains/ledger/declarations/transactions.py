@@ -1,0 +1,54 @@
+"""The transactions topic, how transactions are enriched, and the rules for enriched transactions.
+
+Amounts are sent as text, such as "12.50", so that they are exact: a JSON number would be read as a double.
+"""
+
+from expectations.gold import enriched
+from expectations.suites import each_row
+from gold.enrichment.declaration import Enrichment, Lookup
+from lakehouse.contracts.topics import Topic
+
+from .accounts import ACCOUNTS
+from .customers import CUSTOMERS
+
+TRANSACTIONS = Enrichment(
+    topic=Topic(
+        "transactions",
+        """
+        transactionId STRING NOT NULL, accountId STRING NOT NULL, customerId STRING NOT NULL,
+        eventTime BIGINT NOT NULL, type STRING NOT NULL, operation STRING, amount STRING NOT NULL,
+        balance STRING NOT NULL
+        """,
+        record="Transaction",
+    ),
+    columns="""
+        transactionId AS transaction_id,
+        accountId AS account_id,
+        customerId AS customer_id,
+        timestamp_millis(eventTime) AS made_at,
+        type,
+        operation,
+        CAST(amount AS DECIMAL(18, 2)) AS amount,
+        CAST(balance AS DECIMAL(18, 2)) AS balance
+    """,
+    keys=("transaction_id",),
+    event_time="made_at",
+    day="day",
+    lookups=(
+        Lookup(name="customer", entity=CUSTOMERS, on="customer_id"),
+        Lookup(name="account", entity=ACCOUNTS, on="account_id", join="as_of"),
+    ),
+    rules={
+        "type_is_credit_or_debit": "type IN ('Credit', 'Debit')",
+        "amount_is_positive": "amount > 0",
+    },
+    correction_days=3650,  # the workload's transactions are from January 2026, whenever it is sent
+    publish_to="enriched_transactions",
+)
+
+ENRICHED_TRANSACTIONS_SUITE = enriched(
+    TRANSACTIONS,
+    each_row("customer_is_its_own", "customer.customer_id = customer_id"),
+    each_row("account_is_its_own", "account.account_id = account_id"),
+    each_row("account_was_open", "coalesce(account.deleted_at > made_at, true)"),
+)
