@@ -106,9 +106,8 @@ def create() -> None:
     settings = load_settings()
     pipeline, endpoint = pipeline_of(settings), broker.healthy_endpoint(settings)
     create_topics(pipeline.topics, endpoint, settings)
-    published = [*pipeline.published, *(table.topic for table in pipeline.sql_tables if table.topic)]
-    create_published(published, endpoint, settings)
-    names = [*(topic.name for topic in pipeline.topics), *published]
+    create_published(pipeline.published_topics, endpoint, settings)
+    names = [*(topic.name for topic in pipeline.topics), *pipeline.published_topics]
     report.say(f"Topics in {settings.pulsar.namespace}: {', '.join(names)}")
 
 

@@ -38,6 +38,11 @@ class Pipeline:
         return {each.publish_to: each for each in self.enrichments if each.publish_to}
 
     @cached_property
+    def published_topics(self) -> tuple[str, ...]:
+        """The topics of all gold tables that are published."""
+        return (*self.published, *(table.topic for table in self.sql_tables if table.topic))
+
+    @cached_property
     def written(self) -> tuple[str, ...]:
         """The tables that have a stream of their own. Only one process at a time writes each of them."""
         return (

@@ -2,6 +2,7 @@
 
 import json
 from datetime import date, datetime, timedelta
+from decimal import Decimal
 from typing import Any, NamedTuple
 
 import pulsar
@@ -54,6 +55,8 @@ def published(value: Any) -> Any:
             return millis(value)
         case date():
             return (value - EPOCH.date()) // timedelta(days=1)
+        case Decimal():
+            return str(value)
         case dict():
             return {name: published(field) for name, field in value.items() if field is not None}
     return value

@@ -1,0 +1,78 @@
+"""Runs all of a domain's pipeline on a real broker, and shows what its tables and topics hold then."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from jobs.steps import publishing, reconcile_all, refreshing, run_all
+from jobs.streams import catch_up
+from lakehouse.pulsar.endpoint import Endpoint
+from lakehouse.pulsar.produce import Message, produce
+from lakehouse.pulsar.topic_admin import create_published
+from lakehouse.settings import Settings
+from pipeline.loading import load, pipeline_of
+from tests.lake import own_topics, read
+from tests.oracle import Row
+from tests.published import published, seen, sent
+
+DOMAINS = Path(__file__).parents[2] / "domains"
+
+Phase = Callable[[str], Iterator[Message]]
+
+
+def lake_of(domain: str, settings: Settings, endpoint: Endpoint, home: Path) -> Settings:
+    """Settings of a domain with its own home, and its own topics in the shared broker, which are created."""
+    declarations = DOMAINS / domain / "declarations"
+    own = own_topics(settings, endpoint, home, load(declarations).pipeline.topics)
+    own = own.model_copy(update={"declarations": declarations})
+    create_published(pipeline_of(own).published_topics, endpoint, own)
+    return own
+
+
+def send(phase: Phase, endpoint: Endpoint, lake: Settings) -> dict[str, list[Message]]:
+    """Send a phase of a workload. Returns its messages by topic."""
+    messages = {topic.name: list(phase(topic.name)) for topic in pipeline_of(lake).topics}
+    produce([(topic, messages[topic.name]) for topic in pipeline_of(lake).topics], endpoint, lake)
+    return messages
+
+
+def run(spark: SparkSession, lake: Settings) -> None:
+    """Land, merge, enrich, refresh and publish."""
+    pipeline = pipeline_of(lake)
+    list(run_all(spark, lake))
+    list(refreshing(spark, lake, pipeline.sql_tables))
+    catch_up(lake, publishing(spark, lake, pipeline.published.values()))
+
+
+def unaccounted(spark: SparkSession, lake: Settings) -> dict[str, object]:
+    """What does not reconcile, by topic."""
+    return {each.topic: each.problems or each.difference for each in reconcile_all(spark, lake) if not each.holds}
+
+
+def in_table(lake: Settings, table: str, keys: Sequence[str], like: Row) -> dict[Any, Row]:
+    """The rows of a table by their keys, with the columns and the fields of structs that `like` has."""
+    return by(keys, (_like(like, row) for row in read(lake, table)))
+
+
+def in_topic(lake: Settings, endpoint: Endpoint, topic: str, keys: Sequence[str], like: Row) -> dict[Any, Row]:
+    """What a consumer holds that keeps the last message of each key: the same for a topic."""
+    return by(keys, (_like(like, row) for row in seen(sent(lake, endpoint, topic)).values()))
+
+
+def as_published(keys: Sequence[str], rows: Iterable[Row]) -> dict[Any, Row]:
+    """Rows as a topic has them, by their keys."""
+    return by(keys, map(published, rows))
+
+
+def by(keys: Sequence[str], rows: Iterable[Row]) -> dict[Any, Row]:
+    listed = [(tuple(row[key] for key in keys), row) for row in rows]
+    assert len(dict(listed)) == len(listed), "keys are unique"
+    return dict(listed)
+
+
+def _like(like: Any, value: Any) -> Any:
+    if isinstance(like, dict) and isinstance(value, dict):
+        return {name: _like(part, value[name]) for name, part in like.items() if name in value}
+    return value
