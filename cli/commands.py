@@ -19,7 +19,7 @@ from bronze.losses import LOSSES, accepted_losses, refusal
 from cli import report
 from cli.airflow import app as airflow_app
 from cli.backfill import backfill_command, rebuild_command
-from cli.demo import DEFAULT_ORDERS, run_demo
+from cli.demo import DEFAULT_DOMAIN, DEFAULT_SIZE, run_demo
 from cli.plan import plan_command
 from cli.quality import validate_command
 from cli.quarantine import app as quarantine_app
@@ -326,10 +326,11 @@ def sql(
 
 @app.command(rich_help_panel=PIPELINE)
 def demo(
-    orders: Annotated[int, typer.Option(min=1_000, help="Orders to produce.")] = DEFAULT_ORDERS,
+    domain: Annotated[str, typer.Option(help="The domain whose data and tables to show.")] = DEFAULT_DOMAIN,
+    size: Annotated[int, typer.Option(min=1_000, help="About how many messages to produce.")] = DEFAULT_SIZE,
 ) -> None:
-    """Run the whole pipeline on its own broker and fresh data, and show the results."""
-    _refuse(_broken(run_demo(load_settings(), orders=orders)))
+    """Run the whole pipeline of a domain on its own broker and fresh data, and show the results."""
+    _refuse(_broken(run_demo(load_settings(), domain=domain, size=size)))
 
 
 app.command("backfill", rich_help_panel=DATA)(backfill_command)

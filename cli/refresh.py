@@ -39,10 +39,7 @@ def refresh_command(
                 kind = PermanentError if is_permanent(error) else LakehouseError
                 failed.append(kind(f"{table.name}: {cause_of(error)}"))
                 continue
-            report.say(
-                f"{done.table}: {done.kind} ({done.reason}): "
-                f"{done.inserted:,} inserted, {done.updated:,} updated, {done.deleted:,} deleted"
-            )
+            report.refreshed([done])
             if done.quarantined:
                 line = f"{done.table}: {done.quarantined:,} in {SQL_ROWS.name}"
                 line += f", such as: {done.failing[0]}" if done.failing else ""

@@ -10,6 +10,7 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from expectations.results import Result
+from gold.sql.refresh import Refreshed
 from jobs.maintenance import Maintained
 from jobs.retention import State
 from jobs.streams import Outcome
@@ -32,6 +33,12 @@ def outcomes(done: Iterable[Outcome]) -> None:
     for each in done:
         line = f" {each.name:<14} {each.rows:>11,} rows in {each.seconds:5.1f} s"
         OUT.print(Text.assemble(("✓", "green"), line), soft_wrap=True)
+
+
+def refreshed(done: Iterable[Refreshed]) -> None:
+    for each in done:
+        changes = f"{each.inserted:,} inserted, {each.updated:,} updated, {each.deleted:,} deleted"
+        say(f"{each.table}: {each.kind} ({each.reason}): {changes}")
 
 
 def plan(nodes: Iterable[Node], *, title: str) -> None:

@@ -1,1 +1,33 @@
 """Domains: each is a project with declarations, a workload and example queries, which `lakehouse demo` runs."""
+
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+from typing import ClassVar, Protocol, Self, cast
+
+from lakehouse.pulsar.produce import Message
+
+DOMAINS = {file.parent.name: file.parent for file in sorted(Path(__file__).parent.glob("*/workload.py"))}
+"""The folders, by name."""
+
+
+class Workload(Protocol):
+    """The messages of a domain, in two phases. The class `Workload` in the domain's `workload.py` is one."""
+
+    FIRST: ClassVar[str]
+    """What arrives in the first phase, as the demo tells it."""
+    LATE: ClassVar[str]
+
+    @classmethod
+    def of(cls, size: int) -> Self:
+        """A workload of about so many messages."""
+
+    def first(self, topic: str) -> Iterator[Message]:
+        """The first phase of a topic: without messages if the workload has none for it."""
+
+    def late(self, topic: str) -> Iterator[Message]:
+        """The second phase of a topic."""
+
+
+def workload_of(domain: str) -> type[Workload]:
+    return cast(type[Workload], import_module(f"domains.{domain}.workload").Workload)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import count, islice
 from pathlib import Path
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple, Self
 
 import numpy as np
 
@@ -76,6 +76,9 @@ class Item(NamedTuple):
 class Workload:
     """How much is sent, and how messy it is. Rates are shares from 0 to 1."""
 
+    FIRST: ClassVar[str] = "Items, users and orders arrive; some users are late"
+    LATE: ClassVar[str] = "The late users arrive, and changes: updates, deletes, merges, prices"
+
     seed: int = 7
     users: int = 10_000
     orders: int = 100_000
@@ -99,6 +102,11 @@ class Workload:
     """Messages that are sent twice."""
     malformed: float = 0.002
     """Messages that are also sent as a broken copy."""
+
+    @classmethod
+    def of(cls, size: int) -> Self:
+        """A workload of so many orders."""
+        return cls(users=max(size // 10, 1), orders=size)
 
     def first(self, topic: str) -> Iterator[Message]:
         """The first phase of a topic. Only `items`, `users` and `orders` have messages."""

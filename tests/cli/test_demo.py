@@ -9,7 +9,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from cli.demo import QUERIES, demo_settings
+from cli.demo import demo_settings
+from domains import DOMAINS
 from lakehouse.jvm.class_archives import FOLDER
 from lakehouse.jvm.java import java_home
 from lakehouse.settings import Settings
@@ -19,10 +20,10 @@ from tests.lake import own_home
 Demo = subprocess.Popen[str]
 
 
-def start(settings: Settings) -> Demo:
+def start(settings: Settings, domain: str = "shop") -> Demo:
     """A demo that Ctrl-C reaches, even if the tests run in the background, where a shell makes them ignore it."""
     return subprocess.Popen(
-        [LAKEHOUSE, "demo", "--orders", "1000"],
+        [LAKEHOUSE, "demo", "--domain", domain, "--size", "1000"],
         env={**os.environ, "LAKEHOUSE_HOME": str(settings.home)},
         cwd=settings.home,
         stdout=subprocess.PIPE,
@@ -57,6 +58,14 @@ def began(settings: Settings, moment: str) -> Path:
     return commit(demo_settings(settings), moment, 1)
 
 
+def titles_missing(told: str, domain: str) -> list[str]:
+    """The titles of the domain's queries that were not told."""
+    files = (DOMAINS[domain] / "queries").glob("*.sql")
+    titles = [path.read_text().partition("\n")[0].removeprefix("-- ") for path in files]
+    assert titles
+    return [title for title in titles if title.split(",")[0] not in " ".join(told.split())]
+
+
 @pytest.mark.spark
 @pytest.mark.broker
 def test_the_whole_demo_while_a_second_one_is_refused(settings: Settings, tmp_path: Path) -> None:
@@ -69,13 +78,24 @@ def test_the_whole_demo_while_a_second_one_is_refused(settings: Settings, tmp_pa
         told, _ = demo.communicate(timeout=600)
     assert demo.returncode == 0, told
     assert told.count("holds") == 3
-    titles = [path.read_text().partition("\n")[0].removeprefix("-- ") for path in QUERIES.glob("*.sql")]
-    assert [title for title in titles if title.split(",")[0] not in " ".join(told.split())] == []
+    assert titles_missing(told, "shop") == []
     assert "came back by themselves" in told
     assert open_to_others(demo_settings(own).home) == []
     # A JVM that comes without a class archive, as in some packages, keeps none.
     assert kept_for_the_broker() or not (java_home() / "lib" / "server" / "classes.jsa").exists()
     wait_until(lambda: left_of(own) == [], seconds=10, poll=0.1)
+
+
+@pytest.mark.parametrize("domain", sorted({*DOMAINS} - {"shop"}))
+@pytest.mark.spark
+@pytest.mark.broker
+def test_the_demo_of_each_other_domain(settings: Settings, tmp_path: Path, domain: str) -> None:
+    own = own_home(settings, tmp_path)
+    with ended(start(own, domain)) as demo:
+        told, _ = demo.communicate(timeout=600)
+    assert demo.returncode == 0, told
+    assert told.count("holds") == 3
+    assert titles_missing(told, domain) == []
 
 
 @pytest.mark.parametrize("moment", ["bronze.orders", "gold.enriched_orders"])

@@ -6,6 +6,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
+from domains import DOMAINS
 from jobs.steps import publishing, reconcile_all, refreshing, run_all
 from jobs.streams import catch_up
 from lakehouse.pulsar.endpoint import Endpoint
@@ -17,14 +18,12 @@ from tests.lake import own_topics, read
 from tests.oracle import Row
 from tests.published import published, seen, sent
 
-DOMAINS = Path(__file__).parents[2] / "domains"
-
 Phase = Callable[[str], Iterator[Message]]
 
 
 def lake_of(domain: str, settings: Settings, endpoint: Endpoint, home: Path) -> Settings:
     """Settings of a domain with its own home, and its own topics in the shared broker, which are created."""
-    declarations = DOMAINS / domain / "declarations"
+    declarations = DOMAINS[domain] / "declarations"
     own = own_topics(settings, endpoint, home, load(declarations).pipeline.topics)
     own = own.model_copy(update={"declarations": declarations})
     create_published(pipeline_of(own).published_topics, endpoint, own)

@@ -21,7 +21,6 @@ from impala.error import HiveServer2Error, OperationalError
 from pyspark.sql import SparkSession
 from thrift.transport.TTransport import TTransportException
 
-from cli.demo import QUERIES
 from jobs.steps import enriching, merging
 from jobs.streams import catch_up
 from lakehouse.delta.query import existing_tables, query
@@ -33,7 +32,7 @@ from lakehouse.sql_server.sandbox import landlock_version
 from lakehouse.sql_server.serve import local_folders
 from tests.lake import environment, land_literally, own_home, versions
 from tests.messages import item, order, user
-from tests.shop import ENRICHMENTS, ENTITIES
+from tests.shop import ENRICHMENTS, ENTITIES, QUERIES
 
 USER, PASSWORD = "ada", "lovelace-1815"
 SERVED = {"LAKEHOUSE_SERVE": json.dumps({"users": {USER: PASSWORD}})}
