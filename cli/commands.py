@@ -8,7 +8,6 @@ import sys
 import traceback
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import fields
 from functools import partial
 from typing import Annotated, Any, NoReturn
 
@@ -21,11 +20,11 @@ from cli.airflow import app as airflow_app
 from cli.backfill import backfill_command, rebuild_command
 from cli.demo import DEFAULT_DOMAIN, DEFAULT_SIZE, run_demo
 from cli.plan import plan_command
+from cli.produce import produce_command
 from cli.quality import validate_command
 from cli.quarantine import app as quarantine_app
 from cli.refresh import refresh_command
 from cli.serve import serve_command
-from domains.shop.workload import SENT, Workload
 from jobs.maintenance import maintain
 from jobs.retention import states
 from jobs.steps import (
@@ -56,7 +55,6 @@ from lakehouse.errors import (
 from lakehouse.local import broker
 from lakehouse.progress import CONSOLE
 from lakehouse.pulsar.endpoint import Endpoint
-from lakehouse.pulsar.produce import produce
 from lakehouse.pulsar.status import TopicStatus, topic_status
 from lakehouse.pulsar.topic_admin import create_published, create_topics
 from lakehouse.reconciliation import Reconciliation
@@ -82,10 +80,6 @@ topics_app = typer.Typer(help="Create the topics of the pipeline.", no_args_is_h
 BROKER, PIPELINE, DATA, AIRFLOW = "Broker and topics", "Pipeline", "Tables", "Airflow"
 
 
-def _share(help: str) -> Any:
-    return typer.Option(min=0, max=1, help=help, rich_help_panel="How messy, as shares from 0 to 1")
-
-
 @app.command(rich_help_panel=BROKER)
 def up() -> None:
     """Start the embedded broker, a standalone Pulsar, in the background."""
@@ -109,43 +103,6 @@ def create() -> None:
     create_published(pipeline.published_topics, endpoint, settings)
     names = [*(topic.name for topic in pipeline.topics), *pipeline.published_topics]
     report.say(f"Topics in {settings.pulsar.namespace}: {', '.join(names)}")
-
-
-@app.command("produce", rich_help_panel=BROKER)
-def produce_workload(
-    context: typer.Context,
-    users: Annotated[int, typer.Option(min=1, help="Number of users.")] = Workload.users,
-    orders: Annotated[int, typer.Option(min=0, help="Number of orders.")] = Workload.orders,
-    seed: Annotated[
-        int, typer.Option(help="The same seed gives the same messages: sent again, they are duplicates.")
-    ] = Workload.seed,
-    rate: Annotated[str, typer.Option(help="Messages a second, such as 1000/s. Default: as fast as possible.")] = "",
-    forever: Annotated[bool, typer.Option("--forever", help="Send orders created from now on, until Ctrl-C.")] = False,
-    missing_users: Annotated[float, _share("Orders whose user never arrives.")] = Workload.missing_users,
-    missing_items: Annotated[float, _share("Orders whose item never arrives.")] = Workload.missing_items,
-    late_users: Annotated[float, _share("Users that arrive after their orders.")] = Workload.late_users,
-    updated_users: Annotated[float, _share("Users that are updated.")] = Workload.updated_users,
-    deleted_users: Annotated[float, _share("Users that are deleted.")] = Workload.deleted_users,
-    merged_users: Annotated[float, _share("Users that are merged into others.")] = Workload.merged_users,
-    updated_items: Annotated[float, _share("Items whose price changes.")] = Workload.updated_items,
-    deleted_items: Annotated[float, _share("Items that are deleted.")] = Workload.deleted_items,
-    duplicates: Annotated[float, _share("Messages that are sent twice.")] = Workload.duplicates,
-    malformed: Annotated[float, _share("Messages that are also sent as a broken copy.")] = Workload.malformed,
-) -> None:
-    """Send a synthetic workload with late, duplicate, unordered, deleted, merged and malformed records."""
-    settings = load_settings()
-    pace = _rate(rate)
-    shape = {each.name: context.params[each.name] for each in fields(Workload) if each.name in context.params}
-    workload = Workload(**shape)
-    by_name = {topic.name: topic for topic in pipeline_of(settings).topics}
-    if unknown := set(SENT) - set(by_name):
-        raise ConfigurationError(f"produce sends {', '.join(SENT)}; {', '.join(sorted(unknown))} are not declared")
-    if forever:
-        streams = [(by_name["orders"], workload.orders_from_now(pace or 1000.0))]
-    else:
-        streams = [(by_name[name], phase(name)) for phase in (workload.first, workload.late) for name in SENT]
-    sent = produce(streams, broker.healthy_endpoint(settings), settings, rate=pace)
-    report.say("Acknowledged: " + ", ".join(f"{count:,} {topic}" for topic, count in sent.items()))
 
 
 @app.command(rich_help_panel=PIPELINE)
@@ -336,6 +293,7 @@ def demo(
 app.command("backfill", rich_help_panel=DATA)(backfill_command)
 app.command("rebuild", rich_help_panel=DATA)(rebuild_command)
 app.command("plan", rich_help_panel=PIPELINE)(plan_command)
+app.command("produce", rich_help_panel=BROKER)(produce_command)
 app.command("refresh", rich_help_panel=PIPELINE)(refresh_command)
 app.command("serve", rich_help_panel=DATA)(serve_command)
 app.command("validate", rich_help_panel=PIPELINE)(validate_command)
@@ -430,12 +388,3 @@ def _seconds(text: str) -> float:
     if not found:
         raise ConfigurationError(f"--every {text}: must be a number with ms, s, m or h, such as 2s")
     return float(found[1]) * {"ms": 0.001, "s": 1, "m": 60, "h": 3600}[found[2]]
-
-
-def _rate(text: str) -> float | None:
-    if not text:
-        return None
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)(?:/s)?", text)
-    if not found or float(found[1]) == 0:
-        raise ConfigurationError(f"--rate {text}: must be messages a second, such as 1000/s")
-    return float(found[1])

@@ -3,17 +3,26 @@
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
-from typing import ClassVar, Protocol, Self, cast
+from typing import Annotated, Any, ClassVar, Protocol, Self, cast
+
+from pydantic import Field
 
 from lakehouse.pulsar.produce import Message
 
-DOMAINS = {file.parent.name: file.parent for file in sorted(Path(__file__).parent.glob("*/workload.py"))}
+Amount = Annotated[int, Field(ge=1)]
+Share = Annotated[float, Field(ge=0, le=1)]
+
+DOMAINS = {file.parent.name: file.parent for file in sorted(Path(__file__).resolve().parent.glob("*/workload.py"))}
 """The folders, by name."""
 
 
 class Workload(Protocol):
-    """The messages of a domain, in two phases. The class `Workload` in the domain's `workload.py` is one."""
+    """The messages of a domain, in two phases: the dataclass `Workload` in the domain's `workload.py`.
 
+    The same values of its fields give the same messages.
+    """
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
     FIRST: ClassVar[str]
     """What arrives in the first phase, as the demo tells it."""
     LATE: ClassVar[str]
@@ -27,6 +36,9 @@ class Workload(Protocol):
 
     def late(self, topic: str) -> Iterator[Message]:
         """The second phase of a topic."""
+
+    def endless(self, rate: float) -> tuple[str, Iterator[Message]]:
+        """A topic, and messages of now on for it without an end, `rate` a second."""
 
 
 def workload_of(domain: str) -> type[Workload]:

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.shop import ENRICHMENTS, ENTITIES, SQL_TABLES, TOPICS
+from domains import DOMAINS
+from pipeline.loading import load
 
 ROOT = Path(__file__).parent.parent
 SHARED = ["lakehouse.contracts", "lakehouse.delta", "lakehouse.pulsar", "lakehouse.spark", "lakehouse"]
@@ -112,11 +113,13 @@ def test_rooms_are_in_order() -> None:
 
 @pytest.mark.parametrize("package", ENGINES)
 def test_an_engine_names_no_declared_table(package: str) -> None:
-    names = {topic.bronze_table for topic in TOPICS} | {table.name for table in SQL_TABLES}
-    for entity in ENTITIES:
-        names |= {entity.table.name, entity.history.name}
-    for enrichment in ENRICHMENTS:
-        names |= {enrichment.gold_table, *enrichment.places}
+    names: set[str] = set()
+    for pipeline in (load(folder / "declarations").pipeline for folder in DOMAINS.values()):
+        names |= {table.name for table in pipeline.sql_tables} | {topic.bronze_table for topic in pipeline.topics}
+        for entity in pipeline.entities:
+            names |= {entity.table.name, entity.history.name}
+        for enrichment in pipeline.enrichments:
+            names |= {enrichment.gold_table, *enrichment.places}
     named = {
         f"{module}: {node.value}"
         for module, tree in modules_of(package)

@@ -6,12 +6,15 @@ messages are sent twice, or broken. A broken message is an extra copy of a good 
 """
 
 import json
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import count
 from typing import Any, ClassVar, Self
 
 import numpy as np
 
+from domains import Amount, Share
 from domains.noise import UNREADABLE, Breakage, with_noise
 from lakehouse.pulsar.produce import Message
 
@@ -37,21 +40,21 @@ class Workload:
     LATE: ClassVar[str] = "The late ones arrive, and changes: users move or are deleted, favorites change"
 
     seed: int = 7
-    users: int = 10_000
-    accounts: int = 500
+    users: Amount = 10_000
+    accounts: Amount = 500
     start: int = 1_767_225_600_000
     """When the first phase begins, in epoch milliseconds. The default is 2026-01-01T00:00Z."""
-    without: float = 0.2
+    without: Share = 0.2
     """Users without a favorite, of colors and of cheeses."""
-    delayed: float = 0.02
+    delayed: Share = 0.02
     """Users, and favorites, that arrive in the second phase."""
-    changed: float = 0.1
+    changed: Share = 0.1
     """Users who move to another account, and favorites that change."""
-    deleted: float = 0.02
+    deleted: Share = 0.02
     """Users, and favorites, that are deleted by a tombstone. Half of them come back."""
-    duplicates: float = 0.01
+    duplicates: Share = 0.01
     """Messages that are sent twice."""
-    malformed: float = 0.002
+    malformed: Share = 0.002
     """Messages that are also sent as a broken copy."""
 
     @classmethod
@@ -68,6 +71,20 @@ class Workload:
     def late(self, topic: str) -> Iterator[Message]:
         """The second phase of a topic."""
         return self._sent(self._changes(topic), f"late {topic}")
+
+    def endless(self, rate: float) -> tuple[str, Iterator[Message]]:
+        """Favorite colors that change from now on, `rate` a second."""
+        now, random = int(time.time() * 1000), self._random("endless")
+        changes = (
+            self._message(
+                "favorite_colors",
+                int(random.integers(1, self.users + 1)),
+                now + int(number * 1000 / rate),
+                changes=number,
+            )
+            for number in count()
+        )
+        return "favorite_colors", changes
 
     def _changes(self, topic: str) -> Iterator[Message]:
         random, groups = self._random(f"changes {topic}"), self._groups(topic)

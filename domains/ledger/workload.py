@@ -6,16 +6,18 @@ phases, some messages are sent twice, or broken. A broken message is an extra co
 """
 
 import json
+import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cached_property
-from itertools import islice
+from itertools import count, islice
 from typing import Any, ClassVar, Self
 
 import numpy as np
 
+from domains import Amount, Share
 from domains.noise import UNREADABLE, Breakage, with_noise
 from lakehouse.pulsar.produce import Message
 
@@ -48,28 +50,28 @@ class Workload:
     LATE: ClassVar[str] = "The late ones arrive, and changes: customers and accounts move, are deleted or closed"
 
     seed: int = 7
-    customers: int = 2_000
-    transactions: int = 20_000
+    customers: Amount = 2_000
+    transactions: Amount = 20_000
     start: int = 1_767_225_600_000
     """When transactions begin, in epoch milliseconds. The default is 2026-01-01T00:00Z."""
     days: float = 14.0
     """The days over which transactions, and changes to customers and accounts, are spread."""
-    missing_customers: float = 0.01
+    missing_customers: Share = 0.01
     """Transactions whose customer never arrives."""
-    missing_accounts: float = 0.005
+    missing_accounts: Share = 0.005
     """Transactions whose account never arrives."""
-    late_transactions: float = 0.02
-    late_customers: float = 0.02
-    moved_customers: float = 0.05
-    deleted_customers: float = 0.01
+    late_transactions: Share = 0.02
+    late_customers: Share = 0.02
+    moved_customers: Share = 0.05
+    deleted_customers: Share = 0.01
     """They are deleted by a tombstone."""
-    late_accounts: float = 0.01
-    moved_accounts: float = 0.05
-    closed_accounts: float = 0.01
+    late_accounts: Share = 0.01
+    moved_accounts: Share = 0.05
+    closed_accounts: Share = 0.01
     """They are closed by `closedAt`."""
-    duplicates: float = 0.01
+    duplicates: Share = 0.01
     """Messages that are sent twice."""
-    malformed: float = 0.002
+    malformed: Share = 0.002
     """Messages that are also sent as a broken copy."""
 
     @classmethod
@@ -106,6 +108,13 @@ class Workload:
             case _:
                 return iter(())
         return self._sent(messages, f"late {topic}")
+
+    def endless(self, rate: float) -> tuple[str, Iterator[Message]]:
+        """Transactions made from now on, `rate` a second, with ids that no earlier call has used."""
+        now = int(time.time() * 1000)
+        live = replace(self, start=now, transactions=max(round(rate * 86_400), 1), days=1.0)
+        made = live._transactions(count(), first_id=now * 1_000)
+        return "transactions", live._sent((message for message, _ in made), "endless transactions")
 
     @property
     def accounts(self) -> int:

@@ -13,15 +13,15 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import count, islice
 from pathlib import Path
-from typing import ClassVar, NamedTuple, Self
+from typing import Annotated, ClassVar, NamedTuple, Self
 
 import numpy as np
+from pydantic import Field
 
+from domains import Amount, Share
 from domains.noise import UNREADABLE, Breakage, with_noise
 from lakehouse.pulsar.produce import Message
 
-SENT = ("users", "items", "orders")
-"""The topics that it has messages for."""
 ITEMS_FILE = Path(__file__).with_name("items.csv")
 CHUNK = 10_000
 """Messages that are made together. Their duplicates and broken copies follow them."""
@@ -80,27 +80,27 @@ class Workload:
     LATE: ClassVar[str] = "The late users arrive, and changes: updates, deletes, merges, prices"
 
     seed: int = 7
-    users: int = 10_000
-    orders: int = 100_000
+    users: Amount = 10_000
+    orders: Annotated[int, Field(ge=0)] = 100_000
     start: int = 1_767_225_600_000
     """When orders begin, in epoch milliseconds. The default is 2026-01-01T00:00Z."""
     days: float = 3.0
     """The days over which orders, and changes to users and items, are spread."""
-    missing_users: float = 0.01
+    missing_users: Share = 0.01
     """Orders whose user never arrives."""
-    missing_items: float = 0.005
+    missing_items: Share = 0.005
     """Orders whose item never arrives."""
-    late_users: float = 0.02
-    updated_users: float = 0.02
-    deleted_users: float = 0.01
+    late_users: Share = 0.02
+    updated_users: Share = 0.02
+    deleted_users: Share = 0.01
     """Odd ids are deleted by `deletedAt`, even ids by a tombstone."""
-    merged_users: float = 0.01
-    updated_items: float = 0.05
+    merged_users: Share = 0.01
+    updated_items: Share = 0.05
     """Items whose price changes."""
-    deleted_items: float = 0.002
-    duplicates: float = 0.01
+    deleted_items: Share = 0.002
+    duplicates: Share = 0.01
     """Messages that are sent twice."""
-    malformed: float = 0.002
+    malformed: Share = 0.002
     """Messages that are also sent as a broken copy."""
 
     @classmethod
@@ -117,6 +117,10 @@ class Workload:
         """The second phase of a topic. There are no late `orders`."""
         changes = {"items": self._item_changes, "users": self._user_changes}
         return changes[topic]() if topic in changes else iter(())
+
+    def endless(self, rate: float) -> tuple[str, Iterator[Message]]:
+        """Orders without an end."""
+        return "orders", self.orders_from_now(rate)
 
     def orders_from_now(self, rate: float) -> Iterator[Message]:
         """Endless orders created from now on, `rate` a second, with ids that no earlier call has used."""

@@ -168,6 +168,12 @@ def test_the_environment_wins_over_the_file(lakehouse: Command, monkeypatch: pyt
         (["run", "--every", "soon"], "--every soon: must be a number with ms, s, m or h, such as 2s"),
         (["produce", "--rate", "fast"], "--rate fast: must be messages a second, such as 1000/s"),
         (["produce", "--rate", "0/s"], "--rate 0/s: must be messages a second, such as 1000/s"),
+        (
+            ["produce", "seed=eight"],
+            "seed=eight: Input should be a valid integer, unable to parse string as an integer",
+        ),
+        (["produce", "malformed=2"], "malformed=2: Input should be less than or equal to 1"),
+        (["demo", "--domain", "bank"], "--domain bank: no such domain; there are favorites, ledger, shop"),
     ],
 )
 def test_a_wrong_argument(lakehouse: Command, arguments: list[str], line: str) -> None:
@@ -185,7 +191,7 @@ def test_no_broker(lakehouse: Command, arguments: list[str]) -> None:
     )
 
 
-@pytest.mark.parametrize("arguments", [["fly"], ["run", "--speed", "9"], ["produce", "--orders", "many"]])
+@pytest.mark.parametrize("arguments", [["fly"], ["run", "--speed", "9"], ["produce", "--size", "many"]])
 def test_usage_errors_exit_with_2(lakehouse: Command, arguments: list[str]) -> None:
     assert lakehouse(*arguments).code == 2
 

@@ -66,7 +66,7 @@ def test_only_days_can_be_backfilled(dags: dict[str, DAG]) -> None:
     assert {name: run_types(dag) for name, dag in dags.items()} == {
         "maintenance": {"scheduled", "manual"},
         "pipeline": {"scheduled", "manual", "asset_triggered", "operator_triggered", "asset_materialization"},
-        "reprocess_orders": set(),
+        "reprocess": set(),
     }
 
 

@@ -104,7 +104,7 @@ class Api:
 
     def backfilled(self, state: str) -> int:
         """How many runs of backfills are in this state."""
-        runs = self.call("GET", f"dags/reprocess_orders/dagRuns?run_type=backfill&state={state}")
+        runs = self.call("GET", f"dags/reprocess/dagRuns?run_type=backfill&state={state}")
         return int(runs["total_entries"])
 
     def fail_others(self, run: str) -> None:
@@ -269,19 +269,19 @@ def test_a_backfill_of_three_days_recomputes_them_as_if_all_had_come_at_once(api
     wait_until(lambda: drivers(lake) == [])
     today = expected(Oracle().run(messages(lake)))
     lose_orders(lake, "2026-01-02")
-    api.switch("reprocess_orders", on=True)
+    api.switch("reprocess", on=True)
     days = {"from_date": "2026-01-01T00:00:00Z", "to_date": "2026-01-03T00:00:00Z", "max_active_runs": 3}
-    api.call("POST", "backfills", dag_id="reprocess_orders", **days)
+    api.call("POST", "backfills", dag_id="reprocess", **days)
     wait_until(lambda: api.backfilled("success") == 3)
     assert tables(lake) == today
 
 
 def test_a_dry_run_changes_nothing_and_tells_nobody(api: Api, lake: Settings) -> None:
     def events() -> int:
-        found = api.call("GET", "assets/events?source_dag_id=reprocess_orders")
+        found = api.call("GET", "assets/events?source_dag_id=reprocess")
         return int(found["total_entries"])
 
-    runs = "dags/reprocess_orders/dagRuns"
+    runs = "dags/reprocess/dagRuns"
     # Switching the DAG on has also started the run of yesterday.
     wait_until(lambda: api.call("GET", f"{runs}?state=running")["total_entries"] == 0)
     before = (events(), tables(lake))
@@ -316,8 +316,8 @@ def test_the_pages(api: Api, lake: Settings, page: Page) -> None:
     expect(page.get_by_role("link", name="gold.enriched_orders")).to_be_visible()
 
     lose_orders(lake, "2026-01-02")
-    wait_until(lambda: api.call("GET", "backfills?dag_id=reprocess_orders")["backfills"][0]["completed_at"])
-    page.goto(f"{found.url}/dags/reprocess_orders")
+    wait_until(lambda: api.call("GET", "backfills?dag_id=reprocess")["backfills"][0]["completed_at"])
+    page.goto(f"{found.url}/dags/reprocess")
     page.get_by_role("button", name="Trigger").click()
     page.get_by_role("dialog").get_by_text("Backfill").first.click()
     dialog = page.get_by_role("dialog").filter(has_text="Reprocess Behavior")
@@ -332,7 +332,7 @@ def test_the_pages(api: Api, lake: Settings, page: Page) -> None:
     dialog.get_by_text("All Runs").click()
     expect(dialog.get_by_text("2 runs will be triggered")).to_be_visible()
     dialog.get_by_role("button", name="Run Backfill").click()
-    wait_until(lambda: api.call("GET", "backfills?dag_id=reprocess_orders")["total_entries"] == 2)
+    wait_until(lambda: api.call("GET", "backfills?dag_id=reprocess")["total_entries"] == 2)
     page.reload()  # without a run in progress, the grid does not look for new runs
     page.mouse.move(0, 0)
     badges = [

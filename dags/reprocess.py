@@ -1,11 +1,11 @@
-"""## Recompute a day of orders
+"""## Recompute a day of facts
 
-Recomputes a day of orders from bronze, and replaces what differs in one commit, while the pipeline keeps running. Once
+Recomputes a day of facts from bronze, and replaces what differs in one commit, while the pipeline keeps running. Once
 this DAG is switched on, it does so each night for the day that has ended. For other days, use *Trigger*, **Backfill**:
 it starts a run for each day. They run one after the other, as the pool `gold` has one slot: each takes gold's lease.
 
 *Trigger* itself recomputes the day before, or the `day` that you give, for all tables or for one `table`. With
-`dry_run`, the log says what would change, `gold.shadow_orders` has the rows, and nothing else is written.
+`dry_run`, the log says what would change, `gold.shadow_<facts>` has the rows, and nothing else is written.
 
 **When a day fails**, the last line of its log says why. The day is unchanged, or was replaced as a whole. Clear the
 task to retry it.
@@ -28,7 +28,7 @@ DAY = (
 )
 
 with DAG(
-    "reprocess_orders",
+    "reprocess",
     schedule=CronDataIntervalTimetable("0 0 * * *", timezone="UTC"),
     start_date=datetime(2026, 1, 1, tzinfo=UTC),
     catchup=False,
