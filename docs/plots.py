@@ -1,10 +1,14 @@
-"""Draw the plots of docs/benchmarks.md from its tables.
+"""Draw the plots of docs/benchmarks.md from its tables, and what each domain makes of its topics.
 
 .venv/bin/python docs/plots.py
 """
 
 import re
 from pathlib import Path
+
+from domains import DOMAINS
+from pipeline.graph import picture
+from pipeline.loading import load
 
 PAGE = Path(__file__).with_name("benchmarks.md")
 IMAGES = Path(__file__).with_name("images")
@@ -51,7 +55,8 @@ def plots() -> dict[str, str]:
     """The SVG text of each plot, by its file's name."""
     pipeline = [(row[0], middle(row[1])) for row in rows_below("The pipeline")]
     growth = [(f"{row[0]}, {row[1]} keys", middle(row[2])) for row in rows_below("Growth")]
-    return {
+    domains = {f"{name}.svg": picture(load(folder / "declarations").pipeline) for name, folder in DOMAINS.items()}
+    return domains | {
         "benchmark-pipeline.svg": bars("Orders a second", pipeline, "orders/s"),
         "benchmark-growth.svg": bars("Seconds to merge 10,000 messages", growth, "s"),
     }

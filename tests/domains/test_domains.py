@@ -1,0 +1,72 @@
+"""What holds of each domain, so that the demo and `lakehouse produce` can use it."""
+
+import json
+from itertools import islice
+
+import pytest
+
+from domains import DOMAINS, workload_of
+from lakehouse.contracts.topics import Topic
+from lakehouse.pulsar.produce import Message
+from pipeline.loading import load
+
+each_domain = pytest.mark.parametrize("domain", DOMAINS)
+
+
+def topics_of(domain: str) -> list[Topic]:
+    return list(load(DOMAINS[domain] / "declarations").pipeline.topics)
+
+
+def messages(domain: str, size: int = 1_000) -> dict[str, list[Message]]:
+    """The messages of both phases, by topic."""
+    workload = workload_of(domain).of(size)
+    return {topic.name: [*workload.first(topic.name), *workload.late(topic.name)] for topic in topics_of(domain)}
+
+
+def test_the_domains_are_the_folders_with_a_workload() -> None:
+    assert list(DOMAINS) == ["favorites", "ledger", "shop"]
+
+
+@each_domain
+def test_a_domain_has_queries_with_titles(domain: str) -> None:
+    files = sorted((DOMAINS[domain] / "queries").glob("*.sql"))
+    assert len(files) >= 3
+    assert all(file.read_text().startswith("-- ") for file in files)
+
+
+@each_domain
+def test_the_same_values_give_the_same_messages(domain: str) -> None:
+    assert messages(domain) == messages(domain)
+    assert messages(domain) != messages(domain, size=1_100)
+
+
+@each_domain
+def test_each_topic_has_messages_and_no_other_has(domain: str) -> None:
+    assert all(messages(domain).values())
+    workload = workload_of(domain).of(1_000)
+    assert [*workload.first("elsewhere"), *workload.late("elsewhere")] == []
+
+
+@each_domain
+def test_messages_that_are_not_broken_have_the_declared_fields(domain: str) -> None:
+    sent = messages(domain)
+    for topic in topics_of(domain):
+        for message in sent[topic.name]:
+            if message.payload is not None and not message.broken:
+                assert set(json.loads(message.payload)) == set(topic.fields.names)
+
+
+@each_domain
+def test_no_broken_message_is_also_a_good_one(domain: str) -> None:
+    for sent in messages(domain, size=20_000).values():
+        broken = {message.payload for message in sent if message.broken}
+        assert broken
+        assert not broken & {message.payload for message in sent if not message.broken}
+
+
+@each_domain
+def test_messages_of_now_on_are_for_a_declared_topic(domain: str) -> None:
+    topic, endless = workload_of(domain).of(1_000).endless(100)
+    assert topic in {each.name for each in topics_of(domain)}
+    made = list(islice(endless, 1_000))
+    assert len({message.event_time for message in made}) > 900
