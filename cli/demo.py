@@ -75,36 +75,52 @@ def demo_settings(settings: Settings, domain: str = DEFAULT_DOMAIN) -> Settings:
 
 
 def _show_pipeline(spark: SparkSession, settings: Settings, workload: Workload) -> list[Reconciliation]:
-    pipeline = pipeline_of(settings)
-    with ThreadPoolExecutor() as pool:
-        tables = pool.submit(create_tables, spark, settings)  # while the broker starts and messages land
-        endpoint = broker.start(settings)
-        create_topics(pipeline.topics, endpoint, settings)
-        create_published(pipeline.published_topics, endpoint, settings)
-        report.say(f"\n1. {workload.FIRST}", "bold")
-        _produce(settings, endpoint, workload.first)
-        report.outcomes(catch_up(settings, landing(spark, settings, pipeline.topics)))
-        tables.result()
+    report.say(f"\n1. {workload.FIRST}", "bold")
+    endpoint = _land_first(spark, settings, workload)
     report.outcomes(run_landed(spark, settings))
-    before = [(facts, *_places(settings, facts)) for facts in pipeline.enrichments]
-    for facts, _, waited in before:
+    before = {facts.topic.name: _places(settings, facts) for facts in pipeline_of(settings).enrichments}
+    for facts in pipeline_of(settings).enrichments:
+        _, waited = before[facts.topic.name]
         report.say(f"{len(waited):,} {facts.topic.name} wait in quarantine for their {_states(facts)}")
-    report.refreshed(refreshing(spark, settings, pipeline.sql_tables))
+    _refresh(spark, settings)
     report.say(f"\n2. {workload.LATE}", "bold")
     _produce(settings, endpoint, workload.late)
     report.outcomes(run_all(spark, settings))
-    for facts, held, waited in before:
-        holds, _ = _places(settings, facts)
-        name, left = facts.topic.name, len(held - holds)
-        report.say(f"{len(waited & holds):,} {name} came back by themselves")
-        report.say(f"{left:,} {name} left gold: their {_states(facts)} turned out to have been deleted before")
-    report.refreshed(refreshing(spark, settings, pipeline.sql_tables))
+    for facts in pipeline_of(settings).enrichments:
+        _show_moves(settings, facts, *before[facts.topic.name])
+    _refresh(spark, settings)
     report.say("\n3. What there is now", "bold")
     report.tables(table_statuses(settings))
     reconciliations = reconcile_all(spark, settings)
     report.reconciliation(reconciliations)
     _show_queries(settings)
     return reconciliations
+
+
+def _land_first(spark: SparkSession, settings: Settings, workload: Workload) -> Endpoint:
+    """Create topics and tables, and land the first phase."""
+    pipeline = pipeline_of(settings)
+    with ThreadPoolExecutor() as pool:
+        tables = pool.submit(create_tables, spark, settings)  # while the broker starts and messages land
+        endpoint = broker.start(settings)
+        create_topics(pipeline.topics, endpoint, settings)
+        create_published(pipeline.published_topics, endpoint, settings)
+        _produce(settings, endpoint, workload.first)
+        report.outcomes(catch_up(settings, landing(spark, settings, pipeline.topics)))
+        tables.result()
+    return endpoint
+
+
+def _refresh(spark: SparkSession, settings: Settings) -> None:
+    report.refreshed(refreshing(spark, settings, pipeline_of(settings).sql_tables))
+
+
+def _show_moves(settings: Settings, facts: Enrichment, held: Keys, waited: Keys) -> None:
+    """Say how many facts have come to gold, and left it, since gold `held` and others `waited`."""
+    holds, _ = _places(settings, facts)
+    name, left = facts.topic.name, len(held - holds)
+    report.say(f"{len(waited & holds):,} {name} came back by themselves")
+    report.say(f"{left:,} {name} left gold: their {_states(facts)} turned out to have been deleted before")
 
 
 def _produce(settings: Settings, endpoint: Endpoint, phase: Callable[[str], Iterator[Message]]) -> None:
