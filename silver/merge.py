@@ -7,8 +7,9 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from lakehouse.contracts.decoding import MALFORMED, decode, quarantine_malformed, shown
+from lakehouse.contracts.decoding import MALFORMED, decode, quarantine_malformed
 from lakehouse.contracts.keys import key_text, key_values
+from lakehouse.contracts.values import shown
 from lakehouse.delta.checkpoints import create_tables_of, sound_checkpoint
 from lakehouse.delta.tables import Table, cached, is_created, of_keys, pin_table, table_schema, upsert
 from lakehouse.errors import ConfigurationError

@@ -18,7 +18,7 @@ from pyspark.sql.types import ArrayType, DataType, DateType, DecimalType, String
 
 from gold.enrichment.declaration import Enrichment
 from gold.sql.declaration import SqlTable
-from lakehouse.contracts.topics import avro_record
+from lakehouse.contracts.avro_schemas import avro_record
 from lakehouse.delta.checkpoints import sound_checkpoint
 from lakehouse.delta.tables import delete_path, path_exists, read_table, read_version, table_id, table_version
 from lakehouse.local.broker import wait_until_healthy
