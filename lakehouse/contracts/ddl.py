@@ -74,9 +74,7 @@ def _type(text: str, path: str) -> DataType:
         precision, scale = int(found[1] or 10), int(found[2] or 0)
         if scale <= precision <= 38 and precision > 0:
             return DecimalType(precision, scale)
-        raise ValueError(
-            f"field {path} is {_line(text)}: must have 1 to 38 digits, and no more of them after the point"
-        )
+        raise ValueError(f"field {path} is {_line(text)}: must have 1 to 38 digits, at most all after the point")
     if found := NESTED.fullmatch(text):
         name, inner = (found[1] or found[3]).upper(), found[4] if found[3] else found[2]
         parts = list(_parts(inner))

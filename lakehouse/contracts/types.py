@@ -91,7 +91,7 @@ def wrong_types(kind: DataType, path: str) -> Iterator[str]:
             yield from wrong_types(kind.elementType, f"{path}[]")
         case MapType(keyType=StringType()):
             yield from wrong_types(kind.valueType, f"{path}[]")
-        case Enum() if not kind.values or "" in kind.values or len({*kind.values}) < len(kind.values):
+        case Enum() if not kind.values or len({*kind.values}) < len(kind.values):
             yield f"{path} is an ENUM of {', '.join(map(repr, kind.values)) or 'nothing'}: must be texts, each once"
         case _ if type(kind) not in LEAVES:
             yield f"{path} is {kind.simpleString()}: must be one of {NAMES}"
