@@ -267,7 +267,7 @@ def payloads(seed: int, count: int, *, broken: float) -> Iterator[str]:
     """Random JSON objects for the fields, the same ones for the same seed. `broken` is how often a value is odd."""
     drawn = random.Random(seed)
     for _ in range(count):
-        yield _draw(FIELDS, drawn, broken * drawn.choice((0, 1, 1)))
+        yield _draw_object(FIELDS, drawn, broken * drawn.choice((0, 1, 1)))
 
 
 def _draw(spec: Spec, drawn: random.Random, broken: float) -> str:
@@ -283,6 +283,10 @@ def _draw(spec: Spec, drawn: random.Random, broken: float) -> str:
             keys = [f"k{number}" for number in range(drawn.randrange(4))]
             keys += keys[:1] * (drawn.random() < broken)
             return f"{{{','.join(f'{json.dumps(key)}:{_draw(spec[0], drawn, broken)}' for key in keys)}}}"
+    return _draw_object(spec, drawn, broken)
+
+
+def _draw_object(spec: dict[str, Any], drawn: random.Random, broken: float) -> str:
     names = [name for name in spec if drawn.random() > (broken if name.endswith("!") else 0.2)]
     names += [drawn.choice(list(spec))] * (drawn.random() < broken) + ["more"] * (drawn.random() < broken)
     pairs = (f'"{name.rstrip("!")}":{_draw(spec.get(name, TEXT), drawn, broken)}' for name in names)
