@@ -72,7 +72,7 @@ def decimal(precision: int, scale: int, good: tuple[str, ...], bad: tuple[str, .
 def since_1970(unit: int, good: tuple[str, ...], bad: tuple[str, ...]) -> Type:
     def read(token: Number) -> datetime:
         try:
-            return datetime(1970, 1, 1) + timedelta(microseconds=int(token) * unit)
+            return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=int(token) * unit)
         except OverflowError:
             raise ValueError(token) from None
 
@@ -93,7 +93,7 @@ def read_timestamp(token: Any) -> datetime:
     offset = timedelta(hours=int(hours or 0), minutes=int(minutes or 0))
     if int(minutes or 0) > 59 or offset > timedelta(hours=18):
         raise ValueError(token)
-    local = datetime.fromisoformat(moment) + timedelta(microseconds=int((fraction or "").ljust(6, "0")))
+    local = datetime.fromisoformat(f"{moment}Z") + timedelta(microseconds=int((fraction or "").ljust(6, "0")))
     try:
         return local + offset if sign == "-" else local - offset
     except OverflowError:

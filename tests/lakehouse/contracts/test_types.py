@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Sequence
-from datetime import date, datetime
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
 
@@ -33,9 +33,9 @@ def decoded(
     found = spark.createDataFrame(rows, bronze_table(topic).ddl).transform(
         decode, decoding=decoding, reject=F.lit(None).cast("string")
     )
-    values = found.orderBy("message.position").drop("message", "reason").collect()
+    values = found.orderBy("message.position").drop("message", "reason").toArrow()
     reasons = found.transform(explain, decoding=decoding).orderBy("message.position").collect()
-    return [(row.asDict(recursive=True), told.reason) for row, told in zip(values, reasons, strict=True)]
+    return list(zip(values.to_pylist(maps_as_pydicts="strict"), (row.reason for row in reasons), strict=True))
 
 
 def reasons(spark: SparkSession, topic: Topic, sent: Sequence[str]) -> dict[str, str | None]:
@@ -60,12 +60,12 @@ def test_values_of_all_types(spark: SparkSession) -> None:
         "weight": Decimal("1.10"),
         "share": Decimal("0.125"),
         "worth": Decimal("12345678901234567890123.4500000001"),
-        "sent": datetime(2026, 1, 1, 0, 0, 0, 123_000),
-        "seen": datetime(2026, 1, 1, 0, 0, 0, 123_456),
-        "arrived": datetime(2026, 1, 1, 0, 0, 0, 500_000),
+        "sent": datetime(2026, 1, 1, 0, 0, 0, 123_000, UTC),
+        "seen": datetime(2026, 1, 1, 0, 0, 0, 123_456, UTC),
+        "arrived": datetime(2026, 1, 1, 0, 0, 0, 500_000, UTC),
         "due": date(2026, 1, 31),
         "state": "SENT",
-        "address": {"zip": 10115, "city": None, "geo": {"lat": 52.5, "at": datetime(1970, 1, 1)}},
+        "address": {"zip": 10115, "city": None, "geo": {"lat": 52.5, "at": datetime(1970, 1, 1, tzinfo=UTC)}},
         "lines": [{"sku": "A1", "price": Decimal("9.90"), "tags": ["x", None], "states": ["NEW"]}, None],
         "numbers": [1, None],
         "days": [[date(2026, 1, 31)], []],
@@ -116,12 +116,112 @@ def test_json_is_taken_as_python_takes_it(spark: SparkSession, seed: int) -> Non
     wrong = []
     for payload, (values, reason) in zip(sent, decoded(spark, PARCELS, [each.encode() for each in sent]), strict=True):
         expected, paths = read(payload)
-        if reason is None:
-            agrees = not paths and values == expected
-        else:
-            named = PATH.findall(reason)
-            agrees = bool(named) and all(any(path.startswith(each) for path in paths) for each in named)
-        if not agrees:
+        named = PATH.findall(reason or "")
+        is_true = bool(named) and all(any(path.startswith(each) for path in paths) for each in named)
+        if not (is_true if reason else not paths and values == expected):
             wrong.append((payload, reason, paths))
     assert wrong == []
     assert 100 < sum(1 for payload in sent if read(payload)[1]) < 300
+
+
+def in_avro(schema: Any, values: dict[str, Any]) -> bytes:
+    payload = io.BytesIO()
+    fastavro.schemaless_writer(payload, schema, values)
+    return payload.getvalue()
+
+
+def topic_in_avro(*schemas: Any, ddl: str = DDL) -> Topic:
+    versions = {version: json.dumps(schema) for version, schema in enumerate(schemas)}
+    return Topic("parcels", ddl, encoding=Encoding.AVRO, writer_schemas=versions)
+
+
+def test_avro_has_the_values_that_were_written(spark: SparkSession) -> None:
+    schema = json.loads(topic_in_avro().pulsar_schema())
+    expected = [read(payload)[0] for payload in payloads(3, 100, broken=0)]
+    as_text = [each | {"arrived": each["arrived"] and each["arrived"].isoformat()} for each in expected]
+    found = decoded(spark, topic_in_avro(schema), [in_avro(schema, each) for each in as_text])
+    assert found == [(each, None) for each in expected]
+
+
+def written(**fields: Any) -> dict[str, Any]:
+    return {"type": "record", "name": "P", "fields": [{"name": name, "type": kind} for name, kind in fields.items()]}
+
+
+STATE = {"type": "enum", "name": "State", "namespace": "there", "symbols": ["NEW", "SENT", "GONE"]}
+MONEY = {"type": "fixed", "name": "Money", "size": 9, "logicalType": "decimal", "precision": 9, "scale": 4}
+BYTES = {"type": "bytes", "logicalType": "decimal", "precision": 6, "scale": 2}
+DAY = {"type": "int", "logicalType": "date"}
+SHORT = "id BIGINT, state ENUM('NEW', 'SENT'), weight DECIMAL(6, 2), due DATE, sent TIMESTAMP_MILLIS, address STRUCT<zip: BIGINT NOT NULL, state: STRING>, weights ARRAY<DECIMAL(6, 2)>, limits MAP<STRING, STRING>"  # noqa: E501
+
+
+def test_avro_is_read_with_the_types_that_it_was_written_with(spark: SparkSession) -> None:
+    address = {
+        "type": "record",
+        "name": "Address",
+        "fields": [{"name": "zip", "type": "int"}, {"name": "state", "type": "there.State"}],
+    }  # noqa: E501
+    schema = written(state=STATE, weight=MONEY, address=["null", address], weights={"type": "array", "items": "Money"})
+    values = {
+        "state": "SENT",
+        "weight": Decimal("1.5"),
+        "address": {"zip": 7, "state": "NEW"},
+        "weights": [Decimal("2")],
+    }
+    [(found, reason)] = decoded(spark, topic_in_avro(schema, ddl=SHORT), [in_avro(schema, values)])
+    assert reason is None
+    assert {name: value for name, value in found.items() if value is not None} == {
+        **{"state": "SENT", "weight": Decimal("1.50"), "address": {"zip": 7, "state": "NEW"}},
+        "weights": [Decimal("2.00")],
+    }
+
+
+def test_what_does_not_fit_in_avro_is_named_by_its_path(spark: SparkSession) -> None:
+    broken: list[tuple[dict[str, Any], dict[str, Any], str]] = [
+        ({"state": STATE}, {"state": "GONE"}, "state is none of NEW, SENT: GONE"),
+        ({"state": "string"}, {"state": "new"}, "state is none of NEW, SENT: new"),
+        ({"weight": MONEY}, {"weight": Decimal("1.0050")}, "weight is no decimal(6,2): 1.0050"),
+        ({"weight": "bytes"}, {"weight": (10**6).to_bytes(3, "big")}, "weight is no decimal(6,2): 10000.00"),
+        (
+            {"weight": "bytes"},
+            {"weight": (2**64).to_bytes(9, "big")},
+            "weight is no decimal(6,2): 184467440737095516.16",
+        ),
+        ({"weight": "bytes"}, {"weight": b"\x7f" * 20}, "no Avro record of schema version 5"),
+        ({"due": "int"}, {"due": 2_932_897}, "due is out of range: 2932897"),
+        ({"sent": "long"}, {"sent": 2**62}, f"sent is out of range: {2**62}"),
+        (
+            {"address": ["null", written(zip=["null", "long"])]},
+            {"address": {"zip": None}},
+            "address.zip is missing",
+        ),
+        (
+            {"weights": {"type": "array", "items": MONEY}},
+            {"weights": [Decimal(1), Decimal(99999)]},
+            "weights[1] is no decimal(6,2): 99999.0000",
+        ),
+        (
+            {"limits": {"type": "map", "values": "bytes"}},
+            {"limits": {"a": b"\xff"}},
+            "limits['a'] is not UTF-8 at byte 0",
+        ),
+        (
+            {"sent": {"type": "long", "logicalType": "timestamp-micros"}},
+            {"sent": 0},
+            "schema version 11: sent is registered as long (timestamp-micros), but declared as long (timestamp-millis)",
+        ),
+    ]
+    real = {"weight": BYTES, "due": DAY, "limits": {"type": "map", "values": "string"}}
+    found = []
+    for version, (fields, values, _) in enumerate(broken):
+        payload = in_avro(written(**fields), values)
+        schemas = [written(id="long")] * version + [
+            written(
+                **{
+                    name: real[name] if kind in ("bytes", "int") or name == "limits" else kind
+                    for name, kind in fields.items()
+                }
+            )
+        ]
+        [(_, reason)] = decoded(spark, topic_in_avro(*schemas, ddl=SHORT), [payload], version=version)
+        found.append(reason)
+    assert found == [reason for *_, reason in broken]
