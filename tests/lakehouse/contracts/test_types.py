@@ -159,7 +159,7 @@ def test_avro_is_read_with_the_types_that_it_was_written_with(spark: SparkSessio
         "type": "record",
         "name": "Address",
         "fields": [{"name": "zip", "type": "int"}, {"name": "state", "type": "there.State"}],
-    }  # noqa: E501
+    }
     schema = written(state=STATE, weight=MONEY, address=["null", address], weights={"type": "array", "items": "Money"})
     values = {
         "state": "SENT",
