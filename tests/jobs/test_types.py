@@ -51,7 +51,7 @@ JSON = b"""{
 
 
 def declared(encoding: Encoding) -> tuple[Entity, Enrichment]:
-    columns = f"{NAMES}, address.zip, lines[0].sku AS first_sku, limits['a'] AS limit_a"
+    columns = f"{NAMES}, address.zip AS zip, lines[0].sku AS first_sku, limits['a'] AS limit_a"
     parcels = Entity(topic=Topic("parcels", FIELDS, changelog=True, encoding=encoding), key="id", columns=columns)
     scans = Enrichment(
         topic=Topic("scans", FIELDS, encoding=encoding),
