@@ -10,6 +10,7 @@ import pytest
 from pulsar.schema import AvroSchema, BytesSchema, Schema
 from pyspark.sql import SparkSession
 
+from gold.enrichment.backfill import Difference, Scope, backfill
 from gold.enrichment.declaration import Enrichment, Lookup
 from gold.enrichment.reconciliation import reconcile_facts
 from jobs import steps
@@ -101,3 +102,5 @@ def test_all_types_reach_gold(
     [malformed] = read(lake, "quarantine.malformed")
     assert malformed["reason"] == "arrived is no timestamp: today, 01:00:00+01:00"
     assert reconcile_facts(spark, lake, scans).holds
+    same = Difference(unchanged=1, changed=0, added=0, removed=0, waiting=0)
+    assert backfill(spark, lake, steps.as_written(spark, lake, scans), Scope()) == same
