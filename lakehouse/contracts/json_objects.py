@@ -119,12 +119,12 @@ def _difference(field: StructField, text: Column, given: Column, value: Column) 
     path, kind = F.lit(field.name), field.dataType
     if isinstance(kind, StructType | ArrayType | MapType):
         variant = F.from_json(text, StructType([StructField(field.name, VariantType())]), JSON_OPTIONS)[field.name]
-        is_misshapen, wrong = _fails(field, text), told_of(_misshapen(kind, variant, path))
+        is_other, wrong = _fails(field, text), told_of(_misshapen(kind, variant, path))
     else:
-        is_misshapen = given.isNotNull() & value.isNull()
+        is_other = given.isNotNull() & value.isNull()
         wrong = F.concat(F.lit(f"{field.name} is no {type_name(kind)}: "), shown(given))
     others = told_of(mistakes_in(field, value, path, Encoding.JSON, within=F.lit(True)))
-    return F.nullif(F.when(is_misshapen, wrong).otherwise(others), F.lit(""))
+    return F.nullif(F.when(is_other, wrong).otherwise(others), F.lit(""))
 
 
 def _misshapen(kind: DataType, given: Column, path: Column) -> Mistakes:
@@ -134,10 +134,8 @@ def _misshapen(kind: DataType, given: Column, path: Column) -> Mistakes:
     if isinstance(kind, IntegerType):
         fits = fits & F.try_variant_get(given, "$", "int").isNotNull()
     text = F.variant_get(given, "$", "string")
-    # In a variant, 1.0 is the decimal 1.
-    text = F.when(found.startswith("DECIMAL") & ~F.contains(text, F.lit(".")), F.concat(text, F.lit(".0"))).otherwise(
-        text
-    )
+    is_whole = found.startswith("DECIMAL") & ~F.contains(text, F.lit("."))  # in a variant, 1.0 is the decimal 1
+    text = F.when(is_whole, F.concat(text, F.lit(".0"))).otherwise(text)
     is_wrong = F.coalesce(~fits & (found != "VOID"), F.lit(False))
     yield Mistake(is_wrong, F.concat(path, F.lit(f" is no {type_name(kind)}: "), shown(text)))
     match kind:
