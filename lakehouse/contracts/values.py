@@ -75,27 +75,31 @@ def mistakes_in(field: StructField, parsed: Column, path: Column, encoding: Enco
     """What can be wrong with the parsed value of a field. `within` says whether there is what should have the field."""
     if not field.nullable:
         yield Mistake(within & ~_is_there(field.dataType, parsed, encoding), F.concat(path, F.lit(" is missing")))
+
+    def of_each(kind: DataType, can_be_null: bool) -> Callable[[Column, Column], Mistakes]:
+        item = StructField("", kind, can_be_null)
+        return lambda value, place: mistakes_in(item, value, place, encoding, within=F.lit(True))
+
     match kind := field.dataType:
         case StructType():
             for each in kind:
                 place = F.concat(path, F.lit(f".{each.name}"))
                 yield from mistakes_in(each, parsed[each.name], place, encoding, within=parsed.isNotNull())
         case ArrayType():
-            element = StructField("", kind.elementType, kind.containsNull)
-            yield from in_array(
-                parsed, path, lambda item, at: mistakes_in(element, item, at, encoding, within=F.lit(True))
-            )
+            yield from in_array(parsed, path, of_each(kind.elementType, kind.containsNull))
         case MapType():
-            keys = F.map_keys(parsed)
-            twice = F.coalesce(F.size(F.array_distinct(keys)) < F.size(keys), F.lit(False))
-            yield Mistake(twice, F.concat(path, F.lit(" has a key more than once")))
-            if encoding is Encoding.AVRO:
-                other = F.coalesce(F.exists(keys, lambda key: ~F.is_valid_utf8(key)), F.lit(False))
-                yield Mistake(other, F.concat(path, F.lit(" has a key that is not UTF-8")))
-            item = StructField("", kind.valueType, kind.valueContainsNull)
-            yield from in_map(parsed, path, lambda of, at: mistakes_in(item, of, at, encoding, within=F.lit(True)))
+            yield from _mistakes_of_keys(F.map_keys(parsed), path, encoding)
+            yield from in_map(parsed, path, of_each(kind.valueType, kind.valueContainsNull))
         case _:
             yield from _mistake_of_value(kind, parsed, path, encoding)
+
+
+def _mistakes_of_keys(keys: Column, path: Column, encoding: Encoding) -> Mistakes:
+    is_twice = F.size(F.array_distinct(keys)) < F.size(keys)
+    yield Mistake(F.coalesce(is_twice, F.lit(False)), F.concat(path, F.lit(" has a key more than once")))
+    if encoding is Encoding.AVRO:
+        is_other = F.exists(keys, lambda key: ~F.is_valid_utf8(key))
+        yield Mistake(F.coalesce(is_other, F.lit(False)), F.concat(path, F.lit(" has a key that is not UTF-8")))
 
 
 def _mistake_of_value(kind: DataType, parsed: Column, path: Column, encoding: Encoding) -> Mistakes:
