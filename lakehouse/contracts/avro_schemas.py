@@ -180,13 +180,14 @@ class Written:
                 return "long"
             case DateType():
                 return "int"
-        if branch.get("type") != "enum" and not (isinstance(kind, DecimalType) and "logicalType" in branch):
+        is_decimal = isinstance(kind, DecimalType) and branch.get("logicalType") == "decimal"
+        if not is_decimal and branch.get("type") != "enum":
             return PRIMITIVES.get(type(kind), "string")
         full = branch.get("name", "")
         if full in defined:
             return full
         defined |= {full} - {""}
-        return branch if branch["type"] == "enum" else {**branch, "precision": _most_digits(branch)}
+        return {**branch, "precision": _most_digits(branch)} if is_decimal else branch
 
     def _branches(self, schema: Avro) -> list[dict[str, Any]]:
         """The types that a value can have, without null."""
