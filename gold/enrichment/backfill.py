@@ -133,9 +133,7 @@ def backfill(
             return difference
         quarantine_malformed(settings, enrichment.decoding, _broken(decoded, never))
         remove(settings, [enrichment.gold_table, enrichment.waiting.name], wrong.select("position"))
-        write_difference(
-            settings, enrichment, wanted, pruning, is_changed=~_is_current(wanted, enrichment), at_once=True
-        )
+        write_difference(settings, enrichment, wanted, pruning, is_changed=~_is_kept(wanted, enrichment), at_once=True)
         write_duplicates(settings, enrichment, duplicates)
         return difference
 
@@ -235,14 +233,14 @@ def _row(enrichment: Enrichment) -> Column:
     return F.struct(*enrichment.gold_columns)
 
 
-def _is_current(wanted: DataFrame, enrichment: Enrichment) -> Column:
+def _is_kept(wanted: DataFrame, enrichment: Enrichment) -> Column:
     return is_same(F.col(CURRENT), _row(enrichment), wanted.schema[CURRENT].dataType)
 
 
 def _kind(wanted: DataFrame, enrichment: Enrichment) -> Column:
     """For each wanted fact: what happens to it in gold."""
     current, is_complete = F.col(CURRENT), F.col("missing").isNull()
-    kind = F.when(is_complete & _is_current(wanted, enrichment), "unchanged")
+    kind = F.when(is_complete & _is_kept(wanted, enrichment), "unchanged")
     kind = kind.when(is_complete & current.isNotNull(), "changed").when(is_complete, "added")
     return kind.when(current.isNotNull(), "removed").otherwise("waiting")
 
