@@ -106,7 +106,19 @@ def read_double(token: Any) -> float:
 
 
 def read_text(token: Any) -> str:
-    return token if type(token) is str else refuse(token)  # other values are not drawn
+    """A string, or any other value as its JSON text."""
+    return str(token) if isinstance(token, str) else _json_text(token)
+
+
+def _json_text(token: Any) -> str:
+    match token:
+        case Number():
+            return token
+        case Pairs():
+            return f"{{{','.join(f'{json.dumps(name)}:{_json_text(each)}' for name, each in token)}}}"
+        case list():
+            return f"[{','.join(map(_json_text, token))}]"
+    return json.dumps(token)
 
 
 def one_of(*values: str) -> Type:
