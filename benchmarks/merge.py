@@ -28,6 +28,8 @@ from cli import report
 from domains.shop.declarations.users import USERS
 from jobs.steps import merging
 from jobs.streams import catch_up
+from lakehouse.contracts.types import Encoding
+from lakehouse.contracts.values import parsed_type, value_of
 from lakehouse.delta.tables import append, create_table, read_table
 from lakehouse.settings import Settings
 from lakehouse.spark.session import start_spark, stop_spark
@@ -153,11 +155,13 @@ def changelog(spark: SparkSession, ids: range, keys: int, *, each_key: bool = Fa
 
 
 def plain_merge(spark: SparkSession, settings: Settings, messages: DataFrame) -> None:
-    value = F.from_json(F.col("payload").cast("string"), USERS.topic.fields)
-    parsed = messages.select(
+    fields = USERS.topic.fields
+    parsed = F.from_json(F.col("payload").cast("string"), parsed_type(fields, Encoding.JSON).simpleString())
+    value = value_of(fields, parsed, Encoding.JSON)
+    rows = messages.select(
         F.col("key").cast("long").alias("_key"), "payload", F.col("event_time").alias("seq"), value.alias("v")
     ).select("_key", "payload", "seq", "v.*")
-    typed = parsed.select(
+    typed = rows.select(
         *(F.expr(sql).alias(name) for name, sql in USERS.columns.items() if name != "id"),
         F.col("_key").alias("id"),
         F.when(F.col("payload").isNull(), F.col("seq")).otherwise(F.expr(USERS.deleted_at)).alias("deleted_at"),

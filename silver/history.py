@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
+from lakehouse.spark.comparing import is_same
 from silver.entity import Entity
 
 
@@ -43,10 +44,10 @@ def versions_of(changes: DataFrame, *, held: DataFrame, entity: Entity) -> DataF
     )
     if entity.ignore_null_updates:
         versions = versions.transform(with_older, entity=entity)
-    as_it_is = F.struct(*changeable(entity))
+    as_it_is, kind = F.struct(*changeable(entity)), held.select(as_held).schema["held"].dataType
     return (
         versions.withColumns({"valid_from": F.col("sequence.event_time"), "valid_until": _valid_until(keys)})
-        .withColumn("is_changed", F.col("held").isNull() | ~F.col("held").eqNullSafe(as_it_is))
+        .withColumn("is_changed", F.col("held").isNull() | ~is_same(F.col("held"), as_it_is, kind))
         .withColumn("is_last", F.col("valid_until").isNull() & F.coalesce("is_given", F.lit(False)))
         .drop("held", "is_given")
     )

@@ -7,13 +7,15 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from lakehouse.contracts.decoding import MALFORMED, decode, quarantine_malformed, shown
+from lakehouse.contracts.decoding import MALFORMED, decode, quarantine_malformed
 from lakehouse.contracts.keys import key_text, key_values
+from lakehouse.contracts.values import shown
 from lakehouse.delta.checkpoints import create_tables_of, sound_checkpoint
 from lakehouse.delta.tables import Table, cached, is_created, of_keys, pin_table, table_schema, upsert
 from lakehouse.errors import ConfigurationError
 from lakehouse.settings import Settings
 from lakehouse.spark.batches import each_batch, planned_for
+from lakehouse.spark.comparing import is_same
 from silver.entity import Entity
 from silver.history import changeable, versions_of
 
@@ -88,7 +90,7 @@ def _merge_changes(settings: Settings, entity: Entity, changes: DataFrame) -> No
     held = latest.select(*entity.keys, F.col("sequence").alias("held"), row.alias("held_row"))
     is_newer = F.col("held").isNull() | (F.col("sequence") > F.col("held"))
     if entity.ignore_null_updates:  # an older message can fill a NULL field of the last one
-        is_newer = is_newer | ~row.eqNullSafe(F.col("held_row"))
+        is_newer = is_newer | ~is_same(row, F.col("held_row"), held.schema["held_row"].dataType)
     rows = versions.join(held, on=list(entity.keys), how="left").withColumn("is_newer", F.col("is_last") & is_newer)
     with cached(rows.drop("held", "held_row", "is_last")) as rows:
         [found] = rows.agg(F.count_if("is_changed").alias("changed"), F.count_if("is_newer").alias("newer")).collect()

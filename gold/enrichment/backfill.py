@@ -32,6 +32,7 @@ from gold.enrichment.writes import (
 from lakehouse.contracts.decoding import MALFORMED, quarantine_malformed
 from lakehouse.delta.tables import append, cached, delta_table, pin_table, read_table, table_exists
 from lakehouse.settings import Settings
+from lakehouse.spark.comparing import is_same
 from lakehouse.spark.error_causes import cause_of, is_permanent
 
 NEVER, TWICE = "malformed, a duplicate, discarded, or never landed", "stored twice"
@@ -132,7 +133,7 @@ def backfill(
             return difference
         quarantine_malformed(settings, enrichment.decoding, _broken(decoded, never))
         remove(settings, [enrichment.gold_table, enrichment.waiting.name], wrong.select("position"))
-        write_difference(settings, enrichment, wanted, pruning, is_changed=~_is_current(enrichment), at_once=True)
+        write_difference(settings, enrichment, wanted, pruning, is_changed=~_is_kept(wanted, enrichment), at_once=True)
         write_duplicates(settings, enrichment, duplicates)
         return difference
 
@@ -232,20 +233,20 @@ def _row(enrichment: Enrichment) -> Column:
     return F.struct(*enrichment.gold_columns)
 
 
-def _is_current(enrichment: Enrichment) -> Column:
-    return F.col(CURRENT).eqNullSafe(_row(enrichment))
+def _is_kept(wanted: DataFrame, enrichment: Enrichment) -> Column:
+    return is_same(F.col(CURRENT), _row(enrichment), wanted.schema[CURRENT].dataType)
 
 
-def _kind(enrichment: Enrichment) -> Column:
+def _kind(wanted: DataFrame, enrichment: Enrichment) -> Column:
     """For each wanted fact: what happens to it in gold."""
     current, is_complete = F.col(CURRENT), F.col("missing").isNull()
-    kind = F.when(is_complete & _is_current(enrichment), "unchanged")
+    kind = F.when(is_complete & _is_kept(wanted, enrichment), "unchanged")
     kind = kind.when(is_complete & current.isNotNull(), "changed").when(is_complete, "added")
     return kind.when(current.isNotNull(), "removed").otherwise("waiting")
 
 
 def _difference(wanted: DataFrame, enrichment: Enrichment, gone: int) -> Difference:
-    kinds = wanted.groupBy(_kind(enrichment).alias("kind")).count().collect()
+    kinds = wanted.groupBy(_kind(wanted, enrichment).alias("kind")).count().collect()
     found = Counter({row.kind: row["count"] for row in kinds})
     return Difference(
         unchanged=found["unchanged"],
@@ -259,8 +260,9 @@ def _difference(wanted: DataFrame, enrichment: Enrichment, gone: int) -> Differe
 def _write_shadow(settings: Settings, enrichment: Enrichment, wanted: DataFrame, gone: DataFrame) -> None:
     """Write the rows of gold that would differ, before and after, over the shadow table."""
     names = (*enrichment.keys, enrichment.day, "position")
-    row, kind, current = _row(enrichment), _kind(enrichment), F.col(CURRENT)
-    differs = (F.when(~current[name].eqNullSafe(F.col(name)), name) for name in enrichment.gold_columns)
+    row, kind, current = _row(enrichment), _kind(wanted, enrichment), F.col(CURRENT)
+    types = {name: wanted.schema[name].dataType for name in enrichment.gold_columns}
+    differs = (F.when(~is_same(current[name], F.col(name), each), name) for name, each in types.items())
     changed = wanted.where(kind.isin("changed", "added", "removed")).select(
         *names,
         kind.alias("difference"),

@@ -14,11 +14,11 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.readwriter import DataStreamWriter
-from pyspark.sql.types import ArrayType, DataType, DateType, DecimalType, StringType, StructType, TimestampType
+from pyspark.sql.types import ArrayType, DataType, DateType, DecimalType, MapType, StringType, StructType, TimestampType
 
 from gold.enrichment.declaration import Enrichment
 from gold.sql.declaration import SqlTable
-from lakehouse.contracts.topics import avro_record
+from lakehouse.contracts.avro_schemas import avro_record
 from lakehouse.delta.checkpoints import sound_checkpoint
 from lakehouse.delta.tables import delete_path, path_exists, read_table, read_version, table_id, table_version
 from lakehouse.local.broker import wait_until_healthy
@@ -167,6 +167,8 @@ def to_avro(value: Column, kind: DataType) -> Column:
             return value.cast("string")
         case ArrayType():
             return F.transform(value, lambda item: to_avro(item, kind.elementType))
+        case MapType():
+            return F.transform_values(value, lambda _, item: to_avro(item, kind.valueType))
         case StructType():
             fields = (to_avro(value[field.name], field.dataType).alias(field.name) for field in kind)
             return F.when(value.isNotNull(), F.struct(*fields))

@@ -20,7 +20,7 @@ from gold.sql.statements import (
     touched,
 )
 from gold.sql.types import POSTGRES_TYPES
-from lakehouse.contracts.topics import avro_record
+from lakehouse.contracts.avro_schemas import avro_record
 from lakehouse.delta.tables import has_change_feed, read_table, table_exists
 from lakehouse.errors import ConfigurationError
 from lakehouse.settings import Settings

@@ -23,7 +23,7 @@ from gold.sql.statements import (
     refuse_what_is_read_otherwise,
     select,
 )
-from lakehouse.contracts.decoding import shown
+from lakehouse.contracts.values import shown
 from lakehouse.spark.declared_sql import try_eval
 
 SHARING = "spark.sql.subexpressionElimination.enabled"

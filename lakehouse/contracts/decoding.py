@@ -2,10 +2,9 @@
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
-from types import MappingProxyType
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -14,18 +13,17 @@ from pyspark.sql.types import (
     CalendarIntervalType,
     DataType,
     DayTimeIntervalType,
-    DoubleType,
     MapType,
     NullType,
-    StringType,
-    StructField,
     StructType,
     YearMonthIntervalType,
 )
 
-from lakehouse.contracts.avro import DECODED, parse_avro
+from lakehouse.contracts.avro import DECODED, avro_difference, parse_avro
 from lakehouse.contracts.columns import COLUMNS, Columns
-from lakehouse.contracts.topics import MAXIMUM, MINIMUM, Encoding, Topic
+from lakehouse.contracts.json_objects import UNPARSED, is_sound, json_difference, parse_json
+from lakehouse.contracts.topics import Encoding, Topic
+from lakehouse.contracts.values import Mistakes, is_parsed_as_itself, mistakes_in, shown, value_of
 from lakehouse.delta.tables import POSITION, POSITION_OF_MESSAGE, Table, append_missing
 from lakehouse.errors import ConfigurationError
 from lakehouse.settings import Settings
@@ -40,27 +38,8 @@ MALFORMED = Table(
     partition_by=("topic",),
 )
 
-UNPARSED = "_unparsed"
 BROKEN, FAILS = "broken contract", "columns that fail"
 """Short reasons, which `explain` replaces."""
-WHITESPACE = " \t\r\n"
-END = "end of payload"
-JSON_OPTIONS = {
-    "mode": "PERMISSIVE",
-    "columnNameOfCorruptRecord": UNPARSED,
-    "allowSingleQuotes": "false",
-    "allowNonNumericNumbers": "false",
-}
-LIMITS = {
-    "maxNestingDepth": "nested more than 1,000 levels deep",
-    "maxNumLen": "a number of more than 1,000 characters",
-    "maxStringLen": "a string of more than 20,000,000 characters",
-}
-"""Limits of the parser for valid JSON: the options that would lift them, and the reasons."""
-LONG_NAME = r'"[^"]{50001,}+"\s*:'
-"""A field name that the parser also rejects; no option lifts that limit."""
-SHOWN = 100
-"""Characters of a value that a reason shows."""
 ONLY_IF_REJECTED = ("payload", "topic", "properties", "schema_version")
 """Fields of `message` that `decode` keeps for rejected messages only."""
 MESSAGE = f"""STRUCT<
@@ -144,7 +123,7 @@ def decode(messages: DataFrame, *, decoding: Decoding, reject: Column) -> DataFr
     value = _parse("payload", "schema_version", topic)
     parsed = messages.select(message.alias("message"), value.alias("_value"))
     broken = F.when(~F.col("message.is_tombstone") & ~_keeps_contract(topic), BROKEN)
-    fields = (F.col("_value")[field.name].alias(field.name) for field in topic.fields)
+    fields = _fields(topic, F.col("_broken").isNull())
     checked = parsed.withColumn("_broken", broken).select("message", "_broken", *fields)
     values = decoding.values
     # The SQL of columns never sees the values of a broken payload.
@@ -163,59 +142,30 @@ def _parse(payload: str, version: str, topic: Topic) -> Column:
     return parse_avro(payload, version, topic) if topic.encoding is Encoding.AVRO else parse_json(payload, topic)
 
 
-def parse_json(payload: str, topic: Topic) -> Column:
-    """A struct of the contract's fields. A value of another type is NULL, and `_unparsed` has the whole text.
-
-    If a field occurs more than once, the last one counts. A string field accepts any value, as its JSON text.
-    """
-    optional = StructType([StructField(field.name, field.dataType) for field in topic.fields])
-    return F.from_json(F.col(payload).cast("string"), optional.add(UNPARSED, StringType()), JSON_OPTIONS)
-
-
 def _keeps_contract(topic: Topic) -> Column:
-    value, text = F.col("_value"), F.col("message.payload").cast("string")
+    value = F.col("_value")
     if topic.encoding is Encoding.AVRO:
         kept = value[DECODED]
-        for field in topic.fields:
-            if field.dataType == StringType():
-                kept = kept & F.coalesce(F.is_valid_utf8(value[field.name]), F.lit(True))
     else:
-        kept = value[UNPARSED].isNull() & F.is_valid_utf8(text) & _is_one_object(text) & _half_pair(text).isNull()
-    for field in topic.fields:
-        kept = kept if field.nullable else kept & F.col("_value")[field.name].isNotNull()
-        if (out := _out_of_range(field, topic)) is not None:
-            kept = kept & ~out
+        kept = value[UNPARSED].isNull() & is_sound(F.col("message.payload").cast("string"))
+    for mistake in _mistakes(topic):
+        kept = kept & ~mistake.is_made
     return F.coalesce(kept, F.lit(False))
 
 
-def _is_one_object(text: Column) -> Column:
-    """Whether nothing follows the object at the start of a text. Spark parses that object and ignores the rest."""
-    # Most objects contain no other, so the first closing brace is the last byte. All others are parsed once more, as
-    # the first of two elements of an array.
-    is_flat = F.octet_length(F.substring_index(text, "}", 1)) == F.octet_length(text) - 1
-    elements = F.from_json(F.concat(F.lit("["), text, F.lit(f',"{END}"]')), "ARRAY<STRING>", JSON_OPTIONS)
-    is_first = F.rtrim(text, F.lit(WHITESPACE)).endswith("}") & (F.get(elements, F.lit(1)) == END)
-    return is_flat | F.coalesce(is_first, F.lit(False))
+def _mistakes(topic: Topic) -> Mistakes:
+    for field in topic.fields:
+        parsed = F.col("_value")[field.name]
+        yield from mistakes_in(field, parsed, F.lit(field.name), topic.encoding, within=F.lit(True))
 
 
-def _half_pair(text: Column) -> Column:
-    """The first escape in a text that is only half a surrogate pair, and so not a character; NULL if there is none."""
-    escapes = F.replace(text, F.lit("\\\\"), F.lit("  "))
-    pair = r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
-    lone = F.regexp_substr(F.regexp_replace(escapes, pair, " "), F.lit(r"\\u[dD][89a-fA-F][0-9a-fA-F]{2}"))
-    return F.when(F.contains(text, F.lit("\\u")), lone)
-
-
-def _out_of_range(field: StructField, topic: Topic) -> Column | None:
-    """A column: whether a field's value is out of range; None if the field has no range."""
-    value = F.col("_value")[field.name]
-    if MINIMUM in field.metadata:
-        within = value.between(F.lit(field.metadata[MINIMUM]), F.lit(field.metadata[MAXIMUM]))
-    elif isinstance(field.dataType, DoubleType) and topic.encoding is Encoding.JSON:
-        within = F.abs(value) < float("inf")  # JSON has no infinity: the number was too large for a double
-    else:
-        return None
-    return F.coalesce(~within, F.lit(False))
+def _fields(topic: Topic, are_sound: Column) -> Iterator[Column]:
+    """The fields' values. Those that are parsed as another type are NULL where the payload may break the contract."""
+    for field in topic.fields:
+        parsed = F.col("_value")[field.name]
+        if not is_parsed_as_itself(field.dataType, topic.encoding):
+            parsed = F.when(are_sound, value_of(field.dataType, parsed, topic.encoding))
+        yield parsed.alias(field.name)
 
 
 def explain(rejected: DataFrame, *, decoding: Decoding) -> DataFrame:
@@ -226,14 +176,21 @@ def explain(rejected: DataFrame, *, decoding: Decoding) -> DataFrame:
     topic = decoding.topic
     value = _parse("message.payload", "message.schema_version", topic)
     parsed = rejected.select("message", F.col("reason").alias("_reason"), value.alias("_value"))
-    fields = (F.col("_value")[field.name].alias(field.name) for field in topic.fields)
-    difference = _avro_difference(topic) if topic.encoding is Encoding.AVRO else _json_difference(topic)
+    fields = _fields(topic, F.col("_reason") == FAILS)
     reason = (
-        F.when(F.col("_reason") == BROKEN, difference)
+        F.when(F.col("_reason") == BROKEN, _difference(topic))
         .when(F.col("_reason") == FAILS, _failures(decoding))
         .otherwise(F.col("_reason"))
     )
     return parsed.select("message", "_reason", "_value", *fields).select("message", reason.alias("reason"))
+
+
+def _difference(topic: Topic) -> Column:
+    """How a payload breaks the contract."""
+    value = F.col("_value")
+    if topic.encoding is Encoding.AVRO:
+        return avro_difference(topic, F.col("message.schema_version"), value, _mistakes(topic))
+    return json_difference(topic, F.col("message.payload").cast("string"), value)
 
 
 def _failures(decoding: Decoding) -> Column:
@@ -251,92 +208,6 @@ def _failures(decoding: Decoding) -> Column:
         return F.when(try_eval(F.struct(value)).isNull(), told)
 
     return F.concat_ws("; ", *(failure(name, value) for name, value in decoding.values.items()))
-
-
-def _json_difference(topic: Topic) -> Column:
-    text = F.col("message.payload").cast("string")
-    # If a field occurs more than once, this has the last value, like the struct of the contract.
-    texts = StructType([StructField(field.name, StringType()) for field in topic.fields])
-    given = F.from_json(text, texts, JSON_OPTIONS)
-    differences = F.concat_ws("; ", *(_difference(field, given[field.name], topic) for field in topic.fields))
-    return (
-        F.when(F.length(text) == 0, "empty payload")
-        .when(~F.is_valid_utf8(text), _not_utf8(text))
-        .when(F.startswith(text, F.lit("\ufeff")), "begins with a byte order mark")
-        .when(~_is_object(text), F.coalesce(_beyond_limits(text), F.lit("not a JSON object")))
-        .when(_half_pair(text).isNotNull(), F.concat(F.lit("half a surrogate pair: "), _half_pair(text)))
-        .when(~_is_one_object(text), "more after the JSON object")
-        .when(differences == "", _differences_before(text, topic))
-        .otherwise(differences)
-    )
-
-
-def _differences_before(text: Column, topic: Topic) -> Column:
-    """Names the fields that occur more than once, of which the last has the right type but another has not."""
-
-    def fails(field: StructField) -> Column:
-        alone = StructType([StructField(field.name, field.dataType), StructField(UNPARSED, StringType())])
-        return F.from_json(text, alone, JSON_OPTIONS)[UNPARSED].isNotNull()
-
-    told = {field: f"{field.name} is no {field.dataType.simpleString()} each time" for field in topic.fields}
-    return F.concat_ws("; ", *(F.when(fails(field), reason) for field, reason in told.items()))
-
-
-def _is_object(text: Column, more: Mapping[str, str] = MappingProxyType({})) -> Column:
-    """Whether a text begins with a JSON object."""
-    parsed = F.from_json(text, StructType([StructField(UNPARSED, StringType())]), {**JSON_OPTIONS, **more})
-    return parsed[UNPARSED].isNull() & F.startswith(F.ltrim(text, F.lit(WHITESPACE)), F.lit("{"))
-
-
-def _beyond_limits(text: Column) -> Column:
-    """Which limits of the parser a text exceeds that is a JSON object otherwise; NULL if it is not one."""
-    unlimited = dict.fromkeys(LIMITS, str(2**31 - 1))
-
-    def is_beyond(limit: str) -> Column:
-        return ~_is_object(text, {option: value for option, value in unlimited.items() if option != limit})
-
-    beyond = F.concat_ws("; ", *(F.when(is_beyond(limit), reason) for limit, reason in LIMITS.items()))
-    long_name = F.when(text.rlike(LONG_NAME), "a field name of more than 50,000 characters")
-    return F.when(_is_object(text, unlimited), beyond).otherwise(long_name)
-
-
-def _not_utf8(text: Column) -> Column:
-    """The offset of the first byte of a text that is not UTF-8, counted from 0."""
-    # In the valid text, a replacement character stands for that byte, and all bytes before it are the same. It is the
-    # first replacement character, because those in the original text are replaced before.
-    valid = F.make_valid_utf8(F.replace(text, F.lit("\ufffd"), F.lit("???")))
-    return F.concat(F.lit("not UTF-8 at byte "), F.octet_length(F.substring_index(valid, "\ufffd", 1)).cast("string"))
-
-
-def _avro_difference(topic: Topic) -> Column:
-    """How an Avro message breaks the contract."""
-    values = ((field, F.col("_value")[field.name].cast("string")) for field in topic.fields)
-    version = F.col("message.schema_version").cast("string")
-    return (
-        F.when(version.isNull(), "no schema version")
-        .when(F.col("_value").isNull(), F.concat(F.lit("unknown schema version: "), version))
-        .when(F.col("_value")[DECODED].isNull(), F.concat(F.lit("no Avro record of schema version "), version))
-        .otherwise(F.concat_ws("; ", *(_difference(field, value, topic) for field, value in values)))
-    )
-
-
-def _difference(field: StructField, given: Column, topic: Topic) -> Column:
-    """What is wrong with a field; NULL if nothing is. `given` is its value as text."""
-    value = F.col("_value")[field.name]
-    no_such_type = F.lit(f"{field.name} is no {field.dataType.simpleString()}: ")
-    wrong = F.when(given.isNotNull() & value.isNull(), F.concat(no_such_type, shown(given)))
-    if not field.nullable:
-        wrong = wrong.when(given.isNull(), F.lit(f"{field.name} is missing"))
-    if field.dataType == StringType():
-        wrong = wrong.when(~F.is_valid_utf8(value), F.concat(F.lit(f"{field.name} is "), _not_utf8(value)))
-    if (out := _out_of_range(field, topic)) is not None:
-        wrong = wrong.when(out, F.concat(F.lit(f"{field.name} is out of range: "), shown(given)))
-    return wrong
-
-
-def shown(text: Column) -> Column:
-    """A text as a reason shows it, truncated if it is long."""
-    return F.when(F.length(text) > SHOWN, F.concat(F.left(text, F.lit(SHOWN)), F.lit("…"))).otherwise(text)
 
 
 def quarantine_malformed(settings: Settings, decoding: Decoding, rejected: DataFrame) -> None:

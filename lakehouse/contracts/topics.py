@@ -4,51 +4,15 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, field
-from enum import StrEnum
-from typing import Any
 
-from pyspark.sql.types import (
-    ArrayType,
-    BooleanType,
-    DataType,
-    DateType,
-    DecimalType,
-    DoubleType,
-    IntegerType,
-    LongType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampType,
-)
+from pyspark.sql.types import StructType
 
 from lakehouse.contracts.arguments import checked
+from lakehouse.contracts.avro_schemas import topic_record
 from lakehouse.contracts.ddl import parse_fields
+from lakehouse.contracts.types import Encoding as Encoding
+from lakehouse.contracts.types import wrong_types
 from lakehouse.errors import ConfigurationError
-
-AVRO_TYPES: Mapping[type[DataType], str] = {
-    BooleanType: "boolean",
-    DoubleType: "double",
-    IntegerType: "int",
-    LongType: "long",
-    StringType: "string",
-}
-
-
-class Encoding(StrEnum):
-    """How payloads are encoded; the names are those of Pulsar's schema types."""
-
-    JSON = "JSON"
-    AVRO = "AVRO"
-
-
-MINIMUM, MAXIMUM = "minimum", "maximum"
-"""Keys of a field's metadata: the least and the greatest value, both included."""
-
-
-def epoch_millis(name: str, *, nullable: bool = True) -> StructField:
-    """A field with a time in epoch milliseconds, in the years 1 to 9999, the range of times in SQL and Python."""
-    return StructField(name, LongType(), nullable, {MINIMUM: -62_135_596_800_000, MAXIMUM: 253_402_300_799_999})
 
 
 class Fields:
@@ -97,12 +61,8 @@ class Topic:
                 raise ConfigurationError(
                     f"topic {self.name}: field {column.name}: SQL has the message itself under this name"
                 )
-            if type(column.dataType) not in AVRO_TYPES:
-                known = ", ".join(kind().simpleString() for kind in AVRO_TYPES)
-                raise ConfigurationError(
-                    f"topic {self.name}: field {column.name} is {column.dataType.simpleString()}: "
-                    f"must be one of {known}"
-                )
+            if wrong := next(wrong_types(column.dataType, column.name), None):
+                raise ConfigurationError(f"topic {self.name}: field {wrong}")
 
     @property
     def bronze_table(self) -> str:
@@ -115,34 +75,4 @@ class Topic:
 
     def pulsar_schema(self) -> str:
         """The Avro record, as JSON, that Pulsar registers for the topic."""
-        return json.dumps(avro_record(self.record, self.fields))
-
-
-def avro_record(name: str, fields: StructType) -> dict[str, Any]:
-    """The fields as an Avro record. A nested struct becomes a record named after its parent and its field."""
-
-    def of(column: StructField) -> dict[str, Any]:
-        kind = _avro(f"{name}{column.name.title().replace('_', '')}", column.dataType)
-        if not column.nullable:
-            return {"name": column.name, "type": kind}
-        return {"name": column.name, "type": ["null", kind], "default": None}
-
-    return {"type": "record", "name": name, "fields": [of(column) for column in fields]}
-
-
-def _avro(name: str, kind: DataType) -> Any:
-    match kind:
-        case StructType():
-            return avro_record(name, kind)
-        case ArrayType():
-            items = _avro(name, kind.elementType)
-            return {"type": "array", "items": ["null", items] if kind.containsNull else items}
-        case TimestampType():
-            return {"type": "long", "logicalType": "timestamp-millis"}
-        case DateType():
-            return {"type": "int", "logicalType": "date"}
-        case DecimalType():
-            return "string"  # to stay exact: most readers parse a JSON number as a double
-    if type(kind) not in AVRO_TYPES:
-        raise ConfigurationError(f"{name} is {kind.simpleString()}, which has no Avro type here")
-    return AVRO_TYPES[type(kind)]
+        return json.dumps(topic_record(self.record, self.fields, self.encoding))

@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from bronze.contracts import check_contracts, differences, fields_of, registered_schemas
+from bronze.contracts import check_contracts, registered_schemas
+from lakehouse.contracts.avro_schemas import Written
 from lakehouse.contracts.topics import Topic
 from lakehouse.errors import ConfigurationError
 from lakehouse.pulsar.endpoint import Endpoint, call_admin
@@ -27,59 +28,10 @@ def register(fields: dict[str, Any], endpoint: Endpoint, settings: Settings, *, 
     return topic
 
 
-@pytest.mark.parametrize(
-    ("changed", "found"),
-    [
-        ({}, []),
-        ({"id": ("int",), "distance": ("float",), "note": ("enum",)}, []),
-        ({"distance": ("long",)}, []),
-        ({"id": ("null", "long"), "riders": ("int", "null")}, []),
-        ({"more": ("record",)}, []),
-        ({"note": None, "riders": None}, []),
-        ({"id": None}, ["id is not registered, but declared as a required long"]),
-        ({"riders": ("long",)}, ["riders is registered as long, but declared as int"]),
-        ({"id": ("double",)}, ["id is registered as double, but declared as long"]),
-        (
-            {"note": ("null", "string", "long")},
-            ["note is registered as null or string or long, but declared as string"],
-        ),
-        ({"note": ("record",)}, ["note is registered as record, but declared as string"]),
-        (
-            {"id": ("string",), "distance": None},
-            [
-                "id is registered as string, but declared as long",
-                "distance is not registered, but declared as a required double",
-            ],
-        ),
-    ],
-)
-def test_what_can_be_read_as_declared(changed: dict[str, tuple[str, ...] | None], found: list[str]) -> None:
-    fields = {name: (kind,) for name, kind in READABLE.items()} | changed
-    assert differences(TRIPS, {name: types for name, types in fields.items() if types}) == found
-
-
-@pytest.mark.parametrize("kind", ["JSON", "AVRO"])
-def test_the_types_of_registered_fields(endpoint: Endpoint, settings: Settings, kind: str) -> None:
-    fields = {
-        "id": {"type": "long", "logicalType": "timestamp-millis"},
-        "distance": ["null", "float"],
-        "riders": {"type": "array", "items": "int"},
-        "note": ["null", {"type": "enum", "name": "Note", "symbols": ["A"]}],
-    }
-    topic = register(fields, endpoint, settings, name=f"trips-{kind.lower()}", kind=kind)
-    [schema] = registered_schemas(topic, endpoint, settings)
-    assert fields_of(schema["data"]) == {
-        "id": ("long",),
-        "distance": ("null", "float"),
-        "riders": ("array",),
-        "note": ("null", "enum"),
-    }
-
-
 def test_schemas_come_oldest_first(endpoint: Endpoint, settings: Settings) -> None:
     for fields in (READABLE, READABLE | {"tip": ["null", "double"]}):
         topic = register(fields, endpoint, settings, name="trips-twice")
-    assert [list(fields_of(each["data"])) for each in registered_schemas(topic, endpoint, settings)] == [
+    assert [Written(each["data"]).names for each in registered_schemas(topic, endpoint, settings)] == [
         [*READABLE],
         [*READABLE, "tip"],
     ]

@@ -118,7 +118,7 @@ def test_what_keeps_the_fixed_contract_goes_where_it_belongs(
     assert reasons(lake)["orders", 7] == "fails price_is_an_amount"
     assert retry(spark, lake) == [("users", 4, 2), ("orders", 5, 4)]
     assert reasons(lake) == {
-        ("users", 4): "deletedAt is no bigint: no time",
+        ("users", 4): "deletedAt is no timestamp_millis: no time",
         ("users", 5): "not a JSON object",
         ("orders", 6): "price is no double: free",
     }

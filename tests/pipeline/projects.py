@@ -4,7 +4,7 @@ from pathlib import Path
 
 VISITORS = """
 from pyspark.sql.types import LongType, StringType, StructField, StructType
-from lakehouse.contracts.topics import Topic, epoch_millis
+from lakehouse.contracts.topics import Topic
 from silver.entity import Entity
 
 VISITORS_TOPIC = Topic(
@@ -24,12 +24,12 @@ VISITS = """
 from declarations.visitors import VISITORS
 from pyspark.sql.types import LongType, StructField, StructType
 from gold.enrichment.declaration import Enrichment, Lookup
-from lakehouse.contracts.topics import Topic, epoch_millis
+from lakehouse.contracts.topics import Topic
 
 VISITS_TOPIC = Topic(
     name="visits",
     record="Visit",
-    fields=StructType([StructField("id", LongType()), StructField("visitorId", LongType()), epoch_millis("at")]),
+    fields=StructType([StructField(name, LongType()) for name in ("id", "visitorId", "at")]),
 )
 VISITS = Enrichment(
     topic=VISITS_TOPIC,

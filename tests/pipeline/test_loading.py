@@ -97,7 +97,7 @@ A_LOOKUP = 'Lookup(name="visitor", entity=VISITORS, on="visitor_id")'
         ('name="visitors"', 'name="Visitors"', f"{ENTITY}topic Visitors: must be named in lower case, such as orders: its tables have the name, too"),
         ('record="Visitor"', "record=None", "declarations/visitors.py:6: VISITORS_TOPIC: topic visitors: record: None: must be a text"),
         ('StructField("city", StringType())', 'StructField("ID", StringType())', f"{ENTITY}topic visitors: field id is there twice, as SQL does not tell upper from lower case"),
-        ('StructField("city", StringType())', 'StructField("city", StructType())', "declarations/visitors.py:6: VISITORS_TOPIC: topic visitors: field city is struct<>: must be one of boolean, double, int, bigint, string"),
+        ('StructField("city", StringType())', 'StructField("city", StructType())', "declarations/visitors.py:6: VISITORS_TOPIC: topic visitors: field city has no fields"),
         ("from silver.entity import Entity", "from silver.entities import Entity", "declarations/visitors.py:4: ModuleNotFoundError: No module named 'silver.entities'"),
         ("VISITORS = Entity(", "VISITORS = Entity((", "declarations/visitors.py:12: '(' was never closed"),
         ('keys=("id",)', 'keys="id"', f'{FACTS}keys: id: must be a tuple of texts, such as ("id",), with the comma'),

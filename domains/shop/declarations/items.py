@@ -1,25 +1,21 @@
 """The items changelog, its latest state, and the rules for it."""
 
-from pyspark.sql.types import DoubleType, LongType, StringType, StructField, StructType
-
 from expectations.silver import latest, unless_deleted
 from expectations.suites import Severity
-from lakehouse.contracts.topics import Topic, epoch_millis
+from lakehouse.contracts.topics import Topic
 from silver.entity import Entity
 
 ITEMS_TOPIC = Topic(
     "items",
-    StructType(
-        [
-            StructField("id", LongType(), nullable=False),
-            epoch_millis("createdAt", nullable=False),
-            StructField("adjective", StringType()),
-            StructField("category", StringType()),
-            StructField("modifier", StringType()),
-            StructField("name", StringType()),
-            StructField("price", DoubleType(), nullable=False),
-        ]
-    ),
+    """
+        id BIGINT NOT NULL,
+        createdAt TIMESTAMP_MILLIS NOT NULL,
+        adjective STRING,
+        category STRING,
+        modifier STRING,
+        name STRING,
+        price DOUBLE NOT NULL
+    """,
     record="Item",
     changelog=True,
 )
@@ -29,7 +25,7 @@ ITEMS = Entity(
     key="id",
     columns={
         "id": "id",
-        "created_at": "timestamp_millis(createdAt)",
+        "created_at": "createdAt",
         "adjective": "adjective",
         "category": "category",
         "modifier": "modifier",

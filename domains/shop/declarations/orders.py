@@ -1,30 +1,26 @@
 """The orders topic, how orders are enriched, and the rules for enriched orders."""
 
-from pyspark.sql.types import DoubleType, LongType, StringType, StructField, StructType
-
 from expectations.gold import enriched
 from expectations.suites import Severity, each_row
 from gold.enrichment.declaration import Enrichment, Lookup
-from lakehouse.contracts.topics import Topic, epoch_millis
+from lakehouse.contracts.topics import Topic
 
 from .items import ITEMS
 from .users import USERS
 
 ORDERS_TOPIC = Topic(
     "orders",
-    StructType(
-        [
-            StructField("invoiceId", LongType(), nullable=False),
-            StructField("lineItemId", LongType(), nullable=False),
-            StructField("userId", LongType(), nullable=False),
-            StructField("itemId", LongType(), nullable=False),
-            StructField("itemName", StringType()),
-            StructField("itemCategory", StringType()),
-            StructField("price", DoubleType(), nullable=False),
-            epoch_millis("createdAt", nullable=False),
-            epoch_millis("paidAt"),
-        ]
-    ),
+    """
+        invoiceId BIGINT NOT NULL,
+        lineItemId BIGINT NOT NULL,
+        userId BIGINT NOT NULL,
+        itemId BIGINT NOT NULL,
+        itemName STRING,
+        itemCategory STRING,
+        price DOUBLE NOT NULL,
+        createdAt TIMESTAMP_MILLIS NOT NULL,
+        paidAt TIMESTAMP_MILLIS
+    """,
     record="Order",
 )
 
@@ -38,8 +34,8 @@ ORDERS = Enrichment(
         "item_name": "itemName",
         "item_category": "itemCategory",
         "price": "price",
-        "created_at": "timestamp_millis(createdAt)",
-        "paid_at": "timestamp_millis(paidAt)",
+        "created_at": "createdAt",
+        "paid_at": "paidAt",
     },
     keys=("invoice_id", "line_item_id"),
     event_time="created_at",

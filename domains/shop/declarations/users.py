@@ -1,26 +1,22 @@
 """The users changelog, its latest state, and the rules for it."""
 
-from pyspark.sql.types import LongType, StringType, StructField, StructType
-
 from expectations.silver import latest, unless_deleted
 from expectations.suites import Severity
-from lakehouse.contracts.topics import Topic, epoch_millis
+from lakehouse.contracts.topics import Topic
 from silver.entity import Entity
 
 USERS_TOPIC = Topic(
     "users",
-    StructType(
-        [
-            StructField("id", LongType(), nullable=False),
-            StructField("firstName", StringType()),
-            StructField("lastName", StringType()),
-            StructField("emailAddress", StringType()),
-            epoch_millis("createdAt", nullable=False),
-            epoch_millis("deletedAt"),
-            epoch_millis("mergedAt"),
-            StructField("parentUserId", LongType()),
-        ]
-    ),
+    """
+        id BIGINT NOT NULL,
+        firstName STRING,
+        lastName STRING,
+        emailAddress STRING,
+        createdAt TIMESTAMP_MILLIS NOT NULL,
+        deletedAt TIMESTAMP_MILLIS,
+        mergedAt TIMESTAMP_MILLIS,
+        parentUserId BIGINT
+    """,
     record="User",
     changelog=True,
 )
@@ -33,11 +29,11 @@ USERS = Entity(
         "first_name": "firstName",
         "last_name": "lastName",
         "email_address": "emailAddress",
-        "created_at": "timestamp_millis(createdAt)",
-        "merged_at": "timestamp_millis(nullif(mergedAt, -1))",
+        "created_at": "createdAt",
+        "merged_at": "nullif(mergedAt, timestamp_millis(-1))",
         "parent_user_id": "nullif(parentUserId, -1)",
     },
-    deleted_at="timestamp_millis(nullif(deletedAt, -1))",
+    deleted_at="nullif(deletedAt, timestamp_millis(-1))",
 )
 
 USERS_SUITE = latest(

@@ -1,16 +1,16 @@
 import io
 import json
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Any
 
 import fastavro
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import DoubleType, LongType, StringType, StructField, StructType
 
 from bronze.landing import bronze_table
 from lakehouse.contracts.decoding import Decoding, decode, explain
-from lakehouse.contracts.topics import Encoding, Topic, epoch_millis
+from lakehouse.contracts.topics import Encoding, Topic
 from tests.lake import bronze_row
 from tests.messages import message
 
@@ -26,14 +26,7 @@ WRITERS = (
 )
 SHIPS = Topic(
     "ships",
-    StructType(
-        [
-            StructField("id", LongType(), nullable=False),
-            StructField("name", StringType()),
-            StructField("speed", DoubleType()),
-            epoch_millis("built"),
-        ]
-    ),
+    "id BIGINT NOT NULL, name STRING, speed DOUBLE, built TIMESTAMP_MILLIS",
     record="Ship",
     encoding=Encoding.AVRO,
     writer_schemas={version: json.dumps(schema) for version, schema in enumerate(WRITERS)},
@@ -68,7 +61,7 @@ def test_records_are_read_by_the_schema_they_were_written_with(spark: SparkSessi
     ]
     assert decoded(spark, messages) == [
         (1, None, 1.5, None, None),
-        (2**40, "Zoë", 7.0, 0, None),
+        (2**40, "Zoë", 7.0, datetime(1970, 1, 1), None),
         (3, None, None, None, None),
         (None, None, None, None, None),
     ]

@@ -23,7 +23,7 @@ def test_each_message_has_the_reason_that_the_page_gives(spark: SparkSession) ->
         [None if cell in ("none", "taken") else cell.strip("`") for cell in row]
         for row in ROW.findall((ROOT / "docs" / "contract.md").read_text())
     ]
-    assert len(said) == 23
+    assert len(said) == 26
     rows = [
         bronze_row(message("stores", payload and payload.encode(), key=key, place=place))
         for place, (key, payload, _) in enumerate(said)

@@ -1,7 +1,19 @@
+import re
+
 import pytest
-from pyspark.sql.types import LongType, StringType, StructField, StructType
+from pyspark.sql.types import (
+    ArrayType,
+    DataType,
+    FloatType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+)
 
 from lakehouse.contracts.topics import Topic
+from lakehouse.contracts.types import NAMES, Enum
 from lakehouse.errors import ConfigurationError
 
 
@@ -23,3 +35,22 @@ def test_wrong_ddl_is_one_line_that_names_the_topic() -> None:
 def test_no_field_takes_the_name_of_the_message() -> None:
     with pytest.raises(ConfigurationError, match=r"^topic posts: field Message: SQL has the message itself under"):
         Topic("posts", "Message STRING")
+
+
+@pytest.mark.parametrize(
+    ("kind", "line"),
+    [
+        (FloatType(), f"field a is float: must be one of {NAMES}"),
+        (StructType(), "field a has no fields"),
+        (ArrayType(StructType([StructField("b", FloatType())])), f"field a[].b is float: must be one of {NAMES}"),
+        (MapType(LongType(), StringType()), f"field a is map<bigint,string>: must be one of {NAMES}"),
+        (
+            StructType([StructField("b", StringType()), StructField("B", StringType())]),
+            "field a has b twice, as SQL does not tell upper from lower case",
+        ),
+        (Enum("A", "A"), "field a is an ENUM of 'A', 'A': must be texts, each once"),
+    ],
+)
+def test_other_types_are_refused(kind: DataType, line: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"^topic posts: {re.escape(line)}$"):
+        Topic("posts", StructType([StructField("a", kind)]))

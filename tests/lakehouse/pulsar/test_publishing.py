@@ -15,7 +15,7 @@ import pulsar
 import pytest
 from pyspark.sql.types import StringType, StructField, StructType
 
-from lakehouse.contracts.topics import avro_record
+from lakehouse.contracts.avro_schemas import avro_record
 from lakehouse.errors import BrokerError, BusyError
 from lakehouse.local import broker
 from lakehouse.local.processes import read_state

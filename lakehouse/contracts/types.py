@@ -1,0 +1,97 @@
+"""The types that fields can have, among them those that Spark has no name for: times as numbers, and enums."""
+
+from collections.abc import Iterator
+from enum import StrEnum
+
+from pyspark.sql.types import (
+    ArrayType,
+    BooleanType,
+    DataType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    IntegerType,
+    LongType,
+    MapType,
+    StringType,
+    StructType,
+    TimestampType,
+)
+
+
+class Encoding(StrEnum):
+    """How payloads are encoded; the names are those of Pulsar's schema types."""
+
+    JSON = "JSON"
+    AVRO = "AVRO"
+
+
+class TimestampMillis(TimestampType):
+    """A time that payloads have as whole milliseconds since 1970, in UTC."""
+
+    @classmethod
+    def typeName(cls) -> str:
+        return "timestamp"
+
+
+class TimestampMicros(TimestampType):
+    """A time that payloads have as whole microseconds since 1970, in UTC."""
+
+    @classmethod
+    def typeName(cls) -> str:
+        return "timestamp"
+
+
+class Enum(StringType):
+    """A text that is one of `values`."""
+
+    def __init__(self, *values: str) -> None:
+        super().__init__()
+        self.values = values
+
+    def __repr__(self) -> str:
+        return f"Enum{self.values!r}"
+
+
+LEAVES = (
+    *(BooleanType, DoubleType, IntegerType, LongType, StringType, DecimalType, DateType, TimestampType),
+    *(TimestampMillis, TimestampMicros, Enum),
+)
+NAMES = (
+    "BOOLEAN, INT, BIGINT, DOUBLE, STRING, DECIMAL(p, s), DATE, TIMESTAMP, TIMESTAMP_MILLIS, TIMESTAMP_MICROS, "
+    "ENUM('a', 'b'), STRUCT<...>, ARRAY<...>, MAP<STRING, ...>"
+)
+"""The types that a field can have, for messages."""
+
+
+def type_name(kind: DataType) -> str:
+    """A type as reasons name it, such as `bigint`, `decimal(10,2)` or `struct`."""
+    match kind:
+        case TimestampMillis():
+            return "timestamp_millis"
+        case TimestampMicros():
+            return "timestamp_micros"
+        case StructType() | ArrayType() | MapType():
+            return kind.typeName()
+    return kind.simpleString()
+
+
+def wrong_types(kind: DataType, path: str) -> Iterator[str]:
+    """What is wrong with the type of a field, or of one in it: a line for each mistake."""
+    match kind:
+        case StructType():
+            names = [field.name.lower() for field in kind]
+            if not names:
+                yield f"{path} has no fields"
+            if twice := [name for name in names if names.count(name) > 1]:
+                yield f"{path} has {twice[0]} twice, as SQL does not tell upper from lower case"
+            for field in kind:
+                yield from wrong_types(field.dataType, f"{path}.{field.name}")
+        case ArrayType():
+            yield from wrong_types(kind.elementType, f"{path}[]")
+        case MapType(keyType=StringType()):
+            yield from wrong_types(kind.valueType, f"{path}[]")
+        case Enum() if not kind.values or len({*kind.values}) < len(kind.values):
+            yield f"{path} is an ENUM of {', '.join(map(repr, kind.values)) or 'nothing'}: must be texts, each once"
+        case _ if type(kind) not in LEAVES:
+            yield f"{path} is {kind.simpleString()}: must be one of {NAMES}"

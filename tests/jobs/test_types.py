@@ -1,0 +1,101 @@
+"""Fields of all types, from a producer through the broker to silver and gold, in JSON and in Avro."""
+
+import json
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pulsar.schema import AvroSchema, BytesSchema, Schema
+from pyspark.sql import SparkSession
+
+from gold.enrichment.backfill import Difference, Scope, backfill
+from gold.enrichment.declaration import Enrichment, Lookup
+from gold.enrichment.reconciliation import reconcile_facts
+from jobs import steps
+from jobs.streams import catch_up
+from lakehouse.contracts.topics import Encoding, Topic
+from lakehouse.pulsar.endpoint import Endpoint, connect
+from lakehouse.settings import Settings
+from silver.entity import Entity
+from tests.lake import own_topics, read
+
+FIELDS = """
+    id BIGINT NOT NULL, weight DECIMAL(6, 2) NOT NULL, sent TIMESTAMP_MILLIS NOT NULL, seen TIMESTAMP_MICROS,
+    arrived TIMESTAMP, due DATE, state ENUM('NEW', 'SENT'), address STRUCT<zip: BIGINT NOT NULL, city: STRING>,
+    lines ARRAY<STRUCT<sku: STRING NOT NULL, price: DECIMAL(6, 2)>>, limits MAP<STRING, DECIMAL(6, 2)>
+"""
+NAMES = "id, weight, sent, seen, arrived, due, state, address, lines, limits"
+SENT, SEEN = datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 1, 1, 0, 0, 0, 123_456, tzinfo=UTC)
+COLUMNS = {
+    "id": 1,
+    "weight": Decimal("1.10"),
+    "sent": SENT,
+    "seen": SEEN,
+    "arrived": SENT,
+    "due": date(2026, 1, 31),
+    "state": "SENT",
+    "address": {"zip": 10115, "city": None},
+    "lines": [{"sku": "A1", "price": Decimal("9.90")}],
+    "limits": [("a", Decimal("1.50"))],
+    "zip": 10115,
+    "first_sku": "A1",
+    "limit_a": Decimal("1.50"),
+}
+WRITTEN: dict[str, Any] = COLUMNS | {"arrived": "2026-01-01T01:00:00+01:00", "limits": {"a": Decimal("1.50")}}
+JSON = b"""{
+    "id": 1, "weight": 1.10, "sent": 1767225600000, "seen": 1767225600123456, "arrived": "2026-01-01T01:00:00+01:00",
+    "due": "2026-01-31", "state": "SENT", "address": {"zip": 10115}, "lines": [{"sku": "A1", "price": "9.90"}],
+    "limits": {"a": 1.5}
+}"""
+
+
+def declared(encoding: Encoding) -> tuple[Entity, Enrichment]:
+    columns = f"{NAMES}, address.zip AS zip, lines[0].sku AS first_sku, limits['a'] AS limit_a"
+    parcels = Entity(topic=Topic("parcels", FIELDS, changelog=True, encoding=encoding), key="id", columns=columns)
+    scans = Enrichment(
+        topic=Topic("scans", FIELDS, encoding=encoding),
+        columns=columns,
+        keys=("id",),
+        event_time="sent",
+        day="sent_date",
+        lookups=(Lookup(entity=parcels, on="id", name="parcel"),),
+        rules={"weighs_something": "weight > 0"},
+    )
+    return parcels, scans
+
+
+def send(settings: Settings, endpoint: Endpoint, topic: Topic, values: dict[str, Any], json_text: bytes) -> None:
+    schema: Schema = BytesSchema()
+    if topic.encoding is Encoding.AVRO:
+        schema = AvroSchema(None, schema_definition=json.loads(topic.pulsar_schema()))
+    client = connect(endpoint, settings)
+    producer = client.create_producer(f"persistent://{settings.pulsar.namespace}/{topic.name}", schema=schema)
+    producer.send(values if topic.encoding is Encoding.AVRO else json_text, partition_key="1")
+    client.close()
+
+
+@pytest.mark.parametrize("encoding", list(Encoding))
+def test_all_types_reach_gold(
+    spark: SparkSession, settings: Settings, endpoint: Endpoint, tmp_path: Path, encoding: Encoding
+) -> None:
+    parcels, scans = declared(encoding)
+    lake = own_topics(settings, endpoint, tmp_path, [parcels.topic, scans.topic])
+    for topic in (parcels.topic, scans.topic):
+        send(lake, endpoint, topic, WRITTEN, JSON)
+    late = JSON.replace(b"2026-01-01T01:00:00+01:00", b"today")
+    send(lake, endpoint, scans.topic, WRITTEN | {"arrived": "today"}, late)
+    catch_up(lake, steps.landing(spark, lake, [parcels.topic, scans.topic]))
+    catch_up(lake, steps.merging(spark, lake, [parcels]))
+    catch_up(lake, steps.enriching(spark, lake, [scans]))
+    for table in ("silver.parcels", "silver.parcels_history", "gold.enriched_scans"):
+        [row] = read(lake, table)
+        assert {name: row[name] for name in COLUMNS} == COLUMNS, table
+    [scan] = read(lake, "gold.enriched_scans")
+    assert {name: scan["parcel"][name] for name in COLUMNS} == COLUMNS
+    [malformed] = read(lake, "quarantine.malformed")
+    assert malformed["reason"] == "arrived is no timestamp: today"
+    assert reconcile_facts(spark, lake, scans).holds
+    same = Difference(unchanged=1, changed=0, added=0, removed=0, waiting=0)
+    assert backfill(spark, lake, steps.as_written(spark, lake, scans), Scope()) == same
