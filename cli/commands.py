@@ -20,10 +20,12 @@ from cli import report
 from cli.airflow import app as airflow_app
 from cli.backfill import backfill_command, rebuild_command
 from cli.demo import DEFAULT_ORDERS, run_demo
+from cli.init import init_command
 from cli.plan import plan_command
 from cli.quality import validate_command
 from cli.quarantine import app as quarantine_app
 from cli.refresh import refresh_command
+from cli.send import send_command
 from cli.serve import serve_command
 from demo.workload import SENT, Workload
 from jobs.maintenance import maintain
@@ -79,7 +81,7 @@ app = typer.Typer(
 )
 topics_app = typer.Typer(help="Create the topics of the pipeline.", no_args_is_help=True)
 # `--help` shows these panels in the order of their first commands.
-BROKER, PIPELINE, DATA, AIRFLOW = "Broker and topics", "Pipeline", "Tables", "Airflow"
+PROJECT, BROKER, PIPELINE, DATA, AIRFLOW = "Project", "Broker and topics", "Pipeline", "Tables", "Airflow"
 
 
 def _share(help: str) -> Any:
@@ -333,10 +335,12 @@ def demo(
     _refuse(_broken(run_demo(load_settings(), orders=orders)))
 
 
+app.command("init", rich_help_panel=PROJECT)(init_command)
 app.command("backfill", rich_help_panel=DATA)(backfill_command)
 app.command("rebuild", rich_help_panel=DATA)(rebuild_command)
 app.command("plan", rich_help_panel=PIPELINE)(plan_command)
 app.command("refresh", rich_help_panel=PIPELINE)(refresh_command)
+app.command("send", rich_help_panel=BROKER)(send_command)
 app.command("serve", rich_help_panel=DATA)(serve_command)
 app.command("validate", rich_help_panel=PIPELINE)(validate_command)
 app.add_typer(topics_app, name="topics", rich_help_panel=BROKER)
