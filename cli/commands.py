@@ -84,6 +84,9 @@ topics_app = typer.Typer(help="Create the topics of the pipeline.", no_args_is_h
 PROJECT, BROKER, PIPELINE, DATA, AIRFLOW = "Project", "Broker and topics", "Pipeline", "Tables", "Airflow"
 
 
+app.command("init", rich_help_panel=PROJECT)(init_command)
+
+
 def _share(help: str) -> Any:
     return typer.Option(min=0, max=1, help=help, rich_help_panel="How messy, as shares from 0 to 1")
 
@@ -335,7 +338,6 @@ def demo(
     _refuse(_broken(run_demo(load_settings(), orders=orders)))
 
 
-app.command("init", rich_help_panel=PROJECT)(init_command)
 app.command("backfill", rich_help_panel=DATA)(backfill_command)
 app.command("rebuild", rich_help_panel=DATA)(rebuild_command)
 app.command("plan", rich_help_panel=PIPELINE)(plan_command)

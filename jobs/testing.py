@@ -57,8 +57,9 @@ def _bronze_rows(topics: Mapping[str, Topic], name: str, messages: Iterable[Mapp
     if topics[name].encoding != Encoding.JSON:
         raise ConfigurationError(f"{name}: is declared as {topics[name].encoding}: only JSON payloads can be tried")
     now, ledger = datetime.now(UTC), time.time_ns()  # later calls have higher positions
+    times = (now, "", 0, now, now.date())
     return [
-        (name, 0, ledger, entry, -1, each.key or None, each.payload, {}, _time_of(each.event_time), now, "", 0, now, now.date())
+        (name, 0, ledger, entry, -1, each.key or None, each.payload, {}, _time_of(each.event_time), *times)
         for entry, each in enumerate(map(message_of, messages))
     ]
 
