@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from pulsar.schema import AvroSchema, BytesSchema, Schema
 from pyspark.sql import SparkSession
-from typer import FileText
 
 from cli.init import init_command
 from cli.send import send_command
@@ -94,8 +93,7 @@ def test_the_messages_of_a_project_can_be_sent_and_run(
     for name, value in environment(own).items():
         monkeypatch.setenv(name, value)
     for topic in ("stores", "sales"):
-        with Path("messages", f"{topic}.jsonl").open("rb") as file:
-            send_command(topic, FileText(file, encoding="utf-8"))
+        send_command(topic, Path("messages", f"{topic}.jsonl"))
     list(run_all(spark, own))
     assert query(
         own,
