@@ -127,7 +127,9 @@ def _declarations() -> Iterator[str]:
             for each in fields(declared)
         )
         yield from _grid(("parameter", "type", "default", "", "example"), rows)
-    yield f"## SQL files\n\n{inspect.getdoc(SqlTable)}\n\nSee [gold tables in SQL](../sql-tables.md).\n"
+    yield f"## SQL files\n\n{inspect.getdoc(SqlTable)} See [gold tables in SQL](../sql-tables.md).\n"
+    header = (_with_example(doc) for name, doc in documented(SqlTable).items() if name in examples(SqlTable))
+    yield from _grid(("", "example"), header)
 
 
 def examples(declared: type) -> Mapping[str, str]:

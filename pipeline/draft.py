@@ -14,11 +14,9 @@ from lakehouse.contracts.topics import Encoding, Topic
 from lakehouse.errors import ConfigurationError
 from lakehouse.pulsar.topic_contents import Contents
 from pipeline.checks import NAME
-from pipeline.field_types import Field, fields_of_payloads, fields_of_record
+from pipeline.field_types import Field, are_times, fields_of_payloads, fields_of_record
 from silver.entity import RESERVED
 
-TIMES = range(978_307_200_000, 4_102_444_800_000)
-"""Numbers that are taken for times in epoch milliseconds: the years 2001 to 2099."""
 Payload = dict[str, Any]
 
 ENTITY = '''\
@@ -210,9 +208,10 @@ def _facts(found: _Draft) -> str:
 def _column(field: Field, taken: Iterable[str], values: Sequence[Any], topic: str) -> Column:
     words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|\W+", "_", field.name, flags=re.ASCII).lower().strip("_")
     name = _unused(words if NAME.fullmatch(words) else f"{topic}_{words}", taken, topic)
-    is_time = field.ddl == "BIGINT" and bool(values) and all(value in TIMES for value in values)
     sql = _quoted(field.name)
-    return Column(name=name, sql=f"timestamp_millis({sql})" if is_time else sql, field=field.name, is_time=is_time)
+    if field.ddl == "BIGINT" and are_times(values):
+        return Column(name=name, sql=f"timestamp_millis({sql})", field=field.name, is_time=True)
+    return Column(name=name, sql=sql, field=field.name, is_time=field.ddl.startswith("TIMESTAMP"))
 
 
 def _unused(name: str, taken: Iterable[str], topic: str = "") -> str:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from textwrap import shorten
 from typing import Any
 
+from lakehouse.contracts.ddl import TYPES
 from lakehouse.contracts.topics import Topic
 from lakehouse.errors import ConfigurationError
 
@@ -18,7 +19,14 @@ AVRO = {
     "string": "STRING",
     "enum": "STRING",
 }
+LOGICAL = {
+    "date": ("DATE", "INT"),
+    "timestamp-millis": ("TIMESTAMP_MILLIS", "BIGINT"),
+    "timestamp-micros": ("TIMESTAMP_MICROS", "BIGINT"),
+}
 BIGINT = range(-(2**63), 2**63)
+TIMES = range(978_307_200_000, 4_102_444_800_000)
+"""Numbers that are taken for times in epoch milliseconds: the years 2001 to 2099."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,10 +75,20 @@ def fields_of_payloads(payloads: Iterable[Mapping[str, Any]]) -> list[Field]:
     ]
 
 
+def are_times(values: Sequence[Any]) -> bool:
+    return bool(values) and all(type(value) is int and value in TIMES for value in values)
+
+
+def _first_known(*names: str) -> str:
+    return next(name for name in names if name in TYPES)
+
+
 def _of_avro(kind: Any) -> str:
     match kind:
         case [one] | ["null", one] | [one, "null"]:
             return _of_avro(one)
+        case {"logicalType": logical} if logical in LOGICAL:
+            return _first_known(*LOGICAL[logical])
         case {"logicalType": "decimal", "precision": precision}:
             return f"DECIMAL({precision}, {kind.get('scale', 0)})"
         case {"type": "record", "fields": fields}:
@@ -90,7 +108,7 @@ def _of_values(values: Sequence[Any]) -> str:
     if kinds == {bool}:
         return "BOOLEAN"
     if kinds == {int} and all(value in BIGINT for value in given):
-        return "BIGINT"
+        return _first_known("TIMESTAMP_MILLIS", "BIGINT") if are_times(given) else "BIGINT"
     if kinds and kinds <= {int, float}:
         return "DOUBLE"
     if kinds == {str}:

@@ -18,6 +18,7 @@ from cli.commands import app
 from docs.generate import FOLDER, examples, pages, pages_of_types
 from docs.plots import IMAGES, plots
 from gold.enrichment.declaration import Enrichment, Lookup
+from gold.sql.declaration import SqlTable, read_declaration
 from lakehouse.contracts.topics import Encoding, Topic
 from lakehouse.settings import Settings
 from pipeline.checks import mistakes_of
@@ -121,6 +122,16 @@ def test_the_example_of_a_parameter_can_be_declared(kind: Any, name: str) -> Non
     declared = kind(**GIVEN[kind] | given)
     assert list(given) == [name]
     assert not isinstance(declared, Entity | Enrichment) or list(mistakes_of(declared)) == []
+
+
+@pytest.mark.parametrize("name", examples(SqlTable))
+def test_the_example_of_a_header_can_be_declared(tmp_path: Path, name: str) -> None:
+    lines = {line.partition(":")[0]: line for line in ("-- keys: city", "-- refresh: full", "-- sources: gold.sales")}
+    example = examples(SqlTable)[name]
+    header = "\n".join((lines | {example.partition(":")[0]: example}).values())
+    file = tmp_path / "revenue_by_city.sql"
+    file.write_text(f"{header}\nSELECT city, sum(price) AS revenue FROM gold.sales GROUP BY city")
+    assert getattr(read_declaration(file), name)
 
 
 @pytest.mark.parametrize("kind", GIVEN)
