@@ -50,7 +50,8 @@ class SqlTable:
     sources: tuple[str, ...]
     """The tables that the SELECT reads. Required. Example: `-- sources: gold.enriched_sales`"""
     topic: str | None = None
-    """The Pulsar topic that `lakehouse publish` keeps equal to the table. Example: `-- publish: topic revenue_by_city`"""
+    """The Pulsar topic that `lakehouse publish` keeps equal to the table.
+    Example: `-- publish: topic revenue_by_city`"""
     postgres: str | None = None
     """The table in Postgres that `lakehouse publish` keeps equal to the table.
     Example: `-- publish: postgres revenue_by_city`"""
