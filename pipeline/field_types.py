@@ -107,8 +107,10 @@ def _of_values(values: Sequence[Any]) -> str:
     kinds = {type(value) for value in given}
     if kinds == {bool}:
         return "BOOLEAN"
-    if kinds == {int} and all(value in BIGINT for value in given):
-        return _first_known("TIMESTAMP_MILLIS", "BIGINT") if are_times(given) else "BIGINT"
+    if are_times(given):
+        return _first_known("TIMESTAMP_MILLIS", "BIGINT")
+    if kinds == {int}:
+        return "BIGINT" if all(value in BIGINT for value in given) else "DECIMAL(38, 0)"
     if kinds and kinds <= {int, float}:
         return "DOUBLE"
     if kinds == {str}:
