@@ -18,7 +18,7 @@ from lakehouse.delta.query import query
 from lakehouse.delta.tables import create_table
 from lakehouse.errors import ConfigurationError
 from lakehouse.pulsar.message_lines import message_of
-from lakehouse.settings import Settings, load_settings
+from lakehouse.settings import Settings, Spark, load_settings
 from lakehouse.spark.session import SHORT_RUN, start_spark, stop_spark
 from pipeline.loading import pipeline_of
 
@@ -33,10 +33,7 @@ def run_messages(home: Path, **messages: Sequence[Mapping[str, Any]]) -> Callabl
 
     Raises ConfigurationError for a topic that is not declared or whose payloads are not JSON, and for a wrong message.
     """
-    settings = load_settings(home=home)
-    settings = settings.model_copy(
-        update={"spark": settings.spark.model_copy(update={"conf": SHORT_RUN | settings.spark.conf})}
-    )
+    settings = _local(load_settings(home=home))
     pipeline = pipeline_of(settings)
     topics = {topic.name: topic for topic in pipeline.topics}
     rows = {name: _bronze_rows(topics, name, given) for name, given in messages.items()}
@@ -49,6 +46,12 @@ def run_messages(home: Path, **messages: Sequence[Mapping[str, Any]]) -> Callabl
     for table in pipeline.sql_tables:
         refresh(spark, settings, table)
     return partial(_rows_of, settings)
+
+
+def _local(settings: Settings) -> Settings:
+    """The settings with all tables in the home, and Spark on this machine, whatever the project's are."""
+    spark = Spark(memory=settings.spark.memory, conf=SHORT_RUN)
+    return settings.model_copy(update={"warehouse": "", "checkpoints": "", "spark": spark})
 
 
 def _bronze_rows(topics: Mapping[str, Topic], name: str, messages: Iterable[Mapping[str, Any]]) -> Rows:
