@@ -25,7 +25,7 @@ from pipeline.loading import pipeline_of
 Rows = list[tuple[Any, ...]]
 
 
-def run_messages(home: Path, **messages: Sequence[Mapping[str, Any]]) -> Callable[[str], Rows]:
+def run_messages(home: Path, /, **messages: Sequence[Mapping[str, Any]]) -> Callable[[str], Rows]:
     """Merge, enrich and refresh messages as the project in the working directory declares.
 
     `messages` are those of each topic, oldest first, as `lakehouse send` takes them. The tables are in `home`; with the
