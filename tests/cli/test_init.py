@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -129,7 +130,11 @@ def test_drafts_of_topics_can_be_run(
         "Left out: My-Texts: a topic that has tables must be named in lower case, such as orders"
     )
     monkeypatch.chdir("drafts")
-    assert load_settings().pulsar == own.pulsar
+    assert tomllib.loads(Path("lakehouse.toml").read_text())["pulsar"] == {
+        "namespace": own.pulsar.namespace,
+        "service_url": endpoint.service_url,
+        "admin_url": endpoint.admin_url,
+    }
     project = own.model_copy(update={"declarations": Path("declarations").resolve()})
     list(run_all(spark, project))
     found = {
