@@ -19,11 +19,13 @@ from cli import report
 from cli.airflow import app as airflow_app
 from cli.backfill import backfill_command, rebuild_command
 from cli.demo import DEFAULT_DOMAIN, DEFAULT_SIZE, run_demo
+from cli.init import init_command
 from cli.plan import plan_command
 from cli.produce import produce_command
 from cli.quality import validate_command
 from cli.quarantine import app as quarantine_app
 from cli.refresh import refresh_command
+from cli.send import send_command
 from cli.serve import serve_command
 from jobs.maintenance import maintain
 from jobs.retention import states
@@ -77,7 +79,10 @@ app = typer.Typer(
 )
 topics_app = typer.Typer(help="Create the topics of the pipeline.", no_args_is_help=True)
 # `--help` shows these panels in the order of their first commands.
-BROKER, PIPELINE, DATA, AIRFLOW = "Broker and topics", "Pipeline", "Tables", "Airflow"
+PROJECT, BROKER, PIPELINE, DATA, AIRFLOW = "Project", "Broker and topics", "Pipeline", "Tables", "Airflow"
+
+
+app.command("init", rich_help_panel=PROJECT)(init_command)
 
 
 @app.command(rich_help_panel=BROKER)
@@ -295,6 +300,7 @@ app.command("rebuild", rich_help_panel=DATA)(rebuild_command)
 app.command("plan", rich_help_panel=PIPELINE)(plan_command)
 app.command("produce", rich_help_panel=BROKER)(produce_command)
 app.command("refresh", rich_help_panel=PIPELINE)(refresh_command)
+app.command("send", rich_help_panel=BROKER)(send_command)
 app.command("serve", rich_help_panel=DATA)(serve_command)
 app.command("validate", rich_help_panel=PIPELINE)(validate_command)
 app.add_typer(topics_app, name="topics", rich_help_panel=BROKER)

@@ -76,7 +76,7 @@ def _command(command: Any, path: str) -> Iterator[str]:
 
 def _parameter(parameter: TyperArgument | TyperOption) -> tuple[str, ...]:
     if isinstance(parameter, TyperArgument):
-        names = f"`{parameter.name or ''}`".upper()
+        names = f"`{parameter.metavar or parameter.name or ''}`".upper()
     else:
         names = ", ".join(f"`{name}`" for name in (*parameter.opts, *parameter.secondary_opts))
     given = "" if parameter.default in (None, "", False) else f"`{parameter.default}`"
@@ -118,11 +118,30 @@ def _declarations() -> Iterator[str]:
         yield f"{inspect.getdoc(declared)}\n"
         docs = documented(declared)
         rows = (
-            (f"`{each.name}`", _kind(getattr(each.type, "accepts", each.type)), _given(each), docs.get(each.name, ""))
+            (
+                f"`{each.name}`",
+                _kind(getattr(each.type, "accepts", each.type)),
+                _given(each),
+                *_with_example(docs.get(each.name, "")),
+            )
             for each in fields(declared)
         )
-        yield from _grid(("parameter", "type", "default", ""), rows)
-    yield f"## SQL files\n\n{inspect.getdoc(SqlTable)}\n\nSee [gold tables in SQL](../sql-tables.md).\n"
+        yield from _grid(("parameter", "type", "default", "", "example"), rows)
+    yield f"## SQL files\n\n{inspect.getdoc(SqlTable)} See [gold tables in SQL](../sql-tables.md).\n"
+    header = (_with_example(doc) for name, doc in documented(SqlTable).items() if name in examples(SqlTable))
+    yield from _grid(("", "example"), header)
+
+
+def examples(declared: type) -> Mapping[str, str]:
+    """An example for each parameter that has one, as code: `key="id"`."""
+    found = {name: _with_example(doc)[1].strip("`") for name, doc in documented(declared).items()}
+    return {name: example for name, example in found.items() if example}
+
+
+def _with_example(doc: str) -> tuple[str, str]:
+    """The docstring of a parameter without the example at its end, and that."""
+    text, _, example = doc.partition("Example: ")
+    return text, example
 
 
 def _kind(kind: object) -> str:

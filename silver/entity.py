@@ -36,33 +36,37 @@ class Entity:
     """
 
     topic: Topic
-    """The changelog. Its name is the entity's."""
+    """The changelog. Its name is the entity's.
+    Example: `topic=Topic("stores", "id BIGINT NOT NULL, city STRING", changelog=True)`"""
     key: str | tuple[str, ...]
     """The column that identifies a row, or several that do together. Each must have a value, and they must equal the
     message key if the message has one. A tombstone has only the message key to say which key it deletes. The message
     key of several columns is a JSON array without spaces, such as `["A1","EUR"]` or `[7,"EUR"]`. Tables that exist
-    keep their key: to change it, remove them, so that they are merged again."""
+    keep their key: to change it, remove them, so that they are merged again. Example: `key=("id", "city")`"""
     columns: Columns = COLUMNS
     """By name, SQL over the topic's fields and the message (`message.topic`, `message.properties`,
     `message.position`, `message.event_time`), or a text such as `"id, city, nullif(closedAt, -1) AS closed"`, in which
-    a bare name stands for itself. The types of the columns are those of their SQL."""
+    a bare name stands for itself. The types of the columns are those of their SQL.
+    Example: `columns="id, upper(city) AS city"`"""
     sequence_by: str | tuple[str, ...] = ()
     """Columns that order the messages of a key before their event time does, such as a version; NULL comes first.
 
     A tombstone has no fields: let the SQL of such a column use `message.properties`, or a tombstone is older than all
     messages with a value. With a history, the state at a time is the last version in this order of those whose event
     time is not after it. Tables that exist keep their order: to change it, or the SQL of these columns, remove both
-    of the entity's tables and those of the enrichments that look it up, so that they are made again."""
+    of the entity's tables and those of the enrichments that look it up, so that they are made again.
+    Example: `sequence_by="version"`"""
     deleted_at: str = "NULL"
-    """SQL over the same: the time from which the key is deleted, or NULL."""
+    """SQL over the same: the time from which the key is deleted, or NULL.
+    Example: `deleted_at="timestamp_millis(nullif(closedAt, -1))"`"""
     keeps_history: bool = True
-    """Whether there is a table of all versions, for joins as of a time."""
+    """Whether there is a table of all versions, for joins as of a time. Example: `keeps_history=False`"""
     ignore_null_updates: bool = False
     """Whether messages are partial updates: a NULL field keeps its previous value, unless the key was deleted since.
-    Needs `keeps_history`."""
+    Needs `keeps_history`. Example: `ignore_null_updates=True`"""
     keep_deleted: int = 90
     """Days after which a deleted key may be purged. Without the history, an older message that arrives after that
-    brings the key back."""
+    brings the key back. Example: `keep_deleted=30`"""
 
     @property
     def name(self) -> str:

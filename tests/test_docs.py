@@ -3,6 +3,7 @@
 import re
 import shlex
 from collections.abc import Iterator
+from dataclasses import fields
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
@@ -14,9 +15,14 @@ from pyspark.sql import SparkSession
 from typer.core import TyperGroup
 
 from cli.commands import app
-from docs.generate import FOLDER, pages, pages_of_types
+from docs.generate import FOLDER, examples, pages, pages_of_types
 from docs.plots import IMAGES, plots
+from gold.enrichment.declaration import Enrichment, Lookup
+from gold.sql.declaration import SqlTable, read_declaration
+from lakehouse.contracts.topics import Encoding, Topic
 from lakehouse.settings import Settings
+from pipeline.checks import mistakes_of
+from silver.entity import Entity
 
 ROOT = Path(__file__).parent.parent
 PAGES = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), ROOT / "bronze" / "pulsar" / "README.md"]
@@ -92,6 +98,47 @@ def test_the_plots_are_those_of_the_figures() -> None:
     assert {name: (IMAGES / name).read_text() for name in plots()} == plots()
 
 
+STORES = Entity(topic=Topic("stores", "id BIGINT NOT NULL, city STRING"), key="id", columns="id, city, version")
+GIVEN: dict[Any, dict[str, Any]] = {
+    Topic: {"name": "stores", "fields": "id BIGINT NOT NULL"},
+    Entity: {"topic": STORES.topic, "key": "id", "columns": "id, city, version"},
+    Lookup: {"entity": STORES, "on": "store_id"},
+    Enrichment: {
+        "topic": Topic("sales", "id BIGINT NOT NULL, storeId BIGINT, soldAt BIGINT"),
+        "columns": "id, storeId AS store_id, timestamp_millis(soldAt) AS sold_at",
+        "keys": ("id",),
+        "event_time": "sold_at",
+        "day": "sale_date",
+        "lookups": (),
+    },
+}
+"""What a declaration needs beside the parameter of an example."""
+
+
+@pytest.mark.parametrize(("kind", "name"), [(kind, name) for kind in GIVEN for name in examples(kind)])
+def test_the_example_of_a_parameter_can_be_declared(kind: Any, name: str) -> None:
+    names = {"STORES": STORES, "Topic": Topic, "Lookup": Lookup, "Encoding": Encoding}
+    given = eval(f"dict({examples(kind)[name]})", names)
+    declared = kind(**GIVEN[kind] | given)
+    assert list(given) == [name]
+    assert not isinstance(declared, Entity | Enrichment) or list(mistakes_of(declared)) == []
+
+
+@pytest.mark.parametrize("name", examples(SqlTable))
+def test_the_example_of_a_header_can_be_declared(tmp_path: Path, name: str) -> None:
+    lines = {line.partition(":")[0]: line for line in ("-- keys: city", "-- refresh: full", "-- sources: gold.sales")}
+    example = examples(SqlTable)[name]
+    header = "\n".join((lines | {example.partition(":")[0]: example}).values())
+    file = tmp_path / "revenue_by_city.sql"
+    file.write_text(f"{header}\nSELECT city, sum(price) AS revenue FROM gold.sales GROUP BY city")
+    assert getattr(read_declaration(file), name)
+
+
+@pytest.mark.parametrize("kind", GIVEN)
+def test_each_parameter_has_an_example(kind: Any) -> None:
+    assert {each.name for each in fields(kind)} - {"writer_schemas"} == examples(kind).keys()
+
+
 @each_page
 def test_links_lead_somewhere(page: Path) -> None:
     links = re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", page.read_text())
@@ -139,7 +186,7 @@ def test_code_can_be_read(page: Path) -> None:
 
 
 def test_the_example_of_a_topic_can_be_declared() -> None:
-    code, _ = blocks(ROOT / "docs" / "own-topics.md", "python")
+    _, code = blocks(ROOT / "docs" / "own-topics.md", "python")
     declared: dict[str, Any] = {}
     exec(code, declared)
     assert declared["STORES"].table.name == "silver.stores"

@@ -22,7 +22,8 @@ from lakehouse.locks import exclusive
 from lakehouse.progress import spinner, wait_until
 from lakehouse.settings import Settings
 
-DAGS = Path(__file__).parent.parent
+SHIPPED = Path(__file__).parent.parent
+"""The folder of the DAGs that come with this package."""
 COMPONENTS = ("api-server", "scheduler", "dag-processor", "triggerer")
 ALONE = ("scheduler", "triggerer")
 """Components that would serve their logs on all network interfaces. Here the web page reads the files instead."""
@@ -60,6 +61,12 @@ def start(settings: Settings) -> Airflow:
             _end(settings)
             raise
         return _found(state)
+
+
+def dags_folder(settings: Settings) -> Path:
+    """The project's `dags`, beside its declarations; if there is none, those of this package."""
+    own = settings.declarations.parent / "dags"
+    return own if own.is_dir() else SHIPPED
 
 
 def stop(settings: Settings) -> bool:
@@ -141,7 +148,7 @@ def _configure(settings: Settings, state: dict[str, Any], *, database: str) -> N
     folder, url, ports = _folder(settings), _found(state).url, state["ports"]
     sections: dict[str, dict[str, object]] = {
         "core": {
-            "dags_folder": DAGS,
+            "dags_folder": dags_folder(settings),
             "load_examples": False,
             "dags_are_paused_at_creation": False,
             "executor": "LocalExecutor",

@@ -28,26 +28,29 @@ class Lookup:
     """
 
     entity: Entity
-    """The entity whose state is joined."""
+    """The entity whose state is joined. Example: `entity=STORES`"""
     on: str
-    """The fact's column that holds the entity's key."""
+    """The fact's column that holds the entity's key. Example: `on="store_id"`"""
     name: str = ""
     """The struct in gold that has the entity's row. Default: the entity's name. Several lookups of one entity need
-    different names."""
+    different names. Example: `name="store"`"""
     join: Literal["latest", "as_of"] = "latest"
     """`latest` takes the state at the time the fact is processed. If it turns out later that the state was deleted
     before the fact, the fact leaves gold. `as_of` takes the state at the time of the fact, from the entity's history. A
-    late message of the entity corrects the facts that were joined before it arrived."""
+    late message of the entity corrects the facts that were joined before it arrived. Example: `join="as_of"`"""
     required: bool = True
     """Whether a fact waits until its state is there. If not, it goes to gold with NULL in place of the state, and is
-    corrected, within `correction_days`, when the state comes, is deleted or is there again."""
+    corrected, within `correction_days`, when the state comes, is deleted or is there again.
+    Example: `required=False`"""
     merged_into: str | None = None
     """SQL over the entity's columns: the key that this row was merged into, or NULL. The join follows merges to the
     survivor, and the column `<name>_merged` holds the keys on the way. A merge that arrives later, or is undone,
     corrects the facts too. A row on which this SQL fails counts as not merged: it is already in silver, so it can't be
-    rejected. If the SQL can fail, make it a column of the entity: there, a failure rejects the message."""
+    rejected. If the SQL can fail, make it a column of the entity: there, a failure rejects the message.
+    Example: `merged_into="parent_id"`"""
     max_merges: int = 100
-    """The most merges to follow. A fact whose key has more merges to its survivor waits until there are fewer."""
+    """The most merges to follow. A fact whose key has more merges to its survivor waits until there are fewer.
+    Example: `max_merges=10`"""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "name", self.name or self.entity.name)
@@ -126,30 +129,38 @@ class Enrichment:
     """
 
     topic: Topic
-    """The topic of the facts. The gold table is `gold.enriched_<topic>`."""
+    """The topic of the facts. The gold table is `gold.enriched_<topic>`.
+    Example: `topic=Topic("sales", "id BIGINT NOT NULL, storeId BIGINT, soldAt BIGINT")`"""
     columns: Columns = COLUMNS
     """By name, SQL over the topic's fields, or a text such as `"id, city, nullif(closedAt, -1) AS closed"`, in which a
-    bare name stands for itself. The types of the columns are those of their SQL."""
+    bare name stands for itself. The types of the columns are those of their SQL.
+    Example: `columns="id, storeId AS store_id, timestamp_millis(soldAt) AS sold_at"`"""
     keys: tuple[str, ...]
-    """The columns that identify a fact."""
+    """The columns that identify a fact. Example: `keys=("id",)`"""
     event_time: str
-    """The column with the time of the fact. State that was deleted at or before that time can't be used."""
+    """The column with the time of the fact. State that was deleted at or before that time can't be used.
+    Example: `event_time="sold_at"`"""
     day: str
-    """The partition column to add: the date of `event_time`."""
+    """The partition column to add: the date of `event_time`. Example: `day="sale_date"`"""
     lookups: tuple[Lookup, ...]
     """The joins with entities, perhaps several with one entity under different names. Without any, facts are decoded,
-    checked and deduplicated, and go to gold."""
+    checked and deduplicated, and go to gold. Example: `lookups=(Lookup(entity=STORES, on="store_id"),)`"""
     rules: Mapping[str, str] = field(default_factory=dict)
     """Rules by name: SQL over the columns that must be TRUE for each fact. A fact that fails any rule goes to
-    `quarantine.malformed`, and its reason names all failed rules. SQL that ends in an error is not TRUE."""
+    `quarantine.malformed`, and its reason names all failed rules. SQL that ends in an error is not TRUE.
+    Example: `rules={"price_is_an_amount": "price >= 0"}`"""
     dedup_days: int = 7
-    """Days within which a fact with the same keys is a duplicate. Beyond them, it is a separate fact."""
+    """Days within which a fact with the same keys is a duplicate. Beyond them, it is a separate fact.
+    Example: `dedup_days=1`"""
     retry_days: int = 30
-    """Days for which a waiting fact is retried when state changes. After that, it is retried only if it is released."""
+    """Days for which a waiting fact is retried when state changes. After that, it is retried only if it is released.
+    Example: `retry_days=7`"""
     correction_days: int = 365
-    """The most days between a fact and the publish time of late state that can still correct it in gold."""
+    """The most days between a fact and the publish time of late state that can still correct it in gold.
+    Example: `correction_days=30`"""
     publish_to: str | None = None
-    """The Pulsar topic that `lakehouse publish` keeps equal to the gold table."""
+    """The Pulsar topic that `lakehouse publish` keeps equal to the gold table.
+    Example: `publish_to="enriched_sales"`"""
 
     def __post_init__(self) -> None:
         for lookup in self.lookups:

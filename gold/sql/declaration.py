@@ -37,21 +37,24 @@ _TABLE = re.compile(r"[a-z]\w*\.[a-z]\w*")
 
 @dataclass(frozen=True, kw_only=True)
 class SqlTable:
-    """A declared table. `keys` are columns of the SELECT: unique together, and never NULL.
-
-    `refresh` is `incremental` to recompute only what changes of the `sources` touch, or `full`.
-    """
+    """A declared table: a SELECT, and what the header before it says. The table is named after the file."""
 
     file: Path
     sql: str
     """The text of the whole file, so that line numbers in Spark's errors are those of the file."""
     keys: tuple[str, ...]
+    """Columns of the SELECT: unique together, and never NULL. Required. Example: `-- keys: city`"""
     refresh: str
+    """`incremental` to recompute only what changes of the sources touch, or `full`. Required.
+    Example: `-- refresh: incremental`"""
     sources: tuple[str, ...]
+    """The tables that the SELECT reads. Required. Example: `-- sources: gold.enriched_sales`"""
     topic: str | None = None
-    """The Pulsar topic that `lakehouse publish` keeps equal to the table."""
+    """The Pulsar topic that `lakehouse publish` keeps equal to the table.
+    Example: `-- publish: topic revenue_by_city`"""
     postgres: str | None = None
-    """The table in Postgres that `lakehouse publish` keeps equal to the table."""
+    """The table in Postgres that `lakehouse publish` keeps equal to the table.
+    Example: `-- publish: postgres revenue_by_city`"""
 
     @property
     def name(self) -> str:

@@ -39,16 +39,18 @@ class Topic:
     """A Pulsar topic whose payloads are objects."""
 
     name: str
-    """The topic's name within the namespace. Its bronze table has it, too."""
+    """The topic's name within the namespace. Its bronze table has it, too. Example: `name="stores"`"""
     fields: Fields = Fields()
-    """The payload's typed fields, as DDL text or a StructType. Those that are NOT NULL are required."""
+    """The payload's typed fields, as DDL text or a StructType. Those that are NOT NULL are required.
+    Example: `fields="id BIGINT NOT NULL, city STRING"`"""
     _: KW_ONLY
     record: str = ""
-    """The name of the schema that is registered in Pulsar; by default that of the topic, such as Stores for stores."""
+    """The name of the schema that is registered in Pulsar; by default that of the topic, such as Stores for stores.
+    Example: `record="Store"`"""
     changelog: bool = False
-    """Whether the broker keeps the messages forever."""
+    """Whether the broker keeps the messages forever. Example: `changelog=True`"""
     encoding: Encoding = Encoding.JSON
-    """How payloads are written: JSON objects, or Avro records."""
+    """How payloads are written: JSON objects, or Avro records. Example: `encoding=Encoding.AVRO`"""
     writer_schemas: Mapping[int, str] = field(default_factory=dict)
     """The schemas that Avro messages were written with, by version. Not declared: a step reads them when it starts."""
 

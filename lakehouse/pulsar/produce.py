@@ -30,10 +30,11 @@ PENDING = 20_000
 
 class Message(NamedTuple):
     key: str
+    """Empty for none."""
     payload: bytes | None
     """JSON; None is a tombstone."""
     event_time: int
-    """Epoch milliseconds."""
+    """Epoch milliseconds; 0 for none."""
     broken: bool = False
     """It does not fit the topic's schema, so it must be sent without a schema."""
 

@@ -1,0 +1,24 @@
+"""Sales: facts, each joined with its store. A sale whose store is not known yet waits for it in quarantine."""
+
+from declarations.stores import STORES
+from expectations.gold import enriched
+from expectations.suites import each_row
+from gold.enrichment.declaration import Enrichment, Lookup
+from lakehouse.contracts.topics import Topic
+
+SALES = Enrichment(
+    topic=Topic("sales", "id BIGINT NOT NULL, storeId BIGINT NOT NULL, cents BIGINT NOT NULL, soldAt BIGINT NOT NULL"),
+    columns="""
+        id,
+        storeId AS store_id,
+        CAST(cents / 100 AS DECIMAL(18, 2)) AS price,
+        timestamp_millis(soldAt) AS sold_at
+    """,
+    keys=("id",),
+    event_time="sold_at",
+    day="sale_date",
+    lookups=(Lookup(entity=STORES, on="store_id", name="store"),),
+    rules={"price_is_an_amount": "price >= 0"},
+)
+
+SALES_SUITE = enriched(SALES, each_row("store_is_its_own", "store.id = store_id"))

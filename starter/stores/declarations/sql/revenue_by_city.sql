@@ -1,0 +1,10 @@
+-- Sales and revenue of each city.
+-- keys: city
+-- refresh: incremental
+-- sources: gold.enriched_sales
+SELECT
+    coalesce(store.city, 'unknown') AS city,
+    count(*) AS sales,
+    sum(price) AS revenue
+FROM gold.enriched_sales
+GROUP BY coalesce(store.city, 'unknown')

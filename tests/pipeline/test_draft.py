@@ -1,0 +1,192 @@
+"""What is drafted of a topic: from its schema, or from its messages. Each draft is a declaration that can be loaded."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lakehouse.contracts.topics import Encoding
+from lakehouse.errors import ConfigurationError
+from lakehouse.pulsar.topic_contents import Contents, Sampled
+from pipeline.declared import Pipeline
+from pipeline.draft import draft
+from pipeline.loading import load
+
+
+def contents(topic: str, *messages: tuple[str | None, Any], schema: Any = None, encoding: str = "JSON") -> Contents:
+    """`messages` are keys and payloads."""
+    sample = tuple(Sampled(key, None if value is None else json.dumps(value).encode()) for key, value in messages)
+    registered = {"type": encoding, "version": 3, "data": json.dumps(schema)} if schema else None
+    return Contents(topic=topic, schema=registered, sample=sample)
+
+
+def record(record_name: str, **fields: Any) -> dict[str, Any]:
+    return {
+        "type": "record",
+        "name": record_name,
+        "fields": [{"name": each, "type": kind} for each, kind in fields.items()],
+    }
+
+
+def loaded(folder: Path, *drafts: Contents) -> Pipeline:
+    (folder / "declarations").mkdir()
+    for each in drafts:
+        (folder / "declarations" / f"{each.topic}.py").write_text(draft(each))
+    return load(folder / "declarations").pipeline
+
+
+USERS = contents(
+    "users",
+    ("1", {"id": 1, "firstName": "Ada", "createdAt": 1767225600000, "tags": None}),
+    ("1", {"id": 1, "firstName": "Ada L.", "createdAt": 1767225600000}),
+    ("2", None),
+)
+
+
+def test_messages_whose_key_is_a_field_are_an_entity() -> None:
+    assert (
+        draft(USERS)
+        == '''\
+"""A draft of the topic users, from 2 of its messages."""
+
+from lakehouse.contracts.topics import Topic
+from silver.entity import Entity
+
+# Each message has a key, the id: it is taken for the state of that key.
+# If messages are events, which replace none, declare an Enrichment instead.
+USERS = Entity(
+    topic=Topic(
+        "users",
+        """
+            id BIGINT NOT NULL,
+            firstName STRING,
+            createdAt BIGINT
+        """,
+        # Not declared: tags: such as null
+    ),
+    key="id",
+    columns="""
+        id,
+        firstName AS first_name,
+        timestamp_millis(createdAt) AS created_at
+    """,
+    # If a field says since when the key is deleted, name it: deleted_at="timestamp_millis(deletedAt)"
+    # If a field orders the messages of a key better than their event time, name it: sequence_by="version"
+)
+'''
+    )
+
+
+def test_messages_without_keys_are_facts() -> None:
+    sales = contents("sales", *((None, {"saleId": n, "price": n / 2, "soldAt": 1767225600000}) for n in (1, 2)))
+    assert (
+        draft(sales)
+        == '''\
+"""A draft of the topic sales, from 2 of its messages."""
+
+from gold.enrichment.declaration import Enrichment
+from lakehouse.contracts.topics import Topic
+
+# The messages have no keys: they are taken for events.
+# If a message replaces earlier ones of its key, declare an Entity instead.
+SALES = Enrichment(
+    topic=Topic(
+        "sales",
+        """
+            saleId BIGINT NOT NULL,
+            price DOUBLE,
+            soldAt BIGINT
+        """,
+    ),
+    columns="""
+        saleId AS sale_id,
+        price,
+        timestamp_millis(soldAt) AS sold_at
+    """,
+    # Which columns tell a duplicate from another event?
+    keys=("sale_id",),
+    # When did it happen?
+    event_time="sold_at",
+    day="sold_date",
+    # Which entities does an event belong to? Such as Lookup(entity=STORES, on="store_id")
+    lookups=(),
+)
+'''
+    )
+
+
+def test_facts_without_an_id_and_a_time_have_those_of_the_message(tmp_path: Path) -> None:
+    [clicks] = loaded(tmp_path, contents("clicks", ("ada", {"page": "/"}), ("ada", {"page": "/"}))).enrichments
+    assert (clicks.keys, clicks.event_time, clicks.day) == (("message_id",), "event_time", "event_date")
+    assert list(clicks.columns) == ["page", "message_id", "event_time"]
+
+
+@pytest.mark.parametrize("encoding", Encoding)
+def test_a_registered_schema_gives_the_fields(tmp_path: Path, encoding: Encoding) -> None:
+    schema = record(
+        "Person", id="long", name=["null", "string"], height=["null", "float"], age="int", member="boolean", hat="null"
+    )
+    [facts] = loaded(tmp_path, contents("people", schema=schema, encoding=encoding)).enrichments
+    assert (facts.topic.record, facts.topic.encoding) == ("Person", encoding)
+    assert [(each.name, each.dataType.simpleString(), each.nullable) for each in facts.topic.fields] == [
+        ("id", "bigint", False),
+        ("name", "string", True),
+        ("height", "double", True),
+        ("age", "int", False),
+        ("member", "boolean", False),
+    ]
+
+
+def test_a_schema_without_messages_says_so() -> None:
+    text = draft(contents("people", schema=record("People", id="long")))
+    assert "# There is no message yet." in text
+    assert "from version 3 of its JSON schema" in text
+
+
+def test_the_key_of_payloads_that_are_not_json_is_guessed(tmp_path: Path) -> None:
+    schema = record("People", id="long", city=["null", "string"])
+    avro = Contents(
+        topic="people",
+        schema={"type": "AVRO", "version": 0, "data": json.dumps(schema)},
+        sample=(Sampled("7", b"\x0e\x02\x08Bonn"),),
+    )
+    assert loaded(tmp_path, avro).entities[0].key == "id"
+
+
+def test_names_that_sql_or_tables_have_are_changed(tmp_path: Path) -> None:
+    payload = {"id": 1, "order": 2, "select": 3, "deletedAt": "x", "some-thing": 3, "größe": 4, "1st": 5, "null": 6}
+    [odd] = loaded(tmp_path, contents("odd", ("1", payload))).entities
+    assert dict(odd.columns) == {
+        "id": "id",
+        "order": "order",
+        "select": "`select`",
+        "odd_deleted_at": "deletedAt",
+        "some_thing": "`some-thing`",
+        "gr_e": "`größe`",
+        "odd_1st": "`1st`",
+        "null": "`null`",
+    }
+
+
+def test_a_field_that_can_not_be_declared_is_a_comment() -> None:
+    text = draft(contents("odd", ("1", {"id": 1, "message": "x", "mixed": 1, "none": None}), ("1", {"mixed": "x"})))
+    assert [line.strip() for line in text.splitlines() if "Not declared" in line] == [
+        '# Not declared: message: such as "x"',
+        '# Not declared: mixed: such as "x"',
+        "# Not declared: none: such as null",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("found", "line"),
+    [
+        (contents("My-Topic"), "My-Topic: a topic that has tables must be named in lower case, such as orders"),
+        (contents("empty"), "empty: has no schema with fields, and no message with a JSON object"),
+        (contents("texts", ("1", "x")), "texts: has no schema with fields, and no message with a JSON object"),
+    ],
+)
+def test_what_can_not_be_drafted(found: Contents, line: str) -> None:
+    with pytest.raises(ConfigurationError) as error:
+        draft(found)
+    assert str(error.value) == line

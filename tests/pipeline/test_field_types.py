@@ -1,0 +1,71 @@
+"""The types of fields that nobody has declared. `TIME` and `DAY` depend on which types topics can have."""
+
+from typing import Any
+
+import pytest
+
+from lakehouse.contracts.ddl import TYPES
+from pipeline.field_types import Field, fields_of_payloads, fields_of_record
+
+TIME = "TIMESTAMP_MILLIS" if "TIMESTAMP_MILLIS" in TYPES else "BIGINT"
+DAY = "DATE" if "DATE" in TYPES else "INT"
+
+
+@pytest.mark.parametrize(
+    ("avro", "ddl"),
+    [
+        ("boolean", "BOOLEAN"),
+        ("int", "INT"),
+        ("long", "BIGINT"),
+        ("float", "DOUBLE"),
+        (["null", "double"], "DOUBLE"),
+        (["string", "null"], "STRING"),
+        ({"type": "enum", "name": "E", "symbols": ["A"]}, "STRING"),
+        ({"type": "long", "logicalType": "timestamp-millis"}, TIME),
+        ({"type": "int", "logicalType": "date"}, DAY),
+        ({"type": "bytes", "logicalType": "decimal", "precision": 10, "scale": 2}, "DECIMAL(10, 2)"),
+        ({"type": "array", "items": ["null", "long"]}, "ARRAY<BIGINT>"),
+        ({"type": "map", "values": "string"}, "MAP<STRING, STRING>"),
+        ({"type": "record", "name": "R", "fields": [{"name": "x", "type": "int"}]}, "STRUCT<x: INT>"),
+        ({"type": "record", "name": "R", "fields": [{"name": "x", "type": "bytes"}]}, ""),
+        (["null", "int", "string"], ""),
+        ("bytes", ""),
+        ("Another", ""),
+    ],
+)
+def test_the_type_of_a_schema(avro: Any, ddl: str) -> None:
+    [found] = fields_of_record({"fields": [{"name": "field", "type": avro}]})
+    assert (found.ddl, found.is_required) == (ddl, "null" not in avro)
+
+
+@pytest.mark.parametrize(
+    ("values", "ddl"),
+    [
+        ([True, None], "BOOLEAN"),
+        ([1, -(2**63)], "BIGINT"),
+        ([1, 2**63], "DECIMAL(38, 0)"),
+        ([1, 0.5], "DOUBLE"),
+        (["x"], "STRING"),
+        ([1767225600000, None], TIME),
+        ([1767225600000, 7], "BIGINT"),
+        ([{"x": 1}, {"y": "z"}], "STRUCT<x: BIGINT, y: STRING>"),
+        ([[1], [], [0.5]], "ARRAY<DOUBLE>"),
+        ([[]], ""),
+        ([{}], ""),
+        ([None], ""),
+        ([1, "x"], ""),
+        ([True, 1], ""),
+    ],
+)
+def test_the_type_of_values(values: list[Any], ddl: str) -> None:
+    [found] = fields_of_payloads({"field": value} for value in values)
+    assert found.ddl == ddl
+
+
+@pytest.mark.parametrize(
+    ("name", "ddl", "is_declarable"),
+    [("id", "BIGINT", True), ("the id", "BIGINT", True), ("id", "", False), ("id", "BYTES", False)]
+    + [(name, "BIGINT", False) for name in ("message", "it`s", 'say"', "new\nline", "back\\slash")],
+)
+def test_what_a_topic_can_have(name: str, ddl: str, is_declarable: bool) -> None:
+    assert Field(name=name, ddl=ddl, seen="").is_declarable == is_declarable
