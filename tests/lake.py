@@ -104,9 +104,11 @@ def expected(oracle: Oracle) -> dict[str, list[Any]]:
     }
 
 
-def land_literally(spark: SparkSession, settings: Settings, messages: Sequence[Message]) -> None:
+def land_literally(
+    spark: SparkSession, settings: Settings, messages: Sequence[Message], topics: Sequence[Topic] = TOPICS
+) -> None:
     """Append messages to their bronze tables, without a broker."""
-    for topic in TOPICS:
+    for topic in topics:
         table = bronze_table(topic)
         create_table(spark, settings, table)
         if rows := [bronze_row(message) for message in messages if message.topic == topic.name]:

@@ -58,25 +58,32 @@ def _join(
 ) -> DataFrame:
     """Joins one lookup after the other. `keeps` says which facts in gold keep a row that has keys of later lookups."""
     for lookup in enrichment.lookups:
-        version, state = pin_version(facts.sparkSession, settings, lookup.table)
         facts = facts.transform(with_key, lookup=lookup)
-        own = f"_{lookup.name}_key"
-        keys = (facts if lookup.through else source.transform(with_key, lookup=lookup)).select(F.col(own).alias("key"))
-        ways = None
-        if lookup.merged_into is not None:
-            ways = ways_of(keys, merges=merges_of(state, version, lookup=lookup), limit=lookup.max_merges)
-            if ways.num_rows:
-                survivors = facts.sparkSession.createDataFrame(ways.select(["survivor"]))
-                keys = keys.union(survivors)
-        if number <= FEW:  # few facts must not cause a shuffle of a large state
-            state = of_keys(state, F.broadcast(keys.select(*_columns_of("key", lookup))))
-        facts = facts.transform(with_survivor, ways=ways, lookup=lookup)
-        facts = facts.transform(with_state, state=state, lookup=lookup, event_time=enrichment.event_time)
+        keyed = facts if lookup.through else source.transform(with_key, lookup=lookup)
+        keys = keyed.select(F.col(f"_{lookup.name}_key").alias("key"))
+        facts = facts.transform(_with_found, settings, lookup, enrichment.event_time, keys=keys, number=number)
         if lookup.through:
             facts = facts.transform(with_unknown, lookup=lookup)
         if keeps is not None and lookup.name in enrichment.leading and not lookup.is_as_of:
             facts = facts.transform(with_kept, lookup=lookup, keeps=keeps)
     return facts.transform(with_missing, lookups=enrichment.lookups)
+
+
+def _with_found(
+    facts: DataFrame, settings: Settings, lookup: Lookup, event_time: str, *, keys: DataFrame, number: int
+) -> DataFrame:
+    """Adds what one lookup finds. `keys` are the keys of the facts, without merges."""
+    version, state = pin_version(facts.sparkSession, settings, lookup.table)
+    ways = None
+    if lookup.merged_into is not None:
+        ways = ways_of(keys, merges=merges_of(state, version, lookup=lookup), limit=lookup.max_merges)
+        if ways.num_rows:
+            survivors = facts.sparkSession.createDataFrame(ways.select(["survivor"]))
+            keys = keys.union(survivors)
+    if number <= FEW:  # few facts must not cause a shuffle of a large state
+        state = of_keys(state, F.broadcast(keys.select(*_columns_of("key", lookup))))
+    facts = facts.transform(with_survivor, ways=ways, lookup=lookup)
+    return facts.transform(with_state, state=state, lookup=lookup, event_time=event_time)
 
 
 def _columns_of(key: str, lookup: Lookup) -> list[Column]:

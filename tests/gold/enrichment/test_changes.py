@@ -140,7 +140,8 @@ def test_deletes_and_merges_concern_the_keys_that_merges_lead_from(
     """Merges that end at deleted, missing and present users, or in a circle.
 
     User 2 was merged into 1, which was deleted at minute 5; 3 and 4 into each other; 5 into 6, which is missing; and
-    7 into 8. 10, into which 11 was merged, is no longer merged. 9 has not changed, nor has the merge of 12.
+    7 into 8. 10, into which 11 was merged, is no longer merged. 9 has not changed, nor has the merge of 12, unless it
+    was undone in another commit than it was made in.
     """
     rows = [(1, at(5), None), (2, None, 1), (3, None, 4), (4, None, 3), (5, None, 6), (7, None, 8), (8, None, None)]
     more = [(9, at(5), None), (10, None, None), (11, None, 10), (12, None, 8)]
@@ -159,6 +160,10 @@ def test_deletes_and_merges_concern_the_keys_that_merges_lead_from(
     found = {row.changed_key: row.valid_from and row.valid_from.minute for row in concerned}
     assert found == {"1": 5, "2": 5, "3": None, "4": None, "5": None, "7": None, "10": None, "11": None}
     assert len(concerned) == len(found)
+    assert "12" not in found
+    undone = changes.where("changed_key = '12'").withColumn("changed_in", F.when(F.col("is_before"), 4).otherwise(3))
+    again = losses_by(undone, settings=own, lookup=LOOKUPS[0]).collect()
+    assert [row.changed_key for row in again] == ["12"]
     alone = losses_by(changes.where("changed_key = '1'"), settings=own, lookup=replace(LOOKUPS[0], merged_into=None))
     assert [(row.changed_key, row.valid_from.minute) for row in alone.collect()] == [("1", 5)]
 
