@@ -66,13 +66,16 @@ def with_lookups(*lookups: Lookup, required: bool = True) -> Enrichment:
 LOOKUPS = {
     "state is required": with_lookups(USER, ITEM),
     "no state is required": with_lookups(USER, ITEM, required=False),
-    "through latest rows": with_lookups(USER, PARENT, KIND),
+    "through latest rows": with_lookups(replace(USER, merged_into=None), replace(PARENT, merged_into=None), KIND),
     "through rows as of a time": with_lookups(
         PAST, replace(PARENT, join="as_of", merged_into=None), replace(PARENT, name="elder", on="parent.parent_user_id")
     ),
     "through rows that are not required": with_lookups(USER, PARENT, replace(KIND, join="latest"), required=False),
 }
-THERE_FIRST = [*(user(id, parentUserId=id % 3 + 1) for id in (1, 2, 3)), priced(1, 1.5, "a"), priced(2, 1.5, "b")]
+THERE_FIRST = [
+    *(user(id, parentUserId=id % 3 + 1) for id in (1, 2, 3)),
+    *(priced(id, 1.5, kind) for id in (1, 2) for kind in ("a", "b")),
+]
 CRASHES = st.sampled_from([*SILVER, *PLACING, *FIRST_AND_LAST])
 Round = tuple[list[Message], bool, Write]
 ROUND = st.tuples(st.lists(MESSAGES, min_size=60, max_size=90), st.booleans(), CRASHES)
