@@ -56,7 +56,7 @@ def backfill_command(
             raise ConfigurationError(
                 f"--because {because}: must be an entity of {', '.join(sorted(known))} and a key, such as users:123"
             )
-        if right := _right_key(known[entity], key):
+        if right := right_key(known[entity], key):
             raise ConfigurationError(f"--because {because}: a key of {entity} is {right}")
         scope = Scope(entity=entity, key=key)
     else:
@@ -159,7 +159,7 @@ def _show(difference: Difference, facts: str) -> None:
     )
 
 
-def _right_key(entity: Entity, key: str) -> str | None:
+def right_key(entity: Entity, key: str) -> str | None:
     """What a key would be, if this is none; None if it is one, as far as that can be known without Spark."""
     if len(entity.keys) > 1:
         names = ", ".join(entity.keys)

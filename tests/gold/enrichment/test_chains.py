@@ -63,8 +63,8 @@ def test_an_order_waits_for_its_user_and_then_for_the_parent(spark: SparkSession
 def test_an_order_in_gold_keeps_the_parent_that_the_user_had(spark: SparkSession, lake: Settings) -> None:
     """The user gets Eve as another parent, and is deleted after the order: the user's row has no parent any more.
 
-    A late price and a backfill leave the order with Bob. When Bob turns out to have been deleted before the order, it is
-    joined with the parent that the user has by then.
+    A late price and a backfill leave the order with Bob. When Bob turns out to have been deleted before the order, it
+    is joined with the parent that the user has by then.
     """
     run_round = partial(run, spark, lake, FAMILIES)
     run_round(
