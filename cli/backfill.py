@@ -1,6 +1,7 @@
 """`lakehouse backfill` and `lakehouse rebuild`: recompute facts with today's declarations and state."""
 
 import getpass
+import json
 import re
 import time
 import uuid
@@ -55,8 +56,8 @@ def backfill_command(
             raise ConfigurationError(
                 f"--because {because}: must be an entity of {', '.join(sorted(known))} and a key, such as users:123"
             )
-        if _is_number(known[entity]) and not re.fullmatch(r"-?\d+", key):
-            raise ConfigurationError(f"--because {because}: a key of {entity} is a BIGINT, such as {entity}:123")
+        if right := right_key(known[entity], key):
+            raise ConfigurationError(f"--because {because}: a key of {entity} is {right}")
         scope = Scope(entity=entity, key=key)
     else:
         first = _day("--from", since)
@@ -158,10 +159,22 @@ def _show(difference: Difference, facts: str) -> None:
     )
 
 
-def _is_number(entity: Entity) -> bool:
-    """Whether the keys of an entity are a BIGINT field of its topic. Other keys' types would need Spark."""
+def right_key(entity: Entity, key: str) -> str | None:
+    """What a key would be, if this is none; None if it is one, as far as that can be known without Spark."""
+    if len(entity.keys) > 1:
+        names = ", ".join(entity.keys)
+        return None if _is_array(key, len(entity.keys)) else f'a JSON array of {names}, such as [7,"EUR"]'
     sql = entity.columns[entity.keys[0]]
-    return any(field.name == sql and field.dataType == LongType() for field in entity.topic.fields)
+    is_number = any(field.name == sql and field.dataType == LongType() for field in entity.topic.fields)
+    return f"a BIGINT, such as {entity.name}:123" if is_number and not re.fullmatch(r"-?\d+", key) else None
+
+
+def _is_array(text: str, length: int) -> bool:
+    try:
+        values = json.loads(text)
+    except ValueError:
+        return False
+    return isinstance(values, list) and len(values) == length
 
 
 def _day(option: str, text: str) -> date:

@@ -20,7 +20,11 @@ def enriched(enrichment: Enrichment, *rules: Rule) -> Suite:
             *not_null(*dict.fromkeys((*enrichment.keys, enrichment.event_time)), enrichment.day, "position"),
             unique(*enrichment.keys, enrichment.day),
             *(
-                known(f"{each.name}.{each.key}", to=each.entity.table.name, may_be_null=not each.required)
+                known(
+                    *(f"{each.name}.{key}" for key in each.entity.keys),
+                    to=each.entity.table.name,
+                    may_be_null=not each.required,
+                )
                 for each in lookups
             ),
             *(each_row(name, holds) for name, holds in enrichment.rules.items()),

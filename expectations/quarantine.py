@@ -10,6 +10,7 @@ from lakehouse.contracts.topics import Topic
 
 
 def waiting(enrichment: Enrichment, *, at_most: float) -> Suite:
+    no_key = "each.key IS NULL AND each.via IS NULL"
     expired = f"waiting_since < now() - INTERVAL {enrichment.retry_days} DAYS"
     return Suite(
         table=enrichment.waiting.name,
@@ -18,8 +19,8 @@ def waiting(enrichment: Enrichment, *, at_most: float) -> Suite:
         rules=(
             *not_null(*enrichment.keys, "position", "reason", "waiting_since"),
             unique("position"),
-            # Facts of an older release say it once they are tried again.
-            each_row("says_for_which_keys", "coalesce(NOT exists(missing, each -> each.key IS NULL), true)"),
+            # Facts of an older release say it once they are tried again. A row that led to the state may have no key.
+            each_row("says_for_which_keys", f"coalesce(NOT exists(missing, each -> {no_key}), true)"),
             each_row("has_not_expired", f"NOT ({expired})", Severity.WARNING),
             *_rate("waiting", "{rows}", enrichment.topic, at_most),
         ),

@@ -95,10 +95,10 @@ def unique(*columns: str) -> Rule:
     return Rule(name=f"{'_'.join(columns)}_is_unique", kind=Kind.KEY, holds=", ".join(columns))
 
 
-def known(column: str, *, to: str, may_be_null: bool = False) -> Rule:
-    """The value is the key of a row in the table, or in its history if it has one: the history forgets no key."""
-    name = f"{column.replace('.', '_')}_is_known"
-    return Rule(name=name, kind=Kind.REFERENCE, holds=column, to=to, may_be_null=may_be_null)
+def known(*columns: str, to: str, may_be_null: bool = False) -> Rule:
+    """The values are the key of a row in the table, or in its history if it has one: the history forgets no key."""
+    name = f"{'_and_'.join(columns).replace('.', '_')}_is_known"
+    return Rule(name=name, kind=Kind.REFERENCE, holds=", ".join(columns), to=to, may_be_null=may_be_null)
 
 
 def whole(name: str, holds: str, severity: Severity = Severity.CRITICAL, *, shows: str = "") -> Rule:

@@ -144,13 +144,15 @@ def _with_known(rows: DataFrame, *, settings: Settings, rules: Sequence[Rule]) -
     """Adds a column for each reference, named like its rule: TRUE if the value is known."""
     for rule in rules:
         if rule.kind is Kind.REFERENCE:
-            spark, key = rows.sparkSession, rule.holds.rpartition(".")[2]
+            spark, columns = rows.sparkSession, rule.holds.split(", ")
             if table_exists(spark, settings, f"{rule.to}_history"):
                 held = read_table(spark, settings, f"{rule.to}_history").where("valid_until IS NULL")
             else:
                 held = read_table(spark, settings, rule.to)
-            held = held.select(F.col(key).alias("_key"), F.lit(True).alias(rule.name))
-            rows = rows.join(held, on=F.col(rule.holds) == F.col("_key"), how="left").drop("_key")
+            keys = {f"_key{place}": column for place, column in enumerate(columns)}
+            of_row = (F.col(column.rpartition(".")[2]).alias(key) for key, column in keys.items())
+            same = [F.col(column) == F.col(key) for key, column in keys.items()]
+            rows = rows.join(held.select(*of_row, F.lit(True).alias(rule.name)), on=same, how="left").drop(*keys)
     return rows
 
 
@@ -165,8 +167,9 @@ def _expectation(rule: Rule, suite: Suite, figures: Mapping[str, Any], minimum: 
         case Kind.ROW:
             return ExpectEachRow(holds=rule.holds, key=list(suite.key), minimum=minimum, **about)
         case Kind.REFERENCE:
-            holds = f"{rule.name} OR {rule.holds} IS NULL" if rule.may_be_null else rule.name
-            return ExpectEachRow(holds=holds, key=[*suite.key, rule.holds], minimum=minimum, **about)
+            columns = rule.holds.split(", ")
+            holds = f"{rule.name} OR {columns[0]} IS NULL" if rule.may_be_null else rule.name
+            return ExpectEachRow(holds=holds, key=[*suite.key, *columns], minimum=minimum, **about)
         case Kind.KEY:
             return ExpectUnique(columns=rule.holds.split(", "), minimum=minimum, **about)
         case Kind.TABLE:

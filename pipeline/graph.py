@@ -58,7 +58,7 @@ def _merged(pipeline: Pipeline) -> Iterator[Node]:
 
 def _enriched(pipeline: Pipeline) -> Iterator[Node]:
     for facts in pipeline.enrichments:
-        joins = ", ".join(f"join {each.name} by {each.on}, {each.join}" for each in facts.lookups)
+        joins = ", ".join(f"join {each.name} by {' and '.join(each.paths)}, {each.join}" for each in facts.lookups)
         sources = (facts.topic.bronze_table, *facts.state_tables)
         yield Node(layer="gold", name=facts.gold_table, sources=sources, how=joins or "append")
 

@@ -16,7 +16,8 @@ from lakehouse.pulsar.endpoint import Endpoint
 from lakehouse.pulsar.topic_admin import create_topics
 from lakehouse.settings import Settings
 from lakehouse.spark.session import SHORT_RUN
-from tests.oracle import Message, Oracle, Position, Row, by_id, by_position, by_version, landed
+from tests.oracle import Message, Oracle, Position, by_position, by_version, landed
+from tests.oracle_lookups import Row
 from tests.shop import TOPICS
 
 CLOCK = ("quarantined_at", "waiting_since", "found_at", "attempts")
@@ -75,8 +76,8 @@ def versions(settings: Settings) -> dict[str, int]:
 
 def tables(settings: Settings) -> dict[str, list[Any]]:
     return {
-        "users": by_id(read(settings, "silver.users")),
-        "items": by_id(read(settings, "silver.items")),
+        "users": by_version(read(settings, "silver.users")),
+        "items": by_version(read(settings, "silver.items")),
         "users_history": by_version(read(settings, "silver.users_history")),
         "items_history": by_version(read(settings, "silver.items_history")),
         "gold": by_position(read(settings, "gold.enriched_orders")),
@@ -103,9 +104,11 @@ def expected(oracle: Oracle) -> dict[str, list[Any]]:
     }
 
 
-def land_literally(spark: SparkSession, settings: Settings, messages: Sequence[Message]) -> None:
+def land_literally(
+    spark: SparkSession, settings: Settings, messages: Sequence[Message], topics: Sequence[Topic] = TOPICS
+) -> None:
     """Append messages to their bronze tables, without a broker."""
-    for topic in TOPICS:
+    for topic in topics:
         table = bronze_table(topic)
         create_table(spark, settings, table)
         if rows := [bronze_row(message) for message in messages if message.topic == topic.name]:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
-Row = dict[str, Any]
+from tests.oracle_lookups import JOINS, REASONS, Join, Row, Versions, awaited, found, names_of, text_of, waits
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -78,31 +78,20 @@ class Message(NamedTuple):
     publish_time: datetime
 
 
-Versions = dict[tuple[str, Any], list[Row]]
-"""The versions of each user and item, by entity and key, in order."""
-
-
 @dataclass
 class Oracle:
-    as_of: frozenset[str] = frozenset({"items"})
-    """Entities whose state at the time of an order is joined with it. Others are joined with their latest state.
-
-    Merges of users are followed only if users are joined with their latest state.
-    """
+    joins: Sequence[Join] = JOINS
+    """The lookups of orders, in order."""
     sequence_by: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """By entity, the columns that order its messages before their event time does."""
     keys: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """By entity, the columns of its key, if they are not `id`."""
-    optional: frozenset[str] = frozenset()
-    """Entities without whose state an order can be in gold."""
-    max_merges: int = 100
-    """The most merges that may lead from a user to its survivor."""
     gold: list[Row] = field(default_factory=list)
     waiting: list[Row] = field(default_factory=list)
     duplicates: list[Row] = field(default_factory=list)
     discarded: list[Row] = field(default_factory=list)
     malformed: set[tuple[str, Position]] = field(default_factory=set)
-    _versions: Versions = field(default_factory=dict)
+    _versions: dict[tuple[str, str | None], list[Row]] = field(default_factory=dict)
     _first: dict[tuple[int, int], Position] = field(default_factory=dict)
 
     def run(self, messages: Iterable[Message], *, again: bool = False) -> "Oracle":
@@ -118,11 +107,12 @@ class Oracle:
         outdated = [order for order in self.gold if not self._is_settled(order)]
         self.waiting = [order for order in self.waiting if order not in retried]
         self.gold = [order for order in self.gold if order not in outdated]
-        self._enrich([*retried, *outdated, *(order for order in fresh if order)])
+        self._enrich([*retried, *(order for order in fresh if order)])
+        self._enrich(outdated, in_gold=True)
         return self
 
     def latest(self, entity: str) -> list[Row]:
-        return by_id(versions[-1] for (name, _), versions in self._versions.items() if name == entity)
+        return by_version(versions[-1] for (name, _), versions in self._versions.items() if name == entity)
 
     def history(self, entity: str) -> list[Row]:
         rows = []
@@ -133,30 +123,6 @@ class Oracle:
                 rows += [row | {"valid_from": times[at], "valid_until": end}] * (name == entity)
         return rows
 
-    def state(self, entity: str, key: int, when: datetime, versions: Versions | None = None) -> Row | None:
-        """The state that an order created at `when` is joined with, even if it is deleted."""
-        known = (self._versions if versions is None else versions).get((entity, key), [])
-        is_as_of = entity in self.as_of
-        return next((row for row in reversed(known) if not is_as_of or row["sequence"]["event_time"] <= when), None)
-
-    def survivor(self, key: int) -> tuple[int, list[int], str | None]:
-        """The survivor of a user, the merged users on the way there, and the reason why there is no survivor, or None.
-
-        In a circle, the way ends at the first user that comes up twice. If it is too long, it ends at a merged user.
-        """
-        merged: list[int] = []
-        while "users" not in self.as_of and (into := merged_into(self.latest_of("users", key))) is not None:
-            if key in merged:
-                return key, merged, "merged in a circle"
-            if len(merged) == self.max_merges:
-                return key, merged, f"merged through more than {self.max_merges} keys"
-            merged.append(key)
-            key = into
-        return key, merged, None
-
-    def latest_of(self, entity: str, key: int) -> Row | None:
-        return next(reversed(self._versions.get((entity, key), [])), None)
-
     def _merge(self, message: Message) -> None:
         keys = self.keys.get(message.topic, ("id",))
         row = state_of(message, keys)
@@ -165,7 +131,7 @@ class Oracle:
             return
         if columns := self.sequence_by.get(message.topic):
             row["sequence"] = {"by": {name: row[name] for name in columns}} | row["sequence"]
-        versions = self._versions.setdefault((message.topic, key_of(row, keys)), [])
+        versions = self._versions.setdefault((message.topic, text_of([row[name] for name in keys])), [])
         if row not in versions:
             versions.append(row)
             versions.sort(key=order_of)
@@ -183,73 +149,46 @@ class Oracle:
         return order | {"order_date": order["created_at"].date()}
 
     def _is_news(self, order: Row, before: Versions) -> bool:
-        """Whether the state of a key that the order waits for has changed since `before`."""
+        """Whether the state of a key that the order waits for, or that led there, has changed since `before`."""
         when = order["created_at"]
-        awaited = [(each["entity"], key) for each in order["missing"] for key in (each["key"], *(each["merged"] or ()))]
-        return any(self.state(of, int(key), when) != self.state(of, int(key), when, before) for of, key in awaited)
+        return any(
+            join.state(key, when, self._versions) != join.state(key, when, before)
+            for entity, key in awaited(order)
+            for join in self.joins
+            if join.entity == entity
+        )
 
     def _is_settled(self, order: Row) -> bool:
         """Whether an order in gold still has the right state. With a `latest` join, any version of the key will do."""
-        joined = self._joined(order)
-        if "user" not in joined:
-            return False
-        same_ids = all(id_of(order[name]) == id_of(joined[name]) for name in ("user", "item"))
-        same_way = same_ids and order.get("user_merged") == joined.get("user_merged")
-        columns = {"users": "user", "items": "item"}
-        return same_way and all(order[columns[entity]] == joined[columns[entity]] for entity in self.as_of)
+        joined = self._joined(order, held=order)
+        return "missing" not in joined and all(
+            order[join.name] == joined[join.name]
+            if join.is_as_of
+            else join.key_in(order[join.name]) == join.key_in(joined[join.name])
+            and all(order[name] == joined[name] for name in names_of(join)[1:])
+            for join in self.joins
+        )
 
     def lacks(self, order: Row) -> dict[str, Row]:
         """The states that an order lacks, by the name of the lookup; also those that it need not have."""
-        when, item = order["created_at"], order["item_id"]
-        survivor, merged, no_way = self.survivor(order["user_id"])
-        no_user = no_way or unusable(self.state("users", survivor, when), order)
-        no_item = unusable(self.state("items", item, when), order)
-        found = {"user": missing("users", survivor, no_user, merged), "item": missing("items", item, no_item, [])}
-        return {name: state for name, state in found.items() if state["reason"]}
+        _, lacks = found(order, self.joins, self._versions)
+        return lacks
 
-    def _joined(self, order: Row) -> Row:
-        lacks = self.lacks(order)
-        if needed := {name: state for name, state in lacks.items() if state["entity"] not in self.optional}:
-            return waits(needed)
-        when = order["created_at"]
-        survivor, merged, _ = self.survivor(order["user_id"])
-        way = {} if "users" in self.as_of else {"user_merged": merged or None}
-        state = {"user": self.state("users", survivor, when), "item": self.state("items", order["item_id"], when)}
-        return {**state, **dict.fromkeys(lacks), **way}
+    def _joined(self, order: Row, held: Row | None = None) -> Row:
+        """What an order gets, or what it waits for. What leaves gold waits for what it would if it never was there."""
+        states, lacks = found(order, self.joins, self._versions, held)
+        required = {join.name for join in self.joins if join.required}
+        needed = {name: state for name, state in lacks.items() if name in required}
+        if needed and held:
+            return self._joined(order)
+        return waits(needed) if needed else states
 
-    def _enrich(self, orders: list[Row]) -> None:
+    def _enrich(self, orders: Iterable[Row], *, in_gold: bool = False) -> None:
+        added = {name for join in self.joins for name in names_of(join)}
         for order in orders:
-            fact = {name: value for name, value in order.items() if name not in (*REASONS, *JOINED)}
-            joined = self._joined(fact)
-            (self.gold if "user" in joined else self.waiting).append(fact | joined)
-
-
-def id_of(state: Row | None) -> int | None:
-    return state["id"] if state else None
-
-
-def merged_into(user: Row | None) -> int | None:
-    return user["parent_user_id"] if user and user["merged_at"] else None
-
-
-JOINED = ("user", "item", "user_merged")
-REASONS = ("reason", "missing")
-
-
-def missing(entity: str, key: int, reason: str | None, merged: list[int]) -> Row:
-    return {"entity": entity, "key": str(key), "reason": reason, "merged": [str(each) for each in merged] or None}
-
-
-def waits(lacks: Mapping[str, Row]) -> Row:
-    reason = ", ".join(f"{name} {state['reason']}" for name, state in lacks.items())
-    return dict(zip(REASONS, (reason, list(lacks.values())), strict=True))
-
-
-def unusable(state: Row | None, order: Row) -> str | None:
-    if state is None:
-        return "missing"
-    is_gone = state["deleted_at"] is not None and state["deleted_at"] <= order["created_at"]
-    return "deleted" if is_gone else None
+            fact = {name: value for name, value in order.items() if name not in (*REASONS, *added)}
+            joined = self._joined(fact, held=order if in_gold else None)
+            (self.waiting if "missing" in joined else self.gold).append(fact | joined)
 
 
 def is_malformed(message: Message) -> bool:
@@ -378,17 +317,6 @@ def state_of(message: Message, keys: tuple[str, ...] = ("id",)) -> Row | None:
     if any(row[name] is None for name in keys) or message.key not in (None, text_of([row[name] for name in keys])):
         return None
     return row | {"sequence": sequence}
-
-
-def key_of(row: Row, keys: tuple[str, ...]) -> Any:
-    return row[keys[0]] if len(keys) == 1 else tuple(row[name] for name in keys)
-
-
-def text_of(values: Sequence[Any]) -> str:
-    """The message key of a key with these values."""
-    if len(values) == 1:
-        return str(values[0])
-    return json.dumps(values, ensure_ascii=False, separators=(",", ":"))
 
 
 def values_of(text: str | None, keys: tuple[str, ...]) -> Row | None:

@@ -1,9 +1,28 @@
 """The shop that comes with this package, as tests use it."""
 
+from gold.enrichment.declaration import Enrichment
 from lakehouse.settings import SHIPPED
 from pipeline.loading import load
+from tests.oracle_lookups import Join
 
 QUERIES = SHIPPED.parent / "queries"
 SHOP = load(SHIPPED).pipeline
 ENTITIES, ENRICHMENTS, SQL_TABLES = SHOP.entities, SHOP.enrichments, SHOP.sql_tables
 TOPICS, WRITTEN, PUBLISHED, SUITES = SHOP.topics, SHOP.written, SHOP.published, SHOP.suites
+
+
+def joins_of(orders: Enrichment) -> tuple[Join, ...]:
+    """The lookups as the oracle has them. It knows merges of users only."""
+    return tuple(
+        Join(
+            name=each.name,
+            entity=each.entity.name,
+            on=each.paths,
+            keys=each.entity.keys,
+            is_as_of=each.is_as_of,
+            required=each.required,
+            follows_merges=each.merged_into is not None,
+            max_merges=each.max_merges,
+        )
+        for each in orders.lookups
+    )

@@ -186,7 +186,7 @@ def test_code_can_be_read(page: Path) -> None:
 
 
 def test_the_example_of_a_topic_can_be_declared() -> None:
-    _, code = blocks(ROOT / "docs" / "own-topics.md", "python")
+    _, code, *_ = blocks(ROOT / "docs" / "own-topics.md", "python")
     declared: dict[str, Any] = {}
     exec(code, declared)
     assert declared["STORES"].table.name == "silver.stores"

@@ -5,7 +5,7 @@ stream runs, and nothing else writes gold meanwhile. A second row of that table 
 """
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from datetime import date
@@ -15,11 +15,12 @@ from typing import Any
 from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
-from gold.enrichment.declaration import BACKFILLS, Enrichment, awaited_keys
+from gold.enrichment.declaration import BACKFILLS, Enrichment, Lookup, awaited_keys
 from gold.enrichment.duplicates import find_duplicates
 from gold.enrichment.events import bounded
 from gold.enrichment.facts import decode_facts, valid_facts
 from gold.enrichment.lookups import CURRENT, look_up
+from gold.enrichment.survivors import leading_to, mapping_of, merges_of
 from gold.enrichment.writes import (
     bounds_of,
     placed_keys,
@@ -30,7 +31,7 @@ from gold.enrichment.writes import (
     write_duplicates,
 )
 from lakehouse.contracts.decoding import MALFORMED, quarantine_malformed
-from lakehouse.delta.tables import append, cached, delta_table, pin_table, read_table, table_exists
+from lakehouse.delta.tables import append, cached, delta_table, pin_table, pin_version, read_table, table_exists
 from lakehouse.settings import Settings
 from lakehouse.spark.comparing import is_same
 from lakehouse.spark.error_causes import cause_of, is_permanent
@@ -107,8 +108,7 @@ def backfill(
     """
     gold, waiting = (pin_table(spark, settings, name) for name in (enrichment.gold_table, enrichment.waiting.name))
     decoded = pin_table(spark, settings, enrichment.topic.bronze_table).transform(decode_facts, enrichment=enrichment)
-    meant = (table.where(is_meant(scope, enrichment, table)).select("position") for table in (gold, waiting))
-    placed = reduce(DataFrame.union, meant).distinct()
+    placed = _placed(settings, enrichment, scope, (gold, waiting))
     with ExitStack() as stack:
         facts = stack.enter_context(cached(_landed(spark, settings, enrichment, scope, decoded, placed)))
         touched = stack.enter_context(cached(facts.select("position").union(placed).distinct()))
@@ -126,7 +126,8 @@ def backfill(
         fresh = _without(_without(facts, in_gold), in_waiting)
         duplicates = stack.enter_context(cached(_duplicates(fresh, others, enrichment)))
         current = _with_places(_without(facts, duplicates), in_gold, in_waiting, enrichment)
-        wanted = stack.enter_context(cached(look_up(current, settings, enrichment, source=facts, number=number)))
+        wanted = current.transform(look_up, settings, enrichment, source=facts, number=number, renews=True)
+        wanted = stack.enter_context(cached(wanted))
         difference = _difference(wanted, enrichment, gone.count())
         if dry_run:
             _write_shadow(settings, enrichment, wanted, gone)
@@ -136,6 +137,13 @@ def backfill(
         write_difference(settings, enrichment, wanted, pruning, is_changed=~_is_kept(wanted, enrichment), at_once=True)
         write_duplicates(settings, enrichment, duplicates)
         return difference
+
+
+def _placed(settings: Settings, enrichment: Enrichment, scope: Scope, tables: Sequence[DataFrame]) -> DataFrame:
+    """The positions of the rows of gold and of the waiting facts that are in scope."""
+    leading = {each.name: _leading(tables[0].sparkSession, settings, each, scope) for each in enrichment.lookups}
+    meant = (table.where(is_meant(scope, enrichment, table, leading)).select("position") for table in tables)
+    return reduce(DataFrame.union, meant).distinct()
 
 
 def _nothing(spark: SparkSession, settings: Settings, enrichment: Enrichment, *, dry_run: bool) -> Difference:
@@ -184,7 +192,7 @@ def _landed(
     `placed` are needed too: a fact stored under a day of the scope can have another day by today's declaration.
     """
     landed = valid_facts(decoded, enrichment)
-    is_meant_now = is_meant(scope, enrichment, landed) if scope.key is None else F.lit(False)
+    is_meant_now = is_of_days(scope, enrichment) if scope.key is None else F.lit(False)
     facts = landed.join(placed.withColumn("is_placed", F.lit(True)), on="position", how="left")
     facts = facts.where(is_meant_now | F.col("is_placed")).drop("is_placed")
     for table in (enrichment.duplicates, enrichment.discarded, MALFORMED):
@@ -212,20 +220,38 @@ def _without(rows: DataFrame, others: DataFrame) -> DataFrame:
     return rows.join(others.select("position"), on="position", how="left_anti")
 
 
-def is_meant(scope: Scope, enrichment: Enrichment, table: DataFrame) -> Column:
-    """Whether a row of gold, of the waiting facts or of the landed facts is in scope."""
+def is_of_days(scope: Scope, enrichment: Enrichment) -> Column:
+    """Whether a fact is of the days in scope."""
+    day = F.col(enrichment.day)
+    since, until = (F.coalesce(F.lit(end).cast("date"), day) for end in (scope.since, scope.until))
+    return day.between(since, until)
+
+
+def is_meant(scope: Scope, enrichment: Enrichment, table: DataFrame, leading: Mapping[str, Collection[str]]) -> Column:
+    """Whether a row of gold or of the waiting facts is in scope. `leading` are the keys, by lookup, that lead to it."""
     if scope.key is None:
-        day = F.col(enrichment.day)
-        since, until = (F.coalesce(F.lit(end).cast("date"), day) for end in (scope.since, scope.until))
-        return day.between(since, until)
+        return is_of_days(scope, enrichment)
+    is_waiting = "missing" in table.columns
     lookups = [lookup for lookup in enrichment.lookups if lookup.entity.name == scope.entity]
-    used = [F.col(lookup.on).cast("string") == scope.key for lookup in lookups]
-    if "missing" in table.columns:
+    used = [each.own_key.isin(*leading[each.name]) for each in lookups if not (is_waiting and each.through)]
+    if is_waiting:
         of_scope = F.struct(F.lit(scope.entity).alias("entity"), F.lit(scope.key).alias("key"))
         used.append(F.array_contains(awaited_keys(), of_scope))
     else:
         used += [F.array_contains(lookup.used_keys, F.lit(scope.key)) for lookup in lookups]
     return F.coalesce(reduce(Column.__or__, used, F.lit(False)), F.lit(False))
+
+
+def _leading(spark: SparkSession, settings: Settings, lookup: Lookup, scope: Scope) -> set[str]:
+    """The key in scope, and the keys that were merged into it: a fact in gold without state does not name these."""
+    if lookup.entity.name != scope.entity or scope.key is None:
+        return set()
+    if lookup.merged_into is None:
+        return {scope.key}
+    version, state = pin_version(spark, settings, lookup.table)
+    merges = mapping_of(merges_of(state, version, lookup=lookup))
+    texts = {str(key): str(into) for key, into in merges.items()}
+    return leading_to([scope.key], merges=texts, limit=lookup.max_merges)
 
 
 def _row(enrichment: Enrichment) -> Column:

@@ -8,12 +8,12 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_type
-from pyspark.sql.types import DataType
 
 from gold.enrichment.declaration import Enrichment, Lookup, awaited_keys
 from gold.enrichment.events import CHANGE, LOSS, RELEASE, is_event
 from gold.enrichment.lookups import VALID, was_valid, with_state, with_survivor
 from gold.enrichment.survivors import leading_to, mapping_of, merges_of, ways_from
+from lakehouse.contracts.keys import key_text, key_values
 from lakehouse.delta.tables import pin_version
 from lakehouse.settings import Settings
 from lakehouse.spark.declared_sql import naming
@@ -31,16 +31,17 @@ def changes_of(feed: DataFrame, *, lookup: Lookup) -> DataFrame:
     Raises ConfigurationError if Spark can't resolve the SQL of the lookup.
     """
     valid = (F.col(name) if lookup.is_as_of else F.lit(None).cast("timestamp").alias(name) for name in VALID)
-    loss = F.lit(None).cast(LOSS) if lookup.is_as_of else _loss(lookup, feed.schema[lookup.key].dataType)
+    loss = F.lit(None).cast(LOSS) if lookup.is_as_of else _loss(lookup, feed)
     is_before = F.col("_change_type") == "update_preimage"
     with naming(feed, {f"lookup {lookup.name}: merged_into: {lookup.merged_into}": loss}):
         changed = feed.select(
             F.lit(lookup.entity.name).alias("changed_entity"),
-            F.col(lookup.key).cast("string").alias("changed_key"),
+            key_text([F.col(name) for name in lookup.entity.keys]).alias("changed_key"),
             *valid,
             F.col("sequence.publish_time").alias("changed_at"),
             loss.alias("loss"),
             is_before.alias("is_before"),
+            F.col("_commit_version").alias("changed_in"),
             "_change_type",
         )
     # A history's other changes only end versions where a new one begins.
@@ -50,9 +51,9 @@ def changes_of(feed: DataFrame, *, lookup: Lookup) -> DataFrame:
     return changed.where(is_change & is_ever).drop("_change_type")
 
 
-def _loss(lookup: Lookup, kind: DataType) -> Column:
+def _loss(lookup: Lookup, feed: DataFrame) -> Column:
     deleted_at = F.col("deleted_at")
-    into = F.lit(None) if lookup.merged_into is None else lookup.merges_into(kind)
+    into = F.lit(None) if lookup.merged_into is None else lookup.merges_into(feed.schema[lookup.key].dataType)
     loss = F.struct(deleted_at.alias("deleted_at"), into.cast("string").alias("merged_into"))
     lost = F.when(deleted_at.isNotNull() | into.isNotNull(), loss)
     if lookup.required:
@@ -88,11 +89,12 @@ def losses_by(changes: DataFrame, *, settings: Settings, lookup: Lookup) -> Data
     """
     version, state = pin_version(changes.sparkSession, settings, lookup.table)
     changed = _changed_keys(changes, lookup=lookup)
-    keys, ways = changed.select(F.col("by_key").cast(state.schema[lookup.key].dataType).alias(lookup.on)), None
+    kinds = [state.schema[name].dataType for name in lookup.entity.keys]
+    keys, ways = changed.select(lookup.key_from(key_values(F.col("by_key"), kinds)).alias("key")), None
     if lookup.merged_into is not None:
         keys, ways = _leading_to(keys, merges_of(state, version, lookup=lookup), lookup=lookup)
     found = (
-        keys.withColumn("at_last", F.expr(AT_LAST))
+        keys.withColumns({f"_{lookup.name}_key": F.col("key"), "at_last": F.expr(AT_LAST)})
         .transform(with_survivor, ways=ways, lookup=lookup)
         .transform(with_state, state=state, lookup=lookup, event_time="at_last")
         .transform(_with_way, lookup=lookup)
@@ -114,10 +116,12 @@ def losses_by(changes: DataFrame, *, settings: Settings, lookup: Lookup) -> Data
 def _changed_keys(changes: DataFrame, *, lookup: Lookup) -> DataFrame:
     """The keys whose deletion or merge changed, as `by_key`; when, and whether facts of all times are affected.
 
-    An update that does not change the loss comes twice, before and after, and cancels out.
+    An update that does not change the loss comes twice in its commit, before and after, and cancels out. Facts can
+    have been joined between two commits, so what one of them does and the next one undoes counts.
     """
-    times = F.sum(F.when(F.col("is_before"), -1).otherwise(1))
-    lost = changes.groupBy("changed_key", "loss").agg(times.alias("times"), F.max("changed_at").alias("changed_at"))
+    times = F.sum(F.when(F.col("is_before"), -1).otherwise(1)).alias("times")
+    by_commit = changes.groupBy("changed_key", "loss", "changed_in")
+    lost = by_commit.agg(times, F.max("changed_at").alias("changed_at"))
     is_moved = F.bool_or(F.col("loss.merged_into").isNotNull()) if lookup.required else F.lit(True)
     by_key = lost.where("times != 0").groupBy(F.col("changed_key").alias("by_key"))
     return by_key.agg(F.max("changed_at").alias("changed_at"), is_moved.alias("is_moved"))
@@ -125,23 +129,23 @@ def _changed_keys(changes: DataFrame, *, lookup: Lookup) -> DataFrame:
 
 def _leading_to(keys: DataFrame, merges: pa.Table, *, lookup: Lookup) -> tuple[DataFrame, pa.Table]:
     """All keys whose merges lead to one of `keys`, these included, and the ways from them."""
-    kind = to_arrow_type(keys.schema[lookup.on].dataType)
-    changed = keys.toArrow()[lookup.on].to_pylist()
+    kind = to_arrow_type(keys.schema["key"].dataType)
+    changed = keys.toArrow()["key"].to_pylist()
     leading = list(leading_to(changed, merges=mapping_of(merges), limit=lookup.max_merges))
-    all_keys = keys.sparkSession.createDataFrame(pa.table({lookup.on: pa.array(leading, kind)}))
+    all_keys = keys.sparkSession.createDataFrame(pa.table({"key": pa.array(leading, kind)}))
     return all_keys, ways_from(leading, merges=merges, limit=lookup.max_merges)
 
 
 def _with_way(found: DataFrame, *, lookup: Lookup) -> DataFrame:
     """A row for each key on the way of a changed key to its state, as `by_key`, and why that can't be used."""
-    way = F.coalesce(lookup.merged, F.array()) if lookup.merged_into is not None else F.array()
+    way = F.coalesce(lookup.merged_keys, F.array())
     reason = F.col(f"no_{lookup.name}")
     return found.select(
         F.lit(lookup.entity.name).alias("changed_entity"),
-        F.col(lookup.on).cast("string").alias("changed_key"),
+        lookup.text_of(F.col("key")).alias("changed_key"),
         F.when(reason == "deleted", F.col(lookup.name)["deleted_at"]).alias("deleted_at"),
         reason.isNotNull().alias("is_lost"),
-        F.explode(F.array_append(way, F.col(f"_{lookup.name}_key")).cast("array<string>")).alias("by_key"),
+        F.explode(F.array_append(way, lookup.text_of(F.col(f"_{lookup.name}_key")))).alias("by_key"),
     )
 
 
@@ -162,11 +166,7 @@ def outdated_by(
     late = F.make_dt_interval(F.lit(enrichment.correction_days))
     since = F.min(F.greatest("valid_from", F.col("changed_at") - late))
     [[day, moment]] = corrections.agg(F.to_date(since).cast("string"), since.cast("string")).collect()
-    used = []
-    for lookup in lookups:
-        kind = gold.select(F.col(lookup.name)[lookup.key]).schema[0].dataType
-        key = F.col(lookup.on).cast(kind).cast("string")
-        used.append(F.struct(F.lit(lookup.name).alias("by"), key.alias("key")))
+    used = [F.struct(F.lit(each.name).alias("by"), each.own_key.alias("key")) for each in lookups]
     recent = gold.where(
         (F.col(enrichment.day) >= F.lit(day).cast("date")) & (event_time >= F.lit(moment).cast("timestamp"))
     )
@@ -183,10 +183,10 @@ def outdated_by(
 def waiting_for(waiting: DataFrame, *, events: DataFrame, outdated: DataFrame, enrichment: Enrichment) -> DataFrame:
     """The waiting facts to retry: those that were released, those with a changed key, and those of an older release.
 
-    The changed key is a missing one, or a merged one on the way to it. A fact that an older release put there does not
-    say in `missing` what it waits for. A change does not retry a fact that has waited for more than `retry_days` days.
-    A waiting fact that is also among the `outdated` facts is retried: an earlier batch stopped while it moved the fact
-    from gold to quarantine.
+    The changed key is a missing one, or one on the way to it: a merged one, or one of an earlier lookup. A fact that an
+    older release put there does not say in `missing` what it waits for. A change does not retry a fact that has waited
+    for more than `retry_days` days. A waiting fact that is also among the `outdated` facts is retried: an earlier batch
+    stopped while it moved the fact from gold to quarantine.
     """
     # A fixed time, because a MERGE does not reuse a cached plan with current_timestamp().
     in_time = waiting.where(F.col("waiting_since") > F.lit(datetime.now(UTC) - timedelta(enrichment.retry_days)))

@@ -1,6 +1,6 @@
 """Declare how a topic of facts becomes a gold table: its columns, its lookups, and the tables where facts can be."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -11,6 +11,7 @@ from pyspark.sql.types import DataType, StructType
 from lakehouse.contracts.arguments import checked
 from lakehouse.contracts.columns import COLUMNS, Columns
 from lakehouse.contracts.decoding import Decoding
+from lakehouse.contracts.keys import key_text
 from lakehouse.contracts.topics import Topic
 from lakehouse.delta.tables import POSITION, Table
 from lakehouse.errors import ConfigurationError
@@ -23,25 +24,30 @@ from silver.entity import Entity
 class Lookup:
     """A join with an entity.
 
-    Raises ConfigurationError for an entity whose key is several columns, for an `as_of` join with an entity that keeps
-    no history of whole updates, for `merged_into` with an `as_of` join, and for `max_merges` below 1.
+    Raises ConfigurationError for an `on` that has not as many columns as the entity's key, for an `as_of` join with an
+    entity that keeps no history of whole updates, for `merged_into` with an `as_of` join or with a key of several
+    columns, and for `max_merges` below 1.
     """
 
     entity: Entity
     """The entity whose state is joined. Example: `entity=STORES`"""
-    on: str
-    """The fact's column that holds the entity's key. Example: `on="store_id"`"""
+    on: str | tuple[str, ...]
+    """The column that holds the entity's key, or a column for each of its key, in the same order. It is a column of the
+    fact, or one of a row that an earlier lookup finds: `account.customer_id`, where `account` is that lookup's name. If
+    that row can't be used, the key is not known, and nothing is looked up.
+    Example: `on="store_id"`"""
     name: str = ""
     """The struct in gold that has the entity's row. Default: the entity's name. Several lookups of one entity need
     different names. Example: `name="store"`"""
     join: Literal["latest", "as_of"] = "latest"
     """`latest` takes the state at the time the fact is processed. If it turns out later that the state was deleted
-    before the fact, the fact leaves gold. `as_of` takes the state at the time of the fact, from the entity's history. A
-    late message of the entity corrects the facts that were joined before it arrived. Example: `join="as_of"`"""
+    before the fact, the fact leaves gold. A fact in gold keeps a row that has the key of a later lookup, and so that
+    key, as long as all its state is there. `as_of` takes the state at the time of the fact, from the entity's history.
+    A late message of the entity corrects the facts that were joined before it arrived. Example: `join="as_of"`"""
     required: bool = True
     """Whether a fact waits until its state is there. If not, it goes to gold with NULL in place of the state, and is
-    corrected, within `correction_days`, when the state comes, is deleted or is there again.
-    Example: `required=False`"""
+    corrected, within `correction_days`, when the state comes, is deleted or is there again. State that is looked up
+    through a row that is not required can't be required. Example: `required=False`"""
     merged_into: str | None = None
     """SQL over the entity's columns: the key that this row was merged into, or NULL. The join follows merges to the
     survivor, and the column `<name>_merged` holds the keys on the way. A merge that arrives later, or is undone,
@@ -54,10 +60,16 @@ class Lookup:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "name", self.name or self.entity.name)
-        if len(self.entity.keys) > 1:
+        keys = ", ".join(self.entity.keys)
+        if len(self.paths) != len(self.entity.keys):
             raise ConfigurationError(
-                f"lookup {self.name}: the key of {self.entity.name} is {', '.join(self.entity.keys)}: "
-                "must be an entity whose key is one column"
+                f"lookup {self.name}: on {', '.join(self.paths)}: must be a column for each of the key of "
+                f"{self.entity.name}: {keys}"
+            )
+        if self.merged_into is not None and len(self.entity.keys) > 1:
+            raise ConfigurationError(
+                f"lookup {self.name}: follows merges, but the key of {self.entity.name} is {keys}: "
+                "remove merged_into, or look up an entity whose key is one column"
             )
         if self.is_as_of and (self.entity.ignore_null_updates or not self.entity.keeps_history):
             raise ConfigurationError(
@@ -79,8 +91,35 @@ class Lookup:
 
     @property
     def key(self) -> str:
-        """The entity's key."""
+        """The entity's key, if it is one column, as it is where merges are followed."""
         return self.entity.keys[0]
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """The columns of `on`."""
+        return (self.on,) if isinstance(self.on, str) else self.on
+
+    @property
+    def through(self) -> tuple[str, ...]:
+        """The names of the earlier lookups whose rows have columns of `on`."""
+        return tuple(dict.fromkeys(path.split(".")[0] for path in self.paths if "." in path))
+
+    def key_from(self, values: Sequence[Column]) -> Column:
+        """The key with these values as one column: several are a struct of the types of the entity's key."""
+        if len(values) == 1:
+            return values[0]
+        keys = zip(self.entity.keys, values, self.entity.key_types, strict=True)
+        return F.struct(*(value.try_cast(kind).alias(name) for name, value, kind in keys))
+
+    def text_of(self, key: Column) -> Column:
+        """The text of a key that is one column, or a struct: that of its message key."""
+        return key_text([key[name] for name in self.entity.keys] if len(self.entity.keys) > 1 else [key])
+
+    @property
+    def own_key(self) -> Column:
+        """Over gold's columns: the text of the key that the columns of `on` have, before any merge."""
+        kinds = zip(self.paths, self.entity.key_types, strict=True)
+        return key_text([F.col(path).try_cast(kind) for path, kind in kinds])
 
     @property
     def merged(self) -> str:
@@ -90,8 +129,13 @@ class Lookup:
     @property
     def used_keys(self) -> Column:
         """Over gold's columns: the keys that the join used, as text, the merged ones first and the survivor last."""
-        merged = F.col(self.merged) if self.merged_into else F.lit(None)
-        return F.array_append(F.coalesce(merged, F.array()), F.col(self.name)[self.key]).cast("array<string>")
+        key = key_text([F.col(self.name)[name] for name in self.entity.keys])
+        return F.array_append(F.coalesce(self.merged_keys, F.array()), key)
+
+    @property
+    def merged_keys(self) -> Column:
+        """The merged keys as text, or NULL."""
+        return (F.col(self.merged) if self.merged_into else F.lit(None)).cast("array<string>")
 
     @property
     def adds(self) -> tuple[str, ...]:
@@ -107,14 +151,15 @@ class Lookup:
         return (self.entity.history if self.is_as_of else self.entity.table).name
 
 
-MISSING = "ARRAY<STRUCT<entity: STRING, key: STRING, reason: STRING, merged: ARRAY<STRING>>>"
+KEYS = "ARRAY<STRUCT<entity: STRING, key: STRING>>"
+MISSING = f"ARRAY<STRUCT<entity: STRING, key: STRING, reason: STRING, merged: ARRAY<STRING>, via: {KEYS}>>"
 """The states that a fact lacks, in the order of the lookups."""
 
 OWN_COLUMNS = (
     *("position", "publish_time", "message", "reason", "missing", "attempts"),
     *("waiting_since", "duplicate_of", "found_at", "placed", "of_day", "of_days", "firsts", "original", "is_placed"),
     *("current", "is_waiting", "changed_entity", "changed_key"),
-    *("valid_from", "valid_until", "changed_at", "loss", "is_before", "backfill"),
+    *("valid_from", "valid_until", "changed_at", "changed_in", "loss", "is_before", "backfill"),
 )
 """Names of columns that the enrichment itself adds to facts. Beside these, its names begin with `_`."""
 
@@ -124,8 +169,9 @@ OWN_COLUMNS = (
 class Enrichment:
     """Facts of a topic joined with state.
 
-    Raises ConfigurationError if a lookup is `on` something that is no column, and if two columns of gold have the same
-    name, or one has the name of a column of the enrichment's own.
+    Raises ConfigurationError if a lookup is `on` something that is no column of the facts or of an earlier lookup, or
+    is required though its key is in a row that is not; and if two columns of gold have the same name, or one has the
+    name of a column of the enrichment's own.
     """
 
     topic: Topic
@@ -163,12 +209,10 @@ class Enrichment:
     Example: `publish_to="enriched_sales"`"""
 
     def __post_init__(self) -> None:
-        for lookup in self.lookups:
-            if lookup.on not in self.columns:
-                known = ", ".join(self.columns)
-                raise ConfigurationError(
-                    f"{self.topic.name}: lookup {lookup.name} is on {lookup.on}, which is no column; there are {known}"
-                )
+        for place, lookup in enumerate(self.lookups):
+            earlier = {each.name: each for each in self.lookups[:place]}
+            for wrong in _wrong_keys(lookup, self.columns, earlier):
+                raise ConfigurationError(f"{self.topic.name}: lookup {lookup.name} is {wrong}")
         own = [(name, f"{self.topic.name} itself") for name in self.columns]
         added = [(name, f"lookup {lookup.name}") for lookup in self.lookups for name in lookup.adds]
         self._check_names([*own, (self.day, "the day"), *added])
@@ -209,10 +253,17 @@ class Enrichment:
     @property
     def feeds(self) -> tuple[Lookup, ...]:
         """The lookups whose changes concern the facts, without those that see the same changes as an earlier one."""
-        feeds: dict[tuple[str, str | None, bool], Lookup] = {}
+        feeds: dict[tuple[str, str | None], Lookup] = {}
         for lookup in self.lookups:
-            feeds.setdefault((lookup.table, lookup.merged_into, lookup.required), lookup)
+            declared = lookup.table, lookup.merged_into
+            if declared not in feeds or not lookup.required:  # which sees what the others see, and keys that came
+                feeds[declared] = lookup
         return tuple(feeds.values())
+
+    @property
+    def leading(self) -> frozenset[str]:
+        """The names of the lookups whose rows have keys of later ones."""
+        return frozenset(name for lookup in self.lookups for name in lookup.through)
 
     @property
     def states(self) -> tuple[str, ...]:
@@ -245,7 +296,8 @@ class Enrichment:
     def waiting(self) -> Table:
         """Facts whose state is not there yet. `reason` says in words what they lack, and `missing` which keys.
 
-        `merged` are the merged keys that led to a missing key. If one of all these keys changes, the fact is retried.
+        `merged` are the merged keys that led to a missing key, and `via` the keys of earlier lookups that did. If one
+        of all these keys changes, the fact is retried.
         """
         return Table(
             name=f"quarantine.waiting_{self.topic.name}",
@@ -271,12 +323,33 @@ class Enrichment:
         return Table(name=f"quarantine.discarded_{self.topic.name}", columns=self.waiting.columns)
 
 
+def _wrong_keys(lookup: Lookup, columns: Mapping[str, str], earlier: Mapping[str, Lookup]) -> Iterator[str]:
+    """What is wrong with the columns that a lookup is on: of the fact, or of the rows of `earlier` lookups."""
+    for path in lookup.paths:
+        name, _, column = path.partition(".")
+        if not column:
+            if path not in columns:
+                yield f"on {path}, which is no column; there are {', '.join(columns)}"
+        elif name not in earlier:
+            yield f"on {path}, but {name} is no earlier lookup; there are {', '.join(earlier) or 'none'}"
+        elif column not in (known := earlier[name].entity.columns):
+            yield f"on {path}, which is no column of {earlier[name].entity.name}; there are {', '.join(known)}"
+        elif lookup.required and not earlier[name].required:
+            yield f"required, but on {path}, and {name} is not: make both required, or neither"
+
+
+def keys_of(entity: Column, merged: Column, key: Column) -> Column:
+    """The key and the merged keys that led to it, all as text, each with the name of the entity."""
+    keys = F.array_append(F.coalesce(merged, F.array()), key)
+    return F.transform(keys, lambda each: F.struct(entity.alias("entity"), each.alias("key")))
+
+
 def awaited_keys() -> Column:
-    """Over the columns of waiting facts: `entity` and `key` of each state that a fact waits for, also merged keys."""
+    """Over the columns of waiting facts: `entity` and `key` of each state that a fact waits for, or that led there."""
 
     def of_state(state: Column) -> Column:
-        keys = F.array_append(F.coalesce(state["merged"], F.array()), state["key"])
-        return F.transform(keys, lambda key: F.struct(state["entity"].alias("entity"), key.alias("key")))
+        via = F.coalesce(state["via"], F.array().cast(KEYS))
+        return F.concat(via, keys_of(state["entity"], state["merged"], state["key"]))
 
     return F.flatten(F.transform("missing", of_state))
 

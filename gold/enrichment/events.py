@@ -25,8 +25,9 @@ CHANGE_COLUMNS = {
     "changed_at": "TIMESTAMP",
     "loss": LOSS,
     "is_before": "BOOLEAN",
+    "changed_in": "BIGINT",
 }
-"""The columns of changes and their types."""
+"""The columns of changes and their types. `changed_in` is the version of the table that has the change."""
 RELEASE, DISCARD = "release", "discard"
 """Requests for the waiting fact at a position. The same names are the actions in `quarantine.actions`."""
 BACKFILL = "backfill"

@@ -14,7 +14,8 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from lakehouse.settings import Settings
 from tests.lake import expected, messages, tables
-from tests.oracle import REASONS, Message, Oracle, Position, Row, waits
+from tests.oracle import Message, Oracle, Position
+from tests.oracle_lookups import REASONS, Row, waits
 
 ANY_VERSION = "a version of the user"
 UNREADABLE = (DeltaError, TableNotFoundError, OSError)

@@ -40,6 +40,7 @@ RULES: dict[Rule, tuple[str, str]] = {
     unique("id"): ("failed", '1 of 3 rows, such as {"id":2}'),
     known("name", to="silver.things"): ("failed", '1 of 3 rows, such as {"id":2}'),
     replace(known("name", to="silver.things", may_be_null=True), name="is_known_or_null"): ("passed", "all 3 rows"),
+    known("name", "price", to="silver.things"): ("failed", '1 of 3 rows, such as {"id":2,"price":-1.0}'),
     known("price", to="silver.prices"): ("failed", '2 of 3 rows, such as {"id":2,"price":-1.0}'),
     types(COLUMNS): ("passed", "the declared types"),
     whole("is_true_of_all", "max(price) = 3", shows="max(price)"): ("passed", "3.0"),

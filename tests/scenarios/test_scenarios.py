@@ -15,7 +15,8 @@ from jobs.streams import catch_up
 from lakehouse.settings import Settings
 from tests.lake import land_literally, own_home, read
 from tests.messages import at, item, millis, order, tombstone, user
-from tests.oracle import Message, Row
+from tests.oracle import Message
+from tests.oracle_lookups import Row
 from tests.shop import ENRICHMENTS, ENTITIES
 
 STORIES = sorted(path.parent for path in Path(__file__).parent.glob("*/STORY.md"))

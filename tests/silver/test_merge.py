@@ -22,7 +22,8 @@ from silver.merge import create_tables, decode_changes, latest_changes, merge, m
 from silver.reconciliation import reconcile_entity
 from tests.lake import bronze_row, land_literally, own_home, read
 from tests.messages import at, message, tombstone, user
-from tests.oracle import Message, Oracle, Position, Row, by_id, by_version, text_of
+from tests.oracle import Message, Oracle, Position, by_id, by_version
+from tests.oracle_lookups import Row, text_of
 from tests.searching import few
 
 # What happens to one user; the messages may arrive in any order. One change is older than the delete but is published

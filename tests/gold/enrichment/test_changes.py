@@ -37,7 +37,7 @@ def test_only_those_are_retried_whose_own_key_has_changed(spark: SparkSession) -
     """
 
     def state(entity: str, key: str, *merged: str) -> tuple[object, ...]:
-        return (entity, key, "missing", list(merged) or None)
+        return (entity, key, "missing", list(merged) or None, None)
 
     now, long_ago = datetime.now(UTC), datetime(2020, 1, 1, tzinfo=UTC)
     waiting = spark.createDataFrame(
@@ -79,7 +79,7 @@ def test_a_change_of_history_is_a_version_that_was_ever_valid(spark: SparkSessio
         ],
         """id INT, valid_from TIMESTAMP, valid_until TIMESTAMP, sequence STRUCT<publish_time: TIMESTAMP>,
            _change_type STRING""",
-    )
+    ).withColumn("_commit_version", F.lit(3))
     of_history = feed.transform(changes_of, lookup=replace(LOOKUPS[1], join="as_of")).collect()
     assert [(row.changed_key, row.valid_from.minute, row.valid_until) for row in of_history] == [("2", 5, None)]
 
@@ -96,7 +96,7 @@ def test_a_latest_state_is_lost_if_its_key_was_deleted_or_merged(spark: SparkSes
             (4, None, None, (at(4),), "update_postimage"),
         ],
         "id INT, deleted_at TIMESTAMP, into INT, sequence STRUCT<publish_time: TIMESTAMP>, _change_type STRING",
-    )
+    ).withColumn("_commit_version", F.lit(3))
     changes = feed.transform(changes_of, lookup=LOOKUPS[0]).collect()
     assert [(row.changed_key, row.valid_from, row.loss, row.is_before) for row in changes] == [
         ("1", None, (at(5).replace(tzinfo=None), None), False),
@@ -118,7 +118,7 @@ def test_a_key_that_came_is_a_change_for_facts_that_can_do_without_it(spark: Spa
             (2, None, (at(2),), "update_postimage"),
         ],
         "id INT, deleted_at TIMESTAMP, sequence STRUCT<publish_time: TIMESTAMP>, _change_type STRING",
-    )
+    ).withColumn("_commit_version", F.lit(3))
     changes = feed.transform(changes_of, lookup=Lookup(entity=USERS, on="user_id", required=False)).collect()
     assert [(row.changed_key, row.loss, row.is_before) for row in changes] == [
         ("1", (None, None), False),
@@ -131,7 +131,7 @@ def test_a_key_that_came_is_a_change_for_facts_that_can_do_without_it(spark: Spa
 def test_a_way_of_merges_that_can_not_be_resolved_is_named(spark: SparkSession) -> None:
     feed = spark.createDataFrame([], "id BIGINT, deleted_at TIMESTAMP, sequence STRUCT<publish_time: TIMESTAMP>")
     with pytest.raises(ConfigurationError, match=r"^lookup user: merged_into: into: \[UNRESOLVED_COLUMN.* `into`"):
-        changes_of(feed.withColumn("_change_type", F.lit("insert")), lookup=LOOKUPS[0])
+        changes_of(feed.withColumns({"_change_type": F.lit("insert"), "_commit_version": F.lit(3)}), lookup=LOOKUPS[0])
 
 
 def test_deletes_and_merges_concern_the_keys_that_merges_lead_from(
@@ -140,7 +140,8 @@ def test_deletes_and_merges_concern_the_keys_that_merges_lead_from(
     """Merges that end at deleted, missing and present users, or in a circle.
 
     User 2 was merged into 1, which was deleted at minute 5; 3 and 4 into each other; 5 into 6, which is missing; and
-    7 into 8. 10, into which 11 was merged, is no longer merged. 9 has not changed, nor has the merge of 12.
+    7 into 8. 10, into which 11 was merged, is no longer merged. 9 has not changed, nor has the merge of 12, unless it
+    was undone in another commit than it was made in.
     """
     rows = [(1, at(5), None), (2, None, 1), (3, None, 4), (4, None, 3), (5, None, 6), (7, None, 8), (8, None, None)]
     more = [(9, at(5), None), (10, None, None), (11, None, 10), (12, None, 8)]
@@ -154,11 +155,15 @@ def test_deletes_and_merges_concern_the_keys_that_merges_lead_from(
             *(("12", (None, "8"), True), ("12", (None, "8"), False)),
         ],
         f"changed_key STRING, loss {LOSS}, is_before BOOLEAN",
-    ).withColumn("changed_at", F.lit(at(9)))
+    ).withColumns({"changed_at": F.lit(at(9)), "changed_in": F.lit(3)})
     concerned = losses_by(changes, settings=own, lookup=LOOKUPS[0]).collect()
     found = {row.changed_key: row.valid_from and row.valid_from.minute for row in concerned}
     assert found == {"1": 5, "2": 5, "3": None, "4": None, "5": None, "7": None, "10": None, "11": None}
     assert len(concerned) == len(found)
+    assert "12" not in found
+    undone = changes.where("changed_key = '12'").withColumn("changed_in", F.when(F.col("is_before"), 4).otherwise(3))
+    again = losses_by(undone, settings=own, lookup=LOOKUPS[0]).collect()
+    assert [row.changed_key for row in again] == ["12"]
     alone = losses_by(changes.where("changed_key = '1'"), settings=own, lookup=replace(LOOKUPS[0], merged_into=None))
     assert [(row.changed_key, row.valid_from.minute) for row in alone.collect()] == [("1", 5)]
 

@@ -13,6 +13,8 @@ from gold.enrichment.declaration import Enrichment, Lookup
 from lakehouse.errors import ConfigurationError
 
 USER, ITEM = ORDERS.lookups
+PARENT = replace(USER, name="parent", on="user.parent_user_id")
+KINDS = replace(ITEMS, key=("id", "category"))
 
 
 def with_lookups(*lookups: Lookup) -> Enrichment:
@@ -27,8 +29,9 @@ def test_a_lookup_has_the_name_of_its_entity_unless_it_has_its_own() -> None:
 def test_lookups_that_see_the_same_changes_share_a_feed() -> None:
     past = Lookup(entity=USERS, on="user_id", name="past", join="as_of")
     others = (replace(USER, name="receiver", on="item_id"), replace(USER, name="payer", merged_into=None))
-    enrichment = with_lookups(USER, past, *others)
-    assert [feed.name for feed in enrichment.feeds] == ["user", "past", "payer"]
+    optional = (replace(each, name=f"maybe_{each.name}", required=False) for each in (past, others[1]))
+    enrichment = with_lookups(USER, past, *others, *optional)
+    assert [feed.name for feed in enrichment.feeds] == ["user", "maybe_past", "maybe_payer"]
     assert enrichment.state_tables == ("silver.users", "silver.users_history")
 
 
@@ -48,8 +51,39 @@ def test_lookups_that_see_the_same_changes_share_a_feed() -> None:
         ),
         (
             lambda: with_lookups(replace(USER, on="account.user_id")),
-            "orders: lookup user is on account.user_id, which is no column; there are invoice_id, line_item_id, "
+            "orders: lookup user is on account.user_id, but account is no earlier lookup; there are none",
+        ),
+        (
+            lambda: with_lookups(replace(USER, on="customer_id")),
+            "orders: lookup user is on customer_id, which is no column; there are invoice_id, line_item_id, "
             "user_id, item_id, item_name, item_category, price, created_at, paid_at",
+        ),
+        (
+            lambda: with_lookups(ITEM, replace(USER, on="user.parent_user_id")),
+            "orders: lookup user is on user.parent_user_id, but user is no earlier lookup; there are item",
+        ),
+        (
+            lambda: with_lookups(ITEM, replace(USER, on="item.user_id")),
+            "orders: lookup user is on item.user_id, which is no column of items; there are id, created_at, adjective, "
+            "category, modifier, name, price",
+        ),
+        (
+            lambda: with_lookups(replace(USER, required=False), PARENT),
+            "orders: lookup parent is required, but on user.parent_user_id, and user is not: make both required, or "
+            "neither",
+        ),
+        (
+            lambda: replace(ITEM, on=("item_id", "item_category")),
+            "lookup item: on item_id, item_category: must be a column for each of the key of items: id",
+        ),
+        (
+            lambda: replace(ITEM, entity=KINDS),
+            "lookup item: on item_id: must be a column for each of the key of items: id, category",
+        ),
+        (
+            lambda: Lookup(entity=KINDS, on=("item_id", "item_category"), merged_into="id"),
+            "lookup items: follows merges, but the key of items is id, category: remove merged_into, or look up an "
+            "entity whose key is one column",
         ),
         (
             lambda: with_lookups(USER, replace(USER, on="item_id")),
@@ -88,9 +122,3 @@ def test_lookups_that_see_the_same_changes_share_a_feed() -> None:
 def test_a_declaration_that_makes_no_sense_is_refused(declare: Callable[[], object], line: str) -> None:
     with pytest.raises(ConfigurationError, match=f"^{re.escape(line)}$"):
         declare()
-
-
-def test_an_entity_whose_key_is_several_columns_can_not_be_looked_up() -> None:
-    line = r"^lookup users: the key of users is id, last_name: must be an entity whose key is one column$"
-    with pytest.raises(ConfigurationError, match=line):
-        Lookup(entity=replace(USERS, key=("id", "last_name")), on="user_id")

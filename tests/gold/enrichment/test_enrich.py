@@ -21,8 +21,9 @@ from lakehouse.settings import Settings
 from tests.crashes import FIRST_AND_LAST, PLACING, fail_after
 from tests.lake import expected, land_literally, own_home, read, tables
 from tests.messages import at, item, message, millis, order, tombstone, user
-from tests.oracle import Oracle, Row
-from tests.shop import ENRICHMENTS, ENTITIES
+from tests.oracle import Oracle
+from tests.oracle_lookups import Row
+from tests.shop import ENRICHMENTS, ENTITIES, joins_of
 
 FIRST = [
     user(1),
@@ -291,10 +292,11 @@ def test_an_undone_merge_corrects_gold_though_the_checkpoint_was_lost(
 
 
 def test_users_too_can_be_joined_as_of_a_time(spark: SparkSession, settings: Settings, tmp_path: Path) -> None:
-    lake, oracle = own_home(settings, tmp_path), Oracle(as_of=frozenset({"users", "items"}))
+    lake = own_home(settings, tmp_path)
     # Merges have no time, so a join as of a time does not follow them.
     as_of = (replace(lookup, join="as_of", merged_into=None) for lookup in ORDERS.lookups)
     orders = replace(ORDERS, lookups=tuple(as_of))
+    oracle = Oracle(joins=joins_of(orders))
     for messages in (FIRST, THEN):
         land_literally(spark, lake, messages)
         merge_changes(spark, lake)
@@ -307,11 +309,12 @@ def test_an_order_can_do_without_state_until_it_comes(
     spark: SparkSession, settings: Settings, tmp_path: Path, as_of: set[str]
 ) -> None:
     """Only the users are not required: orders whose item is missing wait."""
-    lake, oracle = own_home(settings, tmp_path), Oracle(as_of=frozenset(as_of), optional=frozenset({"users"}))
+    lake = own_home(settings, tmp_path)
     users, items = ORDERS.lookups
     if "users" in as_of:
         users = replace(users, join="as_of", merged_into=None)
     orders = replace(ORDERS, lookups=(replace(users, required=False), items))
+    oracle = Oracle(joins=joins_of(orders))
     for messages in (FIRST, THEN):
         land_literally(spark, lake, messages)
         merge_changes(spark, lake)

@@ -6,7 +6,7 @@ from pyspark.sql import functions as F
 from domains.shop.declarations.items import ITEMS
 from domains.shop.declarations.users import USERS
 from gold.enrichment.declaration import Lookup
-from gold.enrichment.lookups import with_missing, with_state, with_survivor
+from gold.enrichment.lookups import with_key, with_missing, with_state, with_survivor
 from gold.enrichment.survivors import read_merges, ways_of
 from tests.messages import at
 
@@ -44,7 +44,7 @@ def test_a_merged_key_is_joined_with_its_survivor(spark: SparkSession) -> None:
     def joined(lookup: Lookup) -> list[tuple[object, ...]]:
         merges = read_merges(state, lookup=lookup)
         ways = ways_of(facts.select(F.col("user_id").alias("key")), merges=merges, limit=lookup.max_merges)
-        keyed = facts.transform(with_survivor, ways=ways, lookup=lookup)
+        keyed = facts.transform(with_key, lookup=lookup).transform(with_survivor, ways=ways, lookup=lookup)
         rows = keyed.transform(with_state, state=state, lookup=lookup, event_time="created_at").collect()
         return sorted((row.user_id, row._user_key, row.user_merged, row.no_user) for row in rows)
 
@@ -79,9 +79,9 @@ def test_an_order_waits_for_all_states_that_it_lacks(spark: SparkSession) -> Non
         (
             6,
             "user missing, item deleted",
-            [("users", "9", "missing", ["1", "2"]), ("items", "6", "deleted", None)],
+            [("users", "9", "missing", ["1", "2"], None), ("items", "6", "deleted", None, None)],
         ),
-        (7, "item deleted", [("items", "7", "deleted", None)]),
+        (7, "item deleted", [("items", "7", "deleted", None, None)]),
     ]
 
 

@@ -1,7 +1,7 @@
 """For any messages in any rounds, however often they are read again: the tables hold what the oracle says."""
 
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -14,46 +14,75 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
 from domains.shop.declarations.orders import ORDERS
-from gold.enrichment.declaration import Enrichment
-from jobs.steps import enriching, merging, reconcile_all
+from gold.enrichment.declaration import Enrichment, Lookup
+from gold.enrichment.reconciliation import reconcile_facts
+from jobs.steps import enriching, merging
 from jobs.streams import catch_up
 from lakehouse.errors import LakehouseError
 from lakehouse.settings import Settings
+from silver.entity import Entity
+from silver.reconciliation import reconcile_entity
 from tests.crashes import FIRST_AND_LAST, PLACING, SILVER, Write, fail_after
 from tests.lake import expected, land_literally, own_home, tables
 from tests.messages import at, item, millis, order, tombstone, user
-from tests.oracle import Message, Oracle, Position, Row, by_position, id_of
+from tests.oracle import Message, Oracle, Position, by_position
+from tests.oracle_lookups import JOINS, Join, Row, text_of
 from tests.searching import few
-from tests.shop import ENTITIES
+from tests.shop import ENTITIES, joins_of
 
 MOMENTS, IDS, ITEMS, LINES = st.integers(0, 20), st.integers(1, 6), st.integers(1, 3), st.integers(1, 60)
-PRICES = st.sampled_from([1.5, 2.5, 3.5])
-ORDERED = st.builds(partial(order), LINES, user=IDS, item=ITEMS, when=MOMENTS, place=st.just(0))
-PRICED = st.builds(partial(item), ITEMS, PRICES, when=MOMENTS)
+PRICES, KINDS = st.sampled_from([1.5, 2.5, 3.5]), st.sampled_from(["a", "b"])
+
+
+def priced(id: int, price: float, kind: str, when: int = 0) -> Message:
+    """An item without a message key, as some tests have its category in the key."""
+    return item(id, price, when=when, category=kind)._replace(key=None)
+
+
+PRICED = st.builds(priced, ITEMS, PRICES, KINDS, MOMENTS)
+ORDERED = st.builds(partial(order), LINES, user=IDS, item=ITEMS, itemCategory=KINDS, when=MOMENTS, place=st.just(0))
 MERGED = st.builds(partial(user), IDS, when=MOMENTS, late=MOMENTS, mergedAt=st.just(millis(at(0))), parentUserId=IDS)
 MESSAGES = st.one_of(
-    st.builds(partial(user), IDS, when=MOMENTS, late=MOMENTS),
+    st.builds(partial(user), IDS, when=MOMENTS, late=MOMENTS, parentUserId=IDS),
     *(MERGED, MERGED),  # the other messages of users undo merges
     st.builds(partial(user), IDS, when=MOMENTS, deletedAt=MOMENTS.map(lambda minute: millis(at(minute)))),
     st.builds(partial(tombstone, "users"), IDS.map(str), when=MOMENTS),
     *(PRICED, PRICED),
     st.builds(partial(tombstone, "items"), ITEMS.map(str), when=MOMENTS),
+    st.builds(lambda id, kind, when: tombstone("items", text_of([id, kind]), when=when), ITEMS, KINDS, MOMENTS),
     *(ORDERED, ORDERED, ORDERED),  # more often than any other message
     st.builds(partial(order), LINES, when=MOMENTS, place=st.just(0), price=st.sampled_from([-0.5, 0.0])),
 )
-USERS, *OTHERS = ORDERS.lookups
-FOLLOWING_TWO = replace(ORDERS, lookups=(replace(USERS, max_merges=2), *OTHERS))
-NONE_REQUIRED = replace(
-    FOLLOWING_TWO, lookups=tuple(replace(lookup, required=False) for lookup in FOLLOWING_TWO.lookups)
-)
-THERE_FIRST = [user(1), user(2), user(3), item(1), item(2)]
+USER, ITEM = replace(ORDERS.lookups[0], max_merges=2), ORDERS.lookups[1]
+PARENT = replace(USER, name="parent", on="user.parent_user_id")
+KIND = replace(ITEM, entity=replace(ITEM.entity, key=("id", "category")), on=("item_id", "item_category"))
+PAST = replace(USER, join="as_of", merged_into=None)
+
+
+def with_lookups(*lookups: Lookup, required: bool = True) -> Enrichment:
+    return replace(ORDERS, lookups=tuple(replace(each, required=required) for each in lookups))
+
+
+LOOKUPS = {
+    "state is required": with_lookups(USER, ITEM),
+    "no state is required": with_lookups(USER, ITEM, required=False),
+    "through latest rows": with_lookups(replace(USER, merged_into=None), replace(PARENT, merged_into=None), KIND),
+    "through rows as of a time": with_lookups(
+        PAST, replace(PARENT, join="as_of", merged_into=None), replace(PARENT, name="elder", on="parent.parent_user_id")
+    ),
+    "through rows that are not required": with_lookups(USER, PARENT, replace(KIND, join="latest"), required=False),
+}
+THERE_FIRST = [
+    *(user(id, parentUserId=id % 3 + 1) for id in (1, 2, 3)),
+    *(priced(id, 1.5, kind) for id in (1, 2) for kind in ("a", "b")),
+]
 CRASHES = st.sampled_from([*SILVER, *PLACING, *FIRST_AND_LAST])
 Round = tuple[list[Message], bool, Write]
 ROUND = st.tuples(st.lists(MESSAGES, min_size=60, max_size=90), st.booleans(), CRASHES)
 ROUNDS = st.lists(ROUND, min_size=2, max_size=3)
 
 
-@pytest.mark.parametrize("orders", [FOLLOWING_TWO, NONE_REQUIRED], ids=["state is required", "no state is required"])
+@pytest.mark.parametrize("orders", LOOKUPS.values(), ids=LOOKUPS)
 @few(3)
 @given(rounds=ROUNDS)
 def test_the_tables_are_the_oracles_after_each_round(
@@ -66,8 +95,9 @@ def test_the_tables_are_the_oracles_after_each_round(
     """Before some rounds, checkpoints are lost and all is read again. In each, a batch may crash after a write."""
     run = settings.run.model_copy(update={"retries": 0})
     lake = own_home(settings, tmp_path_factory.mktemp("rounds")).model_copy(update={"run": run})
-    optional = frozenset(lookup.entity.name for lookup in orders.lookups if not lookup.required)
-    oracle, place = Oracle(optional=optional, max_merges=2), 0
+    entities = {entity.name: entity for entity in (*ENTITIES, *(each.entity for each in orders.lookups))}
+    oracle, place = Oracle(joins=joins_of(orders), keys={name: each.keys for name, each in entities.items()}), 0
+    merge_and_enrich = partial(merge_all_and_enrich, spark, lake, list(entities.values()), orders)
     for messages, is_lost, (module, write) in rounds:
         placed = numbered(messages if place else [*THERE_FIRST, *messages], after=place)
         place += len(placed)
@@ -76,10 +106,11 @@ def test_the_tables_are_the_oracles_after_each_round(
         land_literally(spark, lake, placed)
         with pytest.MonkeyPatch.context() as patch, suppress(LakehouseError):
             patch.setattr(module, write, fail_after(getattr(module, write)))
-            merge_and_enrich(spark, lake, orders)
-        merge_and_enrich(spark, lake, orders)
+            merge_and_enrich()
+        merge_and_enrich()
         assert tables(lake) == expected(oracle.run(placed, again=is_lost))
-    assert all(reconciliation.holds for reconciliation in reconcile_all(spark, lake))
+    assert all(reconcile_entity(spark, lake, entity).holds for entity in entities.values())
+    assert reconcile_facts(spark, lake, orders).holds
 
 
 def numbered(messages: Iterable[Message], *, after: int = 0) -> list[Message]:
@@ -107,20 +138,27 @@ def test_which_orders_are_in_gold_does_not_depend_on_what_came_in_which_round(
     """
     once = {each.key if each.topic == "orders" else index: each for index, each in enumerate(messages)}
     placed = numbered(once.values())
-    whole, parts = (Oracle(as_of=as_of, optional=optional, max_merges=max_merges) for _ in range(2))
+    joins = [
+        replace(each, is_as_of=each.entity in as_of, required=each.entity not in optional, max_merges=max_merges)
+        for each in JOINS
+    ]
+    if "users" in as_of:  # a latest row has the keys of the time when it was looked up
+        joins[0] = replace(joins[0], follows_merges=False)
+        joins.append(replace(joins[0], name="parent", on=("user.parent_user_id",)))
+    whole, parts = (Oracle(joins=joins) for _ in range(2))
     whole.run(placed)
     for start, end in pairwise(sorted({0, *cuts, len(placed)})):
         parts.run(placed[start:end])
     if as_of == {"users", "items"}:
         assert by_position(parts.gold) == by_position(whole.gold)
-    assert ways(parts.gold) == ways(whole.gold)
+    assert ways(parts.gold, joins) == ways(whole.gold, joins)
     assert positions(parts.waiting) == positions(whole.waiting)
 
 
-def ways(orders: Iterable[Row]) -> list[tuple[object, ...]]:
-    """The user and item that each order is joined with, and the merged users on the way there."""
+def ways(orders: Iterable[Row], joins: Sequence[Join]) -> list[tuple[object, ...]]:
+    """The keys that each order is joined with, and the merged users on the way there."""
     return [
-        (order["position"], id_of(order["user"]), order.get("user_merged"), id_of(order["item"]))
+        (order["position"], order.get("user_merged"), *(join.key_in(order[join.name]) for join in joins))
         for order in by_position(orders)
     ]
 
@@ -129,6 +167,6 @@ def positions(orders: Iterable[Row]) -> set[Position]:
     return {Position(**order["position"]) for order in orders}
 
 
-def merge_and_enrich(spark: SparkSession, lake: Settings, orders: Enrichment) -> None:
-    catch_up(lake, merging(spark, lake, ENTITIES))
+def merge_all_and_enrich(spark: SparkSession, lake: Settings, entities: Sequence[Entity], orders: Enrichment) -> None:
+    catch_up(lake, merging(spark, lake, entities))
     catch_up(lake, enriching(spark, lake, [orders]))

@@ -1,0 +1,53 @@
+"""Payments that look up the invoice that they pay, by two columns, and through it the customer: as the docs say."""
+
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from gold.enrichment.backfill import Difference, Scope, backfill
+from gold.enrichment.reconciliation import reconcile_facts
+from jobs.steps import enriching, merging
+from jobs.streams import catch_up
+from lakehouse.settings import Settings
+from tests.lake import land_literally, own_home, read
+from tests.messages import at, message, millis
+from tests.oracle import Message
+from tests.test_docs import ROOT, blocks
+
+_DECLARED: dict[str, Any] = {}
+exec(list(blocks(ROOT / "docs" / "own-topics.md", "python"))[-1], _DECLARED)
+INVOICES, CUSTOMERS, PAYMENTS = (_DECLARED[name] for name in ("INVOICES", "CUSTOMERS", "PAYMENTS"))
+
+
+def run(spark: SparkSession, lake: Settings, *messages: Message) -> None:
+    land_literally(spark, lake, messages, [each.topic for each in (INVOICES, CUSTOMERS, PAYMENTS)])
+    catch_up(lake, merging(spark, lake, [INVOICES, CUSTOMERS]))
+    catch_up(lake, enriching(spark, lake, [PAYMENTS]))
+
+
+def awaited(lake: Settings) -> list[tuple[object, ...]]:
+    waiting = read(lake, PAYMENTS.waiting.name)
+    return [tuple(state[name] for name in ("entity", "key", "via")) for row in waiting for state in row["missing"]]
+
+
+def test_a_payment_waits_for_its_invoice_and_then_for_the_customer(
+    spark: SparkSession, settings: Settings, tmp_path: Path
+) -> None:
+    lake = own_home(settings, tmp_path)
+    paid = {"id": 1, "shop": "Köln", "invoice": 7, "amount": 9.5, "paidAt": millis(at(10))}
+    run(spark, lake, message("payments", paid, key=None, place=1))
+    assert awaited(lake) == [("invoices", '["Köln",7]', None)]
+    sent = {"shop": "Köln", "number": 7, "customerId": 5}
+    other = message("invoices", {**sent, "shop": "Ulm"}, key='["Ulm",7]', place=3)
+    run(spark, lake, message("invoices", sent, key=None, place=2), other)
+    assert awaited(lake) == [("customers", "5", [{"entity": "invoices", "key": '["Köln",7]'}])]
+    run(spark, lake, message("customers", {"id": 5, "name": "Ada"}, key="5", place=3))
+    [payment] = read(lake, PAYMENTS.gold_table)
+    assert (payment["invoice"]["shop"], payment["customer"]["name"]) == ("Köln", "Ada")
+    same = Difference(unchanged=1, changed=0, added=0, removed=0, waiting=0)
+    assert backfill(spark, lake, PAYMENTS, Scope(entity="invoices", key='["Köln",7]'), dry_run=True) == same
+    assert backfill(spark, lake, PAYMENTS, Scope(entity="customers", key="5"), dry_run=True) == same
+    run(spark, lake, message("invoices", None, key='["Köln",7]', when=5, place=4))
+    assert (read(lake, PAYMENTS.gold_table), awaited(lake)) == ([], [("invoices", '["Köln",7]', None)])
+    assert reconcile_facts(spark, lake, PAYMENTS).holds
