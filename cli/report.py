@@ -47,6 +47,9 @@ def plan(nodes: Iterable[Node], *, title: str) -> None:
 
 def changes(found: Mapping[str, Sequence[Change]]) -> None:
     """Print what differs from each table that exists, and how to rebuild those for which that is needed."""
+    if all(each.what == "new" for of_table in found.values() for each in of_table) and all(found.values()):
+        say("No table exists yet: `lakehouse run` makes them, and `lakehouse refresh` those that SQL declares")
+        return
     grid = Grid("table", "what differs", "what happens", title="Compared with the tables that exist")
     for each in (each for of_table in found.values() for each in of_table):
         grid.add_row(each.table, each.what, each.then)

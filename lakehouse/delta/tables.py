@@ -115,6 +115,7 @@ def remove_table(spark: SparkSession, settings: Settings, name: str) -> None:
         files.mkdirs(target.getParent())
         if not files.rename(where, target):
             raise LakehouseError(f"{name}: {path} can't be moved to {removed}")
+        java_class(spark, "org.apache.spark.sql.delta.DeltaLog").invalidateCache(spark._jsparkSession, where)
         delete_path(spark, removed)
 
 
