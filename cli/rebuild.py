@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from cli import report
-from cli.backfill import Note, foresee, order, show
+from cli.backfill import foresee, order, show
 from gold.enrichment.backfill import Scope
 from gold.enrichment.declaration import Enrichment
 from jobs.rebuild import Wanted, begin_again_unless_fits, fits, rebuild, wanted
@@ -16,7 +16,6 @@ from pipeline.loading import pipeline_of
 
 def rebuild_command(
     tables: Annotated[list[str], typer.Argument(help="Such as silver.users or gold.enriched_orders.")],
-    note: Note = "",
     approve: Annotated[bool, typer.Option("--approve", help="Make the changes instead of only showing them.")] = False,
 ) -> None:
     """Make tables again from bronze, and the enriched facts that depend on them.
@@ -34,7 +33,7 @@ def rebuild_command(
                 report.say(line)
     else:
         for facts in chosen.enrichments:
-            done = order(settings, facts, Scope(), note, prepare=begin_again_unless_fits)
+            done = order(settings, facts, Scope(), "", prepare=begin_again_unless_fits)
             show(done, facts.topic.name)
     if chosen.sql_tables:
         report.say(f"`lakehouse refresh` brings up to date what SQL makes of them: {', '.join(chosen.sql_tables)}")

@@ -60,14 +60,14 @@ def unresolved_enrichment(spark: SparkSession, facts: Enrichment) -> Iterator[st
     for name, sql in facts.rules.items():
         yield from _condition(rows, f"rule {name}", sql)
     for lookup in facts.lookups:
-        yield from _lookup(spark, lookup, columns)
+        yield from _lookup(spark, lookup, rows)
 
 
-def _lookup(spark: SparkSession, lookup: Lookup, columns: StructType) -> Iterator[str]:
+def _lookup(spark: SparkSession, lookup: Lookup, facts: DataFrame) -> Iterator[str]:
     entity = lookup.entity
-    key = entity.decoding.schema[lookup.key].dataType
-    if not _is_alike(columns[lookup.on].dataType, key):
-        is_of = f"{lookup.on} is {columns[lookup.on].dataType.simpleString()}"
+    [key] = entity.key_types
+    if not _is_alike(kind := _type_of(facts, lookup.on), key):
+        is_of = f"{lookup.on} is {kind.simpleString()}"
         yield f"lookup {lookup.name}: {is_of}, but {lookup.key} of {entity.name} is {key.simpleString()}"
     if lookup.merged_into is not None:
         rows, named = spark.createDataFrame([], entity.table.schema), f"lookup {lookup.name}: merged_into"
