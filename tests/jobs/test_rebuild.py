@@ -41,16 +41,19 @@ MESSAGES = [
     order(4, place=5, price=7.0),
     order(5, place=6, user=2),
 ]
-OTHER_USERS = replace(
-    USERS, columns={**USERS.columns, "first_name": "upper(firstName)"}, sequence_by="created_at", key="id"
-)
-WITH_OTHER_USERS = replace(ORDERS, lookups=(replace(ORDERS.lookups[0], entity=OTHER_USERS), ORDERS.lookups[1]))
-OTHER_ORDERS = replace(
-    WITH_OTHER_USERS,
+LOUD_USERS = replace(USERS, columns={**USERS.columns, "first_name": "upper(firstName)"})
+OTHER_USERS = replace(LOUD_USERS, sequence_by="created_at")
+LOUD_ORDERS = replace(
+    ORDERS,
     columns={**ORDERS.columns, "item_name": "upper(itemName)"},
     rules={"is_cheap": "price < 5"},
+    lookups=(replace(ORDERS.lookups[0], entity=LOUD_USERS), ORDERS.lookups[1]),
 )
-OTHER_KEYS = replace(OTHER_ORDERS, keys=("line_item_id", "price"))
+OTHER_ORDERS = replace(
+    LOUD_ORDERS,
+    keys=("line_item_id", "price"),
+    lookups=(replace(ORDERS.lookups[0], entity=OTHER_USERS), ORDERS.lookups[1]),
+)
 SAYS_REBUILD = "or run `lakehouse rebuild silver.users --approve`"
 
 
@@ -66,7 +69,7 @@ def other(spark: SparkSession, settings: Settings, tmp_path_factory: pytest.Temp
     """A lake in which the order, the SQL, the rules and the facts' keys are others."""
     run = settings.run.model_copy(update={"retries": 0})
     lake = own_home(settings, tmp_path_factory.mktemp("other")).model_copy(update={"run": run})
-    return made_with(spark, lake, OTHER_USERS, OTHER_KEYS)
+    return made_with(spark, lake, OTHER_USERS, OTHER_ORDERS)
 
 
 @pytest.fixture
@@ -122,18 +125,17 @@ def test_silver_and_the_gold_that_joins_it_are_made_again(spark: SparkSession, l
 STEPS = ("_forget", "_forget", "remove_table", "remove_table", "catch_up", "begin_again_unless_fits", "catch_up")
 
 
-@pytest.mark.parametrize("then", ["again", "run"])
 def test_a_crash_after_each_step_loses_nothing(
-    spark: SparkSession, lake: Settings, monkeypatch: pytest.MonkeyPatch, then: str
+    spark: SparkSession, lake: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Once the tables are removed, a run ends what a crash has left; the same rebuild always does."""
+    """The same rebuild ends what a crash has left. Once all tables are removed, so does a run."""
     for number, step in enumerate(STEPS):
         calls = STEPS[:number].count(step)
         with monkeypatch.context() as patch:
             patch.setattr(module, step, after(calls, getattr(module, step)))
             with pytest.raises(RuntimeError, match="power cut"):
                 rebuilt(spark, lake, "silver.users")
-        if then == "run" and number > STEPS.index("catch_up"):
+        if number > STEPS.index("catch_up"):
             catch_up(lake, merging(spark, lake, [USERS, ITEMS]))
             catch_up(lake, enriching(spark, lake, [ORDERS]))
             check(spark, lake)
@@ -156,13 +158,14 @@ def after(calls: int, step: Callable[..., object]) -> Callable[..., object]:
 def test_gold_whose_keys_and_types_stay_is_changed_in_place(
     spark: SparkSession, settings: Settings, tmp_path: Path
 ) -> None:
-    lake = made_with(spark, own_home(settings, tmp_path), OTHER_USERS, OTHER_ORDERS)
+    lake = made_with(spark, own_home(settings, tmp_path), LOUD_USERS, LOUD_ORDERS)
     id, before = table_id(spark, lake, ORDERS.gold_table), read(lake, ORDERS.gold_table)
     assert {(row["line_item_id"], row["user"]["first_name"], row["item_name"]) for row in before} == {
-        *((1, "ADA", "PIE"), (5, "ADA", "PIE")),
-        *((3, "ADA", "PIE"),),
+        (1, "EVE", "PIE"),
+        (3, "EVE", "PIE"),
+        (5, "ADA", "PIE"),
     }
-    assert rebuilt(spark, lake, "silver.users")[1] == "gold.enriched_orders: 3 facts changed, 1 wait"
+    assert rebuilt(spark, lake, "silver.users")[1] == "gold.enriched_orders: 2 facts changed, 1 wait"
     assert table_id(spark, lake, ORDERS.gold_table) == id
     check(spark, lake)
 
