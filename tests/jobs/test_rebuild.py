@@ -9,15 +9,19 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from cli.backfill import order as order_backfill
 from declarations.items import ITEMS
 from declarations.orders import ORDERS
 from declarations.users import USERS
+from gold.enrichment.backfill import Difference, Scope
 from gold.enrichment.declaration import Enrichment
+from gold.enrichment.reconciliation import reconcile_facts
+from gold.enrichment.writes import discard
 from jobs import rebuild as module
-from jobs.rebuild import rebuild, wanted
+from jobs.rebuild import begin_again_unless_fits, rebuild, wanted
 from jobs.steps import enriching, merging, reconcile_all
 from jobs.streams import catch_up
-from lakehouse.delta.tables import table_id
+from lakehouse.delta.tables import read_table, table_id
 from lakehouse.errors import ConfigurationError
 from lakehouse.settings import Settings
 from silver.entity import Entity
@@ -168,6 +172,15 @@ def test_gold_whose_keys_and_types_stay_is_changed_in_place(
     assert rebuilt(spark, lake, "silver.users")[1] == "gold.enriched_orders: 2 facts changed, 1 wait"
     assert table_id(spark, lake, ORDERS.gold_table) == id
     check(spark, lake)
+
+
+def test_gold_alone_is_made_again_and_discarded_facts_stay_discarded(spark: SparkSession, lake: Settings) -> None:
+    discard(lake, OTHER_ORDERS, read_table(spark, lake, ORDERS.waiting.name).select("position"))
+    assert [row["item_name"] for row in read(lake, ORDERS.discarded.name)] == ["PIE"]
+    done = order_backfill(lake, ORDERS, Scope(), "", prepare=begin_again_unless_fits)
+    assert done == Difference(unchanged=0, changed=0, added=3, removed=0, waiting=0)
+    assert [(row["line_item_id"], row["item_name"]) for row in read(lake, ORDERS.discarded.name)] == [(2, "pie")]
+    assert reconcile_facts(spark, lake, ORDERS).holds
 
 
 def test_a_rebuild_that_is_killed_is_done_by_the_next(spark: SparkSession, lake: Settings) -> None:
