@@ -49,7 +49,7 @@ def resolve(spark: SparkSession, settings: Settings, project: Project) -> dict[s
     """
     pipeline = project.pipeline
     wrong: list[str] = []
-    entities = tuple(_right(pipeline.entities, partial(unresolved_entity, spark), project, wrong))
+    entities = tuple(_right(pipeline.entities, unresolved_entity, project, wrong))
     joined = (each for each in pipeline.enrichments if all(lookup.entity in entities for lookup in each.lookups))
     enrichments = tuple(_right(joined, partial(unresolved_enrichment, spark), project, wrong))
     columns = declared_columns(replace(pipeline, entities=entities, enrichments=enrichments))

@@ -30,7 +30,7 @@ from silver.entity import Entity
 TIME = "must be a TIMESTAMP, such as timestamp_millis(...)"
 
 
-def unresolved_entity(spark: SparkSession, entity: Entity) -> Iterator[str]:
+def unresolved_entity(entity: Entity) -> Iterator[str]:
     """What is wrong with an entity: a line for each mistake."""
     try:
         _ = entity.decoding.schema
