@@ -1,10 +1,11 @@
-"""`lakehouse backfill` and `lakehouse rebuild`: recompute facts with today's declarations and state."""
+"""`lakehouse backfill`: recompute facts with today's declarations and state."""
 
 import getpass
 import json
 import re
 import time
 import uuid
+from collections.abc import Callable
 from dataclasses import asdict, fields
 from datetime import UTC, date, datetime
 from typing import Annotated, Any
@@ -12,6 +13,7 @@ from typing import Annotated, Any
 import pyarrow as pa
 import typer
 from deltalake import DeltaTable, write_deltalake
+from pyspark.sql import SparkSession
 from pyspark.sql.types import LongType
 
 from cli import report
@@ -66,36 +68,22 @@ def backfill_command(
             raise ConfigurationError(f"--to {until}: must not be before --from {since}")
         scope = Scope(since=first, until=last)
     if dry_run:
-        _foresee(settings, enrichment, scope)
+        with spark_for(settings, writes=[enrichment.shadow]) as spark:
+            foresee(spark, settings, enrichment, scope)
     else:
-        _show(_order(settings, enrichment, scope, note), enrichment.topic.name)
+        show(order(settings, enrichment, scope, note), enrichment.topic.name)
 
 
-def rebuild_command(
-    facts: Facts = "",
-    note: Note = "",
-    approve: Annotated[bool, typer.Option("--approve", help="Make the changes instead of only showing them.")] = False,
-) -> None:
-    """Recompute all facts from bronze: say what would change or, with --approve, replace what differs."""
-    settings = load_settings()
-    enrichment = pipeline_of(settings).facts_named(facts)
-    if approve:
-        _show(_order(settings, enrichment, Scope(), note), enrichment.topic.name)
-    else:
-        _foresee(settings, enrichment, Scope())
-
-
-def _foresee(settings: Settings, enrichment: Enrichment, scope: Scope) -> None:
+def foresee(spark: SparkSession, settings: Settings, enrichment: Enrichment, scope: Scope) -> None:
     """Print what would change, and which table has all of it."""
-    with spark_for(settings, writes=[enrichment.shadow]) as spark:
-        require(spark, settings, [BACKFILLS.name], made_by="run")
-        gold = read_table(spark, settings, enrichment.gold_table)
-        if lacking := set(enrichment.gold_columns) - set(gold.columns):
-            columns = ", ".join(sorted(lacking))
-            raise LakehouseError(f"{enrichment.gold_table} has no {columns} yet: run `lakehouse enrich` first")
-        with spinner("Comparing"):
-            difference = backfill(spark, settings, as_written(spark, settings, enrichment), scope, dry_run=True)
-    _show(difference, enrichment.topic.name)
+    require(spark, settings, [BACKFILLS.name], made_by="run")
+    gold = read_table(spark, settings, enrichment.gold_table)
+    if lacking := set(enrichment.gold_columns) - set(gold.columns):
+        columns = ", ".join(sorted(lacking))
+        raise LakehouseError(f"{enrichment.gold_table} has no {columns} yet: run `lakehouse enrich` first")
+    with spinner("Comparing"):
+        difference = backfill(spark, settings, as_written(spark, settings, enrichment), scope, dry_run=True)
+    show(difference, enrichment.topic.name)
     if differs := difference.changed + difference.added + difference.removed:
         columns = "array_to_string(columns, ', ') AS columns"
         names = ", ".join((*enrichment.keys, enrichment.day, "difference", columns, "reason"))
@@ -126,12 +114,23 @@ def request(settings: Settings, enrichment: Enrichment, scope: Scope, note: str)
     return str(row["request"])
 
 
-def _order(settings: Settings, enrichment: Enrichment, scope: Scope, note: str) -> Difference:
-    """Request a backfill and wait for its result. The running stream does it; if none runs, one is started here."""
+def order(
+    settings: Settings,
+    enrichment: Enrichment,
+    scope: Scope,
+    note: str,
+    *,
+    prepare: Callable[[SparkSession, Settings, Enrichment], object] = lambda *_: None,
+) -> Difference:
+    """Request a backfill and wait for its result. The running stream does it; if none runs, one is started here.
+
+    `prepare` is called before, with the lease of gold.
+    """
     asked = request(settings, enrichment, scope, note)
     while (done := _result(settings, asked)) is None:
         try:
             with spark_for(settings, writes=[enrichment.gold_table]) as spark:
+                prepare(spark, settings, enrichment)
                 catch_up(settings, enriching(spark, settings, [enrichment]))
         except BusyError as busy:
             with spinner(f"Waiting for the process that is writing now: {busy}"):
@@ -152,7 +151,7 @@ def _result(settings: Settings, request: str) -> Difference | None:
     return Difference(**dict(zip(counts, found, strict=True)))
 
 
-def _show(difference: Difference, facts: str) -> None:
+def show(difference: Difference, facts: str) -> None:
     counts: dict[str, Any] = asdict(difference)
     report.rows(
         list(counts), [[f"{count:,}" for count in counts.values()]], title=f"{facts} in gold, and how many wait now"

@@ -17,13 +17,14 @@ from pyspark.sql import SparkSession
 from bronze.losses import LOSSES, accepted_losses, refusal
 from cli import report
 from cli.airflow import app as airflow_app
-from cli.backfill import backfill_command, rebuild_command
+from cli.backfill import backfill_command
 from cli.demo import DEFAULT_DOMAIN, DEFAULT_SIZE, run_demo
 from cli.init import init_command
 from cli.plan import plan_command
 from cli.produce import produce_command
 from cli.quality import validate_command
 from cli.quarantine import app as quarantine_app
+from cli.rebuild import rebuild_command
 from cli.refresh import refresh_command
 from cli.send import send_command
 from cli.serve import serve_command

@@ -1,4 +1,4 @@
-"""`lakehouse plan`: what the declarations make of what, and what is wrong with them, found without Spark."""
+"""`lakehouse plan`: what the declarations make of what, what is wrong with them, and what they would change."""
 
 from pathlib import Path
 from typing import Annotated
@@ -6,27 +6,38 @@ from typing import Annotated
 import typer
 
 from cli import report
+from jobs.planning import changes, resolve
+from jobs.steps import spark_for
 from lakehouse.errors import ConfigurationError
+from lakehouse.progress import spinner
 from lakehouse.settings import load_settings
 from lakehouse.terminal import shown
 from pipeline.graph import nodes, picture
-from pipeline.loading import pipeline_of
+from pipeline.loading import load
 
 
 def plan_command(
     picture_file: Annotated[
         Path | None, typer.Option("--picture", help="Draw the tables and where they come from, as SVG, to this file.")
     ] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Leave out what needs Spark: SQL, types, and the tables that exist.")
+    ] = False,
 ) -> None:
-    """Check the declarations, without starting Spark, and show which tables are made from what.
+    """Check the declarations, and show which tables are made from what, and what would change in those that exist.
 
-    Exits with 78 if there are mistakes, with a line for each.
+    Needs no broker and no table, and reads no rows. Exits with 78 if there are mistakes, with a line for each.
     """
     settings = load_settings()
-    pipeline = pipeline_of(settings)
-    report.plan(nodes(pipeline), title=f"Declared in {shown(settings.declarations)}")
+    project = load(settings.declarations)
+    report.plan(nodes(project.pipeline), title=f"Declared in {shown(settings.declarations)}")
     if picture_file is not None:
         try:
-            picture_file.write_text(picture(pipeline))
+            picture_file.write_text(picture(project.pipeline))
         except OSError as error:
             raise ConfigurationError(f"--picture {picture_file}: can't be written: {error.strerror}") from None
+    if quick:
+        return
+    with spark_for(settings, writes=[]) as spark, spinner("Resolving SQL, and comparing with the tables that exist"):
+        found = changes(spark, settings, project, resolve(spark, settings, project))
+    report.changes(found)

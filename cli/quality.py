@@ -7,8 +7,7 @@ import typer
 from cli import report
 from cli.extras import require_extra
 from expectations.results import Result
-from gold.sql.checking import check_declarations
-from jobs.steps import declared_columns, require, spark_for
+from jobs.steps import require, spark_for
 from lakehouse.delta.tables import table_exists
 from lakehouse.errors import ConfigurationError, QualityError
 from lakehouse.progress import spinner
@@ -21,16 +20,8 @@ def validate_command(
     new: Annotated[
         bool, typer.Option("--new", help="Only rows that arrived since the last validation; once a day, whole tables.")
     ] = False,
-    plan: Annotated[
-        bool, typer.Option("--plan", help="Only check that the tables declared in SQL can be made; reads no rows.")
-    ] = False,
 ) -> None:
     """Evaluate the rules of tables and write a report; exit with 1 if a critical rule fails or any rule can't run."""
-    if plan:
-        if tables or new:
-            raise ConfigurationError("--plan checks all tables that SQL declares: leave out --new and names of tables")
-        _check_plan()
-        return
     require_extra("quality", "great_expectations")
     settings = load_settings()
     pipeline = pipeline_of(settings)
@@ -63,12 +54,3 @@ def _show(results: list[Result], settings: Settings) -> None:
         more = f" and {len(stopping) - 3} more" if len(stopping) > 3 else ""
         names = ", ".join(f"{result.table_name} {result.rule}" for result in stopping[:3])
         raise QualityError(f"critical rules do not pass: {names}{more}")
-
-
-def _check_plan() -> None:
-    settings = load_settings()
-    pipeline = pipeline_of(settings)
-    with spark_for(settings, writes=[]) as spark:
-        check_declarations(spark, settings, pipeline.sql_tables, declared_columns(pipeline))
-    for table in pipeline.sql_tables:
-        report.say(f"{table.name}: {table.refresh}, keys {', '.join(table.keys)}, sources {', '.join(table.sources)}")

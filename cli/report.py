@@ -2,7 +2,7 @@
 
 import csv
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import groupby
 
@@ -12,8 +12,10 @@ from rich.text import Text
 from expectations.results import Result
 from gold.sql.refresh import Refreshed
 from jobs.maintenance import Maintained
+from jobs.planning import Change
 from jobs.retention import State
 from jobs.streams import Outcome
+from lakehouse.delta.definitions import rebuild_command
 from lakehouse.delta.status import TableStatus
 from lakehouse.pulsar.status import TopicStatus
 from lakehouse.reconciliation import Reconciliation
@@ -48,6 +50,25 @@ def plan(nodes: Iterable[Node], *, title: str) -> None:
     for column in grid.columns:
         column.overflow = "fold"  # rather than cut names
     OUT.print(grid)
+
+
+def changes(found: Mapping[str, Sequence[Change]]) -> None:
+    """Print what differs from each table that exists, and how to rebuild those for which that is needed."""
+    if all(each.what == "new" for of_table in found.values() for each in of_table) and all(found.values()):
+        say("No table exists yet: `lakehouse run` makes them, and `lakehouse refresh` those that SQL declares")
+        return
+    grid = Grid("table", "what differs", "what happens", title="Compared with the tables that exist")
+    for each in (each for of_table in found.values() for each in of_table):
+        grid.add_row(each.table, each.what, each.then)
+    for column in grid.columns:
+        column.overflow = "fold"
+    if grid.row_count:
+        OUT.print(grid)
+    unchanged = [name for name, of_table in found.items() if not of_table]
+    say(f"Unchanged: {', '.join(unchanged) or 'none'}")
+    rebuilt = {each.rebuild for of_table in found.values() for each in of_table if each.rebuild}
+    if rebuilt:
+        say(f"`{rebuild_command(sorted(rebuilt))}` makes these again, and what depends on them")
 
 
 def reconciliation(reconciliations: Iterable[Reconciliation]) -> None:

@@ -5,8 +5,11 @@ and keys fail, unless the suite says that the table may be empty.
 """
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from enum import StrEnum
+from typing import Any
 
 from lakehouse.delta.tables import Ddl, as_ddl
 from lakehouse.errors import ConfigurationError
@@ -133,3 +136,18 @@ def up_to_date() -> Rule:
         Severity.WARNING,
         shows="coalesce('commits not read: ' || {lag}, 'never ran')",
     )
+
+
+def with_figures(sql: str, figures: Mapping[str, Any]) -> str:
+    """The SQL with the value in place of each `{figure}`, or NULL if it is not known."""
+
+    def value(name: re.Match[str]) -> str:
+        match figures.get(name[1]):
+            case None:
+                return "NULL"
+            case datetime() as moment:
+                return f"TIMESTAMP '{moment.isoformat()}'"
+            case number:
+                return str(number)
+
+    return re.sub(r"\{([a-z_][\w.]*)\}", value, sql)

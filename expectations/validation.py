@@ -1,6 +1,5 @@
 """Evaluate the suites of tables, keep the results, and write the report."""
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -20,7 +19,7 @@ from pyspark.sql import functions as F
 from expectations.evaluation import ExpectEachRow, ExpectOfTable, ExpectUnique
 from expectations.report import new_context, write_pages
 from expectations.results import Result, Validated, figures, figures_of, keep, last_validated
-from expectations.suites import CHANGE_FEED, Kind, Rule, Severity, Suite
+from expectations.suites import CHANGE_FEED, Kind, Rule, Severity, Suite, with_figures
 from lakehouse.delta.tables import of_keys, read_changes, read_table, table_exists
 from lakehouse.errors import LakehouseError
 from lakehouse.progress import CONSOLE
@@ -173,26 +172,11 @@ def _expectation(rule: Rule, suite: Suite, figures: Mapping[str, Any], minimum: 
         case Kind.KEY:
             return ExpectUnique(columns=rule.holds.split(", "), minimum=minimum, **about)
         case Kind.TABLE:
-            holds = _with_figures(rule.holds, figures)
-            shows = _with_figures(rule.shows, figures) or "'" + holds.replace("'", "") + "'"
+            holds = with_figures(rule.holds, figures)
+            shows = with_figures(rule.shows, figures) or "'" + holds.replace("'", "") + "'"
             return ExpectOfTable(holds=holds, shows=shows, **about)
         case Kind.TYPES:
             return ExpectOfTable(holds=rule.sql_of_types, shows=f"'{rule.holds}'", **about)
-
-
-def _with_figures(sql: str, figures: Mapping[str, Any]) -> str:
-    """The SQL with the value in place of each `{figure}`, or NULL if it is not known."""
-
-    def value(name: re.Match[str]) -> str:
-        match figures.get(name[1]):
-            case None:
-                return "NULL"
-            case datetime() as moment:
-                return f"TIMESTAMP '{moment.isoformat()}'"
-            case number:
-                return str(number)
-
-    return re.sub(r"\{([a-z_][\w.]*)\}", value, sql)
 
 
 def _result(found: ExpectationValidationResult, about: Mapping[str, Any]) -> Result:

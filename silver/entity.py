@@ -1,5 +1,6 @@
 """Declare how a changelog topic becomes a table of latest state."""
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from pyspark.sql import Column
@@ -10,8 +11,9 @@ from lakehouse.contracts.arguments import checked
 from lakehouse.contracts.columns import COLUMNS, Columns
 from lakehouse.contracts.decoding import Decoding
 from lakehouse.contracts.topics import Topic
+from lakehouse.delta.definitions import made_from
 from lakehouse.delta.tables import Table
-from lakehouse.errors import ConfigurationError
+from lakehouse.errors import ConfigurationError, DeclarationsError
 
 SEQUENCE = "event_time: TIMESTAMP, publish_time: TIMESTAMP, ledger_id: BIGINT, entry_id: BIGINT, batch_index: INT"
 """The total order of messages: by event time, then publish time, then position in the topic. Ledger ids are unique
@@ -24,6 +26,8 @@ RESERVED = (
 )
 """Columns that an entity can't declare, because its tables or the merge have columns of these names."""
 VALIDITY = "valid_from TIMESTAMP, valid_until TIMESTAMP"
+FIXED = ("key", "sequence_by")
+"""What tables that exist keep: an older row would not meet a newer one of its key, or not in their order."""
 
 
 @checked
@@ -42,7 +46,7 @@ class Entity:
     """The column that identifies a row, or several that do together. Each must have a value, and they must equal the
     message key if the message has one. A tombstone has only the message key to say which key it deletes. The message
     key of several columns is a JSON array without spaces, such as `["A1","EUR"]` or `[7,"EUR"]`. Tables that exist
-    keep their key: to change it, remove them, so that they are merged again. Example: `key=("id", "city")`"""
+    keep their key, and the SQL of these columns: to change it, `lakehouse rebuild` them. Example: `key=("id", "city")`"""
     columns: Columns = COLUMNS
     """By name, SQL over the topic's fields and the message (`message.topic`, `message.properties`,
     `message.position`, `message.event_time`), or a text such as `"id, city, nullif(closedAt, -1) AS closed"`, in which
@@ -53,9 +57,8 @@ class Entity:
 
     A tombstone has no fields: let the SQL of such a column use `message.properties`, or a tombstone is older than all
     messages with a value. With a history, the state at a time is the last version in this order of those whose event
-    time is not after it. Tables that exist keep their order: to change it, or the SQL of these columns, remove both
-    of the entity's tables and those of the enrichments that look it up, so that they are made again.
-    Example: `sequence_by="version"`"""
+    time is not after it. Tables that exist keep their order, and the SQL of these columns: to change it,
+    `lakehouse rebuild` them. Example: `sequence_by="version"`"""
     deleted_at: str = "NULL"
     """SQL over the same: the time from which the key is deleted, or NULL.
     Example: `deleted_at="timestamp_millis(nullif(closedAt, -1))"`"""
@@ -99,6 +102,22 @@ class Entity:
     def keys(self) -> tuple[str, ...]:
         """The columns of `key`."""
         return (self.key,) if isinstance(self.key, str) else self.key
+
+    @property
+    def definition(self) -> dict[str, str]:
+        """What the rows of its tables are made from, by name. `FIXED` are the names that only a rebuild can change."""
+        others = (name for name in self.columns if name not in (*self.keys, *self.ordered_by))
+        return {
+            "key": self._sql_of(self.keys),
+            "sequence_by": self._sql_of(self.ordered_by),
+            **{f"column {name}": self.columns[name] for name in others},
+            "deleted_at": self.deleted_at,
+            "ignore_null_updates": str(self.ignore_null_updates),
+        }
+
+    def _sql_of(self, names: Sequence[str]) -> str:
+        given = ((name, self.columns[name]) for name in names)
+        return ", ".join(name if sql == name else f"{sql} AS {name}" for name, sql in given)
 
     @property
     def key_types(self) -> list[DataType]:
@@ -145,22 +164,28 @@ class Entity:
         return Table(
             name=f"silver.{name}",
             columns=lambda: self._columns(more),
-            properties={"delta.enableChangeDataFeed": "true"},
+            properties={"delta.enableChangeDataFeed": "true", **made_from(self.definition)},
         )
 
     def _columns(self, more: str) -> str:
-        self._check_types()
+        if wrong := list(self.mistakes_in_types()):
+            raise DeclarationsError([f"{self.name}: {line}" for line in wrong])
         return f"{self.decoding.ddl}, sequence {self.sequence_type}{more}"
 
-    def _check_types(self) -> None:
-        """Raises ConfigurationError for a column that has no order, or one of a key that no message key can have."""
-        for name in self.ordered_by:
-            self._must_be("sequence_by", name, (AtomicType,), "a number, a text or a time")
-        for name in self.keys if len(self.keys) > 1 else ():
+    def mistakes_in_types(self) -> Iterator[str]:
+        """A line for each column that has no order, or that is in a key and no message key can have. Needs Spark."""
+        atomic = "a number, a text or a time"
+        yield from self._unlike("sequence_by", self.ordered_by, (AtomicType,), atomic)
+        if len(self.keys) == 1:
+            yield from self._unlike("key", self.keys, (AtomicType,), atomic)
+        else:
             kinds = (StringType, IntegralType, BooleanType, DateType)
-            self._must_be("key", name, kinds, "a text, an integer, a boolean or a date")
+            yield from self._unlike("key", self.keys, kinds, "a text, an integer, a boolean or a date")
 
-    def _must_be(self, what: str, column: str, kinds: tuple[type[DataType], ...], right: str) -> None:
-        kind = self.decoding.schema[column].dataType
-        if not isinstance(kind, kinds):
-            raise ConfigurationError(f"{self.name}: {what} {column} is {kind.simpleString()}: must be {right}")
+    def _unlike(
+        self, what: str, columns: Sequence[str], kinds: tuple[type[DataType], ...], right: str
+    ) -> Iterator[str]:
+        for name in columns:
+            kind = self.decoding.schema[name].dataType
+            if not isinstance(kind, kinds):
+                yield f"{what} {name} is {kind.simpleString()}: must be {right}"

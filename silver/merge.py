@@ -11,12 +11,13 @@ from lakehouse.contracts.decoding import MALFORMED, decode, quarantine_malformed
 from lakehouse.contracts.keys import key_text, key_values
 from lakehouse.contracts.values import shown
 from lakehouse.delta.checkpoints import create_tables_of, sound_checkpoint
+from lakehouse.delta.definitions import rebuild_command, refuse_other
 from lakehouse.delta.tables import Table, cached, is_created, of_keys, pin_table, table_schema, upsert
 from lakehouse.errors import ConfigurationError
 from lakehouse.settings import Settings
 from lakehouse.spark.batches import each_batch, planned_for
 from lakehouse.spark.comparing import is_same
-from silver.entity import Entity
+from silver.entity import FIXED, Entity
 from silver.history import changeable, versions_of
 
 
@@ -37,6 +38,7 @@ def create_tables(spark: SparkSession, settings: Settings, entity: Entity) -> No
     silver = [entity.table, *([entity.history] if entity.keeps_history else [])]
     for table in silver:
         _check_order(spark, settings, entity, table)
+        refuse_other(spark, settings, table, FIXED, rebuild=entity.table.name)
     create_tables_of(spark, settings, entity.table.name, [*silver, MALFORMED])
 
 
@@ -50,8 +52,8 @@ def _check_order(spark: SparkSession, settings: Settings, entity: Entity, table:
         if held != declared:
             by = ", ".join(entity.ordered_by) or "nothing"
             raise ConfigurationError(
-                f"{entity.name}: sequence_by {by}: {table.name} has the sequence {held}: keep its order, or remove the "
-                "entity's tables, so that they are merged again"
+                f"{entity.name}: sequence_by {by}: {table.name} has the sequence {held}: keep its order, or run "
+                f"`{rebuild_command([entity.table.name])}`"
             )
 
 

@@ -31,9 +31,10 @@ def changes_of(feed: DataFrame, *, lookup: Lookup) -> DataFrame:
     Raises ConfigurationError if Spark can't resolve the SQL of the lookup.
     """
     valid = (F.col(name) if lookup.is_as_of else F.lit(None).cast("timestamp").alias(name) for name in VALID)
-    loss = F.lit(None).cast(LOSS) if lookup.is_as_of else _loss(lookup, feed)
     is_before = F.col("_change_type") == "update_preimage"
-    with naming(feed, {f"lookup {lookup.name}: merged_into: {lookup.merged_into}": loss}):
+    declared = {} if lookup.merged_into is None else {f"lookup {lookup.name}: merged_into": lookup.merged_into}
+    with naming(feed, declared):
+        loss = F.lit(None).cast(LOSS) if lookup.is_as_of else _loss(lookup, feed)
         changed = feed.select(
             F.lit(lookup.entity.name).alias("changed_entity"),
             key_text([F.col(name) for name in lookup.entity.keys]).alias("changed_key"),

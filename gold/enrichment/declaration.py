@@ -13,6 +13,7 @@ from lakehouse.contracts.columns import COLUMNS, Columns
 from lakehouse.contracts.decoding import Decoding
 from lakehouse.contracts.keys import key_text
 from lakehouse.contracts.topics import Topic
+from lakehouse.delta.definitions import made_from
 from lakehouse.delta.tables import POSITION, Table
 from lakehouse.errors import ConfigurationError
 from lakehouse.spark.declared_sql import try_eval
@@ -143,6 +144,17 @@ class Lookup:
         return (self.name, self.merged) if self.merged_into else (self.name,)
 
     @property
+    def definition(self) -> dict[str, str]:
+        """What the columns that it adds to gold are made from, by name."""
+        need = "required" if self.required else "not required"
+        merges = f", merged into {self.merged_into}, at most {self.max_merges}" if self.merged_into else ""
+        join = f"{self.entity.name} on {self.on}, {self.join}, {need}{merges}"
+        return {
+            f"lookup {self.name}": join,
+            **{f"lookup {self.name}: {what}": sql for what, sql in self.entity.definition.items()},
+        }
+
+    @property
     def is_as_of(self) -> bool:
         return self.join == "as_of"
 
@@ -162,6 +174,9 @@ OWN_COLUMNS = (
     *("valid_from", "valid_until", "changed_at", "changed_in", "loss", "is_before", "backfill"),
 )
 """Names of columns that the enrichment itself adds to facts. Beside these, its names begin with `_`."""
+
+FIXED = ("keys", "day")
+"""What gold keeps while it exists: the keys told the duplicates, and the day is its partition column."""
 
 
 @checked
@@ -232,6 +247,18 @@ class Enrichment:
         return Decoding(topic=self.topic, columns=self.columns)
 
     @property
+    def definition(self) -> dict[str, str]:
+        """What the rows of gold are made from, by name. `FIXED` are the names that only a new table can change."""
+        return {
+            "keys": ", ".join(self.keys),
+            "day": self.day,
+            "event_time": self.event_time,
+            **{f"column {name}": sql for name, sql in self.columns.items()},
+            **{f"rule {name}": sql for name, sql in self.rules.items()},
+            **{what: sql for lookup in self.lookups for what, sql in lookup.definition.items()},
+        }
+
+    @property
     def gold_table(self) -> str:
         return f"gold.enriched_{self.topic.name}"
 
@@ -285,11 +312,12 @@ class Enrichment:
         joined = (f"`{name}` {kind}" for name, kind in added.items())
         identity = dict.fromkeys((*self.keys, self.event_time))
         statistics = [*identity, "position.partition", "position.ledger_id", "position.entry_id"]
+        properties = {"delta.dataSkippingStatsColumns": ",".join(statistics), "delta.enableChangeDataFeed": "true"}
         return Table(
             name=self.gold_table,
             columns=", ".join((self.decoding.ddl, *joined, f"position {POSITION}", f"{self.day} DATE")),
             partition_by=(self.day,),
-            properties={"delta.dataSkippingStatsColumns": ",".join(statistics), "delta.enableChangeDataFeed": "true"},
+            properties={**properties, **made_from(self.definition)},
         )
 
     @property

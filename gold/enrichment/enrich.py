@@ -14,7 +14,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from gold.enrichment.backfill import do_requested
 from gold.enrichment.changes import changes_of, corrections_by, fact_columns, outdated_by, waiting_for
-from gold.enrichment.declaration import ACTIONS, BACKFILLS, Enrichment
+from gold.enrichment.declaration import ACTIONS, BACKFILLS, FIXED, Enrichment
 from gold.enrichment.duplicates import find_duplicates, repeated_keys
 from gold.enrichment.events import (
     BACKFILL,
@@ -43,7 +43,8 @@ from gold.enrichment.writes import (
 )
 from lakehouse.contracts.decoding import MALFORMED, quarantine_malformed
 from lakehouse.delta.checkpoints import create_tables_of, sound_checkpoint
-from lakehouse.delta.tables import cached, is_known_empty, pin_table, read_table
+from lakehouse.delta.definitions import refuse_other
+from lakehouse.delta.tables import Table, cached, is_known_empty, pin_table, read_table
 from lakehouse.settings import Settings
 from lakehouse.spark.batches import each_batch, interpreted_for, planned_for
 
@@ -201,7 +202,14 @@ def quarantine_rejected(settings: Settings, enrichment: Enrichment, rejected: Da
 
 
 def create_tables(spark: SparkSession, settings: Settings, enrichment: Enrichment) -> None:
-    states = {each.name: read_table(spark, settings, each.table).drop(*VALID).schema for each in enrichment.lookups}
+    gold = gold_of(spark, settings, enrichment)
+    refuse_other(spark, settings, gold, FIXED, rebuild=gold.name)
     quarantine = (enrichment.waiting, enrichment.duplicates, enrichment.discarded, MALFORMED)
-    tables = [enrichment.gold(states), *quarantine, ACTIONS, BACKFILLS]
+    tables = [gold, *quarantine, ACTIONS, BACKFILLS]
     create_tables_of(spark, settings, enrichment.gold_table, tables)
+
+
+def gold_of(spark: SparkSession, settings: Settings, enrichment: Enrichment) -> Table:
+    """The table of complete facts, with the columns that the tables of state have now."""
+    states = {each.name: read_table(spark, settings, each.table).drop(*VALID).schema for each in enrichment.lookups}
+    return enrichment.gold(states)

@@ -20,11 +20,11 @@ def decode_facts(messages: DataFrame, *, enrichment: Enrichment) -> DataFrame:
     # Without these, a fact can't be identified or dated.
     for column in dict.fromkeys((*enrichment.keys, enrichment.event_time)):
         reject = reject.when(F.col(column).isNull(), f"{column} is NULL")
-    if enrichment.rules:
-        failed = failed_rules(enrichment.rules)
-        reject = reject.when(failed != "", F.concat(F.lit("fails "), failed))
-    rules = {f"{enrichment.topic.name}: rule {name}: {sql}": F.expr(sql) for name, sql in enrichment.rules.items()}
+    rules = {f"{enrichment.topic.name}: rule {name}": sql for name, sql in enrichment.rules.items()}
     with naming(messages.sparkSession.createDataFrame([], enrichment.decoding.schema), rules):
+        if enrichment.rules:
+            failed = failed_rules(enrichment.rules)
+            reject = reject.when(failed != "", F.concat(F.lit("fails "), failed))
         decoded = messages.transform(decode, decoding=enrichment.decoding, reject=reject)
     return decoded.withColumn(enrichment.day, F.to_date(enrichment.event_time))
 

@@ -153,9 +153,10 @@ def _correct_gold(
 
 
 def _end_waiting(settings: Settings, enrichment: Enrichment, facts: DataFrame) -> None:
-    """Remove facts that are in gold now from the waiting facts. Count one more attempt for the others."""
-    rows = facts.select("position", *LACKS, F.col("missing").isNull().alias("is_done"))
-    retry: dict[str, str | Column] = {name: f"new.{name}" for name in LACKS}
+    """Remove facts that are in gold now from the waiting facts. Update the others, and count one more attempt."""
+    names = (*enrichment.columns, enrichment.day, *LACKS)
+    rows = facts.select("position", *names, F.col("missing").isNull().alias("is_done"))
+    retry: dict[str, str | Column] = {name: f"new.{name}" for name in names}
     (
         _merge(rows, settings, enrichment.waiting.name)
         .whenMatchedDelete("new.is_done")

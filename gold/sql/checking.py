@@ -1,7 +1,7 @@
 """Check declared tables before anything runs: Spark must resolve them, and they must be refreshable as declared."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
@@ -27,18 +27,31 @@ from lakehouse.settings import Settings
 
 
 def check_declarations(
-    spark: SparkSession, settings: Settings, tables: Sequence[SqlTable], declared: Mapping[str, str]
-) -> dict[str, StructType]:
-    """Parse and resolve all tables in the given order, without reading rows; returns their columns by table name.
+    spark: SparkSession,
+    settings: Settings,
+    tables: Sequence[SqlTable],
+    declared: Mapping[str, str],
+    *,
+    unknown: Collection[str] = (),
+) -> tuple[dict[str, StructType], list[str]]:
+    """Parse and resolve all tables in the given order, without reading rows.
 
-    A source is a table that exists, a `declared` one (its columns as DDL, by name), or an earlier one of the tables.
-    Raises ConfigurationError, with file and line, for the first table that can't be refreshed as declared.
+    Returns their columns by table name, and a line, with file and line, for each table that can't be refreshed as
+    declared. A source is an earlier one of the tables, a `declared` one (its columns as DDL, by name), or another that
+    exists. Tables that are made from an `unknown` one, or from one of those lines, are left out.
     """
     known: dict[str, StructType] = {}
+    wrong: dict[str, str] = dict.fromkeys(unknown, "")
     for table in tables:
-        sources = {name: _nothing_of(spark, settings, table, name, declared, known) for name in table.sources}
-        known[table.name] = checked(spark, settings, parse(table), sources).schema
-    return known
+        if not wrong.keys().isdisjoint(table.sources):
+            wrong[table.name] = ""
+            continue
+        try:
+            sources = {name: _nothing_of(spark, settings, table, name, declared, known) for name in table.sources}
+            known[table.name] = checked(spark, settings, parse(table), sources).schema
+        except ConfigurationError as error:
+            wrong[table.name] = str(error)
+    return known, list(filter(None, wrong.values()))
 
 
 def checked(
@@ -107,10 +120,10 @@ def _nothing_of(
     """An empty frame with the columns of a source."""
     if name in known:
         return spark.createDataFrame([], known[name])
-    if table_exists(spark, settings, name):
-        return spark.createDataFrame([], read_table(spark, settings, name).schema)
     if name in declared:
         return spark.createDataFrame([], declared[name])
+    if table_exists(spark, settings, name):
+        return spark.createDataFrame([], read_table(spark, settings, name).schema)
     raise ConfigurationError(f"{table.at}:1: {name}: no such table; declared tables: {_names(declared)}")
 
 

@@ -320,6 +320,13 @@ def _last_refresh(spark: SparkSession, settings: Settings, statement: Statement)
     return next(iter(done.orderBy(F.desc("at")).limit(1).collect()), None)
 
 
+def is_redefined(spark: SparkSession, settings: Settings, table: SqlTable) -> bool:
+    """Whether the existing table was made by another SELECT, or with other keys."""
+    statement = parse(table)
+    last = _last_refresh(spark, settings, statement) if table_exists(spark, settings, REFRESHES.name) else None
+    return last is not None and last.definition != _definition(statement)
+
+
 def _remember(
     spark: SparkSession, settings: Settings, statement: Statement, done: Refreshed, versions: Versions
 ) -> None:

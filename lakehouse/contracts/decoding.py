@@ -25,7 +25,7 @@ from lakehouse.contracts.json_objects import UNPARSED, is_sound, json_difference
 from lakehouse.contracts.topics import Encoding, Topic
 from lakehouse.contracts.values import Mistakes, is_parsed_as_itself, mistakes_in, shown, value_of
 from lakehouse.delta.tables import POSITION, POSITION_OF_MESSAGE, Table, append_missing
-from lakehouse.errors import ConfigurationError
+from lakehouse.errors import DeclarationsError
 from lakehouse.settings import Settings
 from lakehouse.spark.declared_sql import naming, try_eval
 
@@ -60,7 +60,7 @@ class Decoding:
     def schema(self) -> StructType:
         """The columns, with the types of their SQL. Needs Spark.
 
-        Raises ConfigurationError for a column that Spark can't resolve, or whose type no table can have.
+        Raises DeclarationsError for columns that Spark can't resolve, or whose type no table can have.
         """
         return _schema_of(self.topic.name, self.topic.fields.json(), tuple(self.columns.items()))
 
@@ -78,17 +78,24 @@ class Decoding:
 @cache
 def _schema_of(topic: str, fields: str, columns: tuple[tuple[str, str], ...]) -> StructType:
     """The schema of a Decoding, whose declaration is given in values that can be cached."""
-    empty = SparkSession.active().createDataFrame([], StructType.fromJson(json.loads(fields)))
-    messages = empty.withColumn("message", F.lit(None).cast(MESSAGE))
-    values = {f"{topic}: {name}: {sql}": F.expr(sql).alias(name) for name, sql in columns}
-    with naming(messages, values):
-        schema = messages.select(F.struct(*values.values()).alias("row"), "message").schema["row"].dataType
+    messages = no_messages(StructType.fromJson(json.loads(fields)))
+    with naming(messages, {f"{topic}: {name}": sql for name, sql in columns}):
+        row = F.struct(*(F.expr(sql).alias(name) for name, sql in columns)).alias("row")
+        schema = messages.select(row, "message").schema["row"].dataType
     assert isinstance(schema, StructType)
-    for named, column in zip(values, schema, strict=True):
-        if not _can_be_stored(column.dataType):
-            kind = column.dataType.simpleString()
-            raise ConfigurationError(f"{named}: is of type {kind}, which no table can have: CAST it to another")
+    kinds = {f"{topic}: {name}: {sql}": schema[name].dataType for name, sql in columns}
+    if wrong := [
+        f"{named}: is of type {kind.simpleString()}, which no table can have: CAST it to another"
+        for named, kind in kinds.items()
+        if not _can_be_stored(kind)
+    ]:
+        raise DeclarationsError(wrong)
     return schema
+
+
+def no_messages(fields: StructType) -> DataFrame:
+    """An empty frame of what the SQL of columns can use: a topic's fields, and `message`."""
+    return SparkSession.active().createDataFrame([], fields).withColumn("message", F.lit(None).cast(MESSAGE))
 
 
 def _can_be_stored(kind: DataType) -> bool:

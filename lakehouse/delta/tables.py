@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from lakehouse.errors import ConfigurationError, PermanentError
+from lakehouse.errors import ConfigurationError, LakehouseError, PermanentError
 from lakehouse.locks import exclusive
 from lakehouse.settings import Settings
 
@@ -91,11 +91,32 @@ def _create(spark: SparkSession, path: str, table: Table) -> None:
         )
     delete_path(spark, f"{path}/_delta_log")  # Delta would take an empty folder for a table
     partitioned = f"PARTITIONED BY ({', '.join(table.partition_by)})" if table.partition_by else ""
-    properties = ", ".join(f"'{name}' = '{value}'" for name, value in table.properties.items())
+    properties = ", ".join(f"'{name}' = {_literal(value)}" for name, value in table.properties.items())
     spark.sql(
         f"CREATE TABLE IF NOT EXISTS delta.`{path}` ({table.ddl}) USING delta "
         f"{partitioned} {f'TBLPROPERTIES ({properties})' if properties else ''}"
     )
+
+
+def _literal(text: str) -> str:
+    """A text in SQL. A dollar sign, with which a variable would begin, is escaped too."""
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'").replace("$", "\\u0024")
+    return f"'{escaped}'"
+
+
+def remove_table(spark: SparkSession, settings: Settings, name: str) -> None:
+    """Remove a table, if it exists. It is renamed first, so that a crash leaves no half of a table in its place."""
+    path = settings.table_path(name)
+    removed = f"{settings.warehouse_root}/.removed/{name.replace('.', '/')}"
+    delete_path(spark, removed)
+    if path_exists(spark, path):
+        files, where = _file_system(spark, path)
+        target = java_class(spark, "org.apache.hadoop.fs.Path")(removed)
+        files.mkdirs(target.getParent())
+        if not files.rename(where, target):
+            raise LakehouseError(f"{name}: {path} can't be moved to {removed}")
+        java_class(spark, "org.apache.spark.sql.delta.DeltaLog").invalidateCache(spark._jsparkSession, where)
+        delete_path(spark, removed)
 
 
 def is_created(spark: SparkSession, path: str) -> bool:
@@ -123,25 +144,36 @@ def _is_torn(spark: SparkSession, path: str) -> bool:
 
 
 def _add_columns(spark: SparkSession, settings: Settings, table: Table) -> None:
-    held = table_schema(spark, settings, table.name)
-    if lacking := ", ".join(_lacking(table.schema, held, f"{table.name}.")):
-        spark.sql(f"ALTER TABLE delta.`{settings.table_path(table.name)}` ADD COLUMNS ({lacking})")
-
-
-def _lacking(declared: StructType, held: StructType, within: str, path: str = "") -> Iterator[str]:
-    """The declared columns, as DDL, that a table or one of its structs lacks."""
-    types = {column.name: column.dataType for column in held}
-    for column in declared:
-        name, kind, present = f"{path}`{column.name}`", column.dataType, types.get(column.name)
-        if present is None:
-            yield f"{name} {kind.simpleString()}"
-        elif isinstance(kind, StructType) and isinstance(present, StructType):
-            yield from _lacking(kind, present, f"{within}{column.name}.", f"{name}.")
-        elif kind.simpleString() != present.simpleString():
+    lacking = []
+    for path, held, declared in column_changes(table_schema(spark, settings, table.name), table.schema):
+        if held is None:
+            lacking.append(f"{'.'.join(f'`{name}`' for name in path)} {declared}")
+        elif declared is not None:
             raise ConfigurationError(
-                f"{within}{column.name} is {present.simpleString()} in the table, but declared as "
-                f"{kind.simpleString()}: CAST it, or declare it under another name"
+                f"{table.name}.{'.'.join(path)} is {held} in the table, but declared as {declared}: CAST it, or "
+                "declare it under another name"
             )
+    if lacking:
+        spark.sql(f"ALTER TABLE delta.`{settings.table_path(table.name)}` ADD COLUMNS ({', '.join(lacking)})")
+
+
+def column_changes(
+    held: StructType, declared: StructType, within: tuple[str, ...] = ()
+) -> Iterator[tuple[tuple[str, ...], str | None, str | None]]:
+    """The columns in which a table differs from its declaration, also within structs.
+
+    Each is the path of its name, its type in the table and its declared one; None stands for the type of a column that
+    is not there.
+    """
+    before, after = ({column.name: column.dataType for column in columns} for columns in (held, declared))
+    for name in dict.fromkeys((*after, *before)):
+        was, becomes = before.get(name), after.get(name)
+        if isinstance(was, StructType) and isinstance(becomes, StructType):
+            yield from column_changes(was, becomes, (*within, name))
+            continue
+        held_as, declared_as = (None if kind is None else kind.simpleString() for kind in (was, becomes))
+        if held_as != declared_as:
+            yield (*within, name), held_as, declared_as
 
 
 def table_exists(spark: SparkSession, settings: Settings, name: str) -> bool:
@@ -271,7 +303,7 @@ def table_property(spark: SparkSession, settings: Settings, name: str, key: str)
 
 
 def set_table_property(spark: SparkSession, settings: Settings, name: str, key: str, value: str) -> None:
-    spark.sql(f"ALTER TABLE delta.`{settings.table_path(name)}` SET TBLPROPERTIES ('{key}' = '{value}')")
+    spark.sql(f"ALTER TABLE delta.`{settings.table_path(name)}` SET TBLPROPERTIES ('{key}' = {_literal(value)})")
 
 
 def read_version(spark: SparkSession, settings: Settings, name: str, version: int) -> DataFrame:

@@ -7,9 +7,10 @@ from contextlib import contextmanager
 from pyspark import SparkContext
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
 from pyspark.sql.classic.column import Column as ClassicColumn
 
-from lakehouse.errors import ConfigurationError
+from lakehouse.errors import DeclarationsError
 
 _EXPRESSIONS = "org.apache.spark.sql.classic.ExpressionUtils"
 _TRY = "org.apache.spark.sql.catalyst.expressions.TryEval"
@@ -29,20 +30,27 @@ def try_eval(value: Column) -> Column:
 
 
 @contextmanager
-def naming(rows: DataFrame, declared: Mapping[str, Column]) -> Iterator[None]:
-    """If the block raises AnalysisException, raise ConfigurationError for the first column that Spark can't resolve.
+def naming(rows: DataFrame, declared: Mapping[str, str]) -> Iterator[None]:
+    """If the block raises AnalysisException, raise DeclarationsError for what Spark can't resolve over `rows`.
 
-    `declared` maps the names that its message uses to the columns, which are resolved over `rows`.
+    `declared` is SQL by the name that the error gives it.
     """
     try:
         yield
     except AnalysisException:
-        for name, column in declared.items():
-            try:
-                rows.select("*", column)
-            except AnalysisException as error:
-                raise ConfigurationError(f"{name}: {reason_of(error)}") from None
+        if wrong := list(filter(None, (why_unresolved(rows, name, sql) for name, sql in declared.items()))):
+            raise DeclarationsError(wrong) from None
         raise
+
+
+def why_unresolved(rows: DataFrame, name: str, sql: str) -> str:
+    """Why Spark can't resolve SQL for each of the rows, as a line that names it; empty if it can."""
+    try:
+        # Within a struct and beside other columns, only what gives one value for each row is allowed.
+        rows.select("*", F.struct(F.expr(sql)))
+    except AnalysisException as error:
+        return f"{name}: {sql}: {reason_of(error)}"
+    return ""
 
 
 def reason_of(error: PySparkException) -> str:

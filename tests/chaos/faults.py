@@ -26,6 +26,7 @@ from tests.chaos.losses import check_accepted, check_refused, lose
 from tests.chaos.waves import Sent
 from tests.chaos.world import BUSY, NotSurvivedError, World, ignoring_gone
 from tests.hostile import CORPUS
+from tests.shop import ENRICHMENTS
 
 Fault = Callable[[World], None]
 
@@ -305,7 +306,7 @@ def backfilled(world: World) -> None:
 
 def rebuilt(world: World) -> None:
     world.send(0.5)
-    world.command("rebuild", "--approve")
+    world.command("rebuild", ENRICHMENTS[0].gold_table, "--approve")
     world.send(0.5)
 
 

@@ -444,7 +444,7 @@ def test_up_and_down_are_safe_to_repeat(lakehouse: Command) -> None:
 
 
 def test_the_plan_is_what_is_made_from_what(lakehouse: Command, tmp_path: Path) -> None:
-    done = lakehouse("plan", "--picture", "tables.svg", COLUMNS="200")
+    done = lakehouse("plan", "--quick", "--picture", "tables.svg", COLUMNS="200")
     assert (done.code, "gold.enriched_orders" in done.out) == (0, True)
     assert (tmp_path / "tables.svg").read_text().startswith("<svg ")
 

@@ -95,16 +95,3 @@ def test_what_the_pipeline_makes_passes_and_what_is_damaged_does_not(
 def test_a_table_of_which_nothing_is_expected(tmp_path: Path, settings: Settings) -> None:
     with pytest.raises(ConfigurationError, match=r"^gold.nothing: no rules are declared for it; there are rules for b"):
         validate(own_home(settings, tmp_path), "gold.nothing")
-
-
-def test_the_plan_is_all_tables_that_sql_declares(
-    spark: SparkSession, settings: Settings, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """The lakehouse is empty: the plan needs no tables."""
-    own = own_home(settings, tmp_path)
-    validate(own, "--plan")
-    shown = capsys.readouterr().out.splitlines()
-    assert "gold.revenue_by_hour: incremental, keys category, window_start, sources gold.enriched_orders" in shown
-    assert len(shown) == len(SQL_TABLES)
-    with pytest.raises(ConfigurationError, match="leave out --new and names of tables"):
-        validate(own, "--plan", "gold.revenue_by_hour")

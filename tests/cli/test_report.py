@@ -1,6 +1,9 @@
 from pathlib import Path
 
+import pytest
+
 from cli import report
+from jobs.planning import Change
 from lakehouse.settings import load_settings
 
 
@@ -13,3 +16,17 @@ def test_a_note_has_a_line_for_each_thing_said(tmp_path: Path) -> None:
 def test_what_a_note_quotes_is_no_link() -> None:
     assert report.quoted("such as `[x](http://e.org)`") == "`such as '[x](http://e.org)'`"
     assert report.quoted("x" * 1000) == f"`{'x' * report.QUOTED}`"
+
+
+def test_a_plan_ends_with_the_command_that_it_leads_to(capsys: pytest.CaptureFixture[str]) -> None:
+    of_users = Change(table="silver.users", what="key", then="refused", rebuild="silver.users")
+    report.changes({"silver.users": [of_users, of_users], "silver.items": []})
+    assert capsys.readouterr().out.splitlines()[-2:] == [
+        "Unchanged: silver.items",
+        "`lakehouse rebuild silver.users --approve` makes these again, and what depends on them",
+    ]
+
+
+def test_a_plan_of_a_lakehouse_without_tables_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    report.changes({"silver.users": [Change(table="silver.users", what="new", then="the next run makes it")]})
+    assert capsys.readouterr().out.startswith("No table exists yet: `lakehouse run` makes them")

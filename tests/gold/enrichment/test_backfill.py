@@ -223,7 +223,7 @@ def test_what_a_rebuild_would_change_is_shown_and_left_as_a_table(
             typer.main.get_command(cli.app)(list(command), standalone_mode=False)
         return capsys.readouterr().out
 
-    shown = told("rebuild")
+    shown = told("rebuild", ORDERS.gold_table)
     assert "4 of 4 rows that differ" in shown
     assert "All of them, before and after: gold.shadow_orders" in shown
     assert [row["line_item_id"] for row in in_shadow(own)] == [1, 2, 3, 5]

@@ -1,5 +1,6 @@
 """For any changes in any batches: a declared table is what its SELECT yields for all rows, in plain Python."""
 
+import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime, timedelta
@@ -353,13 +354,13 @@ COUNT = "count(*) AS orders"
 def test_what_can_not_be_done_is_refused_with_file_and_line(
     spark: SparkSession, settings: Settings, tmp_path: Path, changes: list[tuple[str, str]], error: str
 ) -> None:
-    with pytest.raises(LakehouseError, match=error):
-        check_declarations(spark, settings, [declared(tmp_path, *changes)], declared_columns(SHOP))
+    _, [line] = check_declarations(spark, settings, [declared(tmp_path, *changes)], declared_columns(SHOP))
+    assert re.search(error, line)
 
 
 def test_in_full_any_function_can_be_used(spark: SparkSession, settings: Settings, tmp_path: Path) -> None:
     table = declared(tmp_path, (CATEGORY, "to_char(created_at, 'yyyy-MM')"), ("incremental", "full"))
-    assert check_declarations(spark, settings, [table], declared_columns(SHOP)).keys() == {"gold.x"}
+    assert check_declarations(spark, settings, [table], declared_columns(SHOP))[1] == []
 
 
 def test_what_sqlglot_writes_in_another_way_is_the_same(
@@ -370,7 +371,7 @@ def test_what_sqlglot_writes_in_another_way_is_the_same(
         AND line_item_id > 1L AND paid_at - created_at < INTERVAL 1 HOUR 30 MINUTES
     """
     table = declared(tmp_path, ("price > 0", condition))
-    assert check_declarations(spark, settings, [table], declared_columns(SHOP)).keys() == {"gold.x"}
+    assert check_declarations(spark, settings, [table], declared_columns(SHOP))[1] == []
 
 
 @pytest.mark.parametrize(
@@ -384,14 +385,15 @@ def test_what_has_no_change_feed_can_be_read_in_full(
     if "orders" in source:
         read[1] = (CATEGORY, "year(created_at)")
     in_full = declared(tmp_path, *read, ("incremental", "full"))
-    assert check_declarations(spark, settings, [in_full], declared_columns(SHOP)).keys() == {"gold.x"}
-    with pytest.raises(LakehouseError, match=f"{source} has no change data feed: declare `refresh: full`"):
-        check_declarations(spark, settings, [declared(tmp_path, *read)], declared_columns(SHOP))
+    assert check_declarations(spark, settings, [in_full], declared_columns(SHOP))[1] == []
+    _, [line] = check_declarations(spark, settings, [declared(tmp_path, *read)], declared_columns(SHOP))
+    assert line.endswith(f"{source} has no change data feed: declare `refresh: full`")
 
 
 def test_all_declarations_can_be_done(spark: SparkSession, settings: Settings) -> None:
     columns = declared_columns(SHOP) | {entity.table.name: entity.table.ddl for entity in CHANGELOGS.values()}
-    assert check_declarations(spark, settings, list(TABLES.values()), columns).keys() == TABLES.keys()
+    known, wrong = check_declarations(spark, settings, list(TABLES.values()), columns)
+    assert (list(known), wrong) == (list(TABLES), [])
 
 
 def test_keys_are_unique_and_not_null_or_the_table_stays(

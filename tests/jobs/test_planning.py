@@ -1,0 +1,195 @@
+"""What a plan says about SQL and types, and about tables that were made with other declarations."""
+
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from declarations.items import ITEMS
+from declarations.orders import ORDERS
+from declarations.users import USERS
+from jobs.planning import KEPT, REFUSED, Change, changes, resolve
+from jobs.steps import enriching, merging
+from jobs.streams import catch_up
+from lakehouse.errors import DeclarationsError
+from lakehouse.settings import SHIPPED, Settings
+from pipeline.loading import Project, load
+from tests.lake import land_literally, own_home
+from tests.messages import item, order, user
+from tests.pipeline.conftest import own_modules as own_modules
+from tests.pipeline.projects import project, visits_project
+from tests.shop import SHOP
+
+IMPORTS = """
+from expectations.gold import enriched
+from expectations.silver import latest
+from expectations.suites import each_row, known, unique, whole
+from gold.enrichment.declaration import Enrichment, Lookup
+from lakehouse.contracts.topics import Topic
+from silver.entity import Entity
+FIELDS = "id BIGINT NOT NULL, name STRING, at BIGINT, ok BOOLEAN"
+"""
+ENTITIES = f"""{IMPORTS}
+GOOD = Entity(topic=Topic("good", FIELDS), key="id", columns="id, name, ok, array(name) AS names")
+TYPO = Entity(topic=Topic("typo", FIELDS), key="id", columns="id, upper(nam) AS name, nofunction(id) AS x")
+SYNTAX = Entity(topic=Topic("syntax", FIELDS), key="id", columns="id", deleted_at="timestamp_millis(at")
+NUMBER = Entity(topic=Topic("number", FIELDS), key="id", columns="id", deleted_at="at")
+MANY = Entity(topic=Topic("many", FIELDS), key="id", columns="id, count(*) AS c, explode(array(1)) AS e")
+NOTHING = Entity(topic=Topic("nothing", FIELDS), key="id", columns="id, NULL AS x")
+LISTED = Entity(topic=Topic("listed", FIELDS), key="ids", columns="array(id) AS ids, map(id, id) AS m", sequence_by="m")
+PAIRS = Entity(topic=Topic("pairs", FIELDS), key=("id", "rate"), columns="id, CAST(id AS DOUBLE) AS rate")
+NAMES = Entity(topic=Topic("names", FIELDS), key="name", columns="name, id")
+
+SUITE = latest(
+    GOOD,
+    each_row("typo", "length(nam) > 0"),
+    each_row("number", "length(name)"),
+    each_row("right", "ok OR NULL"),
+    unique("id", "nam"),
+    known("name", to="silver.names"),
+    known("id", to="silver.names"),
+    known("ok", to="silver.names"),
+    whole("syntax", "count(* > 1"),
+    whole("total", "{{rows}} > count(ok)"),
+)
+"""
+FACTS = f"""{IMPORTS}
+from declarations.entities import GOOD, NAMES, TYPO
+COLUMNS = "id, name, timestamp_millis(at) AS time, at, ok, array(id) AS ids"
+def facts(topic, **more):
+    given = {{"columns": COLUMNS, "keys": ("id",), "event_time": "time", "day": "day", "lookups": (), **more}}
+    return Enrichment(topic=Topic(topic, FIELDS), **given)
+def joined(topic, **more):
+    return facts(topic, lookups=(Lookup(entity=GOOD, **more),))
+TIMELESS = facts("timeless", event_time="at", keys=("ids",))
+RULES = facts("rules", rules={{"typo": "nam = ''", "syntax": "id >", "number": "id + 1", "right": "id > 0"}})
+OTHER = joined("other", on="name")
+MERGED = joined("merged", on="id", merged_into="name")
+MERGING = joined("merging", on="id", merged_into="parent_id")
+FOLLOWS = facts("follows", lookups=(Lookup(entity=TYPO, on="name"),))
+RIGHT = facts("right", lookups=(Lookup(entity=NAMES, on="name", merged_into="CAST(id AS STRING)"),))
+WRONG_COLUMN = facts("wrong_column", columns=COLUMNS + ", nam AS x")
+"""
+SQL = {
+    "no_column": ("id", "gold.enriched_right", "nam AS id"),
+    "no_source": ("id", "gold.enriched_wrong", "id"),
+    "no_key": ("key", "gold.enriched_right", "id"),
+    "syntax": ("id", "gold.enriched_right", "id +"),
+    "follows_facts": ("id", "gold.enriched_other", "nam AS id"),
+    "follows_sql": ("id", "gold.no_column", "id"),
+    "right": ("id", "gold.enriched_right", "id, names.id AS names"),
+}
+
+
+COLUMN = "[UNRESOLVED_COLUMN.WITH_SUGGESTION]"
+HERE, THERE = "declarations/entities.py", "declarations/facts.py"
+MISTAKES = [
+    f"{HERE}:11: TYPO: typo: name: upper(nam): {COLUMN}",
+    f"{HERE}:11: TYPO: typo: x: nofunction(id): [UNRESOLVED_ROUTINE]",
+    f"{HERE}:12: SYNTAX: syntax: deleted_at: CAST(timestamp_millis(at AS TIMESTAMP): [PARSE_SYNTAX_ERROR]",
+    f"{HERE}:13: NUMBER: deleted_at: at is bigint: must be a TIMESTAMP, such as timestamp_millis(...)",
+    f"{HERE}:14: MANY: many: c: count(*): [MISSING_GROUP_BY]",
+    f"{HERE}:14: MANY: many: e: explode(array(1)): [UNSUPPORTED_GENERATOR.NESTED_IN_EXPRESSIONS]",
+    f"{HERE}:15: NOTHING: nothing: x: NULL: is of type void, which no table can have: CAST it to another",
+    f"{HERE}:16: LISTED: sequence_by m is map<bigint,bigint>: must be a number, a text or a time",
+    f"{HERE}:16: LISTED: key ids is array<bigint>: must be a number, a text or a time",
+    f"{HERE}:17: PAIRS: key rate is double: must be a text, an integer, a boolean or a date",
+    f"{THERE}:17: TIMELESS: keys: ids is array<bigint>: must be a number, a text or a time",
+    f"{THERE}:17: TIMELESS: event_time: at is bigint: must be a TIMESTAMP, such as timestamp_millis(...)",
+    f"{THERE}:18: RULES: rule typo: nam = '': {COLUMN}",
+    f"{THERE}:18: RULES: rule syntax: id >: [PARSE_SYNTAX_ERROR]",
+    f"{THERE}:18: RULES: rule number: id + 1 is bigint: must be a condition, which is TRUE or not",
+    f"{THERE}:19: OTHER: lookup good: name is string, but id of good is bigint",
+    f"{THERE}:20: MERGED: lookup good: merged_into: name is string: must be bigint, as id of good is",
+    f"{THERE}:21: MERGING: lookup good: merged_into: parent_id: {COLUMN}",
+    f"{THERE}:24: WRONG_COLUMN: wrong_column: x: nam: {COLUMN}",
+    f"declarations/sql/no_column.sql:4: {COLUMN}",
+    "declarations/sql/no_key.sql:1: keys: key is not a column of the SELECT",
+    "declarations/sql/no_source.sql:1: gold.enriched_wrong: no such table; declared tables:",
+    "declarations/sql/syntax.sql:4: not SQL:",
+    f"{HERE}:20: SUITE: rule typo: length(nam) > 0: {COLUMN}",
+    f"{HERE}:20: SUITE: rule number: length(name) is int: must be a condition, which is TRUE or not",
+    f"{HERE}:20: SUITE: rule id_nam_is_unique: nam: {COLUMN}",
+    f"{HERE}:20: SUITE: rule ok_is_known: ok is not a column of silver.names; there are name, id, deleted_at, sequence",
+    f"{HERE}:20: SUITE: rule syntax: count(* > 1: [PARSE_SYNTAX_ERROR]",
+]
+
+
+def test_all_mistakes_that_spark_finds_are_told_at_once(
+    spark: SparkSession, settings: Settings, tmp_path: Path
+) -> None:
+    folder = project(tmp_path, entities=ENTITIES, facts=FACTS)
+    for name, (keys, source, columns) in SQL.items():
+        header = f"-- keys: {keys}\n-- refresh: full\n-- sources: {source}\n"
+        (folder / "sql" / f"{name}.sql").write_text(f"{header}SELECT {columns}\nFROM {source}\n")
+    with pytest.raises(DeclarationsError) as error:
+        resolve(spark, own_home(settings, tmp_path), load(folder))
+    assert [
+        re.sub(r"(\[[A-Z_.]+\]|not SQL:|declared tables:).*", r"\1", line) for line in error.value.mistakes
+    ] == MISTAKES
+
+
+ADDED, STAYS = "the next run adds it; it is NULL in rows from before", "it stays, and is NULL in new rows"
+ON_USER = f"users on user_id, latest, {{}}, merged into {ORDERS.lookups[0].merged_into}, at most 100"
+
+
+def shop(**others: Any) -> Project:
+    """The shop with other declarations."""
+    return Project(pipeline=replace(SHOP, **others), places=load(SHIPPED).places)
+
+
+def test_a_project_without_mistakes_has_none(spark: SparkSession, settings: Settings, tmp_path: Path) -> None:
+    declared = load(visits_project(tmp_path))
+    lake = own_home(settings, tmp_path)
+    found = changes(spark, lake, declared, resolve(spark, lake, declared))
+    assert {name: [each.what for each in of_table] for name, of_table in found.items()} == {
+        "silver.visitors": ["new"],
+        "silver.visitors_history": ["new"],
+        "gold.enriched_visits": ["new"],
+        "gold.counts": ["new"],
+    }
+
+
+def test_what_would_change_in_tables_that_exist(spark: SparkSession, settings: Settings, tmp_path: Path) -> None:
+    lake = own_home(settings, tmp_path)
+    land_literally(spark, lake, [user(1), item(1), order(1, place=1)])
+    catch_up(lake, merging(spark, lake, [USERS, ITEMS]))
+    catch_up(lake, enriching(spark, lake, [ORDERS]))
+
+    def planned(**others: Any) -> dict[str, list[Change]]:
+        declared = shop(**others, sql_tables=(), own_suites=())
+        return changes(spark, lake, declared, resolve(spark, lake, declared))
+
+    assert {name for name, found in planned().items() if found} == set()
+    columns = {**USERS.columns, "first_name": "upper(firstName)", "name": "lastName", "created_at": "createdAt"}
+    del columns["last_name"]
+    users = replace(USERS, columns=columns, sequence_by="created_at")
+    on_user = replace(ORDERS.lookups[0], entity=users, required=False)
+    orders = replace(ORDERS, lookups=(on_user, ORDERS.lookups[1]), keys=("line_item_id",), rules={})
+    found = planned(entities=(users, ITEMS), enrichments=(orders,))
+    assert {name: [(each.what, each.then) for each in of_table] for name, of_table in found.items()} == {
+        "silver.users": [
+            ("created_at is bigint instead of timestamp", REFUSED),
+            ("name string is added", ADDED),
+            ("last_name string is no longer declared", STAYS),
+            ("sequence_by: createdAt AS created_at instead of none", REFUSED),
+            ("column first_name: upper(firstName) instead of firstName", KEPT),
+        ],
+        "silver.items": [],
+        "gold.enriched_orders": [
+            ("user.created_at is bigint instead of timestamp", REFUSED),
+            ("user.name string is added", ADDED),
+            ("user.last_name string is no longer declared", STAYS),
+            ("keys: line_item_id instead of invoice_id, line_item_id", REFUSED),
+            (f"lookup user: {ON_USER.format('not required')} instead of {ON_USER.format('required')}", KEPT),
+            ("lookup user: sequence_by: createdAt AS created_at instead of none", KEPT),
+            ("lookup user: column first_name: upper(firstName) instead of firstName", KEPT),
+            *((f"rule {name}: none instead of {sql}", KEPT) for name, sql in ORDERS.rules.items()),
+        ],
+    }
+    assert {each.rebuild for of_table in found.values() for each in of_table} == {
+        *("", "silver.users", "gold.enriched_orders")
+    }

@@ -1,0 +1,212 @@
+"""Tables that were made with other declarations: what a run refuses, and what a rebuild makes of them."""
+
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from cli.backfill import order as order_backfill
+from declarations.items import ITEMS
+from declarations.orders import ORDERS
+from declarations.users import USERS
+from gold.enrichment.backfill import Difference, Scope
+from gold.enrichment.declaration import Enrichment
+from gold.enrichment.reconciliation import reconcile_facts
+from gold.enrichment.writes import discard
+from jobs import rebuild as module
+from jobs.rebuild import begin_again_unless_fits, rebuild, wanted
+from jobs.steps import enriching, merging, reconcile_all
+from jobs.streams import catch_up
+from lakehouse.delta.tables import read_table, table_id
+from lakehouse.errors import ConfigurationError
+from lakehouse.settings import Settings
+from silver.entity import Entity
+from tests.crashes import fail_after
+from tests.jobs.test_crashes import is_free, start, wait_until
+from tests.lake import expected, land_literally, own_home, read, tables
+from tests.messages import item, message, order, user
+from tests.oracle import Oracle
+from tests.shop import SHOP
+
+MESSAGES = [
+    user(1, "Ada", when=1),
+    user(1, "Eve", when=2, place=1, createdAt=0),
+    user(2, place=2),
+    message("users", b"{", key="3", place=3),
+    item(1),
+    order(1, place=1),
+    order(2, place=2, user=9),
+    order(1, place=3, price=9.9),
+    order(3, place=4, price=-1.0),
+    order(4, place=5, price=7.0),
+    order(5, place=6, user=2),
+]
+LOUD_USERS = replace(USERS, columns={**USERS.columns, "first_name": "upper(firstName)"})
+OTHER_USERS = replace(LOUD_USERS, sequence_by="created_at")
+LOUD_ORDERS = replace(
+    ORDERS,
+    columns={**ORDERS.columns, "item_name": "upper(itemName)"},
+    rules={"is_cheap": "price < 5"},
+    lookups=(replace(ORDERS.lookups[0], entity=LOUD_USERS), ORDERS.lookups[1]),
+)
+OTHER_ORDERS = replace(
+    LOUD_ORDERS,
+    keys=("line_item_id", "price"),
+    lookups=(replace(ORDERS.lookups[0], entity=OTHER_USERS), ORDERS.lookups[1]),
+)
+SAYS_REBUILD = "or run `lakehouse rebuild silver.users --approve`"
+
+
+def made_with(spark: SparkSession, lake: Settings, users: Entity, orders: Enrichment) -> Settings:
+    land_literally(spark, lake, MESSAGES)
+    catch_up(lake, merging(spark, lake, [users, ITEMS]))
+    catch_up(lake, enriching(spark, lake, [orders]))
+    return lake
+
+
+@pytest.fixture(scope="module")
+def other(spark: SparkSession, settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Settings:
+    """A lake in which the order, the SQL, the rules and the facts' keys are others."""
+    run = settings.run.model_copy(update={"retries": 0})
+    lake = own_home(settings, tmp_path_factory.mktemp("other")).model_copy(update={"run": run})
+    return made_with(spark, lake, OTHER_USERS, OTHER_ORDERS)
+
+
+@pytest.fixture
+def lake(other: Settings, tmp_path: Path) -> Settings:
+    shutil.copytree(other.home, tmp_path, dirs_exist_ok=True)
+    return own_home(other, tmp_path)
+
+
+def rebuilt(spark: SparkSession, lake: Settings, *names: str) -> list[str]:
+    return list(rebuild(spark, lake, wanted(SHOP, names)))
+
+
+def check(spark: SparkSession, lake: Settings) -> None:
+    assert tables(lake) == expected(Oracle().run(MESSAGES))
+    assert all(each.holds for each in reconcile_all(spark, lake))
+
+
+@pytest.mark.parametrize(
+    ("declared", "line"),
+    [
+        (replace(USERS, sequence_by=("created_at", "id")), "^users: sequence_by created_at, id: silver.users has the"),
+        (
+            replace(OTHER_USERS, columns={**OTHER_USERS.columns, "created_at": "timestamp_millis(createdAt + 1)"}),
+            r"^silver.users: sequence_by is timestamp_millis\(createdAt \+ 1\) AS created_at, but its rows were made ",
+        ),
+        (replace(OTHER_USERS, key="parent_user_id"), "^silver.users: key is .* AS parent_user_id, but its rows .* id:"),
+        (
+            replace(OTHER_USERS, columns={**OTHER_USERS.columns, "id": "abs(id)"}),
+            r"^silver.users: key is abs\(id\) AS id, but its rows were made with id: keep that",
+        ),
+    ],
+)
+def test_another_key_or_order_is_refused(spark: SparkSession, lake: Settings, declared: Entity, line: str) -> None:
+    with pytest.raises(ConfigurationError, match=line) as error:
+        catch_up(lake, merging(spark, lake, [declared]))
+    assert str(error.value).endswith(SAYS_REBUILD)
+
+
+def test_other_keys_of_facts_are_refused(spark: SparkSession, lake: Settings) -> None:
+    line = r"^gold.enriched_orders: keys is invoice_id, line_item_id, but its rows were made with line_item_id, price: "
+    with pytest.raises(ConfigurationError, match=f"{line}keep that, or run `lakehouse rebuild gold.enriched_orders "):
+        catch_up(lake, enriching(spark, lake, [ORDERS]))
+
+
+def test_silver_and_the_gold_that_joins_it_are_made_again(spark: SparkSession, lake: Settings) -> None:
+    assert rebuilt(spark, lake, "silver.users") == [
+        "silver.users: made again from bronze.users",
+        "gold.enriched_orders: made again from bronze.orders, 1 wait",
+    ]
+    check(spark, lake)
+
+
+STEPS = ("_forget", "_forget", "remove_table", "remove_table", "catch_up", "begin_again_unless_fits", "catch_up")
+
+
+def test_a_crash_after_each_step_loses_nothing(
+    spark: SparkSession, lake: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same rebuild ends what a crash has left. Once all tables are removed, so does a run."""
+    for number, step in enumerate(STEPS):
+        calls = STEPS[:number].count(step)
+        with monkeypatch.context() as patch:
+            patch.setattr(module, step, after(calls, getattr(module, step)))
+            with pytest.raises(RuntimeError, match="power cut"):
+                rebuilt(spark, lake, "silver.users")
+        if number > STEPS.index("catch_up"):
+            catch_up(lake, merging(spark, lake, [USERS, ITEMS]))
+            catch_up(lake, enriching(spark, lake, [ORDERS]))
+            check(spark, lake)
+    rebuilt(spark, lake, "silver.users")
+    check(spark, lake)
+
+
+def after(calls: int, step: Callable[..., object]) -> Callable[..., object]:
+    """The step, which fails after it was done once more than `calls`."""
+    done = 0
+
+    def counted(*arguments: object, **named: object) -> object:
+        nonlocal done
+        done += 1
+        return (fail_after(step) if done > calls else step)(*arguments, **named)
+
+    return counted
+
+
+def test_gold_whose_keys_and_types_stay_is_changed_in_place(
+    spark: SparkSession, settings: Settings, tmp_path: Path
+) -> None:
+    lake = made_with(spark, own_home(settings, tmp_path), LOUD_USERS, LOUD_ORDERS)
+    id, before = table_id(spark, lake, ORDERS.gold_table), read(lake, ORDERS.gold_table)
+    assert {(row["line_item_id"], row["user"]["first_name"], row["item_name"]) for row in before} == {
+        (1, "EVE", "PIE"),
+        (3, "EVE", "PIE"),
+        (5, "ADA", "PIE"),
+    }
+    assert rebuilt(spark, lake, "silver.users")[1] == "gold.enriched_orders: 2 facts changed, 1 wait"
+    assert table_id(spark, lake, ORDERS.gold_table) == id
+    check(spark, lake)
+
+
+def test_gold_alone_is_made_again_and_discarded_facts_stay_discarded(spark: SparkSession, lake: Settings) -> None:
+    discard(lake, OTHER_ORDERS, read_table(spark, lake, ORDERS.waiting.name).select("position"))
+    assert [row["item_name"] for row in read(lake, ORDERS.discarded.name)] == ["PIE"]
+    done = order_backfill(lake, ORDERS, Scope(), "", prepare=begin_again_unless_fits)
+    assert done == Difference(unchanged=0, changed=0, added=3, removed=0, waiting=0)
+    assert [(row["line_item_id"], row["item_name"]) for row in read(lake, ORDERS.discarded.name)] == [(2, "pie")]
+    assert reconcile_facts(spark, lake, ORDERS).holds
+
+
+def test_a_rebuild_that_is_killed_is_done_by_the_next(spark: SparkSession, lake: Settings) -> None:
+    names = ["silver.users", "gold.enriched_orders"]
+    for removed in names:
+        before = Path(lake.table_path(removed)).stat().st_ino
+        process = start(lake, "rebuild", "silver.users", "--approve")
+        wait_until(partial(is_another, Path(lake.table_path(removed)), before))
+        process.kill()
+        assert process.wait() == -9
+        wait_until(lambda: is_free(lake, names))
+    last = start(lake, "rebuild", "silver.users", "--approve")
+    assert last.wait(300) == 0, (lake.home / "rebuild.log").read_text()
+    check(spark, lake)
+
+
+def is_another(folder: Path, inode: int) -> bool:
+    return not folder.exists() or folder.stat().st_ino != inode
+
+
+def test_only_silver_and_enriched_facts_can_be_rebuilt() -> None:
+    with pytest.raises(ConfigurationError, match=r"^gold.revenue_by_hour: can't be rebuilt; there are silver.items, "):
+        wanted(SHOP, ["gold.revenue_by_hour"])
+
+
+def test_what_depends_on_a_table_is_rebuilt_or_named() -> None:
+    found = wanted(SHOP, ["silver.items_history"])
+    assert (found.entities, found.enrichments) == ((ITEMS,), (ORDERS,))
+    assert found.sql_tables == tuple(table.name for table in SHOP.sql_tables)
