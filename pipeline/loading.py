@@ -19,7 +19,6 @@ from inspect import signature
 from pathlib import Path
 from types import ModuleType
 
-from expectations.suites import Suite
 from gold.enrichment.declaration import Enrichment, Lookup
 from gold.sql.declaration import SqlTable, declared_in
 from lakehouse.contracts.topics import Topic
@@ -30,7 +29,7 @@ from pipeline.checks import mistakes_of, mistakes_together
 from pipeline.declared import Pipeline
 from silver.entity import Entity
 
-KINDS = (Entity, Enrichment, Suite)
+KINDS = (Entity, Enrichment)
 PARTS = {each.__name__: each for each in (*KINDS, Topic, Lookup)}
 """What a file can declare, and what such a declaration is made of."""
 
@@ -63,7 +62,6 @@ def load(folder: Path) -> Project:
         entities=tuple(each for each in found if isinstance(each, Entity)),
         enrichments=tuple(each for each in found if isinstance(each, Enrichment)),
         sql_tables=tables,
-        own_suites=tuple(each for each in found if isinstance(each, Suite)),
     )
     project = Project(pipeline=pipeline, places={key: place for key, (_, place) in files.found.items()})
     # What is missing because of one mistake would only be told as another.

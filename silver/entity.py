@@ -1,12 +1,14 @@
 """Declare how a changelog topic becomes a table of latest state."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql.types import AtomicType, BooleanType, DataType, DateType, IntegralType, StringType
 
 from lakehouse.contracts.arguments import checked
+from lakehouse.contracts.checks import Check, Mode, of_mode, refuse_wrong
 from lakehouse.contracts.columns import COLUMNS, Columns
 from lakehouse.contracts.decoding import Decoding
 from lakehouse.contracts.topics import Topic
@@ -32,7 +34,8 @@ class Entity:
     """A keyed changelog and its silver table.
 
     Raises ConfigurationError for `ignore_null_updates` without `keeps_history`, a `key` or `sequence_by` that is no
-    column, and a column with the name of one that is added.
+    column, a column with the name of one that is added, and checks that quarantine with `ignore_null_updates` or
+    without `keeps_history`.
     """
 
     topic: Topic
@@ -63,6 +66,10 @@ class Entity:
     keep_deleted: int = 90
     """Days after which a deleted key may be purged. Without the history, an older message that arrives after that
     brings the key back."""
+    checks: Mapping[str, Check] = field(default_factory=dict)
+    """By name, what must be TRUE of each row whose key is not deleted, over the columns, and what happens if it is not:
+    `{"price_is_positive": warn("price > 0")}`, or `quarantine(...)` or `fail(...)`. A message that goes to quarantine
+    leaves its key with the state that it had."""
 
     @property
     def name(self) -> str:
@@ -79,6 +86,13 @@ class Entity:
             topic=self.topic,
             columns={**self.columns, "deleted_at": f"CAST({self.deleted_at} AS TIMESTAMP)"},
         )
+
+    @property
+    def checks_of_rows(self) -> Mapping[str, Check]:
+        """The checks as they hold of all rows: those of deleted keys pass, because a tombstone leaves only the key."""
+        return {
+            name: replace(check, sql=f"deleted_at IS NOT NULL OR ({check.sql})") for name, check in self.checks.items()
+        }
 
     @property
     def ordered_by(self) -> tuple[str, ...]:
@@ -119,6 +133,18 @@ class Entity:
             raise ConfigurationError(f"{self.name}: column {taken[0]}: silver has one of that name: choose another")
         if self.ignore_null_updates and not self.keeps_history:
             raise ConfigurationError(f"{self.name}: ignore_null_updates needs keeps_history")
+        refuse_wrong(self.checks, within=self.name)
+        for name in of_mode(self.checks, Mode.QUARANTINE):
+            if self.ignore_null_updates:
+                raise ConfigurationError(
+                    f"{self.name}: check {name}: quarantine is of whole messages, and those of ignore_null_updates have "
+                    "only some of the fields: use warn or fail"
+                )
+            if not self.keeps_history:
+                raise ConfigurationError(
+                    f"{self.name}: check {name}: quarantine needs keeps_history, which tells messages that were merged "
+                    "before the check was declared: use warn or fail"
+                )
 
     @property
     def table(self) -> Table:

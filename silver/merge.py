@@ -7,10 +7,11 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+from lakehouse.contracts.checks import Mode, failed, of_mode, resolve, stop_if_failed
 from lakehouse.contracts.decoding import MALFORMED, decode, quarantine_malformed, shown
 from lakehouse.contracts.keys import key_text, key_values
 from lakehouse.delta.checkpoints import create_tables_of, sound_checkpoint
-from lakehouse.delta.tables import Table, cached, is_created, of_keys, pin_table, table_schema, upsert
+from lakehouse.delta.tables import Table, cached, is_created, of_keys, pin_table, read_table, table_schema, upsert
 from lakehouse.errors import ConfigurationError
 from lakehouse.settings import Settings
 from lakehouse.spark.batches import each_batch, planned_for
@@ -36,6 +37,7 @@ def create_tables(spark: SparkSession, settings: Settings, entity: Entity) -> No
     for table in silver:
         _check_order(spark, settings, entity, table)
     create_tables_of(spark, settings, entity.table.name, [*silver, MALFORMED])
+    resolve(entity.checks_of_rows, over=read_table(spark, settings, entity.table.name), within=entity.name)
 
 
 def _check_order(spark: SparkSession, settings: Settings, entity: Entity, table: Table) -> None:
@@ -54,7 +56,10 @@ def _check_order(spark: SparkSession, settings: Settings, entity: Entity, table:
 
 
 def merge_batch(settings: Settings, entity: Entity, messages: DataFrame) -> None:
-    """Merge the messages of one batch into silver. Rejected messages go to `quarantine.malformed`."""
+    """Merge the messages of one batch into silver. Rejected messages go to `quarantine.malformed`.
+
+    Raises PermanentError if a check stops it: then nothing is merged.
+    """
     spark = messages.sparkSession
     decoded = messages.transform(decode_changes, entity=entity)
     rejected_message = F.when(F.col("reason").isNotNull(), F.col("message"))  # accepted messages need only their row
@@ -92,6 +97,8 @@ def _merge_changes(settings: Settings, entity: Entity, changes: DataFrame) -> No
     rows = versions.join(held, on=list(entity.keys), how="left").withColumn("is_newer", F.col("is_last") & is_newer)
     with cached(rows.drop("held", "held_row", "is_last")) as rows:
         [found] = rows.agg(F.count_if("is_changed").alias("changed"), F.count_if("is_newer").alias("newer")).collect()
+        written = rows.where("is_changed OR is_newer")
+        stop_if_failed(written, entity.checks_of_rows, table=entity.table.name, keys=(*entity.keys, "sequence"))
         if found.changed:
             _merge_history(settings, entity, rows.where("is_changed").drop("is_changed", "is_newer"))
         if found.newer:
@@ -107,8 +114,16 @@ def _merge_latest(settings: Settings, entity: Entity, changes: DataFrame) -> Non
 
 
 def decode_changes(messages: DataFrame, *, entity: Entity) -> DataFrame:
-    """Messages as rows of the silver table, with `message`, and the `reason` if they are rejected."""
-    decoded = messages.transform(decode, decoding=entity.decoding, reject=_unusable_key(entity))
+    """Messages as rows of the silver table, with `message`, and the `reason` if they are rejected.
+
+    Raises ConfigurationError if Spark can't resolve the SQL of a column, or of a check whose mode is quarantine.
+    """
+    checks, reject = of_mode(entity.checks_of_rows, Mode.QUARANTINE), _unusable_key(entity)
+    if checks:
+        resolve(checks, over=messages.sparkSession.createDataFrame([], entity.decoding.schema), within=entity.name)
+        fails = ~F.col("message.is_tombstone") & (failed(checks) != "")
+        reject = reject.when(fails, F.concat(F.lit("fails "), failed(checks)))
+    decoded = messages.transform(decode, decoding=entity.decoding, reject=reject)
     return decoded.withColumns(
         {
             **_key(entity),

@@ -41,6 +41,7 @@ from gold.enrichment.writes import (
     write_duplicates,
     write_new,
 )
+from lakehouse.contracts.checks import resolve
 from lakehouse.contracts.decoding import MALFORMED, quarantine_malformed
 from lakehouse.delta.checkpoints import create_tables_of, sound_checkpoint
 from lakehouse.delta.tables import cached, is_known_empty, pin_table, read_table
@@ -205,3 +206,5 @@ def create_tables(spark: SparkSession, settings: Settings, enrichment: Enrichmen
     quarantine = (enrichment.waiting, enrichment.duplicates, enrichment.discarded, MALFORMED)
     tables = [enrichment.gold(states), *quarantine, ACTIONS, BACKFILLS]
     create_tables_of(spark, settings, enrichment.gold_table, tables)
+    gold = read_table(spark, settings, enrichment.gold_table)
+    resolve(enrichment.checks, over=gold, within=enrichment.topic.name)
