@@ -90,10 +90,16 @@ def each_row(name: str, holds: str, severity: Severity = Severity.CRITICAL) -> R
 
 
 def checked(checks: Mapping[str, Check]) -> tuple[Rule, ...]:
-    """Declared checks as rules. Rows of which a check keeps the table clear are critical, if they are there after all:
-    because they are older than the check, or because somebody changed the table."""
-    severities = {name: Severity.WARNING if check.mode is Mode.WARN else Severity.CRITICAL for name, check in checks.items()}
-    return tuple(each_row(name, check.sql, severities[name]) for name, check in checks.items())
+    """Declared checks as rules.
+
+    Rows that a check keeps out of the table are critical if they are there after all: they are older than the check, or
+    somebody has changed the table.
+    """
+
+    def severity(check: Check) -> Severity:
+        return Severity.WARNING if check.mode is Mode.WARN else Severity.CRITICAL
+
+    return tuple(each_row(name, check.sql, severity(check)) for name, check in checks.items())
 
 
 def not_null(*columns: str) -> tuple[Rule, ...]:

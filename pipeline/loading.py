@@ -9,7 +9,7 @@ import importlib
 import re
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from functools import cache
 from importlib.abc import Loader, MetaPathFinder
@@ -20,7 +20,7 @@ from pathlib import Path
 from types import ModuleType
 
 from gold.enrichment.declaration import Enrichment, Lookup
-from gold.sql.declaration import SqlTable, declared_in
+from gold.sql.declaration import SqlTable, declared_in, with_parameters
 from lakehouse.contracts.topics import Topic
 from lakehouse.errors import ConfigurationError, DeclarationsError
 from lakehouse.settings import DECLARATIONS, Settings
@@ -47,8 +47,14 @@ class Project:
 
 
 def pipeline_of(settings: Settings) -> Pipeline:
-    """The pipeline of the project. Raises DeclarationsError if it has mistakes."""
-    return load(settings.declarations).pipeline
+    """The pipeline of the project. Raises DeclarationsError if it has mistakes.
+
+    Raises ConfigurationError for settings of parameters that it does not declare.
+    """
+    pipeline = load(settings.declarations).pipeline
+    if not settings.parameters:
+        return pipeline
+    return replace(pipeline, sql_tables=with_parameters(pipeline.sql_tables, settings.parameters))
 
 
 @cache

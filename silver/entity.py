@@ -133,17 +133,20 @@ class Entity:
             raise ConfigurationError(f"{self.name}: column {taken[0]}: silver has one of that name: choose another")
         if self.ignore_null_updates and not self.keeps_history:
             raise ConfigurationError(f"{self.name}: ignore_null_updates needs keeps_history")
+        self._refuse_wrong_checks()
+
+    def _refuse_wrong_checks(self) -> None:
         refuse_wrong(self.checks, within=self.name)
         for name in of_mode(self.checks, Mode.QUARANTINE):
             if self.ignore_null_updates:
                 raise ConfigurationError(
-                    f"{self.name}: check {name}: quarantine is of whole messages, and those of ignore_null_updates have "
-                    "only some of the fields: use warn or fail"
+                    f"{self.name}: check {name}: quarantine is of whole messages, and ignore_null_updates has "
+                    "updates of some fields: use warn or fail"
                 )
             if not self.keeps_history:
                 raise ConfigurationError(
-                    f"{self.name}: check {name}: quarantine needs keeps_history, which tells messages that were merged "
-                    "before the check was declared: use warn or fail"
+                    f"{self.name}: check {name}: quarantine needs keeps_history, which tells the messages that were "
+                    "merged before the check was declared: use warn or fail"
                 )
 
     @property

@@ -122,8 +122,8 @@ OWN_COLUMNS = (
 class Enrichment:
     """Facts of a topic joined with state.
 
-    Raises ConfigurationError if a lookup is `on` something that is no column, if two columns of gold have the same name,
-    or one has the name of a column of the enrichment's own, and for a check that quarantines by the state.
+    Raises ConfigurationError if a lookup is `on` something that is no column, if two columns of gold have the same
+    name, or one has the name of a column of the enrichment's own, and for a check that quarantines by the state.
     """
 
     topic: Topic
@@ -167,8 +167,8 @@ class Enrichment:
         for name, check in of_mode(self.checks, Mode.QUARANTINE).items():
             if joined := sorted(check.columns & {state.lower() for state in self.states}):
                 raise ConfigurationError(
-                    f"{self.topic.name}: check {name}: {check.sql}: a fact is quarantined before {joined[0]} is joined: "
-                    "use warn or fail, or columns of the fact alone"
+                    f"{self.topic.name}: check {name}: {check.sql}: quarantine comes before {joined[0]} is joined: use "
+                    "warn or fail, or columns of the fact alone"
                 )
 
     def _check_names(self, named: Iterable[tuple[str, str]]) -> None:

@@ -29,8 +29,10 @@ class Mode(StrEnum):
 
 @dataclass(frozen=True)
 class Check:
-    """SQL over the columns of a table that must be TRUE of each row. A row of which it is FALSE or NULL, or on which it
-    ends in an error, fails the check."""
+    """SQL over the columns of a table that must be TRUE of each row.
+
+    A row of which it is FALSE or NULL, or on which it ends in an error, fails the check.
+    """
 
     sql: str
     mode: Mode
@@ -78,8 +80,8 @@ def refuse_wrong(checks: Mapping[str, Check], *, within: str) -> None:
 def _parsed(sql: str) -> exp.Expr:
     """The one expression that a text is."""
     found = [each for each in parse(sql, dialect="spark") if each is not None]
-    if len(found) != 1 or isinstance(found[0], exp.Query):
-        raise SqlglotError("must be one condition")
+    if len(found) != 1 or isinstance(found[0], exp.Query) or found[0].find(exp.Placeholder):
+        raise SqlglotError("must be one condition, without parameters")
     return found[0]
 
 
