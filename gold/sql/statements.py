@@ -5,17 +5,17 @@ the changed rows. docs/decisions/015-sql-tables.md says why this is exact, and f
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from types import MappingProxyType
+from itertools import pairwise
 from typing import Any
 
 import sqlglot
 from pyspark.errors import AnalysisException, ParseException, PySparkException
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from sqlglot import exp
+from sqlglot import TokenType, exp
 
 from gold.sql.declaration import SqlTable
 from gold.sql.header import FULL
@@ -98,12 +98,22 @@ def select(spark: SparkSession, statement: Statement, sources: Mapping[str, Data
     Raises ConfigurationError, with file and line, if Spark can't resolve it.
     """
     sql = statement.table.sql  # the unchanged text, so that Spark's line numbers are those of the file
-    for node in sorted(tables_in(statement.tree), key=lambda node: -int(node.args["db"].meta["start"])):
-        start, end = node.args["db"].meta["start"], node.this.meta["end"] + 1
+    for start, end, instead in sorted(_replaced(statement), reverse=True):
+        sql = f"{sql[:start]}{instead}{sql[end:]}"
+    return _run(spark, statement, sql, sources)
+
+
+def _replaced(statement: Statement) -> Iterator[tuple[int, int, str]]:
+    """The parts of the text that stand for something else, from where to where: tables, and markers of parameters.
+
+    The parser of Delta Lake 4.4 drops the values that Spark's `sql` takes for markers, so they are replaced here.
+    """
+    for node in tables_in(statement.tree):
         alias = "" if node.alias else f" AS {node.name}"
-        sql = f"{sql[:start]}{_view(name_of(node))}{alias}{sql[end:]}"
-    values = {name: F.expr(value) for name, value in statement.table.parameters.items()}
-    return _run(spark, statement, sql, sources, values)
+        yield node.args["db"].meta["start"], node.this.meta["end"] + 1, f"{_view(name_of(node))}{alias}"
+    for colon, name in pairwise(sqlglot.tokenize(statement.table.sql, read=DIALECT)):
+        if colon.token_type is TokenType.COLON and name.text in statement.table.parameters:
+            yield colon.start, name.end + 1, statement.table.parameters[name.text]
 
 
 def touched(
@@ -304,18 +314,12 @@ def _rows(tree: exp.Query, expressions: Sequence[exp.Expr]) -> exp.Select:
     return query.select(*expressions, copy=False)
 
 
-def _run(
-    spark: SparkSession,
-    statement: Statement,
-    sql: str,
-    rows: Mapping[str, DataFrame],
-    parameters: Mapping[str, Column] = MappingProxyType({}),
-) -> DataFrame:
+def _run(spark: SparkSession, statement: Statement, sql: str, rows: Mapping[str, DataFrame]) -> DataFrame:
     """Runs SQL over temporary views. Raises ConfigurationError, with file and line, if Spark can't resolve it."""
     for name, frame in rows.items():
         frame.createOrReplaceTempView(_view(name))
     try:
-        return spark.sql(sql, dict(parameters))
+        return spark.sql(sql)
     except (AnalysisException, ParseException) as error:
         raise ConfigurationError(located(statement, error)) from None
     finally:

@@ -27,7 +27,7 @@ from tests.searching import few
 from tests.shop import ENTITIES
 
 MOMENTS, IDS, ITEMS, LINES = st.integers(0, 20), st.integers(1, 6), st.integers(1, 3), st.integers(1, 60)
-PRICES = st.sampled_from([1.5, 2.5, 3.5])
+PRICES = st.sampled_from([1.5, 2.5, 3.5, -1.0])
 ORDERED = st.builds(partial(order), LINES, user=IDS, item=ITEMS, when=MOMENTS, place=st.just(0))
 PRICED = st.builds(partial(item), ITEMS, PRICES, when=MOMENTS)
 MERGED = st.builds(partial(user), IDS, when=MOMENTS, late=MOMENTS, mergedAt=st.just(millis(at(0))), parentUserId=IDS)
