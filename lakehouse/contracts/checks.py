@@ -20,11 +20,8 @@ class Mode(StrEnum):
     """What happens with a row that fails a check."""
 
     WARN = "warn"
-    """The row is written, and `lakehouse validate` reports it."""
     QUARANTINE = "quarantine"
-    """The row goes to quarantine, with the names of all checks that it fails, and the others go on."""
     FAIL = "fail"
-    """No row of its batch is written, and the step ends with one line that names the check, the table and a row."""
 
 
 @dataclass(frozen=True)
@@ -44,17 +41,17 @@ class Check:
 
 
 def warn(sql: str) -> Check:
-    """Rows that fail stay, and `lakehouse validate` reports them."""
+    """It is written, and `lakehouse validate` reports it."""
     return Check(sql, Mode.WARN)
 
 
 def quarantine(sql: str) -> Check:
-    """Rows that fail go to quarantine."""
+    """It goes to quarantine, with the names of all checks that it fails, and the others go on."""
     return Check(sql, Mode.QUARANTINE)
 
 
 def fail(sql: str) -> Check:
-    """The step ends before a row that fails is written."""
+    """No row of its batch is written, and the step ends with one line that names the check, the table and a row."""
     return Check(sql, Mode.FAIL)
 
 
