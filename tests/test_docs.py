@@ -17,6 +17,7 @@ from cli.commands import app
 from docs.generate import FOLDER, pages, pages_of_types
 from docs.plots import IMAGES, plots
 from lakehouse.settings import Settings
+from tests.shop import SQL_TABLES
 
 ROOT = Path(__file__).parent.parent
 PAGES = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), ROOT / "bronze" / "pulsar" / "README.md"]
@@ -123,7 +124,8 @@ def test_commands_are_there(page: Path) -> None:
 
 @each_page
 def test_settings_are_there(page: Path) -> None:
-    known = set()
+    parameters = (f"{table.file.stem}__{name}" for table in SQL_TABLES for name in table.parameters)
+    known = {f"LAKEHOUSE_PARAMETERS__{name}".upper() for name in parameters}
     for name, field in Settings.model_fields.items():
         inner = getattr(field.annotation, "model_fields", {})
         known |= {f"LAKEHOUSE_{name}__{each}".upper() for each in inner} or {f"LAKEHOUSE_{name}".upper()}

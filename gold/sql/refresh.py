@@ -9,7 +9,7 @@ Rows on which the SELECT fails do not stop a refresh. The rows of the table that
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -21,10 +21,11 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from gold.sql.checking import checked
-from gold.sql.declaration import SQL_ROWS, SqlTable
+from gold.sql.declaration import SqlTable
 from gold.sql.failing_rows import each_expression_alone, is_of_data, tried
 from gold.sql.header import FULL, INCREMENTAL
 from gold.sql.parsing import DIALECT
+from gold.sql.quarantine import clear_quarantine, quarantine
 from gold.sql.statements import Statement, located, narrow, parse, select, touched
 from lakehouse.contracts.checks import Mode, failed, of_mode, stop_if_failed
 from lakehouse.delta.status import REFRESHES_TABLE
@@ -35,9 +36,7 @@ from lakehouse.delta.tables import (
     cached,
     create_table,
     delta_table,
-    is_known_empty,
     of_keys,
-    pin_table,
     read_changes,
     read_table,
     read_version,
@@ -116,7 +115,7 @@ def refresh(spark: SparkSession, settings: Settings, table: SqlTable, *, full: b
         done = _refresh_what_does_not_fail(spark, settings, statement, sources, error)
     if done.reason != NOTHING_NEW:
         if not done.quarantined:
-            _clear_quarantine(spark, settings, F.col("table") == table.name)
+            clear_quarantine(spark, settings, F.col("table") == table.name)
         _remember(spark, settings, statement, done, versions)
     return done
 
@@ -173,7 +172,7 @@ def _refresh_what_does_not_fail(
             ):
                 raise
             reason = located(statement, error)
-            _quarantine(spark, settings, table, spark.createDataFrame([(None, reason)], "keys STRING, reason STRING"))
+            quarantine(spark, settings, table, spark.createDataFrame([(None, reason)], "keys STRING, reason STRING"))
             why = "rows fail, but it can't be determined which: the table stays as it was"
             return Refreshed(table=table.name, kind=FAILED, reason=why, quarantined=1, failing=(reason,))
         failing = rows.where("reason IS NOT NULL").select("keys", "reason").distinct()
@@ -208,7 +207,7 @@ def _write(
         if failing is not None:
             quarantined, *reasons = failing.agg(F.count("*"), F.min("reason"), F.max("reason")).collect()[0]
         if failing is not None and quarantined:
-            _quarantine(held.sparkSession, settings, table, failing)
+            quarantine(held.sparkSession, settings, table, failing)
         counts = _merge(settings, statement, fresh, held)
     return Refreshed(
         table=table.name,
@@ -220,36 +219,6 @@ def _write(
         quarantined=quarantined,
         failing=tuple(dict.fromkeys(reasons)) if quarantined else (),
     )
-
-
-def _quarantine(spark: SparkSession, settings: Settings, table: SqlTable, failing: DataFrame) -> None:
-    """Replace the table's quarantined rows by `failing`. Rows that were there already keep their `quarantined_at`."""
-    create_table(spark, settings, SQL_ROWS)
-    held = pin_table(spark, settings, SQL_ROWS.name).where(F.col("table") == table.name)
-    same = [failing[name].eqNullSafe(held[name]) for name in ("keys", "reason")]
-    (
-        failing.join(held, on=same, how="left")
-        .select(
-            F.lit(table.name).alias("table"),
-            failing["keys"],
-            failing["reason"],
-            F.coalesce(held["quarantined_at"], F.current_timestamp()).alias("quarantined_at"),
-        )
-        .write.format("delta")
-        .mode("overwrite")
-        .option("replaceWhere", f"`table` = '{table.name}'")
-        .save(settings.table_path(SQL_ROWS.name))
-    )
-
-
-def clear_undeclared(spark: SparkSession, settings: Settings, declared: Iterable[str]) -> None:
-    """Remove the quarantined rows of tables that are no longer declared."""
-    _clear_quarantine(spark, settings, ~F.col("table").isin(*declared))
-
-
-def _clear_quarantine(spark: SparkSession, settings: Settings, which: Column) -> None:
-    if table_exists(spark, settings, SQL_ROWS.name) and not is_known_empty(spark, settings, SQL_ROWS.name):
-        delta_table(spark, settings, SQL_ROWS.name).delete(which)
 
 
 def _refuse_other_keys(spark: SparkSession, settings: Settings, table: SqlTable) -> None:

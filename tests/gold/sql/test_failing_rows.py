@@ -9,7 +9,8 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from gold.sql.declaration import SQL_ROWS, SqlTable, read_declaration, with_parameters
-from gold.sql.refresh import Refreshed, clear_undeclared, refresh
+from gold.sql.quarantine import clear_undeclared
+from gold.sql.refresh import Refreshed, refresh
 from lakehouse.delta.tables import Table, append, create_table
 from lakehouse.errors import PermanentError
 from lakehouse.settings import Settings
