@@ -22,7 +22,7 @@ the struct begins with the columns that are declared there, as the struct `by`."
 
 RESERVED = (
     *("deleted_at", "sequence", "valid_from", "valid_until", "given", "message", "reason"),
-    *("since", "held", "held_row", "is_given", "is_changed", "is_last", "is_newer"),
+    *("since", "held", "held_row", "is_given", "is_changed", "is_last", "is_newer", "has_new_values"),
 )
 """Columns that an entity can't declare, because its tables or the merge have columns of these names."""
 VALIDITY = "valid_from TIMESTAMP, valid_until TIMESTAMP"

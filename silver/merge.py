@@ -87,7 +87,9 @@ def _merge_changes(settings: Settings, entity: Entity, changes: DataFrame) -> No
         versions = changes.transform(versions_of, held=history, entity=entity)
     else:
         versions = changes.transform(latest_changes, keys=entity.keys)
-        versions = versions.withColumns({"is_changed": F.lit(False), "is_last": F.lit(True)})
+        versions = versions.withColumns(
+            dict.fromkeys(("is_changed", "has_new_values"), F.lit(False)) | {"is_last": F.lit(True)}
+        )
     latest = of_keys(pin_table(spark, settings, entity.table.name), changes.select(*entity.keys))
     row = F.struct(*changes.columns)
     held = latest.select(*entity.keys, F.col("sequence").alias("held"), row.alias("held_row"))
@@ -97,10 +99,10 @@ def _merge_changes(settings: Settings, entity: Entity, changes: DataFrame) -> No
     rows = versions.join(held, on=list(entity.keys), how="left").withColumn("is_newer", F.col("is_last") & is_newer)
     with cached(rows.drop("held", "held_row", "is_last")) as rows:
         [found] = rows.agg(F.count_if("is_changed").alias("changed"), F.count_if("is_newer").alias("newer")).collect()
-        written = rows.where("is_changed OR is_newer")
+        written = rows.where("has_new_values OR is_newer")
         stop_if_failed(written, entity.checks_of_rows, table=entity.table.name, keys=(*entity.keys, "sequence"))
         if found.changed:
-            _merge_history(settings, entity, rows.where("is_changed").drop("is_changed", "is_newer"))
+            _merge_history(settings, entity, rows.where("is_changed").drop("is_changed", "has_new_values", "is_newer"))
         if found.newer:
             _merge_latest(settings, entity, rows.where("is_newer").select(*changes.columns))
 

@@ -73,8 +73,10 @@ def test_what_is_merged_stays_when_a_check_is_new_and_all_is_read_again(spark: S
 
 
 def test_a_check_that_fails_ends_the_step_before_anything_is_merged(spark: SparkSession, lake: Settings) -> None:
-    land_literally(spark, lake, [item(4)])
-    merge(spark, lake, STOPPING)
+    first = [item(4), item(4, 3.0, when=1, place=4)]
+    for message in first:
+        land_literally(spark, lake, [message])
+        merge(spark, lake, STOPPING)
     before = held(lake)
     land_literally(spark, lake, MESSAGES)
     line = r'^merge items: silver.items: .*: 2 with price_is_not_negative, such as {"id":1,"sequence":{.*}}: nothing is'
@@ -83,5 +85,5 @@ def test_a_check_that_fails_ends_the_step_before_anything_is_merged(spark: Spark
             merge(spark, lake, STOPPING)
         assert held(lake) == before
     merge(spark, lake, ITEMS)
-    assert held(lake) == wanted(Oracle().run([item(4), *MESSAGES]))
+    assert held(lake) == wanted(Oracle().run([*first, *MESSAGES]))
     assert reconcile_entity(spark, lake, ITEMS).holds
