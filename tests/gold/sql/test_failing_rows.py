@@ -133,7 +133,7 @@ def test_where_rows_can_not_be_told_the_table_stays_as_it_was(lake: Lake) -> Non
         assert (done.kind, done.quarantined, lake.held()) == ("failed", 1, [("a", 2)])
         [(keys, reason)] = lake.quarantined().items()
         assert keys is None
-        assert reason.partition(" The value 'x'")[0].endswith("x.sql:4: [CAST_INVALID_INPUT]")
+        assert reason.partition(" The value 'x'")[0].endswith("x.sql:3: [CAST_INVALID_INPUT]")
     lake.remove("id = 2")
     assert (lake.refresh(select, full).quarantined, lake.quarantined()) == (0, {})
 
