@@ -8,7 +8,7 @@ from pyspark.errors import PySparkException
 
 from cli import report
 from gold.sql.declaration import SQL_ROWS, SqlTable
-from gold.sql.refresh import clear_undeclared
+from gold.sql.quarantine import clear_undeclared
 from jobs.steps import refreshing, spark_for
 from lakehouse.errors import ConfigurationError, LakehouseError, PermanentError
 from lakehouse.settings import load_settings

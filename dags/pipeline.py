@@ -15,6 +15,8 @@ help; *quality* is retried only while another process writes its tables.
   *Messages lost before landing* in `docs/operations.md`.
 * *run* names a topic, a difference and positions: a message is in no table, or in two. Nothing is repaired
   automatically: see `docs/operations.md`.
+* *rows fail a check whose mode is fail*: nothing of them is written; correct the state or the check, see
+  *A check ends a step* in `docs/quality.md`.
 * *quality* fails: the log lists the rules that do not pass, and the task links to the report: see `docs/quality.md`.
 * *refresh* fails with a file and a line: the table is unchanged; fix the file, see `docs/sql-tables.md`.
 

@@ -27,6 +27,7 @@ from expectations.results import RESULTS
 from gold.enrichment.declaration import ACTIONS, BACKFILLS, Enrichment, Lookup
 from gold.sql.declaration import SQL_ROWS, SqlTable
 from gold.sql.refresh import REFRESHES
+from lakehouse.contracts.checks import Check, fail, quarantine, warn
 from lakehouse.contracts.decoding import MALFORMED
 from lakehouse.contracts.topics import Topic
 from lakehouse.delta.tables import Table
@@ -127,7 +128,10 @@ def _declarations() -> Iterator[str]:
             for each in fields(declared)
         )
         yield from _grid(("parameter", "type", "default", "", "example"), rows)
-    yield f"## SQL files\n\n{inspect.getdoc(SqlTable)} See [gold tables in SQL](../sql-tables.md).\n"
+    yield f"## Check\n\n`from {Check.__module__} import fail, quarantine, warn`\n\n{inspect.getdoc(Check)}\n"
+    modes = ((f"`{each.__name__}(sql)`", inspect.getdoc(each) or "") for each in (warn, quarantine, fail))
+    yield from _grid(("mode", "what happens with a row that fails"), modes)
+    yield f"## SQL files\n\n{inspect.getdoc(SqlTable)}\n\nSee [gold tables in SQL](../sql-tables.md).\n"
     header = (_with_example(doc) for name, doc in documented(SqlTable).items() if name in examples(SqlTable))
     yield from _grid(("", "example"), header)
 
@@ -192,10 +196,10 @@ def _declared_tables() -> Iterator[tuple[Table, str]]:
         yield enrichment.waiting, f"`{facts}` that wait for state, and for which."
         yield enrichment.duplicates, f"`{facts}` that came again, with the position of the first."
         yield enrichment.discarded, f"`{facts}` that waited until somebody discarded them."
-    yield MALFORMED, "Messages of any topic that break its contract or a rule, with the reason."
+    yield MALFORMED, "Messages of any topic that break its contract or fail a check, with the reason."
     yield ACTIONS, "What people asked to be done with messages in quarantine."
     yield BACKFILLS, "Requests to recompute facts, and what came of them."
-    yield SQL_ROWS, "Rows on which the SQL of a declared table fails, with the reason."
+    yield SQL_ROWS, "Rows of a declared table on which its SQL fails, or that fail a check, with the reason."
     yield REFRESHES, "What each refresh of a declared table has read."
     yield RESULTS, "What came of each quality rule in each validation."
 

@@ -1,35 +1,51 @@
 """The suite of gold.enriched_<facts>: facts with their state."""
 
-from expectations.suites import CHANGE_FEED, Rule, Suite, each_row, known, not_null, types, unique, up_to_date, volume
-from gold.enrichment.declaration import Enrichment
+from collections.abc import Iterator
+
+from expectations.suites import (
+    CHANGE_FEED,
+    Rule,
+    Suite,
+    checked,
+    each_row,
+    known,
+    not_null,
+    types,
+    unique,
+    up_to_date,
+    volume,
+)
+from gold.enrichment.declaration import Enrichment, Lookup
 from lakehouse.delta.tables import POSITION
 
 
-def enriched(enrichment: Enrichment, *rules: Rule) -> Suite:
-    """The rules of every enrichment, and `rules` of this one. No row in gold may break a rule that quarantines.
+def enriched(enrichment: Enrichment) -> Suite:
+    """The rules of every enrichment, and the checks of this one.
 
     Keys are unique within a day only, as duplicates are detected for `dedup_days`.
     """
-    lookups = enrichment.lookups
+    day, event_time = enrichment.day, enrichment.event_time
     return Suite(
         table=enrichment.gold_table,
         key=enrichment.keys,
         arrives=CHANGE_FEED,
         rules=(
-            types(lambda: f"{enrichment.decoding.ddl}, position {POSITION}, {enrichment.day} DATE"),
-            *not_null(*dict.fromkeys((*enrichment.keys, enrichment.event_time)), enrichment.day, "position"),
-            unique(*enrichment.keys, enrichment.day),
-            *(
-                known(
-                    *(f"{each.name}.{key}" for key in each.entity.keys),
-                    to=each.entity.table.name,
-                    may_be_null=not each.required,
-                )
-                for each in lookups
-            ),
-            *(each_row(name, holds) for name, holds in enrichment.rules.items()),
-            *rules,
+            types(lambda: f"{enrichment.decoding.ddl}, position {POSITION}, {day} DATE"),
+            *not_null(*dict.fromkeys((*enrichment.keys, event_time)), day, "position"),
+            unique(*enrichment.keys, day),
+            each_row("is_of_its_day", f"{day} = to_date({event_time})"),
+            *(rule for lookup in enrichment.lookups for rule in _joined(lookup, event_time)),
+            *checked(enrichment.checks),
             *volume(),
             up_to_date(),
         ),
     )
+
+
+def _joined(lookup: Lookup, event_time: str) -> Iterator[Rule]:
+    """The state is there, it is that of the fact's key or of its survivor, and it was not deleted before the fact."""
+    name, key, on = lookup.name, f"{lookup.name}.{lookup.key}", lookup.on
+    yield known(key, to=lookup.entity.table.name, may_be_null=not lookup.required)
+    is_own = f"{key} = {on}" + (f" OR {lookup.merged}[0] = {on}" if lookup.merged_into else "")
+    yield each_row(f"{name}_is_its_own", is_own if lookup.required else f"{name} IS NULL OR {is_own}")
+    yield each_row(f"{name}_was_not_deleted_before", f"coalesce({name}.deleted_at > {event_time}, true)")

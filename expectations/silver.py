@@ -1,6 +1,6 @@
 """The suites of silver.<entity>, the latest state by key, and silver.<entity>_history, one version per message."""
 
-from expectations.suites import CHANGE_FEED, Rule, Severity, Suite, each_row, not_null, types, unique, up_to_date, whole
+from expectations.suites import CHANGE_FEED, Rule, Suite, checked, each_row, not_null, types, unique, up_to_date, whole
 from lakehouse.contracts.decoding import MALFORMED
 from lakehouse.delta.tables import Table
 from silver.entity import Entity
@@ -8,9 +8,10 @@ from silver.entity import Entity
 SEQUENCE = ("event_time", "publish_time", "ledger_id", "entry_id", "batch_index")
 
 
-def latest(entity: Entity, *rules: Rule) -> Suite:
-    """The rules of every latest state, and `rules` of this one."""
-    return _suite(entity, entity.table, unique(*entity.keys), *rules, *_conserved(entity), up_to_date())
+def latest(entity: Entity) -> Suite:
+    """The rules of every latest state, and the checks of this one."""
+    rules = (unique(*entity.keys), *checked(entity.checks_of_rows), *_conserved(entity), up_to_date())
+    return _suite(entity, entity.table, *rules)
 
 
 def versions(entity: Entity) -> Suite:
@@ -51,8 +52,3 @@ def _conserved(entity: Entity) -> tuple[Rule, ...]:
         whole("nothing_is_lost", f"{{lag}} > 0 OR {{{entity.topic.bronze_table}}} = {history} + {malformed}"),
         whole("has_no_more_rows_than_versions", f"{{rows}} <= {history}"),
     )
-
-
-def unless_deleted(name: str, holds: str, severity: Severity = Severity.CRITICAL) -> Rule:
-    """A rule that must be TRUE for each row whose key is not deleted: a tombstone leaves only the key."""
-    return each_row(name, f"deleted_at IS NOT NULL OR ({holds})", severity)

@@ -1,15 +1,18 @@
 """The suite of a gold table that is declared in SQL."""
 
-from expectations.suites import CHANGE_FEED, Suite, not_null, unique, volume
+from expectations.suites import CHANGE_FEED, Suite, checked, not_null, unique, volume
 from gold.sql.declaration import SqlTable
 
 
 def declared(table: SqlTable) -> Suite:
-    """A refresh never leaves a duplicate or NULL key, so these rules find what others have done to the table."""
+    """The rules of every such table, and the checks of this one.
+
+    A refresh never leaves a duplicate or NULL key, so these rules find what others have done to the table.
+    """
     return Suite(
         table=table.name,
         key=table.keys,
         arrives=CHANGE_FEED,
         may_be_empty=True,
-        rules=(*not_null(*table.keys), unique(*table.keys), *volume()),
+        rules=(*not_null(*table.keys), unique(*table.keys), *checked(table.checks), *volume()),
     )

@@ -5,12 +5,14 @@ and keys fail, unless the suite says that the table may be empty.
 """
 
 import re
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
+from lakehouse.contracts.checks import Check, Mode
 from lakehouse.delta.tables import Ddl, as_ddl
 from lakehouse.errors import ConfigurationError
 
@@ -76,9 +78,9 @@ class Suite:
     may_be_empty: bool = False
 
     def __post_init__(self) -> None:
-        names = [rule.name for rule in self.rules]
-        if len(names) != len(set(names)):
-            raise ConfigurationError(f"{self.table}: two rules have the same name: {', '.join(sorted(names))}")
+        for name, count in Counter(rule.name for rule in self.rules).items():
+            if count > 1:
+                raise ConfigurationError(f"check {name}: {self.table} has a rule of this name already: choose another")
 
 
 CHANGE_FEED = "the change feed"
@@ -87,6 +89,19 @@ CHANGE_FEED = "the change feed"
 def each_row(name: str, holds: str, severity: Severity = Severity.CRITICAL) -> Rule:
     """A rule that must be TRUE for each row."""
     return Rule(name=name, kind=Kind.ROW, holds=holds, severity=severity)
+
+
+def checked(checks: Mapping[str, Check]) -> tuple[Rule, ...]:
+    """Declared checks as rules.
+
+    Rows that a check keeps out of the table are critical if they are there after all: they are older than the check, or
+    somebody has changed the table.
+    """
+
+    def severity(check: Check) -> Severity:
+        return Severity.WARNING if check.mode is Mode.WARN else Severity.CRITICAL
+
+    return tuple(each_row(name, check.sql, severity(check)) for name, check in checks.items())
 
 
 def not_null(*columns: str) -> tuple[Rule, ...]:

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 from expectations.results import last_validated
 from expectations.suites import Suite
-from gold.sql.declaration import INCREMENTAL
+from gold.sql.header import INCREMENTAL
 from lakehouse.contracts.topics import Topic
 from lakehouse.delta.status import TableStatus, table_statuses
 from lakehouse.local.broker import endpoint

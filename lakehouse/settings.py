@@ -12,7 +12,16 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SecretStr,
+    ValidationError,
+    model_validator,
+)
 from pydantic_settings import (
     BaseSettings,
     EnvSettingsSource,
@@ -203,6 +212,9 @@ class Settings(BaseSettings):
     """
     checkpoints: str = ""
     """Root of the streams' checkpoints. Unset: `<home>/checkpoints`."""
+    parameters: dict[str, dict[str, Annotated[str, BeforeValidator(str)]]] = {}
+    """Values of SQL tables' parameters in place of the declared ones, by table and parameter: literals in SQL, such as
+    `LAKEHOUSE_PARAMETERS__REVENUE_BY_SESSION__GAP="'45 minutes'"`."""
     cache: Folder = Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser() / "pulsar-lakehouse"
     """Downloads and compiled jars, shared by all clones."""
     pulsar: Pulsar = Pulsar()

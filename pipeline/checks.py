@@ -2,11 +2,16 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
 
+from expectations.gold import enriched
+from expectations.silver import latest
+from expectations.sql_tables import declared
 from expectations.suites import Suite
 from gold.enrichment.declaration import Enrichment
 from lakehouse.contracts.topics import Topic
+from lakehouse.errors import ConfigurationError
 from pipeline.declared import Pipeline
 from silver.entity import Entity
 
@@ -16,38 +21,32 @@ Claims = list[tuple[str, object]]
 DAYS = ("dedup_days", "retry_days", "correction_days")
 
 
-def mistakes_of(declared: Entity | Enrichment | Suite) -> Iterator[str]:
+def mistakes_of(declaration: Entity | Enrichment) -> Iterator[str]:
     """What is wrong with one declaration, whatever else there is: a line for each mistake."""
-    if isinstance(declared, Suite):
-        return
-    yield from _topic(declared.topic)
-    yield from _columns(declared.columns)
-    yield from _entity(declared) if isinstance(declared, Entity) else _enrichment(declared)
+    yield from _topic(declaration.topic)
+    yield from _columns(declaration.columns)
+    yield from _entity(declaration) if isinstance(declaration, Entity) else _enrichment(declaration)
 
 
 def mistakes_together(pipeline: Pipeline) -> Iterator[tuple[object, str]]:
     """What is wrong with declarations because of others: the declaration, and a line for each of its mistakes."""
-    claimed = list(_twice(pipeline))
-    yield from claimed
+    yield from _twice(pipeline)
     known = ", ".join(entity.name for entity in pipeline.entities) or "none"
     for enrichment in pipeline.enrichments:
         for lookup in enrichment.lookups:
             if lookup.entity not in pipeline.entities:
                 line = f"{lookup.entity.name} is at the top level of no file; there are {known}"
                 yield enrichment, f"lookup {lookup.name}: {line}"
-    if not claimed:
-        yield from _suites(pipeline)
+    for table in pipeline.sql_tables:
+        yield from ((table, line) for line in _suite(declared, table))
 
 
-def _suites(pipeline: Pipeline) -> Iterator[tuple[object, str]]:
-    known = {suite.table for suite in (*pipeline.suites, *pipeline.sql_suites)}
-    seen: set[str] = set()
-    for suite in pipeline.own_suites:
-        if suite.table not in known:
-            yield suite, f"{suite.table}: no table of this project"
-        if suite.table in seen:
-            yield suite, f"{suite.table}: there are two suites for it; give one the rules of both"
-        seen.add(suite.table)
+def _suite(make: Callable[[Any], Suite], of: object) -> Iterator[str]:
+    """What is wrong with the checks of a table together with the rules that it has anyway."""
+    try:
+        make(of)
+    except ConfigurationError as error:
+        yield str(error)
 
 
 def _topic(topic: Topic) -> Iterator[str]:
@@ -70,6 +69,7 @@ def _entity(entity: Entity) -> Iterator[str]:
         yield f"keep_deleted: {entity.keep_deleted}: must be 0 or more days"
     if not entity.deleted_at.strip():
         yield "deleted_at: has no SQL; leave it out if nothing is deleted"
+    yield from _suite(latest, entity)
 
 
 def _enrichment(facts: Enrichment) -> Iterator[str]:
@@ -85,13 +85,13 @@ def _enrichment(facts: Enrichment) -> Iterator[str]:
         if not NAME.fullmatch(lookup.name):
             yield f"lookup {lookup.name}: must be named in lower case, such as user: gold has a column of that name"
     yield from (f"{name}: {days}: must be 0 or more days" for name in DAYS if (days := getattr(facts, name)) < 0)
-    yield from (f"rules: {name}: has no SQL" for name, sql in facts.rules.items() if not sql.strip())
+    yield from _suite(enriched, facts)
 
 
 def _twice(pipeline: Pipeline) -> Iterator[tuple[object, str]]:
     """Topics and tables that two declarations claim."""
-    declared: tuple[Entity | Enrichment, ...] = (*pipeline.entities, *pipeline.enrichments)
-    topics: Claims = [(each.topic.name, each) for each in declared]
+    of_topics: tuple[Entity | Enrichment, ...] = (*pipeline.entities, *pipeline.enrichments)
+    topics: Claims = [(each.topic.name, each) for each in of_topics]
     topics += [(each.publish_to, each) for each in pipeline.enrichments if each.publish_to]
     topics += [(table.topic, table) for table in pipeline.sql_tables if table.topic]
     tables: Claims = [(each, facts) for facts in pipeline.enrichments for each in (facts.gold_table, facts.shadow)]

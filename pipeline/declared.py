@@ -25,8 +25,6 @@ class Pipeline:
     """Facts, enriched into gold."""
     sql_tables: tuple[SqlTable, ...]
     """Gold tables that are declared in SQL, each after those that it is made from."""
-    own_suites: tuple[Suite, ...]
-    """Suites from the project's files. Each takes the place of the one that its table has by itself."""
 
     @cached_property
     def topics(self) -> tuple[Topic, ...]:
@@ -54,7 +52,7 @@ class Pipeline:
     @cached_property
     def suites(self) -> tuple[Suite, ...]:
         """The rules that `lakehouse validate` evaluates."""
-        return self._with_own(
+        return (
             *(landed(entity.topic, quiet_for="30 DAYS") for entity in self.entities),
             *(landed(each.topic, placed=each.places, quiet_for="1 DAY") for each in self.enrichments),
             *(latest(entity) for entity in self.entities),
@@ -69,7 +67,7 @@ class Pipeline:
     @cached_property
     def sql_suites(self) -> tuple[Suite, ...]:
         """The rules for tables that are declared in SQL, once they exist, and for the rows that they leave out."""
-        return self._with_own(*(declared(table) for table in self.sql_tables), quarantine.sql_rows())
+        return (*(declared(table) for table in self.sql_tables), quarantine.sql_rows())
 
     def facts_named(self, topic: str) -> Enrichment:
         """The enrichment of a topic; without a name, the only one. Raises ConfigurationError if there is none."""
@@ -80,7 +78,3 @@ class Pipeline:
         if topic and topic not in known:
             raise ConfigurationError(f"{topic}: no such facts; there are {names}")
         return known[topic] if topic else self.enrichments[0]
-
-    def _with_own(self, *suites: Suite) -> tuple[Suite, ...]:
-        own = {suite.table: suite for suite in self.own_suites}
-        return tuple(own.get(suite.table, suite) for suite in suites)

@@ -9,7 +9,7 @@ import importlib
 import re
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from functools import cache
 from importlib.abc import Loader, MetaPathFinder
@@ -19,9 +19,8 @@ from inspect import signature
 from pathlib import Path
 from types import ModuleType
 
-from expectations.suites import Suite
 from gold.enrichment.declaration import Enrichment, Lookup
-from gold.sql.declaration import SqlTable, declared_in
+from gold.sql.declaration import SqlTable, declared_in, with_parameters
 from lakehouse.contracts.topics import Topic
 from lakehouse.errors import ConfigurationError, DeclarationsError
 from lakehouse.settings import DECLARATIONS, Settings
@@ -30,7 +29,7 @@ from pipeline.checks import mistakes_of, mistakes_together
 from pipeline.declared import Pipeline
 from silver.entity import Entity
 
-KINDS = (Entity, Enrichment, Suite)
+KINDS = (Entity, Enrichment)
 PARTS = {each.__name__: each for each in (*KINDS, Topic, Lookup)}
 """What a file can declare, and what such a declaration is made of."""
 
@@ -48,8 +47,14 @@ class Project:
 
 
 def pipeline_of(settings: Settings) -> Pipeline:
-    """The pipeline of the project. Raises DeclarationsError if it has mistakes."""
-    return load(settings.declarations).pipeline
+    """The pipeline of the project. Raises DeclarationsError if it has mistakes.
+
+    Raises ConfigurationError for settings of parameters that it does not declare.
+    """
+    pipeline = load(settings.declarations).pipeline
+    if not settings.parameters:
+        return pipeline
+    return replace(pipeline, sql_tables=with_parameters(pipeline.sql_tables, settings.parameters))
 
 
 @cache
@@ -63,7 +68,6 @@ def load(folder: Path) -> Project:
         entities=tuple(each for each in found if isinstance(each, Entity)),
         enrichments=tuple(each for each in found if isinstance(each, Enrichment)),
         sql_tables=tables,
-        own_suites=tuple(each for each in found if isinstance(each, Suite)),
     )
     project = Project(pipeline=pipeline, places={key: place for key, (_, place) in files.found.items()})
     # What is missing because of one mistake would only be told as another.

@@ -1,13 +1,14 @@
 """Declare how a changelog topic becomes a table of latest state."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql.types import AtomicType, BooleanType, DataType, DateType, IntegralType, StringType
 
 from lakehouse.contracts.arguments import checked
+from lakehouse.contracts.checks import Check, Mode, of_mode, refuse_wrong
 from lakehouse.contracts.columns import COLUMNS, Columns
 from lakehouse.contracts.decoding import Decoding
 from lakehouse.contracts.topics import Topic
@@ -22,7 +23,7 @@ the struct begins with the columns that are declared there, as the struct `by`."
 
 RESERVED = (
     *("deleted_at", "sequence", "valid_from", "valid_until", "given", "message", "reason"),
-    *("since", "held", "held_row", "is_given", "is_changed", "is_last", "is_newer"),
+    *("since", "held", "held_row", "is_given", "is_changed", "is_last", "is_newer", "has_new_values"),
 )
 """Columns that an entity can't declare, because its tables or the merge have columns of these names."""
 VALIDITY = "valid_from TIMESTAMP, valid_until TIMESTAMP"
@@ -36,7 +37,8 @@ class Entity:
     """A keyed changelog and its silver table.
 
     Raises ConfigurationError for `ignore_null_updates` without `keeps_history`, a `key` or `sequence_by` that is no
-    column, and a column with the name of one that is added.
+    column, a column with the name of one that is added, and checks that quarantine with `ignore_null_updates` or
+    without `keeps_history`.
     """
 
     topic: Topic
@@ -70,6 +72,10 @@ class Entity:
     keep_deleted: int = 90
     """Days after which a deleted key may be purged. Without the history, an older message that arrives after that
     brings the key back. Example: `keep_deleted=30`"""
+    checks: Mapping[str, Check] = field(default_factory=dict)
+    """By name, what must be TRUE of each row whose key is not deleted, over the columns, and what happens if it is not:
+    `{"price_is_positive": warn("price > 0")}`, or `quarantine(...)` or `fail(...)`. A message that goes to quarantine
+    leaves its key with the state that it had. Example: `checks={"city_is_there": warn("length(city) > 0")}`"""
 
     @property
     def name(self) -> str:
@@ -86,6 +92,13 @@ class Entity:
             topic=self.topic,
             columns={**self.columns, "deleted_at": f"CAST({self.deleted_at} AS TIMESTAMP)"},
         )
+
+    @property
+    def checks_of_rows(self) -> Mapping[str, Check]:
+        """The checks as they hold of all rows: those of deleted keys pass, because a tombstone leaves only the key."""
+        return {
+            name: replace(check, sql=f"deleted_at IS NOT NULL OR ({check.sql})") for name, check in self.checks.items()
+        }
 
     @property
     def ordered_by(self) -> tuple[str, ...]:
@@ -142,6 +155,21 @@ class Entity:
             raise ConfigurationError(f"{self.name}: column {taken[0]}: silver has one of that name: choose another")
         if self.ignore_null_updates and not self.keeps_history:
             raise ConfigurationError(f"{self.name}: ignore_null_updates needs keeps_history")
+        self._refuse_wrong_checks()
+
+    def _refuse_wrong_checks(self) -> None:
+        refuse_wrong(self.checks, within=self.name)
+        for name in of_mode(self.checks, Mode.QUARANTINE):
+            if self.ignore_null_updates:
+                raise ConfigurationError(
+                    f"{self.name}: check {name}: quarantine is of whole messages, and ignore_null_updates has "
+                    "updates of some fields: use warn or fail"
+                )
+            if not self.keeps_history:
+                raise ConfigurationError(
+                    f"{self.name}: check {name}: quarantine needs keeps_history, which tells the messages that were "
+                    "merged before the check was declared: use warn or fail"
+                )
 
     @property
     def table(self) -> Table:

@@ -17,8 +17,8 @@ def changeable(entity: Entity) -> list[str]:
 def versions_of(changes: DataFrame, *, held: DataFrame, entity: Entity) -> DataFrame:
     """The versions that `changes` make, and the versions in `held`, the history, that they may change.
 
-    `is_changed`: the row is not in the history, or differs from it. `is_last`: the row is the last version of its key
-    and, without partial updates, came with this batch.
+    `is_changed`: the row is not in the history, or differs from it. `has_new_values`: not only in when it was valid.
+    `is_last`: the row is the last version of its key and, without partial updates, came with this batch.
     """
     keys = list(entity.keys)
     touched = held.join(changes.groupBy(*keys).agg(F.min("sequence.event_time").alias("since")), on=keys)
@@ -48,6 +48,7 @@ def versions_of(changes: DataFrame, *, held: DataFrame, entity: Entity) -> DataF
     return (
         versions.withColumns({"valid_from": F.col("sequence.event_time"), "valid_until": _valid_until(keys)})
         .withColumn("is_changed", F.col("held").isNull() | ~is_same(F.col("held"), as_it_is, kind))
+        .withColumn("has_new_values", F.col("is_changed") if entity.ignore_null_updates else F.col("held").isNull())
         .withColumn("is_last", F.col("valid_until").isNull() & F.coalesce("is_given", F.lit(False)))
         .drop("held", "is_given")
     )

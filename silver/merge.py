@@ -7,12 +7,13 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+from lakehouse.contracts.checks import Mode, failed, of_mode, resolve, stop_if_failed
 from lakehouse.contracts.decoding import MALFORMED, decode, quarantine_malformed
 from lakehouse.contracts.keys import key_text, key_values
 from lakehouse.contracts.values import shown
 from lakehouse.delta.checkpoints import create_tables_of, sound_checkpoint
 from lakehouse.delta.definitions import rebuild_command, refuse_other
-from lakehouse.delta.tables import Table, cached, is_created, of_keys, pin_table, table_schema, upsert
+from lakehouse.delta.tables import Table, cached, is_created, of_keys, pin_table, read_table, table_schema, upsert
 from lakehouse.errors import ConfigurationError
 from lakehouse.settings import Settings
 from lakehouse.spark.batches import each_batch, planned_for
@@ -40,6 +41,7 @@ def create_tables(spark: SparkSession, settings: Settings, entity: Entity) -> No
         _check_order(spark, settings, entity, table)
         refuse_other(spark, settings, table, FIXED, rebuild=entity.table.name)
     create_tables_of(spark, settings, entity.table.name, [*silver, MALFORMED])
+    resolve(entity.checks_of_rows, over=read_table(spark, settings, entity.table.name), within=entity.name)
 
 
 def _check_order(spark: SparkSession, settings: Settings, entity: Entity, table: Table) -> None:
@@ -58,7 +60,10 @@ def _check_order(spark: SparkSession, settings: Settings, entity: Entity, table:
 
 
 def merge_batch(settings: Settings, entity: Entity, messages: DataFrame) -> None:
-    """Merge the messages of one batch into silver. Rejected messages go to `quarantine.malformed`."""
+    """Merge the messages of one batch into silver. Rejected messages go to `quarantine.malformed`.
+
+    Raises PermanentError if a check stops it: then nothing is merged.
+    """
     spark = messages.sparkSession
     decoded = messages.transform(decode_changes, entity=entity)
     rejected_message = F.when(F.col("reason").isNotNull(), F.col("message"))  # accepted messages need only their row
@@ -86,7 +91,9 @@ def _merge_changes(settings: Settings, entity: Entity, changes: DataFrame) -> No
         versions = changes.transform(versions_of, held=history, entity=entity)
     else:
         versions = changes.transform(latest_changes, keys=entity.keys)
-        versions = versions.withColumns({"is_changed": F.lit(False), "is_last": F.lit(True)})
+        versions = versions.withColumns(
+            dict.fromkeys(("is_changed", "has_new_values"), F.lit(False)) | {"is_last": F.lit(True)}
+        )
     latest = of_keys(pin_table(spark, settings, entity.table.name), changes.select(*entity.keys))
     row = F.struct(*changes.columns)
     held = latest.select(*entity.keys, F.col("sequence").alias("held"), row.alias("held_row"))
@@ -96,8 +103,10 @@ def _merge_changes(settings: Settings, entity: Entity, changes: DataFrame) -> No
     rows = versions.join(held, on=list(entity.keys), how="left").withColumn("is_newer", F.col("is_last") & is_newer)
     with cached(rows.drop("held", "held_row", "is_last")) as rows:
         [found] = rows.agg(F.count_if("is_changed").alias("changed"), F.count_if("is_newer").alias("newer")).collect()
+        written = rows.where("has_new_values OR is_newer")
+        stop_if_failed(written, entity.checks_of_rows, table=entity.table.name, keys=(*entity.keys, "sequence"))
         if found.changed:
-            _merge_history(settings, entity, rows.where("is_changed").drop("is_changed", "is_newer"))
+            _merge_history(settings, entity, rows.where("is_changed").drop("is_changed", "has_new_values", "is_newer"))
         if found.newer:
             _merge_latest(settings, entity, rows.where("is_newer").select(*changes.columns))
 
@@ -111,8 +120,16 @@ def _merge_latest(settings: Settings, entity: Entity, changes: DataFrame) -> Non
 
 
 def decode_changes(messages: DataFrame, *, entity: Entity) -> DataFrame:
-    """Messages as rows of the silver table, with `message`, and the `reason` if they are rejected."""
-    decoded = messages.transform(decode, decoding=entity.decoding, reject=_unusable_key(entity))
+    """Messages as rows of the silver table, with `message`, and the `reason` if they are rejected.
+
+    Raises ConfigurationError if Spark can't resolve the SQL of a column, or of a check whose mode is quarantine.
+    """
+    checks, reject = of_mode(entity.checks_of_rows, Mode.QUARANTINE), _unusable_key(entity)
+    if checks:
+        resolve(checks, over=messages.sparkSession.createDataFrame([], entity.decoding.schema), within=entity.name)
+        fails = ~F.col("message.is_tombstone") & (failed(checks) != "")
+        reject = reject.when(fails, F.concat(F.lit("fails "), failed(checks)))
+    decoded = messages.transform(decode, decoding=entity.decoding, reject=reject)
     return decoded.withColumns(
         {
             **_key(entity),

@@ -313,6 +313,8 @@ def state_of(message: Message, keys: tuple[str, ...] = ("id",)) -> Row | None:
     if value is None:
         return None
     row = columns(value)
+    if not keeps_checks(message.topic, row):
+        return None
     row |= {name: value for name, value in (given or {}).items() if row[name] is None}
     if any(row[name] is None for name in keys) or message.key not in (None, text_of([row[name] for name in keys])):
         return None
@@ -343,7 +345,7 @@ def fact_of(message: Message) -> Row | None:
     """The order of a message; None if the message is malformed."""
     value = parse(message)
     order = None if value is None else order_row(value) | {"position": message.position._asdict()}
-    return order if order is not None and keeps_rules(order) else None
+    return order if order is not None and keeps_checks("orders", order) else None
 
 
 def order_of(row: Row) -> tuple[Any, ...]:
@@ -389,9 +391,11 @@ def order_row(value: Row) -> Row:
     }
 
 
-def keeps_rules(order: Row) -> bool:
-    """Whether an order keeps the rules. If not, it is quarantined like one that breaks the contract."""
-    return 0 <= order["price"] < 1e15 and (order["paid_at"] is None or order["paid_at"] >= order["created_at"])
+def keeps_checks(topic: str, row: Row) -> bool:
+    """Whether a row keeps the checks that quarantine. If not, its message is like one that breaks the contract."""
+    if topic == "orders":
+        return 0 <= row["price"] < 1e15 and (row["paid_at"] is None or row["paid_at"] >= row["created_at"])
+    return topic != "items" or bool(row["price"] >= 0)
 
 
 def moment(milliseconds: int | None) -> datetime | None:

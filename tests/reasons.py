@@ -81,16 +81,18 @@ def _has_other_key(message: Message, key: str, id: str) -> bool:
     return fields is not None and str(fields["id"]) == id != message.key and (message.key or "").startswith(key[:100])
 
 
-def _fails(message: Message, rules: str) -> bool:
+def _fails(message: Message, checks: str) -> bool:
     fields = parse(message)
     if fields is None:
         return False
+    if message.topic == "items":
+        return checks == "price_is_not_negative" and fields["price"] < 0
     order = order_row(fields)
     failed = {
         "price_is_an_amount": not 0 <= order["price"] < 1e15,
         "is_paid_after_creation": order["paid_at"] is not None and order["paid_at"] < order["created_at"],
     }
-    return set(rules.split(", ")) == {name for name, fails in failed.items() if fails}
+    return set(checks.split(", ")) == {name for name, fails in failed.items() if fails}
 
 
 def _is_deep(message: Message) -> bool:

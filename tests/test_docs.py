@@ -23,6 +23,7 @@ from lakehouse.contracts.topics import Encoding, Topic
 from lakehouse.settings import Settings
 from pipeline.checks import mistakes_of
 from silver.entity import Entity
+from tests.shop import SQL_TABLES
 
 ROOT = Path(__file__).parent.parent
 PAGES = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), ROOT / "bronze" / "pulsar" / "README.md"]
@@ -170,7 +171,8 @@ def test_commands_are_there(page: Path) -> None:
 
 @each_page
 def test_settings_are_there(page: Path) -> None:
-    known = set()
+    parameters = (f"{table.file.stem}__{name}" for table in SQL_TABLES for name in table.parameters)
+    known = {f"LAKEHOUSE_PARAMETERS__{name}".upper() for name in parameters}
     for name, field in Settings.model_fields.items():
         inner = getattr(field.annotation, "model_fields", {})
         known |= {f"LAKEHOUSE_{name}__{each}".upper() for each in inner} or {f"LAKEHOUSE_{name}".upper()}

@@ -9,6 +9,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, StructType
 
 from lakehouse.contracts.arguments import checked
+from lakehouse.contracts.checks import Check, Mode, of_mode, refuse_wrong
 from lakehouse.contracts.columns import COLUMNS, Columns
 from lakehouse.contracts.decoding import Decoding
 from lakehouse.contracts.keys import key_text
@@ -185,8 +186,8 @@ class Enrichment:
     """Facts of a topic joined with state.
 
     Raises ConfigurationError if a lookup is `on` something that is no column of the facts or of an earlier lookup, or
-    is required though its key is in a row that is not; and if two columns of gold have the same name, or one has the
-    name of a column of the enrichment's own.
+    is required though its key is in a row that is not; if two columns of gold have the same name, or one has the name
+    of a column of the enrichment's own; and for a check that quarantines by the state.
     """
 
     topic: Topic
@@ -206,10 +207,11 @@ class Enrichment:
     lookups: tuple[Lookup, ...]
     """The joins with entities, perhaps several with one entity under different names. Without any, facts are decoded,
     checked and deduplicated, and go to gold. Example: `lookups=(Lookup(entity=STORES, on="store_id"),)`"""
-    rules: Mapping[str, str] = field(default_factory=dict)
-    """Rules by name: SQL over the columns that must be TRUE for each fact. A fact that fails any rule goes to
-    `quarantine.malformed`, and its reason names all failed rules. SQL that ends in an error is not TRUE.
-    Example: `rules={"price_is_an_amount": "price >= 0"}`"""
+    checks: Mapping[str, Check] = field(default_factory=dict)
+    """By name, what must be TRUE of each row of gold, over its columns, and what happens if it is not:
+    `{"price_is_positive": quarantine("price > 0")}`, or `warn(...)` or `fail(...)`. A check that quarantines is
+    evaluated before the fact is joined, so it can't use the state.
+    Example: `checks={"price_is_an_amount": quarantine("price >= 0")}`"""
     dedup_days: int = 7
     """Days within which a fact with the same keys is a duplicate. Beyond them, it is a separate fact.
     Example: `dedup_days=1`"""
@@ -231,6 +233,13 @@ class Enrichment:
         own = [(name, f"{self.topic.name} itself") for name in self.columns]
         added = [(name, f"lookup {lookup.name}") for lookup in self.lookups for name in lookup.adds]
         self._check_names([*own, (self.day, "the day"), *added])
+        refuse_wrong(self.checks, within=self.topic.name)
+        for name, check in of_mode(self.checks, Mode.QUARANTINE).items():
+            if joined := sorted(check.columns & {state.lower() for state in self.states}):
+                raise ConfigurationError(
+                    f"{self.topic.name}: check {name}: {check.sql}: quarantine comes before {joined[0]} is joined: use "
+                    "warn or fail, or columns of the fact alone"
+                )
 
     def _check_names(self, named: Iterable[tuple[str, str]]) -> None:
         taken = dict.fromkeys(OWN_COLUMNS, "the enrichment")

@@ -41,6 +41,7 @@ from gold.enrichment.writes import (
     write_duplicates,
     write_new,
 )
+from lakehouse.contracts.checks import resolve
 from lakehouse.contracts.decoding import MALFORMED, quarantine_malformed
 from lakehouse.delta.checkpoints import create_tables_of, sound_checkpoint
 from lakehouse.delta.definitions import refuse_other
@@ -207,6 +208,8 @@ def create_tables(spark: SparkSession, settings: Settings, enrichment: Enrichmen
     quarantine = (enrichment.waiting, enrichment.duplicates, enrichment.discarded, MALFORMED)
     tables = [gold, *quarantine, ACTIONS, BACKFILLS]
     create_tables_of(spark, settings, enrichment.gold_table, tables)
+    gold = read_table(spark, settings, enrichment.gold_table)
+    resolve(enrichment.checks, over=gold, within=enrichment.topic.name)
 
 
 def gold_of(spark: SparkSession, settings: Settings, enrichment: Enrichment) -> Table:

@@ -15,6 +15,7 @@ from pyspark.sql import functions as F
 from gold.enrichment.declaration import Enrichment
 from gold.enrichment.events import bounds
 from gold.enrichment.lookups import CURRENT, LACKS
+from lakehouse.contracts.checks import Mode, of_mode, stop_if_failed
 from lakehouse.delta.tables import append, append_missing, cached, delta_table, pin_table
 from lakehouse.settings import Settings
 from lakehouse.spark.batches import FEW, interpreted_for
@@ -63,12 +64,15 @@ def with_current(facts: DataFrame, *, gold: DataFrame, enrichment: Enrichment) -
 def write_new(settings: Settings, enrichment: Enrichment, wanted: DataFrame, *, number: int) -> None:
     """Add facts that are in no table yet to gold, or to the waiting facts if they lack state.
 
-    `number` is the number of facts, or an upper bound.
+    `number` is the number of facts, or an upper bound. Raises PermanentError, before anything is written, if a check
+    stops it.
     """
     is_missing = F.col("missing").isNotNull()
     written = Observation()
     counts = F.count_if(is_missing).alias("missing")
-    with cached(wanted) if number <= FEW else nullcontext(wanted) as wanted:
+    is_read_again = number <= FEW or of_mode(enrichment.checks, Mode.FAIL)
+    with cached(wanted) if is_read_again else nullcontext(wanted) as wanted:
+        _stop_if_failed(enrichment, wanted.where(~is_missing))
         _add_to_gold(settings, enrichment, wanted.observe(written, counts).where(~is_missing))
         if waiting := written.get.get("missing", 1):
             with interpreted_for(wanted.sparkSession, waiting if number <= FEW else number):
@@ -88,10 +92,11 @@ def write_difference(
 
     `wanted` are cached facts from `look_up`, with `current`, their row in gold or NULL, and `is_waiting`. A row of gold
     is corrected if it lacks state now, or if `is_changed` is TRUE. With `at_once`, gold is written in one commit, which
-    costs more.
+    costs more. Raises PermanentError, before anything is written, if a check stops it.
     """
     is_missing, in_gold = F.col("missing").isNotNull(), F.col(CURRENT).isNotNull()
     is_added, is_corrected = ~is_missing & ~in_gold, in_gold & (is_missing | is_changed)
+    _stop_if_failed(enrichment, wanted.where(~is_missing & (is_added | is_corrected)))
     if at_once:
         is_added, is_corrected = F.lit(False), is_corrected | is_added
     writes: list[tuple[Column, Write]] = [
@@ -127,6 +132,11 @@ def remove(settings: Settings, tables: Iterable[str], positions: DataFrame) -> N
     if not positions.isEmpty():
         for table in tables:
             _merge(positions, settings, table).whenMatchedDelete().execute()
+
+
+def _stop_if_failed(enrichment: Enrichment, rows: DataFrame) -> None:
+    """Raises PermanentError if one of the rows, which are about to be written to gold, fails a check that stops it."""
+    stop_if_failed(rows, enrichment.checks, table=enrichment.gold_table, keys=(*enrichment.keys, "position"))
 
 
 def _begin_waiting(settings: Settings, enrichment: Enrichment, facts: DataFrame) -> None:

@@ -8,7 +8,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
 
 from gold.enrichment.declaration import BACKFILLS
-from gold.sql.declaration import INCREMENTAL, SqlTable
+from gold.sql.declaration import SqlTable
+from gold.sql.header import INCREMENTAL
 from gold.sql.statements import (
     Statement,
     located,
@@ -21,6 +22,7 @@ from gold.sql.statements import (
 )
 from gold.sql.types import POSTGRES_TYPES
 from lakehouse.contracts.avro_schemas import avro_record
+from lakehouse.contracts.checks import resolve
 from lakehouse.delta.tables import has_change_feed, read_table, table_exists
 from lakehouse.errors import ConfigurationError
 from lakehouse.settings import Settings
@@ -64,6 +66,8 @@ def checked(
     rows = select(spark, statement, sources)
     _refuse_columns(statement, rows.schema)
     table = statement.table
+    for name, check in table.checks.items():
+        resolve({name: check}, over=rows, within=table.at_check(name))
     if table.refresh == INCREMENTAL:
         refuse_full_only(statement, rows)
         try:

@@ -3,36 +3,36 @@
     -- Revenue by category and hour.
     -- keys: category, window_start
     -- refresh: incremental
-    -- sources: gold.enriched_orders
     -- publish: topic revenue_by_hour, postgres revenue_by_hour
+    -- parameter hours: 1
+    -- check revenue_is_not_negative: revenue >= 0
     SELECT ...
 
-The table is named after the file.
+The table is named after the file, and made from the tables that the SELECT reads.
 """
 
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
+from gold.sql.header import A_LITERAL, CHECK, PARAMETER, POSTGRES, TOPIC, read_header
+from gold.sql.parsing import literal, name_of, parameters_in, parsed, tables_in
+from lakehouse.contracts.checks import Check
 from lakehouse.delta.tables import Table
 from lakehouse.errors import ConfigurationError, DeclarationsError
 from lakehouse.terminal import shown
-
-INCREMENTAL, FULL = "incremental", "full"
-TOPIC, POSTGRES = "topic", "postgres"
-NAMES = ("keys", "refresh", "sources", "publish")
 
 SQL_ROWS = Table(
     name="quarantine.sql_rows",
     columns="table STRING, keys STRING, reason STRING, quarantined_at TIMESTAMP",
     partition_by=("table",),
 )
-"""Rows on which the SELECT of a declared table fails. `keys` are JSON; NULL stands for the whole table."""
+"""Rows of declared tables on which the SELECT fails, or that fail a check. `keys` are JSON; NULL stands for the whole
+table."""
 
 _NAME = re.compile(r"[a-z]\w*")
-_TABLE = re.compile(r"[a-z]\w*\.[a-z]\w*")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,13 +48,17 @@ class SqlTable:
     """`incremental` to recompute only what changes of the sources touch, or `full`. Required.
     Example: `-- refresh: incremental`"""
     sources: tuple[str, ...]
-    """The tables that the SELECT reads. Required. Example: `-- sources: gold.enriched_sales`"""
+    """The tables that the SELECT reads."""
     topic: str | None = None
     """The Pulsar topic that `lakehouse publish` keeps equal to the table.
     Example: `-- publish: topic revenue_by_city`"""
     postgres: str | None = None
     """The table in Postgres that `lakehouse publish` keeps equal to the table.
     Example: `-- publish: postgres revenue_by_city`"""
+    checks: Mapping[str, Check] = field(default_factory=dict)
+    """What must be TRUE of each row, by name."""
+    parameters: Mapping[str, str] = field(default_factory=dict)
+    """The literals that the SELECT's parameter markers stand for, by name."""
 
     @property
     def name(self) -> str:
@@ -65,11 +69,15 @@ class SqlTable:
         """The file as errors name it."""
         return shown(self.file)
 
+    def at_check(self, name: str) -> str:
+        """File and line of a check."""
+        return f"{self.at}:{_line_of_entry(self.sql, CHECK, name)}"
+
 
 def declared_in(folder: Path) -> tuple[SqlTable, ...]:
     """The tables that the folder's SQL files declare, each after its sources.
 
-    Raises DeclarationsError, with a line for each invalid header, or ConfigurationError for tables that are made from
+    Raises DeclarationsError, with a line for each invalid file, or ConfigurationError for tables that are made from
     each other.
     """
     tables, mistakes = [], []
@@ -84,65 +92,69 @@ def declared_in(folder: Path) -> tuple[SqlTable, ...]:
 
 
 def read_declaration(file: Path) -> SqlTable:
-    """The table that a SQL file declares. Raises ConfigurationError, with the file, for an invalid name or header."""
+    """The table that a SQL file declares.
+
+    Raises ConfigurationError, with file and line, for an invalid name or header, and for what is no SELECT.
+    """
     sql = file.read_text()
     if not _NAME.fullmatch(file.stem):
         raise ConfigurationError(
             f"{shown(file)}: the file name becomes the table's: use lower-case letters, digits and _"
         )
-    given = _header(file, sql)
-    for name in NAMES[:3]:
-        if name not in given:
-            raise ConfigurationError(f"{shown(file)}:1: `-- {name}: ...` is missing in the header")
-    published = _published(file, *given["publish"]) if "publish" in given else {}
-    table = SqlTable(
+    header, tree = read_header(file, sql), parsed(file, sql)
+    used = parameters_in(tree)
+    for name in used:
+        if name not in header.parameters:
+            line = _line(sql, rf"(?!--).*:{name}\b")
+            raise ConfigurationError(f"{shown(file)}:{line}: :{name}: declare it, as `-- parameter {name}: VALUE`")
+    for name in header.parameters:
+        if name not in used:
+            line = _line_of_entry(sql, PARAMETER, name)
+            raise ConfigurationError(f"{shown(file)}:{line}: parameter {name}: the SELECT has no :{name}")
+    return SqlTable(
         file=file,
         sql=sql,
-        keys=_listed(file, *given["keys"], _NAME, "columns such as category, window_start"),
-        refresh=given["refresh"][1],
-        sources=_listed(file, *given["sources"], _TABLE, "tables such as silver.users"),
-        topic=published.get(TOPIC),
-        postgres=published.get(POSTGRES),
+        keys=header.keys,
+        refresh=header.refresh,
+        sources=tuple(dict.fromkeys(name_of(node) for node in tables_in(tree))),
+        topic=header.published.get(TOPIC),
+        postgres=header.published.get(POSTGRES),
+        checks=header.checks,
+        parameters=header.parameters,
     )
-    if table.refresh not in (INCREMENTAL, FULL):
-        line = given["refresh"][0]
-        raise ConfigurationError(f"{shown(file)}:{line}: refresh: {table.refresh}: must be {INCREMENTAL} or {FULL}")
-    return table
 
 
-def _header(file: Path, sql: str) -> dict[str, tuple[int, str]]:
-    """The declarations in the comments before the SELECT, by name: line number and text."""
-    given: dict[str, tuple[int, str]] = {}
-    for line, text in enumerate(sql.splitlines(), 1):
-        if not text.startswith("--"):
-            break
-        if found := re.fullmatch(r"--\s*(\w+):\s*(.*?)\s*", text):
-            name, value = found.groups()
-            if name not in NAMES:
-                raise ConfigurationError(f"{shown(file)}:{line}: {name}: unknown; must be one of {', '.join(NAMES)}")
-            if name in given:
-                raise ConfigurationError(f"{shown(file)}:{line}: {name} is given twice")
-            given[name] = (line, value)
-    return given
+def with_parameters(tables: Sequence[SqlTable], settings: Mapping[str, Mapping[str, str]]) -> tuple[SqlTable, ...]:
+    """The tables, with the values of parameters from `settings`, by table and parameter, in place of the declared ones.
+
+    Raises ConfigurationError for a table or parameter that is not declared, and for a value that is no literal.
+    """
+    known = {table.file.stem: table.parameters for table in tables if table.parameters}
+    for table, values in settings.items():
+        if table not in known:
+            raise ConfigurationError(f"parameters.{table}: no SQL table of this name has any; {_there_are(known)}")
+        for name, value in values.items():
+            if name not in known[table]:
+                raise ConfigurationError(f"parameters.{table}.{name}: no such parameter; {_there_are(known[table])}")
+            if literal(value) is None:
+                raise ConfigurationError(f"parameters.{table}.{name}: {value}: {A_LITERAL}")
+    return tuple(
+        replace(table, parameters={**table.parameters, **settings.get(table.file.stem, {})}) for table in tables
+    )
 
 
-def _listed(file: Path, line: int, text: str, pattern: re.Pattern[str], wanted: str) -> tuple[str, ...]:
-    names = tuple(name.strip() for name in text.split(","))
-    for name in names:
-        if not pattern.fullmatch(name):
-            raise ConfigurationError(f"{shown(file)}:{line}: {name or 'nothing'}: must be {wanted}")
-    return names
+def _there_are(names: Iterable[str]) -> str:
+    return f"there are {', '.join(names) or 'none'}"
 
 
-def _published(file: Path, line: int, text: str) -> dict[str, str]:
-    """Where the table is published: the name of the topic or Postgres table, by kind."""
-    found = [re.fullmatch(rf"({TOPIC}|{POSTGRES}) ([\w.-]+)", part.strip()) for part in text.split(",")]
-    given = {each[1]: each[2] for each in found if each}
-    if len(given) < len(found):
-        raise ConfigurationError(
-            f"{shown(file)}:{line}: publish: {text}: must be `topic NAME`, `postgres TABLE`, or both"
-        )
-    return given
+def _line_of_entry(sql: str, kind: str, name: str) -> int:
+    """The number of the header's line for a check or a parameter."""
+    return _line(sql, rf"--\s*{kind}\s+{name}\b")
+
+
+def _line(sql: str, pattern: str) -> int:
+    """The number of the first line that begins with a pattern."""
+    return next((number for number, line in enumerate(sql.splitlines(), 1) if re.match(pattern, line)), 1)
 
 
 def _in_order(tables: Mapping[str, SqlTable]) -> Iterable[SqlTable]:

@@ -13,9 +13,9 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from sqlglot import exp
 
+from gold.sql.parsing import DIALECT
 from gold.sql.statements import (
     AGGREGATES,
-    DIALECT,
     Statement,
     calls,
     joined_rows,

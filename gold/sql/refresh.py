@@ -4,14 +4,14 @@ The result does not depend on where the last refresh ended. A refresh computes f
 that reads changes again merges nothing. `gold.refreshes` only saves reading.
 
 Rows on which the SELECT fails do not stop a refresh. The rows of the table that they would be part of are in
-`quarantine.sql_rows` instead, until they are corrected.
+`quarantine.sql_rows` instead, until they are corrected. So are rows that fail a check whose mode is quarantine.
 """
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from functools import reduce
 
@@ -21,9 +21,13 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from gold.sql.checking import checked
-from gold.sql.declaration import FULL, INCREMENTAL, SQL_ROWS, SqlTable
+from gold.sql.declaration import SqlTable
 from gold.sql.failing_rows import each_expression_alone, is_of_data, tried
-from gold.sql.statements import DIALECT, Statement, located, narrow, parse, select, touched
+from gold.sql.header import FULL, INCREMENTAL
+from gold.sql.parsing import DIALECT
+from gold.sql.quarantine import clear_quarantine, quarantine
+from gold.sql.statements import Statement, located, narrow, parse, select, touched
+from lakehouse.contracts.checks import Mode, failed, of_mode, stop_if_failed
 from lakehouse.delta.status import REFRESHES_TABLE
 from lakehouse.delta.tables import (
     FEED,
@@ -32,9 +36,7 @@ from lakehouse.delta.tables import (
     cached,
     create_table,
     delta_table,
-    is_known_empty,
     of_keys,
-    pin_table,
     read_changes,
     read_table,
     read_version,
@@ -90,7 +92,7 @@ def refresh(spark: SparkSession, settings: Settings, table: SqlTable, *, full: b
     """Update the table to what its SELECT returns now. `full` recomputes all of it, whatever is declared.
 
     Raises ConfigurationError, with file and line, if the table can't be refreshed as declared. Raises PermanentError if
-    keys are NULL or not unique: then the table stays as it was.
+    keys are NULL or not unique, or a check stops it: then the table stays as it was.
     """
     statement = parse(table)
     versions = {name: (table_id(spark, settings, name), table_version(spark, settings, name)) for name in table.sources}
@@ -104,7 +106,7 @@ def refresh(spark: SparkSession, settings: Settings, table: SqlTable, *, full: b
     why_full = "requested" if full else _why_full(statement, last, versions)
     try:
         if why_full or last is None:
-            done = _refreshed(table, FULL, why_full, _merge(settings, statement, whole, held))
+            done = _write(settings, statement, whole, held, kind=FULL, reason=why_full)
         else:
             done = _refresh_touched(spark, settings, statement, sources, last, versions)
     except PySparkException as error:
@@ -113,7 +115,7 @@ def refresh(spark: SparkSession, settings: Settings, table: SqlTable, *, full: b
         done = _refresh_what_does_not_fail(spark, settings, statement, sources, error)
     if done.reason != NOTHING_NEW:
         if not done.quarantined:
-            _clear_quarantine(spark, settings, F.col("table") == table.name)
+            clear_quarantine(spark, settings, F.col("table") == table.name)
         _remember(spark, settings, statement, done, versions)
     return done
 
@@ -141,8 +143,11 @@ def _refresh_touched(
         count, sources = narrow(statement, sources, groups)
         part = select(spark, statement, sources)
         keys = groups.select(*statement.grouping)
-        counts = _merge(settings, statement, of_keys(part, keys), of_keys(held, keys)) if count else Counter()
-    return _refreshed(table, INCREMENTAL, f"{count:,} groups touched", counts)
+        reason = f"{count:,} groups touched"
+        if not count:
+            return Refreshed(table=table.name, kind=INCREMENTAL, reason=reason)
+        fresh, held = of_keys(part, keys), of_keys(held, keys)
+        return _write(settings, statement, fresh, held, kind=INCREMENTAL, reason=reason)
 
 
 def _refresh_what_does_not_fail(
@@ -160,25 +165,50 @@ def _refresh_what_does_not_fail(
     with each_expression_alone(spark), ExitStack() as stack:
         try:
             rows = stack.enter_context(cached(tried(spark, statement, sources)))
-            failing = rows.where("reason IS NOT NULL").select("keys", "reason").distinct()
-            count, *reasons = failing.agg(F.count("*"), F.min("reason"), F.max("reason")).collect()[0]
+            rows.count()
         except (PySparkException, ConfigurationError) as problem:
             if isinstance(problem, PySparkException) and not (
                 is_of_data(problem) or isinstance(problem, AnalysisException)
             ):
                 raise
             reason = located(statement, error)
-            _quarantine(spark, settings, table, spark.createDataFrame([(None, reason)], "keys STRING, reason STRING"))
+            quarantine(spark, settings, table, spark.createDataFrame([(None, reason)], "keys STRING, reason STRING"))
             why = "rows fail, but it can't be determined which: the table stays as it was"
             return Refreshed(table=table.name, kind=FAILED, reason=why, quarantined=1, failing=(reason,))
-        _quarantine(spark, settings, table, failing)
-        whole = rows.where("reason IS NULL").select("row.*")
-        counts = _merge(settings, statement, whole, read_table(spark, settings, table.name))
-    failing_such_as = tuple(dict.fromkeys(reasons)) if count else ()
-    return replace(_refreshed(table, FULL, "rows fail", counts), quarantined=count, failing=failing_such_as)
+        failing = rows.where("reason IS NOT NULL").select("keys", "reason").distinct()
+        whole, held = rows.where("reason IS NULL").select("row.*"), read_table(spark, settings, table.name)
+        return _write(settings, statement, whole, held, kind=FULL, reason="rows fail", failing=failing)
 
 
-def _refreshed(table: SqlTable, kind: str, reason: str, counts: Counter[str]) -> Refreshed:
+def _write(
+    settings: Settings,
+    statement: Statement,
+    fresh: DataFrame,
+    held: DataFrame,
+    *,
+    kind: str,
+    reason: str,
+    failing: DataFrame | None = None,
+) -> Refreshed:
+    """Replace the `held` rows of the table by the `fresh` ones, except those that a check quarantines.
+
+    These go to quarantine together with `failing`, the keys and reasons of rows that have no values.
+    """
+    table = statement.table
+    quarantined, reasons = 0, list[str]()
+    with ExitStack() as stack:
+        if checks := of_mode(table.checks, Mode.QUARANTINE):
+            names = F.when(F.col(table.keys[0]).isNotNull(), failed(checks))
+            checked = stack.enter_context(cached(fresh.withColumn("_failed", F.coalesce(names, F.lit("")))))
+            fresh, rejected = checked.where("_failed = ''").drop("_failed"), checked.where("_failed != ''")
+            keys = F.to_json(F.struct(*table.keys), {"ignoreNullFields": "false"})
+            rejected = rejected.select(keys.alias("keys"), F.concat(F.lit("fails "), "_failed").alias("reason"))
+            failing = rejected if failing is None else failing.union(rejected)
+        if failing is not None:
+            quarantined, *reasons = failing.agg(F.count("*"), F.min("reason"), F.max("reason")).collect()[0]
+        if failing is not None and quarantined:
+            quarantine(held.sparkSession, settings, table, failing)
+        counts = _merge(settings, statement, fresh, held)
     return Refreshed(
         table=table.name,
         kind=kind,
@@ -186,37 +216,9 @@ def _refreshed(table: SqlTable, kind: str, reason: str, counts: Counter[str]) ->
         inserted=counts["inserted"],
         updated=counts["updated"],
         deleted=counts["deleted"],
+        quarantined=quarantined,
+        failing=tuple(dict.fromkeys(reasons)) if quarantined else (),
     )
-
-
-def _quarantine(spark: SparkSession, settings: Settings, table: SqlTable, failing: DataFrame) -> None:
-    """Replace the table's quarantined rows by `failing`. Rows that were there already keep their `quarantined_at`."""
-    create_table(spark, settings, SQL_ROWS)
-    held = pin_table(spark, settings, SQL_ROWS.name).where(F.col("table") == table.name)
-    same = [failing[name].eqNullSafe(held[name]) for name in ("keys", "reason")]
-    (
-        failing.join(held, on=same, how="left")
-        .select(
-            F.lit(table.name).alias("table"),
-            failing["keys"],
-            failing["reason"],
-            F.coalesce(held["quarantined_at"], F.current_timestamp()).alias("quarantined_at"),
-        )
-        .write.format("delta")
-        .mode("overwrite")
-        .option("replaceWhere", f"`table` = '{table.name}'")
-        .save(settings.table_path(SQL_ROWS.name))
-    )
-
-
-def clear_undeclared(spark: SparkSession, settings: Settings, declared: Iterable[str]) -> None:
-    """Remove the quarantined rows of tables that are no longer declared."""
-    _clear_quarantine(spark, settings, ~F.col("table").isin(*declared))
-
-
-def _clear_quarantine(spark: SparkSession, settings: Settings, which: Column) -> None:
-    if table_exists(spark, settings, SQL_ROWS.name) and not is_known_empty(spark, settings, SQL_ROWS.name):
-        delta_table(spark, settings, SQL_ROWS.name).delete(which)
 
 
 def _refuse_other_keys(spark: SparkSession, settings: Settings, table: SqlTable) -> None:
@@ -258,6 +260,8 @@ def _merge(settings: Settings, statement: Statement, fresh: DataFrame, held: Dat
     changes = fresh.transform(with_columns_of, held).transform(differences, held=held, keys=table.keys)
     with cached(changes) as changes:
         counts = _count(statement, changes)
+        written = changes.where("_action IN ('inserted', 'updated')")
+        stop_if_failed(written, table.checks, table=table.name, keys=table.keys)
         if counts.keys() == {"inserted"}:  # an append is far cheaper than a MERGE
             append(changes.drop("_action"), settings, table.name)
         elif counts:
@@ -342,6 +346,11 @@ def _remember(
 
 
 def _definition(statement: Statement) -> str:
-    """A hash of keys and SQL. Comments and spaces do not change it."""
+    """A hash of what decides on the rows: keys, SQL with the values of parameters, and checks that quarantine.
+
+    Comments and spaces do not change it.
+    """
     text = f"{statement.table.keys} {statement.tree.sql(DIALECT, comments=False)}"
+    if checks := of_mode(statement.table.checks, Mode.QUARANTINE):
+        text += str(checks)
     return hashlib.sha256(text.encode()).hexdigest()[:16]

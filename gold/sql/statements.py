@@ -5,23 +5,24 @@ the changed rows. docs/decisions/015-sql-tables.md says why this is exact, and f
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
+from itertools import pairwise
 from typing import Any
 
 import sqlglot
 from pyspark.errors import AnalysisException, ParseException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from sqlglot import exp
-from sqlglot.errors import ParseError, SqlglotError
+from sqlglot import TokenType, exp
 
-from gold.sql.declaration import FULL, SqlTable
+from gold.sql.declaration import SqlTable
+from gold.sql.header import FULL
+from gold.sql.parsing import DIALECT, line_of, literal, name_of, parsed, tables_in
 from lakehouse.errors import ConfigurationError
 from lakehouse.spark.declared_sql import reason_of
 
-DIALECT = "spark"
 CHANGED = "_changed"
 SKIPPED_BY = ("bigint", "int", "date", "timestamp", "string")
 """Types for which Delta can skip files by their lowest and highest values."""
@@ -77,31 +78,18 @@ class Statement:
         return found
 
     def wrong(self, node: exp.Expr, reason: str) -> ConfigurationError:
-        lines = (part.meta["line"] for part in node.walk() if "line" in part.meta)
-        return ConfigurationError(f"{self.table.at}:{next(lines, 1)}: {reason}")
+        return ConfigurationError(f"{self.table.at}:{line_of(node)}: {reason}")
 
 
 def parse(table: SqlTable) -> Statement:
-    """The table's SELECT. Raises ConfigurationError, with file and line, unless it is one query over its sources."""
-    try:
-        trees = [tree for tree in sqlglot.parse(table.sql, dialect=DIALECT) if tree is not None]
-    except SqlglotError as error:
-        found = error.errors[0] if isinstance(error, ParseError) and error.errors else {}
-        reason = found.get("description") or str(error).partition("\n")[0]
-        if re.search(r"(?i)\bGROUP\s+BY\s+window\s*\(", found.get("start_context") or ""):
-            reason = "put another key before window() in GROUP BY, or parentheses around it"
-        raise ConfigurationError(f"{table.at}:{found.get('line', 1)}: not SQL: {reason}") from None
-    if len(trees) != 1 or not isinstance(trees[0], exp.Query):
-        raise ConfigurationError(f"{table.at}:1: the file must have a header and one SELECT")
-    statement = Statement(table, trees[0])
-    for node in _tables(statement.tree):
-        if _name(node) not in table.sources:
-            raise statement.wrong(node, f"reads {_name(node)}, which is not among the declared sources")
-        if extra := [part for part, value in node.args.items() if value and part not in ("this", "db", "alias")]:
-            raise statement.wrong(node, f"{_name(node)} is read with {', '.join(extra)}: only an alias is allowed")
-    if unread := set(table.sources) - {_name(node) for node in _tables(statement.tree)}:
-        raise ConfigurationError(f"{table.at}:1: declares the source {min(unread)}, but does not read it")
-    return statement
+    """The table's SELECT, with the values of parameters in place of their markers."""
+
+    def valued(node: exp.Expr) -> exp.Expr:
+        return literal(table.parameters[node.name]) or node if isinstance(node, exp.Placeholder) else node
+
+    tree = parsed(table.file, table.sql).transform(valued, copy=False)
+    assert isinstance(tree, exp.Query)
+    return Statement(table, tree)
 
 
 def select(spark: SparkSession, statement: Statement, sources: Mapping[str, DataFrame]) -> DataFrame:
@@ -110,11 +98,22 @@ def select(spark: SparkSession, statement: Statement, sources: Mapping[str, Data
     Raises ConfigurationError, with file and line, if Spark can't resolve it.
     """
     sql = statement.table.sql  # the unchanged text, so that Spark's line numbers are those of the file
-    for node in sorted(_tables(statement.tree), key=lambda node: -int(node.args["db"].meta["start"])):
-        start, end = node.args["db"].meta["start"], node.this.meta["end"] + 1
-        alias = "" if node.alias else f" AS {node.name}"
-        sql = f"{sql[:start]}{_view(_name(node))}{alias}{sql[end:]}"
+    for start, end, instead in sorted(_replaced(statement), reverse=True):
+        sql = f"{sql[:start]}{instead}{sql[end:]}"
     return _run(spark, statement, sql, sources)
+
+
+def _replaced(statement: Statement) -> Iterator[tuple[int, int, str]]:
+    """The parts of the text that stand for something else, from where to where: tables, and markers of parameters.
+
+    The parser of Delta Lake 4.4 drops the values that Spark's `sql` takes for markers, so they are replaced here.
+    """
+    for node in tables_in(statement.tree):
+        alias = "" if node.alias else f" AS {node.name}"
+        yield node.args["db"].meta["start"], node.this.meta["end"] + 1, f"{_view(name_of(node))}{alias}"
+    for colon, name in pairwise(sqlglot.tokenize(statement.table.sql, read=DIALECT)):
+        if colon.token_type is TokenType.COLON and name.text in statement.table.parameters:
+            yield colon.start, name.end + 1, statement.table.parameters[name.text]
 
 
 def touched(
@@ -127,8 +126,8 @@ def touched(
     either = {name: rows.unionByName(changed[name]) if name in changed else rows for name, rows in current.items()}
     found = []
     for index, node in enumerate(_joined(statement.tree)):
-        if _name(node) in changed:
-            rows = {**either, CHANGED: changed[_name(node)]}
+        if name_of(node) in changed:
+            rows = {**either, CHANGED: changed[name_of(node)]}
             found.append(_run(spark, statement, _touched_by(statement, index), rows))
     return reduce(DataFrame.union, found).distinct()
 
@@ -137,7 +136,7 @@ def narrow(
     statement: Statement, sources: Mapping[str, DataFrame], groups: DataFrame
 ) -> tuple[int, dict[str, DataFrame]]:
     """The number of groups, and the sources with a filter by which Delta skips files without rows of these groups."""
-    names = [_name(node) for node in _joined(statement.tree)]
+    names = [name_of(node) for node in _joined(statement.tree)]
     rows, types = sources[names[0]], dict(groups.dtypes)
     known = rows.dtypes if names.count(names[0]) == 1 else []  # a second read needs all rows
     columns = [name for name, kind in known if kind in SKIPPED_BY and types.get(f"_low_{name}") == kind]
@@ -157,7 +156,7 @@ def joined_rows(
     """Values of the joined rows of a plain SELECT, before it filters and groups them."""
     query = _rows(statement.tree, values)
     for node in _joined(query):
-        _replace(node, _view(_name(node)))
+        _replace(node, _view(name_of(node)))
     return _run(spark, statement, query.sql(DIALECT), sources)
 
 
@@ -228,8 +227,8 @@ def refuse_what_is_read_otherwise(
     must have the same plan.
     """
     tree = statement.tree.copy()
-    for node in _tables(tree):
-        _replace(node, _view(_name(node)))
+    for node in tables_in(tree):
+        _replace(node, _view(name_of(node)))
     try:
         again = _run(spark, statement, tree.sql(DIALECT, comments=False), sources)
         is_same = _simplified(rows).sameResult(_simplified(again))
@@ -301,7 +300,7 @@ def _touched_by(statement: Statement, index: int) -> str:
         if at == index and isinstance(node.parent, exp.Join):
             node.parent.set("side", None)
             node.parent.set("kind", None)
-        _replace(node, CHANGED if at == index else _view(_name(node)))
+        _replace(node, CHANGED if at == index else _view(name_of(node)))
     return query.distinct().sql(DIALECT)
 
 
@@ -334,22 +333,9 @@ def located(statement: Statement, error: PySparkException) -> str:
     return f"{statement.table.at}:{line[1] if line else 1}: {reason_of(error)}"
 
 
-def _tables(tree: exp.Expr) -> list[exp.Table]:
-    """All tables that are read, without names defined by WITH."""
-    return [node for node in tree.find_all(exp.Table) if node.args.get("db") or not _is_given(node, tree)]
-
-
-def _is_given(node: exp.Table, tree: exp.Expr) -> bool:
-    return node.name in {each.alias for each in tree.find_all(exp.CTE)}
-
-
 def _joined(tree: exp.Expr) -> list[exp.Table]:
     """The tables of a plain SELECT, in the order of its FROM and joins."""
     return [tree.args["from_"].this, *(join.this for join in tree.args.get("joins") or ())]
-
-
-def _name(node: exp.Table) -> str:
-    return f"{node.db}.{node.name}" if node.db else node.name
 
 
 def _view(name: str) -> str:

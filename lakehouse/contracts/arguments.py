@@ -71,7 +71,7 @@ def _wanted(hint: Any) -> str:
         example = '"id"' if inner[0] is str else "..."
         return f"a tuple of {one}s, such as ({example},), with the comma"
     if origin is Mapping:
-        return "a dict of texts by name" if inner == (str, str) else "a dict"
+        return f"a dict of {_wanted(inner[1]).removeprefix('a ')}s by name"
     if origin in (Union, UnionType):
         return " or ".join(_wanted(each) for each in inner)
     words = {str: "a text", int: "a whole number", bool: "True or False", type(None): "None"}

@@ -88,7 +88,7 @@ def test_what_the_pipeline_makes_passes_and_what_is_damaged_does_not(
         validate(lake, "bronze.orders", "gold.enriched_orders")
     assert str(error.value) == (
         "critical rules do not pass: bronze.orders nothing_is_lost, gold.enriched_orders user_id_is_known, "
-        "gold.enriched_orders price_is_an_amount and 1 more"
+        "gold.enriched_orders user_is_its_own and 1 more"
     )
 
 

@@ -67,7 +67,7 @@ def relaxed(topic: Topic, name: str) -> Topic:
 
 
 FIXED_USERS = replace(USERS, topic=relaxed(USERS.topic, "createdAt"))
-FIXED_ORDERS = replace(ORDERS, topic=relaxed(ORDERS.topic, "price"), rules={})
+FIXED_ORDERS = replace(ORDERS, topic=relaxed(ORDERS.topic, "price"), checks={})
 
 
 @pytest.fixture(scope="module")
@@ -88,8 +88,8 @@ def lake(strict: Settings, tmp_path: Path) -> Settings:
 
 @pytest.fixture
 def fixed(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[Any]]:
-    """What the tables hold if the contracts are right from the start, and no rule rejects an order."""
-    monkeypatch.setattr(oracle, "keeps_rules", lambda order: True)
+    """What the tables hold if the contracts are right from the start, and no check rejects an order."""
+    monkeypatch.setattr(oracle, "keeps_checks", lambda topic, row: True)
     monkeypatch.setitem(CONTRACTS, "users", {**CONTRACTS["users"], "createdAt": "time"})
     monkeypatch.setitem(CONTRACTS, "orders", {**CONTRACTS["orders"], "price": "double"})
     return expected(Oracle().run(MESSAGES))

@@ -6,6 +6,7 @@ VISITORS = """
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 from lakehouse.contracts.topics import Topic
 from silver.entity import Entity
+from lakehouse.contracts.checks import fail, quarantine, warn
 
 VISITORS_TOPIC = Topic(
     name="visitors",
@@ -25,6 +26,7 @@ from declarations.visitors import VISITORS
 from pyspark.sql.types import LongType, StructField, StructType
 from gold.enrichment.declaration import Enrichment, Lookup
 from lakehouse.contracts.topics import Topic
+from lakehouse.contracts.checks import fail, quarantine, warn
 
 VISITS_TOPIC = Topic(
     name="visits",
@@ -38,13 +40,12 @@ VISITS = Enrichment(
     event_time="visited_at",
     day="visit_date",
     lookups=(Lookup(name="visitor", entity=VISITORS, on="visitor_id"),),
-    rules={"is_counted": "id > 0"},
+    checks={"is_counted": quarantine("id > 0")},
 )
 """
 COUNTS = """-- Visits of each city.
 -- keys: city
 -- refresh: incremental
--- sources: gold.enriched_visits
 SELECT visitor.city, count(*) AS visits FROM gold.enriched_visits GROUP BY visitor.city
 """
 

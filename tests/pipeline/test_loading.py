@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 
 from lakehouse.errors import ConfigurationError, DeclarationsError
-from pipeline.loading import load
+from lakehouse.settings import load_settings
+from pipeline.loading import load, pipeline_of
 from tests.pipeline.projects import COUNTS, VISITORS, VISITS, project, visits_project
 
 SEE_VISITORS = "from declarations.visitors import VISITORS\n"
-SUITE = "from expectations.silver import latest, unless_deleted\nSUITE = latest(VISITORS, unless_deleted('named', 'city IS NOT NULL'))\n"
 ROOT = Path(__file__).parent.parent.parent
 
 
@@ -28,21 +28,28 @@ def test_a_project_is_all_that_its_files_declare(tmp_path: Path) -> None:
 
 
 def test_files_import_each_other_in_any_order(tmp_path: Path) -> None:
-    files = {"a_suite": SEE_VISITORS + SUITE, "b_again": SEE_VISITORS, "visitors": VISITORS}
+    files = {"a_first": SEE_VISITORS, "b_again": SEE_VISITORS, "visitors": VISITORS}
+    assert len(load(project(tmp_path, **files)).pipeline.entities) == 1
+
+
+def test_every_table_has_a_suite_with_the_checks_that_are_declared_of_it(tmp_path: Path) -> None:
+    files = {
+        "visitors": VISITORS.replace("deleted_at=", 'checks={"named": warn("city > \'\'")}, deleted_at='),
+        "visits": VISITS,
+        "counts": COUNTS.replace("-- refresh", "-- check few (fail): visits < 9\n-- refresh"),
+    }
     found = load(project(tmp_path, **files)).pipeline
-    assert len(found.entities) == 1
-    [suite] = [suite for suite in found.suites if suite.table == "silver.visitors"]
-    assert "named" in [rule.name for rule in suite.rules]
-
-
-def test_a_table_without_a_suite_of_its_own_gets_one(tmp_path: Path) -> None:
-    found = load(visits_project(tmp_path)).pipeline
     assert [suite.table for suite in found.suites] == [
         *("bronze.visitors", "bronze.visits", "silver.visitors", "silver.visitors_history", "gold.enriched_visits"),
         *("quarantine.waiting_visits", "quarantine.duplicate_visits", "quarantine.discarded_visits"),
         "quarantine.malformed",
     ]
     assert [suite.table for suite in found.sql_suites] == ["gold.counts", "quarantine.sql_rows"]
+    suites = (*found.suites, *found.sql_suites)
+    rules = {(suite.table, rule.name): (rule.holds, rule.severity) for suite in suites for rule in suite.rules}
+    assert rules["silver.visitors", "named"] == ("deleted_at IS NOT NULL OR (city > '')", "warning")
+    assert rules["gold.enriched_visits", "is_counted"] == ("id > 0", "critical")
+    assert rules["gold.counts", "few"] == ("visits < 9", "critical")
 
 
 def test_the_example_is_a_project() -> None:
@@ -68,10 +75,12 @@ def test_of_several_facts_one_must_be_named(tmp_path: Path) -> None:
         found.facts_named("")
 
 
-ENTITY = "declarations/visitors.py:12: VISITORS: "
-FACTS = "declarations/visits.py:12: VISITS: "
+ENTITY = "declarations/visitors.py:13: VISITORS: "
+FACTS = "declarations/visits.py:13: VISITS: "
 CITY = '"city": "upper(city)"}'
 AT = '"visited_at": "timestamp_millis(at)"}'
+CHECKS = 'checks={"is_counted": quarantine("id > 0")}'
+DELETED_AT = 'deleted_at="CAST(NULL AS TIMESTAMP)"'
 A_LOOKUP = 'Lookup(name="visitor", entity=VISITORS, on="visitor_id")'
 
 
@@ -95,11 +104,11 @@ A_LOOKUP = 'Lookup(name="visitor", entity=VISITORS, on="visitor_id")'
         ("topic=VISITORS_TOPIC", 'topic="visitors"', f"{ENTITY}topic: visitors: must be a Topic"),
         ("topic=VISITORS_TOPIC", "topic=VISITOR_TOPIC", f"{ENTITY}NameError: name 'VISITOR_TOPIC' is not defined"),
         ('name="visitors"', 'name="Visitors"', f"{ENTITY}topic Visitors: must be named in lower case, such as orders: its tables have the name, too"),
-        ('record="Visitor"', "record=None", "declarations/visitors.py:6: VISITORS_TOPIC: topic visitors: record: None: must be a text"),
+        ('record="Visitor"', "record=None", "declarations/visitors.py:7: VISITORS_TOPIC: topic visitors: record: None: must be a text"),
         ('StructField("city", StringType())', 'StructField("ID", StringType())', f"{ENTITY}topic visitors: field id is there twice, as SQL does not tell upper from lower case"),
-        ('StructField("city", StringType())', 'StructField("city", StructType())', "declarations/visitors.py:6: VISITORS_TOPIC: topic visitors: field city has no fields"),
+        ('StructField("city", StringType())', 'StructField("city", StructType())', "declarations/visitors.py:7: VISITORS_TOPIC: topic visitors: field city has no fields"),
         ("from silver.entity import Entity", "from silver.entities import Entity", "declarations/visitors.py:4: ModuleNotFoundError: No module named 'silver.entities'"),
-        ("VISITORS = Entity(", "VISITORS = Entity((", "declarations/visitors.py:12: '(' was never closed"),
+        ("VISITORS = Entity(", "VISITORS = Entity((", "declarations/visitors.py:13: '(' was never closed"),
         ('keys=("id",)', 'keys="id"', f'{FACTS}keys: id: must be a tuple of texts, such as ("id",), with the comma'),
         ('keys=("id",)', 'keys=["id"]', f"{FACTS}keys: ['id']: must be a tuple of texts, such as (\"id\",), with the comma"),
         ('keys=("id",)', "keys=()", f"{FACTS}keys: there are none: name the columns that identify a fact"),
@@ -120,8 +129,21 @@ A_LOOKUP = 'Lookup(name="visitor", entity=VISITORS, on="visitor_id")'
         ('name="visits"', 'name="visitors"', f"{FACTS}visitors: another declaration has this topic already"),
         ('day="visit_date"', 'day="visit_date", publish_to="visitors"', f"{FACTS}visitors: another declaration has this topic already"),
         ('day="visit_date"', 'day="visit_date", dedup_days=-7', f"{FACTS}dedup_days: -7: must be 0 or more days"),
-        ('rules={"is_counted": "id > 0"}', 'rules=("id > 0",)', f"{FACTS}rules: ('id > 0',): must be a dict of texts by name"),
-        ('rules={"is_counted": "id > 0"}', 'rules={"is_counted": ""}', f"{FACTS}rules: is_counted: has no SQL"),
+        (CHECKS, 'checks=("id > 0",)', f"{FACTS}checks: ('id > 0',): must be a dict of Checks by name"),
+        (CHECKS, 'checks={"is_counted": "id > 0"}', f"{FACTS}checks: {{'is_counted': 'id > 0'}}: must be a dict of Checks by name"),
+        (CHECKS, 'checks={"is_counted": fail(" ")}', f"{FACTS}visits: check is_counted: has no SQL"),
+        (CHECKS, 'checks={"is counted": warn("id > 0")}', f"{FACTS}visits: check is counted: must be named with lower-case letters, digits and _, after a letter"),
+        (CHECKS, 'checks={"is_counted": warn("id > 0; 1")}', f"{FACTS}visits: check is_counted: id > 0; 1: not SQL: must be one condition, without parameters"),
+        (CHECKS, 'checks={"is_known": quarantine("visitor.id > 0")}', f"{FACTS}visits: check is_known: visitor.id > 0: quarantine comes before visitor is joined: use warn or fail, or columns of the fact alone"),
+        (CHECKS, 'checks={"id_is_there": warn("id > 0")}', f"{FACTS}check id_is_there: gold.enriched_visits has a rule of this name already: choose another"),
+        (DELETED_AT, f'ignore_null_updates=True, {CHECKS}', f"{ENTITY}visitors: check is_counted: quarantine is of whole messages, and ignore_null_updates has updates of some fields: use warn or fail"),
+        (DELETED_AT, f'keeps_history=False, {CHECKS}', f"{ENTITY}visitors: check is_counted: quarantine needs keeps_history, which tells the messages that were merged before the check was declared: use warn or fail"),
+        ("-- refresh", "-- chek small: visits < 9\n-- refresh", "declarations/sql/counts.sql:3: chek: unknown; must be one of keys, refresh, publish, check, parameter"),
+        ("-- refresh", "-- check small (drop): visits < 9\n-- refresh", "declarations/sql/counts.sql:3: check small (drop): must be warn, quarantine or fail"),
+        ("-- refresh", "-- check city_is_there: city > ''\n-- refresh", "declarations/sql/counts.sql:1: check city_is_there: gold.counts has a rule of this name already: choose another"),
+        ("-- refresh", "-- parameter least: 1\n-- refresh", "declarations/sql/counts.sql:3: parameter least: the SELECT has no :least"),
+        ("GROUP BY", "WHERE id > :least GROUP BY", "declarations/sql/counts.sql:4: :least: declare it, as `-- parameter least: VALUE`"),
+        ("FROM gold.enriched_visits", "FROM visits", "declarations/sql/counts.sql:4: reads visits: must be a table such as silver.users"),
         ("-- keys: city\n", "", "declarations/sql/counts.sql:1: `-- keys: ...` is missing in the header"),
         ("incremental", "often", "declarations/sql/counts.sql:3: refresh: often: must be incremental or full"),
         ("-- refresh", "-- publish: topic visits\n-- refresh", "declarations/sql/counts.sql:1: visits: another declaration has this topic already"),
@@ -135,12 +157,12 @@ def test_all_mistakes_are_told_at_once_and_none_that_only_follows(tmp_path: Path
     visitors = VISITORS.replace('key="id"', 'key="uid"').replace("deleted_at=", "deletedat=")
     visits = VISITS.replace(f"({A_LOOKUP},)", "()").replace("day=", "day_of=")
     stores = VISITORS.replace("visitors", "stores").replace('key="id"', 'key="uid"').replace('"upper(city)"', '""')
-    files = {"a_suite": SEE_VISITORS + SUITE, "visitors": visitors, "visits": visits, "stores": stores}
+    files = {"again": SEE_VISITORS, "visitors": visitors, "visits": visits, "stores": stores}
     assert refused(project(tmp_path, **files, counts=COUNTS.replace("keys", "kyes"))) == [
-        "declarations/visitors.py:12: VISITORS: deletedat: Entity has no such argument; did you mean deleted_at?",
-        "declarations/stores.py:12: VISITORS: stores: column city: '': must not be empty",
-        "declarations/visits.py:12: VISITS: day_of: Enrichment has no such argument; did you mean day?",
-        "declarations/sql/counts.sql:2: kyes: unknown; must be one of keys, refresh, sources, publish",
+        "declarations/visitors.py:13: VISITORS: deletedat: Entity has no such argument; did you mean deleted_at?",
+        "declarations/stores.py:13: VISITORS: stores: column city: '': must not be empty",
+        "declarations/visits.py:13: VISITS: day_of: Enrichment has no such argument; did you mean day?",
+        "declarations/sql/counts.sql:2: kyes: unknown; must be one of keys, refresh, publish, check, parameter",
     ]
 
 
@@ -153,13 +175,25 @@ def test_an_entity_as_of_a_time_needs_its_history(tmp_path: Path) -> None:
     ]
 
 
-def test_a_suite_is_for_a_table_of_the_project_and_for_one_only(tmp_path: Path) -> None:
-    other = "from expectations.suites import Suite\nOTHER = Suite(table='silver.users', rules=(), key=('id',))\n"
-    files = {"a": SEE_VISITORS + SUITE, "b": SEE_VISITORS + SUITE, "c": other, "visitors": VISITORS}
-    assert refused(project(tmp_path, **files)) == [
-        "declarations/b.py:3: SUITE: silver.visitors: there are two suites for it; give one the rules of both",
-        "declarations/c.py:2: OTHER: silver.users: no table of this project",
-    ]
+def test_parameters_have_other_values_by_settings(tmp_path: Path) -> None:
+    counts = COUNTS.replace("-- refresh", "-- parameter least: 1\n-- refresh").replace(
+        "GROUP", "WHERE id > :least GROUP"
+    )
+    folder = project(tmp_path, visitors=VISITORS, visits=VISITS, counts=counts)
+
+    def parameters(**given: object) -> list[object]:
+        settings = load_settings(declarations=folder, parameters=given)
+        return [table.parameters for table in pipeline_of(settings).sql_tables]
+
+    assert parameters() == [{"least": "1"}]
+    assert parameters(counts={"least": 5}) == [{"least": "5"}]
+    for given, line in (
+        ({"sums": {"least": 5}}, "parameters.sums: no SQL table of this name has any; there are counts"),
+        ({"counts": {"most": 5}}, "parameters.counts.most: no such parameter; there are least"),
+        ({"counts": {"least": "few"}}, "parameters.counts.least: few: must be a literal, such as 1, 'none' or DATE "),
+    ):
+        with pytest.raises(ConfigurationError, match=f"^{line}"):
+            parameters(**given)
 
 
 def test_two_tables_do_not_share_one_in_postgres(tmp_path: Path) -> None:

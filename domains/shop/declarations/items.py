@@ -1,7 +1,6 @@
-"""The items changelog, its latest state, and the rules for it."""
+"""The items changelog, its latest state, and the checks of it."""
 
-from expectations.silver import latest, unless_deleted
-from expectations.suites import Severity
+from lakehouse.contracts.checks import quarantine, warn
 from lakehouse.contracts.topics import Topic
 from silver.entity import Entity
 
@@ -32,14 +31,10 @@ ITEMS = Entity(
         "name": "name",
         "price": "price",
     },
-)
-
-ITEMS_SUITE = latest(
-    ITEMS,
-    unless_deleted("price_is_not_negative", "price >= 0"),
-    unless_deleted("price_is_plausible", "price <= 100000", Severity.WARNING),
-    unless_deleted("name_is_there", "length(name) > 0", Severity.WARNING),
-    unless_deleted(
-        "created_in_this_age", "created_at BETWEEN '2000-01-01' AND now() + INTERVAL 1 DAY", Severity.WARNING
-    ),
+    checks={
+        "price_is_not_negative": quarantine("price >= 0"),
+        "price_is_plausible": warn("price <= 100000"),
+        "name_is_there": warn("length(name) > 0"),
+        "created_in_this_age": warn("created_at BETWEEN '2000-01-01' AND now() + INTERVAL 1 DAY"),
+    },
 )

@@ -1,7 +1,6 @@
-"""The users changelog, its latest state, and the rules for it."""
+"""The users changelog, its latest state, and the checks of it."""
 
-from expectations.silver import latest, unless_deleted
-from expectations.suites import Severity
+from lakehouse.contracts.checks import warn
 from lakehouse.contracts.topics import Topic
 from silver.entity import Entity
 
@@ -34,18 +33,9 @@ USERS = Entity(
         "parent_user_id": "nullif(parentUserId, -1)",
     },
     deleted_at="nullif(deletedAt, timestamp_millis(-1))",
-)
-
-USERS_SUITE = latest(
-    USERS,
-    unless_deleted("created_at_is_there", "created_at IS NOT NULL"),
-    unless_deleted(
-        "created_in_this_age", "created_at BETWEEN '2000-01-01' AND now() + INTERVAL 1 DAY", Severity.WARNING
-    ),
-    unless_deleted(
-        "email_is_an_address",
-        "email_address IS NULL OR email_address RLIKE '^[^@ ]+@[^@ ]+[.][^@ ]+$'",
-        Severity.WARNING,
-    ),
-    unless_deleted("merged_into_another", "merged_at IS NULL OR parent_user_id != id", Severity.WARNING),
+    checks={
+        "created_in_this_age": warn("created_at BETWEEN '2000-01-01' AND now() + INTERVAL 1 DAY"),
+        "email_is_an_address": warn("email_address IS NULL OR email_address RLIKE '^[^@ ]+@[^@ ]+[.][^@ ]+$'"),
+        "merged_into_another": warn("merged_at IS NULL OR parent_user_id != id"),
+    },
 )

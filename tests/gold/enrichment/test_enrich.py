@@ -15,6 +15,7 @@ from gold.enrichment.declaration import ACTIONS
 from gold.enrichment.reconciliation import reconcile_facts
 from jobs.steps import enriching, merging
 from jobs.streams import catch_up
+from lakehouse.contracts.checks import quarantine
 from lakehouse.delta.tables import append_missing
 from lakehouse.errors import LakehouseError
 from lakehouse.settings import Settings
@@ -186,13 +187,13 @@ def test_times_that_are_none_and_the_ends_of_time_are_no_poison(
     assert tables(lake) == expected(Oracle().run(FIRST).run(orders))
 
 
-def test_what_is_placed_stays_there_when_a_rule_is_stricter_and_all_is_read_again(
+def test_what_is_placed_stays_there_when_a_check_is_stricter_and_all_is_read_again(
     spark: SparkSession, first: Settings, tmp_path: Path
 ) -> None:
     lake = copy_of(first, tmp_path)
     before = tables(lake)
     shutil.rmtree(lake.checkpoint_path(ORDERS.gold_table))
-    stricter = replace(ORDERS, rules={**ORDERS.rules, "is_free": "price = 0"})
+    stricter = replace(ORDERS, checks={**ORDERS.checks, "is_free": quarantine("price = 0")})
     catch_up(lake, enriching(spark, lake, [stricter]))
     assert tables(lake) == before
     assert reconcile_facts(spark, lake, ORDERS).holds

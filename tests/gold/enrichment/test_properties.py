@@ -31,7 +31,7 @@ from tests.searching import few
 from tests.shop import ENTITIES, joins_of
 
 MOMENTS, IDS, ITEMS, LINES = st.integers(0, 20), st.integers(1, 6), st.integers(1, 3), st.integers(1, 60)
-PRICES, KINDS = st.sampled_from([1.5, 2.5, 3.5]), st.sampled_from(["a", "b"])
+PRICES, KINDS = st.sampled_from([1.5, 2.5, 3.5, -1.0]), st.sampled_from(["a", "b"])
 
 
 def priced(id: int, price: float, kind: str, when: int = 0) -> Message:

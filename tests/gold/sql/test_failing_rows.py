@@ -8,9 +8,11 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
-from gold.sql.declaration import SQL_ROWS, SqlTable, read_declaration
-from gold.sql.refresh import Refreshed, clear_undeclared, refresh
+from gold.sql.declaration import SQL_ROWS, SqlTable, read_declaration, with_parameters
+from gold.sql.quarantine import clear_undeclared
+from gold.sql.refresh import Refreshed, refresh
 from lakehouse.delta.tables import Table, append, create_table
+from lakehouse.errors import PermanentError
 from lakehouse.settings import Settings
 from tests.lake import own_home, read
 
@@ -19,7 +21,7 @@ PARTS = Table(
     columns="id BIGINT, kind STRING, amount STRING, pieces BIGINT",
     properties={"delta.enableChangeDataFeed": "true"},
 )
-HEADER = "-- keys: kind\n-- refresh: incremental\n-- sources: silver.parts\n"
+HEADER = "-- keys: kind\n-- refresh: incremental\n"
 BY_KIND = """SELECT
     coalesce(kind, 'none') AS kind,
     sum(CAST(amount AS DECIMAL(9, 2))) FILTER (WHERE pieces > 0) AS amount,
@@ -131,6 +133,64 @@ def test_where_rows_can_not_be_told_the_table_stays_as_it_was(lake: Lake) -> Non
         assert (done.kind, done.quarantined, lake.held()) == ("failed", 1, [("a", 2)])
         [(keys, reason)] = lake.quarantined().items()
         assert keys is None
-        assert reason.partition(" The value 'x'")[0].endswith("x.sql:4: [CAST_INVALID_INPUT]")
+        assert reason.partition(" The value 'x'")[0].endswith("x.sql:3: [CAST_INVALID_INPUT]")
     lake.remove("id = 2")
     assert (lake.refresh(select, full).quarantined, lake.quarantined()) == (0, {})
+
+
+ROWS = "SELECT id, kind, pieces FROM silver.parts WHERE pieces < :most"
+CHECKED = """-- keys: id
+-- refresh: incremental
+-- parameter most: 100
+-- check is_of_a_kind (quarantine): kind > ''
+-- check is_shared (quarantine): 10 DIV pieces > 0
+"""
+
+
+def test_rows_that_fail_checks_wait_in_quarantine(lake: Lake) -> None:
+    lake.put((1, "a", None, 1), (2, None, None, 1), (3, None, None, 0))
+    first = lake.refresh(ROWS, CHECKED)
+    assert (first.kind, first.inserted, first.quarantined) == ("full", 1, 2)
+    assert lake.quarantined() == {'{"id":2}': "fails is_of_a_kind", '{"id":3}': "fails is_of_a_kind, is_shared"}
+    lake.remove("id > 1")
+    lake.put((2, "b", None, 1))
+    mended = lake.refresh(ROWS, CHECKED)
+    assert (mended.reason, mended.inserted, mended.quarantined) == ("rows are in quarantine", 1, 0)
+    assert lake.quarantined() == {}
+    lake.remove("id = 1")
+    lake.put((1, None, None, 1))
+    again = lake.refresh(ROWS, CHECKED)
+    assert (again.kind, again.deleted, again.quarantined) == ("incremental", 1, 1)
+    assert (lake.held(), lake.quarantined()) == ([(2, "b", 1)], {'{"id":1}': "fails is_of_a_kind"})
+
+
+def test_a_check_that_quarantines_is_part_of_the_declaration(lake: Lake) -> None:
+    lake.put((1, "a", None, 1), (2, None, None, 1))
+    lake.refresh(ROWS, CHECKED.replace("(quarantine)", ""))
+    assert len(lake.held()) == 2
+    done = lake.refresh(ROWS, CHECKED)
+    assert (done.reason, done.deleted, done.quarantined) == ("the declaration has changed", 1, 1)
+
+
+def test_a_check_that_fails_leaves_the_table_as_it_was(lake: Lake) -> None:
+    stopping = CHECKED.replace("quarantine", "fail")
+    lake.put((1, "a", None, 1))
+    lake.refresh(ROWS, stopping)
+    lake.put((2, "b", None, 1), (3, None, None, 0))
+    for _ in range(2):
+        with pytest.raises(
+            PermanentError, match=r'^gold.x: .*: 1 with is_of_a_kind, is_shared, such as {"id":3}: noth'
+        ):
+            lake.refresh(ROWS, stopping)
+    assert lake.held() == [(1, "a", 1)]
+    lake.remove("id = 3")
+    done = lake.refresh(ROWS, stopping)
+    assert (done.kind, done.inserted, lake.held()) == ("incremental", 1, [(1, "a", 1), (2, "b", 1)])
+
+
+def test_a_parameter_with_another_value_is_another_declaration(lake: Lake) -> None:
+    lake.put((1, "a", None, 1), (2, "b", None, 5))
+    lake.refresh(ROWS, CHECKED)
+    [fewer] = with_parameters([lake.table(ROWS, CHECKED)], {"x": {"most": "5"}})
+    done = refresh(lake.spark, lake.settings, fewer)
+    assert (done.reason, done.deleted, lake.held()) == ("the declaration has changed", 1, [(1, "a", 1)])

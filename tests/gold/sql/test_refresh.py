@@ -272,7 +272,6 @@ def in_order(rows: Rows) -> Rows:
 
 SELECT = """-- keys: category
 -- refresh: incremental
--- sources: gold.enriched_orders
 SELECT item.category AS category, count(*) AS orders
 FROM gold.enriched_orders
 WHERE price > 0
@@ -291,21 +290,24 @@ def declared(folder: Path, *changes: tuple[str, str]) -> SqlTable:
 
 CATEGORY = "item.category"
 JOINED = [
-    ("-- sources: gold.enriched_orders", "-- sources: gold.enriched_orders, silver.users"),
     ("FROM gold.enriched_orders", "FROM gold.enriched_orders AS o LEFT JOIN silver.users AS u ON o.user_id = u.id"),
 ]
 COUNT = "count(*) AS orders"
+KEYS = "-- keys: category"
 
 
 @pytest.mark.parametrize(
     ("changes", "error"),
     [
-        ([("price > 0", "prize > 0")], r"x.sql:6: .*`prize` cannot be resolved"),
-        ([("WHERE", "WERE")], r"x.sql:6: "),
-        ([("GROUP BY item.category", "GROUP BY (")], r"x.sql:7: not SQL"),
+        (
+            [(KEYS, f"-- check is_few: order < 9\n{KEYS}")],
+            r"x.sql:1: check is_few: order < 9: .*`order` cannot be resolv",
+        ),
+        ([(KEYS, f"-- check is_few: orders\n{KEYS}")], r"x.sql:1: check is_few: orders: .*DATATYPE_MISMATCH"),
+        ([("price > 0", "prize > 0")], r"x.sql:5: .*`prize` cannot be resolved"),
+        ([("WHERE", "WERE")], r"x.sql:5: "),
+        ([("GROUP BY item.category", "GROUP BY (")], r"x.sql:6: not SQL"),
         ([("keys: category", "keys: item")], "x.sql:1: keys: item is not a column of the SELECT"),
-        ([("FROM gold", "FROM bronze")], "x.sql:5: reads bronze.enriched_orders, which is not among the declared"),
-        (JOINED[:1], "x.sql:1: declares the source silver.users, but does not read it"),
         ([("gold.enriched_orders", "gold.nothing")], "x.sql:1: gold.nothing: no such table"),
         ([("gold.enriched_orders", "bronze.nothing")], "x.sql:1: bronze.nothing: no such table"),
         (
@@ -314,40 +316,40 @@ COUNT = "count(*) AS orders"
                 ("item.category AS category, count(*) AS orders", "*"),
                 ("GROUP BY item.category", ""),
             ],
-            r"x.sql:4: SELECT \*, which does not name its columns, can't be refreshed by keys",
+            r"x.sql:3: SELECT \*, which does not name its columns, can't be refreshed by keys",
         ),
-        ([(COUNT, "map('a', 1) AS orders")], "x.sql:4: orders is a map"),
-        ([(COUNT, "CAST('many' AS INT) AS orders")], r"x.sql:4: \[CAST_INVALID_INPUT\] The value 'many'"),
+        ([(COUNT, "map('a', 1) AS orders")], "x.sql:3: orders is a map"),
+        ([(COUNT, "CAST('many' AS INT) AS orders")], r"x.sql:3: \[CAST_INVALID_INPUT\] The value 'many'"),
         (
             [
                 ("-- keys", "-- publish: topic x, postgres x\n-- keys"),
                 (COUNT, "max(created_at) - min(created_at) AS orders"),
             ],
-            "x.sql:5: orders is interval day to second, which can't be published to Postgres",
+            "x.sql:4: orders is interval day to second, which can't be published to Postgres",
         ),
-        ([(COUNT, "sum(price) AS orders")], "x.sql:4: a sum of doubles"),
-        ([(COUNT, "first(price) AS orders")], r"x.sql:4: first\(\), which is not one of count, "),
-        ([(COUNT, "std(line_item_id) AS orders")], r"x.sql:4: std\(\), which is not one of count, "),
-        ([(COUNT, "sum(DISTINCT price) AS orders")], "x.sql:4: a sum of doubles"),
-        ([(COUNT, "count(*) AS _orders")], "x.sql:4: _orders: must be named with AS"),
-        ([(COUNT, "collect_list(map('a', 1)) AS orders")], "x.sql:4: orders is a map"),
-        ([("BY item.category", "BY window(created_at, '1 hour')")], "x.sql:7: not SQL: put another key before window"),
+        ([(COUNT, "sum(price) AS orders")], "x.sql:3: a sum of doubles"),
+        ([(COUNT, "first(price) AS orders")], r"x.sql:3: first\(\), which is not one of count, "),
+        ([(COUNT, "std(line_item_id) AS orders")], r"x.sql:3: std\(\), which is not one of count, "),
+        ([(COUNT, "sum(DISTINCT price) AS orders")], "x.sql:3: a sum of doubles"),
+        ([(COUNT, "count(*) AS _orders")], "x.sql:3: _orders: must be named with AS"),
+        ([(COUNT, "collect_list(map('a', 1)) AS orders")], "x.sql:3: orders is a map"),
+        ([("BY item.category", "BY window(created_at, '1 hour')")], "x.sql:6: not SQL: put another key before window"),
         ([(COUNT, "uuid() AS orders")], "another value that differs each time"),
         ([(COUNT, "now() AS orders")], "the current time, or"),
         ([("GROUP BY item.category", "GROUP BY ROLLUP(item.category)")], "ROLLUP"),
         ([("GROUP BY", "GROUP BY item.category LIMIT 5 --")], "LIMIT"),
         ([*JOINED, ("LEFT JOIN", "RIGHT JOIN")], "a join other than INNER and LEFT"),
         ([*JOINED, ("item.category AS", "u.first_name AS"), ("BY item.category", "BY u.first_name")], "than o's"),
-        ([(CATEGORY, "to_char(created_at, 'yyyy-MM')")], "x.sql:4: from `to_char` on, sqlglot reads this differently"),
-        ([(CATEGORY, "date_trunc(item_name, created_at)")], "x.sql:4: from `item_name` on, sqlglot reads this"),
-        ([(CATEGORY, "log2(line_item_id)")], "x.sql:4: from `log2` on, sqlglot reads this"),
+        ([(CATEGORY, "to_char(created_at, 'yyyy-MM')")], "x.sql:3: from `to_char` on, sqlglot reads this differently"),
+        ([(CATEGORY, "date_trunc(item_name, created_at)")], "x.sql:3: from `item_name` on, sqlglot reads this"),
+        ([(CATEGORY, "log2(line_item_id)")], "x.sql:3: from `log2` on, sqlglot reads this"),
         (
             [
                 *JOINED,
                 ("LEFT JOIN silver.users AS u ON o.user_id", "JOIN silver.users AS u ON bigint(log2(o.user_id))"),
                 (CATEGORY, "o.item_name"),
             ],
-            "x.sql:5: from `log2` on, sqlglot reads this",
+            "x.sql:4: from `log2` on, sqlglot reads this",
         ),
     ],
 )
@@ -423,9 +425,9 @@ def test_keys_are_unique_and_not_null_or_the_table_stays(
         refresh(spark, lake, by_region)
 
 
-def test_a_price_that_keeps_its_rule_can_be_summed(spark: SparkSession) -> None:
+def test_a_price_that_keeps_its_check_can_be_summed(spark: SparkSession) -> None:
     given = [0.0, 999_999_999_999_999.0, 1e15, 1e17, float("inf"), float("nan"), -1.0]
     prices = spark.createDataFrame([(price,) for price in given], "price DOUBLE")
-    kept = prices.where(ORDERS_ENRICHED.rules["price_is_an_amount"])
+    kept = prices.where(ORDERS_ENRICHED.checks["price_is_an_amount"].sql)
     [row] = kept.selectExpr("count(*)", "sum(CAST(price AS DECIMAL(18, 2)))").collect()
     assert tuple(row) == (2, Decimal("999999999999999.00"))

@@ -12,6 +12,7 @@ from pyspark.sql import functions as F
 from bronze.landing import bronze_table
 from gold.enrichment.declaration import Enrichment
 from gold.enrichment.facts import decode_facts
+from lakehouse.contracts.checks import quarantine
 from lakehouse.contracts.decoding import Decoding, explain
 from lakehouse.contracts.topics import Topic
 from lakehouse.errors import ConfigurationError
@@ -40,7 +41,7 @@ SALES = Enrichment(
     event_time="at",
     day="day",
     lookups=(),
-    rules={"is_dear": "100 / count > 2", "is_round": "100 / count % 1 = 0"},
+    checks={"is_dear": quarantine("100 / count > 2"), "is_round": quarantine("100 / count % 1 = 0")},
 )
 
 NOW = datetime(2026, 1, 1)
@@ -94,7 +95,7 @@ def test_a_change_on_which_a_column_fails_is_rejected_with_its_name(spark: Spark
 
 
 @pytest.mark.usefixtures("either_way")
-def test_a_rule_that_fails_is_one_that_does_not_hold(spark: SparkSession) -> None:
+def test_a_check_that_ends_in_an_error_is_failed(spark: SparkSession) -> None:
     decoded = bronze(spark, list(FACTS)).transform(decode_facts, enrichment=SALES)
     assert dict(zip(FACTS, found(decoded, SALES.decoding), strict=True)) == FACTS
 
@@ -114,9 +115,14 @@ def test_sql_that_can_not_be_resolved_is_named(spark: SparkSession, columns: dic
         bronze(spark, [None]).transform(decode_changes, entity=replace(PARTS, columns=columns))
 
 
-def test_a_rule_that_can_not_be_resolved_is_named(spark: SparkSession) -> None:
-    with pytest.raises(ConfigurationError, match=r"^parts: rule is_dear: price > 0: \[UNRESOLVED_COLUMN.* `price`"):
-        bronze(spark, [None]).transform(decode_facts, enrichment=replace(SALES, rules={"is_dear": "price > 0"}))
+@pytest.mark.parametrize(
+    ("sql", "reason"), [("price > 0", r"\[UNRESOLVED_COLUMN.* `price`"), ("count", r"\[DATATYPE_MISMATCH")]
+)
+def test_a_check_that_can_not_be_resolved_is_named(spark: SparkSession, sql: str, reason: str) -> None:
+    with pytest.raises(ConfigurationError, match=rf"^parts: check is_dear: {sql}: {reason}"):
+        bronze(spark, [None]).transform(decode_facts, enrichment=replace(SALES, checks={"is_dear": quarantine(sql)}))
+    with pytest.raises(ConfigurationError, match=rf"^parts: check is_dear: .*{sql}.*: {reason}"):
+        bronze(spark, [None]).transform(decode_changes, entity=replace(PARTS, checks={"is_dear": quarantine(sql)}))
 
 
 @pytest.mark.usefixtures("either_way")

@@ -1,7 +1,6 @@
 -- How many users each account has. When a user moves, one account has a user less, and another has one more.
 -- keys: account_id
 -- refresh: incremental
--- sources: silver.account_users
 -- publish: topic user_count_by_account
 SELECT
     account_id,

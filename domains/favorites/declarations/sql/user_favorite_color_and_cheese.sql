@@ -1,7 +1,6 @@
 -- The favorite color and cheese of each user, as far as known, and the messages that they come from.
 -- keys: user_id
 -- refresh: incremental
--- sources: silver.account_users, silver.favorite_colors, silver.favorite_cheeses
 -- publish: topic user_favorite_color_and_cheese
 SELECT
     u.user_id AS user_id,

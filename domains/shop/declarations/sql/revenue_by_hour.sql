@@ -1,7 +1,7 @@
 -- Orders and revenue by category and hour (tumbling windows). A late order changes the hour in which it was made.
 -- keys: category, window_start
 -- refresh: incremental
--- sources: gold.enriched_orders
+-- check revenue_is_not_negative: revenue >= 0
 SELECT
     coalesce(item.category, 'none') AS category,
     window(created_at, '1 hour').start AS window_start,

@@ -1,7 +1,6 @@
 -- Orders and revenue by category in the hour before each quarter hour (sliding windows). Each order counts in four.
 -- keys: category, window_start
 -- refresh: incremental
--- sources: gold.enriched_orders
 SELECT
     coalesce(item.category, 'none') AS category,
     window(created_at, '1 hour', '15 minutes').start AS window_start,

@@ -2,7 +2,6 @@
 -- the day on, hours without new orders have a row, too.
 -- keys: category, window_end
 -- refresh: incremental
--- sources: gold.enriched_orders
 SELECT
     coalesce(item.category, 'none') AS category,
     CAST(to_date(created_at) AS TIMESTAMP) AS window_start,

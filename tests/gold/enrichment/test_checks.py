@@ -1,0 +1,71 @@
+"""Checks that end the enrichment, killed and run again: nothing is lost, and nothing comes twice."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from declarations.orders import ORDERS
+from gold.enrichment import writes
+from jobs.steps import enriching, merging, reconcile_all
+from jobs.streams import catch_up
+from lakehouse.contracts.checks import fail
+from lakehouse.errors import LakehouseError, PermanentError
+from lakehouse.settings import Settings
+from tests.crashes import fail_after
+from tests.lake import expected, land_literally, own_home, tables
+from tests.messages import item, order, user
+from tests.oracle import Message, Oracle
+from tests.shop import ENTITIES
+
+STOPPING = replace(
+    ORDERS,
+    checks={
+        **ORDERS.checks,
+        "user_has_a_name": fail("user.first_name IS NOT NULL"),
+        "item_has_a_price": fail("item.price > 0"),
+    },
+)
+FIRST = [user(1), item(1), order(1, place=1)]
+NAMELESS = [user(2, None, place=1), order(2, place=2), order(3, place=3, user=2), order(4, place=4, user=9)]
+NAMED = [user(2, "Bob", when=1, place=2)]
+FREE = [item(1, 0.0, when=5, place=1)]
+PRICED = [item(1, 2.0, when=6, place=2)]
+
+
+def run(spark: SparkSession, lake: Settings, messages: list[Message]) -> None:
+    land_literally(spark, lake, messages)
+    catch_up(lake, merging(spark, lake, ENTITIES))
+    catch_up(lake, enriching(spark, lake, [STOPPING]))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "mended", "line"),
+    [
+        (NAMELESS, NAMED, 'user_has_a_name, such as {"invoice_id":1,"line_item_id":3,"position":{.*"entry_id":3,'),
+        (FREE, PRICED, 'item_has_a_price, such as {"invoice_id":1,"line_item_id":1,"position":{.*"entry_id":1,'),
+    ],
+    ids=["a new fact", "a corrected fact"],
+)
+def test_no_row_that_fails_is_written_and_all_goes_on_once_its_state_is_corrected(
+    spark: SparkSession, settings: Settings, tmp_path: Path, wrong: list[Message], mended: list[Message], line: str
+) -> None:
+    once = settings.run.model_copy(update={"retries": 0})
+    lake = own_home(settings, tmp_path).model_copy(update={"run": once})
+    run(spark, lake, FIRST)
+    before = tables(lake)
+    for messages in (wrong, []):
+        with pytest.raises(PermanentError, match=f"^enrich orders: gold.enriched_orders: .*: 1 with {line}"):
+            run(spark, lake, messages)
+        assert {name: tables(lake)[name] for name in ("gold", "waiting")} == {
+            name: before[name] for name in ("gold", "waiting")
+        }
+    write = "_add_to_gold" if wrong is NAMELESS else "_correct_gold"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(writes, write, fail_after(getattr(writes, write)))
+        with pytest.raises(LakehouseError, match="power cut"):
+            run(spark, lake, mended)
+    run(spark, lake, [])
+    assert tables(lake) == expected(Oracle().run(FIRST).run([*wrong, *mended]))
+    assert all(reconciliation.holds for reconciliation in reconcile_all(spark, lake))

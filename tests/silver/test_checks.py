@@ -1,0 +1,89 @@
+"""Checks of an entity: what goes to quarantine and comes back, and what ends the step."""
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from declarations.items import ITEMS
+from jobs.retry_malformed import retry_changes
+from jobs.steps import merging
+from jobs.streams import catch_up
+from lakehouse.contracts.checks import fail
+from lakehouse.errors import PermanentError
+from lakehouse.settings import Settings
+from silver.entity import Entity
+from silver.reconciliation import reconcile_entity
+from tests.lake import land_literally, own_home, read
+from tests.messages import item, tombstone
+from tests.oracle import Oracle, Row, by_id, by_version
+
+MESSAGES = [
+    item(1, 2.0),
+    item(1, -1.0, when=1, place=1),
+    item(2, -1.0, place=2),
+    tombstone("items", "3", place=3),
+]
+UNCHECKED = replace(ITEMS, checks={})
+STOPPING = replace(ITEMS, checks={"price_is_not_negative": fail("price >= 0")})
+
+
+@pytest.fixture
+def lake(settings: Settings, tmp_path: Path) -> Settings:
+    return own_home(settings, tmp_path)
+
+
+def merge(spark: SparkSession, lake: Settings, entity: Entity) -> None:
+    catch_up(lake, merging(spark, lake, [entity]))
+
+
+def held(lake: Settings) -> tuple[list[Row], list[Row]]:
+    return by_id(read(lake, "silver.items")), by_version(read(lake, "silver.items_history"))
+
+
+def wanted(oracle: Oracle) -> tuple[list[Row], list[Row]]:
+    return oracle.latest("items"), by_version(oracle.history("items"))
+
+
+def test_a_message_in_quarantine_leaves_its_key_as_it_was_until_it_is_retried(
+    spark: SparkSession, lake: Settings
+) -> None:
+    land_literally(spark, lake, MESSAGES)
+    merge(spark, lake, ITEMS)
+    assert held(lake) == wanted(Oracle().run(MESSAGES))
+    assert [(row["id"], row["price"]) for row in held(lake)[0]] == [(1, 2.0), (3, None)]
+    reasons = {row["position"]["entry_id"]: row["reason"] for row in read(lake, "quarantine.malformed")}
+    assert reasons == {1: "fails price_is_not_negative", 2: "fails price_is_not_negative"}
+    assert reconcile_entity(spark, lake, ITEMS).holds
+    assert retry_changes(spark, lake, UNCHECKED, dry_run=False).sound == 2
+    assert [(row["id"], row["price"]) for row in held(lake)[0]] == [(1, -1.0), (2, -1.0), (3, None)]
+    assert reconcile_entity(spark, lake, UNCHECKED).holds
+
+
+def test_what_is_merged_stays_when_a_check_is_new_and_all_is_read_again(spark: SparkSession, lake: Settings) -> None:
+    land_literally(spark, lake, MESSAGES)
+    merge(spark, lake, UNCHECKED)
+    before = held(lake)
+    shutil.rmtree(lake.checkpoint_path(ITEMS.table.name))
+    merge(spark, lake, ITEMS)
+    assert held(lake) == before
+    assert reconcile_entity(spark, lake, ITEMS).holds
+
+
+def test_a_check_that_fails_ends_the_step_before_anything_is_merged(spark: SparkSession, lake: Settings) -> None:
+    first = [item(4), item(4, 3.0, when=1, place=4)]
+    for message in first:
+        land_literally(spark, lake, [message])
+        merge(spark, lake, STOPPING)
+    before = held(lake)
+    land_literally(spark, lake, MESSAGES)
+    line = r'^merge items: silver.items: .*: 2 with price_is_not_negative, such as {"id":1,"sequence":{.*}}: nothing is'
+    for _ in range(2):
+        with pytest.raises(PermanentError, match=line):
+            merge(spark, lake, STOPPING)
+        assert held(lake) == before
+    merge(spark, lake, ITEMS)
+    assert held(lake) == wanted(Oracle().run([*first, *MESSAGES]))
+    assert reconcile_entity(spark, lake, ITEMS).holds
