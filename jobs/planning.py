@@ -19,7 +19,7 @@ from lakehouse.delta.definitions import declared_definition, kept_definition
 from lakehouse.delta.tables import Table, column_changes, is_created, table_schema
 from lakehouse.settings import Settings
 from pipeline.loading import Project, refuse
-from pipeline.resolving import unresolved_enrichment, unresolved_entity, unresolved_suite
+from pipeline.resolving import unresolved_enrichment, unresolved_entity
 from silver.entity import FIXED, Entity
 
 Declared = TypeVar("Declared", Entity, Enrichment)
@@ -49,17 +49,13 @@ def resolve(spark: SparkSession, settings: Settings, project: Project) -> dict[s
     """
     pipeline = project.pipeline
     wrong: list[str] = []
-    entities = tuple(_right(pipeline.entities, unresolved_entity, project, wrong))
+    entities = tuple(_right(pipeline.entities, partial(unresolved_entity, spark), project, wrong))
     joined = (each for each in pipeline.enrichments if all(lookup.entity in entities for lookup in each.lookups))
     enrichments = tuple(_right(joined, partial(unresolved_enrichment, spark), project, wrong))
     columns = declared_columns(replace(pipeline, entities=entities, enrichments=enrichments))
     unknown = _tables(pipeline.entities, pipeline.enrichments) - columns.keys()
     in_sql, mistakes = check_declarations(spark, settings, pipeline.sql_tables, columns, unknown=unknown)
     wrong += mistakes
-    tables = {**{name: _schema(ddl) for name, ddl in columns.items()}, **in_sql}
-    for suite in pipeline.own_suites:
-        if suite.table in tables:
-            wrong += [f"{project.place(suite)}: {line}" for line in unresolved_suite(spark, suite, tables)]
     refuse(wrong)
     return in_sql
 
@@ -78,12 +74,6 @@ def _right(
 def _tables(entities: Iterable[Entity], enrichments: Iterable[Enrichment]) -> set[str]:
     silver = {name for each in entities for name in (each.table.name, each.history.name)}
     return silver | {name for each in enrichments for name in each.places}
-
-
-def _schema(ddl: str) -> StructType:
-    schema = StructType.fromDDL(ddl)
-    assert isinstance(schema, StructType)
-    return schema
 
 
 def changes(

@@ -48,7 +48,8 @@ class Entity:
     """The column that identifies a row, or several that do together. Each must have a value, and they must equal the
     message key if the message has one. A tombstone has only the message key to say which key it deletes. The message
     key of several columns is a JSON array without spaces, such as `["A1","EUR"]` or `[7,"EUR"]`. Tables that exist
-    keep their key, and the SQL of these columns: to change it, `lakehouse rebuild` them. Example: `key=("id", "city")`"""
+    keep their key, and the SQL of these columns: to change it, `lakehouse rebuild` them.
+    Example: `key=("id", "city")`"""
     columns: Columns = COLUMNS
     """By name, SQL over the topic's fields and the message (`message.topic`, `message.properties`,
     `message.position`, `message.event_time`), or a text such as `"id, city, nullif(closedAt, -1) AS closed"`, in which
@@ -126,6 +127,7 @@ class Entity:
             **{f"column {name}": self.columns[name] for name in others},
             "deleted_at": self.deleted_at,
             "ignore_null_updates": str(self.ignore_null_updates),
+            **{f"check {name}": check.sql for name, check in of_mode(self.checks, Mode.QUARANTINE).items()},
         }
 
     def _sql_of(self, names: Sequence[str]) -> str:

@@ -19,6 +19,7 @@ from docs.generate import FOLDER, examples, pages, pages_of_types
 from docs.plots import IMAGES, plots
 from gold.enrichment.declaration import Enrichment, Lookup
 from gold.sql.declaration import SqlTable, read_declaration
+from lakehouse.contracts.checks import quarantine, warn
 from lakehouse.contracts.topics import Encoding, Topic
 from lakehouse.settings import Settings
 from pipeline.checks import mistakes_of
@@ -118,7 +119,8 @@ GIVEN: dict[Any, dict[str, Any]] = {
 
 @pytest.mark.parametrize(("kind", "name"), [(kind, name) for kind in GIVEN for name in examples(kind)])
 def test_the_example_of_a_parameter_can_be_declared(kind: Any, name: str) -> None:
-    names = {"STORES": STORES, "Topic": Topic, "Lookup": Lookup, "Encoding": Encoding}
+    names = {"STORES": STORES, "quarantine": quarantine, "warn": warn}
+    names |= {"Topic": Topic, "Lookup": Lookup, "Encoding": Encoding}
     given = eval(f"dict({examples(kind)[name]})", names)
     declared = kind(**GIVEN[kind] | given)
     assert list(given) == [name]
@@ -127,7 +129,7 @@ def test_the_example_of_a_parameter_can_be_declared(kind: Any, name: str) -> Non
 
 @pytest.mark.parametrize("name", examples(SqlTable))
 def test_the_example_of_a_header_can_be_declared(tmp_path: Path, name: str) -> None:
-    lines = {line.partition(":")[0]: line for line in ("-- keys: city", "-- refresh: full", "-- sources: gold.sales")}
+    lines = {line.partition(":")[0]: line for line in ("-- keys: city", "-- refresh: full")}
     example = examples(SqlTable)[name]
     header = "\n".join((lines | {example.partition(":")[0]: example}).values())
     file = tmp_path / "revenue_by_city.sql"

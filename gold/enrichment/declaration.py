@@ -263,7 +263,7 @@ class Enrichment:
             "day": self.day,
             "event_time": self.event_time,
             **{f"column {name}": sql for name, sql in self.columns.items()},
-            **{f"rule {name}": sql for name, sql in self.rules.items()},
+            **{f"check {name}": check.sql for name, check in of_mode(self.checks, Mode.QUARANTINE).items()},
             **{what: sql for lookup in self.lookups for what, sql in lookup.definition.items()},
         }
 

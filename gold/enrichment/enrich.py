@@ -208,8 +208,8 @@ def create_tables(spark: SparkSession, settings: Settings, enrichment: Enrichmen
     quarantine = (enrichment.waiting, enrichment.duplicates, enrichment.discarded, MALFORMED)
     tables = [gold, *quarantine, ACTIONS, BACKFILLS]
     create_tables_of(spark, settings, enrichment.gold_table, tables)
-    gold = read_table(spark, settings, enrichment.gold_table)
-    resolve(enrichment.checks, over=gold, within=enrichment.topic.name)
+    rows = read_table(spark, settings, enrichment.gold_table)
+    resolve(enrichment.checks, over=rows, within=enrichment.topic.name)
 
 
 def gold_of(spark: SparkSession, settings: Settings, enrichment: Enrichment) -> Table:

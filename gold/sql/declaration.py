@@ -56,9 +56,11 @@ class SqlTable:
     """The table in Postgres that `lakehouse publish` keeps equal to the table.
     Example: `-- publish: postgres revenue_by_city`"""
     checks: Mapping[str, Check] = field(default_factory=dict)
-    """What must be TRUE of each row, by name."""
+    """What must be TRUE of each row, by name, and what happens if it is not: `warn`, `quarantine` or `fail`.
+    Example: `-- check revenue_is_positive (warn): revenue > 0`"""
     parameters: Mapping[str, str] = field(default_factory=dict)
-    """The literals that the SELECT's parameter markers stand for, by name."""
+    """The literals that the SELECT's parameter markers, such as `:hours`, stand for.
+    Example: `-- parameter hours: 1`"""
 
     @property
     def name(self) -> str:

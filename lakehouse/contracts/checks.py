@@ -87,10 +87,9 @@ def of_mode(checks: Mapping[str, Check], mode: Mode) -> dict[str, Check]:
 
 
 def resolve(checks: Mapping[str, Check], *, over: DataFrame, within: str) -> None:
-    """Raises ConfigurationError for the first check that Spark can't resolve over the columns of these rows."""
-    conditions = {f"{within}: check {name}: {check.sql}": _holds(check) for name, check in checks.items()}
-    with naming(over, conditions):
-        over.select(*conditions.values())
+    """Raises DeclarationsError for the checks that Spark can't resolve over the columns of these rows."""
+    with naming(over, {f"{within}: check {name}": check.sql for name, check in checks.items()}):
+        over.select(*(_holds(check) for check in checks.values()))
 
 
 def failed(checks: Mapping[str, Check]) -> Column:

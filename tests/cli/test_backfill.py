@@ -3,8 +3,8 @@ from dataclasses import replace
 import pytest
 
 from cli.backfill import right_key
-from declarations.items import ITEMS
-from declarations.users import USERS
+from domains.shop.declarations.items import ITEMS
+from domains.shop.declarations.users import USERS
 from silver.entity import Entity
 
 KINDS = replace(ITEMS, key=("id", "category"))

@@ -15,7 +15,7 @@ from lakehouse.pulsar.topic_admin import create_published
 from lakehouse.settings import Settings
 from pipeline.loading import load, pipeline_of
 from tests.lake import own_topics, read
-from tests.oracle import Row
+from tests.oracle_lookups import Row
 from tests.published import published, seen, sent
 
 Phase = Callable[[str], Iterator[Message]]

@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from declarations.items import ITEMS
-from declarations.orders import ORDERS
-from declarations.users import USERS
+from domains.shop.declarations.items import ITEMS
+from domains.shop.declarations.orders import ORDERS
+from domains.shop.declarations.users import USERS
 from jobs.planning import KEPT, REFUSED, Change, changes, resolve
 from jobs.steps import enriching, merging
 from jobs.streams import catch_up
+from lakehouse.contracts.checks import Mode, of_mode
 from lakehouse.errors import DeclarationsError
 from lakehouse.settings import SHIPPED, Settings
 from pipeline.loading import Project, load
@@ -24,10 +25,8 @@ from tests.pipeline.projects import project, visits_project
 from tests.shop import SHOP
 
 IMPORTS = """
-from expectations.gold import enriched
-from expectations.silver import latest
-from expectations.suites import each_row, known, unique, whole
 from gold.enrichment.declaration import Enrichment, Lookup
+from lakehouse.contracts.checks import fail, quarantine, warn
 from lakehouse.contracts.topics import Topic
 from silver.entity import Entity
 FIELDS = "id BIGINT NOT NULL, name STRING, at BIGINT, ok BOOLEAN"
@@ -42,18 +41,11 @@ NOTHING = Entity(topic=Topic("nothing", FIELDS), key="id", columns="id, NULL AS 
 LISTED = Entity(topic=Topic("listed", FIELDS), key="ids", columns="array(id) AS ids, map(id, id) AS m", sequence_by="m")
 PAIRS = Entity(topic=Topic("pairs", FIELDS), key=("id", "rate"), columns="id, CAST(id AS DOUBLE) AS rate")
 NAMES = Entity(topic=Topic("names", FIELDS), key="name", columns="name, id")
-
-SUITE = latest(
-    GOOD,
-    each_row("typo", "length(nam) > 0"),
-    each_row("number", "length(name)"),
-    each_row("right", "ok OR NULL"),
-    unique("id", "nam"),
-    known("name", to="silver.names"),
-    known("id", to="silver.names"),
-    known("ok", to="silver.names"),
-    whole("syntax", "count(* > 1"),
-    whole("total", "{{rows}} > count(ok)"),
+CHECKED = Entity(
+    topic=Topic("checked", FIELDS),
+    key="id",
+    columns="id, name, ok",
+    checks={{"typo": warn("length(nam) > 0"), "number": fail("length(name)"), "right": warn("ok OR NULL")}},
 )
 """
 FACTS = f"""{IMPORTS}
@@ -65,7 +57,8 @@ def facts(topic, **more):
 def joined(topic, **more):
     return facts(topic, lookups=(Lookup(entity=GOOD, **more),))
 TIMELESS = facts("timeless", event_time="at", keys=("ids",))
-RULES = facts("rules", rules={{"typo": "nam = ''", "syntax": "id >", "number": "id + 1", "right": "id > 0"}})
+CHECKS = {{"typo": quarantine("nam = ''"), "number": warn("id + 1"), "good": fail("good.id = id")}}
+RULES = joined("rules", on="id", checks=CHECKS)
 OTHER = joined("other", on="name")
 MERGED = joined("merged", on="id", merged_into="name")
 MERGING = joined("merging", on="id", merged_into="parent_id")
@@ -97,11 +90,12 @@ MISTAKES = [
     f"{HERE}:16: LISTED: sequence_by m is map<bigint,bigint>: must be a number, a text or a time",
     f"{HERE}:16: LISTED: key ids is array<bigint>: must be a number, a text or a time",
     f"{HERE}:17: PAIRS: key rate is double: must be a text, an integer, a boolean or a date",
+    f"{HERE}:19: CHECKED: check typo: length(nam) > 0: {COLUMN}",
+    f"{HERE}:19: CHECKED: check number: length(name) is int: must be a condition, which is TRUE or not",
     f"{THERE}:17: TIMELESS: keys: ids is array<bigint>: must be a number, a text or a time",
     f"{THERE}:17: TIMELESS: event_time: at is bigint: must be a TIMESTAMP, such as timestamp_millis(...)",
-    f"{THERE}:18: RULES: rule typo: nam = '': {COLUMN}",
-    f"{THERE}:18: RULES: rule syntax: id >: [PARSE_SYNTAX_ERROR]",
-    f"{THERE}:18: RULES: rule number: id + 1 is bigint: must be a condition, which is TRUE or not",
+    f"{THERE}:18: RULES: check typo: nam = '': {COLUMN}",
+    f"{THERE}:18: RULES: check number: id + 1 is bigint: must be a condition, which is TRUE or not",
     f"{THERE}:19: OTHER: lookup good: name is string, but id of good is bigint",
     f"{THERE}:20: MERGED: lookup good: merged_into: name is string: must be bigint, as id of good is",
     f"{THERE}:21: MERGING: lookup good: merged_into: parent_id: {COLUMN}",
@@ -110,11 +104,6 @@ MISTAKES = [
     "declarations/sql/no_key.sql:1: keys: key is not a column of the SELECT",
     "declarations/sql/no_source.sql:1: gold.enriched_wrong: no such table; declared tables:",
     "declarations/sql/syntax.sql:4: not SQL:",
-    f"{HERE}:20: SUITE: rule typo: length(nam) > 0: {COLUMN}",
-    f"{HERE}:20: SUITE: rule number: length(name) is int: must be a condition, which is TRUE or not",
-    f"{HERE}:20: SUITE: rule id_nam_is_unique: nam: {COLUMN}",
-    f"{HERE}:20: SUITE: rule ok_is_known: ok is not a column of silver.names; there are name, id, deleted_at, sequence",
-    f"{HERE}:20: SUITE: rule syntax: count(* > 1: [PARSE_SYNTAX_ERROR]",
 ]
 
 
@@ -123,7 +112,7 @@ def test_all_mistakes_that_spark_finds_are_told_at_once(
 ) -> None:
     folder = project(tmp_path, entities=ENTITIES, facts=FACTS)
     for name, (keys, source, columns) in SQL.items():
-        header = f"-- keys: {keys}\n-- refresh: full\n-- sources: {source}\n"
+        header = f"-- keys: {keys}\n-- refresh: full\n"
         (folder / "sql" / f"{name}.sql").write_text(f"{header}SELECT {columns}\nFROM {source}\n")
     with pytest.raises(DeclarationsError) as error:
         resolve(spark, own_home(settings, tmp_path), load(folder))
@@ -133,6 +122,7 @@ def test_all_mistakes_that_spark_finds_are_told_at_once(
 
 
 ADDED, STAYS = "the next run adds it; it is NULL in rows from before", "it stays, and is NULL in new rows"
+QUARANTINED = of_mode(ORDERS.checks, Mode.QUARANTINE)
 ON_USER = f"users on user_id, latest, {{}}, merged into {ORDERS.lookups[0].merged_into}, at most 100"
 
 
@@ -160,7 +150,7 @@ def test_what_would_change_in_tables_that_exist(spark: SparkSession, settings: S
     catch_up(lake, enriching(spark, lake, [ORDERS]))
 
     def planned(**others: Any) -> dict[str, list[Change]]:
-        declared = shop(**others, sql_tables=(), own_suites=())
+        declared = shop(**others, sql_tables=())
         return changes(spark, lake, declared, resolve(spark, lake, declared))
 
     assert {name for name, found in planned().items() if found} == set()
@@ -168,7 +158,7 @@ def test_what_would_change_in_tables_that_exist(spark: SparkSession, settings: S
     del columns["last_name"]
     users = replace(USERS, columns=columns, sequence_by="created_at")
     on_user = replace(ORDERS.lookups[0], entity=users, required=False)
-    orders = replace(ORDERS, lookups=(on_user, ORDERS.lookups[1]), keys=("line_item_id",), rules={})
+    orders = replace(ORDERS, lookups=(on_user, ORDERS.lookups[1]), keys=("line_item_id",), checks={})
     found = planned(entities=(users, ITEMS), enrichments=(orders,))
     assert {name: [(each.what, each.then) for each in of_table] for name, of_table in found.items()} == {
         "silver.users": [
@@ -187,7 +177,7 @@ def test_what_would_change_in_tables_that_exist(spark: SparkSession, settings: S
             (f"lookup user: {ON_USER.format('not required')} instead of {ON_USER.format('required')}", KEPT),
             ("lookup user: sequence_by: createdAt AS created_at instead of none", KEPT),
             ("lookup user: column first_name: upper(firstName) instead of firstName", KEPT),
-            *((f"rule {name}: none instead of {sql}", KEPT) for name, sql in ORDERS.rules.items()),
+            *((f"check {name}: none instead of {check.sql}", KEPT) for name, check in QUARANTINED.items()),
         ],
     }
     assert {each.rebuild for of_table in found.values() for each in of_table} == {

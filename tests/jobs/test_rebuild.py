@@ -10,9 +10,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from cli.backfill import order as order_backfill
-from declarations.items import ITEMS
-from declarations.orders import ORDERS
-from declarations.users import USERS
+from domains.shop.declarations.items import ITEMS
+from domains.shop.declarations.orders import ORDERS
+from domains.shop.declarations.users import USERS
 from gold.enrichment.backfill import Difference, Scope
 from gold.enrichment.declaration import Enrichment
 from gold.enrichment.reconciliation import reconcile_facts
@@ -21,6 +21,7 @@ from jobs import rebuild as module
 from jobs.rebuild import begin_again_unless_fits, rebuild, wanted
 from jobs.steps import enriching, merging, reconcile_all
 from jobs.streams import catch_up
+from lakehouse.contracts.checks import quarantine
 from lakehouse.delta.tables import read_table, table_id
 from lakehouse.errors import ConfigurationError
 from lakehouse.settings import Settings
@@ -50,7 +51,7 @@ OTHER_USERS = replace(LOUD_USERS, sequence_by="created_at")
 LOUD_ORDERS = replace(
     ORDERS,
     columns={**ORDERS.columns, "item_name": "upper(itemName)"},
-    rules={"is_cheap": "price < 5"},
+    checks={"is_cheap": quarantine("price < 5")},
     lookups=(replace(ORDERS.lookups[0], entity=LOUD_USERS), ORDERS.lookups[1]),
 )
 OTHER_ORDERS = replace(

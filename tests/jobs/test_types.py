@@ -15,6 +15,7 @@ from gold.enrichment.declaration import Enrichment, Lookup
 from gold.enrichment.reconciliation import reconcile_facts
 from jobs import steps
 from jobs.streams import catch_up
+from lakehouse.contracts.checks import quarantine
 from lakehouse.contracts.topics import Encoding, Topic
 from lakehouse.pulsar.endpoint import Endpoint, connect
 from lakehouse.settings import Settings
@@ -61,7 +62,7 @@ def declared(encoding: Encoding) -> tuple[Entity, Enrichment]:
         event_time="sent",
         day="sent_date",
         lookups=(Lookup(entity=parcels, on="id", name="parcel"),),
-        rules={"weighs_something": "weight > 0"},
+        checks={"weighs_something": quarantine("weight > 0")},
     )
     return parcels, scans
 

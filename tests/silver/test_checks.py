@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from declarations.items import ITEMS
+from domains.shop.declarations.items import ITEMS
 from jobs.retry_malformed import retry_changes
 from jobs.steps import merging
 from jobs.streams import catch_up
@@ -18,7 +18,8 @@ from silver.entity import Entity
 from silver.reconciliation import reconcile_entity
 from tests.lake import land_literally, own_home, read
 from tests.messages import item, tombstone
-from tests.oracle import Oracle, Row, by_id, by_version
+from tests.oracle import Oracle, by_id, by_version
+from tests.oracle_lookups import Row
 
 MESSAGES = [
     item(1, 2.0),

@@ -1,6 +1,6 @@
-"""The accounts changelog, its latest state, and the rules for it."""
+"""The accounts changelog, its latest state, and the checks of it."""
 
-from expectations.silver import latest, unless_deleted
+from lakehouse.contracts.checks import warn
 from lakehouse.contracts.topics import Topic
 from silver.entity import Entity
 
@@ -23,6 +23,5 @@ ACCOUNTS = Entity(
         timestamp_millis(updateTime) AS updated_at
     """,
     deleted_at="timestamp_millis(closedAt)",
+    checks={"district_is_a_number_from_1": warn("district_id >= 1")},
 )
-
-ACCOUNTS_SUITE = latest(ACCOUNTS, unless_deleted("district_is_a_number_from_1", "district_id >= 1"))

@@ -1,6 +1,6 @@
-"""The customers changelog, its latest state, and the rules for it."""
+"""The customers changelog, its latest state, and the checks of it."""
 
-from expectations.silver import latest, unless_deleted
+from lakehouse.contracts.checks import warn
 from lakehouse.contracts.topics import Topic
 from silver.entity import Entity
 
@@ -19,6 +19,5 @@ CUSTOMERS = Entity(
         city,
         timestamp_millis(updateTime) AS updated_at
     """,
+    checks={"name_is_there": warn("length(full_name) > 0")},
 )
-
-CUSTOMERS_SUITE = latest(CUSTOMERS, unless_deleted("name_is_there", "length(full_name) > 0"))

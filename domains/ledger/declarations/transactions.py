@@ -1,11 +1,10 @@
-"""The transactions topic, how transactions are enriched, and the rules for enriched transactions.
+"""The transactions topic, how transactions are enriched, and the checks of enriched transactions.
 
 Amounts are sent as text, such as "12.50", so that they are exact: a JSON number would be read as a double.
 """
 
-from expectations.gold import enriched
-from expectations.suites import each_row
 from gold.enrichment.declaration import Enrichment, Lookup
+from lakehouse.contracts.checks import quarantine
 from lakehouse.contracts.topics import Topic
 
 from .accounts import ACCOUNTS
@@ -38,17 +37,10 @@ TRANSACTIONS = Enrichment(
         Lookup(name="customer", entity=CUSTOMERS, on="customer_id"),
         Lookup(name="account", entity=ACCOUNTS, on="account_id", join="as_of"),
     ),
-    rules={
-        "type_is_credit_or_debit": "type IN ('Credit', 'Debit')",
-        "amount_is_positive": "amount > 0",
+    checks={
+        "type_is_credit_or_debit": quarantine("type IN ('Credit', 'Debit')"),
+        "amount_is_positive": quarantine("amount > 0"),
     },
     correction_days=3650,  # the workload's transactions are from January 2026, whenever it is sent
     publish_to="enriched_transactions",
-)
-
-ENRICHED_TRANSACTIONS_SUITE = enriched(
-    TRANSACTIONS,
-    each_row("customer_is_its_own", "customer.customer_id = customer_id"),
-    each_row("account_is_its_own", "account.account_id = account_id"),
-    each_row("account_was_open", "coalesce(account.deleted_at > made_at, true)"),
 )

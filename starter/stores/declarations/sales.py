@@ -1,9 +1,8 @@
 """Sales: facts, each joined with its store. A sale whose store is not known yet waits for it in quarantine."""
 
 from declarations.stores import STORES
-from expectations.gold import enriched
-from expectations.suites import each_row
 from gold.enrichment.declaration import Enrichment, Lookup
+from lakehouse.contracts.checks import quarantine
 from lakehouse.contracts.topics import Topic
 
 SALES = Enrichment(
@@ -18,7 +17,5 @@ SALES = Enrichment(
     event_time="sold_at",
     day="sale_date",
     lookups=(Lookup(entity=STORES, on="store_id", name="store"),),
-    rules={"price_is_an_amount": "price >= 0"},
+    checks={"price_is_an_amount": quarantine("price >= 0")},
 )
-
-SALES_SUITE = enriched(SALES, each_row("store_is_its_own", "store.id = store_id"))

@@ -14,7 +14,8 @@ from lakehouse.pulsar.produce import Message
 from lakehouse.settings import Settings
 from tests.domains.rounds import as_published, by, in_table, in_topic, lake_of, run, send, unaccounted
 from tests.lake import read
-from tests.oracle import EPOCH, Row
+from tests.oracle import EPOCH
+from tests.oracle_lookups import Row
 from tests.published import sent
 
 MESSY = Workload(users=60, accounts=7, delayed=0.1, changed=0.3, deleted=0.2, duplicates=0.1, malformed=0.1)

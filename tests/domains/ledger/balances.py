@@ -12,7 +12,8 @@ from decimal import Decimal
 from typing import Any
 
 from lakehouse.pulsar.produce import Message
-from tests.oracle import EPOCH, Row
+from tests.oracle import EPOCH
+from tests.oracle_lookups import Row
 
 Messages = Mapping[str, Sequence[Message]]
 """Messages by topic."""

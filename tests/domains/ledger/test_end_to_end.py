@@ -12,7 +12,7 @@ from lakehouse.settings import Settings
 from tests.domains.ledger.balances import balances, enriched, facts
 from tests.domains.rounds import as_published, by, in_table, in_topic, lake_of, run, send, unaccounted
 from tests.lake import read
-from tests.oracle import Row
+from tests.oracle_lookups import Row
 
 MESSY = Workload(
     customers=40,

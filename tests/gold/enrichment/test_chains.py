@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from declarations.orders import ORDERS
+from domains.shop.declarations.orders import ORDERS
 from gold.enrichment.backfill import Difference, Scope, backfill
 from gold.enrichment.declaration import Enrichment, Lookup
 from gold.enrichment.reconciliation import reconcile_facts

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from declarations.orders import ORDERS
+from domains.shop.declarations.orders import ORDERS
 from gold.enrichment import writes
 from jobs.steps import enriching, merging, reconcile_all
 from jobs.streams import catch_up

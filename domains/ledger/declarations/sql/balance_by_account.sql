@@ -1,7 +1,6 @@
 -- The balance of each account: its credits less its debits.
 -- keys: account_id
 -- refresh: incremental
--- sources: gold.enriched_transactions
 -- publish: topic balance_by_account
 SELECT
     account_id,

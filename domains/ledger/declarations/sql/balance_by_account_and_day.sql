@@ -1,7 +1,6 @@
 -- By how much the balance of each account changed each day (tumbling windows). A late transaction changes its day.
 -- keys: account_id, window_start
 -- refresh: incremental
--- sources: gold.enriched_transactions
 -- publish: topic balance_by_account_and_day
 SELECT
     account_id,

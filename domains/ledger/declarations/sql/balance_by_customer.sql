@@ -1,7 +1,6 @@
 -- What each customer has paid in, less what the customer has paid out, whichever account it was.
 -- keys: customer_id
 -- refresh: incremental
--- sources: gold.enriched_transactions
 -- publish: topic balance_by_customer
 SELECT
     customer_id,

@@ -1,7 +1,6 @@
 -- The same in the seven days before each midnight (sliding windows). Each transaction counts in seven.
 -- keys: customer_id, window_start
 -- refresh: incremental
--- sources: gold.enriched_transactions
 -- publish: topic balance_by_customer_and_week
 SELECT
     customer_id,

@@ -1,7 +1,6 @@
 -- Sales and revenue of each city.
 -- keys: city
 -- refresh: incremental
--- sources: gold.enriched_sales
 SELECT
     coalesce(store.city, 'unknown') AS city,
     count(*) AS sales,
