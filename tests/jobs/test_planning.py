@@ -109,7 +109,7 @@ MISTAKES = [
     f"declarations/sql/no_column.sql:4: {COLUMN}",
     "declarations/sql/no_key.sql:1: keys: key is not a column of the SELECT",
     "declarations/sql/no_source.sql:1: gold.enriched_wrong: no such table; declared tables:",
-    "declarations/sql/syntax.sql:4: not SQL:",
+    "declarations/sql/syntax.sql:5: not SQL:",
     f"{HERE}:20: SUITE: rule typo: length(nam) > 0: {COLUMN}",
     f"{HERE}:20: SUITE: rule number: length(name) is int: must be a condition, which is TRUE or not",
     f"{HERE}:20: SUITE: rule id_nam_is_unique: nam: {COLUMN}",
