@@ -100,7 +100,7 @@ MISTAKES = [
     f"{THERE}:20: MERGED: lookup good: merged_into: name is string: must be bigint, as id of good is",
     f"{THERE}:21: MERGING: lookup good: merged_into: parent_id: {COLUMN}",
     f"{THERE}:24: WRONG_COLUMN: wrong_column: x: nam: {COLUMN}",
-    f"declarations/sql/no_column.sql:4: {COLUMN}",
+    f"declarations/sql/no_column.sql:3: {COLUMN}",
     "declarations/sql/no_key.sql:1: keys: key is not a column of the SELECT",
     "declarations/sql/no_source.sql:1: gold.enriched_wrong: no such table; declared tables:",
     "declarations/sql/syntax.sql:4: not SQL:",
