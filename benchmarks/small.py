@@ -123,30 +123,35 @@ def main(
         lake.send("orders", waiting, userId=F.col("id") + users)
         catch_up(lake.settings, merging(spark, lake.settings, ENTITIES))
         lake.enrich()
-        quiet: Steps = []
-        mixed: Steps = []
-        merged: Steps = []
-        changed: Steps = []
-        for _ in range(rounds):
-            lake.send("orders", orders)
-            quiet.append(lake.enrich())
-            lake.send("orders", orders, **lake.mixed())
-            mixed.append(lake.enrich())
-            lake.send("users", changes)
-            merged.append(lake.merge("users"))
-            lake.send("items", changes // 10)
-            lake.merge("items")
-            lake.send("orders", orders)
-            changed.append(lake.enrich())
+        found = batches(lake, orders, changes, rounds)
     finally:
         stop_spark()
-    named = {
+    report.rows(["", "seconds", "CPU s", "jobs"], [_row(name, steps) for name, steps in found.items()], title="Warm")
+
+
+def batches(lake: Lake, orders: int, changes: int, rounds: int) -> dict[str, Steps]:
+    """The steps of each kind, by what is in a batch."""
+    quiet: Steps = []
+    mixed: Steps = []
+    merged: Steps = []
+    changed: Steps = []
+    for _ in range(rounds):
+        lake.send("orders", orders)
+        quiet.append(lake.enrich())
+        lake.send("orders", orders, **lake.mixed())
+        mixed.append(lake.enrich())
+        lake.send("users", changes)
+        merged.append(lake.merge("users"))
+        lake.send("items", changes // 10)
+        lake.merge("items")
+        lake.send("orders", orders)
+        changed.append(lake.enrich())
+    return {
         f"{orders:,} orders": quiet,
         f"{orders:,} mixed orders": mixed,
         f"{changes:,} users": merged,
         f"{orders:,} orders, changes": changed,
     }
-    report.rows(["", "seconds", "CPU s", "jobs"], [_row(name, steps) for name, steps in named.items()], title="Warm")
 
 
 def _row(name: str, steps: Steps) -> list[str]:

@@ -33,7 +33,7 @@ from silver.entity import Entity
     columns="""
         {columns}
     """,
-    # If a field says since when the key is deleted, name it: deleted_at="timestamp_millis(deletedAt)"
+    # If a field says since when the key is deleted, name it: deleted_at="deletedAt"
     # If a field orders the messages of a key better than their event time, name it: sequence_by="version"
 )
 '''

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from textwrap import shorten
 from typing import Any
 
-from lakehouse.contracts.ddl import TYPES
 from lakehouse.contracts.topics import Topic
 from lakehouse.errors import ConfigurationError
 
@@ -19,11 +18,7 @@ AVRO = {
     "string": "STRING",
     "enum": "STRING",
 }
-LOGICAL = {
-    "date": ("DATE", "INT"),
-    "timestamp-millis": ("TIMESTAMP_MILLIS", "BIGINT"),
-    "timestamp-micros": ("TIMESTAMP_MICROS", "BIGINT"),
-}
+LOGICAL = {"date": "DATE", "timestamp-millis": "TIMESTAMP_MILLIS", "timestamp-micros": "TIMESTAMP_MICROS"}
 BIGINT = range(-(2**63), 2**63)
 TIMES = range(978_307_200_000, 4_102_444_800_000)
 """Numbers that are taken for times in epoch milliseconds: the years 2001 to 2099."""
@@ -79,16 +74,12 @@ def are_times(values: Sequence[Any]) -> bool:
     return bool(values) and all(type(value) is int and value in TIMES for value in values)
 
 
-def _first_known(*names: str) -> str:
-    return next(name for name in names if name in TYPES)
-
-
 def _of_avro(kind: Any) -> str:
     match kind:
         case [one] | ["null", one] | [one, "null"]:
             return _of_avro(one)
         case {"logicalType": logical} if logical in LOGICAL:
-            return _first_known(*LOGICAL[logical])
+            return LOGICAL[logical]
         case {"logicalType": "decimal", "precision": precision}:
             return f"DECIMAL({precision}, {kind.get('scale', 0)})"
         case {"type": "record", "fields": fields}:
@@ -108,7 +99,7 @@ def _of_values(values: Sequence[Any]) -> str:
     if kinds == {bool}:
         return "BOOLEAN"
     if are_times(given):
-        return _first_known("TIMESTAMP_MILLIS", "BIGINT")
+        return "TIMESTAMP_MILLIS"
     if kinds == {int}:
         return "BIGINT" if all(value in BIGINT for value in given) else "DECIMAL(38, 0)"
     if kinds and kinds <= {int, float}:

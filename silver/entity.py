@@ -64,7 +64,7 @@ class Entity:
     `lakehouse rebuild` them. Example: `sequence_by="version"`"""
     deleted_at: str = "NULL"
     """SQL over the same: the time from which the key is deleted, or NULL.
-    Example: `deleted_at="timestamp_millis(nullif(closedAt, -1))"`"""
+    Example: `deleted_at="closedAt"`"""
     keeps_history: bool = True
     """Whether there is a table of all versions, for joins as of a time. Example: `keeps_history=False`"""
     ignore_null_updates: bool = False

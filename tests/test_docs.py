@@ -106,8 +106,8 @@ GIVEN: dict[Any, dict[str, Any]] = {
     Entity: {"topic": STORES.topic, "key": "id", "columns": "id, city, version"},
     Lookup: {"entity": STORES, "on": "store_id"},
     Enrichment: {
-        "topic": Topic("sales", "id BIGINT NOT NULL, storeId BIGINT, soldAt BIGINT"),
-        "columns": "id, storeId AS store_id, timestamp_millis(soldAt) AS sold_at",
+        "topic": Topic("sales", "id BIGINT NOT NULL, storeId BIGINT, soldAt TIMESTAMP_MILLIS"),
+        "columns": "id, storeId AS store_id, soldAt AS sold_at",
         "keys": ("id",),
         "event_time": "sold_at",
         "day": "sale_date",
@@ -129,11 +129,11 @@ def test_the_example_of_a_parameter_can_be_declared(kind: Any, name: str) -> Non
 
 @pytest.mark.parametrize("name", examples(SqlTable))
 def test_the_example_of_a_header_can_be_declared(tmp_path: Path, name: str) -> None:
-    lines = {line.partition(":")[0]: line for line in ("-- keys: city", "-- refresh: full")}
+    lines = {line.partition(":")[0]: line for line in ("-- keys: city", "-- refresh: full", "-- parameter hours: 2")}
     example = examples(SqlTable)[name]
     header = "\n".join((lines | {example.partition(":")[0]: example}).values())
     file = tmp_path / "revenue_by_city.sql"
-    file.write_text(f"{header}\nSELECT city, sum(price) AS revenue FROM gold.sales GROUP BY city")
+    file.write_text(f"{header}\nSELECT city, sum(price) AS revenue FROM gold.sales WHERE hours < :hours GROUP BY city")
     assert getattr(read_declaration(file), name)
 
 

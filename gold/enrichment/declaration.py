@@ -192,11 +192,11 @@ class Enrichment:
 
     topic: Topic
     """The topic of the facts. The gold table is `gold.enriched_<topic>`.
-    Example: `topic=Topic("sales", "id BIGINT NOT NULL, storeId BIGINT, soldAt BIGINT")`"""
+    Example: `topic=Topic("sales", "id BIGINT NOT NULL, storeId BIGINT, soldAt TIMESTAMP_MILLIS")`"""
     columns: Columns = COLUMNS
     """By name, SQL over the topic's fields, or a text such as `"id, city, nullif(closedAt, -1) AS closed"`, in which a
     bare name stands for itself. The types of the columns are those of their SQL.
-    Example: `columns="id, storeId AS store_id, timestamp_millis(soldAt) AS sold_at"`"""
+    Example: `columns="id, storeId AS store_id, soldAt AS sold_at"`"""
     keys: tuple[str, ...]
     """The columns that identify a fact. Example: `keys=("id",)`"""
     event_time: str

@@ -61,7 +61,7 @@ USERS = Entity(
         """
             id BIGINT NOT NULL,
             firstName STRING,
-            createdAt BIGINT
+            createdAt TIMESTAMP_MILLIS
         """,
         # Not declared: tags: such as null
     ),
@@ -69,9 +69,9 @@ USERS = Entity(
     columns="""
         id,
         firstName AS first_name,
-        timestamp_millis(createdAt) AS created_at
+        createdAt AS created_at
     """,
-    # If a field says since when the key is deleted, name it: deleted_at="timestamp_millis(deletedAt)"
+    # If a field says since when the key is deleted, name it: deleted_at="deletedAt"
     # If a field orders the messages of a key better than their event time, name it: sequence_by="version"
 )
 '''
@@ -96,13 +96,13 @@ SALES = Enrichment(
         """
             saleId BIGINT NOT NULL,
             price DOUBLE,
-            soldAt BIGINT
+            soldAt TIMESTAMP_MILLIS
         """,
     ),
     columns="""
         saleId AS sale_id,
         price,
-        timestamp_millis(soldAt) AS sold_at
+        soldAt AS sold_at
     """,
     # Which columns tell a duplicate from another event?
     keys=("sale_id",),

@@ -8,8 +8,8 @@ ACCOUNTS = Entity(
     topic=Topic(
         "accounts",
         """
-        accountId STRING NOT NULL, districtId INT NOT NULL, frequency STRING, creationDate STRING NOT NULL,
-        updateTime BIGINT NOT NULL, closedAt BIGINT
+        accountId STRING NOT NULL, districtId INT NOT NULL, frequency STRING, creationDate DATE NOT NULL,
+        updateTime TIMESTAMP_MILLIS NOT NULL, closedAt TIMESTAMP_MILLIS
         """,
         record="Account",
         changelog=True,
@@ -19,9 +19,9 @@ ACCOUNTS = Entity(
         accountId AS account_id,
         districtId AS district_id,
         frequency,
-        CAST(creationDate AS DATE) AS created_on,
-        timestamp_millis(updateTime) AS updated_at
+        creationDate AS created_on,
+        updateTime AS updated_at
     """,
-    deleted_at="timestamp_millis(closedAt)",
+    deleted_at="closedAt",
     checks={"district_is_a_number_from_1": warn("district_id >= 1")},
 )

@@ -7,7 +7,7 @@ from silver.entity import Entity
 CUSTOMERS = Entity(
     topic=Topic(
         "customers",
-        "customerId STRING NOT NULL, fullName STRING NOT NULL, email STRING, city STRING, updateTime BIGINT NOT NULL",
+        "customerId STRING NOT NULL, fullName STRING NOT NULL, email STRING, city STRING, updateTime TIMESTAMP_MILLIS NOT NULL",
         record="Customer",
         changelog=True,
     ),
@@ -17,7 +17,7 @@ CUSTOMERS = Entity(
         fullName AS full_name,
         email,
         city,
-        timestamp_millis(updateTime) AS updated_at
+        updateTime AS updated_at
     """,
     checks={"name_is_there": warn("length(full_name) > 0")},
 )

@@ -15,8 +15,8 @@ TRANSACTIONS = Enrichment(
         "transactions",
         """
         transactionId STRING NOT NULL, accountId STRING NOT NULL, customerId STRING NOT NULL,
-        eventTime BIGINT NOT NULL, type STRING NOT NULL, operation STRING, amount STRING NOT NULL,
-        balance STRING NOT NULL
+        eventTime TIMESTAMP_MILLIS NOT NULL, type STRING NOT NULL, operation STRING, amount DECIMAL(18, 2) NOT NULL,
+        balance DECIMAL(18, 2) NOT NULL
         """,
         record="Transaction",
     ),
@@ -24,11 +24,11 @@ TRANSACTIONS = Enrichment(
         transactionId AS transaction_id,
         accountId AS account_id,
         customerId AS customer_id,
-        timestamp_millis(eventTime) AS made_at,
+        eventTime AS made_at,
         type,
         operation,
-        CAST(amount AS DECIMAL(18, 2)) AS amount,
-        CAST(balance AS DECIMAL(18, 2)) AS balance
+        amount,
+        balance
     """,
     keys=("transaction_id",),
     event_time="made_at",

@@ -1,3 +1,3 @@
 """The DAGs of this project. Let `dags_folder` of Airflow's configuration be the folder of this file."""
 
-from dags import maintenance, pipeline, reprocess_orders  # noqa: F401
+from dags import maintenance, pipeline, reprocess  # noqa: F401

@@ -6,12 +6,14 @@ from lakehouse.contracts.checks import quarantine
 from lakehouse.contracts.topics import Topic
 
 SALES = Enrichment(
-    topic=Topic("sales", "id BIGINT NOT NULL, storeId BIGINT NOT NULL, cents BIGINT NOT NULL, soldAt BIGINT NOT NULL"),
+    topic=Topic(
+        "sales", "id BIGINT NOT NULL, storeId BIGINT NOT NULL, cents BIGINT NOT NULL, soldAt TIMESTAMP_MILLIS NOT NULL"
+    ),
     columns="""
         id,
         storeId AS store_id,
         CAST(cents / 100 AS DECIMAL(18, 2)) AS price,
-        timestamp_millis(soldAt) AS sold_at
+        soldAt AS sold_at
     """,
     keys=("id",),
     event_time="sold_at",
