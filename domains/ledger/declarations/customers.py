@@ -7,7 +7,10 @@ from silver.entity import Entity
 CUSTOMERS = Entity(
     topic=Topic(
         "customers",
-        "customerId STRING NOT NULL, fullName STRING NOT NULL, email STRING, city STRING, updateTime TIMESTAMP_MILLIS NOT NULL",
+        """
+        customerId STRING NOT NULL, fullName STRING NOT NULL, email STRING, city STRING,
+        updateTime TIMESTAMP_MILLIS NOT NULL
+        """,
         record="Customer",
         changelog=True,
     ),

@@ -1,6 +1,6 @@
 """The transactions topic, how transactions are enriched, and the checks of enriched transactions.
 
-Amounts are sent as text, such as "12.50", so that they are exact: a JSON number would be read as a double.
+Amounts are sent as text, such as "12.50", and are exact DECIMALs.
 """
 
 from gold.enrichment.declaration import Enrichment, Lookup
