@@ -57,7 +57,7 @@ def run_demo(settings: Settings, *, domain: str, size: int) -> list[Reconciliati
         finally:
             broker.stop(own)
     report.say(f"\nThe demo took {time.monotonic() - started:.0f} s.")
-    _show_next(own)
+    _show_next(own, size)
     return reconciliations
 
 
@@ -149,15 +149,16 @@ def _show_queries(settings: Settings) -> None:
         report.rows(found.columns, found.fetchall(), title=title.removeprefix("-- "))
 
 
-def _show_next(settings: Settings) -> None:
+def _show_next(settings: Settings, size: int) -> None:
     home = shown(settings.home)
     report.say(
         f"""
 What to try next, on what the demo has left in {home}:
   export LAKEHOUSE_DECLARATIONS={shown(settings.declarations)} LAKEHOUSE_HOME={home} PATH=$PWD/.venv/bin:$PATH
   lakehouse plan
-  lakehouse sql "SHOW ALL TABLES"
   lakehouse sql "SELECT topic, reason, payload FROM quarantine.malformed LIMIT 5"
   lakehouse up && lakehouse status
-  lakehouse down                                   # stops what still runs"""
+  lakehouse produce --size {size} --rate 1000/s --forever 2>/dev/null &      # and then, until Ctrl-C:
+  lakehouse run --every 2s
+  kill %1; lakehouse down                          # stops what still runs"""
     )
