@@ -74,7 +74,7 @@ def lakehouse(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str
             "LAKEHOUSE_SPEED",
             "9",
             "LAKEHOUSE_SPEED: no such setting; there are LAKEHOUSE_AIRFLOW, LAKEHOUSE_CACHE, LAKEHOUSE_CHECKPOINTS, "
-            "LAKEHOUSE_DECLARATIONS, LAKEHOUSE_HOME, LAKEHOUSE_POSTGRES, LAKEHOUSE_PULSAR, "
+            "LAKEHOUSE_DECLARATIONS, LAKEHOUSE_HOME, LAKEHOUSE_PARAMETERS, LAKEHOUSE_POSTGRES, LAKEHOUSE_PULSAR, "
             "LAKEHOUSE_RUN, LAKEHOUSE_SERVE, LAKEHOUSE_SPARK, "
             "LAKEHOUSE_WAREHOUSE",
         ),
@@ -449,6 +449,6 @@ def test_all_mistakes_in_declarations_are_told_with_a_line_each(lakehouse: Comma
     assert lakehouse("plan", LAKEHOUSE_DECLARATIONS=str(folder)) == Outcome(
         78,
         "",
-        "lakehouse: declarations/visitors.py:12: VISITORS: visitors: key uid: must be one of id, city\n"
-        "lakehouse: declarations/visitors.py:19: OTHERS: Entity needs topic, key, columns\n",
+        "lakehouse: declarations/visitors.py:13: VISITORS: visitors: key uid: must be one of id, city\n"
+        "lakehouse: declarations/visitors.py:20: OTHERS: Entity needs topic, key, columns\n",
     )
