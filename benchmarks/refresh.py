@@ -3,8 +3,8 @@
     .venv/bin/python benchmarks/refresh.py [--orders 1000000] [--changes 1000] [--rounds 3]
 
 One table has orders of 20 categories and 30 days, partitioned by day like gold. `changes` orders of the last two hours
-get another price. Then each table of `declarations/sql` is refreshed. After as many other changes, it is refreshed in
-full. No broker is needed.
+get another price. Then each SQL table of the shop is refreshed. After as many other changes, it is refreshed in full.
+No broker is needed.
 """
 
 import sys

@@ -5,7 +5,6 @@ import json
 import re
 import time
 import uuid
-from collections.abc import Callable
 from dataclasses import asdict, fields
 from datetime import UTC, date, datetime
 from typing import Annotated, Any
@@ -56,7 +55,8 @@ def backfill_command(
         known = {lookup.entity.name: lookup.entity for lookup in enrichment.lookups}
         if entity not in known or not separator or not key:
             raise ConfigurationError(
-                f"--because {because}: must be an entity of {', '.join(sorted(known))} and a key, such as users:123"
+                f"--because {because}: must be an entity of {', '.join(sorted(known)) or 'none'} and a key, such as "
+                f"{max(known, default='users')}:123"
             )
         if right := right_key(known[entity], key):
             raise ConfigurationError(f"--because {because}: a key of {entity} is {right}")
@@ -71,7 +71,7 @@ def backfill_command(
         with spark_for(settings, writes=[enrichment.shadow]) as spark:
             foresee(spark, settings, enrichment, scope)
     else:
-        show(order(settings, enrichment, scope, note), enrichment.topic.name)
+        _show(_order(settings, enrichment, scope, note), enrichment.topic.name)
 
 
 def foresee(spark: SparkSession, settings: Settings, enrichment: Enrichment, scope: Scope) -> None:
@@ -83,7 +83,7 @@ def foresee(spark: SparkSession, settings: Settings, enrichment: Enrichment, sco
         raise LakehouseError(f"{enrichment.gold_table} has no {columns} yet: run `lakehouse enrich` first")
     with spinner("Comparing"):
         difference = backfill(spark, settings, as_written(spark, settings, enrichment), scope, dry_run=True)
-    show(difference, enrichment.topic.name)
+    _show(difference, enrichment.topic.name)
     if differs := difference.changed + difference.added + difference.removed:
         columns = "array_to_string(columns, ', ') AS columns"
         names = ", ".join((*enrichment.keys, enrichment.day, "difference", columns, "reason"))
@@ -114,23 +114,17 @@ def request(settings: Settings, enrichment: Enrichment, scope: Scope, note: str)
     return str(row["request"])
 
 
-def order(
+def _order(
     settings: Settings,
     enrichment: Enrichment,
     scope: Scope,
     note: str,
-    *,
-    prepare: Callable[[SparkSession, Settings, Enrichment], object] = lambda *_: None,
 ) -> Difference:
-    """Request a backfill and wait for its result. The running stream does it; if none runs, one is started here.
-
-    `prepare` is called before, with the lease of gold.
-    """
+    """Request a backfill and wait for its result. The running stream does it; if none runs, one is started here."""
     asked = request(settings, enrichment, scope, note)
     while (done := _result(settings, asked)) is None:
         try:
             with spark_for(settings, writes=[enrichment.gold_table]) as spark:
-                prepare(spark, settings, enrichment)
                 catch_up(settings, enriching(spark, settings, [enrichment]))
         except BusyError as busy:
             with spinner(f"Waiting for the process that is writing now: {busy}"):
@@ -151,7 +145,7 @@ def _result(settings: Settings, request: str) -> Difference | None:
     return Difference(**dict(zip(counts, found, strict=True)))
 
 
-def show(difference: Difference, facts: str) -> None:
+def _show(difference: Difference, facts: str) -> None:
     counts: dict[str, Any] = asdict(difference)
     report.rows(
         list(counts), [[f"{count:,}" for count in counts.values()]], title=f"{facts} in gold, and how many wait now"

@@ -69,6 +69,7 @@ def demo_settings(settings: Settings, domain: str = DEFAULT_DOMAIN) -> Settings:
         "declarations": DOMAINS[domain] / DECLARATIONS,
         "home": settings.home / "demo" / domain,
         "warehouse": "",
+        "parameters": {},
         "checkpoints": "",
     }
     return settings.model_copy(update=places | {"pulsar": pulsar, "spark": spark})

@@ -83,10 +83,15 @@ def _set(folder: Path, namespace: str, endpoint: Endpoint | None = None) -> None
     text = (folder / FILE).read_text()
     given = {"namespace": namespace} | ({} if endpoint is None else vars(endpoint))
     for name, value in given.items():
-        text = re.sub(rf"^(# )?{name} = .*", f"{name} = {json.dumps(value)}", text, flags=re.MULTILINE)
+        text = "\n".join(_with_value(line, name, value) for line in text.split("\n"))
     (folder / FILE).write_text(text)
+
+
+def _with_value(line: str, name: str, value: str) -> str:
+    """The line of a settings file; if it is that of `name`, also in a comment, with this value."""
+    return f"{name} = {json.dumps(value)}" if line.removeprefix("# ").startswith(f"{name} = ") else line
 
 
 def _name(folder: Path) -> str:
     """The folder's name, as it can be part of a namespace."""
-    return re.sub(r"[^\w-]+", "-", folder.resolve().name).strip("-").lower() or "lakehouse"
+    return re.sub(r"[^\w-]+", "-", folder.resolve().name, flags=re.ASCII).strip("-").lower() or "lakehouse"

@@ -1,5 +1,6 @@
 """`lakehouse plan`: what the declarations make of what, what is wrong with them, and what they would change."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -13,7 +14,7 @@ from lakehouse.progress import spinner
 from lakehouse.settings import load_settings
 from lakehouse.terminal import shown
 from pipeline.graph import nodes, picture
-from pipeline.loading import load
+from pipeline.loading import load, pipeline_of
 
 
 def plan_command(
@@ -29,7 +30,7 @@ def plan_command(
     Needs no broker and no table, and reads no rows. Exits with 78 if there are mistakes, with a line for each.
     """
     settings = load_settings()
-    project = load(settings.declarations)
+    project = replace(load(settings.declarations), pipeline=pipeline_of(settings))
     report.plan(nodes(project.pipeline), title=f"Declared in {shown(settings.declarations)}")
     if picture_file is not None:
         try:

@@ -48,7 +48,7 @@ def _workload(settings: Settings, size: int, parts: Sequence[str]) -> Workload:
     """The workload of the project's domain. Raises ConfigurationError if it is no domain, or for a bad part."""
     projects = {folder / DECLARATIONS: name for name, folder in DOMAINS.items()}
     if settings.declarations not in projects:
-        line = f"only domains have messages to send: {', '.join(DOMAINS)}"
+        line = f"only {', '.join(DOMAINS)} have synthetic messages: `lakehouse send` sends those of a file"
         raise ConfigurationError(f"{shown(settings.declarations)}: {line}")
     kind = workload_of(projects[settings.declarations])
     known = [each.name for each in fields(kind)]

@@ -70,7 +70,9 @@ def inspect(facts: Facts = "", reason: Reason = "", entity: Entity = "", key: Ke
             """,
         ).fetchall()
         if failing:
-            report.rows(["table", "reason", "rows", "example", "since"], failing, title="Rows on which SQL fails")
+            report.rows(
+                ["table", "reason", "rows", "example", "since"], failing, title="Rows that SQL tables leave out"
+            )
 
 
 @app.command("release", help="Retry waiting facts in the next batch, including expired ones.")

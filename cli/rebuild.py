@@ -5,10 +5,10 @@ from typing import Annotated
 import typer
 
 from cli import report
-from cli.backfill import foresee, order, show
+from cli.backfill import foresee
 from gold.enrichment.backfill import Scope
 from gold.enrichment.declaration import Enrichment
-from jobs.rebuild import Wanted, begin_again_unless_fits, fits, rebuild, wanted
+from jobs.rebuild import Wanted, fits, publish_again, rebuild, wanted
 from jobs.steps import require, spark_for
 from lakehouse.settings import Settings, load_settings
 from pipeline.loading import pipeline_of
@@ -27,14 +27,9 @@ def rebuild_command(
     if not approve:
         _preview(settings, chosen)
         return
-    if chosen.entities:
-        with spark_for(settings, writes=chosen.written) as spark:
-            for line in rebuild(spark, settings, chosen):
-                report.say(line)
-    else:
-        for facts in chosen.enrichments:
-            done = order(settings, facts, Scope(), "", prepare=begin_again_unless_fits)
-            show(done, facts.topic.name)
+    with spark_for(settings, writes=chosen.written) as spark:
+        for line in rebuild(spark, settings, chosen):
+            report.say(line)
     if chosen.sql_tables:
         report.say(f"`lakehouse refresh` brings up to date what SQL makes of them: {', '.join(chosen.sql_tables)}")
 
@@ -57,6 +52,4 @@ def _preview_facts(settings: Settings, facts: Enrichment) -> None:
             return
     report.say(f"{facts.gold_table} would be made again from {facts.topic.bronze_table}: its keys, day or types differ")
     if facts.publish_to:
-        report.say(
-            f"The topic {facts.publish_to} has the messages of the old table: delete it before you publish again"
-        )
+        report.say(publish_again(facts.publish_to))

@@ -40,7 +40,7 @@ def send_command(
 
 def _text(file: Path) -> str:
     try:
-        return sys.stdin.read() if str(file) == "-" else file.read_text(encoding="utf-8")
+        return sys.stdin.read() if str(file) == "-" else file.read_text(encoding="utf-8-sig")
     except OSError as error:
         raise ConfigurationError(f"{file}: can't be read: {error.strerror}") from None
     except UnicodeDecodeError as error:

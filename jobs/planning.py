@@ -1,7 +1,7 @@
 """Check declarations with Spark, and say what they would change in the tables that exist."""
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
@@ -87,20 +87,27 @@ def changes(
             found[entity.history.name] = [_new(entity.history)]
     for facts in pipeline.enrichments:
         gold = facts.gold({each.name: each.entity.table.schema for each in facts.lookups})
-        found[gold.name] = list(_changes(spark, settings, gold, FIXED_IN_GOLD, gold.name))
+        joined = [each.name for each in facts.lookups]
+        found[gold.name] = list(_changes(spark, settings, gold, FIXED_IN_GOLD, gold.name, joined=joined))
     for declared in pipeline.sql_tables:
         found[declared.name] = list(_changes_in_sql(spark, settings, declared, in_sql[declared.name]))
     return found
 
 
 def _changes(
-    spark: SparkSession, settings: Settings, table: Table, fixed: tuple[str, ...], rebuild: str
+    spark: SparkSession,
+    settings: Settings,
+    table: Table,
+    fixed: tuple[str, ...],
+    rebuild: str,
+    *,
+    joined: Collection[str] = (),
 ) -> Iterator[Change]:
-    """The changes of a table of silver or gold."""
+    """The changes of a table of silver or gold. `joined` are the columns that have rows of other tables."""
     if not is_created(spark, settings.table_path(table.name)):
         yield _new(table)
         return
-    of_columns = list(_column_changes(spark, settings, table, "run"))
+    of_columns = list(_column_changes(spark, settings, table, "run", joined))
     yield from (replace(each, rebuild=rebuild if each.then == REFUSED else "") for each in of_columns)
     declared, kept = declared_definition(table), kept_definition(spark, settings, table.name)
     if kept is None:
@@ -109,7 +116,7 @@ def _changes(
         return
     for name in dict.fromkeys((*declared, *kept)):
         before, after = kept.get(name), declared.get(name)
-        is_told = None in (before, after) and re.search("(^|: )column ", name)  # as a column that comes or goes
+        is_told = None in (before, after) and re.search("(^|: )(column|field) ", name)  # as a column that comes or goes
         if before != after and not is_told:
             what = f"{name}: {after or 'none'} instead of {before or 'none'}"
             yield Change(table=table.name, what=what, then=REFUSED if name in fixed else KEPT, rebuild=rebuild)
@@ -119,13 +126,18 @@ def _new(table: Table) -> Change:
     return Change(table=table.name, what="new", then="the next run makes it")
 
 
-def _column_changes(spark: SparkSession, settings: Settings, table: Table, step: str) -> Iterator[Change]:
+def _column_changes(
+    spark: SparkSession, settings: Settings, table: Table, step: str, joined: Collection[str] = ()
+) -> Iterator[Change]:
     for path, held, declared in column_changes(table_schema(spark, settings, table.name), table.schema):
-        name = ".".join(path)
-        if SEQUENCE in path:
+        name, is_own = ".".join(path), path[0] not in joined
+        has_order = not is_own or table.name.startswith("silver.")
+        if has_order and path[0 if is_own else 1 :][:1] == (SEQUENCE,):
             continue  # `sequence_by` says it better
         if held is None:
             what, then = f"{name} {declared} is added", f"the next {step} adds it; it is NULL in rows from before"
+        elif declared is None and is_own and len(path) > 1:
+            what, then = f"{name} {held} is no longer declared", REFUSED
         elif declared is None:
             what, then = f"{name} {held} is no longer declared", "it stays, and is NULL in new rows"
         else:

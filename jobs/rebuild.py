@@ -50,7 +50,8 @@ class Wanted:
 
 def wanted(pipeline: Pipeline, names: Sequence[str]) -> Wanted:
     """The tables with these names, and those that depend on them. Raises ConfigurationError for any other name."""
-    entities = [name for each in pipeline.entities for name in (each.table.name, each.history.name)]
+    entities = [each.table.name for each in pipeline.entities]
+    entities += [each.history.name for each in pipeline.entities if each.keeps_history]
     enrichments = {each.gold_table: each for each in pipeline.enrichments}
     for name in names:
         if name not in entities and name not in enrichments:
@@ -90,6 +91,13 @@ def rebuild(spark: SparkSession, settings: Settings, tables: Wanted) -> Iterator
         keep_definition(spark, settings, each.gold_table, each.definition)
         how = f"made again from {each.topic.bronze_table}" if is_new else f"{difference.changed:,} facts changed"
         yield f"{each.gold_table}: {how}, {difference.waiting:,} wait"
+        if is_new and each.publish_to:
+            yield publish_again(each.publish_to)
+
+
+def publish_again(topic: str) -> str:
+    """What to do about the topic of a table that is made again."""
+    return f"The topic {topic} has the messages of the old table: delete it before you publish again"
 
 
 def begin_again_unless_fits(spark: SparkSession, settings: Settings, facts: Enrichment) -> bool:

@@ -28,6 +28,10 @@ def mistakes_of(declaration: Entity | Enrichment) -> Iterator[str]:
     yield from _entity(declaration) if isinstance(declaration, Entity) else _enrichment(declaration)
 
 
+OWN_TABLES = ("bronze.losses", "bronze.writer_schemas", "gold.backfills", "gold.refreshes")
+"""Tables in the layers of declared ones that each lakehouse has."""
+
+
 def mistakes_together(pipeline: Pipeline) -> Iterator[tuple[object, str]]:
     """What is wrong with declarations because of others: the declaration, and a line for each of its mistakes."""
     yield from _twice(pipeline)
@@ -89,7 +93,7 @@ def _enrichment(facts: Enrichment) -> Iterator[str]:
 
 
 def _twice(pipeline: Pipeline) -> Iterator[tuple[object, str]]:
-    """Topics and tables that two declarations claim."""
+    """Topics and tables that two declarations claim, or a declaration and the lakehouse itself."""
     of_topics: tuple[Entity | Enrichment, ...] = (*pipeline.entities, *pipeline.enrichments)
     topics: Claims = [(each.topic.name, each) for each in of_topics]
     topics += [(each.publish_to, each) for each in pipeline.enrichments if each.publish_to]
@@ -99,6 +103,9 @@ def _twice(pipeline: Pipeline) -> Iterator[tuple[object, str]]:
     # Entities of one topic are told by the topic; here are those named like the history of another.
     tables += [(name, each) for name, each in {each.table.name: each for each in pipeline.entities}.items()]
     tables += [(name, each) for name, each in {each.history.name: each for each in pipeline.entities}.items()]
+    for name, claimant in (*tables, *((each.topic.bronze_table, each) for each in of_topics)):
+        if name in OWN_TABLES:
+            yield claimant, f"{name}: the lakehouse itself has a table of this name: choose another"
     targets: Claims = [(each.postgres.removeprefix("public."), each) for each in pipeline.sql_tables if each.postgres]
     for what, claimed in (("topic", topics), ("table", tables), ("table in Postgres", targets)):
         seen: set[str] = set()

@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -13,6 +13,7 @@ from gold.enrichment.declaration import OWN_COLUMNS
 from lakehouse.contracts.topics import Encoding, Topic
 from lakehouse.errors import ConfigurationError
 from lakehouse.pulsar.topic_contents import Contents
+from lakehouse.terminal import one_line
 from pipeline.checks import NAME
 from pipeline.field_types import Field, are_times, fields_of_payloads, fields_of_record
 from silver.entity import RESERVED
@@ -106,7 +107,12 @@ class _Draft:
 
     @cached_property
     def found(self) -> list[Field]:
-        return fields_of_record(self.record) if self.record else fields_of_payloads(each for _, each in self.payloads)
+        fields = fields_of_record(self.record) if self.record else fields_of_payloads(each for _, each in self.payloads)
+        names = [each.name.lower() for each in fields]  # SQL does not tell upper from lower case
+        return [
+            replace(each, ddl="" if name in names[:at] else each.ddl)
+            for at, (each, name) in enumerate(zip(fields, names, strict=True))
+        ]
 
     @cached_property
     def columns(self) -> list[Column]:
@@ -169,8 +175,8 @@ class _Draft:
             *(f"    {each}," for each in ddl[:-1]),
             f"    {ddl[-1]}",
             '""",',
-            *(f"# Not declared: {each.name}: {each.seen}" for each in self.found if not each.is_declarable),
-            *([f'record="{record}",'] if record and record != Topic(name, "id INT").record else []),
+            *(f"# Not declared: {one_line(each.name)}: {each.seen}" for each in self.found if not each.is_declarable),
+            *([f"record={json.dumps(record)},"] if record and record != Topic(name, "id INT").record else []),
             *(["encoding=Encoding.AVRO,"] if self.encoding == Encoding.AVRO else []),
         ]
         return "\n        ".join(["Topic(", *lines]) + "\n    )"

@@ -1,6 +1,7 @@
 """The fields of a topic that nobody has declared: as its schema has them, or as its payloads look."""
 
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from textwrap import shorten
@@ -22,6 +23,10 @@ LOGICAL = {"date": "DATE", "timestamp-millis": "TIMESTAMP_MILLIS", "timestamp-mi
 BIGINT = range(-(2**63), 2**63)
 TIMES = range(978_307_200_000, 4_102_444_800_000)
 """Numbers that are taken for times in epoch milliseconds: the years 2001 to 2099."""
+
+
+ID = re.compile("(^|_|[a-z])[Ii][Dd]$")
+"""A field with such a name has no times, however large its numbers are."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +55,7 @@ def fields_of_record(record: Mapping[str, Any]) -> list[Field]:
             name=each["name"],
             ddl=_of_avro(each["type"]),
             seen=shorten(json.dumps(each["type"]), 80, placeholder=" ..."),
-            is_required="null" not in each["type"],
+            is_required=not _can_be_null(each["type"]),
         )
         for each in record.get("fields", ())
     ]
@@ -64,10 +69,16 @@ def fields_of_payloads(payloads: Iterable[Mapping[str, Any]]) -> list[Field]:
             values.setdefault(name, []).append(value)
     return [
         Field(
-            name=name, ddl=_of_values(found), seen=f"such as {shorten(json.dumps(found[-1]), 60, placeholder=' ...')}"
+            name=name,
+            ddl=_of_values(found, name),
+            seen=f"such as {shorten(json.dumps(found[-1]), 60, placeholder=' ...')}",
         )
         for name, found in values.items()
     ]
+
+
+def _can_be_null(kind: Any) -> bool:
+    return kind == "null" or (isinstance(kind, list) and "null" in kind)
 
 
 def are_times(values: Sequence[Any]) -> bool:
@@ -93,12 +104,12 @@ def _of_avro(kind: Any) -> str:
     return AVRO.get(kind, "") if isinstance(kind, str) else ""
 
 
-def _of_values(values: Sequence[Any]) -> str:
+def _of_values(values: Sequence[Any], name: str = "") -> str:
     given = [value for value in values if value is not None]
     kinds = {type(value) for value in given}
     if kinds == {bool}:
         return "BOOLEAN"
-    if are_times(given):
+    if are_times(given) and not ID.search(name):
         return "TIMESTAMP_MILLIS"
     if kinds == {int}:
         return "BIGINT" if all(value in BIGINT for value in given) else "DECIMAL(38, 0)"

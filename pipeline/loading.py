@@ -194,6 +194,6 @@ def _reason(error: Exception) -> str:
         if "required keyword-only argument" in problem:
             missing = re.findall(r"'(\w+)'", problem)
             return f"{kind} needs {', '.join(missing)}"
-        if "positional argument" in problem:
+        if "positional argument" in problem and names:
             return f"{kind} takes its arguments by name, such as {kind}({names[0]}=...)"
     return f"{type(error).__name__}: {error}"

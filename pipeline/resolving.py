@@ -25,7 +25,7 @@ from lakehouse.errors import ConfigurationError
 from lakehouse.spark.declared_sql import why_unresolved
 from silver.entity import Entity
 
-TIME = "must be a TIMESTAMP, such as timestamp_millis(...)"
+TIME = "must be a TIMESTAMP, such as a field of type TIMESTAMP_MILLIS"
 
 
 def unresolved_entity(spark: SparkSession, entity: Entity) -> Iterator[str]:
@@ -41,9 +41,9 @@ def unresolved_entity(spark: SparkSession, entity: Entity) -> Iterator[str]:
     if not isinstance(kind, TimestampType | DateType | StringType | NullType):
         yield f"deleted_at: {entity.deleted_at} is {kind.simpleString()}: {TIME}"
     if not mistakes:
-        rows = spark.createDataFrame([], entity.table.schema)
+        decoded, merged = (spark.createDataFrame([], each.schema) for each in (entity.decoding, entity.table))
         for name, check in entity.checks.items():
-            yield from _check(rows, name, check)
+            yield from _check(decoded if check.mode is Mode.QUARANTINE else merged, name, check)
 
 
 def unresolved_enrichment(spark: SparkSession, facts: Enrichment) -> Iterator[str]:

@@ -12,6 +12,7 @@ from lakehouse.contracts.checks import Check, Mode, of_mode, refuse_wrong
 from lakehouse.contracts.columns import COLUMNS, Columns
 from lakehouse.contracts.decoding import Decoding
 from lakehouse.contracts.topics import Topic
+from lakehouse.contracts.types import type_name
 from lakehouse.delta.definitions import made_from
 from lakehouse.delta.tables import Table
 from lakehouse.errors import ConfigurationError, DeclarationsError
@@ -52,7 +53,7 @@ class Entity:
     Example: `key=("id", "city")`"""
     columns: Columns = COLUMNS
     """By name, SQL over the topic's fields and the message (`message.topic`, `message.properties`,
-    `message.position`, `message.event_time`), or a text such as `"id, city, nullif(closedAt, -1) AS closed"`, in which
+    `message.position`, `message.event_time`), or a text such as `"id, city, nullif(rank, -1) AS rank"`, in which
     a bare name stands for itself. The types of the columns are those of their SQL.
     Example: `columns="id, upper(city) AS city"`"""
     sequence_by: str | tuple[str, ...] = ()
@@ -124,6 +125,7 @@ class Entity:
         return {
             "key": self._sql_of(self.keys),
             "sequence_by": self._sql_of(self.ordered_by),
+            **{f"field {each.name}": type_name(each.dataType) for each in self.topic.fields},
             **{f"column {name}": self.columns[name] for name in others},
             "deleted_at": self.deleted_at,
             "ignore_null_updates": str(self.ignore_null_updates),

@@ -1,9 +1,11 @@
 """Compute the versions of each key, and when each of them was valid."""
 
 from collections.abc import Sequence
+from functools import reduce
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
+from pyspark.sql.types import DataType, StructType
 
 from lakehouse.spark.comparing import is_same
 from silver.entity import Entity
@@ -48,10 +50,18 @@ def versions_of(changes: DataFrame, *, held: DataFrame, entity: Entity) -> DataF
     return (
         versions.withColumns({"valid_from": F.col("sequence.event_time"), "valid_until": _valid_until(keys)})
         .withColumn("is_changed", F.col("held").isNull() | ~is_same(F.col("held"), as_it_is, kind))
-        .withColumn("has_new_values", F.col("is_changed") if entity.ignore_null_updates else F.col("held").isNull())
+        .withColumn("has_new_values", F.col("held").isNull() | ~_has_held_values(entity, kind))
         .withColumn("is_last", F.col("valid_until").isNull() & F.coalesce("is_given", F.lit(False)))
         .drop("held", "is_given")
     )
+
+
+def _has_held_values(entity: Entity, kind: DataType) -> Column:
+    """Whether the values of a version are those of its row in the history, whose type of `held` is `kind`."""
+    assert isinstance(kind, StructType)
+    values = entity.values if entity.ignore_null_updates else ()  # others never change
+    same = (is_same(F.col("held")[name], F.col(name), kind[name].dataType) for name in values)
+    return reduce(Column.__and__, same, F.lit(True))
 
 
 def _valid_until(keys: Sequence[str]) -> Column:

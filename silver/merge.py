@@ -41,6 +41,8 @@ def create_tables(spark: SparkSession, settings: Settings, entity: Entity) -> No
         _check_order(spark, settings, entity, table)
         refuse_other(spark, settings, table, FIXED, rebuild=entity.table.name)
     create_tables_of(spark, settings, entity.table.name, [*silver, MALFORMED])
+    decoded = spark.createDataFrame([], entity.decoding.schema)
+    resolve(of_mode(entity.checks_of_rows, Mode.QUARANTINE), over=decoded, within=entity.name)
     resolve(entity.checks_of_rows, over=read_table(spark, settings, entity.table.name), within=entity.name)
 
 
@@ -122,17 +124,15 @@ def _merge_latest(settings: Settings, entity: Entity, changes: DataFrame) -> Non
 def decode_changes(messages: DataFrame, *, entity: Entity) -> DataFrame:
     """Messages as rows of the silver table, with `message`, and the `reason` if they are rejected.
 
-    Raises ConfigurationError if Spark can't resolve the SQL of a column, or of a check whose mode is quarantine.
+    Raises ConfigurationError if Spark can't resolve the SQL of a column.
     """
     checks, reject = of_mode(entity.checks_of_rows, Mode.QUARANTINE), _unusable_key(entity)
     if checks:
-        resolve(checks, over=messages.sparkSession.createDataFrame([], entity.decoding.schema), within=entity.name)
         fails = ~F.col("message.is_tombstone") & (failed(checks) != "")
         reject = reject.when(fails, F.concat(F.lit("fails "), failed(checks)))
-    decoded = messages.transform(decode, decoding=entity.decoding, reject=reject)
+    decoded = messages.transform(decode, decoding=entity.decoding, reject=reject, keys=_key(entity))
     return decoded.withColumns(
         {
-            **_key(entity),
             "deleted_at": F.when(F.col("message.is_tombstone"), _event_time()).otherwise(F.col("deleted_at")),
             "sequence": F.struct(
                 *([F.struct(*entity.ordered_by).alias("by")] if entity.ordered_by else []),

@@ -26,6 +26,7 @@ from gold.enrichment.writes import (
     placed_keys,
     pruning_filter,
     remove,
+    stop_if_difference_fails,
     with_current,
     write_difference,
     write_duplicates,
@@ -105,9 +106,9 @@ def backfill(
 ) -> Difference:
     """Update gold and quarantine to what today's declarations and state make of the facts that landed.
 
-    Facts that are already quarantined as duplicate, discarded or malformed stay there. A stored fact whose message
-    breaks today's contract moves to `quarantine.malformed`. A stored fact that never landed is removed. With `dry_run`,
-    only the shadow table is written: the rows of gold that would differ.
+    Duplicate, discarded and malformed facts stay so. A stored fact whose message breaks today's contract moves to
+    `quarantine.malformed`, and one that never landed is removed. With `dry_run`, only the shadow table is written, with
+    the rows of gold that would differ. Raises PermanentError if a check stops it.
     """
     gold, waiting = (pin_table(spark, settings, name) for name in (enrichment.gold_table, enrichment.waiting.name))
     decoded = pin_table(spark, settings, enrichment.topic.bronze_table).transform(decode_facts, enrichment=enrichment)
@@ -124,13 +125,14 @@ def backfill(
         never = placed.join(facts.select("position"), on="position", how="left_anti")
         wrong = stack.enter_context(cached(_wrong(never, () if scope.key is not None else (in_gold, in_waiting))))
         gone = in_gold.join(wrong, on="position")
-        in_gold, in_waiting = (_without(rows, wrong) for rows in (in_gold, in_waiting))
-        others = _without(placed_keys(spark, settings, enrichment, pruning), wrong)
+        others = placed_keys(spark, settings, enrichment, pruning)
+        in_gold, in_waiting, others = (_without(rows, wrong) for rows in (in_gold, in_waiting, others))
         fresh = _without(_without(facts, in_gold), in_waiting)
         duplicates = stack.enter_context(cached(_duplicates(fresh, others, enrichment)))
         current = _with_places(_without(facts, duplicates), in_gold, in_waiting, enrichment)
-        wanted = current.transform(look_up, settings, enrichment, source=facts, number=number, renews=True)
+        wanted = look_up(current, settings, enrichment, source=facts, number=number, renews=True)
         wanted = stack.enter_context(cached(wanted))
+        stop_if_difference_fails(enrichment, wanted, is_changed=~_is_kept(wanted, enrichment))
         difference = _difference(wanted, enrichment, gone.count())
         if dry_run:
             _write_shadow(settings, enrichment, wanted, gone)

@@ -14,6 +14,7 @@ from lakehouse.contracts.columns import COLUMNS, Columns
 from lakehouse.contracts.decoding import Decoding
 from lakehouse.contracts.keys import key_text
 from lakehouse.contracts.topics import Topic
+from lakehouse.contracts.types import type_name
 from lakehouse.delta.definitions import made_from
 from lakehouse.delta.tables import POSITION, Table
 from lakehouse.errors import ConfigurationError
@@ -194,7 +195,7 @@ class Enrichment:
     """The topic of the facts. The gold table is `gold.enriched_<topic>`.
     Example: `topic=Topic("sales", "id BIGINT NOT NULL, storeId BIGINT, soldAt TIMESTAMP_MILLIS")`"""
     columns: Columns = COLUMNS
-    """By name, SQL over the topic's fields, or a text such as `"id, city, nullif(closedAt, -1) AS closed"`, in which a
+    """By name, SQL over the topic's fields, or a text such as `"id, city, nullif(rank, -1) AS rank"`, in which a
     bare name stands for itself. The types of the columns are those of their SQL.
     Example: `columns="id, storeId AS store_id, soldAt AS sold_at"`"""
     keys: tuple[str, ...]
@@ -262,6 +263,7 @@ class Enrichment:
             "keys": ", ".join(self.keys),
             "day": self.day,
             "event_time": self.event_time,
+            **{f"field {each.name}": type_name(each.dataType) for each in self.topic.fields},
             **{f"column {name}": sql for name, sql in self.columns.items()},
             **{f"check {name}": check.sql for name, check in of_mode(self.checks, Mode.QUARANTINE).items()},
             **{what: sql for lookup in self.lookups for what, sql in lookup.definition.items()},

@@ -36,6 +36,7 @@ from gold.enrichment.writes import (
     discard,
     placed_keys,
     pruning_filter,
+    stop_if_difference_fails,
     with_current,
     write_difference,
     write_duplicates,
@@ -178,7 +179,9 @@ def decide_again(
                 facts = facts.dropDuplicates(["position"])  # a MERGE fails on a position that damaged gold has twice
                 wanted = facts.transform(look_up, settings, enrichment, source=concerned, number=number)
                 wanted = stack.enter_context(cached(wanted))
-                write_difference(settings, enrichment, wanted, pruning, is_changed=is_corrected(enrichment))
+                is_changed = is_corrected(enrichment)
+                stop_if_difference_fails(enrichment, wanted, is_changed=is_changed)
+                write_difference(settings, enrichment, wanted, pruning, is_changed=is_changed)
 
 
 def _concerned(waiting: DataFrame, *, events: DataFrame, outdated: DataFrame, enrichment: Enrichment) -> DataFrame:

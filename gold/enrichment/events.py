@@ -4,7 +4,7 @@ from typing import Any
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import TimestampType
+from pyspark.sql.types import DateType, TimestampType
 
 from gold.enrichment.declaration import Enrichment
 from gold.enrichment.lookups import VALID
@@ -93,11 +93,11 @@ def bounded(enrichment: Enrichment) -> tuple[str, ...]:
 def bounds(rows: DataFrame, enrichment: Enrichment, which: Column) -> Column:
     """Aggregates the lowest and highest values of the `bounded` columns where `which` is TRUE; all NULL if nowhere.
 
-    Timestamps are text, as Python would take them to the time zone of this machine.
+    Times and dates are text: Python would take times to the time zone of this machine, and has no dates of all years.
     """
 
     def ends(name: str) -> Column:
-        value, is_time = F.when(which, F.col(name)), isinstance(rows.schema[name].dataType, TimestampType)
+        value, is_time = F.when(which, F.col(name)), isinstance(rows.schema[name].dataType, TimestampType | DateType)
         low, high = (end.cast("string") if is_time else end for end in (F.min(value), F.max(value)))
         return F.struct(low.alias("low"), high.alias("high")).alias(name)
 

@@ -34,8 +34,7 @@ def bounds_of(facts: DataFrame, enrichment: Enrichment) -> tuple[int, Any]:
 
 def pruning_filter(found: Any, enrichment: Enrichment) -> PruningFilter:
     """The condition for all rows that can have the same keys as facts within these bounds."""
-    # Spark's dates go beyond Python's, and Spark accepts the year 1 from Python only as text.
-    low, high = (F.lit(day.isoformat()).cast("date") for day in found[enrichment.day])
+    low, high = (F.lit(day).cast("date") for day in found[enrichment.day])
     days = enrichment.dedup_days
 
     def within(prefix: str = "") -> Column:
@@ -79,6 +78,12 @@ def write_new(settings: Settings, enrichment: Enrichment, wanted: DataFrame, *, 
                 _begin_waiting(settings, enrichment, wanted.where(is_missing))
 
 
+def stop_if_difference_fails(enrichment: Enrichment, wanted: DataFrame, *, is_changed: Column) -> None:
+    """Raises PermanentError if a row that `write_difference` would write to gold fails a check that stops it."""
+    is_written = F.col("missing").isNull() & (F.col(CURRENT).isNull() | is_changed)
+    _stop_if_failed(enrichment, wanted.where(is_written))
+
+
 def write_difference(
     settings: Settings,
     enrichment: Enrichment,
@@ -92,11 +97,10 @@ def write_difference(
 
     `wanted` are cached facts from `look_up`, with `current`, their row in gold or NULL, and `is_waiting`. A row of gold
     is corrected if it lacks state now, or if `is_changed` is TRUE. With `at_once`, gold is written in one commit, which
-    costs more. Raises PermanentError, before anything is written, if a check stops it.
+    costs more.
     """
     is_missing, in_gold = F.col("missing").isNotNull(), F.col(CURRENT).isNotNull()
     is_added, is_corrected = ~is_missing & ~in_gold, in_gold & (is_missing | is_changed)
-    _stop_if_failed(enrichment, wanted.where(~is_missing & (is_added | is_corrected)))
     if at_once:
         is_added, is_corrected = F.lit(False), is_corrected | is_added
     writes: list[tuple[Column, Write]] = [

@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
+from pyspark.sql.types import StructField, StructType
 
 from gold.enrichment.declaration import BACKFILLS
 from gold.sql.declaration import SqlTable
@@ -26,6 +26,7 @@ from lakehouse.contracts.checks import resolve
 from lakehouse.delta.tables import has_change_feed, read_table, table_exists
 from lakehouse.errors import ConfigurationError
 from lakehouse.settings import Settings
+from lakehouse.spark.comparing import has_map
 
 
 def check_declarations(
@@ -100,7 +101,7 @@ def _refuse_column(statement: Statement, column: StructField) -> None:
         raise statement.wrong(
             node, f"{column.name}: must be named with AS: lower-case letters, digits and _, after a letter"
         )
-    if _has_map(column.dataType):
+    if has_map(column.dataType):
         raise statement.wrong(node, f"{column.name} is a map, which can't be compared: use to_json() or its fields")
     if table.postgres and type(column.dataType) not in POSTGRES_TYPES:
         raise statement.wrong(node, f"{column.name} is {kind}, which can't be published to Postgres")
@@ -133,9 +134,3 @@ def _nothing_of(
 
 def _names(declared: Mapping[str, str]) -> str:
     return ", ".join(sorted(declared)) or "none"
-
-
-def _has_map(kind: DataType) -> bool:
-    if isinstance(kind, StructType):
-        return any(_has_map(field.dataType) for field in kind)
-    return isinstance(kind, MapType) or (isinstance(kind, ArrayType) and _has_map(kind.elementType))

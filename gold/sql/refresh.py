@@ -194,15 +194,15 @@ def _write(
 
     These go to quarantine together with `failing`, the keys and reasons of rows that have no values.
     """
-    table = statement.table
-    quarantined, reasons = 0, list[str]()
+    table, quarantined, reasons = statement.table, 0, list[str]()
     with ExitStack() as stack:
         if checks := of_mode(table.checks, Mode.QUARANTINE):
             names = F.when(F.col(table.keys[0]).isNotNull(), failed(checks))
             checked = stack.enter_context(cached(fresh.withColumn("_failed", F.coalesce(names, F.lit("")))))
             fresh, rejected = checked.where("_failed = ''").drop("_failed"), checked.where("_failed != ''")
             keys = F.to_json(F.struct(*table.keys), {"ignoreNullFields": "false"})
-            rejected = rejected.select(keys.alias("keys"), F.concat(F.lit("fails "), "_failed").alias("reason"))
+            why = F.concat(F.lit("fails "), "_failed").alias("reason")
+            rejected = rejected.select(keys.alias("keys"), why).distinct()
             failing = rejected if failing is None else failing.union(rejected)
         if failing is not None:
             quarantined, *reasons = failing.agg(F.count("*"), F.min("reason"), F.max("reason")).collect()[0]

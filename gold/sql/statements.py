@@ -113,7 +113,8 @@ def _replaced(statement: Statement) -> Iterator[tuple[int, int, str]]:
         yield node.args["db"].meta["start"], node.this.meta["end"] + 1, f"{_view(name_of(node))}{alias}"
     for colon, name in pairwise(sqlglot.tokenize(statement.table.sql, read=DIALECT)):
         if colon.token_type is TokenType.COLON and name.text in statement.table.parameters:
-            yield colon.start, name.end + 1, statement.table.parameters[name.text]
+            # After a space, as a minus before a negative number would begin a comment.
+            yield colon.start, name.end + 1, f" {statement.table.parameters[name.text]}"
 
 
 def touched(

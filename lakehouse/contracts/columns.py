@@ -16,7 +16,7 @@ _NO_NAMES = (TokenType.STRING, TokenType.NUMBER)
 class Columns:
     """A field of a dataclass with a `topic`: SQL by column name.
 
-    It may be given as a text such as `id, city, nullif(closedAt, -1) AS closed`: a bare name stands for itself.
+    It may be given as a text such as `id, city, nullif(rank, -1) AS rank`: a bare name stands for itself.
     Raises ConfigurationError if there is no column, or if a column has no name, or that of another.
     """
 

@@ -2,9 +2,10 @@
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
+from types import MappingProxyType
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -109,12 +110,17 @@ def _can_be_stored(kind: DataType) -> bool:
     return not isinstance(kind, NullType | CalendarIntervalType | DayTimeIntervalType | YearMonthIntervalType)
 
 
-def decode(messages: DataFrame, *, decoding: Decoding, reject: Column) -> DataFrame:
+NO_KEYS: Mapping[str, Column] = MappingProxyType({})
+
+
+def decode(
+    messages: DataFrame, *, decoding: Decoding, reject: Column, keys: Mapping[str, Column] = NO_KEYS
+) -> DataFrame:
     """Bronze messages as the columns of `decoding`, `message` and `reason`.
 
     `reason` is NULL for a good message. Otherwise, it says that the payload breaks the contract or that the SQL of a
     column fails, or it is the value of `reject`, a text or NULL over the columns and `message`. A tombstone keeps any
-    contract: its fields are NULL.
+    contract: its fields are NULL. `keys` replace columns of the same names, before `reject` is evaluated.
     `message` identifies the source of a row. The SQL of columns can use its fields ONLY_IF_REJECTED, but in the result
     they are NULL unless the message is rejected. Raises ConfigurationError for a column that Spark can't resolve.
     """
@@ -137,7 +143,7 @@ def decode(messages: DataFrame, *, decoding: Decoding, reject: Column) -> DataFr
     row = F.when(F.col("_broken").isNull(), try_eval(F.struct(*values.values()))).alias("_row")
     typed = checked.select("message", "_broken", row)
     fails = F.when(F.col("_row").isNull(), FAILS)
-    wrong = typed.select("message", F.coalesce("_broken", fails).alias("_wrong"), "_row.*")
+    wrong = typed.select("message", F.coalesce("_broken", fails).alias("_wrong"), "_row.*").withColumns(dict(keys))
     reasoned = wrong.withColumn("reason", F.coalesce("_wrong", reject))
     kept = F.col("message")
     for name in ONLY_IF_REJECTED:

@@ -153,6 +153,11 @@ def _add_columns(spark: SparkSession, settings: Settings, table: Table) -> None:
                 f"{table.name}.{'.'.join(path)} is {held} in the table, but declared as {declared}: CAST it, or "
                 "declare it under another name"
             )
+        elif len(path) > 1:  # a MERGE can't write a struct that lacks a field
+            raise ConfigurationError(
+                f"{table.name}.{'.'.join(path)} is {held} in the table, but not declared any more: declare it, or make "
+                "the table again by `lakehouse rebuild`"
+            )
     if lacking:
         spark.sql(f"ALTER TABLE delta.`{settings.table_path(table.name)}` ADD COLUMNS ({', '.join(lacking)})")
 

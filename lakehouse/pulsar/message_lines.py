@@ -18,7 +18,7 @@ def read_lines(lines: Iterable[str], name: str) -> Iterator[Message]:
     for number, line in enumerate(lines, 1):
         if line.strip():
             try:
-                yield message_of(json.loads(line, parse_float=Decimal))
+                yield message_of(json.loads(line, parse_float=Decimal, parse_constant=_refuse))
             except ValueError as error:
                 raise ConfigurationError(f"{name}:{number}: not JSON: {error}") from None
             except ConfigurationError as error:
@@ -64,4 +64,11 @@ def epoch_millis_of(text: str) -> int:
         time = datetime.fromisoformat(text)
     except ValueError:
         raise ConfigurationError(f"event_time: {text}: must be a time such as 2026-01-31T12:00:00Z") from None
-    return round((time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp() * 1000)
+    millis = round((time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp() * 1000)
+    if millis <= 0:
+        raise ConfigurationError(f"event_time: {text}: must be after 1970-01-01T00:00:00Z")
+    return millis
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is no number in JSON")

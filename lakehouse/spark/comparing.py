@@ -12,7 +12,7 @@ def is_same(left: Column, right: Column, kind: DataType) -> Column:
 
 def _comparable(value: Column, kind: DataType) -> Column:
     """The value, in which each map is the array of its entries."""
-    if not _has_map(kind):
+    if not has_map(kind):
         return value
     match kind:
         case StructType():
@@ -26,10 +26,10 @@ def _comparable(value: Column, kind: DataType) -> Column:
     return value
 
 
-def _has_map(kind: DataType) -> bool:
+def has_map(kind: DataType) -> bool:
     match kind:
         case StructType():
-            return any(_has_map(field.dataType) for field in kind)
+            return any(has_map(field.dataType) for field in kind)
         case ArrayType():
-            return _has_map(kind.elementType)
+            return has_map(kind.elementType)
     return isinstance(kind, MapType)
