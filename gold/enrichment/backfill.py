@@ -106,9 +106,9 @@ def backfill(
 ) -> Difference:
     """Update gold and quarantine to what today's declarations and state make of the facts that landed.
 
-    Duplicate, discarded and malformed facts stay so. A stored fact whose message breaks today's contract moves to
-    `quarantine.malformed`, and one that never landed is removed. With `dry_run`, only the shadow table is written, with
-    the rows of gold that would differ. Raises PermanentError if a check stops it.
+    Duplicate, discarded and malformed facts stay so. A fact whose message breaks today's contract becomes malformed,
+    and one that never landed is removed. With `dry_run`, only the shadow table is written: what would differ in gold.
+    Raises PermanentError if a check stops it.
     """
     gold, waiting = (pin_table(spark, settings, name) for name in (enrichment.gold_table, enrichment.waiting.name))
     decoded = pin_table(spark, settings, enrichment.topic.bronze_table).transform(decode_facts, enrichment=enrichment)
@@ -124,8 +124,7 @@ def backfill(
         pruning = pruning_filter(bounds, enrichment)
         never = placed.join(facts.select("position"), on="position", how="left_anti")
         wrong = stack.enter_context(cached(_wrong(never, () if scope.key is not None else (in_gold, in_waiting))))
-        gone = in_gold.join(wrong, on="position")
-        others = placed_keys(spark, settings, enrichment, pruning)
+        gone, others = in_gold.join(wrong, on="position"), placed_keys(spark, settings, enrichment, pruning)
         in_gold, in_waiting, others = (_without(rows, wrong) for rows in (in_gold, in_waiting, others))
         fresh = _without(_without(facts, in_gold), in_waiting)
         duplicates = stack.enter_context(cached(_duplicates(fresh, others, enrichment)))
