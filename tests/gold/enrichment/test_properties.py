@@ -83,7 +83,7 @@ ROUNDS = st.lists(ROUND, min_size=2, max_size=3)
 
 
 @pytest.mark.parametrize("orders", LOOKUPS.values(), ids=LOOKUPS)
-@few(3)
+@few(2)
 @given(rounds=ROUNDS)
 def test_the_tables_are_the_oracles_after_each_round(
     spark: SparkSession,
