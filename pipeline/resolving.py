@@ -3,13 +3,12 @@
 Spark resolves all of it on empty frames: no table and no broker is needed.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import (
     AtomicType,
-    BooleanType,
     DataType,
     DateType,
     IntegralType,
@@ -22,7 +21,7 @@ from gold.enrichment.declaration import Enrichment, Lookup
 from lakehouse.contracts.checks import Check, Mode
 from lakehouse.contracts.decoding import no_messages
 from lakehouse.errors import ConfigurationError
-from lakehouse.spark.declared_sql import why_unresolved
+from lakehouse.spark.declared_sql import why_no_condition, why_unresolved
 from silver.entity import Entity
 
 TIME = "must be a TIMESTAMP, such as a field of type TIMESTAMP_MILLIS"
@@ -42,8 +41,7 @@ def unresolved_entity(spark: SparkSession, entity: Entity) -> Iterator[str]:
         yield f"deleted_at: {entity.deleted_at} is {kind.simpleString()}: {TIME}"
     if not mistakes:
         decoded, merged = (spark.createDataFrame([], each.schema) for each in (entity.decoding, entity.table))
-        for name, check in entity.checks.items():
-            yield from _check(decoded if check.mode is Mode.QUARANTINE else merged, name, check)
+        yield from _checks(entity.checks, before=decoded, after=merged)
 
 
 def unresolved_enrichment(spark: SparkSession, facts: Enrichment) -> Iterator[str]:
@@ -61,10 +59,16 @@ def unresolved_enrichment(spark: SparkSession, facts: Enrichment) -> Iterator[st
     if not isinstance(columns[facts.event_time].dataType, TimestampType):
         yield f"event_time: {facts.event_time} is {columns[facts.event_time].dataType.simpleString()}: {TIME}"
     gold = spark.createDataFrame([], facts.gold({each.name: each.entity.table.schema for each in facts.lookups}).schema)
-    for name, check in facts.checks.items():
-        yield from _check(rows if check.mode is Mode.QUARANTINE else gold, name, check)
+    yield from _checks(facts.checks, before=rows, after=gold)
     for lookup in facts.lookups:
         yield from _lookup(spark, lookup, gold)
+
+
+def _checks(checks: Mapping[str, Check], *, before: DataFrame, after: DataFrame) -> Iterator[str]:
+    """What is wrong with checks. Those that quarantine are evaluated before rows are merged or joined."""
+    for name, check in checks.items():
+        rows = before if check.mode is Mode.QUARANTINE else after
+        yield from filter(None, [why_no_condition(rows, f"check {name}", check.sql)])
 
 
 def _lookup(spark: SparkSession, lookup: Lookup, gold: DataFrame) -> Iterator[str]:
@@ -82,13 +86,6 @@ def _lookup(spark: SparkSession, lookup: Lookup, gold: DataFrame) -> Iterator[st
         elif not _is_alike(kind := _type_of(rows, lookup.merged_into), key):
             right = f"must be {key.simpleString()}, as {lookup.key} of {entity.name} is"
             yield f"{named}: {lookup.merged_into} is {kind.simpleString()}: {right}"
-
-
-def _check(rows: DataFrame, name: str, check: Check) -> Iterator[str]:
-    if why := why_unresolved(rows, f"check {name}", check.sql):
-        yield why
-    elif not isinstance(kind := _type_of(rows, check.sql), BooleanType | NullType):
-        yield f"check {name}: {check.sql} is {kind.simpleString()}: must be a condition, which is TRUE or not"
 
 
 def _type_of(rows: DataFrame, sql: str) -> DataType:

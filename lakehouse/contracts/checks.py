@@ -5,13 +5,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from sqlglot import exp, parse
 from sqlglot.errors import SqlglotError
 
-from lakehouse.errors import ConfigurationError, PermanentError
-from lakehouse.spark.declared_sql import naming, try_eval
+from lakehouse.errors import ConfigurationError, DeclarationsError, PermanentError
+from lakehouse.spark.declared_sql import try_eval, why_no_condition
 
 _NAME = re.compile(r"[a-z]\w*", re.ASCII)
 
@@ -87,9 +88,12 @@ def of_mode(checks: Mapping[str, Check], mode: Mode) -> dict[str, Check]:
 
 
 def resolve(checks: Mapping[str, Check], *, over: DataFrame, within: str) -> None:
-    """Raises DeclarationsError for the checks that Spark can't resolve over the columns of these rows."""
-    with naming(over, {f"{within}: check {name}": check.sql for name, check in checks.items()}):
+    """Raises DeclarationsError for the checks that are no conditions over the columns of these rows."""
+    try:
         over.select(*(_holds(check) for check in checks.values()))
+    except AnalysisException:
+        lines = (why_no_condition(over, f"{within}: check {name}", check.sql) for name, check in checks.items())
+        raise DeclarationsError([line for line in lines if line]) from None
 
 
 def failed(checks: Mapping[str, Check]) -> Column:

@@ -9,6 +9,7 @@ from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.classic.column import Column as ClassicColumn
+from pyspark.sql.types import BooleanType, NullType
 
 from lakehouse.errors import DeclarationsError
 
@@ -51,6 +52,15 @@ def why_unresolved(rows: DataFrame, name: str, sql: str) -> str:
     except AnalysisException as error:
         return f"{name}: {sql}: {reason_of(error)}"
     return ""
+
+
+def why_no_condition(rows: DataFrame, name: str, sql: str) -> str:
+    """Why SQL is no condition over the rows, as a line that names it; empty if it is one."""
+    if why := why_unresolved(rows, name, sql):
+        return why
+    kind = rows.select(F.expr(sql)).schema[0].dataType
+    is_condition = isinstance(kind, BooleanType | NullType)
+    return "" if is_condition else f"{name}: {sql} is {kind.simpleString()}: must be a condition, which is TRUE or not"
 
 
 def reason_of(error: PySparkException) -> str:

@@ -32,7 +32,8 @@ from tests.lake import own_topics, read
 from tests.messages import at, millis
 from tests.published import sent
 
-COUNTS, FAVORITES = declared_in(Path(__file__).parents[3] / "domains" / "favorites" / "declarations" / "sql")
+SQL = Path(__file__).parents[3] / "domains" / "favorites" / "declarations" / "sql"
+COUNTS, FAVORITES = (replace(table, postgres=table.file.stem) for table in declared_in(SQL))
 
 
 @pytest.fixture(scope="module")
