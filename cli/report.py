@@ -32,8 +32,10 @@ say = OUT.say
 
 
 def outcomes(done: Iterable[Outcome]) -> None:
+    done = list(done)
+    width = max((len(each.name) for each in done), default=0)
     for each in done:
-        line = f" {each.name:<14} {each.rows:>11,} rows in {each.seconds:5.1f} s"
+        line = f" {each.name:<{max(width, 14)}} {each.rows:>11,} rows in {each.seconds:5.1f} s"
         OUT.print(Text.assemble(("✓", "green"), line), soft_wrap=True)
 
 
