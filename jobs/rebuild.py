@@ -24,6 +24,7 @@ from lakehouse.delta.tables import (
     delete_path,
     delta_table,
     pin_table,
+    read_table,
     remove_table,
     table_exists,
     table_schema,
@@ -85,12 +86,14 @@ def rebuild(spark: SparkSession, settings: Settings, tables: Wanted) -> Iterator
     for each in tables.enrichments:
         if not all(table_exists(spark, settings, name) for name in (each.topic.bronze_table, *each.state_tables)):
             continue  # it never ran
-        is_new = begin_again_unless_fits(spark, settings, each)
+        how, is_new = f"made again from {each.topic.bronze_table}", begin_again_unless_fits(spark, settings, each)
         catch_up(settings, enriching(spark, settings, [each]))
-        difference = backfill(spark, settings, as_written(spark, settings, each), Scope())
-        keep_definition(spark, settings, each.gold_table, each.definition)
-        how = f"made again from {each.topic.bronze_table}" if is_new else f"{difference.changed:,} facts changed"
-        yield f"{each.gold_table}: {how}, {difference.waiting:,} wait"
+        if not is_new:
+            difference = backfill(spark, settings, as_written(spark, settings, each), Scope())
+            keep_definition(spark, settings, each.gold_table, each.definition)
+            how = f"{difference.changed:,} facts changed"
+        waiting = read_table(spark, settings, each.waiting.name).count()
+        yield f"{each.gold_table}: {how}, {waiting:,} wait"
         if is_new and each.publish_to:
             yield publish_again(each.publish_to)
 
@@ -107,7 +110,6 @@ def begin_again_unless_fits(spark: SparkSession, settings: Settings, facts: Enri
     """
     if fits(spark, settings, facts):
         return False
-    _forget(spark, settings, facts.gold_table, facts.topic)
     if table_exists(spark, settings, facts.discarded.name):
         _decode_discarded(spark, settings, as_written(spark, settings, facts))
     for name in (facts.duplicates.name, facts.waiting.name, facts.gold_table):

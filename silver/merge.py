@@ -13,7 +13,7 @@ from lakehouse.contracts.keys import key_text, key_values
 from lakehouse.contracts.values import shown
 from lakehouse.delta.checkpoints import create_tables_of, sound_checkpoint
 from lakehouse.delta.definitions import rebuild_command, refuse_other
-from lakehouse.delta.tables import Table, cached, is_created, of_keys, pin_table, read_table, table_schema, upsert
+from lakehouse.delta.tables import Table, cached, is_created, of_keys, pin_table, table_schema, upsert
 from lakehouse.errors import ConfigurationError
 from lakehouse.settings import Settings
 from lakehouse.spark.batches import each_batch, planned_for
@@ -41,9 +41,8 @@ def create_tables(spark: SparkSession, settings: Settings, entity: Entity) -> No
         _check_order(spark, settings, entity, table)
         refuse_other(spark, settings, table, FIXED, rebuild=entity.table.name)
     create_tables_of(spark, settings, entity.table.name, [*silver, MALFORMED])
-    decoded = spark.createDataFrame([], entity.decoding.schema)
-    resolve(of_mode(entity.checks_of_rows, Mode.QUARANTINE), over=decoded, within=entity.name)
-    resolve(entity.checks_of_rows, over=read_table(spark, settings, entity.table.name), within=entity.name)
+    resolve(of_mode(entity.checks_of_rows, Mode.QUARANTINE), over=entity.decoding.schema, within=entity.name)
+    resolve(entity.checks_of_rows, over=entity.table.schema, within=entity.name)
 
 
 def _check_order(spark: SparkSession, settings: Settings, entity: Entity, table: Table) -> None:

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from domains import Amount, Share
-from domains.noise import UNREADABLE, Breakage, with_noise
+from domains.draws import UNREADABLE, Breakage, groups_of, shuffled, with_noise
 from lakehouse.pulsar.produce import Message
 
 DAY = 86_400_000
@@ -115,11 +115,8 @@ class Workload:
             ids = (self._random(f"groups {topic}").permutation(self.users) + 1).tolist()
         if topic in FAVORITES:
             ids = ids[round(self.without * self.users) :]
-        groups, left = {"all": set(ids)}, ids
-        for name in ("delayed", "changed", "deleted"):
-            size = round(getattr(self, name) * len(ids))
-            groups[name], left = set(left[:size]), left[size:]
-        return groups
+        rates = {"delayed": self.delayed, "changed": self.changed, "deleted": self.deleted}
+        return {"all": set(ids), **groups_of(ids, rates)}
 
     def _times(self, random: np.random.Generator) -> list[int]:
         """Two moments in the day after the first phase, in order."""
@@ -130,7 +127,6 @@ class Workload:
 
     def _sent(self, messages: Iterator[Message], purpose: str) -> Iterator[Message]:
         """The messages in no order, with noise."""
-        random, made = self._random(purpose), list(messages)
-        shuffled = [made[index] for index in random.permutation(len(made)).tolist()]
+        random = self._random(purpose)
         rates = {"duplicates": self.duplicates, "malformed": self.malformed}
-        yield from with_noise(shuffled, random, **rates, breakages=BREAKAGES)
+        yield from with_noise(shuffled(list(messages), random), random, **rates, breakages=BREAKAGES)

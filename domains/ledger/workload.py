@@ -18,7 +18,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from domains import Amount, Share
-from domains.noise import UNREADABLE, Breakage, with_noise
+from domains.draws import UNREADABLE, Breakage, groups_of, shuffled, with_noise
 from lakehouse.pulsar.produce import Message
 
 CHUNK = 10_000
@@ -208,13 +208,7 @@ class Workload:
         return self._groups("account groups", self.accounts, rates)
 
     def _groups(self, purpose: str, size: int, rates: Mapping[str, float]) -> dict[str, set[int]]:
-        """The ids of each group. No id is in two groups."""
-        ids = (self._random(purpose).permutation(size) + 1).tolist()
-        groups = {}
-        for name, rate in rates.items():
-            share = round(rate * size)
-            groups[name], ids = set(ids[:share]), ids[share:]
-        return groups
+        return groups_of((self._random(purpose).permutation(size) + 1).tolist(), rates)
 
     def _opened(self, id: int) -> int:
         """A time in the year that ends one day before `start`."""
@@ -233,8 +227,7 @@ class Workload:
         breakages = TRANSACTION_BREAKAGES if "transactions" in purpose else BREAKAGES
         rates = {"duplicates": self.duplicates, "malformed": self.malformed}
         while taken := list(islice(messages, CHUNK)):
-            shuffled = [taken[index] for index in random.permutation(len(taken)).tolist()]
-            yield from with_noise(shuffled, random, **rates, breakages=breakages)
+            yield from with_noise(shuffled(taken, random), random, **rates, breakages=breakages)
 
 
 def _message(key: str, payload: dict[str, Any], at: int) -> Message:

@@ -19,7 +19,7 @@ import numpy as np
 from pydantic import Field
 
 from domains import Amount, Share
-from domains.noise import UNREADABLE, Breakage, with_noise
+from domains.draws import UNREADABLE, Breakage, groups_of, shuffled, with_noise
 from lakehouse.pulsar.produce import Message
 
 ITEMS_FILE = Path(__file__).with_name("items.csv")
@@ -171,7 +171,7 @@ class Workload:
             (at,) = self._times(random, 1)
             parent = int(random.integers(1, id))  # a smaller id, so that chains end
             messages.append(self._user(id, at, merged_at=at, parent=parent))
-        yield from self._in_chunks("late users", self._shuffled(messages, random))
+        yield from self._in_chunks("late users", iter(shuffled(messages, random)))
 
     def _items(self) -> Iterator[Message]:
         yield from self._in_chunks("items", (item.message(item.price, item.created_at) for item in ITEMS))
@@ -187,7 +187,7 @@ class Workload:
         for item in (ITEMS[index] for index in order[updated : updated + deleted]):
             (at,) = self._times(random, 1)
             messages.append(Message(str(item.id), None, at))
-        yield from self._in_chunks("late items", self._shuffled(messages, random))
+        yield from self._in_chunks("late items", iter(shuffled(messages, random)))
 
     @cached_property
     def _span(self) -> int:
@@ -201,11 +201,8 @@ class Workload:
     def _user_groups(self) -> dict[str, set[int]]:
         """The ids of users that arrive late, are updated, deleted or merged, by group. No user is in two groups."""
         ids = (self._random("user groups").permutation(self.users) + 1).tolist()
-        groups = {}
-        for name in ("late", "updated", "deleted", "merged"):
-            size = round(getattr(self, f"{name}_users") * self.users)
-            groups[name], ids = set(ids[:size]), ids[size:]
-        return groups
+        rates = {name: getattr(self, f"{name}_users") for name in ("late", "updated", "deleted", "merged")}
+        return groups_of(ids, rates)
 
     def _new_user(self, id: int) -> Message:
         return self._user(id, self._user_created_at(id))
@@ -226,9 +223,6 @@ class Workload:
 
     def _random(self, purpose: str, chunk: int = 0) -> np.random.Generator:
         return np.random.default_rng([self.seed, chunk, *purpose.encode()])
-
-    def _shuffled(self, messages: list[Message], random: np.random.Generator) -> Iterator[Message]:
-        return (messages[index] for index in random.permutation(len(messages)).tolist())
 
     def _in_chunks(self, purpose: str, messages: Iterator[Message]) -> Iterator[Message]:
         for chunk in count():

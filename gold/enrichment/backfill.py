@@ -32,7 +32,6 @@ from gold.enrichment.writes import (
     write_duplicates,
 )
 from lakehouse.contracts.decoding import MALFORMED, quarantine_malformed
-from lakehouse.delta.definitions import keep_definition
 from lakehouse.delta.tables import append, cached, delta_table, pin_table, pin_version, read_table, table_exists
 from lakehouse.settings import Settings
 from lakehouse.spark.comparing import is_same
@@ -83,8 +82,6 @@ def do_requested(settings: Settings, enrichment: Enrichment, request: Row, spark
     result: dict[str, Any] = {"topic": enrichment.topic.name, **request.asDict()}
     try:
         result |= {"event": "done", **asdict(backfill(spark, settings, enrichment, scope))}
-        if scope == Scope():  # all facts
-            keep_definition(spark, settings, enrichment.gold_table, enrichment.definition)
     except Exception as error:
         # A request that always fails must not stop the stream for good. `run.retries` can't limit it: Airflow sets 0.
         is_final = is_permanent(error) or events.count("tried") >= TRIES - 1

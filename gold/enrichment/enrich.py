@@ -11,6 +11,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.readwriter import DataStreamWriter
+from pyspark.sql.types import StructType
 
 from gold.enrichment.backfill import do_requested
 from gold.enrichment.changes import changes_of, corrections_by, fact_columns, outdated_by, waiting_for
@@ -46,7 +47,7 @@ from lakehouse.contracts.checks import resolve
 from lakehouse.contracts.decoding import MALFORMED, quarantine_malformed
 from lakehouse.delta.checkpoints import create_tables_of, sound_checkpoint
 from lakehouse.delta.definitions import refuse_other
-from lakehouse.delta.tables import Table, cached, is_known_empty, pin_table, read_table
+from lakehouse.delta.tables import Table, cached, is_known_empty, pin_table, table_schema
 from lakehouse.settings import Settings
 from lakehouse.spark.batches import each_batch, interpreted_for, planned_for
 
@@ -99,10 +100,9 @@ def enrich_batch(settings: Settings, enrichment: Enrichment, batch: DataFrame, *
     with cached(batch) as events:
         with planned_for(spark, 0):
             found = summary_of(events, enrichment)
-        if found.rejected:
-            with interpreted_for(spark, found.rejected):
-                quarantine_rejected(settings, enrichment, events.where(is_event(REJECTED)), since=found.rejected_since)
         with planned_for(spark, found.events):
+            if found.rejected:
+                quarantine_rejected(settings, enrichment, events.where(is_event(REJECTED)), found)
             if found.discarded:
                 discard(settings, enrichment, events.where(is_event(DISCARD)).select("position").distinct())
         for request in found.backfills:
@@ -194,15 +194,17 @@ def _concerned(waiting: DataFrame, *, events: DataFrame, outdated: DataFrame, en
     )
 
 
-def quarantine_rejected(settings: Settings, enrichment: Enrichment, rejected: DataFrame, *, since: int) -> None:
-    """Quarantine rejected messages, except those that are placed already because older rules accepted them.
+def quarantine_rejected(settings: Settings, enrichment: Enrichment, rejected: DataFrame, found: Any) -> None:
+    """Quarantine rejected messages, except those that are placed already because older checks accepted them.
 
-    `since` is the lowest ledger id among the messages. It limits the search for placed ones.
+    The lowest ledger id among the messages limits the search for placed ones.
     """
-    tables = (pin_table(rejected.sparkSession, settings, name).select("position") for name in enrichment.places)
-    placed = reduce(DataFrame.union, (table.where(F.col("position.ledger_id") >= since) for table in tables))
-    rows = rejected.join(placed, on="position", how="left_anti")
-    quarantine_malformed(settings, enrichment.decoding, rows)
+    spark, newer = rejected.sparkSession, F.col("position.ledger_id") >= found.rejected_since
+    tables = (pin_table(spark, settings, name).where(newer).select("position") for name in enrichment.places)
+    others = rejected.join(reduce(DataFrame.union, tables), on="position", how="left_anti")
+    # Cached, and so a plan of its own: for the search, which can read much, code is generated.
+    with cached(others) as rows, interpreted_for(spark, found.rejected):
+        quarantine_malformed(settings, enrichment.decoding, rows)
 
 
 def create_tables(spark: SparkSession, settings: Settings, enrichment: Enrichment) -> None:
@@ -211,11 +213,11 @@ def create_tables(spark: SparkSession, settings: Settings, enrichment: Enrichmen
     quarantine = (enrichment.waiting, enrichment.duplicates, enrichment.discarded, MALFORMED)
     tables = [gold, *quarantine, ACTIONS, BACKFILLS]
     create_tables_of(spark, settings, enrichment.gold_table, tables)
-    rows = read_table(spark, settings, enrichment.gold_table)
-    resolve(enrichment.checks, over=rows, within=enrichment.topic.name)
+    resolve(enrichment.checks, over=gold.schema, within=enrichment.topic.name)
 
 
 def gold_of(spark: SparkSession, settings: Settings, enrichment: Enrichment) -> Table:
     """The table of complete facts, with the columns that the tables of state have now."""
-    states = {each.name: read_table(spark, settings, each.table).drop(*VALID).schema for each in enrichment.lookups}
+    held = {each.name: table_schema(spark, settings, each.table) for each in enrichment.lookups}
+    states = {name: StructType([column for column in row if column.name not in VALID]) for name, row in held.items()}
     return enrichment.gold(states)

@@ -20,8 +20,7 @@ def decode_facts(messages: DataFrame, *, enrichment: Enrichment) -> DataFrame:
         reject = reject.when(F.col(column).isNull(), f"{column} is NULL")
     checks = of_mode(enrichment.checks, Mode.QUARANTINE)
     if checks:
-        empty = messages.sparkSession.createDataFrame([], enrichment.decoding.schema)
-        resolve(checks, over=empty, within=enrichment.topic.name)
+        resolve(checks, over=enrichment.decoding.schema, within=enrichment.topic.name)
         reject = reject.when(failed(checks) != "", F.concat(F.lit("fails "), failed(checks)))
     decoded = messages.transform(decode, decoding=enrichment.decoding, reject=reject)
     return decoded.withColumn(enrichment.day, F.to_date(enrichment.event_time))

@@ -68,7 +68,7 @@ def checked(
     _refuse_columns(statement, rows.schema)
     table = statement.table
     for name, check in table.checks.items():
-        resolve({name: check}, over=rows, within=table.at_check(name))
+        resolve({name: check}, over=rows.schema, within=table.at_check(name))
     if table.refresh == INCREMENTAL:
         refuse_full_only(statement, rows)
         try:

@@ -1,13 +1,16 @@
 """Checks: SQL that must be TRUE of each row of a table, and what happens with a row of which it is not."""
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cache
 
 from pyspark.errors import AnalysisException
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 from sqlglot import exp, parse
 from sqlglot.errors import SqlglotError
 
@@ -87,12 +90,19 @@ def of_mode(checks: Mapping[str, Check], mode: Mode) -> dict[str, Check]:
     return {name: check for name, check in checks.items() if check.mode is mode}
 
 
-def resolve(checks: Mapping[str, Check], *, over: DataFrame, within: str) -> None:
-    """Raises DeclarationsError for the checks that are no conditions over the columns of these rows."""
+def resolve(checks: Mapping[str, Check], *, over: StructType, within: str) -> None:
+    """Raises DeclarationsError for the checks that are no conditions over these columns. Needs Spark."""
+    if checks:
+        _resolve(tuple(checks.items()), over.json(), within)
+
+
+@cache  # streams are started again and again
+def _resolve(checks: tuple[tuple[str, Check], ...], columns: str, within: str) -> None:
+    rows = SparkSession.active().createDataFrame([], StructType.fromJson(json.loads(columns)))
     try:
-        over.select(*(_holds(check) for check in checks.values()))
+        rows.select(*(_holds(check) for _, check in checks))
     except AnalysisException:
-        lines = (why_no_condition(over, f"{within}: check {name}", check.sql) for name, check in checks.items())
+        lines = (why_no_condition(rows, f"{within}: check {name}", check.sql) for name, check in checks)
         raise DeclarationsError([line for line in lines if line]) from None
 
 

@@ -1,6 +1,6 @@
-"""Noise among messages: some are sent twice, and some as a broken copy, too."""
+"""What workloads draw: groups of ids, the order of messages, and which are sent twice or as a broken copy, too."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -15,6 +15,19 @@ UNREADABLE: tuple[Breakage, ...] = (
     lambda payload: b"null",
     lambda payload: b'{"event":"heartbeat","source":"elsewhere"}',
 )
+
+
+def groups_of(ids: Sequence[int], rates: Mapping[str, float]) -> dict[str, set[int]]:
+    """The ids of each group, by name: so many as its share of all, from the front. No id is in two groups."""
+    groups, begin = {}, 0
+    for name, rate in rates.items():
+        end = begin + round(rate * len(ids))
+        groups[name], begin = set(ids[begin:end]), end
+    return groups
+
+
+def shuffled(messages: Sequence[Message], random: np.random.Generator) -> list[Message]:
+    return [messages[index] for index in random.permutation(len(messages)).tolist()]
 
 
 def with_noise(
