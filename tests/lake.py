@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from deltalake import DeltaTable
+import pyarrow as pa
+from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import SparkSession
 
 from bronze.landing import bronze_table
@@ -112,9 +113,10 @@ def land_literally(
         table = bronze_table(topic)
         create_table(spark, settings, table)
         if rows := [bronze_row(message) for message in messages if message.topic == topic.name]:
-            spark.createDataFrame(rows, table.ddl).write.format("delta").mode("append").save(
-                settings.table_path(table.name)
-            )
+            held = DeltaTable(settings.table_path(table.name))
+            schema = pa.schema(held.schema().to_arrow())
+            named = [dict(zip(schema.names, row, strict=True)) for row in rows]
+            write_deltalake(held, pa.Table.from_pylist(named, schema=schema), mode="append")
 
 
 def bronze_row(message: Message) -> tuple[Any, ...]:
