@@ -82,7 +82,7 @@ CHANGES = st.builds(
         "broken": message("users", {"id": str(id), "createdAt": 0}, key=str(id), when=when, late=late, place=place),
         "misplaced": message("users", {"id": id, "createdAt": 0}, key=str(id + 1), when=when, place=place),
     }[kind],
-    id=st.integers(1, 3),
+    id=st.integers(1, 12),
     name=st.sampled_from(["Ada", "Zoë", ""]),
     when=st.integers(0, 2),
     late=st.integers(0, 2),
@@ -93,10 +93,10 @@ CHANGES = st.builds(
 
 
 @pytest.mark.parametrize("by", [(), ("parent_user_id", "first_name")])
-@few(5)
+@few(1)
 @given(
-    changes=st.lists(CHANGES, min_size=4, max_size=12, unique_by=lambda change: change.position),
-    random=st.randoms(use_true_random=False),
+    changes=st.lists(CHANGES, min_size=40, max_size=80, unique_by=lambda change: change.position),
+    random=st.randoms(use_true_random=True),
 )
 def test_any_order_any_batches_and_any_repeats_give_the_same(
     spark: SparkSession,
@@ -126,7 +126,7 @@ KEYED = st.builds(
     lambda id, name, text, when, is_gone: message(
         "users", None if is_gone else {"id": id, "lastName": name, "createdAt": 0}, key=text(id, name), when=when
     ),
-    id=st.integers(1, 2),
+    id=st.integers(1, 4),
     name=st.one_of(NAMES, NAMES, st.none()),
     text=st.sampled_from(
         [
@@ -144,8 +144,8 @@ KEYED = st.builds(
 )
 
 
-@few(5)
-@given(changes=st.lists(KEYED, min_size=8, max_size=24), cut=st.integers(0, 24))
+@few(1)
+@given(changes=st.lists(KEYED, min_size=60, max_size=90, unique=True), cut=st.integers(20, 40))
 def test_a_key_of_two_columns(
     spark: SparkSession,
     settings: Settings,
