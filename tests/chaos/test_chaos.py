@@ -29,7 +29,7 @@ def world(settings: Settings, endpoint: Endpoint, tmp_path_factory: pytest.TempP
         world.kill()
 
 
-@pytest.mark.parametrize("fault", [faults.topics_unloaded, faults.worker_killed, faults.checkpoint_file_torn])
+@pytest.mark.parametrize("fault", [faults.topics_unloaded, faults.worker_killed])
 def test_a_fault_is_survived(world: World, fault: faults.Fault) -> None:
     assert suffer(world, fault, number=1).failure == ""
 
