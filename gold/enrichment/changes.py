@@ -165,7 +165,8 @@ def outdated_by(
     columns = fact_columns(enrichment)
     event_time = F.col(enrichment.event_time)
     late = F.make_dt_interval(F.lit(enrichment.correction_days))
-    since = F.min(F.greatest("valid_from", F.col("changed_at") - late))
+    # Whole minutes, because the batches of a minute then have the same generated code.
+    since = F.date_trunc("minute", F.min(F.greatest("valid_from", F.col("changed_at") - late)))
     [[day, moment]] = corrections.agg(F.to_date(since).cast("string"), since.cast("string")).collect()
     used = [F.struct(F.lit(each.name).alias("by"), each.own_key.alias("key")) for each in lookups]
     recent = gold.where(
@@ -189,8 +190,10 @@ def waiting_for(waiting: DataFrame, *, events: DataFrame, outdated: DataFrame, e
     for more than `retry_days` days. A waiting fact that is also among the `outdated` facts is retried: an earlier batch
     stopped while it moved the fact from gold to quarantine.
     """
-    # A fixed time, because a MERGE does not reuse a cached plan with current_timestamp().
-    in_time = waiting.where(F.col("waiting_since") > F.lit(datetime.now(UTC) - timedelta(enrichment.retry_days)))
+    # A fixed time, because a MERGE does not reuse a cached plan with current_timestamp(). A whole minute, the next one,
+    # because the batches of a minute then have the same generated code.
+    expired = datetime.now(UTC).replace(second=0, microsecond=0) + timedelta(-enrichment.retry_days, minutes=1)
+    in_time = waiting.where(F.col("waiting_since") > F.lit(expired))
     awaited = F.inline(awaited_keys()).alias("_entity", "_key")
     by_key = in_time.select("position", enrichment.event_time, awaited)
     is_awaited = (F.col("changed_entity") == F.col("_entity")) & (F.col("changed_key") == F.col("_key"))

