@@ -40,10 +40,12 @@ from jobs.steps import (
     require,
     run_all,
     spark_for,
+    spark_with,
     steps_of_all,
 )
 from jobs.streams import catch_up, keep_up
 from lakehouse.contracts.topics import Topic
+from lakehouse.delta.leases import write_lease
 from lakehouse.delta.query import query
 from lakehouse.delta.status import table_statuses
 from lakehouse.delta.tables import table_versions
@@ -155,13 +157,13 @@ def run(
     seconds = _seconds(every) if every else None
     settings = load_settings()
     broker.healthy_endpoint(settings)
-    with spark_for(settings, writes=pipeline_of(settings).written) as spark:
+    with write_lease(settings, pipeline_of(settings).written) as lease, spark_with(settings, lease) as spark:
         if seconds is None:
             report.outcomes(run_all(spark, settings))
             _reconcile(spark, settings)
         else:
             look = partial(look_around, spark, settings)
-            keep_up(settings, steps_of_all(spark, settings), every=seconds, look=look)
+            keep_up(settings, steps_of_all(spark, settings), every=seconds, look=look, lease=lease)
 
 
 @app.command("publish", rich_help_panel=PIPELINE)
@@ -173,13 +175,14 @@ def publish_gold(
     settings = load_settings()
     published = pipeline_of(settings).published
     tables = [enrichment.gold_table for enrichment in published.values()]
-    with spark_for(settings, writes=list(published)) as spark:
+    with write_lease(settings, published) as lease, spark_with(settings, lease) as spark:
         require(spark, settings, tables, made_by="run")
         streams = publishing(spark, settings, published.values())
         if seconds is None:
             report.outcomes(catch_up(settings, streams))
         else:
-            keep_up(settings, [streams], every=seconds, look=partial(table_versions, spark, settings, tables))
+            look = partial(table_versions, spark, settings, tables)
+            keep_up(settings, [streams], every=seconds, look=look, lease=lease)
 
 
 @app.command(rich_help_panel=PIPELINE)

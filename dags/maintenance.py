@@ -3,8 +3,8 @@
 *compact* removes files that no table version of the last week needs, and rewrites many small files to few large ones.
 *purge* removes keys that were deleted long ago. *clean_logs* removes task logs that are older than 30 days.
 
-A table that is being written is compacted and purged the next night, but its old files are removed now. A pipeline
-step waits while its table is being maintained.
+A table that is being written is compacted when its writer pauses, or the next night; its old files are removed now.
+*purge* needs tables that nobody is writing. A pipeline step waits while its table is being maintained.
 
 **When a task fails**, its log says why for each table. The tables are still correct, only slower: clear the task when
 there is time. The most likely reason is a full disk: see `docs/operations.md`.

@@ -1,6 +1,7 @@
 """Maintenance: remove files that no version of the last week needs, compact small files, and delete old logs."""
 
 import os
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -9,17 +10,15 @@ from itertools import takewhile
 from pathlib import Path
 
 from deltalake import DeltaTable
+from deltalake.exceptions import CommitFailedError
 
-from lakehouse.delta.leases import write_lease
+from lakehouse.delta.leases import PATIENCE, turn_at
 from lakehouse.delta.query import table_names
+from lakehouse.delta.tables import KEEP
 from lakehouse.errors import BusyError, LakehouseError
 from lakehouse.settings import Settings
 from lakehouse.spark.error_causes import cause_of
-from pipeline.declared import Pipeline
 from pipeline.loading import pipeline_of
-
-KEEP_HOURS = 7 * 24
-"""Hours for which files that left a table are kept: a stream or a reader may still need them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,14 +28,16 @@ class Maintained:
     compacted: int = 0
     """Small files that were rewritten to fewer, larger ones."""
     busy: str = ""
-    """Why the table was not compacted, if another process was writing it."""
+    """Why the table was not compacted, if another process was writing it all the time."""
     failed: str = ""
 
 
 def maintain(settings: Settings) -> Iterator[Maintained]:
-    """Vacuum all tables, which frees space, then compact those that nobody is writing. A busy one is retried once.
+    """Vacuum all tables, which frees space, then compact them.
 
-    After a failure, the other tables are still maintained. At the end, LakehouseError names all tables that failed.
+    Tables that are being written come last. Each waits up to 20 minutes for a moment in which it is not, such as
+    between two rounds of `lakehouse run --every`. After a failure, the other tables are still maintained. At the end,
+    LakehouseError names all tables that failed.
     """
     failed = []
     for done in _keep_up(settings):
@@ -50,24 +51,27 @@ def maintain(settings: Settings) -> Iterator[Maintained]:
 def _keep_up(settings: Settings) -> Iterator[Maintained]:
     busy = []
     for vacuumed in [_vacuum(settings, name) for name in table_names(settings)]:
-        done = _compact(settings, vacuumed)
+        done = _compact(settings, vacuumed, patience=0)
         if done.busy:
             busy.append(vacuumed)
         else:
             yield done
+    until = time.monotonic() + PATIENCE
     for vacuumed in busy:
-        yield _compact(settings, vacuumed)
+        yield _compact(settings, vacuumed, patience=until - time.monotonic())
 
 
 def _vacuum(settings: Settings, name: str) -> Maintained:
-    """Remove files that left the table more than `KEEP_HOURS` ago.
+    """Remove files that left the table longer ago than `KEEP`.
 
     They are unlinked here because Delta would record the vacuum in the table's log. So this works on a full disk, and
     without a lease.
     """
     path = settings.table_path(name)
     try:
-        old = [Path(path, file) for file in DeltaTable(path).vacuum(KEEP_HOURS, dry_run=True, full=True)]
+        old = [
+            Path(path, file) for file in DeltaTable(path).vacuum(KEEP // timedelta(hours=1), dry_run=True, full=True)
+        ]
         there = [file for file in old if file.exists()]
         for file in there:
             file.unlink(missing_ok=True)
@@ -76,24 +80,32 @@ def _vacuum(settings: Settings, name: str) -> Maintained:
     return Maintained(table=name, removed=len(there))
 
 
-def _compact(settings: Settings, vacuumed: Maintained) -> Maintained:
+def _compact(settings: Settings, vacuumed: Maintained, *, patience: float) -> Maintained:
     if vacuumed.failed:
         return vacuumed
     try:
-        with write_lease(settings, _leases(pipeline_of(settings), vacuumed.table), command="maintain"):
-            compacted = DeltaTable(settings.table_path(vacuumed.table)).optimize.compact()["numFilesRemoved"]
-    except BusyError as error:
-        return replace(vacuumed, busy=str(error))
+        table = DeltaTable(settings.table_path(vacuumed.table))
+        with turn_at(settings, _rewriting(settings, table, vacuumed.table), command="maintain", patience=patience):
+            table.update_incremental()
+            compacted = table.optimize.compact()["numFilesRemoved"]
+    except (BusyError, CommitFailedError) as error:
+        return replace(vacuumed, busy=cause_of(error))
     except Exception as error:
         return replace(vacuumed, failed=cause_of(error))
     return replace(vacuumed, compacted=compacted)
 
 
-def _leases(pipeline: Pipeline, table: str) -> list[str]:
-    """The leases that guard a table. A table without its own is written by any of the steps, so it needs all leases."""
+def _rewriting(settings: Settings, table: DeltaTable, name: str) -> list[str]:
+    """The tables whose writers must not write meanwhile, because they rewrite files of the table in a MERGE.
+
+    An append never conflicts with a compaction. A table without a lease of its own is written by any of the steps.
+    """
+    if table.metadata().configuration.get("delta.appendOnly") == "true":
+        return []
+    pipeline = pipeline_of(settings)
     shadows = (facts.shadow for facts in pipeline.enrichments)
     own = (*pipeline.written, *(declared.name for declared in pipeline.sql_tables), *shadows)
-    return [table] if table in own else list(pipeline.written)
+    return [name] if name in own else list(pipeline.written)
 
 
 def clean_logs(folder: Path, *, keep: timedelta) -> int:

@@ -24,7 +24,7 @@ from gold.sql.refresh import Refreshed, refresh
 from jobs.streams import Outcome, Stream, catch_up
 from lakehouse.contracts.decoding import MALFORMED
 from lakehouse.contracts.topics import Topic
-from lakehouse.delta.leases import write_lease
+from lakehouse.delta.leases import Lease, write_lease
 from lakehouse.delta.tables import table_exists, table_versions
 from lakehouse.errors import LakehouseError
 from lakehouse.local.broker import endpoint, healthy_endpoint
@@ -45,14 +45,20 @@ Declared = TypeVar("Declared", Entity, Enrichment)
 @contextmanager
 def spark_for(settings: Settings, *, writes: Sequence[str]) -> Iterator[SparkSession]:
     """A Spark session that holds the leases of the tables in `writes`. Raises BusyError if another process has one."""
-    with write_lease(settings, writes) as files:
-        with spinner("Starting Spark"):
-            spark = start_spark(settings, inherited=files)
-        try:
-            yield spark
-        except KeyboardInterrupt:
-            kill_submitting_jvm()  # it holds no lease, so it must not write any more
-            raise
+    with write_lease(settings, writes) as lease, spark_with(settings, lease) as spark:
+        yield spark
+
+
+@contextmanager
+def spark_with(settings: Settings, lease: Lease) -> Iterator[SparkSession]:
+    """A Spark session that holds the lease as long as its JVM lasts."""
+    with spinner("Starting Spark"):
+        spark = start_spark(settings, inherited=lease.files)
+    try:
+        yield spark
+    except KeyboardInterrupt:
+        kill_submitting_jvm()  # it holds no lease, so it must not write any more
+        raise
 
 
 def require(spark: SparkSession, settings: Settings, tables: Iterable[str], *, made_by: str) -> None:

@@ -13,6 +13,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from rich.status import Status
 from rich.text import Text
 
+from lakehouse.delta.leases import Lease
 from lakehouse.errors import BrokerError, LakehouseError, PermanentError
 from lakehouse.progress import CONSOLE, spinner
 from lakehouse.settings import Run, Settings
@@ -27,6 +28,8 @@ LOG_SECONDS = 60.0
 """Seconds between two progress lines where there is no terminal."""
 REST_SECONDS = 60.0
 """Most seconds between two rounds, in case there is something new that `look` can't see."""
+LENT_SECONDS = 0.1
+"""Fewest seconds between two rounds, in which maintenance can begin."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,11 +52,12 @@ def catch_up(settings: Settings, streams: Sequence[Stream]) -> list[Outcome]:
 
 
 def keep_up(
-    settings: Settings, steps: Sequence[Sequence[Stream]], *, every: float, look: Callable[[], object]
+    settings: Settings, steps: Sequence[Sequence[Stream]], *, every: float, look: Callable[[], object], lease: Lease
 ) -> NoReturn:
     """Let steps catch up in turn, with a round every `every` seconds, until KeyboardInterrupt.
 
     Steps take turns because they share the same cores, and because later ones read what earlier ones have written.
+    Between two rounds, the tables of `lease` are lent to maintenance.
     After a round that read no rows, the next one waits until `look` returns another value or fails, but at most
     `REST_SECONDS`. Failures are retried as in `catch_up`, and counted for each round.
     """
@@ -72,7 +76,8 @@ def keep_up(
                 drop_idle_callbacks()
                 ended, unchanged = time.monotonic(), None if rows else seen
             tell()
-            time.sleep(max(0.0, every - (time.monotonic() - began)))
+            with lease.lent():
+                time.sleep(max(LENT_SECONDS, every - (time.monotonic() - began)))
 
 
 def _teller(status: Status, streams: Sequence["_Supervised"]) -> Callable[[], None]:

@@ -33,6 +33,16 @@ KINDS = (Entity, Enrichment)
 PARTS = {each.__name__: each for each in (*KINDS, Topic, Lookup)}
 """What a file can declare, and what such a declaration is made of."""
 
+OF_SQL = "types are those of the SQL: leave it out, and write a CAST where they differ"
+GONE = {
+    "epoch_millis": "declare the field as TIMESTAMP_MILLIS",
+    "unless_deleted": "declare `checks`, which hold of rows that are not deleted",
+    "rules": "declare `checks`",
+    "types": OF_SQL,
+    "key_type": OF_SQL,
+}
+"""Names that 0.1.0 had, and what takes their place."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Project:
@@ -185,6 +195,9 @@ def _imported(statement: ast.stmt) -> Iterator[str]:
 def _reason(error: Exception) -> str:
     if isinstance(error, ConfigurationError):
         return str(error)
+    named = re.search(r"(?:unexpected keyword argument|cannot import name) '(\w+)'", str(error))
+    if named and named[1] in GONE:
+        return f"{named[1]}: gone since 0.1.0: {GONE[named[1]]}"
     if isinstance(error, TypeError) and (found := re.match(r"(\w+)\.__init__\(\) (.*)", str(error))):
         kind, problem = found.groups()
         names = list(signature(PARTS[kind]).parameters) if kind in PARTS else []

@@ -17,6 +17,8 @@ TOPIC, POSTGRES = "topic", "postgres"
 CHECK, PARAMETER = "check", "parameter"
 ONCE = ("keys", "refresh", "publish")
 KINDS = (*ONCE, CHECK, PARAMETER)
+GONE = "sources"
+"""What 0.1.0 had, too."""
 A_LITERAL = "must be a literal, such as 1, 'none' or DATE '2026-01-01'"
 
 Value = TypeVar("Value")
@@ -87,6 +89,8 @@ def _entries(file: Path, sql: str) -> Iterator[_Entry]:
 
 
 def _refuse_form(entry: _Entry) -> None:
+    if entry.kind == GONE:
+        raise entry.wrong(f"{GONE}: gone since 0.1.0: remove the line; the sources are those that the SELECT reads")
     if entry.kind not in KINDS:
         raise entry.wrong(f"{entry.kind}: unknown; must be one of {', '.join(KINDS)}")
     if entry.kind in ONCE and (entry.name or entry.mode):

@@ -5,13 +5,16 @@ That loses nothing: without a checkpoint, a stream continues from what its table
 
 import json
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from lakehouse.delta.tables import (
+    KEEP,
     Table,
+    commit_file,
     committed_batch,
     create_table,
     creation_time,
@@ -61,7 +64,8 @@ def sound_checkpoint(
     """The path of the checkpoint of a stream that is about to start. This process must hold the stream's lease.
 
     The checkpoint is removed, and a line says why, in these cases: one of its files is torn or lost; the tables that
-    the stream `reads`, in the order of its sources, are not those that it has read before; the table that Spark itself
+    the stream `reads`, in the order of its sources, are not those that it has read before, or have changes that it has
+    not read for `KEEP`; the table that Spark itself
     `appends_to` lacks batches that the checkpoint says are done, or holds later ones.
     """
     path = settings.checkpoint_path(stream)
@@ -107,6 +111,21 @@ def _check_read(spark: SparkSession, settings: Settings, path: str, reads: Seque
             raise _UnsoundError(f"{path}: {table} is not the table that the stream has read")
         if offset is not None and offset["reservoirVersion"] > table_version(spark, settings, table) + 1:
             raise _UnsoundError(f"{path}: {table} has gone back to an older version")
+        if offset is not None:
+            _check_unread(spark, settings, path, table, offset)
+
+
+def _check_unread(spark: SparkSession, settings: Settings, path: str, table: str, offset: Any) -> None:
+    """Maintenance may have removed the files of changes that were not read in time."""
+    at = offset["reservoirVersion"]
+    unread = at if offset["index"] < 0 else at + 1  # with a negative index, nothing of the version was read
+    if unread > table_version(spark, settings, table):
+        return
+    log = settings.table_path(table)
+    last_read, first_unread = (f"{log}/{commit_file(version)}" for version in (at, unread))
+    is_kept = path_exists(spark, last_read) and path_exists(spark, first_unread)
+    if not is_kept or modification_time(spark, first_unread) < (datetime.now(UTC) - KEEP).timestamp() * 1000:
+        raise _UnsoundError(f"{path}: changes of {table} were not read for {KEEP.days} days, and may be gone")
 
 
 def _offsets(spark: SparkSession, path: str) -> list[Any]:

@@ -3,6 +3,10 @@
 A lease is a lock on a file. The JVM inherits it, so it lasts until both Python and Spark have ended, even after a
 `kill -9`: a new process never writes while the old one is still dying. The JVM of spark-submit can't inherit it. That
 JVM is killed when its Python is interrupted, but after a `kill -9` it outlives its Python for a moment.
+
+Beside each lease there is a second lock, the turn. Who holds a lease has the turn too, and lends it to maintenance
+while nothing is written, such as between two rounds of `lakehouse run --every`. So maintenance never rewrites files
+that a MERGE is reading, and no MERGE fails because of it.
 """
 
 import fcntl
@@ -13,37 +17,102 @@ import sys
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import IO
 
 from lakehouse.errors import BusyError
-from lakehouse.progress import wait_until
+from lakehouse.progress import CONSOLE, wait_until
 from lakehouse.settings import Settings
 
 MAINTENANCE = re.compile(r"`lakehouse (maintain|purge)\b")
-"""Matches the leases of commands that release a table soon, so that others wait for them."""
+"""Matches the leases and turns of commands that release a table soon, so that others wait for them."""
 PATIENCE = 20 * 60.0
-"""Seconds to wait for them."""
+"""Seconds to wait for them, and for which they wait for a turn."""
+POLL_SECONDS = 0.02
+"""Seconds between two looks for a turn. It is less than a turn is lent for."""
+
+
+@dataclass(frozen=True)
+class Lease:
+    """The leases of some tables, and the turns at them, which other processes wait for."""
+
+    locks: list[IO[str]]
+    turns: list[IO[str]]
+    command: str
+
+    @property
+    def files(self) -> list[int]:
+        """File descriptors, for the JVM to inherit."""
+        return [file.fileno() for file in (*self.locks, *self.turns)]
+
+    @contextmanager
+    def lent(self) -> Iterator[None]:
+        """Let maintenance have the tables from now on. After the block, wait until it has ended.
+
+        The caller must not write meanwhile, and no other writer can.
+        """
+        for turn in self.turns:
+            fcntl.flock(turn, fcntl.LOCK_UN)
+        yield
+        for turn in self.turns:
+            if not _lock(turn):
+                CONSOLE.say(f"Waiting for {_holder(turn)}")
+                fcntl.flock(turn, fcntl.LOCK_EX)
+            _sign(turn, self.command)
 
 
 @contextmanager
-def write_lease(settings: Settings, tables: Iterable[str], *, command: str = "") -> Iterator[list[int]]:
-    """Hold the leases of `tables` while the block runs. Yields their file descriptors, for the JVM to inherit.
+def write_lease(settings: Settings, tables: Iterable[str], *, command: str = "") -> Iterator[Lease]:
+    """Hold the leases of `tables`, and the turns at them, while the block runs.
 
     Waits up to 20 minutes for maintenance. Raises BusyError, which names the holder, if another process has a lease.
     `command` is what other processes see as the holder; by default, the command line of this process.
     """
-    folder = settings.home / "leases"
-    folder.mkdir(parents=True, exist_ok=True)
     until = time.monotonic() + PATIENCE
     with ExitStack() as held:
-        files = []
+        lease = Lease([], [], command or " ".join(sys.argv[1:]))
         for table in sorted(tables):  # all processes use the same order, which avoids deadlocks
-            file = held.enter_context((folder / table).open("a+"))
-            _take(file, table, until)
-            _sign(file, command or " ".join(sys.argv[1:]))
-            files.append(file.fileno())
-        yield files
+            for files, name in ((lease.locks, table), (lease.turns, f"{table}.turn")):
+                file = held.enter_context(_open(settings, name))
+                _take(file, table, until)
+                _sign(file, lease.command)
+                files.append(file)
+        yield lease
+
+
+@contextmanager
+def turn_at(settings: Settings, tables: Iterable[str], *, command: str, patience: float) -> Iterator[None]:
+    """Hold the turns at `tables` while the block runs: all of them at once, or none.
+
+    Raises BusyError, which names a writer, if there is no such moment within `patience` seconds.
+    """
+    with ExitStack() as opened:
+        turns = {table: opened.enter_context(_open(settings, f"{table}.turn")) for table in tables}
+        until = time.monotonic() + patience
+        while busy := _first_busy(turns):
+            if time.monotonic() >= until:
+                raise BusyError(f"{busy} is being written by {_holder(turns[busy])}")
+            time.sleep(POLL_SECONDS)
+        for turn in turns.values():
+            _sign(turn, command)
+        yield
+
+
+def _first_busy(turns: dict[str, IO[str]]) -> str | None:
+    """Take all turns; or none, and return the first table whose turn another process has."""
+    for table, turn in turns.items():
+        if not _lock(turn):
+            for taken in turns.values():
+                fcntl.flock(taken, fcntl.LOCK_UN)
+            return table
+    return None
+
+
+def _open(settings: Settings, name: str) -> IO[str]:
+    folder = settings.home / "leases"
+    folder.mkdir(parents=True, exist_ok=True)
+    return (folder / name).open("a+")
 
 
 def _take(file: IO[str], table: str, until: float) -> None:

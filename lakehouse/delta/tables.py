@@ -12,7 +12,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
+from pyspark.sql.types import ArrayType, StructType
 
 from lakehouse.errors import ConfigurationError, LakehouseError, PermanentError
 from lakehouse.locks import exclusive
@@ -50,21 +50,33 @@ class Table:
 
 
 COMMITS = "_delta_log/[0-9]*.json"
-FIRST_COMMIT = "_delta_log/00000000000000000000.json"
+LAST_CHECKPOINT = "_delta_log/_last_checkpoint"
 
 POSITION = "STRUCT<partition: INT, ledger_id: BIGINT, entry_id: BIGINT, batch_index: INT>"
 """The position in its topic of the message that a row was made from."""
 
-FEED = timedelta(days=6)
-"""How long a change feed is certain to be complete: maintenance removes its files after 7 days."""
+KEEP = timedelta(days=7)
+"""How long commits, and files that left a table, are kept: a stream or a reader may still need them."""
+
+FEED = KEEP - timedelta(days=1)
+"""How long a change feed is certain to be complete."""
+
+EACH_TABLE = {"delta.logRetentionDuration": f"interval {KEEP.days} days"}
+"""Properties of all tables. Each commit lists the whole log, so it must not be kept longer than the files it names."""
 
 POSITION_OF_MESSAGE = "struct(partition, ledger_id, entry_id, batch_index)"
 
 
-def create_table(spark: SparkSession, settings: Settings, table: Table) -> bool:
-    """Create the table unless it exists, and return whether it was created. A table that exists gets missing columns.
+def commit_file(version: int) -> str:
+    """The path of a commit within its table."""
+    return f"_delta_log/{version:020}.json"
 
-    A table whose creation was interrupted is created. Raises ConfigurationError if an existing column does not have the
+
+def create_table(spark: SparkSession, settings: Settings, table: Table) -> bool:
+    """Create the table unless it exists, and return whether it was created.
+
+    A table that exists, perhaps from an earlier version, gets the columns and Delta properties that it lacks. A table
+    whose creation was interrupted is created. Raises ConfigurationError if an existing column does not have the
     declared type, and PermanentError if the table's log is torn or lost.
     """
     path = settings.table_path(table.name)
@@ -73,13 +85,13 @@ def create_table(spark: SparkSession, settings: Settings, table: Table) -> bool:
             if not is_created(spark, path):  # another process may have created it while this one waited
                 _create(spark, path, table)
                 return True
-    last = _commits(spark, path)[-1]
-    if last.getLen() == 0:  # Delta would read it as a version without changes
+    last = f"{path}/{commit_file(table_version(spark, settings, table.name))}"
+    if _file_status(spark, last).getLen() == 0:  # Delta has read it as a version without changes
         raise PermanentError(
-            f"{table.name}: {last.getPath().toUri().getPath()}: torn, as by a power cut: see *After a power cut* in "
-            "docs/operations.md"
+            f"{table.name}: {last}: torn, as by a power cut: see *After a power cut* in docs/operations.md"
         )
     _add_columns(spark, settings, table)
+    _add_properties(spark, settings, table)
     return False
 
 
@@ -91,11 +103,15 @@ def _create(spark: SparkSession, path: str, table: Table) -> None:
         )
     delete_path(spark, f"{path}/_delta_log")  # Delta would take an empty folder for a table
     partitioned = f"PARTITIONED BY ({', '.join(table.partition_by)})" if table.partition_by else ""
-    properties = ", ".join(f"'{name}' = {_literal(value)}" for name, value in table.properties.items())
+    properties = _as_sql({**EACH_TABLE, **table.properties})
     spark.sql(
-        f"CREATE TABLE IF NOT EXISTS delta.`{path}` ({table.ddl}) USING delta "
-        f"{partitioned} {f'TBLPROPERTIES ({properties})' if properties else ''}"
+        f"CREATE TABLE IF NOT EXISTS delta.`{path}` ({table.ddl}) USING delta {partitioned} "
+        f"TBLPROPERTIES ({properties})"
     )
+
+
+def _as_sql(properties: Mapping[str, str]) -> str:
+    return ", ".join(f"'{name}' = {_literal(value)}" for name, value in properties.items())
 
 
 def _literal(text: str) -> str:
@@ -121,23 +137,20 @@ def remove_table(spark: SparkSession, settings: Settings, name: str) -> None:
 
 def is_created(spark: SparkSession, path: str) -> bool:
     """Whether there is a table at the path, and its creation was not interrupted."""
-    commits = _commits(spark, path)
-    return len(commits) > 1 or (len(commits) == 1 and not _is_torn(spark, path))
+    if path_exists(spark, f"{path}/{commit_file(0)}"):
+        return path_exists(spark, f"{path}/{commit_file(1)}") or not _is_torn(spark, path)
+    return _has_commits(spark, path)
 
 
-def _commits(spark: SparkSession, path: str) -> Any:
-    """Hadoop's file statuses of a table's commits, in order, without other files such as checksums."""
-    files, where = _file_system(spark, f"{path}/{COMMITS}")
-    return files.globStatus(where) or ()
+def _has_commits(spark: SparkSession, path: str) -> bool:
+    """Whether a log has commits. A long log is not listed, unless a cleanup and then a power cut left neither file."""
+    return any(path_exists(spark, f"{path}/{file}") for file in (commit_file(0), LAST_CHECKPOINT, COMMITS))
 
 
 def _is_torn(spark: SparkSession, path: str) -> bool:
     """Whether the first commit of a table is incomplete. Commits are renamed into place, so nobody is writing it."""
-    first = f"{path}/{FIRST_COMMIT}"
-    if not path_exists(spark, first):  # a log cleanup has removed it
-        return False
     try:
-        actions = [json.loads(line) for line in read_text(spark, first).splitlines()]
+        actions = [json.loads(line) for line in read_text(spark, f"{path}/{commit_file(0)}").splitlines()]
     except (ValueError, Py4JJavaError):
         return True
     return not {"protocol", "metaData"} <= {name for action in actions for name in action}
@@ -162,10 +175,19 @@ def _add_columns(spark: SparkSession, settings: Settings, table: Table) -> None:
         spark.sql(f"ALTER TABLE delta.`{settings.table_path(table.name)}` ADD COLUMNS ({', '.join(lacking)})")
 
 
+def _add_properties(spark: SparkSession, settings: Settings, table: Table) -> None:
+    """Set Delta's properties. What an earlier version has not declared, it has not set."""
+    held = _snapshot(spark, settings, table.name).metadata().configuration()
+    declared = {**EACH_TABLE, **table.properties}.items()
+    lacking = {name: value for name, value in declared if name.startswith("delta.") and not held.contains(name)}
+    if lacking:
+        spark.sql(f"ALTER TABLE delta.`{settings.table_path(table.name)}` SET TBLPROPERTIES ({_as_sql(lacking)})")
+
+
 def column_changes(
     held: StructType, declared: StructType, within: tuple[str, ...] = ()
 ) -> Iterator[tuple[tuple[str, ...], str | None, str | None]]:
-    """The columns in which a table differs from its declaration, also within structs.
+    """The columns in which a table differs from its declaration, also within structs and arrays of them.
 
     Each is the path of its name, its type in the table and its declared one; None stands for the type of a column that
     is not there.
@@ -173,17 +195,20 @@ def column_changes(
     before, after = ({column.name: column.dataType for column in columns} for columns in (held, declared))
     for name in dict.fromkeys((*after, *before)):
         was, becomes = before.get(name), after.get(name)
+        path = (*within, name)
+        if isinstance(was, ArrayType) and isinstance(becomes, ArrayType) and isinstance(was.elementType, StructType):
+            was, becomes, path = was.elementType, becomes.elementType, (*path, "element")
         if isinstance(was, StructType) and isinstance(becomes, StructType):
-            yield from column_changes(was, becomes, (*within, name))
+            yield from column_changes(was, becomes, path)
             continue
         held_as, declared_as = (None if kind is None else kind.simpleString() for kind in (was, becomes))
         if held_as != declared_as:
-            yield (*within, name), held_as, declared_as
+            yield path, held_as, declared_as
 
 
 def table_exists(spark: SparkSession, settings: Settings, name: str) -> bool:
     """Whether the table has a commit: a killed process can leave an empty log. Much cheaper than asking Delta."""
-    return path_exists(spark, f"{settings.table_path(name)}/{COMMITS}")
+    return _has_commits(spark, settings.table_path(name))
 
 
 def list_tables(spark: SparkSession, settings: Settings, layer: str) -> list[str]:
@@ -207,8 +232,12 @@ def delete_path(spark: SparkSession, path: str) -> None:
 
 def modification_time(spark: SparkSession, path: str) -> int:
     """When a file was last written, in epoch milliseconds."""
+    return int(_file_status(spark, path).getModificationTime())
+
+
+def _file_status(spark: SparkSession, path: str) -> Any:
     files, where = _file_system(spark, path)
-    return int(files.getFileStatus(where).getModificationTime())
+    return files.getFileStatus(where)
 
 
 def read_text(spark: SparkSession, path: str) -> str:

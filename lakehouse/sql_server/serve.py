@@ -102,13 +102,13 @@ def serving(settings: Settings) -> Iterator[Served]:
             f"serve.host {settings.serve.host}: connections from other machines must be encrypted: set "
             "serve.tls_certificate and serve.tls_key, or 127.0.0.1"
         )
-    with write_lease(settings, ["serve"]) as files:
+    with write_lease(settings, ["serve"]) as lease:
         port, extension = _choose_port(settings), compiled(SOURCE, settings.cache)
         with spinner(f"Starting the SQL endpoint at {settings.serve.host}:{port}"):
             own = _own_settings(settings)
             _prepare_environment(settings, extension)
             confined = _confine(settings, extension)
-            spark = start_spark(own, inherited=files)
+            spark = start_spark(own, inherited=lease.files)
             url = f"jdbc:hive2://{settings.serve.host}:{port}{'/;ssl=true' if keys else ''}"
             served = Served(spark, own, url=url, confined=confined)
             for layer in LAYERS:

@@ -12,7 +12,7 @@ from jobs.maintenance import Maintained, clean_logs, maintain
 from jobs.steps import enriching, merging, reconcile_all
 from jobs.streams import Outcome, catch_up
 from lakehouse.delta.leases import write_lease
-from lakehouse.errors import LakehouseError
+from lakehouse.errors import BusyError, LakehouseError
 from lakehouse.settings import Settings
 from tests.lake import expected, land_literally, own_home, tables
 from tests.messages import item, order, user
@@ -61,14 +61,18 @@ def stray(lake: Settings, table: str) -> set[str]:
     return {file.name for file in Path(lake.table_path(table)).glob("???.parquet")}
 
 
-def test_old_files_go_while_others_write_and_leave_no_trace_in_the_log(settings: Settings, tmp_path: Path) -> None:
+def test_old_files_go_while_others_write_and_leave_no_trace_in_the_log(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     lake = own_home(settings, tmp_path)
-    before = make_table(lake, "bronze.users").version()
-    with write_lease(lake, ["bronze.users"]):
+    monkeypatch.setattr("jobs.maintenance.PATIENCE", 0)
+    before = make_table(lake, "silver.users").version()
+    with write_lease(lake, ["silver.users"]):
         [done] = maintain(lake)
-    assert (done.removed, done.compacted, bool(done.busy)) == (1, 0, True)
-    assert stray(lake, "bronze.users") == {"new.parquet"}
-    assert DeltaTable(lake.table_path("bronze.users")).version() == before
+    assert (done.removed, done.compacted) == (1, 0)
+    assert done.busy.startswith(f"silver.users is being written by pid {os.getpid()} ")
+    assert stray(lake, "silver.users") == {"new.parquet"}
+    assert DeltaTable(lake.table_path("silver.users")).version() == before
 
 
 def test_all_tables_are_vacuumed_before_one_is_compacted_as_that_takes_room(
@@ -106,18 +110,31 @@ def test_a_table_that_fails_keeps_no_other_from_its_maintenance(settings: Settin
     ]
 
 
-def test_a_busy_table_is_tried_once_more_at_the_end(settings: Settings, tmp_path: Path) -> None:
+def test_a_table_that_is_being_written_comes_last_and_has_its_turn_when_it_is_lent(
+    settings: Settings, tmp_path: Path
+) -> None:
     lake = own_home(settings, tmp_path)
-    for name in ("bronze.items", "bronze.users"):
+    for name in ("silver.items", "silver.users"):
         make_table(lake, name)
-    with write_lease(lake, ["bronze.items"]):
+    with write_lease(lake, ["silver.items"]) as lease:
         maintenance = maintain(lake)
         first = next(maintenance)
-    [second] = maintenance
+        with lease.lent():
+            [second] = maintenance
+        with pytest.raises(BusyError), write_lease(lake, ["silver.items"]):
+            pass
     assert [(each.table, each.compacted, each.busy) for each in (first, second)] == [
-        ("bronze.users", 2, ""),
-        ("bronze.items", 2, ""),
+        ("silver.users", 2, ""),
+        ("silver.items", 2, ""),
     ]
+
+
+def test_a_table_that_only_gets_appends_is_compacted_while_it_is_written(settings: Settings, tmp_path: Path) -> None:
+    lake = own_home(settings, tmp_path)
+    make_table(lake, "bronze.users").alter.set_table_properties({"delta.appendOnly": "true"})
+    with write_lease(lake, ["bronze.users"]):
+        [done] = maintain(lake)
+    assert (done.compacted, done.busy) == (2, "")
 
 
 def test_old_logs_go(tmp_path: Path) -> None:
@@ -146,13 +163,10 @@ def test_a_log_that_vanishes_meanwhile_is_no_error(tmp_path: Path) -> None:
 
 
 def test_small_files_become_one_and_no_stream_takes_them_for_news(spark: SparkSession, lake: Settings) -> None:
-    with write_lease(lake, ["silver.users"]):
-        done = {each.table: each for each in maintain(lake)}
+    done = {each.table: each for each in maintain(lake)}
     assert done["bronze.orders"].compacted >= 3
     assert files(lake, "bronze.orders") == 1
-    for table in ("silver.users", "quarantine.waiting_orders"):
-        assert f"silver.users is being written by pid {os.getpid()} " in done[table].busy
-    assert [each.busy for each in maintain(lake)] == [""] * len(done)
+    assert {each.busy for each in done.values()} == {""}
     assert {outcome.rows for outcome in follow(spark, lake)} == {0}
     oracle = Oracle()
     for wave in WAVES:

@@ -2,6 +2,7 @@
 
 import re
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
@@ -12,8 +13,10 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from domains.shop.workload import Workload
+from jobs.maintenance import Maintained, maintain
 from jobs.steps import enriching, merging
 from jobs.streams import catch_up, keep_up
+from lakehouse.delta.leases import Lease
 from lakehouse.errors import LakehouseError
 from lakehouse.pulsar.endpoint import Endpoint
 from lakehouse.pulsar.produce import produce
@@ -23,6 +26,8 @@ from tests.lake import expected, land_literally, messages, own_home, own_topics,
 from tests.messages import item, message, order, user
 from tests.oracle import Oracle
 from tests.shop import ENRICHMENTS, ENTITIES, TOPICS, WRITTEN
+
+NO_LEASE = Lease([], [], "")
 
 
 @pytest.mark.parametrize(("retries", "error"), [(1, None), (0, "^it was busy$")])
@@ -81,7 +86,7 @@ def test_a_round_that_finds_nothing_is_not_repeated(
         return seen[-1]
 
     with pytest.raises(KeyboardInterrupt):
-        keep_up(settings, [[partial(stream, "1")], [partial(stream, "2")]], every=0, look=look)
+        keep_up(settings, [[partial(stream, "1")], [partial(stream, "2")]], every=0, look=look, lease=NO_LEASE)
     assert made == re.findall(r"\d.", rounds)
 
 
@@ -111,7 +116,7 @@ def test_rows_are_told_once_where_there_is_no_terminal(
         return looks
 
     with pytest.raises(KeyboardInterrupt):
-        keep_up(settings, [[stream]], every=0, look=look)
+        keep_up(settings, [[stream]], every=0, look=look, lease=NO_LEASE)
     assert capsys.readouterr().err.splitlines() == ["Running; Ctrl-C ends it", "texts 2"]
 
 
@@ -133,7 +138,7 @@ def test_rounds_leave_no_threads(spark: SparkSession, settings: Settings, tmp_pa
         return len(threads)
 
     with pytest.raises(KeyboardInterrupt):
-        keep_up(settings, [[stream]], every=0, look=look)
+        keep_up(settings, [[stream]], every=0, look=look, lease=NO_LEASE)
     assert batches == list(range(11))
     assert threads[-1] <= threads[3] + 2
 
@@ -171,15 +176,31 @@ def holds(lake: Settings, sent: int) -> bool:
     return len(landed) == sent and tables(lake) == expected(Oracle().run(landed))
 
 
-def test_a_pipeline_that_runs_on_takes_what_comes_until_it_is_ended(
+def keep_maintained(lake: Settings, until: threading.Event) -> list[Maintained]:
+    done: list[Maintained] = []
+    while not until.wait(1):
+        done += maintain(lake)
+    return done
+
+
+def test_a_pipeline_that_runs_on_takes_what_comes_beside_maintenance_until_it_is_ended(
     settings: Settings, endpoint: Endpoint, tmp_path: Path
 ) -> None:
     lake = own_topics(settings, endpoint, tmp_path)
-    sent = 0
-    with ended(start(lake, "run", "--every", "1s")) as running:
-        for phase in (STEADY.first, STEADY.late):
-            sent += sum(produce([(topic, phase(topic.name)) for topic in TOPICS], endpoint, lake).values())
-            wait_until(partial(holds, lake, sent), poll=1)
+    sent, has_ended = 0, threading.Event()
+    with ThreadPoolExecutor() as pool, ended(start(lake, "run", "--every", "1s")) as running:
+        maintenance = pool.submit(keep_maintained, lake, has_ended)
+        try:
+            for phase in (STEADY.first, STEADY.late):
+                sent += sum(produce([(topic, phase(topic.name)) for topic in TOPICS], endpoint, lake).values())
+                wait_until(partial(holds, lake, sent), poll=1)
+        finally:
+            has_ended.set()
+        done = maintenance.result()
     assert running.returncode == 130
-    assert "Traceback" not in (lake.home / "run.log").read_text()
+    log = (lake.home / "run.log").read_text()
+    assert [word for word in ("Traceback", "retry") if word in log] == []
+    assert {each.busy for each in done} == {""}
+    compacted = {each.table for each in done if each.compacted}
+    assert {"bronze.orders", "silver.users", "gold.enriched_orders"} <= compacted
     assert is_free(lake, WRITTEN)

@@ -1,15 +1,17 @@
 """Checkpoints that a power cut or a full disk has torn, or that belong to other tables than the current ones."""
 
 import json
+import os
 import shutil
 from collections.abc import Callable
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
 from lakehouse.delta.checkpoints import create_tables_of, sound_checkpoint
-from lakehouse.delta.tables import Table, append, create_table
+from lakehouse.delta.tables import Table, append, commit_file, create_table
 from lakehouse.settings import Settings
 from tests.lake import own_home
 
@@ -149,6 +151,20 @@ def test_a_checkpoint_of_other_sources_is_removed(
     use(spark, lake, checkpoint, reads)
     assert capsys.readouterr().err.startswith(f"{checkpoint}/offsets/2: {problem}: the checkpoint")
     assert not checkpoint.exists()
+
+
+def test_changes_that_wait_for_longer_than_maintenance_keeps_them_are_not_read(
+    spark: SparkSession, lake: Settings, checkpoint: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    version(3)(checkpoint)
+    use(spark, lake, checkpoint, [BOATS.name])
+    assert capsys.readouterr().err == ""
+    commit = Path(lake.table_path(BOATS.name), commit_file(3))
+    os.utime(commit, ((datetime.now() - timedelta(days=8)).timestamp(),) * 2)
+    use(spark, lake, checkpoint, [BOATS.name])
+    problem = "changes of bronze.boats were not read for 7 days, and may be gone: the checkpoint"
+    assert capsys.readouterr().err.startswith(f"{checkpoint}/offsets/2: {problem}")
+    os.utime(commit)
 
 
 def test_a_table_that_is_younger_than_its_stream_needs_all_that_was_read(

@@ -2,14 +2,16 @@ import os
 import socket
 import subprocess
 import sys
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from lakehouse.delta import leases
-from lakehouse.delta.leases import write_lease
+from lakehouse.delta.leases import turn_at, write_lease
 from lakehouse.errors import BusyError
 from lakehouse.settings import Settings
 from tests.lake import own_home
@@ -75,11 +77,38 @@ def test_what_keeps_a_table_up_for_too_long_is_named(
 
 def test_a_process_that_inherits_the_files_holds_the_lease(settings: Settings, tmp_path: Path) -> None:
     own = own_home(settings, tmp_path)
-    with write_lease(own, ["silver.users"]) as files:
-        heir = subprocess.Popen(["sleep", "60"], pass_fds=files)
+    with write_lease(own, ["silver.users"]) as lease:
+        heir = subprocess.Popen(["sleep", "60"], pass_fds=lease.files)
     with pytest.raises(BusyError), write_lease(own, ["silver.users"]):
         pass
     heir.kill()
     heir.wait()
     with write_lease(own, ["silver.users"]):
         pass
+
+
+def test_a_turn_that_is_lent_is_taken_back_when_maintenance_ends(settings: Settings, tmp_path: Path) -> None:
+    own = own_home(settings, tmp_path)
+    tables = ["bronze.users", "silver.users"]
+    with write_lease(own, tables, command="run --every 2s") as lease:
+        with (
+            pytest.raises(
+                BusyError, match=r"^silver.users is being written by pid \d+ on .* \(`lakehouse run --every 2s`"
+            ),
+            turn_at(own, ["gold.orders", "silver.users"], command="maintain", patience=0),
+        ):
+            pass
+        ended: list[bool] = []
+        with ThreadPoolExecutor() as pool:
+            with lease.lent():
+                begun = threading.Event()
+                pool.submit(_maintain, own, tables, begun, ended)
+                begun.wait()
+            assert ended == [True]
+
+
+def _maintain(own: Settings, tables: list[str], begun: threading.Event, ended: list[bool]) -> None:
+    with turn_at(own, tables, command="maintain", patience=60):
+        begun.set()
+        time.sleep(0.1)
+        ended.append(True)

@@ -6,7 +6,15 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
-from lakehouse.delta.tables import Table, append, create_table, read_table, upsert, with_columns_of
+from lakehouse.delta.tables import (
+    Table,
+    append,
+    create_table,
+    read_table,
+    table_property,
+    upsert,
+    with_columns_of,
+)
 from lakehouse.errors import ConfigurationError, LakehouseError
 from lakehouse.settings import Settings
 from tests.lake import own_home, versions
@@ -99,6 +107,24 @@ def test_rows_are_inserted_or_update_what_they_may(spark: SparkSession, settings
         {"id": 2, "colour": "black", "built": 1926},
     ]
     assert [commit["operation"] for commit in table.history()] == ["MERGE", "WRITE", "CREATE TABLE"]
+
+
+def test_a_table_of_an_earlier_version_gets_what_it_lacks(
+    spark: SparkSession, settings: Settings, tmp_path: Path
+) -> None:
+    lake = own_home(settings, tmp_path)
+    crews = Table(name="silver.crews", columns="id BIGINT, members ARRAY<STRUCT<name: STRING, rank: ARRAY<STRING>>>")
+    columns = "id BIGINT, members ARRAY<STRUCT<name: STRING>>"
+    spark.sql(f"CREATE TABLE delta.`{lake.table_path(crews.name)}` ({columns}) USING delta")
+    append(spark.sql("SELECT 1L AS id, array(named_struct('name', 'Ada')) AS members"), lake, crews.name)
+    create_table(spark, lake, crews)
+    assert [row.asDict(recursive=True) for row in read_table(spark, lake, crews.name).collect()] == [
+        {"id": 1, "members": [{"name": "Ada", "rank": None}]}
+    ]
+    assert table_property(spark, lake, crews.name, "delta.logRetentionDuration") == "interval 7 days"
+    before = versions(lake)
+    create_table(spark, lake, crews)
+    assert versions(lake) == before
 
 
 def log_of(settings: Settings, table: Table) -> Path:

@@ -1,0 +1,206 @@
+"""What slows down as tables grow old, and what maintenance mends: seconds of reads and small batches.
+
+    .venv/bin/python benchmarks/growth.py [--commits 100000] [--files 20000] [--days 365]
+
+Each table gets as many commits as a stream makes in `days`. The first `files` of them divide its rows into files of one
+row; each later one replaces one of these files. They are written straight into the log, as compactions, so that no
+stream takes them for news, and with the times at which a stream would have made them. One checkpoint is written at the
+end. What is measured is measured three times: before, after that, and after `lakehouse maintain`.
+
+No broker is needed, as Spark writes the messages. Of a few rounds in a warm JVM, the best one counts.
+"""
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from datetime import date, datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import typer
+from deltalake import DeltaTable
+from pyspark.sql import functions as F
+
+from benchmarks.bench import emptied_home, lakes
+from benchmarks.small import ITEMS, Lake
+from cli import report
+from jobs.maintenance import maintain
+from jobs.steps import enriching, merging
+from jobs.streams import catch_up
+from lakehouse.delta.query import query
+from lakehouse.delta.status import table_statuses
+from lakehouse.delta.tables import read_table
+from lakehouse.settings import Settings
+from lakehouse.spark.session import start_spark, stop_spark
+from tests.shop import ENRICHMENTS, ENTITIES
+
+AGED = (
+    "bronze.orders",
+    "bronze.users",
+    "silver.users",
+    "silver.users_history",
+    "gold.enriched_orders",
+    "quarantine.waiting_orders",
+)
+DAY = 86_400.0
+
+
+def age(settings: Settings, name: str, *, commits: int, files: int, days: float) -> None:
+    """Add commits to a table that divide its rows into files, and then replace these one by one."""
+    path = Path(settings.table_path(name))
+    table = DeltaTable(path)
+    rows, old, first = table.to_pyarrow_table(), _adds(table), table.version() + 1
+    partitions = table.metadata().partition_columns
+    files = min(files, commits, rows.num_rows)
+    adds = [_write(path, rows.slice(i, 1), partitions, f"{i}-0") for i in range(files - 1)]
+    adds.append(_write(path, rows.slice(files - 1), partitions, f"{files - 1}-0"))
+    began = time.time() - days * DAY
+    for number in range(commits):
+        at = began + number * days * DAY / commits
+        place = number % files
+        replaced = old if number == 0 else [] if number < files else [adds[place]["path"]]
+        if number >= files:
+            adds[place] = _copy(path, adds[place], f"{place}-{number // files}")
+        _commit(path / "_delta_log" / f"{first + number:020}.json", at, replaced, adds[place])
+    DeltaTable(path).create_checkpoint()
+
+
+def _adds(table: DeltaTable) -> list[str]:
+    return [str(file) for file in pa.table(table.get_add_actions())["path"].to_pylist()]
+
+
+def _write(path: Path, rows: pa.Table, partitions: list[str], name: str) -> dict[str, Any]:
+    """Write rows of one partition as a file; returns its `add` action, with statistics if it is one row."""
+    first = rows.slice(0, 1).to_pylist()[0]
+    values = {column: str(first[column]) for column in partitions}
+    folder = "/".join(f"{column}={value}" for column, value in values.items())
+    file = path / folder / f"part-{name}.parquet"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(rows.drop_columns(partitions), file)
+    known = dict(_bounds(first)) if rows.num_rows == 1 else {}
+    stats = {"numRecords": rows.num_rows, **({"minValues": known, "maxValues": known} if known else {})}
+    return {
+        "path": f"{folder}/{file.name}".removeprefix("/"),
+        "partitionValues": values,
+        "size": file.stat().st_size,
+        "modificationTime": int(file.stat().st_mtime * 1000),
+        "dataChange": False,
+        "stats": json.dumps(stats),
+    }
+
+
+def _bounds(row: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    """The values of a row of which Delta keeps bounds."""
+    for name, value in row.items():
+        if isinstance(value, dict):
+            yield name, dict(_bounds(value))
+        elif isinstance(value, datetime):
+            yield name, f"{value:%Y-%m-%dT%H:%M:%S}.{value.microsecond // 1000:03}Z"
+        elif isinstance(value, str | int | float | date) and not isinstance(value, bool):
+            yield name, value if not isinstance(value, date) else str(value)
+
+
+def _copy(path: Path, add: dict[str, Any], name: str) -> dict[str, Any]:
+    before = path / add["path"]
+    after = before.with_name(f"part-{name}.parquet")
+    os.link(before, after)
+    return {**add, "path": str(after.relative_to(path))}
+
+
+def _commit(file: Path, at: float, removed: list[str], add: dict[str, Any]) -> None:
+    milliseconds = int(at * 1000)
+    info = {"timestamp": milliseconds, "operation": "OPTIMIZE", "operationParameters": {}}
+    gone = [{"remove": {"path": old, "deletionTimestamp": milliseconds, "dataChange": False}} for old in removed]
+    actions = [{"commitInfo": info}, *gone, {"add": add}]
+    file.write_text("\n".join(json.dumps(action) for action in actions))
+    os.utime(file, (at, at))
+
+
+def measured(lake: Lake, orders: int, rounds: int) -> dict[str, float]:
+    """The least seconds of each operation."""
+    settings, spark = lake.settings, lake.spark
+
+    def look(sql: str) -> Callable[[], object]:
+        return lambda: query(settings, sql).fetchall()
+
+    def send(topic: str, count: int) -> Callable[[], object]:
+        return lambda: lake.send(topic, count)
+
+    def one_order() -> object:
+        return read_table(spark, settings, "gold.enriched_orders").where("invoice_id = 77").collect()
+
+    users = [each for each in ENTITIES if each.name == "users"]
+    steps: dict[str, Callable[[], object]] = {
+        "`lakehouse status`": lambda: table_statuses(settings),
+        "`lakehouse sql`: count gold": look("SELECT count(*) FROM gold.enriched_orders"),
+        "Spark: find an order": one_order,
+        f"append {orders:,} orders to bronze": send("orders", orders),
+        f"enrich {orders:,} orders": lambda: catch_up(settings, enriching(spark, settings, ENRICHMENTS)),
+        "enrich, nothing new": lambda: catch_up(settings, enriching(spark, settings, ENRICHMENTS)),
+        "append 40 users to bronze": send("users", 40),
+        "merge 40 users": lambda: catch_up(settings, merging(spark, settings, users)),
+        "merge, nothing new": lambda: catch_up(settings, merging(spark, settings, users)),
+    }
+    seconds: dict[str, list[float]] = {name: [] for name in steps}
+    for _ in range(rounds):
+        for name, step in steps.items():
+            began = time.monotonic()
+            step()
+            seconds[name].append(time.monotonic() - began)
+    return {name: min(each) for name, each in seconds.items()}
+
+
+def _log_files(settings: Settings) -> str:
+    """The files in the logs of all tables, and their size."""
+    files = [file.stat() for file in Path(settings.warehouse_root).glob("*/*/_delta_log/*")]
+    return f"{len(files):,} files, {sum(file.st_size for file in files) / 2**20:,.0f} MB in logs"
+
+
+def main(
+    commits: Annotated[int, typer.Option(help="Commits of each table.")] = 100_000,
+    files: Annotated[int, typer.Option(help="Small files of each table.")] = 20_000,
+    days: Annotated[float, typer.Option(help="Days in which the commits were made.")] = 365,
+    orders: Annotated[int, typer.Option(help="New orders in a batch.")] = 2_000,
+    rounds: Annotated[int, typer.Option(help="Rounds in a state, of which the best counts.")] = 5,
+) -> None:
+    settings = emptied_home()
+    spark = start_spark(settings)
+    found: dict[str, dict[str, float]] = {}
+    try:
+        lake = Lake(spark, lakes(spark, settings, [1])[1], files, {"users": 0, "items": 0, "orders": 0})
+
+        def measure(when: str) -> None:
+            found[when] = measured(lake, orders, rounds)
+            report.say(f"{when}: {_log_files(lake.settings)}")
+
+        for topic, count in (("users", files), ("items", ITEMS), ("orders", files)):
+            lake.send(topic, count)
+        lake.send("orders", files, userId=F.col("id") + 10 * files)  # they wait for users who never come
+        catch_up(lake.settings, merging(spark, lake.settings, ENTITIES))
+        lake.enrich()
+        measured(lake, orders, rounds)
+        measure("young")
+        for name in AGED:
+            age(lake.settings, name, commits=commits, files=files, days=days)
+        report.say(f"aged: {_log_files(lake.settings)}")
+        measure("old")
+        began = time.monotonic()
+        done = list(maintain(lake.settings))
+        report.say(
+            f"maintain: {time.monotonic() - began:.0f} s, {sum(each.compacted for each in done):,} files compacted"
+        )
+        measure("maintained")
+    finally:
+        stop_spark()
+    rows = [[name, *(f"{each[name]:.2f}" for each in found.values())] for name in found["young"]]
+    report.rows(["seconds", *found], rows, title=f"{commits:,} commits in {days:g} days, {files:,} files")
+
+
+if __name__ == "__main__":
+    typer.run(main)
