@@ -270,7 +270,7 @@ def _topic_row(topic: Topic, endpoint: Endpoint, settings: Settings) -> tuple[st
 
 @app.command("maintain", rich_help_panel=DATA)
 def maintain_tables() -> None:
-    """Remove files that no table version of the last week needs, then compact the tables that nobody is writing."""
+    """Remove files that no table version of the last week needs, then compact the tables, even while a stream runs."""
     report.maintenance(maintain(load_settings()))
 
 

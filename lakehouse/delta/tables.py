@@ -92,6 +92,7 @@ def create_table(spark: SparkSession, settings: Settings, table: Table) -> bool:
         )
     _add_columns(spark, settings, table)
     _add_properties(spark, settings, table)
+    _renew_checksum(spark, settings, table.name)
     return False
 
 
@@ -182,6 +183,16 @@ def _add_properties(spark: SparkSession, settings: Settings, table: Table) -> No
     lacking = {name: value for name, value in declared if name.startswith("delta.") and not held.contains(name)}
     if lacking:
         spark.sql(f"ALTER TABLE delta.`{settings.table_path(table.name)}` SET TBLPROPERTIES ({_as_sql(lacking)})")
+
+
+def _renew_checksum(spark: SparkSession, settings: Settings, name: str) -> None:
+    """Let the next commit write a checksum, if the last one has none, as after a compaction without Spark.
+
+    Otherwise no append would write one any more, and Delta would read from the log what the checksum says.
+    """
+    snapshot = _snapshot(spark, settings, name)
+    if snapshot.checksumOpt().isEmpty():
+        snapshot.numOfFiles()  # computes all that a checksum is derived from
 
 
 def column_changes(

@@ -127,6 +127,15 @@ def test_a_table_of_an_earlier_version_gets_what_it_lacks(
     assert versions(lake) == before
 
 
+def test_appends_write_checksums_again_after_a_compaction(spark: SparkSession, lake: Settings) -> None:
+    append(read_table(spark, lake, BOATS.name), lake, BOATS.name)
+    DeltaTable(lake.table_path(BOATS.name)).optimize.compact()
+    create_table(spark, lake, BOATS)
+    append(read_table(spark, lake, BOATS.name), lake, BOATS.name)
+    checksums = [file.name for file in log_of(lake, BOATS).glob("[0-9]*.crc")]
+    assert sorted(checksums) == [f"{version:020}.crc" for version in (0, 1, 2, 4)]
+
+
 def log_of(settings: Settings, table: Table) -> Path:
     return Path(settings.table_path(table.name)) / "_delta_log"
 

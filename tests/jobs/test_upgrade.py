@@ -1,0 +1,45 @@
+"""A lake that the release before has made goes on: its tables, its checkpoints, and what waits in it.
+
+`lake-0.1.0.tar.gz` has the tables and checkpoints that 0.1.0 made of some messages from a broker. Two rounds were run,
+with a discarded order, a backfill, a validation and a refresh; the messages of a third one have landed only.
+"""
+
+import os
+import tarfile
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from jobs.steps import reconcile_all, run_landed
+from lakehouse.delta.status import table_statuses
+from lakehouse.settings import Settings
+from tests.lake import expected, land_literally, messages, own_home, tables
+from tests.messages import item, order, user
+from tests.oracle import Oracle
+
+NEWS = [user(9, place=100), user(12, place=101), item(2, 4.5, when=30, place=102), order(20, user=9, place=103)]
+
+
+@pytest.fixture
+def lake(settings: Settings, tmp_path: Path) -> Settings:
+    """The lake as if it had been left today: maintenance keeps what a stream has not read for some days only."""
+    with tarfile.open(Path(__file__).with_name("lake-0.1.0.tar.gz")) as archive:
+        archive.extractall(tmp_path, filter="data")
+    for path in tmp_path.rglob("*"):
+        os.utime(path)
+    return own_home(settings, tmp_path)
+
+
+def test_a_lake_of_the_release_before_goes_on(
+    spark: SparkSession, lake: Settings, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first = messages(lake)
+    assert {outcome.name: outcome.rows for outcome in run_landed(spark, lake)} == {}
+    land_literally(spark, lake, NEWS)
+    list(run_landed(spark, lake))
+    assert "checkpoint" not in capsys.readouterr().err
+    oracle = Oracle().run(first).run(NEWS)
+    assert tables(lake) == expected(oracle)
+    assert [each.problems for each in reconcile_all(spark, lake) if not each.holds] == []
+    assert {status.lag for status in table_statuses(lake)} <= {0, None}
