@@ -178,7 +178,9 @@ def holds(lake: Settings, sent: int) -> bool:
 
 def keep_maintained(lake: Settings, until: threading.Event) -> list[Maintained]:
     done: list[Maintained] = []
-    while not until.wait(1):
+    is_last = False
+    while not is_last:
+        is_last = until.wait(1)
         done += maintain(lake)
     return done
 
