@@ -4,8 +4,9 @@
 
 Each table gets as many commits as a stream makes in `days`. The first `files` of them divide its rows into files of one
 row; each later one replaces one of these files. They are written straight into the log, as compactions, so that no
-stream takes them for news, and with the times at which a stream would have made them. One checkpoint is written at the
-end. What is measured is measured three times: before, after that, and after `lakehouse maintain`.
+stream takes them for news, and with the times at which a stream would have made them. A checkpoint is written at the
+end, and one of nine days before. What is measured is measured three times: before, after that, and after `lakehouse
+maintain`.
 
 No broker is needed, as Spark writes the messages. Of a few rounds in a warm JVM, the best one counts.
 """
@@ -35,7 +36,7 @@ from jobs.steps import enriching, merging
 from jobs.streams import catch_up
 from lakehouse.delta.query import query
 from lakehouse.delta.status import table_statuses
-from lakehouse.delta.tables import read_table
+from lakehouse.delta.tables import commit_file, read_table
 from lakehouse.settings import Settings
 from lakehouse.spark.session import start_spark, stop_spark
 from tests.shop import ENRICHMENTS, ENTITIES
@@ -49,6 +50,8 @@ AGED = (
     "quarantine.waiting_orders",
 )
 DAY = 86_400.0
+KEPT_DAYS = 9
+"""Days after which Delta removes commits, if there is a checkpoint as old as that."""
 
 
 def age(settings: Settings, name: str, *, commits: int, files: int, days: float) -> None:
@@ -68,7 +71,11 @@ def age(settings: Settings, name: str, *, commits: int, files: int, days: float)
         if number >= files:
             adds[place] = _copy(path, adds[place], f"{place}-{number // files}")
         _commit(path / "_delta_log" / f"{first + number:020}.json", at, replaced, adds[place])
-    DeltaTable(path).create_checkpoint()
+    kept = int(commits * min(1.0, KEPT_DAYS / days))
+    for version in (first + commits - 1 - kept, first + commits - 1):
+        DeltaTable(path, version=version).create_checkpoint()
+        at = (path / commit_file(version)).stat().st_mtime
+        os.utime(path / commit_file(version).replace(".json", ".checkpoint.parquet"), (at, at))
 
 
 def _adds(table: DeltaTable) -> list[str]:
