@@ -49,6 +49,10 @@ test-spark: install ## Run the tests that start Spark, but no broker and no Airf
 test: style docs ## Check style and types, build the docs, and run every test
 	@exec $(RUN)/pytest
 
+.PHONY: test-store
+test-store: install ## Kill runs, and fail requests, of a pipeline whose tables are in an object store (10 minutes)
+	@exec $(RUN)/pytest -n 0 -m s3
+
 .PHONY: airflow
 airflow: install ## Start the broker and Airflow, which runs the pipeline every few minutes
 	@$(RUN)/lakehouse up

@@ -5,9 +5,7 @@ import json
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from pathlib import Path
 
-from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -17,7 +15,8 @@ from bronze.pulsar.losses import Loss, find_loss
 from bronze.pulsar.options import NoAnswerError, Options, PulsarSourceError
 from bronze.pulsar.positions import BEGINNING, Offsets
 from lakehouse.contracts.topics import Topic
-from lakehouse.delta.query import query, table_names
+from lakehouse.delta.batches import last_batch
+from lakehouse.delta.query import query, stored_table, table_names
 from lakehouse.delta.tables import (
     Table,
     append_missing,
@@ -142,11 +141,10 @@ def accept_losses(spark: SparkSession, settings: Settings, topic: Topic, endpoin
 def refusal(settings: Settings, topic: Topic, endpoint: Endpoint) -> str | None:
     """Why landing would refuse to continue; None if it would not refuse.
 
-    Does not need Spark. Raises BrokerError if the broker does not answer, and ConfigurationError if the tables are not
-    in a local folder.
+    Does not need Spark. Raises BrokerError if the broker does not answer.
     """
     try:
-        table = DeltaTable(settings.local_path(topic.bronze_table))
+        table = stored_table(settings, topic.bronze_table)
     except DeltaError:  # there is no table, or its creation was cut off
         return None
     try:
@@ -190,13 +188,12 @@ def _compare(topic: Topic, held: Mapping[str, Held], landed: Offsets, known: Map
 
 def _committed(settings: Settings, topic: Topic) -> dict[str, str] | None:
     """Where the last landed batch ended, by the checkpoint; None if there is no checkpoint, or if it is torn."""
-    checkpoint = Path(settings.checkpoint_path(topic.bronze_table))
-    batch = max(checkpoint.glob("commits/[0-9]*"), key=lambda path: int(path.name), default=None)
+    batch = last_batch(settings, topic.bronze_table)
     if batch is None:
         return None
     try:
-        offsets = json.loads((checkpoint / "offsets" / batch.name).read_text().splitlines()[-1])
-    except (OSError, ValueError, IndexError):
+        offsets = json.loads(batch.offsets.splitlines()[-1])
+    except (ValueError, IndexError):
         return None
     return {_named(name): str(position) for name, position in offsets.items()}
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import pyarrow as pa
 import typer
-from deltalake import DeltaTable, write_deltalake
+from deltalake import write_deltalake
 from pyspark.sql import SparkSession
 from pyspark.sql.types import LongType
 
@@ -20,7 +20,7 @@ from gold.enrichment.backfill import Difference, Scope, backfill
 from gold.enrichment.declaration import BACKFILLS, Enrichment
 from jobs.steps import as_written, enriching, require, spark_for
 from jobs.streams import catch_up
-from lakehouse.delta.query import query
+from lakehouse.delta.query import is_stored, query, stored_table
 from lakehouse.delta.tables import read_table
 from lakehouse.errors import BusyError, ConfigurationError, LakehouseError
 from lakehouse.progress import spinner
@@ -97,8 +97,7 @@ def request(settings: Settings, enrichment: Enrichment, scope: Scope, note: str)
 
     Raises LakehouseError if nothing has been enriched yet.
     """
-    path = settings.local_path(BACKFILLS.name)
-    if not DeltaTable.is_deltatable(path):
+    if not is_stored(settings, BACKFILLS.name):
         raise LakehouseError(f"{BACKFILLS.name} is not there yet: run `lakehouse enrich` first")
     row = {
         "request": str(uuid.uuid4()),
@@ -109,8 +108,9 @@ def request(settings: Settings, enrichment: Enrichment, scope: Scope, note: str)
         "requested_by": getpass.getuser(),
         "note": note or None,
     }
-    schema = pa.schema(DeltaTable(path).schema().to_arrow())
-    write_deltalake(path, pa.Table.from_pylist([row], schema=schema), mode="append")
+    table = stored_table(settings, BACKFILLS.name)
+    schema = pa.schema(table.schema().to_arrow())
+    write_deltalake(table, pa.Table.from_pylist([row], schema=schema), mode="append")
     return str(row["request"])
 
 

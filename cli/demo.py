@@ -12,7 +12,7 @@ from domains import DOMAINS, Workload, workload_of
 from gold.enrichment.declaration import Enrichment
 from jobs.steps import create_tables, landing, reconcile_all, refreshing, run_all, run_landed, spark_for
 from jobs.streams import catch_up
-from lakehouse.delta.leases import write_lease
+from lakehouse.delta.leases import home_lock, write_lease
 from lakehouse.delta.query import query
 from lakehouse.delta.status import table_statuses
 from lakehouse.errors import ConfigurationError
@@ -45,7 +45,7 @@ def run_demo(settings: Settings, *, domain: str, size: int) -> list[Reconciliati
     own, workload = demo_settings(settings, domain), workload_of(domain).of(size)
     pipeline = pipeline_of(own)
     written = [*pipeline.written, *(table.name for table in pipeline.sql_tables)]
-    with write_lease(settings, ["demo"]):
+    with home_lock(settings, "demo"):
         with write_lease(own, written):  # don't delete tables that a process still writes
             broker.stop(own)
         shutil.rmtree(own.home, ignore_errors=True)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import pyarrow as pa
 import typer
-from deltalake import DeltaTable, write_deltalake
+from deltalake import write_deltalake
 
 from cli import report
 from gold.enrichment.declaration import ACTIONS, Enrichment
@@ -15,7 +15,7 @@ from gold.sql.declaration import SQL_ROWS
 from jobs.retry_malformed import retry_changes, retry_facts
 from jobs.steps import require, spark_for
 from lakehouse.contracts.decoding import MALFORMED
-from lakehouse.delta.query import query, table_names
+from lakehouse.delta.query import is_stored, query, stored_table, table_names
 from lakehouse.errors import LakehouseError
 from lakehouse.settings import Settings, load_settings
 from pipeline.loading import pipeline_of
@@ -99,7 +99,7 @@ def ask(
         report.say(f"{len(rows):,} waiting {name} match; nothing was done")
         return
     if len(rows):
-        write_deltalake(settings.table_path(ACTIONS.name), rows, mode="append")
+        write_deltalake(stored_table(settings, ACTIONS.name), rows, mode="append")
     report.say(f"{len(rows):,} waiting {name} marked for {action}: the running or the next `lakehouse enrich` does it")
 
 
@@ -141,7 +141,7 @@ def _choose(settings: Settings, facts: str, reason: str, entity: str, key: str, 
 
 def _actions(settings: Settings, action: str, chosen: Chosen, note: str) -> pa.Table:
     waiting = chosen.enrichment.waiting.name
-    if not DeltaTable.is_deltatable(settings.local_path(waiting)):
+    if not is_stored(settings, waiting):
         raise LakehouseError(f"{waiting} is not there yet: run `lakehouse enrich` first")
     found = query(settings, f"SELECT position FROM {waiting} WHERE {chosen.where}", chosen.values).to_arrow_table()
     constants = {

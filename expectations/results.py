@@ -7,12 +7,11 @@ from itertools import pairwise
 from statistics import median
 from typing import Any
 
-from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from expectations.suites import Severity
 from lakehouse.contracts.decoding import MALFORMED
-from lakehouse.delta.query import existing_tables, query
+from lakehouse.delta.query import existing_tables, is_stored, query
 from lakehouse.delta.status import table_statuses
 from lakehouse.delta.tables import Table, append, create_table
 from lakehouse.settings import Settings
@@ -75,7 +74,7 @@ def keep(spark: SparkSession, settings: Settings, results: Sequence[Result], *, 
 
 def last_validated(settings: Settings) -> dict[str, Validated]:
     """The last validation of each table, from `quality.results`."""
-    if not DeltaTable.is_deltatable(settings.table_path(RESULTS.name)):
+    if not is_stored(settings, RESULTS.name):
         return {}
     found = query(
         settings,

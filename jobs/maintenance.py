@@ -9,15 +9,17 @@ from datetime import UTC, datetime, timedelta
 from itertools import takewhile
 from pathlib import Path
 
+import obstore
 from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError
 
 from lakehouse.delta.leases import PATIENCE, turn_at
-from lakehouse.delta.query import table_names
+from lakehouse.delta.query import stored_table, table_names
 from lakehouse.delta.tables import KEEP
 from lakehouse.errors import BusyError, LakehouseError
 from lakehouse.settings import Settings
 from lakehouse.spark.error_causes import cause_of
+from lakehouse.storage import folder
 from pipeline.loading import pipeline_of
 
 
@@ -64,17 +66,14 @@ def _keep_up(settings: Settings) -> Iterator[Maintained]:
 def _vacuum(settings: Settings, name: str) -> Maintained:
     """Remove files that left the table longer ago than `KEEP`.
 
-    They are unlinked here because Delta would record the vacuum in the table's log. So this works on a full disk, and
+    They are deleted here because Delta would record the vacuum in the table's log. So this works on a full disk, and
     without a lease.
     """
-    path = settings.table_path(name)
     try:
-        old = [
-            Path(path, file) for file in DeltaTable(path).vacuum(KEEP // timedelta(hours=1), dry_run=True, full=True)
-        ]
-        there = [file for file in old if file.exists()]
-        for file in there:
-            file.unlink(missing_ok=True)
+        old = stored_table(settings, name).vacuum(KEEP // timedelta(hours=1), dry_run=True, full=True)
+        files = folder(settings, settings.table_path(name))
+        there = {file["path"] for batch in obstore.list(files) for file in batch}.intersection(old)
+        obstore.delete(files, sorted(there))
     except Exception as error:
         return Maintained(table=name, failed=cause_of(error))
     return Maintained(table=name, removed=len(there))
@@ -84,7 +83,7 @@ def _compact(settings: Settings, vacuumed: Maintained, *, patience: float) -> Ma
     if vacuumed.failed:
         return vacuumed
     try:
-        table = DeltaTable(settings.table_path(vacuumed.table))
+        table = stored_table(settings, vacuumed.table)
         with turn_at(settings, _rewriting(settings, table, vacuumed.table), command="maintain", patience=patience):
             table.update_incremental()
             compacted = table.optimize.compact()["numFilesRemoved"]

@@ -54,6 +54,12 @@ def _folder(path: Path) -> Path:
     return folder
 
 
+def _root(root: str) -> str:
+    if is_remote(_path(root)) and not re.match(r"s3a://[^/]+", root):
+        raise ValueError("must be a folder, file:///path or s3a://bucket/path")
+    return root
+
+
 def _declarations(path: Path) -> Path:
     if not _folder(path).is_dir():
         raise ValueError("must be a folder with declarations")
@@ -156,6 +162,15 @@ class Airflow(Section):
     """A webhook URL. A failed Airflow task, local or not, sends it a POST with `{"text": ...}`, the format of Slack."""
 
 
+class S3(Section):
+    endpoint: str | None = Field(None, pattern=r"^https?://[^/]+/?$")
+    """A server other than Amazon's, such as `http://minio:9000`. `http` is not encrypted."""
+    region: str | None = None
+    """The region of the buckets. Unset: the region that the environment or the profile of AWS gives."""
+    path_style: bool = False
+    """Whether the bucket is in the path of URLs, and not in their host. Most servers other than Amazon's need it."""
+
+
 class Postgres(Section):
     url: SecretStr | None = None
     """`postgresql://user:password@host/database`, to which gold tables that declare it are published."""
@@ -205,13 +220,11 @@ class Settings(BaseSettings):
     """Tables, checkpoints, logs and the embedded broker's data. Unset: `.lakehouse` beside the declarations or, for the
     shop that comes with this package, in the working directory. If the folder of declarations has another name, then
     `.lakehouse-<its name>`."""
-    warehouse: str = ""
-    """Root of all tables: a folder, `file:///path`, or a URI such as `s3a://bucket/path`, which only Spark can use.
-
-    Unset: `<home>/warehouse`.
-    """
-    checkpoints: str = ""
-    """Root of the streams' checkpoints. Unset: `<home>/checkpoints`."""
+    warehouse: Annotated[str, AfterValidator(_root)] = ""
+    """Root of all tables: a folder, `file:///path`, or `s3a://bucket/path`. Unset: `<home>/warehouse`."""
+    checkpoints: Annotated[str, AfterValidator(_root)] = ""
+    """Root of the streams' checkpoints. Unset: `<home>/checkpoints` or, for tables in an object store, `.checkpoints`
+    in their root."""
     parameters: dict[str, dict[str, Annotated[str, BeforeValidator(str)]]] = {}
     """Values of SQL tables' parameters in place of the declared ones, by table and parameter: literals in SQL, such as
     `LAKEHOUSE_PARAMETERS__REVENUE_BY_SESSION__GAP="'45 minutes'"`."""
@@ -220,6 +233,7 @@ class Settings(BaseSettings):
     pulsar: Pulsar = Pulsar()
     spark: Spark = Spark()
     run: Run = Run()
+    s3: S3 = S3()
     airflow: Airflow = Airflow()
     postgres: Postgres = Postgres()
     serve: Serve = Serve()
@@ -246,24 +260,20 @@ class Settings(BaseSettings):
 
     @property
     def checkpoint_root(self) -> str:
-        return _path(self.checkpoints) or str(self.home / "checkpoints")
+        beside = f"{self.warehouse_root}/.checkpoints" if is_remote(self.warehouse_root) else self.home / "checkpoints"
+        return _path(self.checkpoints) or str(beside)
 
     def table_path(self, name: str) -> str:
         """The path or URI of the table `layer.name`."""
         return f"{self.warehouse_root}/{name.replace('.', '/')}"
 
-    def local_path(self, name: str) -> str:
-        """The path of a layer or table on this machine. Raises ConfigurationError if it is in remote storage."""
-        path = self.table_path(name)
-        if "://" in path:
-            raise ConfigurationError(
-                f"warehouse: {self.warehouse}: only tables on this machine can be used without Spark: must be a "
-                "folder, or file:///..."
-            )
-        return path
-
     def checkpoint_path(self, name: str) -> str:
         return f"{self.checkpoint_root}/{name}"
+
+
+def is_remote(path: str) -> bool:
+    """Whether a path is a URI in an object store, and not a folder of this machine."""
+    return "://" in path
 
 
 def _path(root: str) -> str:

@@ -13,6 +13,7 @@ from lakehouse.local import broker
 from lakehouse.pulsar.endpoint import Endpoint
 from lakehouse.settings import Settings, load_settings
 from lakehouse.spark.session import LITTLE_DATA, SHORT_RUN, start_spark, stop_spark
+from tests.s3 import CREDENTIALS, Server
 
 # Great Expectations imports PySpark's client of Spark Connect. In a pytest-xdist worker, whose main module is no file,
 # that client assumes that PySpark's own doctests are running, and exits.
@@ -30,6 +31,7 @@ NEEDS = {
     "port": "spark",
     "endpoint": "broker",
     "guarded": "broker",
+    "store": "broker",
     "api": "airflow",
     "page": "browser",
 }
@@ -72,6 +74,17 @@ def spark(settings: Settings) -> Iterator[SparkSession]:
         session = start_spark(settings)
     yield session
     stop_spark()
+
+
+@pytest.fixture(scope="session")
+def store(settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    server = Server(tmp_path_factory.mktemp("store"), settings.cache)
+    server.start()
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in CREDENTIALS.items():
+            patch.setenv(name, value)
+        yield server
+    server.kill()
 
 
 @pytest.fixture(scope="module")

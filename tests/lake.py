@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from bronze.landing import bronze_table
 from lakehouse.contracts.topics import Topic
-from lakehouse.delta.query import existing_tables
+from lakehouse.delta.query import existing_tables, is_stored, stored_table
 from lakehouse.delta.tables import create_table
 from lakehouse.pulsar.endpoint import Endpoint
 from lakehouse.pulsar.topic_admin import create_topics
@@ -49,20 +49,24 @@ def environment(settings: Settings, **more: str) -> dict[str, str]:
         "LAKEHOUSE_PULSAR__SERVICE_URL": settings.pulsar.service_url,
         "LAKEHOUSE_PULSAR__ADMIN_URL": settings.pulsar.admin_url,
     }
+    in_store = {
+        "LAKEHOUSE_WAREHOUSE": settings.warehouse,
+        "LAKEHOUSE_S3": settings.s3.model_dump_json(exclude_none=True),
+    }
     return {
         "LAKEHOUSE_HOME": str(settings.home),
         "LAKEHOUSE_PULSAR__NAMESPACE": settings.pulsar.namespace,
         "LAKEHOUSE_SPARK__CONF": json.dumps(SHORT_RUN),
         **{name: url for name, url in urls.items() if url},
+        **(in_store if settings.warehouse else {}),
         **more,
     }
 
 
 def read(settings: Settings, name: str) -> list[Row]:
-    path = settings.table_path(name)
-    if not DeltaTable.is_deltatable(path):
+    if not is_stored(settings, name):
         return []
-    rows: list[Row] = DeltaTable(path).to_pyarrow_table().to_pylist()
+    rows: list[Row] = stored_table(settings, name).to_pyarrow_table().to_pylist()
     return rows
 
 

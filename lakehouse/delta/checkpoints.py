@@ -27,7 +27,7 @@ from lakehouse.delta.tables import (
     table_version,
 )
 from lakehouse.progress import CONSOLE
-from lakehouse.settings import Settings
+from lakehouse.settings import Settings, is_remote
 
 NONE = -1
 """Stands for the number of a batch if there is none."""
@@ -47,7 +47,7 @@ def create_tables_of(spark: SparkSession, settings: Settings, stream: str, table
         create_table(spark, settings, table)
     path = settings.checkpoint_path(stream)
     if path_exists(spark, f"{path}/metadata"):
-        begun = modification_time(spark, f"{path}/metadata")
+        begun = modification_time(spark, f"{path}/metadata") + (999 if is_remote(path) else 0)  # a store knows seconds
         younger = [table.name for table in tables if creation_time(spark, settings, table.name) > begun]
         if younger:
             _remove(spark, path, f"{', '.join(younger)}: created after the stream had begun")

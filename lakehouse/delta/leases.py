@@ -4,6 +4,9 @@ A lease is a lock on a file. The JVM inherits it, so it lasts until both Python 
 `kill -9`: a new process never writes while the old one is still dying. The JVM of spark-submit can't inherit it. That
 JVM is killed when its Python is interrupted, but after a `kill -9` it outlives its Python for a moment.
 
+Tables in an object store can be written from several homes. There, a process that has the lock also takes a claim
+beside the tables (`claims.py`).
+
 Beside each lease there is a second lock, the turn. Who holds a lease has the turn too, and lends it to maintenance
 while nothing is written, such as between two rounds of `lakehouse run --every`. So maintenance never rewrites files
 that a MERGE is reading, and no MERGE fails because of it.
@@ -21,9 +24,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import IO
 
+from lakehouse.delta.claims import claimed
 from lakehouse.errors import BusyError
 from lakehouse.progress import CONSOLE, wait_until
-from lakehouse.settings import Settings
+from lakehouse.settings import Settings, is_remote
 
 MAINTENANCE = re.compile(r"`lakehouse (maintain|purge)\b")
 """Matches the leases and turns of commands that release a table soon, so that others wait for them."""
@@ -69,10 +73,27 @@ def write_lease(settings: Settings, tables: Iterable[str], *, command: str = "")
     Waits up to 20 minutes for maintenance. Raises BusyError, which names the holder, if another process has a lease.
     `command` is what other processes see as the holder; by default, the command line of this process.
     """
-    until = time.monotonic() + PATIENCE
+    names, until = sorted(tables), time.monotonic() + PATIENCE  # the same order avoids deadlocks
+    with ExitStack() as held:
+        lease = held.enter_context(_locked(settings, names, command, until))
+        if is_remote(settings.warehouse_root):
+            holder = _description(lease.command)
+            held.enter_context(claimed(settings, names, holder, until=until, waits_for=MAINTENANCE))
+        yield lease
+
+
+@contextmanager
+def home_lock(settings: Settings, name: str) -> Iterator[Lease]:
+    """Like `write_lease`, for what only one process of a home does, whatever other homes do."""
+    with _locked(settings, [name], "", time.monotonic() + PATIENCE) as lease:
+        yield lease
+
+
+@contextmanager
+def _locked(settings: Settings, names: Iterable[str], command: str, until: float) -> Iterator[Lease]:
     with ExitStack() as held:
         lease = Lease([], [], command or " ".join(sys.argv[1:]))
-        for table in sorted(tables):  # all processes use the same order, which avoids deadlocks
+        for table in names:
             for files, name in ((lease.locks, table), (lease.turns, f"{table}.turn")):
                 file = held.enter_context(_open(settings, name))
                 _take(file, table, until)
@@ -126,9 +147,13 @@ def _take(file: IO[str], table: str, until: float) -> None:
 
 def _sign(file: IO[str], command: str) -> None:
     file.truncate(0)
-    since = f"{datetime.now(UTC):%H:%M:%S} UTC"
-    file.write(f"pid {os.getpid()} on {socket.gethostname()} (`lakehouse {command}`, since {since})")
+    file.write(_description(command))
     file.flush()
+
+
+def _description(command: str) -> str:
+    since = f"{datetime.now(UTC):%H:%M:%S} UTC"
+    return f"pid {os.getpid()} on {socket.gethostname()} (`lakehouse {command}`, since {since})"
 
 
 def _lock(file: IO[str]) -> bool:

@@ -1,32 +1,42 @@
 """Runs SQL over the tables without Spark: DuckDB reads them through the deltalake package."""
 
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 
 import duckdb
+import obstore
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, DeltaProtocolError
 
 from lakehouse.errors import LakehouseError
 from lakehouse.settings import Settings
+from lakehouse.storage import folder, table_options
 
 LAYERS = ("bronze", "silver", "gold", "quarantine", "quality")
 
 
 def table_names(settings: Settings) -> Iterator[str]:
-    """The names `layer.table` of all tables. Raises ConfigurationError if they are not on this machine."""
+    """The names `layer.table` of all tables."""
     for layer in LAYERS:
-        root = Path(settings.local_path(layer))
-        for path in sorted(root.iterdir()) if root.is_dir() else ():
-            if DeltaTable.is_deltatable(str(path)):
-                yield f"{layer}.{path.name}"
+        folders = obstore.list_with_delimiter(folder(settings, settings.table_path(layer)))["common_prefixes"]
+        for name in sorted(f"{layer}.{path}" for path in folders):
+            if is_stored(settings, name):
+                yield name
+
+
+def is_stored(settings: Settings, name: str) -> bool:
+    return DeltaTable.is_deltatable(settings.table_path(name), table_options(settings))
+
+
+def stored_table(settings: Settings, name: str) -> DeltaTable:
+    """The current table. Raises DeltaError if there is none."""
+    return DeltaTable(settings.table_path(name), storage_options=table_options(settings))
 
 
 def existing_tables(settings: Settings) -> Iterator[tuple[str, DeltaTable]]:
     """The names and tables of all layers. Raises LakehouseError, which names the table, if one can't be read."""
     for name in table_names(settings):
         try:
-            table = DeltaTable(settings.table_path(name))
+            table = stored_table(settings, name)
         except (DeltaError, DeltaProtocolError) as error:
             raise LakehouseError(f"{name}: {error}") from error
         yield name, table

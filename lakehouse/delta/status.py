@@ -4,11 +4,11 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 
 import duckdb
 from deltalake import DeltaTable
 
+from lakehouse.delta.batches import Batch, last_batch
 from lakehouse.delta.query import existing_tables
 from lakehouse.settings import Settings
 
@@ -39,28 +39,21 @@ def table_statuses(settings: Settings) -> list[TableStatus]:
             rows=table.count(),
             version=table.version(),
             size=sum(table.get_add_actions(flatten=True)["size_bytes"].to_pylist()),
-            ran_at=datetime.fromtimestamp(batch.stat().st_mtime if batch else _changed_at(table), UTC),
+            ran_at=batch.ended if batch else _changed_at(table),
             lag=_behind(_read_by(batch) if batch else refreshed.get(str(table.metadata().id), ()), versions),
         )
         for name, table in tables.items()
-        for batch in [_last_batch(settings, name)]
+        for batch in [last_batch(settings, name)]
     ]
 
 
-def _changed_at(table: DeltaTable) -> float:
-    return float(table.history(1)[0]["timestamp"] / 1000)
+def _changed_at(table: DeltaTable) -> datetime:
+    return datetime.fromtimestamp(table.history(1)[0]["timestamp"] / 1000, UTC)
 
 
-def _last_batch(settings: Settings, name: str) -> Path | None:
-    """The commit file of the last batch that the table's stream has finished; None if there is none."""
-    commits = Path(settings.checkpoint_path(name)).glob("commits/[0-9]*")
-    return max(commits, key=lambda path: int(path.name), default=None)
-
-
-def _read_by(batch: Path) -> list[tuple[str, int]]:
+def _read_by(batch: Batch) -> list[tuple[str, int]]:
     """The id of each table that the stream reads, with the last version that it has read."""
-    lines = (batch.parent.parent / "offsets" / batch.name).read_text().splitlines()
-    offsets = [json.loads(line) for line in lines if "reservoirId" in line]
+    offsets = [json.loads(line) for line in batch.offsets.splitlines() if "reservoirId" in line]
     return [(offset["reservoirId"], _last_read(offset)) for offset in offsets]
 
 

@@ -16,7 +16,7 @@ from pyspark.sql.types import ArrayType, StructType
 
 from lakehouse.errors import ConfigurationError, LakehouseError, PermanentError
 from lakehouse.locks import exclusive
-from lakehouse.settings import Settings
+from lakehouse.settings import Settings, is_remote
 
 Ddl = str | Callable[[], str]
 """Columns as Spark DDL, or what derives it: a function that needs Spark."""
@@ -122,8 +122,15 @@ def _literal(text: str) -> str:
 
 
 def remove_table(spark: SparkSession, settings: Settings, name: str) -> None:
-    """Remove a table, if it exists. It is renamed first, so that a crash leaves no half of a table in its place."""
+    """Remove a table, if it exists. A crash leaves no half of it in its place.
+
+    A folder is renamed first. In an object store, that would copy it: its log goes first, from the newest commit to the
+    oldest, so that an older version of the table is there until none is.
+    """
     path = settings.table_path(name)
+    if is_remote(path):
+        _remove_stored(spark, path)
+        return
     removed = f"{settings.warehouse_root}/.removed/{name.replace('.', '/')}"
     delete_path(spark, removed)
     if path_exists(spark, path):
@@ -134,6 +141,15 @@ def remove_table(spark: SparkSession, settings: Settings, name: str) -> None:
             raise LakehouseError(f"{name}: {path} can't be moved to {removed}")
         java_class(spark, "org.apache.spark.sql.delta.DeltaLog").invalidateCache(spark._jsparkSession, where)
         delete_path(spark, removed)
+
+
+def _remove_stored(spark: SparkSession, path: str) -> None:
+    files, where = _file_system(spark, path)
+    log = files.globStatus(_file_system(spark, f"{path}/_delta_log/*")[1]) or ()  # by name
+    for file in reversed(log):
+        files.delete(file.getPath(), True)
+    delete_path(spark, path)
+    java_class(spark, "org.apache.spark.sql.delta.DeltaLog").invalidateCache(spark._jsparkSession, where)
 
 
 def is_created(spark: SparkSession, path: str) -> bool:

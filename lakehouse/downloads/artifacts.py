@@ -1,4 +1,4 @@
-"""Downloads, once: the jars that Spark lacks, the embedded broker, the report's scripts, and a browser for tests.
+"""Downloads, once: the jars that Spark lacks, the embedded broker, the report's scripts, and what tests need.
 
 `artifacts.xml` lists the files and their checksums. The Ivy that comes with Spark fetches them, so it can use a
 machine's Maven mirror or proxy like any other Java tool.
@@ -41,6 +41,21 @@ def spark_jars(cache: Path) -> list[Path]:
     download = _listed("spark")
     folder = _ensure(download, cache)
     return [folder / name for name in sorted(download.files)]
+
+
+def s3_jars(cache: Path) -> list[Path]:
+    """The jars of Hadoop's file system for S3, downloaded if `cache` lacks them. Raises LakehouseError if that fails.
+
+    They are the modules of Amazon's SDK that it uses. The SDK in one jar has 686 MB.
+    """
+    download = _listed("s3")
+    folder = _ensure(download, cache)
+    return [folder / name for name in sorted(download.files)]
+
+
+def s3_server(cache: Path) -> Path:
+    """The jar of a server of the S3 API, downloaded if `cache` lacks it. Raises LakehouseError if that fails."""
+    return next(_ensure(_listed("s3proxy"), cache).iterdir())
 
 
 def page_files(cache: Path) -> list[Path]:

@@ -1,7 +1,9 @@
 """Compiles our Scala code, with the Scala compiler that comes with Spark."""
 
 import hashlib
+import os
 import subprocess
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
@@ -13,16 +15,20 @@ from lakehouse.locks import make_once
 from lakehouse.progress import spinner
 
 
-def compiled(source: Path, cache: Path) -> Path:
-    """The jar of a Scala file, compiled if `cache` lacks it. Raises LakehouseError if that fails."""
+def compiled(source: Path, cache: Path, uses: Sequence[Path] = ()) -> Path:
+    """The jar of a Scala file, compiled if `cache` lacks it. Raises LakehouseError if that fails.
+
+    `uses` are jars that it needs beside those of Spark.
+    """
     made_of = source.read_bytes() + pyspark.__version__.encode()
     jar = cache / f"{source.stem}-{hashlib.sha256(made_of).hexdigest()[:12]}.jar"
-    return make_once(source.stem, jar, partial(_compile, source))
+    return make_once(source.stem, jar, partial(_compile, source, uses))
 
 
-def _compile(source: Path, jar: Path) -> None:
+def _compile(source: Path, uses: Sequence[Path], jar: Path) -> None:
     draft = jar.with_suffix(".part.jar")
-    command: list[str | Path] = [java_home() / "bin" / "java", "-cp", Path(pyspark.__file__).parent / "jars" / "*"]
+    class_path = os.pathsep.join(map(str, [Path(pyspark.__file__).parent / "jars" / "*", *uses]))
+    command: list[str | Path] = [java_home() / "bin" / "java", "-cp", class_path]
     command += ["scala.tools.nsc.Main", "-usejavacp", "-d", draft, source]
     with spinner(f"Compiling {source.name}, once"):
         done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)

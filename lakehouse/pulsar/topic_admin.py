@@ -1,11 +1,13 @@
 """Creates topics in the broker, as they are declared."""
 
 from collections.abc import Iterable
-from pathlib import Path
+
+import obstore
 
 from lakehouse.contracts.topics import Topic
 from lakehouse.pulsar.endpoint import Endpoint, call_admin
 from lakehouse.settings import Settings
+from lakehouse.storage import folder
 
 EARLIEST = {"ledgerId": -1, "entryId": -1, "partitionIndex": -1}
 EXISTS = 409
@@ -48,10 +50,15 @@ def _create(topic: Topic, endpoint: Endpoint, settings: Settings) -> None:
     call_admin("POST", f"{path}/createMissedPartitions", endpoint, settings, accept=(UNPARTITIONED,))
     schema = {"type": topic.encoding, "schema": topic.pulsar_schema(), "properties": {}}
     call_admin("POST", f"schemas/{name}/schema", endpoint, settings, body=schema)
-    if not Path(settings.table_path(topic.bronze_table), "_delta_log").exists():
+    if not _has_landed(settings, topic):
         subscription = f"{path}/subscription/{topic.subscription}"
         call_admin("PUT", subscription, endpoint, settings, body=EARLIEST, accept=(EXISTS,))
     # Otherwise, messages that have not landed could expire. 0 means never, whatever the policy of the namespace.
     call_admin("POST", f"{path}/messageTTL?messageTTL=0", endpoint, settings)
     if topic.changelog:
         call_admin("POST", f"{path}/retention", endpoint, settings, body=FOR_EVER)
+
+
+def _has_landed(settings: Settings, topic: Topic) -> bool:
+    table = folder(settings, settings.table_path(topic.bronze_table))
+    return "_delta_log" in obstore.list_with_delimiter(table)["common_prefixes"]

@@ -18,6 +18,10 @@ PERMANENT = (
 
 _PERMANENT_STATES = re.compile(r"SQLSTATE: (22|23|42(?!K0[34]|KD6)|P0)")
 """Errors of values, constraints, statements and `raise_error`, but not of files that are missing or already exist."""
+NO_CREDENTIALS = (
+    "no credentials for the object store: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or another way that AWS's "
+    "tools find them"
+)
 _TORN_COMMIT = r"reading file (?:file:/*)?(/\S+/_delta_log/\d+\.json)"
 
 _LINES = (
@@ -37,6 +41,15 @@ _LINES = (
         _TORN_COMMIT,
         r"\1: torn, as by a power cut: see *After a power cut* in docs/operations.md",
     ),
+    (r"http://169\.254\.\d+\.\d+/|NoAwsCredentials|Unable to load credentials", NO_CREDENTIALS),
+    (
+        r"Error performing \w+ (https?://[^/\s]+)/([^/?\s]*)[\s\S]*?<Code>(\w+)</Code><Message>([^<]*)",
+        r"the object store \1 refuses: \3: \4 (bucket \2)",
+    ),
+    (r"Error performing \w+ (https?://[^/\s]+)", r"the object store \1 does not answer: try again later"),
+    (r"UnknownStoreException: `?s3a://([^/`]+)", r"the object store has no bucket \1: create it"),
+    (r"Unable to execute HTTP request: ([^\n(]+)", r"the object store does not answer: \1"),
+    (r"s3\.model\.\w+Exception: ([^\n(]+?) \(Service: S3, Status Code: (\d+)", r"the object store refuses: \2: \1"),
     (r".*No space left on device.*", "no space left on the disk"),
     (
         r".*ParentNotDirectoryException: Parent path is not a directory: (.*)",

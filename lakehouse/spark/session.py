@@ -20,13 +20,14 @@ from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
-from lakehouse.downloads.artifacts import spark_jars
+from lakehouse.downloads.artifacts import s3_jars, spark_jars
 from lakehouse.errors import LakehouseError
 from lakehouse.jvm.class_archives import archive_options, settle
 from lakehouse.jvm.java import java_home
 from lakehouse.jvm.scala import compiled
 from lakehouse.progress import spinner
 from lakehouse.settings import Settings, variables
+from lakehouse.storage import spark_properties, uses_store
 
 # The code cache must be large: C1 alone gets 48 MB by default, and Spark's compiled code would be evicted all the time.
 # A JVM that runs out of memory may hang or only partly work. It exits instead, and a new one continues its work.
@@ -105,6 +106,7 @@ def spark_conf(settings: Settings, *, keep_classes: bool = True) -> dict[str, st
         "spark.driver.memory": settings.spark.memory,
         "spark.driver.defaultJavaOptions": f"{JAVA_OPTIONS} {shlex.join(archive)}",
         **(LOCAL_FILES if is_local(settings) else {}),
+        **spark_properties(settings),
         # Remote executors fetch these. A local one has the driver's; to copy them would take a second of each start.
         **({} if is_local(settings) else {"spark.jars": ",".join(jars)}),
         # Hadoop uses this instead of the umask of the process. Remote executors may belong to another user.
@@ -126,8 +128,11 @@ def driver_jars(settings: Settings) -> list[Path]:
 
     Raises LakehouseError if that fails.
     """
-    own = [compiled(Path(__file__).with_name("local_files.scala"), settings.cache)] if is_local(settings) else []
-    return [*spark_jars(settings.cache), *own]
+    delta, sources = spark_jars(settings.cache), Path(__file__).parent
+    own = [compiled(sources / "local_files.scala", settings.cache)] if is_local(settings) else []
+    if uses_store(settings):
+        own += [compiled(sources / "object_store.scala", settings.cache, uses=delta), *s3_jars(settings.cache)]
+    return [*delta, *own]
 
 
 def start_spark(settings: Settings, *, inherited: Sequence[int] = ()) -> SparkSession:

@@ -26,7 +26,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
-from lakehouse.delta.leases import write_lease
+from lakehouse.delta.leases import home_lock
 from lakehouse.delta.query import LAYERS
 from lakehouse.delta.tables import list_tables, table_schema
 from lakehouse.errors import ConfigurationError
@@ -102,7 +102,7 @@ def serving(settings: Settings) -> Iterator[Served]:
             f"serve.host {settings.serve.host}: connections from other machines must be encrypted: set "
             "serve.tls_certificate and serve.tls_key, or 127.0.0.1"
         )
-    with write_lease(settings, ["serve"]) as lease:
+    with home_lock(settings, "serve") as lease:
         port, extension = _choose_port(settings), compiled(SOURCE, settings.cache)
         with spinner(f"Starting the SQL endpoint at {settings.serve.host}:{port}"):
             own = _own_settings(settings)

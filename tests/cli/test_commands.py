@@ -75,7 +75,7 @@ def lakehouse(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str
             "9",
             "LAKEHOUSE_SPEED: no such setting; there are LAKEHOUSE_AIRFLOW, LAKEHOUSE_CACHE, LAKEHOUSE_CHECKPOINTS, "
             "LAKEHOUSE_DECLARATIONS, LAKEHOUSE_HOME, LAKEHOUSE_PARAMETERS, LAKEHOUSE_POSTGRES, LAKEHOUSE_PULSAR, "
-            "LAKEHOUSE_RUN, LAKEHOUSE_SERVE, LAKEHOUSE_SPARK, "
+            "LAKEHOUSE_RUN, LAKEHOUSE_S3, LAKEHOUSE_SERVE, LAKEHOUSE_SPARK, "
             "LAKEHOUSE_WAREHOUSE",
         ),
         ("LAKEHOUSE_HOME", "/dev/null", "home: must be a folder (given: '/dev/null')"),

@@ -21,11 +21,17 @@ def test_a_folder_can_be_given_as_a_uri(tmp_path: Path, scheme: str) -> None:
     assert [status.name for status in table_statuses(lake)] == ["gold.notes"]
 
 
-def test_what_needs_tables_on_this_machine_says_so() -> None:
-    lake = load_settings(warehouse="s3a://bucket/tables")
+def test_tables_and_checkpoints_can_be_in_a_store() -> None:
+    lake = load_settings(warehouse="s3a://bucket/tables/")
     assert lake.table_path("gold.notes") == "s3a://bucket/tables/gold/notes"
-    with pytest.raises(ConfigurationError, match=r"^warehouse: s3a://bucket/tables: .* must be a folder, or file:///"):
-        query(lake, "SELECT 1")
+    assert lake.checkpoint_path("gold.notes") == "s3a://bucket/tables/.checkpoints/gold.notes"
+
+
+@pytest.mark.parametrize("root", ["s3://bucket/tables", "gs://bucket", "s3a:///tables"])
+def test_another_store_is_refused(root: str) -> None:
+    told = rf"^warehouse: must be a folder, file:///path or s3a://bucket/path \(given: '{root}'\)$"
+    with pytest.raises(ConfigurationError, match=told):
+        load_settings(warehouse=root)
 
 
 @pytest.mark.parametrize("token", ["s3cret", "a.s3cret.token\n", "Bearer a.s3cret.token"])

@@ -40,6 +40,20 @@ RuntimeError: power cut
         ("", "RuntimeError"),
         ("java.io.IOException: No space left on device", "no space left on the disk"),
         (
+            "Kernel error\n Error performing GET http://minio:9000/lake/w/gold in 4 ms - 403\n"
+            "<Error><Code>SignatureDoesNotMatch</Code><Message>The signature is wrong.</Message></Error>",
+            "the object store http://minio:9000 refuses: SignatureDoesNotMatch: The signature is wrong. (bucket lake)",
+        ),
+        (
+            "Generic S3 error: Error performing PUT http://minio:9000/lake/w in 4 ms, after 4 retries",
+            "the object store http://minio:9000 does not answer: try again later",
+        ),
+        (
+            "java.net.ConnectException: software.amazon.awssdk.core.exception.SdkClientException: Unable to execute "
+            "HTTP request: Connect to minio:9000 failed: Connection refused (SDK Attempt Count: 3)",
+            "the object store does not answer: Connect to minio:9000 failed: Connection refused",
+        ),
+        (
             "[FAILED_READ_FILE.NO_HINT] Error while reading file file:///x/_delta_log/00002.json.  SQLSTATE",
             "/x/_delta_log/00002.json: torn, as by a power cut: see *After a power cut* in docs/operations.md",
         ),

@@ -1,0 +1,102 @@
+/** Commits of Delta tables and of checkpoints in an object store.
+  *
+  * Each is one object, put only if there is none of its name. So of two writers, one gets the version, whatever
+  * machines they run on, and no half of a commit can be read.
+  */
+package lakehouse {
+
+import java.io.{ByteArrayOutputStream, FileNotFoundException, IOException, OutputStream}
+import java.nio.charset.StandardCharsets.UTF_8
+import java.util.Arrays
+
+import scala.jdk.CollectionConverters._
+
+import io.delta.storage.HadoopFileSystemLogStore
+import org.apache.hadoop.conf.Configuration
+import org.apache.hadoop.fs._
+import org.apache.hadoop.fs.Options.CreateFileOptionKeys.FS_OPTION_CREATE_CONDITIONAL_OVERWRITE
+import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager
+import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager.CancellableFSDataOutputStream
+
+object Put {
+  def replacing(files: FileSystem, path: Path, content: Array[Byte]): Unit =
+    write(files.create(path, true), content)
+
+  /** Whether the content was put; false if another one is there.
+    *
+    * An error can come although the content was put, as the answer may be lost. Then it is there.
+    */
+  def ifAbsent(files: FileSystem, path: Path, content: Array[Byte]): Boolean =
+    try {
+      write(files.createFile(path).must(FS_OPTION_CREATE_CONDITIONAL_OVERWRITE, true).build(), content)
+      true
+    } catch {
+      case error: IOException =>
+        val held = read(files, path).getOrElse(throw error)
+        Arrays.equals(held, content)
+    }
+
+  private def write(out: OutputStream, content: Array[Byte]): Unit =
+    try out.write(content)
+    finally out.close()
+
+  private def read(files: FileSystem, path: Path): Option[Array[Byte]] =
+    try {
+      val in = files.open(path)
+      try Some(in.readAllBytes())
+      finally in.close()
+    } catch { case _: FileNotFoundException => None }
+}
+
+/** Delta's log. Its class for S3 has a lock within one JVM only. */
+class StoreLog(conf: Configuration) extends HadoopFileSystemLogStore(conf) {
+  override def write(
+      path: Path, actions: java.util.Iterator[String], overwrite: java.lang.Boolean, conf: Configuration): Unit = {
+    val files = path.getFileSystem(conf)
+    val content = actions.asScala.map(_ + "\n").mkString.getBytes(UTF_8)
+    if (overwrite) Put.replacing(files, path, content)
+    else if (!Put.ifAbsent(files, path, content)) throw new java.nio.file.FileAlreadyExistsException(path.toString)
+  }
+
+  override def isPartialWriteVisible(path: Path, conf: Configuration): java.lang.Boolean = false
+}
+
+/** The checkpoints of streams. Spark's classes rename files, which are copies in an object store. */
+class StoreCheckpoints(path: Path, conf: Configuration) extends CheckpointFileManager {
+  private val files = path.getFileSystem(conf)
+
+  override def createAtomic(path: Path, overwriteIfPossible: Boolean): CancellableFSDataOutputStream =
+    new Draft(files, path, overwriteIfPossible, new ByteArrayOutputStream)
+
+  override def open(path: Path): FSDataInputStream = files.open(path)
+  override def list(path: Path, filter: PathFilter): Array[FileStatus] = files.listStatus(path, filter)
+  override def mkdirs(path: Path): Unit = files.mkdirs(path)
+  override def exists(path: Path): Boolean = files.exists(path)
+  override def isLocal: Boolean = false
+
+  override def delete(path: Path): Unit = files.delete(path, true)
+
+  override def createCheckpointDirectory(): Path = {
+    val qualified = path.makeQualified(files.getUri, files.getWorkingDirectory)
+    files.mkdirs(qualified)
+    qualified
+  }
+}
+
+/** A file that is put when it is closed. */
+class Draft(files: FileSystem, path: Path, overwrite: Boolean, content: ByteArrayOutputStream)
+    extends CancellableFSDataOutputStream(content) {
+  private var ended = false
+
+  override def close(): Unit = if (!ended) {
+    ended = true
+    super.close()
+    if (overwrite) Put.replacing(files, path, content.toByteArray)
+    else if (!Put.ifAbsent(files, path, content.toByteArray))
+      throw new org.apache.hadoop.fs.FileAlreadyExistsException(path.toString)
+  }
+
+  override def cancel(): Unit = ended = true
+}
+
+}

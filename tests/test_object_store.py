@@ -1,0 +1,175 @@
+"""From topics to gold with tables and checkpoints in an object store: they hold what the oracle says."""
+
+import os
+import random
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import write_deltalake
+
+from domains.shop.workload import Workload
+from jobs.maintenance import maintain
+from lakehouse.delta.query import is_stored, query, stored_table
+from lakehouse.delta.status import table_statuses
+from lakehouse.pulsar.endpoint import Endpoint
+from lakehouse.pulsar.produce import produce
+from lakehouse.settings import Settings
+from lakehouse.storage import table_options
+from tests.lake import environment, expected, messages, own_topics, tables
+from tests.oracle import Oracle
+from tests.s3 import Server, Unreliable, in_store
+from tests.shop import TOPICS
+
+LAKEHOUSE = Path(sys.prefix) / "bin" / "lakehouse"
+MESSY = Workload(
+    users=300, orders=3_000, missing_users=0.05, late_users=0.2, deleted_users=0.1, duplicates=0.1, malformed=0.1
+)
+SMALL_BATCHES = {"LAKEHOUSE_RUN__MAX_BYTES_PER_BATCH": str(2**20), "LAKEHOUSE_RUN__RETRY_DELAY": "2"}
+
+
+def lake_of(settings: Settings, endpoint: Endpoint, url: str, home: Path) -> Settings:
+    lake = own_topics(in_store(settings, url, home.name), endpoint, home)
+    produce([(topic, phase(topic.name)) for phase in (MESSY.first, MESSY.late) for topic in TOPICS], endpoint, lake)
+    return lake
+
+
+@contextmanager
+def running(lake: Settings, command: str = "run") -> Iterator[subprocess.Popen[bytes]]:
+    with (lake.home / "run.log").open("wb") as log:
+        given = {**os.environ, **environment(lake), **SMALL_BATCHES}
+        process = subprocess.Popen([LAKEHOUSE, command], env=given, stdout=log, stderr=subprocess.STDOUT)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def run(lake: Settings) -> str:
+    """What a run shows, which must succeed."""
+    with running(lake) as process:
+        code, shown = process.wait(400), (lake.home / "run.log").read_text()
+    assert (code, shown.count("holds")) == (0, 3), shown
+    return shown
+
+
+def wait_for(condition: Callable[[], bool], process: subprocess.Popen[bytes]) -> None:
+    while not condition():
+        assert process.poll() is None, "the run has ended"
+        time.sleep(0.2)
+
+
+def has_version(lake: Settings, name: str, version: int) -> Callable[[], bool]:
+    return lambda: is_stored(lake, name) and stored_table(lake, name).version() >= version
+
+
+@pytest.mark.spark
+def test_all_that_a_run_writes_is_in_the_store(
+    settings: Settings, endpoint: Endpoint, store: Server, tmp_path: Path
+) -> None:
+    lake = lake_of(settings, endpoint, store.url, tmp_path)
+    run(lake)
+    assert tables(lake) == expected(Oracle().run(messages(lake)))
+    [(rows,)] = query(lake, "SELECT count(*) FROM gold.enriched_orders").fetchall()
+    assert {status.name: (status.rows, status.lag) for status in table_statuses(lake)}["gold.enriched_orders"] == (
+        rows,
+        0,
+    )
+    assert [each.table for each in maintain(lake) if each.failed or each.busy] == []
+    assert not (lake.home / "warehouse").exists()
+    assert not (lake.home / "checkpoints").exists()
+
+
+def test_two_that_append_at_once_both_do(settings: Settings, store: Server, tmp_path: Path) -> None:
+    lake = in_store(settings, store.url, tmp_path.name)
+
+    def append(writer: str) -> None:
+        for n in range(10):
+            rows, path = pa.table({"writer": [writer], "n": [n]}), lake.table_path("gold.notes")
+            write_deltalake(path, rows, mode="append", storage_options=table_options(lake))
+
+    append("a")
+    writers = [threading.Thread(target=append, args=[name]) for name in ("b", "c")]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join()
+    held = query(lake, "SELECT writer, count(*), count(DISTINCT n) FROM gold.notes GROUP BY 1 ORDER BY 1").fetchall()
+    assert held == [("a", 10, 10), ("b", 10, 10), ("c", 10, 10)]
+
+
+@pytest.mark.spark
+@pytest.mark.s3
+def test_runs_that_are_killed(settings: Settings, endpoint: Endpoint, store: Server, tmp_path: Path) -> None:
+    lake = lake_of(settings, endpoint, store.url, tmp_path)
+    for moment in (has_version(lake, "bronze.orders", 1), has_version(lake, "gold.enriched_orders", 1)):
+        with running(lake) as process:
+            wait_for(moment, process)
+    run(lake)
+    assert tables(lake) == expected(Oracle().run(messages(lake)))
+
+
+@pytest.mark.spark
+@pytest.mark.s3
+def test_a_store_that_dies_and_returns(settings: Settings, endpoint: Endpoint, store: Server, tmp_path: Path) -> None:
+    lake = lake_of(settings, endpoint, store.url, tmp_path)
+    with running(lake) as process:
+        wait_for(has_version(lake, "bronze.orders", 0), process)
+        store.kill()
+        time.sleep(8)
+        store.start()
+        code = process.wait(400)
+    shown = (lake.home / "run.log").read_text()
+    assert code == 0 or "the object store" in shown, shown
+    assert "Traceback" not in shown
+    run(lake)
+    assert tables(lake) == expected(Oracle().run(messages(lake)))
+
+
+@pytest.mark.spark
+@pytest.mark.s3
+def test_a_store_that_is_slow_and_fails(settings: Settings, endpoint: Endpoint, store: Server, tmp_path: Path) -> None:
+    unreliable = Unreliable(store, random.Random(1))
+    threading.Thread(target=unreliable.serve_forever, daemon=True).start()
+    lake = lake_of(settings, endpoint, unreliable.url, tmp_path)
+    run(lake)
+    assert unreliable.failed > 20
+    sound = in_store(lake, store.url, tmp_path.name)
+    assert tables(sound) == expected(Oracle().run(messages(sound)))
+    unreliable.shutdown()
+
+
+APPEND = """
+import sys
+from lakehouse.delta.tables import Table, append, create_table
+from lakehouse.settings import load_settings
+from lakehouse.spark.session import start_spark, stop_spark
+settings, writer = load_settings(), sys.argv[1]
+spark = start_spark(settings)
+create_table(spark, settings, Table(name="gold.notes", columns="writer STRING, n INT"))
+for n in range(20):
+    append(spark.createDataFrame([(writer, n)], "writer STRING, n INT"), settings, "gold.notes")
+stop_spark()
+"""
+
+
+@pytest.mark.spark
+@pytest.mark.s3
+def test_two_spark_applications_that_append_at_once_both_do(settings: Settings, store: Server, tmp_path: Path) -> None:
+    lake = in_store(settings, store.url, tmp_path.name)
+    writers = []
+    for name in ("a", "b"):
+        home = tmp_path / name
+        home.mkdir()
+        given = {**os.environ, **environment(lake), "LAKEHOUSE_HOME": str(home)}
+        writers.append(subprocess.Popen([sys.executable, "-c", APPEND, name], env=given))
+    assert [writer.wait(300) for writer in writers] == [0, 0]
+    held = query(lake, "SELECT writer, count(*), count(DISTINCT n) FROM gold.notes GROUP BY 1 ORDER BY 1").fetchall()
+    assert held == [("a", 20, 20), ("b", 20, 20)]
