@@ -70,7 +70,6 @@ bench: install ## Run all benchmarks (an hour)
 	@$(RUN)/python benchmarks/pipeline.py
 	@$(RUN)/python benchmarks/small.py
 	@$(RUN)/python benchmarks/freshness.py
-	@$(RUN)/python benchmarks/growth.py
 	@$(RUN)/python benchmarks/airflow.py
 	@$(RUN)/python benchmarks/quality.py
 
