@@ -20,6 +20,7 @@ from cli.airflow import app as airflow_app
 from cli.backfill import backfill_command
 from cli.demo import DEFAULT_DOMAIN, DEFAULT_SIZE, run_demo
 from cli.init import init_command
+from cli.metrics import metrics_command
 from cli.plan import plan_command
 from cli.produce import produce_command
 from cli.quality import validate_command
@@ -28,8 +29,9 @@ from cli.rebuild import rebuild_command
 from cli.refresh import refresh_command
 from cli.send import send_command
 from cli.serve import serve_command
+from cli.status import status_command
 from jobs.maintenance import maintain
-from jobs.retention import states
+from jobs.metrics import Pulse, serve_metrics
 from jobs.steps import (
     enriching,
     landing,
@@ -44,10 +46,8 @@ from jobs.steps import (
     steps_of_all,
 )
 from jobs.streams import catch_up, keep_up
-from lakehouse.contracts.topics import Topic
 from lakehouse.delta.leases import write_lease
 from lakehouse.delta.query import query
-from lakehouse.delta.status import table_statuses
 from lakehouse.delta.tables import table_versions
 from lakehouse.errors import (
     BrokerError,
@@ -59,10 +59,9 @@ from lakehouse.errors import (
 )
 from lakehouse.local import broker
 from lakehouse.progress import CONSOLE
-from lakehouse.pulsar.endpoint import Endpoint
-from lakehouse.pulsar.status import TopicStatus, topic_status
 from lakehouse.pulsar.topic_admin import create_published, create_topics
 from lakehouse.reconciliation import Reconciliation
+from lakehouse.records import keep_reconciliations
 from lakehouse.settings import Settings, load_settings
 from lakehouse.spark.error_causes import cause_of, is_permanent
 from lakehouse.spark.session import end_of_spark, stop_spark
@@ -162,7 +161,10 @@ def run(
             report.outcomes(run_all(spark, settings))
             _reconcile(spark, settings)
         else:
-            look = partial(look_around, spark, settings)
+            pulse = Pulse(settings)
+            if settings.metrics.port is not None:
+                serve_metrics(settings, pulse)
+            look = pulse.watched(partial(look_around, spark, settings))
             keep_up(settings, steps_of_all(spark, settings), every=seconds, look=look, lease=lease)
 
 
@@ -201,6 +203,7 @@ def _reconcile(spark: SparkSession, settings: Settings) -> None:
     Raises ReconciliationError if a message is in no table or in two, or was lost before it landed.
     """
     reconciliations = reconcile_all(spark, settings)
+    keep_reconciliations(settings, reconciliations)
     report.reconciliation(reconciliations)
     report.note(reconciliations, settings)
     _refuse([*_broken(reconciliations), *_compare_with_broker(settings)])
@@ -240,34 +243,6 @@ def _merges(pipeline: Pipeline, entity: Entity) -> set[str]:
     return {lookup.merged_into for lookup in lookups if lookup.merged_into is not None}
 
 
-@app.command(rich_help_panel=DATA)
-def status() -> None:
-    """Show the backlog of topics; rows, last change and lag of tables; and which state is kept for how long."""
-    settings = load_settings()
-    try:
-        endpoint = broker.endpoint(settings)
-        report.topics([_topic_row(topic, endpoint, settings) for topic in pipeline_of(settings).topics])
-    except BrokerError as error:
-        report.say(f"Topics: {error}")
-    if found := table_statuses(settings):
-        report.tables(found)
-        report.states(states(settings))
-    else:
-        report.say("Tables: none yet: `lakehouse run` makes them")
-
-
-def _topic_row(topic: Topic, endpoint: Endpoint, settings: Settings) -> tuple[str, TopicStatus | None, str]:
-    """The topic's name, its status if known, and why it can't land, if so."""
-    found = None
-    try:
-        found = topic_status(topic, endpoint, settings)
-        return topic.name, found, refusal(settings, topic, endpoint) or ""
-    except ConfigurationError:  # the tables are not on this machine: only Spark can read them
-        return topic.name, found, ""
-    except LakehouseError as error:
-        return topic.name, found, str(error)
-
-
 @app.command("maintain", rich_help_panel=DATA)
 def maintain_tables() -> None:
     """Remove files that no table version of the last week needs, then compact the tables, even while a stream runs."""
@@ -299,6 +274,8 @@ def demo(
     _refuse(_broken(run_demo(load_settings(), domain=domain, size=size)))
 
 
+app.command("status", rich_help_panel=DATA)(status_command)
+app.command("metrics", rich_help_panel=DATA)(metrics_command)
 app.command("backfill", rich_help_panel=DATA)(backfill_command)
 app.command("rebuild", rich_help_panel=DATA)(rebuild_command)
 app.command("plan", rich_help_panel=PIPELINE)(plan_command)

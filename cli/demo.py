@@ -10,11 +10,11 @@ from pyspark.sql import SparkSession
 from cli import report
 from domains import DOMAINS, Workload, workload_of
 from gold.enrichment.declaration import Enrichment
+from jobs.status import status_of
 from jobs.steps import create_tables, landing, reconcile_all, refreshing, run_all, run_landed, spark_for
 from jobs.streams import catch_up
 from lakehouse.delta.leases import home_lock, write_lease
 from lakehouse.delta.query import query
-from lakehouse.delta.status import table_statuses
 from lakehouse.errors import ConfigurationError
 from lakehouse.local import broker
 from lakehouse.pulsar.endpoint import Endpoint
@@ -91,7 +91,8 @@ def _show_pipeline(spark: SparkSession, settings: Settings, workload: Workload) 
         _show_moves(settings, facts, *before[facts.topic.name])
     _refresh(spark, settings)
     report.say("\n3. What there is now", "bold")
-    report.tables(table_statuses(settings))
+    found = status_of(settings)
+    report.OUT.print(report.tables(found.tables, found.freshness))
     reconciliations = reconcile_all(spark, settings)
     report.reconciliation(reconciliations)
     _show_queries(settings)

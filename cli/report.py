@@ -14,13 +14,14 @@ from gold.sql.refresh import Refreshed
 from jobs.maintenance import Maintained
 from jobs.planning import Change
 from jobs.retention import State
+from jobs.status import Status, TopicState, problems
 from jobs.streams import Outcome
 from lakehouse.delta.definitions import rebuild_command
 from lakehouse.delta.status import TableStatus
-from lakehouse.pulsar.status import TopicStatus
 from lakehouse.reconciliation import Reconciliation
+from lakehouse.records import ReconciliationRecord, StepRecord
 from lakehouse.settings import Settings
-from lakehouse.terminal import Terminal, one_line
+from lakehouse.terminal import Terminal, duration, one_line
 from pipeline.graph import Node
 
 OUT = Terminal()
@@ -95,30 +96,78 @@ def quoted(text: str) -> str:
     return "`" + text[:QUOTED].replace("`", "'") + "`"
 
 
-def topics(rows: Sequence[tuple[str, TopicStatus | None, str]]) -> None:
-    """Print a row per topic: its name, its status if known, and why it can't land, if so."""
-    grid = _grid("topic", "messages since the broker started", "backlog, in batches")
-    if any(problem for *_, problem in rows):
-        grid.add_column("can't land", overflow="fold")
-    for name, status, problem in rows:
-        numbers = (f"{status.messages:,}", f"{status.backlog:,}") if status else ("", "")
-        grid.add_row(name, *numbers, *([Text(one_line(problem), "red")] if problem else []))
-    OUT.print(grid)
+def status(found: Status, kept: Iterable[State]) -> list[Text | Grid]:
+    """What is wrong, a line each, and then all numbers."""
+    wrong = [Text(f"✗ {one_line(line)}", "red") for line in problems(found)]
+    parts: list[Text | Grid] = [*(wrong or [Text("✓ nothing is wrong", "green")]), topics(found.topics)]
+    if found.tables:
+        parts += [tables(found.tables, found.freshness), _quarantine(found), states(kept)]
+    elif not found.unreadable:
+        parts.append(Text("Tables: none yet: `lakehouse run` makes them"))
+    parts += [_steps(found.steps), _last_reconciled(found.reconciliations)]
+    return [part for part in parts if isinstance(part, Text) or part.row_count]
 
 
-def tables(statuses: Iterable[TableStatus]) -> None:
-    grid = _grid("table", "rows", "MB", "last change", "lag")
-    for status in statuses:
-        lag = {None: "", 0: "up to date"}.get(status.lag, f"{status.lag} commits behind")
-        grid.add_row(status.name, f"{status.rows:,}", f"{status.size / 1e6:,.1f}", _ago(status.ran_at), lag)
-    OUT.print(grid)
+def show(parts: Iterable[Text | Grid]) -> None:
+    for part in parts:
+        OUT.print(part, soft_wrap=isinstance(part, Text))
 
 
-def states(kept: Iterable[State]) -> None:
+def topics(found: Iterable[TopicState]) -> Grid:
+    grid = _grid("topic", "messages since the broker started", "backlog, in batches", "oldest")
+    for each in found:
+        if each.status:
+            numbers = each.status
+            oldest = duration(numbers.lag_seconds) if numbers.backlog else ""
+            grid.add_row(each.name, f"{numbers.messages:,}", f"{numbers.backlog:,}", oldest)
+    return grid
+
+
+def tables(statuses: Iterable[TableStatus], freshness: Mapping[str, float]) -> Grid:
+    """A row per table. `freshness` has the age in seconds of what has not reached a table of gold."""
+    grid = _grid("table", "rows", "MB", "changed", "lag", "behind topics")
+    grid.columns[0].no_wrap = True
+    for each in statuses:
+        lag = {None: "", 0: "up to date"}.get(each.lag, f"{each.lag} commits, {duration(each.lag_seconds or 0)}")
+        behind = duration(freshness[each.name]) if each.name in freshness else ""
+        numbers = (f"{each.rows:,}", f"{each.size / 1e6:,.1f}", f"{_age(each.ran_at)} ago")
+        grid.add_row(each.name, *numbers, lag, behind)
+    return grid
+
+
+def _quarantine(found: Status) -> Grid:
+    grid = _grid("quarantine", "messages", "oldest")
+    for each in found.waiting:
+        waits = f"{each.topic} wait: {each.entity} {each.reason}"
+        grid.add_row(one_line(waits), f"{each.rows:,}", duration(each.oldest_seconds))
+    for (topic, place), count in found.held.items():
+        if count:
+            grid.add_row(f"{topic}: {place}", f"{count:,}", "")
+    return grid
+
+
+def _steps(records: Iterable[StepRecord]) -> Grid:
+    grid = _grid("step", "rows", "batches", "seconds", "retries", "failures", "last batch")
+    for each in records:
+        work = (f"{each.rows:,}", f"{each.batches:,}", f"{each.seconds:,.0f}")
+        last = f"{_age(datetime.fromtimestamp(each.batch_at, UTC))} ago" if each.batch_at else ""
+        grid.add_row(each.step, *work, f"{each.retries:,}", f"{each.failures:,}", last)
+    return grid
+
+
+def _last_reconciled(records: Iterable[ReconciliationRecord]) -> Grid:
+    grid = _grid("reconciliation", "", "when")
+    for each in records:
+        verdict = Text("holds", "green") if each.holds else Text("does not hold", "red")
+        grid.add_row(each.topic, verdict, f"{_age(datetime.fromtimestamp(each.at, UTC))} ago")
+    return grid
+
+
+def states(kept: Iterable[State]) -> Grid:
     grid = _grid("state", "rows", "kept")
     for state in kept:
         grid.add_row(state.purpose, f"{state.rows:,}", state.kept)
-    OUT.print(grid)
+    return grid
 
 
 def maintenance(done: Iterable[Maintained]) -> None:
@@ -189,9 +238,5 @@ def _whole(value: object, inner: Callable[[object], str] | None = None) -> str:
     return str(value)
 
 
-def _ago(moment: datetime) -> str:
-    seconds = int((datetime.now(UTC) - moment).total_seconds())
-    for size, unit in ((86_400, "d"), (3_600, "h"), (60, "min")):
-        if seconds >= size:
-            return f"{seconds // size} {unit} ago"
-    return f"{max(seconds, 0)} s ago"
+def _age(moment: datetime) -> str:
+    return duration((datetime.now(UTC) - moment).total_seconds())

@@ -27,6 +27,7 @@ from expectations.results import RESULTS
 from gold.enrichment.declaration import ACTIONS, BACKFILLS, Enrichment, Lookup
 from gold.sql.declaration import SQL_ROWS, SqlTable
 from gold.sql.refresh import REFRESHES
+from jobs.metrics import FIGURES
 from lakehouse.contracts.checks import Check, fail, quarantine, warn
 from lakehouse.contracts.decoding import MALFORMED
 from lakehouse.contracts.topics import Topic
@@ -48,6 +49,7 @@ def pages() -> dict[str, str]:
         "commands.md": "\n".join(_commands()),
         "settings.md": "\n".join(_settings()),
         "declarations.md": "\n".join(_declarations()),
+        "metrics.md": "\n".join(_metrics()),
     }
 
 
@@ -108,6 +110,14 @@ def _default(value: object) -> str:
     if isinstance(value, bool):
         value = str(value).lower()
     return "" if value in (None, "", {}) else f"`{value}`"
+
+
+def _metrics() -> Iterator[str]:
+    yield "# Metrics\n"
+    yield "What `lakehouse metrics` says. A name that ends in `_total` is a counter; all others are gauges. Names say"
+    yield "the units. [Metrics](../metrics.md) says how to collect them.\n"
+    rows = [(f"`{each.full_name}`", ", ".join(each.labels), each.says) for each in FIGURES]
+    yield from _grid(("metric", "labels", ""), rows)
 
 
 def _declarations() -> Iterator[str]:

@@ -16,7 +16,8 @@ from rich.text import Text
 from lakehouse.delta.leases import Lease
 from lakehouse.errors import BrokerError, LakehouseError, PermanentError
 from lakehouse.progress import CONSOLE, spinner
-from lakehouse.settings import Run, Settings
+from lakehouse.records import StepRecord, keep_step, step_record
+from lakehouse.settings import Settings
 from lakehouse.spark.error_causes import cause_of, is_permanent
 from lakehouse.spark.session import drop_idle_callbacks
 
@@ -46,7 +47,7 @@ def catch_up(settings: Settings, streams: Sequence[Stream]) -> list[Outcome]:
     A stream that fails is retried up to `run.retries` times without progress. Then LakehouseError has the cause;
     PermanentError is raised at once if a retry can't help.
     """
-    step = [_Supervised(stream, settings.run) for stream in streams]
+    step = [_Supervised(stream, settings) for stream in streams]
     with _started(step), spinner(", ".join(each.name for each in step)):
         return _until_caught_up(step)
 
@@ -61,7 +62,7 @@ def keep_up(
     After a round that read no rows, the next one waits until `look` returns another value or fails, but at most
     `REST_SECONDS`. Failures are retried as in `catch_up`, and counted for each round.
     """
-    supervised = [[_Supervised(stream, settings.run) for stream in streams] for streams in steps]
+    supervised = [[_Supervised(stream, settings) for stream in streams] for streams in steps]
     with spinner("Running; Ctrl-C ends it") as status:
         tell = _teller(status, [each for step in supervised for each in step])
         ended, unchanged = 0.0, None
@@ -139,8 +140,8 @@ class _Supervised:
 
     _query: StreamingQuery
 
-    def __init__(self, stream: Stream, run: Run) -> None:
-        self._stream, self._run = stream, run
+    def __init__(self, stream: Stream, settings: Settings) -> None:
+        self._stream, self._settings, self._run = stream, settings, settings.run
         self._failures = 0
         self.rows = 0
         """Rows read by all batches."""
@@ -149,6 +150,7 @@ class _Supervised:
         self._counted = -1
         """The id of the query's last batch that `rows` includes."""
         self.name = ""
+        self._record = StepRecord(step="")
 
     def start(self) -> None:
         self._failures = self.new_rows = 0
@@ -163,6 +165,9 @@ class _Supervised:
             return True
         error = self._query.exception()
         if error is None:
+            if self._record.failure:
+                self._record.failure = ""
+                keep_step(self._settings, self._record)
             return False
         self._wait_after(error)
         self._start()
@@ -180,22 +185,32 @@ class _Supervised:
                 self._wait_after(error)
             else:
                 self.name, self._counted = self._query.name, -1
+                if self._record.step != self.name:
+                    self._record = step_record(self._settings, self.name)
                 return
 
     def _wait_after(self, error: Exception) -> None:
         """Wait for the next retry. Raises LakehouseError if none is left, and PermanentError if a retry can't help."""
         line = f"{self.name}: {cause_of(error)}" if self.name else cause_of(error)
-        if is_permanent(error):
-            raise PermanentError(line) from error
-        if self._failures == self._run.retries:
-            raise LakehouseError(line) from error
+        is_over = is_permanent(error) or self._failures == self._run.retries
+        self._note_failure(line if is_over else "")
+        if is_over:
+            raise (PermanentError if is_permanent(error) else LakehouseError)(line) from error
         self._failures += 1
         again = f"retry {self._failures} of {self._run.retries} in {self._run.retry_delay:g} s"
         CONSOLE.say(f"{line.rstrip('.')}; {again}")
         time.sleep(self._run.retry_delay)
 
+    def _note_failure(self, line: str) -> None:
+        """Record a retry or, if a line says why, the end of the run."""
+        if self.name:
+            self._record.retries += not line
+            self._record.failures += bool(line)
+            self._record.failure = line
+            keep_step(self._settings, self._record)
+
     def _note_progress(self) -> bool:
-        """Count the rows of batches that ended since the last call; returns whether there were any."""
+        """Count and record the rows of batches that ended since the last call; returns whether there were any."""
         last = self._query.lastProgress
         if last is None or last.batchId <= self._counted:
             return False
@@ -203,4 +218,9 @@ class _Supervised:
         rows = sum(progress.numInputRows for progress in new)
         self.rows, self.new_rows = self.rows + rows, self.new_rows + rows
         self._counted = new[-1].batchId
+        self._record.rows += rows
+        self._record.batches += len(new)
+        self._record.seconds += sum(progress.batchDuration for progress in new) / 1000
+        self._record.batch_at = time.time()
+        keep_step(self._settings, self._record)
         return True

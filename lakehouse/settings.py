@@ -153,6 +153,14 @@ class Run(Section):
     """A file to which commands append lines for the note of an Airflow run. Each Airflow task sets it."""
 
 
+class Metrics(Section):
+    port: Annotated[int, Field(ge=1, le=65535)] | None = None
+    """Port at which `lakehouse run --every` and `lakehouse metrics --serve` serve metrics. Unset: the former serves
+    none."""
+    host: str = "127.0.0.1"
+    """The address at which they are served. There is no password, so let only Prometheus reach it."""
+
+
 class Airflow(Section):
     port: Port = 0
     """Port of the local Airflow's web page; 0 means a free one."""
@@ -233,6 +241,7 @@ class Settings(BaseSettings):
     pulsar: Pulsar = Pulsar()
     spark: Spark = Spark()
     run: Run = Run()
+    metrics: Metrics = Metrics()
     s3: S3 = S3()
     airflow: Airflow = Airflow()
     postgres: Postgres = Postgres()

@@ -26,6 +26,14 @@ def shown(path: Path) -> str:
     return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
 
 
+def duration(seconds: float) -> str:
+    """The seconds in their largest unit, such as `3 min`."""
+    for size, unit in ((86_400, "d"), (3_600, "h"), (60, "min")):
+        if seconds >= size:
+            return f"{int(seconds // size)} {unit}"
+    return f"{max(int(seconds), 0)} s"
+
+
 class Terminal(Console):
     """A console that does not interpret markup, and prints control characters as Python escapes."""
 

@@ -1,9 +1,11 @@
 """The status of all tables, read from their logs and from the checkpoints, without Spark."""
 
 import json
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Any
 
 import duckdb
 from deltalake import DeltaTable
@@ -15,6 +17,9 @@ from lakehouse.settings import Settings
 REFRESHES_TABLE = "gold.refreshes"
 """The table that records which versions of its sources the refresh of a SQL table has read."""
 
+LOOKED_BACK = 1_000
+"""Most commits whose times are read."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class TableStatus:
@@ -23,28 +28,57 @@ class TableStatus:
     version: int
     size: int
     """Bytes of the table's current files."""
+    files: int
+    """The number of these files."""
+    deleted: int | None
+    """Rows that mark a deleted key; None if the table has no such rows, or if its log does not say."""
     ran_at: datetime
     """When the table's stream last finished a batch; for a table without a stream, when it last changed. In UTC."""
     lag: int | None
     """Commits of its source tables that its stream or its last refresh has not read; None without source tables."""
+    lag_seconds: float | None
+    """The age of the oldest of these commits; 0 if there are none, None without source tables."""
 
 
 def table_statuses(settings: Settings) -> list[TableStatus]:
     tables = dict(existing_tables(settings))
-    versions = {str(table.metadata().id): table.version() for table in tables.values()}
+    by_id = {str(table.metadata().id): table for table in tables.values()}
     refreshed = _refreshed(tables.get(REFRESHES_TABLE))
-    return [
-        TableStatus(
-            name=name,
-            rows=table.count(),
-            version=table.version(),
-            size=sum(table.get_add_actions(flatten=True)["size_bytes"].to_pylist()),
-            ran_at=batch.ended if batch else _changed_at(table),
-            lag=_behind(_read_by(batch) if batch else refreshed.get(str(table.metadata().id), ()), versions),
+    found = []
+    for name, table in tables.items():
+        batch = last_batch(settings, name)
+        read = _read_by(batch) if batch else refreshed.get(str(table.metadata().id), ())
+        files = table.get_add_actions(flatten=True)
+        found.append(
+            TableStatus(
+                name=name,
+                rows=table.count(),
+                version=table.version(),
+                size=sum(files["size_bytes"].to_pylist()),
+                files=files.num_rows,
+                deleted=_deleted(files),
+                ran_at=batch.ended if batch else _changed_at(table),
+                lag=_behind(read, {table_id: each.version() for table_id, each in by_id.items()}),
+                lag_seconds=_age(read, by_id),
+            )
         )
-        for name, table in tables.items()
-        for batch in [last_batch(settings, name)]
-    ]
+    return found
+
+
+def _deleted(files: Any) -> int | None:
+    """Rows with a `deleted_at`, by the statistics of files: it takes no look into them."""
+    nulls = "null_count.deleted_at"
+    if nulls not in files.schema.names:
+        return None
+    counts = zip(files["num_records"].to_pylist(), files[nulls].to_pylist(), strict=True)
+    return sum(int(rows - empty) for rows, empty in counts if rows is not None and empty is not None)
+
+
+def _age(read: Sequence[tuple[str, int]], tables: Mapping[str, DeltaTable]) -> float | None:
+    """Seconds since the oldest commit that was not read, of the last `LOOKED_BACK`. None if no table was read."""
+    behind = [(tables[table], tables[table].version() - version) for table, version in read if table in tables]
+    oldest = [table.history(min(commits, LOOKED_BACK))[-1]["timestamp"] for table, commits in behind if commits > 0]
+    return max((time.time() - at / 1000 for at in oldest), default=0.0) if read else None
 
 
 def _changed_at(table: DeltaTable) -> datetime:
@@ -72,7 +106,7 @@ def _refreshed(table: DeltaTable | None) -> dict[str, list[tuple[str, int]]]:
     return {made: [(source["id"], source["version"]) for source in sources] for made, sources in last}
 
 
-def _behind(read: Iterable[tuple[str, int]], versions: Mapping[str, int]) -> int | None:
+def _behind(read: Sequence[tuple[str, int]], versions: Mapping[str, int]) -> int | None:
     """How many versions are newer than those that were read. `versions` are the current ones, by table id.
 
     None if no table was read.

@@ -1,11 +1,14 @@
 """Asks the broker how many messages a topic has, and how many have not landed."""
 
+import time
 from dataclasses import dataclass
 
 from lakehouse.contracts.topics import Topic
 from lakehouse.errors import BrokerError
 from lakehouse.pulsar.endpoint import Endpoint, call_admin
 from lakehouse.settings import Settings
+
+STATISTICS = "getPreciseBacklog=true&getEarliestTimeInBacklog=true"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -15,6 +18,8 @@ class TopicStatus:
     """Messages that the broker acknowledged since it started, including those that it has deleted since."""
     backlog: int
     """Entries that have not landed. An entry is a message or a batch of messages."""
+    lag_seconds: float
+    """The age of the oldest of these entries; 0 if there are none."""
 
 
 def topic_status(topic: Topic, endpoint: Endpoint, settings: Settings) -> TopicStatus:
@@ -22,10 +27,12 @@ def topic_status(topic: Topic, endpoint: Endpoint, settings: Settings) -> TopicS
     path = f"persistent/{settings.pulsar.namespace}/{topic.name}"
     parted = call_admin("GET", f"{path}/partitions", endpoint, settings, accept=(404,))
     kind = "partitioned-stats" if parted.ok and parted.json()["partitions"] else "stats"
-    found = call_admin("GET", f"{path}/{kind}?getPreciseBacklog=true", endpoint, settings, accept=(404,))
+    found = call_admin("GET", f"{path}/{kind}?{STATISTICS}", endpoint, settings, accept=(404,))
     if found.status_code == 404:
         raise BrokerError(f"{topic.name}: no such topic: `lakehouse topics create` makes the declared ones")
     stats = found.json()
     cursor = stats["subscriptions"].get(topic.subscription, {})
     backlog = cursor.get("msgBacklog", stats["msgInCounter"])  # without a subscription, nothing has landed
-    return TopicStatus(name=topic.name, messages=stats["msgInCounter"], backlog=backlog)
+    oldest = cursor.get("earliestMsgPublishTimeInBacklog", 0) / 1000  # 0 or -1 if there is none
+    lag = max(0.0, time.time() - oldest) if backlog and oldest > 0 else 0.0
+    return TopicStatus(name=topic.name, messages=stats["msgInCounter"], backlog=backlog, lag_seconds=lag)

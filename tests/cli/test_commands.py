@@ -435,7 +435,7 @@ def test_status_without_broker_and_tables_says_what_makes_them(lakehouse: Comman
     done = lakehouse("status")
     assert (done.code, done.err) == (0, "")
     topics, tables = done.out.splitlines()
-    assert topics.startswith("Topics: no broker is running: start it with `lakehouse up`")
+    assert topics.startswith("✗ the broker can't be asked: no broker is running: start it with `lakehouse up`")
     assert tables == "Tables: none yet: `lakehouse run` makes them"
 
 

@@ -70,6 +70,13 @@ def test_the_sql_endpoint_takes_its_settings(monkeypatch: pytest.MonkeyPatch) ->
     assert f"./tls:{Path(str(settings.serve.tls_certificate)).parent}:ro" in SERVICES["sql"]["volumes"]
 
 
+def test_metrics_are_served_where_prometheus_asks(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in given("metrics", "LAKEHOUSE_").items():
+        monkeypatch.setenv(name, value)
+    [job] = yaml.safe_load((FILE.parent / "monitoring" / "prometheus.yml").read_text())["scrape_configs"]
+    assert job["static_configs"] == [{"targets": [f"metrics:{load_settings().metrics.port}"]}]
+
+
 def test_the_broker_is_of_the_same_version_and_started_the_same_way() -> None:
     image = SERVICES["pulsar"]["image"]
     versions = {each.attrib["name"]: each.attrib["rev"] for each in ElementTree.parse(LIST).iter("dependency")}

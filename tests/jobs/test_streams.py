@@ -4,12 +4,13 @@ import re
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import pytest
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from domains.shop.workload import Workload
@@ -20,6 +21,7 @@ from lakehouse.delta.leases import Lease
 from lakehouse.errors import LakehouseError
 from lakehouse.pulsar.endpoint import Endpoint
 from lakehouse.pulsar.produce import produce
+from lakehouse.records import StepRecord, step_record
 from lakehouse.settings import Settings
 from tests.jobs.test_crashes import ended, is_free, start, wait_until
 from tests.lake import expected, land_literally, messages, own_home, own_topics, tables
@@ -45,6 +47,39 @@ def test_what_fails_before_a_stream_starts_is_tried_again(
     with pytest.raises(LakehouseError, match=error) if error else nullcontext():
         outcomes = catch_up(settings.model_copy(update={"run": run}), [stream])
         assert [(outcome.name, outcome.rows) for outcome in outcomes] == [("texts", 0)]
+
+
+@pytest.mark.parametrize(
+    ("failing", "done"),
+    [
+        pytest.param(1, StepRecord(step="texts", rows=2, batches=1, retries=1), id="tried again"),
+        pytest.param(2, StepRecord(step="texts", retries=1, failures=1, failure="texts: "), id="given up"),
+    ],
+)
+def test_the_work_of_a_step_is_recorded(
+    spark: SparkSession, settings: Settings, tmp_path: Path, failing: int, done: StepRecord
+) -> None:
+    texts = tmp_path / "texts"
+    texts.mkdir()
+    texts.joinpath("a.txt").write_text("one\ntwo\n")
+    failures = [ValueError("it was busy")] * failing
+
+    def write(batch: DataFrame, number: int) -> None:
+        batch.count()
+        if failures:
+            raise failures.pop()
+
+    def stream() -> DataStreamWriter:
+        read = spark.readStream.text(str(texts)).writeStream.foreachBatch(write).queryName("texts")
+        return read.option("checkpointLocation", str(tmp_path / "checkpoint"))
+
+    run = settings.run.model_copy(update={"retries": 1, "retry_delay": 0})
+    lake = own_home(settings, tmp_path).model_copy(update={"run": run})
+    with pytest.raises(LakehouseError) if done.failure else nullcontext():
+        catch_up(lake, [stream])
+    record = step_record(lake, "texts")
+    assert (record.seconds > 0, record.batch_at > 0) == (not done.failure, not done.failure)
+    assert replace(record, seconds=0.0, batch_at=0.0, failure=record.failure[:7]) == done
 
 
 @pytest.mark.parametrize(

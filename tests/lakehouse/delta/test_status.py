@@ -26,12 +26,15 @@ def test_what_waits_in_the_broker_and_what_in_bronze(
 
     produce([(ITEMS.topic, STEADY.first("items"))], endpoint, lake)
     waits = topic_status(ITEMS.topic, endpoint, lake)
-    assert (waits.messages, waits.backlog > 0) == (2_198, True)
+    assert (waits.messages, waits.backlog > 0, 0 < waits.lag_seconds < 600) == (2_198, True, True)
     catch_up(lake, landing(spark, lake, [ITEMS.topic]))
     catch_up(lake, merging(spark, lake, [ITEMS]))
-    assert topic_status(ITEMS.topic, endpoint, lake).backlog == 0
+    landed = topic_status(ITEMS.topic, endpoint, lake)
+    assert (landed.backlog, landed.lag_seconds) == (0, 0)
     assert (lags()["bronze.items"], lags()["silver.items"]) == (None, 0)
     produce([(ITEMS.topic, STEADY.late("items"))], endpoint, lake)
     catch_up(lake, landing(spark, lake, [ITEMS.topic]))
-    assert lags()["silver.items"] == 1
-    assert {status.name: status.rows for status in table_statuses(lake)}["silver.items"] == 2_198
+    [silver] = [status for status in table_statuses(lake) if status.name == "silver.items"]
+    assert (silver.lag, silver.rows, silver.deleted) == (1, 2_198, 0)
+    assert silver.lag_seconds is not None
+    assert 0 < silver.lag_seconds < 600

@@ -1,0 +1,227 @@
+"""The state of the whole pipeline, found without Spark, and what is wrong with it.
+
+`lakehouse status` shows these numbers, and the metrics are made of them.
+"""
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+import duckdb
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
+
+from bronze.losses import refusal
+from expectations.results import RESULTS
+from expectations.suites import Severity
+from gold.enrichment.declaration import Enrichment
+from lakehouse.contracts.decoding import MALFORMED
+from lakehouse.contracts.topics import Topic
+from lakehouse.delta.query import existing_tables
+from lakehouse.delta.status import TableStatus, table_statuses
+from lakehouse.errors import BrokerError, LakehouseError
+from lakehouse.local.broker import endpoint
+from lakehouse.pulsar.endpoint import Endpoint
+from lakehouse.pulsar.status import TopicStatus, topic_status
+from lakehouse.records import ReconciliationRecord, StepRecord, reconciliation_records, step_records
+from lakehouse.settings import Settings
+from lakehouse.terminal import duration
+from pipeline.declared import Pipeline
+from pipeline.graph import nodes
+from pipeline.loading import pipeline_of
+
+LATE = 15 * 60.0
+"""Seconds after which it is a problem that messages have not landed, or that commits were not read."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TopicState:
+    name: str
+    status: TopicStatus | None
+    """None if the broker does not say."""
+    problem: str
+    """Why the topic can't land; empty if it can."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Waiting:
+    """Facts in quarantine that wait for the same kind of state, for the same reason."""
+
+    topic: str
+    entity: str
+    reason: str
+    """`missing`, `deleted`, or what is wrong with its merges."""
+    rows: int
+    expired: int
+    """Those that are no longer retried automatically."""
+    oldest_seconds: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class FailedChecks:
+    table: str
+    severity: str
+    rules: int
+    """Rules that did not pass in the table's last validation; 0 if all did."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Status:
+    broker: str = ""
+    """Why the broker can't be asked; empty if it answers."""
+    unreadable: str = ""
+    """Why the tables can't be read; empty if they can."""
+    topics: Sequence[TopicState] = ()
+    tables: Sequence[TableStatus] = ()
+    freshness: Mapping[str, float] = field(default_factory=dict)
+    """By table of gold: seconds since the oldest message or commit that is on its way to the table; 0 if none is."""
+    waiting: Sequence[Waiting] = ()
+    held: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    """By topic and place, which is `malformed`, `duplicates` or `discarded`: messages that are in no layer."""
+    steps: Sequence[StepRecord] = ()
+    reconciliations: Sequence[ReconciliationRecord] = ()
+    checks: Sequence[FailedChecks] = ()
+    seconds: float = 0.0
+    """The time that it took to find all this."""
+
+
+def status_of(settings: Settings) -> Status:
+    """Never fails for an absent broker or an unreadable table: the status says so."""
+    began, pipeline = time.monotonic(), pipeline_of(settings)
+    broker, topics = _ask_broker(settings, pipeline)
+    tables: Sequence[TableStatus] = ()
+    waiting: Sequence[Waiting] = ()
+    held: Mapping[tuple[str, str], int] = {}
+    checks: Sequence[FailedChecks] = ()
+    unreadable = ""
+    try:
+        tables, known = table_statuses(settings), dict(existing_tables(settings))
+        waiting = [each for facts in pipeline.enrichments for each in _waiting(facts, known)]
+        held = _held(pipeline, tables, known)
+        checks = _failed_checks(known.get(RESULTS.name))
+    except (LakehouseError, OSError, DeltaError, duckdb.Error) as error:
+        unreadable = str(error)
+    return Status(
+        broker=broker,
+        unreadable=unreadable,
+        topics=topics,
+        tables=tables,
+        freshness=freshness(pipeline, topics, tables),
+        waiting=waiting,
+        held=held,
+        steps=step_records(settings),
+        reconciliations=reconciliation_records(settings),
+        checks=checks,
+        seconds=time.monotonic() - began,
+    )
+
+
+def problems(status: Status) -> Iterator[str]:
+    """A line for each thing that is wrong, with what to do about it; the gravest first."""
+    yield from (_broken(each) for each in status.reconciliations if not each.holds)
+    if status.unreadable:
+        yield f"the tables can't be read: {status.unreadable}"
+    if status.broker:
+        yield f"the broker can't be asked: {status.broker}"
+    yield from (f"{each.name}: can't land: {each.problem}" for each in status.topics if each.problem)
+    yield from (f"the last run failed: {each.failure}" for each in status.steps if each.failure)
+    for check in status.checks:
+        if check.rules and check.severity == Severity.CRITICAL:
+            yield f"{check.table}: {check.rules} critical rules do not pass: see `lakehouse validate`"
+    yield from _late(status)
+    for each in status.waiting:
+        if each.expired:
+            what = f"{each.expired:,} wait for {each.entity} and are no longer retried"
+            yield f"{each.topic}: {what}: see `lakehouse quarantine inspect`"
+
+
+def _broken(done: ReconciliationRecord) -> str:
+    found = "; ".join(done.problems) or f"landed and accounted messages differ by {done.difference:,}"
+    return f"{done.topic}: reconciliation does not hold: {found}: see `lakehouse reconcile`"
+
+
+def _late(status: Status) -> Iterator[str]:
+    for topic in status.topics:
+        if topic.status and topic.status.lag_seconds > LATE:
+            waited = duration(topic.status.lag_seconds)
+            yield f"{topic.name}: messages have waited in the broker for {waited}: does the pipeline run?"
+    for table in status.tables:
+        if table.lag_seconds is not None and table.lag_seconds > LATE:
+            yield f"{table.name}: has not read what came {duration(table.lag_seconds)} ago: does the pipeline run?"
+
+
+def freshness(pipeline: Pipeline, topics: Sequence[TopicState], tables: Sequence[TableStatus]) -> dict[str, float]:
+    """By table of gold that exists: how long the oldest message or commit has been on its way. See Status."""
+    lags = {f"topic {each.name}": each.status.lag_seconds for each in topics if each.status}
+    lags |= {each.name: each.lag_seconds or 0.0 for each in tables}
+    lags |= {each.history.name: lags[each.table.name] for each in pipeline.entities if each.table.name in lags}
+    oldest: dict[str, float] = {}
+    for node in nodes(pipeline):  # sources come first
+        if node.name in lags and all(source in oldest for source in node.sources):
+            oldest[node.name] = max([lags[node.name], *(oldest[source] for source in node.sources)])
+    return {name: age for name, age in oldest.items() if name.startswith("gold.")}
+
+
+def _ask_broker(settings: Settings, pipeline: Pipeline) -> tuple[str, list[TopicState]]:
+    try:
+        broker = endpoint(settings)
+    except BrokerError as error:
+        return str(error), []
+    states: list[TopicState] = []
+    for topic in pipeline.topics:
+        try:
+            states.append(_topic_state(topic, broker, settings))
+        except BrokerError as error:  # it does not answer, so don't wait for it once for each topic
+            return str(error), states
+    return "", states
+
+
+def _topic_state(topic: Topic, broker: Endpoint, settings: Settings) -> TopicState:
+    found = topic_status(topic, broker, settings)
+    return TopicState(name=topic.name, status=found, problem=refusal(settings, topic, broker) or "")
+
+
+def _waiting(facts: Enrichment, tables: Mapping[str, DeltaTable]) -> list[Waiting]:
+    """Reads three columns of the waiting facts, which are few."""
+    if facts.waiting.name not in tables:
+        return []
+    rows = duckdb.from_arrow(tables[facts.waiting.name].to_pyarrow_dataset())
+    age = "date_diff('second', waiting_since, now())"
+    found = rows.aggregate(
+        "coalesce(missing[1].entity, 'unknown') AS entity, coalesce(missing[1].reason, 'unknown') AS reason, "
+        f"count(*), count(*) FILTER (WHERE {age} > {facts.retry_days} * 86400), max({age})",
+        "entity, reason",
+    ).fetchall()
+    return [
+        Waiting(topic=facts.topic.name, entity=entity, reason=reason, rows=count, expired=expired, oldest_seconds=age)
+        for entity, reason, count, expired, age in found
+    ]
+
+
+def _held(
+    pipeline: Pipeline, statuses: Sequence[TableStatus], tables: Mapping[str, DeltaTable]
+) -> dict[tuple[str, str], int]:
+    """By topic and place, the messages there, by the tables' logs."""
+    rows = {each.name: each.rows for each in statuses}
+    held = {(topic.name, "malformed"): 0 for topic in pipeline.topics}
+    if MALFORMED.name in tables:
+        files = tables[MALFORMED.name].get_add_actions(flatten=True)
+        for topic, count in zip(files["partition.topic"].to_pylist(), files["num_records"].to_pylist(), strict=True):
+            held[topic, "malformed"] = held.get((topic, "malformed"), 0) + count
+    for facts in pipeline.enrichments:
+        held[facts.topic.name, "duplicates"] = rows.get(facts.duplicates.name, 0)
+        held[facts.topic.name, "discarded"] = rows.get(facts.discarded.name, 0)
+    return held
+
+
+def _failed_checks(results: DeltaTable | None) -> list[FailedChecks]:
+    """The last validation of each table, if it was in the last two days: older files are not read."""
+    if results is None:
+        return []
+    since = datetime.fromtimestamp(time.time() - 2 * 86_400, UTC)
+    found = duckdb.from_arrow(results.to_pyarrow_dataset()).filter(f"validated_at > '{since.isoformat()}'")
+    found = found.project("*, max(validated_at) OVER (PARTITION BY table_name) AS last").filter("validated_at = last")
+    failed = "count(*) FILTER (WHERE outcome != 'passed')"
+    last = found.aggregate(f"table_name, severity, {failed}", "table_name, severity").order("ALL").fetchall()
+    return [FailedChecks(table=table, severity=severity, rules=rules) for table, severity, rules in last]

@@ -1,0 +1,71 @@
+"""What is wrong with a pipeline, and how far gold is behind its topics."""
+
+from datetime import UTC, datetime
+
+from jobs.status import FailedChecks, Status, TopicState, Waiting, freshness, problems
+from lakehouse.delta.status import TableStatus
+from lakehouse.pulsar.status import TopicStatus
+from lakehouse.records import ReconciliationRecord, StepRecord
+from tests.shop import SHOP
+
+
+def topic(name: str, *, lag: float = 0.0, problem: str = "") -> TopicState:
+    status = TopicStatus(name=name, messages=9, backlog=int(lag > 0), lag_seconds=lag)
+    return TopicState(name=name, status=status, problem=problem)
+
+
+def table(name: str, *, lag: float | None = 0.0) -> TableStatus:
+    now = datetime.now(UTC)
+    return TableStatus(
+        name=name, rows=1, version=3, size=9, files=1, deleted=None, ran_at=now, lag=int(bool(lag)), lag_seconds=lag
+    )
+
+
+def test_a_pipeline_with_nothing_wrong() -> None:
+    done = ReconciliationRecord(topic="orders", holds=True, difference=0, problems=(), at=0)
+    status = Status(
+        topics=[topic("orders", lag=60)],
+        tables=[table("silver.users", lag=600), table("bronze.users", lag=None)],
+        steps=[StepRecord(step="land orders", retries=9)],
+        reconciliations=[done],
+        checks=[FailedChecks(table="silver.users", severity="warning", rules=1)],
+    )
+    assert list(problems(status)) == []
+
+
+def test_the_gravest_problem_comes_first() -> None:
+    lost = ReconciliationRecord(topic="orders", holds=False, difference=2, problems=("2 in no table",), at=0)
+    waiting = Waiting(topic="orders", entity="users", reason="missing", rows=9, expired=4, oldest_seconds=1)
+    status = Status(
+        broker="no broker is running",
+        unreadable="silver.users: torn",
+        topics=[topic("items", problem="5 entries are lost"), topic("users", lag=7_300)],
+        tables=[table("silver.users", lag=901)],
+        waiting=[waiting],
+        steps=[StepRecord(step="merge users", failure="merge users: the disk is full")],
+        reconciliations=[lost],
+        checks=[FailedChecks(table="gold.orders", severity="critical", rules=1)],
+    )
+    assert list(problems(status)) == [
+        "orders: reconciliation does not hold: 2 in no table: see `lakehouse reconcile`",
+        "the tables can't be read: silver.users: torn",
+        "the broker can't be asked: no broker is running",
+        "items: can't land: 5 entries are lost",
+        "the last run failed: merge users: the disk is full",
+        "gold.orders: 1 critical rules do not pass: see `lakehouse validate`",
+        "users: messages have waited in the broker for 2 h: does the pipeline run?",
+        "silver.users: has not read what came 15 min ago: does the pipeline run?",
+        "orders: 4 wait for users and are no longer retried: see `lakehouse quarantine inspect`",
+    ]
+
+
+def test_gold_is_as_late_as_the_latest_of_its_sources() -> None:
+    names = ("bronze.items", "bronze.users", "bronze.orders", "silver.items_history")
+    tables = [*(table(name, lag=None) for name in names), table("silver.users"), table("silver.items", lag=70)]
+    tables += [table("gold.enriched_orders", lag=5), table("gold.revenue_so_far", lag=90)]
+    topics = [topic("items"), topic("users", lag=50), topic("orders")]
+    assert freshness(SHOP, topics, tables) == {"gold.enriched_orders": 70, "gold.revenue_so_far": 90}
+
+
+def test_how_late_gold_is_is_not_known_without_the_broker() -> None:
+    assert freshness(SHOP, [], [table("bronze.orders", lag=None), table("gold.enriched_orders")]) == {}
