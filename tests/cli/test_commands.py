@@ -74,9 +74,8 @@ def lakehouse(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str
             "LAKEHOUSE_SPEED",
             "9",
             "LAKEHOUSE_SPEED: no such setting; there are LAKEHOUSE_AIRFLOW, LAKEHOUSE_CACHE, LAKEHOUSE_CHECKPOINTS, "
-            "LAKEHOUSE_DECLARATIONS, LAKEHOUSE_HOME, LAKEHOUSE_PARAMETERS, LAKEHOUSE_POSTGRES, LAKEHOUSE_PULSAR, "
-            "LAKEHOUSE_RUN, LAKEHOUSE_S3, LAKEHOUSE_SERVE, LAKEHOUSE_SPARK, "
-            "LAKEHOUSE_WAREHOUSE",
+            "LAKEHOUSE_DECLARATIONS, LAKEHOUSE_HOME, LAKEHOUSE_METRICS, LAKEHOUSE_PARAMETERS, LAKEHOUSE_POSTGRES, "
+            "LAKEHOUSE_PULSAR, LAKEHOUSE_RUN, LAKEHOUSE_S3, LAKEHOUSE_SERVE, LAKEHOUSE_SPARK, LAKEHOUSE_WAREHOUSE",
         ),
         ("LAKEHOUSE_HOME", "/dev/null", "home: must be a folder (given: '/dev/null')"),
         ("LAKEHOUSE_RUN__SPEED", "9", "run.speed: no such setting (given: '9')"),
