@@ -50,6 +50,10 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+def pytest_sessionfinish() -> None:
+    gc.unfreeze()  # else libraries complain of objects that nobody has freed
+
+
 SECRET = "kept-to-ourselves"
 
 
