@@ -10,6 +10,7 @@ from typing import Any
 from delta.tables import DeltaTable
 from py4j.protocol import Py4JJavaError
 from pyspark import StorageLevel
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, StructType
@@ -105,10 +106,14 @@ def _create(spark: SparkSession, path: str, table: Table) -> None:
     delete_path(spark, f"{path}/_delta_log")  # Delta would take an empty folder for a table
     partitioned = f"PARTITIONED BY ({', '.join(table.partition_by)})" if table.partition_by else ""
     properties = _as_sql({**EACH_TABLE, **table.properties})
-    spark.sql(
-        f"CREATE TABLE IF NOT EXISTS delta.`{path}` ({table.ddl}) USING delta {partitioned} "
-        f"TBLPROPERTIES ({properties})"
-    )
+    try:
+        spark.sql(
+            f"CREATE TABLE IF NOT EXISTS delta.`{path}` ({table.ddl}) USING delta {partitioned} "
+            f"TBLPROPERTIES ({properties})"
+        )
+    except PySparkException:
+        if not is_created(spark, path):  # else another machine has created it meanwhile
+            raise
 
 
 def _as_sql(properties: Mapping[str, str]) -> str:
