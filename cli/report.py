@@ -16,6 +16,7 @@ from jobs.planning import Change
 from jobs.retention import State
 from jobs.status import Status, TopicState, problems
 from jobs.streams import Outcome
+from jobs.trace import Event
 from lakehouse.delta.definitions import rebuild_command
 from lakehouse.delta.status import TableStatus
 from lakehouse.reconciliation import Reconciliation
@@ -168,6 +169,16 @@ def states(kept: Iterable[State]) -> Grid:
     for state in kept:
         grid.add_row(state.purpose, f"{state.rows:,}", state.kept)
     return grid
+
+
+def events(found: Sequence[Event]) -> None:
+    """Print a line per event: when, the table and its version, the position of the message, and what happened."""
+    tables = [each.table if each.version is None else f"{each.table} v{each.version}" for each in found]
+    width, place = max(map(len, tables)), max(len(each.message) for each in found)
+    for each, table in zip(found, tables, strict=True):
+        what = one_line(each.what)
+        line = f"{each.at:%Y-%m-%d %H:%M:%S}  {table:<{width}}  {each.message:<{place}}  {what}"
+        OUT.print(line, soft_wrap=True)
 
 
 def maintenance(done: Iterable[Maintained]) -> None:

@@ -5,6 +5,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import duckdb
@@ -83,6 +84,20 @@ def _age(read: Sequence[tuple[str, int]], tables: Mapping[str, DeltaTable]) -> f
 
 def _changed_at(table: DeltaTable) -> datetime:
     return datetime.fromtimestamp(table.history(1)[0]["timestamp"] / 1000, UTC)
+
+
+def batches_of(settings: Settings, stream: str) -> list[tuple[datetime, dict[str, int]]]:
+    """When each batch of a stream ended, in UTC, with the last version that it has read by table id; oldest first.
+
+    Spark keeps the last hundred. Empty for checkpoints that are not on this machine.
+    """
+    root = Path(settings.checkpoint_path(stream))
+    found = []
+    for commit in sorted(root.glob("commits/[0-9]*"), key=lambda path: int(path.name)):
+        ended = datetime.fromtimestamp(commit.stat().st_mtime, UTC)
+        batch = Batch(ended=ended, offsets=(root / "offsets" / commit.name).read_text())
+        found.append((ended, dict(_read_by(batch))))
+    return found
 
 
 def _read_by(batch: Batch) -> list[tuple[str, int]]:

@@ -1,0 +1,161 @@
+"""The life of rows: what each commit of a table did to them, read from the table's log and files without Spark."""
+
+import json
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import duckdb
+import pyarrow as pa
+from deltalake import DeltaTable
+
+from lakehouse.errors import ConfigurationError
+from lakehouse.settings import Settings
+
+Row = dict[str, Any]
+
+MARKS = "_change_type", "__is_cdc"
+"""Columns that a MERGE adds to the files of a table with a change feed. They are not of the table."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowChange:
+    """What a commit did to a row: `before` is None if it added the row, and `after` is None if it removed it."""
+
+    table: str
+    version: int
+    at: datetime
+    before: Row | None
+    after: Row | None
+    is_oldest: bool = False
+    """Whether the row was there before: the log, or the files that are kept, begin with this version."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Commit:
+    version: int
+    at: datetime
+    added: "Files"
+    removed: tuple[str, ...]
+
+
+Files = dict[str, Mapping[str, str | None]]
+"""By the path of a file within its table, the values of the partition columns."""
+
+
+def changes_of_rows(
+    settings: Settings, name: str, where: str, values: Mapping[str, object], *, identity: Callable[[Row], Hashable]
+) -> list[RowChange]:
+    """The changes of the rows that match, oldest first; none if there is no such table.
+
+    `where` is a condition in DuckDB's SQL over the columns, of which partition columns are text, and `values` are its
+    parameters. Rows with the same `identity` are versions of one row.
+
+    Maintenance removes files that left the table a week ago. The history begins with the first version of which all
+    files are there.
+    """
+    path = Path(settings.table_path(name))
+    if "://" in settings.table_path(name):
+        raise ConfigurationError(f"warehouse: {settings.warehouse}: must be on this machine to tell the life of rows")
+    if not DeltaTable.is_deltatable(str(path)):
+        return []
+    commits = _commits(path)
+    begin, active = _first_whole(path, commits), _files_before(path, commits[0])
+    needed = active.copy()
+    for commit in commits:
+        needed |= commit.added
+    found = _matching(path, needed, where, values)
+    changes: list[RowChange] = []
+    for commit in commits:
+        active = {file: at for file, at in active.items() if file not in commit.removed} | commit.added
+        if commit.version < begin:
+            continue
+        is_first = commit.version == begin
+        before = {} if is_first else _rows_of(commit.removed, found, identity)
+        after = _rows_of(active if is_first else commit.added, found, identity)
+        changes += _compare(name, commit, before, after, is_oldest=is_first and begin > 0)
+    return changes
+
+
+def _commits(path: Path) -> list[_Commit]:
+    return [_commit(file) for file in sorted((path / "_delta_log").glob("[0-9]*.json")) if file.stem.isdigit()]
+
+
+def _commit(file: Path) -> _Commit:
+    actions = [json.loads(line) for line in file.read_text().splitlines() if line]
+    found = {kind: [each[kind] for each in actions if kind in each] for kind in ("commitInfo", "add", "remove")}
+    times = [each["timestamp"] / 1000 for each in found["commitInfo"]] or [file.stat().st_mtime]
+    return _Commit(
+        version=int(file.stem),
+        at=datetime.fromtimestamp(times[0], UTC),
+        added={unquote(each["path"]): each["partitionValues"] for each in found["add"]},
+        removed=tuple(unquote(each["path"]) for each in found["remove"]),
+    )
+
+
+def _files_before(path: Path, first: _Commit) -> Files:
+    """The files of the first version that the log still has, without those that its commit added."""
+    if first.version == 0:
+        return {}
+    rows = pa.table(DeltaTable(str(path), version=first.version).get_add_actions()).to_pylist()
+    files = {unquote(row["path"]): _as_text(row.get("partition") or {}) for row in rows}
+    return {file: values for file, values in files.items() if file not in first.added}
+
+
+def _as_text(values: Mapping[str, object]) -> dict[str, str | None]:
+    return {name: None if value is None else str(value) for name, value in values.items()}
+
+
+def _first_whole(path: Path, commits: Sequence[_Commit]) -> int:
+    """The first version that needs no file that is gone."""
+    first = commits[0].version
+    for commit in commits:
+        if any(not (path / file).exists() for file in commit.removed):
+            first = commit.version
+    return first
+
+
+def _matching(path: Path, files: Files, where: str, values: Mapping[str, object]) -> dict[str, list[Row]]:
+    """The rows that match, by file. Each file is read with its own columns; those that are gone are left out."""
+    found: dict[str, list[Row]] = {}
+    with duckdb.connect() as connection:
+        connection.execute("SET TimeZone = 'UTC'")
+        for file, partition in files.items():
+            if not (path / file).exists():
+                continue
+            columns = ", ".join(("*", *(f'{_text(value)} AS "{name}"' for name, value in partition.items())))
+            rows = f"SELECT {columns} FROM read_parquet({_text(str(path / file))}, hive_partitioning = false)"
+            result = connection.execute(f"SELECT * FROM ({rows}) WHERE {where}", dict(values))
+            names = [column[0] for column in result.description]
+            if matching := result.fetchall():
+                found[file] = [_without_marks(dict(zip(names, row, strict=True))) for row in matching]
+    return found
+
+
+def _without_marks(row: Row) -> Row:
+    return {name: value for name, value in row.items() if name not in MARKS}
+
+
+def _text(value: str | None) -> str:
+    """A text in SQL: a path or a partition value can't be a parameter of the functions that read files."""
+    return "NULL" if value is None else "'" + value.replace("'", "''") + "'"
+
+
+def _rows_of(
+    files: Iterable[str], found: Mapping[str, list[Row]], identity: Callable[[Row], Hashable]
+) -> dict[Hashable, Row]:
+    return {identity(row): row for file in files for row in found.get(file, ())}
+
+
+def _compare(
+    name: str, commit: _Commit, before: Mapping[Hashable, Row], after: Mapping[Hashable, Row], *, is_oldest: bool
+) -> Iterable[RowChange]:
+    for row in dict.fromkeys((*before, *after)):
+        was, becomes = before.get(row), after.get(row)
+        if was != becomes:  # a commit can also move a row to another file
+            yield RowChange(
+                table=name, version=commit.version, at=commit.at, before=was, after=becomes, is_oldest=is_oldest
+            )

@@ -1,0 +1,25 @@
+"""A small lake that tests look into, and do not change."""
+
+import pytest
+from pyspark.sql import SparkSession
+
+from lakehouse.settings import Settings
+from tests.jobs.test_maintenance import follow
+from tests.lake import land_literally, own_home
+from tests.messages import item, order, tombstone, user
+
+WAVES = [
+    [user(1), item(1), order(1, place=1), order(2, place=2, user=2), order(3, place=3, price=-1)],
+    [user(2, when=20, place=1), item(1, 2.5, when=5, place=1), order(1, place=4, when=11)],
+    [tombstone("users", "2", when=5, place=2), user(4, place=3, mergedAt=0, parentUserId=1), order(5, place=5, user=8)],
+]
+
+
+@pytest.fixture(scope="session")
+def seen(spark: SparkSession, settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Settings:
+    """After each wave, everything was merged and enriched."""
+    lake = own_home(settings, tmp_path_factory.mktemp("seen"))
+    for wave in WAVES:
+        land_literally(spark, lake, wave)
+        follow(spark, lake)
+    return lake

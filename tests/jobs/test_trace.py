@@ -1,0 +1,82 @@
+"""What `lakehouse trace` tells about messages, from real tables and their logs."""
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+
+from domains.shop.declarations.orders import ORDERS
+from domains.shop.declarations.users import USERS
+from jobs.trace import Event, trace_entity, trace_facts
+from lakehouse.errors import ConfigurationError
+from lakehouse.settings import Settings
+from tests.lake import own_home
+
+
+def told(events: list[Event]) -> list[tuple[str, str, str]]:
+    """The table, the message and what happened, without how long a fact waited and the seconds of times."""
+
+    def steady(what: str) -> str:
+        return re.sub(r"after \d:\d\d:\d\d$", "after a moment", re.sub(r"(\d\d:\d\d):00", r"\1", what))
+
+    return [(each.table, each.message, steady(each.what)) for each in events]
+
+
+def test_an_order_its_duplicate_and_its_correction(seen: Settings) -> None:
+    user_1 = "user 1 as of 2026-01-01 00:00 (7/0/0, landed 2026-01-01 00:00)"
+    item_then = "item 1 as of 2026-01-01 00:00 (7/0/0, landed 2026-01-01 00:00)"
+    item_now = "item 1 as of 2026-01-01 00:05 (7/1/0, landed 2026-01-01 00:05)"
+    assert told(trace_facts(seen, ORDERS, ["1", "1"])) == [
+        ("bronze.orders", "0/7/1/0", "landed, published at 2026-01-01 00:10 by test"),
+        ("gold.enriched_orders", "0/7/1/0", f"enriched: {user_1}, {item_then}"),
+        ("bronze.orders", "0/7/4/0", "landed, published at 2026-01-01 00:11 by test"),
+        ("gold.enriched_orders", "0/7/1/0", f"corrected: {item_now} instead of {item_then}"),
+        ("quarantine.duplicate_orders", "0/7/4/0", "a duplicate of 0/7/1/0"),
+    ]
+
+
+def test_an_order_that_waits_for_its_user(seen: Settings) -> None:
+    user_2 = "user 2 as of 2026-01-01 00:20 (7/1/0, landed 2026-01-01 00:20)"
+    item_1 = "item 1 as of 2026-01-01 00:05 (7/1/0, landed 2026-01-01 00:05)"
+    assert told(trace_facts(seen, ORDERS, ["1", "2"])) == [
+        ("bronze.orders", "0/7/2/0", "landed, published at 2026-01-01 00:10 by test"),
+        ("quarantine.waiting_orders", "0/7/2/0", "waits for users 2: user missing"),
+        ("gold.enriched_orders", "0/7/2/0", f"enriched: {user_2}, {item_1}"),
+        ("quarantine.waiting_orders", "0/7/2/0", "no longer waits, after a moment"),
+    ]
+
+
+def test_a_malformed_order_is_found_by_its_payload(seen: Settings) -> None:
+    assert told(trace_facts(seen, ORDERS, ["1", "3"])) == [
+        ("bronze.orders", "0/7/3/0", "landed, published at 2026-01-01 00:10 by test"),
+        ("quarantine.malformed", "0/7/3/0", "malformed: fails price_is_an_amount"),
+    ]
+
+
+def test_the_messages_of_a_user(seen: Settings) -> None:
+    assert told(trace_entity(seen, USERS, ["2"])) == [
+        ("bronze.users", "0/7/1/0", "landed, published at 2026-01-01 00:20 by test"),
+        ("silver.users_history", "0/7/1/0", "valid from 2026-01-01 00:20 until further notice"),
+        ("silver.users", "0/7/1/0", "the latest state, as of 2026-01-01 00:20"),
+        ("bronze.users", "0/7/2/0", "a tombstone landed, published at 2026-01-01 00:05 by test"),
+        ("silver.users_history", "0/7/2/0", "valid from 2026-01-01 00:05 until 2026-01-01 00:20"),
+    ]
+
+
+def test_fewer_values_than_key_columns_stand_for_all_others(seen: Settings) -> None:
+    assert {each.message for each in trace_facts(seen, ORDERS, ["1"])} == {f"0/7/{place}/0" for place in range(1, 6)}
+
+
+def test_a_value_that_no_key_can_have(seen: Settings) -> None:
+    with pytest.raises(ConfigurationError, match=r"^x: invoice_id is of type int64, and this is no value of it$"):
+        trace_facts(seen, ORDERS, ["x"])
+
+
+def test_a_history_begins_where_all_files_are_there(seen: Settings, tmp_path: Path) -> None:
+    shutil.copytree(seen.home, tmp_path, dirs_exist_ok=True)
+    copy = own_home(seen, tmp_path)
+    DeltaTable(copy.table_path(ORDERS.gold_table)).vacuum(0, dry_run=False, enforce_retention_duration=False)
+    [enriched] = [each for each in trace_facts(copy, ORDERS, ["1", "1"]) if each.table == ORDERS.gold_table]
+    assert enriched.what.startswith("already there when the history begins: enriched: user 1")
