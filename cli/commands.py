@@ -29,6 +29,8 @@ from cli.rebuild import rebuild_command
 from cli.refresh import refresh_command
 from cli.send import send_command
 from cli.serve import serve_command
+from cli.snapshot import app as snapshot_app
+from cli.state import state_command
 from cli.status import status_command
 from cli.trace import trace_command
 from jobs.maintenance import maintain
@@ -284,10 +286,12 @@ app.command("produce", rich_help_panel=BROKER)(produce_command)
 app.command("refresh", rich_help_panel=PIPELINE)(refresh_command)
 app.command("send", rich_help_panel=BROKER)(send_command)
 app.command("serve", rich_help_panel=DATA)(serve_command)
+app.command("state", rich_help_panel=DATA)(state_command)
 app.command("trace", rich_help_panel=DATA)(trace_command)
 app.command("validate", rich_help_panel=PIPELINE)(validate_command)
 app.add_typer(topics_app, name="topics", rich_help_panel=BROKER)
 app.add_typer(quarantine_app, name="quarantine", rich_help_panel=DATA)
+app.add_typer(snapshot_app, name="snapshot", rich_help_panel=DATA)
 app.add_typer(airflow_app, name="airflow", rich_help_panel=AIRFLOW)
 
 

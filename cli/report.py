@@ -14,6 +14,7 @@ from gold.sql.refresh import Refreshed
 from jobs.maintenance import Maintained
 from jobs.planning import Change
 from jobs.retention import State
+from jobs.state_of_key import Part
 from jobs.status import Status, TopicState, problems
 from jobs.streams import Outcome
 from jobs.trace import Event
@@ -165,10 +166,20 @@ def _last_reconciled(records: Iterable[ReconciliationRecord]) -> Grid:
 
 
 def states(kept: Iterable[State]) -> Grid:
-    grid = _grid("state", "rows", "kept")
+    grid = _grid("state", "rows", "MB", "oldest", "newest", "kept")
     for state in kept:
-        grid.add_row(state.purpose, f"{state.rows:,}", state.kept)
+        times = ("" if at is None else f"{at:%Y-%m-%d %H:%M}" for at in (state.oldest, state.newest))
+        grid.add_row(state.purpose, f"{state.rows:,}", f"{state.size / 1e6:,.2f}", *times, state.kept)
     return grid
+
+
+def parts(found: Iterable[Part]) -> None:
+    """Print tables with titles, in one line if they have a single column or no rows."""
+    for part in found:
+        if len(part.columns) > 1 and part.rows:
+            rows(part.columns, part.rows, title=part.title)
+        else:
+            say(f"{part.title}: {', '.join(str(row[0]) for row in part.rows) or 'none'}")
 
 
 def events(found: Sequence[Event]) -> None:

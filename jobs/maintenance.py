@@ -13,6 +13,7 @@ import obstore
 from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError
 
+from jobs.snapshots import held_versions
 from lakehouse.delta.leases import PATIENCE, turn_at
 from lakehouse.delta.query import stored_table, table_names
 from lakehouse.delta.tables import KEEP
@@ -64,13 +65,14 @@ def _keep_up(settings: Settings) -> Iterator[Maintained]:
 
 
 def _vacuum(settings: Settings, name: str) -> Maintained:
-    """Remove files that left the table longer ago than `KEEP`.
+    """Remove files that left the table longer ago than `KEEP`, unless a snapshot needs them.
 
     They are deleted here because Delta would record the vacuum in the table's log. So this works on a full disk, and
     without a lease.
     """
     try:
-        old = stored_table(settings, name).vacuum(KEEP // timedelta(hours=1), dry_run=True, full=True)
+        hours, held = KEEP // timedelta(hours=1), held_versions(settings, name)
+        old = stored_table(settings, name).vacuum(hours, dry_run=True, full=True, keep_versions=held)
         files = folder(settings, settings.table_path(name))
         there = {file["path"] for batch in obstore.list(files) for file in batch}.intersection(old)
         obstore.delete(files, sorted(there))

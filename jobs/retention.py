@@ -1,8 +1,11 @@
-"""Which state the pipeline keeps to be exact, and for how long. Histories are kept forever."""
+"""Which state the pipeline keeps to be exact, how much of it, and for how long. Histories are kept forever."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
 
+from bronze.writer_schemas import WRITER_SCHEMAS
 from lakehouse.delta.query import existing_tables, query
 from lakehouse.settings import Settings
 from pipeline.declared import Pipeline
@@ -13,39 +16,86 @@ from pipeline.loading import pipeline_of
 class State:
     purpose: str
     rows: int
+    """For checkpoints, the number of streams."""
+    size: int
+    """In bytes. Of rows that share a table with others, by their part of its rows."""
+    oldest: datetime | None
+    newest: datetime | None
     kept: str
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Kept:
+    """Rows of a table that are state: which of them, and the SQL for their time."""
+
+    table: str
+    purpose: str
+    time: str
+    kept: str
+    where: str = "true"
+
+
 def states(settings: Settings) -> list[State]:
-    """The state in the tables that exist."""
-    known = {name for name, _ in existing_tables(settings)}
-    return [
-        State(purpose=purpose, rows=query(settings, f"SELECT count(*) FROM {what}").fetchall()[0][0], kept=kept)
-        for table, what, purpose, kept in _queries(pipeline_of(settings))
-        if table in known
-    ]
+    """The state in the tables that exist, and the checkpoints."""
+    sizes = {
+        name: sum(table.get_add_actions(flatten=True)["size_bytes"].to_pylist())
+        for name, table in existing_tables(settings)
+    }
+    kept = (each for each in _kept(pipeline_of(settings)) if each.table in sizes)
+    return [*(_state(settings, each, sizes[each.table]) for each in kept), *_checkpoints(settings)]
 
 
-def _queries(pipeline: Pipeline) -> Iterator[tuple[str, str, str, str]]:
+def _state(settings: Settings, kept: _Kept, size: int) -> State:
+    numbers = f"count(*) FILTER (WHERE {kept.where}), count(*)"
+    times = f"min({kept.time}) FILTER (WHERE {kept.where}), max({kept.time}) FILTER (WHERE {kept.where})"
+    [found] = query(settings, f"SELECT {numbers}, {times} FROM {kept.table}").fetchall()
+    rows, all_rows, oldest, newest = found
+    part = size * rows // max(all_rows, 1)
+    return State(purpose=kept.purpose, rows=rows, size=part, oldest=oldest, newest=newest, kept=kept.kept)
+
+
+def _checkpoints(settings: Settings) -> Iterator[State]:
+    root = Path(settings.checkpoint_root)
+    files = [path.stat() for path in root.rglob("*") if path.is_file()]
+    if files:
+        times = sorted(datetime.fromtimestamp(each.st_mtime, UTC) for each in files)
+        yield State(
+            purpose="checkpoints",
+            rows=sum(1 for _ in root.iterdir()),
+            size=sum(each.st_size for each in files),
+            oldest=times[0],
+            newest=times[-1],
+            kept="100 batches",
+        )
+
+
+def _kept(pipeline: Pipeline) -> Iterator[_Kept]:
+    event_time = "sequence.event_time"
     for entity in pipeline.entities:
-        table = entity.table.name
+        name = entity.name
         if entity.keeps_history:
-            history = entity.history.name
-            yield history, history, f"versions of {entity.name}, to join as of a time", "forever"
-        deleted = f"{table} WHERE deleted_at IS NOT NULL"
-        yield (
-            table,
-            deleted,
-            f"deleted {entity.name}, which older messages can't bring back",
-            f"{entity.keep_deleted} d",
+            yield _Kept(table=entity.history.name, purpose=f"versions of {name}", time=event_time, kept="forever")
+        yield _Kept(
+            table=entity.table.name,
+            purpose=f"deleted {name}",
+            time="deleted_at",
+            kept=f"{entity.keep_deleted} d",
+            where="deleted_at IS NOT NULL",
         )
     for each in pipeline.enrichments:
         facts, day, gold = each.topic.name, each.day, each.gold_table
         since = f"(SELECT max({day}) - {each.dedup_days} FROM {gold} WHERE {day} <= current_date)"
-        yield gold, f"{gold} WHERE {day} >= {since}", f"{facts}, to find duplicates", f"{each.dedup_days} d"
-        yield (
-            each.waiting.name,
-            each.waiting.name,
-            f"waiting {facts}, which are retried automatically",
-            f"{each.retry_days} d",
+        yield _Kept(
+            table=gold,
+            purpose=f"{facts}, to find duplicates",
+            time=each.event_time,
+            kept=f"{each.dedup_days} d",
+            where=f"{day} >= {since}",
         )
+        yield _Kept(
+            table=each.waiting.name,
+            purpose=f"waiting {facts}",
+            time="waiting_since",
+            kept=f"{each.retry_days} d",
+        )
+    yield _Kept(table=WRITER_SCHEMAS.name, purpose="schemas of Avro messages", time="NULL", kept="forever")

@@ -1,0 +1,33 @@
+"""`lakehouse state`: what the pipeline keeps to be exact."""
+
+from typing import Annotated
+
+import typer
+
+from cli import report
+from cli.backfill import right_key
+from jobs.retention import states
+from jobs.state_of_key import state_of_key
+from lakehouse.errors import ConfigurationError, LakehouseError
+from lakehouse.settings import load_settings
+from pipeline.loading import pipeline_of
+
+
+def state_command(
+    key: Annotated[str, typer.Argument(help="An entity and a key, such as users:42. Default: an overview.")] = "",
+) -> None:
+    """Show the state that is kept to be exact, and for how long; or all that is kept for a key."""
+    settings = load_settings()
+    if not key:
+        if not (found := states(settings)):
+            raise LakehouseError("no state yet: `lakehouse run` makes the tables")
+        report.show([report.states(found)])
+        return
+    entities = {entity.name: entity for entity in pipeline_of(settings).entities}
+    name, _, value = key.partition(":")
+    if name not in entities or not value:
+        example = f"{next(iter(entities), 'users')}:123"
+        raise ConfigurationError(f"{key}: must be an entity of {', '.join(entities)} and a key, such as {example}")
+    if right := right_key(entities[name], value):
+        raise ConfigurationError(f"{key}: a key of {name} is {right}")
+    report.parts(state_of_key(settings, pipeline_of(settings), entities[name], value))

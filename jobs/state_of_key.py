@@ -1,0 +1,113 @@
+"""What is kept for one key of an entity: its state, its versions, its merges, and the facts that need it."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import sqlglot
+
+from gold.enrichment.declaration import Enrichment
+from lakehouse.delta.query import query, table_names
+from lakehouse.settings import Settings
+from pipeline.declared import Pipeline
+from silver.entity import Entity
+
+MOST = 20
+"""Facts that are listed at most."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """Rows with a title, perhaps none."""
+
+    title: str
+    columns: list[str]
+    rows: list[tuple[Any, ...]]
+
+
+def state_of_key(settings: Settings, pipeline: Pipeline, entity: Entity, key: str) -> Iterator[Part]:
+    """What is kept for a key, as messages write it: a JSON array if it has several columns. Does not need Spark.
+
+    Raises LakehouseError for a lookup whose `merged_into` DuckDB can't evaluate.
+    """
+    tables = set(table_names(settings))
+    if entity.table.name in tables:
+        latest = _rows(settings, entity.table.name, entity, key)
+        title = f"Latest state of {entity.name} {key}"
+        yield Part(title=title, columns=["column", "value"], rows=[pair for row in latest for pair in row.items()])
+        yield from _merges(settings, pipeline, entity, key)
+    if entity.history.name in tables:
+        versions = _rows(settings, entity.history.name, entity, key, "ORDER BY sequence")
+        columns = ["valid from", "valid until", "deleted at", "with"]
+        yield Part(title="Its versions", columns=columns, rows=[_version(entity, row) for row in versions])
+    for facts in pipeline.enrichments:
+        if any(lookup.entity.name == entity.name for lookup in facts.lookups):
+            if facts.waiting.name in tables:
+                yield _waiting(settings, facts, entity, key)
+            if facts.gold_table in tables:
+                yield _joined(settings, facts, entity, key)
+
+
+def _version(entity: Entity, row: dict[str, Any]) -> tuple[Any, ...]:
+    values = ", ".join(f"{name} {_brief(row[name])}" for name in entity.values if row.get(name) is not None)
+    return row["valid_from"], row["valid_until"], row["deleted_at"], values
+
+
+def _brief(value: object) -> str:
+    return f"{value:%Y-%m-%d %H:%M:%S}" if isinstance(value, datetime) else str(value)
+
+
+def _of_key(entity: Entity, key: str, within: str = "") -> tuple[str, dict[str, str]]:
+    """The condition that rows are of the key, and the values of its parameters. `within` is a struct with the row."""
+    values = [key] if len(entity.keys) == 1 else [str(each) for each in json.loads(key)]
+    parts = {f"key{place}": value for place, value in enumerate(values)}
+    same = (f'{within}"{name}"::VARCHAR = ${part}' for name, part in zip(entity.keys, parts, strict=True))
+    return " AND ".join(same), parts
+
+
+def _rows(settings: Settings, table: str, entity: Entity, key: str, order: str = "") -> list[dict[str, Any]]:
+    where, values = _of_key(entity, key)
+    found = query(settings, f"SELECT * FROM {table} WHERE {where} {order}", values)
+    return [dict(zip(found.columns, row, strict=True)) for row in found.fetchall()]
+
+
+def _part(settings: Settings, title: str, statement: str, values: dict[str, str]) -> Part:
+    found = query(settings, statement, values)
+    return Part(title=title, columns=found.columns, rows=found.fetchall())
+
+
+def _merges(settings: Settings, pipeline: Pipeline, entity: Entity, key: str) -> Iterator[Part]:
+    lookups = [each for facts in pipeline.enrichments for each in facts.lookups if each.entity.name == entity.name]
+    where, values = _of_key(entity, key)
+    for merged_into in sorted({each.merged_into for each in lookups if each.merged_into is not None}):
+        [sql] = sqlglot.transpile(merged_into, read="spark", write="duckdb")
+        table, [column] = entity.table.name, entity.keys  # merges are followed only for keys of one column
+        into = f"SELECT {sql} FROM {table} WHERE {where} AND ({sql}) IS NOT NULL"
+        yield _part(settings, "Merged into", into, values)
+        merged = f'SELECT "{column}" FROM {table} WHERE ({sql})::VARCHAR = $key0 ORDER BY 1'
+        yield _part(settings, "Merged from", merged, values)
+
+
+def _waiting(settings: Settings, facts: Enrichment, entity: Entity, key: str) -> Part:
+    needs = "each.m.entity = $entity AND (each.m.key = $key OR list_contains(each.m.merged, $key))"
+    through = "list_contains(each.m.via, {'entity': $entity, 'key': $key})"
+    where = f"EXISTS (SELECT 1 FROM unnest(missing) AS each(m) WHERE ({needs}) OR {through})"
+    statement = f"""
+        SELECT {", ".join(facts.keys)}, reason, attempts, waiting_since FROM {facts.waiting.name} WHERE {where}
+        ORDER BY waiting_since, 1 LIMIT {MOST}
+    """
+    title = f"{facts.topic.name} that wait for it, at most {MOST}"
+    return _part(settings, title, statement, {"entity": entity.name, "key": key})
+
+
+def _joined(settings: Settings, facts: Enrichment, entity: Entity, key: str) -> Part:
+    counts, values = [], dict[str, str]()
+    for lookup in facts.lookups:
+        if lookup.entity.name == entity.name:
+            where, values = _of_key(entity, key, f'"{lookup.name}".')
+            time = facts.event_time
+            numbers = f"count(*) AS {facts.topic.name}, min({time}) AS first, max({time}) AS last"
+            counts.append(f"SELECT '{lookup.name}' AS lookup, {numbers} FROM {facts.gold_table} WHERE {where}")
+    return _part(settings, f"{facts.topic.name} in gold that have it", " UNION ALL ".join(counts), values)

@@ -1,0 +1,167 @@
+"""Going back to a snapshot, and doing again what came after it, ends in the same tables as if nothing had happened."""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from domains.shop.declarations.orders import ORDERS
+from gold.enrichment.declaration import ACTIONS
+from jobs import snapshots
+from jobs.maintenance import maintain
+from jobs.snapshots import Snapshot, create, diff, drop, held_bytes, named, refuse_lost, restorable, restore
+from jobs.steps import reconcile_all
+from lakehouse.delta.tables import append, read_changes, table_property, table_version
+from lakehouse.errors import ConfigurationError
+from lakehouse.settings import Settings
+from tests.crashes import fail_after
+from tests.jobs.test_maintenance import follow
+from tests.lake import expected, land_literally, own_home, tables
+from tests.messages import item, order, tombstone, user
+from tests.oracle import Oracle
+from tests.shop import SHOP
+
+FIRST = [
+    *(user(1), user(3, place=1), item(1), order(1, place=1), order(2, place=2, user=2), order(3, place=3, user=3)),
+    *(order(4, place=4, user=9), order(5, place=5, price=-1)),
+]
+SECOND = [
+    *(user(2, place=2), tombstone("users", "3", when=5, place=3), item(1, 2.5, when=5, place=1)),
+    *(order(1, place=6, when=11), order(6, place=7), order(7, place=8, user=8)),
+]
+DISCARDED = (3, 4)
+"""The lines of orders that are discarded after the snapshot. Then, one of them was in gold, and one was waiting."""
+
+
+@pytest.fixture(scope="module")
+def made(spark: SparkSession, settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Settings:
+    lake = own_home(settings, tmp_path_factory.mktemp("snapshots"))
+    land_literally(spark, lake, FIRST)
+    follow(spark, lake)
+    create(spark, lake, SHOP, "before")
+    land_literally(spark, lake, SECOND)
+    follow(spark, lake)
+    places = [(0, 7, line, 0) for line in DISCARDED]
+    rows = [("discard", "orders", place, None, "ada", None) for place in places]
+    append(spark.createDataFrame(rows, ACTIONS.ddl), lake, ACTIONS.name)
+    follow(spark, lake)
+    assert tables(lake) == wanted()
+    return lake
+
+
+@pytest.fixture
+def lake(made: Settings, tmp_path: Path) -> Settings:
+    shutil.copytree(made.home, tmp_path, dirs_exist_ok=True)
+    return own_home(made, tmp_path)
+
+
+def wanted() -> dict[str, list[Any]]:
+    oracle = Oracle().run(FIRST).run(SECOND)
+    oracle.discarded = [each for each in oracle.waiting if each["line_item_id"] in DISCARDED]
+    oracle.waiting = [each for each in oracle.waiting if each not in oracle.discarded]
+    return expected(oracle)
+
+
+def lines(rows: list[Any]) -> list[int]:
+    return [row["line_item_id"] for row in rows]
+
+
+def restore_all(spark: SparkSession, lake: Settings) -> None:
+    for _ in restore(spark, lake, SHOP, named(lake, "before")):
+        pass
+
+
+def test_back_and_again_with_a_crash_after_each_step(
+    spark: SparkSession, lake: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for step in ("_forget_checkpoints", "_go_back", "_keep_discarded", "_judge_again"):
+        with monkeypatch.context() as patch:
+            patch.setattr(snapshots, step, fail_after(getattr(snapshots, step)))
+            with pytest.raises(RuntimeError, match="power cut"):
+                restore_all(spark, lake)
+    restore_all(spark, lake)
+    then = expected(Oracle().run(FIRST))
+    back = tables(lake)
+    assert {name: back[name] for name in ("users", "users_history", "items_history", "duplicates")} == {
+        name: then[name] for name in ("users", "users_history", "items_history", "duplicates")
+    }
+    assert (lines(back["gold"]), lines(back["waiting"]), lines(back["discarded"])) == ([1], [2], [3, 4])
+    assert changes_since(spark, lake, named(lake, "before")) == 0
+    follow(spark, lake)
+    assert tables(lake) == wanted()
+    assert all(each.holds for each in reconcile_all(spark, lake))
+
+
+def changes_since(spark: SparkSession, lake: Settings, snapshot: Snapshot) -> int:
+    """What the change feed of gold adds and removes, by the version of each row, without what cancels out."""
+    name = ORDERS.gold_table
+    since, until = snapshot.tables[name].version + 1, table_version(spark, lake, name)
+    sign = F.when(F.col("_change_type").isin("insert", "update_postimage"), 1).otherwise(-1)
+    feed = read_changes(spark, lake, name, since, until).where("line_item_id != 3")
+    return feed.groupBy("position", "item.sequence").agg(F.sum(sign).alias("times")).where("times != 0").count()
+
+
+@pytest.mark.parametrize("last", ["silver.users_history", "quarantine.waiting_orders"])
+def test_a_run_without_the_rest_of_a_restore(
+    spark: SparkSession, lake: Settings, monkeypatch: pytest.MonkeyPatch, last: str
+) -> None:
+    real = snapshots._go_back
+
+    def go_back(spark: SparkSession, settings: Settings, name: str, version: int) -> None:
+        real(spark, settings, name, version)
+        if name == last:
+            raise RuntimeError("power cut")
+
+    monkeypatch.setattr(snapshots, "_go_back", go_back)
+    with pytest.raises(RuntimeError, match="power cut"):
+        restore_all(spark, lake)
+    follow(spark, lake)
+    assert tables(lake) == wanted()
+
+
+VACUUM = DeltaTable.vacuum
+
+
+def vacuum_at_once(table: DeltaTable, hours: int, **how: Any) -> list[str]:
+    removed: list[str] = VACUUM(table, 0, enforce_retention_duration=False, **how)
+    return removed
+
+
+def test_a_snapshot_holds_files_until_it_is_dropped(
+    spark: SparkSession, lake: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(DeltaTable, "vacuum", vacuum_at_once)
+    snapshot, before = named(lake, "before"), held_bytes(lake, named(lake, "before"), restorable(SHOP))
+    list(maintain(lake))
+    refuse_lost(lake, SHOP, snapshot)
+    assert held_bytes(lake, snapshot, restorable(SHOP)) >= before > 0
+    drop(spark, lake, SHOP, "before")
+    list(maintain(lake))
+    assert table_property(spark, lake, ORDERS.gold_table, snapshots.LOG_RETENTION) == "interval 7 days"
+    with pytest.raises(ConfigurationError, match=r"^before: silver\.\w+ can't go back: .* is gone$"):
+        refuse_lost(lake, SHOP, snapshot)
+
+
+def test_what_differs_from_a_snapshot(lake: Settings) -> None:
+    found = {each.table: each for each in diff(lake, "before")}
+    assert (found["gold.enriched_orders"].rows, found["bronze.orders"].rows) == ((2, 3), (5, 8))
+
+
+def test_a_table_that_was_made_again_can_t_go_back(lake: Settings) -> None:
+    snapshot = named(lake, "before")
+    shutil.rmtree(lake.table_path("silver.items"))
+    with pytest.raises(ConfigurationError, match=r"^before: silver\.items was made again since, as by"):
+        refuse_lost(lake, SHOP, snapshot)
+
+
+def test_names(spark: SparkSession, lake: Settings) -> None:
+    with pytest.raises(ConfigurationError, match=r"^no: no such snapshot; there are before$"):
+        named(lake, "no")
+    with pytest.raises(ConfigurationError, match=r"^before: there is a snapshot of this name"):
+        create(spark, lake, SHOP, "before")
+    with pytest.raises(ConfigurationError, match=r"^\.\./x: must be a name of letters"):
+        create(spark, lake, SHOP, "../x")
