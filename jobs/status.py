@@ -97,7 +97,8 @@ def status_of(settings: Settings) -> Status:
     unreadable = ""
     try:
         tables, known = table_statuses(settings), dict(existing_tables(settings))
-        waiting = [each for facts in pipeline.enrichments for each in _waiting(facts, known)]
+        waits = ((facts, known.get(facts.waiting.name)) for facts in pipeline.enrichments)
+        waiting = [each for facts, table in waits if table is not None for each in waiting_facts(facts, table)]
         held = _held(pipeline, tables, known)
         checks = _failed_checks(known.get(RESULTS.name))
     except (LakehouseError, OSError, DeltaError, duckdb.Error) as error:
@@ -182,17 +183,15 @@ def _topic_state(topic: Topic, broker: Endpoint, settings: Settings) -> TopicSta
     return TopicState(name=topic.name, status=found, problem=refusal(settings, topic, broker) or "")
 
 
-def _waiting(facts: Enrichment, tables: Mapping[str, DeltaTable]) -> list[Waiting]:
-    """Reads three columns of the waiting facts, which are few."""
-    if facts.waiting.name not in tables:
-        return []
-    rows = duckdb.from_arrow(tables[facts.waiting.name].to_pyarrow_dataset())
-    age = "date_diff('second', waiting_since, now())"
-    found = rows.aggregate(
+def waiting_facts(facts: Enrichment, table: DeltaTable) -> list[Waiting]:
+    """Counts the rows of a table of waiting facts. It reads two columns of them, and they are few."""
+    rows = duckdb.from_arrow(table.to_pyarrow_dataset())
+    first = rows.project(
         "coalesce(missing[1].entity, 'unknown') AS entity, coalesce(missing[1].reason, 'unknown') AS reason, "
-        f"count(*), count(*) FILTER (WHERE {age} > {facts.retry_days} * 86400), max({age})",
-        "entity, reason",
-    ).fetchall()
+        "date_diff('second', waiting_since, now()) AS age"
+    )
+    expired = f"count(*) FILTER (WHERE age > {facts.retry_days} * 86400)"
+    found = first.aggregate(f"entity, reason, count(*), {expired}, max(age)", "entity, reason").fetchall()
     return [
         Waiting(topic=facts.topic.name, entity=entity, reason=reason, rows=count, expired=expired, oldest_seconds=age)
         for entity, reason, count, expired, age in found

@@ -1,8 +1,13 @@
 """What is wrong with a pipeline, and how far gold is behind its topics."""
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
-from jobs.status import FailedChecks, Status, TopicState, Waiting, freshness, problems
+import pyarrow as pa
+from deltalake import DeltaTable, write_deltalake
+
+from domains.shop.declarations.orders import ORDERS
+from jobs.status import FailedChecks, Status, TopicState, Waiting, freshness, problems, waiting_facts
 from lakehouse.delta.status import TableStatus
 from lakehouse.pulsar.status import TopicStatus
 from lakehouse.records import ReconciliationRecord, StepRecord
@@ -56,6 +61,22 @@ def test_the_gravest_problem_comes_first() -> None:
         "users: messages have waited in the broker for 2 h: does the pipeline run?",
         "silver.users: has not read what came 15 min ago: does the pipeline run?",
         "orders: 4 wait for users and are no longer retried: see `lakehouse quarantine inspect`",
+    ]
+
+
+def test_waiting_facts_are_counted_by_what_they_wait_for_first(tmp_path: Path) -> None:
+    users, items = ({"entity": entity, "reason": "missing"} for entity in ("users", "items"))
+    now = datetime.now(UTC)
+    rows = {
+        "reason": ["user missing", "user missing, item missing", "item missing"],
+        "missing": [[users], [users, items], [items]],
+        "waiting_since": [now - timedelta(days=31), now, now],
+    }
+    write_deltalake(str(tmp_path), pa.table(rows))
+    found = waiting_facts(ORDERS, DeltaTable(str(tmp_path)))
+    assert sorted((each.entity, each.reason, each.rows, each.expired) for each in found) == [
+        ("items", "missing", 1, 0),
+        ("users", "missing", 2, 1),
     ]
 
 
