@@ -1,13 +1,16 @@
 # One image for Airflow, Spark and the lakehouse command: a Java, and all packages of uv.lock but those for development.
+# It runs as root unless it is told to run as the user 1000. Java needs a name for its user, and all downloads are there,
+# as this user can't write to the cache.
 FROM python:3.11-slim-bookworm
 RUN apt-get update \
     && apt-get install --yes --no-install-recommends openjdk-17-jre-headless procps \
     && rm -rf /var/lib/apt/lists/* \
-    && pip install --no-cache-dir uv==0.13.9
+    && pip install --no-cache-dir uv==0.13.9 \
+    && useradd --uid 1000 --create-home lakehouse
 WORKDIR /lakehouse
 ENV PATH=/lakehouse/.venv/bin:$PATH LAKEHOUSE_CACHE=/cache
 COPY pyproject.toml uv.lock README.md ./
 RUN uv sync --locked --no-dev --all-extras --no-install-project
 COPY . .
 RUN uv sync --locked --no-dev --all-extras \
-    && python -c "from lakehouse import settings; from lakehouse.jvm import scala; from lakehouse.downloads import artifacts; from lakehouse.spark import session; from lakehouse.sql_server import serve; s = settings.load_settings(); session.driver_jars(s), artifacts.page_files(s.cache), scala.compiled(serve.SOURCE, s.cache)"
+    && python -c "from lakehouse import settings; from lakehouse.jvm import scala; from lakehouse.downloads import artifacts; from lakehouse.spark import session; from lakehouse.sql_server import serve; s = settings.load_settings(warehouse='s3a://any'); session.driver_jars(s), artifacts.page_files(s.cache), scala.compiled(serve.SOURCE, s.cache)"
