@@ -10,6 +10,7 @@ from deltalake.exceptions import DeltaError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from bronze.erasures import ERASURES, erased_messages
 from bronze.pulsar.admin import Admin, Held
 from bronze.pulsar.losses import Loss, find_loss
 from bronze.pulsar.options import NoAnswerError, Options, PulsarSourceError
@@ -88,9 +89,11 @@ def landed_offsets(bronze: DataFrame) -> dict[str, str]:
 
 
 def offsets_to_go_on_after(spark: SparkSession, settings: Settings, topic: Topic) -> dict[str, str]:
-    """The last entry of each partition that landed or was accepted as lost."""
+    """The last entry of each partition that landed, even if it was erased since, or was accepted as lost."""
     position = ("topic", "partition", "ledger_id", "entry_id")
     found = read_table(spark, settings, topic.bronze_table).select(*position)
+    if table_exists(spark, settings, ERASURES.name):
+        found = found.union(erased_messages(spark, settings, topic.bronze_table).select(*position))
     if table_exists(spark, settings, LOSSES.name):
         accepted = read_table(spark, settings, LOSSES.name)
         found = found.union(accepted.where(F.col("topic") == _full_name(settings, topic)).select(*position))
@@ -201,10 +204,15 @@ def _committed(settings: Settings, topic: Topic) -> dict[str, str] | None:
 def _landed_without_spark(settings: Settings, topic: Topic) -> dict[str, str]:
     position = "topic, partition, struct_pack(ledger := ledger_id, entry := entry_id) AS position"
     found = f'SELECT {position} FROM bronze."{topic.name}"'
-    if LOSSES.name in table_names(settings):
+    tables, values = list(table_names(settings)), {}
+    if LOSSES.name in tables:
         found += f" UNION ALL SELECT {position} FROM {LOSSES.name} WHERE topic = $topic"
+        values["topic"] = _full_name(settings, topic)
+    if ERASURES.name in tables:
+        erased = f"SELECT unnest(messages, max_depth := 2) FROM {ERASURES.name}"
+        found += f" UNION ALL SELECT {position} FROM ({erased}) WHERE bronze = $bronze"
+        values["bronze"] = topic.bronze_table
     last = f"SELECT topic, partition, max(position) FROM ({found}) GROUP BY ALL"
-    values = {"topic": _full_name(settings, topic)} if "$topic" in found else None
     rows = query(settings, last, values).fetchall()
     return {f"{name}-partition-{index}": f"{at['ledger']}:{at['entry']}" for name, index, at in rows}
 

@@ -18,6 +18,7 @@ from pyspark.sql.types import LongType
 from cli import report
 from gold.enrichment.backfill import Difference, Scope, backfill
 from gold.enrichment.declaration import BACKFILLS, Enrichment
+from jobs.maintenance import rewriting
 from jobs.steps import as_written, enriching, require, spark_for
 from jobs.streams import catch_up
 from lakehouse.delta.query import is_stored, query, stored_table
@@ -108,9 +109,10 @@ def request(settings: Settings, enrichment: Enrichment, scope: Scope, note: str)
         "requested_by": getpass.getuser(),
         "note": note or None,
     }
-    table = stored_table(settings, BACKFILLS.name)
-    schema = pa.schema(table.schema().to_arrow())
-    write_deltalake(table, pa.Table.from_pylist([row], schema=schema), mode="append")
+    with rewriting(settings):
+        table = stored_table(settings, BACKFILLS.name)
+        schema = pa.schema(table.schema().to_arrow())
+        write_deltalake(table, pa.Table.from_pylist([row], schema=schema), mode="append")
     return str(row["request"])
 
 

@@ -19,6 +19,7 @@ from cli import report
 from cli.airflow import app as airflow_app
 from cli.backfill import backfill_command
 from cli.demo import DEFAULT_DOMAIN, DEFAULT_SIZE, run_demo
+from cli.forget import forget_command
 from cli.init import init_command
 from cli.metrics import metrics_command
 from cli.plan import plan_command
@@ -280,6 +281,7 @@ def demo(
 app.command("status", rich_help_panel=DATA)(status_command)
 app.command("metrics", rich_help_panel=DATA)(metrics_command)
 app.command("backfill", rich_help_panel=DATA)(backfill_command)
+app.command("forget", rich_help_panel=DATA)(forget_command)
 app.command("rebuild", rich_help_panel=DATA)(rebuild_command)
 app.command("plan", rich_help_panel=PIPELINE)(plan_command)
 app.command("produce", rich_help_panel=BROKER)(produce_command)

@@ -5,12 +5,15 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import groupby
+from pathlib import Path
+from typing import Any
 
 from rich.table import Table as Grid
 from rich.text import Text
 
 from expectations.results import Result
 from gold.sql.refresh import Refreshed
+from jobs.forget import Found
 from jobs.maintenance import Maintained
 from jobs.planning import Change
 from jobs.retention import State
@@ -197,6 +200,38 @@ def maintenance(done: Iterable[Maintained]) -> None:
         compacted = f"not compacted: {each.busy}" if each.busy else f"{each.compacted} small ones compacted"
         told = f"failed: {each.failed}" if each.failed else f"{each.removed} old files removed, {compacted}"
         say(f"{each.table:<32} {told}")
+
+
+def person(found: Found) -> None:
+    """Print the keys of a person, and how many rows each table would lose."""
+    if not found.tables:
+        say("The tables hold nothing of this key")
+        return
+    keys = (f"{entity}:{key}" for entity, of_entity in found.keys.items() for key in sorted(of_entity))
+    say(f"Keys: {', '.join(keys)}")
+    grid = _grid("table", "rows that would go")
+    for name, count in sorted(found.tables.items()):
+        grid.add_row(name, f"{count:,}")
+    OUT.print(grid)
+    say("Tables declared in SQL, topics and Postgres would follow. Nothing was erased: add --approve")
+
+
+def certificate(given: Mapping[str, Any], path: Path) -> None:
+    """Print the certificate of an erasure, and where it is."""
+    grid = Grid("what", "where", title=f"Erasure {given['request']}, completed at {given['completed_at']}")
+    grid.add_row("erased", "\n".join(f"{name}: {rows:,} rows" for name, rows in given["rows"].items()))
+    recomputed = (*given["recomputed"], *(f"{name} in Postgres" for name in given["postgres"]))
+    grid.add_row("recomputed", "\n".join(recomputed))
+    grid.add_row("tombstones sent, and compaction requested", "\n".join(given["compacted_topics"]))
+    older = given["older_versions"]
+    grid.add_row("older versions", f"leave at {older['leave_at']}, by {older['by']}")
+    grid.add_row("malformed messages that can be anybody's", f"{given['unreadable_messages']:,}")
+    for line in given["beyond"]:
+        grid.add_row("left to you", line)
+    for column in grid.columns:
+        column.overflow = "fold"
+    OUT.print(grid)
+    say(f"Certificate: {path}")
 
 
 def quality(results: Sequence[Result]) -> None:

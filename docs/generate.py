@@ -19,6 +19,7 @@ from pydantic import BaseModel
 from sqlglot import exp
 from typer.core import TyperArgument, TyperGroup, TyperOption
 
+from bronze.erasures import ERASURES
 from bronze.landing import bronze_table
 from bronze.losses import LOSSES
 from bronze.writer_schemas import WRITER_SCHEMAS
@@ -192,6 +193,7 @@ def _declared_tables() -> Iterator[tuple[Table, str]]:
         yield bronze_table(topic), f"The messages of the topic `{topic.name}`, as they came, a row each."
     yield WRITER_SCHEMAS, "The schemas with which Avro messages were written."
     yield LOSSES, "Messages that the broker deleted before they landed, and that somebody accepted as lost."
+    yield ERASURES, "Which messages were erased, and what each table lost."
     for entity in SHOP.entities:
         yield entity.table, f"The latest state of `{entity.name}`, a row a key."
         if entity.keeps_history:

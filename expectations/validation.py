@@ -20,7 +20,7 @@ from expectations.evaluation import ExpectEachRow, ExpectOfTable, ExpectUnique
 from expectations.report import new_context, write_pages
 from expectations.results import Result, Validated, figures, figures_of, keep, last_validated
 from expectations.suites import CHANGE_FEED, Kind, Rule, Severity, Suite, with_figures
-from lakehouse.delta.tables import of_keys, read_changes, read_table, table_exists
+from lakehouse.delta.tables import has_changes_since, of_keys, read_changes, read_table, table_exists
 from lakehouse.errors import LakehouseError
 from lakehouse.progress import CONSOLE
 from lakehouse.settings import Settings
@@ -91,6 +91,9 @@ class _Run:
     def evaluate(self, suite: Suite, only_new: bool) -> list[Result]:
         last, version = self.before.get(suite.table), self.known[f"version/{suite.table}"]
         scope = _scope(suite, last, version, self.started) if only_new else WHOLE
+        if last is not None and scope == NEW and suite.arrives == CHANGE_FEED:
+            is_told = has_changes_since(self.spark, self.settings, suite.table, last.version)
+            scope = NEW if is_told else WHOLE
         rules = [rule for rule in suite.rules if scope != NOTHING or rule.kind in (Kind.TABLE, Kind.TYPES)]
         own = figures_of(suite.table, self.known, last)
         read = [own["rows"], *(self.known.get(rule.to, 0) for rule in rules)]

@@ -3,24 +3,24 @@
 import os
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from itertools import takewhile
 from pathlib import Path
 
-import obstore
 from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError
 
 from jobs.snapshots import held_versions
 from lakehouse.delta.leases import PATIENCE, turn_at
+from lakehouse.delta.old_files import remove_old_files, remove_old_log
 from lakehouse.delta.query import stored_table, table_names
 from lakehouse.delta.tables import KEEP
 from lakehouse.errors import BusyError, LakehouseError
+from lakehouse.locks import exclusive
 from lakehouse.settings import Settings
 from lakehouse.spark.error_causes import cause_of
-from lakehouse.storage import folder
 from pipeline.loading import pipeline_of
 
 
@@ -65,20 +65,18 @@ def _keep_up(settings: Settings) -> Iterator[Maintained]:
 
 
 def _vacuum(settings: Settings, name: str) -> Maintained:
-    """Remove files that left the table longer ago than `KEEP`, unless a snapshot needs them.
+    """Remove files that left the table longer ago than `KEEP`, and the log of the versions that needed them.
 
-    They are deleted here because Delta would record the vacuum in the table's log. So this works on a full disk, and
-    without a lease.
+    What a snapshot needs stays.
     """
     try:
-        hours, held = KEEP // timedelta(hours=1), held_versions(settings, name)
-        old = stored_table(settings, name).vacuum(hours, dry_run=True, full=True, keep_versions=held)
-        files = folder(settings, settings.table_path(name))
-        there = {file["path"] for batch in obstore.list(files) for file in batch}.intersection(old)
-        obstore.delete(files, sorted(there))
+        held = held_versions(settings, name)
+        removed = remove_old_files(settings, name, keep=KEEP, held=held)
+        if not held:
+            remove_old_log(settings, name, keep=KEEP)
     except Exception as error:
         return Maintained(table=name, failed=cause_of(error))
-    return Maintained(table=name, removed=len(there))
+    return Maintained(table=name, removed=removed)
 
 
 def _compact(settings: Settings, vacuumed: Maintained, *, patience: float) -> Maintained:
@@ -86,7 +84,8 @@ def _compact(settings: Settings, vacuumed: Maintained, *, patience: float) -> Ma
         return vacuumed
     try:
         table = stored_table(settings, vacuumed.table)
-        with turn_at(settings, _rewriting(settings, table, vacuumed.table), command="maintain", patience=patience):
+        turn = turn_at(settings, _rewriting(settings, table, vacuumed.table), command="maintain", patience=patience)
+        with turn, rewriting(settings):
             table.update_incremental()
             compacted = table.optimize.compact()["numFilesRemoved"]
     except (BusyError, CommitFailedError) as error:
@@ -94,6 +93,13 @@ def _compact(settings: Settings, vacuumed: Maintained, *, patience: float) -> Ma
     except Exception as error:
         return replace(vacuumed, failed=cause_of(error))
     return replace(vacuumed, compacted=compacted)
+
+
+@contextmanager
+def rewriting(settings: Settings) -> Iterator[None]:
+    """Held while files are written that a table does not name yet, so that nobody takes them for old ones."""
+    with exclusive(settings.home / "leases" / ".rewriting"):
+        yield
 
 
 def _rewriting(settings: Settings, table: DeltaTable, name: str) -> list[str]:
@@ -106,7 +112,7 @@ def _rewriting(settings: Settings, table: DeltaTable, name: str) -> list[str]:
     pipeline = pipeline_of(settings)
     shadows = (facts.shadow for facts in pipeline.enrichments)
     own = (*pipeline.written, *(declared.name for declared in pipeline.sql_tables), *shadows)
-    return [name] if name in own else list(pipeline.written)
+    return [name] if name in own else list(own)
 
 
 def clean_logs(folder: Path, *, keep: timedelta) -> int:

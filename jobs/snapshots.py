@@ -14,10 +14,11 @@ import obstore
 from pydantic import TypeAdapter
 from pyspark.sql import SparkSession
 
+from bronze.erasures import ERASURES
 from gold.enrichment.declaration import Enrichment
 from gold.enrichment.writes import remove
 from lakehouse.contracts.decoding import MALFORMED
-from lakehouse.delta.query import existing_tables, is_stored, stored_table
+from lakehouse.delta.query import existing_tables, is_stored, query, stored_table
 from lakehouse.delta.tables import (
     EACH_TABLE,
     delete_path,
@@ -151,7 +152,11 @@ def held_versions(settings: Settings, name: str) -> list[int]:
 
 
 def refuse_lost(settings: Settings, pipeline: Pipeline, snapshot: Snapshot) -> None:
-    """Raises ConfigurationError if a table can't go back to its version in the snapshot."""
+    """Raises ConfigurationError if a table can't go back to its version in the snapshot, or must not."""
+    if is_stored(settings, ERASURES.name):
+        [(erased_at,)] = query(settings, f'SELECT max("at") FROM {ERASURES.name}').fetchall()
+        if erased_at is not None and erased_at > snapshot.created_at:
+            raise ConfigurationError(f"{snapshot.name}: it has data that was erased since: drop it")
     for name in restorable(pipeline):
         if (kept := snapshot.tables.get(name)) is None:
             continue

@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 import gold.enrichment.enrich
 import silver.merge
 from bronze.contracts import check_contracts
+from bronze.erasures import with_erasures
 from bronze.landing import bronze_table, land
 from bronze.losses import LOSSES, accept_losses, ask_broker
 from bronze.writer_schemas import keep_writer_schemas, with_writer_schemas
@@ -43,9 +44,12 @@ Declared = TypeVar("Declared", Entity, Enrichment)
 
 
 @contextmanager
-def spark_for(settings: Settings, *, writes: Sequence[str]) -> Iterator[SparkSession]:
-    """A Spark session that holds the leases of the tables in `writes`. Raises BusyError if another process has one."""
-    with write_lease(settings, writes) as lease, spark_with(settings, lease) as spark:
+def spark_for(settings: Settings, *, writes: Sequence[str], command: str = "") -> Iterator[SparkSession]:
+    """A Spark session that holds the leases of the tables in `writes`. Raises BusyError if another process has one.
+
+    `command` is what that process would see as the holder; by default, the command line.
+    """
+    with write_lease(settings, writes, command=command) as lease, spark_with(settings, lease) as spark:
         yield spark
 
 
@@ -177,4 +181,5 @@ def reconcile_all(spark: SparkSession, settings: Settings) -> list[Reconciliatio
         *(partial(reconcile_facts, spark, settings, enrichment) for enrichment in pipeline.enrichments),
     ]
     with spinner("Comparing what landed with what the tables hold"):
-        return side_by_side(reconciliations)
+        found = side_by_side(reconciliations)
+        return [with_erasures(spark, settings, topic, each) for topic, each in zip(pipeline.topics, found, strict=True)]

@@ -27,7 +27,8 @@ def merge(spark: SparkSession, settings: Settings, entity: Entity) -> DataStream
     create_tables(spark, settings, entity)
     bronze = entity.topic.bronze_table
     checkpoint = sound_checkpoint(spark, settings, entity.table.name, reads=[bronze])
-    messages = spark.readStream.format("delta").load(settings.table_path(bronze))
+    # Rows only change when messages are erased, also from silver.
+    messages = spark.readStream.format("delta").option("skipChangeCommits", True).load(settings.table_path(bronze))
     return (
         messages.writeStream.queryName(f"merge {entity.name}")
         .foreachBatch(each_batch(partial(merge_batch, settings, entity)))

@@ -65,7 +65,9 @@ def enrich(spark: SparkSession, settings: Settings, enrichment: Enrichment) -> D
     def stream_of(table: str, **options: Any) -> DataFrame:
         return spark.readStream.format("delta").options(**options).load(settings.table_path(table))
 
-    messages = stream_of(enrichment.topic.bronze_table).transform(decode_facts, enrichment=enrichment)
+    # Rows of bronze and of requests only change when messages are erased, also from gold.
+    appended = partial(stream_of, skipChangeCommits=True)
+    messages = appended(enrichment.topic.bronze_table).transform(decode_facts, enrichment=enrichment)
     changes = [
         stream_of(lookup.table, readChangeFeed=True)
         .transform(changes_of, lookup=lookup)
@@ -74,7 +76,7 @@ def enrich(spark: SparkSession, settings: Settings, enrichment: Enrichment) -> D
     ]
     is_ours = F.col("topic") == enrichment.topic.name
     asked = stream_of(ACTIONS.name).where(is_ours).select(F.col("action").alias(EVENT), "position")
-    requested = stream_of(BACKFILLS.name).where(is_ours & (F.col("event") == "requested"))
+    requested = appended(BACKFILLS.name).where(is_ours & (F.col("event") == "requested"))
     request = F.struct("request", "since", "until", "entity", "key")
     backfills = requested.select(F.lit(BACKFILL).alias(EVENT), request.alias("backfill")).transform(without_changes)
     sources = [messages.transform(as_events, enrichment), *changes, asked, backfills]

@@ -39,18 +39,19 @@ def pruning_filter(found: Any, enrichment: Enrichment) -> PruningFilter:
 
     def within(prefix: str = "") -> Column:
         day = F.col(prefix + enrichment.day).between(F.date_sub(low, days), F.date_add(high, days))
-        keys = (F.col(prefix + key).between(*map(F.lit, _rounded(*found[key]))) for key in enrichment.keys)
+        keys = (F.col(prefix + key).between(*map(F.lit, rounded(*found[key]))) for key in enrichment.keys)
         return reduce(Column.__and__, keys, day)
 
     return within
 
 
-def _rounded(low: Any, high: Any) -> tuple[Any, Any]:
-    """Wider bounds that batches with near keys share.
+def rounded(low: Any, high: Any) -> tuple[Any, Any]:
+    """Wider bounds, which near keys of small batches share.
 
-    Numbers are part of the code that Spark generates, so with new ones it compiles thousands of lines again.
+    Numbers are part of the code that Spark generates, so with new ones it compiles thousands of lines again. Where they
+    are far apart, the wider search would cost more than that.
     """
-    if not isinstance(low, int):
+    if not isinstance(low, int) or isinstance(low, bool) or high - low > 2 * FEW:
         return low, high
     step = 8 << (high - low).bit_length()
     return max(low // step * step, -(2**63)), min((high // step + 1) * step - 1, 2**63 - 1)

@@ -19,8 +19,17 @@ from pyspark.sql.types import ArrayType, DataType, DateType, DecimalType, MapTyp
 from gold.enrichment.declaration import Enrichment
 from gold.sql.declaration import SqlTable
 from lakehouse.contracts.avro_schemas import avro_record
-from lakehouse.delta.checkpoints import sound_checkpoint
-from lakehouse.delta.tables import delete_path, path_exists, read_table, read_version, table_id, table_version
+from lakehouse.delta.checkpoints import finished_version, sound_checkpoint
+from lakehouse.delta.tables import (
+    delete_path,
+    has_changes_since,
+    path_exists,
+    read_table,
+    read_version,
+    table_id,
+    table_version,
+)
+from lakehouse.errors import PermanentError
 from lakehouse.local.broker import wait_until_healthy
 from lakehouse.progress import CONSOLE, spinner
 from lakehouse.pulsar.endpoint import Endpoint
@@ -65,37 +74,51 @@ def changelog_of(declared: Enrichment | SqlTable) -> Changelog:
 def publish(spark: SparkSession, settings: Settings, changelog: Changelog, endpoint: Endpoint) -> DataStreamWriter:
     """The stream from gold's change feed to its topic. Without a checkpoint, it continues with what the topic lacks.
 
-    An empty topic first gets the current rows, because the files of older changes may be gone.
+    An empty topic first gets the current rows, because the files of older changes may be gone. Raises PermanentError if
+    changes that the topic lacks are gone.
     """
     wait_until_healthy(endpoint, settings)
     publication = publication_of(spark, settings, changelog, endpoint)
     last = last_messages(publication)
-    checkpoint = sound_checkpoint(spark, settings, f"published.{publication.topic}", reads=[changelog.table])
+    stream = f"published.{publication.topic}"
+    finished = finished_version(spark, settings, stream, reads=changelog.table)
+    checkpoint = sound_checkpoint(spark, settings, stream, reads=[changelog.table])
     if begun := [each.since for each in last if each is not None]:
         publication = replace(publication, since=begun[0])
     else:  # nothing was published, or the topic was recreated
         delete_path(spark, checkpoint)
+        finished = 0
     since = publication.since
     reached = [since if each is None else each.sequence >> RANK_BITS for each in last]
+    is_known = path_exists(spark, f"{checkpoint}/offsets/[0-9]*")
     # Changes are sent only after all rows were, and only then is there a checkpoint.
-    if max(reached) == since and not path_exists(spark, checkpoint):
+    if max(reached) == since and not (is_known or finished):
         rows = read_version(spark, settings, changelog.table, since)
         marks = {"_change_type": F.lit("insert"), "_commit_version": F.lit(since).cast("bigint")}
         with spinner(f"Sending the rows of {changelog.table}"):
             publish_batch(publication, changelog, rows.withColumns(marks))
         CONSOLE.say(f"Sent the {rows.count():,} rows of {changelog.table}; its changes follow")
-    changes = (
-        spark.readStream.format("delta")
-        .option("readChangeFeed", True)
-        .option("startingVersion", max(min(reached), since + 1))
-        .option("maxFilesPerTrigger", ALL_FILES)
-        .load(settings.table_path(changelog.table))
-    )
+    first = max(min(reached), since + 1)
+    if not is_known:
+        first = max(first, finished)
+        _refuse_gone(spark, settings, changelog, first)
+    feed = spark.readStream.format("delta").option("readChangeFeed", True).option("startingVersion", first)
     return (
-        changes.writeStream.queryName(f"publish {changelog.topic}")
+        feed.option("maxFilesPerTrigger", ALL_FILES)
+        .load(settings.table_path(changelog.table))
+        .writeStream.queryName(f"publish {changelog.topic}")
         .foreachBatch(each_batch(partial(publish_batch, publication, changelog)))
         .option("checkpointLocation", checkpoint)
     )
+
+
+def _refuse_gone(spark: SparkSession, settings: Settings, changelog: Changelog, first: int) -> None:
+    """Raises PermanentError if the table's changes from a version on are gone."""
+    if not has_changes_since(spark, settings, changelog.table, first - 1):
+        raise PermanentError(
+            f"{changelog.topic}: lacks changes of {changelog.table} since version {first}, which are gone: delete the "
+            "topic, and publish all rows again"
+        )
 
 
 def publication_of(spark: SparkSession, settings: Settings, changelog: Changelog, endpoint: Endpoint) -> Publication:

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from types import MappingProxyType
@@ -125,16 +125,7 @@ def decode(
     they are NULL unless the message is rejected. Raises ConfigurationError for a column that Spark can't resolve.
     """
     topic = decoding.topic
-    message = F.struct(
-        F.expr(POSITION_OF_MESSAGE).alias("position"),
-        "key",
-        "event_time",
-        "publish_time",
-        F.col("payload").isNull().alias("is_tombstone"),
-        *ONLY_IF_REJECTED,
-    )
-    value = _parse("payload", "schema_version", topic)
-    parsed = messages.select(message.alias("message"), value.alias("_value"))
+    parsed = messages.select(_message(), _parse("payload", "schema_version", topic).alias("_value"))
     broken = F.when(~F.col("message.is_tombstone") & ~_keeps_contract(topic), BROKEN)
     fields = _fields(topic, F.col("_broken").isNull())
     checked = parsed.withColumn("_broken", broken).select("message", "_broken", *fields)
@@ -149,6 +140,32 @@ def decode(
     for name in ONLY_IF_REJECTED:
         kept = kept.withField(name, F.when(F.col("reason").isNotNull(), F.col("message")[name]))
     return reasoned.select(kept.alias("message"), *values, "reason")
+
+
+def decode_if_readable(messages: DataFrame, *, decoding: Decoding, names: Sequence[str]) -> DataFrame:
+    """Bronze messages as `message` and the columns of `decoding` with these names, also of payloads that break it.
+
+    A column is NULL if it can't be read.
+    """
+    topic = decoding.topic
+    parsed = messages.select(_message(), _parse("payload", "schema_version", topic).alias("_value"))
+    fields = parsed.select("message", *_fields(topic, _keeps_contract(topic)))
+    values = (try_eval(F.expr(decoding.columns[name])) for name in names)
+    is_payload = F.col("message.payload").isNotNull()  # a tombstone has no fields
+    columns = (F.when(is_payload, value).alias(name) for name, value in zip(names, values, strict=True))
+    return fields.select("message", *columns)
+
+
+def _message() -> Column:
+    """Over bronze's columns: `message`."""
+    return F.struct(
+        F.expr(POSITION_OF_MESSAGE).alias("position"),
+        "key",
+        "event_time",
+        "publish_time",
+        F.col("payload").isNull().alias("is_tombstone"),
+        *ONLY_IF_REJECTED,
+    ).alias("message")
 
 
 def _parse(payload: str, version: str, topic: Topic) -> Column:

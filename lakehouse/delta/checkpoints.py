@@ -19,12 +19,14 @@ from lakehouse.delta.tables import (
     create_table,
     creation_time,
     delete_path,
+    has_changes_since,
     java_class,
     modification_time,
     path_exists,
     read_text,
     table_id,
     table_version,
+    write_text,
 )
 from lakehouse.progress import CONSOLE
 from lakehouse.settings import Settings, is_remote
@@ -74,6 +76,8 @@ def sound_checkpoint(
             known, done, planned = _state(spark, path)
             if planned != NONE and reads:
                 _check_read(spark, settings, f"{path}/offsets/{planned}", reads)
+                # When a stream starts, it plans its last batch again, from the end of the batch before it.
+                _check_log(spark, settings, f"{path}/offsets/{max(planned - 1, 0)}", reads)
             if appends_to and not done <= committed_batch(spark, settings, appends_to, known) <= planned:
                 raise _UnsoundError(f"{path}: {appends_to} does not hold the batches recorded there")
         except _UnsoundError as problem:
@@ -117,8 +121,7 @@ def _check_read(spark: SparkSession, settings: Settings, path: str, reads: Seque
 
 def _check_unread(spark: SparkSession, settings: Settings, path: str, table: str, offset: Any) -> None:
     """Maintenance may have removed the files of changes that were not read in time."""
-    at = offset["reservoirVersion"]
-    unread = at if offset["index"] < 0 else at + 1  # with a negative index, nothing of the version was read
+    at, unread = offset["reservoirVersion"], _unread(offset)
     if unread > table_version(spark, settings, table):
         return
     log = settings.table_path(table)
@@ -126,6 +129,39 @@ def _check_unread(spark: SparkSession, settings: Settings, path: str, table: str
     is_kept = path_exists(spark, last_read) and path_exists(spark, first_unread)
     if not is_kept or modification_time(spark, first_unread) < (datetime.now(UTC) - KEEP).timestamp() * 1000:
         raise _UnsoundError(f"{path}: changes of {table} were not read for {KEEP.days} days, and may be gone")
+
+
+def _unread(offset: Any) -> int:
+    """The version of a table from which a stream goes on that reads whole versions."""
+    version = int(offset["reservoirVersion"])
+    return version if offset["index"] < 0 else version + 1  # with a negative index, nothing of the version was read
+
+
+def finished_version(spark: SparkSession, settings: Settings, stream: str, *, reads: str) -> int:
+    """The version of the only table it `reads` from which a stream goes on after its last finished batch.
+
+    The stream must read whole versions. 0 if there is no such batch, or if it had read another table. The version is
+    noted beside the checkpoints, because it is still needed after the checkpoint was removed.
+    """
+    path, note = settings.checkpoint_path(stream), f"{settings.checkpoint_root}/.finished/{stream}"
+    try:
+        noted = json.loads(read_text(spark, note)) if path_exists(spark, note) else {}
+        done = _last_batch(spark, "CommitLog", f"{path}/commits") if path_exists(spark, path) else NONE
+        offsets = [] if done == NONE else _offsets(spark, f"{path}/offsets/{done}")
+    except (_UnsoundError, ValueError):
+        return 0
+    id = table_id(spark, settings, reads)
+    read = [_unread(each) for each in offsets if each is not None and each["reservoirId"] == id]
+    finished = max([*read, int(noted.get(id, 0))])
+    if finished and noted != {id: finished}:
+        write_text(spark, note, json.dumps({id: finished}))
+    return finished
+
+
+def _check_log(spark: SparkSession, settings: Settings, path: str, reads: Sequence[str]) -> None:
+    for table, offset in zip(reads, _offsets(spark, path), strict=False):
+        if offset is not None and not has_changes_since(spark, settings, table, offset["reservoirVersion"] - 1):
+            raise _UnsoundError(f"{path}: the log of {table} no longer has version {offset['reservoirVersion']}")
 
 
 def _offsets(spark: SparkSession, path: str) -> list[Any]:

@@ -55,7 +55,7 @@ class Claims:
 
     def __post_init__(self) -> None:
         self.numbers: dict[str, int] = {}
-        self._beat, self._renewed = 0, time.monotonic()
+        self._beat, self._renewed, self._failure = 0, time.monotonic(), ""
 
     def take(self, table: str) -> None:
         """Wait until the table is free, and claim it. Raises BusyError, which names the holder, if it is written."""
@@ -88,10 +88,15 @@ class Claims:
         while not stop.wait(RENEWAL):
             try:
                 self.renew()
-            except (BaseError, OSError) as error:
-                if time.monotonic() - self._renewed > GIVE_UP:
-                    reason = str(error).partition("\n")[0]
-                    _end(f"the right to write tables could not be renewed for {GIVE_UP:g} s: {reason}", 1)
+            except Exception as error:  # whatever it is, the claim is not renewed
+                self._failure = str(error).partition("\n")[0]
+
+    def watch_until(self, stop: threading.Event) -> None:
+        """End this process if its claims are not renewed in time, also while a request hangs."""
+        while not stop.wait(1):
+            if time.monotonic() - self._renewed > GIVE_UP:
+                reason = self._failure or "the store does not answer"
+                _end(f"the right to write tables could not be renewed for {GIVE_UP:g} s: {reason}", 1)
 
     def release(self) -> None:
         """Release all claims. Those that can't be released expire."""
@@ -140,7 +145,9 @@ def claimed(
     claims = Claims(store=store, holder=holder, home=_identity(settings), until=until, waits_for=waits_for)
     stop = threading.Event()
     renewal = threading.Thread(target=claims.renew_until, args=[stop], daemon=True)
+    watch = threading.Thread(target=claims.watch_until, args=[stop], daemon=True)
     renewal.start()
+    watch.start()
     is_quiet = True
     try:
         for table in tables:
@@ -157,12 +164,15 @@ def claimed(
 
 
 def _identity(settings: Settings) -> str:
-    """An id of the home, which no other home has."""
+    """An id of the home, which no other home has, not even a copy of it."""
     file = settings.home / "leases" / ".id"
     with exclusive(file.with_suffix(".lock")):
         if not file.exists():
-            file.write_text(uuid.uuid4().hex)
-        return file.read_text()
+            draft = file.with_suffix(".new")
+            draft.write_text(uuid.uuid4().hex)
+            draft.rename(file)
+        at = file.stat()
+        return f"{file.read_text()}-{at.st_dev}-{at.st_ino}"
 
 
 def _waiting(table: str, held: _Held | None) -> str:
@@ -175,8 +185,12 @@ def _holder(held: _Held | None) -> str:
 
 def _end(line: str, code: int) -> NoReturn:
     """End this process and its JVM, which must not write any more."""
-    for child in psutil.Process().children(recursive=True):
+    own = psutil.Process()
+    writers = own.children(recursive=True)
+    if "PYSPARK_GATEWAY_PORT" in os.environ:  # spark-submit, whose JVM has started this process
+        writers.append(psutil.Process(own.ppid()))
+    for process in writers:
         with suppress(psutil.NoSuchProcess):
-            child.kill()
+            process.kill()
     CONSOLE.say(f"lakehouse: {line}")
     os._exit(code)

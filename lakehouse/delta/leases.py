@@ -8,8 +8,8 @@ Tables in an object store can be written from several homes. There, a process th
 beside the tables (`claims.py`).
 
 Beside each lease there is a second lock, the turn. Who holds a lease has the turn too, and lends it to maintenance
-while nothing is written, such as between two rounds of `lakehouse run --every`. So maintenance never rewrites files
-that a MERGE is reading, and no MERGE fails because of it.
+while nothing is written, such as between two rounds of `lakehouse run --every`. So maintenance of the same home
+never rewrites files that a MERGE is reading, and no MERGE fails because of it.
 """
 
 import fcntl
@@ -29,7 +29,7 @@ from lakehouse.errors import BusyError
 from lakehouse.progress import CONSOLE, wait_until
 from lakehouse.settings import Settings, is_remote
 
-MAINTENANCE = re.compile(r"`lakehouse (maintain|purge)\b")
+MAINTENANCE = re.compile(r"`lakehouse (maintain|purge|forget)\b")
 """Matches the leases and turns of commands that release a table soon, so that others wait for them."""
 PATIENCE = 20 * 60.0
 """Seconds to wait for them, and for which they wait for a turn."""
@@ -96,7 +96,7 @@ def _locked(settings: Settings, names: Iterable[str], command: str, until: float
         for table in names:
             for files, name in ((lease.locks, table), (lease.turns, f"{table}.turn")):
                 file = held.enter_context(_open(settings, name))
-                _take(file, table, until)
+                _take(file, table, until, is_turn=files is lease.turns)
                 _sign(file, lease.command)
                 files.append(file)
         yield lease
@@ -136,9 +136,11 @@ def _open(settings: Settings, name: str) -> IO[str]:
     return (folder / name).open("a+")
 
 
-def _take(file: IO[str], table: str, until: float) -> None:
+def _take(file: IO[str], table: str, until: float, *, is_turn: bool) -> None:
+    """Lock the file, and wait for maintenance, which alone can have a turn at a table whose lease this process has."""
+
     def is_free() -> bool:
-        return _lock(file) or not MAINTENANCE.search(_holder(file))
+        return _lock(file) or not (is_turn or MAINTENANCE.search(_holder(file)))
 
     wait_until(is_free, f"Waiting for the maintenance of {table} by {_holder(file)}", until - time.monotonic())
     if not _lock(file):

@@ -282,6 +282,16 @@ def read_text(spark: SparkSession, path: str) -> str:
         stream.close()
 
 
+def write_text(spark: SparkSession, path: str, text: str) -> None:
+    """Write a small file, in place of the one that is there."""
+    files, where = _file_system(spark, path)
+    stream = files.create(where, True)
+    try:
+        stream.write(text.encode())
+    finally:
+        stream.close()
+
+
 def _file_system(spark: SparkSession, path: str) -> tuple[Any, Any]:
     """Hadoop's objects for the file system and the path."""
     where = java_class(spark, "org.apache.hadoop.fs.Path")(path)
@@ -374,6 +384,12 @@ def set_table_property(spark: SparkSession, settings: Settings, name: str, key: 
 
 def read_version(spark: SparkSession, settings: Settings, name: str, version: int) -> DataFrame:
     return spark.read.format("delta").option("versionAsOf", version).load(settings.table_path(name))
+
+
+def has_changes_since(spark: SparkSession, settings: Settings, name: str, version: int) -> bool:
+    """Whether the log still has what came after a version, which can be the last one."""
+    next_commit = f"{settings.table_path(name)}/{commit_file(version + 1)}"
+    return path_exists(spark, next_commit) or version >= table_version(spark, settings, name)
 
 
 def read_changes(spark: SparkSession, settings: Settings, name: str, first: int, last: int) -> DataFrame:

@@ -43,6 +43,12 @@ def create_published(names: Iterable[str], endpoint: Endpoint, settings: Setting
         call_admin("POST", f"{path}/deduplicationEnabled", endpoint, settings, body=True)
 
 
+def request_compaction(name: str, endpoint: Endpoint, settings: Settings) -> None:
+    """Ask the broker to compact a topic: readers of its compacted view then get only the last message of each key."""
+    path = f"persistent/{settings.pulsar.namespace}/{name}/compaction"
+    call_admin("PUT", path, endpoint, settings, accept=(EXISTS,))  # one that runs already
+
+
 def _create(topic: Topic, endpoint: Endpoint, settings: Settings) -> None:
     name = f"{settings.pulsar.namespace}/{topic.name}"
     path = f"persistent/{name}"

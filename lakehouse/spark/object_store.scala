@@ -5,7 +5,7 @@
   */
 package lakehouse {
 
-import java.io.{ByteArrayOutputStream, FileNotFoundException, IOException, OutputStream}
+import java.io.{ByteArrayOutputStream, FileNotFoundException, IOException}
 import java.nio.charset.StandardCharsets.UTF_8
 import java.util.Arrays
 
@@ -36,9 +36,11 @@ object Put {
         Arrays.equals(held, content)
     }
 
-  private def write(out: OutputStream, content: Array[Byte]): Unit =
+  private def write(out: FSDataOutputStream, content: Array[Byte]): Unit = {
     try out.write(content)
-    finally out.close()
+    catch { case error: IOException => out.abort(); throw error } // to close it would put what was written
+    out.close()
+  }
 
   private def read(files: FileSystem, path: Path): Option[Array[Byte]] =
     try {

@@ -1,0 +1,59 @@
+"""Removes what present readers of a table don't need: data files of older versions, and the log of these versions.
+
+Files are deleted here because Delta would record a vacuum in the table's log. So this works on a full disk, and
+without a lease.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime, timedelta
+
+import obstore
+
+from lakehouse.delta.query import stored_table
+from lakehouse.settings import Settings
+from lakehouse.storage import folder
+
+_OF_VERSION = re.compile(r"_delta_log/\.?(\d{20})\.")
+_COMMIT = re.compile(r"_delta_log/(\d{20})\.json")
+_CHECKPOINT = re.compile(r"_delta_log/(\d{20})\.checkpoint\.parquet")
+
+
+def remove_old_files(settings: Settings, table: str, *, keep: timedelta, held: Sequence[int] = ()) -> int:
+    """Remove data files and change files that left the table longer ago than `keep`; returns how many.
+
+    The files of the versions in `held` stay.
+    """
+    old = stored_table(settings, table).vacuum(
+        keep // timedelta(hours=1), dry_run=True, full=True, enforce_retention_duration=False, keep_versions=list(held)
+    )
+    return _delete(settings, table, old)
+
+
+def remove_old_log(settings: Settings, table: str, *, keep: timedelta) -> int:
+    """Remove the log of versions before the last checkpoint that is older than `keep`; returns how many files.
+
+    Statistics in the log have values of rows that have left the table since.
+    """
+    written = _files(settings, table, "_delta_log")
+    committed = {int(found[1]): at for path, at in written.items() if (found := _COMMIT.fullmatch(path))}
+    checkpoints = [int(found[1]) for path in written if (found := _CHECKPOINT.fullmatch(path))]
+    before = datetime.now(UTC) - keep
+    old = [version for version in checkpoints if not keep or (version in committed and committed[version] <= before)]
+    kept_from = max(old, default=0)
+    of_version = {path: int(found[1]) for path in written if (found := _OF_VERSION.match(path))}
+    return _delete(settings, table, [path for path, version in of_version.items() if version < kept_from])
+
+
+def _files(settings: Settings, table: str, under: str | None = None) -> dict[str, datetime]:
+    """The files of a table by path, relative to it, with the times when they were written."""
+    listed = obstore.list(folder(settings, settings.table_path(table)), under)
+    return {file["path"]: file["last_modified"] for batch in listed for file in batch}
+
+
+def _delete(settings: Settings, table: str, paths: Iterable[str]) -> int:
+    if not (wanted := set(paths)):
+        return 0
+    there = sorted(wanted.intersection(_files(settings, table)))
+    obstore.delete(folder(settings, settings.table_path(table)), there)
+    return len(there)

@@ -1,0 +1,222 @@
+"""Erasing a person: nothing of it is left in any file, and all else is as if it had never been there."""
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+
+from domains.shop.declarations.orders import ORDERS
+from domains.shop.declarations.users import USERS
+from expectations.results import RESULTS, Result, keep
+from expectations.suites import Severity
+from gold.enrichment.declaration import BACKFILLS
+from gold.enrichment.writes import discard
+from gold.sql.declaration import read_declaration
+from jobs import forget as module
+from jobs.forget import find, forget
+from jobs.snapshots import create, refuse_lost, snapshots
+from jobs.steps import enriching, landing, merging, publishing, reconcile_all, refreshing
+from jobs.streams import catch_up
+from lakehouse.delta.tables import append, delete_path, read_table, table_property
+from lakehouse.errors import ConfigurationError
+from lakehouse.pulsar.endpoint import Endpoint
+from lakehouse.pulsar.produce import Message as Sent
+from lakehouse.pulsar.produce import produce
+from lakehouse.pulsar.topic_admin import create_published
+from lakehouse.settings import Settings
+from tests.lake import expected, land_literally, messages, own_home, own_topics, read, tables
+from tests.messages import at, item, message, millis, order, user
+from tests.oracle import Message, Oracle
+from tests.published import GOLD_TOPIC, gold, seen, sent
+from tests.shop import ENRICHMENTS, ENTITIES, SHOP, TOPICS, WRITTEN
+
+ZAPHOD, MERGED = 7007007, 8008008
+"""A user, and one that was merged into it."""
+WORDS = ("Zaphod", "zaphod@heart.gold", str(ZAPHOD), str(MERGED))
+NOBODY = message("users", b"{", key=None, place=9)
+HIS = [
+    user(ZAPHOD, "Zaphod", when=1, place=3, emailAddress="zaphod@heart.gold"),
+    user(ZAPHOD, "Zaphod II", when=2, place=4, emailAddress="zaphod@heart.gold"),
+    user(MERGED, "Zaphod?", place=5, mergedAt=0, parentUserId=ZAPHOD),
+    message("users", b'{"firstName": "Zaphod"', key=str(ZAPHOD), place=6),
+    message("users", {"id": ZAPHOD, "firstName": "Zaphod", "createdAt": "then"}, key=None, place=7),
+    order(1, place=1, user=ZAPHOD),
+    order(2, place=2, user=MERGED),
+    order(2, place=3, user=ZAPHOD),
+    order(3, place=4, user=ZAPHOD, item=9),
+    order(4, place=5, user=ZAPHOD, price=-1.0),
+    order(5, place=6, user=ZAPHOD, item=8),
+]
+OTHERS = [
+    user(1, place=1),
+    user(2, "Eve", place=2),
+    item(1),
+    NOBODY,
+    order(1, place=11, price=2.5),  # a duplicate, until the order that it repeats is erased
+    order(1, place=12, user=2),
+    order(6, place=13, user=2),
+    order(7, place=14, user=9),
+]
+WITHOUT_SQL = replace(SHOP, sql_tables=())
+
+
+def of_line(line: int) -> str:
+    return f"line_item_id = {line}"
+
+
+@pytest.fixture
+def lake(spark: SparkSession, settings: Settings, tmp_path: Path) -> Settings:
+    """A home where the person is in every table, in older versions of tables, and in what people asked and saw."""
+    lake = own_home(settings, tmp_path)
+    land_literally(spark, lake, [*HIS, *OTHERS])
+    follow(spark, lake)
+    waiting = read_table(spark, lake, ORDERS.waiting.name)
+    discard(lake, ORDERS, waiting.where(of_line(5)).select("position"))
+    append(read_table(spark, lake, ORDERS.gold_table), lake, ORDERS.shadow)
+    asked = {"request": "1", "event": "failed", "topic": "orders", "entity": "users", "key": str(ZAPHOD)}
+    append(spark.createDataFrame([asked], read_table(spark, lake, BACKFILLS.name).schema), lake, BACKFILLS.name)
+    failed = Result(
+        table_name="silver.users",
+        version=1,
+        table_rows=4,
+        scope="whole",
+        rule="email_is_an_address",
+        severity=Severity.WARNING,
+        outcome="failed",
+        rows=4,
+        failing=1,
+        observed='1 of 4 rows, such as {"id":7007007}',
+    )
+    keep(spark, lake, [failed], run="1", at=datetime.now(UTC))
+    return lake
+
+
+def follow(spark: SparkSession, lake: Settings) -> None:
+    catch_up(lake, merging(spark, lake, ENTITIES))
+    catch_up(lake, enriching(spark, lake, ENRICHMENTS))
+
+
+def check(spark: SparkSession, lake: Settings, kept: list[Message]) -> None:
+    assert tables(lake) == expected(Oracle().run(kept))
+    assert [each for each in reconcile_all(spark, lake) if not each.holds] == []
+
+
+def holding(folder: Path) -> Iterator[str]:
+    """The files in which one of the words is, also within compressed columns."""
+    for file in (each for each in sorted(folder.rglob("*")) if each.is_file()):
+        content = file.read_bytes()
+        if file.suffix == ".parquet":
+            content += repr(pq.read_table(file, partitioning=None).to_pylist()).encode()
+        if any(word.encode() in content for word in WORDS):
+            yield str(file.relative_to(folder))
+
+
+def once(crashed: set[str], name: str, step: Callable[..., object]) -> Callable[..., object]:
+    """The step, which ends in a crash the first time that it is done, at each table if it deletes from it."""
+
+    def stepped(*given: object, **named: object) -> object:
+        done = step(*given, **named)
+        place = str(given[2]) if name == "_delete" else name
+        if place in crashed or place not in CRASHES:
+            return done
+        crashed.add(place)
+        raise RuntimeError("power cut")
+
+    return stepped
+
+
+DELETES = ("bronze.orders", "silver.users", "gold.enriched_orders", "quarantine.duplicate_orders")
+STEPS = ("record", "decide_again", "seal", "purge_versions")
+CRASHES = {*DELETES, *STEPS}
+
+
+def test_a_crash_after_each_step_is_made_good_by_the_next_run(
+    spark: SparkSession, lake: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert find(spark, lake, WITHOUT_SQL, USERS, str(MERGED)).tables == {
+        "bronze.users": 5,
+        "bronze.orders": 6,
+        "quarantine.malformed": 3,
+        "silver.users": 2,
+        "silver.users_history": 3,
+        "gold.enriched_orders": 2,
+        "quarantine.waiting_orders": 1,
+        "quarantine.duplicate_orders": 1,
+        "quarantine.discarded_orders": 1,
+    }
+    before = create(spark, lake, WITHOUT_SQL, "before")
+    crashed: set[str] = set()
+    certificates: list[Path] = []
+    for _ in range(len(CRASHES) + 1):
+        with monkeypatch.context() as patch, suppress(RuntimeError):
+            for step in ("_delete", *STEPS):
+                patch.setattr(module, step, once(crashed, step, getattr(module, step)))
+            certificates = forget(spark, lake, WITHOUT_SQL, USERS, str(ZAPHOD), now=True)
+    assert (crashed, len(certificates), snapshots(lake)) == (CRASHES, 1, [])
+    with pytest.raises(ConfigurationError, match="before: it has data that was erased since"):
+        refuse_lost(lake, WITHOUT_SQL, before)
+    check(spark, lake, OTHERS)
+    assert list(holding(lake.home)) == []
+    [path] = certificates
+    told = json.loads(path.read_text())
+    assert (told["messages"], told["rows"]["silver.users"], told["unreadable_messages"]) == (11, 2, 1)
+    assert read(lake, RESULTS.name)[0]["observed"] == "1 of 4 rows"
+    assert [table_property(spark, lake, each, "delta.appendOnly") for each in ("bronze.users", RESULTS.name)] == [
+        "true",
+        "true",
+    ]
+
+
+BY_NAME = """-- keys: name
+-- refresh: incremental
+SELECT user.first_name AS name, count(*) AS orders FROM gold.enriched_orders GROUP BY user.first_name
+"""
+
+
+def send(lake: Settings, endpoint: Endpoint, sent_now: list[Message]) -> None:
+    for topic in TOPICS:
+        of_topic = [each for each in sent_now if each.topic == topic.name]
+        produce([(topic, (Sent(str(each.key), each.payload, millis(at(0))) for each in of_topic))], endpoint, lake)
+
+
+def test_a_person_leaves_sql_and_topics_and_does_not_land_again(
+    spark: SparkSession, settings: Settings, endpoint: Endpoint, tmp_path: Path
+) -> None:
+    lake = own_topics(settings, endpoint, tmp_path / tmp_path.name)
+    create_published([GOLD_TOPIC], endpoint, lake)
+    (tmp_path / "orders_by_name.sql").write_text(BY_NAME)
+    by_name = read_declaration(tmp_path / "orders_by_name.sql")
+    pipeline = replace(SHOP, sql_tables=(by_name,))
+
+    def run() -> None:
+        catch_up(lake, landing(spark, lake, TOPICS))
+        follow(spark, lake)
+        list(refreshing(spark, lake, [by_name]))
+        catch_up(lake, publishing(spark, lake, ENRICHMENTS))
+
+    # The person's messages are the last ones, so only the record of the erasure says that they had landed.
+    send(lake, endpoint, [user(1), item(1), order(1, place=0), order(2, place=0)])
+    send(lake, endpoint, [HIS[0], HIS[1], *(order(line, place=0, user=ZAPHOD) for line in range(3, 9))])
+    run()
+    assert {name.split("/")[1] for name in holding(lake.home)} == {"bronze", "gold", "silver"}
+    forget(spark, lake, pipeline, USERS, str(ZAPHOD), now=True)
+    assert list(holding(lake.home)) == []
+    assert seen(sent(lake, endpoint)) == gold(lake)
+    assert gold(lake).keys() == {"1-1", "1-2"}
+    assert read(lake, by_name.name) == [{"name": "Ada", "orders": 2}]
+    for name in WRITTEN:
+        delete_path(spark, lake.checkpoint_path(name))
+    run()
+    assert len(messages(lake)) == 4
+    assert list(holding(lake.home)) == []
+    send(lake, endpoint, [user(ZAPHOD, "Zaphod III", when=3), order(9, place=0, user=ZAPHOD)])
+    run()
+    check(spark, lake, messages(lake))
+    assert read(lake, by_name.name) == [{"name": "Ada", "orders": 2}, {"name": "Zaphod III", "orders": 1}]
+    assert seen(sent(lake, endpoint)) == gold(lake)

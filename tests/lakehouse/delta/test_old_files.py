@@ -1,0 +1,61 @@
+"""Data files and logs of older versions. The tables are those of deltalake, which needs no Spark."""
+
+import os
+from datetime import timedelta
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from lakehouse.delta.old_files import remove_old_files, remove_old_log
+from lakehouse.settings import Settings
+from tests.lake import own_home
+
+NAME = "silver.people"
+
+
+@pytest.fixture
+def lake(settings: Settings, tmp_path: Path) -> Settings:
+    """One table of three versions, of which the second has a checkpoint. The first row has left it."""
+    lake = own_home(settings, tmp_path)
+    table = lake.table_path(NAME)
+    write_deltalake(table, pa.table({"name": ["Zaphod"]}))
+    write_deltalake(table, pa.table({"name": ["Ada"]}), mode="overwrite")
+    DeltaTable(table).create_checkpoint()
+    write_deltalake(table, pa.table({"name": ["Eve"]}), mode="append")
+    return lake
+
+
+def log(lake: Settings) -> list[str]:
+    return sorted(file.name.lstrip("0") for file in Path(lake.table_path(NAME), "_delta_log").glob("0*"))
+
+
+def names(lake: Settings) -> list[str]:
+    rows: list[str] = DeltaTable(lake.table_path(NAME)).to_pyarrow_table()["name"].to_pylist()
+    return rows
+
+
+def age(lake: Settings, version: int, *, days: int) -> None:
+    commit = Path(lake.table_path(NAME), "_delta_log", f"{version:020}.json")
+    then = commit.stat().st_mtime - days * 86_400
+    os.utime(commit, (then, then))
+
+
+def test_the_log_before_the_last_checkpoint_goes(lake: Settings) -> None:
+    assert remove_old_log(lake, NAME, keep=timedelta()) == 1
+    assert log(lake) == ["1.checkpoint.parquet", "1.json", "2.json"]
+    assert names(lake) == ["Eve", "Ada"]
+
+
+def test_the_log_that_is_not_old_enough_stays(lake: Settings) -> None:
+    age(lake, 0, days=30)
+    age(lake, 1, days=2)
+    assert remove_old_log(lake, NAME, keep=timedelta(days=7)) == 0
+    assert remove_old_log(lake, NAME, keep=timedelta(days=1)) == 1
+
+
+def test_files_that_left_the_table_go(lake: Settings) -> None:
+    assert remove_old_files(lake, NAME, keep=timedelta(days=7)) == 0
+    assert remove_old_files(lake, NAME, keep=timedelta()) == 1
+    assert names(lake) == ["Eve", "Ada"]
