@@ -2,12 +2,14 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from pathlib import Path
+from datetime import datetime
+
+import obstore
 
 from bronze.writer_schemas import WRITER_SCHEMAS
 from lakehouse.delta.query import existing_tables, query
 from lakehouse.settings import Settings
+from lakehouse.storage import folder
 from pipeline.declared import Pipeline
 from pipeline.loading import pipeline_of
 
@@ -55,16 +57,14 @@ def _state(settings: Settings, kept: _Kept, size: int) -> State:
 
 
 def _checkpoints(settings: Settings) -> Iterator[State]:
-    root = Path(settings.checkpoint_root)
-    files = [path.stat() for path in root.rglob("*") if path.is_file()]
-    if files:
-        times = sorted(datetime.fromtimestamp(each.st_mtime, UTC) for each in files)
+    listed = obstore.list(folder(settings, settings.checkpoint_root))
+    if files := [file for batch in listed for file in batch]:
         yield State(
             purpose="checkpoints",
-            rows=sum(1 for _ in root.iterdir()),
-            size=sum(each.st_size for each in files),
-            oldest=times[0],
-            newest=times[-1],
+            rows=len({file["path"].partition("/")[0] for file in files}),
+            size=sum(file["size"] for file in files),
+            oldest=min(file["last_modified"] for file in files),
+            newest=max(file["last_modified"] for file in files),
             kept="100 batches",
         )
 

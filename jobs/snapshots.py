@@ -6,11 +6,13 @@ restore leaves streams without checkpoints, so the next run reads all of bronze,
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 
 import obstore
+from obstore.exceptions import AlreadyExistsError
+from obstore.store import ObjectStore
 from pydantic import TypeAdapter
 from pyspark.sql import SparkSession
 
@@ -32,6 +34,9 @@ from lakehouse.errors import ConfigurationError
 from lakehouse.settings import Settings
 from lakehouse.storage import folder
 from pipeline.declared import Pipeline
+
+FOLDER = ".snapshots"
+"""Beside the tables, so that maintenance from every home that shares them knows what to keep."""
 
 LOG_RETENTION, FOR_EVER = "delta.logRetentionDuration", "interval 1000 weeks"
 """While there are snapshots, the logs of restorable tables are kept: a version can't be read without its log."""
@@ -70,22 +75,29 @@ def restorable(pipeline: Pipeline) -> list[str]:
 def create(spark: SparkSession, settings: Settings, pipeline: Pipeline, name: str) -> Snapshot:
     """Note the present version of each table under this name. This process must hold the leases of all streams.
 
-    Raises ConfigurationError for a name that is taken, or that is none.
+    Raises ConfigurationError for a name that is taken, or that is none, and if there are no tables.
     """
     if not re.fullmatch(r"[\w-][\w.-]*", name):
         raise ConfigurationError(f"{name}: must be a name of letters, digits, dots, dashes and underscores")
-    if name in {each.name for each in snapshots(settings)}:
-        raise ConfigurationError(f"{name}: there is a snapshot of this name: drop it, or choose another")
     for table in restorable(pipeline):
         if table_exists(spark, settings, table):
             set_table_property(spark, settings, table, LOG_RETENTION, FOR_EVER)
     made = Snapshot(name=name, created_at=datetime.now(UTC), tables=present(settings))
-    path = _path(settings, name)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    written = path.with_suffix(".new")
-    written.write_bytes(TypeAdapter(Snapshot).dump_json(made, indent=2))
-    written.rename(path)
+    if not made.tables:
+        raise ConfigurationError(f"{settings.warehouse_root} has no tables yet: `lakehouse run` creates them")
+    add(settings, made)
     return made
+
+
+def add(settings: Settings, snapshot: Snapshot) -> None:
+    """Add a snapshot to those of all homes with these tables. Raises ConfigurationError if its name is taken."""
+    content = TypeAdapter(Snapshot).dump_json(snapshot, indent=2)
+    try:
+        obstore.put(_warehouse(settings), _path(snapshot.name), content, mode="create")
+    except AlreadyExistsError as error:
+        raise ConfigurationError(
+            f"{snapshot.name}: there is a snapshot of this name: drop it, or choose another"
+        ) from error
 
 
 def drop(spark: SparkSession, settings: Settings, pipeline: Pipeline, name: str) -> None:
@@ -95,13 +107,15 @@ def drop(spark: SparkSession, settings: Settings, pipeline: Pipeline, name: str)
         for table in restorable(pipeline):
             if table_exists(spark, settings, table):
                 set_table_property(spark, settings, table, LOG_RETENTION, EACH_TABLE[LOG_RETENTION])
-    _path(settings, name).unlink()
+    obstore.delete(_warehouse(settings), _path(name))
 
 
 def snapshots(settings: Settings) -> list[Snapshot]:
     """All snapshots, oldest first."""
-    paths = (settings.home / "snapshots").glob("*.json")
-    found = (TypeAdapter(Snapshot).validate_json(path.read_bytes()) for path in paths)
+    store, found = _warehouse(settings), []
+    for path in [file["path"] for batch in obstore.list(store, FOLDER) for file in batch]:
+        with suppress(FileNotFoundError):  # dropped meanwhile
+            found.append(TypeAdapter(Snapshot).validate_json(bytes(obstore.get(store, path).bytes())))
     return sorted(found, key=lambda each: each.created_at)
 
 
@@ -211,8 +225,12 @@ def _judge_again(spark: SparkSession, settings: Settings) -> None:
         delta_table(spark, settings, MALFORMED.name).delete()
 
 
-def _path(settings: Settings, name: str) -> Path:
-    return settings.home / "snapshots" / f"{name}.json"
+def _warehouse(settings: Settings) -> ObjectStore:
+    return folder(settings, settings.warehouse_root)
+
+
+def _path(name: str) -> str:
+    return f"{FOLDER}/{name}.json"
 
 
 def held_bytes(settings: Settings, snapshot: Snapshot, tables: Iterable[str]) -> int:

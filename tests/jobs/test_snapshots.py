@@ -1,11 +1,14 @@
 """Going back to a snapshot, and doing again what came after it, ends in the same tables as if nothing had happened."""
 
 import shutil
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
@@ -13,8 +16,22 @@ from domains.shop.declarations.orders import ORDERS
 from gold.enrichment.declaration import ACTIONS
 from jobs import snapshots
 from jobs.maintenance import maintain
-from jobs.snapshots import Snapshot, create, diff, drop, held_bytes, named, refuse_lost, restorable, restore
+from jobs.snapshots import (
+    Snapshot,
+    add,
+    create,
+    diff,
+    drop,
+    held_bytes,
+    held_versions,
+    named,
+    present,
+    refuse_lost,
+    restorable,
+    restore,
+)
 from jobs.steps import reconcile_all
+from lakehouse.delta.query import table_names
 from lakehouse.delta.tables import append, read_changes, table_property, table_version
 from lakehouse.errors import ConfigurationError
 from lakehouse.settings import Settings
@@ -127,7 +144,7 @@ VACUUM = DeltaTable.vacuum
 
 
 def vacuum_at_once(table: DeltaTable, hours: int, **how: Any) -> list[str]:
-    removed: list[str] = VACUUM(table, 0, enforce_retention_duration=False, **how)
+    removed: list[str] = VACUUM(table, 0, **how | {"enforce_retention_duration": False})
     return removed
 
 
@@ -158,6 +175,22 @@ def test_a_table_that_was_made_again_can_t_go_back(lake: Settings) -> None:
         refuse_lost(lake, SHOP, snapshot)
 
 
+def test_homes_that_share_tables_share_snapshots(settings: Settings, tmp_path: Path) -> None:
+    warehouse = tmp_path / "tables"
+    ours, theirs = (
+        settings.model_copy(update={"home": tmp_path / home, "warehouse": str(warehouse)})
+        for home in ("ours", "theirs")
+    )
+    write_deltalake(ours.table_path("silver.users"), pa.table({"id": [1]}))
+    made = Snapshot(name="before", created_at=datetime(2026, 1, 1, tzinfo=UTC), tables=present(ours))
+    assert snapshots.snapshots(theirs) == []
+    add(ours, made)
+    assert (snapshots.snapshots(theirs), held_versions(theirs, "silver.users")) == ([made], [0])
+    with pytest.raises(ConfigurationError, match=r"^before: there is a snapshot of this name"):
+        add(theirs, replace(made, tables={}))
+    assert (named(ours, "before"), list(table_names(ours))) == (made, ["silver.users"])
+
+
 def test_names(spark: SparkSession, lake: Settings) -> None:
     with pytest.raises(ConfigurationError, match=r"^no: no such snapshot; there are before$"):
         named(lake, "no")
@@ -165,3 +198,5 @@ def test_names(spark: SparkSession, lake: Settings) -> None:
         create(spark, lake, SHOP, "before")
     with pytest.raises(ConfigurationError, match=r"^\.\./x: must be a name of letters"):
         create(spark, lake, SHOP, "../x")
+    with pytest.raises(ConfigurationError, match=r"/warehouse has no tables yet: `lakehouse run` creates them$"):
+        create(spark, own_home(lake, lake.home / "other"), SHOP, "before")
