@@ -218,5 +218,6 @@ def test_a_person_leaves_sql_and_topics_and_does_not_land_again(
     send(lake, endpoint, [user(ZAPHOD, "Zaphod III", when=3), order(9, place=0, user=ZAPHOD)])
     run()
     check(spark, lake, messages(lake))
-    assert read(lake, by_name.name) == [{"name": "Ada", "orders": 2}, {"name": "Zaphod III", "orders": 1}]
+    names = sorted(read(lake, by_name.name), key=lambda row: row["name"])
+    assert names == [{"name": "Ada", "orders": 2}, {"name": "Zaphod III", "orders": 1}]
     assert seen(sent(lake, endpoint)) == gold(lake)
