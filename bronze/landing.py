@@ -62,8 +62,7 @@ def land(spark: SparkSession, settings: Settings, topic: Topic, endpoint: Endpoi
     )
     return (
         messages.transform(to_bronze)
-        .writeStream.queryName(f"land {topic.name}")
-        .format("delta")
+        .writeStream.format("delta")
         .option("path", settings.table_path(table.name))
         .option("checkpointLocation", checkpoint)
     )

@@ -165,11 +165,11 @@ def run(
             report.outcomes(run_all(spark, settings))
             _reconcile(spark, settings)
         else:
-            pulse = Pulse(settings)
+            pulse, look = Pulse(), partial(look_around, spark, settings)
             if settings.metrics.port is not None:
                 serve_metrics(settings, pulse)
-            look = pulse.watched(partial(look_around, spark, settings))
-            keep_up(settings, steps_of_all(spark, settings), every=seconds, look=look, lease=lease)
+            steps = steps_of_all(spark, settings)
+            keep_up(settings, steps, every=seconds, look=look, lease=lease, beat=pulse.beat)
 
 
 @app.command("publish", rich_help_panel=PIPELINE)

@@ -16,13 +16,14 @@ from jobs.status import Status, Waiting, status_of
 from lakehouse.delta.status import TableStatus
 from lakehouse.errors import ConfigurationError, LakehouseError
 from lakehouse.pulsar.status import TopicStatus
-from lakehouse.records import ReconciliationRecord, StepRecord, step_records
+from lakehouse.records import ReconciliationRecord, StepRecord
 from lakehouse.settings import Settings
+from pipeline.loading import pipeline_of
 
 KEPT_SECONDS = 10.0
 """For so long, several readers get the same numbers."""
-ROUND_SECONDS = 600.0
-"""A pipeline that runs on is not healthy if no round has begun and no batch has ended for so long."""
+HUNG_SECONDS = 600.0
+"""A pipeline that runs on is not healthy if it has shown no life for so long. It does so several times a second."""
 
 Samples = Iterable[tuple[tuple[str, ...], float]]
 
@@ -45,13 +46,12 @@ def _whole(name: str, says: str, value: Callable[[Status], float]) -> Figure:
     return Figure(name, says, (), lambda status: [((), value(status))])
 
 
-def _topic(name: str, says: str, value: Callable[[TopicStatus], float]) -> Figure:
-    return Figure(
-        f"topic_{name}",
-        says,
-        ("topic",),
-        lambda status: (((each.name,), value(each.status)) for each in status.topics if each.status),
-    )
+def _topic(name: str, says: str, value: Callable[[TopicStatus], float | None]) -> Figure:
+    def samples(status: Status) -> Samples:
+        values = ((each.name, value(each.status)) for each in status.topics if each.status)
+        return (((topic,), number) for topic, number in values if number is not None)
+
+    return Figure(f"topic_{name}", says, ("topic",), samples)
 
 
 def _table(name: str, says: str, value: Callable[[TableStatus], float | None]) -> Figure:
@@ -99,7 +99,11 @@ FIGURES = (
     _whole("collect_seconds", "Seconds it took to find these numbers", lambda it: it.seconds),
     _topic("messages_total", "Messages since the broker started", lambda it: it.messages),
     _topic("backlog_entries", "Entries (messages, or batches of messages) that have not landed", lambda it: it.backlog),
-    _topic("lag_seconds", "Age of the oldest message that has not landed; 0 if all have", lambda it: it.lag_seconds),
+    _topic(
+        "lag_seconds",
+        "Age of the oldest message that has not landed; 0 if all have, no sample if the broker does not say",
+        lambda it: it.lag_seconds,
+    ),
     Figure(
         "topic_blocked",
         "1 if the topic can't land, such as after messages were lost before it; 0 if it can",
@@ -120,7 +124,7 @@ FIGURES = (
     ),
     Figure(
         "gold_freshness_seconds",
-        "Age of the oldest message or commit that is on its way to the table of gold; 0 if none is",
+        "Age of the oldest message or commit on its way to a table of gold that a stream writes; 0 if none is",
         ("table",),
         lambda status: (((name,), age) for name, age in status.freshness.items()),
     ),
@@ -187,29 +191,25 @@ def families(status: Status) -> Iterator[Metric]:
 
 
 class Pulse:
-    """When a pipeline that runs on has last shown life: at the beginning of a round, or at the end of a batch."""
+    """When the pipeline that runs on in this process has last shown life."""
 
-    def __init__(self, settings: Settings) -> None:
-        self._settings, self._at = settings, time.time()
+    def __init__(self) -> None:
+        self._at = time.monotonic()
 
-    def watched(self, look: Callable[[], object]) -> Callable[[], object]:
-        """The `look` of a pipeline that runs on, which each round begins with."""
-
-        def beat() -> object:
-            self._at = time.time()
-            return look()
-
-        return beat
+    def beat(self) -> None:
+        self._at = time.monotonic()
 
     def problem(self) -> str:
         """Why the pipeline is not healthy; empty if it is."""
-        batches = (record.batch_at for record in step_records(self._settings))
-        age = time.time() - max(self._at, *batches, 0.0)
-        return f"no round has begun, and no batch has ended, for {age:.0f} s" if age > ROUND_SECONDS else ""
+        age = time.monotonic() - self._at
+        return f"the pipeline has not moved for {age:.0f} s" if age > HUNG_SECONDS else ""
 
 
 class _Server(ThreadingMixIn, WSGIServer):
     daemon_threads = True
+
+    def handle_error(self, *_: object) -> None:
+        """A reader that goes away in the middle of an answer is nothing to report."""
 
 
 class _Silent(WSGIRequestHandler):
@@ -220,10 +220,12 @@ class _Silent(WSGIRequestHandler):
 def serve_metrics(settings: Settings, pulse: Pulse | None = None) -> WSGIServer:
     """Serve metrics at `metrics.host` and `metrics.port` in a thread. Without a pulse, the process is always healthy.
 
-    Raises ConfigurationError if the port is not set, and LakehouseError if the address can't be used.
+    Raises ConfigurationError if the port is not set or declarations have mistakes, and LakehouseError if the address
+    can't be used.
     """
     if settings.metrics.port is None:
         raise ConfigurationError("metrics.port: set it to the port at which to serve, such as 9464")
+    pipeline_of(settings)  # declarations with mistakes are told now, not to each reader
     host, port = settings.metrics.host, settings.metrics.port
     try:
         server = make_server(host, port, application(Metrics(settings), pulse), _Server, _Silent)

@@ -82,7 +82,7 @@ def landing(
             CONSOLE.say(f"{loss}: accepted, see {LOSSES.name}")
     check_contracts(topics, broker, settings)
     keep_writer_schemas(spark, settings, topics, broker)
-    return [partial(land, spark, settings, topic, broker) for topic in topics]
+    return [Stream(f"land {topic.name}", partial(land, spark, settings, topic, broker)) for topic in topics]
 
 
 def create_tables(spark: SparkSession, settings: Settings) -> None:
@@ -105,11 +105,13 @@ def declared_columns(pipeline: Pipeline) -> dict[str, str]:
 
 
 def merging(spark: SparkSession, settings: Settings, entities: Sequence[Entity]) -> list[Stream]:
-    return [partial(merge, spark, settings, as_written(spark, settings, entity)) for entity in entities]
+    written = [as_written(spark, settings, entity) for entity in entities]
+    return [Stream(f"merge {entity.name}", partial(merge, spark, settings, entity)) for entity in written]
 
 
 def enriching(spark: SparkSession, settings: Settings, enrichments: Sequence[Enrichment]) -> list[Stream]:
-    return [partial(enrich, spark, settings, as_written(spark, settings, enrichment)) for enrichment in enrichments]
+    written = [as_written(spark, settings, enrichment) for enrichment in enrichments]
+    return [Stream(f"enrich {facts.topic.name}", partial(enrich, spark, settings, facts)) for facts in written]
 
 
 def as_written(spark: SparkSession, settings: Settings, declared: Declared) -> Declared:
@@ -119,7 +121,8 @@ def as_written(spark: SparkSession, settings: Settings, declared: Declared) -> D
 
 def publishing(spark: SparkSession, settings: Settings, declared: Iterable[Enrichment | SqlTable]) -> list[Stream]:
     broker = endpoint(settings)
-    return [partial(publish, spark, settings, changelog_of(each), broker) for each in declared]
+    changelogs = [changelog_of(each) for each in declared]
+    return [Stream(f"publish {each.topic}", partial(publish, spark, settings, each, broker)) for each in changelogs]
 
 
 def refreshing(

@@ -16,13 +16,10 @@ from rich.text import Text
 from lakehouse.delta.leases import Lease
 from lakehouse.errors import BrokerError, LakehouseError, PermanentError
 from lakehouse.progress import CONSOLE, spinner
-from lakehouse.records import StepRecord, keep_step, step_record
+from lakehouse.records import keep_step, step_record
 from lakehouse.settings import Settings
 from lakehouse.spark.error_causes import cause_of, is_permanent
 from lakehouse.spark.session import drop_idle_callbacks
-
-Stream = Callable[[], DataStreamWriter]
-"""Creates a stream from the tables as they are now."""
 
 POLL_SECONDS = 0.1
 LOG_SECONDS = 60.0
@@ -31,6 +28,14 @@ REST_SECONDS = 60.0
 """Most seconds between two rounds, in case there is something new that `look` can't see."""
 LENT_SECONDS = 0.1
 """Fewest seconds between two rounds, in which maintenance can begin."""
+
+
+@dataclass(frozen=True)
+class Stream:
+    name: str
+    """What it does, and with what, such as `land orders`."""
+    create: Callable[[], DataStreamWriter]
+    """Creates the stream from the tables as they are now."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +58,13 @@ def catch_up(settings: Settings, streams: Sequence[Stream]) -> list[Outcome]:
 
 
 def keep_up(
-    settings: Settings, steps: Sequence[Sequence[Stream]], *, every: float, look: Callable[[], object], lease: Lease
+    settings: Settings,
+    steps: Sequence[Sequence[Stream]],
+    *,
+    every: float,
+    look: Callable[[], object],
+    lease: Lease,
+    beat: Callable[[], None] = lambda: None,
 ) -> NoReturn:
     """Let steps catch up in turn, with a round every `every` seconds, until KeyboardInterrupt.
 
@@ -61,10 +72,11 @@ def keep_up(
     Between two rounds, the tables of `lease` are lent to maintenance.
     After a round that read no rows, the next one waits until `look` returns another value or fails, but at most
     `REST_SECONDS`. Failures are retried as in `catch_up`, and counted for each round.
+    `beat` is called again and again, also while a batch, a pause or maintenance lasts long.
     """
     supervised = [[_Supervised(stream, settings) for stream in streams] for streams in steps]
     with spinner("Running; Ctrl-C ends it") as status:
-        tell = _teller(status, [each for step in supervised for each in step])
+        tell = _teller(status, [each for step in supervised for each in step], beat)
         ended, unchanged = 0.0, None
         while True:
             began = time.monotonic()
@@ -77,12 +89,19 @@ def keep_up(
                 drop_idle_callbacks()
                 ended, unchanged = time.monotonic(), None if rows else seen
             tell()
-            with lease.lent():
-                time.sleep(max(LENT_SECONDS, every - (time.monotonic() - began)))
+            with lease.lent(beat):
+                _rest(max(LENT_SECONDS, every - (time.monotonic() - began)), beat)
 
 
-def _teller(status: Status, streams: Sequence["_Supervised"]) -> Callable[[], None]:
-    """A function that shows how many rows streams have read.
+def _rest(seconds: float, beat: Callable[[], None]) -> None:
+    until = time.monotonic() + seconds
+    while (left := until - time.monotonic()) > 0:
+        beat()
+        time.sleep(min(left, 1.0))
+
+
+def _teller(status: Status, streams: Sequence["_Supervised"], beat: Callable[[], None]) -> Callable[[], None]:
+    """A function that shows how many rows streams have read, and calls `beat`.
 
     It does so live on a terminal, elsewhere as a line when the numbers have changed, at most every `LOG_SECONDS`.
     """
@@ -90,6 +109,7 @@ def _teller(status: Status, streams: Sequence["_Supervised"]) -> Callable[[], No
 
     def tell() -> None:
         nonlocal said, at
+        beat()
         counts = " · ".join(f"{each.name} {each.rows:,}" for each in streams)
         status.update(Text(f"Running; Ctrl-C ends it. {counts}"))
         is_news = counts != said and any(each.rows for each in streams)
@@ -142,6 +162,7 @@ class _Supervised:
 
     def __init__(self, stream: Stream, settings: Settings) -> None:
         self._stream, self._settings, self._run = stream, settings, settings.run
+        self.name = stream.name
         self._failures = 0
         self.rows = 0
         """Rows read by all batches."""
@@ -149,8 +170,7 @@ class _Supervised:
         """Rows read since `start`."""
         self._counted = -1
         """The id of the query's last batch that `rows` includes."""
-        self.name = ""
-        self._record = StepRecord(step="")
+        self._record = step_record(settings, stream.name)
 
     def start(self) -> None:
         self._failures = self.new_rows = 0
@@ -180,18 +200,19 @@ class _Supervised:
     def _start(self) -> None:
         while True:
             try:
-                self._query = self._stream().trigger(availableNow=True).start()
+                self._query = self._stream.create().queryName(self.name).trigger(availableNow=True).start()
             except (PySparkException, Py4JJavaError, BrokerError) as error:
                 self._wait_after(error)
+            except LakehouseError as error:
+                self._note_failure(f"{self.name}: {error}")
+                raise
             else:
-                self.name, self._counted = self._query.name, -1
-                if self._record.step != self.name:
-                    self._record = step_record(self._settings, self.name)
+                self._counted = -1
                 return
 
     def _wait_after(self, error: Exception) -> None:
         """Wait for the next retry. Raises LakehouseError if none is left, and PermanentError if a retry can't help."""
-        line = f"{self.name}: {cause_of(error)}" if self.name else cause_of(error)
+        line = f"{self.name}: {cause_of(error)}"
         is_over = is_permanent(error) or self._failures == self._run.retries
         self._note_failure(line if is_over else "")
         if is_over:
@@ -203,11 +224,10 @@ class _Supervised:
 
     def _note_failure(self, line: str) -> None:
         """Record a retry or, if a line says why, the end of the run."""
-        if self.name:
-            self._record.retries += not line
-            self._record.failures += bool(line)
-            self._record.failure = line
-            keep_step(self._settings, self._record)
+        self._record.retries += not line
+        self._record.failures += bool(line)
+        self._record.failure = line
+        keep_step(self._settings, self._record)
 
     def _note_progress(self) -> bool:
         """Count and record the rows of batches that ended since the last call; returns whether there were any."""

@@ -30,8 +30,7 @@ def merge(spark: SparkSession, settings: Settings, entity: Entity) -> DataStream
     # Rows only change when messages are erased, also from silver.
     messages = spark.readStream.format("delta").option("skipChangeCommits", True).load(settings.table_path(bronze))
     return (
-        messages.writeStream.queryName(f"merge {entity.name}")
-        .foreachBatch(each_batch(partial(merge_batch, settings, entity)))
+        messages.writeStream.foreachBatch(each_batch(partial(merge_batch, settings, entity)))
         .option("checkpointLocation", checkpoint)
     )
 

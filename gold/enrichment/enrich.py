@@ -85,10 +85,8 @@ def enrich(spark: SparkSession, settings: Settings, enrichment: Enrichment) -> D
     def place_batch(batch: DataFrame, number: int) -> None:
         each_batch(partial(enrich_batch, settings, enrichment, is_first=number == 0))(batch, number)
 
-    return (
-        stream.writeStream.queryName(f"enrich {enrichment.topic.name}")
-        .foreachBatch(place_batch)
-        .option("checkpointLocation", sound_checkpoint(spark, settings, enrichment.gold_table, reads=reads))
+    return stream.writeStream.foreachBatch(place_batch).option(
+        "checkpointLocation", sound_checkpoint(spark, settings, enrichment.gold_table, reads=reads)
     )
 
 

@@ -106,8 +106,7 @@ def publish(spark: SparkSession, settings: Settings, changelog: Changelog, endpo
     return (
         feed.option("maxFilesPerTrigger", ALL_FILES)
         .load(settings.table_path(changelog.table))
-        .writeStream.queryName(f"publish {changelog.topic}")
-        .foreachBatch(each_batch(partial(publish_batch, publication, changelog)))
+        .writeStream.foreachBatch(each_batch(partial(publish_batch, publication, changelog)))
         .option("checkpointLocation", checkpoint)
     )
 

@@ -18,7 +18,7 @@ import re
 import socket
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -51,9 +51,10 @@ class Lease:
         return [file.fileno() for file in (*self.locks, *self.turns)]
 
     @contextmanager
-    def lent(self) -> Iterator[None]:
+    def lent(self, beat: Callable[[], None] = lambda: None) -> Iterator[None]:
         """Let maintenance have the tables from now on. After the block, wait until it has ended.
 
+        `beat` is called again and again meanwhile.
         The caller must not write meanwhile, and no other writer can.
         """
         for turn in self.turns:
@@ -62,7 +63,9 @@ class Lease:
         for turn in self.turns:
             if not _lock(turn):
                 CONSOLE.say(f"Waiting for {_holder(turn)}")
-                fcntl.flock(turn, fcntl.LOCK_EX)
+                while not _lock(turn):
+                    beat()
+                    time.sleep(POLL_SECONDS)
             _sign(turn, self.command)
 
 

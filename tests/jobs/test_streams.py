@@ -16,9 +16,9 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from domains.shop.workload import Workload
 from jobs.maintenance import Maintained, maintain
 from jobs.steps import enriching, merging
-from jobs.streams import catch_up, keep_up
+from jobs.streams import Stream, catch_up, keep_up
 from lakehouse.delta.leases import Lease
-from lakehouse.errors import LakehouseError
+from lakehouse.errors import BusyError, LakehouseError, PermanentError
 from lakehouse.pulsar.endpoint import Endpoint
 from lakehouse.pulsar.produce import produce
 from lakehouse.records import StepRecord, step_record
@@ -32,7 +32,7 @@ from tests.shop import ENRICHMENTS, ENTITIES, TOPICS, WRITTEN
 NO_LEASE = Lease([], [], "")
 
 
-@pytest.mark.parametrize(("retries", "error"), [(1, None), (0, "^it was busy$")])
+@pytest.mark.parametrize(("retries", "error"), [(1, None), (0, "^texts: it was busy$")])
 def test_what_fails_before_a_stream_starts_is_tried_again(
     spark: SparkSession, settings: Settings, tmp_path: Path, retries: int, error: str | None
 ) -> None:
@@ -41,12 +41,28 @@ def test_what_fails_before_a_stream_starts_is_tried_again(
     def stream() -> DataStreamWriter:
         if failures:
             raise failures.pop()
-        return spark.readStream.text(str(tmp_path)).writeStream.format("noop").queryName("texts")
+        return spark.readStream.text(str(tmp_path)).writeStream.format("noop")
 
     run = settings.run.model_copy(update={"retries": retries, "retry_delay": 0})
     with pytest.raises(LakehouseError, match=error) if error else nullcontext():
-        outcomes = catch_up(settings.model_copy(update={"run": run}), [stream])
+        outcomes = catch_up(settings.model_copy(update={"run": run}), [Stream("texts", stream)])
         assert [(outcome.name, outcome.rows) for outcome in outcomes] == [("texts", 0)]
+
+
+@pytest.mark.parametrize(
+    "error", [PermanentError("the schema has changed"), BusyError("it is busy"), PySparkException("no heap")]
+)
+def test_a_step_that_can_not_start_has_failed(settings: Settings, tmp_path: Path, error: Exception) -> None:
+    def stream() -> DataStreamWriter:
+        raise error
+
+    run = settings.run.model_copy(update={"retries": 0})
+    lake = own_home(settings, tmp_path).model_copy(update={"run": run})
+    with pytest.raises(LakehouseError):
+        catch_up(lake, [Stream("land orders", stream)])
+    assert step_record(lake, "land orders") == StepRecord(
+        step="land orders", failures=1, failure=f"land orders: {error}"
+    )
 
 
 @pytest.mark.parametrize(
@@ -70,13 +86,13 @@ def test_the_work_of_a_step_is_recorded(
             raise failures.pop()
 
     def stream() -> DataStreamWriter:
-        read = spark.readStream.text(str(texts)).writeStream.foreachBatch(write).queryName("texts")
+        read = spark.readStream.text(str(texts)).writeStream.foreachBatch(write)
         return read.option("checkpointLocation", str(tmp_path / "checkpoint"))
 
     run = settings.run.model_copy(update={"retries": 1, "retry_delay": 0})
     lake = own_home(settings, tmp_path).model_copy(update={"run": run})
     with pytest.raises(LakehouseError) if done.failure else nullcontext():
-        catch_up(lake, [stream])
+        catch_up(lake, [Stream("texts", stream)])
     record = step_record(lake, "texts")
     assert (record.seconds > 0, record.batch_at > 0) == (not done.failure, not done.failure)
     assert replace(record, seconds=0.0, batch_at=0.0, failure=record.failure[:7]) == done
@@ -108,7 +124,7 @@ def test_a_round_that_finds_nothing_is_not_repeated(
 
     def stream(name: str) -> DataStreamWriter:
         made.append(f"{name}{seen[-1]}")
-        read = spark.readStream.text(str(texts)).writeStream.format("noop").queryName(name)
+        read = spark.readStream.text(str(texts)).writeStream.format("noop")
         return read.option("checkpointLocation", str(tmp_path / name))
 
     def look() -> str:
@@ -121,7 +137,7 @@ def test_a_round_that_finds_nothing_is_not_repeated(
         return seen[-1]
 
     with pytest.raises(KeyboardInterrupt):
-        keep_up(settings, [[partial(stream, "1")], [partial(stream, "2")]], every=0, look=look, lease=NO_LEASE)
+        keep_up(settings, [[Stream(name, partial(stream, name))] for name in "12"], every=0, look=look, lease=NO_LEASE)
     assert made == re.findall(r"\d.", rounds)
 
 
@@ -138,7 +154,7 @@ def test_rows_are_told_once_where_there_is_no_terminal(
     looks = 0
 
     def stream() -> DataStreamWriter:
-        read = spark.readStream.text(str(texts)).writeStream.format("noop").queryName("texts")
+        read = spark.readStream.text(str(texts)).writeStream.format("noop")
         return read.option("checkpointLocation", str(tmp_path / "checkpoint"))
 
     def look() -> int:
@@ -151,7 +167,7 @@ def test_rows_are_told_once_where_there_is_no_terminal(
         return looks
 
     with pytest.raises(KeyboardInterrupt):
-        keep_up(settings, [[stream]], every=0, look=look, lease=NO_LEASE)
+        keep_up(settings, [[Stream("texts", stream)]], every=0, look=look, lease=NO_LEASE)
     assert capsys.readouterr().err.splitlines() == ["Running; Ctrl-C ends it", "texts 2"]
 
 
@@ -163,7 +179,7 @@ def test_rounds_leave_no_threads(spark: SparkSession, settings: Settings, tmp_pa
 
     def stream() -> DataStreamWriter:
         read = spark.readStream.text(str(texts)).writeStream.foreachBatch(lambda _, number: batches.append(number))
-        return read.queryName("texts").option("checkpointLocation", str(tmp_path / "checkpoint"))
+        return read.option("checkpointLocation", str(tmp_path / "checkpoint"))
 
     def look() -> int:
         threads.append(threading.active_count())
@@ -173,9 +189,45 @@ def test_rounds_leave_no_threads(spark: SparkSession, settings: Settings, tmp_pa
         return len(threads)
 
     with pytest.raises(KeyboardInterrupt):
-        keep_up(settings, [[stream]], every=0, look=look, lease=NO_LEASE)
+        keep_up(settings, [[Stream("texts", stream)]], every=0, look=look, lease=NO_LEASE)
     assert batches == list(range(11))
     assert threads[-1] <= threads[3] + 2
+
+
+def test_a_long_batch_shows_life(spark: SparkSession, settings: Settings, tmp_path: Path) -> None:
+    texts = tmp_path / "texts"
+    texts.mkdir()
+    texts.joinpath("a.txt").write_text("one\n")
+    beat = threading.Event()
+    heard: list[bool] = []
+
+    def write(batch: DataFrame, number: int) -> None:
+        beat.clear()
+        heard.append(beat.wait(60))
+
+    def stream() -> DataStreamWriter:
+        read = spark.readStream.text(str(texts)).writeStream.foreachBatch(write)
+        return read.option("checkpointLocation", str(tmp_path / "checkpoint"))
+
+    def look() -> None:
+        if heard:
+            raise KeyboardInterrupt
+
+    streams = [Stream("texts", stream)]
+    with pytest.raises(KeyboardInterrupt):
+        keep_up(own_home(settings, tmp_path), [streams], every=0, look=look, lease=NO_LEASE, beat=beat.set)
+    assert heard == [True]
+
+
+def test_a_long_pause_shows_life(spark: SparkSession, settings: Settings) -> None:
+    beats = iter(range(3))
+
+    def beat() -> None:
+        if next(beats, None) is None:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        keep_up(settings, [], every=60, look=lambda: None, lease=NO_LEASE, beat=beat)
 
 
 def test_torn_checkpoints_lose_nothing_and_double_nothing(

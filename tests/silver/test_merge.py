@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from bronze.landing import bronze_table
 from domains.shop.declarations.users import USERS
-from jobs.streams import catch_up
+from jobs.streams import Stream, catch_up
 from lakehouse.contracts.decoding import MALFORMED
 from lakehouse.errors import ConfigurationError
 from lakehouse.settings import Settings
@@ -222,7 +222,7 @@ def test_a_history_that_is_kept_from_now_on_has_all_that_landed_before(
     lake = own_home(settings, tmp_path)
     land_literally(spark, lake, [user(1), user(1, when=5, place=1)])
     for entity in (replace(USERS, keeps_history=False), USERS):
-        catch_up(lake, [partial(merge, spark, lake, entity)])
+        catch_up(lake, [Stream("merge", partial(merge, spark, lake, entity))])
     assert [row["valid_until"] for row in by_version(read(lake, USERS.history.name))] == [at(5), None]
 
 

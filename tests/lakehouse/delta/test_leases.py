@@ -100,15 +100,16 @@ def test_a_turn_that_is_lent_is_taken_back_when_maintenance_ends(settings: Setti
             pass
         ended: list[bool] = []
         with ThreadPoolExecutor() as pool:
-            with lease.lent():
-                begun = threading.Event()
-                pool.submit(_maintain, own, tables, begun, ended)
+            begun, beat = threading.Event(), threading.Event()
+            with lease.lent(beat.set):
+                pool.submit(_maintain, own, tables, begun, beat, ended)
                 begun.wait()
             assert ended == [True]
 
 
-def _maintain(own: Settings, tables: list[str], begun: threading.Event, ended: list[bool]) -> None:
+def _maintain(
+    own: Settings, tables: list[str], begun: threading.Event, beat: threading.Event, ended: list[bool]
+) -> None:
     with turn_at(own, tables, command="maintain", patience=60):
         begun.set()
-        time.sleep(0.1)
-        ended.append(True)
+        ended.append(beat.wait(60))  # who waits shows life
