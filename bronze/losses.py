@@ -28,7 +28,7 @@ from lakehouse.delta.tables import (
     table_exists,
     table_property,
 )
-from lakehouse.errors import BrokerError, PermanentError
+from lakehouse.errors import PermanentError, UnreachableError
 from lakehouse.pulsar.endpoint import Endpoint
 from lakehouse.settings import Settings
 from lakehouse.spark.error_causes import cause_of
@@ -64,14 +64,14 @@ def source_options(settings: Settings, endpoint: Endpoint, topic: Topic) -> dict
 def ask_broker(settings: Settings, endpoint: Endpoint, topic: Topic) -> dict[str, Held]:
     """What the broker holds of each partition, by the name that bronze uses.
 
-    Raises BrokerError if the broker does not answer, and PermanentError if it refuses or has no such topic.
+    Raises UnreachableError if the broker does not answer, and PermanentError if it refuses or has no such topic.
     """
     options = Options.parse(source_options(settings, endpoint, topic))
     admin = Admin(options)
     try:
         return {_named(each): admin.dated_ledgers(each) for name in options.topics for each in admin.partitions(name)}
     except NoAnswerError as error:
-        raise BrokerError(str(error)) from error
+        raise UnreachableError(str(error)) from error
     except PulsarSourceError as error:
         raise PermanentError(cause_of(error)) from error
 
@@ -144,7 +144,7 @@ def accept_losses(spark: SparkSession, settings: Settings, topic: Topic, endpoin
 def refusal(settings: Settings, topic: Topic, endpoint: Endpoint) -> str | None:
     """Why landing would refuse to continue; None if it would not refuse.
 
-    Does not need Spark. Raises BrokerError if the broker does not answer.
+    Does not need Spark. Raises UnreachableError if the broker does not answer.
     """
     try:
         table = stored_table(settings, topic.bronze_table)

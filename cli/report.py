@@ -123,7 +123,8 @@ def topics(found: Iterable[TopicState]) -> Grid:
     for each in found:
         if each.status:
             numbers = each.status
-            oldest = duration(numbers.lag_seconds) if numbers.backlog else ""
+            age = "unknown" if numbers.lag_seconds is None else duration(numbers.lag_seconds)
+            oldest = age if numbers.backlog else ""
             grid.add_row(each.name, f"{numbers.messages:,}", f"{numbers.backlog:,}", oldest)
     return grid
 

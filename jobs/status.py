@@ -4,13 +4,12 @@
 """
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 import duckdb
 from deltalake import DeltaTable
-from deltalake.exceptions import DeltaError
 
 from bronze.losses import refusal
 from expectations.results import RESULTS
@@ -20,12 +19,13 @@ from lakehouse.contracts.decoding import MALFORMED
 from lakehouse.contracts.topics import Topic
 from lakehouse.delta.query import existing_tables
 from lakehouse.delta.status import TableStatus, table_statuses
-from lakehouse.errors import BrokerError, LakehouseError
+from lakehouse.errors import UnreachableError
 from lakehouse.local.broker import endpoint
 from lakehouse.pulsar.endpoint import Endpoint
 from lakehouse.pulsar.status import TopicStatus, topic_status
 from lakehouse.records import ReconciliationRecord, StepRecord, reconciliation_records, step_records
 from lakehouse.settings import Settings
+from lakehouse.spark.error_causes import cause_of
 from lakehouse.terminal import duration
 from pipeline.declared import Pipeline
 from pipeline.graph import nodes
@@ -75,7 +75,9 @@ class Status:
     topics: Sequence[TopicState] = ()
     tables: Sequence[TableStatus] = ()
     freshness: Mapping[str, float] = field(default_factory=dict)
-    """By table of gold: seconds since the oldest message or commit that is on its way to the table; 0 if none is."""
+    """By table of gold with a stream: seconds since the oldest message or commit on its way to it; 0 if none is."""
+    streams: Collection[str] = ()
+    """The declared tables that a stream writes. Only these can be late: others wait until somebody refreshes them."""
     waiting: Sequence[Waiting] = ()
     held: Mapping[tuple[str, str], int] = field(default_factory=dict)
     """By topic and place, which is `malformed`, `duplicates` or `discarded`: messages that are in no layer."""
@@ -87,8 +89,10 @@ class Status:
 
 
 def status_of(settings: Settings) -> Status:
-    """Never fails for an absent broker or an unreadable table: the status says so."""
+    """Does not fail for an absent broker or an unreadable table: the status says so."""
     began, pipeline = time.monotonic(), pipeline_of(settings)
+    declared = {*(topic.name for topic in pipeline.topics), *pipeline.published_topics}
+    declared |= {entity.name for entity in pipeline.entities}
     broker, topics = _ask_broker(settings, pipeline)
     tables: Sequence[TableStatus] = ()
     waiting: Sequence[Waiting] = ()
@@ -101,18 +105,19 @@ def status_of(settings: Settings) -> Status:
         waiting = [each for facts, table in waits if table is not None for each in waiting_facts(facts, table)]
         held = _held(pipeline, tables, known)
         checks = _failed_checks(known.get(RESULTS.name))
-    except (LakehouseError, OSError, DeltaError, duckdb.Error) as error:
-        unreadable = str(error)
+    except Exception as error:  # a store that is down, a torn log: the libraries have many errors
+        unreadable = cause_of(error)
     return Status(
         broker=broker,
         unreadable=unreadable,
         topics=topics,
         tables=tables,
+        streams=pipeline.written,
         freshness=freshness(pipeline, topics, tables),
         waiting=waiting,
         held=held,
-        steps=step_records(settings),
-        reconciliations=reconciliation_records(settings),
+        steps=[each for each in step_records(settings) if each.step.partition(" ")[2] in declared],
+        reconciliations=[each for each in reconciliation_records(settings) if each.topic in declared],
         checks=checks,
         seconds=time.monotonic() - began,
     )
@@ -144,18 +149,22 @@ def _broken(done: ReconciliationRecord) -> str:
 
 def _late(status: Status) -> Iterator[str]:
     for topic in status.topics:
-        if topic.status and topic.status.lag_seconds > LATE:
-            waited = duration(topic.status.lag_seconds)
-            yield f"{topic.name}: messages have waited in the broker for {waited}: does the pipeline run?"
+        waited = topic.status.lag_seconds if topic.status else None
+        if waited is not None and waited > LATE:
+            yield f"{topic.name}: messages have waited in the broker for {duration(waited)}: does the pipeline run?"
     for table in status.tables:
-        if table.lag_seconds is not None and table.lag_seconds > LATE:
+        if table.name in status.streams and table.lag_seconds is not None and table.lag_seconds > LATE:
             yield f"{table.name}: has not read what came {duration(table.lag_seconds)} ago: does the pipeline run?"
 
 
 def freshness(pipeline: Pipeline, topics: Sequence[TopicState], tables: Sequence[TableStatus]) -> dict[str, float]:
-    """By table of gold that exists: how long the oldest message or commit has been on its way. See Status."""
-    lags = {f"topic {each.name}": each.status.lag_seconds for each in topics if each.status}
-    lags |= {each.name: each.lag_seconds or 0.0 for each in tables}
+    """By table of gold that exists: how long the oldest message or commit has been on its way. See Status.
+
+    It is not known, and left out, if the lag of one of its topics is not.
+    """
+    statuses = [each.status for each in topics if each.status]
+    lags = {f"topic {each.name}": each.lag_seconds for each in statuses if each.lag_seconds is not None}
+    lags |= {each.name: each.lag_seconds or 0.0 for each in tables if each.name in pipeline.written}
     lags |= {each.history.name: lags[each.table.name] for each in pipeline.entities if each.table.name in lags}
     oldest: dict[str, float] = {}
     for node in nodes(pipeline):  # sources come first
@@ -167,20 +176,28 @@ def freshness(pipeline: Pipeline, topics: Sequence[TopicState], tables: Sequence
 def _ask_broker(settings: Settings, pipeline: Pipeline) -> tuple[str, list[TopicState]]:
     try:
         broker = endpoint(settings)
-    except BrokerError as error:
-        return str(error), []
+    except Exception as error:
+        return cause_of(error), []
     states: list[TopicState] = []
     for topic in pipeline.topics:
         try:
             states.append(_topic_state(topic, broker, settings))
-        except BrokerError as error:  # it does not answer, so don't wait for it once for each topic
+        except UnreachableError as error:  # don't wait for it once for each topic
             return str(error), states
     return "", states
 
 
 def _topic_state(topic: Topic, broker: Endpoint, settings: Settings) -> TopicState:
-    found = topic_status(topic, broker, settings)
-    return TopicState(name=topic.name, status=found, problem=refusal(settings, topic, broker) or "")
+    """Raises UnreachableError if the broker does not answer."""
+    found = None
+    try:
+        found = topic_status(topic, broker, settings)
+        problem = refusal(settings, topic, broker) or ""
+    except UnreachableError:
+        raise
+    except Exception as error:  # what stops this look also stops landing
+        problem = cause_of(error)
+    return TopicState(name=topic.name, status=found, problem=problem)
 
 
 def waiting_facts(facts: Enrichment, table: DeltaTable) -> list[Waiting]:

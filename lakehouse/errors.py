@@ -32,6 +32,10 @@ class BrokerError(LakehouseError):
     """The broker can't be started or reached, or can't do what it was asked to do."""
 
 
+class UnreachableError(BrokerError):
+    """The broker does not answer."""
+
+
 class RefusedError(BrokerError, PermanentError):
     """The broker rejects our token, or we reject its certificate: neither waiting nor a retry helps."""
 

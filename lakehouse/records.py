@@ -2,10 +2,10 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from contextlib import suppress
+from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
 from pathlib import Path
-from tempfile import NamedTemporaryFile
 from typing import Any
 
 from lakehouse.reconciliation import Reconciliation
@@ -42,10 +42,9 @@ class ReconciliationRecord:
 
 
 def step_record(settings: Settings, step: str) -> StepRecord:
-    """The record of a step; an empty one if there is none."""
+    """The record of a step; an empty one if there is none. Needs no field, and ignores those of other releases."""
     path = _folder(settings) / f"{step}.json"
-    known = _read(path) if path.exists() else None
-    return StepRecord(**known) if isinstance(known, dict) else StepRecord(step=step)
+    return StepRecord(**_known(StepRecord, _read(path)) | {"step": step})
 
 
 def step_records(settings: Settings) -> list[StepRecord]:
@@ -70,8 +69,15 @@ def keep_reconciliations(settings: Settings, done: Sequence[Reconciliation]) -> 
 
 def reconciliation_records(settings: Settings) -> list[ReconciliationRecord]:
     """The last reconciliation of each topic."""
-    known = _read(_folder(settings) / "reconciliation.json")
-    return [ReconciliationRecord(**each | {"problems": tuple(each["problems"])}) for each in known or ()]
+    known = [_known(ReconciliationRecord, each) for each in _read(_folder(settings) / "reconciliation.json") or ()]
+    whole = (each for each in known if len(each) == len(fields(ReconciliationRecord)))
+    return [ReconciliationRecord(**each | {"problems": tuple(each["problems"])}) for each in whole]
+
+
+def _known(kind: type[StepRecord | ReconciliationRecord], kept: Any) -> dict[str, Any]:
+    """The fields that a record of this release has; none if what was kept is no record."""
+    names = {field.name for field in fields(kind)}
+    return {name: value for name, value in kept.items() if name in names} if isinstance(kept, dict) else {}
 
 
 def _folder(settings: Settings) -> Path:
@@ -87,8 +93,12 @@ def _read(path: Path) -> Any:
 
 
 def _write(path: Path, content: object) -> None:
-    """Replace the file at once, so that nobody reads half of it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with NamedTemporaryFile("w", dir=path.parent, prefix=".", delete=False) as file:
-        json.dump(content, file)
-    Path(file.name).replace(path)
+    """Replace the file at once, so that nobody reads half of it. A record that can't be kept stops nothing."""
+    draft = path.with_suffix(".new")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        draft.write_text(json.dumps(content))
+        draft.replace(path)
+    except OSError:
+        with suppress(OSError):
+            draft.unlink()

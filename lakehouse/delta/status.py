@@ -3,23 +3,23 @@
 import json
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import duckdb
+import obstore
 from deltalake import DeltaTable
 
 from lakehouse.delta.batches import Batch, last_batch
 from lakehouse.delta.query import existing_tables
 from lakehouse.settings import Settings
+from lakehouse.storage import folder
 
 REFRESHES_TABLE = "gold.refreshes"
 """The table that records which versions of its sources the refresh of a SQL table has read."""
-
-LOOKED_BACK = 1_000
-"""Most commits whose times are read."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +43,7 @@ class TableStatus:
 
 def table_statuses(settings: Settings) -> list[TableStatus]:
     tables = dict(existing_tables(settings))
-    by_id = {str(table.metadata().id): table for table in tables.values()}
+    by_id = {str(table.metadata().id): (name, table.version()) for name, table in tables.items()}
     refreshed = _refreshed(tables.get(REFRESHES_TABLE))
     found = []
     for name, table in tables.items():
@@ -59,8 +59,8 @@ def table_statuses(settings: Settings) -> list[TableStatus]:
                 files=files.num_rows,
                 deleted=_deleted(files),
                 ran_at=batch.ended if batch else _changed_at(table),
-                lag=_behind(read, {table_id: each.version() for table_id, each in by_id.items()}),
-                lag_seconds=_age(read, by_id),
+                lag=_behind(read, {table_id: version for table_id, (_, version) in by_id.items()}),
+                lag_seconds=_age(settings, read, by_id),
             )
         )
     return found
@@ -75,11 +75,23 @@ def _deleted(files: Any) -> int | None:
     return sum(int(rows - empty) for rows, empty in counts if rows is not None and empty is not None)
 
 
-def _age(read: Sequence[tuple[str, int]], tables: Mapping[str, DeltaTable]) -> float | None:
-    """Seconds since the oldest commit that was not read, of the last `LOOKED_BACK`. None if no table was read."""
-    behind = [(tables[table], tables[table].version() - version) for table, version in read if table in tables]
-    oldest = [table.history(min(commits, LOOKED_BACK))[-1]["timestamp"] for table, commits in behind if commits > 0]
-    return max((time.time() - at / 1000 for at in oldest), default=0.0) if read else None
+def _age(settings: Settings, read: Sequence[tuple[str, int]], tables: Mapping[str, tuple[str, int]]) -> float | None:
+    """Seconds since the oldest commit that was not read. None if no table was read.
+
+    `tables` are names and current versions, by table id.
+    """
+    behind = [(tables[table][0], version) for table, version in read if table in tables and version < tables[table][1]]
+    unread = [committed_at(settings, name, version + 1) for name, version in behind]
+    return max((time.time() - at.timestamp() for at in unread), default=0.0) if read else None
+
+
+def committed_at(settings: Settings, table: str, version: int) -> datetime:
+    """When a version was written, by its file in the log; by the oldest file if this one is cleaned up."""
+    log = folder(settings, f"{settings.table_path(table)}/_delta_log")
+    try:
+        return obstore.head(log, f"{version:020}.json")["last_modified"]
+    except FileNotFoundError:
+        return min(file["last_modified"] for files in obstore.list(log) for file in files)
 
 
 def _changed_at(table: DeltaTable) -> datetime:
@@ -101,12 +113,16 @@ def batches_of(settings: Settings, stream: str) -> list[tuple[datetime, dict[str
 
 
 def _read_by(batch: Batch) -> list[tuple[str, int]]:
-    """The id of each table that the stream reads, with the last version that it has read."""
-    offsets = [json.loads(line) for line in batch.offsets.splitlines() if "reservoirId" in line]
-    return [(offset["reservoirId"], _last_read(offset)) for offset in offsets]
+    """The id of each table that the stream reads, with the last version that it has read; not if that is torn."""
+    found = []
+    for line in batch.offsets.splitlines():
+        with suppress(ValueError, TypeError, KeyError):  # torn, or not an offset of a table
+            offset = json.loads(line)
+            found.append((str(offset["reservoirId"]), _last_read(offset)))
+    return found
 
 
-def _last_read(offset: dict[str, object]) -> int:
+def _last_read(offset: Mapping[str, object]) -> int:
     """The last version that an offset has reached. With a negative index, it is still before its version."""
     at, index = int(str(offset["reservoirVersion"])), int(str(offset["index"]))
     return at - 1 if index < 0 else at

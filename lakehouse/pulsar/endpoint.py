@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 import pulsar
 import requests
 
-from lakehouse.errors import BrokerError, RefusedError
+from lakehouse.errors import BrokerError, RefusedError, UnreachableError
 from lakehouse.settings import Settings
 
 TIMEOUT = (5, 30)
@@ -53,8 +53,8 @@ def call_admin(
 ) -> requests.Response:
     """Call `path`, below `/admin/v2/`. Responses with an HTTP status in `accept` are returned like a success.
 
-    Raises BrokerError if there is no answer, or for any other HTTP error. Raises RefusedError if the token or the
-    certificate is rejected.
+    Raises UnreachableError if there is no answer, RefusedError if the token or the certificate is rejected, and
+    BrokerError for any other HTTP error.
     """
     url = f"{endpoint.admin_url.rstrip('/')}/admin/v2/{path}"
     token, certificates = settings.pulsar.token, settings.pulsar.tls_trust_certs
@@ -67,7 +67,7 @@ def call_admin(
     except requests.RequestException as error:
         if problem := _certificate_problem(error, settings):
             raise RefusedError(f"{endpoint.admin_url}: {problem}") from error
-        raise BrokerError(f"{endpoint.admin_url}: no answer from the broker: {type(error).__name__}") from error
+        raise UnreachableError(f"{endpoint.admin_url}: no answer from the broker: {type(error).__name__}") from error
     if response.status_code in (401, 403):
         why = "the token was refused" if token else "no token was sent: set LAKEHOUSE_PULSAR__TOKEN"
         raise RefusedError(f"{method} {url}: {why}: {_reason(response)}")

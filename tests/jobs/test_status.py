@@ -1,21 +1,29 @@
 """What is wrong with a pipeline, and how far gold is behind its topics."""
 
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pyarrow as pa
+import pytest
 from deltalake import DeltaTable, write_deltalake
+from obstore.exceptions import GenericError
 
 from domains.shop.declarations.orders import ORDERS
-from jobs.status import FailedChecks, Status, TopicState, Waiting, freshness, problems, waiting_facts
+from jobs.status import FailedChecks, Status, TopicState, Waiting, freshness, problems, status_of, waiting_facts
 from lakehouse.delta.status import TableStatus
+from lakehouse.errors import BrokerError, ConfigurationError, UnreachableError
+from lakehouse.pulsar.endpoint import Endpoint
 from lakehouse.pulsar.status import TopicStatus
-from lakehouse.records import ReconciliationRecord, StepRecord
+from lakehouse.reconciliation import Reconciliation
+from lakehouse.records import ReconciliationRecord, StepRecord, keep_reconciliations, keep_step
+from lakehouse.settings import Settings
+from tests.lake import own_home
 from tests.shop import SHOP
 
 
-def topic(name: str, *, lag: float = 0.0, problem: str = "") -> TopicState:
-    status = TopicStatus(name=name, messages=9, backlog=int(lag > 0), lag_seconds=lag)
+def topic(name: str, *, lag: float | None = 0.0, problem: str = "") -> TopicState:
+    status = TopicStatus(name=name, messages=9, backlog=int(lag != 0), lag_seconds=lag)
     return TopicState(name=name, status=status, problem=problem)
 
 
@@ -30,7 +38,8 @@ def test_a_pipeline_with_nothing_wrong() -> None:
     done = ReconciliationRecord(topic="orders", holds=True, difference=0, problems=(), at=0)
     status = Status(
         topics=[topic("orders", lag=60)],
-        tables=[table("silver.users", lag=600), table("bronze.users", lag=None)],
+        tables=[table("silver.users", lag=600), table("bronze.users", lag=None), table("gold.by_sql", lag=9_999)],
+        streams=["silver.users", "bronze.users"],
         steps=[StepRecord(step="land orders", retries=9)],
         reconciliations=[done],
         checks=[FailedChecks(table="silver.users", severity="warning", rules=1)],
@@ -46,6 +55,7 @@ def test_the_gravest_problem_comes_first() -> None:
         unreadable="silver.users: torn",
         topics=[topic("items", problem="5 entries are lost"), topic("users", lag=7_300)],
         tables=[table("silver.users", lag=901)],
+        streams=["silver.users"],
         waiting=[waiting],
         steps=[StepRecord(step="merge users", failure="merge users: the disk is full")],
         reconciliations=[lost],
@@ -85,8 +95,89 @@ def test_gold_is_as_late_as_the_latest_of_its_sources() -> None:
     tables = [*(table(name, lag=None) for name in names), table("silver.users"), table("silver.items", lag=70)]
     tables += [table("gold.enriched_orders", lag=5), table("gold.revenue_so_far", lag=90)]
     topics = [topic("items"), topic("users", lag=50), topic("orders")]
-    assert freshness(SHOP, topics, tables) == {"gold.enriched_orders": 70, "gold.revenue_so_far": 90}
+    assert freshness(SHOP, topics, tables) == {"gold.enriched_orders": 70}
 
 
 def test_how_late_gold_is_is_not_known_without_the_broker() -> None:
+    unknown = [topic("items"), topic("users"), topic("orders", lag=None)]
+    assert freshness(SHOP, unknown, [table("bronze.orders", lag=None), table("gold.enriched_orders")]) == {}
     assert freshness(SHOP, [], [table("bronze.orders", lag=None), table("gold.enriched_orders")]) == {}
+
+
+BROKER = Endpoint(service_url="pulsar://broker:6650", admin_url="http://broker:8080")
+
+
+def asked(settings: Settings, monkeypatch: pytest.MonkeyPatch, answer: Callable[[str], TopicStatus]) -> Status:
+    """The status, with a broker that answers so for each topic."""
+    monkeypatch.setattr("jobs.status.endpoint", lambda _: BROKER)
+    monkeypatch.setattr("jobs.status.topic_status", lambda topic, *_: answer(topic.name))
+    monkeypatch.setattr("jobs.status.refusal", lambda *_: None)
+    return status_of(settings)
+
+
+def test_a_topic_that_is_not_there_is_no_broker_that_is_down(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def answer(name: str) -> TopicStatus:
+        if name == "items":
+            raise BrokerError("items: no such topic")
+        return TopicStatus(name=name, messages=9, backlog=0, lag_seconds=0.0)
+
+    found = asked(own_home(settings, tmp_path), monkeypatch, answer)
+    said = {each.name: (each.status is None, each.problem) for each in found.topics}
+    missing = "items: no such topic: `lakehouse topics create` makes the declared ones"
+    assert (found.broker, said) == ("", {"users": (False, ""), "items": (True, missing), "orders": (False, "")})
+
+
+def test_a_broker_that_does_not_answer_is_asked_once(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names: list[str] = []
+
+    def answer(name: str) -> TopicStatus:
+        names.append(name)
+        raise UnreachableError("http://broker:8080: no answer from the broker")
+
+    found = asked(own_home(settings, tmp_path), monkeypatch, answer)
+    assert (found.broker, len(names)) == ("http://broker:8080: no answer from the broker", 1)
+
+
+@pytest.mark.parametrize("part", ["endpoint", "table_statuses"])
+@pytest.mark.parametrize("error", [GenericError("it is down"), ConfigurationError("it is down"), OSError("it is down")])
+def test_whatever_fails_the_status_says_so(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: str, error: Exception
+) -> None:
+    def fail(_: Settings) -> None:
+        raise error
+
+    monkeypatch.setattr(f"jobs.status.{part}", fail)
+    found = status_of(own_home(settings, tmp_path))
+    assert (found.broker if part == "endpoint" else found.unreadable) == "it is down"
+
+
+def test_a_topic_whose_checkpoint_can_not_be_read_is_blocked(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError("it is locked")
+
+    monkeypatch.setattr("jobs.status.endpoint", lambda _: BROKER)
+    numbers = TopicStatus(name="any", messages=9, backlog=0, lag_seconds=0.0)
+    monkeypatch.setattr("jobs.status.topic_status", lambda *_: numbers)
+    monkeypatch.setattr("jobs.status.refusal", refuse)
+    found = status_of(own_home(settings, tmp_path))
+    assert {(each.status, each.problem) for each in found.topics} == {(numbers, "it is locked")}
+
+
+def test_steps_and_reconciliations_of_what_is_no_longer_declared_are_left_out(
+    settings: Settings, tmp_path: Path
+) -> None:
+    lake = own_home(settings, tmp_path)
+    for step in ("land orders", "land old", "merge users"):
+        keep_step(lake, StepRecord(step=step))
+    keep_reconciliations(
+        lake, [Reconciliation(topic=name, landed=0, accounted={}, problems=()) for name in ("old", "users")]
+    )
+    found = status_of(lake)
+    assert [each.step for each in found.steps] == ["land orders", "merge users"]
+    assert [each.topic for each in found.reconciliations] == ["users"]

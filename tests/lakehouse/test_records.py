@@ -24,6 +24,26 @@ def test_the_record_of_a_step_outlives_its_run(settings: Settings, tmp_path: Pat
     assert step_records(lake) == [StepRecord(step="land orders")]
 
 
+def test_records_of_other_releases_are_read_as_far_as_they_are_known(settings: Settings, tmp_path: Path) -> None:
+    lake = own_home(settings, tmp_path)
+    (tmp_path / "records").mkdir()
+    (tmp_path / "records" / "land orders.json").write_text('{"step": "land orders", "rows": 2, "colour": "red"}')
+    (tmp_path / "records" / "land users.json").write_text("[]")
+    known = '{"topic": "users", "holds": true, "difference": 0, "problems": [], "at": 5, "colour": "red"}'
+    (tmp_path / "records" / "reconciliation.json").write_text(f'[{known}, {{"topic": "items"}}, 3]')
+    assert step_records(lake) == [StepRecord(step="land orders", rows=2), StepRecord(step="land users")]
+    assert [each.topic for each in reconciliation_records(lake)] == ["users"]
+
+
+def test_a_record_that_can_not_be_kept_stops_nothing_and_leaves_nothing(settings: Settings, tmp_path: Path) -> None:
+    lake = own_home(settings, tmp_path)
+    (tmp_path / "records" / "land orders.json" / "in the way").mkdir(parents=True)
+    keep_step(lake, StepRecord(step="land orders"))
+    assert [path.name for path in (tmp_path / "records").iterdir()] == ["land orders.json"]
+    (tmp_path / "no folder").touch()
+    keep_reconciliations(own_home(lake, tmp_path / "no folder"), [])
+
+
 def test_the_last_reconciliation_is_kept(settings: Settings, tmp_path: Path) -> None:
     lake = own_home(settings, tmp_path)
     assert reconciliation_records(lake) == []
