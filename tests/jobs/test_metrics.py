@@ -17,7 +17,6 @@ from jobs.status import Status, TopicState, Waiting
 from lakehouse.pulsar.status import TopicStatus
 from lakehouse.records import StepRecord
 from lakehouse.settings import Settings
-from tests.lake import own_home
 
 ROOT = Path(__file__).parent.parent.parent
 MONITORING = ROOT / "monitoring"
@@ -87,14 +86,27 @@ def test_ready_is_who_can_ask_the_broker_and_read_the_tables(
     assert get(Metrics(settings), "/-/ready") == ("200 OK", "ok\n")
 
 
-def test_healthy_is_a_pipeline_whose_rounds_go_on(
-    metrics: Metrics, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pulse = Pulse(own_home(settings, tmp_path))
+def test_healthy_is_a_pipeline_that_shows_life(metrics: Metrics, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 1_000.0
+    monkeypatch.setattr("jobs.metrics.time.monotonic", lambda: now)
+    pulse = Pulse()
+    now += 500
+    pulse.beat()
+    now += 500
     assert get(metrics, "/-/healthy") == get(metrics, "/-/healthy", pulse) == ("200 OK", "ok\n")
-    monkeypatch.setattr(module, "ROUND_SECONDS", -1)
+    now += 101
+    assert get(metrics, "/-/healthy") == ("200 OK", "ok\n")
     code, why = get(metrics, "/-/healthy", pulse)
-    assert (code, why) == ("503 Service Unavailable", "no round has begun, and no batch has ended, for 0 s\n")
+    assert (code, why) == ("503 Service Unavailable", "the pipeline has not moved for 601 s\n")
+
+
+def test_no_sample_says_what_the_broker_does_not(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    status = TopicStatus(name="orders", messages=9, backlog=2, lag_seconds=None)
+    topics = [TopicState(name="orders", status=status, problem="")]
+    monkeypatch.setattr(module, "status_of", lambda _: Status(topics=topics))
+    text = Metrics(settings).text().decode()
+    assert 'lakehouse_topic_backlog_entries{topic="orders"} 2.0' in text
+    assert 'lakehouse_topic_lag_seconds{topic="orders"}' not in text
 
 
 def test_another_page_is_not_found(metrics: Metrics) -> None:
@@ -120,6 +132,13 @@ def test_an_alert_says_what_to_do_and_where_to_read_more(rule: dict[str, Any]) -
     summary = rule["annotations"]["summary"]
     labels = {label for figure in FIGURES if figure.full_name in rule["expr"] for label in figure.labels}
     assert set(re.findall(r"\$labels\.(\w+)", summary)) <= labels
+
+
+@pytest.mark.parametrize("alert", [rule["alert"] for rule in RULES])
+def test_an_alert_is_seen_to_fire(alert: str) -> None:
+    tests = yaml.safe_load((ROOT / "tests" / "monitoring" / "alerts.test.yml").read_text())["tests"]
+    seen = [each for test in tests for each in test.get("alert_rule_test", ()) if each.get("exp_alerts")]
+    assert alert in [each["alertname"] for each in seen]
 
 
 @pytest.mark.skipif(shutil.which("promtool") is None, reason="needs promtool, which comes with Prometheus")
