@@ -304,7 +304,7 @@ def lake(settings: Settings, endpoint: Endpoint, tmp_path: Path) -> Settings:
 
 def test_a_warehouse_that_can_not_be_written(lakehouse: Command, spark: SparkSession, lake: Settings) -> None:
     done = lakehouse("run", **environment(lake, LAKEHOUSE_WAREHOUSE="/dev/null/warehouse"))
-    assert (done.code, done.line) == (78, "lakehouse: not writable: file:/dev/null is not a folder")
+    assert (done.code, done.line) == (78, "lakehouse: land items: not writable: file:/dev/null is not a folder")
 
 
 @pytest.mark.parametrize("command", ["merge", "up"])
@@ -356,7 +356,7 @@ def test_a_table_of_a_newer_delta(
     log.write_text(json.dumps({"protocol": {"minReaderVersion": reader, "minWriterVersion": writer, **features}}))
     done = lakehouse("merge", "users", LAKEHOUSE_HOME=str(tmp_path))
     assert done.code == 78
-    assert done.line.startswith("lakehouse: a table was written by a newer version of Delta Lake: Unsupported")
+    assert done.line.startswith("lakehouse: merge users: a table was written by a newer version of Delta Lake: ")
     assert "bronze/users" in done.line
     for arguments in (["status"], ["sql", "SELECT 1"]):
         done = lakehouse(*arguments, LAKEHOUSE_HOME=str(tmp_path))
