@@ -84,7 +84,7 @@ def _compact(settings: Settings, vacuumed: Maintained, *, patience: float) -> Ma
         return vacuumed
     try:
         table = stored_table(settings, vacuumed.table)
-        turn = turn_at(settings, _rewriting(settings, table, vacuumed.table), command="maintain", patience=patience)
+        turn = turn_at(settings, _written_with(settings, table, vacuumed.table), command="maintain", patience=patience)
         with turn, rewriting(settings):
             table.update_incremental()
             compacted = table.optimize.compact()["numFilesRemoved"]
@@ -102,7 +102,7 @@ def rewriting(settings: Settings) -> Iterator[None]:
         yield
 
 
-def _rewriting(settings: Settings, table: DeltaTable, name: str) -> list[str]:
+def _written_with(settings: Settings, table: DeltaTable, name: str) -> list[str]:
     """The tables whose writers must not write meanwhile, because they rewrite files of the table in a MERGE.
 
     An append never conflicts with a compaction. A table without a lease of its own is written by any of the steps.

@@ -61,7 +61,7 @@ def _checkpoints(settings: Settings) -> Iterator[State]:
     if files := [file for batch in listed for file in batch]:
         yield State(
             purpose="checkpoints",
-            rows=len({file["path"].partition("/")[0] for file in files}),
+            rows=len({stream for file in files if not (stream := file["path"].partition("/")[0]).startswith(".")}),
             size=sum(file["size"] for file in files),
             oldest=min(file["last_modified"] for file in files),
             newest=max(file["last_modified"] for file in files),
