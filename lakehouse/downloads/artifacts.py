@@ -137,7 +137,7 @@ def _run_ivy(download: Download, draft: Path) -> None:
 def _reason(log: str) -> str:
     """The line of Ivy's log that best explains the failure."""
     lines = [line.strip() for line in log.splitlines()]
-    telling = [line for line in lines if any(word in line for word in ("Exception", "No space", "not found", "denied"))]
+    telling = [line for word in ("Exception", "No space", "denied", "not found") for line in lines if word in line]
     return (telling or lines or ["no reason given"])[0].lstrip(":! ")
 
 
