@@ -47,7 +47,8 @@ from jobs.steps import (
     run_all,
     spark_for,
     spark_with,
-    steps_of_all,
+    steps_of_facts,
+    steps_of_state,
 )
 from jobs.streams import catch_up, keep_up
 from lakehouse.delta.leases import write_lease
@@ -168,8 +169,8 @@ def run(
             pulse, look = Pulse(), partial(look_around, spark, settings)
             if settings.metrics.port is not None:
                 serve_metrics(settings, pulse)
-            steps = steps_of_all(spark, settings)
-            keep_up(settings, steps, every=seconds, look=look, lease=lease, beat=pulse.beat)
+            state, steps = steps_of_state(spark, settings), steps_of_facts(spark, settings)
+            keep_up(settings, steps, state=state, every=seconds, look=look, lease=lease, beat=pulse.beat)
 
 
 @app.command("publish", rich_help_panel=PIPELINE)

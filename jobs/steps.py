@@ -142,28 +142,31 @@ def refreshing(
 
 def run_all(spark: SparkSession, settings: Settings) -> Iterator[Outcome]:
     """Land, merge and enrich what is new; yields the outcome of each stream when its step is done."""
-    for streams in steps_of_all(spark, settings):
-        yield from catch_up(settings, streams)
+    yield from catch_up(settings, landing(spark, settings, pipeline_of(settings).topics))
+    yield from run_landed(spark, settings)
 
 
 def run_landed(spark: SparkSession, settings: Settings) -> Iterator[Outcome]:
     """Merge and enrich what has landed, as `run_all` does."""
-    for streams in steps_after_landing(spark, settings):
-        yield from catch_up(settings, streams)
-
-
-def steps_of_all(spark: SparkSession, settings: Settings) -> list[list[Stream]]:
-    """The streams of `run_all`, step by step."""
-    return [landing(spark, settings, pipeline_of(settings).topics), *steps_after_landing(spark, settings)]
-
-
-def steps_after_landing(spark: SparkSession, settings: Settings) -> list[list[Stream]]:
     pipeline = pipeline_of(settings)
-    return [merging(spark, settings, pipeline.entities), enriching(spark, settings, pipeline.enrichments)]
+    yield from catch_up(settings, merging(spark, settings, pipeline.entities))
+    yield from catch_up(settings, enriching(spark, settings, pipeline.enrichments))
+
+
+def steps_of_state(spark: SparkSession, settings: Settings) -> list[list[Stream]]:
+    """The streams that land and merge changelogs, step by step."""
+    entities = pipeline_of(settings).entities
+    return [landing(spark, settings, [each.topic for each in entities]), merging(spark, settings, entities)]
+
+
+def steps_of_facts(spark: SparkSession, settings: Settings) -> list[list[Stream]]:
+    """The streams that land and enrich facts, step by step."""
+    enrichments = pipeline_of(settings).enrichments
+    return [landing(spark, settings, [each.topic for each in enrichments]), enriching(spark, settings, enrichments)]
 
 
 def look_around(spark: SparkSession, settings: Settings) -> object:
-    """The state of topics and tables: while it stays equal, `steps_of_all` have nothing new to read."""
+    """The state of topics and tables: while it stays equal, no step has anything new to read."""
     broker, pipeline = endpoint(settings), pipeline_of(settings)
     topics = {
         partition: (held.last, held.created, held.cursor(topic.subscription) is None)

@@ -26,6 +26,10 @@ LOG_SECONDS = 60.0
 """Seconds between two progress lines where there is no terminal."""
 REST_SECONDS = 60.0
 """Most seconds between two rounds, in case there is something new that `look` can't see."""
+STATE_RESTS = 2.0
+"""How long steps of state rest while there are facts to read, as a multiple of the time that they took."""
+STATE_REST_SECONDS = 15.0
+"""The most seconds of that rest: the first time, or with a backlog, they take long."""
 LENT_SECONDS = 0.1
 """Fewest seconds between two rounds, in which maintenance can begin."""
 
@@ -61,6 +65,7 @@ def keep_up(
     settings: Settings,
     steps: Sequence[Sequence[Stream]],
     *,
+    state: Sequence[Sequence[Stream]] = (),
     every: float,
     look: Callable[[], object],
     lease: Lease,
@@ -68,29 +73,47 @@ def keep_up(
 ) -> NoReturn:
     """Let steps catch up in turn, with a round every `every` seconds, until KeyboardInterrupt.
 
-    Steps take turns because they share the same cores, and because later ones read what earlier ones have written.
+    Steps take turns because they share the same cores, and because later ones read what earlier ones have written. The
+    steps of `state` come first, but not in each round: as long as there are facts to read, they rest for `STATE_RESTS`
+    times as long as they took, so that most facts needn't wait for them.
     Between two rounds, the tables of `lease` are lent to maintenance.
     After a round that read no rows, the next one waits until `look` returns another value or fails, but at most
     `REST_SECONDS`. Failures are retried as in `catch_up`, and counted for each round.
     `beat` is called again and again, also while a batch, a pause or maintenance lasts long.
     """
+    made_ready = [[_Supervised(stream, settings) for stream in streams] for streams in state]
     supervised = [[_Supervised(stream, settings) for stream in streams] for streams in steps]
     with spinner("Running; Ctrl-C ends it") as status:
-        tell = _teller(status, [each for step in supervised for each in step], beat)
-        ended, unchanged = 0.0, None
+        tell = _teller(status, [each for step in (*made_ready, *supervised) for each in step], beat)
+        ended, unchanged, state_due = 0.0, None, 0.0
         while True:
             began = time.monotonic()
             seen = _seen(look)
             if seen is None or seen != unchanged or began - ended >= REST_SECONDS:
-                rows = 0
-                for step in supervised:
-                    with _started(step):
-                        rows += sum(outcome.rows for outcome in _until_caught_up(step, tell))
+                changes, is_due = 0, began >= state_due
+                if is_due:
+                    changes = _rows_of_round(made_ready, tell)
+                    state_due = _end_of_rest(began, time.monotonic())
+                rows = _rows_of_round(supervised, tell)
                 drop_idle_callbacks()
-                ended, unchanged = time.monotonic(), None if rows else seen
+                state_due = state_due if rows else 0.0
+                ended, unchanged = time.monotonic(), seen if is_due and not (rows or changes) else None
             tell()
             with lease.lent(beat):
                 _rest(max(LENT_SECONDS, every - (time.monotonic() - began)), beat)
+
+
+def _end_of_rest(began: float, ended: float) -> float:
+    """When steps of state that lasted from `began` to `ended` begin again."""
+    return ended + min((ended - began) * STATE_RESTS, STATE_REST_SECONDS)
+
+
+def _rows_of_round(steps: Sequence[Sequence["_Supervised"]], tell: Callable[[], None]) -> int:
+    rows = 0
+    for step in steps:
+        with _started(step):
+            rows += sum(outcome.rows for outcome in _until_caught_up(step, tell))
+    return rows
 
 
 def _rest(seconds: float, beat: Callable[[], None]) -> None:

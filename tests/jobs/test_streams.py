@@ -141,6 +141,36 @@ def test_a_round_that_finds_nothing_is_not_repeated(
     assert made == re.findall(r"\d.", rounds)
 
 
+def test_state_rests_while_there_are_facts(
+    spark: SparkSession, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("jobs.streams.STATE_RESTS", 1000.0)
+    monkeypatch.setattr("jobs.streams.STATE_REST_SECONDS", 1000.0)
+    texts = tmp_path / "texts"
+    texts.mkdir()
+    made: list[str] = []
+    arriving = iter(["fact", "fact", "", "", ""])
+
+    def stream(name: str) -> DataStreamWriter:
+        made.append(name)
+        read = spark.readStream.text(str(texts)).writeStream.format("noop")
+        return read.option("checkpointLocation", str(tmp_path / name))
+
+    def look() -> str:
+        text = next(arriving, None)
+        if text is None:
+            raise KeyboardInterrupt
+        made.append(f"{text}:")
+        if text:
+            (texts / f"{len(made)}.txt").write_text(text)
+        return text
+
+    state, facts = ([[Stream(name, partial(stream, name))]] for name in ("state", "facts"))
+    with pytest.raises(KeyboardInterrupt):
+        keep_up(settings, facts, state=state, every=0, look=look, lease=NO_LEASE)
+    assert " ".join(made) == "fact: state facts fact: facts : facts : state facts : state facts"
+
+
 def test_rows_are_told_once_where_there_is_no_terminal(
     spark: SparkSession,
     settings: Settings,
