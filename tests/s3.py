@@ -11,17 +11,12 @@ from pathlib import Path
 
 from lakehouse.downloads.artifacts import s3_server
 from lakehouse.jvm.java import java_home
+from lakehouse.local.processes import free_port
 from lakehouse.settings import S3, Settings
 
 BUCKET = "lake"
 CREDENTIALS = {"AWS_ACCESS_KEY_ID": "tests", "AWS_SECRET_ACCESS_KEY": "kept-for-tests"}
 """The environment variables of those who use the server."""
-
-
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
 
 
 @dataclass
