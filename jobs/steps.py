@@ -32,6 +32,7 @@ from lakehouse.local.broker import endpoint, healthy_endpoint
 from lakehouse.progress import CONSOLE, spinner
 from lakehouse.reconciliation import Reconciliation
 from lakehouse.settings import Settings
+from lakehouse.spark.batches import Succession
 from lakehouse.spark.parallel import side_by_side
 from lakehouse.spark.session import kill_submitting_jvm, start_spark
 from pipeline.declared import Pipeline
@@ -111,7 +112,9 @@ def merging(spark: SparkSession, settings: Settings, entities: Sequence[Entity])
 
 def enriching(spark: SparkSession, settings: Settings, enrichments: Sequence[Enrichment]) -> list[Stream]:
     written = [as_written(spark, settings, enrichment) for enrichment in enrichments]
-    return [Stream(f"enrich {facts.topic.name}", partial(enrich, spark, settings, facts)) for facts in written]
+    return [
+        Stream(f"enrich {facts.topic.name}", partial(enrich, spark, settings, facts, Succession())) for facts in written
+    ]
 
 
 def as_written(spark: SparkSession, settings: Settings, declared: Declared) -> Declared:

@@ -7,9 +7,9 @@ from pyspark.sql import functions as F
 
 
 def repeated_keys(facts: DataFrame, *, placed: DataFrame, keys: Sequence[str]) -> DataFrame:
-    """The keys that more than one of the facts has, or that a placed fact has too."""
+    """The keys that more than one of the facts has, and those of `placed`: placed facts whose keys one of them has."""
     within = facts.groupBy(*keys).count().where("count > 1").select(*keys)
-    return within.union(placed.select(*keys).join(facts.select(*keys), on=list(keys), how="left_semi"))
+    return within.union(placed.select(*keys))
 
 
 def find_duplicates(

@@ -4,7 +4,7 @@ This does not rely on the checkpoint. A batch that was killed half-way, or whose
 already placed, and leaves them where they are.
 """
 
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from functools import partial, reduce
 from typing import Any
 
@@ -47,14 +47,17 @@ from lakehouse.contracts.checks import resolve
 from lakehouse.contracts.decoding import MALFORMED, quarantine_malformed
 from lakehouse.delta.checkpoints import create_tables_of, sound_checkpoint
 from lakehouse.delta.definitions import refuse_other
-from lakehouse.delta.tables import Table, cached, is_known_empty, pin_table, table_schema
+from lakehouse.delta.tables import Table, cached, is_known_empty, of_keys, pin_table, table_schema
 from lakehouse.settings import Settings
-from lakehouse.spark.batches import each_batch, interpreted_for, planned_for
+from lakehouse.spark.batches import Succession, each_batch, interpreted_for, planned_for
 
 
-def enrich(spark: SparkSession, settings: Settings, enrichment: Enrichment) -> DataStreamWriter:
+def enrich(
+    spark: SparkSession, settings: Settings, enrichment: Enrichment, succession: Succession | None = None
+) -> DataStreamWriter:
     """The stream that places new facts, retries facts that wait for changed state, and does requested actions.
 
+    `succession` is kept while a process makes the stream again and again.
     One stream has all of these, so that they can't race: a batch joins with state at least as new as the changes it has
     seen, and a later change finds the facts that this batch left waiting.
     """
@@ -82,16 +85,24 @@ def enrich(spark: SparkSession, settings: Settings, enrichment: Enrichment) -> D
     sources = [messages.transform(as_events, enrichment), *changes, asked, backfills]
     stream = reduce(lambda left, right: left.unionByName(right, allowMissingColumns=True), sources)
 
+    succession = succession or Succession()
+
     def place_batch(batch: DataFrame, number: int) -> None:
-        each_batch(partial(enrich_batch, settings, enrichment, is_first=number == 0))(batch, number)
+        with succession.batch(number) as follows:
+            place = partial(enrich_batch, settings, enrichment, is_first=number == 0, is_new=follows)
+            each_batch(place)(batch, number)
 
     return stream.writeStream.foreachBatch(place_batch).option(
         "checkpointLocation", sound_checkpoint(spark, settings, enrichment.gold_table, reads=reads)
     )
 
 
-def enrich_batch(settings: Settings, enrichment: Enrichment, batch: DataFrame, *, is_first: bool = False) -> None:
+def enrich_batch(
+    settings: Settings, enrichment: Enrichment, batch: DataFrame, *, is_first: bool = False, is_new: bool = False
+) -> None:
     """Process the events of a batch. Events about facts that are already placed come first.
+
+    `is_new` says that none of its messages can be placed already: then they are not looked for.
 
     In the first batch of a stream, the changes are the current state and don't show which merges were undone before.
     So `is_first` recomputes all facts in gold that were joined through a merge.
@@ -102,7 +113,7 @@ def enrich_batch(settings: Settings, enrichment: Enrichment, batch: DataFrame, *
             found = summary_of(events, enrichment)
         with planned_for(spark, found.events):
             if found.rejected:
-                quarantine_rejected(settings, enrichment, events.where(is_event(REJECTED)), found)
+                quarantine_rejected(settings, enrichment, events, found, is_new=is_new)
             if found.discarded:
                 discard(settings, enrichment, events.where(is_event(DISCARD)).select("position").distinct())
         for request in found.backfills:
@@ -111,7 +122,7 @@ def enrich_batch(settings: Settings, enrichment: Enrichment, batch: DataFrame, *
             decide_again(settings, enrichment, events, found, is_first=is_first)
         if found.facts:
             with planned_for(spark, found.events):
-                decide_new(settings, enrichment, events, found)
+                decide_new(settings, enrichment, events, found, is_new=is_new)
 
 
 def enrich_messages(settings: Settings, enrichment: Enrichment, messages: DataFrame) -> None:
@@ -121,17 +132,20 @@ def enrich_messages(settings: Settings, enrichment: Enrichment, messages: DataFr
     enrich_batch(settings, enrichment, facts.transform(without_changes).select("*", no_backfill))
 
 
-def decide_new(settings: Settings, enrichment: Enrichment, events: DataFrame, found: Any) -> None:
+def decide_new(settings: Settings, enrichment: Enrichment, events: DataFrame, found: Any, *, is_new: bool) -> None:
     """Place the facts that are not placed yet: in gold, with the waiting facts, or with the duplicates."""
     facts = facts_among(events, enrichment)
     pruning, keys = pruning_filter(found.bounds, enrichment), list(enrichment.keys)
     placed = placed_keys(facts.sparkSession, settings, enrichment, pruning)
     look_up_state = partial(look_up, settings=settings, enrichment=enrichment, source=facts, number=found.facts)
-    with cached(repeated_keys(facts, placed=placed, keys=keys)) as repeated:
+    with (
+        cached(placed.join(facts.select(keys), on=keys, how="left_semi")) as placed,
+        cached(repeated_keys(facts, placed=placed, keys=keys)) as repeated,
+    ):
         if not repeated.count():
             write_new(settings, enrichment, facts.transform(look_up_state), number=found.facts)
             return
-        suspects, placed = (rows.join(repeated, on=keys, how="left_semi") for rows in (facts, placed))
+        suspects = facts.join(repeated, on=keys, how="left_semi")
         found_duplicates = suspects.transform(
             find_duplicates, placed=placed, keys=keys, day=enrichment.day, dedup_days=enrichment.dedup_days
         )
@@ -140,7 +154,7 @@ def decide_new(settings: Settings, enrichment: Enrichment, events: DataFrame, fo
                 fresh = facts.join(duplicates.select("position"), on="position", how="left_anti")
                 write_new(settings, enrichment, fresh.transform(look_up_state), number=found.facts)
             with interpreted_for(facts.sparkSession, number):
-                write_duplicates(settings, enrichment, duplicates)
+                write_duplicates(settings, enrichment, duplicates, are_new=is_new)
 
 
 def decide_again(
@@ -194,17 +208,23 @@ def _concerned(waiting: DataFrame, *, events: DataFrame, outdated: DataFrame, en
     )
 
 
-def quarantine_rejected(settings: Settings, enrichment: Enrichment, rejected: DataFrame, found: Any) -> None:
-    """Quarantine rejected messages, except those that are placed already because older checks accepted them.
+def quarantine_rejected(
+    settings: Settings, enrichment: Enrichment, events: DataFrame, found: Any, *, is_new: bool
+) -> None:
+    """Quarantine rejected messages, except those that are placed already because older checks accepted them."""
+    rejected = events.where(is_event(REJECTED))
+    # Cached, and so a plan of its own: for the search, which can read much, code is generated.
+    others = nullcontext(rejected) if is_new else cached(_not_placed(settings, enrichment, rejected, found))
+    with others as rows, interpreted_for(rejected.sparkSession, found.rejected):
+        quarantine_malformed(settings, enrichment.decoding, rows, are_new=is_new)
 
-    The lowest ledger id among the messages limits the search for placed ones.
-    """
+
+def _not_placed(settings: Settings, enrichment: Enrichment, rejected: DataFrame, found: Any) -> DataFrame:
+    """The rejected messages that are in no table. The lowest ledger id among them limits the search."""
     spark, newer = rejected.sparkSession, F.col("position.ledger_id") >= found.rejected_since
     tables = (pin_table(spark, settings, name).where(newer).select("position") for name in enrichment.places)
-    others = rejected.join(reduce(DataFrame.union, tables), on="position", how="left_anti")
-    # Cached, and so a plan of its own: for the search, which can read much, code is generated.
-    with cached(others) as rows, interpreted_for(spark, found.rejected):
-        quarantine_malformed(settings, enrichment.decoding, rows)
+    placed = of_keys(reduce(DataFrame.union, tables), rejected.select("position"))
+    return rejected.join(placed, on="position", how="left_anti")
 
 
 def create_tables(spark: SparkSession, settings: Settings, enrichment: Enrichment) -> None:

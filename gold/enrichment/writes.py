@@ -127,11 +127,16 @@ def write_difference(
             write(settings, enrichment, wanted.where(which))
 
 
-def write_duplicates(settings: Settings, enrichment: Enrichment, duplicates: DataFrame) -> None:
+def write_duplicates(
+    settings: Settings, enrichment: Enrichment, duplicates: DataFrame, *, are_new: bool = False
+) -> None:
+    """Add facts with `duplicate_of` to the duplicates. With `are_new`, none of them can be there already."""
     rows = duplicates.where("duplicate_of IS NOT NULL").select(
         *enrichment.columns, "position", "duplicate_of", F.current_timestamp().alias("found_at")
     )
-    if not rows.isEmpty():
+    if are_new:
+        append(rows, settings, enrichment.duplicates.name)
+    elif not rows.isEmpty():
         append_missing(rows, settings, enrichment.duplicates.name, on=["position"])
 
 

@@ -25,7 +25,7 @@ from lakehouse.contracts.columns import COLUMNS, Columns
 from lakehouse.contracts.json_objects import UNPARSED, is_sound, json_difference, parse_json
 from lakehouse.contracts.topics import Encoding, Topic
 from lakehouse.contracts.values import Mistakes, is_parsed_as_itself, mistakes_in, shown, value_of
-from lakehouse.delta.tables import POSITION, POSITION_OF_MESSAGE, Table, append_missing
+from lakehouse.delta.tables import POSITION, POSITION_OF_MESSAGE, Table, append, append_missing
 from lakehouse.errors import DeclarationsError
 from lakehouse.settings import Settings
 from lakehouse.spark.declared_sql import naming, try_eval
@@ -240,8 +240,8 @@ def _failures(decoding: Decoding) -> Column:
     return F.concat_ws("; ", *(failure(name, value) for name, value in decoding.values.items()))
 
 
-def quarantine_malformed(settings: Settings, decoding: Decoding, rejected: DataFrame) -> None:
-    """Append rejected messages to `quarantine.malformed`, unless they are already there."""
+def quarantine_malformed(settings: Settings, decoding: Decoding, rejected: DataFrame, *, are_new: bool = False) -> None:
+    """Append rejected messages to `quarantine.malformed`, unless they are already there: with `are_new`, none is."""
     rows = rejected.transform(explain, decoding=decoding).select(
         F.lit(decoding.topic.name).alias("topic"),
         "message.position",
@@ -252,4 +252,7 @@ def quarantine_malformed(settings: Settings, decoding: Decoding, rejected: DataF
         "message.publish_time",
         F.current_timestamp().alias("quarantined_at"),
     )
-    append_missing(rows, settings, MALFORMED.name, on=["topic", "position"])
+    if are_new:
+        append(rows, settings, MALFORMED.name)
+    else:
+        append_missing(rows, settings, MALFORMED.name, on=["topic", "position"])

@@ -36,6 +36,24 @@ def each_batch(handle: Callable[[DataFrame], None]) -> Callable[[DataFrame, int]
     return handle_and_free
 
 
+class Succession:
+    """Tells which batches of a stream follow one that this process has finished, and so can't have been begun before.
+
+    Others can: by a process that was killed, or before their checkpoint was lost.
+    """
+
+    def __init__(self) -> None:
+        self._finished: int | None = None
+
+    @contextmanager
+    def batch(self, number: int) -> Iterator[bool]:
+        """Whether this batch follows the last one. The block must be all of its work."""
+        follows = self._finished is not None and number == self._finished + 1
+        self._finished = None
+        yield follows
+        self._finished = number
+
+
 @contextmanager
 def planned_for(spark: SparkSession, rows: int) -> Iterator[None]:
     """Plan the queries of the block for so many rows. It changes session settings, and restores them at the end.

@@ -15,11 +15,13 @@ from pyspark.sql import SparkSession
 
 from domains.shop.declarations.orders import ORDERS
 from gold.enrichment.declaration import Enrichment, Lookup
+from gold.enrichment.enrich import enrich
 from gold.enrichment.reconciliation import reconcile_facts
-from jobs.steps import enriching, merging
-from jobs.streams import catch_up
+from jobs.steps import as_written, merging
+from jobs.streams import Stream, catch_up
 from lakehouse.errors import LakehouseError
 from lakehouse.settings import Settings
+from lakehouse.spark.batches import Succession
 from silver.entity import Entity
 from silver.reconciliation import reconcile_entity
 from tests.crashes import FIRST_AND_LAST, PLACING, SILVER, Write, fail_after
@@ -103,7 +105,7 @@ def test_the_tables_are_the_oracles_after_each_round(
     lake = own_home(settings, tmp_path_factory.mktemp("rounds")).model_copy(update={"run": run})
     entities = {entity.name: entity for entity in (*ENTITIES, *(each.entity for each in orders.lookups))}
     oracle, place = Oracle(joins=joins_of(orders), keys={name: each.keys for name, each in entities.items()}), 0
-    merge_and_enrich = partial(merge_all_and_enrich, spark, lake, list(entities.values()), orders)
+    merge_and_enrich = partial(merge_all_and_enrich, spark, lake, list(entities.values()), orders, Succession())
     for number, (messages, is_lost) in enumerate(rounds, crash):
         module, write = WRITES[number % len(WRITES)]
         placed = numbered(messages if place else [*THERE_FIRST, *messages], after=place)
@@ -174,6 +176,9 @@ def positions(orders: Iterable[Row]) -> set[Position]:
     return {Position(**order["position"]) for order in orders}
 
 
-def merge_all_and_enrich(spark: SparkSession, lake: Settings, entities: Sequence[Entity], orders: Enrichment) -> None:
+def merge_all_and_enrich(
+    spark: SparkSession, lake: Settings, entities: Sequence[Entity], orders: Enrichment, succession: Succession
+) -> None:
     catch_up(lake, merging(spark, lake, entities))
-    catch_up(lake, enriching(spark, lake, [orders]))
+    stream = partial(enrich, spark, lake, as_written(spark, lake, orders), succession)
+    catch_up(lake, [Stream("enrich orders", stream)])
