@@ -13,6 +13,8 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from rich.status import Status
 from rich.text import Text
 
+from jobs.lineage.flows import Flow
+from jobs.lineage.runs import StepRuns
 from lakehouse.delta.leases import Lease
 from lakehouse.errors import BrokerError, LakehouseError, PermanentError
 from lakehouse.progress import CONSOLE, spinner
@@ -36,6 +38,8 @@ class Stream:
     """What it does, and with what, such as `land orders`."""
     create: Callable[[], DataStreamWriter]
     """Creates the stream from the tables as they are now."""
+    flow: Flow | None = None
+    """What it reads and writes, for lineage."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,7 +78,7 @@ def keep_up(
     `REST_SECONDS`. Failures are retried as in `catch_up`, and counted for each round.
     `beat` is called again and again, also while a batch, a pause or maintenance lasts long.
     """
-    supervised = [[_Supervised(stream, settings) for stream in streams] for streams in steps]
+    supervised = [[_Supervised(stream, settings, in_rounds=True) for stream in streams] for streams in steps]
     with spinner("Running; Ctrl-C ends it") as status:
         tell = _teller(status, [each for step in supervised for each in step], beat)
         ended, unchanged = 0.0, None
@@ -153,6 +157,10 @@ def _started(step: Sequence["_Supervised"]) -> Iterator[None]:
         for each in started:
             each.stop()
         raise
+    except KeyboardInterrupt:
+        for each in started:
+            each.runs.abort()
+        raise
 
 
 class _Supervised:
@@ -160,7 +168,7 @@ class _Supervised:
 
     _query: StreamingQuery
 
-    def __init__(self, stream: Stream, settings: Settings) -> None:
+    def __init__(self, stream: Stream, settings: Settings, *, in_rounds: bool = False) -> None:
         self._stream, self._settings, self._run = stream, settings, settings.run
         self.name = stream.name
         self._failures = 0
@@ -171,9 +179,13 @@ class _Supervised:
         self._counted = -1
         """The id of the query's last batch that `rows` includes."""
         self._record = step_record(settings, stream.name)
+        self._in_rounds = in_rounds
+        """Whether it runs again and again. Then only runs that read rows, or fail, are worth telling."""
+        self.runs = StepRuns(settings, stream.flow)
 
     def start(self) -> None:
         self._failures = self.new_rows = 0
+        self.runs.start(tell=not self._in_rounds)
         self._start()
 
     def is_active(self) -> bool:
@@ -188,6 +200,7 @@ class _Supervised:
             if self._record.failure:
                 self._record.failure = ""
                 keep_step(self._settings, self._record)
+            self.runs.complete(self.new_rows)
             return False
         self._wait_after(error)
         self._start()
@@ -196,6 +209,7 @@ class _Supervised:
     def stop(self) -> None:
         if self._query.isActive:
             self._query.stop()
+        self.runs.abort()
 
     def _start(self) -> None:
         while True:
@@ -228,6 +242,8 @@ class _Supervised:
         self._record.failures += bool(line)
         self._record.failure = line
         keep_step(self._settings, self._record)
+        if line:
+            self.runs.fail(line)
 
     def _note_progress(self) -> bool:
         """Count and record the rows of batches that ended since the last call; returns whether there were any."""
