@@ -97,6 +97,8 @@ def enriched(facts: Enrichment) -> Flow:
     for lookup in facts.lookups:
         for name in (*lookup.entity.columns, "deleted_at"):
             looked_up[f"{lookup.name}.{name}"] = Origin(columns=((lookup.table, name),))
+        if lookup.merged_into is not None:
+            looked_up[lookup.merged] = Origin(columns=((lookup.table, lookup.key),), sql=lookup.merged_into)
     return Flow(
         step=f"enrich {facts.topic.name}",
         reads=(bronze, *facts.state_tables),

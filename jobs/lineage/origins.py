@@ -63,8 +63,11 @@ def origins_in_select(table: SqlTable, known: Mapping[str, Collection[str]]) -> 
     tree = parsed(table.file, table.sql)
     try:
         found = lineage(None, tree, _as_schema(known), dialect=DIALECT)
-    except SqlglotError:
-        return {}
+    except SqlglotError:  # `known` lacks a column
+        try:
+            found = lineage(None, tree, {}, dialect=DIALECT)
+        except SqlglotError:
+            return {}
     assert isinstance(found, dict)
     names = {name.lower(): name for name in tree.named_selects}
     return {names.get(name, name): _origin_of(node, known) for name, node in found.items()}
