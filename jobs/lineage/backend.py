@@ -79,19 +79,21 @@ def close_backend() -> None:
 
 
 def _client() -> "OpenLineageClient | None":
+    file, known = _file(), ("OPENLINEAGE_URL", "OPENLINEAGE__")
+    if is_disabled() or (file is None and not any(name.startswith(known) for name in os.environ)):
+        return None
+
     from openlineage.client import OpenLineageClient  # takes half a second
 
     try:
         client = OpenLineageClient()
-        is_named = bool((client.config.transport or {}).get("type"))
+        is_named = client.transport.kind != "console" or bool((client.config.transport or {}).get("type"))
     except Exception as error:
         line = str(error).partition("\n")[0]
         raise ConfigurationError(f"the configuration of OpenLineage: {type(error).__name__}: {line}") from None
-    if client.transport.kind == "noop" or (client.transport.kind == "console" and not is_named):
-        if not is_disabled() and (file := _file()) is not None and not is_named:
-            raise ConfigurationError(f"{file}: must be YAML that names a transport of OpenLineage")
-        return None
-    return client
+    if file is not None and not is_named:
+        raise ConfigurationError(f"{file}: must be YAML that names a transport of OpenLineage")
+    return client if is_named else None
 
 
 def _file() -> Path | None:
