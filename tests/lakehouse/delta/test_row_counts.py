@@ -8,7 +8,7 @@ from deltalake import DeltaTable
 
 from lakehouse.delta.row_counts import rows_written
 
-HISTORY = [
+HISTORY: list[dict[str, Any]] = [
     {
         "operation": "MERGE",
         "operationMetrics": {
