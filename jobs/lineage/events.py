@@ -4,6 +4,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from importlib.metadata import version
 
 import pyspark
 from openlineage.client.constants import DEFAULT_NAMESPACE_NAME
@@ -15,6 +16,7 @@ from openlineage.client.facet_v2 import (
     job_type_job,
     parent_run,
     processing_engine_run,
+    set_producer,
     sql_job,
 )
 
@@ -22,7 +24,7 @@ from jobs.lineage.datasets import Named, Schemas, read_by, written_by
 from jobs.lineage.flows import Flow
 from lakehouse.settings import Settings
 
-PRODUCER = "https://pypi.org/project/pulsar-lakehouse"
+set_producer(f"urn:pulsar-lakehouse:{version('pulsar-lakehouse')}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +53,6 @@ def run_event(
         ),
         inputs=read_by(settings, flow, names, done.schemas, done.read),
         outputs=written_by(settings, flow, names, done.schemas, done.written),
-        producer=PRODUCER,
     )
 
 

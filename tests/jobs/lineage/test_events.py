@@ -55,6 +55,8 @@ def test_an_event_says_what_was_read_and_written(lake: Settings) -> None:
     source = {"namespace": "pulsar://there:6650", "name": "public/shop/stores"}
     same = [{"type": "DIRECT", "subtype": "IDENTITY"}]
     assert (event["job"]["namespace"], event["job"]["name"], event["run"]["runId"]) == ("default", "land stores", RUN)
+    assert event["producer"] == event["inputs"][0]["facets"]["schema"]["_producer"]
+    assert event["producer"].startswith("urn:pulsar-lakehouse:")
     assert facets_of(event) == {
         "pulsar://there:6650/public/shop/stores": {"schema": {"fields": payload}, "inputStatistics": {"rowCount": 3}},
         "s3://bucket/tables/bronze/stores": {
