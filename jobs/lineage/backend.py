@@ -46,7 +46,10 @@ class Backend:
         while self._events.unfinished_tasks and not self._has_failed and time.monotonic() < until:
             time.sleep(0.02)
         if not self._has_failed:
-            self._client.close(max(0.0, until - time.monotonic()))
+            try:
+                self._client.close(max(0.0, until - time.monotonic()))
+            except Exception as error:
+                self._complain(f"does not take events: {type(error).__name__}")
 
     def _send_all(self) -> None:
         while True:
