@@ -21,6 +21,7 @@ from cli.backfill import backfill_command
 from cli.demo import DEFAULT_DOMAIN, DEFAULT_SIZE, run_demo
 from cli.forget import forget_command
 from cli.init import init_command
+from cli.lineage import lineage_command
 from cli.metrics import metrics_command
 from cli.plan import plan_command
 from cli.produce import produce_command
@@ -280,6 +281,7 @@ def demo(
 
 
 app.command("status", rich_help_panel=DATA)(status_command)
+app.command("lineage", rich_help_panel=DATA)(lineage_command)
 app.command("metrics", rich_help_panel=DATA)(metrics_command)
 app.command("backfill", rich_help_panel=DATA)(backfill_command)
 app.command("forget", rich_help_panel=DATA)(forget_command)

@@ -33,12 +33,16 @@ def plan_command(
     project = replace(load(settings.declarations), pipeline=pipeline_of(settings))
     report.plan(nodes(project.pipeline), title=f"Declared in {shown(settings.declarations)}")
     if picture_file is not None:
-        try:
-            picture_file.write_text(picture(project.pipeline))
-        except OSError as error:
-            raise ConfigurationError(f"--picture {picture_file}: can't be written: {error.strerror}") from None
+        write_picture(picture_file, picture(project.pipeline))
     if quick:
         return
     with spark_for(settings, writes=[]) as spark, spinner("Resolving SQL, and comparing with the tables that exist"):
         found = changes(spark, settings, project, resolve(spark, settings, project))
     report.changes(found)
+
+
+def write_picture(file: Path, drawn: str) -> None:
+    try:
+        file.write_text(drawn)
+    except OSError as error:
+        raise ConfigurationError(f"--picture {file}: can't be written: {error.strerror}") from None

@@ -10,10 +10,14 @@ from typing import Any
 
 from rich.table import Table as Grid
 from rich.text import Text
+from rich.tree import Tree
 
 from expectations.results import Result
 from gold.sql.refresh import Refreshed
 from jobs.forget import Found
+from jobs.lineage.flows import Flow
+from jobs.lineage.kept import LastRun
+from jobs.lineage.tracing import Source
 from jobs.maintenance import Maintained
 from jobs.planning import Change
 from jobs.retention import State
@@ -58,6 +62,37 @@ def plan(nodes: Iterable[Node], *, title: str) -> None:
     for column in grid.columns:
         column.overflow = "fold"  # rather than cut names
     OUT.print(grid)
+
+
+def lineage(nodes: Iterable[Node], runs: Mapping[str, tuple[Flow, LastRun | None]]) -> None:
+    grid = Grid("table", "made from", "step", "last run")
+    for node in nodes:
+        flow, last = runs.get(node.name, (None, None))
+        ended = Text(when_and_what(node.name, last), "red" if last.state == "FAIL" else "") if last else ""
+        grid.add_row(node.name, "\n".join(node.sources), flow.step if flow else "", ended)
+    for column in grid.columns:
+        column.overflow = "fold"  # rather than cut names
+    OUT.print(grid)
+
+
+def when_and_what(name: str, last: LastRun) -> str:
+    """When a step last ran, and how many rows of a table it wrote."""
+    rows = last.written.get(name, last.read)
+    counted = "" if rows is None else f", {rows:,} rows"
+    how = {"COMPLETE": counted, "FAIL": ", failed", "ABORT": ", stopped", "START": ", has not ended"}[last.state]
+    return f"{_age(last.at)} ago{how}"
+
+
+def sources(found: Iterable[Source]) -> None:
+    for each in found:
+        OUT.print(_tree(each))
+
+
+def _tree(source: Source) -> Tree:
+    tree = Tree(Text.assemble(source.name, (f" = {source.sql}" if source.sql else "", "dim")))
+    for each in source.sources:
+        tree.children.append(_tree(each))
+    return tree
 
 
 def changes(found: Mapping[str, Sequence[Change]]) -> None:

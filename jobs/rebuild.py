@@ -5,7 +5,7 @@ rebuild is killed, the next run makes again, and a rebuild that is repeated begi
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
@@ -14,6 +14,8 @@ from gold.enrichment.backfill import Scope, backfill
 from gold.enrichment.declaration import FIXED, Enrichment
 from gold.enrichment.enrich import gold_of
 from gold.enrichment.facts import decode_facts, valid_facts
+from jobs.lineage.flows import enriched
+from jobs.lineage.runs import told
 from jobs.steps import as_written, enriching, merging, require
 from jobs.streams import catch_up
 from lakehouse.contracts.decoding import MALFORMED
@@ -89,7 +91,8 @@ def rebuild(spark: SparkSession, settings: Settings, tables: Wanted) -> Iterator
         how, is_new = f"made again from {each.topic.bronze_table}", begin_again_unless_fits(spark, settings, each)
         catch_up(settings, enriching(spark, settings, [each]))
         if not is_new:
-            difference = backfill(spark, settings, as_written(spark, settings, each), Scope())
+            with told(settings, replace(enriched(each), step=f"backfill {each.topic.name}")):
+                difference = backfill(spark, settings, as_written(spark, settings, each), Scope())
             keep_definition(spark, settings, each.gold_table, each.definition)
             how = f"{difference.changed:,} facts changed"
         waiting = read_table(spark, settings, each.waiting.name).count()

@@ -21,7 +21,10 @@ from gold.enrichment.reconciliation import reconcile_facts
 from gold.sinks.postgres import publish_to_postgres
 from gold.sinks.topic import changelog_of, publish
 from gold.sql.declaration import SqlTable
-from gold.sql.refresh import Refreshed, refresh
+from gold.sql.refresh import FAILED, Refreshed, refresh
+from jobs.lineage.backend import close_backend
+from jobs.lineage.flows import column_names, enriched, landed, merged, published, refreshed, sent_to_postgres
+from jobs.lineage.runs import prepare, told
 from jobs.streams import Outcome, Stream, catch_up
 from lakehouse.contracts.decoding import MALFORMED
 from lakehouse.contracts.topics import Topic
@@ -57,6 +60,7 @@ def spark_for(settings: Settings, *, writes: Sequence[str], command: str = "") -
 @contextmanager
 def spark_with(settings: Settings, lease: Lease) -> Iterator[SparkSession]:
     """A Spark session that holds the lease as long as its JVM lasts."""
+    prepare()
     with spinner("Starting Spark"):
         spark = start_spark(settings, inherited=lease.files)
     try:
@@ -64,6 +68,8 @@ def spark_with(settings: Settings, lease: Lease) -> Iterator[SparkSession]:
     except KeyboardInterrupt:
         kill_submitting_jvm()  # it holds no lease, so it must not write any more
         raise
+    finally:
+        close_backend()
 
 
 def require(spark: SparkSession, settings: Settings, tables: Iterable[str], *, made_by: str) -> None:
@@ -83,7 +89,9 @@ def landing(
             CONSOLE.say(f"{loss}: accepted, see {LOSSES.name}")
     check_contracts(topics, broker, settings)
     keep_writer_schemas(spark, settings, topics, broker)
-    return [Stream(f"land {topic.name}", partial(land, spark, settings, topic, broker)) for topic in topics]
+    return [
+        Stream(f"land {topic.name}", partial(land, spark, settings, topic, broker), landed(topic)) for topic in topics
+    ]
 
 
 def create_tables(spark: SparkSession, settings: Settings) -> None:
@@ -107,13 +115,20 @@ def declared_columns(pipeline: Pipeline) -> dict[str, str]:
 
 def merging(spark: SparkSession, settings: Settings, entities: Sequence[Entity]) -> list[Stream]:
     written = [as_written(spark, settings, entity) for entity in entities]
-    return [Stream(f"merge {entity.name}", partial(merge, spark, settings, entity)) for entity in written]
+    return [
+        Stream(f"merge {entity.name}", partial(merge, spark, settings, entity), merged(entity)) for entity in written
+    ]
 
 
 def enriching(spark: SparkSession, settings: Settings, enrichments: Sequence[Enrichment]) -> list[Stream]:
     written = [as_written(spark, settings, enrichment) for enrichment in enrichments]
     return [
-        Stream(f"enrich {facts.topic.name}", partial(enrich, spark, settings, facts, Succession())) for facts in written
+        Stream(
+            f"enrich {facts.topic.name}",
+            partial(enrich, spark, settings, facts, Succession()),
+            enriched(facts),
+        )
+        for facts in written
     ]
 
 
@@ -123,21 +138,32 @@ def as_written(spark: SparkSession, settings: Settings, declared: Declared) -> D
 
 
 def publishing(spark: SparkSession, settings: Settings, declared: Iterable[Enrichment | SqlTable]) -> list[Stream]:
-    broker = endpoint(settings)
-    changelogs = [changelog_of(each) for each in declared]
-    return [Stream(f"publish {each.topic}", partial(publish, spark, settings, each, broker)) for each in changelogs]
+    broker, names = endpoint(settings), column_names(pipeline_of(settings))
+    return [
+        Stream(
+            f"publish {changelog.topic}",
+            partial(publish, spark, settings, changelog, broker),
+            published(changelog.table, changelog.topic, names),
+        )
+        for changelog in map(changelog_of, declared)
+    ]
 
 
 def refreshing(
     spark: SparkSession, settings: Settings, tables: Sequence[SqlTable], *, full: bool = False
 ) -> Iterator[Refreshed]:
     """Refresh tables declared in SQL and publish what changed in them; yields what each refresh did."""
+    names = column_names(pipeline_of(settings))
     for table in tables:
         require(spark, settings, table.sources, made_by="run")
         with spinner(f"refresh {table.name}"):
-            done = refresh(spark, settings, table, full=full)
+            with told(settings, refreshed(table, names)) as runs:
+                done = refresh(spark, settings, table, full=full)
+                if done.kind == FAILED:
+                    runs.fail(done.reason)
             if table.postgres:
-                publish_to_postgres(spark, settings, table)
+                with told(settings, sent_to_postgres(table, names)) as runs:
+                    runs.complete(publish_to_postgres(spark, settings, table))
         if table.topic:
             catch_up(settings, publishing(spark, settings, [table]))
         yield done

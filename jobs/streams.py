@@ -13,6 +13,8 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from rich.status import Status
 from rich.text import Text
 
+from jobs.lineage.flows import Flow
+from jobs.lineage.runs import StepRuns
 from lakehouse.delta.leases import Lease
 from lakehouse.errors import BrokerError, LakehouseError, PermanentError
 from lakehouse.progress import CONSOLE, spinner
@@ -40,6 +42,8 @@ class Stream:
     """What it does, and with what, such as `land orders`."""
     create: Callable[[], DataStreamWriter]
     """Creates the stream from the tables as they are now."""
+    flow: Flow | None = None
+    """What it reads and writes, for lineage."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,8 +85,7 @@ def keep_up(
     `REST_SECONDS`. Failures are retried as in `catch_up`, and counted for each round.
     `beat` is called again and again, also while a batch, a pause or maintenance lasts long.
     """
-    made_ready = [[_Supervised(stream, settings) for stream in streams] for streams in state]
-    supervised = [[_Supervised(stream, settings) for stream in streams] for streams in steps]
+    made_ready, supervised = _in_rounds(state, settings), _in_rounds(steps, settings)
     with spinner("Running; Ctrl-C ends it") as status:
         tell = _teller(status, [each for step in (*made_ready, *supervised) for each in step], beat)
         ended, unchanged, state_due = 0.0, None, 0.0
@@ -101,6 +104,10 @@ def keep_up(
             tell()
             with lease.lent(beat):
                 _rest(max(LENT_SECONDS, every - (time.monotonic() - began)), beat)
+
+
+def _in_rounds(steps: Sequence[Sequence[Stream]], settings: Settings) -> list[list["_Supervised"]]:
+    return [[_Supervised(stream, settings, in_rounds=True) for stream in streams] for streams in steps]
 
 
 def _end_of_rest(began: float, ended: float) -> float:
@@ -176,6 +183,10 @@ def _started(step: Sequence["_Supervised"]) -> Iterator[None]:
         for each in started:
             each.stop()
         raise
+    except KeyboardInterrupt:
+        for each in started:
+            each.runs.abort()
+        raise
 
 
 class _Supervised:
@@ -183,7 +194,7 @@ class _Supervised:
 
     _query: StreamingQuery
 
-    def __init__(self, stream: Stream, settings: Settings) -> None:
+    def __init__(self, stream: Stream, settings: Settings, *, in_rounds: bool = False) -> None:
         self._stream, self._settings, self._run = stream, settings, settings.run
         self.name = stream.name
         self._failures = 0
@@ -194,9 +205,13 @@ class _Supervised:
         self._counted = -1
         """The id of the query's last batch that `rows` includes."""
         self._record = step_record(settings, stream.name)
+        self._in_rounds = in_rounds
+        """Whether it runs again and again. Then only runs that read rows, or fail, are worth telling."""
+        self.runs = StepRuns(settings, stream.flow)
 
     def start(self) -> None:
         self._failures = self.new_rows = 0
+        self.runs.start(tell=not self._in_rounds)
         self._start()
 
     def is_active(self) -> bool:
@@ -211,6 +226,7 @@ class _Supervised:
             if self._record.failure:
                 self._record.failure = ""
                 keep_step(self._settings, self._record)
+            self.runs.complete(self.new_rows)
             return False
         self._wait_after(error)
         self._start()
@@ -219,6 +235,7 @@ class _Supervised:
     def stop(self) -> None:
         if self._query.isActive:
             self._query.stop()
+        self.runs.abort()
 
     def _start(self) -> None:
         while True:
@@ -251,6 +268,8 @@ class _Supervised:
         self._record.failures += bool(line)
         self._record.failure = line
         keep_step(self._settings, self._record)
+        if line:
+            self.runs.fail(line)
 
     def _note_progress(self) -> bool:
         """Count and record the rows of batches that ended since the last call; returns whether there were any."""

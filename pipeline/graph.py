@@ -1,6 +1,6 @@
 """What is made from what, from topics to sinks: in order, and as a picture."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from itertools import groupby
@@ -9,6 +9,8 @@ from pipeline.declared import Pipeline
 
 WIDTH, HEIGHT, APART, BELOW = 250, 34, 60, 16
 """The size of a box, and the gaps between boxes, in pixels."""
+NOTED = 18
+"""How much higher boxes with a note are."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,17 +28,27 @@ def nodes(pipeline: Pipeline) -> list[Node]:
     return [*_landed(pipeline), *_merged(pipeline), *_enriched(pipeline), *_queried(pipeline), *_published(pipeline)]
 
 
-def picture(pipeline: Pipeline) -> str:
-    """The nodes as SVG: a column for each layer, and a line from each source."""
+@dataclass(frozen=True)
+class Note:
+    """A second line in a box."""
+
+    text: str
+    is_bad: bool = False
+
+
+def picture(pipeline: Pipeline, notes: Mapping[str, Note] | None = None) -> str:
+    """The nodes as SVG: a column for each layer, and a line from each source. `notes` are by node."""
+    tall = HEIGHT if notes is None else HEIGHT + NOTED
     places: dict[str, tuple[int, int]] = {}
     layers = [list(group) for _, group in groupby(nodes(pipeline), key=lambda node: node.layer)]
     for column, layer in enumerate(layers):
         for row, node in enumerate(layer):
-            places[node.name] = (APART // 2 + column * (WIDTH + APART), APART // 2 + row * (HEIGHT + BELOW))
+            places[node.name] = (APART // 2 + column * (WIDTH + APART), APART // 2 + row * (tall + BELOW))
     width = len(layers) * (WIDTH + APART)
-    height = APART + max(map(len, layers)) * (HEIGHT + BELOW)
-    parts = [*_lines(layers, places), *_boxes(layers, places)]
-    style = "<style>text{font:13px sans-serif}rect{fill:#eef4fb;stroke:#4a78a8}path{fill:none;stroke:#9ab}</style>"
+    height = APART + max(map(len, layers)) * (tall + BELOW)
+    parts = [*_lines(layers, places, tall), *_boxes(layers, places, tall, notes or {})]
+    style = "<style>text{font:13px sans-serif}rect{fill:#eef4fb;stroke:#4a78a8}path{fill:none;stroke:#9ab}"
+    style += ".note{font-size:11px;fill:#567}.bad{fill:#fbeaea;stroke:#b33}" * (notes is not None) + "</style>"
     body = "\n".join((style, *parts))
     return f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}">\n{body}\n</svg>\n'
 
@@ -80,21 +92,25 @@ def _published(pipeline: Pipeline) -> Iterator[Node]:
             yield Node(layer="sinks", name=f"postgres {table.postgres}", sources=(table.name,), how="publish")
 
 
-def _lines(layers: Sequence[Sequence[Node]], places: dict[str, tuple[int, int]]) -> Iterator[str]:
+def _lines(layers: Sequence[Sequence[Node]], places: dict[str, tuple[int, int]], tall: int) -> Iterator[str]:
     for node in (node for layer in layers for node in layer):
         x, y = places[node.name]
         for source in node.sources:
             if source in places:
                 left, top = places[source]
-                start, end = f"{left + WIDTH},{top + HEIGHT // 2}", f"{x},{y + HEIGHT // 2}"
-                bend = f"{left + WIDTH + APART},{top + HEIGHT // 2} {x - APART},{y + HEIGHT // 2}"
+                start, end = f"{left + WIDTH},{top + tall // 2}", f"{x},{y + tall // 2}"
+                bend = f"{left + WIDTH + APART},{top + tall // 2} {x - APART},{y + tall // 2}"
                 yield f'<path d="M{start} C{bend} {end}"/>'
 
 
-def _boxes(layers: Sequence[Sequence[Node]], places: dict[str, tuple[int, int]]) -> Iterator[str]:
+def _boxes(
+    layers: Sequence[Sequence[Node]], places: dict[str, tuple[int, int]], tall: int, notes: Mapping[str, Note]
+) -> Iterator[str]:
     for node in (node for layer in layers for node in layer):
-        x, y = places[node.name]
+        (x, y), note = places[node.name], notes.get(node.name)
+        bad = ' class="bad"' if note and note.is_bad else ""
+        said = f'<text x="{x + 10}" y="{y + 41}" class="note">{escape(note.text)}</text>' if note else ""
         yield (
-            f'<g><title>{escape(node.how)}</title><rect x="{x}" y="{y}" width="{WIDTH}" height="{HEIGHT}" rx="6"/>'
-            f'<text x="{x + 10}" y="{y + 22}">{escape(node.name)}</text></g>'
+            f'<g><title>{escape(node.how)}</title><rect x="{x}" y="{y}" width="{WIDTH}" height="{tall}" rx="6"{bad}/>'
+            f'<text x="{x + 10}" y="{y + 22}">{escape(node.name)}</text>{said}</g>'
         )

@@ -19,6 +19,7 @@ from airflow.sdk.types import DagRunProtocol
 
 import cli
 from dags.operators import notes
+from dags.operators.lineage import parent_run
 from dags.operators.plugin import REPORT
 from lakehouse.errors import BusyError, LakehouseError, PermanentError
 from lakehouse.passed_settings import handed_over
@@ -139,7 +140,7 @@ class Step(SparkSubmitOperator):
             # Airflow does the retries, so that its pages show them.
             of_step = {"LAKEHOUSE_DECLARATIONS": str(settings.declarations), "LAKEHOUSE_HOME": str(settings.home)}
             of_step |= {"LAKEHOUSE_RUN__RETRIES": "0", "LAKEHOUSE_RUN__NOTE_FILE": note.name, "COLUMNS": "120"}
-            self.env_vars = {**submit_environment(settings), **handed, **of_step}
+            self.env_vars = {**submit_environment(settings), **handed, **of_step, **parent_run(context)}
             try:
                 self._submit(context)
             finally:

@@ -448,6 +448,20 @@ def test_the_plan_is_what_is_made_from_what(lakehouse: Command, tmp_path: Path) 
     assert (tmp_path / "tables.svg").read_text().startswith("<svg ")
 
 
+def test_lineage_is_what_is_made_from_what_and_how_columns_are(lakehouse: Command, tmp_path: Path) -> None:
+    done = lakehouse("lineage", "--picture", "lineage.svg", COLUMNS="200")
+    assert (done.code, "land items" in done.out) == (0, True)
+    assert (tmp_path / "lineage.svg").read_text().startswith("<svg ")
+    assert lakehouse("lineage", "silver.users.parent_user_id") == Outcome(
+        0,
+        "silver.users.parent_user_id = nullif(parentUserId, -1)\n"
+        "└── bronze.users.payload.parentUserId\n"
+        "    └── topic users.parentUserId\n",
+        "",
+    )
+    assert lakehouse("lineage", "silver.users.age").code == 78
+
+
 def test_all_mistakes_in_declarations_are_told_with_a_line_each(lakehouse: Command, tmp_path: Path) -> None:
     folder = visits_project(tmp_path)
     (folder / "visitors.py").write_text(VISITORS.replace('key="id"', 'key="uid"', 1) + "\nOTHERS = Entity()\n")

@@ -1,8 +1,10 @@
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 from cli import report
+from jobs.lineage.kept import LastRun
 from jobs.planning import Change
 from lakehouse.settings import load_settings
 
@@ -16,6 +18,22 @@ def test_a_note_has_a_line_for_each_thing_said(tmp_path: Path) -> None:
 def test_what_a_note_quotes_is_no_link() -> None:
     assert report.quoted("such as `[x](http://e.org)`") == "`such as '[x](http://e.org)'`"
     assert report.quoted("x" * 1000) == f"`{'x' * report.QUOTED}`"
+
+
+@pytest.mark.parametrize(
+    ("state", "said"),
+    [
+        ("COMPLETE", "2 h ago, 3 rows"),
+        ("FAIL", "2 h ago, failed"),
+        ("ABORT", "2 h ago, stopped"),
+        ("START", "2 h ago, has not ended"),
+    ],
+)
+def test_a_last_run_is_told_in_few_words(state: str, said: str) -> None:
+    at = datetime.now(UTC) - timedelta(hours=2)
+    assert (
+        report.when_and_what("silver.users", LastRun(state=state, at=at, read=9, written={"silver.users": 3})) == said
+    )
 
 
 def test_a_plan_ends_with_the_command_that_it_leads_to(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,6 +1,6 @@
 from pathlib import Path
 
-from pipeline.graph import nodes, picture
+from pipeline.graph import Note, nodes, picture
 from pipeline.loading import load
 from tests.pipeline.projects import visits_project
 
@@ -24,3 +24,11 @@ def test_the_picture_has_a_box_for_each_and_a_line_for_each_source(tmp_path: Pat
     drawn = picture(load(visits_project(tmp_path)).pipeline)
     assert (drawn.count("<rect "), drawn.count("<path ")) == (8, 7)
     assert '<text x="40" y="52">topic visitors</text>' in drawn
+
+
+def test_a_note_is_a_second_line_and_a_bad_one_is_red(tmp_path: Path) -> None:
+    notes = {"bronze.visits": Note("1 h ago"), "gold.counts": Note("failed <now>", is_bad=True)}
+    drawn = picture(load(visits_project(tmp_path)).pipeline, notes)
+    assert (drawn.count('class="note"'), drawn.count('class="bad"')) == (2, 1)
+    assert 'height="52" rx="6" class="bad"/>' in drawn
+    assert "failed &lt;now&gt;" in drawn

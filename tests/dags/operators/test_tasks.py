@@ -1,5 +1,5 @@
 from contextlib import nullcontext
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from traceback import format_exception
 from types import SimpleNamespace
@@ -81,9 +81,11 @@ def test_what_a_command_notes_is_kept_for_the_run_whether_it_fails_or_not(
     monkeypatch.setenv("LAKEHOUSE_HOME", str(tmp_path))
     monkeypatch.setenv(f"AIRFLOW_CONN_{CONNECTION.upper()}", "")  # the step sets it in this process
     monkeypatch.setattr(SparkSubmitOperator, "execute", command)
-    task = SimpleNamespace(xcom_push=lambda *, key, value: kept.update({key: value}))
+    named = {"dag_id": "pipeline", "task_id": "reconcile", "try_number": 1, "map_index": -1}
+    task = SimpleNamespace(xcom_push=lambda *, key, value: kept.update({key: value}), **named)
+    run = SimpleNamespace(logical_date=datetime(2026, 1, 31, tzinfo=UTC), clear_number=0)
     with pytest.raises(AirflowException) if code else nullcontext():
-        Step(task_id="reconcile", command=["reconcile"]).execute(context_of(ti=task))
+        Step(task_id="reconcile", command=["reconcile"]).execute(context_of(ti=task, dag_run=run))
     assert kept == {KEY: "orders: 2 landed = 2 enriched"}
 
 

@@ -17,6 +17,7 @@ import gold.sinks.postgres
 from dags.local import database as airflow_database
 from domains.favorites.declarations.changelogs import ACCOUNT_USERS, CHANGELOGS, FAVORITE_CHEESES, FAVORITE_COLORS
 from gold.sql.declaration import declared_in
+from jobs.lineage.kept import last_run
 from jobs.steps import landing, merging, refreshing
 from jobs.streams import catch_up
 from lakehouse.contracts.topics import Topic
@@ -77,6 +78,13 @@ def refresh(spark: SparkSession, lake: Settings) -> list[str]:
     return [done.kind for done in refreshing(spark, lake, [COUNTS, FAVORITES])]
 
 
+def told(lake: Settings, step: str) -> tuple[str, int | None, dict[str, int]]:
+    """How the last run of a step ended, with the rows that it read, and wrote by table."""
+    run = last_run(lake, step)
+    assert run is not None
+    return run.state, run.read, dict(run.written)
+
+
 def consumed(lake: Settings, endpoint: Endpoint, topic: str) -> list[tuple[str, Any]]:
     return [(message.key, message.value) for message in sent(lake, endpoint, topic)]
 
@@ -98,6 +106,11 @@ def test_changes_reach_the_topic_and_postgres_once(
     send(lake, endpoint, FAVORITE_COLORS, 1, minute=5, color="red")
     land_and_merge(spark, lake)
     assert refresh(spark, lake) == ["full", "full"]
+    assert told(lake, "land account_users") == ("COMPLETE", 3, {"bronze.account_users": 3})
+    assert told(lake, "merge account_users") == ("COMPLETE", 3, {"silver.account_users": 3})
+    assert told(lake, "refresh gold.user_count_by_account") == ("COMPLETE", None, {COUNTS.name: 2})
+    assert told(lake, "publish user_count_by_account") == ("COMPLETE", 0, {})  # the first rows are no changes
+    assert told(lake, "publish postgres user_count_by_account") == ("COMPLETE", 2, {})
     assert sorted(consumed(lake, endpoint, "user_count_by_account")) == [
         ("7", {"account_id": 7, "users": 2, "last_change": millis(at(2))}),
         ("8", {"account_id": 8, "users": 1, "last_change": millis(at(3))}),
@@ -118,6 +131,7 @@ def test_changes_reach_the_topic_and_postgres_once(
         patch.setattr(gold.sinks.postgres, "_apply", fail_after(gold.sinks.postgres._apply))  # before Postgres commits
         with pytest.raises(RuntimeError):
             refresh(spark, lake)
+    assert told(lake, "publish postgres user_count_by_account") == ("FAIL", None, {})
     assert [row["account_id"] for row in in_postgres(postgres, COUNTS.postgres or "")] == [7, 8]
     shutil.rmtree(lake.checkpoint_root)
     assert refresh(spark, lake) == ["incremental", "incremental"]

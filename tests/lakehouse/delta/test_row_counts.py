@@ -1,0 +1,31 @@
+"""Rows that commits wrote, by what Delta notes of them."""
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from deltalake import DeltaTable
+
+from lakehouse.delta.row_counts import rows_written
+
+HISTORY: list[dict[str, Any]] = [
+    {
+        "operation": "MERGE",
+        "operationMetrics": {
+            **{"numOutputRows": "500", "numTargetRowsInserted": "3"},
+            **{"numTargetRowsUpdated": "2", "numTargetRowsDeleted": "1"},
+        },
+    },
+    {"operation": "OPTIMIZE", "operationMetrics": {"numAddedFiles": "1"}},
+    {"operation": "STREAMING UPDATE", "operationMetrics": {"numOutputRows": "40"}},
+    {"operation": "CREATE TABLE"},
+]
+
+
+@pytest.mark.parametrize(("since", "rows"), [(3, 0), (2, 6), (1, 6), (0, 46), (-1, 46)])
+def test_rows_are_those_of_the_commits_since(since: int, rows: int) -> None:
+    def history(limit: int) -> list[dict[str, Any]]:
+        return HISTORY[:limit]
+
+    table = SimpleNamespace(version=lambda: 3, history=history)
+    assert rows_written(cast(DeltaTable, table), since) == rows
