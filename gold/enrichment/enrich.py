@@ -67,7 +67,8 @@ def enrich(spark: SparkSession, settings: Settings, enrichment: Enrichment) -> D
 
     # Rows of bronze and of requests only change when messages are erased, also from gold.
     appended = partial(stream_of, skipChangeCommits=True)
-    messages = appended(enrichment.topic.bronze_table).transform(decode_facts, enrichment=enrichment)
+    landed = appended(enrichment.topic.bronze_table, maxBytesPerTrigger=settings.run.max_bytes_per_batch)
+    messages = landed.transform(decode_facts, enrichment=enrichment)
     changes = [
         stream_of(lookup.table, readChangeFeed=True)
         .transform(changes_of, lookup=lookup)
