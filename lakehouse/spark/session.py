@@ -60,6 +60,7 @@ CONF = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "ERROR",
+    "spark.executor.syncLogLevel.enabled": "true",
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     "spark.sql.session.timeZone": "UTC",
@@ -105,6 +106,7 @@ def spark_conf(settings: Settings, *, keep_classes: bool = True) -> dict[str, st
         "spark.master": settings.spark.master,
         "spark.driver.memory": settings.spark.memory,
         "spark.driver.defaultJavaOptions": f"{JAVA_OPTIONS} {shlex.join(archive)}",
+        "spark.executor.defaultJavaOptions": JAVA_OPTIONS,
         **(LOCAL_FILES if is_local(settings) else {}),
         **spark_properties(settings),
         # Remote executors fetch these. A local one has the driver's; to copy them would take a second of each start.
@@ -158,6 +160,8 @@ def start_spark(settings: Settings, *, inherited: Sequence[int] = ()) -> SparkSe
         SparkContext(conf=conf, gateway=gateway)
         signal.signal(signal.SIGINT, ctrl_c)  # Spark's handler would call the JVM, even in the middle of another call
     session = SparkSession.builder.config(map=dict(properties)).getOrCreate()
+    if not is_local(settings):
+        session.sparkContext.setLogLevel(dict(properties)["spark.log.level"])  # the property reaches the driver only
     server: Any = session.sparkContext._accumulatorServer
     server.handle_error = lambda *_: None  # the original shows a stack trace when the JVM has ended
     return session
