@@ -71,10 +71,10 @@ def test_a_run(settings: Settings, endpoint: Endpoint, cluster: Cluster, tmp_pat
     with running(lake, cluster) as process:
         ends_well(lake, process)
     logs = cluster.executor_logs()
-    assert len(logs) == 2
+    assert len(logs) >= 2
     for log in logs:
         assert "-XX:ReservedCodeCacheSize=256m" in log
-        assert "INFO TaskSetManager" not in log
+        assert "Running task" in log
 
 
 @pytest.mark.cluster
@@ -85,7 +85,7 @@ def test_executors_that_are_killed(settings: Settings, endpoint: Endpoint, clust
             wait_for_version(lake, table, 0, process)
             cluster.executors()[0].kill()
         ends_well(lake, process)
-    assert len(cluster.executor_logs()) == 5
+    assert len(cluster.executor_logs()) >= 5
 
 
 @pytest.mark.cluster

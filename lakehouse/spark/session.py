@@ -60,7 +60,6 @@ CONF = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "ERROR",
-    "spark.executor.syncLogLevel.enabled": "true",
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     "spark.sql.session.timeZone": "UTC",
@@ -160,8 +159,6 @@ def start_spark(settings: Settings, *, inherited: Sequence[int] = ()) -> SparkSe
         SparkContext(conf=conf, gateway=gateway)
         signal.signal(signal.SIGINT, ctrl_c)  # Spark's handler would call the JVM, even in the middle of another call
     session = SparkSession.builder.config(map=dict(properties)).getOrCreate()
-    if not is_local(settings):
-        session.sparkContext.setLogLevel(dict(properties)["spark.log.level"])  # the property reaches the driver only
     server: Any = session.sparkContext._accumulatorServer
     server.handle_error = lambda *_: None  # the original shows a stack trace when the JVM has ended
     return session
