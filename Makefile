@@ -53,6 +53,10 @@ test: style docs ## Check style and types, build the docs, and run every test
 test-store: install ## Kill runs, and fail requests, of a pipeline whose tables are in an object store (10 minutes)
 	@exec $(RUN)/pytest -n 0 -m s3
 
+.PHONY: test-cluster
+test-cluster: install ## Kill executors and workers of a Spark cluster while the pipeline runs on it (10 minutes)
+	@exec $(RUN)/pytest -n 0 -m cluster
+
 .PHONY: airflow
 airflow: install ## Start the broker and Airflow, which runs the pipeline every few minutes
 	@$(RUN)/lakehouse up
@@ -60,7 +64,7 @@ airflow: install ## Start the broker and Airflow, which runs the pipeline every 
 	@$(RUN)/lakehouse airflow up
 
 .PHONY: bench
-bench: install ## Run all benchmarks (an hour)
+bench: install ## Run all benchmarks (an hour and a half)
 	@$(RUN)/python benchmarks/land.py
 	@$(RUN)/python benchmarks/merge.py
 	@$(RUN)/python benchmarks/release.py
@@ -72,6 +76,8 @@ bench: install ## Run all benchmarks (an hour)
 	@$(RUN)/python benchmarks/freshness.py
 	@$(RUN)/python benchmarks/airflow.py
 	@$(RUN)/python benchmarks/quality.py
+	@$(RUN)/python benchmarks/cluster.py
+	@$(RUN)/python benchmarks/backpressure.py
 
 .PHONY: chaos
 chaos: install ## Inject faults into a running pipeline, and check its tables each time; SEED=1 FAULTS=200 (three hours)

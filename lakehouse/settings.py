@@ -148,7 +148,8 @@ class Run(Section):
     broker_timeout: float = Field(60.0, gt=0)
     """Seconds to wait at the start until the broker answers."""
     max_bytes_per_batch: int = Field(512 * 2**20, ge=2**20)
-    """Stored bytes that one landing batch reads from a topic. Limits memory, and the work that a crash loses."""
+    """Stored bytes that one batch reads of a topic, or of its bronze table. Limits memory, and the work that a crash
+    loses."""
     note_file: Path | None = None
     """A file to which commands append lines for the note of an Airflow run. Each Airflow task sets it."""
 

@@ -28,7 +28,12 @@ def merge(spark: SparkSession, settings: Settings, entity: Entity) -> DataStream
     bronze = entity.topic.bronze_table
     checkpoint = sound_checkpoint(spark, settings, entity.table.name, reads=[bronze])
     # Rows only change when messages are erased, also from silver.
-    messages = spark.readStream.format("delta").option("skipChangeCommits", True).load(settings.table_path(bronze))
+    messages = (
+        spark.readStream.format("delta")
+        .option("skipChangeCommits", True)
+        .option("maxBytesPerTrigger", settings.run.max_bytes_per_batch)
+        .load(settings.table_path(bronze))
+    )
     return messages.writeStream.foreachBatch(each_batch(partial(merge_batch, settings, entity))).option(
         "checkpointLocation", checkpoint
     )

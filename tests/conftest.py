@@ -13,6 +13,7 @@ from lakehouse.local import broker
 from lakehouse.pulsar.endpoint import Endpoint
 from lakehouse.settings import Settings, load_settings
 from lakehouse.spark.session import LITTLE_DATA, SHORT_RUN, start_spark, stop_spark
+from tests.cluster import Cluster
 from tests.s3 import CREDENTIALS, Server
 
 # Great Expectations imports PySpark's client of Spark Connect. In a pytest-xdist worker, whose main module is no file,
@@ -32,6 +33,7 @@ NEEDS = {
     "endpoint": "broker",
     "guarded": "broker",
     "store": "broker",
+    "cluster": "spark",
     "api": "airflow",
     "page": "browser",
 }
@@ -89,6 +91,16 @@ def store(settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Itera
             patch.setenv(name, value)
         yield server
     server.kill()
+
+
+@pytest.fixture
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    made = Cluster(tmp_path_factory.mktemp("cluster"))
+    try:
+        made.start()
+        yield made
+    finally:
+        made.kill()
 
 
 @pytest.fixture(scope="module")

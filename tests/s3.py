@@ -45,7 +45,7 @@ class Server:
         command += ["-jar", s3_server(self.cache), "--properties", file]
         with (self.folder / "s3proxy.log").open("ab") as log:
             self._process = subprocess.Popen(command, stdout=log, stderr=log)
-        while not _answers(self.port):
+        while not answers(self.port):
             assert self._process.poll() is None, "the server has ended"
             time.sleep(0.1)
 
@@ -54,7 +54,7 @@ class Server:
         self._process.wait()
 
 
-def _answers(port: int) -> bool:
+def answers(port: int) -> bool:
     with socket.socket() as probe:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 

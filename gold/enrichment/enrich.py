@@ -57,34 +57,15 @@ def enrich(
 ) -> DataStreamWriter:
     """The stream that places new facts, retries facts that wait for changed state, and does requested actions.
 
-    `succession` is kept while a process makes the stream again and again.
     One stream has all of these, so that they can't race: a batch joins with state at least as new as the changes it has
     seen, and a later change finds the facts that this batch left waiting.
+    A process that makes the stream again and again keeps its `succession`.
     """
     create_tables(spark, settings, enrichment)
-    feeds = enrichment.feeds
-    reads = [enrichment.topic.bronze_table, *(each.table for each in feeds), ACTIONS.name, BACKFILLS.name]
-
-    def stream_of(table: str, **options: Any) -> DataFrame:
-        return spark.readStream.format("delta").options(**options).load(settings.table_path(table))
-
-    # Rows of bronze and of requests only change when messages are erased, also from gold.
-    appended = partial(stream_of, skipChangeCommits=True)
-    messages = appended(enrichment.topic.bronze_table).transform(decode_facts, enrichment=enrichment)
-    changes = [
-        stream_of(lookup.table, readChangeFeed=True)
-        .transform(changes_of, lookup=lookup)
-        .withColumn(EVENT, F.lit(CHANGE))
-        for lookup in feeds
-    ]
-    is_ours = F.col("topic") == enrichment.topic.name
-    asked = stream_of(ACTIONS.name).where(is_ours).select(F.col("action").alias(EVENT), "position")
-    requested = appended(BACKFILLS.name).where(is_ours & (F.col("event") == "requested"))
-    request = F.struct("request", "since", "until", "entity", "key")
-    backfills = requested.select(F.lit(BACKFILL).alias(EVENT), request.alias("backfill")).transform(without_changes)
-    sources = [messages.transform(as_events, enrichment), *changes, asked, backfills]
+    sources = _sources(spark, settings, enrichment)
     stream = reduce(lambda left, right: left.unionByName(right, allowMissingColumns=True), sources)
-
+    states = (each.table for each in enrichment.feeds)
+    reads = [enrichment.topic.bronze_table, *states, ACTIONS.name, BACKFILLS.name]  # in the order of the sources
     succession = succession or Succession()
 
     def place_batch(batch: DataFrame, number: int) -> None:
@@ -95,6 +76,30 @@ def enrich(
     return stream.writeStream.foreachBatch(place_batch).option(
         "checkpointLocation", sound_checkpoint(spark, settings, enrichment.gold_table, reads=reads)
     )
+
+
+def _sources(spark: SparkSession, settings: Settings, enrichment: Enrichment) -> list[DataFrame]:
+    """The events of bronze, of each state and of requests."""
+
+    def stream_of(table: str, **options: Any) -> DataFrame:
+        return spark.readStream.format("delta").options(**options).load(settings.table_path(table))
+
+    # Rows of bronze and of requests only change when messages are erased, also from gold.
+    appended = partial(stream_of, skipChangeCommits=True)
+    landed = appended(enrichment.topic.bronze_table, maxBytesPerTrigger=settings.run.max_bytes_per_batch)
+    messages = landed.transform(decode_facts, enrichment=enrichment)
+    changes = [
+        stream_of(lookup.table, readChangeFeed=True)
+        .transform(changes_of, lookup=lookup)
+        .withColumn(EVENT, F.lit(CHANGE))
+        for lookup in enrichment.feeds
+    ]
+    is_ours = F.col("topic") == enrichment.topic.name
+    asked = stream_of(ACTIONS.name).where(is_ours).select(F.col("action").alias(EVENT), "position")
+    requested = appended(BACKFILLS.name).where(is_ours & (F.col("event") == "requested"))
+    request = F.struct("request", "since", "until", "entity", "key")
+    backfills = requested.select(F.lit(BACKFILL).alias(EVENT), request.alias("backfill")).transform(without_changes)
+    return [messages.transform(as_events, enrichment), *changes, asked, backfills]
 
 
 def enrich_batch(

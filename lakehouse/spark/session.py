@@ -105,6 +105,7 @@ def spark_conf(settings: Settings, *, keep_classes: bool = True) -> dict[str, st
         "spark.master": settings.spark.master,
         "spark.driver.memory": settings.spark.memory,
         "spark.driver.defaultJavaOptions": f"{JAVA_OPTIONS} {shlex.join(archive)}",
+        "spark.executor.defaultJavaOptions": JAVA_OPTIONS,
         **(LOCAL_FILES if is_local(settings) else {}),
         **spark_properties(settings),
         # Remote executors fetch these. A local one has the driver's; to copy them would take a second of each start.

@@ -49,6 +49,20 @@ def test_what_fails_before_a_stream_starts_is_tried_again(
         assert [(outcome.name, outcome.rows) for outcome in outcomes] == [("texts", 0)]
 
 
+def test_a_backlog_in_bronze_is_read_in_several_batches(
+    spark: SparkSession, settings: Settings, tmp_path: Path
+) -> None:
+    run = settings.run.model_copy(update={"max_bytes_per_batch": 1})
+    lake = own_home(settings, tmp_path).model_copy(update={"run": run})
+    for place in range(3):  # a file of each topic
+        land_literally(spark, lake, [user(place, place=place), item(place, place=place), order(place, place=place)])
+    for streams in (merging(spark, lake, ENTITIES), enriching(spark, lake, ENRICHMENTS)):
+        catch_up(lake, streams)
+    steps = ("merge users", "merge items", "enrich orders")
+    assert [step_record(lake, step).batches for step in steps] == [3, 3, 3]
+    assert tables(lake) == expected(Oracle().run(messages(lake)))
+
+
 @pytest.mark.parametrize(
     "error", [PermanentError("the schema has changed"), BusyError("it is busy"), PySparkException("no heap")]
 )

@@ -1,0 +1,105 @@
+"""A Spark cluster on this machine: a master and workers, each a process of its own. A worker starts executors."""
+
+import re
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+import pyspark
+
+from domains.shop.workload import Workload
+from lakehouse.jvm.java import java_home
+from lakehouse.pulsar.produce import Message
+from lakehouse.settings import environment_of_others
+from tests.s3 import answers, free_port
+
+HOST = "127.0.0.1"
+SPARK_CLASS = Path(sys.prefix) / "bin" / "spark-class"
+
+
+@dataclass
+class Cluster:
+    folder: Path
+    port: int = field(default_factory=free_port)
+    processes: list[psutil.Popen] = field(default_factory=list)
+    """The master and the workers, in the order in which they were started."""
+    _started: int = 0
+
+    @property
+    def master(self) -> str:
+        return f"spark://{HOST}:{self.port}"
+
+    @property
+    def workers(self) -> list[psutil.Popen]:
+        return self.processes[1:]
+
+    def start(self, *, workers: int = 2) -> None:
+        self._start("master.Master", "--port", str(self.port))
+        while not answers(self.port):
+            assert self.processes[0].poll() is None, (self.folder / "0.log").read_text()
+            time.sleep(0.1)
+        for _ in range(workers):
+            self.add_worker()
+
+    def add_worker(self) -> None:
+        """Start a worker with one core. Spark starts executors on it as soon as it has registered."""
+        folder = str(self.folder / "work" / str(self._started))
+        self._start("worker.Worker", "--cores", "1", "--memory", "4g", "--work-dir", folder, self.master)
+
+    def _start(self, what: str, *arguments: str) -> None:
+        self.folder.mkdir(exist_ok=True)
+        given = environment_of_others() | {
+            "JAVA_HOME": str(java_home()),
+            "SPARK_HOME": str(Path(pyspark.__file__).parent),
+            "SPARK_LOCAL_IP": HOST,
+            "SPARK_DAEMON_MEMORY": "256m",
+            "SPARK_DAEMON_JAVA_OPTS": "-XX:TieredStopAtLevel=1 -Dspark.master.rest.enabled=false",
+        }
+        command: list[str | Path] = [SPARK_CLASS, f"org.apache.spark.deploy.{what}"]
+        command += ["--host", HOST, "--webui-port", "0", *arguments]
+        with (self.folder / f"{self._started}.log").open("wb") as log:
+            self.processes.append(psutil.Popen(command, env=given, cwd=self.folder, stdout=log, stderr=log))
+        self._started += 1
+
+    def executors(self) -> list[psutil.Process]:
+        """The JVMs that run tasks now."""
+        return [jvm for worker in self.workers if worker.is_running() for jvm in worker.children()]
+
+    def executor_logs(self) -> list[str]:
+        """What each executor has logged, also those that have ended."""
+        return [log.read_text() for log in self.folder.glob("work/*/app-*/*/stderr")]
+
+    def wait_for_executors(self, number: int) -> None:
+        while sum("Successfully registered with driver" in log for log in self.executor_logs()) < number:
+            time.sleep(0.1)
+
+    def lose_worker(self) -> None:
+        """Kill the oldest worker and its executors, as if its machine had died."""
+        lost = self.workers[0]
+        for process in [*lost.children(recursive=True), lost]:
+            process.kill()
+        lost.wait()
+        self.processes.remove(lost)
+
+    def kill(self) -> None:
+        """Kill all of it, with all that the executors have started."""
+        for process in self.processes:
+            for started in process.children(recursive=True):
+                started.kill()
+            process.kill()
+            process.wait()
+
+
+def skewed(workload: Workload, topic: str) -> Iterator[Message]:
+    """The first phase, but half of the orders are those of user 1, and all of them are on one partition."""
+    for number, message in enumerate(workload.first(topic)):
+        if topic == "orders":
+            payload = message.payload or b""
+            yield message._replace(
+                key="same", payload=re.sub(rb'"userId":\d+', b'"userId":1', payload) if number % 2 else payload
+            )
+        else:
+            yield message

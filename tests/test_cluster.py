@@ -1,0 +1,123 @@
+"""From topics to gold on a Spark cluster: executors and workers are lost, and one user has half of all orders."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from domains.shop.workload import Workload
+from lakehouse.pulsar.endpoint import Endpoint
+from lakehouse.pulsar.produce import Message, produce
+from lakehouse.settings import Settings
+from lakehouse.spark.session import SHORT_RUN
+from tests.cluster import Cluster, skewed
+from tests.lake import environment, expected, messages, own_topics, tables, versions
+from tests.oracle import Oracle
+from tests.shop import TOPICS
+
+LAKEHOUSE = Path(sys.prefix) / "bin" / "lakehouse"
+MESSY = Workload(
+    users=300, orders=3_000, missing_users=0.05, late_users=0.2, deleted_users=0.1, duplicates=0.1, malformed=0.1
+)
+SMALL_BATCHES = {"LAKEHOUSE_RUN__MAX_BYTES_PER_BATCH": str(2**20)}
+FAST = SHORT_RUN | {
+    "spark.executor.extraJavaOptions": SHORT_RUN["spark.driver.extraJavaOptions"],
+    "spark.sql.shuffle.partitions": "2",
+}
+
+Phase = Callable[[str], Iterator[Message]]
+
+
+def lake_of(settings: Settings, endpoint: Endpoint, home: Path, *phases: Phase) -> Settings:
+    lake = own_topics(settings, endpoint, home)
+    produce([(topic, phase(topic.name)) for phase in phases for topic in TOPICS], endpoint, lake)
+    return lake
+
+
+@contextmanager
+def running(lake: Settings, cluster: Cluster, **more: str) -> Iterator[subprocess.Popen[bytes]]:
+    on_it = {"LAKEHOUSE_SPARK__MASTER": cluster.master, "LAKEHOUSE_SPARK__CONF": json.dumps(FAST)}
+    with (lake.home / "run.log").open("wb") as log:
+        given = {**os.environ, **environment(lake, **on_it, **more)}
+        process = subprocess.Popen([LAKEHOUSE, "run"], env=given, cwd=lake.home, stdout=log, stderr=subprocess.STDOUT)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def ends_well(lake: Settings, process: subprocess.Popen[bytes]) -> None:
+    code, shown = process.wait(900), (lake.home / "run.log").read_text()
+    assert (code, shown.count("holds"), "Traceback" in shown) == (0, 3, False), shown
+    assert tables(lake) == expected(Oracle().run(messages(lake)))
+
+
+def wait_for_version(lake: Settings, name: str, version: int, process: subprocess.Popen[bytes]) -> None:
+    while versions(lake).get(name, -1) < version:
+        assert process.poll() is None, (lake.home / "run.log").read_text()
+        time.sleep(0.1)
+
+
+def test_a_run(settings: Settings, endpoint: Endpoint, cluster: Cluster, tmp_path: Path) -> None:
+    lake = lake_of(settings, endpoint, tmp_path, MESSY.first, MESSY.late)
+    with running(lake, cluster) as process:
+        ends_well(lake, process)
+    logs = cluster.executor_logs()
+    assert len(logs) >= 2
+    for log in logs:
+        assert "-XX:ReservedCodeCacheSize=256m" in log
+        assert "Running task" in log
+
+
+@pytest.mark.cluster
+def test_executors_that_are_killed(settings: Settings, endpoint: Endpoint, cluster: Cluster, tmp_path: Path) -> None:
+    lake = lake_of(settings, endpoint, tmp_path, MESSY.first, MESSY.late)
+    with running(lake, cluster, **SMALL_BATCHES) as process:
+        for table in ("bronze.orders", "silver.users", "gold.enriched_orders"):
+            wait_for_version(lake, table, 0, process)
+            cluster.executors()[0].kill()
+        ends_well(lake, process)
+    assert len(cluster.executor_logs()) >= 5
+
+
+@pytest.mark.cluster
+def test_a_worker_that_is_lost(settings: Settings, endpoint: Endpoint, cluster: Cluster, tmp_path: Path) -> None:
+    lake = lake_of(settings, endpoint, tmp_path, MESSY.first, MESSY.late)
+    with running(lake, cluster, **SMALL_BATCHES) as process:
+        wait_for_version(lake, "gold.enriched_orders", 0, process)
+        cluster.lose_worker()
+        ends_well(lake, process)
+
+
+@pytest.mark.cluster
+def test_no_worker_is_left_until_another_comes(
+    settings: Settings, endpoint: Endpoint, cluster: Cluster, tmp_path: Path
+) -> None:
+    lake = lake_of(settings, endpoint, tmp_path, MESSY.first, MESSY.late)
+    with running(lake, cluster, **SMALL_BATCHES) as process:
+        wait_for_version(lake, "bronze.orders", 0, process)
+        cluster.lose_worker()
+        cluster.lose_worker()
+        time.sleep(10)
+        assert process.poll() is None
+        cluster.add_worker()
+        ends_well(lake, process)
+
+
+@pytest.mark.cluster
+def test_one_user_has_half_of_all_orders_and_one_partition_all_of_them(
+    settings: Settings, endpoint: Endpoint, cluster: Cluster, tmp_path: Path
+) -> None:
+    lake = lake_of(settings, endpoint, tmp_path, partial(skewed, MESSY), MESSY.late)
+    with running(lake, cluster) as process:
+        ends_well(lake, process)
+    landed = [message for message in messages(lake) if message.topic == "orders"]
+    assert len({message.position.partition for message in landed}) == 1
