@@ -12,9 +12,10 @@ import pyspark
 
 from domains.shop.workload import Workload
 from lakehouse.jvm.java import java_home
+from lakehouse.local.processes import free_port
 from lakehouse.pulsar.produce import Message
 from lakehouse.settings import environment_of_others
-from tests.s3 import answers, free_port
+from tests.s3 import answers
 
 HOST = "127.0.0.1"
 SPARK_CLASS = Path(sys.prefix) / "bin" / "spark-class"
