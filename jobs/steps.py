@@ -122,14 +122,13 @@ def merging(spark: SparkSession, settings: Settings, entities: Sequence[Entity])
 
 def enriching(spark: SparkSession, settings: Settings, enrichments: Sequence[Enrichment]) -> list[Stream]:
     written = [as_written(spark, settings, enrichment) for enrichment in enrichments]
-    return [
-        Stream(
-            f"enrich {facts.topic.name}",
-            partial(enrich, spark, settings, facts, Succession()),
-            enriched(facts),
-        )
-        for facts in written
-    ]
+
+    def stream_of(facts: Enrichment) -> Stream:
+        succession = Succession()
+        create = partial(enrich, spark, settings, facts, succession)
+        return Stream(f"enrich {facts.topic.name}", create, enriched(facts), succession.caught_up)
+
+    return [stream_of(facts) for facts in written]
 
 
 def as_written(spark: SparkSession, settings: Settings, declared: Declared) -> Declared:

@@ -44,6 +44,8 @@ class Stream:
     """Creates the stream from the tables as they are now."""
     flow: Flow | None = None
     """What it reads and writes, for lineage."""
+    caught_up: Callable[[], None] = lambda: None
+    """Called each time when it has read everything available."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,8 +80,8 @@ def keep_up(
     """Let steps catch up in turn, with a round every `every` seconds, until KeyboardInterrupt.
 
     Steps take turns because they share the same cores, and because later ones read what earlier ones have written. The
-    steps of `state` come first, but not in each round: as long as there are facts to read, they rest for `STATE_RESTS`
-    times as long as they took, so that most facts needn't wait for them.
+    steps of `state` come first, but not in each round: as long as the others have something to read, they rest for
+    `STATE_RESTS` times as long as they took, so that most facts needn't wait for them.
     Between two rounds, the tables of `lease` are lent to maintenance.
     After a round that read no rows, the next one waits until `look` returns another value or fails, but at most
     `REST_SECONDS`. Failures are retried as in `catch_up`, and counted for each round.
@@ -226,6 +228,7 @@ class _Supervised:
             if self._record.failure:
                 self._record.failure = ""
                 keep_step(self._settings, self._record)
+            self._stream.caught_up()
             self.runs.complete(self.new_rows)
             return False
         self._wait_after(error)

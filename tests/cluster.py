@@ -1,6 +1,7 @@
 """A Spark cluster on this machine: a master and workers, each a process of its own. A worker starts executors."""
 
 import re
+import signal
 import sys
 import time
 from collections.abc import Iterator
@@ -12,7 +13,7 @@ import pyspark
 
 from domains.shop.workload import Workload
 from lakehouse.jvm.java import java_home
-from lakehouse.local.processes import free_port
+from lakehouse.local.processes import end, free_port
 from lakehouse.pulsar.produce import Message
 from lakehouse.settings import environment_of_others
 from tests.s3 import answers
@@ -80,18 +81,18 @@ class Cluster:
     def lose_worker(self) -> None:
         """Kill the oldest worker and its executors, as if its machine had died."""
         lost = self.workers[0]
-        for process in [*lost.children(recursive=True), lost]:
-            process.kill()
-        lost.wait()
+        self._kill(lost)
         self.processes.remove(lost)
 
     def kill(self) -> None:
         """Kill all of it, with all that the executors have started."""
         for process in self.processes:
-            for started in process.children(recursive=True):
-                started.kill()
-            process.kill()
-            process.wait()
+            self._kill(process)
+
+    @staticmethod
+    def _kill(process: psutil.Popen) -> None:
+        end([process, *process.children(recursive=True)], 10, by=signal.SIGKILL)
+        process.wait()
 
 
 def skewed(workload: Workload, topic: str) -> Iterator[Message]:

@@ -69,8 +69,8 @@ def enrich(
     succession = succession or Succession()
 
     def place_batch(batch: DataFrame, number: int) -> None:
-        with succession.batch(number) as follows:
-            place = partial(enrich_batch, settings, enrichment, is_first=number == 0, is_new=follows)
+        with succession.batch(number):
+            place = partial(enrich_batch, settings, enrichment, is_first=number == 0, succession=succession)
             each_batch(place)(batch, number)
 
     return stream.writeStream.foreachBatch(place_batch).option(
@@ -103,11 +103,16 @@ def _sources(spark: SparkSession, settings: Settings, enrichment: Enrichment) ->
 
 
 def enrich_batch(
-    settings: Settings, enrichment: Enrichment, batch: DataFrame, *, is_first: bool = False, is_new: bool = False
+    settings: Settings,
+    enrichment: Enrichment,
+    batch: DataFrame,
+    *,
+    is_first: bool = False,
+    succession: Succession | None = None,
 ) -> None:
     """Process the events of a batch. Events about facts that are already placed come first.
 
-    `is_new` says that none of its messages can be placed already: then they are not looked for.
+    If its `succession` says that all messages are new, they are not searched for among those that are placed.
 
     In the first batch of a stream, the changes are the current state and don't show which merges were undone before.
     So `is_first` recomputes all facts in gold that were joined through a merge.
@@ -116,6 +121,9 @@ def enrich_batch(
     with cached(batch) as events:
         with planned_for(spark, 0):
             found = summary_of(events, enrichment)
+        if found.backfills and succession:  # a backfill places all that has landed
+            succession.doubt()
+        is_new = succession is not None and succession.is_new
         with planned_for(spark, found.events):
             if found.rejected:
                 quarantine_rejected(settings, enrichment, events, found, is_new=is_new)
@@ -158,8 +166,9 @@ def decide_new(settings: Settings, enrichment: Enrichment, events: DataFrame, fo
             if (number := duplicates.count()) < found.facts:
                 fresh = facts.join(duplicates.select("position"), on="position", how="left_anti")
                 write_new(settings, enrichment, fresh.transform(look_up_state), number=found.facts)
-            with interpreted_for(facts.sparkSession, number):
-                write_duplicates(settings, enrichment, duplicates, are_new=is_new)
+            if number:
+                with interpreted_for(facts.sparkSession, number):
+                    write_duplicates(settings, enrichment, duplicates, are_new=is_new)
 
 
 def decide_again(

@@ -73,13 +73,18 @@ def _packaged_home() -> Path:
 
 
 def _launcher(java: Path, trusted: Path | None) -> str:
-    command = [str(java)] + ([f"-Djavax.net.ssl.trustStore={trusted}"] if trusted else [])
+    option = shlex.quote(f"-Djavax.net.ssl.trustStore={trusted}")
+    trust = f"""case $JAVA_TOOL_OPTIONS$JDK_JAVA_OPTIONS in
+*javax.net.ssl.trustStore*) ;;
+*) set -- {option} "$@" ;;
+esac
+"""
     return f"""#!/bin/sh
 for argument do
     shift
     [ "$argument" = {VECTOR_MODULE} ] || set -- "$@" "$argument"
 done
-exec {shlex.join(command)} "$@"
+{trust if trusted else ""}exec {shlex.quote(str(java))} "$@"
 """
 
 

@@ -1,6 +1,7 @@
 """The certificate authorities that Java trusts: those of the machine, which may have an authority of its company."""
 
 import hashlib
+import os
 import ssl
 import warnings
 from pathlib import Path
@@ -11,7 +12,7 @@ from cryptography.x509 import load_pem_x509_certificates
 
 
 def trust_store(folder: Path) -> Path | None:
-    """A trust store in `folder` with the authorities that Python trusts; None if they are not in one file.
+    """A trust store in `folder` with the authorities that Python trusts; None if they are in no file that can be read.
 
     OpenSSL says where that file is, and the environment variable SSL_CERT_FILE can name another. Raises OSError if the
     store can't be written.
@@ -22,8 +23,12 @@ def trust_store(folder: Path) -> Path | None:
     authorities = Path(file).read_bytes()
     store = folder / f"cacerts-{hashlib.sha256(authorities).hexdigest()[:12]}"
     if not store.exists():
-        draft = store.with_suffix(".part")
-        draft.write_bytes(_as_java_store(authorities))
+        try:
+            content = _as_java_store(authorities)
+        except ValueError:  # no certificate, or one that is broken
+            return None
+        draft = store.with_suffix(f".{os.getpid()}")
+        draft.write_bytes(content)
         draft.replace(store)
     return store
 

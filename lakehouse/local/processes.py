@@ -92,7 +92,12 @@ def _is_free(port: int) -> bool:
 
 
 def free_port() -> int:
-    """A free port below those that Linux gives to outgoing connections: one of these could take it before a server."""
-    while not _is_free(port := random.randrange(20_000, 32_768)):
-        continue
-    return port
+    """A free port below those that Linux gives to outgoing connections: one of these could take it before a server.
+
+    Raises OSError if there is none.
+    """
+    ports = random.sample(range(20_000, 32_768), 1_000)
+    found = next(filter(_is_free, ports), None)
+    if found is None:
+        raise OSError(f"no free port on {HOST}")
+    return found

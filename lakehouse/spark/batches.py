@@ -37,21 +37,34 @@ def each_batch(handle: Callable[[DataFrame], None]) -> Callable[[DataFrame, int]
 
 
 class Succession:
-    """Tells which batches of a stream follow one that this process has finished, and so can't have been begun before.
+    """Knows which batches of a stream have only new messages: such as landed after this process had placed all others.
 
-    Others can: by a process that was killed, or before their checkpoint was lost.
+    Other batches can have been placed before: by a process that was killed, or before their checkpoint was lost or
+    became an older one.
     """
 
     def __init__(self) -> None:
         self._finished: int | None = None
+        self._is_caught_up = False
+        self.is_new = False
+        """Whether the batch that is being processed has only new messages."""
 
     @contextmanager
-    def batch(self, number: int) -> Iterator[bool]:
-        """Whether this batch follows the last one. The block must be all of its work."""
-        follows = self._finished is not None and number == self._finished + 1
-        self._finished = None
-        yield follows
+    def batch(self, number: int) -> Iterator[None]:
+        """The block processes a batch."""
+        if self._finished is None or number != self._finished + 1:
+            self.doubt()
+        self._finished, self.is_new = None, self._is_caught_up
+        yield
         self._finished = number
+
+    def doubt(self) -> None:
+        """No message is known to be new until the stream has caught up again."""
+        self._is_caught_up = self.is_new = False
+
+    def caught_up(self) -> None:
+        """The stream has ended well, and everything that had landed is placed."""
+        self._is_caught_up = True
 
 
 @contextmanager

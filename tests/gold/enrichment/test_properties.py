@@ -181,4 +181,4 @@ def merge_all_and_enrich(
 ) -> None:
     catch_up(lake, merging(spark, lake, entities))
     stream = partial(enrich, spark, lake, as_written(spark, lake, orders), succession)
-    catch_up(lake, [Stream("enrich orders", stream)])
+    catch_up(lake, [Stream("enrich orders", stream, caught_up=succession.caught_up)])

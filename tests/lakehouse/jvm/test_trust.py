@@ -26,6 +26,11 @@ def test_a_changed_file_makes_another_store(tmp_path: Path, monkeypatch: pytest.
     assert trust_store(tmp_path) != first
 
 
-def test_no_store_without_such_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "none.pem"))
+@pytest.mark.parametrize("content", [None, b"", b"-----BEGIN CERTIFICATE-----\nno\n-----END CERTIFICATE-----\n"])
+def test_no_store_without_a_file_of_certificates(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes | None
+) -> None:
+    if content is not None:
+        (tmp_path / "authorities.pem").write_bytes(content)
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "authorities.pem"))
     assert trust_store(tmp_path) is None

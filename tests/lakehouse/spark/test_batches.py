@@ -1,4 +1,4 @@
-"""The frames of a batch are freed after it, and a batch knows whether it follows one that was finished."""
+"""The frames of a batch are freed after it, and a stream knows which messages are new."""
 
 import gc
 import weakref
@@ -32,11 +32,29 @@ def test_frames_are_freed() -> None:
     assert [each() for each in made] == [None]
 
 
-def test_a_batch_follows_one_that_this_process_has_finished() -> None:
-    succession, follows = Succession(), []
-    for number, fails in [(4, False), (5, False), (6, True), (6, False), (7, False), (0, False), (1, False)]:
-        with suppress(InterruptedError), succession.batch(number) as is_next:
-            follows.append((number, is_next))
-            if fails:
+def test_messages_are_new_if_all_others_were_placed_by_this_process() -> None:
+    succession, found = Succession(), []
+    for event in ["4", "5", "caught up", "6", "7", "fails 8", "8", "9", "caught up", "10", "0", "1", "caught up", "2"]:
+        if event == "caught up":
+            succession.caught_up()
+            continue
+        with suppress(InterruptedError), succession.batch(int(event.split()[-1])):
+            found.append(f"{event}: {'new' if succession.is_new else 'perhaps not'}")
+            if event.startswith("fails"):
                 raise InterruptedError
-    assert follows == [(4, False), (5, True), (6, True), (6, False), (7, True), (0, False), (1, True)]
+    assert found == [
+        *("4: perhaps not", "5: perhaps not", "6: new", "7: new", "fails 8: new", "8: perhaps not", "9: perhaps not"),
+        *("10: new", "0: perhaps not", "1: perhaps not", "2: new"),
+    ]
+
+
+def test_no_message_is_new_if_there_is_doubt() -> None:
+    succession = Succession()
+    with succession.batch(1):
+        succession.caught_up()
+    with succession.batch(2):
+        assert succession.is_new
+        succession.doubt()
+        assert not succession.is_new
+    with succession.batch(3):
+        assert not succession.is_new
