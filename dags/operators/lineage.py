@@ -7,9 +7,13 @@ import os
 
 from airflow.sdk import Context
 
+from jobs.lineage.backend import is_disabled
+
 
 def parent_run(context: Context) -> dict[str, str]:
     """The environment variables that name the runs of the task and of its DAG to a command."""
+    if is_disabled():
+        return {}
     from openlineage.client.constants import DEFAULT_NAMESPACE_NAME  # takes half a second
     from openlineage.client.uuid import generate_static_uuid
 

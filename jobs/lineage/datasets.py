@@ -95,12 +95,12 @@ def _facets(settings: Settings, flow: Flow, name: str, schemas: Schemas) -> dict
 
 def _fields(flow: Flow, name: str, schemas: Schemas) -> Iterator[schema_dataset.SchemaDatasetFacetFields]:
     """The columns of a dataset. A payload has the fields that the topic declares, and a sink those of its table."""
-    if flow.payload is not None and name == flow.reads[0]:
+    if flow.payload is not None and name.startswith("topic "):
         yield from _of_struct(flow.payload if schemas else StructType())
         return
     table = flow.reads[0] if " " in name else name
     for each in _of_struct(schemas.get(table, StructType())):
-        if flow.payload is not None and each.name == "payload":
+        if flow.payload is not None and name.startswith("bronze.") and each.name == "payload":
             each.fields = list(_of_struct(flow.payload))
         yield each
 

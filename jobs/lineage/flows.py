@@ -32,7 +32,7 @@ class Flow:
     columns: Mapping[str, Mapping[str, Origin]] = field(default_factory=dict)
     """By what it writes: where its columns come from."""
     payload: StructType | None = None
-    """The fields of the topic that it reads."""
+    """The fields of the topic that it reads, or whose bronze table it reads."""
     sql: str = ""
 
 
@@ -85,6 +85,7 @@ def merged(entity: Entity) -> Flow:
         reads=(entity.topic.bronze_table,),
         writes=(*tables, MALFORMED.name),
         columns=dict.fromkeys(tables, made),
+        payload=entity.topic.fields,
     )
 
 
@@ -104,6 +105,7 @@ def enriched(facts: Enrichment) -> Flow:
         reads=(bronze, *facts.state_tables),
         writes=(*facts.places, MALFORMED.name),
         columns={name: {**own, **looked_up} if name == facts.gold_table else own for name in facts.places},
+        payload=facts.topic.fields,
     )
 
 

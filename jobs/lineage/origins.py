@@ -63,10 +63,10 @@ def origins_in_select(table: SqlTable, known: Mapping[str, Collection[str]]) -> 
     tree = parsed(table.file, table.sql)
     try:
         found = lineage(None, tree, _as_schema(known), dialect=DIALECT)
-    except SqlglotError:  # `known` lacks a column
+    except Exception:  # `known` lacks a column, or sqlglot, which has no common error here, can't follow the SELECT
         try:
             found = lineage(None, tree, {}, dialect=DIALECT)
-        except SqlglotError:
+        except Exception:
             return {}
     assert isinstance(found, dict)
     names = {name.lower(): name for name in tree.named_selects}
@@ -86,7 +86,8 @@ def _origin_of(root: "Node", known: Mapping[str, Collection[str]]) -> Origin:
     nodes = list(root.walk())
     found = [column for node in nodes for column in _read_by(node, known)]
     made = [node.expression.unalias() for node in nodes if not isinstance(node.source, exp.Table)]
-    is_same = len(found) == 1 and all(map(_is_path, made))
+    # A field that an outer query takes is not known by its path.
+    is_same = len(found) == 1 and all(isinstance(each, exp.Column) for each in made[:-1]) and _is_path(made[-1])
     return Origin(
         columns=tuple(sorted(set(found))),
         sql="" if is_same else made[0].sql(DIALECT),

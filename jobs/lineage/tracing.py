@@ -43,7 +43,8 @@ def _source(column: Column, columns: Columns) -> Source:
     known, declared = columns.get(table, {}), name
     while declared and declared not in known:
         declared = declared.rpartition(".")[0]  # a field of it
-    made = known.get(declared, Origin(columns=()))
+    fields = tuple((table, each) for each in known if each.startswith(f"{name}."))
+    made = known.get(declared, Origin(columns=fields))
     return Source(name=f"{table}.{name}", sql=made.sql, sources=tuple(_source(each, columns) for each in made.columns))
 
 

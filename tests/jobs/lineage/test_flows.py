@@ -106,6 +106,10 @@ def test_sql_of_a_declared_column(sql: str, columns: list[str]) -> None:
             {"most": made(("gold.enriched_orders", "price"), sql="MAX(o.p * 2)", is_aggregate=True)},
         ),
         (
+            "WITH o AS (SELECT item FROM gold.enriched_orders) SELECT item.price AS p FROM o",
+            {"p": made(("gold.enriched_orders", "item"), sql="o.item.price")},
+        ),
+        (
             "SELECT o.price, u.FirstName AS name FROM gold.enriched_orders o JOIN silver.users u ON u.id = o.user_id",
             {"price": made(("gold.enriched_orders", "price")), "name": made(("silver.users", "firstName"))},
         ),
