@@ -29,13 +29,15 @@ def own_home(settings: Settings, home: Path) -> Settings:
     return settings.model_copy(update={"home": home})
 
 
-def own_topics(settings: Settings, endpoint: Endpoint, home: Path, topics: Sequence[Topic] = TOPICS) -> Settings:
+def own_topics(
+    settings: Settings, endpoint: Endpoint, home: Path, topics: Sequence[Topic] = TOPICS, *, tenant: str = "public"
+) -> Settings:
     """Settings with their own home, and their own topics in the shared broker, which are created."""
     pulsar = settings.pulsar.model_copy(
         update={
             "service_url": endpoint.service_url,
             "admin_url": endpoint.admin_url,
-            "namespace": f"public/{home.name}",
+            "namespace": f"{tenant}/{home.name}",
         }
     )
     own = settings.model_copy(update={"home": home, "pulsar": pulsar})

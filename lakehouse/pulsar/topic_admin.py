@@ -5,27 +5,29 @@ from collections.abc import Iterable
 import obstore
 
 from lakehouse.contracts.topics import Topic
+from lakehouse.errors import RefusedError
 from lakehouse.pulsar.endpoint import Endpoint, call_admin
 from lakehouse.settings import Settings
 from lakehouse.storage import folder
 
 EARLIEST = {"ledgerId": -1, "entryId": -1, "partitionIndex": -1}
 EXISTS = 409
-UNPARTITIONED = 404
+MISSING = UNPARTITIONED = 404
 FOR_EVER = {"retentionTimeInMinutes": -1, "retentionSizeInMB": -1}
 
 
 def create_topics(topics: Iterable[Topic], endpoint: Endpoint, settings: Settings) -> None:
-    """Create what is missing: the namespace, and the topics with partitions, schemas, retention and subscriptions.
+    """Create what is missing: tenant, namespace, and topics with their partitions, schemas and subscriptions.
 
     A topic that exists keeps its messages and its number of partitions. It gets the declared schema and retention, and
     partitions that were deleted are created again. Messages that have not landed never expire, whatever the policy of
     the namespace. If the bronze table exists, a missing subscription is not created here: landing does that, after it
     has checked for messages that were lost without it.
 
-    Raises BrokerError, also if a schema is incompatible with the registered one.
+    Raises BrokerError, also if a schema is incompatible with the registered one, and RefusedError if the tenant is
+    missing and this token may not create it.
     """
-    call_admin("PUT", f"namespaces/{settings.pulsar.namespace}", endpoint, settings, accept=(EXISTS,))
+    _create_namespace(endpoint, settings)
     for topic in topics:
         _create(topic, endpoint, settings)
 
@@ -35,7 +37,7 @@ def create_published(names: Iterable[str], endpoint: Endpoint, settings: Setting
 
     Their schema is that of the gold table, so publishing registers it.
     """
-    call_admin("PUT", f"namespaces/{settings.pulsar.namespace}", endpoint, settings, accept=(EXISTS,))
+    _create_namespace(endpoint, settings)
     for name in names:
         path = f"persistent/{settings.pulsar.namespace}/{name}"
         call_admin("PUT", f"{path}/partitions", endpoint, settings, body=settings.pulsar.partitions, accept=(EXISTS,))
@@ -47,6 +49,27 @@ def request_compaction(name: str, endpoint: Endpoint, settings: Settings) -> Non
     """Ask the broker to compact a topic: readers of its compacted view then get only the last message of each key."""
     path = f"persistent/{settings.pulsar.namespace}/{name}/compaction"
     call_admin("PUT", path, endpoint, settings, accept=(EXISTS,))  # one that runs already
+
+
+def _create_namespace(endpoint: Endpoint, settings: Settings) -> None:
+    path = f"namespaces/{settings.pulsar.namespace}"
+    if call_admin("PUT", path, endpoint, settings, accept=(EXISTS, MISSING)).status_code == MISSING:
+        _create_tenant(endpoint, settings)
+        call_admin("PUT", path, endpoint, settings, accept=(EXISTS,))
+
+
+def _create_tenant(endpoint: Endpoint, settings: Settings) -> None:
+    """Create the tenant, which only an administrator of Pulsar may do."""
+    tenant = settings.pulsar.namespace.partition("/")[0]
+    try:
+        cluster = call_admin("GET", "brokers/configuration/runtime", endpoint, settings).json()["clusterName"]
+        allowed = {"adminRoles": [], "allowedClusters": [cluster]}
+        call_admin("PUT", f"tenants/{tenant}", endpoint, settings, body=allowed, accept=(EXISTS,))
+    except RefusedError as error:
+        raise RefusedError(
+            f"Pulsar has no tenant {tenant}, and this token may not create it: let an administrator run "
+            f"`pulsar-admin tenants create {tenant} --admin-roles ROLE`, with the role of this token"
+        ) from error
 
 
 def _create(topic: Topic, endpoint: Endpoint, settings: Settings) -> None:

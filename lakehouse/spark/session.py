@@ -56,7 +56,6 @@ PROGRAM = "spark"
 
 
 CONF = {
-    "spark.app.name": "lakehouse",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "ERROR",
@@ -102,6 +101,7 @@ def spark_conf(settings: Settings, *, keep_classes: bool = True) -> dict[str, st
     archive = archive_options(PROGRAM, [pyspark.__version__, *jars], keep=keep_classes)
     return {
         **CONF,
+        "spark.app.name": f"lakehouse {settings.pulsar.namespace}",  # one Spark cluster may run those of several
         "spark.master": settings.spark.master,
         "spark.driver.memory": settings.spark.memory,
         "spark.driver.defaultJavaOptions": f"{JAVA_OPTIONS} {shlex.join(archive)}",

@@ -121,7 +121,13 @@ def test_a_query_names_metrics_and_labels_that_exist(query: str) -> None:
     assert named <= set(known)
     labels = {label for name in named for label in known[name]}
     grouped = {label.strip() for found in re.findall(r"by \(([^)]*)\)", query) for label in found.split(",")}
-    assert grouped | set(re.findall(r"[{,](\w+)=", query)) <= labels
+    assert grouped | set(re.findall(r"[{,](\w+)=", query)) <= labels | {"job"}
+
+
+@pytest.mark.parametrize("query", QUERIES)
+def test_a_query_does_not_add_up_pipelines(query: str) -> None:
+    """Prometheus gives the numbers of each pipeline its own `job`."""
+    assert not re.search(r"\b(sum|min|max|count|avg)\b", query) or re.search(r"by \(job\b|job=\"\$job\"", query)
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: str(rule["alert"]))

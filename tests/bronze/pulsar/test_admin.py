@@ -24,7 +24,7 @@ from domains.shop.workload import Workload
 from lakehouse.errors import RefusedError
 from lakehouse.local import broker
 from lakehouse.local.processes import choose_port
-from lakehouse.pulsar.endpoint import Endpoint
+from lakehouse.pulsar.endpoint import Endpoint, call_admin
 from lakehouse.pulsar.produce import produce
 from lakehouse.pulsar.topic_admin import create_topics
 from lakehouse.settings import load_settings
@@ -144,6 +144,29 @@ def test_commands_by_an_encrypted_connection(guarded: Topics, encrypted: Encrypt
     create_topics([ITEMS.topic], encrypted.endpoint, own)
     sent = produce([(ITEMS.topic, Workload(duplicates=0, malformed=0).first("items"))], encrypted.endpoint, own)
     assert sent == {"items": 2_198}
+
+
+def test_a_tenant_is_kept_to_its_own_topics_by_its_token(guarded: Topics, tmp_path: Path) -> None:
+    def create(role: str, namespace: str) -> None:
+        own = load_settings(home=tmp_path, pulsar={"token": token(role), "namespace": namespace})
+        create_topics([ITEMS.topic], guarded.endpoint, own)
+
+    with pytest.raises(RefusedError) as missing:
+        create("acme", "acme/shop")
+    assert str(missing.value) == (
+        "Pulsar has no tenant acme, and this token may not create it: let an administrator run "
+        "`pulsar-admin tenants create acme --admin-roles ROLE`, with the role of this token"
+    )
+    owner = load_settings(home=tmp_path, pulsar={"token": token("owner")})
+    for tenant in ("acme", "globex"):
+        allowed = {"adminRoles": [tenant], "allowedClusters": ["standalone"]}
+        call_admin("PUT", f"tenants/{tenant}", guarded.endpoint, owner, body=allowed)
+        create(tenant, f"{tenant}/shop")
+    with pytest.raises(RefusedError, match="namespaces/globex/shop: the token was refused: "):
+        create("acme", "globex/shop")
+    topic = "persistent://globex/shop/items-partition-0"
+    with pytest.raises(PulsarSourceError, match=f"^{topic}: the broker refused the token$"):
+        guarded.plan(topic, token=token("acme"))
 
 
 def test_commands_wait_for_no_broker_that_refuses_them(guarded: Topics, encrypted: Encrypted, tmp_path: Path) -> None:

@@ -34,6 +34,14 @@ def test_topics_get_partitions_schema_and_subscription(endpoint: Endpoint, setti
         assert told(path, endpoint, settings) == ["lakehouse-bronze.sightings"]
 
 
+def test_a_tenant_that_is_missing_is_made_with_its_namespace(endpoint: Endpoint, settings: Settings) -> None:
+    pulsar = settings.pulsar.model_copy(update={"namespace": "zoo/north"})
+    for _ in range(2):
+        create_topics([EVENTS], endpoint, settings.model_copy(update={"pulsar": pulsar}))
+    assert told("tenants/zoo", endpoint, settings) == {"adminRoles": [], "allowedClusters": ["standalone"]}
+    assert told("persistent/zoo/north/partitioned", endpoint, settings) == ["persistent://zoo/north/sightings"]
+
+
 def test_only_changelogs_are_kept_for_ever(endpoint: Endpoint, settings: Settings) -> None:
     kept = told("persistent/public/lakehouse/creatures/retention", endpoint, settings)
     assert kept == {"retentionTimeInMinutes": -1, "retentionSizeInMB": -1}
