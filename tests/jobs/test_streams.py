@@ -1,6 +1,7 @@
 """Retries of streams, and `lakehouse run --every`, which runs until it is ended."""
 
 import re
+import shutil
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
@@ -26,7 +27,7 @@ from lakehouse.settings import Settings
 from tests.jobs.test_crashes import ended, is_free, start, wait_until
 from tests.lake import expected, land_literally, messages, own_home, own_topics, tables
 from tests.messages import item, message, order, user
-from tests.oracle import Oracle
+from tests.oracle import Message, Oracle
 from tests.shop import ENRICHMENTS, ENTITIES, TOPICS, WRITTEN
 
 NO_LEASE = Lease([], [], "")
@@ -60,6 +61,29 @@ def test_a_backlog_in_bronze_is_read_in_several_batches(
         catch_up(lake, streams)
     steps = ("merge users", "merge items", "enrich orders")
     assert [step_record(lake, step).batches for step in steps] == [3, 3, 3]
+    assert tables(lake) == expected(Oracle().run(messages(lake)))
+
+
+def test_what_is_read_again_in_several_batches_is_placed_once(
+    spark: SparkSession, settings: Settings, tmp_path: Path
+) -> None:
+    """By a process that has placed all of it before, and so knows later messages to be new."""
+    run = settings.run.model_copy(update={"max_bytes_per_batch": 1})  # a batch for each file
+    lake = own_home(settings, tmp_path).model_copy(update={"run": run})
+
+    def land(*files: Message) -> None:
+        for each in files:
+            land_literally(spark, lake, [each])
+
+    land(user(1), item(1), order(1, place=1), order(1, place=2), message("orders", b"junk", key="9", place=3))
+    catch_up(lake, merging(spark, lake, ENTITIES))
+    streams = enriching(spark, lake, ENRICHMENTS)
+    catch_up(lake, streams)
+    land(order(1, place=4), message("orders", b"junk", key="9", place=5))
+    catch_up(lake, streams)
+    shutil.rmtree(lake.checkpoint_path(ENRICHMENTS[0].gold_table))
+    land(order(1, place=6))
+    catch_up(lake, streams)
     assert tables(lake) == expected(Oracle().run(messages(lake)))
 
 
