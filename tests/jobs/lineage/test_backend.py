@@ -23,6 +23,7 @@ from tests.lake import own_home
 def unconfigured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     monkeypatch.setattr("os.environ", {"HOME": str(tmp_path)})
     monkeypatch.chdir(tmp_path)
+    close_backend()  # other tests have looked for one
     yield
     close_backend()
 
