@@ -14,7 +14,6 @@ from lakehouse.settings import Settings
 
 MOST_BYTES = 2**20
 """A file of this size becomes the older one of its step, and replaces the one before it."""
-ENDED = ("COMPLETE", "FAIL", "ABORT")
 
 
 @dataclass(frozen=True, kw_only=True)
