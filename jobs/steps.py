@@ -116,7 +116,8 @@ def declared_columns(pipeline: Pipeline) -> dict[str, str]:
 def merging(spark: SparkSession, settings: Settings, entities: Sequence[Entity]) -> list[Stream]:
     written = [as_written(spark, settings, entity) for entity in entities]
     return [
-        Stream(f"merge {entity.name}", partial(merge, spark, settings, entity), merged(entity)) for entity in written
+        Stream(f"merge {entity.name}", partial(merge, spark, settings, entity), merged(entity), is_kept=True)
+        for entity in written
     ]
 
 
@@ -126,7 +127,7 @@ def enriching(spark: SparkSession, settings: Settings, enrichments: Sequence[Enr
     def stream_of(facts: Enrichment) -> Stream:
         succession = Succession()
         create = partial(enrich, spark, settings, facts, succession)
-        return Stream(f"enrich {facts.topic.name}", create, enriched(facts), succession.caught_up)
+        return Stream(f"enrich {facts.topic.name}", create, enriched(facts), succession.caught_up, is_kept=True)
 
     return [stream_of(facts) for facts in written]
 

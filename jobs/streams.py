@@ -46,6 +46,8 @@ class Stream:
     """What it reads and writes, for lineage."""
     caught_up: Callable[[], None] = lambda: None
     """Called each time when it has read everything available."""
+    is_kept: bool = False
+    """Whether it starts again as it was created, once it has caught up."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -195,6 +197,8 @@ class _Supervised:
     """A streaming query that reads everything available, and is restarted after transient failures."""
 
     _query: StreamingQuery
+    _writer: DataStreamWriter | None = None
+    """The stream as it was created, if it is kept and has not failed since."""
 
     def __init__(self, stream: Stream, settings: Settings, *, in_rounds: bool = False) -> None:
         self._stream, self._settings, self._run = stream, settings, settings.run
@@ -243,18 +247,21 @@ class _Supervised:
     def _start(self) -> None:
         while True:
             try:
-                self._query = self._stream.create().queryName(self.name).trigger(availableNow=True).start()
+                writer = self._writer or self._stream.create()
+                self._query = writer.queryName(self.name).trigger(availableNow=True).start()
             except (PySparkException, Py4JJavaError, BrokerError) as error:
                 self._wait_after(error)
             except LakehouseError as error:
                 self._note_failure(f"{self.name}: {error}")
                 raise
             else:
+                self._writer = writer if self._stream.is_kept else None
                 self._counted = -1
                 return
 
     def _wait_after(self, error: Exception) -> None:
         """Wait for the next retry. Raises LakehouseError if none is left, and PermanentError if a retry can't help."""
+        self._writer = None
         line = f"{self.name}: {cause_of(error)}"
         is_over = is_permanent(error) or self._failures == self._run.retries
         self._note_failure(line if is_over else "")

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from lakehouse.local import broker
 from lakehouse.pulsar.endpoint import Endpoint
 from lakehouse.settings import Settings, load_settings
-from lakehouse.spark.session import LITTLE_DATA, SHORT_RUN, start_spark, stop_spark
+from lakehouse.spark.session import LITTLE_DATA, start_spark, stop_spark
 from tests.cluster import Cluster
 from tests.s3 import CREDENTIALS, Server
 
@@ -62,7 +62,7 @@ SECRET = "kept-to-ourselves"
 @pytest.fixture(scope="session")
 def settings(tmp_path_factory: pytest.TempPathFactory) -> Settings:
     loaded = load_settings(home=tmp_path_factory.mktemp("home"))
-    conf = {**SHORT_RUN, "spark.hadoop.fs.s3a.secret.key": SECRET, **loaded.spark.conf}
+    conf = {**LITTLE_DATA, "spark.hadoop.fs.s3a.secret.key": SECRET, **loaded.spark.conf}
     spark = loaded.spark.model_copy(update={"conf": conf})
     return loaded.model_copy(update={"spark": spark})
 

@@ -209,6 +209,51 @@ def test_state_rests_while_there_are_facts(
     assert " ".join(made) == "fact: state facts fact: facts : facts : state facts : state facts"
 
 
+@pytest.mark.parametrize(
+    ("is_kept", "created"),
+    [
+        pytest.param(False, "round 1 2 retry round 3", id="each time"),
+        pytest.param(True, "round 1 retry", id="only after a failure"),
+    ],
+)
+def test_when_a_stream_is_created(
+    spark: SparkSession, settings: Settings, tmp_path: Path, is_kept: bool, created: str
+) -> None:
+    texts = tmp_path / "texts"
+    texts.mkdir()
+    made: list[str] = []
+    read: list[int] = []
+    failures = [ValueError("it was busy")]
+    moments = iter(["round 1", "2", "round 3"])
+    moment = ""
+
+    def write(batch: DataFrame, number: int) -> None:
+        nonlocal moment
+        if moment == "2" and failures:
+            moment = "retry"
+            raise failures.pop()
+        read.append(batch.count())
+
+    def stream() -> DataStreamWriter:
+        made.append(moment)
+        lines = spark.readStream.text(str(texts)).writeStream.foreachBatch(write)
+        return lines.option("checkpointLocation", str(tmp_path / "checkpoint"))
+
+    def look() -> str:
+        nonlocal moment
+        moment = next(moments, "")
+        if not moment:
+            raise KeyboardInterrupt
+        texts.joinpath(f"{moment}.txt").write_text("one\n")
+        return moment
+
+    run = settings.run.model_copy(update={"retry_delay": 0})
+    lake = own_home(settings, tmp_path).model_copy(update={"run": run})
+    with pytest.raises(KeyboardInterrupt):
+        keep_up(lake, [[Stream("texts", stream, is_kept=is_kept)]], every=0, look=look, lease=NO_LEASE)
+    assert (" ".join(made), read) == (created, [1, 1, 1])
+
+
 def test_rows_are_told_once_where_there_is_no_terminal(
     spark: SparkSession,
     settings: Settings,
