@@ -2,17 +2,16 @@
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import partial
-from pathlib import Path
 
 import pyarrow as pa
-from deltalake import DeltaTable
 
 from gold.enrichment.declaration import ACTIONS, BACKFILLS, Enrichment, Lookup
 from lakehouse.contracts.decoding import MALFORMED
 from lakehouse.contracts.topics import Encoding
-from lakehouse.delta.query import query, table_names
+from lakehouse.delta.batches import begun_at
+from lakehouse.delta.query import query, stored_table, table_names
 from lakehouse.delta.row_history import Row, RowChange, changes_of_rows
 from lakehouse.delta.status import batches_of
 from lakehouse.errors import ConfigurationError
@@ -99,7 +98,7 @@ def _with_keys(
         )
     if table not in table_names(settings):
         return []
-    schema = pa.schema(DeltaTable(settings.table_path(table)).schema().to_arrow())
+    schema = pa.schema(stored_table(settings, table).schema().to_arrow())
     names = dict(zip(declared.keys, keys, strict=False))
     values = {f"key{place}": _typed(name, key, schema) for place, (name, key) in enumerate(names.items())}
     where = " AND ".join(f'"{name}" = ${value}' for name, value in zip(names, values, strict=True))
@@ -273,11 +272,10 @@ def _requests(settings: Settings, facts: Enrichment, places: set[Place]) -> Iter
 def _publications(settings: Settings, facts: Enrichment, in_gold: Sequence[RowChange]) -> Iterator[Event]:
     """When the changes of gold were sent to its topic, as far as the publisher's checkpoint says."""
     topic = facts.publish_to
-    begun = Path(settings.checkpoint_path(f"published.{topic}"), "metadata")
-    if not in_gold or not topic or not begun.exists():
+    since = begun_at(settings, f"published.{topic}")
+    if not in_gold or not topic or not since:
         return
-    since = datetime.fromtimestamp(begun.stat().st_mtime, UTC)
-    id = str(DeltaTable(settings.table_path(facts.gold_table)).metadata().id)
+    id = str(stored_table(settings, facts.gold_table).metadata().id)
     batches = batches_of(settings, f"published.{topic}")
     first = [change for change in in_gold if change.at < since][-1:]
     for change in (*first, *(change for change in in_gold if change.at >= since)):

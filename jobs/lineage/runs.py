@@ -18,7 +18,7 @@ from pyspark.sql.types import StructType
 from jobs.lineage.backend import backend, is_disabled
 from jobs.lineage.flows import Flow
 from jobs.lineage.kept import keep_event
-from lakehouse.delta.query import stored_log
+from lakehouse.delta.query import is_stored, stored_table
 from lakehouse.delta.row_counts import rows_written
 from lakehouse.progress import CONSOLE
 from lakehouse.settings import Settings
@@ -81,7 +81,8 @@ class StepRuns:
             self._versions = {name: _version(table) for name, table in self._tables(flow.columns).items()}
 
     def _tables(self, names: Iterable[str]) -> dict[str, DeltaTable | None]:
-        return {name: stored_log(self._settings, name) for name in names if " " not in name}
+        at = self._settings
+        return {name: stored_table(at, name) if is_stored(at, name) else None for name in names if " " not in name}
 
     def _done(self, flow: Flow) -> dict[str, Any]:
         """What the tables say about the run: rows that it wrote, and columns."""

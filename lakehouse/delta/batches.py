@@ -1,9 +1,11 @@
 """Reads from the checkpoint of a stream how far it is, without Spark."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
 import obstore
+from obstore.store import ObjectStore
 
 from lakehouse.settings import Settings
 from lakehouse.storage import folder
@@ -19,13 +21,35 @@ class Batch:
 def last_batch(settings: Settings, stream: str) -> Batch | None:
     """The last batch that the stream has finished; None if there is none."""
     checkpoint = folder(settings, settings.checkpoint_path(stream))
-    commits = obstore.list_with_delimiter(checkpoint, "commits")["objects"]
-    ended = {int(name): file for file in commits if (name := file["path"].rpartition("/")[2]).isdigit()}
-    if not ended:
-        return None
-    last = max(ended)
+    ended = _ended(checkpoint)
+    return _batch(checkpoint, max(ended), ended) if ended else None
+
+
+def batches(settings: Settings, stream: str) -> list[Batch]:
+    """The batches that the stream has finished, oldest first. Spark keeps the last hundred."""
+    checkpoint = folder(settings, settings.checkpoint_path(stream))
+    ended = _ended(checkpoint)
+    return [_batch(checkpoint, number, ended) for number in sorted(ended)]
+
+
+def begun_at(settings: Settings, stream: str) -> datetime | None:
+    """When the checkpoint of the stream was made; None if there is none."""
     try:
-        offsets = bytes(obstore.get(checkpoint, f"offsets/{last}").bytes()).decode()
+        return obstore.head(folder(settings, settings.checkpoint_path(stream)), "metadata")["last_modified"]
+    except FileNotFoundError:
+        return None
+
+
+def _ended(checkpoint: ObjectStore) -> dict[int, datetime]:
+    """When each finished batch ended, by its number."""
+    commits = obstore.list_with_delimiter(checkpoint, "commits")["objects"]
+    named = {file["path"].rpartition("/")[2]: file["last_modified"] for file in commits}
+    return {int(name): ended for name, ended in named.items() if name.isdigit()}
+
+
+def _batch(checkpoint: ObjectStore, number: int, ended: Mapping[int, datetime]) -> Batch:
+    try:
+        offsets = bytes(obstore.get(checkpoint, f"offsets/{number}").bytes()).decode()
     except (FileNotFoundError, UnicodeDecodeError):
         offsets = ""
-    return Batch(ended=ended[last]["last_modified"], offsets=offsets)
+    return Batch(ended=ended[number], offsets=offsets)

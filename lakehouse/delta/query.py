@@ -32,14 +32,6 @@ def stored_table(settings: Settings, name: str) -> DeltaTable:
     return DeltaTable(settings.table_path(name), storage_options=table_options(settings))
 
 
-def stored_log(settings: Settings, name: str) -> DeltaTable | None:
-    """The current table without its list of files, which takes less time and memory; None if there is no table."""
-    path, options = settings.table_path(name), table_options(settings)
-    if not DeltaTable.is_deltatable(path, options):
-        return None
-    return DeltaTable(path, storage_options=options, without_files=True)
-
-
 def existing_tables(settings: Settings) -> Iterator[tuple[str, DeltaTable]]:
     """The names and tables of all layers. Raises LakehouseError, which names the table, if one can't be read."""
     for name in table_names(settings):

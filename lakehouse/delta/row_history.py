@@ -1,19 +1,22 @@
 """The life of rows: what each commit of a table did to them, read from the table's log and files without Spark."""
 
 import json
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
 import duckdb
+import obstore
 import pyarrow as pa
 from deltalake import DeltaTable
+from pyarrow.dataset import dataset
+from pyarrow.fs import FileSystem
 
-from lakehouse.errors import ConfigurationError
+from lakehouse.delta.query import is_stored
 from lakehouse.settings import Settings
+from lakehouse.storage import file_system, folder, table_options
 
 Row = dict[str, Any]
 
@@ -57,17 +60,16 @@ def changes_of_rows(
     Maintenance removes files that left the table a week ago. The history begins with the first version of which all
     files are there.
     """
-    path = Path(settings.table_path(name))
-    if "://" in settings.table_path(name):
-        raise ConfigurationError(f"warehouse: {settings.warehouse}: must be on this machine to tell the life of rows")
-    if not DeltaTable.is_deltatable(str(path)):
+    if not is_stored(settings, name):
         return []
-    commits = _commits(path)
-    begin, active = _first_whole(path, commits), _files_before(path, commits[0])
+    path = settings.table_path(name)
+    commits, present = list(_commits(settings, path)), _files_in(settings, path)
+    begin, active = _first_whole(present, commits), _files_before(settings, path, commits[0])
     needed = active.copy()
     for commit in commits:
         needed |= commit.added
-    found = _matching(path, needed, where, values)
+    readable = {file: values for file, values in needed.items() if file in present}
+    found = _matching(file_system(settings, path), readable, where, values)
     changes: list[RowChange] = []
     for commit in commits:
         active = {file: at for file, at in active.items() if file not in commit.removed} | commit.added
@@ -80,27 +82,39 @@ def changes_of_rows(
     return changes
 
 
-def _commits(path: Path) -> list[_Commit]:
-    return [_commit(file) for file in sorted((path / "_delta_log").glob("[0-9]*.json")) if file.stem.isdigit()]
+def _files_in(settings: Settings, path: str) -> set[str]:
+    """The paths of all files within a table's folder."""
+    return {file["path"] for files in obstore.list(folder(settings, path)) for file in files}
 
 
-def _commit(file: Path) -> _Commit:
-    actions = [json.loads(line) for line in file.read_text().splitlines() if line]
-    found = {kind: [each[kind] for each in actions if kind in each] for kind in ("commitInfo", "add", "remove")}
-    times = [each["timestamp"] / 1000 for each in found["commitInfo"]] or [file.stat().st_mtime]
+def _commits(settings: Settings, path: str) -> Iterator[_Commit]:
+    """The commits that the log still has, oldest first."""
+    log = folder(settings, f"{path}/_delta_log")
+    listed = {file["path"]: file["last_modified"] for file in obstore.list_with_delimiter(log)["objects"]}
+    for name in sorted(listed):
+        version, _, kind = name.partition(".")
+        if version.isdigit() and kind == "json":
+            yield _commit(int(version), bytes(obstore.get(log, name).bytes()).decode(), listed[name])
+
+
+def _commit(version: int, actions: str, written: datetime) -> _Commit:
+    lines = [json.loads(line) for line in actions.splitlines() if line]
+    found = {kind: [each[kind] for each in lines if kind in each] for kind in ("commitInfo", "add", "remove")}
+    times = [datetime.fromtimestamp(each["timestamp"] / 1000, UTC) for each in found["commitInfo"]] or [written]
     return _Commit(
-        version=int(file.stem),
-        at=datetime.fromtimestamp(times[0], UTC),
+        version=version,
+        at=times[0],
         added={unquote(each["path"]): each["partitionValues"] for each in found["add"]},
         removed=tuple(unquote(each["path"]) for each in found["remove"]),
     )
 
 
-def _files_before(path: Path, first: _Commit) -> Files:
+def _files_before(settings: Settings, path: str, first: _Commit) -> Files:
     """The files of the first version that the log still has, without those that its commit added."""
     if first.version == 0:
         return {}
-    rows = pa.table(DeltaTable(str(path), version=first.version).get_add_actions()).to_pylist()
+    table = DeltaTable(path, version=first.version, storage_options=table_options(settings))
+    rows = pa.table(table.get_add_actions()).to_pylist()
     files = {unquote(row["path"]): _as_text(row.get("partition") or {}) for row in rows}
     return {file: values for file, values in files.items() if file not in first.added}
 
@@ -109,25 +123,24 @@ def _as_text(values: Mapping[str, object]) -> dict[str, str | None]:
     return {name: None if value is None else str(value) for name, value in values.items()}
 
 
-def _first_whole(path: Path, commits: Sequence[_Commit]) -> int:
+def _first_whole(present: Collection[str], commits: Sequence[_Commit]) -> int:
     """The first version that needs no file that is gone."""
     first = commits[0].version
     for commit in commits:
-        if any(not (path / file).exists() for file in commit.removed):
+        if any(file not in present for file in commit.removed):
             first = commit.version
     return first
 
 
-def _matching(path: Path, files: Files, where: str, values: Mapping[str, object]) -> dict[str, list[Row]]:
-    """The rows that match, by file. Each file is read with its own columns; those that are gone are left out."""
+def _matching(files: FileSystem, needed: Files, where: str, values: Mapping[str, object]) -> dict[str, list[Row]]:
+    """The rows that match, by file. Each file is read with its own columns."""
     found: dict[str, list[Row]] = {}
     with duckdb.connect() as connection:
         connection.execute("SET TimeZone = 'UTC'")
-        for file, partition in files.items():
-            if not (path / file).exists():
-                continue
+        for file, partition in needed.items():
+            connection.register("rows_of_file", dataset(file, filesystem=files, format="parquet"))
             columns = ", ".join(("*", *(f'{_text(value)} AS "{name}"' for name, value in partition.items())))
-            rows = f"SELECT {columns} FROM read_parquet({_text(str(path / file))}, hive_partitioning = false)"
+            rows = f"SELECT {columns} FROM rows_of_file"
             result = connection.execute(f"SELECT * FROM ({rows}) WHERE {where}", dict(values))
             names = [column[0] for column in result.description]
             if matching := result.fetchall():
@@ -140,7 +153,7 @@ def _without_marks(row: Row) -> Row:
 
 
 def _text(value: str | None) -> str:
-    """A text in SQL: a path or a partition value can't be a parameter of the functions that read files."""
+    """A text in SQL."""
     return "NULL" if value is None else "'" + value.replace("'", "''") + "'"
 
 

@@ -6,14 +6,13 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import duckdb
 import obstore
 from deltalake import DeltaTable
 
-from lakehouse.delta.batches import Batch, last_batch
+from lakehouse.delta.batches import Batch, batches, last_batch
 from lakehouse.delta.query import existing_tables
 from lakehouse.settings import Settings
 from lakehouse.storage import folder
@@ -99,17 +98,8 @@ def _changed_at(table: DeltaTable) -> datetime:
 
 
 def batches_of(settings: Settings, stream: str) -> list[tuple[datetime, dict[str, int]]]:
-    """When each batch of a stream ended, in UTC, with the last version that it has read by table id; oldest first.
-
-    Spark keeps the last hundred. Empty for checkpoints that are not on this machine.
-    """
-    root = Path(settings.checkpoint_path(stream))
-    found = []
-    for commit in sorted(root.glob("commits/[0-9]*"), key=lambda path: int(path.name)):
-        ended = datetime.fromtimestamp(commit.stat().st_mtime, UTC)
-        batch = Batch(ended=ended, offsets=(root / "offsets" / commit.name).read_text())
-        found.append((ended, dict(_read_by(batch))))
-    return found
+    """When each batch of a stream ended, in UTC, with the last version that it has read by table id; oldest first."""
+    return [(batch.ended, dict(_read_by(batch))) for batch in batches(settings, stream)]
 
 
 def _read_by(batch: Batch) -> list[tuple[str, int]]:

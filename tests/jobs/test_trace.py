@@ -9,10 +9,12 @@ from deltalake import DeltaTable
 
 from domains.shop.declarations.orders import ORDERS
 from domains.shop.declarations.users import USERS
+from jobs.retention import states
 from jobs.trace import Event, trace_entity, trace_facts
 from lakehouse.errors import ConfigurationError
 from lakehouse.settings import Settings
 from tests.lake import own_home
+from tests.s3 import BUCKET, Server, in_store
 
 
 def told(events: list[Event]) -> list[tuple[str, str, str]]:
@@ -80,3 +82,13 @@ def test_a_history_begins_where_all_files_are_there(seen: Settings, tmp_path: Pa
     DeltaTable(copy.table_path(ORDERS.gold_table)).vacuum(0, dry_run=False, enforce_retention_duration=False)
     [enriched] = [each for each in trace_facts(copy, ORDERS, ["1", "1"]) if each.table == ORDERS.gold_table]
     assert enriched.what.startswith("already there when the history begins: enriched: user 1")
+
+
+def test_of_tables_in_an_object_store_it_tells_the_same(seen: Settings, store: Server) -> None:
+    objects = store.folder / "objects" / BUCKET / "seen"
+    shutil.copytree(seen.warehouse_root, objects)
+    shutil.copytree(seen.checkpoint_root, objects / ".checkpoints")
+    there = in_store(seen, store.url, "seen")
+    assert trace_facts(there, ORDERS, ["1"]) == trace_facts(seen, ORDERS, ["1"])
+    assert trace_entity(there, USERS, ["2"]) == trace_entity(seen, USERS, ["2"])
+    assert [(each.purpose, each.rows) for each in states(there)] == [(each.purpose, each.rows) for each in states(seen)]
