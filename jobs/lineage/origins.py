@@ -61,6 +61,8 @@ def origins_in_select(table: SqlTable, known: Mapping[str, Collection[str]]) -> 
     from sqlglot.lineage import lineage  # takes half a second
 
     tree = parsed(table.file, table.sql)
+    if any(isinstance(each.this, exp.Subquery) for each in tree.find_all(exp.Lateral)):
+        return {}  # sqlglot takes its columns for those of other tables
     try:
         found = lineage(None, tree, _as_schema(known), dialect=DIALECT)
     except Exception:  # `known` lacks a column, or sqlglot, which has no common error here, can't follow the SELECT

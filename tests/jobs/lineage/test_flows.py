@@ -125,6 +125,11 @@ def test_sql_of_a_declared_column(sql: str, columns: list[str]) -> None:
             "SELECT price FROM gold.enriched_orders UNION ALL SELECT id FROM silver.users",
             {"price": made(("gold.enriched_orders", "price"), ("silver.users", "id"), sql="enriched_orders.price")},
         ),
+        (
+            "SELECT u.id, o.most FROM silver.users u, "
+            "LATERAL (SELECT max(price) AS most FROM gold.enriched_orders WHERE user_id = u.id) o",
+            {},
+        ),
     ],
 )
 def test_columns_of_a_select(tmp_path: Path, select: str, origins: dict[str, Origin]) -> None:
