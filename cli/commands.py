@@ -46,6 +46,7 @@ from jobs.steps import (
     reconcile_all,
     require,
     run_all,
+    spark_between_rounds,
     spark_for,
     spark_with,
     steps_of_facts,
@@ -198,7 +199,7 @@ def reconcile() -> None:
     """Check that each landed message is in exactly one place; if not, print the difference and exit with 1."""
     settings = load_settings()
     written = pipeline_of(settings).written
-    with spark_for(settings, writes=written) as spark:
+    with spark_between_rounds(settings, written) as spark:
         require(spark, settings, written, made_by="run")
         _reconcile(spark, settings)
 
@@ -235,7 +236,7 @@ def purge() -> None:
     settings = load_settings()
     pipeline = pipeline_of(settings)
     tables = [entity.table.name for entity in pipeline.entities]
-    with spark_for(settings, writes=tables) as spark:
+    with spark_between_rounds(settings, tables) as spark:
         require(spark, settings, tables, made_by="run")
         purged = {
             each.name: purge_entity(spark, settings, each, merges=_merges(pipeline, each)) for each in pipeline.entities

@@ -7,7 +7,7 @@ import typer
 from cli import report
 from cli.extras import require_extra
 from expectations.results import Result
-from jobs.steps import require, spark_for
+from jobs.steps import require, spark_between_rounds
 from lakehouse.delta.tables import table_exists
 from lakehouse.errors import ConfigurationError, QualityError
 from lakehouse.progress import spinner
@@ -29,7 +29,7 @@ def validate_command(
     for name in tables or ():
         if name not in known:
             raise ConfigurationError(f"{name}: no rules are declared for it; there are rules for {', '.join(known)}")
-    with spark_for(settings, writes=(*pipeline.written, *(suite.table for suite in pipeline.sql_suites))) as spark:
+    with spark_between_rounds(settings, [*pipeline.written, *(suite.table for suite in pipeline.sql_suites)]) as spark:
         require(spark, settings, [suite.table for suite in pipeline.suites], made_by="run")
         require(spark, settings, tables or (), made_by="refresh")
         made = [suite for suite in pipeline.sql_suites if table_exists(spark, settings, suite.table)]

@@ -6,7 +6,7 @@ import typer
 
 from cli import report
 from jobs import snapshots
-from jobs.steps import spark_for
+from jobs.steps import spark_between_rounds, spark_for
 from lakehouse.settings import load_settings
 from pipeline.loading import pipeline_of
 
@@ -20,7 +20,7 @@ def create(name: Annotated[str, typer.Argument(help="A name for the snapshot, su
     """Note the present versions of all tables. Their files are kept until the snapshot is dropped."""
     settings = load_settings()
     pipeline = pipeline_of(settings)
-    with spark_for(settings, writes=pipeline.written) as spark:
+    with spark_between_rounds(settings, pipeline.written) as spark:
         made = snapshots.create(spark, settings, pipeline, name)
     report.say(f"{name}: {len(made.tables)} tables, {sum(each.rows for each in made.tables.values()):,} rows")
 
@@ -87,6 +87,6 @@ def drop(name: Name) -> None:
     settings = load_settings()
     pipeline = pipeline_of(settings)
     snapshots.named(settings, name)
-    with spark_for(settings, writes=pipeline.written) as spark:
+    with spark_between_rounds(settings, pipeline.written) as spark:
         snapshots.drop(spark, settings, pipeline, name)
     report.say(f"{name} is dropped")

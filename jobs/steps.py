@@ -28,7 +28,7 @@ from jobs.lineage.runs import prepare, told
 from jobs.streams import Outcome, Stream, catch_up
 from lakehouse.contracts.decoding import MALFORMED
 from lakehouse.contracts.topics import Topic
-from lakehouse.delta.leases import Lease, write_lease
+from lakehouse.delta.leases import Lease, lease_between_rounds, write_lease
 from lakehouse.delta.tables import table_exists, table_versions
 from lakehouse.errors import LakehouseError
 from lakehouse.local.broker import endpoint, healthy_endpoint
@@ -54,6 +54,16 @@ def spark_for(settings: Settings, *, writes: Sequence[str], command: str = "") -
     `command` is what that process would see as the holder; by default, the command line.
     """
     with write_lease(settings, writes, command=command) as lease, spark_with(settings, lease) as spark:
+        yield spark
+
+
+@contextmanager
+def spark_between_rounds(settings: Settings, tables: Sequence[str]) -> Iterator[SparkSession]:
+    """Like `spark_for`, but also while `lakehouse run --every` has the tables: its next round waits for the end.
+
+    For commands that take some seconds, and that no step may write beside.
+    """
+    with lease_between_rounds(settings, tables) as lease, spark_with(settings, lease) as spark:
         yield spark
 
 

@@ -7,9 +7,9 @@ JVM is killed when its Python is interrupted, but after a `kill -9` it outlives 
 Tables in an object store can be written from several homes. There, a process that has the lock also takes a claim
 beside the tables (`claims.py`).
 
-Beside each lease there is a second lock, the turn. Who holds a lease has the turn too, and lends it to maintenance
-while nothing is written, such as between two rounds of `lakehouse run --every`. So maintenance of the same home
-never rewrites files that a MERGE is reading, and no MERGE fails because of it.
+Beside each lease there is a second lock, the turn. Who holds a lease has the turn too. `lakehouse run --every` lends
+its turns between two rounds, to maintenance and to commands that need tables which do not change meanwhile. So
+maintenance of the same home never rewrites files that a MERGE is reading, and no MERGE fails because of it.
 """
 
 import fcntl
@@ -18,19 +18,21 @@ import re
 import socket
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import IO
 
 from lakehouse.delta.claims import claimed
 from lakehouse.errors import BusyError
-from lakehouse.progress import CONSOLE, wait_until
+from lakehouse.progress import CONSOLE, spinner, wait_until
 from lakehouse.settings import Settings, is_remote
 
 MAINTENANCE = re.compile(r"`lakehouse (maintain|purge|forget)\b")
 """Matches the leases and turns of commands that release a table soon, so that others wait for them."""
+LENDS = re.compile(r"`lakehouse run\b[^`]* --every\b")
+"""Matches the leases of commands that lend the turns again and again."""
 PATIENCE = 20 * 60.0
 """Seconds to wait for them, and for which they wait for a turn."""
 POLL_SECONDS = 0.02
@@ -52,7 +54,7 @@ class Lease:
 
     @contextmanager
     def lent(self, beat: Callable[[], None] = lambda: None) -> Iterator[None]:
-        """Let maintenance have the tables from now on. After the block, wait until it has ended.
+        """Let others have the turns from now on. After the block, wait until they have given them back.
 
         `beat` is called again and again meanwhile.
         The caller must not write meanwhile, and no other writer can.
@@ -86,6 +88,31 @@ def write_lease(settings: Settings, tables: Iterable[str], *, command: str = "")
 
 
 @contextmanager
+def lease_between_rounds(settings: Settings, tables: Iterable[str]) -> Iterator[Lease]:
+    """Like `write_lease`, but tables that `lakehouse run --every` of this home has are no obstacle.
+
+    It waits up to 20 minutes for a moment between two rounds. The next one begins after the block.
+    """
+    names, until = sorted(tables), time.monotonic() + PATIENCE
+    with ExitStack() as held:
+        lease, free = Lease([], [], " ".join(sys.argv[1:])), []
+        for table in names:  # the leases before all turns, in the order of `write_lease`: that avoids deadlocks
+            file = held.enter_context(_open(settings, table))
+            if _lock(file) or not LENDS.search(_holder(file)):
+                _take(file, table, until, is_turn=False)
+                _sign(file, lease.command)
+                lease.locks.append(file)
+                free.append(table)
+        turns = turn_at(settings, names, command=lease.command, patience=until - time.monotonic())
+        with spinner("Waiting for the end of a round of `lakehouse run --every`") if free != names else nullcontext():
+            lease.turns.extend(held.enter_context(turns))
+        if is_remote(settings.warehouse_root):  # the other process has claimed the others
+            holder = _description(lease.command)
+            held.enter_context(claimed(settings, free, holder, until=until, waits_for=MAINTENANCE))
+        yield lease
+
+
+@contextmanager
 def home_lock(settings: Settings, name: str) -> Iterator[Lease]:
     """Like `write_lease`, for what only one process of a home does, whatever other homes do."""
     with _locked(settings, [name], "", time.monotonic() + PATIENCE) as lease:
@@ -106,7 +133,9 @@ def _locked(settings: Settings, names: Iterable[str], command: str, until: float
 
 
 @contextmanager
-def turn_at(settings: Settings, tables: Iterable[str], *, command: str, patience: float) -> Iterator[None]:
+def turn_at(
+    settings: Settings, tables: Iterable[str], *, command: str, patience: float
+) -> Iterator[Collection[IO[str]]]:
     """Hold the turns at `tables` while the block runs: all of them at once, or none.
 
     Raises BusyError, which names a writer, if there is no such moment within `patience` seconds.
@@ -120,7 +149,7 @@ def turn_at(settings: Settings, tables: Iterable[str], *, command: str, patience
             time.sleep(POLL_SECONDS)
         for turn in turns.values():
             _sign(turn, command)
-        yield
+        yield turns.values()
 
 
 def _first_busy(turns: dict[str, IO[str]]) -> str | None:

@@ -396,6 +396,9 @@ def test_a_pipeline_that_runs_on_takes_what_comes_beside_maintenance_until_it_is
             for phase in (STEADY.first, STEADY.late):
                 sent += sum(produce([(topic, phase(topic.name)) for topic in TOPICS], endpoint, lake).values())
                 wait_until(partial(holds, lake, sent), poll=1)
+            beside = start(lake, "reconcile")
+            assert (beside.wait(300), (lake.home / "reconcile.log").read_text().count("holds")) == (0, 3)
+            assert running.poll() is None
         finally:
             has_ended.set()
         done = maintenance.result()

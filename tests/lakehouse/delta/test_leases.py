@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from lakehouse.delta import leases
-from lakehouse.delta.leases import turn_at, write_lease
+from lakehouse.delta.leases import lease_between_rounds, turn_at, write_lease
 from lakehouse.errors import BusyError
 from lakehouse.settings import Settings
 from tests.lake import own_home
@@ -113,3 +113,31 @@ def _maintain(
     with turn_at(own, tables, command="maintain", patience=60):
         begun.set()
         ended.append(beat.wait(60))  # who waits shows life
+
+
+def test_what_a_run_that_goes_on_has_is_borrowed_between_two_rounds(settings: Settings, tmp_path: Path) -> None:
+    own = own_home(settings, tmp_path)
+    borrowed: list[int] = []
+
+    def borrow(begun: threading.Event) -> None:
+        with lease_between_rounds(own, ["bronze.users", "gold.orders", "silver.users"]) as lease:
+            begun.set()
+            borrowed.extend((len(lease.locks), len(lease.turns)))
+
+    with write_lease(own, ["bronze.users", "silver.users"], command="run --every 2s") as lease:
+        with ThreadPoolExecutor() as pool:
+            begun = threading.Event()
+            with lease.lent():
+                pool.submit(borrow, begun)
+                assert begun.wait(60)
+        assert borrowed == [1, 3]
+
+
+def test_what_a_run_that_ends_has_is_not_waited_for(settings: Settings, tmp_path: Path) -> None:
+    own = own_home(settings, tmp_path)
+    with (
+        write_lease(own, ["silver.users"], command="run"),
+        pytest.raises(BusyError, match=r"^silver.users is being written by .* \(`lakehouse run`, since .* or stop it$"),
+        lease_between_rounds(own, ["bronze.users", "silver.users"]),
+    ):
+        pass
