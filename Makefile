@@ -46,8 +46,12 @@ test-spark: install ## Run the tests that start Spark, but no broker and no Airf
 	@exec $(RUN)/pytest -m "spark and not broker and not airflow"
 
 .PHONY: test
-test: style docs ## Check style and types, build the docs, and run every test
+test: style docs ## Check style and types, build the docs, and run the tests (three quarters of an hour)
 	@exec $(RUN)/pytest
+
+.PHONY: test-long
+test-long: install ## Run all tests with Airflow, all demos, some chaos, and two tenants (half an hour)
+	@exec $(RUN)/pytest -m "long or airflow"
 
 .PHONY: test-store
 test-store: install ## Kill runs, and fail requests, of a pipeline whose tables are in an object store (10 minutes)
@@ -85,7 +89,7 @@ chaos: install ## Inject faults into a running pipeline, and check its tables ea
 
 .PHONY: pictures
 pictures: install ## Take the screenshots of Airflow in docs/images again (10 minutes)
-	@PICTURES=docs/images $(RUN)/pytest -n 0 tests/dags/test_runs.py
+	@PICTURES=docs/images $(RUN)/pytest -n 0 -m airflow tests/dags/test_runs.py
 
 .PHONY: format
 format: install ## Format the code, and fix what ruff can fix

@@ -22,6 +22,8 @@ from tests.lake import environment, expected, messages, own_topics, tables, vers
 from tests.oracle import Oracle
 from tests.shop import TOPICS
 
+pytestmark = [pytest.mark.cluster]
+
 LAKEHOUSE = Path(sys.prefix) / "bin" / "lakehouse"
 MESSY = Workload(
     users=300, orders=3_000, missing_users=0.05, late_users=0.2, deleted_users=0.1, duplicates=0.1, malformed=0.1
@@ -77,7 +79,6 @@ def test_a_run(settings: Settings, endpoint: Endpoint, cluster: Cluster, tmp_pat
         assert "Running task" in log
 
 
-@pytest.mark.cluster
 def test_executors_that_are_killed(settings: Settings, endpoint: Endpoint, cluster: Cluster, tmp_path: Path) -> None:
     lake = lake_of(settings, endpoint, tmp_path, MESSY.first, MESSY.late)
     with running(lake, cluster, **SMALL_BATCHES) as process:
@@ -88,7 +89,6 @@ def test_executors_that_are_killed(settings: Settings, endpoint: Endpoint, clust
     assert len(cluster.executor_logs()) >= 5
 
 
-@pytest.mark.cluster
 def test_a_worker_that_is_lost(settings: Settings, endpoint: Endpoint, cluster: Cluster, tmp_path: Path) -> None:
     lake = lake_of(settings, endpoint, tmp_path, MESSY.first, MESSY.late)
     with running(lake, cluster, **SMALL_BATCHES) as process:
@@ -97,7 +97,6 @@ def test_a_worker_that_is_lost(settings: Settings, endpoint: Endpoint, cluster: 
         ends_well(lake, process)
 
 
-@pytest.mark.cluster
 def test_no_worker_is_left_until_another_comes(
     settings: Settings, endpoint: Endpoint, cluster: Cluster, tmp_path: Path
 ) -> None:
@@ -112,7 +111,6 @@ def test_no_worker_is_left_until_another_comes(
         ends_well(lake, process)
 
 
-@pytest.mark.cluster
 def test_one_user_has_half_of_all_orders_and_one_partition_all_of_them(
     settings: Settings, endpoint: Endpoint, cluster: Cluster, tmp_path: Path
 ) -> None:

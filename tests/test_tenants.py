@@ -17,6 +17,8 @@ from tests.shop import TOPICS, WRITTEN
 CALM = Workload(users=100, orders=500, missing_users=0.1, deleted_users=0.1, duplicates=0.1, malformed=0.1)
 FLOOD = Workload(users=100, orders=20_000, missing_users=0.1, malformed=0.3)
 
+pytestmark = [pytest.mark.long]
+
 
 def backlogs(lake: Settings, endpoint: Endpoint) -> dict[str, int]:
     return {topic.name: topic_status(topic, endpoint, lake).backlog for topic in TOPICS}

@@ -13,7 +13,7 @@ from tests.chaos.run import suffer
 from tests.chaos.world import World
 from tests.lake import own_topics
 
-pytestmark = [pytest.mark.spark]
+pytestmark = [pytest.mark.spark, pytest.mark.long]
 
 
 @pytest.fixture(scope="module")

@@ -86,6 +86,7 @@ def test_the_whole_demo_while_a_second_one_is_refused(settings: Settings, tmp_pa
     wait_until(lambda: left_of(own) == [], seconds=10, poll=0.1)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("domain", sorted({*DOMAINS} - {"shop"}))
 @pytest.mark.spark
 @pytest.mark.broker
@@ -98,7 +99,7 @@ def test_the_demo_of_each_other_domain(settings: Settings, tmp_path: Path, domai
     assert titles_missing(told, domain) == []
 
 
-@pytest.mark.parametrize("moment", ["bronze.orders", "gold.enriched_orders"])
+@pytest.mark.parametrize("moment", [pytest.param("bronze.orders", marks=pytest.mark.long), "gold.enriched_orders"])
 @pytest.mark.spark
 @pytest.mark.broker
 def test_ctrl_c_ends_all_of_it(settings: Settings, tmp_path: Path, moment: str) -> None:

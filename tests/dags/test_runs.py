@@ -276,6 +276,7 @@ def test_a_backfill_of_three_days_recomputes_them_as_if_all_had_come_at_once(api
     assert tables(lake) == today
 
 
+@pytest.mark.long
 def test_a_dry_run_changes_nothing_and_tells_nobody(api: Api, lake: Settings) -> None:
     def events() -> int:
         found = api.call("GET", "assets/events?source_dag_id=reprocess")
@@ -290,6 +291,7 @@ def test_a_dry_run_changes_nothing_and_tells_nobody(api: Api, lake: Settings) ->
     assert (events(), tables(lake)) == before
 
 
+@pytest.mark.long
 def test_the_pages(api: Api, lake: Settings, page: Page) -> None:
     found, today = api.found, tables(lake)
     page.goto(found.url)
@@ -347,6 +349,7 @@ def test_the_pages(api: Api, lake: Settings, page: Page) -> None:
     assert tables(lake) == today
 
 
+@pytest.mark.long
 def test_a_run_is_repaired_by_clearing_what_failed(api: Api, lake: Settings, spark: SparkSession) -> None:
     """The reconciliation finds that orders were lost, and a backfill restores them."""
     run = f"{RUNS}/{api.scheduled()['dag_run_id']}"
