@@ -22,10 +22,11 @@ from lakehouse.pulsar.endpoint import Endpoint
 from lakehouse.pulsar.produce import produce
 from lakehouse.settings import Settings
 from lakehouse.storage import table_options
+from tests.jobs.test_crashes import is_free, wait_until
 from tests.lake import environment, expected, messages, own_topics, tables
 from tests.oracle import Oracle
 from tests.s3 import Server, Unreliable, in_store
-from tests.shop import TOPICS
+from tests.shop import TOPICS, WRITTEN
 
 LAKEHOUSE = Path(sys.prefix) / "bin" / "lakehouse"
 MESSY = Workload(
@@ -112,6 +113,7 @@ def test_runs_that_are_killed(settings: Settings, endpoint: Endpoint, store: Ser
     for moment in (has_version(lake, "bronze.orders", 1), has_version(lake, "gold.enriched_orders", 1)):
         with running(lake) as process:
             wait_for(moment, process)
+        wait_until(lambda: is_free(lake, WRITTEN))
     run(lake)
     assert tables(lake) == expected(Oracle().run(messages(lake)))
 
