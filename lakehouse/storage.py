@@ -9,9 +9,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from deltalake.fs import DeltaStorageHandler
 from obstore.store import LocalStore, MemoryStore, ObjectStore, S3Store
-from pyarrow.fs import FileSystem, LocalFileSystem, PyFileSystem, SubTreeFileSystem
 
 from lakehouse.settings import Settings, is_remote
 
@@ -71,13 +69,6 @@ def folder(settings: Settings, path: str) -> ObjectStore:
         parts.netloc, prefix=parts.path.strip("/"), config=config, client_options=client, retry_config=retries
     )
     return made
-
-
-def file_system(settings: Settings, path: str) -> FileSystem:
-    """The files under a path, which is in the warehouse, as PyArrow reads them, by their names relative to it."""
-    if not is_remote(path):
-        return SubTreeFileSystem(path, LocalFileSystem())
-    return PyFileSystem(DeltaStorageHandler(path, table_options(settings)))
 
 
 def _config(settings: Settings) -> dict[str, str]:
