@@ -1,6 +1,6 @@
 """Memory of `lakehouse run` while it reads backlogs that don't fit into it: the most that each kind of process takes.
 
-    .venv/bin/python benchmarks/backpressure.py [--orders 500000 --orders 2000000] [--memory 512m] [--batch 67108864]
+    .venv/bin/python benchmarks/backpressure.py [--orders 500000 --orders 2000000] [--memory 1g] [--batch 67108864]
 
 Memory should not grow with the backlog, but with `LAKEHOUSE_RUN__MAX_BYTES_PER_BATCH`.
 """
@@ -30,7 +30,7 @@ STEPS = ("land orders", "enrich orders")
 
 def main(
     orders: Annotated[list[int] | None, typer.Option(help="Orders in the backlog, once for each run.")] = None,
-    memory: Annotated[str, typer.Option(help="Heap of Spark.")] = "512m",
+    memory: Annotated[str, typer.Option(help="Heap of Spark.")] = "1g",
     batch: Annotated[int, typer.Option(help="Stored bytes that one batch reads.")] = 64 * 2**20,
 ) -> None:
     rows = []
