@@ -46,11 +46,11 @@ test-spark: install ## Run the tests that start Spark, but no broker and no Airf
 	@exec $(RUN)/pytest -m "spark and not broker and not airflow"
 
 .PHONY: test
-test: style docs ## Check style and types, build the docs, and run the tests (three quarters of an hour)
+test: style docs ## Check style and types, build the docs, and run the tests (up to an hour)
 	@exec $(RUN)/pytest
 
 .PHONY: test-long
-test-long: install ## Run all tests with Airflow, all demos, some chaos, and two tenants (half an hour)
+test-long: install ## Run all tests with Airflow, all demos, some chaos, and two tenants
 	@exec $(RUN)/pytest -m "long or airflow"
 
 .PHONY: test-store

@@ -161,7 +161,7 @@ def _without_marks(row: Row) -> Row:
 
 
 def _text(value: str | None) -> str:
-    """A text in SQL."""
+    """A text, or NULL, in SQL."""
     return "NULL" if value is None else "'" + value.replace("'", "''") + "'"
 
 

@@ -1,5 +1,7 @@
 """What `lakehouse trace` tells about messages, from real tables and their logs."""
 
+import json
+import os
 import re
 import shutil
 from pathlib import Path
@@ -92,3 +94,22 @@ def test_of_tables_in_an_object_store_it_tells_the_same(seen: Settings, store: S
     assert trace_facts(there, ORDERS, ["1"]) == trace_facts(seen, ORDERS, ["1"])
     assert trace_entity(there, USERS, ["2"]) == trace_entity(seen, USERS, ["2"])
     assert [(each.purpose, each.rows) for each in states(there)] == [(each.purpose, each.rows) for each in states(seen)]
+
+
+def test_what_was_published(seen: Settings, tmp_path: Path) -> None:
+    """The topic began with the rows of the first publication, and got each change of a later batch."""
+    shutil.copytree(seen.home, tmp_path, dirs_exist_ok=True)
+    copy, topic = own_home(seen, tmp_path), str(ORDERS.publish_to)
+    changes = [each for each in trace_facts(copy, ORDERS, ["1", "1"]) if each.table == ORDERS.gold_table]
+    gold = DeltaTable(copy.table_path(ORDERS.gold_table))
+    offset = {"reservoirId": str(gold.metadata().id), "reservoirVersion": gold.version(), "index": 0}
+    checkpoint = Path(copy.checkpoint_path(f"published.{topic}"))
+    for file, text in (("metadata", "{}"), ("commits/0", "v1\n{}"), ("offsets/0", f"v1\n{{}}\n{json.dumps(offset)}")):
+        (checkpoint / file).parent.mkdir(parents=True, exist_ok=True)
+        (checkpoint / file).write_text(text)
+    between = (changes[0].at.timestamp() + changes[1].at.timestamp()) / 2
+    os.utime(checkpoint / "metadata", (between, between))
+    assert [event for event in told(trace_facts(copy, ORDERS, ["1", "1"])) if event[0] == topic] == [
+        (topic, "0/7/1/0", "published under the key 1-1: the row"),
+        (topic, "0/7/1/0", "published under the key 1-1: the row"),
+    ]
