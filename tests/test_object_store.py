@@ -71,6 +71,7 @@ def has_version(lake: Settings, name: str, version: int) -> Callable[[], bool]:
     return lambda: is_stored(lake, name) and stored_table(lake, name).version() >= version
 
 
+@pytest.mark.s3
 @pytest.mark.spark
 def test_all_that_a_run_writes_is_in_the_store(
     settings: Settings, endpoint: Endpoint, store: Server, tmp_path: Path
@@ -104,6 +105,64 @@ def test_two_that_append_at_once_both_do(settings: Settings, store: Server, tmp_
         writer.join()
     held = query(lake, "SELECT writer, count(*), count(DISTINCT n) FROM gold.notes GROUP BY 1 ORDER BY 1").fetchall()
     assert held == [("a", 10, 10), ("b", 10, 10), ("c", 10, 10)]
+
+
+EVERY_COMMAND = """
+plan
+status
+lineage
+metrics
+reconcile
+validate
+validate --new
+refresh
+refresh --full
+publish
+quarantine inspect
+state
+state users:1
+trace 1
+snapshot create before
+backfill --because items:1
+backfill --from 2026-01-01 --to 2027-12-31
+quarantine release --all
+enrich
+quarantine retry
+snapshot list
+snapshot diff before
+snapshot restore before
+run
+snapshot drop before
+rebuild silver.users --approve
+run
+purge
+maintain
+reconcile
+"""
+
+
+@pytest.mark.spark
+@pytest.mark.s3
+def test_every_command(settings: Settings, endpoint: Endpoint, store: Server, tmp_path: Path) -> None:
+    lake = lake_of(settings, endpoint, store.url, tmp_path)
+    run(lake)
+    for command in EVERY_COMMAND.strip().splitlines():
+        assert shown_by(lake, command) == (0, ""), command
+    assert tables(lake) == expected(Oracle().run(messages(lake)))
+    [(user,)] = query(lake, "SELECT user.id FROM gold.enriched_orders LIMIT 1").fetchall()
+    for command in (f"forget users:{user} --approve --now", "reconcile", "run"):
+        assert shown_by(lake, command) == (0, ""), command
+    held = query(lake, f"SELECT count(*) FROM gold.enriched_orders WHERE user.id = {user}").fetchall()
+    assert held == [(0,)]
+    assert not (lake.home / "warehouse").exists()
+    assert not (lake.home / "checkpoints").exists()
+
+
+def shown_by(lake: Settings, command: str) -> tuple[int, str]:
+    """The exit code of a command, and what it showed unless it succeeded."""
+    given = {**os.environ, **environment(lake), **SMALL_BATCHES}
+    done = subprocess.run([LAKEHOUSE, *command.split()], env=given, capture_output=True, text=True, timeout=400)
+    return done.returncode, done.stdout + done.stderr if done.returncode else ""
 
 
 @pytest.mark.spark

@@ -6,7 +6,7 @@ already placed, and leaves them where they are.
 
 from contextlib import ExitStack, nullcontext
 from functools import partial, reduce
-from typing import Any
+from typing import Any, NamedTuple
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -110,7 +110,7 @@ def enrich_batch(
     is_first: bool = False,
     succession: Succession | None = None,
 ) -> None:
-    """Process the events of a batch. Events about facts that are already placed come first.
+    """Process the events of a batch. New facts come early, because nobody sees them before they are in gold.
 
     If its `succession` says that all messages are new, they are not searched for among those that are placed.
 
@@ -124,18 +124,20 @@ def enrich_batch(
         if found.backfills and succession:  # a backfill places all that has landed
             succession.doubt()
         is_new = succession is not None and succession.is_new
-        with planned_for(spark, found.events):
-            if found.rejected:
-                quarantine_rejected(settings, enrichment, events, found, is_new=is_new)
-            if found.discarded:
+        if found.discarded:
+            with planned_for(spark, found.events):
                 discard(settings, enrichment, events.where(is_event(DISCARD)).select("position").distinct())
         for request in found.backfills:
             do_requested(settings, enrichment, request, spark)
-        if found.changed or found.released or is_first:
-            decide_again(settings, enrichment, events, found, is_first=is_first)
-        if found.facts:
-            with planned_for(spark, found.events):
+        concerns_placed = found.changed or found.released or is_first
+        placed = placed_now(spark, settings, enrichment) if concerns_placed else None
+        with planned_for(spark, found.events):
+            if found.facts:
                 decide_new(settings, enrichment, events, found, is_new=is_new)
+            if found.rejected:
+                quarantine_rejected(settings, enrichment, events, found, is_new=is_new)
+        if placed is not None:
+            decide_again(settings, enrichment, events, found, placed, is_first=is_first)
 
 
 def enrich_messages(settings: Settings, enrichment: Enrichment, messages: DataFrame) -> None:
@@ -171,25 +173,47 @@ def decide_new(settings: Settings, enrichment: Enrichment, events: DataFrame, fo
                     write_duplicates(settings, enrichment, duplicates, are_new=is_new)
 
 
+class Placed(NamedTuple):
+    """The facts in gold and the waiting ones at some moment, and whether there are known to be none."""
+
+    gold: DataFrame
+    waiting: DataFrame
+    is_gold_empty: bool
+    is_waiting_empty: bool
+
+
+def placed_now(spark: SparkSession, settings: Settings, enrichment: Enrichment) -> Placed:
+    names = (enrichment.gold_table, enrichment.waiting.name)
+    pinned = (pin_table(spark, settings, name) for name in names)
+    return Placed(*pinned, *(is_known_empty(spark, settings, name) for name in names))
+
+
 def decide_again(
-    settings: Settings, enrichment: Enrichment, events: DataFrame, found: Any, *, is_first: bool = False
+    settings: Settings,
+    enrichment: Enrichment,
+    events: DataFrame,
+    found: Any,
+    placed: Placed,
+    *,
+    is_first: bool = False,
 ) -> None:
-    """Recompute the placed facts that changes of state or releases affect, and write what differs."""
-    spark = events.sparkSession
-    tables = (enrichment.gold_table, enrichment.waiting.name)
-    gold, waiting = (pin_table(spark, settings, name) for name in tables)
-    in_gold, waits = (not is_known_empty(spark, settings, name) for name in tables)
+    """Recompute the placed facts that changes of state or releases affect, and write what differs.
+
+    New facts of the same batch are not among them: they were joined with state that has these changes.
+    """
+    spark, gold, waiting = events.sparkSession, placed.gold, placed.waiting
     lookups = [
         each
         for each in enrichment.lookups
         if is_first or each.entity.name in (found.changed_versions if each.is_as_of else found.lost)
     ]
-    if not waits and not (in_gold and lookups):
+    corrects = bool(lookups) and not placed.is_gold_empty
+    if placed.is_waiting_empty and not corrects:
         return
     with ExitStack() as stack:
         with planned_for(spark, found.events):
             outdated = gold.where("false").select(*fact_columns(enrichment))
-            if in_gold and lookups:
+            if corrects:
                 changes = events.where(is_event(CHANGE))
                 corrections = changes.transform(corrections_by, lookups=lookups, settings=settings)
                 corrections = stack.enter_context(cached(corrections))

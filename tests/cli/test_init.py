@@ -76,6 +76,7 @@ def test_topics_are_named_only_to_be_read(folder: Path) -> None:
     assert not (folder / "shops").exists()
 
 
+@pytest.mark.long
 @pytest.mark.spark
 def test_the_tests_of_a_project_pass(folder: Path) -> None:
     init_command(Path("shops"))

@@ -264,6 +264,7 @@ def test_the_report_is_for_those_who_are_logged_in(api: Api) -> None:
     assert requests.get(link, timeout=60).status_code == 401
 
 
+@pytest.mark.long
 def test_a_backfill_of_three_days_recomputes_them_as_if_all_had_come_at_once(api: Api, lake: Settings) -> None:
     """Orders that gold had lost come back, and earlier ones get the users as they are now."""
     wait_until(lambda: drivers(lake) == [])

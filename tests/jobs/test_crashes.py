@@ -76,6 +76,7 @@ def is_free(settings: Settings, written: Sequence[str]) -> bool:
         return False
 
 
+@pytest.mark.long
 def test_runs_that_are_killed_again_and_again(settings: Settings, endpoint: Endpoint, tmp_path: Path) -> None:
     lake = own_topics(settings, endpoint, tmp_path)
     produce([(topic, phase(topic.name)) for phase in (MESSY.first, MESSY.late) for topic in TOPICS], endpoint, lake)

@@ -185,6 +185,7 @@ def test_gold_alone_is_made_again_and_discarded_facts_stay_discarded(spark: Spar
     assert reconcile_facts(spark, lake, ORDERS).holds
 
 
+@pytest.mark.long
 def test_a_rebuild_that_is_killed_is_done_by_the_next(spark: SparkSession, lake: Settings) -> None:
     names = ["silver.users", "gold.enriched_orders"]
     for removed in names:

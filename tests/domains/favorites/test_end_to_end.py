@@ -61,6 +61,7 @@ def joined(users: dict[int, Row], colors: dict[int, Row], cheeses: dict[int, Row
     ]
 
 
+@pytest.mark.long
 def test_tables_and_topics_follow_from_the_messages(spark: SparkSession, endpoint: Endpoint, lake: Settings) -> None:
     first = send(MESSY.first, endpoint, lake)
     run(spark, lake)

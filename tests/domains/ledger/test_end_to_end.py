@@ -43,6 +43,7 @@ def lake(settings: Settings, endpoint: Endpoint, tmp_path: Path) -> Settings:
     return lake_of("ledger", settings, endpoint, tmp_path)
 
 
+@pytest.mark.long
 def test_tables_and_topics_follow_from_the_messages(spark: SparkSession, endpoint: Endpoint, lake: Settings) -> None:
     first = send(MESSY.first, endpoint, lake)
     run(spark, lake)

@@ -127,6 +127,7 @@ def spoil(spark: SparkSession, settings: Settings) -> None:
     wrong.select(*rows.columns).write.format("delta").mode("append").save(settings.table_path(ORDERS.gold_table))
 
 
+@pytest.mark.long
 def test_what_was_spoilt_is_mended_from_bronze_though_two_tries_crash(
     spark: SparkSession, lake: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
