@@ -13,7 +13,7 @@ from cli import report
 from gold.enrichment.declaration import ACTIONS, Enrichment
 from gold.sql.declaration import SQL_ROWS
 from jobs.retry_malformed import retry_changes, retry_facts
-from jobs.steps import require, spark_between_rounds
+from jobs.steps import require, spark_for
 from lakehouse.contracts.decoding import MALFORMED
 from lakehouse.delta.query import is_stored, query, stored_table, table_names
 from lakehouse.errors import LakehouseError
@@ -117,7 +117,7 @@ def retry(
     entities = [entity for entity in pipeline.entities if topic in ("", entity.name)]
     enrichments = [enrichment for enrichment in pipeline.enrichments if topic in ("", enrichment.topic.name)]
     writes = [*(each.table.name for each in entities), *(each.gold_table for each in enrichments)]
-    with spark_between_rounds(settings, writes) as spark:
+    with spark_for(settings, writes=writes) as spark:
         require(spark, settings, [*writes, MALFORMED.name], made_by="run")
         done = [
             *(retry_changes(spark, settings, entity, dry_run=dry_run) for entity in entities),

@@ -40,9 +40,13 @@ def bars(title: str, values: list[tuple[str, float]], unit: str) -> str:
         lines += [
             f'<text x="{LEFT - 10}" y="{top + 16}" text-anchor="end">{label}</text>',
             f'<rect class="bar" x="{LEFT}" y="{top}" width="{length:.0f}" height="{BAR}" rx="3"/>',
-            f'<text x="{LEFT + length + 8:.0f}" y="{top + 16}">{value:,g} {unit}</text>',
+            f'<text x="{LEFT + length + 8:.0f}" y="{top + 16}">{_shown(value)} {unit}</text>',
         ]
     return "\n".join([*lines, "</svg>", ""])
+
+
+def _shown(value: float) -> str:
+    return f"{value:,.0f}" if value >= 1_000 else f"{value:g}"
 
 
 def middle(cell: str) -> float:

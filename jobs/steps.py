@@ -61,7 +61,7 @@ def spark_for(settings: Settings, *, writes: Sequence[str], command: str = "") -
 def spark_between_rounds(settings: Settings, tables: Sequence[str]) -> Iterator[SparkSession]:
     """Like `spark_for`, but also while `lakehouse run --every` has the tables: its next round waits for the end.
 
-    For commands that take some seconds, and that no step may write beside.
+    For commands that no step may write beside.
     """
     with lease_between_rounds(settings, tables) as lease, spark_with(settings, lease) as spark:
         yield spark

@@ -33,7 +33,7 @@ STATE_RESTS = 2.0
 STATE_REST_SECONDS = 15.0
 """The most seconds of that rest: the first time, or with a backlog, they take long."""
 LENT_SECONDS = 0.1
-"""Fewest seconds between two rounds, in which maintenance can begin."""
+"""Fewest seconds between two rounds, in which maintenance or a check can begin."""
 
 
 @dataclass(frozen=True)
@@ -84,10 +84,10 @@ def keep_up(
     Steps take turns because they share the same cores, and because later ones read what earlier ones have written. The
     steps of `state` come first, but not in each round: as long as the others have something to read, they rest for
     `STATE_RESTS` times as long as they took, so that most facts needn't wait for them.
-    Between two rounds, the tables of `lease` are lent to maintenance.
+    Between two rounds, the tables of `lease` are lent to maintenance and checks.
     After a round that read no rows, the next one waits until `look` returns another value or fails, but at most
     `REST_SECONDS`. Failures are retried as in `catch_up`, and counted for each round.
-    `beat` is called again and again, also while a batch, a pause or maintenance lasts long.
+    `beat` is called again and again, also while a batch, a pause, maintenance or a check lasts long.
     """
     made_ready, supervised = _in_rounds(state, settings), _in_rounds(steps, settings)
     with spinner("Running; Ctrl-C ends it") as status:

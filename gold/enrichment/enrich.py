@@ -15,7 +15,7 @@ from pyspark.sql.types import StructType
 
 from gold.enrichment.backfill import do_requested
 from gold.enrichment.changes import changes_of, corrections_by, fact_columns, outdated_by, waiting_for
-from gold.enrichment.declaration import ACTIONS, BACKFILLS, FIXED, Enrichment
+from gold.enrichment.declaration import ACTIONS, BACKFILLS, FIXED, Enrichment, Lookup
 from gold.enrichment.duplicates import find_duplicates, repeated_keys
 from gold.enrichment.events import (
     BACKFILL,
@@ -124,11 +124,7 @@ def enrich_batch(
         if found.backfills and succession:  # a backfill places all that has landed
             succession.doubt()
         is_new = succession is not None and succession.is_new
-        if found.discarded:
-            with planned_for(spark, found.events):
-                discard(settings, enrichment, events.where(is_event(DISCARD)).select("position").distinct())
-        for request in found.backfills:
-            do_requested(settings, enrichment, request, spark)
+        carry_out(settings, enrichment, events, found)
         concerns_placed = found.changed or found.released or is_first
         placed = placed_now(spark, settings, enrichment) if concerns_placed else None
         with planned_for(spark, found.events):
@@ -138,6 +134,16 @@ def enrich_batch(
                 quarantine_rejected(settings, enrichment, events, found, is_new=is_new)
         if placed is not None:
             decide_again(settings, enrichment, events, found, placed, is_first=is_first)
+
+
+def carry_out(settings: Settings, enrichment: Enrichment, events: DataFrame, found: Any) -> None:
+    """Discard waiting facts, and do the backfills, that were asked for."""
+    spark = events.sparkSession
+    if found.discarded:
+        with planned_for(spark, found.events):
+            discard(settings, enrichment, events.where(is_event(DISCARD)).select("position").distinct())
+    for request in found.backfills:
+        do_requested(settings, enrichment, request, spark)
 
 
 def enrich_messages(settings: Settings, enrichment: Enrichment, messages: DataFrame) -> None:
@@ -183,30 +189,25 @@ class Placed(NamedTuple):
 
 
 def placed_now(spark: SparkSession, settings: Settings, enrichment: Enrichment) -> Placed:
-    names = (enrichment.gold_table, enrichment.waiting.name)
-    pinned = (pin_table(spark, settings, name) for name in names)
-    return Placed(*pinned, *(is_known_empty(spark, settings, name) for name in names))
+    gold, waiting = enrichment.gold_table, enrichment.waiting.name
+    return Placed(
+        gold=pin_table(spark, settings, gold),
+        waiting=pin_table(spark, settings, waiting),
+        is_gold_empty=is_known_empty(spark, settings, gold),
+        is_waiting_empty=is_known_empty(spark, settings, waiting),
+    )
 
 
 def decide_again(
-    settings: Settings,
-    enrichment: Enrichment,
-    events: DataFrame,
-    found: Any,
-    placed: Placed,
-    *,
-    is_first: bool = False,
+    settings: Settings, enrichment: Enrichment, events: DataFrame, found: Any, placed: Placed, *, is_first: bool
 ) -> None:
     """Recompute the placed facts that changes of state or releases affect, and write what differs.
 
-    New facts of the same batch are not among them: they were joined with state that has these changes.
+    The batch's own new facts are not among `placed`: they were joined with state that has these changes. If the batch
+    runs again, they are, with the same result.
     """
     spark, gold, waiting = events.sparkSession, placed.gold, placed.waiting
-    lookups = [
-        each
-        for each in enrichment.lookups
-        if is_first or each.entity.name in (found.changed_versions if each.is_as_of else found.lost)
-    ]
+    lookups = _changed_lookups(enrichment, found, is_first=is_first)
     corrects = bool(lookups) and not placed.is_gold_empty
     if placed.is_waiting_empty and not corrects:
         return
@@ -234,6 +235,15 @@ def decide_again(
                 is_changed = is_corrected(enrichment)
                 stop_if_difference_fails(enrichment, wanted, is_changed=is_changed)
                 write_difference(settings, enrichment, wanted, pruning, is_changed=is_changed)
+
+
+def _changed_lookups(enrichment: Enrichment, found: Any, *, is_first: bool) -> list[Lookup]:
+    """The lookups whose changes can correct facts in gold."""
+    return [
+        each
+        for each in enrichment.lookups
+        if is_first or each.entity.name in (found.changed_versions if each.is_as_of else found.lost)
+    ]
 
 
 def _concerned(waiting: DataFrame, *, events: DataFrame, outdated: DataFrame, enrichment: Enrichment) -> DataFrame:

@@ -57,7 +57,7 @@ class Lease:
         """Let others have the turns from now on. After the block, wait until they have given them back.
 
         `beat` is called again and again meanwhile.
-        The caller must not write meanwhile, and no other writer can.
+        The caller must not write meanwhile. Only those who have the turns can.
         """
         for turn in self.turns:
             fcntl.flock(turn, fcntl.LOCK_UN)
@@ -91,25 +91,41 @@ def write_lease(settings: Settings, tables: Iterable[str], *, command: str = "")
 def lease_between_rounds(settings: Settings, tables: Iterable[str]) -> Iterator[Lease]:
     """Like `write_lease`, but tables that `lakehouse run --every` of this home has are no obstacle.
 
-    It waits up to 20 minutes for a moment between two rounds. The next one begins after the block.
+    It waits up to 20 minutes for a moment between two rounds. The next one begins when this process, and a JVM that has
+    inherited the lease, have ended. In an object store, the claims of a run that is killed meanwhile expire, and then
+    another home can begin to write: Delta's checks are what is left.
     """
     names, until = sorted(tables), time.monotonic() + PATIENCE
     with ExitStack() as held:
-        lease, free = Lease([], [], " ".join(sys.argv[1:])), []
-        for table in names:  # the leases before all turns, in the order of `write_lease`: that avoids deadlocks
-            file = held.enter_context(_open(settings, table))
-            if _lock(file) or not LENDS.search(_holder(file)):
-                _take(file, table, until, is_turn=False)
-                _sign(file, lease.command)
-                lease.locks.append(file)
-                free.append(table)
+        lease = Lease([], [], " ".join(sys.argv[1:]))
+        files = {table: held.enter_context(_open(settings, table)) for table in names}
+        waits = [_is_lent(file, table) for table, file in files.items()]
         turns = turn_at(settings, names, command=lease.command, patience=until - time.monotonic())
-        with spinner("Waiting for the end of a round of `lakehouse run --every`") if free != names else nullcontext():
+        with spinner("Waiting for the end of a round of `lakehouse run --every`") if any(waits) else nullcontext():
             lease.turns.extend(held.enter_context(turns))
+        # With all turns, it waits for nothing more, so there are no deadlocks.
+        free = [table for table, file in files.items() if not _is_lent(file, table, keep=True)]
+        for table in free:
+            _sign(files[table], lease.command)
+            lease.locks.append(files[table])
         if is_remote(settings.warehouse_root):  # the other process has claimed the others
             holder = _description(lease.command)
             held.enter_context(claimed(settings, free, holder, until=until, waits_for=MAINTENANCE))
         yield lease
+
+
+def _is_lent(file: IO[str], table: str, *, keep: bool = False) -> bool:
+    """Whether another process has the lease, and lends the turn. With `keep`, a free lease stays locked.
+
+    Raises BusyError if its holder does not lend the turn. Maintenance is waited for by its turn.
+    """
+    if _lock(file):
+        if not keep:
+            fcntl.flock(file, fcntl.LOCK_UN)
+        return False
+    if LENDS.search(_holder(file)) or (not keep and MAINTENANCE.search(_holder(file))):
+        return True
+    raise BusyError(f"{table} is being written by {_holder(file)}: wait until it ends, or stop it")
 
 
 @contextmanager
@@ -169,12 +185,12 @@ def _open(settings: Settings, name: str) -> IO[str]:
 
 
 def _take(file: IO[str], table: str, until: float, *, is_turn: bool) -> None:
-    """Lock the file, and wait for maintenance, which alone can have a turn at a table whose lease this process has."""
+    """Lock the file, and wait for maintenance. A turn is waited for whoever has it: it comes back soon."""
 
     def is_free() -> bool:
         return _lock(file) or not (is_turn or MAINTENANCE.search(_holder(file)))
 
-    wait_until(is_free, f"Waiting for the maintenance of {table} by {_holder(file)}", until - time.monotonic())
+    wait_until(is_free, f"Waiting for {table}, which {_holder(file)} has", until - time.monotonic())
     if not _lock(file):
         raise BusyError(f"{table} is being written by {_holder(file)}: wait until it ends, or stop it")
 

@@ -252,6 +252,18 @@ def test_events_of_assets_say_what_their_tables_hold(api: Api, lake: Settings) -
     assert told["gold.enriched_orders"]["lag"] == 0
 
 
+def test_steps_tell_their_lineage_as_runs_of_their_task(lake: Settings) -> None:
+    def told_by(step: str) -> tuple[str, str, str]:
+        *_, last = (lake.home / "lineage" / f"{step}.jsonl").read_text().splitlines()
+        event = json.loads(last)
+        parent = event["run"]["facets"]["parent"]
+        return event["eventType"], parent["job"]["name"], parent["root"]["job"]["name"]
+
+    assert told_by("land users") == ("COMPLETE", "pipeline.run", "pipeline")
+    assert told_by("enrich orders") == ("COMPLETE", "pipeline.run", "pipeline")
+    assert told_by("refresh gold.revenue_by_hour") == ("COMPLETE", "pipeline.refresh", "pipeline")
+
+
 def test_messages_that_waited_were_an_event(api: Api) -> None:
     """The trigger saw the late users, which could not land while another process held their table."""
     assert "users" in api.backlogs()[0]["payload"]
