@@ -50,11 +50,11 @@ test: style docs ## Check style and types, build the docs, and run the tests (up
 	@exec $(RUN)/pytest
 
 .PHONY: test-long
-test-long: install ## Run all tests with Airflow, all demos, some chaos, and two tenants
+test-long: install ## Run all tests with Airflow, all demos, some chaos, two tenants, and the long crashes
 	@exec $(RUN)/pytest -m "long or airflow"
 
 .PHONY: test-store
-test-store: install ## Kill runs, and fail requests, of a pipeline whose tables are in an object store (10 minutes)
+test-store: install ## Run every command, kill runs, and fail requests, with tables in an object store (half an hour)
 	@exec $(RUN)/pytest -n 0 -m s3
 
 .PHONY: test-cluster

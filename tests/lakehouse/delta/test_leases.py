@@ -141,3 +141,28 @@ def test_what_a_run_that_ends_has_is_not_waited_for(settings: Settings, tmp_path
         lease_between_rounds(own, ["bronze.users", "silver.users"]),
     ):
         pass
+
+
+def test_a_run_that_is_starting_goes_before_who_borrows(settings: Settings, tmp_path: Path) -> None:
+    own, tables = own_home(settings, tmp_path), ["bronze.users", "silver.items", "silver.users"]
+    begins, borrowed = threading.Event(), threading.Event()
+
+    def run() -> None:
+        begins.set()
+        with write_lease(own, tables, command="run --every 2s") as lease, lease.lent():
+            assert borrowed.wait(60)
+
+    def borrow() -> int:
+        with lease_between_rounds(own, tables) as lease:
+            borrowed.set()
+            return len(lease.locks)
+
+    with ThreadPoolExecutor() as pool:
+        with turn_at(own, ["silver.items"], command="maintain", patience=60):
+            running = pool.submit(run)
+            assert begins.wait(60)
+            time.sleep(0.2)  # the run waits for the turn, and has no lease yet of the table after it
+            borrowing = pool.submit(borrow)
+            time.sleep(0.2)
+        running.result(60)
+        assert borrowing.result(60) == 0
