@@ -36,8 +36,8 @@ def test_an_order_its_duplicate_and_its_correction(seen: Settings) -> None:
         ("bronze.orders", "0/7/1/0", "landed, published at 2026-01-01 00:10 by test"),
         ("gold.enriched_orders", "0/7/1/0", f"enriched: {user_1}, {item_then}"),
         ("bronze.orders", "0/7/4/0", "landed, published at 2026-01-01 00:11 by test"),
-        ("gold.enriched_orders", "0/7/1/0", f"corrected: {item_now} instead of {item_then}"),
         ("quarantine.duplicate_orders", "0/7/4/0", "a duplicate of 0/7/1/0"),
+        ("gold.enriched_orders", "0/7/1/0", f"corrected: {item_now} instead of {item_then}"),
     ]
 
 
