@@ -107,7 +107,7 @@ def test_two_that_append_at_once_both_do(settings: Settings, store: Server, tmp_
     assert held == [("a", 10, 10), ("b", 10, 10), ("c", 10, 10)]
 
 
-EVERY_COMMAND = """
+COMMANDS = """
 plan
 status
 lineage
@@ -144,10 +144,10 @@ reconcile
 
 @pytest.mark.spark
 @pytest.mark.s3
-def test_every_command(settings: Settings, endpoint: Endpoint, store: Server, tmp_path: Path) -> None:
+def test_one_command_after_the_other(settings: Settings, endpoint: Endpoint, store: Server, tmp_path: Path) -> None:
     lake = lake_of(settings, endpoint, store.url, tmp_path)
     run(lake)
-    for command in EVERY_COMMAND.strip().splitlines():
+    for command in COMMANDS.strip().splitlines():
         do(lake, command)
     assert tables(lake) == expected(Oracle().run(messages(lake)))
     [(user,)] = query(lake, "SELECT user.id FROM gold.enriched_orders LIMIT 1").fetchall()

@@ -103,7 +103,7 @@ def lease_between_rounds(settings: Settings, tables: Iterable[str]) -> Iterator[
         turns = turn_at(settings, names, command=lease.command, patience=until - time.monotonic())
         with spinner("Waiting for the end of a round of `lakehouse run --every`") if any(waits) else nullcontext():
             lease.turns.extend(held.enter_context(turns))
-        # With all turns, it waits for nothing more, so there are no deadlocks.
+        # With all turns, it waits for no lock any more, so there are no deadlocks.
         free = [table for table, file in files.items() if not _is_lent(file, table, keep=True)]
         for table in free:
             _sign(files[table], lease.command)
