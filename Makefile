@@ -51,7 +51,7 @@ test: style docs ## Check style and types, build the docs, and run the tests (up
 
 .PHONY: test-long
 test-long: install ## Run all tests with Airflow, all demos, some chaos, two tenants, and the long crashes
-	@exec $(RUN)/pytest -m "long or airflow"
+	@exec $(RUN)/pytest -m "(long or airflow) and not s3"
 
 .PHONY: test-store
 test-store: install ## Run most commands, kill runs, and fail requests, with tables in an object store (half an hour)

@@ -16,7 +16,8 @@ from bronze.landing import bronze_table
 from domains.shop.workload import Workload
 from jobs.steps import enriching, merging
 from jobs.streams import catch_up
-from lakehouse.delta.tables import append, create_table
+from lakehouse.delta.tables import create_table
+from lakehouse.delta.writes import append
 from lakehouse.local import broker
 from lakehouse.pulsar.endpoint import Endpoint
 from lakehouse.pulsar.produce import produce

@@ -30,7 +30,8 @@ from jobs.steps import merging
 from jobs.streams import catch_up
 from lakehouse.contracts.types import Encoding
 from lakehouse.contracts.values import parsed_type, value_of
-from lakehouse.delta.tables import append, create_table, read_table
+from lakehouse.delta.tables import create_table, read_table
+from lakehouse.delta.writes import append
 from lakehouse.settings import Settings
 from lakehouse.spark.session import start_spark, stop_spark
 

@@ -20,7 +20,8 @@ from pyspark.sql import functions as F
 from benchmarks.bench import START, Lap, emptied_home, lap, middle
 from cli import report
 from gold.sql.refresh import refresh
-from lakehouse.delta.tables import Table, append, create_table, delta_table
+from lakehouse.delta.tables import Table, create_table, delta_table
+from lakehouse.delta.writes import append
 from lakehouse.settings import Settings
 from lakehouse.spark.session import start_spark, stop_spark
 from tests.shop import SQL_TABLES

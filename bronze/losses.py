@@ -20,7 +20,6 @@ from lakehouse.delta.batches import last_batch
 from lakehouse.delta.query import query, stored_table, table_names
 from lakehouse.delta.tables import (
     Table,
-    append_missing,
     create_table,
     delete_path,
     read_table,
@@ -28,6 +27,7 @@ from lakehouse.delta.tables import (
     table_exists,
     table_property,
 )
+from lakehouse.delta.writes import append_missing
 from lakehouse.errors import PermanentError, UnreachableError
 from lakehouse.pulsar.endpoint import Endpoint
 from lakehouse.settings import Settings

@@ -8,7 +8,8 @@ from pyspark.sql import functions as F
 
 from bronze.contracts import registered_schemas
 from lakehouse.contracts.topics import Encoding, Topic
-from lakehouse.delta.tables import Table, append, create_table, read_table, table_exists
+from lakehouse.delta.tables import Table, create_table, read_table, table_exists
+from lakehouse.delta.writes import append
 from lakehouse.pulsar.endpoint import Endpoint
 from lakehouse.settings import Settings
 

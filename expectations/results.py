@@ -13,7 +13,8 @@ from expectations.suites import Severity
 from lakehouse.contracts.decoding import MALFORMED
 from lakehouse.delta.query import existing_tables, is_stored, query
 from lakehouse.delta.status import table_statuses
-from lakehouse.delta.tables import Table, append, create_table
+from lakehouse.delta.tables import Table, create_table
+from lakehouse.delta.writes import append
 from lakehouse.settings import Settings
 
 RESULTS = Table(

@@ -35,7 +35,6 @@ from lakehouse.delta.query import stored_table
 from lakehouse.delta.tables import (
     KEEP,
     POSITION_OF_MESSAGE,
-    append,
     cached,
     create_table,
     delta_table,
@@ -47,6 +46,7 @@ from lakehouse.delta.tables import (
     table_exists,
     table_property,
 )
+from lakehouse.delta.writes import append
 from lakehouse.errors import LakehouseError
 from lakehouse.local.broker import endpoint
 from lakehouse.progress import spinner

@@ -15,7 +15,8 @@ from gold.enrichment.facts import decode_facts
 from jobs.steps import as_written
 from lakehouse.contracts.decoding import MALFORMED, Decoding, explain
 from lakehouse.contracts.topics import Topic
-from lakehouse.delta.tables import POSITION_OF_MESSAGE, append_missing, cached, create_table, delta_table, pin_table
+from lakehouse.delta.tables import POSITION_OF_MESSAGE, cached, create_table, pin_table
+from lakehouse.delta.writes import Merge, Within, append_missing, merge, writes_of
 from lakehouse.settings import Settings
 from silver.entity import Entity
 from silver.merge import create_tables as create_silver
@@ -76,7 +77,8 @@ def _retry(
         before = malformed.select("position", F.col("reason").alias("before"))
         changed = verdicts.join(before, on="position").where("reason IS NULL OR reason != before")
         if not changed.isEmpty():
-            _settle(spark, settings, topic, changed)
+            with writes_of(verdicts, outcome.malformed):
+                _settle(settings, topic, changed)
     return outcome
 
 
@@ -93,13 +95,9 @@ def _note(spark: SparkSession, settings: Settings, topic: Topic, positions: Data
     append_missing(rows, settings, ACTIONS.name, on=["action", "topic", "position"])
 
 
-def _settle(spark: SparkSession, settings: Settings, topic: Topic, verdicts: DataFrame) -> None:
+def _settle(settings: Settings, topic: Topic, verdicts: DataFrame) -> None:
     """Remove messages without a reason from quarantine, and update the reason of the others."""
-    (
-        delta_table(spark, settings, MALFORMED.name)
-        .alias("held")
-        .merge(verdicts.alias("new"), f"held.topic = '{topic.name}' AND held.position = new.position")
-        .whenMatchedDelete("new.reason IS NULL")
-        .whenMatchedUpdate(set={"reason": "new.reason"})
-        .execute()
-    )
+    rows, held = (F.col(name) == topic.name for name in ("topic", "held.topic"))
+    within = Within(rows, held, f"held.topic = '{topic.name}'")
+    how = Merge(on=["position"], within=within, delete="new.reason IS NULL", update={"reason": "new.reason"})
+    merge(verdicts, settings, MALFORMED.name, how)

@@ -13,7 +13,8 @@ from lakehouse.contracts.keys import key_text, key_values
 from lakehouse.contracts.values import shown
 from lakehouse.delta.checkpoints import create_tables_of, sound_checkpoint
 from lakehouse.delta.definitions import rebuild_command, refuse_other
-from lakehouse.delta.tables import Table, cached, is_created, of_keys, pin_table, table_schema, upsert
+from lakehouse.delta.tables import Table, cached, is_created, of_keys, pin_table, table_schema
+from lakehouse.delta.writes import upsert, writes_of
 from lakehouse.errors import ConfigurationError
 from lakehouse.settings import Settings
 from lakehouse.spark.batches import each_batch, planned_for
@@ -75,7 +76,7 @@ def merge_batch(settings: Settings, entity: Entity, messages: DataFrame) -> None
     with cached(decoded.withColumn("message", rejected_message)) as rows:
         with planned_for(spark, 0):
             [found] = rows.agg(F.count("*").alias("rows"), F.count("reason").alias("rejected")).collect()
-        with planned_for(spark, found.rows):
+        with planned_for(spark, found.rows), writes_of(rows, found.rows):
             if found.rejected:
                 _quarantine(settings, entity, rows.where("reason IS NOT NULL"))
             if found.rows > found.rejected:
@@ -111,9 +112,12 @@ def _merge_changes(settings: Settings, entity: Entity, changes: DataFrame) -> No
         written = rows.where("has_new_values OR is_newer")
         stop_if_failed(written, entity.checks_of_rows, table=entity.table.name, keys=(*entity.keys, "sequence"))
         if found.changed:
-            _merge_history(settings, entity, rows.where("is_changed").drop("is_changed", "has_new_values", "is_newer"))
+            with writes_of(rows, found.changed):
+                changed = rows.where("is_changed").drop("is_changed", "has_new_values", "is_newer")
+                _merge_history(settings, entity, changed)
         if found.newer:
-            _merge_latest(settings, entity, rows.where("is_newer").select(*changes.columns))
+            with writes_of(rows, found.newer):
+                _merge_latest(settings, entity, rows.where("is_newer").select(*changes.columns))
 
 
 def _merge_history(settings: Settings, entity: Entity, versions: DataFrame) -> None:

@@ -5,7 +5,8 @@ from collections.abc import Iterable
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from lakehouse.delta.tables import cached, delta_table
+from lakehouse.delta.tables import cached, read_table
+from lakehouse.delta.writes import Merge, merge, writes_of
 from lakehouse.settings import Settings
 from silver.entity import Entity
 
@@ -16,8 +17,7 @@ def purge(spark: SparkSession, settings: Settings, entity: Entity, *, merges: It
     `merges` are SQL over the row: the key that this one was merged into, or NULL. Merged keys and their survivors stay,
     because facts are joined through them. The history keeps its versions, because older facts are joined with them.
     """
-    silver = delta_table(spark, settings, entity.table.name)
-    rows = silver.toDF()
+    rows = read_table(spark, settings, entity.table.name)
     gone = rows.where(entity.is_expired(F.col("deleted_at"), F.col("sequence.publish_time")))
     for into in merges:
         [key] = entity.keys
@@ -26,6 +26,6 @@ def purge(spark: SparkSession, settings: Settings, entity: Entity, *, merges: It
     with cached(gone.select(*entity.keys)) as gone:
         count = gone.count()
         if count:
-            same = " AND ".join(f"held.`{key}` = gone.`{key}`" for key in entity.keys)
-            silver.alias("held").merge(gone.alias("gone"), same).whenMatchedDelete().execute()
+            with writes_of(gone, count):
+                merge(gone, settings, entity.table.name, Merge(on=entity.keys, delete="true"))
     return count

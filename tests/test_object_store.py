@@ -2,18 +2,21 @@
 
 import os
 import random
+import re
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
+from impala.dbapi import connect
 
+from dags.local import airflow
 from domains.shop.workload import Workload
 from jobs.maintenance import maintain
 from lakehouse.delta.query import is_stored, query, stored_table
@@ -22,8 +25,9 @@ from lakehouse.pulsar.endpoint import Endpoint
 from lakehouse.pulsar.produce import produce
 from lakehouse.settings import Settings
 from lakehouse.storage import table_options
+from tests.airflow_api import RUNS, Api
 from tests.jobs.test_crashes import is_free, wait_until
-from tests.lake import environment, expected, messages, own_topics, tables
+from tests.lake import environment, expected, messages, own_topics, read, tables
 from tests.oracle import Oracle
 from tests.s3 import Server, Unreliable, in_store
 from tests.shop import TOPICS, WRITTEN
@@ -155,6 +159,12 @@ def test_one_command_after_the_other(settings: Settings, endpoint: Endpoint, sto
         do(lake, command)
     held = query(lake, f"SELECT count(*) FROM gold.enriched_orders WHERE user.id = {user}").fetchall()
     assert held == [(0,)]
+    waiting = len(read(lake, "quarantine.waiting_orders"))
+    for command in ("quarantine discard --all", "enrich", "reconcile"):
+        do(lake, command)
+    assert waiting > 0
+    assert [len(read(lake, f"quarantine.{kind}_orders")) for kind in ("waiting", "discarded")] == [0, waiting]
+    assert served(lake, "SELECT count(*) FROM gold.enriched_orders") == [(len(read(lake, "gold.enriched_orders")),)]
     assert not (lake.home / "warehouse").exists()
     assert not (lake.home / "checkpoints").exists()
 
@@ -163,6 +173,50 @@ def do(lake: Settings, command: str) -> None:
     given = {**os.environ, **environment(lake), **SMALL_BATCHES}
     done = subprocess.run([LAKEHOUSE, *command.split()], env=given, capture_output=True, text=True, timeout=400)
     assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
+
+
+def served(lake: Settings, sql: str) -> list[tuple[object, ...]]:
+    """The rows that `lakehouse serve` answers with."""
+    given = {**os.environ, **environment(lake)}
+    with subprocess.Popen([LAKEHOUSE, "serve"], env=given, stdout=subprocess.PIPE, text=True) as server:
+        try:
+            assert server.stdout is not None
+            (port,) = re.findall(r":(\d+)/", server.stdout.readline())
+            own = connect(port=int(port), auth_mechanism="PLAIN", user="tests")
+            with closing(own) as connection, closing(connection.cursor()) as cursor:
+                cursor.execute(sql)
+                return list(cursor.fetchall())
+        finally:
+            server.terminate()
+
+
+@pytest.mark.airflow
+@pytest.mark.spark
+@pytest.mark.s3
+def test_a_run_of_airflow(
+    settings: Settings, endpoint: Endpoint, store: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = lake_of(settings, endpoint, store.url, tmp_path)
+    for name, value in environment(lake, LAKEHOUSE_SPARK__MEMORY="1g").items():
+        monkeypatch.setenv(name, value)
+    api = Api(airflow.start(lake))
+    try:
+        wait_until(api.has_dags, poll=2)
+        wait_until(lambda: bool(api.scheduled()), poll=2)
+        run = f"{RUNS}/{api.scheduled()['dag_run_id']}"
+        wait_until(lambda: api.has_ended(run), poll=2)
+        api.switch("pipeline", on=False)
+        tasks = api.call("GET", f"{run}/taskInstances")["task_instances"]
+        states = {task["task_id"]: task["state"] for task in tasks}
+        assert api.call("GET", run)["state"] == "success", states
+        assert {states[task] for task in ("run", "quality", "refresh")} == {"success"}
+    finally:
+        airflow.stop(lake)
+    oracle = Oracle().run(messages(lake))
+    assert tables(lake) == expected(oracle)
+    assert sum(row["orders"] for row in read(lake, "gold.revenue_by_hour")) == len(oracle.gold)
+    assert not (lake.home / "warehouse").exists()
+    assert not (lake.home / "checkpoints").exists()
 
 
 @pytest.mark.spark
@@ -209,7 +263,8 @@ def test_a_store_that_is_slow_and_fails(settings: Settings, endpoint: Endpoint, 
 
 APPEND = """
 import sys
-from lakehouse.delta.tables import Table, append, create_table
+from lakehouse.delta.tables import Table, create_table
+from lakehouse.delta.writes import append
 from lakehouse.settings import load_settings
 from lakehouse.spark.session import start_spark, stop_spark
 settings, writer = load_settings(), sys.argv[1]

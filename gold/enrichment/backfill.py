@@ -32,7 +32,8 @@ from gold.enrichment.writes import (
     write_duplicates,
 )
 from lakehouse.contracts.decoding import MALFORMED, quarantine_malformed
-from lakehouse.delta.tables import append, cached, delta_table, pin_table, pin_version, read_table, table_exists
+from lakehouse.delta.tables import cached, delta_table, pin_table, pin_version, read_table, table_exists
+from lakehouse.delta.writes import append, writes_of
 from lakehouse.settings import Settings
 from lakehouse.spark.comparing import is_same
 from lakehouse.spark.error_causes import cause_of, is_permanent
@@ -133,10 +134,13 @@ def backfill(
         if dry_run:
             _write_shadow(settings, enrichment, wanted, gone)
             return difference
-        quarantine_malformed(settings, enrichment.decoding, _broken(decoded, never))
-        remove(settings, [enrichment.gold_table, enrichment.waiting.name], wrong.select("position"))
-        write_difference(settings, enrichment, wanted, pruning, is_changed=~_is_kept(wanted, enrichment), at_once=True)
-        write_duplicates(settings, enrichment, duplicates)
+        with writes_of(wanted, number):
+            quarantine_malformed(settings, enrichment.decoding, _broken(decoded, never))
+            remove(settings, [enrichment.gold_table, enrichment.waiting.name], wrong.select("position"))
+            write_difference(
+                settings, enrichment, wanted, pruning, is_changed=~_is_kept(wanted, enrichment), at_once=True
+            )
+            write_duplicates(settings, enrichment, duplicates)
         return difference
 
 

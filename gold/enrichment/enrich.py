@@ -48,6 +48,7 @@ from lakehouse.contracts.decoding import MALFORMED, quarantine_malformed
 from lakehouse.delta.checkpoints import create_tables_of, sound_checkpoint
 from lakehouse.delta.definitions import refuse_other
 from lakehouse.delta.tables import Table, cached, is_known_empty, of_keys, pin_table, table_schema
+from lakehouse.delta.writes import writes_of
 from lakehouse.settings import Settings
 from lakehouse.spark.batches import Succession, each_batch, interpreted_for, planned_for
 
@@ -124,10 +125,11 @@ def enrich_batch(
         if found.backfills and succession:  # a backfill places all that has landed
             succession.doubt()
         is_new = succession is not None and succession.is_new
-        carry_out(settings, enrichment, events, found)
+        with writes_of(events, found.events):
+            carry_out(settings, enrichment, events, found)
         concerns_placed = found.changed or found.released or is_first
         placed = placed_now(spark, settings, enrichment) if concerns_placed else None
-        with planned_for(spark, found.events):
+        with planned_for(spark, found.events), writes_of(events, found.events):
             if found.facts:
                 decide_new(settings, enrichment, events, found, is_new=is_new)
             if found.rejected:
@@ -226,9 +228,9 @@ def decide_again(
             concerned = stack.enter_context(cached(concerned))
             number, bounds = bounds_of(concerned, enrichment)
         if number:
-            with planned_for(spark, number):
+            with planned_for(spark, number), writes_of(concerned, number):
                 pruning = pruning_filter(bounds, enrichment)
-                facts = concerned.transform(with_current, gold=gold.where(pruning()), enrichment=enrichment)
+                facts = concerned.transform(with_current, gold=gold.where(pruning.rows), enrichment=enrichment)
                 facts = facts.dropDuplicates(["position"])  # a MERGE fails on a position that damaged gold has twice
                 wanted = facts.transform(look_up, settings, enrichment, source=concerned, number=number)
                 wanted = stack.enter_context(cached(wanted))

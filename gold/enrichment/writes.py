@@ -3,12 +3,12 @@
 A crash can leave a fact both in gold and waiting. The next batch that recomputes the fact corrects that.
 """
 
+import re
 from collections.abc import Callable, Iterable
 from contextlib import nullcontext
 from functools import partial, reduce
 from typing import Any
 
-from delta.tables import DeltaMergeBuilder
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
@@ -16,14 +16,14 @@ from gold.enrichment.declaration import Enrichment
 from gold.enrichment.events import bounds
 from gold.enrichment.lookups import CURRENT, LACKS
 from lakehouse.contracts.checks import Mode, of_mode, stop_if_failed
-from lakehouse.delta.tables import append, append_missing, cached, delta_table, pin_table
+from lakehouse.delta.tables import cached, pin_table
+from lakehouse.delta.writes import Merge, Within, append, append_missing, merge, widened
 from lakehouse.settings import Settings
 from lakehouse.spark.batches import FEW, interpreted_for
 
 Write = Callable[[Settings, Enrichment, DataFrame], None]
-
-PruningFilter = Callable[..., Column]
-"""A condition on days and keys that skips most files of a table. Its argument is a prefix for the column names."""
+DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
+"""A date of which all programs know what it means: others can be of years that some of them lack."""
 
 
 def bounds_of(facts: DataFrame, enrichment: Enrichment) -> tuple[int, Any]:
@@ -32,17 +32,22 @@ def bounds_of(facts: DataFrame, enrichment: Enrichment) -> tuple[int, Any]:
     return number, found
 
 
-def pruning_filter(found: Any, enrichment: Enrichment) -> PruningFilter:
+def pruning_filter(found: Any, enrichment: Enrichment) -> Within:
     """The condition for all rows that can have the same keys as facts within these bounds."""
-    low, high = (F.lit(day).cast("date") for day in found[enrichment.day])
-    days = enrichment.dedup_days
+    first, last = found[enrichment.day]
+    days, keys = enrichment.dedup_days, {key: rounded(*found[key]) for key in enrichment.keys}
 
-    def within(prefix: str = "") -> Column:
+    def over(prefix: str) -> Column:
+        low, high = (F.lit(day).cast("date") for day in (first, last))
         day = F.col(prefix + enrichment.day).between(F.date_sub(low, days), F.date_add(high, days))
-        keys = (F.col(prefix + key).between(*map(F.lit, rounded(*found[key]))) for key in enrichment.keys)
-        return reduce(Column.__and__, keys, day)
+        among = (F.col(prefix + key).between(*map(F.lit, ends)) for key, ends in keys.items())
+        return reduce(Column.__and__, among, day)
 
-    return within
+    sql = [f"held.`{key}` BETWEEN {low} AND {high}" for key, (low, high) in keys.items() if _is_integer(low)]
+    if all(DATE.fullmatch(day) for day in (first, last)):
+        margin = f"INTERVAL '{days}' DAY"
+        sql.append(f"held.`{enrichment.day}` BETWEEN DATE '{first}' - {margin} AND DATE '{last}' + {margin}")
+    return Within(over(""), over("held."), " AND ".join(sql))
 
 
 def rounded(low: Any, high: Any) -> tuple[Any, Any]:
@@ -51,18 +56,21 @@ def rounded(low: Any, high: Any) -> tuple[Any, Any]:
     Numbers are part of the code that Spark generates, so with new ones it compiles thousands of lines again. Where they
     are far apart, the wider search would cost more than that.
     """
-    if not isinstance(low, int) or isinstance(low, bool) or high - low > 2 * FEW:
+    if not _is_integer(low) or high - low > 2 * FEW:
         return low, high
-    step = 8 << (high - low).bit_length()
-    return max(low // step * step, -(2**63)), min((high // step + 1) * step - 1, 2**63 - 1)
+    return widened(low, high)
 
 
-def placed_keys(spark: SparkSession, settings: Settings, enrichment: Enrichment, pruning: PruningFilter) -> DataFrame:
+def _is_integer(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def placed_keys(spark: SparkSession, settings: Settings, enrichment: Enrichment, pruning: Within) -> DataFrame:
     """The keys, days and positions of facts that are in gold, waiting or discarded."""
     names = (enrichment.gold_table, enrichment.waiting.name, enrichment.discarded.name)
     columns = (*enrichment.keys, enrichment.day, "position")
     return reduce(
-        DataFrame.union, (pin_table(spark, settings, name).where(pruning()).select(*columns) for name in names)
+        DataFrame.union, (pin_table(spark, settings, name).where(pruning.rows).select(*columns) for name in names)
     )
 
 
@@ -100,7 +108,7 @@ def write_difference(
     settings: Settings,
     enrichment: Enrichment,
     wanted: DataFrame,
-    pruning: PruningFilter,
+    pruning: Within,
     *,
     is_changed: Column,
     at_once: bool = False,
@@ -145,14 +153,14 @@ def discard(settings: Settings, enrichment: Enrichment, positions: DataFrame) ->
     waiting = pin_table(positions.sparkSession, settings, enrichment.waiting.name)
     with cached(waiting.join(positions, on="position", how="left_semi").select(*waiting.columns)) as rows:
         append_missing(rows, settings, enrichment.discarded.name, on=["position"])
-        _merge(rows.select("position"), settings, enrichment.waiting.name).whenMatchedDelete().execute()
+        merge(rows.select("position"), settings, enrichment.waiting.name, Merge(on=["position"], delete="true"))
 
 
 def remove(settings: Settings, tables: Iterable[str], positions: DataFrame) -> None:
     """Delete the rows at these positions from the tables, if there are any positions."""
     if not positions.isEmpty():
         for table in tables:
-            _merge(positions, settings, table).whenMatchedDelete().execute()
+            merge(positions, settings, table, Merge(on=["position"], delete="true"))
 
 
 def _stop_if_failed(enrichment: Enrichment, rows: DataFrame) -> None:
@@ -170,34 +178,19 @@ def _add_to_gold(settings: Settings, enrichment: Enrichment, facts: DataFrame) -
     append(facts.select(*enrichment.gold_columns), settings, enrichment.gold_table)
 
 
-def _correct_gold(
-    settings: Settings, enrichment: Enrichment, facts: DataFrame, pruning: PruningFilter, *, adds: bool
-) -> None:
+def _correct_gold(settings: Settings, enrichment: Enrichment, facts: DataFrame, pruning: Within, *, adds: bool) -> None:
     """Update the state of facts in gold, and remove facts without usable state. With `adds`, also insert new facts."""
     rows = facts.select(*enrichment.gold_columns, F.col("missing").isNotNull().alias("_is_gone"))
-    columns: dict[str, str | Column] = {name: f"new.{name}" for name in enrichment.gold_columns}
-    merge = _merge(rows, settings, enrichment.gold_table, pruning("held."))
-    merge = merge.whenMatchedDelete("new._is_gone").whenMatchedUpdate(set=columns)
-    if adds:  # costs a full outer join, which sorts everything it reads
-        merge = merge.whenNotMatchedInsert("NOT new._is_gone", columns)
-    merge.execute()
+    columns = {name: f"new.`{name}`" for name in enrichment.gold_columns}
+    inserted = columns if adds else None  # for Spark a full join, which sorts everything it reads
+    on, insert_if = ["position"], "NOT new._is_gone"
+    how = Merge(on=on, within=pruning, delete="new._is_gone", update=columns, insert=inserted, insert_if=insert_if)
+    merge(rows, settings, enrichment.gold_table, how)
 
 
 def _end_waiting(settings: Settings, enrichment: Enrichment, facts: DataFrame) -> None:
     """Remove facts that are in gold now from the waiting facts. Update the others, and count one more attempt."""
     names = (*enrichment.columns, enrichment.day, *LACKS)
     rows = facts.select("position", *names, F.col("missing").isNull().alias("is_done"))
-    retry: dict[str, str | Column] = {name: f"new.{name}" for name in names}
-    (
-        _merge(rows, settings, enrichment.waiting.name)
-        .whenMatchedDelete("new.is_done")
-        .whenMatchedUpdate(set=retry | {"attempts": "held.attempts + 1"})
-        .execute()
-    )
-
-
-def _merge(rows: DataFrame, settings: Settings, table: str, pruning: Column | None = None) -> DeltaMergeBuilder:
-    """A MERGE of the rows, as `new`, into the table, as `held`, by position."""
-    same = F.expr("held.position = new.position")
-    held = delta_table(rows.sparkSession, settings, table).alias("held")
-    return held.merge(rows.alias("new"), same if pruning is None else pruning & same)
+    retry = {name: f"new.`{name}`" for name in names} | {"attempts": "held.attempts + 1"}
+    merge(rows, settings, enrichment.waiting.name, Merge(on=["position"], delete="new.is_done", update=retry))

@@ -32,10 +32,8 @@ from lakehouse.delta.status import REFRESHES_TABLE
 from lakehouse.delta.tables import (
     FEED,
     Table,
-    append,
     cached,
     create_table,
-    delta_table,
     of_keys,
     read_changes,
     read_table,
@@ -45,6 +43,7 @@ from lakehouse.delta.tables import (
     table_version,
     with_columns_of,
 )
+from lakehouse.delta.writes import Merge, append, merge, writes_of
 from lakehouse.errors import ConfigurationError, PermanentError
 from lakehouse.settings import Settings
 
@@ -256,26 +255,20 @@ def _changed_rows(spark: SparkSession, settings: Settings, name: str, first: int
 
 def _merge(settings: Settings, statement: Statement, fresh: DataFrame, held: DataFrame) -> Counter[str]:
     """Replace the `held` rows of the table by the `fresh` ones. Writes only what differs, and returns its counts."""
-    spark, table = held.sparkSession, statement.table
+    table = statement.table
     changes = fresh.transform(with_columns_of, held).transform(differences, held=held, keys=table.keys)
     with cached(changes) as changes:
         counts = _count(statement, changes)
         written = changes.where("_action IN ('inserted', 'updated')")
         stop_if_failed(written, table.checks, table=table.name, keys=table.keys)
-        if counts.keys() == {"inserted"}:  # an append is far cheaper than a MERGE
-            append(changes.drop("_action"), settings, table.name)
-        elif counts:
-            (
-                delta_table(spark, settings, table.name)
-                .alias("held")
-                .merge(changes.alias("new"), " AND ".join(f"held.`{key}` = new.`{key}`" for key in table.keys))
-                .whenMatchedDelete("new._action = 'deleted'")
-                .whenMatchedUpdate(set={name: f"new.`{name}`" for name in held.columns})
-                .whenNotMatchedInsert(
-                    "new._action = 'inserted'", values={name: f"new.`{name}`" for name in held.columns}
-                )
-                .execute()
-            )
+        with writes_of(changes, counts.total()):
+            if counts.keys() == {"inserted"}:  # an append is far cheaper than a MERGE
+                append(changes.drop("_action"), settings, table.name)
+            elif counts:
+                values = {name: f"new.`{name}`" for name in held.columns}
+                delete, insert_if = (f"new._action = '{action}'" for action in ("deleted", "inserted"))
+                how = Merge(on=table.keys, delete=delete, update=values, insert=values, insert_if=insert_if)
+                merge(changes, settings, table.name, how)
     return counts
 
 

@@ -25,7 +25,8 @@ from lakehouse.contracts.columns import COLUMNS, Columns
 from lakehouse.contracts.json_objects import UNPARSED, is_sound, json_difference, parse_json
 from lakehouse.contracts.topics import Encoding, Topic
 from lakehouse.contracts.values import Mistakes, is_parsed_as_itself, mistakes_in, shown, value_of
-from lakehouse.delta.tables import POSITION, POSITION_OF_MESSAGE, Table, append, append_missing
+from lakehouse.delta.tables import POSITION, POSITION_OF_MESSAGE, Table
+from lakehouse.delta.writes import append, append_missing
 from lakehouse.errors import DeclarationsError
 from lakehouse.settings import Settings
 from lakehouse.spark.declared_sql import naming, try_eval

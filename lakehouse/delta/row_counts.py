@@ -2,8 +2,12 @@
 
 from deltalake import DeltaTable
 
-OF_ROWS = ("numOutputRows", "numTargetRowsInserted", "numTargetRowsUpdated", "numTargetRowsDeleted")
-"""Figures of commits. A MERGE has the last three, and counts in the first the rows that it only copied."""
+OF_APPEND = ("numOutputRows", "num_added_rows")
+"""Figures of commits, as Spark and delta-rs name them. A MERGE of Spark counts in the first the rows that it copied."""
+OF_MERGE = (
+    *("numTargetRowsInserted", "numTargetRowsUpdated", "numTargetRowsDeleted"),
+    *("num_target_rows_inserted", "num_target_rows_updated", "num_target_rows_deleted"),
+)
 
 
 def rows_written(table: DeltaTable, since: int) -> int:
@@ -13,5 +17,5 @@ def rows_written(table: DeltaTable, since: int) -> int:
 
 
 def _rows(figures: dict[str, str]) -> int:
-    first, *of_merge = (int(figures.get(name, 0)) for name in OF_ROWS)
-    return sum(of_merge) if OF_ROWS[1] in figures else first
+    names = [name for name in OF_MERGE if name in figures] or OF_APPEND
+    return sum(int(figures.get(name, 0)) for name in names)

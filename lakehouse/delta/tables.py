@@ -1,7 +1,7 @@
 """Declares, creates, reads and writes Delta tables."""
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -62,8 +62,11 @@ KEEP = timedelta(days=7)
 FEED = KEEP - timedelta(days=1)
 """How long a change feed is certain to be complete."""
 
-EACH_TABLE = {"delta.logRetentionDuration": f"interval {KEEP.days} days"}
-"""Properties of all tables. Each commit lists the whole log, so it must not be kept longer than the files it names."""
+EACH_TABLE = {"delta.logRetentionDuration": f"interval {KEEP.days} days", "delta.checkpointInterval": "10"}
+"""Properties of all tables. Each commit lists the whole log, so it must not be kept longer than the files it names.
+
+delta-rs makes a checkpoint of it as often as Spark does by default.
+"""
 
 POSITION_OF_MESSAGE = "struct(partition, ledger_id, entry_id, batch_index)"
 
@@ -422,40 +425,6 @@ def of_keys(rows: DataFrame, keys: DataFrame) -> DataFrame:
 
 def delta_table(spark: SparkSession, settings: Settings, name: str) -> DeltaTable:
     return DeltaTable.forPath(spark, settings.table_path(name))
-
-
-def append(rows: DataFrame, settings: Settings, name: str) -> None:
-    rows.write.format("delta").mode("append").save(settings.table_path(name))
-
-
-def upsert(
-    rows: DataFrame, settings: Settings, name: str, *, on: Sequence[str], update: Sequence[str] | None = None
-) -> None:
-    """Insert the rows that are new by the columns `on`, and update the others: the columns `update`, by default all.
-
-    Columns that the rows lack count as NULL. `rows` is evaluated more than once. It should not be empty: even then, a
-    MERGE writes a file.
-    """
-    spark = rows.sparkSession
-    rows = rows.transform(with_columns_of, pin_table(spark, settings, name))
-    if is_known_empty(spark, settings, name):  # a MERGE would cost several times as much
-        append(rows.to(table_schema(spark, settings, name)), settings, name)  # `to` casts the columns, as a MERGE does
-        return
-    same = " AND ".join(f"held.{column} = new.{column}" for column in on)
-    (
-        delta_table(spark, settings, name)
-        .alias("held")
-        .merge(rows.alias("new"), same)
-        .whenMatchedUpdate(set={column: f"new.{column}" for column in update or rows.columns})
-        .whenNotMatchedInsertAll()
-        .execute()
-    )
-
-
-def append_missing(rows: DataFrame, settings: Settings, name: str, *, on: Sequence[str]) -> None:
-    """Append the rows that the table lacks, by the columns `on`. A MERGE has several times the fixed cost of this."""
-    held = of_keys(pin_table(rows.sparkSession, settings, name).select(*on), rows.select(*on))
-    append(rows.join(held, on=list(on), how="left_anti").select(*rows.columns), settings, name)
 
 
 @contextmanager

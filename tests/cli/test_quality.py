@@ -13,7 +13,8 @@ from gold.sql.refresh import refresh
 from jobs.steps import enriching, merging
 from jobs.streams import catch_up
 from lakehouse.delta.query import query
-from lakehouse.delta.tables import append, delta_table, read_table
+from lakehouse.delta.tables import delta_table, read_table
+from lakehouse.delta.writes import append
 from lakehouse.errors import ConfigurationError, LakehouseError, QualityError
 from lakehouse.settings import Settings
 from tests.lake import land_literally, own_home

@@ -4,11 +4,9 @@ import json
 import os
 import platform
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, date, datetime
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
@@ -29,6 +27,7 @@ from lakehouse.local.processes import read_state
 from lakehouse.pulsar.endpoint import Endpoint
 from lakehouse.pulsar.produce import produce
 from lakehouse.settings import Settings
+from tests.airflow_api import PATIENCE, RUNS, Api, wait_until
 from tests.browser import opened_page
 from tests.lake import environment, expected, messages, own_topics, read, tables
 from tests.oracle import Oracle
@@ -46,15 +45,12 @@ MESSY = Workload(
     duplicates=0.1,
     malformed=0.1,
 )
-RUNS = "dags/pipeline/dagRuns"
 FIRST = "bronze.users"
 """The table that the first task of a run writes."""
 GREEN = ("background-color", "oklch(0.47 0.2 149)")
 PICTURES = os.environ.get("PICTURES")
 """The folder to which `make pictures` saves pictures of the pages."""
 REFRESHED = tuple(table.name for table in SQL_TABLES)
-PATIENCE = 1_800.0
-"""Seconds; a run takes one or two minutes on two idle cores."""
 
 
 @pytest.fixture(scope="module")
@@ -70,74 +66,6 @@ def lake(
         for name, value in environment(lake, LAKEHOUSE_SPARK__MEMORY="1g").items():
             patch.setenv(name, value)
         yield lake
-
-
-class Api:
-    """The REST API of a running Airflow."""
-
-    def __init__(self, found: airflow.Airflow) -> None:
-        self.found = found
-        self._session = requests.Session()
-        self._session.trust_env = False
-        login = {"username": found.user, "password": found.password}
-        token = self._session.post(f"{found.url}/auth/token", json=login).json()["access_token"]
-        self._session.headers["Authorization"] = f"Bearer {token}"
-
-    def call(self, method: str, path: str, **body: Any) -> dict[str, Any]:
-        answer = self._session.request(method, f"{self.found.url}/api/v2/{path}", json=body or None)
-        assert answer.ok, f"{method} {path}: {answer.text}"
-        return dict(answer.json())
-
-    def switch(self, dag: str, *, on: bool) -> None:
-        self.call("PATCH", f"dags/{dag}?update_mask=is_paused", is_paused=not on)
-
-    def clear(self, run: str, task: str) -> None:
-        """Clear a task of a run, so that it runs again."""
-        self.call(
-            "POST",
-            "dags/pipeline/clearTaskInstances",
-            dag_run_id=Path(run).name,
-            task_ids=[task],
-            dry_run=False,
-            only_failed=False,
-        )
-
-    def backfilled(self, state: str) -> int:
-        """How many runs of backfills are in this state."""
-        runs = self.call("GET", f"dags/reprocess/dagRuns?run_type=backfill&state={state}")
-        return int(runs["total_entries"])
-
-    def fail_others(self, run: str) -> None:
-        """Fail all running and queued runs of the pipeline except this one."""
-        for other in self.call("GET", f"{RUNS}?state=running&state=queued")["dag_runs"]:
-            if f"{RUNS}/{other['dag_run_id']}" != run:
-                self.call("PATCH", f"{RUNS}/{other['dag_run_id']}", state="failed")
-
-    def is_alone(self, run: str, task: str, state: str) -> bool:
-        """Fail the other runs; returns whether the task is in this state."""
-        self.fail_others(run)
-        return bool(self.call("GET", task)["state"] == state)
-
-    def has_ended(self, run: str) -> bool:
-        return self.call("GET", run)["state"] in ("success", "failed")
-
-    def scheduled(self) -> dict[str, Any]:
-        """The first run of the pipeline that was not triggered by hand; empty if there is none yet."""
-        runs = self.call("GET", f"{RUNS}?order_by=id")["dag_runs"]
-        return next((run for run in runs if run["run_type"] != "manual"), {})
-
-    def backlogs(self) -> list[dict[str, Any]]:
-        """What each event of the asset `pulsar.backlog` says of the waiting messages."""
-        events = self.call("GET", "assets/events?order_by=timestamp&limit=100")["asset_events"]
-        return [event["extra"] for event in events if event["name"] == "pulsar.backlog"]
-
-    def started_by_messages(self) -> list[datetime]:
-        """The times of the events that have started runs of the pipeline."""
-        runs = self.call("GET", f"{RUNS}?run_type=asset_triggered")["dag_runs"]
-        return [datetime.fromisoformat(run["run_after"]) for run in runs]
-
-    def has_dags(self) -> bool:
-        return bool(self.call("GET", "dags")["total_entries"] == 3)
 
 
 @pytest.fixture(scope="module")
@@ -162,13 +90,6 @@ def page(lake: Settings, tmp_path: Path) -> Iterator[Page]:
         page.set_default_timeout(60_000)
         expect.set_options(timeout=60_000)
         yield page
-
-
-def wait_until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(2)
 
 
 def drivers(lake: Settings) -> list[psutil.Process]:

@@ -13,7 +13,8 @@ from expectations.results import RESULTS, Result
 from expectations.suites import CHANGE_FEED, Rule, Severity, Suite, each_row, known, not_null, types, unique, whole
 from expectations.validation import validate
 from lakehouse.delta.query import query
-from lakehouse.delta.tables import Table, append, create_table, delta_table
+from lakehouse.delta.tables import Table, create_table, delta_table
+from lakehouse.delta.writes import append
 from lakehouse.errors import LakehouseError
 from lakehouse.settings import Settings
 from tests.lake import own_home

@@ -23,7 +23,8 @@ from jobs.forget import find, forget
 from jobs.snapshots import create, refuse_lost, snapshots
 from jobs.steps import enriching, landing, merging, publishing, reconcile_all, refreshing
 from jobs.streams import catch_up
-from lakehouse.delta.tables import append, delete_path, read_table, table_property
+from lakehouse.delta.tables import delete_path, read_table, table_property
+from lakehouse.delta.writes import append
 from lakehouse.errors import ConfigurationError
 from lakehouse.pulsar.endpoint import Endpoint
 from lakehouse.pulsar.produce import Message as Sent

@@ -14,7 +14,8 @@ from domains.shop.declarations.users import USERS
 from gold.enrichment.reconciliation import reconcile_facts
 from jobs.steps import enriching, merging, reconcile_all
 from jobs.streams import catch_up
-from lakehouse.delta.tables import append, delta_table, read_table
+from lakehouse.delta.tables import delta_table, read_table
+from lakehouse.delta.writes import append
 from lakehouse.errors import ReconciliationError
 from lakehouse.local import broker
 from lakehouse.reconciliation import Reconciliation

@@ -32,7 +32,8 @@ from jobs.snapshots import (
 )
 from jobs.steps import reconcile_all
 from lakehouse.delta.query import table_names
-from lakehouse.delta.tables import append, read_changes, table_property, table_version
+from lakehouse.delta.tables import read_changes, table_property, table_version
+from lakehouse.delta.writes import append
 from lakehouse.errors import ConfigurationError
 from lakehouse.settings import Settings
 from tests.crashes import fail_after

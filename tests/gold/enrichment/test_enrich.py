@@ -16,7 +16,7 @@ from gold.enrichment.reconciliation import reconcile_facts
 from jobs.steps import enriching, merging
 from jobs.streams import catch_up
 from lakehouse.contracts.checks import quarantine
-from lakehouse.delta.tables import append_missing
+from lakehouse.delta.writes import append_missing
 from lakehouse.errors import LakehouseError
 from lakehouse.settings import Settings
 from tests.crashes import FIRST_AND_LAST, PLACING, fail_after

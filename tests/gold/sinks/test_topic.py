@@ -16,7 +16,8 @@ from domains.shop.declarations.orders import ORDERS
 from gold.sinks.topic import changelog_of, publication_of, to_messages
 from jobs.steps import enriching, merging, publishing
 from jobs.streams import catch_up
-from lakehouse.delta.tables import append, read_table
+from lakehouse.delta.tables import read_table
+from lakehouse.delta.writes import append
 from lakehouse.errors import LakehouseError
 from lakehouse.pulsar.endpoint import Endpoint, call_admin
 from lakehouse.pulsar.publishing import send

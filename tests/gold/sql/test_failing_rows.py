@@ -11,7 +11,8 @@ from pyspark.sql import SparkSession
 from gold.sql.declaration import SQL_ROWS, SqlTable, read_declaration, with_parameters
 from gold.sql.quarantine import clear_undeclared
 from gold.sql.refresh import Refreshed, refresh
-from lakehouse.delta.tables import Table, append, create_table
+from lakehouse.delta.tables import Table, create_table
+from lakehouse.delta.writes import append
 from lakehouse.errors import PermanentError
 from lakehouse.settings import Settings
 from tests.lake import own_home, read

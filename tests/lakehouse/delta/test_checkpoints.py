@@ -11,7 +11,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lakehouse.delta.checkpoints import create_tables_of, sound_checkpoint
-from lakehouse.delta.tables import Table, append, commit_file, create_table
+from lakehouse.delta.tables import Table, commit_file, create_table
+from lakehouse.delta.writes import append
 from lakehouse.settings import Settings
 from tests.lake import own_home
 

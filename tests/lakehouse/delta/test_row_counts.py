@@ -19,13 +19,18 @@ HISTORY: list[dict[str, Any]] = [
     {"operation": "OPTIMIZE", "operationMetrics": {"numAddedFiles": "1"}},
     {"operation": "STREAMING UPDATE", "operationMetrics": {"numOutputRows": "40"}},
     {"operation": "CREATE TABLE"},
+    {
+        "operation": "MERGE",
+        "operationMetrics": {"num_output_rows": 500, "num_target_rows_inserted": 3, "num_target_rows_updated": 4},
+    },
+    {"operation": "WRITE", "operationMetrics": {"num_added_rows": 20}},
 ]
 
 
-@pytest.mark.parametrize(("since", "rows"), [(3, 0), (2, 6), (1, 6), (0, 46), (-1, 46)])
+@pytest.mark.parametrize(("since", "rows"), [(5, 0), (4, 6), (3, 6), (2, 46), (1, 46), (0, 53), (-1, 73)])
 def test_rows_are_those_of_the_commits_since(since: int, rows: int) -> None:
     def history(limit: int) -> list[dict[str, Any]]:
         return HISTORY[:limit]
 
-    table = SimpleNamespace(version=lambda: 3, history=history)
+    table = SimpleNamespace(version=lambda: 5, history=history)
     assert rows_written(cast(DeltaTable, table), since) == rows

@@ -6,15 +6,8 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
-from lakehouse.delta.tables import (
-    Table,
-    append,
-    create_table,
-    read_table,
-    table_property,
-    upsert,
-    with_columns_of,
-)
+from lakehouse.delta.tables import Table, create_table, read_table, table_property, with_columns_of
+from lakehouse.delta.writes import append, upsert
 from lakehouse.errors import ConfigurationError, LakehouseError
 from lakehouse.settings import Settings
 from tests.lake import own_home, versions
