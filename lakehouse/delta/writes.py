@@ -17,7 +17,6 @@ from deltalake import ColumnProperties, DeltaTable, WriterProperties, write_delt
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from lakehouse.delta.query import stored_table
 from lakehouse.delta.tables import (
     commit_file,
     delta_table,
@@ -28,7 +27,7 @@ from lakehouse.delta.tables import (
     with_columns_of,
 )
 from lakehouse.settings import Settings
-from lakehouse.storage import folder
+from lakehouse.storage import folder, table_options
 
 FEW = 50_000
 """Rows up to this number are few, if they are light."""
@@ -79,7 +78,7 @@ def _table_to_write(rows: DataFrame, settings: Settings, name: str) -> DeltaTabl
     """
     if not _is_direct(rows.sparkSession):
         return None
-    table = stored_table(settings, name)
+    table = DeltaTable(settings.table_path(name), storage_options=table_options(settings))
     structs = (field for field in _columns(table) if pa.types.is_struct(field.type))
     has_bounds = "delta.dataSkippingStatsColumns" not in table.metadata().configuration
     return None if has_bounds and any(_has_inexact(field.type) for field in structs) else table
