@@ -9,8 +9,10 @@ time: no contract, no quarantine, no total order, no lookup of what is newer. `-
 tables with more and more keys. No broker is needed, as Spark writes the messages.
 """
 
+import json
 import shutil
 import sys
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -30,7 +32,7 @@ from jobs.steps import merging
 from jobs.streams import catch_up
 from lakehouse.contracts.types import Encoding
 from lakehouse.contracts.values import parsed_type, value_of
-from lakehouse.delta.tables import create_table, read_table
+from lakehouse.delta.tables import commit_file, create_table, read_table, table_version
 from lakehouse.delta.writes import append
 from lakehouse.settings import Settings
 from lakehouse.spark.session import start_spark, stop_spark
@@ -180,11 +182,10 @@ def plain_merge(spark: SparkSession, settings: Settings, messages: DataFrame) ->
 
 
 def _files(spark: SparkSession, settings: Settings, name: str) -> str:
-    [done] = DeltaTable.forPath(spark, settings.table_path(name)).history(1).select("operationMetrics").collect()
-    metrics = done.operationMetrics
-    if "numFiles" in metrics:  # appended
-        return f"+{metrics['numFiles']} -0"
-    return f"+{metrics['numTargetFilesAdded']} -{metrics['numTargetFilesRemoved']}"
+    """The files that the last commit added and removed."""
+    last = Path(settings.table_path(name)) / commit_file(table_version(spark, settings, name))
+    actions = Counter(next(iter(json.loads(line))) for line in last.read_text().splitlines())
+    return f"+{actions['add']} -{actions['remove']}"
 
 
 if __name__ == "__main__":

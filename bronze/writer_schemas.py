@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 from bronze.contracts import registered_schemas
 from lakehouse.contracts.topics import Encoding, Topic
 from lakehouse.delta.tables import Table, create_table, read_table, table_exists
-from lakehouse.delta.writes import append
+from lakehouse.delta.writes import append_values
 from lakehouse.pulsar.endpoint import Endpoint
 from lakehouse.settings import Settings
 
@@ -28,9 +28,9 @@ def keep_writer_schemas(spark: SparkSession, settings: Settings, topics: Iterabl
         create_table(spark, settings, WRITER_SCHEMAS)
         known = with_writer_schemas(spark, settings, topic).writer_schemas
         registered = registered_schemas(topic, endpoint, settings)
-        new = [(topic.name, each["version"], each["data"]) for each in registered if each["version"] not in known]
-        if new:
-            append(spark.createDataFrame(new, WRITER_SCHEMAS.ddl), settings, WRITER_SCHEMAS.name)
+        if new := [each for each in registered if each["version"] not in known]:
+            rows = [{"topic": topic.name, "version": each["version"], "schema": each["data"]} for each in new]
+            append_values(settings, WRITER_SCHEMAS.name, rows)
 
 
 def with_writer_schemas(spark: SparkSession, settings: Settings, topic: Topic) -> Topic:

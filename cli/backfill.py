@@ -9,9 +9,7 @@ from dataclasses import asdict, fields
 from datetime import UTC, date, datetime
 from typing import Annotated, Any
 
-import pyarrow as pa
 import typer
-from deltalake import write_deltalake
 from pyspark.sql import SparkSession
 from pyspark.sql.types import LongType
 
@@ -21,8 +19,9 @@ from gold.enrichment.declaration import BACKFILLS, Enrichment
 from jobs.maintenance import rewriting
 from jobs.steps import as_written, enriching, require, spark_for
 from jobs.streams import catch_up
-from lakehouse.delta.query import is_stored, query, stored_table
+from lakehouse.delta.query import is_stored, query
 from lakehouse.delta.tables import read_table
+from lakehouse.delta.writes import append_values
 from lakehouse.errors import BusyError, ConfigurationError, LakehouseError
 from lakehouse.progress import spinner
 from lakehouse.settings import Settings, load_settings
@@ -110,9 +109,7 @@ def request(settings: Settings, enrichment: Enrichment, scope: Scope, note: str)
         "note": note or None,
     }
     with rewriting(settings):
-        table = stored_table(settings, BACKFILLS.name)
-        schema = pa.schema(table.schema().to_arrow())
-        write_deltalake(table, pa.Table.from_pylist([row], schema=schema), mode="append")
+        append_values(settings, BACKFILLS.name, [row])
     return str(row["request"])
 
 

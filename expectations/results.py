@@ -14,7 +14,7 @@ from lakehouse.contracts.decoding import MALFORMED
 from lakehouse.delta.query import existing_tables, is_stored, query
 from lakehouse.delta.status import table_statuses
 from lakehouse.delta.tables import Table, create_table
-from lakehouse.delta.writes import append
+from lakehouse.delta.writes import append_values
 from lakehouse.settings import Settings
 
 RESULTS = Table(
@@ -70,7 +70,7 @@ class Validated:
 def keep(spark: SparkSession, settings: Settings, results: Sequence[Result], *, run: str, at: datetime) -> None:
     create_table(spark, settings, RESULTS)
     rows = [{"run": run, "validated_at": at, **asdict(result), "severity": str(result.severity)} for result in results]
-    append(spark.createDataFrame(rows, RESULTS.ddl), settings, RESULTS.name)
+    append_values(settings, RESULTS.name, rows)
 
 
 def last_validated(settings: Settings) -> dict[str, Validated]:

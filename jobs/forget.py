@@ -46,7 +46,7 @@ from lakehouse.delta.tables import (
     table_exists,
     table_property,
 )
-from lakehouse.delta.writes import append
+from lakehouse.delta.writes import append, append_values
 from lakehouse.errors import LakehouseError
 from lakehouse.local.broker import endpoint
 from lakehouse.progress import spinner
@@ -199,9 +199,9 @@ def complete(spark: SparkSession, settings: Settings, pipeline: Pipeline, reques
     compacted = compact_topics(spark, settings, pipeline)
     if asked.is_now:
         purge_versions(settings, tables)
-    done = spark.createDataFrame([(request, DONE, datetime.now(UTC))], "request STRING, event STRING, at TIMESTAMP")
+    done = {"request": request, "event": DONE, "at": datetime.now(UTC)}
     path = write_certificate(settings, pipeline, asked, compacted)
-    append(done, settings, ERASURES.name)
+    append_values(settings, ERASURES.name, [done])
     return path
 
 

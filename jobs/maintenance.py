@@ -17,6 +17,7 @@ from lakehouse.delta.leases import PATIENCE, turn_at
 from lakehouse.delta.old_files import remove_old_files, remove_old_log
 from lakehouse.delta.query import stored_table, table_names
 from lakehouse.delta.tables import KEEP
+from lakehouse.delta.writes import writer_properties
 from lakehouse.errors import BusyError, LakehouseError
 from lakehouse.locks import exclusive
 from lakehouse.settings import Settings
@@ -87,7 +88,7 @@ def _compact(settings: Settings, vacuumed: Maintained, *, patience: float) -> Ma
         turn = turn_at(settings, _written_with(settings, table, vacuumed.table), command="maintain", patience=patience)
         with turn, rewriting(settings):
             table.update_incremental()
-            compacted = table.optimize.compact()["numFilesRemoved"]
+            compacted = table.optimize.compact(writer_properties=writer_properties(table))["numFilesRemoved"]
     except (BusyError, CommitFailedError) as error:
         return replace(vacuumed, busy=cause_of(error))
     except Exception as error:

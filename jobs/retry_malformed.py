@@ -97,7 +97,6 @@ def _note(spark: SparkSession, settings: Settings, topic: Topic, positions: Data
 
 def _settle(settings: Settings, topic: Topic, verdicts: DataFrame) -> None:
     """Remove messages without a reason from quarantine, and update the reason of the others."""
-    rows, held = (F.col(name) == topic.name for name in ("topic", "held.topic"))
-    within = Within(rows, held, f"held.topic = '{topic.name}'")
+    within = Within(F.col("held.topic") == topic.name, {"topic": (topic.name, topic.name)})
     how = Merge(on=["position"], within=within, delete="new.reason IS NULL", update={"reason": "new.reason"})
     merge(verdicts, settings, MALFORMED.name, how)

@@ -27,5 +27,5 @@ def purge(spark: SparkSession, settings: Settings, entity: Entity, *, merges: It
         count = gone.count()
         if count:
             with writes_of(gone, count):
-                merge(gone, settings, entity.table.name, Merge(on=entity.keys, delete="true"))
+                merge(gone, settings, entity.table.name, Merge(on=entity.keys, delete=True))
     return count

@@ -25,6 +25,7 @@ from lakehouse.pulsar.endpoint import Endpoint
 from lakehouse.pulsar.produce import produce
 from lakehouse.settings import Settings
 from lakehouse.storage import table_options
+from tests import airflow_api
 from tests.airflow_api import RUNS, Api
 from tests.jobs.test_crashes import is_free, wait_until
 from tests.lake import environment, expected, messages, own_topics, read, tables
@@ -199,12 +200,12 @@ def test_a_run_of_airflow(
     lake = lake_of(settings, endpoint, store.url, tmp_path)
     for name, value in environment(lake, LAKEHOUSE_SPARK__MEMORY="1g").items():
         monkeypatch.setenv(name, value)
-    api = Api(airflow.start(lake))
     try:
-        wait_until(api.has_dags, poll=2)
-        wait_until(lambda: bool(api.scheduled()), poll=2)
+        api = Api(airflow.start(lake))
+        airflow_api.wait_until(api.has_dags)
+        airflow_api.wait_until(api.scheduled)
         run = f"{RUNS}/{api.scheduled()['dag_run_id']}"
-        wait_until(lambda: api.has_ended(run), poll=2)
+        airflow_api.wait_until(lambda: api.has_ended(run))
         api.switch("pipeline", on=False)
         tasks = api.call("GET", f"{run}/taskInstances")["task_instances"]
         states = {task["task_id"]: task["state"] for task in tasks}

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
-from datetime import date
+from datetime import UTC, date, datetime
 from functools import reduce
 from typing import Any
 
@@ -33,7 +33,7 @@ from gold.enrichment.writes import (
 )
 from lakehouse.contracts.decoding import MALFORMED, quarantine_malformed
 from lakehouse.delta.tables import cached, delta_table, pin_table, pin_version, read_table, table_exists
-from lakehouse.delta.writes import append, writes_of
+from lakehouse.delta.writes import append_values, writes_of
 from lakehouse.settings import Settings
 from lakehouse.spark.comparing import is_same
 from lakehouse.spark.error_causes import cause_of, is_permanent
@@ -88,15 +88,13 @@ def do_requested(settings: Settings, enrichment: Enrichment, request: Row, spark
         is_final = is_permanent(error) or events.count("tried") >= TRIES - 1
         result |= {"event": "failed" if is_final else "tried", "note": cause_of(error)}
         if not is_final:
-            _note(spark, settings, result)
+            _note(settings, result)
             raise
-    _note(spark, settings, result)
+    _note(settings, result)
 
 
-def _note(spark: SparkSession, settings: Settings, result: dict[str, Any]) -> None:
-    columns = read_table(spark, settings, BACKFILLS.name).drop("at", "requested_by").schema
-    rows = spark.createDataFrame([result], columns)
-    append(rows.withColumn("at", F.current_timestamp()), settings, BACKFILLS.name)
+def _note(settings: Settings, result: dict[str, Any]) -> None:
+    append_values(settings, BACKFILLS.name, [{**result, "at": datetime.now(UTC)}])
 
 
 def backfill(
@@ -134,12 +132,11 @@ def backfill(
         if dry_run:
             _write_shadow(settings, enrichment, wanted, gone)
             return difference
-        with writes_of(wanted, number):
-            quarantine_malformed(settings, enrichment.decoding, _broken(decoded, never))
+        quarantine_malformed(settings, enrichment.decoding, _broken(decoded, never))
+        with writes_of(wrong):
             remove(settings, [enrichment.gold_table, enrichment.waiting.name], wrong.select("position"))
-            write_difference(
-                settings, enrichment, wanted, pruning, is_changed=~_is_kept(wanted, enrichment), at_once=True
-            )
+        write_difference(settings, enrichment, wanted, pruning, is_changed=~_is_kept(wanted, enrichment), at_once=True)
+        with writes_of(duplicates):
             write_duplicates(settings, enrichment, duplicates)
         return difference
 

@@ -125,8 +125,7 @@ def enrich_batch(
         if found.backfills and succession:  # a backfill places all that has landed
             succession.doubt()
         is_new = succession is not None and succession.is_new
-        with writes_of(events, found.events):
-            carry_out(settings, enrichment, events, found)
+        carry_out(settings, enrichment, events, found)
         concerns_placed = found.changed or found.released or is_first
         placed = placed_now(spark, settings, enrichment) if concerns_placed else None
         with planned_for(spark, found.events), writes_of(events, found.events):
@@ -228,7 +227,7 @@ def decide_again(
             concerned = stack.enter_context(cached(concerned))
             number, bounds = bounds_of(concerned, enrichment)
         if number:
-            with planned_for(spark, number), writes_of(concerned, number):
+            with planned_for(spark, number):
                 pruning = pruning_filter(bounds, enrichment)
                 facts = concerned.transform(with_current, gold=gold.where(pruning.rows), enrichment=enrichment)
                 facts = facts.dropDuplicates(["position"])  # a MERGE fails on a position that damaged gold has twice

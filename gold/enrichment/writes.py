@@ -3,11 +3,11 @@
 A crash can leave a fact both in gold and waiting. The next batch that recomputes the fact corrects that.
 """
 
-import re
 from collections.abc import Callable, Iterable
-from contextlib import nullcontext
+from contextlib import suppress
+from datetime import date, timedelta
 from functools import partial, reduce
-from typing import Any
+from typing import Any, NamedTuple
 
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
@@ -17,13 +17,11 @@ from gold.enrichment.events import bounds
 from gold.enrichment.lookups import CURRENT, LACKS
 from lakehouse.contracts.checks import Mode, of_mode, stop_if_failed
 from lakehouse.delta.tables import cached, pin_table
-from lakehouse.delta.writes import Merge, Within, append, append_missing, merge, widened
+from lakehouse.delta.writes import Merge, Within, append, append_missing, merge, widened, writes_of
 from lakehouse.settings import Settings
 from lakehouse.spark.batches import FEW, interpreted_for
 
 Write = Callable[[Settings, Enrichment, DataFrame], None]
-DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
-"""A date of which all programs know what it means: others can be of years that some of them lack."""
 
 
 def bounds_of(facts: DataFrame, enrichment: Enrichment) -> tuple[int, Any]:
@@ -32,7 +30,16 @@ def bounds_of(facts: DataFrame, enrichment: Enrichment) -> tuple[int, Any]:
     return number, found
 
 
-def pruning_filter(found: Any, enrichment: Enrichment) -> Within:
+class Pruning(NamedTuple):
+    """A condition on days and keys that skips most files of a table."""
+
+    rows: Column
+    """Over the table's columns."""
+    within: Within
+    """The same for a MERGE."""
+
+
+def pruning_filter(found: Any, enrichment: Enrichment) -> Pruning:
     """The condition for all rows that can have the same keys as facts within these bounds."""
     first, last = found[enrichment.day]
     days, keys = enrichment.dedup_days, {key: rounded(*found[key]) for key in enrichment.keys}
@@ -43,11 +50,11 @@ def pruning_filter(found: Any, enrichment: Enrichment) -> Within:
         among = (F.col(prefix + key).between(*map(F.lit, ends)) for key, ends in keys.items())
         return reduce(Column.__and__, among, day)
 
-    sql = [f"held.`{key}` BETWEEN {low} AND {high}" for key, (low, high) in keys.items() if _is_integer(low)]
-    if all(DATE.fullmatch(day) for day in (first, last)):
-        margin = f"INTERVAL '{days}' DAY"
-        sql.append(f"held.`{enrichment.day}` BETWEEN DATE '{first}' - {margin} AND DATE '{last}' + {margin}")
-    return Within(over(""), over("held."), " AND ".join(sql))
+    ranges = {key: ends for key, ends in keys.items() if _is_integer(ends[0])}
+    with suppress(ValueError, OverflowError):  # Python has no dates of all years
+        margin = timedelta(days)
+        ranges[enrichment.day] = (date.fromisoformat(first) - margin, date.fromisoformat(last) + margin)
+    return Pruning(over(""), Within(over("held."), ranges))
 
 
 def rounded(low: Any, high: Any) -> tuple[Any, Any]:
@@ -65,7 +72,7 @@ def _is_integer(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def placed_keys(spark: SparkSession, settings: Settings, enrichment: Enrichment, pruning: Within) -> DataFrame:
+def placed_keys(spark: SparkSession, settings: Settings, enrichment: Enrichment, pruning: Pruning) -> DataFrame:
     """The keys, days and positions of facts that are in gold, waiting or discarded."""
     names = (enrichment.gold_table, enrichment.waiting.name, enrichment.discarded.name)
     columns = (*enrichment.keys, enrichment.day, "position")
@@ -83,19 +90,26 @@ def with_current(facts: DataFrame, *, gold: DataFrame, enrichment: Enrichment) -
 def write_new(settings: Settings, enrichment: Enrichment, wanted: DataFrame, *, number: int) -> None:
     """Add facts that are in no table yet to gold, or to the waiting facts if they lack state.
 
-    `number` is the number of facts, or an upper bound. Raises PermanentError, before anything is written, if a check
-    stops it.
+    `number` is the number of facts, or an upper bound. More than a few are not cached, but joined again for those that
+    wait. Raises PermanentError, before anything is written, if a check stops it.
     """
     is_missing = F.col("missing").isNotNull()
-    written = Observation()
-    counts = F.count_if(is_missing).alias("missing")
-    is_read_again = number <= FEW or of_mode(enrichment.checks, Mode.FAIL)
-    with cached(wanted) if is_read_again else nullcontext(wanted) as wanted:
+    if number > FEW and not of_mode(enrichment.checks, Mode.FAIL):
+        written = Observation()
+        counted = wanted.observe(written, F.count_if(is_missing).alias("missing"))
+        _add_to_gold(settings, enrichment, counted.where(~is_missing))
+        if written.get.get("missing", 1):
+            _begin_waiting(settings, enrichment, wanted.where(is_missing))
+        return
+    with cached(wanted) as wanted:
         _stop_if_failed(enrichment, wanted.where(~is_missing))
-        _add_to_gold(settings, enrichment, wanted.observe(written, counts).where(~is_missing))
-        if waiting := written.get.get("missing", 1):
-            with interpreted_for(wanted.sparkSession, waiting if number <= FEW else number):
-                _begin_waiting(settings, enrichment, wanted.where(is_missing))
+        [[rows, waiting]] = wanted.agg(F.count("*"), F.count_if(is_missing)).collect()
+        with writes_of(wanted, rows):
+            if rows > waiting:
+                _add_to_gold(settings, enrichment, wanted.where(~is_missing))
+            if waiting:
+                with interpreted_for(wanted.sparkSession, waiting if number <= FEW else number):
+                    _begin_waiting(settings, enrichment, wanted.where(is_missing))
 
 
 def stop_if_difference_fails(enrichment: Enrichment, wanted: DataFrame, *, is_changed: Column) -> None:
@@ -108,7 +122,7 @@ def write_difference(
     settings: Settings,
     enrichment: Enrichment,
     wanted: DataFrame,
-    pruning: Within,
+    pruning: Pruning,
     *,
     is_changed: Column,
     at_once: bool = False,
@@ -129,10 +143,11 @@ def write_difference(
         (is_corrected, partial(_correct_gold, pruning=pruning, adds=at_once)),
         (F.col("is_waiting"), _end_waiting),
     ]
-    [counts] = wanted.agg(*(F.count_if(which) for which, _ in writes)).collect()
-    for count, (which, write) in zip(counts, writes, strict=True):
-        if count:
-            write(settings, enrichment, wanted.where(which))
+    [[rows, *counts]] = wanted.agg(F.count("*"), *(F.count_if(which) for which, _ in writes)).collect()
+    with writes_of(wanted, rows):
+        for count, (which, write) in zip(counts, writes, strict=True):
+            if count:
+                write(settings, enrichment, wanted.where(which))
 
 
 def write_duplicates(
@@ -151,16 +166,17 @@ def write_duplicates(
 def discard(settings: Settings, enrichment: Enrichment, positions: DataFrame) -> None:
     """Move waiting facts to the discarded ones. Facts at these positions that are not waiting stay where they are."""
     waiting = pin_table(positions.sparkSession, settings, enrichment.waiting.name)
-    with cached(waiting.join(positions, on="position", how="left_semi").select(*waiting.columns)) as rows:
+    found = waiting.join(positions, on="position", how="left_semi").select(*waiting.columns)
+    with cached(found) as rows, writes_of(rows):
         append_missing(rows, settings, enrichment.discarded.name, on=["position"])
-        merge(rows.select("position"), settings, enrichment.waiting.name, Merge(on=["position"], delete="true"))
+        merge(rows.select("position"), settings, enrichment.waiting.name, Merge(on=["position"], delete=True))
 
 
 def remove(settings: Settings, tables: Iterable[str], positions: DataFrame) -> None:
     """Delete the rows at these positions from the tables, if there are any positions."""
     if not positions.isEmpty():
         for table in tables:
-            merge(positions, settings, table, Merge(on=["position"], delete="true"))
+            merge(positions, settings, table, Merge(on=["position"], delete=True))
 
 
 def _stop_if_failed(enrichment: Enrichment, rows: DataFrame) -> None:
@@ -178,13 +194,21 @@ def _add_to_gold(settings: Settings, enrichment: Enrichment, facts: DataFrame) -
     append(facts.select(*enrichment.gold_columns), settings, enrichment.gold_table)
 
 
-def _correct_gold(settings: Settings, enrichment: Enrichment, facts: DataFrame, pruning: Within, *, adds: bool) -> None:
+def _correct_gold(
+    settings: Settings, enrichment: Enrichment, facts: DataFrame, pruning: Pruning, *, adds: bool
+) -> None:
     """Update the state of facts in gold, and remove facts without usable state. With `adds`, also insert new facts."""
     rows = facts.select(*enrichment.gold_columns, F.col("missing").isNotNull().alias("_is_gone"))
     columns = {name: f"new.`{name}`" for name in enrichment.gold_columns}
     inserted = columns if adds else None  # for Spark a full join, which sorts everything it reads
-    on, insert_if = ["position"], "NOT new._is_gone"
-    how = Merge(on=on, within=pruning, delete="new._is_gone", update=columns, insert=inserted, insert_if=insert_if)
+    how = Merge(
+        on=["position"],
+        within=pruning.within,
+        delete="new._is_gone",
+        update=columns,
+        insert=inserted,
+        insert_if="NOT new._is_gone",
+    )
     merge(rows, settings, enrichment.gold_table, how)
 
 

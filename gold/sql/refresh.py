@@ -43,7 +43,7 @@ from lakehouse.delta.tables import (
     table_version,
     with_columns_of,
 )
-from lakehouse.delta.writes import Merge, append, merge, writes_of
+from lakehouse.delta.writes import Merge, append, append_values, merge, writes_of
 from lakehouse.errors import ConfigurationError, PermanentError
 from lakehouse.settings import Settings
 
@@ -331,11 +331,12 @@ def _remember(
         **asdict(done),
         "table_id": table_id(spark, settings, done.table),
         "definition": _definition(statement),
-        "sources": {} if done.kind == FAILED else {name: Row(id=id, version=at) for name, (id, at) in versions.items()},
+        "sources": []
+        if done.kind == FAILED
+        else [(name, {"id": id, "version": at}) for name, (id, at) in versions.items()],
         "at": datetime.now(UTC),
     }
-    schema = read_table(spark, settings, REFRESHES.name).schema
-    append(spark.createDataFrame([row], schema), settings, REFRESHES.name)
+    append_values(settings, REFRESHES.name, [row])
 
 
 def _definition(statement: Statement) -> str:

@@ -1,4 +1,4 @@
-"""Writes rows to Delta tables: a few from this process, many by Spark.
+"""Writes rows to Delta tables: a few from this process, by delta-rs, and many by Spark.
 
 Before Spark commits a few rows, its driver plans and compiles for seconds. delta-rs does not: it makes the same commit
 in a tenth of the time.
@@ -6,14 +6,16 @@ in a tenth of the time.
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import NamedTuple
+from datetime import date
+from typing import Any, NamedTuple
 
 import obstore
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import ColumnProperties, DeltaTable, WriterProperties, write_deltalake
+from obstore.exceptions import BaseError
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -26,34 +28,41 @@ from lakehouse.delta.tables import (
     table_schema,
     with_columns_of,
 )
-from lakehouse.settings import Settings
+from lakehouse.errors import LakehouseError
+from lakehouse.settings import Settings, is_remote
 from lakehouse.storage import folder, table_options
 
-FEW = 50_000
+MAX_ROWS = 50_000
 """Rows up to this number are few, if they are light."""
-LIGHT = 16 * 2**20
+MAX_BYTES = 16 * 2**20
 """Bytes that few rows may take in Spark's memory: all of them pass through the driver."""
+MAX_READ = 64 * 2**20
+"""Bytes of the files that a MERGE may read: delta-rs holds their rows in memory, which takes four times as much."""
+FEATURES = {"appendOnly", "invariants", "checkConstraints", "changeDataFeed", "generatedColumns"}
+"""The features of tables that delta-rs writes as Spark does."""
 
 _DIRECTLY = "lakehouse.writesDirectly"
 
 
 class Within(NamedTuple):
-    """A condition that rows of a table meet if others can match them, so that most of its files are not read."""
+    """A condition that rows of the table meet if a MERGE can match them, so that most of its files are not read."""
 
-    rows: Column
-    """Over the table's columns."""
     held: Column
-    """The same in a MERGE, in which the table is `held`."""
-    sql: str
-    """The same as SQL of delta-rs, which may say less, or nothing."""
+    """Over the table as `held`."""
+    ranges: Mapping[str, tuple[Any, Any]]
+    """What it says of single columns: the lowest and the highest value. Only integers, dates and texts are used."""
 
 
 @contextmanager
-def writes_of(rows: DataFrame, number: int) -> Iterator[None]:
-    """In the block, at most `number` rows are written, and they come from these, which are cached and were counted."""
+def writes_of(rows: DataFrame, number: int | None = None) -> Iterator[None]:
+    """In the block, what is written has at most `number` rows, none larger than these. They are cached.
+
+    `number` is that of `rows`, unless it is known to be less. These are counted if it is not given.
+    """
     spark = rows.sparkSession
+    few = (rows.count() if number is None else number) <= MAX_ROWS and _size(rows) <= MAX_BYTES
     before = _is_direct(spark)
-    spark.conf.set(_DIRECTLY, str(number <= FEW and _size(rows) <= LIGHT).lower())
+    spark.conf.set(_DIRECTLY, str(few).lower())
     try:
         yield
     finally:
@@ -73,15 +82,23 @@ def _is_direct(spark: SparkSession) -> bool:
 def _table_to_write(rows: DataFrame, settings: Settings, name: str) -> DeltaTable | None:
     """The table, if the rows are to be written by delta-rs.
 
-    It rounds the bounds of decimals, and leaves NaN out of those of floats. By such bounds, Spark would skip a file
-    that has what it looks for. So these columns get none, which delta-rs can't do for those within structs.
+    In an object store they are not: where the answer to a commit is lost, Spark's log finds that it was its own.
+
+    delta-rs rounds the bounds of decimals, and leaves NaN out of those of floats. By such bounds, Spark would skip a
+    file that has what it looks for. So these columns get none, which delta-rs can't do for those within structs.
     """
-    if not _is_direct(rows.sparkSession):
+    if not _is_direct(rows.sparkSession) or is_remote(settings.warehouse_root):
         return None
-    table = DeltaTable(settings.table_path(name), storage_options=table_options(settings))
+    table = _stored(settings, name)
+    if set(table.protocol().writer_features or ()) - FEATURES:
+        return None
     structs = (field for field in _columns(table) if pa.types.is_struct(field.type))
     has_bounds = "delta.dataSkippingStatsColumns" not in table.metadata().configuration
     return None if has_bounds and any(_has_inexact(field.type) for field in structs) else table
+
+
+def _stored(settings: Settings, name: str) -> DeltaTable:
+    return DeltaTable(settings.table_path(name), storage_options=table_options(settings))
 
 
 def _columns(table: DeltaTable) -> pa.Schema:
@@ -95,7 +112,8 @@ def _has_inexact(kind: pa.DataType) -> bool:
     return bool(pa.types.is_decimal(kind) or pa.types.is_floating(kind))
 
 
-def _writer_properties(table: DeltaTable) -> WriterProperties:
+def writer_properties(table: DeltaTable) -> WriterProperties:
+    """How delta-rs writes the files of a table: compressed, and without bounds that are not exact."""
     without = [field.name for field in _columns(table) if _has_inexact(field.type)]
     none = ColumnProperties(statistics_enabled="NONE")
     return WriterProperties(compression="SNAPPY", column_properties=dict.fromkeys(without, none))
@@ -106,21 +124,41 @@ def append(rows: DataFrame, settings: Settings, name: str) -> None:
     if table is None:
         rows.write.format("delta").mode("append").save(settings.table_path(name))
     elif (found := rows.to(table_schema(spark, settings, name)).toArrow()).num_rows:
-        write_deltalake(table, found, mode="append", writer_properties=_writer_properties(table))
-        _write_checksum(settings, name, table)
+        _append(found, settings, name, table)
+
+
+def append_values(settings: Settings, name: str, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Append rows, without Spark. A column that a row lacks is NULL; a map is a list of pairs."""
+    table = _stored(settings, name)
+    _append(pa.Table.from_pylist(rows, schema=_columns(table)), settings, name, table)
+
+
+def _append(rows: pa.Table, settings: Settings, name: str, table: DeltaTable) -> None:
+    with _named(name):
+        write_deltalake(table, rows, mode="append", writer_properties=writer_properties(table))
+    _write_checksum(settings, name, table)
+
+
+@contextmanager
+def _named(name: str) -> Iterator[None]:
+    """Raises what delta-rs raises as a LakehouseError that names the table."""
+    try:
+        yield
+    except Exception as error:  # some of them are of no class of their own
+        raise LakehouseError(f"{name}: {error}") from error
 
 
 @dataclass(frozen=True, kw_only=True)
 class Merge:
     """What a MERGE does with the rows of a table, `held` in SQL, and others, `new`, that are equal in the columns `on`.
 
-    A row of the table is deleted if `delete`, SQL, is TRUE, and else gets the values of `update`, SQL by column. A row
-    that the table lacks is inserted with the values of `insert`, if `insert_if` is TRUE.
+    A row of the table is deleted if `delete`, SQL or whether at all, is TRUE, and else gets the values of `update`, SQL
+    by column. A row that the table lacks is inserted with the values of `insert`, if `insert_if` is TRUE.
     """
 
     on: Sequence[str]
     within: Within | None = None
-    delete: str | None = None
+    delete: str | bool = False
     update: Mapping[str, str] | None = None
     insert: Mapping[str, str] | None = None
     insert_if: str = "true"
@@ -131,14 +169,21 @@ class Merge:
 
 
 def merge(rows: DataFrame, settings: Settings, name: str, how: Merge) -> None:
-    """MERGE the rows into the table. They may be evaluated twice, and should not be empty: Spark would write a file."""
+    """MERGE the rows into the table. They may be evaluated twice, and should not be empty: Spark would write a file.
+
+    Two of them can be equal in the columns `on` only if all that match are deleted.
+    """
     if (table := _table_to_write(rows, settings, name)) is not None:
-        _merge_directly(rows.toArrow(), settings, name, table, how)
-        return
+        found = (rows.dropDuplicates(list(how.on)) if how.delete is True else rows).toArrow()
+        ranges = how.within.ranges if how.within else _ranges(found, how.on)
+        near = {column: ends for column, ends in ranges.items() if _is_told(ends)}
+        if _bytes_within(table, near) <= MAX_READ:
+            _merge_directly(found, settings, name, table, how, near)
+            return
     condition = F.expr(how.condition) if how.within is None else how.within.held & F.expr(how.condition)
     builder = delta_table(rows.sparkSession, settings, name).alias("held").merge(rows.alias("new"), condition)
-    if how.delete is not None:
-        builder = builder.whenMatchedDelete(how.delete)
+    if how.delete:
+        builder = builder.whenMatchedDelete(None if how.delete is True else how.delete)
     if how.update is not None:
         builder = builder.whenMatchedUpdate(set=dict(how.update))
     if how.insert is not None:
@@ -146,40 +191,69 @@ def merge(rows: DataFrame, settings: Settings, name: str, how: Merge) -> None:
     builder.execute()
 
 
-def _merge_directly(rows: pa.Table, settings: Settings, name: str, table: DeltaTable, how: Merge) -> None:
-    if not rows.num_rows:
-        return
-    near = [how.within.sql] if how.within else [_near(column, rows[column]) for column in how.on]
-    condition = " AND ".join([*filter(None, near), how.condition])
-    merger = table.merge(rows, condition, "new", "held", writer_properties=_writer_properties(table))
-    if how.delete is not None:
-        merger = merger.when_matched_delete(how.delete)
-    if how.update is not None:
-        merger = merger.when_matched_update(dict(how.update))
-    if how.insert is not None:
-        merger = merger.when_not_matched_insert(dict(how.insert), how.insert_if)
-    merger.execute()
-    _write_checksum(settings, name, table)
+def _ranges(rows: pa.Table, on: Sequence[str]) -> dict[str, tuple[Any, Any]]:
+    """The lowest and highest values of the columns that are integers."""
+    integers = (name for name in on if pa.types.is_integer(rows[name].type) and rows[name].null_count < len(rows))
+    return {name: widened(*(end.as_py() for end in pc.min_max(rows[name]).values())) for name in integers}
 
 
-def _near(column: str, values: pa.ChunkedArray) -> str:
-    """SQL by which delta-rs skips files: a column of the table is between the lowest and highest of the values.
-
-    It is empty if they are no integers.
-    """
-    if not pa.types.is_integer(values.type) or values.null_count == len(values):
-        return ""
-    low, high = widened(*(end.as_py() for end in pc.min_max(values).values()))
-    return f"held.`{column}` BETWEEN {low} AND {high}"
+def _is_told(ends: tuple[Any, Any]) -> bool:
+    return all(type(end) in (int, date, str) for end in ends)
 
 
 def widened(low: int, high: int) -> tuple[int, int]:
     """Round bounds outwards, to a power of two that is at least eight times their span.
 
-    So the log does not tell whose keys they are, and near keys of small batches have the same bounds.
+    So near keys of small batches have the same bounds, and the log does not simply list them.
     """
     step = 8 << (high - low).bit_length()
     return max(low // step * step, -(2**63)), min((high // step + 1) * step - 1, 2**63 - 1)
+
+
+def _bytes_within(table: DeltaTable, near: Mapping[str, tuple[Any, Any]]) -> int:
+    """The bytes of the files that may have rows with values in these ranges."""
+    files = pa.table(table.get_add_actions(flatten=True))
+    may_match = pa.array([True] * len(files))
+    for column, (low, high) in near.items():
+        partition = f"partition.{column}"
+        first, last = (partition, partition) if partition in files.column_names else (f"min.{column}", f"max.{column}")
+        if {first, last} <= set(files.column_names):
+            overlaps = pc.and_(pc.less_equal(files[first], high), pc.greater_equal(files[last], low))
+            may_match = pc.and_(may_match, pc.fill_null(overlaps, True))
+    return pc.sum(files["size_bytes"].filter(may_match)).as_py() or 0
+
+
+def _merge_directly(
+    rows: pa.Table, settings: Settings, name: str, table: DeltaTable, how: Merge, near: Mapping[str, tuple[Any, Any]]
+) -> None:
+    if not rows.num_rows:
+        return
+    before, kinds = table.version(), _columns(table)
+    within = [_between(column, kinds.field(column).type, *ends) for column, ends in near.items()]
+    condition = " AND ".join([*within, how.condition])
+    merger = table.merge(rows, condition, "new", "held", writer_properties=writer_properties(table))
+    if how.delete:
+        merger = merger.when_matched_delete(None if how.delete is True else how.delete)
+    if how.update is not None:
+        merger = merger.when_matched_update(dict(how.update))
+    if how.insert is not None:
+        merger = merger.when_not_matched_insert(dict(how.insert), how.insert_if)
+    with _named(name):
+        merger.execute()
+    if table.version() > before:
+        _write_checksum(settings, name, table)
+
+
+def _between(column: str, kind: pa.DataType, low: Any, high: Any) -> str:
+    """SQL of delta-rs. Integers are kept to those that the column can have, which are the ones it can compare with."""
+    if isinstance(low, int):
+        most = 2 ** (kind.bit_width - 1) - 1
+        low, high = max(low, -most - 1), min(high, most)
+    elif isinstance(low, date):
+        low, high = (f"DATE '{end}'" for end in (low, high))
+    else:
+        low, high = ("'{}'".format(end.replace("'", "''")) for end in (low, high))
+    return f"held.`{column}` BETWEEN {low} AND {high}"
 
 
 def upsert(
@@ -207,7 +281,7 @@ def append_missing(rows: DataFrame, settings: Settings, name: str, *, on: Sequen
 
 
 def _write_checksum(settings: Settings, name: str, table: DeltaTable) -> None:
-    """Write the checksum of the table's version, as Spark does with each commit.
+    """Write the checksum of the table's version, as Spark does with each commit. It may be missing.
 
     Delta takes from it what it would otherwise read the log for: schema, properties, and whether there are rows.
     https://github.com/delta-io/delta/blob/master/PROTOCOL.md#version-checksum-file
@@ -230,8 +304,9 @@ def _write_checksum(settings: Settings, name: str, table: DeltaTable) -> None:
         "protocol": {
             "minReaderVersion": protocol.min_reader_version,
             "minWriterVersion": protocol.min_writer_version,
-            **{key: value for key, value in features.items() if value},
+            **{key: value for key, value in features.items() if value is not None},
         },
     }
     file = commit_file(table.version()).replace(".json", ".crc")
-    obstore.put(folder(settings, settings.table_path(name)), file, json.dumps(checksum).encode())
+    with suppress(BaseError, OSError):
+        obstore.put(folder(settings, settings.table_path(name)), file, json.dumps(checksum).encode())

@@ -8,6 +8,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 from pyspark.sql import DataFrame, Row, SparkSession
@@ -61,7 +62,7 @@ def lake(request: pytest.FixtureRequest, spark: SparkSession, settings: Settings
     create_table(spark, lake, NOTES)
     with pytest.MonkeyPatch.context() as patch:
         if request.param == "Spark":
-            patch.setattr(writes, "FEW", 0)
+            patch.setattr(writes, "MAX_ROWS", -1)
         yield lake
     writers = {commit.get("engineInfo", "")[:8] for commit in DeltaTable(lake.table_path(NOTES.name)).history()[:-1]}
     assert writers == {"delta-rs" if request.param == "delta-rs" else "Apache-S"}
@@ -125,9 +126,7 @@ def test_only_some_columns_are_updated(spark: SparkSession, lake: Settings) -> N
 
 def test_a_merge_deletes_updates_and_inserts(spark: SparkSession, lake: Settings) -> None:
     values = {name: f"new.`{name}`" for name in NOTES.schema.names}
-    within = Within(
-        F.lit(True), F.lit(True), "held.`day` BETWEEN DATE '2026-01-01' - INTERVAL '3' DAY AND DATE '9999-12-31'"
-    )
+    within = Within(F.lit(True), {"day": (date(2025, 12, 29), date(9999, 12, 31))})
     how = Merge(
         on=["place"],
         within=within,
@@ -150,7 +149,7 @@ def test_a_commit_has_a_checksum(spark: SparkSession, lake: Settings) -> None:
     with few(spark, FIRST, FAR) as rows:
         append(rows, lake, NOTES.name)
         assert not is_known_empty(spark, lake, NOTES.name)
-        merge(rows, lake, NOTES.name, Merge(on=["id"], delete="true"))
+        merge(rows, lake, NOTES.name, Merge(on=["id"], delete=True))
     assert is_known_empty(spark, lake, NOTES.name)
     log = Path(lake.table_path(NOTES.name)) / "_delta_log"
     told = [json.loads(file.read_text()) for file in sorted(log.glob("[0-9]*.crc"))]
@@ -165,6 +164,53 @@ def test_a_commit_does_not_have_the_values_of_its_rows(spark: SparkSession, lake
     log = Path(lake.table_path(NOTES.name)) / "_delta_log"
     told = [json.loads(line) for file in log.glob("*.json") for line in file.read_text().splitlines()]
     assert "123456789" not in json.dumps([each["commitInfo"] for each in told if "commitInfo" in each])
+
+
+def test_a_merge_that_matches_nothing_is_no_commit(spark: SparkSession, settings: Settings, tmp_path: Path) -> None:
+    lake = own_home(settings, tmp_path)
+    create_table(spark, lake, NOTES)
+    with few(spark, FIRST, FAR) as rows:
+        append(rows.where("id = 3"), lake, NOTES.name)
+        merge(rows.where("id = 1"), lake, NOTES.name, Merge(on=["id"], delete=True))
+        merge(rows.where("id = 0"), lake, NOTES.name, Merge(on=["id"], delete=True))
+    assert DeltaTable(lake.table_path(NOTES.name)).version() == 1
+
+
+def test_rows_can_be_deleted_twice(spark: SparkSession, lake: Settings) -> None:
+    with few(spark, FIRST, FIRST, FAR) as rows:
+        append(rows, lake, NOTES.name)
+        merge(rows.where("id = 1").select("place"), lake, NOTES.name, Merge(on=["place"], delete=True))
+    assert held(spark, lake) == rows_of(spark, FAR)
+
+
+@pytest.mark.parametrize(("kind", "bits"), [("TINYINT", 8), ("SMALLINT", 16), ("INT", 32), ("BIGINT", 64)])
+def test_keys_can_be_of_any_integers(
+    spark: SparkSession, settings: Settings, tmp_path: Path, kind: str, bits: int
+) -> None:
+    lake, least = own_home(settings, tmp_path), -(2 ** (bits - 1))
+    create_table(spark, lake, Table(name="gold.notes", columns=f"id {kind}, n INT"))
+    for n in (1, 2):
+        with cached(spark.createDataFrame([(least, n), (-least - 1, n)], f"id {kind}, n INT")) as rows, writes_of(rows):
+            upsert(rows, lake, "gold.notes", on=["id"])
+    assert sorted(map(tuple, read_table(spark, lake, "gold.notes").collect())) == [(least, 2), (-least - 1, 2)]
+
+
+def test_only_few_bytes_are_read_to_merge(
+    spark: SparkSession, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """delta-rs holds all rows of the files that can match in memory. Files of other days can't."""
+    lake = own_home(settings, tmp_path)
+    create_table(spark, lake, NOTES)
+    with few(spark, FIRST, FAR) as rows:
+        append(rows, lake, NOTES.name)
+        sizes = pa.table(DeltaTable(lake.table_path(NOTES.name)).get_add_actions())["size_bytes"].to_pylist()
+        monkeypatch.setattr(writes, "MAX_READ", max(sizes))
+        first, within = rows.where("id = 1"), Within(F.lit(True), {"day": (FIRST[3], FIRST[3])})
+        merge(first, lake, NOTES.name, Merge(on=["id"], within=within, update={"rate": "1.5"}))
+        merge(first, lake, NOTES.name, Merge(on=["place"], update={"rate": "2.5"}))
+    writers = [each["engineInfo"][:8] for each in DeltaTable(lake.table_path(NOTES.name)).history()]
+    assert writers == ["Apache-S", "delta-rs", "delta-rs", "Apache-S"]
+    assert held(spark, lake)[0].rate == 2.5
 
 
 @pytest.mark.parametrize(
