@@ -40,12 +40,12 @@ RuntimeError: power cut
         ("", "RuntimeError"),
         ("java.io.IOException: No space left on device", "no space left on the disk"),
         (
-            "lakehouse.errors.LakehouseError: gold.notes: Generic LocalFileSystem error: Unable to copy data to file: No "
+            "lakehouse.errors.LakehouseError: gold.notes: Generic LocalFileSystem error: Unable to write: No "
             "space left on device (os error 28)",
             "gold.notes: no space left on the disk",
         ),
         (
-            "lakehouse.errors.LakehouseError: gold.notes: Generic LocalFileSystem error: Permission denied (os error 13)",
+            "lakehouse.errors.LakehouseError: gold.notes: LocalFileSystem error: Permission denied (os error 13)",
             "not writable: gold.notes",
         ),
         ("lakehouse.errors.LakehouseError: gold.notes: Cast error: no number", "gold.notes: Cast error: no number"),
