@@ -43,16 +43,16 @@ pytestmark = [
 
 
 class Prometheus:
-    """A Prometheus with our configuration, which asks one pipeline each second."""
+    """A Prometheus with our configuration, which asks one pipeline every two seconds."""
 
     def __init__(self, home: Path, pipeline: int) -> None:
         self.home, self.port = home, free_port()
         shortened = re.sub(r"\b(\d+)([mhd])\b", lambda time: time[1] + "smh"["mhd".index(time[2])], _rules())
         (home / "alerts.yml").write_text(shortened)
         config = yaml.safe_load((MONITORING / "prometheus.yml").read_text())
-        config["global"] = {"scrape_interval": "1s", "evaluation_interval": "1s"}
+        config["global"] = {"scrape_interval": "2s", "evaluation_interval": "1s"}
         (job,) = config["scrape_configs"]
-        job |= {"scrape_timeout": "1s", "static_configs": [{"targets": [f"127.0.0.1:{pipeline}"]}]}
+        job |= {"scrape_timeout": "2s", "static_configs": [{"targets": [f"127.0.0.1:{pipeline}"]}]}
         (home / "prometheus.yml").write_text(yaml.safe_dump(config))
 
     def start(self) -> subprocess.Popen[bytes]:
