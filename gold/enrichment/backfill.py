@@ -133,8 +133,7 @@ def backfill(
             _write_shadow(settings, enrichment, wanted, gone)
             return difference
         quarantine_malformed(settings, enrichment.decoding, _broken(decoded, never))
-        with writes_of(wrong):
-            remove(settings, [enrichment.gold_table, enrichment.waiting.name], wrong.select("position"))
+        remove(settings, [enrichment.gold_table, enrichment.waiting.name], wrong.select("position"))
         write_difference(settings, enrichment, wanted, pruning, is_changed=~_is_kept(wanted, enrichment), at_once=True)
         with writes_of(duplicates):
             write_duplicates(settings, enrichment, duplicates)

@@ -174,9 +174,10 @@ def discard(settings: Settings, enrichment: Enrichment, positions: DataFrame) ->
 
 def remove(settings: Settings, tables: Iterable[str], positions: DataFrame) -> None:
     """Delete the rows at these positions from the tables, if there are any positions."""
-    if not positions.isEmpty():
-        for table in tables:
-            merge(positions, settings, table, Merge(on=["position"], delete=True))
+    if number := positions.count():
+        with writes_of(positions, number):
+            for table in tables:
+                merge(positions, settings, table, Merge(on=["position"], delete=True))
 
 
 def _stop_if_failed(enrichment: Enrichment, rows: DataFrame) -> None:
