@@ -33,7 +33,7 @@ from gold.enrichment.writes import (
 )
 from lakehouse.contracts.decoding import MALFORMED, quarantine_malformed
 from lakehouse.delta.tables import cached, delta_table, pin_table, pin_version, read_table, table_exists
-from lakehouse.delta.writes import append_values, writes_of
+from lakehouse.delta.writes import append_values
 from lakehouse.settings import Settings
 from lakehouse.spark.comparing import is_same
 from lakehouse.spark.error_causes import cause_of, is_permanent
@@ -135,8 +135,7 @@ def backfill(
         quarantine_malformed(settings, enrichment.decoding, _broken(decoded, never))
         remove(settings, [enrichment.gold_table, enrichment.waiting.name], wrong.select("position"))
         write_difference(settings, enrichment, wanted, pruning, is_changed=~_is_kept(wanted, enrichment), at_once=True)
-        with writes_of(duplicates):
-            write_duplicates(settings, enrichment, duplicates)
+        write_duplicates(settings, enrichment, duplicates)
         return difference
 
 

@@ -153,14 +153,15 @@ def write_difference(
 def write_duplicates(
     settings: Settings, enrichment: Enrichment, duplicates: DataFrame, *, are_new: bool = False
 ) -> None:
-    """Add facts with `duplicate_of` to the duplicates. With `are_new`, none of them can be there already."""
+    """Add the cached facts with `duplicate_of` to the duplicates. With `are_new`, none of them can be there already."""
     rows = duplicates.where("duplicate_of IS NOT NULL").select(
         *enrichment.columns, "position", "duplicate_of", F.current_timestamp().alias("found_at")
     )
-    if are_new:
-        append(rows, settings, enrichment.duplicates.name)
-    elif not rows.isEmpty():
-        append_missing(rows, settings, enrichment.duplicates.name, on=["position"])
+    with writes_of(duplicates):
+        if are_new:
+            append(rows, settings, enrichment.duplicates.name)
+        elif not rows.isEmpty():
+            append_missing(rows, settings, enrichment.duplicates.name, on=["position"])
 
 
 def discard(settings: Settings, enrichment: Enrichment, positions: DataFrame) -> None:
