@@ -182,7 +182,7 @@ def served(lake: Settings, sql: str) -> list[tuple[object, ...]]:
     with subprocess.Popen([LAKEHOUSE, "serve"], env=given, stdout=subprocess.PIPE, text=True) as server:
         try:
             assert server.stdout is not None
-            (port,) = re.findall(r":(\d+)/", server.stdout.readline())
+            (*_, port) = re.findall(r":(\d+)", server.stdout.readline())
             own = connect(port=int(port), auth_mechanism="PLAIN", user="tests")
             with closing(own) as connection, closing(connection.cursor()) as cursor:
                 cursor.execute(sql)

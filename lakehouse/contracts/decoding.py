@@ -26,7 +26,6 @@ from lakehouse.contracts.json_objects import UNPARSED, is_sound, json_difference
 from lakehouse.contracts.topics import Encoding, Topic
 from lakehouse.contracts.values import Mistakes, is_parsed_as_itself, mistakes_in, shown, value_of
 from lakehouse.delta.tables import POSITION, POSITION_OF_MESSAGE, Table
-from lakehouse.delta.writes import append, append_missing
 from lakehouse.errors import DeclarationsError
 from lakehouse.settings import Settings
 from lakehouse.spark.declared_sql import naming, try_eval
@@ -243,6 +242,9 @@ def _failures(decoding: Decoding) -> Column:
 
 def quarantine_malformed(settings: Settings, decoding: Decoding, rejected: DataFrame, *, are_new: bool = False) -> None:
     """Append rejected messages to `quarantine.malformed`, unless they are already there: with `are_new`, none is."""
+    # Its libraries are slow to import, and declarations import this module.
+    from lakehouse.delta.writes import append, append_missing
+
     rows = rejected.transform(explain, decoding=decoding).select(
         F.lit(decoding.topic.name).alias("topic"),
         "message.position",
