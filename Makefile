@@ -54,7 +54,7 @@ test-long: install ## Run all tests with Airflow, all demos, some chaos, two ten
 	@exec $(RUN)/pytest -m "(long or airflow) and not s3"
 
 .PHONY: test-store
-test-store: install ## Run most commands, kill runs, and fail requests, with tables in an object store (half an hour)
+test-store: install ## Run most commands, kill runs, and fail requests, with tables in an object store (an hour)
 	@exec $(RUN)/pytest -n 0 -m s3
 
 .PHONY: test-cluster

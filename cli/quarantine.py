@@ -7,7 +7,6 @@ from typing import Annotated
 
 import pyarrow as pa
 import typer
-from deltalake import write_deltalake
 
 from cli import report
 from gold.enrichment.declaration import ACTIONS, Enrichment
@@ -15,7 +14,8 @@ from gold.sql.declaration import SQL_ROWS
 from jobs.retry_malformed import retry_changes, retry_facts
 from jobs.steps import require, spark_for
 from lakehouse.contracts.decoding import MALFORMED
-from lakehouse.delta.query import is_stored, query, stored_table, table_names
+from lakehouse.delta.query import is_stored, query, table_names
+from lakehouse.delta.writes import append_arrow
 from lakehouse.errors import LakehouseError
 from lakehouse.settings import Settings, load_settings
 from pipeline.loading import pipeline_of
@@ -99,7 +99,7 @@ def ask(
         report.say(f"{len(rows):,} waiting {name} match; nothing was done")
         return
     if len(rows):
-        write_deltalake(stored_table(settings, ACTIONS.name), rows, mode="append")
+        append_arrow(settings, ACTIONS.name, rows)
     report.say(f"{len(rows):,} waiting {name} marked for {action}: the running or the next `lakehouse enrich` does it")
 
 

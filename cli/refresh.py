@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Annotated
 
 import typer
+from deltalake.exceptions import DeltaError
 from pyspark.errors import PySparkException
 
 from cli import report
@@ -35,7 +36,7 @@ def refresh_command(
             except LakehouseError as error:  # the other tables are still refreshed
                 failed.append(error)
                 continue
-            except PySparkException as error:
+            except (PySparkException, DeltaError) as error:
                 kind = PermanentError if is_permanent(error) else LakehouseError
                 failed.append(kind(f"{table.name}: {cause_of(error)}"))
                 continue

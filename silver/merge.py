@@ -111,12 +111,11 @@ def _merge_changes(settings: Settings, entity: Entity, changes: DataFrame) -> No
         [found] = rows.agg(F.count_if("is_changed").alias("changed"), F.count_if("is_newer").alias("newer")).collect()
         written = rows.where("has_new_values OR is_newer")
         stop_if_failed(written, entity.checks_of_rows, table=entity.table.name, keys=(*entity.keys, "sequence"))
-        if found.changed:
-            with writes_of(rows, found.changed):
+        with writes_of(rows, max(found.changed, found.newer)):
+            if found.changed:
                 changed = rows.where("is_changed").drop("is_changed", "has_new_values", "is_newer")
                 _merge_history(settings, entity, changed)
-        if found.newer:
-            with writes_of(rows, found.newer):
+            if found.newer:
                 _merge_latest(settings, entity, rows.where("is_newer").select(*changes.columns))
 
 

@@ -15,6 +15,7 @@ import obstore
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import ColumnProperties, DeltaTable, WriterProperties, write_deltalake
+from deltalake.exceptions import DeltaError
 from obstore.exceptions import BaseError
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -28,7 +29,6 @@ from lakehouse.delta.tables import (
     table_schema,
     with_columns_of,
 )
-from lakehouse.errors import LakehouseError
 from lakehouse.settings import Settings, is_remote
 from lakehouse.storage import folder, table_options
 
@@ -50,7 +50,7 @@ class Within(NamedTuple):
     held: Column
     """Over the table as `held`."""
     ranges: Mapping[str, tuple[Any, Any]]
-    """What it says of single columns: the lowest and the highest value. Only integers, dates and texts are used."""
+    """What it says of single columns: their lowest and highest values, which are integers, dates or texts."""
 
 
 @contextmanager
@@ -98,6 +98,7 @@ def _table_to_write(rows: DataFrame, settings: Settings, name: str) -> DeltaTabl
 
 
 def _stored(settings: Settings, name: str) -> DeltaTable:
+    """Like `stored_table`, whose module loads DuckDB."""
     return DeltaTable(settings.table_path(name), storage_options=table_options(settings))
 
 
@@ -124,16 +125,17 @@ def append(rows: DataFrame, settings: Settings, name: str) -> None:
     if table is None:
         rows.write.format("delta").mode("append").save(settings.table_path(name))
     elif (found := rows.to(table_schema(spark, settings, name)).toArrow()).num_rows:
-        _append(found, settings, name, table)
+        append_arrow(settings, name, found)
 
 
 def append_values(settings: Settings, name: str, rows: Sequence[Mapping[str, Any]]) -> None:
     """Append rows, without Spark. A column that a row lacks is NULL; a map is a list of pairs."""
+    append_arrow(settings, name, pa.Table.from_pylist(rows, schema=_columns(_stored(settings, name))))
+
+
+def append_arrow(settings: Settings, name: str, rows: pa.Table) -> None:
+    """Append rows that have all columns of the table, without Spark."""
     table = _stored(settings, name)
-    _append(pa.Table.from_pylist(rows, schema=_columns(table)), settings, name, table)
-
-
-def _append(rows: pa.Table, settings: Settings, name: str, table: DeltaTable) -> None:
     with _named(name):
         write_deltalake(table, rows, mode="append", writer_properties=writer_properties(table))
     _write_checksum(settings, name, table)
@@ -141,11 +143,11 @@ def _append(rows: pa.Table, settings: Settings, name: str, table: DeltaTable) ->
 
 @contextmanager
 def _named(name: str) -> Iterator[None]:
-    """Raises what delta-rs raises as a LakehouseError that names the table."""
+    """Raises what delta-rs raises as a DeltaError that names the table."""
     try:
         yield
     except Exception as error:  # some of them are of no class of their own
-        raise LakehouseError(f"{name}: {error}") from error
+        raise DeltaError(f"{name}: {error}") from error
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -175,8 +177,7 @@ def merge(rows: DataFrame, settings: Settings, name: str, how: Merge) -> None:
     """
     if (table := _table_to_write(rows, settings, name)) is not None:
         found = (rows.dropDuplicates(list(how.on)) if how.delete is True else rows).toArrow()
-        ranges = how.within.ranges if how.within else _ranges(found, how.on)
-        near = {column: ends for column, ends in ranges.items() if _is_told(ends)}
+        near = how.within.ranges if how.within else _ranges(found, how.on)
         if _bytes_within(table, near) <= MAX_READ:
             _merge_directly(found, settings, name, table, how, near)
             return
@@ -195,10 +196,6 @@ def _ranges(rows: pa.Table, on: Sequence[str]) -> dict[str, tuple[Any, Any]]:
     """The lowest and highest values of the columns that are integers."""
     integers = (name for name in on if pa.types.is_integer(rows[name].type) and rows[name].null_count < len(rows))
     return {name: widened(*(end.as_py() for end in pc.min_max(rows[name]).values())) for name in integers}
-
-
-def _is_told(ends: tuple[Any, Any]) -> bool:
-    return all(type(end) in (int, date, str) for end in ends)
 
 
 def widened(low: int, high: int) -> tuple[int, int]:

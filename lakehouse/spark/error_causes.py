@@ -30,10 +30,10 @@ _LINES = (
         r"PulsarSourceError: (\S+/([^/\s]+?)(?:-partition-\d+)?(?::| after) .+); failOnDataLoss=false goes on",
         r"\1; `lakehouse land \2 --accept-loss` writes that down and goes on",
     ),
-    (r"LakehouseError: (\S+): [^\n]*Permission denied", r"not writable: \1"),
-    (r"LakehouseError: (\S+): [^\n]*No space left", r"\1: no space left on the disk"),
+    (r"DeltaError: (\S+): [^\n]*Permission denied", r"not writable: \1"),
+    (r"DeltaError: (\S+): [^\n]*No space left", r"\1: no space left on the disk"),
     (r"\b(?:PulsarSource|NoAnswer|Broker|Unreachable|Permanent|Configuration|Refused|Busy)Error: (.+)", r"\1"),
-    (r"\bLakehouseError: (.+)", r"\1"),
+    (r"\bDeltaError: (.+)", r"\1"),
     (r"DELTA_INVALID_PROTOCOL_VERSION\S* (.+)", r"a table was written by a newer version of Delta Lake: \1"),
     (
         r"DELTA_UNSUPPORTED_FEATURES_FOR_(?:READ|WRITE)\S* (.+)",

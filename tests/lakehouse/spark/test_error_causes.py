@@ -40,15 +40,15 @@ RuntimeError: power cut
         ("", "RuntimeError"),
         ("java.io.IOException: No space left on device", "no space left on the disk"),
         (
-            "lakehouse.errors.LakehouseError: gold.notes: Generic LocalFileSystem error: Unable to write: No "
+            "_internal.DeltaError: gold.notes: Generic LocalFileSystem error: Unable to write: No "
             "space left on device (os error 28)",
             "gold.notes: no space left on the disk",
         ),
         (
-            "lakehouse.errors.LakehouseError: gold.notes: LocalFileSystem error: Permission denied (os error 13)",
+            "_internal.DeltaError: gold.notes: LocalFileSystem error: Permission denied (os error 13)",
             "not writable: gold.notes",
         ),
-        ("lakehouse.errors.LakehouseError: gold.notes: Cast error: no number", "gold.notes: Cast error: no number"),
+        ("_internal.DeltaError: gold.notes: Cast error: no number", "gold.notes: Cast error: no number"),
         (
             "Kernel error\n Error performing GET http://minio:9000/lake/w/gold in 4 ms - 403\n"
             "<Error><Code>SignatureDoesNotMatch</Code><Message>The signature is wrong.</Message></Error>",
