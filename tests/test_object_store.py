@@ -1,5 +1,6 @@
 """From topics to gold with tables and checkpoints in an object store: they hold what the oracle says."""
 
+import json
 import os
 import random
 import re
@@ -178,12 +179,13 @@ def do(lake: Settings, command: str) -> None:
 
 def served(lake: Settings, sql: str) -> list[tuple[object, ...]]:
     """The rows that `lakehouse serve` answers with."""
-    given = {**os.environ, **environment(lake)}
+    users = {"ada": "lovelace-1815"}
+    given = {**os.environ, **environment(lake, LAKEHOUSE_SERVE__USERS=json.dumps(users))}
     with subprocess.Popen([LAKEHOUSE, "serve"], env=given, stdout=subprocess.PIPE, text=True) as server:
         try:
             assert server.stdout is not None
             (*_, port) = re.findall(r":(\d+)", server.stdout.readline())
-            own = connect(port=int(port), auth_mechanism="PLAIN", user="tests")
+            own = connect(port=int(port), auth_mechanism="PLAIN", user="ada", password=users["ada"])
             with closing(own) as connection, closing(connection.cursor()) as cursor:
                 cursor.execute(sql)
                 return list(cursor.fetchall())
