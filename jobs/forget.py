@@ -32,6 +32,7 @@ from jobs.streams import catch_up
 from lakehouse.contracts.decoding import MALFORMED
 from lakehouse.delta.old_files import remove_old_files, remove_old_log
 from lakehouse.delta.query import stored_table
+from lakehouse.delta.reads import frame_of
 from lakehouse.delta.tables import (
     KEEP,
     POSITION_OF_MESSAGE,
@@ -106,7 +107,7 @@ def _same(held: str, parts: tuple[str, ...]) -> str:
 def find(spark: SparkSession, settings: Settings, pipeline: Pipeline, entity: Entity, key: str) -> Found:
     """What was made from the messages of a person. Messages that have not been merged or enriched yet count, too."""
     keys = keys_of(spark, settings, pipeline, entity, key)
-    messages = spark.createDataFrame(messages_of(spark, settings, pipeline, keys).toArrow())
+    messages = frame_of(spark, messages_of(spark, settings, pipeline, keys).toArrow())
     gone = messages.select("message.*")
     tables: dict[str, int] = {}
     for place in places_of(pipeline):

@@ -49,8 +49,7 @@ def _merged_with(spark: SparkSession, settings: Settings, lookup: Lookup, keys: 
     """The survivors of the keys, and all keys that were merged into these."""
     if lookup.merged_into is None or not table_exists(spark, settings, lookup.table):
         return set()
-    version, state = pin_version(spark, settings, lookup.table)
-    merges = mapping_of(merges_of(state, version, lookup=lookup))
+    merges = mapping_of(merges_of(pin_version(spark, settings, lookup.table), lookup=lookup))
     texts = {str(key): str(into) for key, into in merges.items()}
     survivors = {follow(key, merges=texts, limit=lookup.max_merges).survivor for key in keys}
     return leading_to(survivors, merges=texts, limit=lookup.max_merges)

@@ -17,6 +17,7 @@ from expectations.suites import Severity
 from gold.enrichment.declaration import Enrichment
 from lakehouse.contracts.decoding import MALFORMED
 from lakehouse.contracts.topics import Topic
+from lakehouse.delta.datasets import dataset_of
 from lakehouse.delta.query import existing_tables
 from lakehouse.delta.status import TableStatus, table_statuses
 from lakehouse.errors import UnreachableError
@@ -202,7 +203,7 @@ def _topic_state(topic: Topic, broker: Endpoint, settings: Settings) -> TopicSta
 
 def waiting_facts(facts: Enrichment, table: DeltaTable) -> list[Waiting]:
     """Counts the rows of a table of waiting facts. It reads two columns of them, and they are few."""
-    rows = duckdb.from_arrow(table.to_pyarrow_dataset())
+    rows = duckdb.from_arrow(dataset_of(table))
     first = rows.project(
         "coalesce(missing[1].entity, 'unknown') AS entity, coalesce(missing[1].reason, 'unknown') AS reason, "
         "date_diff('second', waiting_since, now()) AS age"
@@ -236,7 +237,7 @@ def _failed_checks(results: DeltaTable | None) -> list[FailedChecks]:
     if results is None:
         return []
     since = datetime.fromtimestamp(time.time() - 2 * 86_400, UTC)
-    found = duckdb.from_arrow(results.to_pyarrow_dataset()).filter(f"validated_at > '{since.isoformat()}'")
+    found = duckdb.from_arrow(dataset_of(results)).filter(f"validated_at > '{since.isoformat()}'")
     found = found.project("*, max(validated_at) OVER (PARTITION BY table_name) AS last").filter("validated_at = last")
     failed = "count(*) FILTER (WHERE outcome != 'passed')"
     last = found.aggregate(f"table_name, severity, {failed}", "table_name, severity").order("ALL").fetchall()

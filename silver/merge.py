@@ -13,11 +13,20 @@ from lakehouse.contracts.keys import key_text, key_values
 from lakehouse.contracts.values import shown
 from lakehouse.delta.checkpoints import create_tables_of, sound_checkpoint
 from lakehouse.delta.definitions import rebuild_command, refuse_other
-from lakehouse.delta.tables import Table, cached, is_created, of_keys, pin_table, table_schema
+from lakehouse.delta.reads import rows_of_keys
+from lakehouse.delta.tables import (
+    Table,
+    cached,
+    is_created,
+    of_keys,
+    pin_table,
+    pin_version,
+    table_schema,
+)
 from lakehouse.delta.writes import upsert, writes_of
 from lakehouse.errors import ConfigurationError
 from lakehouse.settings import Settings
-from lakehouse.spark.batches import each_batch, planned_for
+from lakehouse.spark.batches import FEW, each_batch, planned_for
 from lakehouse.spark.comparing import is_same
 from silver.entity import FIXED, Entity
 from silver.history import changeable, versions_of
@@ -80,7 +89,7 @@ def merge_batch(settings: Settings, entity: Entity, messages: DataFrame) -> None
             if found.rejected:
                 _quarantine(settings, entity, rows.where("reason IS NOT NULL"))
             if found.rows > found.rejected:
-                _merge_changes(settings, entity, rows.where("reason IS NULL").drop("message", "reason"))
+                _merge_changes(settings, entity, rows.where("reason IS NULL").drop("message", "reason"), found.rows)
 
 
 def _quarantine(settings: Settings, entity: Entity, rejected: DataFrame) -> None:
@@ -90,17 +99,24 @@ def _quarantine(settings: Settings, entity: Entity, rejected: DataFrame) -> None
     quarantine_malformed(settings, entity.decoding, rejected)
 
 
-def _merge_changes(settings: Settings, entity: Entity, changes: DataFrame) -> None:
-    spark = changes.sparkSession
+def _merge_changes(settings: Settings, entity: Entity, changes: DataFrame, number: int) -> None:
+    spark, keys = changes.sparkSession, changes.select(*entity.keys)
+    few = keys.toArrow() if number <= FEW else None
+
+    def held_in(name: str) -> DataFrame:
+        table = pin_version(spark, settings, name)
+        return table.rows if few is None else rows_of_keys(table, settings, few)
+
     if entity.keeps_history:
-        history = pin_table(spark, settings, entity.history.name)
-        versions = changes.transform(versions_of, held=history, entity=entity)
+        versions = changes.transform(versions_of, held=held_in(entity.history.name), entity=entity)
     else:
         versions = changes.transform(latest_changes, keys=entity.keys)
         versions = versions.withColumns(
             dict.fromkeys(("is_changed", "has_new_values"), F.lit(False)) | {"is_last": F.lit(True)}
         )
-    latest = of_keys(pin_table(spark, settings, entity.table.name), changes.select(*entity.keys))
+    latest = held_in(entity.table.name)
+    if few is None:
+        latest = of_keys(latest, keys)
     row = F.struct(*changes.columns)
     held = latest.select(*entity.keys, F.col("sequence").alias("held"), row.alias("held_row"))
     is_newer = F.col("held").isNull() | (F.col("sequence") > F.col("held"))

@@ -248,8 +248,7 @@ def _leading(spark: SparkSession, settings: Settings, lookup: Lookup, scope: Sco
         return set()
     if lookup.merged_into is None:
         return {scope.key}
-    version, state = pin_version(spark, settings, lookup.table)
-    merges = mapping_of(merges_of(state, version, lookup=lookup))
+    merges = mapping_of(merges_of(pin_version(spark, settings, lookup.table), lookup=lookup))
     texts = {str(key): str(into) for key, into in merges.items()}
     return leading_to([scope.key], merges=texts, limit=lookup.max_merges)
 

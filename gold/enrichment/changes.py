@@ -14,6 +14,7 @@ from gold.enrichment.events import CHANGE, LOSS, RELEASE, is_event
 from gold.enrichment.lookups import VALID, was_valid, with_state, with_survivor
 from gold.enrichment.survivors import leading_to, mapping_of, merges_of, ways_from
 from lakehouse.contracts.keys import key_text, key_values
+from lakehouse.delta.reads import frame_of
 from lakehouse.delta.tables import pin_version
 from lakehouse.settings import Settings
 from lakehouse.spark.declared_sql import naming
@@ -88,16 +89,16 @@ def losses_by(changes: DataFrame, *, settings: Settings, lookup: Lookup) -> Data
     `changes` are deletes, merges and undone merges. A key is affected if its merges lead through a changed key. If the
     state is not required, all these keys are affected at all times, as their facts in gold may lack it until now.
     """
-    version, state = pin_version(changes.sparkSession, settings, lookup.table)
+    state = pin_version(changes.sparkSession, settings, lookup.table)
     changed = _changed_keys(changes, lookup=lookup)
-    kinds = [state.schema[name].dataType for name in lookup.entity.keys]
+    kinds = [state.rows.schema[name].dataType for name in lookup.entity.keys]
     keys, ways = changed.select(lookup.key_from(key_values(F.col("by_key"), kinds)).alias("key")), None
     if lookup.merged_into is not None:
-        keys, ways = _leading_to(keys, merges_of(state, version, lookup=lookup), lookup=lookup)
+        keys, ways = _leading_to(keys, merges_of(state, lookup=lookup), lookup=lookup)
     found = (
         keys.withColumns({f"_{lookup.name}_key": F.col("key"), "at_last": F.expr(AT_LAST)})
         .transform(with_survivor, ways=ways, lookup=lookup)
-        .transform(with_state, state=state, lookup=lookup, event_time="at_last")
+        .transform(with_state, state=state.rows, lookup=lookup, event_time="at_last")
         .transform(_with_way, lookup=lookup)
     )
     concerned = found.join(changed, on="by_key").groupBy("changed_entity", "changed_key", "deleted_at", "is_lost")
@@ -133,7 +134,7 @@ def _leading_to(keys: DataFrame, merges: pa.Table, *, lookup: Lookup) -> tuple[D
     kind = to_arrow_type(keys.schema["key"].dataType)
     changed = keys.toArrow()["key"].to_pylist()
     leading = list(leading_to(changed, merges=mapping_of(merges), limit=lookup.max_merges))
-    all_keys = keys.sparkSession.createDataFrame(pa.table({"key": pa.array(leading, kind)}))
+    all_keys = frame_of(keys.sparkSession, pa.table({"key": pa.array(leading, kind)}))
     return all_keys, ways_from(leading, merges=merges, limit=lookup.max_merges)
 
 

@@ -36,6 +36,7 @@ from gold.enrichment.writes import (
     bounds_of,
     discard,
     placed_keys,
+    placed_of,
     pruning_filter,
     stop_if_difference_fails,
     with_current,
@@ -47,10 +48,11 @@ from lakehouse.contracts.checks import resolve
 from lakehouse.contracts.decoding import MALFORMED, quarantine_malformed
 from lakehouse.delta.checkpoints import create_tables_of, sound_checkpoint
 from lakehouse.delta.definitions import refuse_other
+from lakehouse.delta.reads import frame_of
 from lakehouse.delta.tables import Table, cached, is_known_empty, of_keys, pin_table, table_schema
 from lakehouse.delta.writes import writes_of
 from lakehouse.settings import Settings
-from lakehouse.spark.batches import Succession, each_batch, interpreted_for, planned_for
+from lakehouse.spark.batches import FEW, Succession, each_batch, interpreted_for, planned_for
 
 
 def enrich(
@@ -157,13 +159,16 @@ def enrich_messages(settings: Settings, enrichment: Enrichment, messages: DataFr
 def decide_new(settings: Settings, enrichment: Enrichment, events: DataFrame, found: Any, *, is_new: bool) -> None:
     """Place the facts that are not placed yet: in gold, with the waiting facts, or with the duplicates."""
     facts = facts_among(events, enrichment)
-    pruning, keys = pruning_filter(found.bounds, enrichment), list(enrichment.keys)
-    placed = placed_keys(facts.sparkSession, settings, enrichment, pruning)
+    spark, keys = facts.sparkSession, list(enrichment.keys)
+    pruning = pruning_filter(found.bounds, enrichment)
     look_up_state = partial(look_up, settings=settings, enrichment=enrichment, source=facts, number=found.facts)
-    with (
-        cached(placed.join(facts.select(keys), on=keys, how="left_semi")) as placed,
-        cached(repeated_keys(facts, placed=placed, keys=keys)) as repeated,
-    ):
+    with ExitStack() as stack:
+        if found.facts <= FEW:
+            placed = frame_of(spark, placed_of(facts.select(keys), settings, enrichment, pruning))
+        else:
+            near = placed_keys(spark, settings, enrichment, pruning)
+            placed = stack.enter_context(cached(near.join(facts.select(keys), on=keys, how="left_semi")))
+        repeated = stack.enter_context(cached(repeated_keys(facts, placed=placed, keys=keys)))
         if not repeated.count():
             write_new(settings, enrichment, facts.transform(look_up_state), number=found.facts)
             return
@@ -176,7 +181,7 @@ def decide_new(settings: Settings, enrichment: Enrichment, events: DataFrame, fo
                 fresh = facts.join(duplicates.select("position"), on="position", how="left_anti")
                 write_new(settings, enrichment, fresh.transform(look_up_state), number=found.facts)
             if number:
-                with interpreted_for(facts.sparkSession, number):
+                with interpreted_for(spark, number):
                     write_duplicates(settings, enrichment, duplicates, are_new=is_new)
 
 

@@ -9,7 +9,8 @@ from pyspark.sql import functions as F
 
 from gold.enrichment.declaration import MISSING, Enrichment, Lookup, keys_of
 from gold.enrichment.survivors import merges_of, ways_of
-from lakehouse.delta.tables import of_keys, pin_version
+from lakehouse.delta.reads import frame_of, rows_of_keys
+from lakehouse.delta.tables import pin_version
 from lakehouse.settings import Settings
 from lakehouse.spark.batches import FEW
 
@@ -73,15 +74,15 @@ def _with_found(
     facts: DataFrame, settings: Settings, lookup: Lookup, event_time: str, *, keys: DataFrame, number: int
 ) -> DataFrame:
     """Adds what one lookup finds. `keys` are the keys of the facts, without merges."""
-    version, state = pin_version(facts.sparkSession, settings, lookup.table)
-    ways = None
+    pinned = pin_version(facts.sparkSession, settings, lookup.table)
+    state, ways = pinned.rows, None
     if lookup.merged_into is not None:
-        ways = ways_of(keys, merges=merges_of(state, version, lookup=lookup), limit=lookup.max_merges)
+        ways = ways_of(keys, merges=merges_of(pinned, lookup=lookup), limit=lookup.max_merges)
         if ways.num_rows:
-            survivors = facts.sparkSession.createDataFrame(ways.select(["survivor"]))
+            survivors = frame_of(facts.sparkSession, ways.select(["survivor"]))
             keys = keys.union(survivors)
     if number <= FEW:  # few facts must not cause a shuffle of a large state
-        state = of_keys(state, F.broadcast(keys.select(*_columns_of("key", lookup))))
+        state = rows_of_keys(pinned, settings, keys.select(*_columns_of("key", lookup)).toArrow())
     facts = facts.transform(with_survivor, ways=ways, lookup=lookup)
     return facts.transform(with_state, state=state, lookup=lookup, event_time=event_time)
 
@@ -113,7 +114,7 @@ def with_survivor(facts: DataFrame, *, ways: pa.Table | None, lookup: Lookup) ->
     if ways is None:
         return facts
     at = f"_{lookup.name}_key"
-    found = facts.sparkSession.createDataFrame(ways.rename_columns(["_key", "_survivor", lookup.merged]))
+    found = frame_of(facts.sparkSession, ways.rename_columns(["_key", "_survivor", lookup.merged]))
     if not ways.num_rows:  # an empty join would still cost a job
         return facts.withColumn(lookup.merged, F.lit(None).cast(found.schema[lookup.merged].dataType))
     joined = facts.join(F.broadcast(found), on=F.col(at) == F.col("_key"), how="left")

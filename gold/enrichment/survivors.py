@@ -8,6 +8,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from gold.enrichment.declaration import Lookup
+from lakehouse.delta.reads import frame_of
+from lakehouse.delta.tables import Pinned
 
 Merges = Mapping[Any, Any]
 """By merged key: the key that it was merged into."""
@@ -31,13 +33,13 @@ def read_merges(state: DataFrame, *, lookup: Lookup) -> pa.Table:
     return rows.where("into IS NOT NULL").toArrow()
 
 
-def merges_of(state: DataFrame, version: str, *, lookup: Lookup) -> pa.Table:
-    """Like `read_merges`, but cached: for each SQL of merges, those of the `version` that was read last."""
+def merges_of(state: Pinned, *, lookup: Lookup) -> pa.Table:
+    """Like `read_merges`, but cached: for each SQL of merges, those of the version that was read last."""
     declared = lookup.table, lookup.merged_into
     held, merges = _READ.get(declared, ("", None))
-    if merges is None or held != version:
-        merges = read_merges(state, lookup=lookup)
-        _READ[declared] = version, merges
+    if merges is None or held != state.id:
+        merges = read_merges(state.rows, lookup=lookup)
+        _READ[declared] = state.id, merges
     return merges
 
 
@@ -52,7 +54,7 @@ def ways_of(keys: DataFrame, *, merges: pa.Table, limit: int) -> pa.Table:
     """The `Way` from each merged key in the column `key`, in memory. `merges` are as `read_merges` returns them."""
     used: list[Any] = []
     if merges.num_rows:
-        merged = keys.sparkSession.createDataFrame(merges.select(["key"]))
+        merged = frame_of(keys.sparkSession, merges.select(["key"]))
         used = keys.join(F.broadcast(merged), on="key", how="left_semi").distinct().toArrow()["key"].to_pylist()
     return ways_from(used, merges=merges, limit=limit)
 

@@ -9,6 +9,7 @@ from datetime import date, timedelta
 from functools import partial, reduce
 from typing import Any, NamedTuple
 
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
@@ -16,7 +17,8 @@ from gold.enrichment.declaration import Enrichment
 from gold.enrichment.events import bounds
 from gold.enrichment.lookups import CURRENT, LACKS
 from lakehouse.contracts.checks import Mode, of_mode, stop_if_failed
-from lakehouse.delta.tables import cached, pin_table
+from lakehouse.delta.reads import find_rows
+from lakehouse.delta.tables import cached, of_keys, pin_table, pin_version
 from lakehouse.delta.writes import Merge, Within, append, append_missing, merge, widened, writes_of
 from lakehouse.settings import Settings
 from lakehouse.spark.batches import FEW, interpreted_for
@@ -74,11 +76,26 @@ def _is_integer(value: object) -> bool:
 
 def placed_keys(spark: SparkSession, settings: Settings, enrichment: Enrichment, pruning: Pruning) -> DataFrame:
     """The keys, days and positions of facts that are in gold, waiting or discarded."""
-    names = (enrichment.gold_table, enrichment.waiting.name, enrichment.discarded.name)
     columns = (*enrichment.keys, enrichment.day, "position")
-    return reduce(
-        DataFrame.union, (pin_table(spark, settings, name).where(pruning.rows).select(*columns) for name in names)
-    )
+    tables = (pin_table(spark, settings, name) for name in _places(enrichment))
+    return reduce(DataFrame.union, (table.where(pruning.rows).select(*columns) for table in tables))
+
+
+def _places(enrichment: Enrichment) -> tuple[str, ...]:
+    return enrichment.gold_table, enrichment.waiting.name, enrichment.discarded.name
+
+
+def placed_of(keys: DataFrame, settings: Settings, enrichment: Enrichment, pruning: Pruning) -> pa.Table:
+    """Like `placed_keys`, of the facts that have one of these few keys, in memory."""
+    spark, wanted, found = keys.sparkSession, keys.toArrow(), []
+    columns = [*enrichment.keys, enrichment.day, "position"]
+    for name in _places(enrichment):
+        table = pin_version(spark, settings, name)
+        rows = find_rows(table, settings, wanted, columns=columns, within=pruning.within.ranges)
+        if rows is None:
+            rows = of_keys(table.rows.where(pruning.rows).select(*columns), F.broadcast(keys)).toArrow()
+        found.append(rows)
+    return pa.concat_tables(found, promote_options="permissive")
 
 
 def with_current(facts: DataFrame, *, gold: DataFrame, enrichment: Enrichment) -> DataFrame:

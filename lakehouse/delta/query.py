@@ -7,6 +7,7 @@ import obstore
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, DeltaProtocolError
 
+from lakehouse.delta.datasets import dataset_of
 from lakehouse.errors import LakehouseError
 from lakehouse.settings import Settings
 from lakehouse.storage import folder, table_options
@@ -54,7 +55,7 @@ def query(settings: Settings, sql: str, values: Mapping[str, object] | None = No
     tables = dict(existing_tables(settings))
     for name, table in tables.items():
         layer, _, short = name.partition(".")
-        connection.register(f"{layer}_{short}", table.to_pyarrow_dataset())
+        connection.register(f"{layer}_{short}", dataset_of(table))
         connection.execute(f'CREATE VIEW {layer}."{short}" AS SELECT * FROM "{layer}_{short}"')
     try:
         result = connection.sql(sql, params=values or None)

@@ -13,6 +13,7 @@ import obstore
 from deltalake import DeltaTable
 
 from lakehouse.delta.batches import Batch, batches, last_batch
+from lakehouse.delta.datasets import dataset_of
 from lakehouse.delta.query import existing_tables
 from lakehouse.settings import Settings
 from lakehouse.storage import folder
@@ -122,7 +123,7 @@ def _refreshed(table: DeltaTable | None) -> dict[str, list[tuple[str, int]]]:
     """For each table id, the ids of the tables that its last refresh has read, with their versions."""
     if table is None:
         return {}
-    refreshes = duckdb.from_arrow(table.to_pyarrow_dataset())
+    refreshes = duckdb.from_arrow(dataset_of(table))
     last = refreshes.aggregate('table_id, map_values(arg_max(sources, "at"))', "table_id").fetchall()
     return {made: [(source["id"], source["version"]) for source in sources] for made, sources in last}
 

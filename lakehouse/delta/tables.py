@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 from delta.tables import DeltaTable
 from py4j.protocol import Py4JJavaError
@@ -312,16 +312,29 @@ def read_table(spark: SparkSession, settings: Settings, name: str) -> DataFrame:
 
 def pin_table(spark: SparkSession, settings: Settings, name: str) -> DataFrame:
     """The current version of the table. An unpinned frame reads the newest version each time it is evaluated."""
-    return pin_version(spark, settings, name)[1]
+    return pin_version(spark, settings, name).rows
 
 
-def pin_version(spark: SparkSession, settings: Settings, name: str) -> tuple[str, DataFrame]:
-    """A text that identifies this version of this table, and the pinned table."""
+class Pinned(NamedTuple):
+    """One version of a table."""
+
+    name: str
+    version: int
+    id: str
+    """Identifies this version, also if the table is created again in its place."""
+    rows: DataFrame
+    is_known_empty: bool
+    """Whether the checksum of the version says that the table is empty; False if there is none."""
+
+
+def pin_version(spark: SparkSession, settings: Settings, name: str) -> Pinned:
+    """The current version of the table."""
     snapshot, path = _snapshot(spark, settings, name), settings.table_path(name)
-    table = spark.read.format("delta").option("versionAsOf", snapshot.version()).load(path)
+    version, is_empty = int(snapshot.version()), _is_empty(snapshot)
+    rows = spark.read.format("delta").option("versionAsOf", version).load(path)
     # A join with a table that is known to be empty needs no planning.
-    table = table.where("false") if _is_empty(snapshot) else table
-    return f"{path} {snapshot.metadata().id()} {snapshot.version()}", table
+    rows = rows.where("false") if is_empty else rows
+    return Pinned(name, version, f"{path} {snapshot.metadata().id()} {version}", rows, is_empty)
 
 
 def is_known_empty(spark: SparkSession, settings: Settings, name: str) -> bool:

@@ -8,7 +8,6 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from datetime import date
 from typing import Any, NamedTuple
 
 import obstore
@@ -20,6 +19,7 @@ from obstore.exceptions import BaseError
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from lakehouse.delta.reads import Ranges, between, bytes_within, columns_of, ends_of, is_as_of_spark, stored
 from lakehouse.delta.tables import (
     commit_file,
     delta_table,
@@ -30,7 +30,7 @@ from lakehouse.delta.tables import (
     with_columns_of,
 )
 from lakehouse.settings import Settings, is_remote
-from lakehouse.storage import folder, table_options
+from lakehouse.storage import folder
 
 MAX_ROWS = 50_000
 """Rows up to this number are few, if they are light."""
@@ -38,8 +38,6 @@ MAX_BYTES = 16 * 2**20
 """Bytes that few rows may take in Spark's memory: all of them pass through the driver."""
 MAX_READ = 64 * 2**20
 """Bytes of the files that a MERGE may read: delta-rs holds their rows in memory, which takes four times as much."""
-FEATURES = {"appendOnly", "invariants", "checkConstraints", "changeDataFeed", "generatedColumns"}
-"""The features of tables that delta-rs writes as Spark does."""
 
 _DIRECTLY = "lakehouse.writesDirectly"
 
@@ -49,8 +47,8 @@ class Within(NamedTuple):
 
     held: Column
     """Over the table as `held`."""
-    ranges: Mapping[str, tuple[Any, Any]]
-    """What it says of single columns: their lowest and highest values, which are integers, dates or texts."""
+    ranges: Ranges
+    """What it says of single columns."""
 
 
 @contextmanager
@@ -89,21 +87,12 @@ def _table_to_write(rows: DataFrame, settings: Settings, name: str) -> DeltaTabl
     """
     if not _is_direct(rows.sparkSession) or is_remote(settings.warehouse_root):
         return None
-    table = _stored(settings, name)
-    if set(table.protocol().writer_features or ()) - FEATURES:
+    table = stored(settings, name)
+    if not is_as_of_spark(table):
         return None
-    structs = (field for field in _columns(table) if pa.types.is_struct(field.type))
+    structs = (field for field in columns_of(table) if pa.types.is_struct(field.type))
     has_bounds = "delta.dataSkippingStatsColumns" not in table.metadata().configuration
     return None if has_bounds and any(_has_inexact(field.type) for field in structs) else table
-
-
-def _stored(settings: Settings, name: str) -> DeltaTable:
-    """Like `stored_table`, whose module loads DuckDB."""
-    return DeltaTable(settings.table_path(name), storage_options=table_options(settings))
-
-
-def _columns(table: DeltaTable) -> pa.Schema:
-    return pa.schema(table.schema().to_arrow())
 
 
 def _has_inexact(kind: pa.DataType) -> bool:
@@ -115,7 +104,7 @@ def _has_inexact(kind: pa.DataType) -> bool:
 
 def writer_properties(table: DeltaTable) -> WriterProperties:
     """How delta-rs writes the files of a table: compressed, and without bounds that are not exact."""
-    without = [field.name for field in _columns(table) if _has_inexact(field.type)]
+    without = [field.name for field in columns_of(table) if _has_inexact(field.type)]
     none = ColumnProperties(statistics_enabled="NONE")
     return WriterProperties(compression="SNAPPY", column_properties=dict.fromkeys(without, none))
 
@@ -130,12 +119,12 @@ def append(rows: DataFrame, settings: Settings, name: str) -> None:
 
 def append_values(settings: Settings, name: str, rows: Sequence[Mapping[str, Any]]) -> None:
     """Append rows, without Spark. A column that a row lacks is NULL; a map is a list of pairs."""
-    append_arrow(settings, name, pa.Table.from_pylist(rows, schema=_columns(_stored(settings, name))))
+    append_arrow(settings, name, pa.Table.from_pylist(rows, schema=columns_of(stored(settings, name))))
 
 
 def append_arrow(settings: Settings, name: str, rows: pa.Table) -> None:
     """Append rows that have all columns of the table, without Spark."""
-    table = _stored(settings, name)
+    table = stored(settings, name)
     with _named(name):
         write_deltalake(table, rows, mode="append", writer_properties=writer_properties(table))
     _write_checksum(settings, name, table)
@@ -178,7 +167,7 @@ def merge(rows: DataFrame, settings: Settings, name: str, how: Merge) -> None:
     if (table := _table_to_write(rows, settings, name)) is not None:
         found = (rows.dropDuplicates(list(how.on)) if how.delete is True else rows).toArrow()
         near = how.within.ranges if how.within else _ranges(found, how.on)
-        if _bytes_within(table, near) <= MAX_READ:
+        if bytes_within(table, near) <= MAX_READ:
             _merge_directly(found, settings, name, table, how, near)
             return
     condition = F.expr(how.condition) if how.within is None else how.within.held & F.expr(how.condition)
@@ -195,7 +184,7 @@ def merge(rows: DataFrame, settings: Settings, name: str, how: Merge) -> None:
 def _ranges(rows: pa.Table, on: Sequence[str]) -> dict[str, tuple[Any, Any]]:
     """The lowest and highest values of the columns that are integers."""
     integers = (name for name in on if pa.types.is_integer(rows[name].type) and rows[name].null_count < len(rows))
-    return {name: widened(*(end.as_py() for end in pc.min_max(rows[name]).values())) for name in integers}
+    return {name: widened(*ends_of(rows[name])) for name in integers}
 
 
 def widened(low: int, high: int) -> tuple[int, int]:
@@ -207,26 +196,11 @@ def widened(low: int, high: int) -> tuple[int, int]:
     return max(low // step * step, -(2**63)), min((high // step + 1) * step - 1, 2**63 - 1)
 
 
-def _bytes_within(table: DeltaTable, near: Mapping[str, tuple[Any, Any]]) -> int:
-    """The bytes of the files that may have rows with values in these ranges."""
-    files = pa.table(table.get_add_actions(flatten=True))
-    may_match = pa.array([True] * len(files))
-    for column, (low, high) in near.items():
-        partition = f"partition.{column}"
-        first, last = (partition, partition) if partition in files.column_names else (f"min.{column}", f"max.{column}")
-        if {first, last} <= set(files.column_names):
-            overlaps = pc.and_(pc.less_equal(files[first], high), pc.greater_equal(files[last], low))
-            may_match = pc.and_(may_match, pc.fill_null(overlaps, True))
-    return pc.sum(files["size_bytes"].filter(may_match)).as_py() or 0
-
-
-def _merge_directly(
-    rows: pa.Table, settings: Settings, name: str, table: DeltaTable, how: Merge, near: Mapping[str, tuple[Any, Any]]
-) -> None:
+def _merge_directly(rows: pa.Table, settings: Settings, name: str, table: DeltaTable, how: Merge, near: Ranges) -> None:
     if not rows.num_rows:
         return
-    before, kinds = table.version(), _columns(table)
-    within = [_between(column, kinds.field(column).type, *ends) for column, ends in near.items()]
+    before, kinds = table.version(), columns_of(table)
+    within = [between(f"held.`{column}`", kinds.field(column).type, *ends) for column, ends in near.items()]
     condition = " AND ".join([*within, how.condition])
     merger = table.merge(rows, condition, "new", "held", writer_properties=writer_properties(table))
     if how.delete:
@@ -239,18 +213,6 @@ def _merge_directly(
         merger.execute()
     if table.version() > before:
         _write_checksum(settings, name, table)
-
-
-def _between(column: str, kind: pa.DataType, low: Any, high: Any) -> str:
-    """SQL of delta-rs. Integers are kept to those that the column can have, which are the ones it can compare with."""
-    if isinstance(low, int):
-        most = 2 ** (kind.bit_width - 1) - 1
-        low, high = max(low, -most - 1), min(high, most)
-    elif isinstance(low, date):
-        low, high = (f"DATE '{end}'" for end in (low, high))
-    else:
-        low, high = ("'{}'".format(end.replace("'", "''")) for end in (low, high))
-    return f"held.`{column}` BETWEEN {low} AND {high}"
 
 
 def upsert(

@@ -1,0 +1,30 @@
+"""Delta tables as datasets, which Arrow and DuckDB read."""
+
+from collections.abc import Sequence
+from functools import reduce
+from typing import Any
+
+import pyarrow.compute as pc
+from deltalake import DeltaTable
+from pyarrow.dataset import Expression, FileSystemDataset, Fragment, get_partition_keys
+
+
+def dataset_of(table: DeltaTable, **options: Any) -> FileSystemDataset:
+    """A table for Arrow and DuckDB. `options` are those of deltalake.
+
+    deltalake also tells them the bounds of columns. Where a file has none for a column, as Spark writes none for
+    booleans, it says NULL, by which they would skip the file.
+    """
+    known = table.to_pyarrow_dataset(**options)
+    fragments = [
+        known.format.make_fragment(file.path, file.filesystem, _partition_of(file, table.metadata().partition_columns))
+        for file in known.get_fragments()
+    ]
+    return FileSystemDataset(fragments, known.schema, known.format, known.filesystem)
+
+
+def _partition_of(file: Fragment, columns: Sequence[str]) -> Expression:
+    """Which values all rows of a file have in these columns."""
+    values = get_partition_keys(file.partition_expression)
+    known = (pc.field(name).is_null() if values[name] is None else pc.field(name) == values[name] for name in columns)
+    return reduce(Expression.__and__, known, pc.scalar(True))

@@ -1,0 +1,125 @@
+"""Rows of a few keys are found without Spark, if they are the ones that Spark would find."""
+
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import DataFrame, Row, SparkSession
+
+from lakehouse.delta import reads
+from lakehouse.delta.reads import find_rows, frame_of, rows_of_keys
+from lakehouse.delta.tables import Pinned, Table, create_table, of_keys, pin_version
+from lakehouse.settings import Settings
+from tests.lake import own_home
+
+NOTES = Table(
+    name="gold.notes",
+    columns="""
+        id BIGINT, short TINYINT, name STRING, rate DOUBLE, at TIMESTAMP, day DATE, done BOOLEAN,
+        place STRUCT<entry: BIGINT, price: DECIMAL(10, 2), at: TIMESTAMP>, names MAP<STRING, STRING>
+    """,
+    partition_by=("day",),
+)
+VALUES = [
+    "id",
+    "CAST(id AS TINYINT) AS short",
+    "IF(id % 10 = 0, NULL, 'name ' || id) AS name",
+    "IF(id < 9, 0.0D, -0.0D) AS rate",
+    "timestamp_micros(id) AS at",
+    "date'2026-01-01' + CAST(id % 3 AS INT) AS day",
+    "id % 2 = 0 AS done",
+    "named_struct('entry', id, 'price', CAST(id + 0.5 AS DECIMAL(10, 2)), 'at', timestamp_micros(id)) AS place",
+    "map('a', 'b') AS names",
+]
+
+
+@pytest.fixture
+def lake(settings: Settings, tmp_path: Path) -> Settings:
+    return own_home(settings, tmp_path)
+
+
+def filled(spark: SparkSession, lake: Settings) -> Pinned:
+    """The table with 100 rows, in two commits of three files."""
+    create_table(spark, lake, NOTES)
+    for ids in (spark.range(50), spark.range(50, 100)):
+        append(ids, lake)
+    return pin_version(spark, lake, NOTES.name)
+
+
+def append(ids: DataFrame, lake: Settings) -> None:
+    ids.selectExpr(*VALUES).to(NOTES.schema).write.format("delta").mode("append").save(lake.table_path(NOTES.name))
+
+
+def found_by_spark(table: Pinned, keys: pa.Table) -> list[Row]:
+    return of_keys(table.rows, table.rows.sparkSession.createDataFrame(keys)).orderBy("id").collect()
+
+
+@pytest.mark.parametrize(
+    ("keys", "ids"),
+    [
+        ({"id": [7, 70, 700]}, [7, 70]),
+        ({"id": [7, 7]}, [7]),
+        ({"id": pa.array([], pa.int64())}, []),
+        ({"id": pa.array([None, 7], pa.int64())}, [7]),
+        ({"short": pa.array([7, 99], pa.int8())}, [7, 99]),
+        ({"name": ["name 7", "NAME 8", "it's none"]}, [7]),
+        ({"name": [None, "name 7"]}, [0, 7, 10, 20, 30, 40, 50, 60, 70, 80, 90]),
+        ({"id": [7, 10, 20], "name": ["name 7", None, "name 20"]}, [7, 10]),
+        ({"id": [7, 8], "name": ["name 8", "name 7"]}, []),
+        ({"day": [date(2026, 1, 2)], "done": [True]}, [*range(4, 100, 6)]),
+    ],
+)
+def test_keys_are_looked_for(spark: SparkSession, lake: Settings, keys: dict[str, Any], ids: list[int]) -> None:
+    table = filled(spark, lake)
+    found = find_rows(table, lake, pa.table(keys))
+    assert found is not None
+    assert sorted(found["id"].to_pylist()) == ids
+    rows = rows_of_keys(table, lake, pa.table(keys))
+    assert rows.schema == table.rows.schema
+    assert rows.orderBy("id").collect() == found_by_spark(table, pa.table(keys))
+
+
+def test_only_files_that_can_have_a_key_are_read(spark: SparkSession, lake: Settings) -> None:
+    table = filled(spark, lake)
+    for file in Path(lake.table_path(table.name)).rglob("*.parquet"):
+        has_key = f"{date(2026, 1, 2)}" in str(file) and any(
+            row.id == 7 for row in spark.read.parquet(str(file)).collect()
+        )
+        if not has_key:
+            file.unlink()
+    found = find_rows(table, lake, pa.table({"id": [7]}), within={"day": (date(2026, 1, 2), date(2026, 1, 2))})
+    assert found is not None
+    assert found["place"].to_pylist()[0]["entry"] == 7
+
+
+def test_a_version_is_read_as_it_was(spark: SparkSession, lake: Settings) -> None:
+    table = filled(spark, lake)
+    append(spark.range(7, 8), lake)
+    assert rows_of_keys(table, lake, pa.table({"id": [7]})).count() == 1
+    assert rows_of_keys(pin_version(spark, lake, table.name), lake, pa.table({"id": [7]})).count() == 2
+
+
+@pytest.mark.parametrize(
+    "keys", [{"rate": [0.0]}, {"at": pa.array([7], pa.timestamp("us", "UTC"))}, {"place": [{"entry": 7}]}]
+)
+def test_types_with_an_equality_of_their_own_are_left_to_spark(
+    spark: SparkSession, lake: Settings, keys: dict[str, Any]
+) -> None:
+    assert find_rows(filled(spark, lake), lake, pa.table(keys)) is None
+
+
+@pytest.mark.parametrize("limit", ["MAX_READ", "MAX_FOUND"])
+def test_much_is_left_to_spark(
+    spark: SparkSession, lake: Settings, monkeypatch: pytest.MonkeyPatch, limit: str
+) -> None:
+    monkeypatch.setattr(reads, limit, 1)
+    table, keys = filled(spark, lake), pa.table({"id": [7, 70]})
+    assert find_rows(table, lake, keys) is None
+    assert rows_of_keys(table, lake, keys).orderBy("id").collect() == found_by_spark(table, keys)
+
+
+def test_what_follows_an_empty_chunk_is_in_the_frame(spark: SparkSession) -> None:
+    chunks = pa.chunked_array([[1], pa.array([], pa.int64()), [2]])
+    assert [row.id for row in frame_of(spark, pa.table({"id": chunks})).collect()] == [1, 2]
