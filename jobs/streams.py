@@ -20,6 +20,7 @@ from lakehouse.errors import BrokerError, LakehouseError, PermanentError
 from lakehouse.progress import CONSOLE, spinner
 from lakehouse.records import keep_step, step_record
 from lakehouse.settings import Settings
+from lakehouse.spark.batches import frozen_modules
 from lakehouse.spark.error_causes import cause_of, is_permanent
 from lakehouse.spark.session import drop_idle_callbacks
 
@@ -90,7 +91,7 @@ def keep_up(
     `beat` is called again and again, also while a batch, a pause, maintenance or a check lasts long.
     """
     made_ready, supervised = _in_rounds(state, settings), _in_rounds(steps, settings)
-    with spinner("Running; Ctrl-C ends it") as status:
+    with frozen_modules(), spinner("Running; Ctrl-C ends it") as status:
         tell = _teller(status, [each for step in (*made_ready, *supervised) for each in step], beat)
         ended, unchanged, state_due = 0.0, None, 0.0
         while True:

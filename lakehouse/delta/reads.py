@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
 from pyarrow.dataset import Expression, Scanner
 from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 from pyspark.sql import DataFrame, SparkSession
@@ -75,33 +76,41 @@ def find_rows(
     """The rows of a table that have one of these few keys, in memory; None if Spark must look for them.
 
     `columns`, by default all, have those of the key. `within` says where such rows can be. Spark must look for them if
-    they are in many files, or are many themselves, or if its equality is another one, as it is for floats.
+    they are in many files, or are many themselves, if its equality is another one, as it is for floats, and if they
+    can't be read, because it says better why.
     """
     if is_remote(settings.warehouse_root):
         return None
-    table, names = stored(settings, pinned.name, pinned.version), keys.column_names
-    kinds = columns_of(table)
-    wanted = pa.schema([kinds.field(name).with_nullable(True) for name in names])
-    if not is_as_of_spark(table) or not all(_is_exact(kind) for kind in wanted.types):
+    try:
+        table = stored(settings, pinned.name, pinned.version)
+        kinds = columns_of(table)
+        if not is_as_of_spark(table) or not all(_is_exact(each, kinds) for each in keys.schema):
+            return None
+        return _find(table, settings.table_path(pinned.name), keys, columns or kinds.names, within)
+    except (DeltaError, pa.ArrowException, OSError):
         return None
-    keys = keys.cast(wanted).group_by(names).aggregate([])
+
+
+def _find(table: DeltaTable, path: str, keys: pa.Table, columns: Sequence[str], within: Ranges) -> pa.Table | None:
+    kinds, names = columns_of(table), keys.column_names
+    keys = keys.group_by(names).aggregate([])
     near = {**_ends(keys), **within}
     if bytes_within(table, near) > MAX_READ:
         return None
     where = " AND ".join(between(f"`{name}`", kinds.field(name).type, *ends) for name, ends in near.items())
-    files = SubTreeFileSystem(settings.table_path(pinned.name), LocalFileSystem())
+    files = SubTreeFileSystem(path, LocalFileSystem())
     dataset = dataset_of(table, filesystem=files, file_pruning_predicate=where or None)
     is_one = (pc.field(name).isin(keys[name].combine_chunks()) for name in names)
     has_key: Expression = reduce(Expression.__and__, is_one)
-    found = _few_of(dataset.scanner(columns=columns, filter=has_key, batch_size=2**15, batch_readahead=4))
+    found = _few_of(dataset.scanner(columns=list(columns), filter=has_key, batch_size=2**15, batch_readahead=4))
     return found if found is None or len(names) == 1 else _only(found, keys)
 
 
-def _is_exact(kind: pa.DataType) -> bool:
-    """Whether two values are equal for Spark just if they are the same."""
-    return bool(
-        pa.types.is_integer(kind) or pa.types.is_string(kind) or pa.types.is_date(kind) or pa.types.is_boolean(kind)
-    )
+def _is_exact(key: pa.Field, kinds: pa.Schema) -> bool:
+    """Whether values of a key are equal to those of the table, for Spark, just if they are the same."""
+    types, kind = pa.types, key.type
+    is_plain = types.is_integer(kind) or types.is_string(kind) or types.is_date(kind) or types.is_boolean(kind)
+    return bool(is_plain and kind == kinds.field(key.name).type)
 
 
 def _ends(keys: pa.Table) -> Ranges:
@@ -142,13 +151,14 @@ def between(column: str, kind: pa.DataType, low: Any, high: Any) -> str:
 
 def _few_of(rows: Scanner) -> pa.Table | None:
     """The rows, unless they are too many."""
-    batches: list[pa.RecordBatch] = []
-    size = 0
+    found: list[pa.RecordBatch] = []
+    room = MAX_FOUND
     for batch in rows.to_batches():
-        batches, size = [*batches, batch], size + batch.nbytes
-        if size > MAX_FOUND:
+        found.append(batch)
+        room -= batch.nbytes
+        if room < 0:
             return None
-    return pa.Table.from_batches(batches, rows.projected_schema)
+    return pa.Table.from_batches(found, rows.projected_schema)
 
 
 def _only(found: pa.Table, keys: pa.Table) -> pa.Table:

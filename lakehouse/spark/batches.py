@@ -36,6 +36,17 @@ def each_batch(handle: Callable[[DataFrame], None]) -> Callable[[DataFrame, int]
     return handle_and_free
 
 
+@contextmanager
+def frozen_modules() -> Iterator[None]:
+    """In the block, to collect cycles takes no time for what is there before it, such as all modules: 0.1 seconds."""
+    gc.collect()
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()  # else libraries complain at the end of objects that nobody has freed
+
+
 class Succession:
     """Knows which batches of a stream have only new messages: such as landed after this process had placed all others.
 

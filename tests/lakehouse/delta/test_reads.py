@@ -102,7 +102,14 @@ def test_a_version_is_read_as_it_was(spark: SparkSession, lake: Settings) -> Non
 
 
 @pytest.mark.parametrize(
-    "keys", [{"rate": [0.0]}, {"at": pa.array([7], pa.timestamp("us", "UTC"))}, {"place": [{"entry": 7}]}]
+    "keys",
+    [
+        {"rate": [0.0]},
+        {"at": pa.array([7], pa.timestamp("us", "UTC"))},
+        {"place": [{"entry": 7}]},
+        {"id": ["7"]},
+        {"short": [700]},
+    ],
 )
 def test_types_with_an_equality_of_their_own_are_left_to_spark(
     spark: SparkSession, lake: Settings, keys: dict[str, Any]
@@ -118,6 +125,13 @@ def test_much_is_left_to_spark(
     table, keys = filled(spark, lake), pa.table({"id": [7, 70]})
     assert find_rows(table, lake, keys) is None
     assert rows_of_keys(table, lake, keys).orderBy("id").collect() == found_by_spark(table, keys)
+
+
+def test_what_can_not_be_read_is_left_to_spark(spark: SparkSession, lake: Settings) -> None:
+    table = filled(spark, lake)
+    for file in Path(lake.table_path(table.name)).rglob("*.parquet"):
+        file.unlink()
+    assert find_rows(table, lake, pa.table({"id": [7]})) is None
 
 
 def test_what_follows_an_empty_chunk_is_in_the_frame(spark: SparkSession) -> None:
