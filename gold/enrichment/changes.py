@@ -151,36 +151,36 @@ def _with_way(found: DataFrame, *, lookup: Lookup) -> DataFrame:
     )
 
 
-def outdated_by(
-    gold: DataFrame,
-    *,
-    corrections: DataFrame,
-    lookups: Sequence[Lookup],
-    enrichment: Enrichment,
-    all_merged: bool = False,
-) -> DataFrame:
-    """The facts in gold whose state may be another one after `corrections`.
+def first_outdated(corrections: DataFrame, enrichment: Enrichment) -> tuple[str | None, str | None]:
+    """The day and the time, as text, from which on facts can be outdated by the corrections; None if there are none."""
+    # Whole minutes, because the batches of a minute then have the same generated code.
+    since = F.date_trunc("minute", F.min(F.greatest("valid_from", F.col("changed_at") - _late(enrichment))))
+    [[day, moment]] = corrections.agg(F.to_date(since).cast("string"), since.cast("string")).collect()
+    return day, moment
 
-    `all_merged` adds all facts that were joined through a merge, because it may have been undone.
-    """
+
+def outdated_by(
+    gold: DataFrame, *, corrections: DataFrame, lookups: Sequence[Lookup], enrichment: Enrichment
+) -> DataFrame:
+    """The facts in gold whose state may be another one after `corrections`."""
     columns = fact_columns(enrichment)
     event_time = F.col(enrichment.event_time)
-    late = F.make_dt_interval(F.lit(enrichment.correction_days))
-    # Whole minutes, because the batches of a minute then have the same generated code.
-    since = F.date_trunc("minute", F.min(F.greatest("valid_from", F.col("changed_at") - late)))
-    [[day, moment]] = corrections.agg(F.to_date(since).cast("string"), since.cast("string")).collect()
+    late = _late(enrichment)
     used = [F.struct(F.lit(each.name).alias("by"), each.own_key.alias("key")) for each in lookups]
-    recent = gold.where(
-        (F.col(enrichment.day) >= F.lit(day).cast("date")) & (event_time >= F.lit(moment).cast("timestamp"))
-    )
-    by_key = recent.select(*columns, F.explode(F.array(*used)).alias("_used"))
+    by_key = gold.select(*columns, F.explode(F.array(*used)).alias("_used"))
     is_of_key = (F.col("_used.by") == corrections["lookup"]) & (F.col("_used.key") == F.col("changed_key"))
     in_time = was_valid(event_time) & (event_time > F.col("changed_at") - late)
-    hit = by_key.join(corrections, on=is_of_key & in_time, how="left_semi").drop("_used")
-    if all_merged:
-        was_merged = [F.col(each.merged).isNotNull() for each in lookups if each.merged_into is not None]
-        hit = hit.union(gold.where(reduce(Column.__or__, was_merged, F.lit(False))).select(*columns))
-    return hit.dropDuplicates(["position"])
+    return by_key.join(corrections, on=is_of_key & in_time, how="left_semi").drop("_used")
+
+
+def merged_in(gold: DataFrame, *, lookups: Sequence[Lookup], enrichment: Enrichment) -> DataFrame:
+    """The facts in gold that were joined through a merge."""
+    was_merged = [F.col(each.merged).isNotNull() for each in lookups if each.merged_into is not None]
+    return gold.where(reduce(Column.__or__, was_merged, F.lit(False))).select(*fact_columns(enrichment))
+
+
+def _late(enrichment: Enrichment) -> Column:
+    return F.make_dt_interval(F.lit(enrichment.correction_days))
 
 
 def waiting_for(waiting: DataFrame, *, events: DataFrame, outdated: DataFrame, enrichment: Enrichment) -> DataFrame:

@@ -4,6 +4,7 @@ This does not rely on the checkpoint. A batch that was killed half-way, or whose
 already placed, and leaves them where they are.
 """
 
+from collections.abc import Sequence
 from contextlib import ExitStack, nullcontext
 from functools import partial, reduce
 from typing import Any, NamedTuple
@@ -14,7 +15,15 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from pyspark.sql.types import StructType
 
 from gold.enrichment.backfill import do_requested
-from gold.enrichment.changes import changes_of, corrections_by, fact_columns, outdated_by, waiting_for
+from gold.enrichment.changes import (
+    changes_of,
+    corrections_by,
+    fact_columns,
+    first_outdated,
+    merged_in,
+    outdated_by,
+    waiting_for,
+)
 from gold.enrichment.declaration import ACTIONS, BACKFILLS, FIXED, Enrichment, Lookup
 from gold.enrichment.duplicates import find_duplicates, repeated_keys
 from gold.enrichment.events import (
@@ -48,8 +57,8 @@ from lakehouse.contracts.checks import resolve
 from lakehouse.contracts.decoding import MALFORMED, quarantine_malformed
 from lakehouse.delta.checkpoints import create_tables_of, sound_checkpoint
 from lakehouse.delta.definitions import refuse_other
-from lakehouse.delta.reads import frame_of
-from lakehouse.delta.tables import Table, cached, is_known_empty, of_keys, pin_table, table_schema
+from lakehouse.delta.reads import frame_of, no_rows, rows_if_small, rows_of_keys, rows_since
+from lakehouse.delta.tables import Pinned, Table, cached, of_keys, pin_table, pin_version, table_schema
 from lakehouse.delta.writes import writes_of
 from lakehouse.settings import Settings
 from lakehouse.spark.batches import FEW, Succession, each_batch, interpreted_for, planned_for
@@ -186,22 +195,15 @@ def decide_new(settings: Settings, enrichment: Enrichment, events: DataFrame, fo
 
 
 class Placed(NamedTuple):
-    """The facts in gold and the waiting ones at some moment, and whether there are known to be none."""
+    """The facts in gold and the waiting ones at some moment."""
 
-    gold: DataFrame
-    waiting: DataFrame
-    is_gold_empty: bool
-    is_waiting_empty: bool
+    gold: Pinned
+    waiting: Pinned
 
 
 def placed_now(spark: SparkSession, settings: Settings, enrichment: Enrichment) -> Placed:
     gold, waiting = enrichment.gold_table, enrichment.waiting.name
-    return Placed(
-        gold=pin_table(spark, settings, gold),
-        waiting=pin_table(spark, settings, waiting),
-        is_gold_empty=is_known_empty(spark, settings, gold),
-        is_waiting_empty=is_known_empty(spark, settings, waiting),
-    )
+    return Placed(gold=pin_version(spark, settings, gold), waiting=pin_version(spark, settings, waiting))
 
 
 def decide_again(
@@ -212,35 +214,53 @@ def decide_again(
     The batch's own new facts are not among `placed`: they were joined with state that has these changes. If the batch
     runs again, they are, with the same result.
     """
-    spark, gold, waiting = events.sparkSession, placed.gold, placed.waiting
+    spark, gold = events.sparkSession, placed.gold
     lookups = _changed_lookups(enrichment, found, is_first=is_first)
-    corrects = bool(lookups) and not placed.is_gold_empty
-    if placed.is_waiting_empty and not corrects:
+    corrects = bool(lookups) and not gold.is_known_empty
+    if placed.waiting.is_known_empty and not corrects:
         return
     with ExitStack() as stack:
         with planned_for(spark, found.events):
-            outdated = gold.where("false").select(*fact_columns(enrichment))
+            outdated = no_rows(gold, fact_columns(enrichment))
             if corrects:
                 changes = events.where(is_event(CHANGE))
                 corrections = changes.transform(corrections_by, lookups=lookups, settings=settings)
                 corrections = stack.enter_context(cached(corrections))
-                outdated = gold.transform(
-                    outdated_by, corrections=corrections, lookups=lookups, all_merged=is_first, enrichment=enrichment
-                )
-                outdated = stack.enter_context(cached(outdated))
+                outdated = _outdated(settings, enrichment, gold, corrections, lookups)
+                if is_first:
+                    outdated = outdated.union(merged_in(gold.rows, lookups=lookups, enrichment=enrichment))
+                outdated = stack.enter_context(cached(outdated.dropDuplicates(["position"])))
+            waiting = rows_if_small(placed.waiting, settings)
             concerned = waiting.transform(_concerned, events=events, outdated=outdated, enrichment=enrichment)
             concerned = stack.enter_context(cached(concerned))
             number, bounds = bounds_of(concerned, enrichment)
         if number:
             with planned_for(spark, number):
                 pruning = pruning_filter(bounds, enrichment)
-                facts = concerned.transform(with_current, gold=gold.where(pruning.rows), enrichment=enrichment)
+                current = gold.rows.where(pruning.rows)
+                if number <= FEW:
+                    keys = concerned.select(*enrichment.keys).toArrow()
+                    current = rows_of_keys(gold, settings, keys, within=pruning.within.ranges)
+                facts = concerned.transform(with_current, gold=current, enrichment=enrichment)
                 facts = facts.dropDuplicates(["position"])  # a MERGE fails on a position that damaged gold has twice
                 wanted = facts.transform(look_up, settings, enrichment, source=concerned, number=number)
                 wanted = stack.enter_context(cached(wanted))
                 is_changed = is_corrected(enrichment)
                 stop_if_difference_fails(enrichment, wanted, is_changed=is_changed)
                 write_difference(settings, enrichment, wanted, pruning, is_changed=is_changed)
+
+
+def _outdated(
+    settings: Settings, enrichment: Enrichment, gold: Pinned, corrections: DataFrame, lookups: Sequence[Lookup]
+) -> DataFrame:
+    """The facts in gold that corrections concern."""
+    used = (path.partition(".")[0] for lookup in lookups for path in lookup.paths)
+    columns = list(dict.fromkeys((*fact_columns(enrichment), *used)))
+    day, moment = first_outdated(corrections, enrichment)
+    recent = rows_since(
+        gold, settings, day=(enrichment.day, day), time=(enrichment.event_time, moment), columns=columns
+    )
+    return outdated_by(recent, corrections=corrections, lookups=lookups, enrichment=enrichment)
 
 
 def _changed_lookups(enrichment: Enrichment, found: Any, *, is_first: bool) -> list[Lookup]:

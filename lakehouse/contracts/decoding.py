@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 from types import MappingProxyType
 
+from pyspark import SparkContext
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import (
@@ -207,12 +208,22 @@ def explain(rejected: DataFrame, *, decoding: Decoding) -> DataFrame:
     value = _parse("message.payload", "message.schema_version", topic)
     parsed = rejected.select("message", F.col("reason").alias("_reason"), value.alias("_value"))
     fields = _fields(topic, F.col("_reason") == FAILS)
-    reason = (
-        F.when(F.col("_reason") == BROKEN, _difference(topic))
+    made = rejected.sparkSession.sparkContext, repr(decoding)
+    if made not in _REASONS:
+        _REASONS[made] = _reason(decoding)
+    return parsed.select("message", "_reason", "_value", *fields).select("message", _REASONS[made].alias("reason"))
+
+
+_REASONS: dict[tuple[SparkContext, str], Column] = {}
+"""What `_reason` has made, by JVM and declaration. It takes half a second, as it calls the JVM a thousand times."""
+
+
+def _reason(decoding: Decoding) -> Column:
+    return (
+        F.when(F.col("_reason") == BROKEN, _difference(decoding.topic))
         .when(F.col("_reason") == FAILS, _failures(decoding))
         .otherwise(F.col("_reason"))
     )
-    return parsed.select("message", "_reason", "_value", *fields).select("message", reason.alias("reason"))
 
 
 def _difference(topic: Topic) -> Column:

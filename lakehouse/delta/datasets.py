@@ -1,6 +1,6 @@
 """Delta tables as datasets, which Arrow and DuckDB read."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import reduce
 from typing import Any
 
@@ -9,18 +9,25 @@ from deltalake import DeltaTable
 from pyarrow.dataset import Expression, FileSystemDataset, Fragment, get_partition_keys
 
 
-def dataset_of(table: DeltaTable, **options: Any) -> FileSystemDataset:
-    """A table for Arrow and DuckDB. `options` are those of deltalake.
+def dataset_of(table: DeltaTable, *, only: Collection[str] | None = None, **options: Any) -> FileSystemDataset:
+    """A table for Arrow and DuckDB. `only` are the files that it has, by default all; `options` are deltalake's.
 
-    deltalake also tells them the bounds of columns. Where a file has none for a column, as Spark writes none for
+    deltalake itself also tells them the bounds of columns. Where a file has none for a column, as Spark writes none for
     booleans, it says NULL, by which they would skip the file.
     """
-    known = table.to_pyarrow_dataset(**options)
+    known, names = table.to_pyarrow_dataset(**options), None if only is None else {_name(path) for path in only}
+    columns = table.metadata().partition_columns
     fragments = [
-        known.format.make_fragment(file.path, file.filesystem, _partition_of(file, table.metadata().partition_columns))
+        known.format.make_fragment(file.path, file.filesystem, _partition_of(file, columns))
         for file in known.get_fragments()
+        if names is None or _name(file.path) in names
     ]
     return FileSystemDataset(fragments, known.schema, known.format, known.filesystem)
+
+
+def _name(path: str) -> str:
+    """The name of a file, without folders, which deltalake does not always encode in the same way."""
+    return path.rpartition("/")[2]
 
 
 def _partition_of(file: Fragment, columns: Sequence[str]) -> Expression:

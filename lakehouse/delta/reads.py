@@ -1,11 +1,12 @@
-"""Finds the rows of a Delta table that have one of a few keys, without Spark.
+"""Finds a few rows of Delta tables, by their keys or times, without Spark.
 
 However few rows there are, Spark's driver plans each scan of a table for some 0.2 seconds, and runs a job to choose its
 files. deltalake knows the files at once, and Arrow reads them.
 """
 
 from collections.abc import Mapping, Sequence
-from datetime import date
+from contextlib import suppress
+from datetime import UTC, date, datetime
 from functools import reduce
 from types import MappingProxyType
 from typing import Any
@@ -18,7 +19,8 @@ from pyarrow.dataset import Expression, Scanner
 from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
+from pyspark.sql.pandas.types import to_arrow_type
+from pyspark.sql.types import BooleanType, DateType, IntegralType, StringType, StructType
 
 from lakehouse.delta.datasets import dataset_of
 from lakehouse.delta.tables import Pinned, of_keys
@@ -26,14 +28,16 @@ from lakehouse.settings import Settings, is_remote
 from lakehouse.storage import table_options
 
 MAX_READ = 256 * 2**20
-"""Bytes of the files in which keys are looked for here. To plan is the smaller part of what Spark needs for more."""
+"""Bytes of the files that are read here. Of what Spark needs for more, planning is the smaller part."""
+SMALL = 4 * 2**20
+"""Bytes of the files of a small table."""
 MAX_FOUND = 16 * 2**20
 """Bytes of rows that are brought to Spark: all of them pass through its driver."""
 FEATURES = {"appendOnly", "invariants", "checkConstraints", "changeDataFeed", "generatedColumns"}
 """The features of tables that deltalake reads and writes as Spark does."""
 
 Ranges = Mapping[str, tuple[Any, Any]]
-"""By column, its lowest and highest value: integers, dates or texts."""
+"""By column, its lowest and highest value: integers, dates, times or texts. None is an open end above."""
 ANYWHERE: Ranges = MappingProxyType({})
 
 
@@ -51,12 +55,51 @@ def columns_of(table: DeltaTable) -> pa.Schema:
     return pa.schema(table.schema().to_arrow())
 
 
-def rows_of_keys(pinned: Pinned, settings: Settings, keys: pa.Table) -> DataFrame:
-    """The rows of a table that have one of these few keys, in columns of the same names; NULL counts as a key."""
-    spark, found = pinned.rows.sparkSession, find_rows(pinned, settings, keys)
+def rows_of_keys(pinned: Pinned, settings: Settings, keys: pa.Table, *, within: Ranges = ANYWHERE) -> DataFrame:
+    """The rows of a table that have one of these few keys, in columns of the same names; NULL counts as a key.
+
+    `within` says where such rows can be.
+    """
+    found = find_rows(pinned, settings, keys, within=within)
     if found is None:
-        return of_keys(pinned.rows, F.broadcast(frame_of(spark, keys)))
-    return frame_of(spark, found, pinned.rows.schema)
+        return of_keys(pinned.rows, F.broadcast(frame_of(pinned.spark, keys)))
+    return frame_of(pinned.spark, found, pinned.schema)
+
+
+def rows_since(
+    pinned: Pinned,
+    settings: Settings,
+    *,
+    day: tuple[str, str | None],
+    time: tuple[str, str | None],
+    columns: Sequence[str],
+) -> DataFrame:
+    """The rows from a day and a time on, given by their column and as Spark's text; no rows if these are None."""
+    (of_day, first), (of_time, since), found = day, time, None
+    if first is None or since is None:
+        return no_rows(pinned, columns)
+    with suppress(ValueError):  # Python has no dates of all years
+        moment = datetime.fromisoformat(since).replace(tzinfo=UTC)
+        within = {of_day: (date.fromisoformat(first), None), of_time: (moment, None)}
+        found = _scan(pinned, settings, columns, pc.field(of_time) >= moment, within=within)
+    if found is not None:
+        return frame_of(pinned.spark, found, _schema_of(pinned, columns))
+    is_since = (F.col(of_day) >= F.lit(first).cast("date")) & (F.col(of_time) >= F.lit(since).cast("timestamp"))
+    return pinned.rows.where(is_since).select(*columns)
+
+
+def rows_if_small(pinned: Pinned, settings: Settings) -> DataFrame:
+    """All rows of a table, held in memory if the table is small."""
+    found = _scan(pinned, settings, pinned.schema.names, None, at_most=SMALL)
+    return pinned.rows if found is None else frame_of(pinned.spark, found, pinned.schema)
+
+
+def no_rows(pinned: Pinned, columns: Sequence[str]) -> DataFrame:
+    return pinned.spark.createDataFrame([], _schema_of(pinned, columns))
+
+
+def _schema_of(pinned: Pinned, columns: Sequence[str]) -> StructType:
+    return StructType([pinned.schema[name] for name in columns])
 
 
 def frame_of(spark: SparkSession, rows: pa.Table, schema: StructType | None = None) -> DataFrame:
@@ -73,44 +116,26 @@ def find_rows(
     columns: Sequence[str] | None = None,
     within: Ranges = ANYWHERE,
 ) -> pa.Table | None:
-    """The rows of a table that have one of these few keys, in memory; None if Spark must look for them.
+    """Like `rows_of_keys`, in memory; None if Spark must look for the rows.
 
-    `columns`, by default all, have those of the key. `within` says where such rows can be. Spark must look for them if
-    they are in many files, or are many themselves, if its equality is another one, as it is for floats, and if they
-    can't be read, because it says better why.
+    `columns`, by default all, have those of the key. Spark must look if the rows are in many files, or are many
+    themselves, if its equality is another one, as it is for floats, and if they can't be read: it says better why.
     """
-    if is_remote(settings.warehouse_root):
+    names = keys.column_names
+    if not all(_is_exact(key, pinned.schema) for key in keys.schema):
         return None
-    try:
-        table = stored(settings, pinned.name, pinned.version)
-        kinds = columns_of(table)
-        if not is_as_of_spark(table) or not all(_is_exact(each, kinds) for each in keys.schema):
-            return None
-        return _find(table, settings.table_path(pinned.name), keys, columns or kinds.names, within)
-    except (DeltaError, pa.ArrowException, OSError):
-        return None
-
-
-def _find(table: DeltaTable, path: str, keys: pa.Table, columns: Sequence[str], within: Ranges) -> pa.Table | None:
-    kinds, names = columns_of(table), keys.column_names
     keys = keys.group_by(names).aggregate([])
-    near = {**_ends(keys), **within}
-    if bytes_within(table, near) > MAX_READ:
-        return None
-    where = " AND ".join(between(f"`{name}`", kinds.field(name).type, *ends) for name, ends in near.items())
-    files = SubTreeFileSystem(path, LocalFileSystem())
-    dataset = dataset_of(table, filesystem=files, file_pruning_predicate=where or None)
     is_one = (pc.field(name).isin(keys[name].combine_chunks()) for name in names)
     has_key: Expression = reduce(Expression.__and__, is_one)
-    found = _few_of(dataset.scanner(columns=list(columns), filter=has_key, batch_size=2**15, batch_readahead=4))
+    found = _scan(pinned, settings, columns or pinned.schema.names, has_key, within={**_ends(keys), **within})
     return found if found is None or len(names) == 1 else _only(found, keys)
 
 
-def _is_exact(key: pa.Field, kinds: pa.Schema) -> bool:
-    """Whether values of a key are equal to those of the table, for Spark, just if they are the same."""
-    types, kind = pa.types, key.type
-    is_plain = types.is_integer(kind) or types.is_string(kind) or types.is_date(kind) or types.is_boolean(kind)
-    return bool(is_plain and kind == kinds.field(key.name).type)
+def _is_exact(key: pa.Field, schema: StructType) -> bool:
+    """Whether a value of a key is equal to one of the table, for Spark, just if it is the same."""
+    kind = schema[key.name].dataType
+    is_plain = isinstance(kind, IntegralType | DateType | BooleanType) or kind == StringType()
+    return is_plain and bool(key.type == to_arrow_type(kind))
 
 
 def _ends(keys: pa.Table) -> Ranges:
@@ -124,29 +149,43 @@ def ends_of(column: pa.ChunkedArray) -> tuple[Any, Any]:
     return low, high
 
 
-def bytes_within(table: DeltaTable, near: Ranges) -> int:
-    """The bytes of the files that may have rows with values in these ranges."""
+def _scan(
+    pinned: Pinned,
+    settings: Settings,
+    columns: Sequence[str],
+    condition: Expression | None,
+    *,
+    within: Ranges = ANYWHERE,
+    at_most: int = MAX_READ,
+) -> pa.Table | None:
+    """The rows for which a condition holds; None if they should be left to Spark. `at_most` are the bytes to read."""
+    if is_remote(pinned.path):
+        return None
+    try:
+        table = stored(settings, pinned.name, pinned.version)
+        files = files_within(table, within)
+        if not is_as_of_spark(table) or (pc.sum(files["size_bytes"]).as_py() or 0) > at_most:
+            return None
+        where = SubTreeFileSystem(pinned.path, LocalFileSystem())
+        dataset = dataset_of(table, only=files["path"].to_pylist(), filesystem=where)
+        return _few_of(dataset.scanner(columns=list(columns), filter=condition, batch_size=2**15, batch_readahead=4))
+    except (DeltaError, pa.ArrowException, OSError):
+        return None
+
+
+def files_within(table: DeltaTable, near: Ranges) -> pa.Table:
+    """The files that may have rows with values in these ranges: their `path` and `size_bytes`."""
     files = pa.table(table.get_add_actions(flatten=True))
     may_match = pa.array([True] * len(files))
     for column, (low, high) in near.items():
         partition = f"partition.{column}"
         first, last = (partition, partition) if partition in files.column_names else (f"min.{column}", f"max.{column}")
         if {first, last} <= set(files.column_names):
-            overlaps = pc.and_(pc.less_equal(files[first], high), pc.greater_equal(files[last], low))
+            overlaps = pc.greater_equal(files[last], low)
+            if high is not None:
+                overlaps = pc.and_(overlaps, pc.less_equal(files[first], high))
             may_match = pc.and_(may_match, pc.fill_null(overlaps, True))
-    return pc.sum(files["size_bytes"].filter(may_match)).as_py() or 0
-
-
-def between(column: str, kind: pa.DataType, low: Any, high: Any) -> str:
-    """SQL of deltalake. Integers are kept to those that the column can have, which are the ones it can compare with."""
-    if isinstance(low, int):
-        most = 2 ** (kind.bit_width - 1) - 1
-        low, high = max(low, -most - 1), min(high, most)
-    elif isinstance(low, date):
-        low, high = (f"DATE '{end}'" for end in (low, high))
-    else:
-        low, high = ("'{}'".format(end.replace("'", "''")) for end in (low, high))
-    return f"{column} BETWEEN {low} AND {high}"
+    return files.select(["path", "size_bytes"]).filter(may_match)
 
 
 def _few_of(rows: Scanner) -> pa.Table | None:

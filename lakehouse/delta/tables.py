@@ -5,7 +5,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any, NamedTuple
+from functools import cached_property
+from typing import Any
 
 from delta.tables import DeltaTable
 from py4j.protocol import Py4JJavaError
@@ -315,26 +316,41 @@ def pin_table(spark: SparkSession, settings: Settings, name: str) -> DataFrame:
     return pin_version(spark, settings, name).rows
 
 
-class Pinned(NamedTuple):
+@dataclass(frozen=True, kw_only=True)
+class Pinned:
     """One version of a table."""
 
+    spark: SparkSession
     name: str
+    path: str
     version: int
+    schema: StructType
     id: str
     """Identifies this version, also if the table is created again in its place."""
-    rows: DataFrame
     is_known_empty: bool
     """Whether the checksum of the version says that the table is empty; False if there is none."""
+
+    @cached_property
+    def rows(self) -> DataFrame:
+        """A frame of the table. It takes Spark 10 ms to make one."""
+        rows = self.spark.read.format("delta").option("versionAsOf", self.version).load(self.path)
+        # A join with a table that is known to be empty needs no planning.
+        return rows.where("false") if self.is_known_empty else rows
 
 
 def pin_version(spark: SparkSession, settings: Settings, name: str) -> Pinned:
     """The current version of the table."""
     snapshot, path = _snapshot(spark, settings, name), settings.table_path(name)
-    version, is_empty = int(snapshot.version()), _is_empty(snapshot)
-    rows = spark.read.format("delta").option("versionAsOf", version).load(path)
-    # A join with a table that is known to be empty needs no planning.
-    rows = rows.where("false") if is_empty else rows
-    return Pinned(name, version, f"{path} {snapshot.metadata().id()} {version}", rows, is_empty)
+    version = int(snapshot.version())
+    return Pinned(
+        spark=spark,
+        name=name,
+        path=path,
+        version=version,
+        schema=_schema_of(snapshot),
+        id=f"{path} {snapshot.metadata().id()} {version}",
+        is_known_empty=_is_empty(snapshot),
+    )
 
 
 def is_known_empty(spark: SparkSession, settings: Settings, name: str) -> bool:
@@ -350,7 +366,11 @@ def _is_empty(snapshot: Any) -> bool:
 
 def table_schema(spark: SparkSession, settings: Settings, name: str) -> StructType:
     """The table's current columns."""
-    return StructType.fromJson(json.loads(_snapshot(spark, settings, name).schema().json()))
+    return _schema_of(_snapshot(spark, settings, name))
+
+
+def _schema_of(snapshot: Any) -> StructType:
+    return StructType.fromJson(json.loads(snapshot.schema().json()))
 
 
 def table_id(spark: SparkSession, settings: Settings, name: str) -> str:

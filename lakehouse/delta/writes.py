@@ -8,6 +8,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from datetime import date
 from typing import Any, NamedTuple
 
 import obstore
@@ -19,7 +20,7 @@ from obstore.exceptions import BaseError
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from lakehouse.delta.reads import Ranges, between, bytes_within, columns_of, ends_of, is_as_of_spark, stored
+from lakehouse.delta.reads import Ranges, columns_of, ends_of, files_within, is_as_of_spark, stored
 from lakehouse.delta.tables import (
     commit_file,
     delta_table,
@@ -167,7 +168,7 @@ def merge(rows: DataFrame, settings: Settings, name: str, how: Merge) -> None:
     if (table := _table_to_write(rows, settings, name)) is not None:
         found = (rows.dropDuplicates(list(how.on)) if how.delete is True else rows).toArrow()
         near = how.within.ranges if how.within else _ranges(found, how.on)
-        if bytes_within(table, near) <= MAX_READ:
+        if (pc.sum(files_within(table, near)["size_bytes"]).as_py() or 0) <= MAX_READ:
             _merge_directly(found, settings, name, table, how, near)
             return
     condition = F.expr(how.condition) if how.within is None else how.within.held & F.expr(how.condition)
@@ -200,7 +201,7 @@ def _merge_directly(rows: pa.Table, settings: Settings, name: str, table: DeltaT
     if not rows.num_rows:
         return
     before, kinds = table.version(), columns_of(table)
-    within = [between(f"held.`{column}`", kinds.field(column).type, *ends) for column, ends in near.items()]
+    within = [_between(column, kinds.field(column).type, *ends) for column, ends in near.items()]
     condition = " AND ".join([*within, how.condition])
     merger = table.merge(rows, condition, "new", "held", writer_properties=writer_properties(table))
     if how.delete:
@@ -213,6 +214,18 @@ def _merge_directly(rows: pa.Table, settings: Settings, name: str, table: DeltaT
         merger.execute()
     if table.version() > before:
         _write_checksum(settings, name, table)
+
+
+def _between(column: str, kind: pa.DataType, low: Any, high: Any) -> str:
+    """SQL of delta-rs. Integers are kept to those that the column can have, which are the ones it can compare with."""
+    if isinstance(low, int):
+        most = 2 ** (kind.bit_width - 1) - 1
+        low, high = max(low, -most - 1), min(high, most)
+    elif isinstance(low, date):
+        low, high = (f"DATE '{end}'" for end in (low, high))
+    else:
+        low, high = ("'{}'".format(end.replace("'", "''")) for end in (low, high))
+    return f"held.`{column}` BETWEEN {low} AND {high}"
 
 
 def upsert(
