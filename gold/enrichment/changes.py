@@ -170,7 +170,7 @@ def outdated_by(
     by_key = gold.select(*columns, F.explode(F.array(*used)).alias("_used"))
     is_of_key = (F.col("_used.by") == corrections["lookup"]) & (F.col("_used.key") == F.col("changed_key"))
     in_time = was_valid(event_time) & (event_time > F.col("changed_at") - late)
-    return by_key.join(corrections, on=is_of_key & in_time, how="left_semi").drop("_used")
+    return by_key.join(corrections, on=is_of_key & in_time, how="left_semi").drop("_used").dropDuplicates(["position"])
 
 
 def merged_in(gold: DataFrame, *, lookups: Sequence[Lookup], enrichment: Enrichment) -> DataFrame:

@@ -228,8 +228,9 @@ def decide_again(
                 corrections = stack.enter_context(cached(corrections))
                 outdated = _outdated(settings, enrichment, gold, corrections, lookups)
                 if is_first:
-                    outdated = outdated.union(merged_in(gold.rows, lookups=lookups, enrichment=enrichment))
-                outdated = stack.enter_context(cached(outdated.dropDuplicates(["position"])))
+                    merged = merged_in(gold.rows, lookups=lookups, enrichment=enrichment)
+                    outdated = outdated.union(merged).dropDuplicates(["position"])
+                outdated = stack.enter_context(cached(outdated))
             waiting = rows_if_small(placed.waiting, settings)
             concerned = waiting.transform(_concerned, events=events, outdated=outdated, enrichment=enrichment)
             concerned = stack.enter_context(cached(concerned))
