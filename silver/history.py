@@ -16,6 +16,11 @@ def changeable(entity: Entity) -> list[str]:
     return ["valid_until", *((*entity.values, "given") if entity.ignore_null_updates else ())]
 
 
+def needed(entity: Entity) -> list[str] | None:
+    """The columns of stored versions that `versions_of` needs; None if these are all."""
+    return None if entity.ignore_null_updates else [*entity.keys, "sequence", *changeable(entity)]
+
+
 def versions_of(changes: DataFrame, *, held: DataFrame, entity: Entity) -> DataFrame:
     """The versions that `changes` make, and the versions in `held`, the history, that they may change.
 

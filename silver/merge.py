@@ -29,7 +29,7 @@ from lakehouse.settings import Settings
 from lakehouse.spark.batches import FEW, each_batch, planned_for
 from lakehouse.spark.comparing import is_same
 from silver.entity import FIXED, Entity
-from silver.history import changeable, versions_of
+from silver.history import changeable, needed, versions_of
 
 
 def merge(spark: SparkSession, settings: Settings, entity: Entity) -> DataStreamWriter:
@@ -103,12 +103,12 @@ def _merge_changes(settings: Settings, entity: Entity, changes: DataFrame, numbe
     spark, keys = changes.sparkSession, changes.select(*entity.keys)
     few = keys.toArrow() if number <= FEW else None
 
-    def held_in(name: str) -> DataFrame:
+    def held_in(name: str, columns: Sequence[str] | None = None) -> DataFrame:
         table = pin_version(spark, settings, name)
-        return table.rows if few is None else rows_of_keys(table, settings, few)
+        return table.rows if few is None else rows_of_keys(table, settings, few, columns=columns)
 
     if entity.keeps_history:
-        versions = changes.transform(versions_of, held=held_in(entity.history.name), entity=entity)
+        versions = changes.transform(versions_of, held=held_in(entity.history.name, needed(entity)), entity=entity)
     else:
         versions = changes.transform(latest_changes, keys=entity.keys)
         versions = versions.withColumns(

@@ -91,7 +91,7 @@ def losses_by(changes: DataFrame, *, settings: Settings, lookup: Lookup) -> Data
     """
     state = pin_version(changes.sparkSession, settings, lookup.table)
     changed = _changed_keys(changes, lookup=lookup)
-    kinds = [state.rows.schema[name].dataType for name in lookup.entity.keys]
+    kinds = [state.schema[name].dataType for name in lookup.entity.keys]
     keys, ways = changed.select(lookup.key_from(key_values(F.col("by_key"), kinds)).alias("key")), None
     if lookup.merged_into is not None:
         keys, ways = _leading_to(keys, merges_of(state, lookup=lookup), lookup=lookup)

@@ -57,7 +57,7 @@ from lakehouse.contracts.checks import resolve
 from lakehouse.contracts.decoding import MALFORMED, quarantine_malformed
 from lakehouse.delta.checkpoints import create_tables_of, sound_checkpoint
 from lakehouse.delta.definitions import refuse_other
-from lakehouse.delta.reads import frame_of, no_rows, rows_if_small, rows_of_keys, rows_since
+from lakehouse.delta.reads import no_rows, rows_if_small, rows_of_keys, rows_since
 from lakehouse.delta.tables import Pinned, Table, cached, of_keys, pin_table, pin_version, table_schema
 from lakehouse.delta.writes import writes_of
 from lakehouse.settings import Settings
@@ -173,7 +173,7 @@ def decide_new(settings: Settings, enrichment: Enrichment, events: DataFrame, fo
     look_up_state = partial(look_up, settings=settings, enrichment=enrichment, source=facts, number=found.facts)
     with ExitStack() as stack:
         if found.facts <= FEW:
-            placed = frame_of(spark, placed_of(facts.select(keys), settings, enrichment, pruning))
+            placed = placed_of(facts.select(keys), settings, enrichment, pruning)
         else:
             near = placed_keys(spark, settings, enrichment, pruning)
             placed = stack.enter_context(cached(near.join(facts.select(keys), on=keys, how="left_semi")))
@@ -238,10 +238,11 @@ def decide_again(
         if number:
             with planned_for(spark, number):
                 pruning = pruning_filter(bounds, enrichment)
-                current = gold.rows.where(pruning.rows)
                 if number <= FEW:
-                    keys = concerned.select(*enrichment.keys).toArrow()
-                    current = rows_of_keys(gold, settings, keys, within=pruning.within.ranges)
+                    keys, within = concerned.select(*enrichment.keys).toArrow(), pruning.within.ranges
+                    current = rows_of_keys(gold, settings, keys, within=within, near=pruning.rows)
+                else:
+                    current = gold.rows.where(pruning.rows)
                 facts = concerned.transform(with_current, gold=current, enrichment=enrichment)
                 facts = facts.dropDuplicates(["position"])  # a MERGE fails on a position that damaged gold has twice
                 wanted = facts.transform(look_up, settings, enrichment, source=concerned, number=number)

@@ -75,14 +75,17 @@ def _with_found(
 ) -> DataFrame:
     """Adds what one lookup finds. `keys` are the keys of the facts, without merges."""
     pinned = pin_version(facts.sparkSession, settings, lookup.table)
-    state, ways = pinned.rows, None
+    ways = None
     if lookup.merged_into is not None:
         ways = ways_of(keys, merges=merges_of(pinned, lookup=lookup), limit=lookup.max_merges)
         if ways.num_rows:
             survivors = frame_of(facts.sparkSession, ways.select(["survivor"]))
             keys = keys.union(survivors)
     if number <= FEW:  # few facts must not cause a shuffle of a large state
-        state = rows_of_keys(pinned, settings, keys.select(*_columns_of("key", lookup)).toArrow())
+        known = keys.select(*_columns_of("key", lookup)).toArrow().drop_null()
+        state = rows_of_keys(pinned, settings, known)
+    else:
+        state = pinned.rows
     facts = facts.transform(with_survivor, ways=ways, lookup=lookup)
     return facts.transform(with_state, state=state, lookup=lookup, event_time=event_time)
 

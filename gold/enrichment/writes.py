@@ -17,7 +17,7 @@ from gold.enrichment.declaration import Enrichment
 from gold.enrichment.events import bounds
 from gold.enrichment.lookups import CURRENT, LACKS
 from lakehouse.contracts.checks import Mode, of_mode, stop_if_failed
-from lakehouse.delta.reads import find_rows
+from lakehouse.delta.reads import find_rows, frame_of
 from lakehouse.delta.tables import cached, of_keys, pin_table, pin_version
 from lakehouse.delta.writes import Merge, Within, append, append_missing, merge, widened, writes_of
 from lakehouse.settings import Settings
@@ -85,17 +85,16 @@ def _places(enrichment: Enrichment) -> tuple[str, ...]:
     return enrichment.gold_table, enrichment.waiting.name, enrichment.discarded.name
 
 
-def placed_of(keys: DataFrame, settings: Settings, enrichment: Enrichment, pruning: Pruning) -> pa.Table:
-    """Like `placed_keys`, of the facts that have one of these few keys, in memory."""
-    spark, wanted, found = keys.sparkSession, keys.toArrow(), []
+def placed_of(keys: DataFrame, settings: Settings, enrichment: Enrichment, pruning: Pruning) -> DataFrame:
+    """Like `placed_keys`, of the facts that have one of these few keys."""
+    wanted, within = keys.toArrow(), pruning.within.ranges
     columns = [*enrichment.keys, enrichment.day, "position"]
-    for name in _places(enrichment):
-        table = pin_version(spark, settings, name)
-        rows = find_rows(table, settings, wanted, columns=columns, within=pruning.within.ranges)
-        if rows is None:
-            rows = of_keys(table.rows.where(pruning.rows).select(*columns), F.broadcast(keys)).toArrow()
-        found.append(rows)
-    return pa.concat_tables(found, promote_options="permissive")
+    tables = [pin_version(keys.sparkSession, settings, name) for name in _places(enrichment)]
+    found = [find_rows(table, settings, wanted, columns=columns, within=within) for table in tables]
+    if all(rows is not None for rows in found):
+        return frame_of(keys.sparkSession, pa.concat_tables(found, promote_options="permissive"))
+    rows = (table.rows.where(pruning.rows).select(*columns) for table in tables)
+    return of_keys(reduce(DataFrame.union, rows), F.broadcast(keys))
 
 
 def with_current(facts: DataFrame, *, gold: DataFrame, enrichment: Enrichment) -> DataFrame:

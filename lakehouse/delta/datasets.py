@@ -6,6 +6,7 @@ from typing import Any
 
 import pyarrow.compute as pc
 from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
 from pyarrow.dataset import Expression, FileSystemDataset, Fragment, get_partition_keys
 
 
@@ -13,7 +14,7 @@ def dataset_of(table: DeltaTable, *, only: Collection[str] | None = None, **opti
     """A table for Arrow and DuckDB. `only` are the files that it has, by default all; `options` are deltalake's.
 
     deltalake itself also tells them the bounds of columns. Where a file has none for a column, as Spark writes none for
-    booleans, it says NULL, by which they would skip the file.
+    booleans, it says NULL, by which they would skip the file. Raises DeltaError if there is no such file.
     """
     known, names = table.to_pyarrow_dataset(**options), None if only is None else {_name(path) for path in only}
     columns = table.metadata().partition_columns
@@ -22,6 +23,8 @@ def dataset_of(table: DeltaTable, *, only: Collection[str] | None = None, **opti
         for file in known.get_fragments()
         if names is None or _name(file.path) in names
     ]
+    if names is not None and len(fragments) != len(names):
+        raise DeltaError(f"{len(names)} files are needed, and {len(fragments)} found")
     return FileSystemDataset(fragments, known.schema, known.format, known.filesystem)
 
 

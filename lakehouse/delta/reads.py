@@ -6,7 +6,7 @@ files. deltalake knows the files at once, and Arrow reads them.
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from functools import reduce
 from types import MappingProxyType
 from typing import Any
@@ -17,7 +17,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 from pyarrow.dataset import Expression, Scanner
 from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import BooleanType, DateType, IntegralType, StringType, StructType
@@ -48,22 +48,34 @@ def stored(settings: Settings, name: str, version: int | None = None) -> DeltaTa
 
 def is_as_of_spark(table: DeltaTable) -> bool:
     """Whether deltalake reads and writes a table as Spark does."""
-    return not set(table.protocol().writer_features or ()) - FEATURES
+    is_mapped = table.metadata().configuration.get("delta.columnMapping.mode", "none") != "none"
+    return not is_mapped and not set(table.protocol().writer_features or ()) - FEATURES
 
 
 def columns_of(table: DeltaTable) -> pa.Schema:
     return pa.schema(table.schema().to_arrow())
 
 
-def rows_of_keys(pinned: Pinned, settings: Settings, keys: pa.Table, *, within: Ranges = ANYWHERE) -> DataFrame:
+def rows_of_keys(
+    pinned: Pinned,
+    settings: Settings,
+    keys: pa.Table,
+    *,
+    columns: Sequence[str] | None = None,
+    within: Ranges = ANYWHERE,
+    near: Column | None = None,
+) -> DataFrame:
     """The rows of a table that have one of these few keys, in columns of the same names; NULL counts as a key.
 
-    `within` says where such rows can be.
+    `columns`, by default all, have those of the key. `within` says where such rows can be, and so does `near` for
+    Spark.
     """
-    found = find_rows(pinned, settings, keys, within=within)
-    if found is None:
-        return of_keys(pinned.rows, F.broadcast(frame_of(pinned.spark, keys)))
-    return frame_of(pinned.spark, found, pinned.schema)
+    columns = columns or pinned.schema.names
+    found = find_rows(pinned, settings, keys, columns=columns, within=within)
+    if found is not None:
+        return frame_of(pinned.spark, found, _schema_of(pinned, columns))
+    rows = pinned.rows if near is None else pinned.rows.where(near)
+    return of_keys(rows.select(*columns), F.broadcast(frame_of(pinned.spark, keys)))
 
 
 def rows_since(
@@ -113,13 +125,14 @@ def find_rows(
     settings: Settings,
     keys: pa.Table,
     *,
-    columns: Sequence[str] | None = None,
+    columns: Sequence[str],
     within: Ranges = ANYWHERE,
 ) -> pa.Table | None:
     """Like `rows_of_keys`, in memory; None if Spark must look for the rows.
 
-    `columns`, by default all, have those of the key. Spark must look if the rows are in many files, or are many
-    themselves, if its equality is another one, as it is for floats, and if they can't be read: it says better why.
+    It must if they are in many files, or are many themselves, if its equality is another one, as it is for floats, and
+    if they can't be read here: because of years that Python does not have, or because of a fault, which Spark tells
+    better.
     """
     names = keys.column_names
     if not all(_is_exact(key, pinned.schema) for key in keys.schema):
@@ -127,8 +140,10 @@ def find_rows(
     keys = keys.group_by(names).aggregate([])
     is_one = (pc.field(name).isin(keys[name].combine_chunks()) for name in names)
     has_key: Expression = reduce(Expression.__and__, is_one)
-    found = _scan(pinned, settings, columns or pinned.schema.names, has_key, within={**_ends(keys), **within})
-    return found if found is None or len(names) == 1 else _only(found, keys)
+    found = _scan(pinned, settings, columns, has_key, within={**_ends(keys), **within})
+    with suppress(OverflowError):
+        return found if found is None or len(names) == 1 else _only(found, keys)
+    return None
 
 
 def _is_exact(key: pa.Field, schema: StructType) -> bool:
@@ -156,7 +171,7 @@ def _scan(
     condition: Expression | None,
     *,
     within: Ranges = ANYWHERE,
-    at_most: int = MAX_READ,
+    at_most: int | None = None,
 ) -> pa.Table | None:
     """The rows for which a condition holds; None if they should be left to Spark. `at_most` are the bytes to read."""
     if is_remote(pinned.path):
@@ -164,22 +179,24 @@ def _scan(
     try:
         table = stored(settings, pinned.name, pinned.version)
         files = files_within(table, within)
-        if not is_as_of_spark(table) or (pc.sum(files["size_bytes"]).as_py() or 0) > at_most:
+        if not is_as_of_spark(table) or (pc.sum(files["size_bytes"]).as_py() or 0) > (at_most or MAX_READ):
             return None
         where = SubTreeFileSystem(pinned.path, LocalFileSystem())
         dataset = dataset_of(table, only=files["path"].to_pylist(), filesystem=where)
         return _few_of(dataset.scanner(columns=list(columns), filter=condition, batch_size=2**15, batch_readahead=4))
-    except (DeltaError, pa.ArrowException, OSError):
+    except (DeltaError, pa.ArrowException, OSError, ValueError, OverflowError):
         return None
 
 
 def files_within(table: DeltaTable, near: Ranges) -> pa.Table:
     """The files that may have rows with values in these ranges: their `path` and `size_bytes`."""
     files = pa.table(table.get_add_actions(flatten=True))
-    may_match = pa.array([True] * len(files))
+    may_match = pa.array([True] * len(files), pa.bool_())
     for column, (low, high) in near.items():
         partition = f"partition.{column}"
         first, last = (partition, partition) if partition in files.column_names else (f"min.{column}", f"max.{column}")
+        if isinstance(low, datetime):  # bounds of times are cut to milliseconds
+            low -= timedelta(milliseconds=1)
         if {first, last} <= set(files.column_names):
             overlaps = pc.greater_equal(files[last], low)
             if high is not None:

@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import DataFrame, Row, SparkSession
 
 from lakehouse.delta import reads
-from lakehouse.delta.reads import find_rows, frame_of, rows_of_keys
+from lakehouse.delta.reads import find_rows, frame_of, rows_if_small, rows_of_keys, rows_since
 from lakehouse.delta.tables import Pinned, Table, create_table, of_keys, pin_version
 from lakehouse.settings import Settings
 from tests.lake import own_home
@@ -73,7 +73,7 @@ def found_by_spark(table: Pinned, keys: pa.Table) -> list[Row]:
 )
 def test_keys_are_looked_for(spark: SparkSession, lake: Settings, keys: dict[str, Any], ids: list[int]) -> None:
     table = filled(spark, lake)
-    found = find_rows(table, lake, pa.table(keys))
+    found = find_rows(table, lake, pa.table(keys), columns=NOTES.schema.names)
     assert found is not None
     assert sorted(found["id"].to_pylist()) == ids
     rows = rows_of_keys(table, lake, pa.table(keys))
@@ -89,7 +89,13 @@ def test_only_files_that_can_have_a_key_are_read(spark: SparkSession, lake: Sett
         )
         if not has_key:
             file.unlink()
-    found = find_rows(table, lake, pa.table({"id": [7]}), within={"day": (date(2026, 1, 2), date(2026, 1, 2))})
+    found = find_rows(
+        table,
+        lake,
+        pa.table({"id": [7]}),
+        columns=["id", "place"],
+        within={"day": (date(2026, 1, 2), date(2026, 1, 2))},
+    )
     assert found is not None
     assert found["place"].to_pylist()[0]["entry"] == 7
 
@@ -114,7 +120,7 @@ def test_a_version_is_read_as_it_was(spark: SparkSession, lake: Settings) -> Non
 def test_types_with_an_equality_of_their_own_are_left_to_spark(
     spark: SparkSession, lake: Settings, keys: dict[str, Any]
 ) -> None:
-    assert find_rows(filled(spark, lake), lake, pa.table(keys)) is None
+    assert find_rows(filled(spark, lake), lake, pa.table(keys), columns=[*keys]) is None
 
 
 @pytest.mark.parametrize("limit", ["MAX_READ", "MAX_FOUND"])
@@ -123,15 +129,79 @@ def test_much_is_left_to_spark(
 ) -> None:
     monkeypatch.setattr(reads, limit, 1)
     table, keys = filled(spark, lake), pa.table({"id": [7, 70]})
-    assert find_rows(table, lake, keys) is None
+    assert find_rows(table, lake, keys, columns=["id"]) is None
     assert rows_of_keys(table, lake, keys).orderBy("id").collect() == found_by_spark(table, keys)
+
+
+@pytest.mark.parametrize("limit", [reads.MAX_READ, 1])
+@pytest.mark.parametrize(
+    ("day", "time", "ids"),
+    [
+        ("2026-01-02", "1970-01-01 00:00:00.000095", [97, 95, 98]),
+        ("1970-01-01", "1970-01-01 00:00:00.000098", [98, 99]),
+        ("2026-01-04", "1970-01-01 00:00:00", []),
+        ("+10000-01-01", "+10000-01-01 00:00:00", []),
+        (None, None, []),
+    ],
+)
+def test_rows_from_a_time_on(
+    spark: SparkSession,
+    lake: Settings,
+    monkeypatch: pytest.MonkeyPatch,
+    limit: int,
+    day: str | None,
+    time: str | None,
+    ids: list[int],
+) -> None:
+    monkeypatch.setattr(reads, "MAX_READ", limit)
+    found = rows_since(filled(spark, lake), lake, day=("day", day), time=("at", time), columns=["id", "place"])
+    assert found.columns == ["id", "place"]
+    assert sorted(row.id for row in found.collect()) == sorted(ids)
+
+
+@pytest.mark.parametrize("limit", [reads.SMALL, 1])
+def test_all_rows_of_a_small_table(
+    spark: SparkSession, lake: Settings, monkeypatch: pytest.MonkeyPatch, limit: int
+) -> None:
+    monkeypatch.setattr(reads, "SMALL", limit)
+    table = filled(spark, lake)
+    rows = rows_if_small(table, lake)
+    assert rows.orderBy("id").collect() == table.rows.orderBy("id").collect()
+    assert (rows is table.rows) == (limit == 1)
 
 
 def test_what_can_not_be_read_is_left_to_spark(spark: SparkSession, lake: Settings) -> None:
     table = filled(spark, lake)
     for file in Path(lake.table_path(table.name)).rglob("*.parquet"):
         file.unlink()
-    assert find_rows(table, lake, pa.table({"id": [7]})) is None
+    assert find_rows(table, lake, pa.table({"id": [7]}), columns=["id"]) is None
+
+
+def test_a_table_without_files_has_no_rows(spark: SparkSession, lake: Settings) -> None:
+    create_table(spark, lake, NOTES)
+    table, keys = pin_version(spark, lake, NOTES.name), pa.table({"id": [7]})
+    found = find_rows(table, lake, keys, columns=["id"], within={"day": (date(2026, 1, 1), None)})
+    assert found is not None
+    assert not found.num_rows
+    assert rows_if_small(table, lake).isEmpty()
+
+
+def test_a_year_that_python_has_not_is_left_to_spark(spark: SparkSession, lake: Settings) -> None:
+    filled(spark, lake)
+    far = [*VALUES[:5], "make_date(10183, 9, 21) AS day", *VALUES[6:]]
+    spark.range(7, 8).selectExpr(*far).write.format("delta").mode("append").save(lake.table_path(NOTES.name))
+    rows = rows_of_keys(pin_version(spark, lake, NOTES.name), lake, pa.table({"id": [7]}), columns=["id", "short"])
+    assert [tuple(row) for row in rows.collect()] == [(7, 7), (7, 7)]
+
+
+def test_a_table_whose_columns_have_other_names_in_files_is_left_to_spark(spark: SparkSession, lake: Settings) -> None:
+    filled(spark, lake)
+    path = f"delta.`{lake.table_path(NOTES.name)}`"
+    mapped = "'delta.columnMapping.mode' = 'name', 'delta.minReaderVersion' = '2', 'delta.minWriterVersion' = '5'"
+    spark.sql(f"ALTER TABLE {path} SET TBLPROPERTIES ({mapped})")
+    spark.sql(f"ALTER TABLE {path} RENAME COLUMN short TO small")
+    rows = rows_of_keys(pin_version(spark, lake, NOTES.name), lake, pa.table({"small": pa.array([7], pa.int8())}))
+    assert [row.id for row in rows.collect()] == [7]
 
 
 def test_what_follows_an_empty_chunk_is_in_the_frame(spark: SparkSession) -> None:
