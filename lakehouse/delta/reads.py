@@ -22,7 +22,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import BooleanType, DateType, IntegralType, StringType, StructType
 
-from lakehouse.delta.datasets import dataset_of
+from lakehouse.delta.datasets import dataset_of, files_of
 from lakehouse.delta.tables import Pinned, of_keys
 from lakehouse.settings import Settings, is_remote
 from lakehouse.storage import table_options
@@ -182,15 +182,15 @@ def _scan(
         if not is_as_of_spark(table) or (pc.sum(files["size_bytes"]).as_py() or 0) > (at_most or MAX_READ):
             return None
         where = SubTreeFileSystem(pinned.path, LocalFileSystem())
-        dataset = dataset_of(table, only=files["path"].to_pylist(), filesystem=where)
+        dataset = dataset_of(table, files, filesystem=where)
         return _few_of(dataset.scanner(columns=list(columns), filter=condition, batch_size=2**15, batch_readahead=4))
     except (DeltaError, pa.ArrowException, OSError, ValueError, OverflowError):
         return None
 
 
 def files_within(table: DeltaTable, near: Ranges) -> pa.Table:
-    """The files that may have rows with values in these ranges: their `path` and `size_bytes`."""
-    files = pa.table(table.get_add_actions(flatten=True))
+    """The `files_of` a table that may have rows with values in these ranges."""
+    files = files_of(table)
     may_match = pa.array([True] * len(files), pa.bool_())
     for column, (low, high) in near.items():
         partition = f"partition.{column}"
@@ -202,7 +202,7 @@ def files_within(table: DeltaTable, near: Ranges) -> pa.Table:
             if high is not None:
                 overlaps = pc.and_(overlaps, pc.less_equal(files[first], high))
             may_match = pc.and_(may_match, pc.fill_null(overlaps, True))
-    return files.select(["path", "size_bytes"]).filter(may_match)
+    return files.filter(may_match)
 
 
 def _few_of(rows: Scanner) -> pa.Table | None:

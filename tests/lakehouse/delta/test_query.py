@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 
 from lakehouse.delta.query import query
 from lakehouse.delta.tables import Table, create_table
@@ -41,3 +42,13 @@ def test_a_condition_finds_rows_of_files_without_bounds(
         rows = spark.createDataFrame([(id, id and True, id and date(2026, 1, 1))], "id BIGINT, done BOOLEAN, day DATE")
         rows.write.format("delta").mode("append").save(lake.table_path(notes))
     assert query(lake, f"SELECT id FROM {notes} WHERE {condition}").fetchall() == [(7,)]
+
+
+def test_partitions_can_have_any_values(spark: SparkSession, settings: Settings, tmp_path: Path) -> None:
+    lake, notes, columns = own_home(settings, tmp_path), "gold.notes", "id BIGINT, name STRING, day DATE"
+    create_table(spark, lake, Table(name=notes, columns=columns, partition_by=("name", "day")))
+    for name, day in (("50 %/ü=%20", "DATE '2026-01-01'"), (None, "make_date(10183, 9, 21)"), ("", "NULL")):
+        rows = spark.createDataFrame([(7, name)], "id BIGINT, name STRING").withColumn("day", F.expr(day).cast("date"))
+        rows.write.format("delta").mode("append").save(lake.table_path(notes))
+    found = query(lake, f"SELECT name, CAST(day AS VARCHAR) AS day FROM {notes} WHERE id = 7").fetchall()
+    assert sorted(found, key=str) == [("50 %/ü=%20", "2026-01-01"), (None, "10183-09-21"), (None, None)]
