@@ -176,6 +176,15 @@ def test_a_merge_that_matches_nothing_is_no_commit(spark: SparkSession, settings
     assert DeltaTable(lake.table_path(NOTES.name)).version() == 1
 
 
+def test_a_table_without_files_takes_a_merge(spark: SparkSession, lake: Settings) -> None:
+    within = Within(F.expr("held.day = DATE'2026-01-01'"), {"day": (date(2026, 1, 1), date(2026, 1, 1))})
+    with few(spark, FIRST) as rows:
+        merge(rows.select("id"), lake, NOTES.name, Merge(on=["id"], delete=True))
+        values = {name: f"new.`{name}`" for name in rows.columns}
+        merge(rows, lake, NOTES.name, Merge(on=["id"], within=within, update=values, insert=values))
+    assert held(spark, lake) == rows_of(spark, FIRST)
+
+
 def test_rows_can_be_deleted_twice(spark: SparkSession, lake: Settings) -> None:
     with few(spark, FIRST, FIRST, FAR) as rows:
         append(rows, lake, NOTES.name)
