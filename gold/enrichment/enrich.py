@@ -42,6 +42,7 @@ from gold.enrichment.events import (
 from gold.enrichment.facts import decode_facts
 from gold.enrichment.lookups import VALID, is_corrected, look_up
 from gold.enrichment.writes import (
+    Pruning,
     bounds_of,
     discard,
     placed_keys,
@@ -237,19 +238,25 @@ def decide_again(
             number, bounds = bounds_of(concerned, enrichment)
         if number:
             with planned_for(spark, number):
-                pruning = pruning_filter(bounds, enrichment)
-                if number <= FEW:
-                    keys, within = concerned.select(*enrichment.keys).toArrow(), pruning.within.ranges
-                    current = rows_of_keys(gold, settings, keys, within=within, near=pruning.rows)
-                else:
-                    current = gold.rows.where(pruning.rows)
-                facts = concerned.transform(with_current, gold=current, enrichment=enrichment)
-                facts = facts.dropDuplicates(["position"])  # a MERGE fails on a position that damaged gold has twice
-                wanted = facts.transform(look_up, settings, enrichment, source=concerned, number=number)
-                wanted = stack.enter_context(cached(wanted))
-                is_changed = is_corrected(enrichment)
-                stop_if_difference_fails(enrichment, wanted, is_changed=is_changed)
-                write_difference(settings, enrichment, wanted, pruning, is_changed=is_changed)
+                _write_again(settings, enrichment, gold, concerned, number, pruning_filter(bounds, enrichment))
+
+
+def _write_again(
+    settings: Settings, enrichment: Enrichment, gold: Pinned, concerned: DataFrame, number: int, pruning: Pruning
+) -> None:
+    """Recompute so many cached facts with today's state, and write what differs from their rows in gold."""
+    if number <= FEW:
+        keys, within = concerned.select(*enrichment.keys).toArrow(), pruning.within.ranges
+        current = rows_of_keys(gold, settings, keys, within=within, near=pruning.rows)
+    else:
+        current = gold.rows.where(pruning.rows)
+    facts = concerned.transform(with_current, gold=current, enrichment=enrichment)
+    facts = facts.dropDuplicates(["position"])  # a MERGE fails on a position that damaged gold has twice
+    wanted = facts.transform(look_up, settings, enrichment, source=concerned, number=number)
+    with cached(wanted) as wanted:
+        is_changed = is_corrected(enrichment)
+        stop_if_difference_fails(enrichment, wanted, is_changed=is_changed)
+        write_difference(settings, enrichment, wanted, pruning, is_changed=is_changed)
 
 
 def _outdated(
