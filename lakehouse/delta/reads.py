@@ -107,7 +107,7 @@ def rows_if_small(pinned: Pinned, settings: Settings) -> DataFrame:
 
 
 def no_rows(pinned: Pinned, columns: Sequence[str]) -> DataFrame:
-    return pinned.spark.createDataFrame([], _schema_of(pinned, columns))
+    return pinned.rows.where("false").select(*columns)  # which needs no job, unlike a frame of an empty list
 
 
 def _schema_of(pinned: Pinned, columns: Sequence[str]) -> StructType:
@@ -139,7 +139,7 @@ def find_rows(
         return None
     keys = keys.group_by(names).aggregate([])
     is_one = (pc.field(name).isin(keys[name].combine_chunks()) for name in names)
-    has_key: Expression = reduce(Expression.__and__, is_one)
+    has_key: Expression = reduce(Expression.__and__, is_one) if len(keys) else pc.scalar(False)  # no file is read
     found = _scan(pinned, settings, columns, has_key, within={**_ends(keys), **within})
     with suppress(OverflowError):
         return found if found is None or len(names) == 1 else _only(found, keys)
@@ -179,7 +179,7 @@ def _scan(
     try:
         table = stored(settings, pinned.name, pinned.version)
         files = files_within(table, within)
-        if not is_as_of_spark(table) or (pc.sum(files["size_bytes"]).as_py() or 0) > (at_most or MAX_READ):
+        if not is_as_of_spark(table) or bytes_of(files) > (at_most or MAX_READ):
             return None
         where = SubTreeFileSystem(pinned.path, LocalFileSystem())
         dataset = dataset_of(table, files, filesystem=where)
@@ -203,6 +203,10 @@ def files_within(table: DeltaTable, near: Ranges) -> pa.Table:
                 overlaps = pc.and_(overlaps, pc.less_equal(files[first], high))
             may_match = pc.and_(may_match, pc.fill_null(overlaps, True))
     return files.filter(may_match)
+
+
+def bytes_of(files: pa.Table) -> int:
+    return pc.sum(files["size_bytes"]).as_py() or 0
 
 
 def _few_of(rows: Scanner) -> pa.Table | None:

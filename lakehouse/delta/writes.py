@@ -20,7 +20,7 @@ from obstore.exceptions import BaseError
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from lakehouse.delta.reads import Ranges, columns_of, ends_of, files_within, is_as_of_spark, stored
+from lakehouse.delta.reads import Ranges, bytes_of, columns_of, ends_of, files_within, is_as_of_spark, stored
 from lakehouse.delta.tables import (
     commit_file,
     delta_table,
@@ -168,7 +168,7 @@ def merge(rows: DataFrame, settings: Settings, name: str, how: Merge) -> None:
     if (table := _table_to_write(rows, settings, name)) is not None:
         found = (rows.dropDuplicates(list(how.on)) if how.delete is True else rows).toArrow()
         near = how.within.ranges if how.within else _ranges(found, how.on)
-        if (pc.sum(files_within(table, near)["size_bytes"]).as_py() or 0) <= MAX_READ:
+        if bytes_of(files_within(table, near)) <= MAX_READ:
             _merge_directly(found, settings, name, table, how, near)
             return
     condition = F.expr(how.condition) if how.within is None else how.within.held & F.expr(how.condition)
