@@ -32,7 +32,8 @@ from gold.enrichment.writes import (
     write_duplicates,
 )
 from lakehouse.contracts.decoding import MALFORMED, quarantine_malformed
-from lakehouse.delta.tables import cached, delta_table, pin_table, pin_version, read_table, table_exists
+from lakehouse.delta.reads import read_small
+from lakehouse.delta.tables import cached, delta_table, pin_version, read_table, table_exists
 from lakehouse.delta.writes import append_values
 from lakehouse.settings import Settings
 from lakehouse.spark.comparing import is_same
@@ -106,8 +107,9 @@ def backfill(
     and one that never landed is removed. With `dry_run`, only the shadow table is written: what would differ in gold.
     Raises PermanentError if a check stops it.
     """
-    gold, waiting = (pin_table(spark, settings, name) for name in (enrichment.gold_table, enrichment.waiting.name))
-    decoded = pin_table(spark, settings, enrichment.topic.bronze_table).transform(decode_facts, enrichment=enrichment)
+    names = enrichment.gold_table, enrichment.waiting.name, enrichment.topic.bronze_table
+    gold, waiting, bronze = (read_small(spark, settings, name) for name in names)
+    decoded = bronze.transform(decode_facts, enrichment=enrichment)
     placed = _placed(settings, enrichment, scope, (gold, waiting))
     with ExitStack() as stack:
         facts = stack.enter_context(cached(_landed(spark, settings, enrichment, scope, decoded, placed)))
@@ -196,7 +198,7 @@ def _landed(
     facts = landed.join(placed.withColumn("is_placed", F.lit(True)), on="position", how="left")
     facts = facts.where(is_meant_now | F.col("is_placed")).drop("is_placed")
     for table in (enrichment.duplicates, enrichment.discarded, MALFORMED):
-        rows = pin_table(spark, settings, table.name)
+        rows = read_small(spark, settings, table.name)
         if table is MALFORMED:
             rows = rows.where(F.col("topic") == enrichment.topic.name)
         facts = _without(facts, rows)

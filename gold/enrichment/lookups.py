@@ -8,8 +8,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from gold.enrichment.declaration import MISSING, Enrichment, Lookup, keys_of
-from gold.enrichment.survivors import merges_of, ways_of
-from lakehouse.delta.reads import frame_of, rows_of_keys
+from gold.enrichment.survivors import merged_among, merges_of, ways_from, ways_of
+from lakehouse.delta.reads import frame_of, is_exact, rows_of_keys
 from lakehouse.delta.tables import pin_version
 from lakehouse.settings import Settings
 from lakehouse.spark.batches import FEW
@@ -38,7 +38,8 @@ def look_up(
     cached. `number` is the number of facts, or an upper bound: it decides how they are joined. With `renews`, facts in
     gold take the latest rows also where other state is looked up through them.
     """
-    join = partial(_join, settings=settings, enrichment=enrichment, source=source, number=number)
+    few = _few_keys(source, enrichment) if number <= FEW else None
+    join = partial(_join, settings=settings, enrichment=enrichment, source=source, few=few)
     kept = [each for each in enrichment.lookups if each.name in enrichment.leading and not each.is_as_of]
     if not kept or CURRENT not in facts.columns:
         return join(facts)
@@ -54,15 +55,20 @@ def _join(
     settings: Settings,
     enrichment: Enrichment,
     source: DataFrame,
-    number: int,
+    few: Mapping[str, pa.Table] | None,
     keeps: Column | None = None,
 ) -> DataFrame:
-    """Joins one lookup after the other. `keeps` says which facts in gold keep a row that has keys of later lookups."""
+    """Joins one lookup after the other. `keeps` says which facts in gold keep a row that has keys of later lookups.
+
+    `few` are the keys of few facts, by lookup, where they do not depend on other lookups.
+    """
     for lookup in enrichment.lookups:
         facts = facts.transform(with_key, lookup=lookup)
         keyed = facts if lookup.through else source.transform(with_key, lookup=lookup)
-        keys = keyed.select(F.col(f"_{lookup.name}_key").alias("key"))
-        facts = facts.transform(_with_found, settings, lookup, enrichment.event_time, keys=keys, number=number)
+        if few is not None and lookup.through:
+            few = {**few, **_collected(keyed, [lookup])}
+        keys = None if few is None else few[lookup.name]
+        facts = facts.transform(_with_found, settings, lookup, enrichment.event_time, keyed=keyed, few=keys)
         if lookup.through:
             facts = facts.transform(with_unknown, lookup=lookup)
         if keeps is not None and lookup.name in enrichment.leading and not lookup.is_as_of:
@@ -70,30 +76,48 @@ def _join(
     return facts.transform(with_missing, lookups=enrichment.lookups)
 
 
-def _with_found(
-    facts: DataFrame, settings: Settings, lookup: Lookup, event_time: str, *, keys: DataFrame, number: int
-) -> DataFrame:
-    """Adds what one lookup finds. `keys` are the keys of the facts, without merges."""
-    pinned = pin_version(facts.sparkSession, settings, lookup.table)
-    ways = None
-    if lookup.merged_into is not None:
-        ways = ways_of(keys, merges=merges_of(pinned, lookup=lookup), limit=lookup.max_merges)
-        if ways.num_rows:
-            survivors = frame_of(facts.sparkSession, ways.select(["survivor"]))
-            keys = keys.union(survivors)
-    if number <= FEW:  # few facts must not cause a shuffle of a large state
-        known = keys.select(*_columns_of("key", lookup)).toArrow().drop_null()
-        state = rows_of_keys(pinned, settings, known)
-    else:
-        state = pinned.rows
-    facts = facts.transform(with_survivor, ways=ways, lookup=lookup)
-    return facts.transform(with_state, state=state, lookup=lookup, event_time=event_time)
+def _few_keys(source: DataFrame, enrichment: Enrichment) -> dict[str, pa.Table]:
+    """The keys of all lookups whose keys are columns of the facts, by the lookup's name. One job finds them all."""
+    direct = [each for each in enrichment.lookups if not each.through]
+    keyed = reduce(lambda rows, lookup: rows.transform(with_key, lookup=lookup), direct, source)
+    return _collected(keyed, direct) if direct else {}
 
 
-def _columns_of(key: str, lookup: Lookup) -> list[Column]:
+def _collected(keyed: DataFrame, lookups: Sequence[Lookup]) -> dict[str, pa.Table]:
+    """The keys of facts that have their `_<name>_key`, in memory, by the lookup's name: columns of the entity's key."""
+    columns = {lookup.name: _columns_of(F.col(f"_{lookup.name}_key"), lookup) for lookup in lookups}
+    named = [column.alias(f"{name}_{place}") for name, held in columns.items() for place, column in enumerate(held)]
+    found = keyed.select(*named).toArrow()
+    keys = {name: found.select([f"{name}_{place}" for place in range(len(held))]) for name, held in columns.items()}
+    return {each.name: keys[each.name].rename_columns(each.entity.keys).drop_null() for each in lookups}
+
+
+def _columns_of(key: Column, lookup: Lookup) -> list[Column]:
     """The columns of the entity's key, from a column that `Lookup.key_from` made."""
     names = lookup.entity.keys
-    return [(F.col(key)[name] if len(names) > 1 else F.col(key)).alias(name) for name in names]
+    return [(key[name] if len(names) > 1 else key).alias(name) for name in names]
+
+
+def _with_found(
+    facts: DataFrame, settings: Settings, lookup: Lookup, event_time: str, *, keyed: DataFrame, few: pa.Table | None
+) -> DataFrame:
+    """Adds what one lookup finds. `keyed` has the keys of all facts, without merges; `few` too, if they are few."""
+    pinned, ways = pin_version(facts.sparkSession, settings, lookup.table), None
+    if lookup.merged_into is not None:
+        merges = merges_of(pinned, lookup=lookup)
+        if few is not None and is_exact(few.schema, pinned.schema):
+            ways = ways_from(merged_among(few[lookup.key], merges), merges=merges, limit=lookup.max_merges)
+            few = pa.concat_tables([few, ways.select(["survivor"]).rename_columns([lookup.key])])
+        else:
+            keys = keyed.select(F.col(f"_{lookup.name}_key").alias("key"))
+            ways = ways_of(keys, merges=merges, limit=lookup.max_merges)
+            if few is not None and ways.num_rows:
+                few = keys.union(frame_of(keys.sparkSession, ways.select(["survivor"]))).toArrow()
+                few = few.rename_columns([lookup.key]).drop_null()
+    # Few facts must not cause a shuffle of a large state.
+    state = pinned.rows if few is None else rows_of_keys(pinned, settings, few)
+    facts = facts.transform(with_survivor, ways=ways, lookup=lookup)
+    return facts.transform(with_state, state=state, lookup=lookup, event_time=event_time)
 
 
 def with_key(facts: DataFrame, *, lookup: Lookup) -> DataFrame:

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
@@ -48,6 +49,12 @@ _READ: dict[tuple[str, str | None], tuple[str, pa.Table]] = {}
 
 def mapping_of(merges: pa.Table) -> Merges:
     return dict(zip(merges["key"].to_pylist(), merges["into"].to_pylist(), strict=True))
+
+
+def merged_among(keys: pa.ChunkedArray, merges: pa.Table) -> list[Any]:
+    """The keys that were merged, each of them once."""
+    found: list[Any] = pc.unique(keys.filter(pc.is_in(keys, merges["key"].combine_chunks()))).to_pylist()
+    return found
 
 
 def ways_of(keys: DataFrame, *, merges: pa.Table, limit: int) -> pa.Table:

@@ -17,7 +17,7 @@ from gold.enrichment.declaration import Enrichment
 from gold.enrichment.events import bounds
 from gold.enrichment.lookups import CURRENT, LACKS
 from lakehouse.contracts.checks import Mode, of_mode, stop_if_failed
-from lakehouse.delta.reads import find_rows, frame_of
+from lakehouse.delta.reads import find_rows, frame_of, read_small
 from lakehouse.delta.tables import cached, of_keys, pin_table, pin_version
 from lakehouse.delta.writes import Merge, Within, append, append_missing, merge, widened, writes_of
 from lakehouse.settings import Settings
@@ -77,7 +77,7 @@ def _is_integer(value: object) -> bool:
 def placed_keys(spark: SparkSession, settings: Settings, enrichment: Enrichment, pruning: Pruning) -> DataFrame:
     """The keys, days and positions of facts that are in gold, waiting or discarded."""
     columns = (*enrichment.keys, enrichment.day, "position")
-    tables = (pin_table(spark, settings, name) for name in _places(enrichment))
+    tables = (read_small(spark, settings, name) for name in _places(enrichment))
     return reduce(DataFrame.union, (table.where(pruning.rows).select(*columns) for table in tables))
 
 

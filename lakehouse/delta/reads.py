@@ -20,10 +20,10 @@ from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_type
-from pyspark.sql.types import BooleanType, DateType, IntegralType, StringType, StructType
+from pyspark.sql.types import BooleanType, DataType, DateType, IntegralType, StringType, StructType
 
 from lakehouse.delta.datasets import dataset_of, files_of
-from lakehouse.delta.tables import Pinned, of_keys
+from lakehouse.delta.tables import Pinned, of_keys, pin_version
 from lakehouse.settings import Settings, is_remote
 from lakehouse.storage import table_options
 
@@ -100,6 +100,11 @@ def rows_since(
     return pinned.rows.where(is_since).select(*columns)
 
 
+def read_small(spark: SparkSession, settings: Settings, name: str) -> DataFrame:
+    """The current version of the table, held in memory if it is small."""
+    return rows_if_small(pin_version(spark, settings, name), settings)
+
+
 def rows_if_small(pinned: Pinned, settings: Settings) -> DataFrame:
     """All rows of a table, held in memory if the table is small."""
     found = _scan(pinned, settings, pinned.schema.names, None, at_most=SMALL)
@@ -135,7 +140,7 @@ def find_rows(
     better.
     """
     names = keys.column_names
-    if not all(_is_exact(key, pinned.schema) for key in keys.schema):
+    if not is_exact(keys.schema, pinned.schema):
         return None
     keys = keys.group_by(names).aggregate([])
     is_one = (pc.field(name).isin(keys[name].combine_chunks()) for name in names)
@@ -146,11 +151,13 @@ def find_rows(
     return None
 
 
-def _is_exact(key: pa.Field, schema: StructType) -> bool:
-    """Whether a value of a key is equal to one of the table, for Spark, just if it is the same."""
-    kind = schema[key.name].dataType
-    is_plain = isinstance(kind, IntegralType | DateType | BooleanType) or kind == StringType()
-    return is_plain and bool(key.type == to_arrow_type(kind))
+def is_exact(keys: pa.Schema, schema: StructType) -> bool:
+    """Whether Spark takes values of these keys for equal to those of a table just if they are the same."""
+    return all(_is_plain(kind := schema[key.name].dataType) and key.type == to_arrow_type(kind) for key in keys)
+
+
+def _is_plain(kind: DataType) -> bool:
+    return isinstance(kind, IntegralType | DateType | BooleanType) or kind == StringType()
 
 
 def _ends(keys: pa.Table) -> Ranges:

@@ -99,7 +99,8 @@ def test_the_demo_of_each_other_domain(settings: Settings, tmp_path: Path, domai
     assert titles_missing(told, domain) == []
 
 
-@pytest.mark.parametrize("moment", [pytest.param("bronze.orders", marks=pytest.mark.long), "gold.enriched_orders"])
+@pytest.mark.long
+@pytest.mark.parametrize("moment", ["bronze.orders", "gold.enriched_orders"])
 @pytest.mark.spark
 @pytest.mark.broker
 def test_ctrl_c_ends_all_of_it(settings: Settings, tmp_path: Path, moment: str) -> None:

@@ -106,6 +106,7 @@ def test_the_messages_of_a_project_can_be_sent_and_run(
     ).fetchall() == [(1, "Berlin", None), (2, "Porto", None), (3, "Berlin", None), (4, None, "store missing")]
 
 
+@pytest.mark.long
 def test_drafts_of_topics_can_be_run(
     folder: Path,
     spark: SparkSession,

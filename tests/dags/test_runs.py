@@ -318,6 +318,7 @@ def test_a_run_is_repaired_by_clearing_what_failed(api: Api, lake: Settings, spa
     wait_until(lambda: drivers(lake) == [])
 
 
+@pytest.mark.long
 def test_messages_that_come_to_an_empty_backlog_start_a_run(api: Api, lake: Settings, endpoint: Endpoint) -> None:
     def has_started() -> bool:
         # Scheduled runs could land them before the trigger runs. It starts when Airflow next parses the DAG.
@@ -330,6 +331,7 @@ def test_messages_that_come_to_an_empty_backlog_start_a_run(api: Api, lake: Sett
     wait_until(has_started)
 
 
+@pytest.mark.long
 def test_what_a_killed_scheduler_has_left_holds_its_table_until_it_is_stopped(api: Api, lake: Settings) -> None:
     start_run(api, lake)
     left = drivers(lake)

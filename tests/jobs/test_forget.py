@@ -137,6 +137,7 @@ STEPS = ("record", "decide_again", "seal", "purge_versions")
 CRASHES = {*DELETES, *STEPS}
 
 
+@pytest.mark.long
 def test_a_crash_after_each_step_is_made_good_by_the_next_run(
     spark: SparkSession, lake: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:

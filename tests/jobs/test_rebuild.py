@@ -129,6 +129,7 @@ def test_silver_and_the_gold_that_joins_it_are_made_again(spark: SparkSession, l
 STEPS = ("_forget", "_forget", "remove_table", "remove_table", "catch_up", "begin_again_unless_fits", "catch_up")
 
 
+@pytest.mark.long
 def test_a_crash_after_each_step_loses_nothing(
     spark: SparkSession, lake: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -159,6 +160,7 @@ def after(calls: int, step: Callable[..., object]) -> Callable[..., object]:
     return counted
 
 
+@pytest.mark.long
 def test_gold_whose_keys_and_types_stay_is_changed_in_place(
     spark: SparkSession, settings: Settings, tmp_path: Path
 ) -> None:

@@ -137,6 +137,7 @@ def test_what_keeps_the_fixed_contract_goes_where_it_belongs(
     assert versions(lake) == before
 
 
+@pytest.mark.long
 def test_crashes_after_one_write_after_the_other_change_nothing(
     spark: SparkSession, lake: Settings, fixed: dict[str, list[Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:

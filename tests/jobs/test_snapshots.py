@@ -93,6 +93,7 @@ def restore_all(spark: SparkSession, lake: Settings) -> None:
         pass
 
 
+@pytest.mark.long
 def test_back_and_again_with_a_crash_after_each_step(
     spark: SparkSession, lake: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:

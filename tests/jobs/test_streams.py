@@ -64,6 +64,7 @@ def test_a_backlog_in_bronze_is_read_in_several_batches(
     assert tables(lake) == expected(Oracle().run(messages(lake)))
 
 
+@pytest.mark.long
 def test_what_is_read_again_in_several_batches_is_placed_once(
     spark: SparkSession, settings: Settings, tmp_path: Path
 ) -> None:
@@ -385,6 +386,7 @@ def keep_maintained(lake: Settings, until: threading.Event) -> list[Maintained]:
     return done
 
 
+@pytest.mark.long
 def test_a_pipeline_that_runs_on_takes_what_comes_beside_maintenance_until_it_is_ended(
     settings: Settings, endpoint: Endpoint, tmp_path: Path
 ) -> None:

@@ -162,6 +162,7 @@ def test_orders_of_purged_users_stay(spark: SparkSession, lake: Settings, tmp_pa
     ] == [(1, "Ada", None, 2.0), (2, "Zoë", None, 2.0), (3, "Ada", [3], 2.0), (5, "Ada", None, 2.0)]
 
 
+@pytest.mark.long
 def test_a_backfill_by_key_that_crashes_is_done_by_the_next(
     spark: SparkSession, lake: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -193,6 +194,7 @@ def test_a_backfill_that_is_asked_for_is_done_once(spark: SparkSession, lake: Se
     assert names(own) == {1: "Ada", 2: "Ada", 3: "Ada", 5: "Eve"}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("failures", "events"), [(1, ["tried", "done"]), (2, ["tried", "failed"])])
 def test_a_backfill_that_fails_half_way_is_tried_again_but_not_for_ever(
     spark: SparkSession,

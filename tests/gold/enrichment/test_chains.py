@@ -60,6 +60,7 @@ def test_an_order_waits_for_its_user_and_then_for_the_parent(spark: SparkSession
     assert (parents(lake), awaited(lake)) == ({1: "Eve"}, [])
 
 
+@pytest.mark.long
 def test_an_order_in_gold_keeps_the_parent_that_the_user_had(spark: SparkSession, lake: Settings) -> None:
     """The user gets Eve as another parent, and is deleted after the order: the user's row has no parent any more.
 
@@ -84,6 +85,7 @@ def test_an_order_in_gold_keeps_the_parent_that_the_user_had(spark: SparkSession
     assert reconcile_facts(spark, lake, FAMILIES).holds
 
 
+@pytest.mark.long
 def test_a_backfill_takes_the_parent_that_the_user_has_now(spark: SparkSession, lake: Settings) -> None:
     """It finds orders by the user, by the parent in gold, and by the user into whom a missing parent was merged."""
     lookups = (CHILD, replace(USER, name="parent", on="user.parent_user_id", required=False), ITEM)

@@ -44,7 +44,10 @@ def run(spark: SparkSession, lake: Settings, messages: list[Message]) -> None:
     ("wrong", "mended", "line"),
     [
         (NAMELESS, NAMED, 'user_has_a_name, such as {"invoice_id":1,"line_item_id":3,"position":{.*"entry_id":3,'),
-        (FREE, PRICED, 'item_has_a_price, such as {"invoice_id":1,"line_item_id":1,"position":{.*"entry_id":1,'),
+        pytest.param(
+            *(FREE, PRICED, 'item_has_a_price, such as {"invoice_id":1,"line_item_id":1,"position":{.*"entry_id":1,'),
+            marks=pytest.mark.long,
+        ),
     ],
     ids=["a new fact", "a corrected fact"],
 )

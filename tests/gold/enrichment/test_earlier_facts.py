@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import pytest
 from pyspark.sql import SparkSession
 
 from gold.enrichment.backfill import Difference, Scope, backfill
@@ -31,6 +32,7 @@ def awaited(lake: Settings) -> list[tuple[object, ...]]:
     return [tuple(state[name] for name in ("entity", "key", "via")) for row in waiting for state in row["missing"]]
 
 
+@pytest.mark.long
 def test_a_payment_waits_for_its_invoice_and_then_for_the_customer(
     spark: SparkSession, settings: Settings, tmp_path: Path
 ) -> None:

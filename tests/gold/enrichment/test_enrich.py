@@ -126,7 +126,7 @@ def test_orders_wait_while_there_is_no_state_at_all(spark: SparkSession, setting
     assert {row["reason"] for row in read(lake, ORDERS.waiting.name)} == {"user missing, item missing"}
 
 
-@pytest.mark.parametrize("checkpoint", ["kept", "lost"])
+@pytest.mark.parametrize("checkpoint", ["kept", pytest.param("lost", marks=pytest.mark.long)])
 def test_crashes_after_one_write_after_the_other_change_nothing(
     spark: SparkSession, then: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, checkpoint: str
 ) -> None:
@@ -292,6 +292,7 @@ def test_an_undone_merge_corrects_gold_though_the_checkpoint_was_lost(
     assert users == {1: "Ada", 5: "Ada", 12: "Zoë", 13: "Ada"}
 
 
+@pytest.mark.long
 def test_users_too_can_be_joined_as_of_a_time(spark: SparkSession, settings: Settings, tmp_path: Path) -> None:
     lake = own_home(settings, tmp_path)
     # Merges have no time, so a join as of a time does not follow them.
@@ -305,6 +306,7 @@ def test_users_too_can_be_joined_as_of_a_time(spark: SparkSession, settings: Set
         assert tables(lake) == expected(oracle.run(messages))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("as_of", [{"items"}, {"users", "items"}], ids=["latest users", "users as of a time"])
 def test_an_order_can_do_without_state_until_it_comes(
     spark: SparkSession, settings: Settings, tmp_path: Path, as_of: set[str]

@@ -4,6 +4,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+import pytest
 from pyspark.sql import SparkSession
 
 from domains.shop.declarations.orders import ORDERS
@@ -54,6 +55,7 @@ def test_changes_of_an_entity_correct_whatever_lookup_has_the_key(
     assert reconcile_facts(spark, lake, TRANSFERS).holds
 
 
+@pytest.mark.long
 def test_a_receiver_who_is_not_required_comes_goes_and_comes_again(
     spark: SparkSession, settings: Settings, tmp_path: Path
 ) -> None:

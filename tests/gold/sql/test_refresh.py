@@ -169,6 +169,7 @@ MOVED_LATE_AND_DELETED: list[list[Change]] = [
 ]
 
 
+@pytest.mark.long
 @examples(
     max_examples=1,
     derandomize=True,
