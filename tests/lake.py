@@ -5,14 +5,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import SparkSession
 
 from bronze.landing import bronze_table
 from lakehouse.contracts.topics import Topic
 from lakehouse.delta.query import existing_tables, is_stored, stored_table
 from lakehouse.delta.tables import create_table
+from lakehouse.delta.writes import append_values
 from lakehouse.pulsar.endpoint import Endpoint
 from lakehouse.pulsar.topic_admin import create_topics
 from lakehouse.settings import Settings
@@ -119,10 +118,8 @@ def land_literally(
         table = bronze_table(topic)
         create_table(spark, settings, table)
         if rows := [bronze_row(message) for message in messages if message.topic == topic.name]:
-            held = DeltaTable(settings.table_path(table.name))
-            schema = pa.schema(held.schema().to_arrow())
-            named = [dict(zip(schema.names, row, strict=True)) for row in rows]
-            write_deltalake(held, pa.Table.from_pylist(named, schema=schema), mode="append")
+            names = table.schema.names
+            append_values(settings, table.name, [dict(zip(names, row, strict=True)) for row in rows])
 
 
 def bronze_row(message: Message) -> tuple[Any, ...]:

@@ -33,7 +33,7 @@ from gold.enrichment.writes import (
 )
 from lakehouse.contracts.decoding import MALFORMED, quarantine_malformed
 from lakehouse.delta.reads import read_small
-from lakehouse.delta.tables import cached, delta_table, pin_version, read_table, table_exists
+from lakehouse.delta.tables import cached, delta_table, pin_table, pin_version, read_table, table_exists
 from lakehouse.delta.writes import append_values
 from lakehouse.settings import Settings
 from lakehouse.spark.comparing import is_same
@@ -107,9 +107,8 @@ def backfill(
     and one that never landed is removed. With `dry_run`, only the shadow table is written: what would differ in gold.
     Raises PermanentError if a check stops it.
     """
-    names = enrichment.gold_table, enrichment.waiting.name, enrichment.topic.bronze_table
-    gold, waiting, bronze = (read_small(spark, settings, name) for name in names)
-    decoded = bronze.transform(decode_facts, enrichment=enrichment)
+    gold, waiting = (read_small(spark, settings, name) for name in (enrichment.gold_table, enrichment.waiting.name))
+    decoded = pin_table(spark, settings, enrichment.topic.bronze_table).transform(decode_facts, enrichment=enrichment)
     placed = _placed(settings, enrichment, scope, (gold, waiting))
     with ExitStack() as stack:
         facts = stack.enter_context(cached(_landed(spark, settings, enrichment, scope, decoded, placed)))
@@ -197,12 +196,10 @@ def _landed(
     is_meant_now = is_of_days(scope, enrichment) if scope.key is None else F.lit(False)
     facts = landed.join(placed.withColumn("is_placed", F.lit(True)), on="position", how="left")
     facts = facts.where(is_meant_now | F.col("is_placed")).drop("is_placed")
-    for table in (enrichment.duplicates, enrichment.discarded, MALFORMED):
-        rows = read_small(spark, settings, table.name)
-        if table is MALFORMED:
-            rows = rows.where(F.col("topic") == enrichment.topic.name)
-        facts = _without(facts, rows)
-    return facts
+    for table in (enrichment.duplicates, enrichment.discarded):
+        facts = _without(facts, read_small(spark, settings, table.name, columns=["position"]))
+    malformed = read_small(spark, settings, MALFORMED.name, columns=["topic", "position"])
+    return _without(facts, malformed.where(F.col("topic") == enrichment.topic.name))
 
 
 def _wrong(never: DataFrame, tables: Iterable[DataFrame]) -> DataFrame:

@@ -60,7 +60,7 @@ def _join(
 ) -> DataFrame:
     """Joins one lookup after the other. `keeps` says which facts in gold keep a row that has keys of later lookups.
 
-    `few` are the keys of few facts, by lookup, where they do not depend on other lookups.
+    `few` are the keys of few facts, by lookup, where they do not depend on other lookups; None for many facts.
     """
     for lookup in enrichment.lookups:
         facts = facts.transform(with_key, lookup=lookup)
@@ -84,17 +84,14 @@ def _few_keys(source: DataFrame, enrichment: Enrichment) -> dict[str, pa.Table]:
 
 
 def _collected(keyed: DataFrame, lookups: Sequence[Lookup]) -> dict[str, pa.Table]:
-    """The keys of facts that have their `_<name>_key`, in memory, by the lookup's name: columns of the entity's key."""
-    columns = {lookup.name: _columns_of(F.col(f"_{lookup.name}_key"), lookup) for lookup in lookups}
-    named = [column.alias(f"{name}_{place}") for name, held in columns.items() for place, column in enumerate(held)]
-    found = keyed.select(*named).toArrow()
-    keys = {name: found.select([f"{name}_{place}" for place in range(len(held))]) for name, held in columns.items()}
-    return {each.name: keys[each.name].rename_columns(each.entity.keys).drop_null() for each in lookups}
+    """By lookup, the keys of facts that have `_<name>_key`, in memory: columns of the entity's key, without NULL."""
+    found = keyed.select(*(F.struct(*_columns_of(each)).alias(each.name) for each in lookups)).toArrow()
+    return {each.name: pa.Table.from_struct_array(found[each.name].combine_chunks()).drop_null() for each in lookups}
 
 
-def _columns_of(key: Column, lookup: Lookup) -> list[Column]:
-    """The columns of the entity's key, from a column that `Lookup.key_from` made."""
-    names = lookup.entity.keys
+def _columns_of(lookup: Lookup) -> list[Column]:
+    """The columns of the entity's key, from the column that `with_key` makes."""
+    key, names = F.col(f"_{lookup.name}_key"), lookup.entity.keys
     return [(key[name] if len(names) > 1 else key).alias(name) for name in names]
 
 
@@ -107,7 +104,8 @@ def _with_found(
         merges = merges_of(pinned, lookup=lookup)
         if few is not None and is_exact(few.schema, pinned.schema):
             ways = ways_from(merged_among(few[lookup.key], merges), merges=merges, limit=lookup.max_merges)
-            few = pa.concat_tables([few, ways.select(["survivor"]).rename_columns([lookup.key])])
+            survivors = ways.select(["survivor"]).rename_columns([lookup.key])
+            few = pa.concat_tables([few, survivors], promote_options="default")
         else:
             keys = keyed.select(F.col(f"_{lookup.name}_key").alias("key"))
             ways = ways_of(keys, merges=merges, limit=lookup.max_merges)
@@ -136,7 +134,7 @@ def _is_known(lookup: Lookup) -> Column:
 def with_survivor(facts: DataFrame, *, ways: pa.Table | None, lookup: Lookup) -> DataFrame:
     """Makes `_<name>_key` the key whose state the fact is joined with, and adds `<name>_merged` if keys can merge.
 
-    `ways` are the ways from all merged keys of the facts, as `ways_of` returns them; None if keys can't merge.
+    `ways` are the ways from all merged keys of the facts, as `ways_from` returns them; None if keys can't merge.
     """
     if ways is None:
         return facts

@@ -52,7 +52,7 @@ def mapping_of(merges: pa.Table) -> Merges:
 
 
 def merged_among(keys: pa.ChunkedArray, merges: pa.Table) -> list[Any]:
-    """The keys that were merged, each of them once."""
+    """The keys that were merged, each of them once. Both have the same type, whose equal values are the same."""
     found: list[Any] = pc.unique(keys.filter(pc.is_in(keys, merges["key"].combine_chunks()))).to_pylist()
     return found
 
@@ -61,8 +61,9 @@ def ways_of(keys: DataFrame, *, merges: pa.Table, limit: int) -> pa.Table:
     """The `Way` from each merged key in the column `key`, in memory. `merges` are as `read_merges` returns them."""
     used: list[Any] = []
     if merges.num_rows:
-        merged = frame_of(keys.sparkSession, merges.select(["key"]))
-        used = keys.join(F.broadcast(merged), on="key", how="left_semi").distinct().toArrow()["key"].to_pylist()
+        merged = frame_of(keys.sparkSession, merges.select(["key"]).rename_columns(["merged"]))
+        found = keys.join(F.broadcast(merged), on=F.col("key") == F.col("merged"))
+        used = found.select("merged").distinct().toArrow()["merged"].to_pylist()
     return ways_from(used, merges=merges, limit=limit)
 
 

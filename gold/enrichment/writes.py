@@ -77,8 +77,8 @@ def _is_integer(value: object) -> bool:
 def placed_keys(spark: SparkSession, settings: Settings, enrichment: Enrichment, pruning: Pruning) -> DataFrame:
     """The keys, days and positions of facts that are in gold, waiting or discarded."""
     columns = (*enrichment.keys, enrichment.day, "position")
-    tables = (read_small(spark, settings, name) for name in _places(enrichment))
-    return reduce(DataFrame.union, (table.where(pruning.rows).select(*columns) for table in tables))
+    tables = (read_small(spark, settings, name, columns=columns) for name in _places(enrichment))
+    return reduce(DataFrame.union, (table.where(pruning.rows) for table in tables))
 
 
 def _places(enrichment: Enrichment) -> tuple[str, ...]:

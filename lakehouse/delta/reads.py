@@ -1,4 +1,4 @@
-"""Finds a few rows of Delta tables, by their keys or times, without Spark.
+"""Finds a few rows of Delta tables, by their keys or times, and reads small tables, without Spark.
 
 However few rows there are, Spark's driver plans each scan of a table for some 0.2 seconds, and runs a job to choose its
 files. deltalake knows the files at once, and Arrow reads them.
@@ -100,15 +100,18 @@ def rows_since(
     return pinned.rows.where(is_since).select(*columns)
 
 
-def read_small(spark: SparkSession, settings: Settings, name: str) -> DataFrame:
-    """The current version of the table, held in memory if it is small."""
-    return rows_if_small(pin_version(spark, settings, name), settings)
+def read_small(
+    spark: SparkSession, settings: Settings, name: str, *, columns: Sequence[str] | None = None
+) -> DataFrame:
+    """Like `pin_table`, with some columns or all, but a small table is read now and held in memory."""
+    return rows_if_small(pin_version(spark, settings, name), settings, columns=columns)
 
 
-def rows_if_small(pinned: Pinned, settings: Settings) -> DataFrame:
+def rows_if_small(pinned: Pinned, settings: Settings, *, columns: Sequence[str] | None = None) -> DataFrame:
     """All rows of a table, held in memory if the table is small."""
-    found = _scan(pinned, settings, pinned.schema.names, None, at_most=SMALL)
-    return pinned.rows if found is None else frame_of(pinned.spark, found, pinned.schema)
+    columns = columns or pinned.schema.names
+    found = _scan(pinned, settings, columns, None, at_most=SMALL)
+    return pinned.rows.select(*columns) if found is None else frame_of(pinned.spark, found, _schema_of(pinned, columns))
 
 
 def no_rows(pinned: Pinned, columns: Sequence[str]) -> DataFrame:

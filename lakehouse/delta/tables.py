@@ -88,7 +88,7 @@ def create_table(spark: SparkSession, settings: Settings, table: Table) -> bool:
     if not is_created(spark, path):
         with exclusive(settings.home / "leases" / f"{table.name}.creation"):
             if not is_created(spark, path):  # another process may have created it while this one waited
-                _create(spark, path, table)
+                _create(spark, settings, table)
                 return True
     last = f"{path}/{commit_file(table_version(spark, settings, table.name))}"
     if _file_status(spark, last).getLen() == 0:  # Delta has read it as a version without changes
@@ -101,19 +101,25 @@ def create_table(spark: SparkSession, settings: Settings, table: Table) -> bool:
     return False
 
 
-def _create(spark: SparkSession, path: str, table: Table) -> None:
+def _create(spark: SparkSession, settings: Settings, table: Table) -> None:
+    # Its libraries are slow to import, and declarations import this module.
+    from lakehouse.delta.writes import create
+
+    path = settings.table_path(table.name)
     if path_exists(spark, f"{path}/{{*,*/*}}.parquet"):
         raise PermanentError(
             f"{table.name}: {path} has data files, but no log: restore its _delta_log, or move the folder away to have "
             "the table created again"
         )
     delete_path(spark, f"{path}/_delta_log")  # Delta would take an empty folder for a table
+    properties = {**EACH_TABLE, **table.properties}
+    if create(settings, table.name, table.schema, partition_by=table.partition_by, properties=properties):
+        return
     partitioned = f"PARTITIONED BY ({', '.join(table.partition_by)})" if table.partition_by else ""
-    properties = _as_sql({**EACH_TABLE, **table.properties})
     try:
         spark.sql(
             f"CREATE TABLE IF NOT EXISTS delta.`{path}` ({table.ddl}) USING delta {partitioned} "
-            f"TBLPROPERTIES ({properties})"
+            f"TBLPROPERTIES ({_as_sql(properties)})"
         )
     except PySparkException:
         if not is_created(spark, path):  # else another machine has created it meanwhile

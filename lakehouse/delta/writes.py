@@ -14,11 +14,12 @@ from typing import Any, NamedTuple
 import obstore
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import ColumnProperties, DeltaTable, WriterProperties, write_deltalake
+from deltalake import ColumnProperties, DeltaTable, Schema, WriterProperties, write_deltalake
 from deltalake.exceptions import DeltaError
 from obstore.exceptions import BaseError
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
 from lakehouse.delta.reads import Ranges, bytes_of, columns_of, ends_of, files_within, is_as_of_spark, stored
 from lakehouse.delta.tables import (
@@ -108,6 +109,26 @@ def writer_properties(table: DeltaTable) -> WriterProperties:
     without = [field.name for field in columns_of(table) if _has_inexact(field.type)]
     none = ColumnProperties(statistics_enabled="NONE")
     return WriterProperties(compression="SNAPPY", column_properties=dict.fromkeys(without, none))
+
+
+def create(
+    settings: Settings, name: str, schema: StructType, *, partition_by: Sequence[str], properties: Mapping[str, str]
+) -> bool:
+    """Create a table without Spark, in a tenth of the time; returns whether that could be done."""
+    if is_remote(settings.warehouse_root):
+        return False
+    with suppress(DeltaError, ValueError):  # such as for a type that only Spark knows
+        table = DeltaTable.create(
+            settings.table_path(name),
+            Schema.from_json(schema.json()),
+            mode="ignore",
+            partition_by=list(partition_by),
+            configuration=dict(properties),
+            raise_if_key_not_exists=False,  # some properties are our own
+        )
+        _write_checksum(settings, name, table)
+        return True
+    return False
 
 
 def append(rows: DataFrame, settings: Settings, name: str) -> None:

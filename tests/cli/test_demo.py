@@ -19,6 +19,8 @@ from tests.lake import own_home
 
 Demo = subprocess.Popen[str]
 
+pytestmark = pytest.mark.long
+
 
 def start(settings: Settings, domain: str = "shop") -> Demo:
     """A demo that Ctrl-C reaches, even if the tests run in the background, where a shell makes them ignore it."""
@@ -86,7 +88,6 @@ def test_the_whole_demo_while_a_second_one_is_refused(settings: Settings, tmp_pa
     wait_until(lambda: left_of(own) == [], seconds=10, poll=0.1)
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("domain", sorted({*DOMAINS} - {"shop"}))
 @pytest.mark.spark
 @pytest.mark.broker
@@ -99,7 +100,6 @@ def test_the_demo_of_each_other_domain(settings: Settings, tmp_path: Path, domai
     assert titles_missing(told, domain) == []
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("moment", ["bronze.orders", "gold.enriched_orders"])
 @pytest.mark.spark
 @pytest.mark.broker

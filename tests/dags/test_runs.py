@@ -52,6 +52,8 @@ PICTURES = os.environ.get("PICTURES")
 """The folder to which `make pictures` saves pictures of the pages."""
 REFRESHED = tuple(table.name for table in SQL_TABLES)
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(scope="module")
 def lake(
@@ -197,7 +199,6 @@ def test_the_report_is_for_those_who_are_logged_in(api: Api) -> None:
     assert requests.get(link, timeout=60).status_code == 401
 
 
-@pytest.mark.long
 def test_a_backfill_of_three_days_recomputes_them_as_if_all_had_come_at_once(api: Api, lake: Settings) -> None:
     """Orders that gold had lost come back, and earlier ones get the users as they are now."""
     wait_until(lambda: drivers(lake) == [])
@@ -210,7 +211,6 @@ def test_a_backfill_of_three_days_recomputes_them_as_if_all_had_come_at_once(api
     assert tables(lake) == today
 
 
-@pytest.mark.long
 def test_a_dry_run_changes_nothing_and_tells_nobody(api: Api, lake: Settings) -> None:
     def events() -> int:
         found = api.call("GET", "assets/events?source_dag_id=reprocess")
@@ -225,7 +225,6 @@ def test_a_dry_run_changes_nothing_and_tells_nobody(api: Api, lake: Settings) ->
     assert (events(), tables(lake)) == before
 
 
-@pytest.mark.long
 def test_the_pages(api: Api, lake: Settings, page: Page) -> None:
     found, today = api.found, tables(lake)
     page.goto(found.url)
@@ -283,7 +282,6 @@ def test_the_pages(api: Api, lake: Settings, page: Page) -> None:
     assert tables(lake) == today
 
 
-@pytest.mark.long
 def test_a_run_is_repaired_by_clearing_what_failed(api: Api, lake: Settings, spark: SparkSession) -> None:
     """The reconciliation finds that orders were lost, and a backfill restores them."""
     run = f"{RUNS}/{api.scheduled()['dag_run_id']}"
@@ -318,7 +316,6 @@ def test_a_run_is_repaired_by_clearing_what_failed(api: Api, lake: Settings, spa
     wait_until(lambda: drivers(lake) == [])
 
 
-@pytest.mark.long
 def test_messages_that_come_to_an_empty_backlog_start_a_run(api: Api, lake: Settings, endpoint: Endpoint) -> None:
     def has_started() -> bool:
         # Scheduled runs could land them before the trigger runs. It starts when Airflow next parses the DAG.
@@ -331,7 +328,6 @@ def test_messages_that_come_to_an_empty_backlog_start_a_run(api: Api, lake: Sett
     wait_until(has_started)
 
 
-@pytest.mark.long
 def test_what_a_killed_scheduler_has_left_holds_its_table_until_it_is_stopped(api: Api, lake: Settings) -> None:
     start_run(api, lake)
     left = drivers(lake)

@@ -1,13 +1,20 @@
 from dataclasses import replace
+from pathlib import Path
 
+import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from domains.shop.declarations.items import ITEMS
+from domains.shop.declarations.orders import ORDERS
 from domains.shop.declarations.users import USERS
 from gold.enrichment.declaration import Lookup
-from gold.enrichment.lookups import with_key, with_missing, with_state, with_survivor
+from gold.enrichment.lookups import look_up, with_key, with_missing, with_state, with_survivor
 from gold.enrichment.survivors import read_merges, ways_of
+from lakehouse.delta.tables import create_table
+from lakehouse.settings import Settings
+from lakehouse.spark.batches import FEW
+from tests.lake import own_home
 from tests.messages import at
 
 LOOKUPS = (
@@ -66,6 +73,24 @@ def test_a_merged_key_is_joined_with_its_survivor(spark: SparkSession) -> None:
         (7, 7, None, None),
         (8, 2, [8, 1], "merged through more than 2 keys"),
     ]
+
+
+@pytest.mark.parametrize("kind", ["BIGINT", "INT", "STRING"])
+def test_few_facts_find_what_many_find(spark: SparkSession, settings: Settings, tmp_path: Path, kind: str) -> None:
+    """Whatever type their column has. User 1 was merged into 2, and 2 into 3. Nobody is user 9."""
+    lake, orders = own_home(settings, tmp_path), replace(ORDERS, lookups=ORDERS.lookups[:1])
+    create_table(spark, lake, USERS.table)
+    users = spark.createDataFrame([(1, 2), (2, 3), (3, None)], "id BIGINT, parent_user_id BIGINT")
+    users = users.withColumn("merged_at", F.when(F.col("parent_user_id").isNotNull(), F.lit(at(0))))
+    users.write.format("delta").mode("append").save(lake.table_path(USERS.table.name))
+    facts = spark.createDataFrame([("1",), ("3",), ("9",), (None,)], "user_id STRING")
+    facts = facts.select(F.col("user_id").cast(kind), F.lit(at(5)).alias("created_at"))
+
+    def found(number: int) -> list[tuple[object, ...]]:
+        rows = look_up(facts, lake, orders, source=facts, number=number).orderBy("user_id").collect()
+        return [(row.user and row.user.id, row.user_merged and [*map(int, row.user_merged)]) for row in rows]
+
+    assert found(4) == found(FEW + 1) == [(None, None), (3, [1, 2]), (3, None), (None, None)]
 
 
 def test_an_order_waits_for_all_states_that_it_lacks(spark: SparkSession) -> None:

@@ -165,9 +165,11 @@ def test_all_rows_of_a_small_table(
 ) -> None:
     monkeypatch.setattr(reads, "SMALL", limit)
     table = filled(spark, lake)
-    rows = rows_if_small(table, lake)
-    assert rows.orderBy("id").collect() == table.rows.orderBy("id").collect()
-    assert (rows is table.rows) == (limit == 1)
+    for columns in (None, ["place", "id"]):
+        rows = rows_if_small(table, lake, columns=columns)
+        same = table.rows.select(*(columns or table.schema.names))
+        assert rows.orderBy("id").collect() == same.orderBy("id").collect()
+        assert rows.isLocal() == (limit != 1)
 
 
 def test_what_can_not_be_read_is_left_to_spark(spark: SparkSession, lake: Settings) -> None:

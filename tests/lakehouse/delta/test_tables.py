@@ -6,7 +6,16 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
-from lakehouse.delta.tables import Table, create_table, read_table, table_property, with_columns_of
+from lakehouse.delta import writes
+from lakehouse.delta.tables import (
+    Table,
+    create_table,
+    is_known_empty,
+    read_table,
+    table_property,
+    table_schema,
+    with_columns_of,
+)
 from lakehouse.delta.writes import append, upsert
 from lakehouse.errors import ConfigurationError, LakehouseError
 from lakehouse.settings import Settings
@@ -29,6 +38,26 @@ def lake(spark: SparkSession, settings: Settings, tmp_path: Path) -> Settings:
     )
     append(spark.sql(f"SELECT {row}"), own, BOATS.name)
     return own
+
+
+@pytest.mark.parametrize("kind", ["TIMESTAMP", "TIMESTAMP_NTZ", "DECIMAL(38, 18)", "VARIANT", "MAP<STRING, BINARY>"])
+def test_a_table_is_the_same_whoever_makes_it(
+    spark: SparkSession, lake: Settings, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """delta-rs makes tables, and Spark those whose types only Spark knows."""
+    properties = {"delta.enableChangeDataFeed": "true", "lakehouse.madeFrom": """{"a": "it's $5"}"""}
+
+    def made(name: str) -> tuple[object, ...]:
+        table = Table(name=name, columns=f"`a.b` {kind}, day DATE", partition_by=("day",), properties=properties)
+        assert create_table(spark, lake, table)
+        assert not create_table(spark, lake, table)
+        assert is_known_empty(spark, lake, name)
+        [detail] = spark.sql(f"DESCRIBE DETAIL delta.`{lake.table_path(name)}`").collect()
+        return table_schema(spark, lake, name), detail.partitionColumns, detail.properties
+
+    by_either = made("silver.either")
+    monkeypatch.setattr(writes, "create", lambda *_, **__: False)
+    assert by_either == made("silver.spark")
 
 
 def test_a_table_that_is_as_declared_is_left_alone(spark: SparkSession, lake: Settings) -> None:
