@@ -46,11 +46,11 @@ test-spark: install ## Run the tests that start Spark, but no broker and no Airf
 	@exec $(RUN)/pytest -m "spark and not broker and not airflow"
 
 .PHONY: test
-test: style docs ## Check style and types, build the docs, and run the tests (up to an hour)
+test: style docs ## Check style and types, build the docs, and run the tests (25 minutes)
 	@exec $(RUN)/pytest
 
 .PHONY: test-long
-test-long: install ## Run all tests with Airflow, all demos, some chaos, two tenants, and the long crashes
+test-long: install ## Run the long tests: Airflow, demos, chaos, tenants, crashes (two hours)
 	@exec $(RUN)/pytest -m "(long or airflow) and not s3"
 
 .PHONY: test-store
