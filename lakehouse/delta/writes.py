@@ -117,7 +117,7 @@ def create(
     """Create a table without Spark, in a tenth of the time; returns whether that could be done."""
     if is_remote(settings.warehouse_root):
         return False
-    with suppress(DeltaError, ValueError):  # such as for a type that only Spark knows
+    try:
         table = DeltaTable.create(
             settings.table_path(name),
             Schema.from_json(schema.json()),
@@ -126,9 +126,10 @@ def create(
             configuration=dict(properties),
             raise_if_key_not_exists=False,  # some properties are our own
         )
-        _write_checksum(settings, name, table)
-        return True
-    return False
+    except Exception:  # such as for a type that only Spark knows; of other faults, Spark tells best
+        return False
+    _write_checksum(settings, name, table)
+    return True
 
 
 def append(rows: DataFrame, settings: Settings, name: str) -> None:

@@ -60,6 +60,17 @@ def test_a_table_is_the_same_whoever_makes_it(
     assert by_either == made("silver.spark")
 
 
+def test_what_delta_rs_fails_to_make_spark_makes(
+    spark: SparkSession, lake: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr(DeltaTable, "create", fail)
+    assert create_table(spark, lake, replace(BOATS, name="silver.ships"))
+    assert table_schema(spark, lake, "silver.ships") == BOATS.schema
+
+
 def test_a_table_that_is_as_declared_is_left_alone(spark: SparkSession, lake: Settings) -> None:
     before = versions(lake)
     assert not create_table(spark, lake, BOATS)
