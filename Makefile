@@ -50,7 +50,7 @@ test: style docs ## Check style and types, build the docs, and run the tests (25
 	@exec $(RUN)/pytest
 
 .PHONY: test-long
-test-long: install ## Run the long tests: Airflow, demos, chaos, tenants, crashes (two hours)
+test-long: install ## Run the long tests: Airflow, demos, chaos, tenants, crashes
 	@exec $(RUN)/pytest -m "(long or airflow) and not s3"
 
 .PHONY: test-store

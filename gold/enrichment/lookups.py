@@ -64,11 +64,10 @@ def _join(
     """
     for lookup in enrichment.lookups:
         facts = facts.transform(with_key, lookup=lookup)
-        keyed = facts if lookup.through else source.transform(with_key, lookup=lookup)
         if few is not None and lookup.through:
-            few = {**few, **_collected(keyed, [lookup])}
+            few = {**few, **_collected(facts, [lookup])}
         keys = None if few is None else few[lookup.name]
-        facts = facts.transform(_with_found, settings, lookup, enrichment.event_time, keyed=keyed, few=keys)
+        facts = facts.transform(_with_found, settings, lookup, enrichment.event_time, source=source, few=keys)
         if lookup.through:
             facts = facts.transform(with_unknown, lookup=lookup)
         if keeps is not None and lookup.name in enrichment.leading and not lookup.is_as_of:
@@ -96,9 +95,9 @@ def _columns_of(lookup: Lookup) -> list[Column]:
 
 
 def _with_found(
-    facts: DataFrame, settings: Settings, lookup: Lookup, event_time: str, *, keyed: DataFrame, few: pa.Table | None
+    facts: DataFrame, settings: Settings, lookup: Lookup, event_time: str, *, source: DataFrame, few: pa.Table | None
 ) -> DataFrame:
-    """Adds what one lookup finds. `keyed` has the keys of all facts, without merges; `few` too, if they are few."""
+    """Adds what one lookup finds. `few` are the keys of the facts, without merges, if these are few."""
     pinned, ways = pin_version(facts.sparkSession, settings, lookup.table), None
     if lookup.merged_into is not None:
         merges = merges_of(pinned, lookup=lookup)
@@ -107,6 +106,7 @@ def _with_found(
             survivors = ways.select(["survivor"]).rename_columns([lookup.key])
             few = pa.concat_tables([few, survivors], promote_options="default")
         else:
+            keyed = facts if lookup.through else source.transform(with_key, lookup=lookup)
             keys = keyed.select(F.col(f"_{lookup.name}_key").alias("key"))
             ways = ways_of(keys, merges=merges, limit=lookup.max_merges)
             if few is not None and ways.num_rows:

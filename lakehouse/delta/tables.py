@@ -113,7 +113,7 @@ def _create(spark: SparkSession, settings: Settings, table: Table) -> None:
         )
     delete_path(spark, f"{path}/_delta_log")  # Delta would take an empty folder for a table
     properties = {**EACH_TABLE, **table.properties}
-    if create(settings, table.name, table.schema, partition_by=table.partition_by, properties=properties):
+    if create(settings, table, properties):
         return
     partitioned = f"PARTITIONED BY ({', '.join(table.partition_by)})" if table.partition_by else ""
     try:
