@@ -14,6 +14,7 @@ from bronze.contracts import check_contracts
 from bronze.erasures import with_erasures
 from bronze.landing import bronze_table, land
 from bronze.losses import LOSSES, accept_losses, ask_broker
+from bronze.small_backlogs import land_small_backlog
 from bronze.writer_schemas import keep_writer_schemas, with_writer_schemas
 from gold.enrichment.declaration import ACTIONS, BACKFILLS, Enrichment
 from gold.enrichment.enrich import enrich
@@ -100,7 +101,13 @@ def landing(
     check_contracts(topics, broker, settings)
     keep_writer_schemas(spark, settings, topics, broker)
     return [
-        Stream(f"land {topic.name}", partial(land, spark, settings, topic, broker), landed(topic)) for topic in topics
+        Stream(
+            f"land {topic.name}",
+            partial(land, spark, settings, topic, broker),
+            landed(topic),
+            at_once=partial(land_small_backlog, settings, topic, broker),
+        )
+        for topic in topics
     ]
 
 

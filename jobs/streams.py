@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import NoReturn
@@ -24,7 +25,7 @@ from lakehouse.spark.batches import frozen_modules
 from lakehouse.spark.error_causes import cause_of, is_permanent
 from lakehouse.spark.session import drop_idle_callbacks
 
-POLL_SECONDS = 0.1
+POLL_SECONDS = 0.03
 LOG_SECONDS = 60.0
 """Seconds between two progress lines where there is no terminal."""
 REST_SECONDS = 60.0
@@ -35,6 +36,8 @@ STATE_REST_SECONDS = 15.0
 """The most seconds of that rest: the first time, or with a backlog, they take long."""
 LENT_SECONDS = 0.1
 """Fewest seconds between two rounds, in which maintenance or a check can begin."""
+
+THREADS = ThreadPoolExecutor(8, "at once")
 
 
 @dataclass(frozen=True)
@@ -47,6 +50,8 @@ class Stream:
     """What it reads and writes, for lineage."""
     caught_up: Callable[[], None] = lambda: None
     """Called each time when it has read everything available."""
+    at_once: Callable[[], int | None] | None = None
+    """Reads everything available without the stream, if that is little: the number of rows, or None if it is not."""
     is_kept: bool = False
     """Whether it starts again as it was created, once it has caught up."""
 
@@ -190,14 +195,19 @@ def _started(step: Sequence["_Supervised"]) -> Iterator[None]:
         raise
     except KeyboardInterrupt:
         for each in started:
+            each.wait_for_thread()
             each.runs.abort()
         raise
 
 
 class _Supervised:
-    """A streaming query that reads everything available, and is restarted after transient failures."""
+    """A streaming query that reads everything available, and is restarted after transient failures.
 
-    _query: StreamingQuery
+    Before it, a thread tries to read what there is without it.
+    """
+
+    _thread: Future[int | None] | None = None
+    _query: StreamingQuery | None = None
     _writer: DataStreamWriter | None = None
     """The stream as it was created, if it is kept and has not failed since."""
 
@@ -205,6 +215,7 @@ class _Supervised:
         self._stream, self._settings, self._run = stream, settings, settings.run
         self.name = stream.name
         self._failures = 0
+        self._began = 0.0
         self.rows = 0
         """Rows read by all batches."""
         self.new_rows = 0
@@ -219,31 +230,59 @@ class _Supervised:
     def start(self) -> None:
         self._failures = self.new_rows = 0
         self.runs.start(tell=not self._in_rounds)
-        self._start()
+        self._query, self._began = None, time.monotonic()
+        if self._stream.at_once:
+            self._thread = THREADS.submit(self._stream.at_once)
+        else:
+            self._start()
 
     def is_active(self) -> bool:
-        """Whether the query runs; restarts it after a failure. Raises LakehouseError if it can't be retried."""
+        """Whether it still reads; restarts the query after a failure. Raises LakehouseError if it can't be retried."""
+        if self._query is None:
+            return self._is_active_at_once()
         active = self._query.isActive  # read before the progress, or the last of it could be missed
-        if self._note_progress():
+        if self._note_progress(self._query):
             self._failures = 0
         if active:
             return True
         error = self._query.exception()
         if error is None:
-            if self._record.failure:
-                self._record.failure = ""
-                keep_step(self._settings, self._record)
-            self._stream.caught_up()
-            self.runs.complete(self.new_rows)
+            self._end()
             return False
         self._wait_after(error)
         self._start()
         return True
 
     def stop(self) -> None:
-        if self._query.isActive:
+        self.wait_for_thread()
+        if self._query and self._query.isActive:
             self._query.stop()
         self.runs.abort()
+
+    def wait_for_thread(self) -> None:
+        """What it writes must not come after the lease."""
+        if self._thread:
+            wait([self._thread])
+
+    def _is_active_at_once(self) -> bool:
+        assert self._thread
+        if not self._thread.done():
+            return True
+        rows = self._thread.result()
+        if rows is None:
+            self._start()
+            return True
+        if rows:
+            self._note_batches(rows, 1, time.monotonic() - self._began)
+        self._end()
+        return False
+
+    def _end(self) -> None:
+        if self._record.failure:
+            self._record.failure = ""
+            keep_step(self._settings, self._record)
+        self._stream.caught_up()
+        self.runs.complete(self.new_rows)
 
     def _start(self) -> None:
         while True:
@@ -282,18 +321,21 @@ class _Supervised:
         if line:
             self.runs.fail(line)
 
-    def _note_progress(self) -> bool:
+    def _note_progress(self, query: StreamingQuery) -> bool:
         """Count and record the rows of batches that ended since the last call; returns whether there were any."""
-        last = self._query.lastProgress
+        last = query.lastProgress
         if last is None or last.batchId <= self._counted:
             return False
-        new = [progress for progress in self._query.recentProgress if progress.batchId > self._counted]
-        rows = sum(progress.numInputRows for progress in new)
-        self.rows, self.new_rows = self.rows + rows, self.new_rows + rows
+        new = [progress for progress in query.recentProgress if progress.batchId > self._counted]
         self._counted = new[-1].batchId
+        seconds = sum(progress.batchDuration for progress in new) / 1000
+        self._note_batches(sum(progress.numInputRows for progress in new), len(new), seconds)
+        return True
+
+    def _note_batches(self, rows: int, batches: int, seconds: float) -> None:
+        self.rows, self.new_rows = self.rows + rows, self.new_rows + rows
         self._record.rows += rows
-        self._record.batches += len(new)
-        self._record.seconds += sum(progress.batchDuration for progress in new) / 1000
+        self._record.batches += batches
+        self._record.seconds += seconds
         self._record.batch_at = time.time()
         keep_step(self._settings, self._record)
-        return True

@@ -103,6 +103,16 @@ class Plan:
             for planned in split(name, start.get(name, BEGINNING), found, parts)
         ]
 
+    def acknowledge(self, after: Offsets) -> None:
+        """Acknowledge what has been read, for partitions whose subscription is elsewhere."""
+        subscription = self._options.subscription
+        if not subscription:
+            return
+        for partition, position in after.items():
+            held = self.held.get(partition)
+            if held and position.entry >= 0 and position != held.cursor(subscription):
+                self.admin.acknowledge(partition, subscription, position)
+
     def refuse_lost_data(self, start: Offsets, created: Mapping[str, str] = MappingProxyType({})) -> None:
         """Raise PulsarSourceError if entries after `start` are, or may be, lost; `created` is as in `find_loss`."""
         if not self._options.fail_on_data_loss:

@@ -1,6 +1,7 @@
 """Read one range of a partition into Arrow record batches."""
 
 from collections.abc import Callable, Iterator
+from contextlib import closing, nullcontext
 from dataclasses import dataclass, field
 from itertools import islice
 
@@ -52,8 +53,8 @@ def connect(options: Options) -> pulsar.Client:
     )
 
 
-def read_range(options: Options, planned: Range) -> Iterator[pa.RecordBatch]:
-    """All messages of a range as batches of `ARROW_SCHEMA`.
+def read_range(options: Options, planned: Range, client: pulsar.Client | None = None) -> Iterator[pa.RecordBatch]:
+    """All messages of a range as batches of `ARROW_SCHEMA`. A `client` that is given stays open.
 
     Every entry of the range is accounted for: it was read, or the broker says that it is not a message by itself (a
     chunk of a larger message, or a marker). A poll that returns nothing does not end a range. Messages are in order,
@@ -62,11 +63,8 @@ def read_range(options: Options, planned: Range) -> Iterator[pa.RecordBatch]:
     `failOnDataLoss`, if entries of the range are gone.
     """
     try:
-        client = connect(options)
-        try:
-            yield from _RangeReader(options, planned, client).batches()
-        finally:
-            client.close()
+        with nullcontext(client) if client else closing(connect(options)) as connected:
+            yield from _RangeReader(options, planned, connected).batches()
     except REFUSALS as error:
         raise PulsarSourceError(f"{planned}: {error}") from error
     except pulsar.PulsarException as error:

@@ -86,7 +86,7 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         plan = Plan(self._options, dated=True)
         after = Offsets.from_json(start)
         self._guard(plan, after)
-        self._acknowledge(plan, after)
+        plan.acknowledge(after)  # Spark's own call of `commit` comes one batch late, and never for the last batch
         return plan.limited_offsets(after, self._target or plan.latest_offsets(), limit).to_json()
 
     def reportLatestOffset(self) -> dict[str, str]:
@@ -97,19 +97,6 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return _read(self._options, partition)
-
-    def _acknowledge(self, plan: Plan, after: Offsets) -> None:
-        """Acknowledge the end of the last batch, for partitions whose subscription is elsewhere.
-
-        Spark's own call of `commit` comes one batch late, and never for the last batch.
-        """
-        subscription = self._options.subscription
-        if not subscription:
-            return
-        for partition, position in after.items():
-            held = plan.held.get(partition)
-            if held and position.entry >= 0 and position != held.cursor(subscription):
-                plan.admin.acknowledge(partition, subscription, position)
 
     def _guard(self, plan: Plan, after: Offsets) -> None:
         """Fail if data is lost, and only then create missing subscriptions: a new subscription would hide losses."""

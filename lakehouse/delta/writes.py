@@ -5,6 +5,7 @@ in a tenth of the time.
 """
 
 import json
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -14,7 +15,15 @@ from typing import Any, NamedTuple
 import obstore
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import ColumnProperties, DeltaTable, Schema, WriterProperties, write_deltalake
+from deltalake import (
+    ColumnProperties,
+    CommitProperties,
+    DeltaTable,
+    Schema,
+    Transaction,
+    WriterProperties,
+    write_deltalake,
+)
 from deltalake.exceptions import DeltaError
 from obstore.exceptions import BaseError
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -143,11 +152,22 @@ def append_values(settings: Settings, name: str, rows: Sequence[Mapping[str, Any
     append_arrow(settings, name, pa.Table.from_pylist(rows, schema=columns_of(stored(settings, name))))
 
 
-def append_arrow(settings: Settings, name: str, rows: pa.Table) -> None:
-    """Append rows that have all columns of the table, without Spark."""
+def append_arrow(settings: Settings, name: str, rows: pa.Table, *, batch: tuple[str, int] | None = None) -> None:
+    """Append rows that have all columns of the table, without Spark.
+
+    `batch` is the id of a stream and the number of its batch that these rows are, by which Spark knows that they are
+    there.
+    """
     table = stored(settings, name)
+    transactions = [Transaction(*batch, last_updated=int(time.time() * 1000))] if batch else None
     with _named(name):
-        write_deltalake(table, rows, mode="append", writer_properties=writer_properties(table))
+        write_deltalake(
+            table,
+            rows,
+            mode="append",
+            writer_properties=writer_properties(table),
+            commit_properties=CommitProperties(app_transactions=transactions),
+        )
     _write_checksum(settings, name, table)
 
 

@@ -1,0 +1,170 @@
+"""A small backlog lands without Spark as the next batch of the stream, whatever fails in between."""
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from bronze.landing import land
+from bronze.small_backlogs import land_small_backlog
+from lakehouse.delta.tables import read_table
+from lakehouse.pulsar.topic_admin import create_topics
+from lakehouse.settings import Settings
+from tests.bronze.broker_topics import Topics
+from tests.bronze.test_landing import EVENTS
+
+TABLE = EVENTS.bronze_table
+
+
+class Lake:
+    """A topic with two partitions of which the stream has landed one message, `0`."""
+
+    def __init__(self, spark: SparkSession, topics: Topics, home: Path) -> None:
+        pulsar = topics.settings.pulsar.model_copy(update={"namespace": topics.namespace})
+        self.settings: Settings = topics.settings.model_copy(update={"home": home, "pulsar": pulsar})
+        self._spark, self.topics = spark, topics
+        create_topics([EVENTS], topics.endpoint, self.settings)
+        self.partitions = [f"persistent://{topics.namespace}/events-partition-{index}" for index in (0, 1)]
+        self.send(b"0")
+        self.stream()
+
+    def send(self, *payloads: bytes, partition: int = 0) -> None:
+        self.topics.send(self.partitions[partition], *payloads)
+
+    def stream(self) -> None:
+        land(self._spark, self.settings, EVENTS, self.topics.endpoint).trigger(
+            availableNow=True
+        ).start().awaitTermination()
+
+    def land(self) -> int | None:
+        return land_small_backlog(self.settings, EVENTS, self.topics.endpoint)
+
+    def payloads(self) -> list[bytes]:
+        rows = read_table(self._spark, self.settings, TABLE).select("payload").collect()
+        return sorted(bytes(row.payload) for row in rows)
+
+    def checkpoint(self, log: str) -> list[int]:
+        files = Path(self.settings.checkpoint_path(TABLE), log).glob("[0-9]*")
+        return sorted(int(file.name) for file in files)
+
+
+@pytest.fixture
+def lake(spark: SparkSession, topics: Topics, tmp_path: Path) -> Lake:
+    return Lake(spark, topics, tmp_path)
+
+
+def test_it_and_the_stream_go_on_after_each_other(lake: Lake, capsys: pytest.CaptureFixture[str]) -> None:
+    lake.send(b"1", partition=1)
+    assert (lake.land(), lake.land()) == (1, 0)
+    assert lake.topics.backlog(lake.partitions[1], EVENTS.subscription) == 0
+    lake.send(b"2")
+    lake.stream()
+    lake.send(b"3", b"4")
+    assert (lake.land(), lake.payloads()) == (2, [b"0", b"1", b"2", b"3", b"4"])
+    lake.stream()
+    assert lake.payloads() == [b"0", b"1", b"2", b"3", b"4"]
+    assert lake.checkpoint("offsets") == lake.checkpoint("commits") == [0, 1, 2, 3]
+    assert "the checkpoint" not in capsys.readouterr().err
+
+
+def test_its_rows_are_those_of_the_source(lake: Lake, spark: SparkSession) -> None:
+    topic = lake.partitions[0].removesuffix("-partition-0")
+    producer = lake.topics.client.create_producer(topic)
+    producer.send(b'{"id": 1}', partition_key="a", properties={"from": "web", "to": ""}, event_timestamp=1)
+    producer.send(None, partition_key="b")
+    producer.close()
+    lake.topics.send(lake.partitions[1], b"1", b"2", batched=True)
+    assert lake.land() == 4
+    found = read_table(spark, lake.settings, TABLE)
+    assert {tuple(row) for row in found.selectExpr("publish_date = to_date(publish_time)").collect()} == {(True,)}
+    source = spark.read.format("pulsar").options(**lake.topics.options(topic)).load()
+    landed = found.select(source.columns)
+    assert landed.schema == source.schema
+    assert sorted(map(str, landed.collect())) == sorted(map(str, source.collect()))
+
+
+def test_what_it_has_begun_the_stream_ends(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    lake.send(b"1")
+    with monkeypatch.context() as patch:
+        patch.setattr("bronze.small_backlogs.append_arrow", lambda *_, **__: 1 / 0)
+        assert lake.land() is None
+    assert (lake.checkpoint("offsets"), lake.checkpoint("commits"), lake.payloads()) == ([0, 1], [0], [b"0"])
+    lake.send(b"2")
+    assert lake.land() is None
+    lake.stream()
+    assert lake.payloads() == [b"0", b"1", b"2"]
+
+
+def test_rows_that_it_could_not_note_are_not_landed_twice(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    lake.send(b"1")
+    assert lake.land() == 1
+    for file in Path(lake.settings.checkpoint_path(TABLE), "commits").glob("*1*"):  # as if killed before it
+        file.unlink()
+    lake.send(b"2")
+    assert lake.land() is None
+    lake.stream()
+    lake.send(b"3")
+    assert (lake.land(), lake.payloads()) == (1, [b"0", b"1", b"2", b"3"])
+
+
+def test_many_of_its_batches_in_a_row(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The table's log has checkpoints by then, which know the stream's last batch, too."""
+    monkeypatch.setattr("lakehouse.delta.batches.RETAINED", 5)
+    for _ in range(25):
+        lake.send(b"1")
+        assert lake.land() == 1
+    assert lake.checkpoint("offsets") == lake.checkpoint("commits") == [21, 22, 23, 24, 25]
+    assert Path(lake.settings.table_path(TABLE), "_delta_log/_last_checkpoint").exists()
+    lake.send(b"2")
+    lake.stream()
+    assert lake.payloads() == [b"0", *[b"1"] * 25, b"2"]
+    assert "the checkpoint" not in capsys.readouterr().err
+
+
+def lose(*files: str) -> Callable[[Lake], None]:
+    def lose_them(lake: Lake) -> None:
+        for each in files:
+            for file in Path(lake.settings.checkpoint_path(TABLE)).glob(each):
+                file.unlink()
+
+    return lose_them
+
+
+def tear(lake: Lake) -> None:
+    Path(lake.settings.checkpoint_path(TABLE), "offsets/0").write_text("v1\n{}\n{")
+
+
+@pytest.mark.parametrize(
+    "happens",
+    [
+        pytest.param(lambda lake: shutil.rmtree(lake.settings.checkpoint_path(TABLE)), id="no checkpoint"),
+        pytest.param(lose("metadata"), id="no id"),
+        pytest.param(lose("commits/0"), id="a batch without an end"),
+        pytest.param(tear, id="a torn batch"),
+        pytest.param(lambda lake: shutil.rmtree(lake.settings.table_path(TABLE)), id="no table"),
+        pytest.param(
+            lambda lake: lake.topics.admin("DELETE", lake.partitions[0], f"/subscription/{EVENTS.subscription}"),
+            id="no subscription",
+        ),
+        pytest.param(lambda lake: lake.topics.grow(lake.partitions[0][: -len("-partition-0")], 3), id="one more"),
+        pytest.param(
+            lambda lake: lake.topics.admin("DELETE", lake.partitions[0], "?force=true"), id="a partition is gone"
+        ),
+    ],
+)
+def test_it_leaves_to_the_stream(lake: Lake, happens: Callable[[Lake], None]) -> None:
+    lake.send(b"1", partition=1)
+    happens(lake)
+    begun = lake.checkpoint("offsets")
+    assert (lake.land(), lake.checkpoint("offsets")) == (None, begun)
+
+
+def test_it_leaves_a_large_backlog_to_the_stream(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bronze.small_backlogs.MAX_BYTES", 1_000)
+    lake.send(os.urandom(500), os.urandom(500))
+    assert (lake.land(), lake.checkpoint("offsets")) == (None, [0])
