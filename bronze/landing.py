@@ -1,6 +1,7 @@
 """Land a topic: append every message, unchanged, to the topic's bronze table."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import replace
 
 from pyspark.sql import DataFrame, SparkSession
@@ -9,6 +10,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from bronze.losses import CREATED, ask_broker, creation_dates, keep_created, offsets_to_go_on_after, source_options
 from bronze.pulsar import SCHEMA, PulsarDataSource
+from bronze.pulsar.admin import Held
 from bronze.pulsar.options import EARLIEST
 from lakehouse.contracts.topics import Topic
 from lakehouse.delta.checkpoints import sound_checkpoint
@@ -29,6 +31,13 @@ def bronze_table(topic: Topic) -> Table:
     )
 
 
+def create_bronze_table(spark: SparkSession, settings: Settings, topic: Topic, held: Mapping[str, Held]) -> bool:
+    """Create the topic's table unless it exists, and return whether it was created. It knows the `held` partitions."""
+    table = bronze_table(topic)
+    made = {CREATED: json.dumps(creation_dates(held), sort_keys=True)}
+    return create_table(spark, settings, replace(table, properties={**table.properties, **made}))
+
+
 def to_bronze(messages: DataFrame) -> DataFrame:
     """Adds `landed_at`, the current time, and `publish_date`, the day of `publish_time`."""
     return messages.withColumns(
@@ -45,8 +54,7 @@ def land(spark: SparkSession, settings: Settings, topic: Topic, endpoint: Endpoi
     spark.dataSource.register(PulsarDataSource)
     table = bronze_table(topic)
     held = ask_broker(settings, endpoint, topic)
-    made = {CREATED: json.dumps(creation_dates(held), sort_keys=True)}
-    is_new = create_table(spark, settings, replace(table, properties={**table.properties, **made}))
+    is_new = create_bronze_table(spark, settings, topic, held)
     checkpoint = sound_checkpoint(spark, settings, table.name, appends_to=table.name)
     if not is_new:
         keep_created(spark, settings, topic, held)

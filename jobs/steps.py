@@ -105,7 +105,7 @@ def landing(
             f"land {topic.name}",
             partial(land, spark, settings, topic, broker),
             landed(topic),
-            at_once=partial(land_small_backlog, settings, topic, broker),
+            at_once=partial(land_small_backlog, spark, settings, topic, broker),
         )
         for topic in topics
     ]

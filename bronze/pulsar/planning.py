@@ -113,6 +113,14 @@ class Plan:
             if held and position.entry >= 0 and position != held.cursor(subscription):
                 self.admin.acknowledge(partition, subscription, position)
 
+    def guard(self, start: Offsets, created: Mapping[str, str] = MappingProxyType({})) -> None:
+        """Fail if data is lost, and only then create missing subscriptions: a new subscription would hide losses."""
+        self.refuse_lost_data(start, created)
+        subscription = self._options.subscription
+        for partition, held in self.held.items():
+            if subscription and held.cursor(subscription) is None:
+                self.admin.ensure_subscription(partition, subscription)
+
     def refuse_lost_data(self, start: Offsets, created: Mapping[str, str] = MappingProxyType({})) -> None:
         """Raise PulsarSourceError if entries after `start` are, or may be, lost; `created` is as in `find_loss`."""
         if not self._options.fail_on_data_loss:

@@ -99,13 +99,10 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return _read(self._options, partition)
 
     def _guard(self, plan: Plan, after: Offsets) -> None:
-        """Fail if data is lost, and only then create missing subscriptions: a new subscription would hide losses."""
-        plan.refuse_lost_data(after, self._created)
+        plan.guard(after, self._created)
         for partition, held in plan.held.items():
             if held.created:
                 self._created.setdefault(partition, held.created)
-            if self._options.subscription and held.cursor(self._options.subscription) is None:
-                plan.admin.ensure_subscription(partition, self._options.subscription)
 
 
 def _read(options: Options, partition: InputPartition) -> Iterator[pa.RecordBatch]:

@@ -1,12 +1,13 @@
 """Reads from the checkpoint of a stream how far it is, and adds batches to it, without Spark."""
 
 import json
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import NamedTuple
+from uuid import uuid4
 
 import obstore
 from obstore.store import ObjectStore
@@ -14,6 +15,8 @@ from obstore.store import ObjectStore
 from lakehouse.settings import Settings, is_remote
 from lakehouse.storage import folder
 
+VERSION = "v1"
+"""The version of the files of a checkpoint."""
 RETAINED = 100
 """How many batches Spark keeps in a checkpoint, too (`spark.sql.streaming.minBatchesToRetain`)."""
 
@@ -75,9 +78,18 @@ class Stopped(NamedTuple):
     stream: str
     """Its id, under which it appends to a table."""
     number: int
-    """Of its last batch."""
+    """Of its last batch; -1 if there is none."""
     offset: str
-    """Where that batch ended, as JSON of the source."""
+    """Where that batch ended, as JSON of the source, or where the first one begins."""
+
+
+def begin(settings: Settings, stream: str, offset: str) -> Stopped:
+    """Create the checkpoint of a stream that begins at an offset. There must be none."""
+    path = Path(settings.checkpoint_path(stream))
+    path.mkdir(parents=True)
+    id = str(uuid4())
+    obstore.put(folder(settings, str(path)), "metadata", json.dumps({"id": id}).encode())
+    return Stopped(id, -1, offset)
 
 
 def stopped_after(settings: Settings, stream: str) -> Stopped | None:
@@ -88,25 +100,27 @@ def stopped_after(settings: Settings, stream: str) -> Stopped | None:
         if max(_numbers(checkpoint, "offsets")) != number:
             return None
         version, _, offset = _read(checkpoint, f"offsets/{number}").splitlines()
-        if version == "v1" and json.loads(offset):
+        if version == VERSION and json.loads(offset):
             return Stopped(str(json.loads(_read(checkpoint, "metadata"))["id"]), number, offset)
     return None
 
 
 @contextmanager
-def next_batch(settings: Settings, stream: str, stopped: Stopped, offset: str) -> Iterator[tuple[str, int]]:
+def next_batch(
+    settings: Settings, stream: str, stopped: Stopped, offset: str, context: str
+) -> Iterator[tuple[str, int]]:
     """The block appends what the stream's next batch reads, up to `offset`, to its table, with this id and number.
+
+    `context` is as of `batch_context`.
 
     Afterwards, the stream goes on behind it. If the block fails, or is killed, the stream does the batch again: Spark
     plans it up to the same offset, and leaves it out if the table has its id and number. It does all of this in the
     same order: offsets, rows, commit.
     """
     checkpoint, number = folder(settings, settings.checkpoint_path(stream)), stopped.number + 1
-    version, context, _ = _read(checkpoint, f"offsets/{stopped.number}").splitlines()
-    now = json.dumps(json.loads(context) | {"batchTimestampMs": int(time.time() * 1000)})
-    obstore.put(checkpoint, f"offsets/{number}", "\n".join([version, now, offset]).encode())
+    _write_lines(checkpoint, f"offsets/{number}", VERSION, context, offset)
     yield stopped.stream, number
-    obstore.put(checkpoint, f"commits/{number}", _read(checkpoint, f"commits/{stopped.number}").encode())
+    _write_lines(checkpoint, f"commits/{number}", VERSION, json.dumps({"nextBatchWatermarkMs": 0}))
     outdated = [
         f"{log}/{name}"
         for log in ("offsets", "commits")
@@ -122,6 +136,10 @@ def _numbers(checkpoint: ObjectStore, log: str) -> list[int]:
     files = obstore.list_with_delimiter(checkpoint, log)["objects"]
     names = (file["path"].rpartition("/")[2] for file in files)
     return [int(name) for name in names if name.isdigit()]
+
+
+def _write_lines(checkpoint: ObjectStore, file: str, *lines: str) -> None:
+    obstore.put(checkpoint, file, "\n".join(lines).encode())
 
 
 def _read(checkpoint: ObjectStore, file: str) -> str:

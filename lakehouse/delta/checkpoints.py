@@ -4,6 +4,7 @@ That loses nothing: without a checkpoint, a stream continues from what its table
 """
 
 import json
+import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -135,6 +136,15 @@ def _unread(offset: Any) -> int:
     """The version of a table from which a stream goes on that reads whole versions."""
     version = int(offset["reservoirVersion"])
     return version if offset["index"] < 0 else version + 1  # with a negative index, nothing of the version was read
+
+
+def batch_context(spark: SparkSession) -> str:
+    """What Spark notes with the offsets of a batch that begins now, as JSON: the time, and settings of the session."""
+    made = java_class(spark, "org.apache.spark.sql.execution.streaming.checkpointing.OffsetSeqMetadata")
+    context = json.loads(made.apply(0, int(time.time() * 1000), spark._jsparkSession.conf()).json())
+    # Spark has the number of partitions from a setting of the stream itself.
+    context["conf"] = {name: spark.conf.get(name) if held is None else held for name, held in context["conf"].items()}
+    return json.dumps(context)
 
 
 def finished_version(spark: SparkSession, settings: Settings, stream: str, *, reads: str) -> int:

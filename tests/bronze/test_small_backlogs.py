@@ -1,6 +1,5 @@
 """A small backlog lands without Spark as the next batch of the stream, whatever fails in between."""
 
-import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -9,6 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from bronze.landing import land
+from bronze.pulsar import PulsarDataSource
 from bronze.small_backlogs import land_small_backlog
 from lakehouse.delta.tables import read_table
 from lakehouse.pulsar.topic_admin import create_topics
@@ -20,16 +20,15 @@ TABLE = EVENTS.bronze_table
 
 
 class Lake:
-    """A topic with two partitions of which the stream has landed one message, `0`."""
+    """A topic with two partitions, and its table."""
 
     def __init__(self, spark: SparkSession, topics: Topics, home: Path) -> None:
+        spark.dataSource.register(PulsarDataSource)
         pulsar = topics.settings.pulsar.model_copy(update={"namespace": topics.namespace})
         self.settings: Settings = topics.settings.model_copy(update={"home": home, "pulsar": pulsar})
         self._spark, self.topics = spark, topics
         create_topics([EVENTS], topics.endpoint, self.settings)
         self.partitions = [f"persistent://{topics.namespace}/events-partition-{index}" for index in (0, 1)]
-        self.send(b"0")
-        self.stream()
 
     def send(self, *payloads: bytes, partition: int = 0) -> None:
         self.topics.send(self.partitions[partition], *payloads)
@@ -40,7 +39,7 @@ class Lake:
         ).start().awaitTermination()
 
     def land(self) -> int | None:
-        return land_small_backlog(self.settings, EVENTS, self.topics.endpoint)
+        return land_small_backlog(self._spark, self.settings, EVENTS, self.topics.endpoint)
 
     def payloads(self) -> list[bytes]:
         rows = read_table(self._spark, self.settings, TABLE).select("payload").collect()
@@ -53,7 +52,11 @@ class Lake:
 
 @pytest.fixture
 def lake(spark: SparkSession, topics: Topics, tmp_path: Path) -> Lake:
-    return Lake(spark, topics, tmp_path)
+    """Its stream has landed a message, `0`."""
+    lake = Lake(spark, topics, tmp_path)
+    lake.send(b"0")
+    lake.stream()
+    return lake
 
 
 def test_it_and_the_stream_go_on_after_each_other(lake: Lake, capsys: pytest.CaptureFixture[str]) -> None:
@@ -68,6 +71,36 @@ def test_it_and_the_stream_go_on_after_each_other(lake: Lake, capsys: pytest.Cap
     assert lake.payloads() == [b"0", b"1", b"2", b"3", b"4"]
     assert lake.checkpoint("offsets") == lake.checkpoint("commits") == [0, 1, 2, 3]
     assert "the checkpoint" not in capsys.readouterr().err
+
+
+def test_it_begins_what_the_stream_goes_on_with(
+    spark: SparkSession, topics: Topics, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lake = Lake(spark, topics, tmp_path)
+    lake.send(b"0", b"1")
+    assert (lake.land(), lake.land(), lake.payloads()) == (2, 0, [b"0", b"1"])
+    lake.send(b"2", partition=1)
+    lake.stream()
+    lake.send(b"3", partition=1)
+    assert (lake.land(), lake.payloads()) == (1, [b"0", b"1", b"2", b"3"])
+    assert lake.checkpoint("offsets") == lake.checkpoint("commits") == [0, 1, 2]
+    assert "the checkpoint" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("fails", ["begin", "append_arrow"])
+def test_what_fails_at_its_beginning_lands_once(
+    spark: SparkSession, topics: Topics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: str
+) -> None:
+    lake = Lake(spark, topics, tmp_path)
+    lake.send(b"0")
+    with monkeypatch.context() as patch:
+        patch.setattr(f"bronze.small_backlogs.{fails}", lambda *_, **__: 1 / 0)
+        assert lake.land() is None
+    lake.send(b"1")
+    assert lake.land() is None
+    lake.stream()
+    lake.send(b"2")
+    assert (lake.land(), lake.payloads()) == (1, [b"0", b"1", b"2"])
 
 
 def test_its_rows_are_those_of_the_source(lake: Lake, spark: SparkSession) -> None:
@@ -147,10 +180,6 @@ def tear(lake: Lake) -> None:
         pytest.param(lose("commits/0"), id="a batch without an end"),
         pytest.param(tear, id="a torn batch"),
         pytest.param(lambda lake: shutil.rmtree(lake.settings.table_path(TABLE)), id="no table"),
-        pytest.param(
-            lambda lake: lake.topics.admin("DELETE", lake.partitions[0], f"/subscription/{EVENTS.subscription}"),
-            id="no subscription",
-        ),
         pytest.param(lambda lake: lake.topics.grow(lake.partitions[0][: -len("-partition-0")], 3), id="one more"),
         pytest.param(
             lambda lake: lake.topics.admin("DELETE", lake.partitions[0], "?force=true"), id="a partition is gone"
@@ -164,7 +193,18 @@ def test_it_leaves_to_the_stream(lake: Lake, happens: Callable[[Lake], None]) ->
     assert (lake.land(), lake.checkpoint("offsets")) == (None, begun)
 
 
-def test_it_leaves_a_large_backlog_to_the_stream(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bronze.small_backlogs.MAX_BYTES", 1_000)
-    lake.send(os.urandom(500), os.urandom(500))
-    assert (lake.land(), lake.checkpoint("offsets")) == (None, [0])
+def test_a_deleted_subscription_is_made_again(lake: Lake) -> None:
+    lake.topics.admin("DELETE", lake.partitions[0], f"/subscription/{EVENTS.subscription}")
+    lake.send(b"1")
+    assert lake.land() == 1
+    assert lake.topics.backlog(lake.partitions[0], EVENTS.subscription) == 0
+
+
+@pytest.mark.parametrize("limit", ["MAX_BYTES", "MAX_READ"])
+def test_it_leaves_a_large_backlog_to_the_stream(lake: Lake, monkeypatch: pytest.MonkeyPatch, limit: str) -> None:
+    """The first limit is for what the broker tells of its size, the second one for its messages."""
+    monkeypatch.setattr(f"bronze.small_backlogs.{limit}", 1)
+    lake.send(b"1", b"2")
+    assert lake.land() is None
+    lake.stream()
+    assert lake.payloads() == [b"0", b"1", b"2"]
