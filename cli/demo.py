@@ -22,7 +22,7 @@ from lakehouse.pulsar.produce import Message, produce
 from lakehouse.pulsar.topic_admin import create_published, create_topics
 from lakehouse.reconciliation import Reconciliation
 from lakehouse.settings import DECLARATIONS, Pulsar, Settings
-from lakehouse.spark.session import SHORT_RUN
+from lakehouse.spark.session import for_short_run
 from lakehouse.terminal import shown
 from pipeline.loading import pipeline_of
 
@@ -64,7 +64,6 @@ def run_demo(settings: Settings, *, domain: str, size: int) -> list[Reconciliati
 def demo_settings(settings: Settings, domain: str = DEFAULT_DOMAIN) -> Settings:
     """The user's settings, with a domain, all folders in `<home>/demo/<domain>`, an own broker, and a quick Spark."""
     pulsar = Pulsar(memory=settings.pulsar.memory, partitions=settings.pulsar.partitions)
-    spark = settings.spark.model_copy(update={"conf": SHORT_RUN | settings.spark.conf})
     places = {
         "declarations": DOMAINS[domain] / DECLARATIONS,
         "home": settings.home / "demo" / domain,
@@ -72,7 +71,7 @@ def demo_settings(settings: Settings, domain: str = DEFAULT_DOMAIN) -> Settings:
         "parameters": {},
         "checkpoints": "",
     }
-    return settings.model_copy(update=places | {"pulsar": pulsar, "spark": spark})
+    return for_short_run(settings.model_copy(update=places | {"pulsar": pulsar}))
 
 
 def _show_pipeline(spark: SparkSession, settings: Settings, workload: Workload) -> list[Reconciliation]:

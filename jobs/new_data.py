@@ -1,4 +1,4 @@
-"""Whether a run of the pipeline would find anything to do, found without Spark."""
+"""Whether a run of the pipeline would find anything to do, and much or little of it, found without Spark."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
@@ -16,6 +16,19 @@ from pipeline.loading import pipeline_of
 
 SELDOM = timedelta(hours=1)
 """Longest time between two validations, even if nothing arrives: some rules detect topics that are too quiet."""
+
+LITTLE = 16 * 2**20
+"""Bytes of tables and backlogs that a run is short for: a few hundred thousand messages."""
+
+
+def is_little(settings: Settings) -> bool:
+    """Whether tables and backlogs are so small that Spark's planning and compiling are most of a run."""
+    try:
+        stored = sum(status.size for status in table_statuses(settings))
+        topics = (topic_status(topic, endpoint(settings), settings) for topic in pipeline_of(settings).topics)
+        return stored + sum(topic.backlog_bytes for topic in topics) <= LITTLE
+    except Exception:  # such as a torn file: it does not matter here
+        return False
 
 
 def news(settings: Settings) -> str:

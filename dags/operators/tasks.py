@@ -24,7 +24,7 @@ from dags.operators.plugin import REPORT
 from lakehouse.errors import BusyError, LakehouseError, PermanentError
 from lakehouse.passed_settings import handed_over
 from lakehouse.settings import Settings, load_settings
-from lakehouse.spark.session import properties_file, spark_conf, submit_environment
+from lakehouse.spark.session import for_short_run, properties_file, spark_conf, submit_environment
 
 COMMAND = Path(cli.__file__).with_name("__main__.py")
 SUBMIT = Path(sys.prefix) / "bin" / "spark-submit"
@@ -128,6 +128,8 @@ class Step(SparkSubmitOperator):
         self.writes, self.yields = writes, yields
 
     def execute(self, context: Context) -> None:
+        from jobs.new_data import is_little
+
         settings = load_settings()
         os.environ[f"AIRFLOW_CONN_{CONNECTION.upper()}"] = json.dumps(
             {"conn_type": "spark", "host": settings.spark.master}
@@ -135,6 +137,8 @@ class Step(SparkSubmitOperator):
         self.application_args = [argument for argument in self.application_args or () if argument]
         if "--dry-run" in self.application_args:
             self.outlets = []
+        if is_little(settings):
+            settings = for_short_run(settings)
         properties = properties_file(spark_conf(settings, keep_classes=False))
         with properties as self.properties_file, handed_over() as handed, NamedTemporaryFile("r") as note:
             # Airflow does the retries, so that its pages show them.

@@ -19,6 +19,8 @@ class TopicStatus:
     """Messages that the broker acknowledged since it started, including those that it has deleted since."""
     backlog: int
     """Entries that have not landed. An entry is a message or a batch of messages."""
+    backlog_bytes: int
+    """About how many stored bytes these are, or more, if another subscription is further behind."""
     lag_seconds: float | None
     """The age of the oldest of these entries; 0 if there are none, None if the broker does not say."""
 
@@ -33,13 +35,16 @@ def topic_status(topic: Topic, endpoint: Endpoint, settings: Settings) -> TopicS
         raise BrokerError(f"{topic.name}: no such topic: `lakehouse topics create` makes the declared ones")
     stats = found.json()
     parts = stats["partitions"].values() if kind == "partitioned-stats" else [stats]
-    backlog, times = 0, []
+    backlog, size, times = 0, 0, []
     for part in parts:
         cursor = part["subscriptions"].get(topic.subscription, {})
         backlog += cursor.get("msgBacklog", part["msgInCounter"])  # without a subscription, nothing has landed
+        size += part["backlogSize"] if cursor else part["storageSize"]
         times.append(cursor.get("earliestMsgPublishTimeInBacklog", 0))  # 0 or -1 if there is none
     lag = _age([time for time in times if time > 0]) if backlog else 0.0
-    return TopicStatus(name=topic.name, messages=stats["msgInCounter"], backlog=backlog, lag_seconds=lag)
+    return TopicStatus(
+        name=topic.name, messages=stats["msgInCounter"], backlog=backlog, backlog_bytes=size, lag_seconds=lag
+    )
 
 
 def _age(times: Sequence[int]) -> float | None:

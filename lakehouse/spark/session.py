@@ -124,6 +124,12 @@ def spark_conf(settings: Settings, *, keep_classes: bool = True) -> dict[str, st
     }
 
 
+def for_short_run(settings: Settings) -> Settings:
+    """The settings for a short run; the user's own Spark properties take precedence."""
+    spark = settings.spark.model_copy(update={"conf": SHORT_RUN | settings.spark.conf})
+    return settings.model_copy(update={"spark": spark})
+
+
 def driver_jars(settings: Settings) -> list[Path]:
     """The jars on the driver's class path beside Spark's, compiled or downloaded if the cache lacks them.
 

@@ -26,7 +26,11 @@ QUERIES = [target["expr"] for panel in PANELS for target in panel["targets"]] + 
 FOUND = Status(
     broker="no broker is running",
     topics=[
-        TopicState(name="orders", status=TopicStatus(name="orders", messages=9, backlog=2, lag_seconds=7.5), problem="")
+        TopicState(
+            name="orders",
+            status=TopicStatus(name="orders", messages=9, backlog=2, backlog_bytes=0, lag_seconds=7.5),
+            problem="",
+        )
     ],
     waiting=[Waiting(topic="orders", entity="users", reason="missing", rows=3, expired=1, oldest_seconds=60)],
     held={("orders", "malformed"): 4, ("orders", "duplicates"): 5},
@@ -101,7 +105,7 @@ def test_healthy_is_a_pipeline_that_shows_life(metrics: Metrics, monkeypatch: py
 
 
 def test_no_sample_says_what_the_broker_does_not(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    status = TopicStatus(name="orders", messages=9, backlog=2, lag_seconds=None)
+    status = TopicStatus(name="orders", messages=9, backlog=2, backlog_bytes=0, lag_seconds=None)
     topics = [TopicState(name="orders", status=status, problem="")]
     monkeypatch.setattr(module, "status_of", lambda _: Status(topics=topics))
     text = Metrics(settings).text().decode()

@@ -9,7 +9,7 @@ import pytest
 from dags.operators.tasks import has_news
 from expectations.results import Validated
 from jobs import new_data as module
-from jobs.new_data import news
+from jobs.new_data import is_little, news
 from lakehouse.delta.status import TableStatus
 from lakehouse.errors import BrokerError
 from lakehouse.pulsar.status import TopicStatus
@@ -34,7 +34,9 @@ def found(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     monkeypatch.setattr(
         module,
         "topic_status",
-        lambda topic, *_: TopicStatus(name=topic.name, messages=9, backlog=found.backlog, lag_seconds=0.0),
+        lambda topic, *_: TopicStatus(
+            name=topic.name, messages=9, backlog=found.backlog, backlog_bytes=found.backlog * 2**20, lag_seconds=0.0
+        ),
     )
     monkeypatch.setattr(module, "table_statuses", lambda _: list(found.tables.values()))
     monkeypatch.setattr(module, "last_validated", lambda _: found.validated)
@@ -48,6 +50,22 @@ def test_nothing_is_new_if_all_has_landed_was_read_and_passed(settings: Settings
 def test_messages_that_have_not_landed_are_news(settings: Settings, found: SimpleNamespace) -> None:
     found.backlog = 5
     assert news(settings) == "items: 5 entries have not landed"
+
+
+@pytest.mark.parametrize(("backlog", "size", "little"), [(1, 2**20, True), (10, 2**20, False), (0, 2**25, False)])
+def test_little_is_by_the_size_of_backlogs_and_tables(
+    settings: Settings, found: SimpleNamespace, backlog: int, size: int, little: bool
+) -> None:
+    found.backlog = backlog
+    found.tables[ORDERS] = replace(found.tables[ORDERS], size=size)
+    assert is_little(settings) == little
+
+
+def test_what_can_not_be_read_is_not_little(
+    settings: Settings, found: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "table_statuses", lambda _: 1 / 0)
+    assert not is_little(settings)
 
 
 def test_commits_that_were_not_read_are_news(settings: Settings, found: SimpleNamespace) -> None:

@@ -23,7 +23,7 @@ from tests.shop import SHOP
 
 
 def topic(name: str, *, lag: float | None = 0.0, problem: str = "") -> TopicState:
-    status = TopicStatus(name=name, messages=9, backlog=int(lag != 0), lag_seconds=lag)
+    status = TopicStatus(name=name, messages=9, backlog=int(lag != 0), backlog_bytes=0, lag_seconds=lag)
     return TopicState(name=name, status=status, problem=problem)
 
 
@@ -121,7 +121,7 @@ def test_a_topic_that_is_not_there_is_no_broker_that_is_down(
     def answer(name: str) -> TopicStatus:
         if name == "items":
             raise BrokerError("items: no such topic")
-        return TopicStatus(name=name, messages=9, backlog=0, lag_seconds=0.0)
+        return TopicStatus(name=name, messages=9, backlog=0, backlog_bytes=0, lag_seconds=0.0)
 
     found = asked(own_home(settings, tmp_path), monkeypatch, answer)
     said = {each.name: (each.status is None, each.problem) for each in found.topics}
@@ -162,7 +162,7 @@ def test_a_topic_whose_checkpoint_can_not_be_read_is_blocked(
         raise PermissionError("it is locked")
 
     monkeypatch.setattr("jobs.status.endpoint", lambda _: BROKER)
-    numbers = TopicStatus(name="any", messages=9, backlog=0, lag_seconds=0.0)
+    numbers = TopicStatus(name="any", messages=9, backlog=0, backlog_bytes=0, lag_seconds=0.0)
     monkeypatch.setattr("jobs.status.topic_status", lambda *_: numbers)
     monkeypatch.setattr("jobs.status.refusal", refuse)
     found = status_of(own_home(settings, tmp_path))

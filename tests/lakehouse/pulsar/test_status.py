@@ -18,11 +18,12 @@ BROKER = Endpoint(service_url="pulsar://broker:6650", admin_url="http://broker:8
 def part(backlog: int, oldest: float) -> dict[str, Any]:
     """What the broker says of a partition; `oldest` is in seconds, and -1 if it is not known."""
     cursor = {"msgBacklog": backlog, "earliestMsgPublishTimeInBacklog": int(oldest * 1000) if oldest > 0 else -1}
-    return {"msgInCounter": 9, "subscriptions": {ITEMS.topic.subscription: cursor}}
+    size = {"backlogSize": backlog * 100, "storageSize": 9_000}
+    return {"msgInCounter": 9, "subscriptions": {ITEMS.topic.subscription: cursor}, **size}
 
 
-NEVER_LANDED: dict[str, Any] = {"msgInCounter": 9, "subscriptions": {}}
-EMPTY: dict[str, Any] = {"msgInCounter": 0, "subscriptions": {}}
+NEVER_LANDED: dict[str, Any] = {"msgInCounter": 9, "subscriptions": {}, "backlogSize": 0, "storageSize": 900}
+EMPTY: dict[str, Any] = {"msgInCounter": 0, "subscriptions": {}, "backlogSize": 0, "storageSize": 0}
 
 
 @pytest.mark.parametrize(
@@ -54,4 +55,4 @@ def test_lag_is_the_age_of_the_oldest_message_in_any_partition(
     monkeypatch.setattr("lakehouse.pulsar.status.time.time", lambda: NOW)
     found = topic_status(ITEMS.topic, BROKER, settings)
     waited = None if found.lag_seconds is None else found.lag_seconds / 60
-    assert (found.backlog, waited) == (backlog, minutes)
+    assert (found.backlog, found.backlog_bytes, waited) == (backlog, backlog * 100, minutes)
