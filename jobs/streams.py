@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import NoReturn
@@ -18,6 +18,7 @@ from jobs.lineage.flows import Flow
 from jobs.lineage.runs import StepRuns
 from lakehouse.delta.leases import Lease
 from lakehouse.errors import BrokerError, LakehouseError, PermanentError
+from lakehouse.locks import Permit
 from lakehouse.progress import CONSOLE, spinner
 from lakehouse.records import keep_step, step_record
 from lakehouse.settings import Settings
@@ -38,6 +39,7 @@ LENT_SECONDS = 0.1
 """Fewest seconds between two rounds, in which maintenance or a check can begin."""
 
 THREADS = ThreadPoolExecutor(8, "at once")
+"""Where streams try what they can do without Spark. They share the cores, so a ninth waits for one of them."""
 
 
 @dataclass(frozen=True)
@@ -50,8 +52,11 @@ class Stream:
     """What it reads and writes, for lineage."""
     caught_up: Callable[[], None] = lambda: None
     """Called each time when it has read everything available."""
-    at_once: Callable[[], int | None] | None = None
-    """Reads everything available without the stream, if that is little: the number of rows, or None if it is not."""
+    at_once: Callable[[Permit], int | None] | None = None
+    """Reads everything available without Spark, if that is little: the number of rows, or None if Spark must read it.
+
+    It writes only while it has the permit.
+    """
     is_kept: bool = False
     """Whether it starts again as it was created, once it has caught up."""
 
@@ -186,8 +191,8 @@ def _started(step: Sequence["_Supervised"]) -> Iterator[None]:
     started: list[_Supervised] = []
     try:
         for each in step:
-            each.start()
             started.append(each)
+            each.start()
         yield
     except Exception:
         for each in started:
@@ -195,7 +200,7 @@ def _started(step: Sequence["_Supervised"]) -> Iterator[None]:
         raise
     except KeyboardInterrupt:
         for each in started:
-            each.wait_for_thread()
+            each.permit.withdraw()
             each.runs.abort()
         raise
 
@@ -208,6 +213,7 @@ class _Supervised:
 
     _thread: Future[int | None] | None = None
     _query: StreamingQuery | None = None
+    """None before it is started, such as while the thread tries."""
     _writer: DataStreamWriter | None = None
     """The stream as it was created, if it is kept and has not failed since."""
 
@@ -216,6 +222,8 @@ class _Supervised:
         self.name = stream.name
         self._failures = 0
         self._began = 0.0
+        self.permit = Permit()
+        """What the thread needs to write. It is withdrawn if the step ends before the thread, as the lease may end."""
         self.rows = 0
         """Rows read by all batches."""
         self.new_rows = 0
@@ -230,9 +238,9 @@ class _Supervised:
     def start(self) -> None:
         self._failures = self.new_rows = 0
         self.runs.start(tell=not self._in_rounds)
-        self._query, self._began = None, time.monotonic()
+        self._query, self._began, self.permit = None, time.monotonic(), Permit()
         if self._stream.at_once:
-            self._thread = THREADS.submit(self._stream.at_once)
+            self._thread = THREADS.submit(self._stream.at_once, self.permit)
         else:
             self._start()
 
@@ -254,15 +262,10 @@ class _Supervised:
         return True
 
     def stop(self) -> None:
-        self.wait_for_thread()
+        self.permit.withdraw()
         if self._query and self._query.isActive:
             self._query.stop()
         self.runs.abort()
-
-    def wait_for_thread(self) -> None:
-        """What it writes must not come after the lease."""
-        if self._thread:
-            wait([self._thread])
 
     def _is_active_at_once(self) -> bool:
         assert self._thread

@@ -1,11 +1,37 @@
-"""Locks between processes. The operating system releases a lock when its holder dies, even after `kill -9`."""
+"""Locks between processes, and between threads.
+
+The operating system releases a lock between processes when its holder dies, even after `kill -9`.
+"""
 
 import fcntl
+import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import CancelledError
 from contextlib import contextmanager
 from pathlib import Path
 
 from lakehouse.errors import LakehouseError
+
+
+class Permit:
+    """Lets a thread write until another one withdraws it, such as before a lease ends."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._is_withdrawn = False
+
+    @contextmanager
+    def used(self) -> Iterator[None]:
+        """The block may write. Raises CancelledError if the permit is withdrawn."""
+        with self._lock:
+            if self._is_withdrawn:
+                raise CancelledError
+            yield
+
+    def withdraw(self) -> None:
+        """Wait for a block that writes; no other one begins."""
+        with self._lock:
+            self._is_withdrawn = True
 
 
 @contextmanager

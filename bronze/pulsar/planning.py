@@ -113,9 +113,8 @@ class Plan:
             if held and position.entry >= 0 and position != held.cursor(subscription):
                 self.admin.acknowledge(partition, subscription, position)
 
-    def guard(self, start: Offsets, created: Mapping[str, str] = MappingProxyType({})) -> None:
-        """Fail if data is lost, and only then create missing subscriptions: a new subscription would hide losses."""
-        self.refuse_lost_data(start, created)
+    def ensure_subscriptions(self) -> None:
+        """Create missing subscriptions. They hide lost data, so it must be looked for before."""
         subscription = self._options.subscription
         for partition, held in self.held.items():
             if subscription and held.cursor(subscription) is None:

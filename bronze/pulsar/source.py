@@ -99,7 +99,8 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return _read(self._options, partition)
 
     def _guard(self, plan: Plan, after: Offsets) -> None:
-        plan.guard(after, self._created)
+        plan.refuse_lost_data(after, self._created)
+        plan.ensure_subscriptions()
         for partition, held in plan.held.items():
             if held.created:
                 self._created.setdefault(partition, held.created)

@@ -1,6 +1,7 @@
 """Reads from the checkpoint of a stream how far it is, and adds batches to it, without Spark."""
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from typing import NamedTuple
 from uuid import uuid4
 
 import obstore
+from obstore.exceptions import BaseError
 from obstore.store import ObjectStore
 
 from lakehouse.settings import Settings, is_remote
@@ -88,7 +90,7 @@ def begin(settings: Settings, stream: str, offset: str) -> Stopped:
     path = Path(settings.checkpoint_path(stream))
     path.mkdir(parents=True)
     id = str(uuid4())
-    obstore.put(folder(settings, str(path)), "metadata", json.dumps({"id": id}).encode())
+    _create(folder(settings, str(path)), "metadata", json.dumps({"id": id}))
     return Stopped(id, -1, offset)
 
 
@@ -118,18 +120,20 @@ def next_batch(
     same order: offsets, rows, commit.
     """
     checkpoint, number = folder(settings, settings.checkpoint_path(stream)), stopped.number + 1
-    _write_lines(checkpoint, f"offsets/{number}", VERSION, context, offset)
+    _create(checkpoint, f"offsets/{number}", VERSION, context, offset)
     yield stopped.stream, number
-    _write_lines(checkpoint, f"commits/{number}", VERSION, json.dumps({"nextBatchWatermarkMs": 0}))
-    outdated = [
-        f"{log}/{name}"
-        for log in ("offsets", "commits")
-        for old in _numbers(checkpoint, log)
-        if old <= number - RETAINED
-        for name in (old, f".{old}.crc")
-    ]
-    with suppress(FileNotFoundError):
-        obstore.delete(checkpoint, outdated)
+    _create(checkpoint, f"commits/{number}", VERSION, json.dumps({"nextBatchWatermarkMs": 0}))
+    with suppress(BaseError, OSError):  # what is left is removed after a later batch
+        _remove_batches(checkpoint, number - RETAINED)
+
+
+def _remove_batches(checkpoint: ObjectStore, last: int) -> None:
+    """Remove the files of the batches up to the last one of these, with Spark's checksums of them."""
+    for log in ("offsets", "commits"):
+        for file in obstore.list_with_delimiter(checkpoint, log)["objects"]:
+            named = re.fullmatch(r"\.?(\d+)(\.crc)?", file["path"].rpartition("/")[2])
+            if named and int(named[1]) <= last:
+                obstore.delete(checkpoint, file["path"])
 
 
 def _numbers(checkpoint: ObjectStore, log: str) -> list[int]:
@@ -138,8 +142,8 @@ def _numbers(checkpoint: ObjectStore, log: str) -> list[int]:
     return [int(name) for name in names if name.isdigit()]
 
 
-def _write_lines(checkpoint: ObjectStore, file: str, *lines: str) -> None:
-    obstore.put(checkpoint, file, "\n".join(lines).encode())
+def _create(checkpoint: ObjectStore, file: str, *lines: str) -> None:
+    obstore.put(checkpoint, file, "\n".join(lines).encode(), mode="create")
 
 
 def _read(checkpoint: ObjectStore, file: str) -> str:

@@ -152,22 +152,23 @@ def append_values(settings: Settings, name: str, rows: Sequence[Mapping[str, Any
     append_arrow(settings, name, pa.Table.from_pylist(rows, schema=columns_of(stored(settings, name))))
 
 
-def append_arrow(settings: Settings, name: str, rows: pa.Table, *, batch: tuple[str, int] | None = None) -> None:
-    """Append rows that have all columns of the table, without Spark.
+def append_arrow(settings: Settings, name: str, rows: pa.Table) -> None:
+    """Append rows that have all columns of the table, without Spark."""
+    _append(settings, name, stored(settings, name), rows)
 
-    `batch` is the id of a stream and the number of its batch that these rows are, by which Spark knows that they are
-    there.
+
+def append_batch(settings: Settings, name: str, rows: pa.Table, batch: tuple[str, int], *, seen: DeltaTable) -> None:
+    """Like `append_arrow`, as the batch of a stream, given by the stream's id and a number.
+
+    Spark does not append it again, and this fails if the table got a batch of the stream after it was `seen`.
     """
-    table = stored(settings, name)
-    transactions = [Transaction(*batch, last_updated=int(time.time() * 1000))] if batch else None
+    noted = CommitProperties(app_transactions=[Transaction(*batch, last_updated=int(time.time() * 1000))])
+    _append(settings, name, seen, rows, commit_properties=noted)
+
+
+def _append(settings: Settings, name: str, table: DeltaTable, rows: pa.Table, **options: Any) -> None:
     with _named(name):
-        write_deltalake(
-            table,
-            rows,
-            mode="append",
-            writer_properties=writer_properties(table),
-            commit_properties=CommitProperties(app_transactions=transactions),
-        )
+        write_deltalake(table, rows, mode="append", writer_properties=writer_properties(table), **options)
     _write_checksum(settings, name, table)
 
 

@@ -1,5 +1,6 @@
 """A small backlog lands without Spark as the next batch of the stream, whatever fails in between."""
 
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -9,8 +10,10 @@ from pyspark.sql import SparkSession
 
 from bronze.landing import land
 from bronze.pulsar import PulsarDataSource
+from bronze.pulsar.options import NoAnswerError
 from bronze.small_backlogs import land_small_backlog
-from lakehouse.delta.tables import read_table
+from lakehouse.delta.tables import commit_file, read_table, table_version
+from lakehouse.locks import Permit
 from lakehouse.pulsar.topic_admin import create_topics
 from lakehouse.settings import Settings
 from tests.bronze.broker_topics import Topics
@@ -22,13 +25,16 @@ TABLE = EVENTS.bronze_table
 class Lake:
     """A topic with two partitions, and its table."""
 
-    def __init__(self, spark: SparkSession, topics: Topics, home: Path) -> None:
+    def __init__(self, spark: SparkSession, topics: Topics, home: Path, *, alone: bool = False) -> None:
         spark.dataSource.register(PulsarDataSource)
+        self.permit = Permit()
         pulsar = topics.settings.pulsar.model_copy(update={"namespace": topics.namespace})
         self.settings: Settings = topics.settings.model_copy(update={"home": home, "pulsar": pulsar})
         self._spark, self.topics = spark, topics
+        self.partitions = (
+            [topics.create()] if alone else [topics.create(partitions=2) + f"-partition-{n}" for n in "01"]
+        )
         create_topics([EVENTS], topics.endpoint, self.settings)
-        self.partitions = [f"persistent://{topics.namespace}/events-partition-{index}" for index in (0, 1)]
 
     def send(self, *payloads: bytes, partition: int = 0) -> None:
         self.topics.send(self.partitions[partition], *payloads)
@@ -39,7 +45,14 @@ class Lake:
         ).start().awaitTermination()
 
     def land(self) -> int | None:
-        return land_small_backlog(self._spark, self.settings, EVENTS, self.topics.endpoint)
+        return land_small_backlog(self._spark, self.settings, EVENTS, self.topics.endpoint, self.permit)
+
+    @property
+    def log(self) -> Path:
+        return Path(self.settings.table_path(TABLE), commit_file(table_version(self._spark, self.settings, TABLE)))
+
+    def alter(self, change: str) -> None:
+        self._spark.sql(f"ALTER TABLE delta.`{self.settings.table_path(TABLE)}` {change}")
 
     def payloads(self) -> list[bytes]:
         rows = read_table(self._spark, self.settings, TABLE).select("payload").collect()
@@ -87,7 +100,7 @@ def test_it_begins_what_the_stream_goes_on_with(
     assert "the checkpoint" not in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("fails", ["begin", "append_arrow"])
+@pytest.mark.parametrize("fails", ["begin", "append_batch"])
 def test_what_fails_at_its_beginning_lands_once(
     spark: SparkSession, topics: Topics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: str
 ) -> None:
@@ -122,13 +135,61 @@ def test_its_rows_are_those_of_the_source(lake: Lake, spark: SparkSession) -> No
 def test_what_it_has_begun_the_stream_ends(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     lake.send(b"1")
     with monkeypatch.context() as patch:
-        patch.setattr("bronze.small_backlogs.append_arrow", lambda *_, **__: 1 / 0)
+        patch.setattr("bronze.small_backlogs.append_batch", lambda *_, **__: 1 / 0)
         assert lake.land() is None
     assert (lake.checkpoint("offsets"), lake.checkpoint("commits"), lake.payloads()) == ([0, 1], [0], [b"0"])
     lake.send(b"2")
     assert lake.land() is None
     lake.stream()
     assert lake.payloads() == [b"0", b"1", b"2"]
+
+
+def test_what_it_reads_after_its_permit_it_does_not_land(lake: Lake) -> None:
+    lake.send(b"1")
+    lake.permit.withdraw()
+    assert (lake.land(), lake.checkpoint("offsets")) == (None, [0])
+    lake.stream()
+    assert lake.payloads() == [b"0", b"1"]
+
+
+def test_what_is_landed_counts_though_the_broker_does_not_hear_of_it(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise NoAnswerError("the broker has gone")
+
+    lake.send(b"1")
+    with monkeypatch.context() as patch:
+        patch.setattr("bronze.pulsar.planning.Plan.acknowledge", refuse)
+        assert lake.land() == 1
+    assert (lake.land(), lake.topics.backlog(lake.partitions[0], EVENTS.subscription)) == (0, 0)
+
+
+def test_an_error_of_its_own_is_told(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("bronze.small_backlogs._to_bronze", lambda _: 1 / 0)
+    lake.send(b"1")
+    assert lake.land() is None
+    told = "events: Spark lands what this process could not: ZeroDivisionError: division by zero"
+    assert told in capsys.readouterr().err
+
+
+def test_a_topic_without_partitions(spark: SparkSession, topics: Topics, tmp_path: Path) -> None:
+    lake = Lake(spark, topics, tmp_path, alone=True)
+    for number in range(3):
+        lake.send(str(number).encode())
+        assert lake.land() == 1
+    lake.send(b"3")
+    lake.stream()
+    assert lake.payloads() == [b"0", b"1", b"2", b"3"]
+
+
+def test_a_large_message_in_chunks(lake: Lake) -> None:
+    large = os.urandom(2**20 * 6)
+    lake.topics.send(lake.partitions[0], large, chunking_enabled=True)
+    lake.send(b"1")
+    assert (lake.land(), lake.payloads()) == (2, sorted([b"0", b"1", large]))
 
 
 def test_rows_that_it_could_not_note_are_not_landed_twice(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -172,6 +233,17 @@ def tear(lake: Lake) -> None:
     Path(lake.settings.checkpoint_path(TABLE), "offsets/0").write_text("v1\n{}\n{")
 
 
+def tear_last_commit(lake: Lake) -> None:
+    """One that is no batch."""
+    lake.alter("SET TBLPROPERTIES ('note' = 'x')")
+    lake.log.write_text("")
+
+
+def recreate_partition(lake: Lake) -> None:
+    lake.topics.admin("DELETE", lake.partitions[0], "?force=true")
+    lake.topics.create("events-partition-0")
+
+
 @pytest.mark.parametrize(
     "happens",
     [
@@ -180,6 +252,10 @@ def tear(lake: Lake) -> None:
         pytest.param(lose("commits/0"), id="a batch without an end"),
         pytest.param(tear, id="a torn batch"),
         pytest.param(lambda lake: shutil.rmtree(lake.settings.table_path(TABLE)), id="no table"),
+        pytest.param(tear_last_commit, id="a torn commit"),
+        pytest.param(lambda lake: lake.alter("UNSET TBLPROPERTIES ('delta.appendOnly')"), id="a property is missing"),
+        pytest.param(lambda lake: lake.alter("ADD COLUMN other INT"), id="another column"),
+        pytest.param(recreate_partition, id="a partition was recreated"),
         pytest.param(lambda lake: lake.topics.grow(lake.partitions[0][: -len("-partition-0")], 3), id="one more"),
         pytest.param(
             lambda lake: lake.topics.admin("DELETE", lake.partitions[0], "?force=true"), id="a partition is gone"

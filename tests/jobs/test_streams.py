@@ -3,7 +3,8 @@
 import re
 import shutil
 import threading
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
@@ -20,9 +21,10 @@ from jobs.steps import enriching, merging
 from jobs.streams import Stream, catch_up, keep_up
 from lakehouse.delta.leases import Lease
 from lakehouse.errors import BusyError, LakehouseError, PermanentError
+from lakehouse.locks import Permit
 from lakehouse.pulsar.endpoint import Endpoint
 from lakehouse.pulsar.produce import produce
-from lakehouse.records import StepRecord, step_record
+from lakehouse.records import StepRecord, keep_step, step_record
 from lakehouse.settings import Settings
 from tests.jobs.test_crashes import ended, is_free, start, wait_until
 from tests.lake import expected, land_literally, messages, own_home, own_topics, tables
@@ -208,6 +210,68 @@ def test_state_rests_while_there_are_facts(
     with pytest.raises(KeyboardInterrupt):
         keep_up(settings, facts, state=state, every=0, look=look, lease=NO_LEASE)
     assert " ".join(made) == "fact: state facts fact: facts : facts : state facts : state facts"
+
+
+def at_once(*found: int | None) -> Callable[[Permit], int | None]:
+    """What reads so many rows one time after the other."""
+    results = iter(found)
+    return lambda _: next(results)
+
+
+@pytest.mark.parametrize(
+    ("found", "rows", "record"),
+    [
+        pytest.param(3, 3, StepRecord(step="texts", rows=3, batches=1), id="it reads all"),
+        pytest.param(0, 0, StepRecord(step="texts"), id="there is nothing"),
+        pytest.param(None, 2, StepRecord(step="texts", rows=2, batches=1), id="it leaves all to the stream"),
+    ],
+)
+def test_what_can_be_read_at_once_needs_no_stream(
+    spark: SparkSession, settings: Settings, tmp_path: Path, found: int | None, rows: int, record: StepRecord
+) -> None:
+    texts = tmp_path / "texts"
+    texts.mkdir()
+    texts.joinpath("a.txt").write_text("one\ntwo\n")
+    ended: list[str] = []
+
+    def stream() -> DataStreamWriter:
+        return spark.readStream.text(str(texts)).writeStream.format("noop")
+
+    lake = own_home(settings, tmp_path)
+    each = Stream("texts", stream, caught_up=lambda: ended.append("yes"), at_once=at_once(found))
+    keep_step(lake, StepRecord(step="texts", failure="texts: it was busy"))
+    assert [outcome.rows for outcome in catch_up(lake, [each])] == [rows]
+    told = step_record(lake, "texts")
+    assert (replace(told, seconds=0.0, batch_at=0.0), ended) == (record, ["yes"])
+    assert (told.seconds > 0) == (rows > 0)
+
+
+@pytest.mark.parametrize("ends", [PermanentError("the schema has changed"), KeyboardInterrupt()])
+def test_what_is_read_at_once_is_not_written_after_the_step(
+    settings: Settings, tmp_path: Path, ends: BaseException
+) -> None:
+    """Because another process may write the table then."""
+    reads, is_over = threading.Event(), threading.Event()
+    done: Future[str] = Future()
+
+    def read(permit: Permit) -> int | None:
+        reads.set()
+        is_over.wait(60)
+        try:
+            with permit.used():
+                done.set_result("written")
+        except CancelledError:
+            done.set_result("refused")
+        return None
+
+    def stream() -> DataStreamWriter:
+        reads.wait(60)
+        raise ends
+
+    with pytest.raises(type(ends)):
+        catch_up(own_home(settings, tmp_path), [Stream("slow", stream, at_once=read), Stream("bad", stream)])
+    is_over.set()
+    assert done.result(60) == "refused"
 
 
 @pytest.mark.parametrize(

@@ -11,12 +11,22 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from lakehouse.delta import writes
-from lakehouse.delta.tables import Table, cached, create_table, is_known_empty, read_changes, read_table, table_version
-from lakehouse.delta.writes import Merge, Within, append, append_missing, merge, upsert, writes_of
+from lakehouse.delta.tables import (
+    Table,
+    cached,
+    committed_batch,
+    create_table,
+    is_known_empty,
+    read_changes,
+    read_table,
+    table_version,
+)
+from lakehouse.delta.writes import Merge, Within, append, append_batch, append_missing, merge, upsert, writes_of
 from lakehouse.settings import Settings
 from tests.lake import own_home
 
@@ -251,3 +261,16 @@ def test_heavy_rows_are_written_by_spark(spark: SparkSession, settings: Settings
         append(rows, lake, NOTES.name)
     [last, _] = DeltaTable(lake.table_path(NOTES.name)).history()
     assert last["engineInfo"].startswith("Apache-Spark")
+
+
+def test_the_batch_of_a_stream_is_appended_once(spark: SparkSession, settings: Settings, tmp_path: Path) -> None:
+    """Also by a process that goes on without the table's lease, beside others that append."""
+    lake = own_home(settings, tmp_path)
+    create_table(spark, lake, Table(name="gold.numbers", columns="id BIGINT"))
+    seen = DeltaTable(lake.table_path("gold.numbers"))
+    append(spark.range(1), lake, "gold.numbers")
+    append_batch(lake, "gold.numbers", pa.table({"id": [1]}), ("stream", 0), seen=DeltaTable(seen.table_uri))
+    with pytest.raises(DeltaError, match="Concurrent transaction"):
+        append_batch(lake, "gold.numbers", pa.table({"id": [1]}), ("stream", 0), seen=seen)
+    assert sorted(row.id for row in read_table(spark, lake, "gold.numbers").collect()) == [0, 1]
+    assert committed_batch(spark, lake, "gold.numbers", "stream") == 0
