@@ -26,7 +26,8 @@ from lakehouse.spark.batches import frozen_modules
 from lakehouse.spark.error_causes import cause_of, is_permanent
 from lakehouse.spark.session import drop_idle_callbacks
 
-POLL_SECONDS = 0.03
+FIRST_POLL_SECONDS, LAST_POLL_SECONDS = 0.02, 0.2
+"""Seconds between two looks at whether a step has ended: at first, and at most, as a look costs a millisecond."""
 LOG_SECONDS = 60.0
 """Seconds between two progress lines where there is no terminal."""
 REST_SECONDS = 60.0
@@ -181,7 +182,8 @@ def _until_caught_up(step: Sequence["_Supervised"], tell: Callable[[], None] = l
                 seconds = time.monotonic() - started
                 done[each.name] = Outcome(name=each.name, rows=each.new_rows, seconds=seconds)
         tell()
-        time.sleep(POLL_SECONDS)
+        lasted = time.monotonic() - started
+        time.sleep(min(max(FIRST_POLL_SECONDS, lasted / 20), LAST_POLL_SECONDS))
     return list(done.values())
 
 
