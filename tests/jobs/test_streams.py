@@ -3,7 +3,6 @@
 import re
 import shutil
 import threading
-from collections.abc import Callable
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import replace
@@ -212,12 +211,6 @@ def test_state_rests_while_there_are_facts(
     assert " ".join(made) == "fact: state facts fact: facts : facts : state facts : state facts"
 
 
-def at_once(*found: int | None) -> Callable[[Permit], int | None]:
-    """What reads so many rows one time after the other."""
-    results = iter(found)
-    return lambda _: next(results)
-
-
 @pytest.mark.parametrize(
     ("found", "rows", "record"),
     [
@@ -238,7 +231,7 @@ def test_what_can_be_read_at_once_needs_no_stream(
         return spark.readStream.text(str(texts)).writeStream.format("noop")
 
     lake = own_home(settings, tmp_path)
-    each = Stream("texts", stream, caught_up=lambda: ended.append("yes"), at_once=at_once(found))
+    each = Stream("texts", stream, caught_up=lambda: ended.append("yes"), at_once=lambda _: found)
     keep_step(lake, StepRecord(step="texts", failure="texts: it was busy"))
     assert [outcome.rows for outcome in catch_up(lake, [each])] == [rows]
     told = step_record(lake, "texts")
