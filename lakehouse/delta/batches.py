@@ -60,10 +60,9 @@ def _precision(settings: Settings, stream: str) -> timedelta:
 
 def _ended(settings: Settings, stream: str) -> dict[int, datetime]:
     """When each finished batch ended, by its number."""
-    commits = obstore.list_with_delimiter(folder(settings, settings.checkpoint_path(stream)), "commits")["objects"]
-    named = {file["path"].rpartition("/")[2]: file["last_modified"] for file in commits}
+    commits = _files(folder(settings, settings.checkpoint_path(stream)), "commits")
     precision = _precision(settings, stream)
-    return {int(name): ended + precision for name, ended in named.items() if name.isdigit()}
+    return {number: ended + precision for number, ended in commits.items()}
 
 
 def _batch(checkpoint: ObjectStore, number: int, ended: Mapping[int, datetime]) -> Batch:
@@ -98,8 +97,8 @@ def stopped_after(settings: Settings, stream: str) -> Stopped | None:
     """Where the stream has stopped; None if it has no batch yet, or one that has not ended, or a torn checkpoint."""
     checkpoint = folder(settings, settings.checkpoint_path(stream))
     with suppress(FileNotFoundError, ValueError, KeyError):
-        number = max(_numbers(checkpoint, "commits"))
-        if max(_numbers(checkpoint, "offsets")) != number:
+        number = max(_files(checkpoint, "commits"))
+        if max(_files(checkpoint, "offsets")) != number:
             return None
         version, _, offset = _read(checkpoint, f"offsets/{number}").splitlines()
         if version == VERSION and json.loads(offset):
@@ -136,10 +135,11 @@ def _remove_batches(checkpoint: ObjectStore, last: int) -> None:
                 obstore.delete(checkpoint, file["path"])
 
 
-def _numbers(checkpoint: ObjectStore, log: str) -> list[int]:
+def _files(checkpoint: ObjectStore, log: str) -> dict[int, datetime]:
+    """When the file of each batch was written, by the batch's number."""
     files = obstore.list_with_delimiter(checkpoint, log)["objects"]
-    names = (file["path"].rpartition("/")[2] for file in files)
-    return [int(name) for name in names if name.isdigit()]
+    named = {file["path"].rpartition("/")[2]: file["last_modified"] for file in files}
+    return {int(name): written for name, written in named.items() if name.isdigit()}
 
 
 def _create(checkpoint: ObjectStore, file: str, *lines: str) -> None:

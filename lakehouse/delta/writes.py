@@ -163,12 +163,14 @@ def append_batch(settings: Settings, name: str, rows: pa.Table, batch: tuple[str
     Spark does not append it again, and this fails if the table got a batch of the stream after it was `seen`.
     """
     noted = CommitProperties(app_transactions=[Transaction(*batch, last_updated=int(time.time() * 1000))])
-    _append(settings, name, seen, rows, commit_properties=noted)
+    _append(settings, name, seen, rows, noted)
 
 
-def _append(settings: Settings, name: str, table: DeltaTable, rows: pa.Table, **options: Any) -> None:
+def _append(
+    settings: Settings, name: str, table: DeltaTable, rows: pa.Table, noted: CommitProperties | None = None
+) -> None:
     with _named(name):
-        write_deltalake(table, rows, mode="append", writer_properties=writer_properties(table), **options)
+        write_deltalake(table, rows, mode="append", writer_properties=writer_properties(table), commit_properties=noted)
     _write_checksum(settings, name, table)
 
 
