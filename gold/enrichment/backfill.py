@@ -235,7 +235,7 @@ def is_meant(scope: Scope, enrichment: Enrichment, table: DataFrame, leading: Ma
     used = [each.own_key.isin(*leading[each.name]) for each in lookups if not (is_waiting and each.through)]
     if is_waiting:
         of_scope = F.struct(F.lit(scope.entity).alias("entity"), F.lit(scope.key).alias("key"))
-        used.append(F.array_contains(awaited_keys(), of_scope))
+        used.append(F.exists("missing", lambda state: F.array_contains(awaited_keys(state), of_scope)))
     else:
         used += [F.array_contains(lookup.used_keys, F.lit(scope.key)) for lookup in lookups]
     return F.coalesce(reduce(Column.__or__, used, F.lit(False)), F.lit(False))

@@ -17,6 +17,7 @@ from lakehouse.contracts.keys import key_text, key_values
 from lakehouse.delta.reads import frame_of
 from lakehouse.delta.tables import pin_version
 from lakehouse.settings import Settings
+from lakehouse.spark.batches import FEW
 from lakehouse.spark.declared_sql import naming
 
 CHANGED = ("changed_entity", "changed_key", *VALID, "changed_at")
@@ -183,29 +184,37 @@ def _late(enrichment: Enrichment) -> Column:
     return F.make_dt_interval(F.lit(enrichment.correction_days))
 
 
-def waiting_for(waiting: DataFrame, *, events: DataFrame, outdated: DataFrame, enrichment: Enrichment) -> DataFrame:
-    """The waiting facts to retry: those that were released, those with a changed key, and those of an older release.
+def waiting_for(
+    waiting: DataFrame, *, events: DataFrame, number: int, outdated: DataFrame, enrichment: Enrichment
+) -> DataFrame:
+    """The `position` of waiting facts to retry: those with a changed key, and those of an older release.
+
+    Those that were released are among them, and the `outdated` facts: if one of these waits, an earlier batch stopped
+    while it moved the fact from gold to quarantine. Whether they wait at all is left open. `number` is the number of
+    events.
 
     The changed key is a missing one, or one on the way to it: a merged one, or one of an earlier lookup. A fact that an
     older release put there does not say in `missing` what it waits for. A change does not retry a fact that has waited
-    for more than `retry_days` days. A waiting fact that is also among the `outdated` facts is retried: an earlier batch
-    stopped while it moved the fact from gold to quarantine.
+    for more than `retry_days` days.
     """
     # A fixed time, because a MERGE does not reuse a cached plan with current_timestamp(). A whole minute, the next one,
     # because the batches of a minute then have the same generated code.
     expired = datetime.now(UTC).replace(second=0, microsecond=0) + timedelta(-enrichment.retry_days, minutes=1)
     in_time = waiting.where(F.col("waiting_since") > F.lit(expired))
-    awaited = F.inline(awaited_keys()).alias("_entity", "_key")
-    by_key = in_time.select("position", enrichment.event_time, awaited)
+    by_state = in_time.select("position", enrichment.event_time, F.explode("missing").alias("state"))
+    awaited = F.inline(awaited_keys(F.col("state"))).alias("_entity", "_key")
+    by_key = by_state.select("position", enrichment.event_time, awaited)
     is_awaited = (F.col("changed_entity") == F.col("_entity")) & (F.col("changed_key") == F.col("_key"))
-    # A batch has many changes, but facts wait for few of them.
-    wanted = by_key.select("_entity", "_key").distinct()
-    found = events.where(is_event(CHANGE)).select(*CHANGED).join(wanted, on=is_awaited, how="left_semi")
+    changes = events.where(is_event(CHANGE)).select(*CHANGED)
+    if number <= FEW:
+        changes = F.broadcast(changes)
+    else:  # facts wait for few of so many
+        wanted = by_key.select("_entity", "_key").distinct()
+        changes = changes.join(wanted, on=is_awaited, how="left_semi")
     is_hit = is_awaited & was_valid(F.col(enrichment.event_time))
-    retried = by_key.join(found, on=is_hit, how="left_semi").select("position")
+    retried = by_key.join(changes, on=is_hit, how="left_semi").select("position")
     others = (events.where(is_event(RELEASE)), outdated, waiting.where("missing IS NULL"))
-    chosen = reduce(DataFrame.union, (rows.select("position") for rows in others), retried)
-    return waiting.join(chosen, on="position", how="left_semi")
+    return reduce(DataFrame.union, (rows.select("position") for rows in others), retried)
 
 
 def fact_columns(enrichment: Enrichment) -> tuple[str, ...]:

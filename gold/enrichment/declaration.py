@@ -383,14 +383,16 @@ def keys_of(entity: Column, merged: Column, key: Column) -> Column:
     return F.transform(keys, lambda each: F.struct(entity.alias("entity"), each.alias("key")))
 
 
-def awaited_keys() -> Column:
-    """Over the columns of waiting facts: `entity` and `key` of each state that a fact waits for, or that led there."""
-
-    def of_state(state: Column) -> Column:
-        via = F.coalesce(state["via"], F.array().cast(KEYS))
-        return F.concat(via, keys_of(state["entity"], state["merged"], state["key"]))
-
-    return F.flatten(F.transform("missing", of_state))
+def awaited_keys(missing: Column) -> Column:
+    """`entity` and `key` of a state that a fact waits for, and of those that led there: an array."""
+    alone = F.array(F.struct(missing["entity"].alias("entity"), missing["key"].alias("key")))
+    all_keys = F.concat(
+        F.coalesce(missing["via"], F.array().cast(KEYS)),
+        keys_of(missing["entity"], missing["merged"], missing["key"]),
+    )
+    # Nearly all facts wait for one key alone; for all keys, Spark calls a function for each row.
+    is_led = missing["via"].isNotNull() | missing["merged"].isNotNull()
+    return F.when(is_led, all_keys).otherwise(alone)
 
 
 ACTIONS = Table(

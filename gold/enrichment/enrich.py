@@ -233,8 +233,9 @@ def decide_again(
                     outdated = outdated.union(merged).dropDuplicates(["position"])
                 outdated = stack.enter_context(cached(outdated))
             waiting = rows_if_small(placed.waiting, settings)
-            concerned = waiting.transform(_concerned, events=events, outdated=outdated, enrichment=enrichment)
-            concerned = stack.enter_context(cached(concerned))
+            concerned = _concerned(waiting, events, found.events, outdated, enrichment, stack)
+            if concerned is None:
+                return
             number, bounds = bounds_of(concerned, enrichment)
         if number:
             with planned_for(spark, number):
@@ -281,14 +282,23 @@ def _changed_lookups(enrichment: Enrichment, found: Any, *, is_first: bool) -> l
     ]
 
 
-def _concerned(waiting: DataFrame, *, events: DataFrame, outdated: DataFrame, enrichment: Enrichment) -> DataFrame:
-    """The facts to decide again: those that wait for what the events bring, and the outdated ones in gold."""
+def _concerned(
+    waiting: DataFrame, events: DataFrame, number: int, outdated: DataFrame, enrichment: Enrichment, stack: ExitStack
+) -> DataFrame | None:
+    """The facts to decide again, cached: those that wait for what so many events bring, and the outdated ones in gold.
+
+    None if there are none. The positions of waiting facts come first: only few facts are then read as a whole.
+    """
+    positions = waiting_for(waiting, events=events, number=number, outdated=outdated, enrichment=enrichment)
+    positions = stack.enter_context(cached(positions))
+    if not (found := positions.count()):
+        return None
     columns = fact_columns(enrichment)
-    retried = waiting.transform(waiting_for, events=events, outdated=outdated, enrichment=enrichment)
-    others = outdated.join(waiting.select("position"), on="position", how="left_anti")
-    return retried.select(*columns, F.lit(True).alias("is_waiting")).union(
-        others.select(*columns, F.lit(False).alias("is_waiting"))
-    )
+    chosen = F.broadcast(positions) if found <= FEW else positions
+    retried = stack.enter_context(cached(waiting.join(chosen, on="position", how="left_semi").select(*columns)))
+    others = outdated.join(retried.select("position"), on="position", how="left_anti")
+    concerned = retried.withColumn("is_waiting", F.lit(True)).union(others.select(*columns, F.lit(False)))
+    return stack.enter_context(cached(concerned))
 
 
 def quarantine_rejected(

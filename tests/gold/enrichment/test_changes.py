@@ -14,6 +14,7 @@ from gold.enrichment.declaration import MISSING, Lookup
 from gold.enrichment.events import LOSS
 from lakehouse.errors import ConfigurationError
 from lakehouse.settings import Settings
+from lakehouse.spark.batches import FEW
 from tests.lake import own_home
 from tests.messages import at
 
@@ -65,8 +66,9 @@ def test_only_those_are_retried_whose_own_key_has_changed(spark: SparkSession) -
         EVENTS,
     )
     outdated = spark.createDataFrame([("h",)], "position STRING")
-    retried = waiting.transform(waiting_for, events=events, outdated=outdated, enrichment=ORDERS)
-    assert sorted(row.position for row in retried.collect()) == ["a", "d", "f", "g", "h", "i", "of an older release"]
+    for number in 4, FEW + 1:  # many events take another plan
+        retried = waiting_for(waiting, events=events, number=number, outdated=outdated, enrichment=ORDERS)
+        assert {row.position for row in retried.collect()} == {"a", "d", "f", "g", "h", "i", "of an older release"}
 
 
 def test_a_change_of_history_is_a_version_that_was_ever_valid(spark: SparkSession) -> None:
