@@ -140,6 +140,7 @@ def during(settings: Settings, version: int, action: Callable[[], object]) -> th
     return thread
 
 
+@pytest.mark.long
 def test_a_broker_that_goes_away(spark: SparkSession, own_broker: Settings, capsys: pytest.CaptureFixture[str]) -> None:
     orders = TOPICS[-1:]
     streams = landing(spark, own_broker, orders)

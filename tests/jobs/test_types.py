@@ -77,7 +77,7 @@ def send(settings: Settings, endpoint: Endpoint, topic: Topic, values: dict[str,
     client.close()
 
 
-@pytest.mark.parametrize("encoding", list(Encoding))
+@pytest.mark.parametrize("encoding", [Encoding.JSON, pytest.param(Encoding.AVRO, marks=pytest.mark.long)])
 def test_all_types_reach_gold(
     spark: SparkSession, settings: Settings, endpoint: Endpoint, tmp_path: Path, encoding: Encoding
 ) -> None:

@@ -148,6 +148,7 @@ def test_what_was_spoilt_is_mended_from_bronze_though_two_tries_crash(
     assert reconcile_facts(spark, own, ORDERS).holds
 
 
+@pytest.mark.long
 def test_orders_of_purged_users_stay(spark: SparkSession, lake: Settings, tmp_path: Path) -> None:
     """User 3 was merged into 2. A late price corrects all orders. Those of purged users keep the user that gold has."""
     own = copy_of(lake, tmp_path)

@@ -246,6 +246,7 @@ def test_a_discard_that_is_cut_off_is_done_by_the_next_try(
     assert {row["line_item_id"] for row in read(lake, ORDERS.waiting.name)} == {2, 4, 10, 11}
 
 
+@pytest.mark.long
 def test_what_has_waited_too_long_is_retried_when_it_is_released(
     spark: SparkSession, first: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -109,6 +109,7 @@ def test_killed_publishers_and_replays(publication: Publication, kills: list[tup
 
 
 @pytest.mark.broker
+@pytest.mark.long
 def test_a_broker_that_dies_while_it_is_sent_to(settings: Settings, tmp_path: Path) -> None:
     own = own_home(settings, tmp_path)
     endpoint = broker.start(own)
