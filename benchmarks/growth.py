@@ -180,7 +180,7 @@ def main(
     spark = start_spark(settings)
     found: dict[str, dict[str, float]] = {}
     try:
-        lake = Lake(spark, lakes(spark, settings, [1])[1], files, {"users": 0, "items": 0, "orders": 0})
+        lake = Lake(spark, lakes(spark, settings, [1])[1], files)
 
         def measure(when: str) -> None:
             found[when] = measured(lake, orders, rounds)

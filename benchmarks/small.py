@@ -1,6 +1,7 @@
 """What small batches cost in a warm JVM: seconds, CPU seconds and Spark jobs of a step with a few new rows.
 
     .venv/bin/python benchmarks/small.py [--orders 2000] [--changes 40] [--users 100000] [--gold 100000] [--waiting 0]
+        [--random-keys]
 
 Four kinds of batches take turns: orders whose users and items do not change; orders of which some are malformed, some
 are duplicates and some wait for a user; changes of users, merged into silver; and orders together with changes of users
@@ -9,7 +10,7 @@ some dozens of rounds to compile what it uses. No broker is needed, as Spark wri
 """
 
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from statistics import median
@@ -42,7 +43,8 @@ class Lake:
     spark: SparkSession
     settings: Settings
     users: int
-    sent: dict[str, int]
+    random_keys: bool = False
+    sent: dict[str, int] = field(default_factory=lambda: {"users": 0, "items": 0, "orders": 0})
 
     def send(self, topic: str, count: int, **others: Column) -> None:
         """Land messages; `others` replace fields, as SQL columns over `id`."""
@@ -72,7 +74,7 @@ class Lake:
         """Fields of orders of which 1 % are duplicates, 1 % lack their user and 0.2 % are malformed."""
         number, fields = F.col("id"), self._fields("orders")
         return {
-            "invoiceId": F.when(number % 100 == 1, number - 1).otherwise(number),
+            "invoiceId": self._invoice(F.when(number % 100 == 1, number - 1).otherwise(number)),
             "userId": F.when(number % 100 == 2, number + self.users).otherwise(fields["userId"]),
             "createdAt": F.when(number % 500 != 3, fields["createdAt"]),
         }
@@ -99,7 +101,7 @@ class Lake:
                 "createdAt": F.when(number < ITEMS, F.lit(START)).otherwise(F.lit(START + DAY + self.sent["orders"])),
             },
             "orders": {
-                "invoiceId": number,
+                "invoiceId": self._invoice(number),
                 "lineItemId": F.lit(1),
                 "userId": number * 7919 % self.users,
                 "itemId": number * 104_729 % ITEMS,
@@ -111,6 +113,9 @@ class Lake:
         }
         return fields[topic]
 
+    def _invoice(self, number: Column) -> Column:
+        return F.xxhash64(number) if self.random_keys else number
+
 
 def main(
     orders: Annotated[int, typer.Option(help="New orders in a batch.")] = 2_000,
@@ -118,12 +123,13 @@ def main(
     users: Annotated[int, typer.Option(help="Users in silver.")] = 100_000,
     gold: Annotated[int, typer.Option(help="Orders in gold at the start.")] = 100_000,
     waiting: Annotated[int, typer.Option(help="Orders that wait for users who never come.")] = 0,
+    random_keys: Annotated[bool, typer.Option("--random-keys", help="Orders with random numbers.")] = False,
     rounds: Annotated[int, typer.Option(help="Batches of each kind.")] = 30,
 ) -> None:
     settings = emptied_home()
     spark = start_spark(settings)
     try:
-        lake = Lake(spark, lakes(spark, settings, [1])[1], users, {"users": 0, "items": 0, "orders": 0})
+        lake = Lake(spark, lakes(spark, settings, [1])[1], users, random_keys)
         for topic, count in (("users", users), ("items", ITEMS), ("orders", gold)):
             lake.send(topic, count)
         lake.send("orders", waiting, userId=F.col("id") + users)
