@@ -69,7 +69,11 @@ def ask_broker(settings: Settings, endpoint: Endpoint, topic: Topic) -> dict[str
     options = Options.parse(source_options(settings, endpoint, topic))
     admin = Admin(options)
     try:
-        return {named(each): admin.dated_ledgers(each) for name in options.topics for each in admin.partitions(name)}
+        return {
+            partition_in_bronze(each): admin.dated_ledgers(each)
+            for name in options.topics
+            for each in admin.partitions(name)
+        }
     except NoAnswerError as error:
         raise UnreachableError(str(error)) from error
     except PulsarSourceError as error:
@@ -198,7 +202,7 @@ def _committed(settings: Settings, topic: Topic) -> dict[str, str] | None:
         offsets = json.loads(batch.offsets.splitlines()[-1])
     except (ValueError, IndexError):
         return None
-    return {named(name): str(position) for name, position in offsets.items()}
+    return {partition_in_bronze(name): str(position) for name, position in offsets.items()}
 
 
 def _landed_without_spark(settings: Settings, topic: Topic) -> dict[str, str]:
@@ -241,7 +245,7 @@ def _full_name(settings: Settings, topic: Topic) -> str:
     return f"persistent://{settings.pulsar.namespace}/{topic.name}"
 
 
-def named(partition: str) -> str:
+def partition_in_bronze(partition: str) -> str:
     """A partition's name in bronze, where a topic without partitions has the partition 0."""
     return partition if re.search(r"-partition-\d+$", partition) else f"{partition}-partition-0"
 

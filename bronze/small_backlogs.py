@@ -22,7 +22,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from bronze.landing import bronze_table, create_bronze_table
-from bronze.losses import CREATED, creation_dates, named, source_options
+from bronze.losses import CREATED, creation_dates, partition_in_bronze, source_options
 from bronze.pulsar.admin import Held
 from bronze.pulsar.options import Options, PulsarSourceError
 from bronze.pulsar.planning import Plan
@@ -136,7 +136,7 @@ def _has_last_batch(table: DeltaTable, stopped: Stopped) -> bool:
 
 
 def _held(plan: Plan) -> dict[str, Held]:
-    return {named(partition): held for partition, held in plan.held.items()}
+    return {partition_in_bronze(partition): held for partition, held in plan.held.items()}
 
 
 def _read(settings: Settings, endpoint: Endpoint, options: Options, ranges: Sequence[Range]) -> pa.Table:
