@@ -201,8 +201,8 @@ def waiting_for(
     # because the batches of a minute then have the same generated code.
     expired = datetime.now(UTC).replace(second=0, microsecond=0) + timedelta(-enrichment.retry_days, minutes=1)
     in_time = waiting.where(F.col("waiting_since") > F.lit(expired))
-    by_state = in_time.select("position", enrichment.event_time, F.explode("missing").alias("state"))
-    awaited = F.inline(awaited_keys(F.col("state"))).alias("_entity", "_key")
+    by_state = in_time.select("position", enrichment.event_time, F.explode("missing").alias("_state"))
+    awaited = F.inline(awaited_keys(F.col("_state"))).alias("_entity", "_key")
     by_key = by_state.select("position", enrichment.event_time, awaited)
     is_awaited = (F.col("changed_entity") == F.col("_entity")) & (F.col("changed_key") == F.col("_key"))
     changes = events.where(is_event(CHANGE)).select(*CHANGED)

@@ -390,7 +390,7 @@ def awaited_keys(missing: Column) -> Column:
         F.coalesce(missing["via"], F.array().cast(KEYS)),
         keys_of(missing["entity"], missing["merged"], missing["key"]),
     )
-    # Nearly all facts wait for one key alone; for all keys, Spark calls a function for each row.
+    # To nearly all states nothing has led; for the others, Spark calls a function for each row.
     is_led = missing["via"].isNotNull() | missing["merged"].isNotNull()
     return F.when(is_led, all_keys).otherwise(alone)
 

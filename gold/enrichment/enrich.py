@@ -287,7 +287,7 @@ def _concerned(
 ) -> DataFrame | None:
     """The facts to decide again, cached: those that wait for what so many events bring, and the outdated ones in gold.
 
-    None if there are none. The positions of waiting facts come first: only few facts are then read as a whole.
+    None if there are none, as it mostly is. Only otherwise, waiting facts are read as a whole.
     """
     positions = waiting_for(waiting, events=events, number=number, outdated=outdated, enrichment=enrichment)
     positions = stack.enter_context(cached(positions))

@@ -73,8 +73,8 @@ CONF = {
     "spark.buffer.pageSize": "2m",
     # By default, the plans of the last 1,000 queries are kept for the UI. They would take hundreds of MB.
     "spark.sql.ui.retainedExecutions": "20",
-    # A table is judged by the bytes of its compressed files, in which ten million keys can take less than 64 MB, and
-    # a gigabyte when they are sent to all tasks. What earlier stages have made is judged by its real size.
+    # A table is judged by the bytes of its compressed files: ten million positions count as less than 64 MB, and are
+    # more than the JVM's memory when they are sent to all tasks. What earlier stages made is judged by its real size.
     "spark.sql.autoBroadcastJoinThreshold": "16m",
     "spark.sql.adaptive.autoBroadcastJoinThreshold": "64m",
     # With fewer concurrent writers, rows are sorted by the partition column before they are written.

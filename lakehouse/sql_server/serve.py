@@ -181,6 +181,7 @@ def _own_settings(settings: Settings) -> Settings:
         **({"spark.io.compression.codec": f"{THRIFT_SERVER}.Uncompressed"} if is_local(settings) else {}),
         # A broadcast table counts towards the result limit, and is larger than its files.
         "spark.sql.autoBroadcastJoinThreshold": "4m",
+        "spark.sql.adaptive.autoBroadcastJoinThreshold": "4m",
         "spark.driver.extraJavaOptions": f'{options} "-Djava.io.tmpdir={temporary}"',
     }
     return settings.model_copy(update={"spark": settings.spark.model_copy(update={"conf": conf})})
