@@ -52,6 +52,7 @@ def test_only_those_are_retried_whose_own_key_has_changed(spark: SparkSession) -
             ("g", at(10), [state("items", "5")], now),
             ("h", at(0), [state("items", "6")], now),
             ("i", at(0), [state("items", "6"), state("users", "5")], now),
+            ("j", at(0), [("items", "7", "missing", None, [("users", "5")])], now),
             ("of an older release", at(0), None, now),
         ],
         WAITING,
@@ -68,7 +69,7 @@ def test_only_those_are_retried_whose_own_key_has_changed(spark: SparkSession) -
     outdated = spark.createDataFrame([("h",)], "position STRING")
     for number in 4, FEW + 1:  # many events take another plan
         retried = waiting_for(waiting, events=events, number=number, outdated=outdated, enrichment=ORDERS)
-        assert {row.position for row in retried.collect()} == {"a", "d", "f", "g", "h", "i", "of an older release"}
+        assert {row.position for row in retried.collect()} == {"a", "d", "f", "g", "h", "i", "j", "of an older release"}
 
 
 def test_a_change_of_history_is_a_version_that_was_ever_valid(spark: SparkSession) -> None:
