@@ -87,7 +87,11 @@ def _land(spark: SparkSession, settings: Settings, topic: Topic, endpoint: Endpo
     ranges = [planned.value for planned in plan.ranges(start, end)]
     if sum(span.bytes for each in ranges for span in each.spans) > min(MAX_BYTES, settings.run.max_bytes_per_batch):
         return None
-    if not _can_go_on(settings, stopped, topic, plan) if stopped else not ranges or _has_begun(settings, topic):
+    if stopped:
+        table = stored(settings, name)
+        if not _can_go_on(settings, table, stopped, topic, plan):
+            return None
+    elif not ranges or _has_begun(settings, topic):
         return None
     plan.refuse_lost_data(start)
     plan.ensure_subscriptions()
@@ -97,10 +101,7 @@ def _land(spark: SparkSession, settings: Settings, topic: Topic, endpoint: Endpo
         with permit.used():
             if not stopped:
                 create_bronze_table(spark, settings, topic, _held(plan))
-                stopped = begin(settings, name, json.dumps(start.to_json()))
-            table = stored(settings, name)
-            if not _has_last_batch(table, stopped):
-                return None
+                stopped, table = begin(settings, name, json.dumps(start.to_json())), stored(settings, name)
             with next_batch(settings, name, stopped, json.dumps(end.to_json()), batch_context(spark)) as batch:
                 append_batch(settings, name, rows, batch, seen=table)
         landed = rows.num_rows
@@ -115,24 +116,18 @@ def _has_begun(settings: Settings, topic: Topic) -> bool:
     return any(Path(path).exists() for path in paths)
 
 
-def _can_go_on(settings: Settings, stopped: Stopped, topic: Topic, plan: Plan) -> bool:
+def _can_go_on(settings: Settings, table: DeltaTable, stopped: Stopped, topic: Topic, plan: Plan) -> bool:
     """Whether the table is whole, at the stream's last batch, and has what this release declares.
 
     And whether the topic still has just the partitions that the table knows.
     """
-    table = stored(settings, topic.bronze_table)
     properties, declared = table.metadata().configuration, {**EACH_TABLE, **bronze_table(topic).properties}
     is_current = declared.keys() <= properties.keys() and columns_of(table).names == COLUMNS and is_as_of_spark(table)
     is_same = creation_dates(_held(plan)) == json.loads(properties.get(CREATED, "{}"))
     last_commit = Path(settings.table_path(topic.bronze_table), commit_file(table.version()))
     is_whole = last_commit.stat().st_size > 0  # deltalake reads a torn commit as one without changes
-    return is_current and is_same and is_whole and _has_last_batch(table, stopped)
-
-
-def _has_last_batch(table: DeltaTable, stopped: Stopped) -> bool:
-    """Whether the last batch of the stream in the table is the last one of the checkpoint."""
-    last = table.transaction_version(stopped.stream)
-    return stopped.number == (-1 if last is None else last)
+    last_batch = table.transaction_version(stopped.stream)
+    return is_current and is_same and is_whole and stopped.number == (-1 if last_batch is None else last_batch)
 
 
 def _held(plan: Plan) -> dict[str, Held]:
