@@ -469,7 +469,7 @@ def delta_table(spark: SparkSession, settings: Settings, name: str) -> DeltaTabl
 @contextmanager
 def cached(rows: DataFrame) -> Iterator[DataFrame]:
     """The rows, computed only once even if several queries of the block read them."""
-    rows.persist(StorageLevel.MEMORY_AND_DISK)
+    rows.persist(StorageLevel.MEMORY_AND_DISK_DESER)  # otherwise, PySpark keeps rows serialised and compressed
     try:
         yield rows
     finally:
