@@ -19,16 +19,17 @@ from cli import report
 from cli.airflow import app as airflow_app
 from cli.backfill import backfill_command
 from cli.demo import DEFAULT_DOMAIN, DEFAULT_SIZE, run_demo
+from cli.extras import require_extra
 from cli.forget import forget_command
 from cli.init import init_command
 from cli.lineage import lineage_command
 from cli.metrics import metrics_command
 from cli.plan import plan_command
 from cli.produce import produce_command
-from cli.quality import validate_command
+from cli.quality import NEEDED, validate_command, validate_tables
 from cli.quarantine import app as quarantine_app
 from cli.rebuild import rebuild_command
-from cli.refresh import refresh_command
+from cli.refresh import refresh_command, refresh_tables
 from cli.send import send_command
 from cli.serve import serve_command
 from cli.snapshot import app as snapshot_app
@@ -158,15 +159,28 @@ def enrich(facts: Annotated[list[str] | None, typer.Argument(help="Default: all.
 @app.command(rich_help_panel=PIPELINE)
 def run(
     every: Annotated[str, typer.Option(help="Keep running, with one round per interval, such as 2s or 1m.")] = "",
+    through_sql: Annotated[
+        bool, typer.Option("--through-sql", help="Then validate new rows, and refresh the tables declared in SQL.")
+    ] = False,
 ) -> None:
     """Land, merge and enrich what is new, then reconcile. With --every, keep running without reconciling."""
+    if every and through_sql:
+        raise ConfigurationError("--through-sql can't be combined with --every: run `lakehouse refresh` beside it")
     seconds = _seconds(every) if every else None
     settings = load_settings()
+    pipeline = pipeline_of(settings)
+    sql_tables = pipeline.sql_tables if through_sql else ()
+    if through_sql:
+        require_extra(*NEEDED)
     broker.healthy_endpoint(settings)
-    with write_lease(settings, pipeline_of(settings).written) as lease, spark_with(settings, lease) as spark:
+    written = [*pipeline.written, *(table.name for table in sql_tables)]
+    with write_lease(settings, written) as lease, spark_with(settings, lease) as spark:
         if seconds is None:
             report.outcomes(run_all(spark, settings))
             _reconcile(spark, settings)
+            if through_sql:
+                validate_tables(spark, settings, only_new=True)
+                refresh_tables(spark, settings, sql_tables)
         else:
             pulse, look = Pulse(), partial(look_around, spark, settings)
             if settings.metrics.port is not None:

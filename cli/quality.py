@@ -1,18 +1,25 @@
 """`lakehouse validate`: evaluate the rules of the tables."""
 
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
+from pyspark.sql import SparkSession
 
 from cli import report
 from cli.extras import require_extra
 from expectations.results import Result
+from expectations.suites import Suite
 from jobs.steps import require, spark_between_rounds
 from lakehouse.delta.tables import table_exists
 from lakehouse.errors import ConfigurationError, QualityError
 from lakehouse.progress import spinner
 from lakehouse.settings import Settings, load_settings
+from pipeline.declared import Pipeline
 from pipeline.loading import pipeline_of
+
+NEEDED = ("quality", "great_expectations")
+"""The extra, and the package of it, without which nothing can be validated."""
 
 
 def validate_command(
@@ -21,25 +28,39 @@ def validate_command(
         bool, typer.Option("--new", help="Only rows that arrived since the last validation; once a day, whole tables.")
     ] = False,
 ) -> None:
-    """Evaluate the rules of tables and write a report; exit with 1 if a critical rule fails or any rule can't run."""
-    require_extra("quality", "great_expectations")
+    """Evaluate the rules of tables and write a report; exit with 78 if a critical rule fails or any rule can't run."""
+    require_extra(*NEEDED)
     settings = load_settings()
     pipeline = pipeline_of(settings)
-    known = {suite.table: suite for suite in (*pipeline.suites, *pipeline.sql_suites)}
+    known = _suites(pipeline)
     for name in tables or ():
         if name not in known:
             raise ConfigurationError(f"{name}: no rules are declared for it; there are rules for {', '.join(known)}")
     with spark_between_rounds(settings, [*pipeline.written, *(suite.table for suite in pipeline.sql_suites)]) as spark:
-        require(spark, settings, [suite.table for suite in pipeline.suites], made_by="run")
-        require(spark, settings, tables or (), made_by="refresh")
-        made = [suite for suite in pipeline.sql_suites if table_exists(spark, settings, suite.table)]
-        suites = [known[name] for name in dict.fromkeys(tables)] if tables else [*pipeline.suites, *made]
-        with spinner("Validating"):
-            # Importing this takes two seconds, which other commands should not spend.
-            from expectations.validation import validate
+        validate_tables(spark, settings, tables or (), only_new=new)
 
-            results = validate(spark, settings, suites, only_new=new)
+
+def validate_tables(spark: SparkSession, settings: Settings, tables: Sequence[str] = (), *, only_new: bool) -> None:
+    """Evaluate the rules of these tables, by default of all, show the results, and write the report.
+
+    The tables must not change meanwhile. Raises QualityError if a critical rule fails, or any rule can't run.
+    """
+    pipeline = pipeline_of(settings)
+    require(spark, settings, [suite.table for suite in pipeline.suites], made_by="run")
+    require(spark, settings, tables, made_by="refresh")
+    known = _suites(pipeline)
+    made = [suite for suite in pipeline.sql_suites if table_exists(spark, settings, suite.table)]
+    suites = [known[name] for name in dict.fromkeys(tables)] if tables else [*pipeline.suites, *made]
+    with spinner("Validating"):
+        # Importing this takes two seconds, which other commands should not spend.
+        from expectations.validation import validate
+
+        results = validate(spark, settings, suites, only_new=only_new)
     _show(results, settings)
+
+
+def _suites(pipeline: Pipeline) -> dict[str, Suite]:
+    return {suite.table: suite for suite in (*pipeline.suites, *pipeline.sql_suites)}
 
 
 def _show(results: list[Result], settings: Settings) -> None:

@@ -6,13 +6,14 @@ from typing import Annotated
 import typer
 from deltalake.exceptions import DeltaError
 from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
 
 from cli import report
 from gold.sql.declaration import SQL_ROWS, SqlTable
 from gold.sql.quarantine import clear_undeclared
 from jobs.steps import refreshing, spark_for
 from lakehouse.errors import ConfigurationError, LakehouseError, PermanentError
-from lakehouse.settings import load_settings
+from lakehouse.settings import Settings, load_settings
 from lakehouse.spark.error_causes import cause_of, is_permanent
 from pipeline.loading import pipeline_of
 
@@ -26,27 +27,34 @@ def refresh_command(
     Rows on which the SQL fails are left out and reported.
     """
     settings = load_settings()
-    declared = pipeline_of(settings).sql_tables
-    chosen = _chosen(tables, declared)
-    failed: list[LakehouseError] = []
+    chosen = _chosen(tables, pipeline_of(settings).sql_tables)
     with spark_for(settings, writes=[table.name for table in chosen]) as spark:
-        for table in chosen:
-            try:
-                [done] = refreshing(spark, settings, [table], full=full)
-            except LakehouseError as error:  # the other tables are still refreshed
-                failed.append(error)
-                continue
-            except (PySparkException, DeltaError) as error:
-                kind = PermanentError if is_permanent(error) else LakehouseError
-                failed.append(kind(f"{table.name}: {cause_of(error)}"))
-                continue
-            report.refreshed([done])
-            if done.quarantined:
-                line = f"{done.table}: {done.quarantined:,} in {SQL_ROWS.name}"
-                line += f", such as: {done.failing[0]}" if done.failing else ""
-                report.say(line)
-                report.note([line], settings)
-        clear_undeclared(spark, settings, [table.name for table in declared])
+        refresh_tables(spark, settings, chosen, full=full)
+
+
+def refresh_tables(spark: SparkSession, settings: Settings, tables: Sequence[SqlTable], *, full: bool = False) -> None:
+    """Refresh these tables one after the other, and show what was done. The process must hold their leases.
+
+    Raises LakehouseError if any of them fails, once all others are refreshed.
+    """
+    failed: list[LakehouseError] = []
+    for table in tables:
+        try:
+            [done] = refreshing(spark, settings, [table], full=full)
+        except LakehouseError as error:
+            failed.append(error)
+            continue
+        except (PySparkException, DeltaError) as error:
+            kind = PermanentError if is_permanent(error) else LakehouseError
+            failed.append(kind(f"{table.name}: {cause_of(error)}"))
+            continue
+        report.refreshed([done])
+        if done.quarantined:
+            line = f"{done.table}: {done.quarantined:,} in {SQL_ROWS.name}"
+            line += f", such as: {done.failing[0]}" if done.failing else ""
+            report.say(line)
+            report.note([line], settings)
+    clear_undeclared(spark, settings, [table.name for table in pipeline_of(settings).sql_tables])
     if failed:
         # A retry is worthwhile if it can help one of them.
         kind = next((type(each) for each in failed if not isinstance(each, PermanentError)), type(failed[0]))

@@ -1,26 +1,27 @@
 """## From topics to gold
 
-*run* lands what is new in each topic, merges changelogs into silver, enriches facts into gold, and reconciles.
-*quality* validates the tables, and *refresh* brings the tables declared in SQL up to date. The pipeline runs every five
-minutes, and at once when messages arrive after a quiet time. A run that would find nothing new ends after *news*,
-except once an hour. A run that is started by hand does everything.
+*run* lands what is new in each topic, merges changelogs into silver, enriches facts into gold, reconciles, validates
+the tables, and brings the tables declared in SQL up to date. The pipeline runs every five minutes, and at once when
+messages arrive after a quiet time. A run that would find nothing new ends after *news*, except once an hour. A run that
+is started by hand does everything.
 
 **When a task fails**, the last line of its log says why. Airflow has retried it five times, unless a retry could not
-help; *quality* is retried only while another process writes its tables.
+help.
 
 * *no broker is running*, *no answer from the broker*: start the broker; messages sent meanwhile wait in it.
 * *is being written by …*: the line names another process that writes the table: wait for it, or stop it.
 * *no such topic*: run `lakehouse topics create`.
 * *`lakehouse land … --accept-loss` writes that down and goes on*: the broker deleted messages before they landed: see
   *Messages lost before landing* in `docs/operations.md`.
-* *run* names a topic, a difference and positions: a message is in no table, or in two. Nothing is repaired
-  automatically: see `docs/operations.md`.
+* A topic, a difference and positions: a message is in no table, or in two. Nothing is repaired automatically: see
+  `docs/operations.md`.
 * *rows fail a check whose mode is fail*: nothing of them is written; correct the state or the check, see
   *A check ends a step* in `docs/quality.md`.
-* *quality* fails: the log lists the rules that do not pass, and the task links to the report: see `docs/quality.md`.
-* *refresh* fails with a file and a line: the table is unchanged; fix the file, see `docs/sql-tables.md`.
+* *critical rules do not pass*: the log lists the rules, and the task links to the report: see `docs/quality.md`.
+* A file and a line: a table declared in SQL could not be refreshed, and is unchanged; fix the file, see
+  `docs/sql-tables.md`.
 
-While *run* or *quality* fails, nothing is refreshed: the SQL tables and their topics stay as they were.
+While what comes before fails, no SQL table is refreshed: they and their topics stay as they were.
 
 Then **clear the failed task**: it continues where it stopped. Nothing is lost or repeated, however often you do that.
 """
@@ -31,7 +32,7 @@ from airflow.providers.standard.operators.python import ShortCircuitOperator
 from airflow.sdk import DAG, AssetOrTimeSchedule, CronDataIntervalTimetable
 
 from dags.operators.backlog import BACKLOG
-from dags.operators.tasks import DEFAULTS, GOLD_POOL, Step, Validation, alert_of_timeout, has_news
+from dags.operators.tasks import DEFAULTS, GOLD_POOL, Run, alert_of_timeout, has_news
 from lakehouse.settings import load_settings
 from pipeline.loading import pipeline_of
 
@@ -53,13 +54,12 @@ with DAG(
 ):
     declared = pipeline_of(load_settings())
     news = ShortCircuitOperator(task_id="news", python_callable=has_news)
-    run = Step(task_id="run", command=["run"], writes=declared.written, pool=GOLD_POOL)
-    quality = Validation(task_id="quality", command=["validate", "--new"], pool=GOLD_POOL)
-    refresh = Step(
-        task_id="refresh",
-        command=["refresh"],
-        reads=sorted({source for table in declared.sql_tables for source in table.sources}),
-        writes=[table.name for table in declared.sql_tables],
+    run = Run(
+        task_id="run",
+        command=["run", "--through-sql"],
+        writes=[*declared.written, *(table.name for table in declared.sql_tables)],
+        pool=GOLD_POOL,
+        execution_timeout=timedelta(hours=1),
     )
 
-    news >> run >> quality >> refresh
+    news >> run

@@ -51,5 +51,5 @@ class ReconciliationError(LakehouseError):
     """Reconciliation found a difference: rows were lost, or are in two places."""
 
 
-class QualityError(LakehouseError):
-    """A critical rule of a table failed."""
+class QualityError(PermanentError):
+    """A critical rule of a table failed, or a rule could not be evaluated."""

@@ -180,15 +180,7 @@ class ReportLink(BaseOperatorLink):
         return f"{conf.get('api', 'base_url', fallback='').rstrip('/')}{REPORT}/"
 
 
-class Validation(Step):
-    """A step that writes the quality report and links to it. Only BusyError is retried."""
+class Run(Step):
+    """A step that writes the quality report, among other things, and links to it."""
 
     operator_extra_links = (ReportLink(),)
-
-    def _submit(self, context: Context) -> None:
-        try:
-            super()._submit(context)
-        except AirflowException as error:
-            if failed_as(error, BusyError):
-                raise
-            raise AirflowFailException(str(error)) from error

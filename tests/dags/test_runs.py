@@ -184,7 +184,7 @@ def test_steps_tell_their_lineage_as_runs_of_their_task(lake: Settings) -> None:
 
     assert told_by("land users") == ("COMPLETE", "pipeline.run", "pipeline")
     assert told_by("enrich orders") == ("COMPLETE", "pipeline.run", "pipeline")
-    assert told_by("refresh gold.revenue_by_hour") == ("COMPLETE", "pipeline.refresh", "pipeline")
+    assert told_by("refresh gold.revenue_by_hour") == ("COMPLETE", "pipeline.run", "pipeline")
 
 
 def test_messages_that_waited_were_an_event(api: Api) -> None:
@@ -193,8 +193,8 @@ def test_messages_that_waited_were_an_event(api: Api) -> None:
 
 
 def test_the_report_is_for_those_who_are_logged_in(api: Api) -> None:
-    quality = f"{RUNS}/{api.scheduled()['dag_run_id']}/taskInstances/quality"
-    link = api.call("GET", f"{quality}/links")["extra_links"]["Report"]
+    task = f"{RUNS}/{api.scheduled()['dag_run_id']}/taskInstances/run"
+    link = api.call("GET", f"{task}/links")["extra_links"]["Report"]
     assert link == f"{api.found.url}/lakehouse/quality/"
     assert requests.get(link, timeout=60).status_code == 401
 
@@ -235,7 +235,7 @@ def test_the_pages(api: Api, lake: Settings, page: Page) -> None:
 
     run = api.scheduled()["dag_run_id"]
     page.goto(f"{found.url}/dags/pipeline/runs/{run}")
-    for step in ("news", "run", "quality", "refresh"):
+    for step in ("news", "run"):
         expect(page.get_by_test_id(f"grid-{run}-{step}").get_by_test_id("task-state-badge")).to_have_css(*GREEN)
     expect(page.get_by_text(api.scheduled()["note"].splitlines()[0])).to_be_visible()
     take_picture(page, "grid")
@@ -246,7 +246,7 @@ def test_the_pages(api: Api, lake: Settings, page: Page) -> None:
         expect(page.locator(".react-flow__node").filter(has_text=table)).to_be_visible()
     take_picture(page, "assets")
 
-    page.goto(f"{found.url}/dags/pipeline/runs/{run}/tasks/quality/details")
+    page.goto(f"{found.url}/dags/pipeline/runs/{run}/tasks/run/details")
     page.get_by_role("link", name="Report").click()
     expect(page.get_by_role("link", name="gold.enriched_orders")).to_be_visible()
 

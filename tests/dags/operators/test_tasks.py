@@ -12,8 +12,8 @@ from airflow.sdk import DAG, Context
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 
 from dags.operators.notes import KEY
-from dags.operators.tasks import CONNECTION, Step, Validation, alert, alert_of_timeout, only_for_param
-from lakehouse.errors import LakehouseError
+from dags.operators.tasks import CONNECTION, Step, alert, alert_of_timeout, only_for_param
+from lakehouse.errors import LakehouseError, QualityError
 
 FAILED = "Cannot execute: spark-submit. Error code is: {}.\nLast spark-submit output:\nlakehouse: why"
 
@@ -30,6 +30,7 @@ def context_of(**given: Any) -> Context:
         (False, 75, AirflowException),
         (True, 1, AirflowException),
         (True, 78, AirflowFailException),
+        (False, QualityError.exit_code, AirflowFailException),
     ],
 )
 def test_what_becomes_of_a_step_by_its_exit_code(
@@ -42,19 +43,6 @@ def test_what_becomes_of_a_step_by_its_exit_code(
     step = Step(task_id="step", command=["purge"], yields=yields)
     with pytest.raises(expected) as error:
         step._submit({})
-    assert type(error.value) is expected
-
-
-@pytest.mark.parametrize(("code", "expected"), [(75, AirflowException), (1, AirflowFailException)])
-def test_rules_that_fail_are_not_tried_again(
-    monkeypatch: pytest.MonkeyPatch, code: int, expected: type[Exception]
-) -> None:
-    def fail(*_: object) -> None:
-        raise AirflowException(FAILED.format(code))
-
-    monkeypatch.setattr(SparkSubmitOperator, "execute", fail)
-    with pytest.raises(AirflowException) as error:
-        Validation(task_id="quality", command=["validate"])._submit({})
     assert type(error.value) is expected
 
 

@@ -1,0 +1,58 @@
+"""`lakehouse run --through-sql`, as Airflow runs it."""
+
+from pathlib import Path
+
+import pytest
+import typer
+from pyspark.sql import SparkSession
+
+from cli import commands as cli
+from domains.shop.declarations.orders import ORDERS
+from domains.shop.workload import Workload
+from lakehouse.delta.query import query
+from lakehouse.delta.tables import delta_table
+from lakehouse.errors import ConfigurationError, QualityError
+from lakehouse.pulsar.endpoint import Endpoint
+from lakehouse.pulsar.produce import produce
+from lakehouse.settings import Settings
+from tests.lake import environment, own_topics
+from tests.shop import TOPICS
+
+WORKLOAD = Workload(users=20, orders=200, late_users=0.3)
+
+
+def run(lake: Settings, *arguments: str) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in environment(lake).items():
+            patch.setenv(name, value)
+        typer.main.get_command(cli.app)(["run", *arguments], standalone_mode=False)
+
+
+def counted(lake: Settings) -> tuple[int, int]:
+    """The orders in gold, and those that a table declared in SQL counts."""
+    [[in_gold]] = query(lake, "SELECT count(*) FROM gold.enriched_orders").fetchall()
+    [[by_hour]] = query(lake, "SELECT sum(orders) FROM gold.revenue_by_hour").fetchall()
+    return in_gold, by_hour
+
+
+def test_sql_tables_are_refreshed_unless_what_comes_before_fails(
+    spark: SparkSession, settings: Settings, endpoint: Endpoint, tmp_path: Path
+) -> None:
+    lake = own_topics(settings, endpoint, tmp_path)
+    produce([(topic, WORKLOAD.first(topic.name)) for topic in TOPICS], endpoint, lake)
+    run(lake, "--through-sql")
+    first, by_hour = counted(lake)
+    assert first == by_hour > 0
+
+    produce([(topic, WORKLOAD.late(topic.name)) for topic in TOPICS], endpoint, lake)
+    run(lake)
+    delta_table(spark, lake, ORDERS.gold_table).update("line_item_id = 1", {"user.id": "77L"})
+    with pytest.raises(QualityError, match="gold.enriched_orders user_is_its_own"):
+        run(lake, "--through-sql")
+    second, by_hour = counted(lake)
+    assert second > first == by_hour
+
+
+def test_a_run_that_goes_on_does_not_refresh() -> None:
+    with pytest.raises(ConfigurationError, match="^--through-sql can't be combined with --every: run `lakehouse refr"):
+        cli.run(every="2s", through_sql=True)
