@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, nullcontext
 from dataclasses import dataclass, field
 from itertools import islice
+from typing import Any
 
 import numpy as np
 import pulsar
@@ -21,6 +22,9 @@ POLL_SECONDS = 1.0
 
 REFUSALS = (pulsar.AuthenticationError, pulsar.AuthorizationError, pulsar.TopicNotFound)
 """Errors that a retry would not cure. Other errors of the client mean that the broker could not be reached."""
+
+Message = Any
+"""A message as the client's own library has it: the Python object around it would cost time for each message."""
 
 LAST_MILLISECOND = 253_402_300_799_999
 TIMESTAMP = pa.timestamp("us", tz="UTC")
@@ -137,15 +141,15 @@ class _RangeReader:
         first = self._entry(Position(spans[0].ledger, spans[0].first))
         return min(QUEUE_MESSAGES, max(1, QUEUE_BYTES * (first.messages if first else 1) // entry_bytes))
 
-    def _messages(self, reader: pulsar.Reader, may_end: Callable[[], bool]) -> Iterator[pulsar.Message]:
+    def _messages(self, reader: pulsar.Reader, may_end: Callable[[], bool]) -> Iterator[Message]:
         """Messages as they arrive.
 
         Ends after a second without any if `may_end()` is true, and raises NoAnswerError after `readTimeout` seconds.
         """
-        quiet = 0.0
+        read_next, timeout, quiet = reader._reader.read_next, round(POLL_SECONDS * 1000), 0.0
         while True:
             try:
-                message = reader.read_next(round(POLL_SECONDS * 1000))
+                message = read_next(timeout)
             except pulsar.Timeout:
                 quiet += POLL_SECONDS
                 if may_end():
@@ -181,7 +185,7 @@ class _RangeReader:
             raise PulsarSourceError(f"{self._range}: the broker has deleted {position}; failOnDataLoss=false goes on")
         return entry
 
-    def _take_entry(self, first: pulsar.Message, messages: Iterator[pulsar.Message], rows: _Rows) -> None:
+    def _take_entry(self, first: Message, messages: Iterator[Message], rows: _Rows) -> None:
         """Add the first message of an entry, and the rest of its batch."""
         id = first.message_id()
         batched = id.batch_index() >= 0
@@ -239,7 +243,7 @@ class _RangeReader:
         return None
 
 
-def _append(message: pulsar.Message, rows: _Rows) -> None:
+def _append(message: Message, rows: _Rows) -> None:
     payload = message.data()
     rows.payloads.append(None if not payload and message.has_null_value() else payload)
     rows.bytes += len(payload)
@@ -248,7 +252,7 @@ def _append(message: pulsar.Message, rows: _Rows) -> None:
     rows.event_times.append(message.event_timestamp())
 
 
-def _position(message: pulsar.Message) -> Position:
+def _position(message: Message) -> Position:
     id = message.message_id()
     return Position(id.ledger_id(), id.entry_id())
 
@@ -272,8 +276,8 @@ def _batch_size(id: pulsar.MessageId) -> int:
     return 1
 
 
-def _schema_version(message: pulsar.Message) -> int | None:
-    version: int = message._message.int_schema_version()  # schema_version() fails on versions above 127
+def _schema_version(message: Message) -> int | None:
+    version: int = message.int_schema_version()  # schema_version() fails on versions above 127
     return version if version >= 0 else None
 
 
