@@ -1,9 +1,10 @@
 """What validating the tables costs, as a share of the run that made them.
 
-    .venv/bin/python benchmarks/quality.py [--orders 1000000] [--users 100000] [--rounds 2]
+    .venv/bin/python benchmarks/quality.py [--orders 1000000] [--users 100000] [--rounds 2] [--times 5]
 
 All in one process: a cold run of the whole pipeline on a backlog, and a warm one with emptied tables. After each, all
-tables are validated as a whole. Then follow a run of a few more orders, and the validation of the rows that it added.
+tables are validated as a whole. Then follow runs of a few more orders, each with the validation of the rows that it
+added.
 """
 
 import sys
@@ -13,14 +14,17 @@ from typing import Annotated
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 import typer
+from pyspark.sql import SparkSession
 
-from benchmarks.bench import Lap, backlog, lap
+from benchmarks.bench import Lap, backlog, lap, middle
 from benchmarks.pipeline import run_afresh
 from cli import report
 from domains.shop.workload import Workload
 from expectations.validation import validate
 from jobs.steps import run_all
+from lakehouse.pulsar.endpoint import Endpoint
 from lakehouse.pulsar.produce import produce
+from lakehouse.settings import Settings
 from lakehouse.spark.session import start_spark, stop_spark
 from tests.shop import SUITES, TOPICS
 
@@ -29,7 +33,8 @@ def main(
     orders: Annotated[int, typer.Option(help="Orders in the backlog.")] = 1_000_000,
     users: Annotated[int, typer.Option(help="Users, which all exist before orders are joined.")] = 100_000,
     rounds: Annotated[int, typer.Option(help="Runs, each with emptied tables.")] = 2,
-    more: Annotated[int, typer.Option(help="Orders of the run after which only new rows are validated.")] = 10_000,
+    more: Annotated[int, typer.Option(help="Orders of a run after which only new rows are validated.")] = 10_000,
+    times: Annotated[int, typer.Option(help="Such runs, of which medians are shown.")] = 5,
 ) -> None:
     workload = Workload(users=users, orders=orders, late_users=0)
     rows = []
@@ -44,16 +49,25 @@ def main(
                     results = validate(spark, settings, SUITES)
                 rows += [_row(f"{name} run", run, run), _row(f"{name} validation of the whole tables", whole, run)]
             report.quality(results)
-            few = Workload(users=users, orders=more, seed=workload.seed + 1, start=workload.start + 86_400_000)
-            produce([(topic, few.first(topic.name)) for topic in TOPICS if topic.name == "orders"], endpoint, settings)
-            with lap() as run:
-                report.outcomes(run_all(spark, settings))
-            with lap() as new:
-                validate(spark, settings, SUITES, only_new=True)
+            later = [run_later(spark, settings, endpoint, workload, more, number) for number in range(1, times + 1)]
+            run, new = (middle([each[place] for each in later]) for place in (0, 1))
             rows += [_row(f"run of {more:,} orders more", run, run), _row("validation of the new rows", new, run)]
         finally:
             stop_spark()
     report.rows(["", "seconds", "CPU seconds", "share of the time", "of the CPU"], rows, title=f"{orders:,} orders")
+
+
+def run_later(
+    spark: SparkSession, settings: Settings, endpoint: Endpoint, workload: Workload, orders: int, number: int
+) -> tuple[Lap, Lap]:
+    """A run of more orders, and the validation of the rows that it added."""
+    few = Workload(users=workload.users, orders=orders, seed=workload.seed + number, start=workload.start + 86_400_000)
+    produce([(topic, few.first(topic.name)) for topic in TOPICS if topic.name == "orders"], endpoint, settings)
+    with lap() as run:
+        report.outcomes(run_all(spark, settings))
+    with lap() as validation:
+        validate(spark, settings, SUITES, only_new=True)
+    return run, validation
 
 
 def _row(name: str, it: Lap, run: Lap) -> tuple[str, ...]:

@@ -90,7 +90,7 @@ def placed_of(keys: DataFrame, settings: Settings, enrichment: Enrichment, pruni
     wanted, within = keys.toArrow(), pruning.within.ranges
     columns = [*enrichment.keys, enrichment.day, "position"]
     tables = [pin_version(keys.sparkSession, settings, name) for name in _places(enrichment)]
-    found = [find_rows(table, settings, wanted, columns=columns, within=within) for table in tables]
+    found = [find_rows(table, settings, wanted, columns=columns, within=within, are_rare=True) for table in tables]
     if all(rows is not None for rows in found):
         return frame_of(keys.sparkSession, pa.concat_tables(found, promote_options="permissive"))
     rows = (table.rows.where(pruning.rows).select(*columns) for table in tables)

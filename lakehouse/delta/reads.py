@@ -23,6 +23,7 @@ from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import BooleanType, DataType, DateType, IntegralType, StringType, StructType
 
 from lakehouse.delta.datasets import dataset_of, files_of
+from lakehouse.delta.kept_keys import KeptKeys
 from lakehouse.delta.tables import Pinned, of_keys, pin_version
 from lakehouse.settings import Settings, is_remote
 from lakehouse.storage import table_options
@@ -33,6 +34,7 @@ SMALL = 4 * 2**20
 """Bytes of the files of a small table."""
 MAX_FOUND = 16 * 2**20
 """Bytes of rows that are brought to Spark: all of them pass through its driver."""
+KEPT_KEYS = KeptKeys()
 FEATURES = {"appendOnly", "invariants", "checkConstraints", "changeDataFeed", "generatedColumns"}
 """The features of tables that deltalake reads and writes as Spark does."""
 
@@ -135,8 +137,11 @@ def find_rows(
     *,
     columns: Sequence[str],
     within: Ranges = ANYWHERE,
+    are_rare: bool = False,
 ) -> pa.Table | None:
     """Like `rows_of_keys`, in memory; None if Spark must look for the rows.
+
+    With `are_rare`, hardly any row has one of the keys: files without them are not read again and again.
 
     It must if they are in many files, or are many themselves, if its equality is another one, as it is for floats, and
     if they can't be read here: because of years that Python does not have, or because of a fault, which Spark tells
@@ -148,7 +153,8 @@ def find_rows(
     keys = keys.group_by(names).aggregate([])
     is_one = (pc.field(name).isin(keys[name].combine_chunks()) for name in names)
     has_key: Expression = reduce(Expression.__and__, is_one) if len(keys) else pc.scalar(False)  # no file is read
-    found = _scan(pinned, settings, columns, has_key, within={**_ends(keys), **within})
+    rare = keys if are_rare else None
+    found = _scan(pinned, settings, columns, has_key, within={**_ends(keys), **within}, rare=rare)
     with suppress(OverflowError):
         return found if found is None or len(names) == 1 else _only(found, keys)
     return None
@@ -182,16 +188,24 @@ def _scan(
     *,
     within: Ranges = ANYWHERE,
     at_most: int | None = None,
+    rare: pa.Table | None = None,
 ) -> pa.Table | None:
-    """The rows for which a condition holds; None if they should be left to Spark. `at_most` are the bytes to read."""
+    """The rows for which a condition holds; None if they should be left to Spark. `at_most` are the bytes to read.
+
+    `rare` are keys that all these rows have, if hardly any row has.
+    """
     if is_remote(pinned.path):
         return None
     try:
         table = stored(settings, pinned.name, pinned.version)
         files = files_within(table, within)
-        if not is_as_of_spark(table) or bytes_of(files) > (at_most or MAX_READ):
+        if not is_as_of_spark(table):
             return None
         where = SubTreeFileSystem(pinned.path, LocalFileSystem())
+        if rare is not None and (fewer := KEPT_KEYS.files_with(table, files, rare, filesystem=where)) is not None:
+            files = fewer
+        if bytes_of(files) > (at_most or MAX_READ):
+            return None
         dataset = dataset_of(table, files, filesystem=where)
         return _few_of(dataset.scanner(columns=list(columns), filter=condition, batch_size=2**15, batch_readahead=4))
     except (DeltaError, pa.ArrowException, OSError, ValueError, OverflowError):

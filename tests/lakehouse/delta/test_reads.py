@@ -73,9 +73,10 @@ def found_by_spark(table: Pinned, keys: pa.Table) -> list[Row]:
 )
 def test_keys_are_looked_for(spark: SparkSession, lake: Settings, keys: dict[str, Any], ids: list[int]) -> None:
     table = filled(spark, lake)
-    found = find_rows(table, lake, pa.table(keys), columns=NOTES.schema.names)
-    assert found is not None
-    assert sorted(found["id"].to_pylist()) == ids
+    for are_rare in (False, True):
+        found = find_rows(table, lake, pa.table(keys), columns=NOTES.schema.names, are_rare=are_rare)
+        assert found is not None
+        assert sorted(found["id"].to_pylist()) == ids
     rows = rows_of_keys(table, lake, pa.table(keys))
     assert rows.schema == table.rows.schema
     assert rows.orderBy("id").collect() == found_by_spark(table, pa.table(keys))
