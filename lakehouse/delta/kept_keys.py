@@ -20,14 +20,17 @@ ROOM = 256 * 2**20
 """Bytes of the keys that are kept, of all tables."""
 TEXT_BYTES = 40
 """What a text is taken for, before it is read."""
+FILE_BYTES = 2048
+"""What a file takes beside its keys."""
 
 
 class KeptKeys:
     """The keys of files, in memory. Those that were used least recently make room for others."""
 
     def __init__(self, room: int = ROOM) -> None:
-        self._room = room
+        self._room, self._bytes = room, 0
         self._kept: OrderedDict[tuple[str, ...], pa.Table] = OrderedDict()
+        self._too_large: set[tuple[str, ...]] = set()
         self._lock = Lock()
 
     def files_with(self, table: DeltaTable, files: pa.Table, keys: pa.Table, **options: Any) -> pa.Table | None:
@@ -42,27 +45,43 @@ class KeptKeys:
             return None
         with self._lock:
             held = self._keys_of(table, files, names, **options)
-        is_one = (pc.is_in(held[name], value_set=keys[name].combine_chunks()) for name in names)
+        if held is None:
+            return None
+        known = pa.concat_tables(held)
+        is_one = (pc.is_in(known[name], value_set=keys[name].combine_chunks()) for name in names)
         found = np.flatnonzero(reduce(pc.and_, is_one))
-        ends = np.cumsum(rows.to_numpy())
+        ends = np.cumsum([len(each) for each in held])
         return files.take(np.unique(np.searchsorted(ends, found, side="right")))
 
-    def _keys_of(self, table: DeltaTable, files: pa.Table, names: list[str], **options: Any) -> pa.Table:
-        """The keys of all rows, in the order of the files."""
-        places = [(table.table_uri, path, *names) for path in files["path"].to_pylist()]
-        new = files.filter(pa.array([place not in self._kept for place in places], pa.bool_()))
+    def _keys_of(self, table: DeltaTable, files: pa.Table, names: list[str], **options: Any) -> list[pa.Table] | None:
+        """The keys of each file; None, now and from now on, if they are larger than they were taken for."""
+        of_table = (table.table_uri, *names)
+        if of_table in self._too_large:
+            return None
+        paths = files["path"].to_pylist()
+        new = files.filter(pa.array([(*of_table, path) not in self._kept for path in paths], pa.bool_()))
+        read, room = {}, self._room
         if len(new):
             dataset = dataset_of(table, new, **options)
             for path, fragment in zip(new["path"].to_pylist(), dataset.get_fragments(), strict=True):
-                self._kept[table.table_uri, path, *names] = fragment.to_table(dataset.schema, columns=names)
-        for place in places:
-            self._kept.move_to_end(place)
-        held = pa.concat_tables([self._kept[place] for place in places])
-        room = self._room - sum(each.nbytes for each in self._kept.values())
-        while room < 0 and len(self._kept) > 1:
+                read[*of_table, path] = fragment.to_table(dataset.schema, columns=names)
+                room -= read[*of_table, path].nbytes
+                if room < 0:
+                    self._too_large.add(of_table)
+                    return None
+        self._kept.update(read)
+        self._bytes += sum(map(_size_of, read.values()))
+        held = [self._kept[*of_table, path] for path in paths]
+        for path in paths:
+            self._kept.move_to_end((*of_table, path))
+        while self._bytes > self._room:
             _, dropped = self._kept.popitem(last=False)
-            room += dropped.nbytes
+            self._bytes -= _size_of(dropped)
         return held
+
+
+def _size_of(keys: pa.Table) -> int:
+    return int(keys.nbytes) + FILE_BYTES
 
 
 def _bytes_of(kind: pa.DataType) -> int:

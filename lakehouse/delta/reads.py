@@ -29,7 +29,7 @@ from lakehouse.settings import Settings, is_remote
 from lakehouse.storage import table_options
 
 MAX_READ = 256 * 2**20
-"""Bytes of the files that are read here. Of what Spark needs for more, planning is the smaller part."""
+"""Bytes of the files that are read here as a whole. Of what Spark needs for more, planning is the smaller part."""
 SMALL = 4 * 2**20
 """Bytes of the files of a small table."""
 MAX_FOUND = 16 * 2**20
@@ -141,11 +141,12 @@ def find_rows(
 ) -> pa.Table | None:
     """Like `rows_of_keys`, in memory; None if Spark must look for the rows.
 
-    With `are_rare`, hardly any row has one of the keys: files without them are not read again and again.
-
     It must if they are in many files, or are many themselves, if its equality is another one, as it is for floats, and
     if they can't be read here: because of years that Python does not have, or because of a fault, which Spark tells
     better.
+
+    With `are_rare`, for keys that hardly any row has, the keys of files are kept in memory. Only files that have one
+    are read as a whole.
     """
     names = keys.column_names
     if not is_exact(keys.schema, pinned.schema):

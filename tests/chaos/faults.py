@@ -20,7 +20,7 @@ import psutil
 import pulsar
 from deltalake import DeltaTable
 
-from lakehouse.errors import BrokerError
+from lakehouse.errors import BrokerError, QualityError
 from lakehouse.local import broker
 from tests.chaos.losses import check_accepted, check_refused, lose
 from tests.chaos.waves import Sent
@@ -321,7 +321,7 @@ def validated(world: World) -> None:
     """Validate the tables. Such messages may break rules; the tables stay as they are."""
     world.stop()
     world.send()
-    world.command("validate", codes=(0, 1))
+    world.command("validate", codes=(0, QualityError.exit_code))
 
 
 # Topics
