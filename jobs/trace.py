@@ -93,8 +93,8 @@ def _with_keys(
     """The changes of the rows of a table with these values of the first key columns."""
     if len(keys) > len(declared.keys):
         raise ConfigurationError(
-            f"{' '.join(keys)}: a key of {declared.topic.name} has {len(declared.keys)} columns: "
-            f"{', '.join(declared.keys)}"
+            f"{' '.join(keys)}: a key of {declared.topic.name} has only {', '.join(declared.keys)}; "
+            "another topic is named by --topic"
         )
     if table not in table_names(settings):
         return []
