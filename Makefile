@@ -55,7 +55,7 @@ test-long: install ## Run the long tests: Airflow, demos, chaos, tenants, crashe
 
 .PHONY: test-store
 test-store: install ## Run most commands, kill runs, and fail requests, with tables in an object store (an hour)
-	@exec $(RUN)/pytest -n 0 -m s3
+	@exec $(RUN)/pytest -n 0 -m "s3 and not cluster"
 
 .PHONY: test-cluster
 test-cluster: install ## Kill executors and workers of a Spark cluster while the pipeline runs on it (10 minutes)

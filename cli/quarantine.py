@@ -49,11 +49,14 @@ def inspect(facts: Facts = "", reason: Reason = "", entity: Entity = "", key: Ke
     chosen = _choose(settings, facts, reason, entity, key, older_than)
     name = chosen.enrichment.topic.name
     expired = f"waiting_since < now() - INTERVAL {chosen.enrichment.retry_days} DAY"
+    keys = ", ".join(f'"{key}"' for key in chosen.enrichment.keys)
+    fact = f"concat_ws(' ', {keys})"  # as `lakehouse trace` takes it
     found = query(
         settings,
         f"""
-        SELECT _state.reason, _state.entity, count(*) AS {name}, count(DISTINCT _state.key) AS keys,
-               min(_state.key) AS example, max(attempts) AS tried, min(waiting_since) AS since,
+        SELECT _state.reason, _state.entity, count(*) AS {name}, min_by({fact}, waiting_since) AS oldest,
+               count(DISTINCT _state.key) AS keys, min_by(_state.key, waiting_since) AS "such as",
+               max(attempts) AS tried, min(waiting_since) AS since,
                count(*) FILTER (WHERE {expired}) AS expired
         FROM (SELECT *, unnest(missing) AS _state FROM {chosen.enrichment.waiting.name} WHERE {chosen.where})
         WHERE {chosen.state} GROUP BY ALL ORDER BY 3 DESC

@@ -20,6 +20,7 @@ from lakehouse.spark.session import SHORT_RUN
 from tests.cluster import Cluster, skewed
 from tests.lake import environment, expected, messages, own_topics, tables, versions
 from tests.oracle import Oracle
+from tests.s3 import Server, in_store
 from tests.shop import TOPICS
 
 pytestmark = [pytest.mark.cluster]
@@ -87,6 +88,18 @@ def test_executors_that_are_killed(settings: Settings, endpoint: Endpoint, clust
             cluster.executors()[0].kill()
         ends_well(lake, process)
     assert len(cluster.executor_logs()) >= 5
+
+
+@pytest.mark.s3
+def test_tables_in_an_object_store(
+    settings: Settings, endpoint: Endpoint, store: Server, cluster: Cluster, tmp_path: Path
+) -> None:
+    lake = lake_of(in_store(settings, store.url, tmp_path.name), endpoint, tmp_path, MESSY.first, MESSY.late)
+    with running(lake, cluster, **SMALL_BATCHES) as process:
+        wait_for_version(lake, "bronze.orders", 0, process)
+        cluster.executors()[0].kill()
+        ends_well(lake, process)
+    assert not (lake.home / "warehouse").exists()
 
 
 def test_a_worker_that_is_lost(settings: Settings, endpoint: Endpoint, cluster: Cluster, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
+import psutil
 import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
@@ -20,8 +21,10 @@ from impala.dbapi import connect
 from dags.local import airflow
 from domains.shop.workload import Workload
 from jobs.maintenance import maintain
+from lakehouse.delta.claims import GIVE_UP
 from lakehouse.delta.query import is_stored, query, stored_table
 from lakehouse.delta.status import table_statuses
+from lakehouse.errors import BusyError
 from lakehouse.pulsar.endpoint import Endpoint
 from lakehouse.pulsar.produce import produce
 from lakehouse.settings import Settings
@@ -51,7 +54,7 @@ def lake_of(settings: Settings, endpoint: Endpoint, url: str, home: Path) -> Set
 def running(lake: Settings, command: str = "run") -> Iterator[subprocess.Popen[bytes]]:
     with (lake.home / "run.log").open("wb") as log:
         given = {**os.environ, **environment(lake), **SMALL_BATCHES}
-        process = subprocess.Popen([LAKEHOUSE, command], env=given, stdout=log, stderr=subprocess.STDOUT)
+        process = subprocess.Popen([LAKEHOUSE, *command.split()], env=given, stdout=log, stderr=subprocess.STDOUT)
     try:
         yield process
     finally:
@@ -249,6 +252,51 @@ def test_a_store_that_dies_and_returns(settings: Settings, endpoint: Endpoint, s
     assert "Traceback" not in shown
     run(lake)
     assert tables(lake) == expected(Oracle().run(messages(lake)))
+
+
+@pytest.mark.spark
+@pytest.mark.s3
+def test_a_store_that_is_away_for_long(settings: Settings, endpoint: Endpoint, store: Server, tmp_path: Path) -> None:
+    lake = lake_of(settings, endpoint, store.url, tmp_path)
+    with running(lake, "run --every 1s") as process:
+        wait_for(has_version(lake, "gold.enriched_orders", 0), process)
+        store.kill()
+        try:
+            code = process.wait(GIVE_UP + 60)
+        finally:
+            store.start()
+    shown = (lake.home / "run.log").read_text()
+    assert (code, "Traceback" in shown) == (1, False), shown
+    assert f"could not be renewed for {GIVE_UP:g} s" in shown or "the object store" in shown, shown
+    run(lake)
+    assert tables(lake) == expected(Oracle().run(messages(lake)))
+
+
+@pytest.mark.spark
+@pytest.mark.s3
+def test_a_machine_that_sleeps_loses_its_tables_to_another(
+    settings: Settings, endpoint: Endpoint, store: Server, tmp_path: Path
+) -> None:
+    lake = own_topics(in_store(settings, store.url, tmp_path.name), endpoint, tmp_path)
+    other = lake.model_copy(update={"home": tmp_path / "other"})
+    other.home.mkdir()
+    produce([(topic, MESSY.first(topic.name)) for topic in TOPICS], endpoint, lake)
+    with running(lake, "run --every 1s") as process:
+        wait_for(has_version(lake, "gold.enriched_orders", 0), process)
+        with running(other) as refused:
+            assert refused.wait(60) == BusyError.exit_code
+        assert f"is being written by pid {process.pid}" in (other.home / "run.log").read_text()
+        both = [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]
+        for each in both:
+            each.suspend()
+        produce([(topic, MESSY.late(topic.name)) for topic in TOPICS], endpoint, lake)
+        run(other)
+        for each in both:
+            each.resume()
+        assert process.wait(60) != 0
+    shown = (lake.home / "run.log").read_text()
+    assert ("the right to write" in shown, "Traceback" in shown) == (True, False), shown
+    assert tables(other) == expected(Oracle().run(messages(other)))
 
 
 @pytest.mark.spark

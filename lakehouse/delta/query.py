@@ -1,6 +1,8 @@
 """Runs SQL over the tables without Spark: DuckDB reads them through the deltalake package."""
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from difflib import get_close_matches
 
 import duckdb
 import obstore
@@ -64,10 +66,18 @@ def query(settings: Settings, sql: str, values: Mapping[str, object] | None = No
     except duckdb.Error as error:
         line = str(error).partition("\n")[0]
         if line.startswith("Catalog Error: Table"):
-            there_is = f"has {', '.join(tables)}" if tables else "has no tables yet"
-            line += (
-                f" {settings.warehouse_root} {there_is}: "
-                "`lakehouse run` creates the declared ones, `lakehouse refresh` those declared in SQL"
-            )
+            line += _hint(settings, line, tables)
         raise LakehouseError(line) from error
     return result if result is not None else connection.sql("SELECT 'done' AS result")
+
+
+def _hint(settings: Settings, line: str, tables: Iterable[str]) -> str:
+    """What to do about DuckDB's line on a table that is not there."""
+    short = {name.partition(".")[2]: name for name in tables}
+    missing = re.search("with name (\\S+)", line)
+    alike = get_close_matches(missing[1], short) if missing else []
+    if alike:
+        return f" There is {' and '.join(short[name] for name in alike)}"
+    where = f"{settings.warehouse_root} has {'other tables' if short else 'no tables yet'}"
+    made = "`lakehouse run` creates the declared ones, `lakehouse refresh` those declared in SQL"
+    return f" {where}: {made}" + ("; `lakehouse status` lists those that are there" if short else "")

@@ -2,7 +2,9 @@ import re
 from datetime import date
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
+from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
@@ -28,6 +30,26 @@ def test_where_nothing_has_run_yet_that_is_said_of_tables(tmp_path: Path, statem
     told = re.escape(error.format(warehouse=tmp_path / "warehouse"))
     with pytest.raises(LakehouseError, match=f"^Catalog Error: {told}$"):
         query(load_settings(home=tmp_path), statement)
+
+
+@pytest.mark.parametrize(
+    ("named", "hint"),
+    [
+        ("gold.enriched_order", "There is gold.enriched_orders"),
+        (
+            "gold.elsewhere",
+            "{warehouse} has other tables: `lakehouse run` creates the declared ones, "
+            "`lakehouse refresh` those declared in SQL; `lakehouse status` lists those that are there",
+        ),
+    ],
+)
+def test_a_table_that_is_not_there(settings: Settings, tmp_path: Path, named: str, hint: str) -> None:
+    lake = own_home(settings, tmp_path)
+    DeltaTable.create(lake.table_path("gold.enriched_orders"), pa.schema({"id": pa.int64()}))
+    with pytest.raises(
+        LakehouseError, match=f"does not exist! {re.escape(hint.format(warehouse=lake.warehouse_root))}$"
+    ):
+        query(lake, f"SELECT * FROM {named}")
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,46 @@
+"""`lakehouse quarantine` on a table of waiting orders."""
+
+from datetime import UTC, date, datetime
+from pathlib import Path
+
+import pytest
+import typer
+from pyspark.sql import SparkSession
+
+from cli import quarantine as cli
+from lakehouse.delta.tables import create_table
+from lakehouse.delta.writes import append_values
+from lakehouse.settings import Settings
+from tests.lake import own_home
+from tests.shop import ENRICHMENTS
+
+[ORDERS] = ENRICHMENTS
+
+
+def test_inspect_names_the_order_that_has_waited_longest(
+    spark: SparkSession,
+    settings: Settings,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    lake = own_home(settings, tmp_path)
+    create_table(spark, lake, ORDERS.waiting)
+    waiting = [
+        {
+            "invoice_id": 7,
+            "line_item_id": line,
+            "day": date(2026, 1, 1),
+            "missing": [{"entity": "users", "key": user, "reason": "missing"}],
+            "attempts": 1,
+            "waiting_since": datetime(2026, 1, day, tzinfo=UTC),
+        }
+        for line, user, day in ((1, "5", 3), (2, "9", 2), (3, "5", 4))
+    ]
+    append_values(lake, ORDERS.waiting.name, waiting)
+    monkeypatch.setenv("LAKEHOUSE_HOME", str(lake.home))
+    monkeypatch.setenv("COLUMNS", "200")
+    typer.main.get_command(cli.app)(["inspect"], standalone_mode=False)
+    shown = capsys.readouterr().out.splitlines()
+    [row] = [line.split("│")[1:-1] for line in shown if "missing" in line]
+    assert [cell.strip() for cell in row][:6] == ["missing", "users", "3", "7 2", "2", "9"]
