@@ -57,9 +57,16 @@ class Claims:
         self.numbers: dict[str, int] = {}
         self._beat, self._renewed, self._failure = 0, time.monotonic(), ""
 
-    def take(self, table: str) -> None:
-        """Wait until the table is free, and claim it. Raises BusyError, which names the holder, if it is written."""
-        first, watched = self._last(table), time.monotonic()
+    def take(self, tables: Sequence[str]) -> None:
+        """Wait until the tables are free, and claim them. Raises BusyError, which names the holder, if one is written.
+
+        All are watched from the beginning, so those of a dead holder take 2 minutes together.
+        """
+        seen = {table: (self._last(table), time.monotonic()) for table in tables}
+        for table, (first, watched) in seen.items():
+            self._take(table, first, watched)
+
+    def _take(self, table: str, first: _Held | None, watched: float) -> None:
 
         def is_decided() -> bool:
             nonlocal first, watched
@@ -150,8 +157,7 @@ def claimed(
     watch.start()
     is_quiet = True
     try:
-        for table in tables:
-            claims.take(table)
+        claims.take(tables)
         yield
     except KeyboardInterrupt:
         is_quiet = False  # the JVM may still be writing, for a moment

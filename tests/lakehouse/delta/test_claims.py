@@ -45,13 +45,13 @@ def stored(settings: Settings) -> dict[str, bytes]:
     return {file["path"]: bytes(obstore.get(store, file["path"]).bytes()) for file in obstore.list(store).collect()}
 
 
-def left_by_a_killed_process(settings: Settings) -> None:
+def left_by_a_killed_process(settings: Settings, *tables: str) -> None:
     code = (
         "import os, sys\n"
         "from tests.lakehouse.delta.test_claims import held; from lakehouse.settings import load_settings\n"
-        "with held(load_settings(home=sys.argv[1], warehouse=sys.argv[2]), 'gold.notes'): os._exit(1)"
+        "with held(load_settings(home=sys.argv[1], warehouse=sys.argv[2]), *sys.argv[3:]): os._exit(1)"
     )
-    subprocess.run([sys.executable, "-c", code, settings.home, settings.warehouse_root], check=False)
+    subprocess.run([sys.executable, "-c", code, settings.home, settings.warehouse_root, *tables], check=False)
 
 
 def test_a_table_that_another_home_writes_is_busy_and_then_free(settings: Settings, tmp_path: Path) -> None:
@@ -70,15 +70,24 @@ def test_a_killed_holder_is_followed_at_once_in_its_home_and_later_in_others(
     settings: Settings, tmp_path: Path
 ) -> None:
     ours, theirs = home(settings, tmp_path, "ours"), home(settings, tmp_path, "theirs")
-    left_by_a_killed_process(ours)
+    left_by_a_killed_process(ours, "gold.notes")
     begun = time.monotonic()
     with held(ours, "gold.notes"):
         assert time.monotonic() - begun < claims.EXPIRY
-    left_by_a_killed_process(ours)
+    left_by_a_killed_process(ours, "gold.notes")
     begun = time.monotonic()
     with held(theirs, "gold.notes"):
         assert time.monotonic() - begun > claims.EXPIRY
         assert [name.rpartition("/")[2] for name in stored(theirs)] == [f"{3:020}"]
+
+
+def test_all_tables_of_a_killed_holder_are_free_at_the_same_time(settings: Settings, tmp_path: Path) -> None:
+    ours, theirs = home(settings, tmp_path, "ours"), home(settings, tmp_path, "theirs")
+    tables = "bronze.notes", "silver.notes", "gold.notes"
+    left_by_a_killed_process(ours, *tables)
+    begun = time.monotonic()
+    with held(theirs, *tables):
+        assert claims.EXPIRY < time.monotonic() - begun < 2 * claims.EXPIRY
 
 
 def test_maintenance_is_waited_for(settings: Settings, tmp_path: Path) -> None:
