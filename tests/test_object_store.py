@@ -290,10 +290,12 @@ def test_a_machine_that_sleeps_loses_its_tables_to_another(
         both = [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]
         for each in both:
             each.suspend()
-        produce([(topic, MESSY.late(topic.name)) for topic in TOPICS], endpoint, lake)
-        run(other)
-        for each in both:
-            each.resume()
+        try:
+            produce([(topic, MESSY.late(topic.name)) for topic in TOPICS], endpoint, lake)
+            run(other)
+        finally:
+            for each in both:
+                each.resume()
         assert process.wait(60) != 0
     shown = (lake.home / "run.log").read_text()
     assert ("the right to write" in shown, "Traceback" in shown) == (True, False), shown
