@@ -3,7 +3,6 @@ from typing import Any
 import pytest
 
 from domains.shop.declarations.users import USERS
-from jobs.retention import states
 from jobs.state_of_key import state_of_key
 from lakehouse.settings import Settings
 from tests.messages import at
@@ -39,19 +38,3 @@ def test_facts_that_wait_for_a_key_without_state(seen: Settings) -> None:
     assert found["Latest state of users 8"] == []
     [(invoice, line, reason, attempts, _)] = found["orders that wait for it, at most 20"]
     assert (invoice, line, reason, attempts) == (1, 5, "user missing", 1)
-
-
-def test_how_much_state_is_kept(seen: Settings) -> None:
-    found = {each.purpose: each for each in states(seen)}
-    assert {purpose: (each.rows, each.kept) for purpose, each in found.items()} == {
-        "versions of items": (2, "forever"),
-        "deleted items": (0, "90 d"),
-        "versions of users": (4, "forever"),
-        "deleted users": (0, "90 d"),
-        "orders, to find duplicates": (2, "7 d"),
-        "waiting orders": (1, "30 d"),
-        "checkpoints": (3, "100 batches"),
-    }
-    versions = found["versions of users"]
-    assert (versions.oldest, versions.newest) == (at(0), at(20))
-    assert all((each.size > 0) == (each.rows > 0) for each in found.values())

@@ -1,0 +1,65 @@
+"""How much state is kept, by the logs of tables."""
+
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from domains.shop.declarations.orders import ORDERS
+from jobs import retention
+from jobs.retention import states
+from lakehouse.delta.datasets import dataset_of
+from lakehouse.settings import Settings
+from tests.lake import own_home
+from tests.messages import at
+
+
+def test_how_much_state_is_kept(seen: Settings) -> None:
+    found = {each.purpose: each for each in states(seen)}
+    assert {purpose: (each.rows, each.kept) for purpose, each in found.items()} == {
+        "versions of items": (2, "forever"),
+        "deleted items": (0, "90 d"),
+        "versions of users": (4, "forever"),
+        "deleted users": (0, "90 d"),
+        "orders, to find duplicates": (2, "7 d"),
+        "waiting orders": (1, "30 d"),
+        "checkpoints": (3, "100 batches"),
+    }
+    versions = found["versions of users"]
+    assert (versions.oldest, versions.newest) == (at(0), at(20))
+    assert all((each.size > 0) == (each.rows > 0) for each in found.values())
+
+
+def test_no_row_is_read_if_the_logs_have_the_bounds(seen: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[str] = []
+
+    def dataset(table: DeltaTable, files: pa.Table, **options: Any) -> object:
+        read.extend(files["path"].to_pylist())
+        return dataset_of(table, files, **options)
+
+    monkeypatch.setattr(retention, "dataset_of", dataset)
+    assert (len(states(seen)), read) == (7, [])
+
+
+def test_of_a_wide_table_the_rows_are_read_that_the_log_does_not_describe(settings: Settings, tmp_path: Path) -> None:
+    lake = own_home(settings, tmp_path)
+    path = lake.table_path(ORDERS.waiting.name)
+    wide = {f"column{number}": [0, 0] for number in range(32)}  # only so many first columns have bounds
+    write_deltalake(path, pa.table({**wide, "waiting_since": [at(3), at(4)]}))
+    DeltaTable(path).alter.set_table_properties({"delta.dataSkippingNumIndexedCols": "33"})
+    write_deltalake(path, pa.table({**wide, "waiting_since": [at(2), None]}), mode="append")
+    [found] = states(lake)
+    assert (found.purpose, found.rows, found.oldest, found.newest) == ("waiting orders", 3, at(2), at(4))
+
+
+def test_facts_of_the_last_days_find_duplicates_and_those_of_the_future_too(settings: Settings, tmp_path: Path) -> None:
+    lake = own_home(settings, tmp_path)
+    days = [date(2026, 1, 1), date(2026, 1, 2), date(2026, 1, 9), date(9000, 1, 1)]
+    times = [datetime(day.year, day.month, day.day, 12, tzinfo=UTC) for day in days]
+    rows = pa.table({"created_at": times, "order_date": days})
+    write_deltalake(lake.table_path(ORDERS.gold_table), rows, partition_by=["order_date"])
+    [found] = states(lake)
+    assert (found.rows, found.oldest, found.newest) == (3, times[1], times[3])
