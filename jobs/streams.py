@@ -283,8 +283,8 @@ class _Supervised:
         return False
 
     def _end(self) -> None:
-        if self._record.failure:
-            self._record.failure = ""
+        if self._record.failure or self._record.retry:
+            self._record.failure = self._record.retry = ""
             keep_step(self._settings, self._record)
         self._stream.caught_up()
         self.runs.complete(self.new_rows)
@@ -297,7 +297,7 @@ class _Supervised:
             except (PySparkException, Py4JJavaError, BrokerError) as error:
                 self._wait_after(error)
             except LakehouseError as error:
-                self._note_failure(f"{self.name}: {error}")
+                self._note_failure(f"{self.name}: {error}", is_over=True)
                 raise
             else:
                 self._writer = writer if self._stream.is_kept else None
@@ -309,7 +309,7 @@ class _Supervised:
         self._writer = None
         line = f"{self.name}: {cause_of(error)}"
         is_over = is_permanent(error) or self._failures == self._run.retries
-        self._note_failure(line if is_over else "")
+        self._note_failure(line, is_over=is_over)
         if is_over:
             raise (PermanentError if is_permanent(error) else LakehouseError)(line) from error
         self._failures += 1
@@ -317,13 +317,13 @@ class _Supervised:
         CONSOLE.say(f"{line.rstrip('.')}; {again}")
         time.sleep(self._run.retry_delay)
 
-    def _note_failure(self, line: str) -> None:
-        """Record a retry or, if a line says why, the end of the run."""
-        self._record.retries += not line
-        self._record.failures += bool(line)
-        self._record.failure = line
+    def _note_failure(self, line: str, *, is_over: bool) -> None:
+        """Record a retry or the end of the run, and why."""
+        self._record.retries += not is_over
+        self._record.failures += is_over
+        self._record.failure, self._record.retry = (line, "") if is_over else ("", line)
         keep_step(self._settings, self._record)
-        if line:
+        if is_over:
             self.runs.fail(line)
 
     def _note_progress(self, query: StreamingQuery) -> bool:
@@ -343,4 +343,5 @@ class _Supervised:
         self._record.batches += batches
         self._record.seconds += seconds
         self._record.batch_at = time.time()
+        self._record.retry = ""
         keep_step(self._settings, self._record)

@@ -29,6 +29,8 @@ class StepRecord:
     """When the last batch ended."""
     failure: str = ""
     """Why the last run failed; empty if it did not."""
+    retry: str = ""
+    """Why the step is tried again; empty once it has read a batch, or has ended."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,6 +13,7 @@ from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from io import StringIO
 from pathlib import Path
+from types import SimpleNamespace
 from typing import NamedTuple
 
 import pytest
@@ -22,6 +23,7 @@ from pyspark.sql.types import StructType
 from cli import commands as cli
 from lakehouse.delta.leases import write_lease
 from lakehouse.pulsar.endpoint import Endpoint
+from lakehouse.records import StepRecord, keep_step
 from lakehouse.settings import Settings, load_settings
 from tests.lake import environment, land_literally, own_home, own_topics
 from tests.pipeline.projects import VISITORS, visits_project
@@ -436,6 +438,23 @@ def test_status_without_broker_and_tables_says_what_makes_them(lakehouse: Comman
     topics, tables = done.out.splitlines()
     assert topics.startswith("✗ the broker can't be asked: no broker is running: start it with `lakehouse up`")
     assert tables == "Tables: none yet: `lakehouse run` makes them"
+
+
+def test_watch_looks_again_until_it_is_interrupted(
+    lakehouse: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    intervals: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        intervals.append(seconds)
+        if len(intervals) == 2:
+            raise KeyboardInterrupt
+        keep_step(own_home(load_settings(), tmp_path / "home"), StepRecord(step="land orders", failure="it is late"))
+
+    monkeypatch.setattr("cli.status.time", SimpleNamespace(sleep=sleep))
+    done = lakehouse("status", "--watch", "--interval", "9")
+    assert (done.code, intervals) == (130, [9, 9])
+    assert "✗ the last run failed: it is late\n" in done.out
 
 
 def test_up_and_down_are_safe_to_repeat(lakehouse: Command) -> None:

@@ -119,9 +119,11 @@ def test_the_work_of_a_step_is_recorded(
     texts.mkdir()
     texts.joinpath("a.txt").write_text("one\ntwo\n")
     failures = [ValueError("it was busy")] * failing
+    retries: list[str] = []
 
     def write(batch: DataFrame, number: int) -> None:
         batch.count()
+        retries.append(step_record(lake, "texts").retry)
         if failures:
             raise failures.pop()
 
@@ -136,6 +138,7 @@ def test_the_work_of_a_step_is_recorded(
     record = step_record(lake, "texts")
     assert (record.seconds > 0, record.batch_at > 0) == (not done.failure, not done.failure)
     assert replace(record, seconds=0.0, batch_at=0.0, failure=record.failure[:7]) == done
+    assert [each[:7] for each in retries] == ["", "texts: "]
 
 
 @pytest.mark.parametrize(
@@ -232,7 +235,7 @@ def test_what_can_be_read_at_once_needs_no_stream(
 
     lake = own_home(settings, tmp_path)
     each = Stream("texts", stream, caught_up=lambda: ended.append("yes"), at_once=lambda _: found)
-    keep_step(lake, StepRecord(step="texts", failure="texts: it was busy"))
+    keep_step(lake, StepRecord(step="texts", failure="texts: it was busy", retry="texts: it was busy"))
     assert [outcome.rows for outcome in catch_up(lake, [each])] == [rows]
     told = step_record(lake, "texts")
     assert (replace(told, seconds=0.0, batch_at=0.0), ended) == (record, ["yes"])
