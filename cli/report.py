@@ -20,9 +20,10 @@ from jobs.lineage.kept import LastRun
 from jobs.lineage.tracing import Source
 from jobs.maintenance import Maintained
 from jobs.planning import Change
+from jobs.problems import problems, warnings
 from jobs.retention import State
 from jobs.state_of_key import Part
-from jobs.status import Status, TopicState, problems
+from jobs.status import FailedChecks, Status, TopicState
 from jobs.streams import Outcome
 from jobs.trace import Event
 from lakehouse.delta.definitions import rebuild_command
@@ -139,9 +140,10 @@ def quoted(text: str) -> str:
 def status(found: Status, kept: Iterable[State]) -> list[Text | Grid]:
     """What is wrong, a line each, and then all numbers."""
     wrong = [Text(f"✗ {one_line(line)}", "red") for line in problems(found)]
+    wrong += [Text(f"! {one_line(line)}", "yellow") for line in warnings(found)]
     parts: list[Text | Grid] = [*(wrong or [Text("✓ nothing is wrong", "green")]), topics(found.topics)]
     if found.tables:
-        parts += [tables(found.tables, found.freshness), _quarantine(found), states(kept)]
+        parts += [tables(found.tables, found.freshness), _quarantine(found), _rules(found.checks), states(kept)]
     elif not found.unreadable:
         parts.append(Text("Tables: none yet: `lakehouse run` makes them"))
     parts += [_steps(found.steps), _last_reconciled(found.reconciliations)]
@@ -166,24 +168,33 @@ def topics(found: Iterable[TopicState]) -> Grid:
 
 def tables(statuses: Iterable[TableStatus], freshness: Mapping[str, float]) -> Grid:
     """A row per table. `freshness` has the age in seconds of what has not reached a table of gold."""
-    grid = _grid("table", "rows", "MB", "changed", "lag", "behind topics")
+    grid = _grid("table", "rows", "MB", "files", "changed", "lag", "behind topics")
     grid.columns[0].no_wrap = True
     for each in statuses:
         lag = {None: "", 0: "up to date"}.get(each.lag, f"{each.lag} commits, {duration(each.lag_seconds or 0)}")
         behind = duration(freshness[each.name]) if each.name in freshness else ""
-        numbers = (f"{each.rows:,}", f"{each.size / 1e6:,.1f}", f"{_age(each.ran_at)} ago")
+        numbers = (f"{each.rows:,}", f"{each.size / 1e6:,.1f}", f"{each.files:,}", f"{_age(each.ran_at)} ago")
         grid.add_row(each.name, *numbers, lag, behind)
     return grid
 
 
 def _quarantine(found: Status) -> Grid:
-    grid = _grid("quarantine", "messages", "oldest")
+    grid = _grid("quarantine", "messages", "expired", "oldest")
     for each in found.waiting:
         waits = f"{each.topic} wait: {each.entity} {each.reason}"
-        grid.add_row(one_line(waits), f"{each.rows:,}", duration(each.oldest_seconds))
+        expired = f"{each.expired:,}" if each.expired else ""
+        grid.add_row(one_line(waits), f"{each.rows:,}", expired, duration(each.oldest_seconds))
     for (topic, place), count in found.held.items():
         if count:
-            grid.add_row(f"{topic}: {place}", f"{count:,}", "")
+            grid.add_row(f"{topic}: {place}", f"{count:,}", "", "")
+    return grid
+
+
+def _rules(checks: Iterable[FailedChecks]) -> Grid:
+    grid = Grid("table", "severity", "rules that did not pass")
+    for each in checks:
+        if each.rules:
+            grid.add_row(each.table, each.severity, one_line(", ".join(each.rules)))
     return grid
 
 

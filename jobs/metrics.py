@@ -145,10 +145,17 @@ FIGURES = (
     _reconciliation("difference_messages", "Landed messages minus accounted ones", lambda it: it.difference),
     _reconciliation("timestamp_seconds", "When it was last done; seconds since 1970", lambda it: it.at),
     Figure(
+        "unreconciled_seconds",
+        "Age of the last reconciliation of a topic or, if there was none, of its table; no sample if nothing landed",
+        ("topic",),
+        lambda status: (((topic,), age) for topic, age in status.unreconciled.items()),
+    ),
+    Figure(
         "failed_rules",
-        "Rules that did not pass in the table's last validation, if that was in the last two days",
+        "Rules that did not pass in the table's last validation, if that was in the last two days. One that can't be "
+        "evaluated is critical",
         ("table", "severity"),
-        lambda status: (((each.table, each.severity), each.rules) for each in status.checks),
+        lambda status: (((each.table, each.severity), len(each.rules)) for each in status.checks),
     ),
 )
 """All metrics. `jobs.status` finds their values."""

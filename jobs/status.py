@@ -1,10 +1,10 @@
-"""The state of the whole pipeline, found without Spark, and what is wrong with it.
+"""The state of the whole pipeline, found without Spark.
 
-`lakehouse status` shows these numbers, and the metrics are made of them.
+`lakehouse status` shows these numbers, and the metrics are made of them. `jobs.problems` says what is wrong with them.
 """
 
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
@@ -13,7 +13,6 @@ from deltalake import DeltaTable
 
 from bronze.losses import refusal
 from expectations.results import RESULTS
-from expectations.suites import Severity
 from gold.enrichment.declaration import Enrichment
 from lakehouse.contracts.decoding import MALFORMED
 from lakehouse.contracts.topics import Topic
@@ -27,13 +26,9 @@ from lakehouse.pulsar.status import TopicStatus, topic_status
 from lakehouse.records import ReconciliationRecord, StepRecord, reconciliation_records, step_records
 from lakehouse.settings import Settings
 from lakehouse.spark.error_causes import cause_of
-from lakehouse.terminal import duration
 from pipeline.declared import Pipeline
 from pipeline.graph import nodes
 from pipeline.loading import pipeline_of
-
-LATE = 15 * 60.0
-"""Seconds after which it is a problem that messages have not landed, or that commits were not read."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,8 +58,9 @@ class Waiting:
 class FailedChecks:
     table: str
     severity: str
-    rules: int
-    """Rules that did not pass in the table's last validation; 0 if all did."""
+    """Of rules that fail. One that can't be evaluated is critical, whatever its own severity."""
+    rules: Sequence[str]
+    """The rules that did not pass in the table's last validation; none if all did."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,6 +80,8 @@ class Status:
     """By topic and place, which is `malformed`, `duplicates` or `discarded`: messages that are in no layer."""
     steps: Sequence[StepRecord] = ()
     reconciliations: Sequence[ReconciliationRecord] = ()
+    unreconciled: Mapping[str, float] = field(default_factory=dict)
+    """By topic that has landed: seconds since its last reconciliation or, if there was none, since it first landed."""
     checks: Sequence[FailedChecks] = ()
     seconds: float = 0.0
     """The time that it took to find all this."""
@@ -94,6 +92,7 @@ def status_of(settings: Settings) -> Status:
     began, pipeline = time.monotonic(), pipeline_of(settings)
     declared = {*(topic.name for topic in pipeline.topics), *pipeline.published_topics}
     declared |= {entity.name for entity in pipeline.entities}
+    reconciliations = [each for each in reconciliation_records(settings) if each.topic in declared]
     broker, topics = _ask_broker(settings, pipeline)
     tables: Sequence[TableStatus] = ()
     waiting: Sequence[Waiting] = ()
@@ -105,7 +104,7 @@ def status_of(settings: Settings) -> Status:
         waits = ((facts, known.get(facts.waiting.name)) for facts in pipeline.enrichments)
         waiting = [each for facts, table in waits if table is not None for each in waiting_facts(facts, table)]
         held = _held(pipeline, tables, known)
-        checks = _failed_checks(known.get(RESULTS.name))
+        checks = failed_checks(known.get(RESULTS.name))
     except Exception as error:  # a store that is down, a torn log: the libraries have many errors
         unreadable = cause_of(error)
     return Status(
@@ -118,44 +117,11 @@ def status_of(settings: Settings) -> Status:
         waiting=waiting,
         held=held,
         steps=[each for each in step_records(settings) if each.step.partition(" ")[2] in declared],
-        reconciliations=[each for each in reconciliation_records(settings) if each.topic in declared],
+        reconciliations=reconciliations,
+        unreconciled=unreconciled(pipeline, tables, reconciliations),
         checks=checks,
         seconds=time.monotonic() - began,
     )
-
-
-def problems(status: Status) -> Iterator[str]:
-    """A line for each thing that is wrong, with what to do about it; the gravest first."""
-    yield from (_broken(each) for each in status.reconciliations if not each.holds)
-    if status.unreadable:
-        yield f"the tables can't be read: {status.unreadable}"
-    if status.broker:
-        yield f"the broker can't be asked: {status.broker}"
-    yield from (f"{each.name}: can't land: {each.problem}" for each in status.topics if each.problem)
-    yield from (f"the last run failed: {each.failure}" for each in status.steps if each.failure)
-    for check in status.checks:
-        if check.rules and check.severity == Severity.CRITICAL:
-            yield f"{check.table}: {check.rules} critical rules do not pass: see `lakehouse validate`"
-    yield from _late(status)
-    for each in status.waiting:
-        if each.expired:
-            what = f"{each.expired:,} wait for {each.entity} and are no longer retried"
-            yield f"{each.topic}: {what}: see `lakehouse quarantine inspect`"
-
-
-def _broken(done: ReconciliationRecord) -> str:
-    found = "; ".join(done.problems) or f"landed and accounted messages differ by {done.difference:,}"
-    return f"{done.topic}: reconciliation does not hold: {found}: see `lakehouse reconcile`"
-
-
-def _late(status: Status) -> Iterator[str]:
-    for topic in status.topics:
-        waited = topic.status.lag_seconds if topic.status else None
-        if waited is not None and waited > LATE:
-            yield f"{topic.name}: messages have waited in the broker for {duration(waited)}: does the pipeline run?"
-    for table in status.tables:
-        if table.name in status.streams and table.lag_seconds is not None and table.lag_seconds > LATE:
-            yield f"{table.name}: has not read what came {duration(table.lag_seconds)} ago: does the pipeline run?"
 
 
 def freshness(pipeline: Pipeline, topics: Sequence[TopicState], tables: Sequence[TableStatus]) -> dict[str, float]:
@@ -172,6 +138,19 @@ def freshness(pipeline: Pipeline, topics: Sequence[TopicState], tables: Sequence
         if node.name in lags and all(source in oldest for source in node.sources):
             oldest[node.name] = max([lags[node.name], *(oldest[source] for source in node.sources)])
     return {name: age for name, age in oldest.items() if name.startswith("gold.")}
+
+
+def unreconciled(
+    pipeline: Pipeline, tables: Sequence[TableStatus], done: Sequence[ReconciliationRecord]
+) -> dict[str, float]:
+    """By topic that has landed: how long it was not reconciled. See Status."""
+    landed = {each.name: each.made_at.timestamp() for each in tables if each.rows}
+    last, now = {each.topic: each.at for each in done}, time.time()
+    return {
+        topic.name: now - last.get(topic.name, landed[topic.bronze_table])
+        for topic in pipeline.topics
+        if topic.bronze_table in landed
+    }
 
 
 def _ask_broker(settings: Settings, pipeline: Pipeline) -> tuple[str, list[TopicState]]:
@@ -232,13 +211,16 @@ def _held(
     return held
 
 
-def _failed_checks(results: DeltaTable | None) -> list[FailedChecks]:
+def failed_checks(results: DeltaTable | None) -> list[FailedChecks]:
     """The last validation of each table, if it was in the last two days: older files are not read."""
     if results is None:
         return []
     since = datetime.fromtimestamp(time.time() - 2 * 86_400, UTC)
     found = duckdb.from_arrow(dataset_of(results)).filter(f"validated_at > '{since.isoformat()}'")
     found = found.project("*, max(validated_at) OVER (PARTITION BY table_name) AS last").filter("validated_at = last")
-    failed = "count(*) FILTER (WHERE outcome != 'passed')"
+    found = found.project(
+        "table_name, rule, outcome, CASE outcome WHEN 'error' THEN 'critical' ELSE severity END AS severity"
+    )
+    failed = "coalesce(list(rule ORDER BY rule) FILTER (WHERE outcome != 'passed'), [])"
     last = found.aggregate(f"table_name, severity, {failed}", "table_name, severity").order("ALL").fetchall()
     return [FailedChecks(table=table, severity=severity, rules=rules) for table, severity, rules in last]

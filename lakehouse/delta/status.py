@@ -33,6 +33,8 @@ class TableStatus:
     """The number of these files."""
     deleted: int | None
     """Rows that mark a deleted key; None if the table has no such rows, or if its log does not say."""
+    made_at: datetime
+    """When the table was created, in UTC."""
     ran_at: datetime
     """When the table's stream last finished a batch; for a table without a stream, when it last changed. In UTC."""
     lag: int | None
@@ -58,6 +60,7 @@ def table_statuses(settings: Settings) -> list[TableStatus]:
                 size=sum(files["size_bytes"].to_pylist()),
                 files=files.num_rows,
                 deleted=_deleted(files),
+                made_at=datetime.fromtimestamp((table.metadata().created_time or 0) / 1000, UTC),
                 ran_at=batch.ended if batch else _changed_at(table),
                 lag=_behind(read, {table_id: version for table_id, (_, version) in by_id.items()}),
                 lag_seconds=_age(settings, read, by_id),

@@ -13,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from jobs import metrics as module
 from jobs.metrics import FIGURES, Metrics, Pulse, application
-from jobs.status import Status, TopicState, Waiting
+from jobs.status import FailedChecks, Status, TopicState, Waiting
 from lakehouse.pulsar.status import TopicStatus
 from lakehouse.records import StepRecord
 from lakehouse.settings import Settings
@@ -34,6 +34,8 @@ FOUND = Status(
     ],
     waiting=[Waiting(topic="orders", entity="users", reason="missing", rows=3, expired=1, oldest_seconds=60)],
     held={("orders", "malformed"): 4, ("orders", "duplicates"): 5},
+    unreconciled={"orders": 3_600},
+    checks=[FailedChecks(table="gold.orders", severity="warning", rules=["grew_as_usual", "has_not_shrunk"])],
     steps=[StepRecord(step="land orders", rows=12, retries=1)],
 )
 
@@ -79,6 +81,8 @@ def test_metrics_are_the_numbers_of_the_status(metrics: Metrics) -> None:
         ("step_failures_total", "land orders"): 0,
         ("step_failed", "land orders"): 0,
         ("step_batch_timestamp_seconds", "land orders"): 0,
+        ("unreconciled_seconds", "orders"): 3_600,
+        ("failed_rules", "warning", "gold.orders"): 2,
     }
 
 

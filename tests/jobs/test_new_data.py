@@ -24,7 +24,9 @@ ORDERS = "gold.enriched_orders"
 def found(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     """What the broker, the tables' logs and the last validation report: nothing is new."""
     names = [*(suite.table for suite in SUITES), *(table.name for table in SQL_TABLES)]
-    table = TableStatus(name="", rows=1, version=3, size=1, files=1, deleted=None, ran_at=NOW, lag=0, lag_seconds=0.0)
+    table = TableStatus(
+        name="", rows=1, version=3, size=1, files=1, deleted=None, made_at=NOW, ran_at=NOW, lag=0, lag_seconds=0.0
+    )
     found = SimpleNamespace(
         backlog=0,
         tables={name: replace(table, name=name) for name in names},
