@@ -44,6 +44,8 @@ SECRET_PROPERTY = re.compile(
     r"secret|password|token$|access[._]?key|(account|private|encryption)\.key|\.sas\.", re.IGNORECASE
 )
 """Matches the names of Spark properties that are secrets."""
+HOSTS = re.compile(r"([a-z+]+)://[^,/\s]+(?:,[^,/\s]*[^,/\s:])*(?:/[^,\s]*)?")
+"""Matches a URL of one host or several, and its scheme."""
 
 
 def _folder(path: Path) -> Path:
@@ -78,6 +80,18 @@ def _beside(given: dict[str, Any]) -> Path:
     return project / (".lakehouse" if folder.name == DECLARATIONS else f".lakehouse-{folder.name}")
 
 
+def _url(*schemes: str) -> AfterValidator:
+    """Checks the URL of a cluster, which can name several hosts."""
+
+    def check(url: str) -> str:
+        found = HOSTS.fullmatch(url)
+        if found is None or found[1] not in schemes:
+            raise ValueError(f"must be {schemes[0]}://host:port, or {schemes[0]}://host:port,host:port for several")
+        return url
+
+    return AfterValidator(check)
+
+
 def _token(token: SecretStr) -> SecretStr:
     if not re.fullmatch(r"[\w-]+\.[\w-]+\.[\w-]+", token.get_secret_value(), re.ASCII):
         raise ValueError("must be a JSON web token: three parts with a dot between, and no space or end of line")
@@ -103,10 +117,11 @@ class Section(BaseModel):
 
 
 class Pulsar(Section):
-    service_url: str | None = Field(None, pattern=r"^pulsar(\+ssl)?://")
-    """Your own cluster, such as `pulsar://host:6650`. Unset: the embedded broker that `lakehouse up` starts."""
-    admin_url: str | None = Field(None, pattern=r"^https?://")
-    """Its admin API, `http://host:8080`. Set both URLs or neither."""
+    service_url: Annotated[str, _url("pulsar", "pulsar+ssl")] | None = None
+    """Your own cluster, such as `pulsar://host:6650`, or `pulsar://one:6650,other:6650` to name several brokers. Unset:
+    the embedded broker that `lakehouse up` starts."""
+    admin_url: Annotated[str, _url("http", "https")] | None = None
+    """Its admin API, `http://host:8080` or `http://one:8080,other:8080`. Set both URLs or neither."""
     namespace: str = Field("public/lakehouse", pattern=r"^[^/]+/[^/]+$")
     """Where the topics are: tenant and namespace."""
     partitions: int = Field(2, ge=1)

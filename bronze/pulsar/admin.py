@@ -2,6 +2,7 @@
 
 import ssl
 import time
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -55,11 +56,19 @@ class Held(NamedTuple):
         return Position.parse(found["markDeletePosition"]) if found else None
 
 
+class _Session(requests.Session):
+    """Sends the token to the broker that serves a topic too: all others redirect to it."""
+
+    def should_strip_auth(self, old_url: str, new_url: str) -> bool:
+        return old_url.startswith("https:") and not new_url.startswith("https:")
+
+
 class Admin:
     def __init__(self, options: Options) -> None:
         self._url = f"{options.admin_url}/admin/v2"
-        self._session = requests.Session()
-        self._session.trust_env = "//127.0.0.1:" not in self._url  # a proxy can't reach this machine's loopback
+        self._urls = deque(f"{url}/admin/v2" for url in options.admin_urls)
+        """The brokers, with the one that answered last at the front."""
+        self._session = _Session()
         if options.token:
             self._session.headers["Authorization"] = f"Bearer {options.token}"
         if options.tls_trust_certs:
@@ -139,13 +148,7 @@ class Admin:
     def _call(
         self, method: str, topic: str, path: str, *, json: object = None, accept: tuple[int, ...] = ()
     ) -> requests.Response:
-        url = f"{self._url}/{quote(topic.replace('://', '/'))}{path}"
-        try:
-            response = self._session.request(method, url, json=json, timeout=TIMEOUT, stream=True)
-        except requests.RequestException as error:
-            if problem := _certificate_problem(error):
-                raise PulsarSourceError(f"{self._url}: the certificate is refused: {problem}") from error
-            raise NoAnswerError(f"{self._url}: no answer from the broker: {type(error).__name__}") from error
+        response = self._first_answer(method, f"{quote(topic.replace('://', '/'))}{path}", json)
         if response.ok or response.status_code in accept:
             return response
         match response.status_code:
@@ -155,6 +158,20 @@ class Admin:
             case 404:
                 raise PulsarSourceError(f"{topic}: no such topic")
         raise NoAnswerError(f"{topic}: the broker answered {response.status_code} {response.reason}")
+
+    def _first_answer(self, method: str, path: str, json: object) -> requests.Response:
+        """Ask one broker after the other until one answers."""
+        for _ in range(len(self._urls)):
+            url = self._urls[0]
+            self._session.trust_env = "//127.0.0.1:" not in url  # a proxy can't reach this machine's loopback
+            try:
+                return self._session.request(method, f"{url}/{path}", json=json, timeout=TIMEOUT, stream=True)
+            except requests.RequestException as error:
+                if problem := _certificate_problem(error):
+                    raise PulsarSourceError(f"{url}: the certificate is refused: {problem}") from error
+                failure = error
+                self._urls.rotate(-1)
+        raise NoAnswerError(f"{self._url}: no answer from the broker: {type(failure).__name__}") from failure
 
 
 def _in_utc(moment: str) -> str:

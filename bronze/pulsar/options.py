@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import urlsplit
 
 from bronze.pulsar.positions import Offsets
 
@@ -38,6 +39,12 @@ class Options:
     token: str | None = field(default=None, repr=False)
     tls_trust_certs: str | None = None
     tls_validate_hostname: bool = True
+
+    @property
+    def admin_urls(self) -> list[str]:
+        """The URL of each host: `http://one:8080,other:8080` names two brokers of a cluster."""
+        url = urlsplit(self.admin_url)
+        return [f"{url.scheme}://{host}{url.path}" for host in url.netloc.split(",")]
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> "Options":

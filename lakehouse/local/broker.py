@@ -205,7 +205,7 @@ def _configured(text: str, ports: dict[str, int]) -> str:
         "brokerServicePort": str(ports["broker"]),
         "webServicePort": str(ports["web"]),
         "bindAddress": HOST,
-        "listeningInterface": _loopback(),  # BookKeeper's setting for the same
+        "listeningInterface": loopback(),  # BookKeeper's setting for the same
         "webSocketServiceEnabled": "false",
         # Topics without traffic must not be deleted.
         "brokerDeleteInactiveTopicsEnabled": "false",
@@ -215,7 +215,7 @@ def _configured(text: str, ports: dict[str, int]) -> str:
     return text + "".join(f"\n{name}={value}" for name, value in values.items()) + "\n"
 
 
-def _loopback() -> str:
+def loopback() -> str:
     """The name of the loopback network interface."""
     interfaces = psutil.net_if_addrs().items()
     return next(name for name, addresses in interfaces if any(address.address == HOST for address in addresses))

@@ -25,6 +25,19 @@ class Endpoint:
     service_url: str
     admin_url: str
 
+    @property
+    def admin_urls(self) -> list[str]:
+        """The URL of each host: `http://one:8080,other:8080` names two brokers of a cluster."""
+        url = urlsplit(self.admin_url)
+        return [f"{url.scheme}://{host}{url.path.rstrip('/')}" for host in url.netloc.split(",")]
+
+
+class _Session(requests.Session):
+    """Sends the token to the broker that serves a topic too: all others redirect to it."""
+
+    def should_strip_auth(self, old_url: str, new_url: str) -> bool:
+        return old_url.startswith("https:") and not new_url.startswith("https:")
+
 
 def connect(endpoint: Endpoint, settings: Settings) -> pulsar.Client:
     """A client with the token and certificates of the settings. The caller must close it.
@@ -53,27 +66,35 @@ def call_admin(
 ) -> requests.Response:
     """Call `path`, below `/admin/v2/`. Responses with an HTTP status in `accept` are returned like a success.
 
-    Raises UnreachableError if there is no answer, RefusedError if the token or the certificate is rejected, and
+    Raises UnreachableError if no broker answers, RefusedError if the token or the certificate is rejected, and
     BrokerError for any other HTTP error.
     """
-    url = f"{endpoint.admin_url.rstrip('/')}/admin/v2/{path}"
+    token = settings.pulsar.token
+    response = _first_answer(method, path, endpoint, settings, body)
+    if response.status_code in (401, 403):
+        why = "the token was refused" if token else "no token was sent: set LAKEHOUSE_PULSAR__TOKEN"
+        raise RefusedError(f"{method} {response.url}: {why}: {_reason(response)}")
+    if not response.ok and response.status_code not in accept:
+        raise BrokerError(f"{method} {response.url}: the broker answered {response.status_code}: {_reason(response)}")
+    return response
+
+
+def _first_answer(method: str, path: str, endpoint: Endpoint, settings: Settings, body: object) -> requests.Response:
+    """Ask one broker after the other until one answers."""
     token, certificates = settings.pulsar.token, settings.pulsar.tls_trust_certs
     headers = {"Authorization": f"Bearer {token.get_secret_value()}"} if token else {}
     verify = str(certificates) if certificates else True
-    try:
-        with requests.Session() as session:
-            session.trust_env = "//127.0.0.1:" not in url  # no proxy for this machine
-            response = session.request(method, url, json=body, headers=headers, verify=verify, timeout=TIMEOUT)
-    except requests.RequestException as error:
-        if problem := _certificate_problem(error, settings):
-            raise RefusedError(f"{endpoint.admin_url}: {problem}") from error
-        raise UnreachableError(f"{endpoint.admin_url}: no answer from the broker: {type(error).__name__}") from error
-    if response.status_code in (401, 403):
-        why = "the token was refused" if token else "no token was sent: set LAKEHOUSE_PULSAR__TOKEN"
-        raise RefusedError(f"{method} {url}: {why}: {_reason(response)}")
-    if not response.ok and response.status_code not in accept:
-        raise BrokerError(f"{method} {url}: the broker answered {response.status_code}: {_reason(response)}")
-    return response
+    for base in endpoint.admin_urls:
+        url = f"{base}/admin/v2/{path}"
+        try:
+            with _Session() as session:
+                session.trust_env = "//127.0.0.1:" not in url  # no proxy for this machine
+                return session.request(method, url, json=body, headers=headers, verify=verify, timeout=TIMEOUT)
+        except requests.RequestException as error:
+            if problem := _certificate_problem(error, settings):
+                raise RefusedError(f"{base}: {problem}") from error
+            failure = error
+    raise UnreachableError(f"{endpoint.admin_url}: no answer from the broker: {type(failure).__name__}") from failure
 
 
 def check_certificate(endpoint: Endpoint, settings: Settings) -> None:

@@ -94,7 +94,14 @@ def lakehouse(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str
         (
             "LAKEHOUSE_PULSAR__SERVICE_URL",
             "localhost:6650",
-            r"pulsar.service_url: String should match pattern '^pulsar(\+ssl)?://' (given: 'localhost:6650')",
+            "pulsar.service_url: must be pulsar://host:port, or pulsar://host:port,host:port for several "
+            "(given: 'localhost:6650')",
+        ),
+        (
+            "LAKEHOUSE_PULSAR__ADMIN_URL",
+            "http://one:8080,http://other:8080",
+            "pulsar.admin_url: must be http://host:port, or http://host:port,host:port for several "
+            "(given: 'http://one:8080,http://other:8080')",
         ),
         (
             "LAKEHOUSE_PULSAR__SERVICE_URL",

@@ -1,9 +1,5 @@
 """What the source asks of the broker's admin API, and how it is refused, for example by a broker that wants a token."""
 
-import base64
-import hashlib
-import hmac
-import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
@@ -29,29 +25,8 @@ from lakehouse.pulsar.produce import produce
 from lakehouse.pulsar.topic_admin import create_topics
 from lakehouse.settings import load_settings
 from tests.bronze.broker_topics import Topics, numbers
-
-KEY = b"the key of the tests, which is long enough"
-
-
-def token(role: str, key: bytes = KEY) -> str:
-    """A JSON web token like those of `pulsar tokens create`."""
-
-    def encode(data: bytes) -> str:
-        return base64.urlsafe_b64encode(data).decode().rstrip("=")
-
-    text = f"{encode(json.dumps({'alg': 'HS256'}).encode())}.{encode(json.dumps({'sub': role}).encode())}"
-    return f"{text}.{encode(hmac.digest(key, text.encode(), hashlib.sha256))}"
-
-
-AUTHENTICATION = f"""
-authenticationEnabled=true
-authorizationEnabled=true
-authenticationProviders=org.apache.pulsar.broker.authentication.AuthenticationProviderToken
-tokenSecretKey=data:;base64,{base64.b64encode(KEY).decode()}
-superUserRoles=owner
-brokerClientAuthenticationPlugin=org.apache.pulsar.client.impl.auth.AuthenticationToken
-brokerClientAuthenticationParameters=token:{token("owner")}
-"""
+from tests.redirects import redirecting_brokers
+from tests.tokens import AUTHENTICATION, token
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -219,6 +194,13 @@ def test_a_broker_that_is_not_there() -> None:
     with pytest.raises(NoAnswerError) as error:
         Admin(Options.parse(urls)).partitions("persistent://public/default/events")
     assert str(error.value) == "http://127.0.0.1:1/admin/v2: no answer from the broker: ConnectionError"
+
+
+def test_the_first_broker_is_dead_and_the_second_redirects_to_a_third() -> None:
+    with redirecting_brokers({"partitions": 2}, token=token("owner")) as url:
+        urls = {"serviceUrl": "pulsar://127.0.0.1:1", "adminUrl": url, "topic": "events", "token": token("owner")}
+        found = Admin(Options.parse(urls)).partitions("persistent://public/default/events")
+    assert found == [f"persistent://public/default/events-partition-{index}" for index in (0, 1)]
 
 
 def test_partitions_of_a_topic(topics: Topics) -> None:
