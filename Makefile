@@ -61,6 +61,10 @@ test-store: install ## Run most commands, kill runs, and fail requests, with tab
 test-cluster: install ## Kill executors and workers of a Spark cluster while the pipeline runs on it (10 minutes)
 	@exec $(RUN)/pytest -n 0 -m cluster
 
+.PHONY: test-brokers
+test-brokers: install ## Kill brokers and bookies of a Pulsar cluster while messages land and gold is published (8 minutes)
+	@exec $(RUN)/pytest -n 0 -m brokers
+
 .PHONY: airflow
 airflow: install ## Start the broker and Airflow, which runs the pipeline every few minutes
 	@$(RUN)/lakehouse up
