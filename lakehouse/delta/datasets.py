@@ -7,7 +7,18 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
-from pyarrow.dataset import Expression, FileSystemDataset
+from pyarrow.dataset import Expression, FileSystemDataset, Scanner
+
+MOST_ROWS = 2**30
+"""More than a row group has."""
+
+
+class _Unsliced(FileSystemDataset):  # type: ignore[misc]  # pyarrow has no types
+    """A dataset whose batches are row groups. Of slices of them, DuckDB refuses those with a struct in a struct."""
+
+    def scanner(self, **options: Any) -> Scanner:
+        whole = {"batch_size": MOST_ROWS, "batch_readahead": 1}
+        return super().scanner(**whole | options)
 
 
 def files_of(table: DeltaTable) -> pa.Table:
@@ -33,7 +44,7 @@ def dataset_of(table: DeltaTable, files: pa.Table | None = None, **options: Any)
         for batch in rows
         for row, path in enumerate(batch["path"])
     ]
-    return FileSystemDataset(fragments, empty.schema, empty.format, empty.filesystem)
+    return _Unsliced(fragments, empty.schema, empty.format, empty.filesystem)
 
 
 def _is(column: str, value: pa.Scalar) -> Expression:
