@@ -7,27 +7,34 @@ import typer
 from cli import report
 from cli.backfill import right_key
 from jobs.retention import states
-from jobs.state_of_key import state_of_key
+from jobs.state_of_key import state_of_facts, state_of_key
 from lakehouse.errors import ConfigurationError, LakehouseError
 from lakehouse.settings import load_settings
 from pipeline.loading import pipeline_of
 
 
 def state_command(
-    key: Annotated[str, typer.Argument(help="An entity and a key, such as users:42. Default: an overview.")] = "",
+    key: Annotated[
+        str, typer.Argument(help="An entity or facts and a key, such as users:42. Default: all, in brief.")
+    ] = "",
 ) -> None:
-    """Show the state that is kept to be exact, and for how long; or all that is kept for a key."""
+    """Show the state that is kept to be exact, and for how long; or what is kept for a key of an entity or of facts."""
     settings = load_settings()
     if not key:
         if not (found := states(settings)):
             raise LakehouseError("no state yet: `lakehouse run` makes the tables")
         report.show([report.states(found)])
         return
-    entities = {entity.name: entity for entity in pipeline_of(settings).entities}
+    pipeline = pipeline_of(settings)
+    entities = {entity.name: entity for entity in pipeline.entities}
+    facts = {each.topic.name: each for each in pipeline.enrichments}
     name, _, value = key.partition(":")
-    if name not in entities or not value:
-        example = f"{next(iter(entities), 'users')}:123"
-        raise ConfigurationError(f"{key}: must be an entity of {', '.join(entities)} and a key, such as {example}")
+    if name not in (known := {**entities, **facts}) or not value:
+        example = f"{next(iter(known), 'users')}:123"
+        raise ConfigurationError(f"{key}: must be one of {', '.join(known)} and a key, such as {example}")
+    if name in facts:
+        report.parts([state_of_facts(settings, facts[name], value)])
+        return
     if right := right_key(entities[name], value):
         raise ConfigurationError(f"{key}: a key of {name} is {right}")
-    report.parts(state_of_key(settings, pipeline_of(settings), entities[name], value))
+    report.parts(state_of_key(settings, pipeline, entities[name], value))

@@ -1,7 +1,7 @@
-"""What is kept for one key of an entity: its state, its versions, its merges, and the facts that need it."""
+"""What is kept for one key: of an entity its state, versions and merges, and who needs it; of facts where they are."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -9,7 +9,10 @@ from typing import Any
 import sqlglot
 
 from gold.enrichment.declaration import Enrichment
-from lakehouse.delta.query import query, table_names
+from jobs.trace import typed
+from lakehouse.delta.query import is_stored, query, stored_table, table_names
+from lakehouse.delta.reads import columns_of
+from lakehouse.errors import ConfigurationError, LakehouseError
 from lakehouse.settings import Settings
 from pipeline.declared import Pipeline
 from silver.entity import Entity
@@ -50,6 +53,56 @@ def state_of_key(settings: Settings, pipeline: Pipeline, entity: Entity, key: st
                 yield _joined(settings, facts, entity, key)
 
 
+def state_of_facts(settings: Settings, facts: Enrichment, key: str) -> Part:
+    """Where the facts with a key are: the value of the first key column, or a JSON array of several values.
+
+    A later message with the same keys, whose day is one of the days of duplicates, is a duplicate. Does not need Spark.
+    Raises ConfigurationError for what can't be a key, and LakehouseError if there is no table yet.
+    """
+    tables = {name: shown for name, shown in _shown(facts).items() if is_stored(settings, name)}
+    if not tables:
+        raise LakehouseError(f"{facts.topic.name}: there is no table of them yet: `lakehouse run` makes them")
+    schema = columns_of(stored_table(settings, next(iter(tables))))
+    texts = dict(zip(facts.keys, _texts(facts, key), strict=False))
+    values = {f"key{place}": typed(name, text, schema) for place, (name, text) in enumerate(texts.items())}
+    where = " AND ".join(f'"{name}" = ${value}' for name, value in zip(texts, values, strict=True))
+    columns = ", ".join(f'"{name}"' for name in (*facts.keys, facts.event_time))
+    selects = (f"SELECT {columns}, {shown} FROM {name} WHERE {where}" for name, shown in tables.items())
+    statement = f"{' UNION ALL '.join(selects)} ORDER BY ALL LIMIT {MOST}"
+    return _part(settings, f"{facts.topic.name} {key}, at most {MOST}", statement, values)
+
+
+def _shown(facts: Enrichment) -> dict[str, str]:
+    """What is shown of facts, as SQL, by the table where they can be."""
+    first, last = (f"CAST({facts.day} {sign} {facts.dedup_days} AS DATE)" for sign in "-+")
+    message = "concat_ws('/', {0}.partition, {0}.ledger_id, {0}.entry_id, {0}.batch_index)"
+    waits = "concat(reason, ', since ', strftime(waiting_since, '%Y-%m-%d %H:%M'), ', attempts: ', attempts)"
+    repeats = f"concat('repeats ', {message.format('duplicate_of')})"
+
+    def columns(place: str, more: str, *, days: str = f"concat({first}, ' to ', {last})") -> str:
+        position = message.format("position")
+        return f"""'{place}' AS place, {position} AS message, {more} AS more, {days} AS "days of duplicates\""""
+
+    return {
+        facts.gold_table: columns("gold", "''"),
+        facts.waiting.name: columns("waiting", waits),
+        facts.discarded.name: columns("discarded", waits),
+        facts.duplicates.name: columns("duplicate", repeats, days="''"),
+    }
+
+
+def _texts(facts: Enrichment, key: str) -> list[str]:
+    """The values in a key."""
+    try:
+        values = json.loads(key) if key.startswith("[") else [key]
+    except ValueError:
+        values = []
+    if not 0 < len(values) <= len(facts.keys):
+        names = ", ".join(facts.keys)
+        raise ConfigurationError(f"{key}: a key of {facts.topic.name} is {names}: one value, or a JSON array of them")
+    return [str(value) for value in values]
+
+
 def _version(entity: Entity, row: dict[str, Any]) -> tuple[Any, ...]:
     values = ", ".join(f"{name} {_brief(row[name])}" for name in entity.values if row.get(name) is not None)
     return row["valid_from"], row["valid_until"], row["deleted_at"], values
@@ -73,7 +126,7 @@ def _rows(settings: Settings, table: str, entity: Entity, key: str, order: str =
     return [dict(zip(found.columns, row, strict=True)) for row in found.fetchall()]
 
 
-def _part(settings: Settings, title: str, statement: str, values: dict[str, str]) -> Part:
+def _part(settings: Settings, title: str, statement: str, values: Mapping[str, object]) -> Part:
     found = query(settings, statement, values)
     return Part(title=title, columns=found.columns, rows=found.fetchall())
 

@@ -100,12 +100,13 @@ def _with_keys(
         return []
     schema = pa.schema(stored_table(settings, table).schema().to_arrow())
     names = dict(zip(declared.keys, keys, strict=False))
-    values = {f"key{place}": _typed(name, key, schema) for place, (name, key) in enumerate(names.items())}
+    values = {f"key{place}": typed(name, key, schema) for place, (name, key) in enumerate(names.items())}
     where = " AND ".join(f'"{name}" = ${value}' for name, value in zip(names, values, strict=True))
     return changes_of_rows(settings, table, where, values, identity=identity)
 
 
-def _typed(column: str, text: str, schema: pa.Schema) -> object:
+def typed(column: str, text: str, schema: pa.Schema) -> object:
+    """A value of a column, from its text. Raises ConfigurationError if it is none."""
     kind = schema.field(column).type
     try:
         return pa.scalar(text).cast(kind).as_py()

@@ -1,10 +1,16 @@
+from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
 
+from domains.shop.declarations.orders import ORDERS
 from domains.shop.declarations.users import USERS
-from jobs.state_of_key import state_of_key
+from jobs.state_of_key import state_of_facts, state_of_key
+from lakehouse.errors import ConfigurationError, LakehouseError
 from lakehouse.settings import Settings
+from tests.lake import own_home
 from tests.messages import at
 from tests.shop import SHOP
 
@@ -38,3 +44,67 @@ def test_facts_that_wait_for_a_key_without_state(seen: Settings) -> None:
     assert found["Latest state of users 8"] == []
     [(invoice, line, reason, attempts, _)] = found["orders that wait for it, at most 20"]
     assert (invoice, line, reason, attempts) == (1, 5, "user missing", 1)
+
+
+def position(entry: int) -> dict[str, int]:
+    return {"partition": 0, "ledger_id": 7, "entry_id": entry, "batch_index": -1}
+
+
+def line(number: int, entry: int, **more: object) -> dict[str, object]:
+    """A line of an invoice, at an entry."""
+    row = {"invoice_id": 8, "line_item_id": number, "created_at": at(10), "order_date": at(10).date()}
+    return {**row, "position": position(entry), **more}
+
+
+@pytest.fixture
+def invoice(settings: Settings, tmp_path: Path) -> Settings:
+    """A lake with an invoice, the lines of which are in different tables."""
+    lake = own_home(settings, tmp_path)
+    waits = {"reason": "user missing", "attempts": 2, "waiting_since": at(600)}
+    rows = {
+        ORDERS.gold_table: line(1, 1),
+        ORDERS.waiting.name: line(2, 2, **waits),
+        ORDERS.discarded.name: line(3, 3, **waits),
+        ORDERS.duplicates.name: line(1, 4, duplicate_of=position(1)),
+    }
+    for name, row in rows.items():
+        write_deltalake(lake.table_path(name), pa.Table.from_pylist([row]))
+    return lake
+
+
+def test_where_facts_are_and_on_which_days_a_repeat_is_a_duplicate(invoice: Settings) -> None:
+    found = state_of_facts(invoice, ORDERS, "8")
+    assert found.title == "orders 8, at most 20"
+    shown = ("line_item_id", "place", "message", "more", "days of duplicates")
+    waits, days = "user missing, since 2026-01-01 10:00, attempts: 2", "2025-12-25 to 2026-01-08"
+    assert [tuple(row[found.columns.index(name)] for name in shown) for row in found.rows] == [
+        (1, "duplicate", "0/7/4/-1", "repeats 0/7/1/-1", ""),
+        (1, "gold", "0/7/1/-1", "", days),
+        (2, "waiting", "0/7/2/-1", waits, days),
+        (3, "discarded", "0/7/3/-1", waits, days),
+    ]
+
+
+@pytest.mark.parametrize(("key", "lines"), [("[8]", [1, 1, 2, 3]), ("[8, 2]", [2]), ("[8,9]", []), ("9", [])])
+def test_facts_by_the_first_key_columns(invoice: Settings, key: str, lines: list[int]) -> None:
+    assert [row[1] for row in state_of_facts(invoice, ORDERS, key).rows] == lines
+
+
+@pytest.mark.parametrize(
+    ("key", "said"),
+    [
+        ("one", "one: invoice_id is of type int64, and this is no value of it"),
+        ("[1", "[1: a key of orders is invoice_id, line_item_id: one value, or a JSON array of them"),
+        ("[1,2,3]", "[1,2,3]: a key of orders is invoice_id, line_item_id: one value, or a JSON array of them"),
+    ],
+)
+def test_what_can_not_be_a_key_of_facts(invoice: Settings, key: str, said: str) -> None:
+    with pytest.raises(ConfigurationError) as error:
+        state_of_facts(invoice, ORDERS, key)
+    assert str(error.value) == said
+
+
+def test_facts_without_tables(settings: Settings, tmp_path: Path) -> None:
+    with pytest.raises(LakehouseError) as error:
+        state_of_facts(own_home(settings, tmp_path), ORDERS, "1")
+    assert str(error.value) == "orders: there is no table of them yet: `lakehouse run` makes them"
