@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from jobs.steps import reconcile_all, run_landed
-from lakehouse.settings import Settings
+from lakehouse.settings import Settings, load_settings
 from tests.lake import expected, land_literally, messages, own_home, tables
 from tests.messages import item, order, user
 from tests.oracle import Oracle
@@ -25,6 +25,39 @@ DISCARDED = 9
 """The line of the order that was discarded."""
 GONE = ("missing_entity", "missing_key", "missing_merged")
 """Columns of waiting orders that 0.1.0 had."""
+
+
+SETTINGS = """
+home = ".lakehouse"
+warehouse = ""
+checkpoints = ""
+[pulsar]
+namespace = "public/lakehouse"
+partitions = 2
+tls_validate_hostname = true
+broker_port = 0
+web_port = 0
+memory = "1g"
+[spark]
+master = "local[2]"
+memory = "2g"
+[run]
+retries = 5
+retry_delay = 10.0
+broker_timeout = 60.0
+max_bytes_per_batch = 1048576
+[airflow]
+port = 0
+parallelism = 2
+[serve]
+host = "127.0.0.1"
+port = 0
+sessions_per_user = 20
+max_queries = 4
+query_timeout = 600
+max_result = "64m"
+"""
+"""A `lakehouse.toml` with all settings that 0.1.0 had, but for addresses, certificates and secrets."""
 
 
 @pytest.fixture
@@ -55,3 +88,14 @@ def test_a_lake_of_the_release_before_goes_on(
     wanted = expected(oracle.run(NEWS))
     assert held == {name: wanted[name] for name in held}
     assert [each.problems for each in reconcile_all(spark, lake) if not each.holds] == []
+
+
+def test_the_settings_of_the_release_before_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "lakehouse.toml").write_text(SETTINGS)
+    monkeypatch.chdir(tmp_path)
+    loaded = load_settings()
+    assert (loaded.home, loaded.spark.master, loaded.run.max_bytes_per_batch) == (
+        tmp_path / ".lakehouse",
+        "local[2]",
+        2**20,
+    )
