@@ -73,8 +73,7 @@ def _vacuum(settings: Settings, name: str) -> Maintained:
     try:
         held = held_versions(settings, name)
         removed = remove_old_files(settings, name, keep=KEEP, held=held)
-        if not held:
-            remove_old_log(settings, name, keep=KEEP)
+        remove_old_log(settings, name, keep=KEEP, held=held)
     except Exception as error:
         return Maintained(table=name, failed=cause_of(error))
     return Maintained(table=name, removed=removed)

@@ -30,17 +30,17 @@ def remove_old_files(settings: Settings, table: str, *, keep: timedelta, held: S
     return _delete(settings, table, old)
 
 
-def remove_old_log(settings: Settings, table: str, *, keep: timedelta) -> int:
+def remove_old_log(settings: Settings, table: str, *, keep: timedelta, held: Sequence[int] = ()) -> int:
     """Remove the log of versions before the last checkpoint that is older than `keep`; returns how many files.
 
-    Statistics in the log have values of rows that have left the table since.
+    What the versions in `held` need stays. Statistics in the log have values of rows that have left the table since.
     """
     written = _files(settings, table, "_delta_log")
     committed = {int(found[1]): at for path, at in written.items() if (found := _COMMIT.fullmatch(path))}
     checkpoints = [int(found[1]) for path in written if (found := _CHECKPOINT.fullmatch(path))]
     before = datetime.now(UTC) - keep
     old = [version for version in checkpoints if not keep or (version in committed and committed[version] <= before)]
-    kept_from = max(old, default=0)
+    kept_from = max((version for version in old if version <= min(held, default=version)), default=0)
     of_version = {path: int(found[1]) for path in written if (found := _OF_VERSION.match(path))}
     return _delete(settings, table, [path for path, version in of_version.items() if version < kept_from])
 

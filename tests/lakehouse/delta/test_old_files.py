@@ -31,8 +31,8 @@ def log(lake: Settings) -> list[str]:
     return sorted(file.name.lstrip("0") for file in Path(lake.table_path(NAME), "_delta_log").glob("0*"))
 
 
-def names(lake: Settings) -> list[str]:
-    rows: list[str] = DeltaTable(lake.table_path(NAME)).to_pyarrow_table()["name"].to_pylist()
+def names(lake: Settings, version: int | None = None) -> list[str]:
+    rows: list[str] = DeltaTable(lake.table_path(NAME), version=version).to_pyarrow_table()["name"].to_pylist()
     return rows
 
 
@@ -53,6 +53,13 @@ def test_the_log_that_is_not_old_enough_stays(lake: Settings) -> None:
     age(lake, 1, days=2)
     assert remove_old_log(lake, NAME, keep=timedelta(days=7)) == 0
     assert remove_old_log(lake, NAME, keep=timedelta(days=1)) == 1
+
+
+def test_the_log_that_a_snapshot_needs_stays(lake: Settings) -> None:
+    assert remove_old_log(lake, NAME, keep=timedelta(), held=[0, 2]) == 0
+    assert remove_old_log(lake, NAME, keep=timedelta(), held=[1, 2]) == 1
+    assert log(lake) == ["1.checkpoint.parquet", "1.json", "2.json"]
+    assert names(lake, version=1) == ["Ada"]
 
 
 def test_files_that_left_the_table_go(lake: Settings) -> None:
