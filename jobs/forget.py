@@ -19,11 +19,13 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from bronze.erasures import DONE, ERASURES, PARTS, REQUESTED, erased_messages, unfinished
+from bronze.losses import LOSSES
+from bronze.writer_schemas import WRITER_SCHEMAS
 from expectations.results import RESULTS
-from gold.enrichment.declaration import BACKFILLS, Enrichment
+from gold.enrichment.declaration import ACTIONS, BACKFILLS, Enrichment
 from gold.enrichment.enrich import enrich_messages
 from gold.sql.declaration import SQL_ROWS
-from gold.sql.refresh import FAILED
+from gold.sql.refresh import FAILED, REFRESHES
 from jobs.maintenance import rewriting
 from jobs.person import Keys, keys_of, messages_of, unreadable_among
 from jobs.snapshots import drop, snapshots
@@ -31,7 +33,7 @@ from jobs.steps import as_written, enriching, merging, publishing, refreshing
 from jobs.streams import catch_up
 from lakehouse.contracts.decoding import MALFORMED
 from lakehouse.delta.old_files import remove_old_files, remove_old_log
-from lakehouse.delta.query import stored_table
+from lakehouse.delta.query import stored_table, table_names
 from lakehouse.delta.reads import frame_of
 from lakehouse.delta.tables import (
     KEEP,
@@ -52,7 +54,7 @@ from lakehouse.errors import LakehouseError
 from lakehouse.local.broker import endpoint
 from lakehouse.progress import spinner
 from lakehouse.pulsar.topic_admin import request_compaction
-from lakehouse.settings import Settings
+from lakehouse.settings import Settings, is_remote
 from pipeline.declared import Pipeline
 from silver.entity import Entity
 
@@ -91,6 +93,8 @@ def places_of(pipeline: Pipeline) -> Iterator[Place]:
     for topic in pipeline.topics:
         of_topic = f"held.topic = '{topic.name}' AND {_same('held.position', PARTS)}"
         yield Place(bronze=topic.bronze_table, table=MALFORMED.name, same=of_topic)
+        if pipeline.enrichments:  # without any, nobody can ask for something, and there is no such table
+            yield Place(bronze=topic.bronze_table, table=ACTIONS.name, same=of_topic)
     for entity in pipeline.entities:
         same = _same("held.sequence", PARTS[1:])  # a ledger is in one partition
         for table in (entity.table, *([entity.history] if entity.keeps_history else [])):
@@ -330,7 +334,7 @@ def write_certificate(settings: Settings, pipeline: Pipeline, asked: Row, compac
             "by": "this command" if asked.is_now else "the first `lakehouse maintain` after that",
         },
         "unreadable_messages": asked.unreadable,
-        "beyond": list(_beyond(topics, compacted, pipeline)),
+        "beyond": list(_beyond(settings, pipeline, topics, compacted)),
     }
     path = settings.home / "erasures" / f"{asked.request}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -338,7 +342,7 @@ def write_certificate(settings: Settings, pipeline: Pipeline, asked: Row, compac
     return path
 
 
-def _beyond(topics: list[str], compacted: list[str], pipeline: Pipeline) -> Iterator[str]:
+def _beyond(settings: Settings, pipeline: Pipeline, topics: list[str], compacted: list[str]) -> Iterator[str]:
     """What an erasure does not reach, and what to do there."""
     for topic in topics:
         yield (
@@ -349,7 +353,22 @@ def _beyond(topics: list[str], compacted: list[str], pipeline: Pipeline) -> Iter
         yield f"the topic {topic} keeps what was published, for readers that don't read it compacted: see its retention"
     for topic in sorted(set(pipeline.published_topics) - set(compacted)):
         yield f"the topic {topic} has no checkpoint here, so it was not reached: delete it if it has messages"
+    for table in sorted(set(table_names(settings)) - _known(pipeline)):
+        yield f"{table} is not declared, so it was not searched: delete its folder, if nobody needs it"
+    if is_remote(settings.warehouse_root):
+        yield "the object store keeps older versions of objects if the bucket has versioning: let them expire"
     if any(table.postgres for table in pipeline.sql_tables):
         yield "Postgres: rows of old transactions until VACUUM, its log, and its backups"
-    yield "logs of commands, of Spark and of Airflow can quote values: empty `<home>/logs`, and Airflow's logs"
+    yield (
+        "logs, and the reasons of failures, can quote values: empty `<home>/logs`, `<home>/records` and "
+        "`<home>/lineage`, Airflow's logs, and what a backend of OpenLineage has"
+    )
+    yield f"notes that people wrote about others, in {ACTIONS.name} and {BACKFILLS.name}, can mention the person"
     yield "copies: backups of the tables, and what readers have stored elsewhere"
+
+
+def _known(pipeline: Pipeline) -> set[str]:
+    """The tables that an erasure reaches, and those that have nothing of any person."""
+    reached = {place.table for place in places_of(pipeline)} | {table.name for table in pipeline.sql_tables}
+    own = {each.name for each in (ACTIONS, BACKFILLS, ERASURES, LOSSES, REFRESHES, RESULTS, SQL_ROWS, WRITER_SCHEMAS)}
+    return reached | own | {each.shadow for each in pipeline.enrichments}

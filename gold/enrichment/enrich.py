@@ -108,7 +108,7 @@ def _sources(spark: SparkSession, settings: Settings, enrichment: Enrichment) ->
         for lookup in enrichment.feeds
     ]
     is_ours = F.col("topic") == enrichment.topic.name
-    asked = stream_of(ACTIONS.name).where(is_ours).select(F.col("action").alias(EVENT), "position")
+    asked = appended(ACTIONS.name).where(is_ours).select(F.col("action").alias(EVENT), "position")
     requested = appended(BACKFILLS.name).where(is_ours & (F.col("event") == "requested"))
     request = F.struct("request", "since", "until", "entity", "key")
     backfills = requested.select(F.lit(BACKFILL).alias(EVENT), request.alias("backfill")).transform(without_changes)
