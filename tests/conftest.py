@@ -9,7 +9,9 @@ import hypothesis
 import pytest
 from pyspark.sql import SparkSession
 
+from dags.local import database as airflow_database
 from lakehouse.local import broker
+from lakehouse.progress import wait_until
 from lakehouse.pulsar.endpoint import Endpoint
 from lakehouse.settings import Settings, load_settings
 from lakehouse.spark.session import LITTLE_DATA, start_spark, stop_spark
@@ -91,6 +93,19 @@ def store(settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Itera
             patch.setenv(name, value)
         yield server
     server.kill()
+
+
+@pytest.fixture(scope="session")
+def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a Postgres like that of the local Airflow, which comes as a Python package."""
+    data = tmp_path_factory.mktemp("postgres") / "data"
+    with (data.parent / "postgres.log").open("wb") as log:
+        airflow_database.create(data, log)
+        server = airflow_database.launch(data, log)
+    assert wait_until(lambda: airflow_database.is_ready(data), "Starting Postgres", timeout=30)
+    yield airflow_database.address(data).replace("+psycopg2", "")
+    server.send_signal(airflow_database.STOP)
+    server.wait(30)
 
 
 @pytest.fixture

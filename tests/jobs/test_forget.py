@@ -15,15 +15,15 @@ from domains.shop.declarations.orders import ORDERS
 from domains.shop.declarations.users import USERS
 from expectations.results import RESULTS, Result, keep
 from expectations.suites import Severity
-from gold.enrichment.declaration import BACKFILLS
-from gold.enrichment.writes import discard
+from gold.enrichment.declaration import ACTIONS, BACKFILLS
 from gold.sql.declaration import read_declaration
 from jobs import forget as module
 from jobs.forget import find, forget
-from jobs.snapshots import create, refuse_lost, snapshots
+from jobs.maintenance import maintain
+from jobs.snapshots import create, refuse_lost, restore, snapshots
 from jobs.steps import enriching, landing, merging, publishing, reconcile_all, refreshing
 from jobs.streams import catch_up
-from lakehouse.delta.tables import delete_path, read_table, table_property
+from lakehouse.delta.tables import KEEP, delete_path, read_table, set_table_property, table_property
 from lakehouse.delta.writes import append
 from lakehouse.errors import ConfigurationError
 from lakehouse.pulsar.endpoint import Endpoint
@@ -34,6 +34,7 @@ from lakehouse.settings import Settings
 from tests.lake import expected, land_literally, messages, own_home, own_topics, read, tables
 from tests.messages import at, item, message, millis, order, user
 from tests.oracle import Message, Oracle
+from tests.postgres import held_in_postgres, in_postgres
 from tests.published import GOLD_TOPIC, gold, seen, sent
 from tests.shop import ENRICHMENTS, ENTITIES, SHOP, TOPICS, WRITTEN
 
@@ -67,18 +68,15 @@ OTHERS = [
 WITHOUT_SQL = replace(SHOP, sql_tables=())
 
 
-def of_line(line: int) -> str:
-    return f"line_item_id = {line}"
-
-
 @pytest.fixture
 def lake(spark: SparkSession, settings: Settings, tmp_path: Path) -> Settings:
     """A home where the person is in every table, in older versions of tables, and in what people asked and saw."""
     lake = own_home(settings, tmp_path)
     land_literally(spark, lake, [*HIS, *OTHERS])
     follow(spark, lake)
-    waiting = read_table(spark, lake, ORDERS.waiting.name)
-    discard(lake, ORDERS, waiting.where(of_line(5)).select("position"))
+    given_up = ("discard", "orders", (0, 7, 6, 0), None, "ada", "Zaphod does not want it")
+    append(spark.createDataFrame([given_up], ACTIONS.ddl), lake, ACTIONS.name)
+    catch_up(lake, enriching(spark, lake, ENRICHMENTS))
     append(read_table(spark, lake, ORDERS.gold_table), lake, ORDERS.shadow)
     asked = {"request": "1", "event": "failed", "topic": "orders", "entity": "users", "key": str(ZAPHOD)}
     append(spark.createDataFrame([asked], read_table(spark, lake, BACKFILLS.name).schema), lake, BACKFILLS.name)
@@ -151,6 +149,7 @@ def test_a_crash_after_each_step_is_made_good_by_the_next_run(
         "quarantine.waiting_orders": 1,
         "quarantine.duplicate_orders": 1,
         "quarantine.discarded_orders": 1,
+        "quarantine.actions": 1,
     }
     before = create(spark, lake, WITHOUT_SQL, "before")
     crashed: set[str] = set()
@@ -175,6 +174,37 @@ def test_a_crash_after_each_step_is_made_good_by_the_next_run(
     ]
 
 
+def maintain_when_due(lake: Settings, certificate: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Maintain the tables as if it were the moment at which older versions leave, by the certificate."""
+    leave_at = datetime.fromisoformat(json.loads(certificate.read_text())["older_versions"]["leave_at"])
+    monkeypatch.setattr("jobs.maintenance.KEEP", KEEP - (leave_at - datetime.now(UTC)))
+    list(maintain(lake))
+
+
+LATER = [user(10, "Trillian", place=20), order(8, user=10, place=20)]
+
+
+@pytest.mark.long
+def test_the_first_maintenance_after_a_week_removes_what_older_versions_have(
+    spark: SparkSession, lake: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if a snapshot was made meanwhile, which can still be restored. Each commit meanwhile makes a checkpoint."""
+    [path] = forget(spark, lake, WITHOUT_SQL, USERS, str(ZAPHOD), now=False)
+    after = create(spark, lake, WITHOUT_SQL, "after")
+    for name in after.tables:
+        set_table_property(spark, lake, name, "delta.checkpointInterval", "1")
+    land_literally(spark, lake, LATER)
+    follow(spark, lake)
+    list(maintain(lake))
+    assert {name.split("/")[1] for name in holding(lake.home)} == {"bronze", "silver", "gold", "quarantine", "quality"}
+    maintain_when_due(lake, path, monkeypatch)
+    assert list(holding(lake.home)) == []
+    check(spark, lake, [*OTHERS, *LATER])
+    list(restore(spark, lake, WITHOUT_SQL, after))
+    follow(spark, lake)
+    check(spark, lake, [*OTHERS, *LATER])
+
+
 BY_NAME = """-- keys: name
 -- refresh: incremental
 SELECT user.first_name AS name, count(*) AS orders FROM gold.enriched_orders GROUP BY user.first_name
@@ -187,13 +217,13 @@ def send(lake: Settings, endpoint: Endpoint, sent_now: list[Message]) -> None:
         produce([(topic, (Sent(str(each.key), each.payload, millis(at(0))) for each in of_topic))], endpoint, lake)
 
 
-def test_a_person_leaves_sql_and_topics_and_does_not_land_again(
-    spark: SparkSession, settings: Settings, endpoint: Endpoint, tmp_path: Path
+def test_a_person_leaves_sql_topics_and_postgres_and_does_not_land_again(
+    spark: SparkSession, settings: Settings, endpoint: Endpoint, postgres: str, tmp_path: Path
 ) -> None:
-    lake = own_topics(settings, endpoint, tmp_path / tmp_path.name)
+    lake = own_topics(in_postgres(settings, postgres), endpoint, tmp_path / tmp_path.name)
     create_published([GOLD_TOPIC], endpoint, lake)
     (tmp_path / "orders_by_name.sql").write_text(BY_NAME)
-    by_name = read_declaration(tmp_path / "orders_by_name.sql")
+    by_name = replace(read_declaration(tmp_path / "orders_by_name.sql"), postgres="orders_by_name")
     pipeline = replace(SHOP, sql_tables=(by_name,))
 
     def run() -> None:
@@ -207,8 +237,10 @@ def test_a_person_leaves_sql_and_topics_and_does_not_land_again(
     send(lake, endpoint, [HIS[0], HIS[1], *(order(line, place=0, user=ZAPHOD) for line in range(3, 9))])
     run()
     assert {name.split("/")[1] for name in holding(lake.home)} == {"bronze", "gold", "silver"}
+    assert held_in_postgres(postgres, "orders_by_name") == read(lake, by_name.name)
     forget(spark, lake, pipeline, USERS, str(ZAPHOD), now=True)
     assert list(holding(lake.home)) == []
+    assert held_in_postgres(postgres, "orders_by_name") == [{"name": "Ada", "orders": 2}]
     assert seen(sent(lake, endpoint)) == gold(lake)
     assert gold(lake).keys() == {"1-1", "1-2"}
     assert read(lake, by_name.name) == [{"name": "Ada", "orders": 2}]

@@ -2,19 +2,15 @@
 
 import json
 import shutil
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
-from psycopg.rows import dict_row
-from pydantic import SecretStr
 from pyspark.sql import SparkSession
 
 import gold.sinks.postgres
-from dags.local import database as airflow_database
 from domains.favorites.declarations.changelogs import ACCOUNT_USERS, CHANGELOGS, FAVORITE_CHEESES, FAVORITE_COLORS
 from gold.sql.declaration import declared_in
 from jobs.lineage.kept import last_run
@@ -23,7 +19,6 @@ from jobs.streams import catch_up
 from lakehouse.contracts.topics import Topic
 from lakehouse.delta.tables import delta_table
 from lakehouse.errors import ConfigurationError, LakehouseError
-from lakehouse.progress import wait_until
 from lakehouse.pulsar.endpoint import Endpoint, connect
 from lakehouse.pulsar.topic_admin import create_published
 from lakehouse.settings import Settings
@@ -31,23 +26,11 @@ from silver.entity import Entity
 from tests.crashes import fail_after
 from tests.lake import own_topics, read
 from tests.messages import at, millis
+from tests.postgres import held_in_postgres, in_postgres
 from tests.published import sent
 
 SQL = Path(__file__).parents[3] / "domains" / "favorites" / "declarations" / "sql"
 COUNTS, FAVORITES = (replace(table, postgres=table.file.stem) for table in declared_in(SQL))
-
-
-@pytest.fixture(scope="module")
-def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of a Postgres like that of the local Airflow, which comes as a Python package."""
-    data = tmp_path_factory.mktemp("sinks") / "postgres"
-    with (data.parent / "postgres.log").open("wb") as log:
-        airflow_database.create(data, log)
-        server = airflow_database.launch(data, log)
-    assert wait_until(lambda: airflow_database.is_ready(data), "Starting Postgres", timeout=30)
-    yield airflow_database.address(data).replace("+psycopg2", "")
-    server.send_signal(airflow_database.STOP)
-    server.wait(30)
 
 
 @pytest.fixture
@@ -55,7 +38,7 @@ def lake(settings: Settings, endpoint: Endpoint, postgres: str, tmp_path: Path) 
     topics: list[Topic] = [entity.topic for entity in CHANGELOGS]
     own = own_topics(settings, endpoint, tmp_path, topics)
     create_published([COUNTS.name.removeprefix("gold."), FAVORITES.name.removeprefix("gold.")], endpoint, own)
-    return own.model_copy(update={"postgres": own.postgres.model_copy(update={"url": SecretStr(postgres)})})
+    return in_postgres(own, postgres)
 
 
 def send(lake: Settings, endpoint: Endpoint, entity: Entity, user: int, minute: int, **fields: Any) -> None:
@@ -89,11 +72,6 @@ def consumed(lake: Settings, endpoint: Endpoint, topic: str) -> list[tuple[str, 
     return [(message.key, message.value) for message in sent(lake, endpoint, topic)]
 
 
-def in_postgres(postgres: str, table: str) -> list[dict[str, Any]]:
-    with psycopg.connect(postgres, row_factory=dict_row) as connection:
-        return connection.execute(f"SELECT * FROM {table} ORDER BY 1").fetchall()
-
-
 def by_first(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda row: next(iter(row.values())))
 
@@ -115,8 +93,8 @@ def test_changes_reach_the_topic_and_postgres_once(
         ("7", {"account_id": 7, "users": 2, "last_change": millis(at(2))}),
         ("8", {"account_id": 8, "users": 1, "last_change": millis(at(3))}),
     ]
-    assert in_postgres(postgres, COUNTS.postgres or "") == by_first(read(lake, COUNTS.name))
-    [one, *_] = in_postgres(postgres, FAVORITES.postgres or "")
+    assert held_in_postgres(postgres, COUNTS.postgres or "") == by_first(read(lake, COUNTS.name))
+    [one, *_] = held_in_postgres(postgres, FAVORITES.postgres or "")
     assert (one["color"], one["color_since"], one["color_source"]) == ("red", at(5), "form")
     assert one["color_topic"].endswith("/favorite_colors")
     assert one["color_position"].keys() == {"partition", "ledger_id", "entry_id", "batch_index"}
@@ -132,25 +110,25 @@ def test_changes_reach_the_topic_and_postgres_once(
         with pytest.raises(RuntimeError):
             refresh(spark, lake)
     assert told(lake, "publish postgres user_count_by_account") == ("FAIL", None, {})
-    assert [row["account_id"] for row in in_postgres(postgres, COUNTS.postgres or "")] == [7, 8]
+    assert [row["account_id"] for row in held_in_postgres(postgres, COUNTS.postgres or "")] == [7, 8]
     shutil.rmtree(lake.checkpoint_root)
     assert refresh(spark, lake) == ["incremental", "incremental"]
     changes = consumed(lake, endpoint, "user_count_by_account")
     assert len(changes) == 4
     assert dict(changes) == {"7": {"account_id": 7, "users": 2, "last_change": millis(at(10))}, "8": None}
-    assert in_postgres(postgres, COUNTS.postgres or "") == by_first(read(lake, COUNTS.name))
-    rows = in_postgres(postgres, FAVORITES.postgres or "")
+    assert held_in_postgres(postgres, COUNTS.postgres or "") == by_first(read(lake, COUNTS.name))
+    rows = held_in_postgres(postgres, FAVORITES.postgres or "")
     assert [(row["user_id"], row["color"], row["cheese"]) for row in rows] == [(1, "blue", None), (3, None, "brie")]
     assert dict(consumed(lake, endpoint, "user_favorite_color_and_cheese"))["2"] is None
 
     delta_table(spark, lake, COUNTS.name).update("account_id = 7", {"users": "9"})
     assert gold.sinks.postgres.publish_to_postgres(spark, lake, COUNTS) == 1
     assert gold.sinks.postgres.publish_to_postgres(spark, lake, COUNTS) == 0
-    assert [row["users"] for row in in_postgres(postgres, COUNTS.postgres or "")] == [9]
+    assert [row["users"] for row in held_in_postgres(postgres, COUNTS.postgres or "")] == [9]
     shutil.rmtree(lake.table_path(COUNTS.name))
     [anew] = refreshing(spark, lake, [replace(COUNTS, topic=None)])
     assert anew.kind == "full"
-    assert [row["users"] for row in in_postgres(postgres, COUNTS.postgres or "")] == [2]
+    assert [row["users"] for row in held_in_postgres(postgres, COUNTS.postgres or "")] == [2]
     with psycopg.connect(postgres) as connection:
         connection.execute("DELETE FROM lakehouse_published")
     with pytest.raises(LakehouseError, match="exists already, but lakehouse did not create it"):
@@ -158,9 +136,10 @@ def test_changes_reach_the_topic_and_postgres_once(
 
 
 def test_an_error_does_not_quote_the_password(spark: SparkSession, settings: Settings) -> None:
-    wrong = settings.postgres.model_copy(update={"url": SecretStr("postgres//me:secret@host/database")})
     with pytest.raises(ConfigurationError) as error:
-        gold.sinks.postgres.publish_to_postgres(spark, settings.model_copy(update={"postgres": wrong}), COUNTS)
+        gold.sinks.postgres.publish_to_postgres(
+            spark, in_postgres(settings, "postgres//me:secret@host/database"), COUNTS
+        )
     assert str(error.value) == "LAKEHOUSE_POSTGRES__URL: must be postgresql://user:password@host/database"
 
 
