@@ -1,0 +1,95 @@
+"""`lakehouse forget` as a user starts it, killed at moments spread over its work: started again, it completes."""
+
+import json
+import os
+import shutil
+import subprocess
+import time
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from pyspark.sql import SparkSession
+
+from bronze.erasures import ERASURES
+from lakehouse.pulsar.endpoint import Endpoint
+from lakehouse.settings import Settings
+from tests.jobs.test_crashes import LAKEHOUSE, commit, ended, is_free, start, wait_until
+from tests.jobs.test_forget import HIS, OTHERS, ZAPHOD, check, holding, send
+from tests.lake import environment, messages, own_home, own_topics, read
+from tests.shop import WRITTEN
+
+COMMANDS = (
+    ("run",),
+    ("quarantine", "discard", "--key", "8", "--note", "Zaphod asks"),
+    ("enrich",),
+    ("validate",),
+    ("refresh",),
+    ("snapshot", "create", "before"),
+    ("backfill", "--because", f"users:{ZAPHOD}", "--note", "Zaphod asks"),
+)
+FORGET = ("forget", f"users:{ZAPHOD}", "--approve", "--now")
+PATIENCE = 1200
+"""Seconds that an erasure may take on a machine that is busy with other tests."""
+SENT = [each for each in (*HIS, *OTHERS) if each.key]
+
+
+class Whole(NamedTuple):
+    """An erasure that nobody killed."""
+
+    before: Settings
+    seconds: float
+    """From the record of the request to the end."""
+    rows: dict[str, int]
+
+
+def told(lake: Settings) -> dict[str, Any]:
+    [path] = (lake.home / "erasures").iterdir()
+    found: dict[str, Any] = json.loads(path.read_text())
+    return found
+
+
+def copy_of(lake: Settings, home: Path) -> Settings:
+    shutil.copytree(lake.home, home, dirs_exist_ok=True)
+    return own_home(lake, home)
+
+
+@pytest.fixture(scope="module")
+def whole(settings: Settings, endpoint: Endpoint, tmp_path_factory: pytest.TempPathFactory) -> Whole:
+    lake = own_topics(settings, endpoint, tmp_path_factory.mktemp("forget"))
+    send(lake, endpoint, SENT)
+    for words in COMMANDS:
+        given = {**os.environ, **environment(lake)}
+        done = subprocess.run([LAKEHOUSE, *words], env=given, cwd=lake.home, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+    assert {name.split("/")[0] for name in holding(lake.home)} == {"leases", "warehouse"}
+    erased = copy_of(lake, tmp_path_factory.mktemp("whole"))
+    with ended(start(erased, *FORGET)) as process:
+        wait_until(commit(erased, ERASURES.name, 1).exists)
+        began = time.monotonic()
+        assert process.wait(PATIENCE) == 0
+        seconds = time.monotonic() - began
+    assert list(holding(erased.home)) == []
+    return Whole(lake, seconds, told(erased)["rows"])
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("part", [0, 0.2, 0.4, 0.6, 0.8, 0.95])
+def test_an_erasure_that_is_killed_is_completed_by_the_next(
+    spark: SparkSession, whole: Whole, tmp_path: Path, part: float
+) -> None:
+    lake = copy_of(whole.before, tmp_path)
+    with ended(start(lake, *FORGET)) as process:
+        wait_until(commit(lake, ERASURES.name, 1).exists)
+        time.sleep(part * whole.seconds)
+        process.kill()
+        assert process.wait() in (-9, 0)  # near the end, a faster one than the whole may be done
+    wait_until(lambda: is_free(lake, WRITTEN))
+    with ended(start(lake, *FORGET)) as process:
+        assert process.wait(PATIENCE) == 0, (lake.home / "forget.log").read_text()
+    assert list(holding(lake.home)) == []
+    assert (told(lake)["messages"], told(lake)["rows"]) == (10, whole.rows)
+    assert sorted(event["event"] for event in read(lake, ERASURES.name)) == ["done", "requested"]
+    kept = messages(lake)
+    assert sorted(each.payload or b"" for each in kept) == sorted(each.payload or b"" for each in OTHERS if each.key)
+    check(spark, lake, kept)
