@@ -324,6 +324,30 @@ def validated(world: World) -> None:
     world.command("validate", codes=(0, QualityError.exit_code))
 
 
+def snapshot_taken(world: World) -> None:
+    """Take a snapshot while the product runs, and drop it, with changes before, between and after."""
+    world.send(0.5)
+    name = _snapshot(world)
+    world.send(0.5)
+    world.command("snapshot", "drop", name)
+    world.send(0.5)
+
+
+def restored_and_killed(world: World) -> None:
+    """Kill a restore midway. Then restore again, or leave the rest to the next run."""
+    name = _snapshot(world)
+    world.send()
+    world.await_agreement()
+    world.stop()
+    began = Path(world.settings.checkpoint_path(ENRICHMENTS[0].gold_table))
+    world.kill_command("snapshot", "restore", name, once=lambda: not began.exists(), within=8)
+    if world.draw.random() < 0.5:
+        world.command("snapshot", "restore", name)
+    world.send(0.5)
+    world.await_agreement()
+    world.command("snapshot", "drop", name)
+
+
 # Topics
 
 
@@ -441,6 +465,8 @@ FAULTS: tuple[Fault, ...] = (
     rebuilt,
     released,
     validated,
+    snapshot_taken,
+    restored_and_killed,
     partitions_added,
     topics_unloaded,
     subscription_deleted_while_it_runs,
@@ -479,6 +505,12 @@ def _hit_while_busy(world: World, victims: Callable[[], list[psutil.Process]]) -
     _kill([each for each in chosen if each.is_running()])
     if broker.running(world.settings):
         world.send(0.3)
+
+
+def _snapshot(world: World) -> str:
+    name = f"at-{time.monotonic_ns()}"
+    world.command("snapshot", "create", name)
+    return name
 
 
 @contextmanager

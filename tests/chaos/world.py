@@ -22,7 +22,7 @@ import pulsar
 from lakehouse.contracts.topics import Topic
 from lakehouse.errors import BusyError, PermanentError
 from lakehouse.local import broker
-from lakehouse.local.processes import begun_by, read_state
+from lakehouse.local.processes import begun_by, end, read_state
 from lakehouse.pulsar.endpoint import Endpoint, call_admin, connect
 from lakehouse.pulsar.topic_admin import create_topics
 from lakehouse.settings import Settings
@@ -210,6 +210,20 @@ class World:
         if ended.code not in codes or "Traceback" in ended.text:
             raise NotSurvivedError(f"`lakehouse {' '.join(words)}` exited with {ended.code}: {ended.text[-2000:]}")
         return ended
+
+    def kill_command(self, *words: str, once: Callable[[], bool], within: float) -> None:
+        """Start a command, and kill it with its JVM at most so many seconds after something is so, unless it ends."""
+        with (self.settings.home / "killed.log").open("wb") as log:
+            process = psutil.Popen(
+                [LAKEHOUSE, *words], env=self.environment(), cwd=self.settings.home, stdout=log, stderr=log
+            )
+        self.wait_for(lambda: once() or process.poll() is not None)
+        time.sleep(self.draw.uniform(0, within))
+        if process.poll():
+            raise NotSurvivedError(f"`lakehouse {' '.join(words)}` exited with {process.returncode}")
+        with ignoring_gone():
+            end([process, *process.children(recursive=True)], 60, by=signal.SIGKILL)
+        process.wait(60)
 
     @property
     def log(self) -> Path:
