@@ -184,6 +184,9 @@ def _quarantine(found: Status) -> Grid:
         waits = f"{each.topic} wait: {each.entity} {each.reason}"
         expired = f"{each.expired:,}" if each.expired else ""
         grid.add_row(one_line(waits), f"{each.rows:,}", expired, duration(each.oldest_seconds))
+    for messages in found.malformed:
+        if messages.rows:
+            grid.add_row(f"{messages.topic}: malformed", f"{messages.rows:,}", "", duration(messages.oldest_seconds))
     for (topic, place), count in found.held.items():
         if count:
             grid.add_row(f"{topic}: {place}", f"{count:,}", "", "")

@@ -12,7 +12,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.registry import Collector
 
-from jobs.status import Status, Waiting, status_of
+from jobs.status import Malformed, Status, Waiting, status_of
 from lakehouse.delta.status import TableStatus
 from lakehouse.errors import ConfigurationError, LakehouseError
 from lakehouse.pulsar.status import TopicStatus
@@ -68,6 +68,15 @@ def _waiting(name: str, says: str, value: Callable[[Waiting], float]) -> Figure:
         says,
         ("topic", "entity", "reason"),
         lambda status: (((each.topic, each.entity, each.reason), value(each)) for each in status.waiting),
+    )
+
+
+def _malformed(name: str, says: str, value: Callable[[Malformed], float]) -> Figure:
+    return Figure(
+        f"malformed_{name}",
+        says,
+        ("topic",),
+        lambda status: (((each.topic,), value(each)) for each in status.malformed),
     )
 
 
@@ -131,7 +140,9 @@ FIGURES = (
     _waiting("facts", "Facts in quarantine, by the first state that they wait for", lambda it: it.rows),
     _waiting("oldest_seconds", "Seconds for which the oldest of them has waited", lambda it: it.oldest_seconds),
     _waiting("expired_facts", "Those that are no longer retried by themselves", lambda it: it.expired),
-    _held("malformed_messages", "malformed", "Messages in quarantine that break the contract"),
+    _malformed("messages", "Messages in quarantine that break the contract", lambda it: it.rows),
+    _malformed("new_messages", "Those that came to quarantine within the last hour", lambda it: it.new),
+    _malformed("oldest_seconds", "Seconds since the oldest came; 0 if there is none", lambda it: it.oldest_seconds),
     _held("duplicate_facts", "duplicates", "Messages that repeat a fact"),
     _held("discarded_facts", "discarded", "Waiting facts that somebody discarded"),
     _step("rows_total", "Rows read: messages, or changes of tables", lambda it: it.rows),

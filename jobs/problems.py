@@ -14,6 +14,8 @@ LATE = 15 * 60.0
 """Seconds after which it is a problem that messages have not landed, or that commits were not read."""
 UNRECONCILED = 86_400.0
 """Seconds after which a topic has to be reconciled again."""
+MANY_MALFORMED = 100
+"""More malformed messages within an hour are a problem."""
 MANY_FILES = 2_000
 SMALL_BYTES = 1e6
 """A table with many files has to be compacted if they are smaller on average."""
@@ -35,6 +37,10 @@ def problems(status: Status) -> Iterator[str]:
         if each.expired:
             what = f"{each.expired:,} wait for {each.entity} and are no longer retried"
             yield f"{each.topic}: {what}: see `lakehouse quarantine inspect`"
+    for messages in status.malformed:
+        if messages.new > MANY_MALFORMED:
+            what = f"{messages.new:,} messages broke the contract within an hour"
+            yield f"{messages.topic}: {what}: see `lakehouse quarantine inspect`"
     yield from _neglected(status)
 
 

@@ -4,11 +4,13 @@
 """
 
 import time
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import duckdb
+import pyarrow.compute as pc
 from deltalake import DeltaTable
 
 from bronze.losses import refusal
@@ -16,7 +18,7 @@ from expectations.results import RESULTS
 from gold.enrichment.declaration import Enrichment
 from lakehouse.contracts.decoding import MALFORMED
 from lakehouse.contracts.topics import Topic
-from lakehouse.delta.datasets import dataset_of
+from lakehouse.delta.datasets import dataset_of, files_of
 from lakehouse.delta.query import existing_tables
 from lakehouse.delta.status import TableStatus, table_statuses
 from lakehouse.errors import UnreachableError
@@ -55,6 +57,17 @@ class Waiting:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Malformed:
+    """Messages of a topic in quarantine that break the contract."""
+
+    topic: str
+    rows: int = 0
+    new: int = 0
+    """Those of the last hour."""
+    oldest_seconds: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
 class FailedChecks:
     table: str
     severity: str
@@ -76,8 +89,9 @@ class Status:
     streams: Collection[str] = ()
     """The declared tables that a stream writes. Only these can be late: others wait until somebody refreshes them."""
     waiting: Sequence[Waiting] = ()
+    malformed: Sequence[Malformed] = ()
     held: Mapping[tuple[str, str], int] = field(default_factory=dict)
-    """By topic and place, which is `malformed`, `duplicates` or `discarded`: messages that are in no layer."""
+    """By topic and place, which is `duplicates` or `discarded`: facts that are in no layer."""
     steps: Sequence[StepRecord] = ()
     reconciliations: Sequence[ReconciliationRecord] = ()
     unreconciled: Mapping[str, float] = field(default_factory=dict)
@@ -96,6 +110,7 @@ def status_of(settings: Settings) -> Status:
     broker, topics = _ask_broker(settings, pipeline)
     tables: Sequence[TableStatus] = ()
     waiting: Sequence[Waiting] = ()
+    malformed: Sequence[Malformed] = ()
     held: Mapping[tuple[str, str], int] = {}
     checks: Sequence[FailedChecks] = ()
     unreadable = ""
@@ -103,7 +118,9 @@ def status_of(settings: Settings) -> Status:
         tables, known = table_statuses(settings), dict(existing_tables(settings))
         waits = ((facts, known.get(facts.waiting.name)) for facts in pipeline.enrichments)
         waiting = [each for facts, table in waits if table is not None for each in waiting_facts(facts, table)]
-        held = _held(pipeline, tables, known)
+        found = malformed_messages(known[MALFORMED.name]) if MALFORMED.name in known else {}
+        malformed = [found.get(topic.name, Malformed(topic=topic.name)) for topic in pipeline.topics]
+        held = _held(pipeline, tables)
         checks = failed_checks(known.get(RESULTS.name))
     except Exception as error:  # a store that is down, a torn log: the libraries have many errors
         unreadable = cause_of(error)
@@ -115,6 +132,7 @@ def status_of(settings: Settings) -> Status:
         streams=pipeline.written,
         freshness=freshness(pipeline, topics, tables),
         waiting=waiting,
+        malformed=malformed,
         held=held,
         steps=[each for each in step_records(settings) if each.step.partition(" ")[2] in declared],
         reconciliations=reconciliations,
@@ -195,16 +213,27 @@ def waiting_facts(facts: Enrichment, table: DeltaTable) -> list[Waiting]:
     ]
 
 
-def _held(
-    pipeline: Pipeline, statuses: Sequence[TableStatus], tables: Mapping[str, DeltaTable]
-) -> dict[tuple[str, str], int]:
-    """By topic and place, the messages there, by the tables' logs."""
+def malformed_messages(table: DeltaTable) -> dict[str, Malformed]:
+    """The malformed messages by topic, by the table's log. Only files with messages of the last hour are read."""
+    files, now = files_of(table), datetime.now(UTC)
+    if not len(files):
+        return {}
+    since = now - timedelta(hours=1)
+    fresh = files.filter(pc.greater_equal(files["max.quarantined_at"], since))
+    rows = dataset_of(table, fresh).to_table(columns=["topic"], filter=pc.field("quarantined_at") >= since)
+    new = Counter(rows["topic"].to_pylist())
+    counted = files.group_by("partition.topic").aggregate([("num_records", "sum"), ("min.quarantined_at", "min")])
+    found = zip(*(column.to_pylist() for column in counted.columns), strict=True)
+    return {
+        topic: Malformed(topic=topic, rows=count, new=new[topic], oldest_seconds=(now - oldest).total_seconds())
+        for topic, count, oldest in found
+    }
+
+
+def _held(pipeline: Pipeline, statuses: Sequence[TableStatus]) -> dict[tuple[str, str], int]:
+    """By topic and place, the facts there, by the tables' logs."""
     rows = {each.name: each.rows for each in statuses}
-    held = {(topic.name, "malformed"): 0 for topic in pipeline.topics}
-    if MALFORMED.name in tables:
-        files = tables[MALFORMED.name].get_add_actions(flatten=True)
-        for topic, count in zip(files["partition.topic"].to_pylist(), files["num_records"].to_pylist(), strict=True):
-            held[topic, "malformed"] = held.get((topic, "malformed"), 0) + count
+    held = {}
     for facts in pipeline.enrichments:
         held[facts.topic.name, "duplicates"] = rows.get(facts.duplicates.name, 0)
         held[facts.topic.name, "discarded"] = rows.get(facts.discarded.name, 0)

@@ -13,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from jobs import metrics as module
 from jobs.metrics import FIGURES, Metrics, Pulse, application
-from jobs.status import FailedChecks, Status, TopicState, Waiting
+from jobs.status import FailedChecks, Malformed, Status, TopicState, Waiting
 from lakehouse.pulsar.status import TopicStatus
 from lakehouse.records import StepRecord
 from lakehouse.settings import Settings
@@ -33,7 +33,8 @@ FOUND = Status(
         )
     ],
     waiting=[Waiting(topic="orders", entity="users", reason="missing", rows=3, expired=1, oldest_seconds=60)],
-    held={("orders", "malformed"): 4, ("orders", "duplicates"): 5},
+    malformed=[Malformed(topic="orders", rows=4, new=3, oldest_seconds=7_200)],
+    held={("orders", "duplicates"): 5},
     unreconciled={"orders": 3_600},
     checks=[FailedChecks(table="gold.orders", severity="warning", rules=["grew_as_usual", "has_not_shrunk"])],
     steps=[StepRecord(step="land orders", rows=12, retries=1)],
@@ -73,6 +74,8 @@ def test_metrics_are_the_numbers_of_the_status(metrics: Metrics) -> None:
         ("waiting_expired_facts", "users", "missing", "orders"): 1,
         ("waiting_oldest_seconds", "users", "missing", "orders"): 60,
         ("malformed_messages", "orders"): 4,
+        ("malformed_new_messages", "orders"): 3,
+        ("malformed_oldest_seconds", "orders"): 7_200,
         ("duplicate_facts", "orders"): 5,
         ("step_rows_total", "land orders"): 12,
         ("step_batches_total", "land orders"): 0,

@@ -17,6 +17,7 @@ from jobs.status import (
     TopicState,
     failed_checks,
     freshness,
+    malformed_messages,
     status_of,
     unreconciled,
     waiting_facts,
@@ -68,6 +69,19 @@ def test_waiting_facts_are_counted_by_what_they_wait_for_first(tmp_path: Path) -
         ("items", "missing", 1, 0),
         ("users", "missing", 2, 1),
     ]
+
+
+def test_malformed_messages_are_counted_by_topic_and_whether_they_are_new(tmp_path: Path) -> None:
+    now = datetime.now(UTC)
+    came = {"users": [timedelta(days=2), timedelta(days=1)], "orders": [timedelta(hours=3), timedelta(minutes=5)]}
+    for topic, ages in came.items():
+        rows = {"topic": [topic] * len(ages), "quarantined_at": [now - age for age in ages]}
+        write_deltalake(str(tmp_path), pa.table(rows), partition_by=["topic"], mode="append")
+    found = malformed_messages(DeltaTable(str(tmp_path)))
+    assert {topic: (each.rows, each.new, round(each.oldest_seconds / 3_600)) for topic, each in found.items()} == {
+        "users": (2, 0, 48),
+        "orders": (2, 1, 3),
+    }
 
 
 def test_gold_is_as_late_as_the_latest_of_its_sources() -> None:
