@@ -1,3 +1,4 @@
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -6,7 +7,9 @@ import pytest
 from cli import report
 from jobs.lineage.kept import LastRun
 from jobs.planning import Change
+from jobs.status import FailedChecks, Malformed, Status, Waiting
 from lakehouse.settings import load_settings
+from tests.jobs.test_status import table
 
 
 def test_a_note_has_a_line_for_each_thing_said(tmp_path: Path) -> None:
@@ -48,3 +51,25 @@ def test_a_plan_ends_with_the_command_that_it_leads_to(capsys: pytest.CaptureFix
 def test_a_plan_of_a_lakehouse_without_tables_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     report.changes({"silver.users": [Change(table="silver.users", what="new", then="the next run makes it")]})
     assert capsys.readouterr().out.startswith("No table exists yet: `lakehouse run` makes them")
+
+
+def test_the_status_has_files_expired_facts_and_the_rules_that_did_not_pass(capsys: pytest.CaptureFixture[str]) -> None:
+    status = Status(
+        tables=[replace(table("gold.orders"), files=7)],
+        waiting=[Waiting(topic="orders", entity="users", reason="missing", rows=9, expired=4, oldest_seconds=60)],
+        malformed=[Malformed(topic="items", rows=5, oldest_seconds=7_200), Malformed(topic="users")],
+        checks=[
+            FailedChecks(table="gold.orders", severity="critical", rules=[]),
+            FailedChecks(table="gold.orders", severity="warning", rules=["grew_as_usual", "has_not_shrunk"]),
+        ],
+    )
+    report.show(report.status(status, ()))
+    lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    assert [line for line in lines if line[0] in "✗!✓│"] == [
+        "✗ orders: 4 wait for users and are no longer retried: see `lakehouse quarantine inspect`",
+        "! gold.orders: 2 warning rules did not pass: see `lakehouse validate`",
+        "│ gold.orders │ 1 │ 0.0 │ 7 │ 0 s ago │ up to date │ │",
+        "│ orders wait: users missing │ 9 │ 4 │ 1 min │",
+        "│ items: malformed │ 5 │ │ 2 h │",
+        "│ gold.orders │ warning │ grew_as_usual, has_not_shrunk │",
+    ]
