@@ -30,7 +30,7 @@ from tests.shop import TOPICS
 
 MONITORING = Path(__file__).parent.parent.parent / "monitoring"
 PANELS = json.loads((MONITORING / "grafana" / "dashboards" / "lakehouse.json").read_text())["panels"]
-SHOP = Workload(users=100, orders=300, missing_users=0.1, malformed=0.05, duplicates=0.05)
+SHOP = Workload(users=100, orders=300, missing_users=0.1, malformed=0.01, duplicates=0.05)
 STRANGERS = replace(SHOP, users=1, orders=400, seed=8, missing_users=1.0, start=SHOP.start + 86_400_000)
 NO_DATA = ("> 0", "discarded", "failed_rules")
 """What is in the queries that find nothing in a pipeline which validates nothing and loses nothing."""
