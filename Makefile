@@ -62,7 +62,7 @@ test-cluster: install ## Kill executors and workers of a Spark cluster while the
 	@exec $(RUN)/pytest -n 0 -m cluster
 
 .PHONY: test-brokers
-test-brokers: install ## Kill brokers and bookies of a Pulsar cluster while messages land and gold is published (8 minutes)
+test-brokers: install ## Kill brokers and bookies of a Pulsar cluster while messages land (15 minutes)
 	@exec $(RUN)/pytest -n 0 -m brokers
 
 .PHONY: airflow

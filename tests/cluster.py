@@ -2,6 +2,7 @@
 
 import re
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -9,22 +10,23 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
-import pyspark
 
 from domains.shop.workload import Workload
-from lakehouse.jvm.java import java_home
 from lakehouse.local.processes import end, free_port
 from lakehouse.pulsar.produce import Message
 from lakehouse.settings import environment_of_others
 from tests.s3 import answers
 
 HOST = "127.0.0.1"
-SPARK_CLASS = Path(sys.prefix) / "bin" / "spark-class"
+HOMES = "import pyspark; from lakehouse.jvm.java import java_home; print(pyspark.__path__[0], java_home(), sep='\\n')"
+"""Prints the folders of Spark and of Java."""
 
 
 @dataclass
 class Cluster:
     folder: Path
+    environment: Path = Path(sys.prefix)
+    """The Python environment whose Spark it is."""
     port: int = field(default_factory=free_port)
     processes: list[psutil.Popen] = field(default_factory=list)
     """The master and the workers, in the order in which they were started."""
@@ -53,14 +55,17 @@ class Cluster:
 
     def _start(self, what: str, *arguments: str) -> None:
         self.folder.mkdir(exist_ok=True)
+        spark, java = subprocess.check_output(
+            [self.environment / "bin" / "python", "-c", HOMES], cwd=self.folder, text=True
+        ).splitlines()
         given = environment_of_others() | {
-            "JAVA_HOME": str(java_home()),
-            "SPARK_HOME": str(Path(pyspark.__file__).parent),
+            "JAVA_HOME": java,
+            "SPARK_HOME": spark,
             "SPARK_LOCAL_IP": HOST,
             "SPARK_DAEMON_MEMORY": "256m",
             "SPARK_DAEMON_JAVA_OPTS": "-XX:TieredStopAtLevel=1 -Dspark.master.rest.enabled=false",
         }
-        command: list[str | Path] = [SPARK_CLASS, f"org.apache.spark.deploy.{what}"]
+        command: list[str | Path] = [self.environment / "bin" / "spark-class", f"org.apache.spark.deploy.{what}"]
         command += ["--host", HOST, "--webui-port", "0", *arguments]
         with (self.folder / f"{self._started}.log").open("wb") as log:
             self.processes.append(psutil.Popen(command, env=given, cwd=self.folder, stdout=log, stderr=log))
