@@ -4,15 +4,22 @@ What tells a library how to reach the store is here: Spark's properties, and the
 of them find the credentials themselves, as other programs for AWS do.
 """
 
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
+from uuid import uuid4
 
+import obstore
+from obstore.exceptions import AlreadyExistsError, BaseError
 from obstore.store import LocalStore, MemoryStore, ObjectStore, S3Store
 
+from lakehouse.errors import LakehouseError
 from lakehouse.settings import Settings, is_remote
 
+ID = ".id"
+"""The file in the warehouse that has its id."""
 TIMEOUT, CONNECT_TIMEOUT = "60s", "5s"
 SPARK_PROPERTIES = {
     # Environment variables, web identity, profiles, containers and instances, in this order.
@@ -69,6 +76,28 @@ def folder(settings: Settings, path: str) -> ObjectStore:
         parts.netloc, prefix=parts.path.strip("/"), config=config, client_options=client, retry_config=retries
     )
     return made
+
+
+def warehouse_id(settings: Settings) -> str:
+    """The id of the warehouse, which it has been given at the first call, and which a copy of it has, too.
+
+    Raises LakehouseError if it can't be read, or be made.
+    """
+    root = settings.warehouse_root
+    try:
+        with suppress(FileNotFoundError):
+            return _read_id(settings)
+        if not is_remote(root):
+            Path(root).mkdir(parents=True, exist_ok=True)
+        with suppress(AlreadyExistsError):
+            obstore.put(folder(settings, root), ID, uuid4().hex.encode(), mode="create")
+        return _read_id(settings)
+    except (BaseError, OSError) as error:
+        raise LakehouseError(f"{root}/{ID}: {str(error).partition(chr(10))[0]}") from error
+
+
+def _read_id(settings: Settings) -> str:
+    return bytes(obstore.get(folder(settings, settings.warehouse_root), ID).bytes()).decode()
 
 
 def _config(settings: Settings) -> dict[str, str]:

@@ -12,16 +12,19 @@ import pytest
 import trustme
 from cryptography.hazmat.primitives import serialization
 
+from bronze.losses import source_options
 from bronze.pulsar.admin import Admin, EntryMetadata
 from bronze.pulsar.options import NoAnswerError, Options, PulsarSourceError
+from bronze.pulsar.planning import Plan
 from bronze.pulsar.positions import BEGINNING, Ledger, Position, Range, Span
+from bronze.subscriptions import claim_subscription
 from domains.shop.declarations.items import ITEMS
 from domains.shop.workload import Workload
-from lakehouse.errors import RefusedError
+from lakehouse.errors import BrokerError, RefusedError
 from lakehouse.local import broker
 from lakehouse.local.processes import choose_port
 from lakehouse.pulsar.endpoint import Endpoint, call_admin
-from lakehouse.pulsar.produce import produce
+from lakehouse.pulsar.produce import Message, produce
 from lakehouse.pulsar.topic_admin import create_topics
 from lakehouse.settings import load_settings
 from tests.bronze.broker_topics import Topics, numbers
@@ -142,6 +145,25 @@ def test_a_tenant_is_kept_to_its_own_topics_by_its_token(guarded: Topics, tmp_pa
     topic = "persistent://globex/shop/items-partition-0"
     with pytest.raises(PulsarSourceError, match=f"^{topic}: the broker refused the token$"):
         guarded.plan(topic, token=token("acme"))
+    stranger = load_settings(home=tmp_path, pulsar={"token": token("acme"), "namespace": "globex/shop"})
+    with pytest.raises(BrokerError, match="Authorization"):
+        produce([(ITEMS.topic, [Message("1", b"{}", 0)])], guarded.endpoint, stranger)
+
+
+def test_a_role_that_may_produce_and_consume_can_land(guarded: Topics, tmp_path: Path) -> None:
+    pulsar = {"namespace": guarded.namespace, "token": token("owner")}
+    owner, reader = (load_settings(home=tmp_path, pulsar={**pulsar, "token": token(of)}) for of in ("owner", "reader"))
+    topic, endpoint = ITEMS.topic, guarded.endpoint
+    create_topics([topic], endpoint, owner)
+    permissions = f"namespaces/{guarded.namespace}/permissions/reader"
+    call_admin("POST", permissions, endpoint, owner, body=["produce", "consume"])
+    produce([(topic, [Message("1", b"{}", 0)])], endpoint, reader)
+    claim_subscription(topic, endpoint, reader)
+    options = source_options(reader, endpoint, topic)
+    plan = Plan(Options.parse(options), dated=True)
+    plan.acknowledge(plan.latest_offsets())
+    assert [guarded.backlog(partition, topic.subscription) for partition in plan.held] == [0, 0]
+    assert [row["payload"] for row in guarded.read(options["topic"], token=token("reader"))] == [b"{}"]
 
 
 def test_commands_wait_for_no_broker_that_refuses_them(guarded: Topics, encrypted: Encrypted, tmp_path: Path) -> None:

@@ -1,0 +1,33 @@
+"""Notes on a topic's subscription which warehouse it serves, so that two pipelines can't share it by mistake."""
+
+from lakehouse.contracts.topics import Topic
+from lakehouse.errors import PermanentError
+from lakehouse.pulsar.endpoint import Endpoint, call_admin
+from lakehouse.settings import Settings
+from lakehouse.storage import warehouse_id
+
+WAREHOUSE = "lakehouse.warehouse"
+"""The property of the subscription with the id of the warehouse."""
+MISSING = 404
+
+
+def claim_subscription(topic: Topic, endpoint: Endpoint, settings: Settings) -> None:
+    """Note the id of the warehouse on the topic's subscription, unless that is missing.
+
+    Each of two pipelines would acknowledge what the other one has not landed, and the broker would delete it. Raises
+    PermanentError if the subscription has another id.
+    """
+    name, subscription, id = f"{settings.pulsar.namespace}/{topic.name}", topic.subscription, warehouse_id(settings)
+    path = f"persistent/{name}/subscription/{subscription}/properties"
+    found = call_admin("GET", path, endpoint, settings, accept=(MISSING,))
+    if found.status_code == MISSING:
+        return
+    properties = found.json()
+    if WAREHOUSE not in properties:
+        call_admin("PUT", path, endpoint, settings, body={**properties, WAREHOUSE: id})
+    elif properties[WAREHOUSE] != id:
+        raise PermanentError(
+            f"the subscription {subscription} of {name} serves another warehouse: give each project a namespace of its "
+            "own. If that warehouse is gone, run `pulsar-admin topics update-subscription-properties --clear "
+            f"-s {subscription} {name}`"
+        )
