@@ -50,7 +50,7 @@ def main(
 def run_afresh(spark: SparkSession, settings: Settings) -> dict[str, Lap]:
     shutil.rmtree(settings.warehouse_root, ignore_errors=True)
     shutil.rmtree(settings.checkpoint_root, ignore_errors=True)
-    laps = {"land": timed(settings, landing(spark, settings, TOPICS))}
+    laps = {"land": timed(settings, landing(spark, settings, TOPICS, take_over=True))}
     laps["merge"] = timed(settings, merging(spark, settings, ENTITIES))
     laps["enrich"] = timed(settings, enriching(spark, settings, ENRICHMENTS))
     return laps

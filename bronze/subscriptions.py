@@ -11,11 +11,11 @@ WAREHOUSE = "lakehouse.warehouse"
 MISSING = 404
 
 
-def claim_subscription(topic: Topic, endpoint: Endpoint, settings: Settings) -> None:
+def claim_subscription(topic: Topic, endpoint: Endpoint, settings: Settings, *, take_over: bool = False) -> None:
     """Note the id of the warehouse on the topic's subscription, unless that is missing.
 
     Each of two pipelines would acknowledge what the other one has not landed, and the broker would delete it. Raises
-    PermanentError if the subscription has another id.
+    PermanentError if the subscription has another id, unless `take_over`.
     """
     name, subscription, id = f"{settings.pulsar.namespace}/{topic.name}", topic.subscription, warehouse_id(settings)
     path = f"persistent/{name}/subscription/{subscription}/properties"
@@ -23,11 +23,10 @@ def claim_subscription(topic: Topic, endpoint: Endpoint, settings: Settings) -> 
     if found.status_code == MISSING:
         return
     properties = found.json()
-    if WAREHOUSE not in properties:
+    if take_over or WAREHOUSE not in properties:
         call_admin("PUT", path, endpoint, settings, body={**properties, WAREHOUSE: id})
     elif properties[WAREHOUSE] != id:
         raise PermanentError(
             f"the subscription {subscription} of {name} serves another warehouse: give each project a namespace of its "
-            "own. If that warehouse is gone, run `pulsar-admin topics update-subscription-properties --clear "
-            f"-s {subscription} {name}`"
+            "own. If that warehouse is gone for good, run `lakehouse land --take-over`"
         )

@@ -126,13 +126,17 @@ def land(
     accept_loss: Annotated[
         bool, typer.Option("--accept-loss", help="Continue after lost messages, and record them in bronze.losses.")
     ] = False,
+    take_over: Annotated[
+        bool, typer.Option("--take-over", help="Land what another warehouse has landed, which is gone for good.")
+    ] = False,
 ) -> None:
     """Land what is new in topics in their bronze tables."""
     settings = load_settings()
     chosen = _chosen(topics, {topic.name: topic for topic in pipeline_of(settings).topics})
     broker.healthy_endpoint(settings)  # fail before Spark starts
     with spark_for(settings, writes=[topic.bronze_table for topic in chosen]) as spark:
-        report.outcomes(catch_up(settings, landing(spark, settings, chosen, accept_loss=accept_loss)))
+        streams = landing(spark, settings, chosen, accept_loss=accept_loss, take_over=take_over)
+        report.outcomes(catch_up(settings, streams))
 
 
 @app.command(rich_help_panel=PIPELINE)

@@ -15,6 +15,7 @@ from bronze.erasures import with_erasures
 from bronze.landing import bronze_table, land
 from bronze.losses import LOSSES, accept_losses, ask_broker
 from bronze.small_backlogs import land_small_backlog
+from bronze.subscriptions import claim_subscription
 from bronze.writer_schemas import keep_writer_schemas, with_writer_schemas
 from gold.enrichment.declaration import ACTIONS, BACKFILLS, Enrichment
 from gold.enrichment.enrich import enrich
@@ -91,10 +92,20 @@ def require(spark: SparkSession, settings: Settings, tables: Iterable[str], *, m
 
 
 def landing(
-    spark: SparkSession, settings: Settings, topics: Sequence[Topic], *, accept_loss: bool = False
+    spark: SparkSession,
+    settings: Settings,
+    topics: Sequence[Topic],
+    *,
+    accept_loss: bool = False,
+    take_over: bool = False,
 ) -> list[Stream]:
-    """Streams that land topics. With `accept_loss`, lost messages are recorded first, so that landing can continue."""
+    """Streams that land topics. With `accept_loss`, lost messages are recorded first, so that landing can continue.
+
+    With `take_over`, subscriptions that serve another warehouse serve this one from now on.
+    """
     broker = healthy_endpoint(settings)
+    for topic in topics if take_over else ():
+        claim_subscription(topic, broker, settings, take_over=True)
     for topic in topics if accept_loss else ():
         for loss in accept_losses(spark, settings, topic, broker):
             CONSOLE.say(f"{loss}: accepted, see {LOSSES.name}")

@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from bronze.landing import bronze_table, land
 from bronze.losses import CREATED, LOSSES, accept_losses, landed_offsets, refusal
+from bronze.subscriptions import claim_subscription
 from lakehouse.contracts.topics import Topic
 from lakehouse.delta.tables import read_table, table_property
 from lakehouse.errors import LakehouseError, PermanentError
@@ -92,13 +93,11 @@ def test_a_subscription_serves_one_warehouse(lake: Lake, spark: SparkSession, to
         other.land()
     assert str(error.value) == (
         f"the subscription lakehouse-bronze.events of {topics.namespace}/events serves another warehouse: give each "
-        "project a namespace of its own. If that warehouse is gone, run `pulsar-admin topics "
-        f"update-subscription-properties --clear -s lakehouse-bronze.events {topics.namespace}/events`"
+        "project a namespace of its own. If that warehouse is gone for good, run `lakehouse land --take-over`"
     )
     topics.send(lake.partitions[0], b"2")
     assert lake.payloads() == [b"1", b"2"]
-    path = f"/subscription/{EVENTS.subscription}/properties"
-    topics.admin("PUT", f"persistent://{topics.namespace}/events", path, body={})
+    claim_subscription(EVENTS, topics.endpoint, other.settings, take_over=True)
     assert other.payloads() == [b"1", b"2"]
 
 
