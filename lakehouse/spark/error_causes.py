@@ -71,7 +71,7 @@ _INNERMOST = (r"^Caused by: (.+)$", r"^: (.+)$", r"^(\w[\w.]*(?:Error|Exception)
 
 def cause_of(error: BaseException) -> str:
     """The most helpful line: that of a known cause, else the first line of the innermost error."""
-    text = str(error)
+    text = _told_by(error)
     for pattern, line in _LINES:
         if found := re.search(pattern, text):
             return str(found.expand(line)).strip()
@@ -83,9 +83,18 @@ def cause_of(error: BaseException) -> str:
 
 
 def is_permanent(error: BaseException) -> bool:
-    text = str(error)
+    text = _told_by(error)
     return (
         isinstance(error, PermanentError)
         or any(mark in text for mark in PERMANENT)
         or any(re.search(pattern, text) for pattern in (_PERMANENT_STATES, _TORN_COMMIT))
     )
+
+
+def _told_by(error: BaseException | None) -> str:
+    """What an error says, and then each of those in the JVM that led to it: a stream's own error leaves them out."""
+    told = []
+    while error is not None:
+        told.append(str(error))
+        error = getattr(error, "_cause", None)
+    return "\n".join(told)

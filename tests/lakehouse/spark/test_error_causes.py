@@ -1,5 +1,12 @@
-import pytest
+from collections.abc import Iterator
+from pathlib import Path
 
+import pyarrow as pa
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import SparkSession
+
+from bronze.pulsar.options import NoAnswerError, PulsarSourceError
 from lakehouse.spark.error_causes import cause_of, is_permanent
 
 IN_THE_JVM = """An error occurred while calling o1.execute.
@@ -95,3 +102,21 @@ def test_one_line_tells_why(text: str, line: str) -> None:
 )
 def test_what_another_try_would_meet_again(text: str, permanent: bool) -> None:
     assert is_permanent(RuntimeError(text)) == permanent
+
+
+@pytest.mark.parametrize(("kind", "permanent"), [(NoAnswerError, False), (PulsarSourceError, True)])
+def test_the_cause_of_a_task_that_fails_while_a_stream_writes(
+    spark: SparkSession, tmp_path: Path, kind: type[PulsarSourceError], permanent: bool
+) -> None:
+    def fail(_: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        raise kind("x: no answer")
+
+    table, copy = str(tmp_path / "table"), str(tmp_path / "copy")
+    spark.range(1).write.format("delta").save(table)
+    rows = spark.readStream.format("delta").load(table).mapInArrow(fail, "id BIGINT")
+    query = rows.writeStream.format("delta").option("checkpointLocation", f"{copy}/checkpoint").start(copy)
+    with pytest.raises(StreamingQueryException):
+        query.awaitTermination()
+    error = query.exception()
+    assert error is not None
+    assert (cause_of(error), is_permanent(error)) == ("x: no answer", permanent)
