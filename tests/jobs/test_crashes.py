@@ -46,11 +46,12 @@ def commit(settings: Settings, table: str, version: int) -> Path:
     return Path(settings.table_path(table)) / "_delta_log" / f"{version:020}.json"
 
 
-def start(settings: Settings, job: str, *options: str) -> subprocess.Popen[bytes]:
+def start(settings: Settings, job: str, *options: str, **more: str) -> subprocess.Popen[bytes]:
+    """Start a command, with more environment variables; its output goes to `<job>.log` in the home."""
     with (settings.home / f"{job}.log").open("wb") as log:
         return subprocess.Popen(
             [LAKEHOUSE, job, *options],
-            env={**os.environ, **environment(settings), **SMALL_BATCHES},
+            env={**os.environ, **environment(settings, **SMALL_BATCHES, **more)},
             cwd=settings.home,
             stdout=log,
             stderr=subprocess.STDOUT,
