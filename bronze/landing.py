@@ -55,8 +55,8 @@ def land(spark: SparkSession, settings: Settings, topic: Topic, endpoint: Endpoi
     spark.dataSource.register(PulsarDataSource)
     table = bronze_table(topic)
     held = ask_broker(settings, endpoint, topic)
-    claim_subscription(topic, endpoint, settings)
     is_new = create_bronze_table(spark, settings, topic, held)
+    claim_subscription(topic, endpoint, settings)
     checkpoint = sound_checkpoint(spark, settings, table.name, appends_to=table.name)
     if not is_new:
         keep_created(spark, settings, topic, held)

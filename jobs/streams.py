@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import NoReturn
 
+from obstore.exceptions import BaseError
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql.streaming.query import StreamingQuery
@@ -294,7 +295,7 @@ class _Supervised:
             try:
                 writer = self._writer or self._stream.create()
                 self._query = writer.queryName(self.name).trigger(availableNow=True).start()
-            except (PySparkException, Py4JJavaError, BrokerError) as error:
+            except (PySparkException, Py4JJavaError, BrokerError, BaseError) as error:
                 self._wait_after(error)
             except LakehouseError as error:
                 self._note_failure(f"{self.name}: {error}", is_over=True)

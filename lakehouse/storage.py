@@ -12,10 +12,9 @@ from urllib.parse import urlsplit
 from uuid import uuid4
 
 import obstore
-from obstore.exceptions import AlreadyExistsError, BaseError
+from obstore.exceptions import AlreadyExistsError
 from obstore.store import LocalStore, MemoryStore, ObjectStore, S3Store
 
-from lakehouse.errors import LakehouseError
 from lakehouse.settings import Settings, is_remote
 
 ID = ".id"
@@ -79,21 +78,15 @@ def folder(settings: Settings, path: str) -> ObjectStore:
 
 
 def warehouse_id(settings: Settings) -> str:
-    """The id of the warehouse, which it has been given at the first call, and which a copy of it has, too.
-
-    Raises LakehouseError if it can't be read, or be made.
-    """
+    """The id of the warehouse, which it has been given at the first call, and which a copy of it has, too."""
     root = settings.warehouse_root
-    try:
-        with suppress(FileNotFoundError):
-            return _read_id(settings)
-        if not is_remote(root):
-            Path(root).mkdir(parents=True, exist_ok=True)
-        with suppress(AlreadyExistsError):
-            obstore.put(folder(settings, root), ID, uuid4().hex.encode(), mode="create")
+    with suppress(FileNotFoundError):
         return _read_id(settings)
-    except (BaseError, OSError) as error:
-        raise LakehouseError(f"{root}/{ID}: {str(error).partition(chr(10))[0]}") from error
+    if not is_remote(root):
+        Path(root).mkdir(parents=True, exist_ok=True)
+    with suppress(AlreadyExistsError):
+        obstore.put(folder(settings, root), ID, uuid4().hex.encode(), mode="create")
+    return _read_id(settings)
 
 
 def _read_id(settings: Settings) -> str:
