@@ -7,7 +7,7 @@ import pytest
 import typer
 from pyspark.sql import SparkSession
 
-from cli import quarantine as cli
+from cli import quarantine, report
 from lakehouse.delta.tables import create_table
 from lakehouse.delta.writes import append_values
 from lakehouse.settings import Settings
@@ -22,7 +22,6 @@ def test_inspect_names_the_order_that_has_waited_longest(
     settings: Settings,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
 ) -> None:
     lake = own_home(settings, tmp_path)
     create_table(spark, lake, ORDERS.waiting)
@@ -39,8 +38,10 @@ def test_inspect_names_the_order_that_has_waited_longest(
     ]
     append_values(lake, ORDERS.waiting.name, waiting)
     monkeypatch.setenv("LAKEHOUSE_HOME", str(lake.home))
-    monkeypatch.setenv("COLUMNS", "200")
-    typer.main.get_command(cli.app)(["inspect"], standalone_mode=False)
-    shown = capsys.readouterr().out.splitlines()
-    [row] = [line.split("│")[1:-1] for line in shown if "missing" in line]
-    assert [cell.strip() for cell in row][:6] == ["missing", "users", "3", "7 2", "2", "9"]
+    shown: list[tuple[object, ...]] = []
+    monkeypatch.setattr(report, "rows", lambda columns, rows, **_: shown.extend([columns, *rows]))
+    typer.main.get_command(quarantine.app)(["inspect"], standalone_mode=False)
+    assert [row[:6] for row in map(tuple, shown)] == [
+        ("reason", "entity", "orders", "oldest", "keys", "such as"),
+        ("missing", "users", 3, "7 2", 2, "9"),
+    ]
