@@ -54,11 +54,11 @@ test-long: install ## Run the long tests: Airflow, demos, chaos, tenants, crashe
 	@exec $(RUN)/pytest -m "(long or airflow) and not s3"
 
 .PHONY: test-store
-test-store: install ## Run most commands, kill runs, and fail requests, with tables in an object store (an hour)
+test-store: install ## Run most commands, kill runs, and fail requests, with tables in an object store (half an hour)
 	@exec $(RUN)/pytest -n 0 -m "s3 and not cluster"
 
 .PHONY: test-cluster
-test-cluster: install ## Kill executors and workers of a Spark cluster while the pipeline runs on it (10 minutes)
+test-cluster: install ## Kill executors and workers of a Spark cluster, and run the wheel on one (10 minutes)
 	@exec $(RUN)/pytest -n 0 -m cluster
 
 .PHONY: test-brokers

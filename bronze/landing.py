@@ -12,7 +12,6 @@ from bronze.losses import CREATED, ask_broker, creation_dates, keep_created, off
 from bronze.pulsar import SCHEMA, PulsarDataSource
 from bronze.pulsar.admin import Held
 from bronze.pulsar.options import EARLIEST
-from bronze.subscriptions import claim_subscription
 from lakehouse.contracts.topics import Topic
 from lakehouse.delta.checkpoints import sound_checkpoint
 from lakehouse.delta.tables import Table, create_table, path_exists
@@ -49,14 +48,13 @@ def to_bronze(messages: DataFrame) -> DataFrame:
 def land(spark: SparkSession, settings: Settings, topic: Topic, endpoint: Endpoint) -> DataStreamWriter:
     """The stream from a topic to its bronze table. Without a checkpoint, it continues after the last landed entry.
 
-    Raises PermanentError if the topic was recreated after something landed, or if its subscription serves another
-    warehouse, and BrokerError if the broker does not answer.
+    Raises PermanentError if the topic was recreated after something landed, and BrokerError if the broker does not
+    answer.
     """
     spark.dataSource.register(PulsarDataSource)
     table = bronze_table(topic)
     held = ask_broker(settings, endpoint, topic)
     is_new = create_bronze_table(spark, settings, topic, held)
-    claim_subscription(topic, endpoint, settings)
     checkpoint = sound_checkpoint(spark, settings, table.name, appends_to=table.name)
     if not is_new:
         keep_created(spark, settings, topic, held)

@@ -28,7 +28,6 @@ from bronze.pulsar.options import Options, PulsarSourceError
 from bronze.pulsar.planning import Plan
 from bronze.pulsar.positions import Offsets, Range
 from bronze.pulsar.reading import ARROW_SCHEMA, TIMESTAMP, read_range
-from bronze.subscriptions import claim_subscription
 from lakehouse.contracts.topics import Topic
 from lakehouse.delta.batches import Stopped, begin, next_batch, stopped_after
 from lakehouse.delta.checkpoints import batch_context
@@ -94,7 +93,6 @@ def _land(spark: SparkSession, settings: Settings, topic: Topic, endpoint: Endpo
             return None
     elif not ranges or _has_begun(settings, topic):
         return None
-    claim_subscription(topic, endpoint, settings)
     plan.refuse_lost_data(start)
     plan.ensure_subscriptions()
     landed = 0

@@ -1,7 +1,11 @@
 """Notes on a topic's subscription which warehouse it serves, so that two pipelines can't share it by mistake."""
 
+from contextlib import suppress
+
+from obstore.exceptions import BaseError
+
 from lakehouse.contracts.topics import Topic
-from lakehouse.errors import PermanentError
+from lakehouse.errors import BrokerError, PermanentError
 from lakehouse.pulsar.endpoint import Endpoint, call_admin
 from lakehouse.settings import Settings
 from lakehouse.storage import warehouse_id
@@ -30,3 +34,9 @@ def claim_subscription(topic: Topic, endpoint: Endpoint, settings: Settings, *, 
             f"the subscription {subscription} of {name} serves another warehouse: give each project a namespace of its "
             "own. If that warehouse is gone for good, run `lakehouse land --take-over`"
         )
+
+
+def claim_again(topic: Topic, endpoint: Endpoint, settings: Settings) -> None:
+    """Claim a subscription that the first batch has created. If that fails, the next round does it."""
+    with suppress(BrokerError, BaseError):
+        claim_subscription(topic, endpoint, settings)

@@ -127,7 +127,7 @@ def land(
         bool, typer.Option("--accept-loss", help="Continue after lost messages, and record them in bronze.losses.")
     ] = False,
     take_over: Annotated[
-        bool, typer.Option("--take-over", help="Land what another warehouse has landed, which is gone for good.")
+        bool, typer.Option("--take-over", help="Land topics that a warehouse which is gone has landed.")
     ] = False,
 ) -> None:
     """Land what is new in topics in their bronze tables."""

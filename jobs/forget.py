@@ -93,8 +93,7 @@ def places_of(pipeline: Pipeline) -> Iterator[Place]:
     for topic in pipeline.topics:
         of_topic = f"held.topic = '{topic.name}' AND {_same('held.position', PARTS)}"
         yield Place(bronze=topic.bronze_table, table=MALFORMED.name, same=of_topic)
-        if pipeline.enrichments:  # without any, nobody can ask for something, and there is no such table
-            yield Place(bronze=topic.bronze_table, table=ACTIONS.name, same=of_topic)
+        yield Place(bronze=topic.bronze_table, table=ACTIONS.name, same=of_topic)
     for entity in pipeline.entities:
         same = _same("held.sequence", PARTS[1:])  # a ledger is in one partition
         for table in (entity.table, *([entity.history] if entity.keeps_history else [])):
@@ -102,6 +101,11 @@ def places_of(pipeline: Pipeline) -> Iterator[Place]:
     for each in pipeline.enrichments:
         for name in each.places:
             yield Place(bronze=each.topic.bronze_table, table=name, same=_same("held.position", PARTS))
+
+
+def _existing(spark: SparkSession, settings: Settings, pipeline: Pipeline) -> Iterator[Place]:
+    """The places that are there. `quarantine.actions` is made when somebody first asks for something."""
+    return (place for place in places_of(pipeline) if table_exists(spark, settings, place.table))
 
 
 def _same(held: str, parts: tuple[str, ...]) -> str:
@@ -114,7 +118,7 @@ def find(spark: SparkSession, settings: Settings, pipeline: Pipeline, entity: En
     messages = frame_of(spark, messages_of(spark, settings, pipeline, keys).toArrow())
     gone = messages.select("message.*")
     tables: dict[str, int] = {}
-    for place in places_of(pipeline):
+    for place in _existing(spark, settings, pipeline):
         rows = _rows_of(spark, settings, place, gone).count()
         tables[place.table] = tables.get(place.table, 0) + rows
     return Found(
@@ -213,7 +217,7 @@ def complete(spark: SparkSession, settings: Settings, pipeline: Pipeline, reques
 def delete_erased(spark: SparkSession, settings: Settings, pipeline: Pipeline) -> None:
     """Delete all that was made from messages that were erased, or are to be erased."""
     with spinner("Erasing"), cached(erased_messages(spark, settings)) as gone:
-        for place in places_of(pipeline):
+        for place in _existing(spark, settings, pipeline):
             _delete(spark, settings, place.table, gone.where(F.col("bronze") == place.bronze), place.same)
 
 

@@ -30,7 +30,7 @@ def problems(status: Status) -> Iterator[str]:
         yield f"the broker can't be asked: {status.broker}"
     yield from (f"{each.name}: can't land: {each.problem}" for each in status.topics if each.problem)
     yield from (f"the last run failed: {each.failure}" for each in status.steps if each.failure)
-    yield from (f"a step is tried again: {each.retry}" for each in status.steps if each.retry)
+    yield from (f"a step was tried again: {each.retry}" for each in status.steps if each.retry)
     yield from _failing(status, Severity.CRITICAL)
     yield from _late(status)
     for each in status.waiting:
@@ -40,7 +40,7 @@ def problems(status: Status) -> Iterator[str]:
     for messages in status.malformed:
         if messages.new > MANY_MALFORMED:
             what = f"{messages.new:,} messages broke the contract within an hour"
-            yield f"{messages.topic}: {what}: see `lakehouse quarantine inspect`"
+            yield f"{messages.topic}: {what}: see quarantine.malformed"
     yield from _neglected(status)
 
 

@@ -95,7 +95,8 @@ class Status:
     steps: Sequence[StepRecord] = ()
     reconciliations: Sequence[ReconciliationRecord] = ()
     unreconciled: Mapping[str, float] = field(default_factory=dict)
-    """By topic that has landed: seconds since its last reconciliation or, if there was none, since it first landed."""
+    """By topic that has landed: seconds since its last reconciliation or, if there was none, since its table was
+    made."""
     checks: Sequence[FailedChecks] = ()
     seconds: float = 0.0
     """The time that it took to find all this."""

@@ -15,7 +15,7 @@ from bronze.erasures import with_erasures
 from bronze.landing import bronze_table, land
 from bronze.losses import LOSSES, accept_losses, ask_broker
 from bronze.small_backlogs import land_small_backlog
-from bronze.subscriptions import claim_subscription
+from bronze.subscriptions import claim_again, claim_subscription
 from bronze.writer_schemas import keep_writer_schemas, with_writer_schemas
 from gold.enrichment.declaration import ACTIONS, BACKFILLS, Enrichment
 from gold.enrichment.enrich import enrich
@@ -101,11 +101,12 @@ def landing(
 ) -> list[Stream]:
     """Streams that land topics. With `accept_loss`, lost messages are recorded first, so that landing can continue.
 
-    With `take_over`, subscriptions that serve another warehouse serve this one from now on.
+    With `take_over`, subscriptions that serve another warehouse serve this one from now on. Raises PermanentError if
+    there is such a one without it.
     """
     broker = healthy_endpoint(settings)
-    for topic in topics if take_over else ():
-        claim_subscription(topic, broker, settings, take_over=True)
+    for topic in topics:
+        claim_subscription(topic, broker, settings, take_over=take_over)
     for topic in topics if accept_loss else ():
         for loss in accept_losses(spark, settings, topic, broker):
             CONSOLE.say(f"{loss}: accepted, see {LOSSES.name}")
@@ -116,6 +117,7 @@ def landing(
             f"land {topic.name}",
             partial(land, spark, settings, topic, broker),
             landed(topic),
+            partial(claim_again, topic, broker, settings),
             at_once=partial(land_small_backlog, spark, settings, topic, broker),
         )
         for topic in topics

@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import NoReturn
 
-from obstore.exceptions import BaseError
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql.streaming.query import StreamingQuery
@@ -204,7 +203,7 @@ def _started(step: Sequence["_Supervised"]) -> Iterator[None]:
     except KeyboardInterrupt:
         for each in started:
             each.permit.withdraw()
-            each.runs.abort()
+            each.abort()
         raise
 
 
@@ -268,6 +267,13 @@ class _Supervised:
         self.permit.withdraw()
         if self._query and self._query.isActive:
             self._query.stop()
+        self.abort()
+
+    def abort(self) -> None:
+        """Record that it has ended, though not by itself."""
+        if self._record.retry:
+            self._record.retry = ""
+            keep_step(self._settings, self._record)
         self.runs.abort()
 
     def _is_active_at_once(self) -> bool:
@@ -295,7 +301,7 @@ class _Supervised:
             try:
                 writer = self._writer or self._stream.create()
                 self._query = writer.queryName(self.name).trigger(availableNow=True).start()
-            except (PySparkException, Py4JJavaError, BrokerError, BaseError) as error:
+            except (PySparkException, Py4JJavaError, BrokerError) as error:
                 self._wait_after(error)
             except LakehouseError as error:
                 self._note_failure(f"{self.name}: {error}", is_over=True)

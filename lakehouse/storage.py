@@ -15,6 +15,7 @@ import obstore
 from obstore.exceptions import AlreadyExistsError
 from obstore.store import LocalStore, MemoryStore, ObjectStore, S3Store
 
+from lakehouse.errors import PermanentError
 from lakehouse.settings import Settings, is_remote
 
 ID = ".id"
@@ -78,12 +79,18 @@ def folder(settings: Settings, path: str) -> ObjectStore:
 
 
 def warehouse_id(settings: Settings) -> str:
-    """The id of the warehouse, which it has been given at the first call, and which a copy of it has, too."""
+    """The id of the warehouse, which it has been given at the first call, and which a copy of it has, too.
+
+    Raises PermanentError if its folder can't be made.
+    """
     root = settings.warehouse_root
     with suppress(FileNotFoundError):
         return _read_id(settings)
     if not is_remote(root):
-        Path(root).mkdir(parents=True, exist_ok=True)
+        try:
+            Path(root).mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise PermanentError(f"not writable: {root}: {error.strerror}") from error
     with suppress(AlreadyExistsError):
         obstore.put(folder(settings, root), ID, uuid4().hex.encode(), mode="create")
     return _read_id(settings)

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -73,7 +74,14 @@ class Cluster:
 
     def executors(self) -> list[psutil.Process]:
         """The JVMs that run tasks now."""
-        return [jvm for worker in self.workers if worker.is_running() for jvm in worker.children()]
+        started = [child for worker in self.workers if worker.is_running() for child in worker.children()]
+        return [child for child in started if _is_executor(child)]
+
+    def kill_executor(self) -> None:
+        """Kill an executor as soon as there is one."""
+        while not (running := self.executors()):
+            time.sleep(0.1)
+        running[0].kill()
 
     def executor_logs(self) -> list[str]:
         """What each executor has logged, also those that have ended."""
@@ -98,6 +106,13 @@ class Cluster:
     def _kill(process: psutil.Popen) -> None:
         end([process, *process.children(recursive=True)], 10, by=signal.SIGKILL)
         process.wait()
+
+
+def _is_executor(process: psutil.Process) -> bool:
+    """Whether it is the JVM, and not one of the shells that Spark starts for a moment."""
+    with suppress(psutil.Error):
+        return any("CoarseGrainedExecutorBackend" in word for word in process.cmdline())
+    return False
 
 
 def skewed(workload: Workload, topic: str) -> Iterator[Message]:

@@ -85,7 +85,7 @@ def test_executors_that_are_killed(settings: Settings, endpoint: Endpoint, clust
     with running(lake, cluster, **SMALL_BATCHES) as process:
         for table in ("bronze.orders", "silver.users", "gold.enriched_orders"):
             wait_for_version(lake, table, 0, process)
-            cluster.executors()[0].kill()
+            cluster.kill_executor()
         ends_well(lake, process)
     assert len(cluster.executor_logs()) >= 5
 
@@ -97,7 +97,7 @@ def test_tables_in_an_object_store(
     lake = lake_of(in_store(settings, store.url, tmp_path.name), endpoint, tmp_path, MESSY.first, MESSY.late)
     with running(lake, cluster, **SMALL_BATCHES) as process:
         wait_for_version(lake, "bronze.orders", 0, process)
-        cluster.executors()[0].kill()
+        cluster.kill_executor()
         ends_well(lake, process)
     assert not (lake.home / "warehouse").exists()
 

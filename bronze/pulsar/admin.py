@@ -65,7 +65,7 @@ class _Session(requests.Session):
 
 class Admin:
     def __init__(self, options: Options) -> None:
-        self._url = f"{options.admin_url}/admin/v2"
+        self._admin_url = options.admin_url
         self._urls = deque(f"{url}/admin/v2" for url in options.admin_urls)
         """The brokers, with the one that answered last at the front."""
         self._session = _Session()
@@ -171,7 +171,7 @@ class Admin:
                     raise PulsarSourceError(f"{url}: the certificate is refused: {problem}") from error
                 failure = error
                 self._urls.rotate(-1)
-        raise NoAnswerError(f"{self._url}: no answer from the broker: {type(failure).__name__}") from failure
+        raise NoAnswerError(f"{self._admin_url}: no answer from the broker: {type(failure).__name__}") from failure
 
 
 def _in_utc(moment: str) -> str:

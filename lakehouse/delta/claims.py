@@ -67,6 +67,7 @@ class Claims:
             self._take(table, first, watched)
 
     def _take(self, table: str, first: _Held | None, watched: float) -> None:
+        """`first` is the claim when it was `watched` for the first time: it is free if it stays so until it expires."""
 
         def is_decided() -> bool:
             nonlocal first, watched

@@ -73,11 +73,11 @@ def query(settings: Settings, sql: str, values: Mapping[str, object] | None = No
 
 def _hint(settings: Settings, line: str, tables: Iterable[str]) -> str:
     """What to do about DuckDB's line on a table that is not there."""
-    short = {name.partition(".")[2]: name for name in tables}
+    short = {name: name.partition(".")[2] for name in tables}
     missing = re.search("with name (\\S+)", line)
-    alike = get_close_matches(missing[1], short) if missing else []
+    alike = get_close_matches(missing[1], set(short.values())) if missing else []
     if alike:
-        return f" There is {' and '.join(short[name] for name in alike)}"
+        return f" There is {' and '.join(name for name in short if short[name] in alike)}"
     where = f"{settings.warehouse_root} has {'other tables' if short else 'no tables yet'}"
     made = "`lakehouse run` creates the declared ones, `lakehouse refresh` those declared in SQL"
     return f" {where}: {made}" + ("; `lakehouse status` lists those that are there" if short else "")

@@ -19,6 +19,9 @@ ENCRYPTED, ENCRYPTED_PORT = "pulsar+ssl://", 6651
 UNKNOWN_SIGNERS = (2, 7, 18, 19, 20, 21, 30)
 """OpenSSL's error codes for certificates that no trusted CA has signed."""
 
+_ANSWERED: dict[str, str] = {}
+"""By admin URL of a cluster: the URL of the broker that answered last, which is asked first."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Endpoint:
@@ -84,12 +87,15 @@ def _first_answer(method: str, path: str, endpoint: Endpoint, settings: Settings
     token, certificates = settings.pulsar.token, settings.pulsar.tls_trust_certs
     headers = {"Authorization": f"Bearer {token.get_secret_value()}"} if token else {}
     verify = str(certificates) if certificates else True
-    for base in endpoint.admin_urls:
+    last = _ANSWERED.get(endpoint.admin_url)
+    for base in sorted(endpoint.admin_urls, key=lambda url: url != last):
         url = f"{base}/admin/v2/{path}"
         try:
             with _Session() as session:
                 session.trust_env = "//127.0.0.1:" not in url  # no proxy for this machine
-                return session.request(method, url, json=body, headers=headers, verify=verify, timeout=TIMEOUT)
+                response = session.request(method, url, json=body, headers=headers, verify=verify, timeout=TIMEOUT)
+            _ANSWERED[endpoint.admin_url] = base
+            return response
         except requests.RequestException as error:
             if problem := _certificate_problem(error, settings):
                 raise RefusedError(f"{base}: {problem}") from error

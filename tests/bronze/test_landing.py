@@ -10,10 +10,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from bronze.landing import bronze_table, land
 from bronze.losses import CREATED, LOSSES, accept_losses, landed_offsets, refusal
-from bronze.subscriptions import claim_subscription
 from lakehouse.contracts.topics import Topic
 from lakehouse.delta.tables import read_table, table_property
-from lakehouse.errors import LakehouseError, PermanentError
+from lakehouse.errors import LakehouseError
 from lakehouse.pulsar.status import topic_status
 from lakehouse.pulsar.topic_admin import create_topics
 from lakehouse.settings import Settings
@@ -83,22 +82,6 @@ def test_a_second_run_lands_what_is_new_and_tells_the_broker(lake: Lake, topics:
     assert topics.backlog(lake.partitions[0], EVENTS.subscription) == 1
     assert lake.land() == [(0, 0, -1, b"1"), (0, 1, -1, b"2")]
     assert topics.backlog(lake.partitions[0], EVENTS.subscription) == 0
-
-
-def test_a_subscription_serves_one_warehouse(lake: Lake, spark: SparkSession, topics: Topics, tmp_path: Path) -> None:
-    topics.send(lake.partitions[0], b"1")
-    lake.land()
-    other = Lake(spark, topics, tmp_path / "other")
-    with pytest.raises(PermanentError) as error:
-        other.land()
-    assert str(error.value) == (
-        f"the subscription lakehouse-bronze.events of {topics.namespace}/events serves another warehouse: give each "
-        "project a namespace of its own. If that warehouse is gone for good, run `lakehouse land --take-over`"
-    )
-    topics.send(lake.partitions[0], b"2")
-    assert lake.payloads() == [b"1", b"2"]
-    claim_subscription(EVENTS, topics.endpoint, other.settings, take_over=True)
-    assert other.payloads() == [b"1", b"2"]
 
 
 def test_a_lost_checkpoint_loses_nothing_and_lands_nothing_twice(lake: Lake, topics: Topics) -> None:

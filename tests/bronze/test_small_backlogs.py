@@ -100,15 +100,6 @@ def test_it_begins_what_the_stream_goes_on_with(
     assert "the checkpoint" not in capsys.readouterr().err
 
 
-def test_it_leaves_a_subscription_of_another_warehouse_alone(lake: Lake, spark: SparkSession, tmp_path: Path) -> None:
-    other = Lake(spark, lake.topics, tmp_path / "other")
-    lake.send(b"1")
-    backlog = lake.topics.backlog(lake.partitions[0], EVENTS.subscription)
-    assert (other.land(), Path(other.settings.table_path(TABLE)).exists()) == (None, False)
-    assert lake.topics.backlog(lake.partitions[0], EVENTS.subscription) == backlog
-    assert (lake.land(), lake.payloads()) == (1, [b"0", b"1"])
-
-
 @pytest.mark.parametrize("fails", ["begin", "append_batch"])
 def test_what_fails_at_its_beginning_lands_once(
     spark: SparkSession, topics: Topics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: str

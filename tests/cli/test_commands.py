@@ -313,7 +313,7 @@ def lake(settings: Settings, endpoint: Endpoint, tmp_path: Path) -> Settings:
 
 def test_a_warehouse_that_can_not_be_written(lakehouse: Command, spark: SparkSession, lake: Settings) -> None:
     done = lakehouse("run", **environment(lake, LAKEHOUSE_WAREHOUSE="/dev/null/warehouse"))
-    assert (done.code, done.line) == (78, "lakehouse: land items: not writable: file:/dev/null is not a folder")
+    assert (done.code, done.line) == (78, "lakehouse: not writable: /dev/null/warehouse: Not a directory")
 
 
 @pytest.mark.parametrize("command", ["merge", "up"])

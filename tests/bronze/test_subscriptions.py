@@ -1,0 +1,46 @@
+"""A topic's subscription serves one warehouse: of two projects with the same namespace, the second one stops."""
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from bronze.subscriptions import claim_subscription
+from domains.shop.declarations.orders import ORDERS
+from jobs.steps import landing
+from lakehouse.delta.query import table_names
+from lakehouse.errors import PermanentError
+from lakehouse.pulsar.endpoint import Endpoint
+from lakehouse.settings import Settings
+from tests.lake import own_topics
+from tests.shop import TOPICS
+
+
+@pytest.fixture
+def lake(settings: Settings, endpoint: Endpoint, tmp_path: Path) -> Settings:
+    return own_topics(settings, endpoint, tmp_path)
+
+
+@pytest.fixture
+def other(lake: Settings, tmp_path: Path) -> Settings:
+    """A home with the same namespace."""
+    return lake.model_copy(update={"home": tmp_path / "other"})
+
+
+def test_the_second_project_stops_before_it_has_a_table(spark: SparkSession, lake: Settings, other: Settings) -> None:
+    landing(spark, lake, TOPICS)
+    with pytest.raises(PermanentError) as error:
+        landing(spark, other, TOPICS)
+    first = TOPICS[0]
+    assert str(error.value) == (
+        f"the subscription {first.subscription} of {lake.pulsar.namespace}/{first.name} serves another warehouse: give "
+        "each project a namespace of its own. If that warehouse is gone for good, run `lakehouse land --take-over`"
+    )
+    assert list(table_names(other)) == []
+
+
+def test_it_can_take_over(lake: Settings, other: Settings, endpoint: Endpoint) -> None:
+    claim_subscription(ORDERS.topic, endpoint, lake)
+    claim_subscription(ORDERS.topic, endpoint, other, take_over=True)
+    with pytest.raises(PermanentError):
+        claim_subscription(ORDERS.topic, endpoint, lake)
