@@ -1,5 +1,6 @@
 """Safe printing of text that may quote data: it can't move the cursor, set a title or pretend to be another line."""
 
+import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,6 +10,10 @@ from rich.segment import Segment
 
 # C0, DEL and C1; characters that change the direction of text or end a line; surrogates, which UTF-8 can't encode.
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+WIDTH = 200
+"""Columns where there is no terminal, such as in a file: tables are not cut."""
 
 
 def visible(text: str) -> str:
@@ -39,6 +44,8 @@ class Terminal(Console):
 
     def __init__(self, *, stderr: bool = False) -> None:
         super().__init__(stderr=stderr, markup=False, emoji=False, highlight=False)
+        if not self.is_terminal and "COLUMNS" not in os.environ:
+            self.width = WIDTH
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
         for segment in super().render(renderable, options):

@@ -215,7 +215,7 @@ def test_a_broker_that_is_not_there() -> None:
     urls = {"serviceUrl": "pulsar://127.0.0.1:1", "adminUrl": "http://127.0.0.1:1", "topic": "events"}
     with pytest.raises(NoAnswerError) as error:
         Admin(Options.parse(urls)).partitions("persistent://public/default/events")
-    assert str(error.value) == "http://127.0.0.1:1/admin/v2: no answer from the broker: ConnectionError"
+    assert str(error.value) == "http://127.0.0.1:1: no answer from the broker: ConnectionError"
 
 
 def test_the_first_broker_is_dead_and_the_second_redirects_to_a_third() -> None:
