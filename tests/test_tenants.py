@@ -8,7 +8,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from dataclasses import replace
 from itertools import islice, takewhile
 from pathlib import Path
 
@@ -90,9 +89,12 @@ class Tenant:
         landed = messages(self.lake)
         return len(landed) == self.sent and tables(self.lake) == expected(Oracle().run(landed))
 
-    def goes_on(self, seed: int) -> None:
-        """Send some messages, and wait until the pipeline has brought them to its tables."""
-        self.send(replace(CALM, seed=seed))
+    def goes_on(self) -> None:
+        """Send some orders, and wait until the pipeline has brought them to its tables.
+
+        Users stay as they are: which version of its user an order carries depends on when it was joined.
+        """
+        self.seconds_to_send(500)
         wait_until(self.is_right, poll=1)
 
     def told(self) -> float:
@@ -135,13 +137,14 @@ def test_a_tenant_goes_on_beside_one_that_is_flooded_frozen_and_broken(
     spark: SparkSession, acme: Tenant, globex: Tenant
 ) -> None:
     with ended(acme.run()) as calm, ended(globex.run()) as flooded:
-        globex.goes_on(1)
-        acme.goes_on(1)
+        for tenant in (globex, acme):
+            tenant.send(CALM)
+            wait_until(tenant.is_right, poll=1)
         with globex.flooded():
-            acme.goes_on(2)
+            acme.goes_on()
             assert globex.backlog() > 0
             frozen, waiting = freeze(flooded), globex.backlog()
-            acme.goes_on(3)
+            acme.goes_on()
             assert {process.status() for process in frozen} == {psutil.STATUS_STOPPED}
             assert globex.backlog() > waiting
             assert acme.told() == acme.sent
@@ -153,7 +156,7 @@ def test_a_tenant_goes_on_beside_one_that_is_flooded_frozen_and_broken(
             with torn(globex.lake) as commit, ended(globex.run()) as broken:
                 assert broken.wait(300) == PermanentError.exit_code
                 assert str(commit) in (globex.lake.home / "run.log").read_text().splitlines()[-1]
-                acme.goes_on(4)
+                acme.goes_on()
         assert (acme.backlog(), calm.poll()) == (0, None)
     list(run_all(spark, globex.lake))
     assert globex.is_right()
