@@ -32,9 +32,10 @@ from lakehouse.storage import table_options
 from tests import airflow_api
 from tests.airflow_api import RUNS, Api
 from tests.jobs.test_crashes import is_free, wait_until
+from tests.jobs.test_forget import HIS, OTHERS, ZAPHOD, holding, maintain_when_due, send
 from tests.lake import environment, expected, messages, own_topics, read, tables
 from tests.oracle import Oracle
-from tests.s3 import Server, Unreliable, in_store
+from tests.s3 import BUCKET, Server, Unreliable, in_store
 from tests.shop import TOPICS, WRITTEN
 
 LAKEHOUSE = Path(sys.prefix) / "bin" / "lakehouse"
@@ -172,6 +173,25 @@ def test_one_command_after_the_other(settings: Settings, endpoint: Endpoint, sto
     assert served(lake, "SELECT count(*) FROM gold.enriched_orders") == [(len(read(lake, "gold.enriched_orders")),)]
     assert not (lake.home / "warehouse").exists()
     assert not (lake.home / "checkpoints").exists()
+
+
+@pytest.mark.spark
+@pytest.mark.s3
+def test_a_person_leaves_the_store(
+    settings: Settings, endpoint: Endpoint, store: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = own_topics(in_store(settings, store.url, tmp_path.name), endpoint, tmp_path)
+    objects = store.folder / "objects" / BUCKET / tmp_path.name
+    send(lake, endpoint, [each for each in (*HIS, *OTHERS) if each.key])
+    for command in ("run", "snapshot create before", f"backfill --because users:{ZAPHOD}", "refresh", "validate"):
+        do(lake, command)
+    do(lake, f"forget users:{ZAPHOD} --approve")
+    assert list(holding(lake.home)) == []
+    assert {name.split("/")[1] for name in holding(objects)} == {"bronze", "silver", "gold", "quarantine", "quality"}
+    [certificate] = (lake.home / "erasures").iterdir()
+    maintain_when_due(lake, certificate, monkeypatch)
+    assert list(holding(objects)) == []
+    assert tables(lake) == expected(Oracle().run(messages(lake)))
 
 
 def do(lake: Settings, command: str) -> None:

@@ -11,7 +11,7 @@ import java.util.Arrays
 
 import scala.jdk.CollectionConverters._
 
-import io.delta.storage.HadoopFileSystemLogStore
+import io.delta.storage.S3SingleDriverLogStore
 import org.apache.hadoop.conf.Configuration
 import org.apache.hadoop.fs._
 import org.apache.hadoop.fs.Options.CreateFileOptionKeys.FS_OPTION_CREATE_CONDITIONAL_OVERWRITE
@@ -51,7 +51,7 @@ object Put {
 }
 
 /** Delta's log. Its class for S3 has a lock within one JVM only. */
-class StoreLog(conf: Configuration) extends HadoopFileSystemLogStore(conf) {
+class StoreLog(conf: Configuration) extends S3SingleDriverLogStore(conf) {
   override def write(
       path: Path, actions: java.util.Iterator[String], overwrite: java.lang.Boolean, conf: Configuration): Unit = {
     val files = path.getFileSystem(conf)
@@ -59,8 +59,6 @@ class StoreLog(conf: Configuration) extends HadoopFileSystemLogStore(conf) {
     if (overwrite) Put.replacing(files, path, content)
     else if (!Put.ifAbsent(files, path, content)) throw new java.nio.file.FileAlreadyExistsException(path.toString)
   }
-
-  override def isPartialWriteVisible(path: Path, conf: Configuration): java.lang.Boolean = false
 }
 
 /** The checkpoints of streams. Spark's classes rename files, which are copies in an object store. */

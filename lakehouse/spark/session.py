@@ -48,8 +48,9 @@ SHORT_RUN = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1", **LITTL
 LOCAL_FILES = {
     "spark.hadoop.fs.file.impl": "lakehouse.LocalFiles",
     "spark.hadoop.fs.AbstractFileSystem.file.impl": "lakehouse.LocalContext",
+    "spark.delta.logStore.file.impl": "lakehouse.LocalLog",
 }
-"""Local files are created and renamed by `local_files.scala`."""
+"""Local files are created, renamed and listed by `local_files.scala`."""
 
 CLASS_PATH = "spark.driver.extraClassPath"
 PROGRAM = "spark"
@@ -139,7 +140,7 @@ def driver_jars(settings: Settings) -> list[Path]:
     Raises LakehouseError if that fails.
     """
     delta, sources = spark_jars(settings.cache), Path(__file__).parent
-    own = [compiled(sources / "local_files.scala", settings.cache)] if is_local(settings) else []
+    own = [compiled(sources / "local_files.scala", settings.cache, uses=delta)] if is_local(settings) else []
     if uses_store(settings):
         own += [compiled(sources / "object_store.scala", settings.cache, uses=delta), *s3_jars(settings.cache)]
     return [*delta, *own]

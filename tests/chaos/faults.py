@@ -22,6 +22,7 @@ from deltalake import DeltaTable
 
 from lakehouse.errors import BrokerError, QualityError
 from lakehouse.local import broker
+from tests.chaos.erasures import check_erased, erased
 from tests.chaos.losses import check_accepted, check_refused, lose
 from tests.chaos.waves import Sent
 from tests.chaos.world import BUSY, NotSurvivedError, World, ignoring_gone
@@ -348,6 +349,20 @@ def restored_and_killed(world: World) -> None:
     world.command("snapshot", "drop", name)
 
 
+def forgotten_and_killed(world: World) -> None:
+    """Kill the erasure of an item midway, then complete it, with its older versions or without."""
+    world.send()
+    world.await_agreement()
+    world.stop()
+    item = world.draw.randrange(10)
+    words = ("forget", f"items:{item}", "--approve", *world.draw.choice(((), ("--now",))))
+    before = set(erased(world.settings))
+    world.kill_command(*words, once=lambda: set(erased(world.settings)) != before, within=20)
+    world.command(*words)
+    check_erased(world, item)
+    world.send(0.5)
+
+
 # Topics
 
 
@@ -467,6 +482,7 @@ FAULTS: tuple[Fault, ...] = (
     validated,
     snapshot_taken,
     restored_and_killed,
+    forgotten_and_killed,
     partitions_added,
     topics_unloaded,
     subscription_deleted_while_it_runs,

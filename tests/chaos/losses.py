@@ -14,7 +14,7 @@ def lose(world: World, topic: str, *, forget: bool) -> None:
     else:
         world.restore_topics()
     landed = {(message.topic, message.position) for message in messages(world.settings)}
-    world.lost |= world.topics.keys() - world.read_topics() - landed
+    world.lost |= world.topics.keys() - world.read_topics() - landed - world.erased
     if not any(name == topic for name, _ in world.lost):
         raise NotSurvivedError(f"the fault should have lost messages of {topic}, but lost none")
 

@@ -68,6 +68,8 @@ class World:
     """All messages that the topics have ever held, by topic and position."""
     lost: set[tuple[str, Position]] = field(default_factory=set)
     """Those of them that an administrator removed before they had landed."""
+    erased: set[tuple[str, Position]] = field(default_factory=set)
+    """Those of them that `lakehouse forget` has erased."""
     added: dict[str, int] = field(default_factory=dict)
     """How many partitions the topics have that were given more."""
     starts: int = 0
@@ -331,7 +333,8 @@ class World:
     # The comparison
 
     def recomputation(self) -> Recomputation:
-        return Recomputation([message for where, message in self.topics.items() if where not in self.lost])
+        gone = self.lost | self.erased
+        return Recomputation([message for where, message in self.topics.items() if where not in gone])
 
     def await_agreement(self) -> None:
         """Wait until the tables are what is recomputed. Raises NotSurvivedError with the differences."""

@@ -1,0 +1,154 @@
+"""How old a tenant's orders are when they reach gold, alone and beside a tenant that is flooded, on the same machine.
+
+    .venv/bin/python benchmarks/tenants.py [--rate 200] [--flood 500000] [--seconds 60]
+
+One tenant runs `lakehouse run --every 1s`, and gets orders at a steady rate. Then another one works off a backlog, once
+for each way to bound it. What counts are the orders that are sent while it does, from its first batch on.
+"""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from itertools import takewhile
+from pathlib import Path
+from threading import Event, Thread
+from types import MappingProxyType
+from typing import Annotated
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+import psutil
+import typer
+
+from benchmarks.bench import emptied_home
+from benchmarks.freshness import LAKEHOUSE, ages
+from cli import report
+from domains.shop.declarations.orders import ORDERS
+from domains.shop.workload import Workload
+from lakehouse.delta.query import is_stored, stored_table
+from lakehouse.local import broker
+from lakehouse.local.processes import end
+from lakehouse.pulsar.endpoint import Endpoint
+from lakehouse.pulsar.produce import produce
+from lakehouse.settings import Settings
+from tests.lake import environment, own_topics
+from tests.shop import TOPICS
+
+ALL_JOIN = Workload(late_users=0, missing_users=0, missing_items=0, duplicates=0, malformed=0)
+SETTLING = 30
+"""Seconds in which the last orders reach gold, and the machine becomes quiet."""
+BOUNDS: Mapping[str, tuple[Sequence[str], Mapping[str, str]]] = {
+    "not bounded": ((), {}),
+    "`LAKEHOUSE_SPARK__MASTER=local[1]`": ((), {"LAKEHOUSE_SPARK__MASTER": "local[1]"}),
+    "16 MB a batch": ((), {"LAKEHOUSE_RUN__MAX_BYTES_PER_BATCH": str(2**24)}),
+    "`nice -n 19`": (("nice", "-n", "19"), {}),
+    "`local[1]`, `nice -n 19`": (("nice", "-n", "19"), {"LAKEHOUSE_SPARK__MASTER": "local[1]"}),
+    "`taskset -c 0`": (("taskset", "-c", "0"), {}),
+}
+"""The words before the command, and the settings of the neighbour."""
+
+
+def main(
+    rate: Annotated[int, typer.Option(help="Orders a second of the tenant that is measured.")] = 200,
+    flood: Annotated[int, typer.Option(help="Orders that wait for its neighbour.")] = 500_000,
+    seconds: Annotated[int, typer.Option(help="Seconds that count of those in which it is alone.")] = 60,
+    warm_up: Annotated[int, typer.Option(help="Seconds of warm-up, which do not count.")] = 90,
+) -> None:
+    settings = emptied_home()
+    calm = replace(ALL_JOIN, orders=rate)
+    rows = []
+    try:
+        endpoint = broker.start(settings)
+        acme = tenant(settings, endpoint, "acme", calm)
+        with running(acme) as process, steady(acme, endpoint, calm, rate):
+            until_rows(acme, ORDERS.gold_table, 1, process)
+            time.sleep(warm_up)
+            began = time.time()
+            time.sleep(seconds + SETTLING)
+            rows.append(["alone", *told(acme, began, began + seconds), ""])
+            for name, (words, given) in BOUNDS.items():
+                workload = Workload(
+                    users=10_000, orders=flood, late_users=0, duplicates=0, malformed=0, missing_users=0
+                )
+                globex = tenant(settings, endpoint, f"globex{len(rows)}", workload)
+                time.sleep(SETTLING)
+                began, until = work_off(globex, flood, words, given)
+                time.sleep(SETTLING)
+                rows.append([name, *told(acme, began, until), f"{until - began:.0f}"])
+                report.say(" | ".join(rows[-1]))
+    finally:
+        broker.stop(settings)
+    columns = ["the neighbour", "orders", "p50 s", "p95 s", "seconds of the neighbour"]
+    report.rows(columns, rows, title=f"Age in gold, {rate:,} orders a second, beside {flood:,} of another tenant")
+
+
+def tenant(settings: Settings, endpoint: Endpoint, name: str, workload: Workload) -> Settings:
+    """A tenant, to which the first phase of a workload was sent."""
+    lake = own_topics(settings, endpoint, settings.home / name, tenant=name)
+    produce([(topic, workload.first(topic.name)) for topic in TOPICS], endpoint, lake)
+    return lake
+
+
+@contextmanager
+def running(
+    lake: Settings, words: Sequence[str] = (), given: Mapping[str, str] = MappingProxyType({})
+) -> Iterator[subprocess.Popen[bytes]]:
+    """`lakehouse run --every 1s` of a tenant, in a session of its own, as of another user or service."""
+    own = {**os.environ, **environment(lake, LAKEHOUSE_SPARK__CONF="{}"), **given}
+    command = [*words, str(LAKEHOUSE), "run", "--every", "1s"]
+    process = subprocess.Popen(command, env=own, stderr=subprocess.DEVNULL, start_new_session=True)
+    try:
+        yield process
+    finally:
+        end([psutil.Process(process.pid)], 60)
+        process.wait()
+
+
+@contextmanager
+def steady(lake: Settings, endpoint: Endpoint, workload: Workload, rate: int) -> Iterator[None]:
+    """Orders come at this rate, a second, while the block runs."""
+    over = Event()
+    orders = takewhile(lambda _: not over.is_set(), workload.orders_from_now(rate))
+    thread = Thread(target=produce, args=([(ORDERS.topic, orders)], endpoint, lake), kwargs={"rate": rate})
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def count(lake: Settings, table: str) -> int:
+    """The rows of a table; 0 if it does not exist yet."""
+    return stored_table(lake, table).count() if is_stored(lake, table) else 0
+
+
+def until_rows(lake: Settings, table: str, rows: int, process: subprocess.Popen[bytes]) -> None:
+    """Wait until a table has so many rows."""
+    while count(lake, table) < rows:
+        if process.poll() is not None:
+            raise SystemExit("the pipeline has ended")
+        time.sleep(0.5)
+
+
+def work_off(lake: Settings, orders: int, words: Sequence[str], given: Mapping[str, str]) -> tuple[float, float]:
+    """Run a tenant until its orders are in gold; returns when its first batch landed, and now, in epoch seconds."""
+    with running(lake, words, given) as process:
+        until_rows(lake, ORDERS.topic.bronze_table, 1, process)
+        began = time.time()
+        until_rows(lake, ORDERS.gold_table, orders, process)
+        return began, time.time()
+
+
+def told(lake: Settings, since: float, until: float) -> list[str]:
+    """How many orders were sent between two times (epoch seconds), and their median and 95th percentile in seconds."""
+    found = ages(lake, since=since, until=until)
+    return [f"{len(found):,}", f"{found[len(found) // 2]:.1f}", f"{found[int(len(found) * 0.95)]:.1f}"]
+
+
+if __name__ == "__main__":
+    typer.run(main)
