@@ -16,7 +16,7 @@ def erased(settings: Settings) -> Iterator[tuple[str, Position]]:
     events = read(settings, ERASURES.name) if is_stored(settings, ERASURES.name) else []
     for message in (each for event in events if event["event"] == REQUESTED for each in event["messages"]):
         place = (message[part] for part in ("partition", "ledger_id", "entry_id", "batch_index"))
-        yield message["topic"], Position(*place)
+        yield message["topic"].rpartition("/")[2], Position(*place)
 
 
 def check_erased(world: World, item: int) -> None:
