@@ -51,7 +51,6 @@ def spark_properties(settings: Settings) -> dict[str, str]:
     return {
         **SPARK_PROPERTIES,
         "spark.delta.logStore.s3a.impl": "lakehouse.StoreLog",
-        "spark.hadoop.delta.enableFastS3AListFrom": "true",
         **(managed if is_remote(settings.checkpoint_root) else {}),
         **{f"spark.hadoop.fs.s3a.{name}": value for name, value in given.items() if value},
     }

@@ -11,12 +11,14 @@ import java.util.Arrays
 
 import scala.jdk.CollectionConverters._
 
-import io.delta.storage.S3SingleDriverLogStore
+import io.delta.storage.HadoopFileSystemLogStore
 import org.apache.hadoop.conf.Configuration
 import org.apache.hadoop.fs._
 import org.apache.hadoop.fs.Options.CreateFileOptionKeys.FS_OPTION_CREATE_CONDITIONAL_OVERWRITE
+import org.apache.hadoop.fs.s3a.{Listing, S3AFileSystem, S3AUtils, S3ListRequest}
 import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager
 import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager.CancellableFSDataOutputStream
+import software.amazon.awssdk.services.s3.model.ListObjectsV2Request
 
 object Put {
   def replacing(files: FileSystem, path: Path, content: Array[Byte]): Unit =
@@ -51,7 +53,7 @@ object Put {
 }
 
 /** Delta's log. Its class for S3 has a lock within one JVM only. */
-class StoreLog(conf: Configuration) extends S3SingleDriverLogStore(conf) {
+class StoreLog(conf: Configuration) extends HadoopFileSystemLogStore(conf) {
   override def write(
       path: Path, actions: java.util.Iterator[String], overwrite: java.lang.Boolean, conf: Configuration): Unit = {
     val files = path.getFileSystem(conf)
@@ -59,6 +61,20 @@ class StoreLog(conf: Configuration) extends S3SingleDriverLogStore(conf) {
     if (overwrite) Put.replacing(files, path, content)
     else if (!Put.ifAbsent(files, path, content)) throw new java.nio.file.FileAlreadyExistsException(path.toString)
   }
+
+  /** Asks the store for the files from this one on, instead of all. */
+  override def listFrom(path: Path, conf: Configuration): java.util.Iterator[FileStatus] = {
+    val (files, folder) = (path.getFileSystem(conf).asInstanceOf[S3AFileSystem], path.getParent)
+    val before = files.pathToKey(path).dropRight(1)
+    val all = ListObjectsV2Request.builder.bucket(files.getBucket).prefix(files.pathToKey(folder) + "/")
+    val request = S3ListRequest.v2(all.startAfter(before).delimiter("/").build)
+    val (accepted, span) = (new Listing.AcceptAllButSelfAndS3nDirs(folder), files.getActiveAuditSpan)
+    val listing = files.getListing.createFileStatusListingIterator(folder, request, S3AUtils.ACCEPT_ALL, accepted, span)
+    val found: Array[FileStatus] = S3AUtils.iteratorToStatuses(listing).toArray
+    found.filter(_.getPath.getName >= path.getName).sortBy(_.getPath.getName).iterator.asJava
+  }
+
+  override def isPartialWriteVisible(path: Path, conf: Configuration): java.lang.Boolean = false
 }
 
 /** The checkpoints of streams. Spark's classes rename files, which are copies in an object store. */

@@ -142,7 +142,8 @@ def driver_jars(settings: Settings) -> list[Path]:
     delta, sources = spark_jars(settings.cache), Path(__file__).parent
     own = [compiled(sources / "local_files.scala", settings.cache, uses=delta)] if is_local(settings) else []
     if uses_store(settings):
-        own += [compiled(sources / "object_store.scala", settings.cache, uses=delta), *s3_jars(settings.cache)]
+        s3 = s3_jars(settings.cache)
+        own += [compiled(sources / "object_store.scala", settings.cache, uses=[*delta, *s3]), *s3]
     return [*delta, *own]
 
 

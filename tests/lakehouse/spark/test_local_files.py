@@ -116,3 +116,39 @@ def test_no_process_is_started(
     files.create(hadoop.Path(f"{tmp_path}/a/file")).close()
     rename(tmp_path / "a" / "file", tmp_path / "a" / "other")
     assert of_children() == before
+
+
+@pytest.fixture
+def listed(spark: SparkSession, hadoop: Any) -> Callable[[Path, str], list[tuple[str, int]]]:
+    """The names and sizes of the files that Delta's log lists from a name on."""
+    assert spark._jvm is not None
+    conf = spark._jsc.hadoopConfiguration()
+    log = spark._jvm.lakehouse.LocalLog(conf)
+
+    def listed(folder: Path, first: str) -> list[tuple[str, int]]:
+        found, held = log.listFrom(hadoop.Path(f"file:{folder}/{first}"), conf), []
+        while found.hasNext():
+            status = found.next()
+            held.append((status.getPath().getName(), status.getLen()))
+        return held
+
+    return listed
+
+
+def test_a_log_is_listed_from_a_version_on(
+    listed: Callable[[Path, str], list[tuple[str, int]]], tmp_path: Path
+) -> None:
+    for version in (9, 12, 10, 11):
+        (tmp_path / f"{version:020}.json").write_text("x" * version)
+    (tmp_path / f".{10:020}.json.tmp").touch()
+    assert listed(tmp_path, f"{11:020}.") == [(f"{11:020}.json", 11), (f"{12:020}.json", 12)]
+    assert listed(tmp_path, f"{13:020}.") == []
+    with pytest.raises(Py4JJavaError, match="FileNotFoundException"):
+        listed(tmp_path / "nothing", f"{0:020}.")
+
+
+def test_spark_lists_logs_with_it(spark: SparkSession) -> None:
+    assert spark._jvm is not None
+    path = spark._jvm.org.apache.hadoop.fs.Path("file:/table/_delta_log")
+    store = spark._jvm.org.apache.spark.sql.delta.storage.LogStore.apply(spark._jsparkSession)
+    assert store.schemeBasedLogStore(path).logStoreImpl().getClass().getName() == "lakehouse.LocalLog"
