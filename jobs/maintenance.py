@@ -14,15 +14,20 @@ from deltalake.exceptions import CommitFailedError
 
 from jobs.snapshots import held_versions
 from lakehouse.delta.leases import PATIENCE, turn_at
-from lakehouse.delta.old_files import remove_old_files, remove_old_log
+from lakehouse.delta.old_files import last_checkpoint_size, remove_old_files, remove_old_log
 from lakehouse.delta.query import stored_table, table_names
-from lakehouse.delta.tables import KEEP
+from lakehouse.delta.tables import CHECKPOINT_INTERVAL, KEEP
 from lakehouse.delta.writes import writer_properties
 from lakehouse.errors import BusyError, LakehouseError
 from lakehouse.locks import exclusive
 from lakehouse.settings import Settings
 from lakehouse.spark.error_causes import cause_of
 from pipeline.loading import pipeline_of
+
+FEW, MANY = "100", "10"
+"""After how many commits the next checkpoint of a log is made."""
+LARGE = 10_000
+"""Files that are named by a large checkpoint: about 1 MB."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +42,7 @@ class Maintained:
 
 
 def maintain(settings: Settings) -> Iterator[Maintained]:
-    """Vacuum all tables, which frees space, then compact them.
+    """Vacuum all tables, which frees space, then compact them, and space the checkpoints of their logs.
 
     Tables that are being written come last. Each waits up to 20 minutes for a moment in which it is not, such as
     between two rounds of `lakehouse run --every`. After a failure, the other tables are still maintained. At the end,
@@ -88,11 +93,25 @@ def _compact(settings: Settings, vacuumed: Maintained, *, patience: float) -> Ma
         with turn, rewriting(settings):
             table.update_incremental()
             compacted = table.optimize.compact(writer_properties=writer_properties(table))["numFilesRemoved"]
+        _space_checkpoints(settings, vacuumed.table, patience=patience)
     except (BusyError, CommitFailedError) as error:
         return replace(vacuumed, busy=cause_of(error))
     except Exception as error:
         return replace(vacuumed, failed=cause_of(error))
     return replace(vacuumed, compacted=compacted)
+
+
+def _space_checkpoints(settings: Settings, name: str, *, patience: float) -> None:
+    """Let the log of a table have fewer checkpoints if these are large, as a checkpoint of it takes seconds then.
+
+    With few checkpoints, each reader has to read more commits, which takes longer than a small checkpoint.
+    """
+    table = stored_table(settings, name)
+    wanted = FEW if last_checkpoint_size(settings, name) > LARGE else MANY
+    if table.metadata().configuration.get(CHECKPOINT_INTERVAL, MANY) != wanted:
+        with turn_at(settings, _writers(settings, name), command="maintain", patience=patience):
+            table.update_incremental()
+            table.alter.set_table_properties({CHECKPOINT_INTERVAL: wanted})
 
 
 @contextmanager
@@ -105,10 +124,13 @@ def rewriting(settings: Settings) -> Iterator[None]:
 def _written_with(settings: Settings, table: DeltaTable, name: str) -> list[str]:
     """The tables whose writers must not write meanwhile, because they rewrite files of the table in a MERGE.
 
-    An append never conflicts with a compaction. A table without a lease of its own is written by any of the steps.
+    An append never conflicts with a compaction.
     """
-    if table.metadata().configuration.get("delta.appendOnly") == "true":
-        return []
+    return [] if table.metadata().configuration.get("delta.appendOnly") == "true" else _writers(settings, name)
+
+
+def _writers(settings: Settings, name: str) -> list[str]:
+    """The leases of those who write the table. One without a lease of its own is written by any of the steps."""
     pipeline = pipeline_of(settings)
     shadows = (facts.shadow for facts in pipeline.enrichments)
     own = (*pipeline.written, *(declared.name for declared in pipeline.sql_tables), *shadows)

@@ -4,19 +4,24 @@ Files are deleted here because Delta would record a vacuum in the table's log. S
 without a lease.
 """
 
+import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
 import obstore
 
 from lakehouse.delta.query import stored_table
+from lakehouse.delta.tables import LAST_CHECKPOINT
 from lakehouse.settings import Settings
 from lakehouse.storage import folder
 
 _OF_VERSION = re.compile(r"_delta_log/\.?(\d{20})\.")
 _COMMIT = re.compile(r"_delta_log/(\d{20})\.json")
 _CHECKPOINT = re.compile(r"_delta_log/(\d{20})\.checkpoint\.parquet")
+_CHECKSUM = re.compile(r"_delta_log/(\d{20})\.crc")
+RECENT = timedelta(hours=1)
+"""How long all checkpoints and checksums of a log are kept: somebody may be about to read one."""
 
 
 def remove_old_files(settings: Settings, table: str, *, keep: timedelta, held: Sequence[int] = ()) -> int:
@@ -34,6 +39,8 @@ def remove_old_log(settings: Settings, table: str, *, keep: timedelta, held: Seq
     """Remove the log of versions before the last checkpoint that is older than `keep`; returns how many files.
 
     What the versions in `held` need stays. Statistics in the log have values of rows that have left the table since.
+    Of what is kept, checkpoints go too, but for the newest and the first of each day, and checksums. A checkpoint of a
+    table that is written every few seconds names hundreds of thousands of files.
     """
     written = _files(settings, table, "_delta_log")
     committed = {int(found[1]): at for path, at in written.items() if (found := _COMMIT.fullmatch(path))}
@@ -42,7 +49,29 @@ def remove_old_log(settings: Settings, table: str, *, keep: timedelta, held: Seq
     old = [version for version in checkpoints if not keep or (version in committed and committed[version] <= before)]
     kept_from = max((version for version in old if version <= min(held, default=version)), default=0)
     of_version = {path: int(found[1]) for path in written if (found := _OF_VERSION.match(path))}
-    return _delete(settings, table, [path for path, version in of_version.items() if version < kept_from])
+    removed = {path for path, version in of_version.items() if version < kept_from}
+    return _delete(settings, table, removed | _surplus(written, kept_from))
+
+
+def _surplus(written: Mapping[str, datetime], kept_from: int) -> set[str]:
+    """The checkpoints and checksums of a log that commits and other checkpoints make up for."""
+    before = datetime.now(UTC) - RECENT
+    checkpoints = sorted(
+        path for path in written if (found := _CHECKPOINT.fullmatch(path)) and int(found[1]) >= kept_from
+    )
+    first_of_day = {written[path].date(): path for path in reversed(checkpoints)}
+    needed = {*checkpoints[:1], *checkpoints[-1:], *first_of_day.values()}
+    checksums = sorted(path for path in written if _CHECKSUM.fullmatch(path))[:-1]
+    return {path for path in (*checkpoints, *checksums) if written[path] < before} - needed
+
+
+def last_checkpoint_size(settings: Settings, table: str) -> int:
+    """How many files, with those that have left the table, the last checkpoint of its log names; 0 if there is none."""
+    try:
+        told = obstore.get(folder(settings, settings.table_path(table)), LAST_CHECKPOINT).bytes()
+    except FileNotFoundError:
+        return 0
+    return int(json.loads(bytes(told))["size"])
 
 
 def _files(settings: Settings, table: str, under: str | None = None) -> dict[str, datetime]:

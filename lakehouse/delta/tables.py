@@ -63,10 +63,11 @@ KEEP = timedelta(days=7)
 FEED = KEEP - timedelta(days=1)
 """How long a change feed is certain to be complete."""
 
-EACH_TABLE = {"delta.logRetentionDuration": f"interval {KEEP.days} days", "delta.checkpointInterval": "10"}
-"""Properties of all tables. Each commit lists the whole log, so it must not be kept longer than the files it names.
+CHECKPOINT_INTERVAL = "delta.checkpointInterval"
+EACH_TABLE = {"delta.logRetentionDuration": f"interval {KEEP.days} days", CHECKPOINT_INTERVAL: "10"}
+"""Properties of all tables. A log must not be kept longer than the files that it names.
 
-delta-rs makes a checkpoint of it as often as Spark does by default.
+delta-rs makes a checkpoint of it as often as Spark does by default, until `lakehouse maintain` finds that it is large.
 """
 
 POSITION_OF_MESSAGE = "struct(partition, ledger_id, entry_id, batch_index)"

@@ -8,6 +8,7 @@ package lakehouse {
 import java.io.{File, FileNotFoundException}
 import java.net.URI
 import java.nio.file.Files
+import java.util.concurrent.ConcurrentHashMap
 
 import scala.jdk.CollectionConverters._
 
@@ -48,19 +49,51 @@ class RawContext(conf: Configuration)
   override def isValidName(name: String): Boolean = true
 }
 
-/** Delta's log. Its own class asks for the size and time of each file in the folder to list the few last ones. */
+/** Delta's log. Delta lists the whole folder, and asks for the size of each file in it, to find the few last ones.
+  *
+  * A table that is written every second has a million files in its log. So a folder is listed once in a process, by
+  * which Delta finds out whether a commit is missing. Afterwards, the file of one version after the other is looked for.
+  */
 class LocalLog(conf: Configuration) extends HDFSLogStore(conf) {
   override def listFrom(path: Path, conf: Configuration): java.util.Iterator[FileStatus] = {
+    val folder = new File(path.getParent.toUri.getPath)
     val files = path.getFileSystem(conf)
-    val names = new File(path.getParent.toUri.getPath).list()
-    if (names == null) throw new FileNotFoundException(s"No such file or directory: ${path.getParent}")
-    names.filter(_ >= path.getName).sorted.iterator.flatMap(name => status(files, new Path(path.getParent, name))).asJava
+    val names = LocalLog.following(folder, path.getName).getOrElse(LocalLog.listed(folder, path.getName))
+    names.flatMap(name => status(files, new Path(path.getParent, name))).asJava
   }
 
-  /** Nothing if the file was deleted meanwhile. */
+  /** Nothing if there is no such file, or none any more. */
   private def status(files: FileSystem, path: Path): Option[FileStatus] =
     try Some(files.getFileStatus(path))
     catch { case _: FileNotFoundException => None }
+}
+
+object LocalLog {
+  /** The logs that were listed, and have no other files than these of each version, in the order of their names. */
+  private val known = ConcurrentHashMap.newKeySet[File]
+  private val Kinds = Seq("checkpoint.parquet", "crc", "json")
+  private val Version = """(\d{20})\.(.*)""".r
+
+  /** The names of all files from this one on. */
+  private def listed(folder: File, first: String): Iterator[String] = {
+    val names = folder.list()
+    if (names == null) throw new FileNotFoundException(s"No such file or directory: $folder")
+    val isPlain = names.forall { case Version(_, kind) => Kinds.contains(kind); case _ => true }
+    if (isPlain) known.add(folder) else known.remove(folder)
+    names.filter(_ >= first).sorted.iterator
+  }
+
+  /** The names that files from this version on can have, if its commit is there, and none is missing after the last. */
+  private def following(folder: File, first: String): Option[Iterator[String]] = first match {
+    case Version(number, _) if known.contains(folder) && exists(folder, number.toLong) =>
+      val last = Iterator.from(0).map(number.toLong + _).takeWhile(exists(folder, _)).foldLeft(0L)((_, it) => it)
+      if (exists(folder, last + 2)) None
+      else Some((number.toLong to last).iterator.flatMap(it => Kinds.map(name(it, _))).filter(_ >= first))
+    case _ => None
+  }
+
+  private def exists(folder: File, version: Long) = new File(folder, name(version, "json")).exists()
+  private def name(version: Long, kind: String) = f"$version%020d.$kind"
 }
 
 }

@@ -12,6 +12,8 @@ from jobs.maintenance import Maintained, clean_logs, maintain
 from jobs.steps import enriching, merging, reconcile_all
 from jobs.streams import Outcome, catch_up
 from lakehouse.delta.leases import write_lease
+from lakehouse.delta.query import stored_table
+from lakehouse.delta.tables import CHECKPOINT_INTERVAL, table_property
 from lakehouse.errors import BusyError, LakehouseError
 from lakehouse.settings import Settings
 from tests.lake import expected, land_literally, own_home, tables
@@ -173,3 +175,29 @@ def test_small_files_become_one_and_no_stream_takes_them_for_news(spark: SparkSe
         oracle.run(wave)
     assert tables(lake) == expected(oracle)
     assert all(reconciliation.holds for reconciliation in reconcile_all(spark, lake))
+
+
+def test_a_log_has_fewer_checkpoints_while_they_are_large(
+    spark: SparkSession, lake: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    changed = ("bronze.orders", "silver.users", "gold.enriched_orders")
+
+    def intervals() -> list[str | None]:
+        return [table_property(spark, lake, name, CHECKPOINT_INTERVAL) for name in changed]
+
+    for name in changed:
+        stored_table(lake, name).create_checkpoint()
+    with monkeypatch.context() as patch:
+        patch.setattr("jobs.maintenance.LARGE", 0)
+        list(maintain(lake))
+    assert intervals() == ["100", "100", "100"]
+    assert {outcome.rows for outcome in follow(spark, lake)} == {0}
+    list(maintain(lake))
+    assert intervals() == ["10", "10", "10"]
+    later = [user(4, place=11), order(6, user=4, place=12)]
+    land_literally(spark, lake, later)
+    follow(spark, lake)
+    oracle = Oracle()
+    for wave in [*WAVES, later]:
+        oracle.run(wave)
+    assert tables(lake) == expected(oracle)

@@ -1,6 +1,7 @@
 """Data files and logs of older versions. The tables are those of deltalake, which needs no Spark."""
 
 import os
+import time
 from datetime import timedelta
 from pathlib import Path
 
@@ -8,7 +9,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from lakehouse.delta.old_files import remove_old_files, remove_old_log
+from lakehouse.delta.old_files import last_checkpoint_size, remove_old_files, remove_old_log
 from lakehouse.settings import Settings
 from tests.lake import own_home
 
@@ -66,3 +67,22 @@ def test_files_that_left_the_table_go(lake: Settings) -> None:
     assert remove_old_files(lake, NAME, keep=timedelta(days=7)) == 0
     assert remove_old_files(lake, NAME, keep=timedelta()) == 1
     assert names(lake) == ["Eve", "Ada"]
+
+
+def test_checkpoints_and_checksums_that_others_make_up_for_go(settings: Settings, tmp_path: Path) -> None:
+    """Of each day, the first checkpoint stays, and of the last hour, all; and the newest of all."""
+    lake, hour = own_home(settings, tmp_path), 3_600
+    written, midnight = Path(lake.table_path(NAME), "_delta_log"), time.time() // 86_400 * 86_400
+    for version in range(7):
+        write_deltalake(lake.table_path(NAME), pa.table({"name": [f"Eve {version}"]}), mode="append")
+        DeltaTable(lake.table_path(NAME)).create_checkpoint()
+        (written / f"{version:020}.crc").touch()
+    hours = (-46, -45, -44, -22, -21, -21, -20)
+    for version, at in enumerate(hours):
+        for file in written.glob(f"{version:020}.*"):
+            os.utime(file, (midnight + at * hour, midnight + at * hour))
+    assert remove_old_log(lake, NAME, keep=timedelta(days=7)) == 10
+    kept = [name for name in log(lake) if not name.endswith("json")]
+    assert kept == [".checkpoint.parquet", "3.checkpoint.parquet", "6.checkpoint.parquet", "6.crc"]
+    assert [len(names(lake, version)) for version in range(7)] == [1, 2, 3, 4, 5, 6, 7]
+    assert last_checkpoint_size(lake, NAME) >= 7

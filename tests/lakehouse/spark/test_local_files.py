@@ -135,16 +135,49 @@ def listed(spark: SparkSession, hadoop: Any) -> Callable[[Path, str], list[tuple
     return listed
 
 
+def commit(folder: Path, *versions: int) -> None:
+    for version in versions:
+        (folder / f"{version:020}.json").write_text("x" * version)
+
+
+def from_version(version: int) -> str:
+    return f"{version:020}."
+
+
 def test_a_log_is_listed_from_a_version_on(
     listed: Callable[[Path, str], list[tuple[str, int]]], tmp_path: Path
 ) -> None:
-    for version in (9, 12, 10, 11):
-        (tmp_path / f"{version:020}.json").write_text("x" * version)
+    commit(tmp_path, 9, 11, 10)
     (tmp_path / f".{10:020}.json.tmp").touch()
-    assert listed(tmp_path, f"{11:020}.") == [(f"{11:020}.json", 11), (f"{12:020}.json", 12)]
-    assert listed(tmp_path, f"{13:020}.") == []
+    assert listed(tmp_path, from_version(10)) == [(f"{10:020}.json", 10), (f"{11:020}.json", 11)]
+    assert listed(tmp_path, from_version(12)) == []
+    commit(tmp_path, 12)
+    for kind in ("crc", "checkpoint.parquet"):
+        (tmp_path / f"{11:020}.{kind}").touch()
+    assert listed(tmp_path, from_version(11)) == [
+        (f"{11:020}.checkpoint.parquet", 0),
+        (f"{11:020}.crc", 0),
+        (f"{11:020}.json", 11),
+        (f"{12:020}.json", 12),
+    ]
     with pytest.raises(Py4JJavaError, match="FileNotFoundException"):
-        listed(tmp_path / "nothing", f"{0:020}.")
+        listed(tmp_path / "nothing", from_version(0))
+
+
+def test_a_commit_that_is_missing_hides_none_of_those_after_it(
+    listed: Callable[[Path, str], list[tuple[str, int]]], tmp_path: Path
+) -> None:
+    commit(tmp_path, 1, 2, 3, 5)
+    for _ in range(2):
+        assert [size for _, size in listed(tmp_path, from_version(0))] == [1, 2, 3, 5]
+        assert [size for _, size in listed(tmp_path, from_version(2))] == [2, 3, 5]
+
+
+def test_files_of_other_kinds_are_listed(listed: Callable[[Path, str], list[tuple[str, int]]], tmp_path: Path) -> None:
+    commit(tmp_path, 1, 2)
+    (tmp_path / f"{1:020}.checkpoint.0000000001.0000000001.parquet").touch()
+    for _ in range(2):
+        assert [size for _, size in listed(tmp_path, from_version(1))] == [0, 1, 2]
 
 
 def test_spark_lists_logs_with_it(spark: SparkSession) -> None:
