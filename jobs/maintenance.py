@@ -10,7 +10,7 @@ from itertools import takewhile
 from pathlib import Path
 
 from deltalake import DeltaTable
-from deltalake.exceptions import CommitFailedError
+from deltalake.exceptions import CommitFailedError, DeltaError
 
 from jobs.snapshots import held_versions
 from lakehouse.delta.leases import PATIENCE, turn_at
@@ -68,6 +68,9 @@ def _keep_up(settings: Settings) -> Iterator[Maintained]:
     until = time.monotonic() + PATIENCE
     for vacuumed in busy:
         yield _compact(settings, vacuumed, patience=until - time.monotonic())
+    for name in table_names(settings):
+        with suppress(BusyError, DeltaError):  # it does so the next time; a log that can't be read was told before
+            _space_checkpoints(settings, name, patience=until - time.monotonic())
 
 
 def _vacuum(settings: Settings, name: str) -> Maintained:
@@ -93,7 +96,6 @@ def _compact(settings: Settings, vacuumed: Maintained, *, patience: float) -> Ma
         with turn, rewriting(settings):
             table.update_incremental()
             compacted = table.optimize.compact(writer_properties=writer_properties(table))["numFilesRemoved"]
-        _space_checkpoints(settings, vacuumed.table, patience=patience)
     except (BusyError, CommitFailedError) as error:
         return replace(vacuumed, busy=cause_of(error))
     except Exception as error:
@@ -108,7 +110,7 @@ def _space_checkpoints(settings: Settings, name: str, *, patience: float) -> Non
     """
     table = stored_table(settings, name)
     wanted = FEW if last_checkpoint_size(settings, name) > LARGE else MANY
-    if table.metadata().configuration.get(CHECKPOINT_INTERVAL, MANY) != wanted:
+    if {table.metadata().configuration.get(CHECKPOINT_INTERVAL), wanted} == {FEW, MANY}:  # not the user's own value
         with turn_at(settings, _writers(settings, name), command="maintain", patience=patience):
             table.update_incremental()
             table.alter.set_table_properties({CHECKPOINT_INTERVAL: wanted})

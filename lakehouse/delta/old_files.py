@@ -8,6 +8,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 
 import obstore
 
@@ -21,7 +22,7 @@ _COMMIT = re.compile(r"_delta_log/(\d{20})\.json")
 _CHECKPOINT = re.compile(r"_delta_log/(\d{20})\.checkpoint\.parquet")
 _CHECKSUM = re.compile(r"_delta_log/(\d{20})\.crc")
 RECENT = timedelta(hours=1)
-"""How long all checkpoints and checksums of a log are kept: somebody may be about to read one."""
+"""How long a checkpoint or a checksum is kept after the next one was written: somebody may be about to read it."""
 
 
 def remove_old_files(settings: Settings, table: str, *, keep: timedelta, held: Sequence[int] = ()) -> int:
@@ -39,8 +40,8 @@ def remove_old_log(settings: Settings, table: str, *, keep: timedelta, held: Seq
     """Remove the log of versions before the last checkpoint that is older than `keep`; returns how many files.
 
     What the versions in `held` need stays. Statistics in the log have values of rows that have left the table since.
-    Of what is kept, checkpoints go too, but for the newest and the first of each day, and checksums. A checkpoint of a
-    table that is written every few seconds names hundreds of thousands of files.
+    Of what is kept, checksums and checkpoints go that have had a successor for an hour, but for the first checkpoint of
+    each day. A checkpoint of a table that is written every few seconds names hundreds of thousands of files.
     """
     written = _files(settings, table, "_delta_log")
     committed = {int(found[1]): at for path, at in written.items() if (found := _COMMIT.fullmatch(path))}
@@ -59,19 +60,19 @@ def _surplus(written: Mapping[str, datetime], kept_from: int) -> set[str]:
     checkpoints = sorted(
         path for path in written if (found := _CHECKPOINT.fullmatch(path)) and int(found[1]) >= kept_from
     )
+    checksums = sorted(path for path in written if _CHECKSUM.fullmatch(path))
+    replaced = {path for kind in (checkpoints, checksums) for path, later in pairwise(kind) if written[later] < before}
     first_of_day = {written[path].date(): path for path in reversed(checkpoints)}
-    needed = {*checkpoints[:1], *checkpoints[-1:], *first_of_day.values()}
-    checksums = sorted(path for path in written if _CHECKSUM.fullmatch(path))[:-1]
-    return {path for path in (*checkpoints, *checksums) if written[path] < before} - needed
+    return replaced - {*checkpoints[:1], *first_of_day.values()}
 
 
 def last_checkpoint_size(settings: Settings, table: str) -> int:
-    """How many files, with those that have left the table, the last checkpoint of its log names; 0 if there is none."""
+    """How many files the last checkpoint of the log names, with those that left the table; 0 if that is not known."""
     try:
         told = obstore.get(folder(settings, settings.table_path(table)), LAST_CHECKPOINT).bytes()
-    except FileNotFoundError:
+        return int(json.loads(bytes(told))["size"])
+    except (FileNotFoundError, ValueError, KeyError):  # it is only a hint, which can be torn
         return 0
-    return int(json.loads(bytes(told))["size"])
 
 
 def _files(settings: Settings, table: str, under: str | None = None) -> dict[str, datetime]:

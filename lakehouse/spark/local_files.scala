@@ -51,14 +51,13 @@ class RawContext(conf: Configuration)
 
 /** Delta's log. Delta lists the whole folder, and asks for the size of each file in it, to find the few last ones.
   *
-  * A table that is written every second has a million files in its log. So a folder is listed once in a process, by
-  * which Delta finds out whether a commit is missing. Afterwards, the file of one version after the other is looked for.
+  * A table that is written every second has a million files in its log. So a folder that has been listed once, without a
+  * gap, is not listed again: the files of one version after the other are looked for.
   */
 class LocalLog(conf: Configuration) extends HDFSLogStore(conf) {
   override def listFrom(path: Path, conf: Configuration): java.util.Iterator[FileStatus] = {
-    val folder = new File(path.getParent.toUri.getPath)
     val files = path.getFileSystem(conf)
-    val names = LocalLog.following(folder, path.getName).getOrElse(LocalLog.listed(folder, path.getName))
+    val names = LocalLog.names(new File(path.getParent.toUri.getPath), path.getName)
     names.flatMap(name => status(files, new Path(path.getParent, name))).asJava
   }
 
@@ -69,30 +68,39 @@ class LocalLog(conf: Configuration) extends HDFSLogStore(conf) {
 }
 
 object LocalLog {
-  /** The logs that were listed, and have no other files than these of each version, in the order of their names. */
+  /** The logs that had no gap when they were listed, and no other files than these of each version. */
   private val known = ConcurrentHashMap.newKeySet[File]
-  private val Kinds = Seq("checkpoint.parquet", "crc", "json")
+  private val Kinds = Seq("checkpoint.parquet", "crc", "json") // in the order of their names
   private val Version = """(\d{20})\.(.*)""".r
 
-  /** The names of all files from this one on. */
+  /** The names from this one on that files have, or can have. */
+  private def names(folder: File, first: String): Iterator[String] = first match {
+    case Version(number, _) if known.contains(folder) && follows(folder, number.toLong) =>
+      following(folder, number.toLong).filter(_ >= first)
+    case _ => listed(folder, first)
+  }
+
+  /** Whether a commit is the last one, one before that, or the next. */
+  private def follows(folder: File, version: Long) = has(folder, version) || has(folder, version - 1)
+
+  /** If a commit is missing, the rest is listed, so that Delta sees it. */
+  private def following(folder: File, first: Long): Iterator[String] = Iterator.unfold(first) { version =>
+    if (has(folder, version)) Some((Kinds.map(name(version, _)), version + 1))
+    else if (has(folder, version + 1)) Some((listed(folder, name(version, "")).toSeq, Long.MaxValue))
+    else None
+  }.flatten
+
   private def listed(folder: File, first: String): Iterator[String] = {
     val names = folder.list()
     if (names == null) throw new FileNotFoundException(s"No such file or directory: $folder")
-    val isPlain = names.forall { case Version(_, kind) => Kinds.contains(kind); case _ => true }
-    if (isPlain) known.add(folder) else known.remove(folder)
+    val found = names.collect { case Version(number, kind) => (number.toLong, kind) }
+    val commits = found.collect { case (version, "json") => version }
+    val isWhole = commits.nonEmpty && commits.max - commits.min + 1 == commits.length
+    if (isWhole && found.forall { case (_, kind) => Kinds.contains(kind) }) known.add(folder) else known.remove(folder)
     names.filter(_ >= first).sorted.iterator
   }
 
-  /** The names that files from this version on can have, if its commit is there, and none is missing after the last. */
-  private def following(folder: File, first: String): Option[Iterator[String]] = first match {
-    case Version(number, _) if known.contains(folder) && exists(folder, number.toLong) =>
-      val last = Iterator.from(0).map(number.toLong + _).takeWhile(exists(folder, _)).foldLeft(0L)((_, it) => it)
-      if (exists(folder, last + 2)) None
-      else Some((number.toLong to last).iterator.flatMap(it => Kinds.map(name(it, _))).filter(_ >= first))
-    case _ => None
-  }
-
-  private def exists(folder: File, version: Long) = new File(folder, name(version, "json")).exists()
+  private def has(folder: File, version: Long) = new File(folder, name(version, "json")).exists()
   private def name(version: Long, kind: String) = f"$version%020d.$kind"
 }
 

@@ -71,6 +71,7 @@ class StoreLog(conf: Configuration) extends HadoopFileSystemLogStore(conf) {
     val (accepted, span) = (new Listing.AcceptAllButSelfAndS3nDirs(folder), files.getActiveAuditSpan)
     val listing = files.getListing.createFileStatusListingIterator(folder, request, S3AUtils.ACCEPT_ALL, accepted, span)
     val found: Array[FileStatus] = S3AUtils.iteratorToStatuses(listing).toArray
+    if (found.isEmpty && !files.exists(folder)) throw new FileNotFoundException(s"No such file or directory: $folder")
     found.filter(_.getPath.getName >= path.getName).sortBy(_.getPath.getName).iterator.asJava
   }
 

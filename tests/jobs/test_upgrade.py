@@ -6,6 +6,7 @@ landed only.
 """
 
 import os
+import subprocess
 import tarfile
 from pathlib import Path
 
@@ -13,8 +14,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from jobs.steps import reconcile_all, run_landed
+from lakehouse.pulsar.endpoint import Endpoint
 from lakehouse.settings import Settings, load_settings
-from tests.lake import expected, land_literally, messages, own_home, tables
+from tests.jobs.test_crashes import LAKEHOUSE
+from tests.lake import environment, expected, land_literally, messages, own_home, own_topics, tables
 from tests.messages import item, order, user
 from tests.oracle import Oracle
 from tests.oracle_lookups import Row
@@ -88,6 +91,47 @@ def test_a_lake_of_the_release_before_goes_on(
     wanted = expected(oracle.run(NEWS))
     assert held == {name: wanted[name] for name in held}
     assert [each.problems for each in reconcile_all(spark, lake) if not each.holds] == []
+
+
+COMMANDS = """
+plan
+merge
+enrich
+refresh
+validate
+status
+state
+state users:9
+trace 20
+quarantine inspect
+snapshot create before
+backfill --because users:9
+quarantine release --all
+enrich
+snapshot restore before
+merge
+enrich
+snapshot drop before
+purge
+rebuild gold.enriched_orders --approve
+maintain
+forget users:9 --approve --now
+"""
+
+
+@pytest.mark.long
+def test_each_command_works_on_it(spark: SparkSession, settings: Settings, lake: Settings, endpoint: Endpoint) -> None:
+    land_literally(spark, lake, NEWS)
+    own = own_topics(settings, endpoint, lake.home)
+    for command in COMMANDS.strip().splitlines():
+        given = {**os.environ, **environment(own)}
+        done = subprocess.run([LAKEHOUSE, *command.split()], env=given, cwd=own.home, capture_output=True, text=True)
+        assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
+    kept = [message for message in messages(lake) if message.topic != "users" or message.key != "9"]
+    assert kept == messages(lake)
+    assert [each.problems for each in reconcile_all(spark, lake) if not each.holds] == []
+    held, wanted = tables(lake), expected(Oracle().run(kept))
+    assert held == {name: wanted[name] for name in held}
 
 
 def test_the_settings_of_the_release_before_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

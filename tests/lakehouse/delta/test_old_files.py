@@ -70,7 +70,7 @@ def test_files_that_left_the_table_go(lake: Settings) -> None:
 
 
 def test_checkpoints_and_checksums_that_others_make_up_for_go(settings: Settings, tmp_path: Path) -> None:
-    """Of each day, the first checkpoint stays, and of the last hour, all; and the newest of all."""
+    """The newest checkpoint stays, the first of each day, and what has had a successor for less than an hour."""
     lake, hour = own_home(settings, tmp_path), 3_600
     written, midnight = Path(lake.table_path(NAME), "_delta_log"), time.time() // 86_400 * 86_400
     for version in range(7):
@@ -82,7 +82,11 @@ def test_checkpoints_and_checksums_that_others_make_up_for_go(settings: Settings
         for file in written.glob(f"{version:020}.*"):
             os.utime(file, (midnight + at * hour, midnight + at * hour))
     assert remove_old_log(lake, NAME, keep=timedelta(days=7)) == 10
-    kept = [name for name in log(lake) if not name.endswith("json")]
-    assert kept == [".checkpoint.parquet", "3.checkpoint.parquet", "6.checkpoint.parquet", "6.crc"]
-    assert [len(names(lake, version)) for version in range(7)] == [1, 2, 3, 4, 5, 6, 7]
-    assert last_checkpoint_size(lake, NAME) >= 7
+    kept = [".checkpoint.parquet", "3.checkpoint.parquet", "6.checkpoint.parquet", "6.crc"]
+    assert [name for name in log(lake) if not name.endswith("json")] == kept
+    DeltaTable(lake.table_path(NAME)).create_checkpoint()
+    write_deltalake(lake.table_path(NAME), pa.table({"name": ["Eve 7"]}), mode="append")
+    DeltaTable(lake.table_path(NAME)).create_checkpoint()
+    assert remove_old_log(lake, NAME, keep=timedelta(days=7)) == 0
+    assert [len(names(lake, version)) for version in range(8)] == [1, 2, 3, 4, 5, 6, 7, 8]
+    assert last_checkpoint_size(lake, NAME) >= 8

@@ -164,13 +164,32 @@ def test_a_log_is_listed_from_a_version_on(
         listed(tmp_path / "nothing", from_version(0))
 
 
-def test_a_commit_that_is_missing_hides_none_of_those_after_it(
+def test_the_list_of_a_log_ends_where_nothing_follows(
     listed: Callable[[Path, str], list[tuple[str, int]]], tmp_path: Path
 ) -> None:
-    commit(tmp_path, 1, 2, 3, 5)
+    commit(tmp_path, 3, 4)
+    for first, found in ((0, [3, 4]), (4, [4]), (5, []), (6, []), (0, [3, 4])):
+        assert [size for _, size in listed(tmp_path, from_version(first))] == found
+
+
+@pytest.mark.parametrize("versions", [[1, 2, 3, 5], [1, 2, 5, 6]])
+def test_a_commit_that_is_missing_hides_none_of_those_after_it(
+    listed: Callable[[Path, str], list[tuple[str, int]]], tmp_path: Path, versions: list[int]
+) -> None:
+    commit(tmp_path, *versions)
     for _ in range(2):
-        assert [size for _, size in listed(tmp_path, from_version(0))] == [1, 2, 3, 5]
-        assert [size for _, size in listed(tmp_path, from_version(2))] == [2, 3, 5]
+        assert [size for _, size in listed(tmp_path, from_version(0))] == versions
+        assert [size for _, size in listed(tmp_path, from_version(2))] == versions[1:]
+
+
+def test_a_commit_that_vanishes_is_missed(listed: Callable[[Path, str], list[tuple[str, int]]], tmp_path: Path) -> None:
+    commit(tmp_path, 1, 2, 3, 4)
+    assert [size for _, size in listed(tmp_path, from_version(0))] == [1, 2, 3, 4]
+    (tmp_path / f"{3:020}.json").unlink()
+    for first in (1, 3):
+        assert [size for _, size in listed(tmp_path, from_version(first))] == [
+            size for size in (1, 2, 4) if size >= first
+        ]
 
 
 def test_files_of_other_kinds_are_listed(listed: Callable[[Path, str], list[tuple[str, int]]], tmp_path: Path) -> None:
