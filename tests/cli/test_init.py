@@ -1,6 +1,7 @@
 """The projects that `lakehouse init` makes."""
 
 import json
+import os
 import subprocess
 import sys
 import tomllib
@@ -80,7 +81,9 @@ def test_topics_are_named_only_to_be_read(folder: Path) -> None:
 @pytest.mark.spark
 def test_the_tests_of_a_project_pass(folder: Path) -> None:
     init_command(Path("shops"))
-    done = subprocess.run([sys.executable, "-m", "pytest", "-p", "no:cacheprovider"], cwd="shops", capture_output=True)
+    own = {**os.environ, "PYTEST_DEBUG_TEMPROOT": str(folder)}  # the folder of this run would become its own
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider"]
+    done = subprocess.run(command, cwd="shops", env=own, capture_output=True)
     assert (done.returncode, b"2 passed" in done.stdout) == (0, True), done.stdout.decode()
 
 
