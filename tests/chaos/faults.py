@@ -25,7 +25,7 @@ from lakehouse.local import broker
 from tests.chaos.erasures import check_erased, erased
 from tests.chaos.losses import check_accepted, check_refused, lose
 from tests.chaos.waves import Sent
-from tests.chaos.world import BUSY, SMALL, NotSurvivedError, World, ignoring_gone
+from tests.chaos.world import BUSY, NotSurvivedError, World, ignoring_gone
 from tests.hostile import CORPUS
 from tests.shop import ENRICHMENTS
 
@@ -60,11 +60,13 @@ def jvm_killed(world: World) -> None:
 
 
 def worker_killed(world: World) -> None:
-    """`kill -9` of one of the Python processes that Spark starts, as it does to land what is not small."""
-    world.driver()
-    world.send_all([Sent("orders", None, bytes(2 * SMALL), 0)])
-    _kill([world.draw.choice(world.wait_for(world.workers))])
+    """`kill -9` of one of the Python processes that Spark starts to land, as it does once a checkpoint is lost."""
+    world.stop()
+    shutil.rmtree(world.settings.checkpoint_path("bronze.orders"))
     world.send()
+    world.run()
+    _kill([world.draw.choice(world.wait_for(world.workers))])
+    world.send(0.3)
 
 
 def broker_killed(world: World) -> None:

@@ -41,8 +41,6 @@ AT_MOST = 1800.0
 KEPT = {"retentionTimeInMinutes": 600, "retentionSizeInMB": -1}
 """Retention with which orders can be read from their topic after they have landed, even if the broker is killed."""
 NOT_KEPT = {"retentionTimeInMinutes": 0, "retentionSizeInMB": 0}
-SMALL = 2**20
-"""Bytes of a backlog that lands without Spark, and of a batch."""
 BUSY, ENDED_BY_US = BusyError.exit_code, 130
 
 
@@ -196,7 +194,6 @@ class World:
             "LAKEHOUSE_SPARK__CONF": json.dumps(self.spark),
             "LAKEHOUSE_RUN__RETRY_DELAY": "1",
             "LAKEHOUSE_RUN__BROKER_TIMEOUT": "30",
-            "LAKEHOUSE_RUN__MAX_BYTES_PER_BATCH": str(SMALL),
         }
         return {**os.environ, **environment(self.settings, **more)}
 
