@@ -58,30 +58,30 @@ def main(
 ) -> None:
     settings = emptied_home()
     calm = replace(ALL_JOIN, orders=rate)
-    rows = []
+    found = []
     try:
         endpoint = broker.start(settings)
         acme = tenant(settings, endpoint, "acme", calm)
         with running(acme) as process, steady(acme, endpoint, calm, rate):
-            until_rows(acme, ORDERS.gold_table, 1, process)
+            until_rows(acme, 1, process, ORDERS.gold_table)
             time.sleep(warm_up)
             began = time.time()
             time.sleep(seconds + SETTLING)
-            rows.append(["alone", *told(acme, began, began + seconds), ""])
+            found.append(["alone", *told(acme, began, began + seconds), ""])
             for name, (words, given) in BOUNDS.items():
                 workload = Workload(
                     users=10_000, orders=flood, late_users=0, duplicates=0, malformed=0, missing_users=0
                 )
-                globex = tenant(settings, endpoint, f"globex{len(rows)}", workload)
+                globex = tenant(settings, endpoint, f"globex{len(found)}", workload)
                 time.sleep(SETTLING)
                 began, until = work_off(globex, flood, words, given)
                 time.sleep(SETTLING)
-                rows.append([name, *told(acme, began, until), f"{until - began:.0f}"])
-                report.say(" | ".join(rows[-1]))
+                found.append([name, *told(acme, began, until), f"{until - began:.0f}"])
+                report.say(" | ".join(found[-1]))
     finally:
         broker.stop(settings)
     columns = ["the neighbour", "orders", "p50 s", "p95 s", "seconds of the neighbour"]
-    report.rows(columns, rows, title=f"Age in gold, {rate:,} orders a second, beside {flood:,} of another tenant")
+    report.rows(columns, found, title=f"Age in gold, {rate:,} orders a second, beside {flood:,} of another tenant")
 
 
 def tenant(settings: Settings, endpoint: Endpoint, name: str, workload: Workload) -> Settings:
@@ -120,32 +120,32 @@ def steady(lake: Settings, endpoint: Endpoint, workload: Workload, rate: int) ->
         thread.join()
 
 
-def count(lake: Settings, table: str) -> int:
-    """The rows of a table; 0 if it does not exist yet."""
-    return stored_table(lake, table).count() if is_stored(lake, table) else 0
+def rows(lake: Settings, *names: str) -> int:
+    """The rows of all tables that exist."""
+    return sum(stored_table(lake, name).count() for name in names if is_stored(lake, name))
 
 
-def until_rows(lake: Settings, table: str, rows: int, process: subprocess.Popen[bytes]) -> None:
-    """Wait until a table has so many rows."""
-    while count(lake, table) < rows:
+def until_rows(lake: Settings, least: int, process: subprocess.Popen[bytes], *names: str) -> None:
+    """Wait until the tables have so many rows."""
+    while rows(lake, *names) < least:
         if process.poll() is not None:
             raise SystemExit("the pipeline has ended")
         time.sleep(0.5)
 
 
 def work_off(lake: Settings, orders: int, words: Sequence[str], given: Mapping[str, str]) -> tuple[float, float]:
-    """Run a tenant until its orders are in gold; returns when its first batch landed, and now, in epoch seconds."""
+    """Run a tenant until its orders have their places; returns when its first batch landed, and now (epoch seconds)."""
     with running(lake, words, given) as process:
-        until_rows(lake, ORDERS.topic.bronze_table, 1, process)
+        until_rows(lake, 1, process, ORDERS.topic.bronze_table)
         began = time.time()
-        until_rows(lake, ORDERS.gold_table, orders, process)
+        until_rows(lake, orders, process, ORDERS.gold_table, ORDERS.waiting.name)
         return began, time.time()
 
 
 def told(lake: Settings, since: float, until: float) -> list[str]:
     """How many orders were sent between two times (epoch seconds), and their median and 95th percentile in seconds."""
-    found = ages(lake, since=since, until=until)
-    return [f"{len(found):,}", f"{found[len(found) // 2]:.1f}", f"{found[int(len(found) * 0.95)]:.1f}"]
+    seconds = ages(lake, since=since, until=until)
+    return [f"{len(seconds):,}", *(f"{seconds[int(len(seconds) * part)]:.1f}" for part in (0.5, 0.95))]
 
 
 if __name__ == "__main__":
