@@ -69,10 +69,7 @@ def main(
             time.sleep(seconds + SETTLING)
             found.append(["alone", *told(acme, began, began + seconds), ""])
             for name, (words, given) in BOUNDS.items():
-                workload = Workload(
-                    users=10_000, orders=flood, late_users=0, duplicates=0, malformed=0, missing_users=0
-                )
-                globex = tenant(settings, endpoint, f"globex{len(found)}", workload)
+                globex = tenant(settings, endpoint, f"globex{len(found)}", replace(ALL_JOIN, orders=flood))
                 time.sleep(SETTLING)
                 began, until = work_off(globex, flood, words, given)
                 time.sleep(SETTLING)

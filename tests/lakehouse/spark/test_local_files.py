@@ -186,10 +186,8 @@ def test_a_commit_that_vanishes_is_missed(listed: Callable[[Path, str], list[tup
     commit(tmp_path, 1, 2, 3, 4)
     assert [size for _, size in listed(tmp_path, from_version(0))] == [1, 2, 3, 4]
     (tmp_path / f"{3:020}.json").unlink()
-    for first in (1, 3):
-        assert [size for _, size in listed(tmp_path, from_version(first))] == [
-            size for size in (1, 2, 4) if size >= first
-        ]
+    for first, found in ((1, [1, 2, 4]), (3, [4])):
+        assert [size for _, size in listed(tmp_path, from_version(first))] == found
 
 
 def test_files_of_other_kinds_are_listed(listed: Callable[[Path, str], list[tuple[str, int]]], tmp_path: Path) -> None:
