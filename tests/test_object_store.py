@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
+import obstore
 import psutil
 import pyarrow as pa
 import pytest
@@ -28,7 +29,7 @@ from lakehouse.errors import BusyError
 from lakehouse.pulsar.endpoint import Endpoint
 from lakehouse.pulsar.produce import produce
 from lakehouse.settings import Settings
-from lakehouse.storage import table_options
+from lakehouse.storage import folder, table_options
 from tests import airflow_api
 from tests.airflow_api import RUNS, Api
 from tests.jobs.test_crashes import is_free, wait_until
@@ -370,3 +371,40 @@ def test_two_spark_applications_that_append_at_once_both_do(settings: Settings, 
     assert [writer.wait(300) for writer in writers] == [0, 0]
     held = query(lake, "SELECT writer, count(*), count(DISTINCT n) FROM gold.notes GROUP BY 1 ORDER BY 1").fetchall()
     assert held == [("a", 20, 20), ("b", 20, 20)]
+
+
+LIST = """
+import sys
+from lakehouse.settings import load_settings
+from lakehouse.spark.session import start_spark, stop_spark
+spark = start_spark(load_settings())
+conf, path = spark._jsc.hadoopConfiguration(), spark._jvm.org.apache.hadoop.fs.Path
+files = spark._jvm.lakehouse.StoreLog(conf).listFrom(path(sys.argv[1]), conf)
+while files.hasNext():
+    print(files.next().getPath().getName())
+stop_spark()
+"""
+
+
+@pytest.mark.spark
+@pytest.mark.s3
+def test_a_log_is_listed_from_a_version_on(settings: Settings, store: Server, tmp_path: Path) -> None:
+    lake = in_store(settings, store.url, tmp_path.name)
+    log = lake.table_path("gold.notes") + "/_delta_log"
+    for name in [f"{version:020d}.json" for version in range(2_500)]:  # a store names 1,000 at a time
+        obstore.put(folder(lake, log), name, b"{}")
+    for name in (f"{1_198:020d}.checkpoint.parquet", f"{2_498:020d}.crc", "_last_checkpoint", "_sidecars/a.parquet"):
+        obstore.put(folder(lake, log), name, b"{}")
+
+    def listed(path: str) -> list[str]:
+        given = {**os.environ, **environment(lake), "LAKEHOUSE_HOME": str(tmp_path)}
+        return subprocess.check_output([sys.executable, "-c", LIST, path], env=given, text=True).split()
+
+    assert listed(f"{log}/{2_498:020d}.") == [
+        "00000000000000002498.crc",
+        "00000000000000002498.json",
+        "00000000000000002499.json",
+        "_last_checkpoint",
+        "_sidecars",
+    ]
+    assert len(listed(f"{log}/{1_198:020d}.")) == 1_302 + 4
