@@ -6,7 +6,7 @@ without a lease.
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 
@@ -33,7 +33,8 @@ def remove_old_files(settings: Settings, table: str, *, keep: timedelta, held: S
     old = stored_table(settings, table).vacuum(
         keep // timedelta(hours=1), dry_run=True, full=True, enforce_retention_duration=False, keep_versions=list(held)
     )
-    return _delete(settings, table, old)
+    # Those that an earlier run has removed are named again.
+    return _delete(settings, table, _files(settings, table).keys() & old) if old else 0
 
 
 def remove_old_log(settings: Settings, table: str, *, keep: timedelta, held: Sequence[int] = ()) -> int:
@@ -81,9 +82,6 @@ def _files(settings: Settings, table: str, under: str | None = None) -> dict[str
     return {file["path"]: file["last_modified"] for batch in listed for file in batch}
 
 
-def _delete(settings: Settings, table: str, paths: Iterable[str]) -> int:
-    if not (wanted := set(paths)):
-        return 0
-    there = sorted(wanted.intersection(_files(settings, table)))
-    obstore.delete(folder(settings, settings.table_path(table)), there)
-    return len(there)
+def _delete(settings: Settings, table: str, paths: Collection[str]) -> int:
+    obstore.delete(folder(settings, settings.table_path(table)), sorted(paths))
+    return len(paths)
