@@ -15,6 +15,8 @@ ERASED = "STRUCT<bronze: STRING, topic: STRING, partition: INT, ledger_id: BIGIN
 """A message: the name of its table, and its topic and position there."""
 
 REQUESTED, DONE = "requested", "done"
+ERASURE = "an erasure"
+"""What commits that erase rows say in their user metadata."""
 
 ERASURES = Table(
     name="bronze.erasures",

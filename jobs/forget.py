@@ -18,7 +18,7 @@ from typing import Any
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
-from bronze.erasures import DONE, ERASURES, PARTS, REQUESTED, erased_messages, unfinished
+from bronze.erasures import DONE, ERASURE, ERASURES, PARTS, REQUESTED, erased_messages, unfinished
 from bronze.losses import LOSSES
 from bronze.writer_schemas import WRITER_SCHEMAS
 from expectations.results import RESULTS
@@ -38,6 +38,7 @@ from lakehouse.delta.reads import frame_of
 from lakehouse.delta.tables import (
     KEEP,
     POSITION_OF_MESSAGE,
+    USER_METADATA,
     cached,
     create_table,
     delta_table,
@@ -55,6 +56,7 @@ from lakehouse.local.broker import endpoint
 from lakehouse.progress import spinner
 from lakehouse.pulsar.topic_admin import request_compaction
 from lakehouse.settings import Settings, is_remote
+from lakehouse.spark.batches import session_settings
 from pipeline.declared import Pipeline
 from silver.entity import Entity
 
@@ -234,7 +236,8 @@ def _delete(spark: SparkSession, settings: Settings, name: str, gone: DataFrame,
     if held.join(gone.alias("gone"), on=F.expr(same), how="left_semi").isEmpty():
         return
     _allow_changes(spark, settings, name)
-    delta_table(spark, settings, name).alias("held").merge(gone.alias("gone"), same).whenMatchedDelete().execute()
+    with session_settings(spark, {USER_METADATA: ERASURE}):
+        delta_table(spark, settings, name).alias("held").merge(gone.alias("gone"), same).whenMatchedDelete().execute()
 
 
 def _allow_changes(spark: SparkSession, settings: Settings, name: str) -> None:

@@ -23,6 +23,7 @@ from lakehouse.contracts.decoding import MALFORMED
 from lakehouse.delta.query import existing_tables, is_stored, query, stored_table
 from lakehouse.delta.tables import (
     EACH_TABLE,
+    USER_METADATA,
     delete_path,
     delta_table,
     read_table,
@@ -32,6 +33,7 @@ from lakehouse.delta.tables import (
 )
 from lakehouse.errors import ConfigurationError
 from lakehouse.settings import Settings
+from lakehouse.spark.batches import session_settings
 from lakehouse.storage import folder
 from pipeline.declared import Pipeline
 
@@ -191,13 +193,16 @@ def restore(spark: SparkSession, settings: Settings, pipeline: Pipeline, snapsho
     """
     refuse_lost(settings, pipeline, snapshot)
     _forget_checkpoints(spark, settings, pipeline)
+    because = {USER_METADATA: f"a restore of {snapshot.name}"}
     for name in restorable(pipeline):
         if kept := snapshot.tables.get(name):
-            _go_back(spark, settings, name, kept.version)
+            with session_settings(spark, because):
+                _go_back(spark, settings, name, kept.version)
             yield f"{name}: as in version {kept.version}, {kept.rows:,} rows"
     for facts in pipeline.enrichments:
         _keep_discarded(spark, settings, facts)
-    _judge_again(spark, settings)
+    with session_settings(spark, because):
+        _judge_again(spark, settings)
 
 
 def _forget_checkpoints(spark: SparkSession, settings: Settings, pipeline: Pipeline) -> None:

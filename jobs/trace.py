@@ -46,8 +46,8 @@ def trace_facts(settings: Settings, facts: Enrichment, keys: Sequence[str]) -> l
     tellers: dict[str, Callable[[RowChange], str]] = {
         facts.gold_table: partial(_told_of_gold, settings, facts, _arrivals(settings, facts, in_gold)),
         facts.waiting.name: _told_of_waiting,
-        facts.duplicates.name: lambda change: f"a duplicate of {_position(_row(change)['duplicate_of'])}",
-        facts.discarded.name: lambda change: f"discarded, as it waited: {_row(change)['reason']}",
+        facts.duplicates.name: _told_of_duplicate,
+        facts.discarded.name: _told_of_discarded,
     }
     events = [*_landings(landed), *_rejections(rejected)]
     for name, tell in tellers.items():
@@ -176,21 +176,22 @@ def _slashed(numbers: Iterable[int]) -> str:
 
 def _event(change: RowChange, message: str, what: str) -> Event:
     before = "already there when the history begins: " if change.is_oldest else ""
-    return Event(at=change.at, table=change.table, version=change.version, message=message, what=before + what)
+    by = f", by {change.reason}" if change.reason else ""
+    return Event(at=change.at, table=change.table, version=change.version, message=message, what=before + what + by)
 
 
 def _landings(landed: Iterable[RowChange]) -> Iterator[Event]:
     for change in landed:
         row = _row(change)
         what = "a tombstone landed" if row["payload"] is None else "landed"
-        published = f"{row['publish_time']:%Y-%m-%d %H:%M:%S}"
-        yield _event(change, _position(row), f"{what}, published at {published} by {row['producer']}")
+        told = f"{what}, published at {row['publish_time']:%Y-%m-%d %H:%M:%S} by {row['producer']}"
+        yield _event(change, _position(row), "removed" if change.after is None else told)
 
 
 def _rejections(rejected: Iterable[RowChange]) -> Iterator[Event]:
     for change in rejected:
-        told = "left quarantine, as it keeps the contract now" if change.after is None else _row(change)["reason"]
-        yield _event(change, _position(_row(change)["position"]), f"malformed: {told}")
+        told = "no longer malformed" if change.after is None else f"malformed: {_row(change)['reason']}"
+        yield _event(change, _position(_row(change)["position"]), told)
 
 
 def _told_of_waiting(change: RowChange) -> str:
@@ -200,6 +201,15 @@ def _told_of_waiting(change: RowChange) -> str:
         return f"no longer waits, after {str(change.at - row['waiting_since']).partition('.')[0]}"
     tried = f"tried {row['attempts']} times, still " if change.before else ""
     return f"{tried}waits for {keys}: {row['reason']}"
+
+
+def _told_of_duplicate(change: RowChange) -> str:
+    first = _position(_row(change)["duplicate_of"])
+    return f"no longer a duplicate of {first}" if change.after is None else f"a duplicate of {first}"
+
+
+def _told_of_discarded(change: RowChange) -> str:
+    return "no longer discarded" if change.after is None else f"discarded, as it waited: {_row(change)['reason']}"
 
 
 def _told_of_gold(

@@ -74,7 +74,7 @@ class Pipeline:
         known = {each.topic.name: each for each in self.enrichments}
         names = ", ".join(known) or "none"
         if not topic and len(known) != 1:
-            raise ConfigurationError(f"--facts: say which; there are {names}")
+            raise ConfigurationError(f"name the topic of the facts: there are {names}")
         if topic and topic not in known:
             raise ConfigurationError(f"{topic}: no such facts; there are {names}")
         return known[topic] if topic else self.enrichments[0]

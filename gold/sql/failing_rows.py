@@ -24,6 +24,7 @@ from gold.sql.statements import (
     select,
 )
 from lakehouse.contracts.values import shown
+from lakehouse.spark.batches import session_settings
 from lakehouse.spark.declared_sql import try_eval
 
 SHARING = "spark.sql.subexpressionElimination.enabled"
@@ -37,12 +38,8 @@ def is_of_data(error: PySparkException) -> bool:
 @contextmanager
 def each_expression_alone(spark: SparkSession) -> Iterator[None]:
     """Stop Spark from computing shared subexpressions first, outside of `try_eval`, while the block runs."""
-    held = spark.conf.get(SHARING)
-    spark.conf.set(SHARING, "false")
-    try:
+    with session_settings(spark, {SHARING: "false"}):
         yield
-    finally:
-        spark.conf.set(SHARING, str(held))
 
 
 def tried(spark: SparkSession, statement: Statement, sources: Mapping[str, DataFrame]) -> DataFrame:

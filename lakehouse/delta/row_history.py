@@ -34,6 +34,8 @@ class RowChange:
     at: datetime
     before: Row | None
     after: Row | None
+    reason: str = ""
+    """Why the commit was made: its user metadata."""
     is_oldest: bool = False
     """Whether the row was there before: the log, or the files that are kept, begin with this version."""
 
@@ -44,6 +46,7 @@ class _Commit:
     at: datetime
     added: "Files"
     removed: tuple[str, ...]
+    reason: str
 
 
 Files = dict[str, Mapping[str, str | None]]
@@ -108,12 +111,13 @@ def _commits(settings: Settings, path: str) -> Iterator[_Commit]:
 def _commit(version: int, actions: str, written: datetime) -> _Commit:
     lines = [json.loads(line) for line in actions.splitlines() if line]
     found = {kind: [each[kind] for each in lines if kind in each] for kind in ("commitInfo", "add", "remove")}
-    times = [datetime.fromtimestamp(each["timestamp"] / 1000, UTC) for each in found["commitInfo"]] or [written]
+    told = found["commitInfo"][0] if found["commitInfo"] else {}
     return _Commit(
         version=version,
-        at=times[0],
+        at=datetime.fromtimestamp(told["timestamp"] / 1000, UTC) if told else written,
         added={unquote(each["path"]): each["partitionValues"] for each in found["add"]},
         removed=tuple(unquote(each["path"]) for each in found["remove"]),
+        reason=told.get("userMetadata") or "",
     )
 
 
@@ -146,18 +150,17 @@ def _matching(files: FileSystem, needed: Files, where: str, values: Mapping[str,
     with duckdb.connect() as connection:
         connection.execute("SET TimeZone = 'UTC'")
         for file, partition in needed.items():
-            connection.register("rows_of_file", dataset(file, filesystem=files, format="parquet"))
-            columns = ", ".join(("*", *(f'{_text(value)} AS "{name}"' for name, value in partition.items())))
+            in_file = dataset(file, filesystem=files, format="parquet")
+            connection.register("rows_of_file", in_file)
+            # A MERGE also writes the partition columns to the files, where others leave them out.
+            own = [f'"{name}"' for name in in_file.schema.names if name not in (*partition, *MARKS)]
+            columns = ", ".join((*own, *(f'{_text(value)} AS "{name}"' for name, value in partition.items())))
             rows = f"SELECT {columns} FROM rows_of_file"
             result = connection.execute(f"SELECT * FROM ({rows}) WHERE {where}", dict(values))
             names = [column[0] for column in result.description]
             if matching := result.fetchall():
-                found[file] = [_without_marks(dict(zip(names, row, strict=True))) for row in matching]
+                found[file] = [dict(zip(names, row, strict=True)) for row in matching]
     return found
-
-
-def _without_marks(row: Row) -> Row:
-    return {name: value for name, value in row.items() if name not in MARKS}
 
 
 def _text(value: str | None) -> str:
@@ -178,5 +181,11 @@ def _compare(
         was, becomes = before.get(row), after.get(row)
         if was != becomes:  # a commit can also move a row to another file
             yield RowChange(
-                table=name, version=commit.version, at=commit.at, before=was, after=becomes, is_oldest=is_oldest
+                table=name,
+                version=commit.version,
+                at=commit.at,
+                before=was,
+                after=becomes,
+                reason=commit.reason,
+                is_oldest=is_oldest,
             )

@@ -70,6 +70,9 @@ EACH_TABLE = {"delta.logRetentionDuration": f"interval {KEEP.days} days", CHECKP
 delta-rs makes a checkpoint of it as often as Spark does by default, until `lakehouse maintain` finds that it is large.
 """
 
+USER_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
+"""The setting of a session that says why its commits are made. `lakehouse trace` tells that."""
+
 POSITION_OF_MESSAGE = "struct(partition, ledger_id, entry_id, batch_index)"
 
 

@@ -84,25 +84,25 @@ def planned_for(spark: SparkSession, rows: int) -> Iterator[None]:
 
     For few rows, adaptive execution is off: it plans again after each stage, and needs a job for each.
     """
-    with _settings(spark, {ADAPTIVE: "false"} if rows <= FEW else {}):
+    with session_settings(spark, {ADAPTIVE: "false"} if rows <= FEW else {}):
         yield
 
 
 @contextmanager
 def interpreted_for(spark: SparkSession, rows: int) -> Iterator[None]:
     """Like `planned_for`, for queries that read nothing but these rows: for a handful, no code is generated either."""
-    with planned_for(spark, rows), _settings(spark, INTERPRETED if rows <= HANDFUL else {}):
+    with planned_for(spark, rows), session_settings(spark, INTERPRETED if rows <= HANDFUL else {}):
         yield
 
 
 @contextmanager
-def _settings(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
-    before = [(name, spark.conf.get(name)) for name in settings]
+def session_settings(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
+    """Change settings of the session for the block, and restore them at the end."""
+    before = [(name, spark.conf.get(name, None)) for name in settings]
     try:
         for name, value in settings.items():
             spark.conf.set(name, value)
         yield
     finally:
         for name, held in before:
-            assert held is not None
-            spark.conf.set(name, held)
+            spark.conf.unset(name) if held is None else spark.conf.set(name, held)

@@ -8,15 +8,21 @@ from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable
+from pyspark.sql import SparkSession
 
 from domains.shop.declarations.orders import ORDERS
 from domains.shop.declarations.users import USERS
+from jobs.forget import forget
 from jobs.retention import states
+from jobs.snapshots import create, restore
 from jobs.trace import Event, trace_entity, trace_facts
 from lakehouse.errors import ConfigurationError
 from lakehouse.settings import Settings
-from tests.lake import own_home
+from tests.jobs.test_maintenance import follow
+from tests.lake import land_literally, own_home
+from tests.messages import order
 from tests.s3 import BUCKET, Server, in_store
+from tests.shop import SHOP
 
 
 def told(events: list[Event]) -> list[tuple[str, str, str]]:
@@ -84,6 +90,33 @@ def test_a_history_begins_where_all_files_are_there(seen: Settings, tmp_path: Pa
     DeltaTable(copy.table_path(ORDERS.gold_table)).vacuum(0, dry_run=False, enforce_retention_duration=False)
     [enriched] = [each for each in trace_facts(copy, ORDERS, ["1", "1"]) if each.table == ORDERS.gold_table]
     assert enriched.what.startswith("already there when the history begins: enriched: user 1")
+
+
+def test_an_erasure(spark: SparkSession, seen: Settings, tmp_path: Path) -> None:
+    """Of the rows that stay, nothing is told, though they are in other files now."""
+    shutil.copytree(seen.home, tmp_path, dirs_exist_ok=True)
+    copy = own_home(seen, tmp_path)
+    before = trace_facts(copy, ORDERS, ["1"])
+    forget(spark, copy, SHOP, USERS, "2", now=False)
+    assert told(trace_facts(copy, ORDERS, ["1"])[len(before) :]) == [
+        ("bronze.orders", "0/7/2/0", "removed, by an erasure"),
+        ("gold.enriched_orders", "0/7/2/0", "left gold, by an erasure"),
+    ]
+
+
+def test_a_restore(spark: SparkSession, seen: Settings, tmp_path: Path) -> None:
+    shutil.copytree(seen.home, tmp_path, dirs_exist_ok=True)
+    copy = own_home(seen, tmp_path)
+    snapshot = create(spark, copy, SHOP, "before")
+    land_literally(spark, copy, [order(2, place=8, user=3), order(1, place=9)])
+    follow(spark, copy)
+    before = trace_facts(copy, ORDERS, ["1"])
+    list(restore(spark, copy, SHOP, snapshot))
+    assert sorted(told(trace_facts(copy, ORDERS, ["1"])[len(before) :])) == [
+        ("quarantine.duplicate_orders", "0/7/8/0", "no longer a duplicate of 0/7/2/0, by a restore of before"),
+        ("quarantine.duplicate_orders", "0/7/9/0", "no longer a duplicate of 0/7/1/0, by a restore of before"),
+        ("quarantine.malformed", "0/7/3/0", "no longer malformed, by a restore of before"),
+    ]
 
 
 def test_of_tables_in_an_object_store_it_tells_the_same(seen: Settings, store: Server) -> None:

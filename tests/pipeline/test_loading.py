@@ -71,7 +71,7 @@ def test_facts_need_no_name_if_there_are_no_others(tmp_path: Path) -> None:
 def test_of_several_facts_one_must_be_named(tmp_path: Path) -> None:
     more = VISITS.replace('"visits"', '"calls"')
     found = load(project(tmp_path, visitors=VISITORS, visits=VISITS, calls=more)).pipeline
-    with pytest.raises(ConfigurationError, match=r"^--facts: say which; there are calls, visits$"):
+    with pytest.raises(ConfigurationError, match=r"^name the topic of the facts: there are calls, visits$"):
         found.facts_named("")
 
 
