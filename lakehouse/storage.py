@@ -83,21 +83,29 @@ def warehouse_id(settings: Settings) -> str:
 
     Raises PermanentError if its folder can't be made.
     """
+    return said_once(settings, ID, uuid4().hex)
+
+
+def said_once(settings: Settings, name: str, text: str) -> str:
+    """What the warehouse's file `name` says: this text, if there was no such file.
+
+    Raises PermanentError if the warehouse's folder can't be made.
+    """
     root = settings.warehouse_root
     with suppress(FileNotFoundError):
-        return _read_id(settings)
+        return _read(settings, name)
     if not is_remote(root):
         try:
             Path(root).mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise PermanentError(f"not writable: {root}: {error.strerror}") from error
     with suppress(AlreadyExistsError):
-        obstore.put(folder(settings, root), ID, uuid4().hex.encode(), mode="create")
-    return _read_id(settings)
+        obstore.put(folder(settings, root), name, text.encode(), mode="create")
+    return _read(settings, name)
 
 
-def _read_id(settings: Settings) -> str:
-    return bytes(obstore.get(folder(settings, settings.warehouse_root), ID).bytes()).decode()
+def _read(settings: Settings, name: str) -> str:
+    return bytes(obstore.get(folder(settings, settings.warehouse_root), name).bytes()).decode()
 
 
 def _config(settings: Settings) -> dict[str, str]:

@@ -13,7 +13,6 @@ import os
 import re
 import threading
 import time
-import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -24,8 +23,8 @@ import psutil
 from obstore.exceptions import AlreadyExistsError, BaseError
 from obstore.store import ObjectStore
 
+from lakehouse.delta.homes import ID, home_id
 from lakehouse.errors import BusyError
-from lakehouse.locks import exclusive
 from lakehouse.progress import CONSOLE, wait_until
 from lakehouse.settings import Settings
 from lakehouse.storage import folder
@@ -172,14 +171,8 @@ def claimed(
 
 def _identity(settings: Settings) -> str:
     """An id of the home, which no other home has, not even a copy of it."""
-    file = settings.home / "leases" / ".id"
-    with exclusive(file.with_suffix(".lock")):
-        if not file.exists():
-            draft = file.with_suffix(".new")
-            draft.write_text(uuid.uuid4().hex)
-            draft.rename(file)
-        at = file.stat()
-        return f"{file.read_text()}-{at.st_dev}-{at.st_ino}"
+    id, at = home_id(settings), (settings.home / ID).stat()
+    return f"{id}-{at.st_dev}-{at.st_ino}"
 
 
 def _waiting(table: str, held: _Held | None) -> str:

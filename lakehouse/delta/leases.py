@@ -25,6 +25,7 @@ from datetime import UTC, datetime
 from typing import IO
 
 from lakehouse.delta.claims import claimed
+from lakehouse.delta.homes import refuse_other_home
 from lakehouse.errors import BusyError
 from lakehouse.progress import CONSOLE, spinner, wait_until
 from lakehouse.settings import Settings, is_remote
@@ -76,8 +77,10 @@ def write_lease(settings: Settings, tables: Iterable[str], *, command: str = "")
     """Hold the leases of `tables`, and the turns at them, while the block runs.
 
     Waits up to 20 minutes for maintenance. Raises BusyError, which names the holder, if another process has a lease.
+    Raises ConfigurationError if another home writes the folder of the tables.
     `command` is what other processes see as the holder; by default, the command line of this process.
     """
+    refuse_other_home(settings)
     names, until = sorted(tables), time.monotonic() + PATIENCE  # the same order avoids deadlocks
     with ExitStack() as held:
         lease = held.enter_context(_locked(settings, names, command, until))
@@ -95,6 +98,7 @@ def lease_between_rounds(settings: Settings, tables: Iterable[str]) -> Iterator[
     inherited the lease, have ended. In an object store, the claims of a run that is killed meanwhile expire, and then
     another home can begin to write: Delta's checks are what is left.
     """
+    refuse_other_home(settings)
     names, until = sorted(tables), time.monotonic() + PATIENCE
     with ExitStack() as held:
         lease = Lease([], [], " ".join(sys.argv[1:]))

@@ -1,0 +1,41 @@
+"""Homes: the locks of tables are in one, and the checkpoints of streams, unless they are set to be elsewhere."""
+
+import socket
+import uuid
+from pathlib import Path
+
+from lakehouse.errors import ConfigurationError
+from lakehouse.locks import exclusive
+from lakehouse.settings import Settings, is_remote
+from lakehouse.storage import said_once
+
+ID = Path("leases") / ".id"
+"""The file in a home that has its id."""
+WRITER = ".home"
+"""The file in a folder of tables that says which home writes them."""
+
+
+def home_id(settings: Settings) -> str:
+    """An id of the home, which it keeps when it is moved, and which a copy of it has, too."""
+    file = settings.home / ID
+    with exclusive(file.with_suffix(".lock")):
+        if not file.exists():
+            draft = file.with_suffix(".new")
+            draft.write_text(uuid.uuid4().hex)
+            draft.rename(file)
+        return file.read_text()
+
+
+def refuse_other_home(settings: Settings) -> None:
+    """Raises ConfigurationError if the tables are in a folder of their own that another home writes.
+
+    The first home that writes there is the only one: others don't see its locks, and land again what it has landed.
+    """
+    if settings.warehouse is None or is_remote(settings.warehouse_root):
+        return
+    own, at = home_id(settings), f"{socket.gethostname()}:{settings.home.resolve()}"
+    id, _, home = said_once(settings, WRITER, f"{own} {at}").partition(" ")
+    if id != own:
+        root = settings.warehouse_root
+        line = f"only the home {home} may write here: use it, or remove {Path(root) / WRITER} if it is gone for good"
+        raise ConfigurationError(f"{root}: {line}")
