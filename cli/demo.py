@@ -21,6 +21,7 @@ from lakehouse.pulsar.endpoint import Endpoint
 from lakehouse.pulsar.produce import Message, produce
 from lakehouse.pulsar.topic_admin import create_published, create_topics
 from lakehouse.reconciliation import Reconciliation
+from lakehouse.records import keep_reconciliations
 from lakehouse.settings import DECLARATIONS, Pulsar, Settings
 from lakehouse.spark.session import for_short_run
 from lakehouse.terminal import shown
@@ -93,6 +94,7 @@ def _show_pipeline(spark: SparkSession, settings: Settings, workload: Workload) 
     found = status_of(settings)
     report.OUT.print(report.tables(found.tables, found.freshness))
     reconciliations = reconcile_all(spark, settings)
+    keep_reconciliations(settings, reconciliations)
     report.reconciliation(reconciliations)
     _show_queries(settings)
     return reconciliations
@@ -159,7 +161,7 @@ What to try next, on what the demo has left in {home}:
   lakehouse plan
   lakehouse sql "SELECT topic, reason, payload FROM quarantine.malformed LIMIT 5"
   lakehouse up && lakehouse status
-  lakehouse produce --size {size} --rate 1000/s --forever 2>/dev/null &      # and then, until Ctrl-C:
+  lakehouse produce --size {size} --rate 1000/s --forever 2>/dev/null &      # some of it malformed; then, until Ctrl-C:
   lakehouse run --every 2s
   kill %1; lakehouse down                          # stops what still runs"""
     )

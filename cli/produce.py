@@ -29,7 +29,8 @@ def produce_command(
 ) -> None:
     """Send the synthetic messages of a domain, with late, duplicate, unordered, changed, deleted and malformed ones.
 
-    The same seed gives the same messages: sent again, they are duplicates.
+    The same seed gives the same messages: sent again, they are duplicates. With another seed, facts have the same keys,
+    so most of them are duplicates, too. --forever sends new ones.
     """
     settings = load_settings()
     pace = _rate(rate)

@@ -63,7 +63,7 @@ def inspect(facts: Facts = "", reason: Reason = "", entity: Entity = "", key: Ke
         """,
         chosen.values,
     )
-    report.rows(found.columns, found.fetchall(), title=f"Waiting {name}")
+    report.rows(found.columns, found.fetchall(), title=f"Waiting {name}, by each state that they lack")
     if SQL_ROWS.name in table_names(settings):
         failing = query(
             settings,

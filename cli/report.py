@@ -263,16 +263,22 @@ def person(found: Found) -> None:
     for name, count in sorted(found.tables.items()):
         grid.add_row(name, f"{count:,}")
     OUT.print(grid)
+    if found.snapshots:
+        say(f"Snapshots that would be dropped, as a restore would bring the person back: {', '.join(found.snapshots)}")
     say("Tables declared in SQL, topics and Postgres would follow. Nothing was erased: add --approve")
 
 
 def certificate(given: Mapping[str, Any], path: Path) -> None:
     """Print the certificate of an erasure, and where it is."""
     grid = Grid("what", "where", title=f"Erasure {given['request']}, completed at {given['completed_at']}")
-    grid.add_row("erased", "\n".join(f"{name}: {rows:,} rows" for name, rows in given["rows"].items()))
+    grid.add_row("rows erased", "\n".join(f"{name}: {rows:,}" for name, rows in given["rows"].items()))
     recomputed = (*given["recomputed"], *(f"{name} in Postgres" for name in given["postgres"]))
-    grid.add_row("recomputed", "\n".join(recomputed))
-    grid.add_row("tombstones sent, and compaction requested", "\n".join(given["compacted_topics"]))
+    for what, where in {
+        "recomputed": recomputed,
+        "tombstones sent, and compaction requested": given["compacted_topics"],
+    }.items():
+        if where:
+            grid.add_row(what, "\n".join(where))
     older = given["older_versions"]
     grid.add_row("older versions", f"leave at {older['leave_at']}, by {older['by']}")
     grid.add_row("malformed messages that can be anybody's", f"{given['unreadable_messages']:,}")
@@ -297,7 +303,8 @@ def quality(results: Sequence[Result]) -> None:
         if result.outcome != "passed":
             what = "error" if result.outcome == "error" else str(result.severity)
             name = one_line(f"{result.table_name} {result.rule}: {result.observed}")
-            OUT.print(Text.assemble((f"✗ {what:<8} ", "red" if result.stops else "yellow"), name), soft_wrap=True)
+            mark, colour = ("✗", "red") if result.stops else ("!", "yellow")
+            OUT.print(Text.assemble((f"{mark} {what:<8} ", colour), name), soft_wrap=True)
 
 
 def rows(columns: Sequence[str], values: Iterable[Sequence[object]], *, title: str | None = None) -> None:

@@ -9,7 +9,7 @@ import hashlib
 import json
 import shutil
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -53,7 +53,7 @@ from lakehouse.delta.tables import (
 from lakehouse.delta.writes import append, append_values
 from lakehouse.errors import LakehouseError
 from lakehouse.local.broker import endpoint
-from lakehouse.progress import spinner
+from lakehouse.progress import CONSOLE, spinner
 from lakehouse.pulsar.topic_admin import request_compaction
 from lakehouse.settings import Settings, is_remote
 from lakehouse.spark.batches import session_settings
@@ -76,6 +76,8 @@ class Found:
     """By table: the rows made from the messages."""
     unreadable: int
     """Malformed messages that can be anybody's."""
+    snapshots: Sequence[str]
+    """Those that would be dropped, as all are."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,6 +130,7 @@ def find(spark: SparkSession, settings: Settings, pipeline: Pipeline, entity: En
         messages=messages,
         tables={name: rows for name, rows in tables.items() if rows},
         unreadable=unreadable_among(spark, settings, pipeline, keys),
+        snapshots=[each.name for each in snapshots(settings)],
     )
 
 
@@ -145,6 +148,7 @@ def forget(
     With `now`, files and logs of older versions are removed at once. This process must hold all leases.
     """
     certificates = []
+    CONSOLE.say("First, what has landed is merged and enriched")
     bring_up_to_date(spark, settings, pipeline)
     if table_exists(spark, settings, ERASURES.name):
         delete_erased(spark, settings, pipeline)  # what has come back, as from a backup
@@ -201,11 +205,14 @@ def complete(spark: SparkSession, settings: Settings, pipeline: Pipeline, reques
             remove_table(spark, settings, each.shadow)
             decide_again(spark, settings, each)
     remove_examples(spark, settings)
-    for snapshot in snapshots(settings):  # what they hold can't be restored without the person
+    for snapshot in snapshots(settings):
         drop(spark, settings, pipeline, snapshot.name)
+        CONSOLE.say(f"Dropped the snapshot {snapshot.name}: to restore it would bring the person back")
+    CONSOLE.say("What was made from the erased rows is recomputed")
     bring_up_to_date(spark, settings, pipeline)
     seal(spark, settings, tables, request)
     # When a stream starts, it plans its last batch again: that has to begin after the commits that erased rows.
+    CONSOLE.say("The streams pass the commits that erased rows")
     bring_up_to_date(spark, settings, pipeline)
     compacted = compact_topics(spark, settings, pipeline)
     if asked.is_now:

@@ -36,7 +36,7 @@ def reconcile_entity(spark: SparkSession, settings: Settings, entity: Entity) ->
     is_other = entity.keeps_history and is_once and not _is_same_history(spark, settings, entity, found)
     rows, lost, rejected = silver.count(), counts["not merged"] - purged, _count_rejected(found)
     checks = (
-        (lost == 0, f"{lost:,} landed, but not merged (if `lakehouse merge` has run since, they are lost)"),
+        (lost == 0, f"{lost:,} landed, but not merged (lost if `lakehouse merge` ran after them and any restore)"),
         (
             rejected == in_quarantine,
             f"{rejected:,} malformed messages landed, and {in_quarantine:,} are in {MALFORMED.name}",
