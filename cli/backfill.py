@@ -19,6 +19,7 @@ from gold.enrichment.declaration import BACKFILLS, Enrichment
 from jobs.maintenance import rewriting
 from jobs.steps import as_written, enriching, require, spark_for
 from jobs.streams import catch_up
+from lakehouse.delta.homes import refuse_other_home
 from lakehouse.delta.query import is_stored, query
 from lakehouse.delta.tables import read_table
 from lakehouse.delta.writes import append_values
@@ -108,6 +109,7 @@ def request(settings: Settings, enrichment: Enrichment, scope: Scope, note: str)
         "requested_by": getpass.getuser(),
         "note": note or None,
     }
+    refuse_other_home(settings)
     with rewriting(settings):
         append_values(settings, BACKFILLS.name, [row])
     return str(row["request"])

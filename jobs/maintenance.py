@@ -13,6 +13,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError, DeltaError
 
 from jobs.snapshots import held_versions
+from lakehouse.delta.homes import refuse_other_home
 from lakehouse.delta.leases import PATIENCE, turn_at
 from lakehouse.delta.old_files import last_checkpoint_size, remove_old_files, remove_old_log
 from lakehouse.delta.query import stored_table, table_names
@@ -48,6 +49,7 @@ def maintain(settings: Settings) -> Iterator[Maintained]:
     between two rounds of `lakehouse run --every`. After a failure, the other tables are still maintained. At the end,
     LakehouseError names all tables that failed.
     """
+    refuse_other_home(settings)
     failed = []
     for done in _keep_up(settings):
         yield done

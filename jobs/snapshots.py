@@ -199,9 +199,9 @@ def restore(spark: SparkSession, settings: Settings, pipeline: Pipeline, snapsho
             with session_settings(spark, because):
                 _go_back(spark, settings, name, kept.version)
             yield f"{name}: as in version {kept.version}, {kept.rows:,} rows"
-    for facts in pipeline.enrichments:
-        _keep_discarded(spark, settings, facts)
     with session_settings(spark, because):
+        for facts in pipeline.enrichments:
+            _keep_discarded(spark, settings, facts)
         _judge_again(spark, settings)
 
 

@@ -176,7 +176,7 @@ def _slashed(numbers: Iterable[int]) -> str:
 
 def _event(change: RowChange, message: str, what: str) -> Event:
     before = "already there when the history begins: " if change.is_oldest else ""
-    by = f", by {change.reason}" if change.reason else ""
+    by = f", by {change.reason}" if change.reason and not change.is_oldest else ""
     return Event(at=change.at, table=change.table, version=change.version, message=message, what=before + what + by)
 
 
@@ -190,7 +190,7 @@ def _landings(landed: Iterable[RowChange]) -> Iterator[Event]:
 
 def _rejections(rejected: Iterable[RowChange]) -> Iterator[Event]:
     for change in rejected:
-        told = "no longer malformed" if change.after is None else f"malformed: {_row(change)['reason']}"
+        told = "left quarantine" if change.after is None else f"malformed: {_row(change)['reason']}"
         yield _event(change, _position(_row(change)["position"]), told)
 
 
@@ -209,14 +209,18 @@ def _told_of_duplicate(change: RowChange) -> str:
 
 
 def _told_of_discarded(change: RowChange) -> str:
-    return "no longer discarded" if change.after is None else f"discarded, as it waited: {_row(change)['reason']}"
+    return (
+        "no longer among the discarded"
+        if change.after is None
+        else f"discarded, as it waited: {_row(change)['reason']}"
+    )
 
 
 def _told_of_gold(
     settings: Settings, facts: Enrichment, arrivals: Mapping[tuple[str, Place], datetime], change: RowChange
 ) -> str:
     def state(lookup: Lookup, row: Row) -> str:
-        if (found := row[lookup.name]) is None:
+        if (found := row.get(lookup.name)) is None:
             return f"no {lookup.name}"
         place = _place_of_version(found)
         came = arrivals.get((lookup.entity.name, place))
@@ -232,9 +236,9 @@ def _told_of_gold(
         return f"left gold{by}"
     if before is None:
         return f"enriched{by}: {', '.join(state(lookup, after) for lookup in facts.lookups) or 'without lookups'}"
-    new = [lookup for lookup in facts.lookups if before[lookup.name] != after[lookup.name]]
+    new = [lookup for lookup in facts.lookups if before.get(lookup.name) != after.get(lookup.name)]
     told = [f"{state(lookup, after)} instead of {state(lookup, before)}" for lookup in new]
-    told += [f"another {name}" for name in facts.columns if before[name] != after[name]]
+    told += [f"another {name}" for name in facts.columns if before.get(name) != after.get(name)]
     return f"corrected{by}: {', '.join(told)}"
 
 

@@ -7,12 +7,12 @@ of them find the credentials themselves, as other programs for AWS do.
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import urlsplit
 from uuid import uuid4
 
 import obstore
-from obstore.exceptions import AlreadyExistsError
+from obstore.exceptions import AlreadyExistsError, BaseError
 from obstore.store import LocalStore, MemoryStore, ObjectStore, S3Store
 
 from lakehouse.errors import PermanentError
@@ -89,18 +89,23 @@ def warehouse_id(settings: Settings) -> str:
 def said_once(settings: Settings, name: str, text: str) -> str:
     """What the warehouse's file `name` says: this text, if there was no such file.
 
-    Raises PermanentError if the warehouse's folder can't be made.
+    Raises PermanentError if the warehouse's folder is not writable.
     """
     root = settings.warehouse_root
+    mode: Literal["create", "overwrite"] = "create"
     with suppress(FileNotFoundError):
-        return _read(settings, name)
-    if not is_remote(root):
-        try:
+        if held := _read(settings, name):
+            return held
+        mode = "overwrite"  # a power cut has left it empty
+    try:
+        if not is_remote(root):
             Path(root).mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise PermanentError(f"not writable: {root}: {error.strerror}") from error
-    with suppress(AlreadyExistsError):
-        obstore.put(folder(settings, root), name, text.encode(), mode="create")
+        with suppress(AlreadyExistsError):
+            obstore.put(folder(settings, root), name, text.encode(), mode=mode)
+    except (OSError, BaseError) as error:
+        if is_remote(root):
+            raise
+        raise PermanentError(f"not writable: {root}: {getattr(error, 'strerror', None) or error}") from error
     return _read(settings, name)
 
 

@@ -73,6 +73,8 @@ class Pipeline:
         """The enrichment of a topic; without a name, the only one. Raises ConfigurationError if there is none."""
         known = {each.topic.name: each for each in self.enrichments}
         names = ", ".join(known) or "none"
+        if not known:
+            raise ConfigurationError("no facts are declared")
         if not topic and len(known) != 1:
             raise ConfigurationError(f"name the topic of the facts: there are {names}")
         if topic and topic not in known:

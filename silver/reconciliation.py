@@ -14,6 +14,7 @@ from silver.entity import Entity
 from silver.merge import decode_changes, place
 
 TO_BE_RETRIED = "to be retried"
+NOT_MERGED = "landed, but not merged (they are lost if `lakehouse merge` has run since, and since any restore)"
 
 
 def reconcile_entity(spark: SparkSession, settings: Settings, entity: Entity) -> Reconciliation:
@@ -36,7 +37,7 @@ def reconcile_entity(spark: SparkSession, settings: Settings, entity: Entity) ->
     is_other = entity.keeps_history and is_once and not _is_same_history(spark, settings, entity, found)
     rows, lost, rejected = silver.count(), counts["not merged"] - purged, _count_rejected(found)
     checks = (
-        (lost == 0, f"{lost:,} landed, but not merged (lost if `lakehouse merge` ran after them and any restore)"),
+        (lost == 0, f"{lost:,} {NOT_MERGED}"),
         (
             rejected == in_quarantine,
             f"{rejected:,} malformed messages landed, and {in_quarantine:,} are in {MALFORMED.name}",

@@ -45,7 +45,7 @@ def _problems(bronze: DataFrame, placed: DataFrame) -> tuple[str, ...]:
     """How many positions are in no table, in more than one place, or never landed, with one example of each."""
     counted = placed.groupBy("position").count()
     cases = {
-        "landed, but in no table (lost if `lakehouse enrich` ran after them and any restore)": bronze.join(
+        "landed, but in no table (lost if `lakehouse enrich` has run since, and since any restore)": bronze.join(
             counted, on="position", how="left_anti"
         ),
         "in more than one place": counted.where("count > 1").select("position"),

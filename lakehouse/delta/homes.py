@@ -19,7 +19,7 @@ def home_id(settings: Settings) -> str:
     """An id of the home, which it keeps when it is moved, and which a copy of it has, too."""
     file = settings.home / ID
     with exclusive(file.with_suffix(".lock")):
-        if not file.exists():
+        if not file.exists() or not file.stat().st_size:  # a power cut can leave it empty
             draft = file.with_suffix(".new")
             draft.write_text(uuid.uuid4().hex)
             draft.rename(file)
@@ -31,7 +31,7 @@ def refuse_other_home(settings: Settings) -> None:
 
     The first home that writes there is the only one: others don't see its locks, and land again what it has landed.
     """
-    if settings.warehouse is None or is_remote(settings.warehouse_root):
+    if not settings.warehouse or is_remote(settings.warehouse_root):
         return
     own, at = home_id(settings), f"{socket.gethostname()}:{settings.home.resolve()}"
     id, _, home = said_once(settings, WRITER, f"{own} {at}").partition(" ")

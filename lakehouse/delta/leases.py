@@ -80,8 +80,9 @@ def write_lease(settings: Settings, tables: Iterable[str], *, command: str = "")
     Raises ConfigurationError if another home writes the folder of the tables.
     `command` is what other processes see as the holder; by default, the command line of this process.
     """
-    refuse_other_home(settings)
     names, until = sorted(tables), time.monotonic() + PATIENCE  # the same order avoids deadlocks
+    if names:
+        refuse_other_home(settings)
     with ExitStack() as held:
         lease = held.enter_context(_locked(settings, names, command, until))
         if is_remote(settings.warehouse_root):
@@ -98,8 +99,9 @@ def lease_between_rounds(settings: Settings, tables: Iterable[str]) -> Iterator[
     inherited the lease, have ended. In an object store, the claims of a run that is killed meanwhile expire, and then
     another home can begin to write: Delta's checks are what is left.
     """
-    refuse_other_home(settings)
     names, until = sorted(tables), time.monotonic() + PATIENCE
+    if names:
+        refuse_other_home(settings)
     with ExitStack() as held:
         lease = Lease([], [], " ".join(sys.argv[1:]))
         files = {table: held.enter_context(_open(settings, table)) for table in names}

@@ -7,6 +7,7 @@ without a lease.
 import json
 import re
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 
@@ -83,5 +84,11 @@ def _files(settings: Settings, table: str, under: str | None = None) -> dict[str
 
 
 def _delete(settings: Settings, table: str, paths: Collection[str]) -> int:
-    obstore.delete(folder(settings, settings.table_path(table)), sorted(paths))
+    store = folder(settings, settings.table_path(table))
+    try:
+        obstore.delete(store, sorted(paths))
+    except FileNotFoundError:  # another process removes them, too
+        for path in paths:
+            with suppress(FileNotFoundError):
+                obstore.delete(store, path)
     return len(paths)

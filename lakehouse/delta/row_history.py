@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from math import isnan
 from typing import Any
 from urllib.parse import unquote
 
@@ -179,7 +180,7 @@ def _compare(
 ) -> Iterable[RowChange]:
     for row in dict.fromkeys((*before, *after)):
         was, becomes = before.get(row), after.get(row)
-        if was != becomes:  # a commit can also move a row to another file
+        if _values(was) != _values(becomes):  # a commit can also move a row to another file
             yield RowChange(
                 table=name,
                 version=commit.version,
@@ -189,3 +190,15 @@ def _compare(
                 reason=commit.reason,
                 is_oldest=is_oldest,
             )
+
+
+def _values(value: Any) -> Any:
+    """A value to compare. A file that is older than a column lacks it, which is as if it were NULL. NaN equals NaN."""
+    match value:
+        case dict():
+            return {name: _values(field) for name, field in value.items() if field is not None}
+        case list():
+            return [_values(each) for each in value]
+        case float() if isnan(value):
+            return "NaN"
+    return value

@@ -31,6 +31,7 @@ from pyspark.sql import functions as F
 
 from lakehouse.delta.reads import Ranges, bytes_of, columns_of, ends_of, files_within, is_as_of_spark, stored
 from lakehouse.delta.tables import (
+    USER_METADATA,
     Table,
     commit_file,
     delta_table,
@@ -212,7 +213,9 @@ def merge(rows: DataFrame, settings: Settings, name: str, how: Merge) -> None:
         found = (rows.dropDuplicates(list(how.on)) if how.delete is True else rows).toArrow()
         near = how.within.ranges if how.within else _ranges(found, how.on)
         if bytes_of(files_within(table, near)) <= MAX_READ:
-            _merge_directly(found, settings, name, table, how, near)
+            _merge_directly(
+                found, settings, name, table, how, near, reason=rows.sparkSession.conf.get(USER_METADATA, "")
+            )
             return
     condition = F.expr(how.condition) if how.within is None else how.within.held & F.expr(how.condition)
     builder = delta_table(rows.sparkSession, settings, name).alias("held").merge(rows.alias("new"), condition)
@@ -240,13 +243,17 @@ def widened(low: int, high: int) -> tuple[int, int]:
     return max(low // step * step, -(2**63)), min((high // step + 1) * step - 1, 2**63 - 1)
 
 
-def _merge_directly(rows: pa.Table, settings: Settings, name: str, table: DeltaTable, how: Merge, near: Ranges) -> None:
+def _merge_directly(
+    rows: pa.Table, settings: Settings, name: str, table: DeltaTable, how: Merge, near: Ranges, *, reason: str | None
+) -> None:
     if not rows.num_rows:
         return
     before, kinds = table.version(), columns_of(table)
     within = [_between(column, kinds.field(column).type, *ends) for column, ends in near.items()]
     condition = " AND ".join([*within, how.condition])
-    merger = table.merge(rows, condition, "new", "held", writer_properties=writer_properties(table))
+    noted = CommitProperties(custom_metadata={"userMetadata": reason}) if reason else None
+    properties = writer_properties(table)
+    merger = table.merge(rows, condition, "new", "held", writer_properties=properties, commit_properties=noted)
     if how.delete:
         merger = merger.when_matched_delete(None if how.delete is True else how.delete)
     if how.update is not None:

@@ -13,6 +13,7 @@ from lakehouse.delta.homes import refuse_other_home
 from lakehouse.delta.leases import lease_between_rounds, write_lease
 from lakehouse.errors import ConfigurationError
 from lakehouse.settings import Settings
+from tests.lake import own_home
 
 
 def home(settings: Settings, folder: Path) -> Settings:
@@ -45,5 +46,18 @@ def test_another_home_can_follow_one_that_is_gone(settings: Settings, tmp_path: 
 
 
 def test_tables_in_a_home_need_no_guard(settings: Settings, tmp_path: Path) -> None:
-    refuse_other_home(settings.model_copy(update={"home": tmp_path, "warehouse": None}))
-    assert list(tmp_path.iterdir()) == []
+    with write_lease(own_home(settings, tmp_path), ["silver.users"]):
+        assert not (tmp_path / "warehouse").exists()
+
+
+def test_what_writes_no_table_claims_no_folder(settings: Settings, tmp_path: Path) -> None:
+    with write_lease(home(settings, tmp_path / "first"), []):
+        assert not (tmp_path / "tables").exists()
+
+
+def test_a_file_that_a_power_cut_left_empty_is_as_if_it_was_not_there(settings: Settings, tmp_path: Path) -> None:
+    refuse_other_home(home(settings, tmp_path / "first"))
+    (tmp_path / "tables" / ".home").write_text("")
+    refuse_other_home(home(settings, tmp_path / "second"))
+    with pytest.raises(ConfigurationError, match=r"only the home .*/second may write here"):
+        refuse_other_home(home(settings, tmp_path / "first"))
