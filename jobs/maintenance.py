@@ -19,7 +19,7 @@ from lakehouse.delta.old_files import last_checkpoint_size, remove_old_files, re
 from lakehouse.delta.query import stored_table, table_names
 from lakehouse.delta.tables import CHECKPOINT_INTERVAL, KEEP
 from lakehouse.delta.writes import writer_properties
-from lakehouse.errors import BusyError, LakehouseError
+from lakehouse.errors import BusyError, ConfigurationError, LakehouseError, PermanentError
 from lakehouse.locks import exclusive
 from lakehouse.settings import Settings
 from lakehouse.spark.error_causes import cause_of
@@ -49,7 +49,12 @@ def maintain(settings: Settings) -> Iterator[Maintained]:
     between two rounds of `lakehouse run --every`. After a failure, the other tables are still maintained. At the end,
     LakehouseError names all tables that failed.
     """
-    refuse_other_home(settings)
+    try:
+        refuse_other_home(settings)
+    except ConfigurationError:
+        raise
+    except (OSError, PermanentError):  # a full disk, on which this makes room
+        pass
     failed = []
     for done in _keep_up(settings):
         yield done

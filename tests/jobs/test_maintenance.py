@@ -14,7 +14,7 @@ from jobs.streams import Outcome, catch_up
 from lakehouse.delta.leases import write_lease
 from lakehouse.delta.query import stored_table
 from lakehouse.delta.tables import CHECKPOINT_INTERVAL, table_property
-from lakehouse.errors import BusyError, LakehouseError
+from lakehouse.errors import BusyError, ConfigurationError, LakehouseError
 from lakehouse.settings import Settings
 from tests.lake import expected, land_literally, own_home, tables
 from tests.messages import item, order, user
@@ -201,3 +201,13 @@ def test_a_log_has_fewer_checkpoints_while_they_are_large(
     for wave in [*WAVES, later]:
         oracle.run(wave)
     assert tables(lake) == expected(oracle)
+
+
+def test_another_home_does_not_maintain_a_folder_of_tables(settings: Settings, tmp_path: Path) -> None:
+    first, second = (
+        settings.model_copy(update={"home": tmp_path / name, "warehouse": str(tmp_path / "tables")})
+        for name in ("first", "second")
+    )
+    list(maintain(first))
+    with pytest.raises(ConfigurationError, match=f"only the home .*:{tmp_path}/first may write here"):
+        list(maintain(second))
