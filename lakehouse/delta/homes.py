@@ -29,7 +29,7 @@ def home_id(settings: Settings) -> str:
 def refuse_other_home(settings: Settings) -> None:
     """Raises ConfigurationError if the tables are in a folder of their own that another home writes.
 
-    The first home that writes there is the only one: others don't see its locks, and land again what it has landed.
+    If none does, this one has the folder from now on. Others would not see its locks, and would land messages again.
     """
     if not settings.warehouse or is_remote(settings.warehouse_root):
         return
