@@ -13,4 +13,4 @@ COPY pyproject.toml uv.lock README.md ./
 RUN uv sync --locked --no-dev --all-extras --no-install-project
 COPY . .
 RUN uv sync --locked --no-dev --all-extras \
-    && python -c "from lakehouse import settings; from lakehouse.jvm import scala; from lakehouse.downloads import artifacts; from lakehouse.spark import session; from lakehouse.sql_server import serve; s = settings.load_settings(warehouse='s3a://any'); session.driver_jars(s), artifacts.page_files(s.cache), scala.compiled(serve.SOURCE, s.cache)"
+    && python -c "from pulsar_lakehouse import settings; from pulsar_lakehouse.jvm import scala; from pulsar_lakehouse.downloads import artifacts; from pulsar_lakehouse.spark import session; from pulsar_lakehouse.sql_server import serve; s = settings.load_settings(warehouse='s3a://any'); session.driver_jars(s), artifacts.page_files(s.cache), scala.compiled(serve.SOURCE, s.cache)"

@@ -19,9 +19,9 @@ import requests
 import typer
 
 from benchmarks.bench import backlog
-from cli import report
-from dags.local import airflow
-from domains.shop.workload import Workload
+from pulsar_lakehouse.cli import report
+from pulsar_lakehouse.domains.shop.workload import Workload
+from pulsar_lakehouse.local import airflow
 
 PATIENCE = 1_200.0
 """Seconds in which a run must end."""

@@ -19,10 +19,10 @@ import psutil
 import typer
 
 from benchmarks.bench import backlog
-from cli import report
-from domains.shop.workload import Workload
-from lakehouse.records import step_record
-from lakehouse.settings import Settings
+from pulsar_lakehouse.cli import report
+from pulsar_lakehouse.domains.shop.workload import Workload
+from pulsar_lakehouse.records import step_record
+from pulsar_lakehouse.settings import Settings
 
 LAKEHOUSE = Path(sys.prefix) / "bin" / "lakehouse"
 STEPS = ("land orders", "enrich orders")

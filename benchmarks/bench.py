@@ -12,17 +12,17 @@ import psutil
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from bronze.landing import bronze_table
-from domains.shop.workload import Workload
-from jobs.steps import enriching, merging
-from jobs.streams import catch_up
-from lakehouse.delta.tables import create_table
-from lakehouse.delta.writes import append
-from lakehouse.local import broker
-from lakehouse.pulsar.endpoint import Endpoint
-from lakehouse.pulsar.produce import produce
-from lakehouse.pulsar.topic_admin import create_topics
-from lakehouse.settings import Settings, load_settings
+from pulsar_lakehouse.bronze.landing import bronze_table
+from pulsar_lakehouse.delta.tables import create_table
+from pulsar_lakehouse.delta.writes import append
+from pulsar_lakehouse.domains.shop.workload import Workload
+from pulsar_lakehouse.jobs.steps import enriching, merging
+from pulsar_lakehouse.jobs.streams import catch_up
+from pulsar_lakehouse.local import broker
+from pulsar_lakehouse.pulsar.endpoint import Endpoint
+from pulsar_lakehouse.pulsar.produce import produce
+from pulsar_lakehouse.pulsar.topic_admin import create_topics
+from pulsar_lakehouse.settings import Settings, load_settings
 from tests.shop import ENRICHMENTS, ENTITIES, TOPICS
 
 START = 1_767_225_600_000

@@ -19,12 +19,12 @@ from pyspark.sql import SparkSession
 
 from benchmarks.bench import Lap, backlog, middle
 from benchmarks.pipeline import STEPS, run_afresh
-from cli import report
-from domains.shop.workload import Workload
-from jobs.steps import reconcile_all
-from lakehouse.pulsar.produce import produce
-from lakehouse.settings import Settings
-from lakehouse.spark.session import start_spark, stop_spark
+from pulsar_lakehouse.cli import report
+from pulsar_lakehouse.domains.shop.workload import Workload
+from pulsar_lakehouse.jobs.steps import reconcile_all
+from pulsar_lakehouse.pulsar.produce import produce
+from pulsar_lakehouse.settings import Settings
+from pulsar_lakehouse.spark.session import start_spark, stop_spark
 from tests.cluster import Cluster, skewed
 from tests.lake import own_topics
 from tests.shop import TOPICS

@@ -25,12 +25,12 @@ import typer
 from deltalake import DeltaTable
 
 from benchmarks.bench import backlog, cpu_seconds
-from cli import report
-from domains.shop.declarations.orders import ORDERS
-from domains.shop.workload import ITEMS, Workload
-from lakehouse.pulsar.endpoint import Endpoint
-from lakehouse.pulsar.produce import Message, produce
-from lakehouse.settings import Settings
+from pulsar_lakehouse.cli import report
+from pulsar_lakehouse.domains.shop.declarations.orders import ORDERS
+from pulsar_lakehouse.domains.shop.workload import ITEMS, Workload
+from pulsar_lakehouse.pulsar.endpoint import Endpoint
+from pulsar_lakehouse.pulsar.produce import Message, produce
+from pulsar_lakehouse.settings import Settings
 from tests.shop import TOPICS
 
 LAKEHOUSE = Path(sys.executable).with_name("lakehouse")

@@ -30,15 +30,15 @@ from pyspark.sql import functions as F
 
 from benchmarks.bench import emptied_home, lakes
 from benchmarks.small import ITEMS, Lake
-from cli import report
-from jobs.maintenance import maintain
-from jobs.steps import enriching, merging
-from jobs.streams import catch_up
-from lakehouse.delta.query import query
-from lakehouse.delta.status import table_statuses
-from lakehouse.delta.tables import commit_file, read_table
-from lakehouse.settings import Settings
-from lakehouse.spark.session import start_spark, stop_spark
+from pulsar_lakehouse.cli import report
+from pulsar_lakehouse.delta.query import query
+from pulsar_lakehouse.delta.status import table_statuses
+from pulsar_lakehouse.delta.tables import commit_file, read_table
+from pulsar_lakehouse.jobs.maintenance import maintain
+from pulsar_lakehouse.jobs.steps import enriching, merging
+from pulsar_lakehouse.jobs.streams import catch_up
+from pulsar_lakehouse.settings import Settings
+from pulsar_lakehouse.spark.session import start_spark, stop_spark
 from tests.shop import ENRICHMENTS, ENTITIES
 
 AGED = (

@@ -16,13 +16,13 @@ import typer
 from pyspark.sql import SparkSession
 
 from benchmarks.bench import Lap, backlog, lap, middle
-from cli import report
-from domains.shop.declarations.orders import ORDERS_TOPIC
-from domains.shop.workload import Workload
-from jobs.steps import landing
-from jobs.streams import catch_up
-from lakehouse.settings import Settings
-from lakehouse.spark.session import start_spark, stop_spark
+from pulsar_lakehouse.cli import report
+from pulsar_lakehouse.domains.shop.declarations.orders import ORDERS_TOPIC
+from pulsar_lakehouse.domains.shop.workload import Workload
+from pulsar_lakehouse.jobs.steps import landing
+from pulsar_lakehouse.jobs.streams import catch_up
+from pulsar_lakehouse.settings import Settings
+from pulsar_lakehouse.spark.session import start_spark, stop_spark
 
 BATCH = 10_000
 

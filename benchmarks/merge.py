@@ -25,17 +25,17 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from benchmarks.bench import START, Lap, bronze_rows, emptied_home, lap, middle
-from bronze.landing import bronze_table
-from cli import report
-from domains.shop.declarations.users import USERS
-from jobs.steps import merging
-from jobs.streams import catch_up
-from lakehouse.contracts.types import Encoding
-from lakehouse.contracts.values import parsed_type, value_of
-from lakehouse.delta.tables import commit_file, create_table, read_table, table_version
-from lakehouse.delta.writes import append
-from lakehouse.settings import Settings
-from lakehouse.spark.session import start_spark, stop_spark
+from pulsar_lakehouse.bronze.landing import bronze_table
+from pulsar_lakehouse.cli import report
+from pulsar_lakehouse.contracts.types import Encoding
+from pulsar_lakehouse.contracts.values import parsed_type, value_of
+from pulsar_lakehouse.delta.tables import commit_file, create_table, read_table, table_version
+from pulsar_lakehouse.delta.writes import append
+from pulsar_lakehouse.domains.shop.declarations.users import USERS
+from pulsar_lakehouse.jobs.steps import merging
+from pulsar_lakehouse.jobs.streams import catch_up
+from pulsar_lakehouse.settings import Settings
+from pulsar_lakehouse.spark.session import start_spark, stop_spark
 
 PLAIN = "silver.plain_users"
 VARIANTS = {"latest state": replace(USERS, keeps_history=False), "and history": USERS}

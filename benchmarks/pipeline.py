@@ -19,12 +19,12 @@ import typer
 from pyspark.sql import SparkSession
 
 from benchmarks.bench import Lap, backlog, lap, middle
-from cli import report
-from domains.shop.workload import Workload
-from jobs.steps import enriching, landing, merging, reconcile_all
-from jobs.streams import Stream, catch_up
-from lakehouse.settings import Settings
-from lakehouse.spark.session import start_spark, stop_spark
+from pulsar_lakehouse.cli import report
+from pulsar_lakehouse.domains.shop.workload import Workload
+from pulsar_lakehouse.jobs.steps import enriching, landing, merging, reconcile_all
+from pulsar_lakehouse.jobs.streams import Stream, catch_up
+from pulsar_lakehouse.settings import Settings
+from pulsar_lakehouse.spark.session import start_spark, stop_spark
 from tests.shop import ENRICHMENTS, ENTITIES, TOPICS
 
 STEPS = ("land", "merge", "enrich")

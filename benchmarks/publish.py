@@ -20,17 +20,17 @@ import typer
 from pyspark.sql import SparkSession
 
 from benchmarks.bench import Lap, backlog, lap, middle
-from cli import report
-from domains.shop.declarations.orders import ORDERS
-from domains.shop.workload import Workload
-from gold.sinks.topic import to_messages
-from jobs.steps import enriching, landing, merging, publishing
-from jobs.streams import catch_up
-from lakehouse.pulsar.endpoint import Endpoint, call_admin
-from lakehouse.pulsar.publishing import BATCH_BYTES, PENDING
-from lakehouse.pulsar.topic_admin import create_published
-from lakehouse.settings import Settings
-from lakehouse.spark.session import start_spark, stop_spark
+from pulsar_lakehouse.cli import report
+from pulsar_lakehouse.domains.shop.declarations.orders import ORDERS
+from pulsar_lakehouse.domains.shop.workload import Workload
+from pulsar_lakehouse.gold.sinks.topic import to_messages
+from pulsar_lakehouse.jobs.steps import enriching, landing, merging, publishing
+from pulsar_lakehouse.jobs.streams import catch_up
+from pulsar_lakehouse.pulsar.endpoint import Endpoint, call_admin
+from pulsar_lakehouse.pulsar.publishing import BATCH_BYTES, PENDING
+from pulsar_lakehouse.pulsar.topic_admin import create_published
+from pulsar_lakehouse.settings import Settings
+from pulsar_lakehouse.spark.session import start_spark, stop_spark
 from tests.shop import ENRICHMENTS, ENTITIES, PUBLISHED, TOPICS
 
 Payloads = list[tuple[str, bytes]]

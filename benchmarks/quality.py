@@ -18,14 +18,14 @@ from pyspark.sql import SparkSession
 
 from benchmarks.bench import Lap, backlog, lap, middle
 from benchmarks.pipeline import run_afresh
-from cli import report
-from domains.shop.workload import Workload
-from expectations.validation import validate
-from jobs.steps import run_all
-from lakehouse.pulsar.endpoint import Endpoint
-from lakehouse.pulsar.produce import produce
-from lakehouse.settings import Settings
-from lakehouse.spark.session import start_spark, stop_spark
+from pulsar_lakehouse.cli import report
+from pulsar_lakehouse.domains.shop.workload import Workload
+from pulsar_lakehouse.expectations.validation import validate
+from pulsar_lakehouse.jobs.steps import run_all
+from pulsar_lakehouse.pulsar.endpoint import Endpoint
+from pulsar_lakehouse.pulsar.produce import produce
+from pulsar_lakehouse.settings import Settings
+from pulsar_lakehouse.spark.session import start_spark, stop_spark
 from tests.shop import SUITES, TOPICS
 
 

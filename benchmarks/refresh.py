@@ -18,12 +18,12 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from benchmarks.bench import START, Lap, emptied_home, lap, middle
-from cli import report
-from gold.sql.refresh import refresh
-from lakehouse.delta.tables import Table, create_table, delta_table
-from lakehouse.delta.writes import append
-from lakehouse.settings import Settings
-from lakehouse.spark.session import start_spark, stop_spark
+from pulsar_lakehouse.cli import report
+from pulsar_lakehouse.delta.tables import Table, create_table, delta_table
+from pulsar_lakehouse.delta.writes import append
+from pulsar_lakehouse.gold.sql.refresh import refresh
+from pulsar_lakehouse.settings import Settings
+from pulsar_lakehouse.spark.session import start_spark, stop_spark
 from tests.shop import SQL_TABLES
 
 ORDERS = Table(

@@ -18,12 +18,12 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from benchmarks.bench import Lap, emptied_home, lakes, land, lap, merge_and_enrich, middle
-from cli import report
-from domains.shop.declarations.orders import ORDERS
-from jobs.steps import reconcile_all
-from lakehouse.delta.tables import read_table
-from lakehouse.settings import Settings
-from lakehouse.spark.session import start_spark, stop_spark
+from pulsar_lakehouse.cli import report
+from pulsar_lakehouse.delta.tables import read_table
+from pulsar_lakehouse.domains.shop.declarations.orders import ORDERS
+from pulsar_lakehouse.jobs.steps import reconcile_all
+from pulsar_lakehouse.settings import Settings
+from pulsar_lakehouse.spark.session import start_spark, stop_spark
 
 ORDERS_OF_A_USER = 10
 RETRIED = (1_000, 100_000)

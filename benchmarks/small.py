@@ -23,11 +23,11 @@ from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 
 from benchmarks.bench import START, Lap, emptied_home, lakes, land, lap, middle
-from cli import report
-from jobs.steps import enriching, merging
-from jobs.streams import Stream, catch_up
-from lakehouse.settings import Settings
-from lakehouse.spark.session import start_spark, stop_spark
+from pulsar_lakehouse.cli import report
+from pulsar_lakehouse.jobs.steps import enriching, merging
+from pulsar_lakehouse.jobs.streams import Stream, catch_up
+from pulsar_lakehouse.settings import Settings
+from pulsar_lakehouse.spark.session import start_spark, stop_spark
 from tests.shop import ENRICHMENTS, ENTITIES
 
 ITEMS = 2_198

@@ -19,24 +19,24 @@ from pydantic import BaseModel
 from sqlglot import exp
 from typer.core import TyperArgument, TyperGroup, TyperOption
 
-from bronze.erasures import ERASURES
-from bronze.landing import bronze_table
-from bronze.losses import LOSSES
-from bronze.writer_schemas import WRITER_SCHEMAS
-from cli.commands import app
-from expectations.results import RESULTS
-from gold.enrichment.declaration import ACTIONS, BACKFILLS, Enrichment, Lookup
-from gold.sql.declaration import SQL_ROWS, SqlTable
-from gold.sql.refresh import REFRESHES
-from jobs.metrics import FIGURES
-from lakehouse.contracts.checks import Check, fail, quarantine, warn
-from lakehouse.contracts.decoding import MALFORMED
-from lakehouse.contracts.topics import Topic
-from lakehouse.delta.tables import Table
-from lakehouse.settings import SECRETS, SHIPPED, Settings, load_settings
-from lakehouse.spark.session import start_spark, stop_spark
-from pipeline.loading import load
-from silver.entity import Entity
+from pulsar_lakehouse.bronze.erasures import ERASURES
+from pulsar_lakehouse.bronze.landing import bronze_table
+from pulsar_lakehouse.bronze.losses import LOSSES
+from pulsar_lakehouse.bronze.writer_schemas import WRITER_SCHEMAS
+from pulsar_lakehouse.cli.commands import app
+from pulsar_lakehouse.contracts.checks import Check, fail, quarantine, warn
+from pulsar_lakehouse.contracts.decoding import MALFORMED
+from pulsar_lakehouse.contracts.topics import Topic
+from pulsar_lakehouse.delta.tables import Table
+from pulsar_lakehouse.expectations.results import RESULTS
+from pulsar_lakehouse.gold.enrichment.declaration import ACTIONS, BACKFILLS, Enrichment, Lookup
+from pulsar_lakehouse.gold.sql.declaration import SQL_ROWS, SqlTable
+from pulsar_lakehouse.gold.sql.refresh import REFRESHES
+from pulsar_lakehouse.jobs.metrics import FIGURES
+from pulsar_lakehouse.pipeline.loading import load
+from pulsar_lakehouse.settings import SECRETS, SHIPPED, Settings, load_settings
+from pulsar_lakehouse.silver.entity import Entity
+from pulsar_lakehouse.spark.session import start_spark, stop_spark
 
 SHOP = load(SHIPPED).pipeline
 FOLDER = Path(__file__).with_name("reference")

@@ -6,9 +6,9 @@
 import re
 from pathlib import Path
 
-from domains import DOMAINS
-from pipeline.graph import picture
-from pipeline.loading import load
+from pulsar_lakehouse.domains import DOMAINS
+from pulsar_lakehouse.pipeline.graph import picture
+from pulsar_lakehouse.pipeline.loading import load
 
 PAGE = Path(__file__).with_name("benchmarks.md")
 IMAGES = Path(__file__).with_name("images")

@@ -8,7 +8,7 @@ from typing import Any
 
 import requests
 
-from dags.local import airflow
+from pulsar_lakehouse.local import airflow
 
 RUNS = "dags/pipeline/dagRuns"
 PATIENCE = 1_800.0

@@ -13,13 +13,13 @@ from pathlib import Path
 import psutil
 import requests
 
-from lakehouse.downloads.artifacts import pulsar_home
-from lakehouse.errors import BrokerError
-from lakehouse.jvm.java import java_home
-from lakehouse.local.broker import loopback
-from lakehouse.local.processes import HOST, end, free_port
-from lakehouse.pulsar.endpoint import Endpoint, call_admin
-from lakehouse.settings import Settings, environment_of_others
+from pulsar_lakehouse.downloads.artifacts import pulsar_home
+from pulsar_lakehouse.errors import BrokerError
+from pulsar_lakehouse.jvm.java import java_home
+from pulsar_lakehouse.local.broker import loopback
+from pulsar_lakehouse.local.processes import HOST, end, free_port
+from pulsar_lakehouse.pulsar.endpoint import Endpoint, call_admin
+from pulsar_lakehouse.settings import Settings, environment_of_others
 from tests.s3 import answers
 from tests.tokens import AUTHENTICATION
 

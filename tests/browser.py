@@ -9,7 +9,7 @@ from pathlib import Path
 import brotli
 from playwright.sync_api import Page, sync_playwright
 
-from lakehouse.downloads.artifacts import chromium
+from pulsar_lakehouse.downloads.artifacts import chromium
 
 FONTS = "<fontconfig><dir>{0}/fonts</dir><cachedir>{0}/fonts-cache</cachedir></fontconfig>"
 

@@ -12,14 +12,17 @@ from pathlib import Path
 
 import psutil
 
-from domains.shop.workload import Workload
-from lakehouse.local.processes import end, free_port
-from lakehouse.pulsar.produce import Message
-from lakehouse.settings import environment_of_others
+from pulsar_lakehouse.domains.shop.workload import Workload
+from pulsar_lakehouse.local.processes import end, free_port
+from pulsar_lakehouse.pulsar.produce import Message
+from pulsar_lakehouse.settings import environment_of_others
 from tests.s3 import answers
 
 HOST = "127.0.0.1"
-HOMES = "import pyspark; from lakehouse.jvm.java import java_home; print(pyspark.__path__[0], java_home(), sep='\\n')"
+HOMES = (
+    "import pyspark; from pulsar_lakehouse.jvm.java import java_home; "
+    "print(pyspark.__path__[0], java_home(), sep='\\n')"
+)
 """Prints the folders of Spark and of Java."""
 
 

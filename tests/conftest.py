@@ -9,12 +9,11 @@ import hypothesis
 import pytest
 from pyspark.sql import SparkSession
 
-from dags.local import database as airflow_database
-from lakehouse.local import broker
-from lakehouse.progress import wait_until
-from lakehouse.pulsar.endpoint import Endpoint
-from lakehouse.settings import Settings, load_settings
-from lakehouse.spark.session import LITTLE_DATA, start_spark, stop_spark
+from pulsar_lakehouse.local import airflow_database, broker
+from pulsar_lakehouse.progress import wait_until
+from pulsar_lakehouse.pulsar.endpoint import Endpoint
+from pulsar_lakehouse.settings import Settings, load_settings
+from pulsar_lakehouse.spark.session import LITTLE_DATA, start_spark, stop_spark
 from tests.cluster import Cluster
 from tests.s3 import CREDENTIALS, Server
 

@@ -4,8 +4,8 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-from gold.enrichment import enrich, writes
-from silver import merge
+from pulsar_lakehouse.gold.enrichment import enrich, writes
+from pulsar_lakehouse.silver import merge
 
 Write = tuple[ModuleType, str]
 

@@ -16,7 +16,7 @@ REASONS = ("reason", "missing")
 
 @dataclass(frozen=True, kw_only=True)
 class Join:
-    """A lookup, as `gold.enrichment.declaration` declares it."""
+    """A lookup, as `pulsar_lakehouse.gold.enrichment.declaration` declares it."""
 
     name: str
     entity: str

@@ -6,7 +6,7 @@ import psycopg
 from psycopg.rows import dict_row
 from pydantic import SecretStr
 
-from lakehouse.settings import Settings
+from pulsar_lakehouse.settings import Settings
 
 
 def in_postgres(settings: Settings, url: str) -> Settings:

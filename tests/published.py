@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 
 import pulsar
 
-from domains.shop.declarations.orders import ORDERS
-from lakehouse.pulsar.endpoint import Endpoint, connect
-from lakehouse.settings import Settings
+from pulsar_lakehouse.domains.shop.declarations.orders import ORDERS
+from pulsar_lakehouse.pulsar.endpoint import Endpoint, connect
+from pulsar_lakehouse.settings import Settings
 from tests.lake import read
 from tests.messages import millis
 from tests.oracle import EPOCH

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-from lakehouse.downloads.artifacts import s3_server
-from lakehouse.jvm.java import java_home
-from lakehouse.local.processes import free_port
-from lakehouse.settings import S3, Settings
+from pulsar_lakehouse.downloads.artifacts import s3_server
+from pulsar_lakehouse.jvm.java import java_home
+from pulsar_lakehouse.local.processes import free_port
+from pulsar_lakehouse.settings import S3, Settings
 
 BUCKET = "lake"
 CREDENTIALS = {"AWS_ACCESS_KEY_ID": "tests", "AWS_SECRET_ACCESS_KEY": "kept-for-tests"}

@@ -1,8 +1,8 @@
 """The shop that comes with this package, as tests use it."""
 
-from gold.enrichment.declaration import Enrichment
-from lakehouse.settings import SHIPPED
-from pipeline.loading import load
+from pulsar_lakehouse.gold.enrichment.declaration import Enrichment
+from pulsar_lakehouse.pipeline.loading import load
+from pulsar_lakehouse.settings import SHIPPED
 from tests.oracle_lookups import Join
 
 QUERIES = SHIPPED.parent / "queries"

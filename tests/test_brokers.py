@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from domains.shop.workload import Workload
-from lakehouse.pulsar.endpoint import call_admin
-from lakehouse.pulsar.produce import produce
-from lakehouse.pulsar.topic_admin import create_published
-from lakehouse.settings import Settings, load_settings
+from pulsar_lakehouse.domains.shop.workload import Workload
+from pulsar_lakehouse.pulsar.endpoint import call_admin
+from pulsar_lakehouse.pulsar.produce import produce
+from pulsar_lakehouse.pulsar.topic_admin import create_published
+from pulsar_lakehouse.settings import Settings, load_settings
 from tests.brokers import PulsarCluster
 from tests.lake import environment, expected, messages, own_topics, read, tables, versions
 from tests.oracle import Oracle

@@ -14,16 +14,16 @@ import typer.main
 from pyspark.sql import SparkSession
 from typer.core import TyperGroup
 
-from cli.commands import app
 from docs.generate import FOLDER, examples, pages, pages_of_types
 from docs.plots import IMAGES, plots
-from gold.enrichment.declaration import Enrichment, Lookup
-from gold.sql.declaration import SqlTable, read_declaration
-from lakehouse.contracts.checks import quarantine, warn
-from lakehouse.contracts.topics import Encoding, Topic
-from lakehouse.settings import Settings
-from pipeline.checks import mistakes_of
-from silver.entity import Entity
+from pulsar_lakehouse.cli.commands import app
+from pulsar_lakehouse.contracts.checks import quarantine, warn
+from pulsar_lakehouse.contracts.topics import Encoding, Topic
+from pulsar_lakehouse.gold.enrichment.declaration import Enrichment, Lookup
+from pulsar_lakehouse.gold.sql.declaration import SqlTable, read_declaration
+from pulsar_lakehouse.pipeline.checks import mistakes_of
+from pulsar_lakehouse.settings import Settings
+from pulsar_lakehouse.silver.entity import Entity
 from tests.shop import SQL_TABLES
 
 ROOT = Path(__file__).parent.parent

@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator
 import pytest
 from pyspark.sql import SparkSession
 
-from domains.shop.workload import Workload
-from jobs.steps import reconcile_all, run_all
-from lakehouse.pulsar.endpoint import Endpoint
-from lakehouse.pulsar.produce import Message, produce
-from lakehouse.settings import Settings
+from pulsar_lakehouse.domains.shop.workload import Workload
+from pulsar_lakehouse.jobs.steps import reconcile_all, run_all
+from pulsar_lakehouse.pulsar.endpoint import Endpoint
+from pulsar_lakehouse.pulsar.produce import Message, produce
+from pulsar_lakehouse.settings import Settings
 from tests.lake import expected, messages, own_topics, tables, versions
 from tests.oracle import Oracle
 from tests.shop import TOPICS

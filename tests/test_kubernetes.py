@@ -13,11 +13,11 @@ import yaml
 from kubernetes_validate import validate
 from typer.testing import CliRunner
 
-from cli.commands import app
-from jobs.metrics import Metrics, application
-from lakehouse.delta.leases import PATIENCE
-from lakehouse.errors import BusyError
-from lakehouse.settings import PREFIX, Settings, load_settings
+from pulsar_lakehouse.cli.commands import app
+from pulsar_lakehouse.delta.leases import PATIENCE
+from pulsar_lakehouse.errors import BusyError
+from pulsar_lakehouse.jobs.metrics import Metrics, application
+from pulsar_lakehouse.settings import PREFIX, Settings, load_settings
 
 ROOT = Path(__file__).parent.parent
 FOLDER = ROOT / "kubernetes"

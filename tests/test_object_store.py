@@ -19,17 +19,17 @@ import pytest
 from deltalake import write_deltalake
 from impala.dbapi import connect
 
-from dags.local import airflow
-from domains.shop.workload import Workload
-from jobs.maintenance import maintain
-from lakehouse.delta.claims import GIVE_UP
-from lakehouse.delta.query import is_stored, query, stored_table
-from lakehouse.delta.status import table_statuses
-from lakehouse.errors import BusyError
-from lakehouse.pulsar.endpoint import Endpoint
-from lakehouse.pulsar.produce import produce
-from lakehouse.settings import Settings
-from lakehouse.storage import folder, table_options
+from pulsar_lakehouse.delta.claims import GIVE_UP
+from pulsar_lakehouse.delta.query import is_stored, query, stored_table
+from pulsar_lakehouse.delta.status import table_statuses
+from pulsar_lakehouse.domains.shop.workload import Workload
+from pulsar_lakehouse.errors import BusyError
+from pulsar_lakehouse.jobs.maintenance import maintain
+from pulsar_lakehouse.local import airflow
+from pulsar_lakehouse.pulsar.endpoint import Endpoint
+from pulsar_lakehouse.pulsar.produce import produce
+from pulsar_lakehouse.settings import Settings
+from pulsar_lakehouse.storage import folder, table_options
 from tests import airflow_api
 from tests.airflow_api import RUNS, Api
 from tests.jobs.test_crashes import is_free, wait_until
@@ -346,10 +346,10 @@ def test_a_store_that_is_slow_and_fails(settings: Settings, endpoint: Endpoint, 
 
 APPEND = """
 import sys
-from lakehouse.delta.tables import Table, create_table
-from lakehouse.delta.writes import append
-from lakehouse.settings import load_settings
-from lakehouse.spark.session import start_spark, stop_spark
+from pulsar_lakehouse.delta.tables import Table, create_table
+from pulsar_lakehouse.delta.writes import append
+from pulsar_lakehouse.settings import load_settings
+from pulsar_lakehouse.spark.session import start_spark, stop_spark
 settings, writer = load_settings(), sys.argv[1]
 spark = start_spark(settings)
 create_table(spark, settings, Table(name="gold.notes", columns="writer STRING, n INT"))
@@ -376,8 +376,8 @@ def test_two_spark_applications_that_append_at_once_both_do(settings: Settings, 
 
 LIST = """
 import sys
-from lakehouse.settings import load_settings
-from lakehouse.spark.session import start_spark, stop_spark
+from pulsar_lakehouse.settings import load_settings
+from pulsar_lakehouse.spark.session import start_spark, stop_spark
 spark = start_spark(load_settings())
 conf, path = spark._jsc.hadoopConfiguration(), spark._jvm.org.apache.hadoop.fs.Path
 files = spark._jvm.lakehouse.StoreLog(conf).listFrom(path(sys.argv[1]), conf)

@@ -18,15 +18,15 @@ from impala.dbapi import connect
 from pyspark.sql import SparkSession
 from thrift.transport.TTransport import TTransportException
 
-from domains.shop.declarations.orders import ORDERS
-from domains.shop.workload import Workload
-from jobs.steps import reconcile_all, run_all
-from lakehouse.errors import BrokerError, PermanentError
-from lakehouse.local.processes import free_port
-from lakehouse.pulsar.endpoint import Endpoint, call_admin
-from lakehouse.pulsar.produce import produce
-from lakehouse.pulsar.status import topic_status
-from lakehouse.settings import Settings
+from pulsar_lakehouse.domains.shop.declarations.orders import ORDERS
+from pulsar_lakehouse.domains.shop.workload import Workload
+from pulsar_lakehouse.errors import BrokerError, PermanentError
+from pulsar_lakehouse.jobs.steps import reconcile_all, run_all
+from pulsar_lakehouse.local.processes import free_port
+from pulsar_lakehouse.pulsar.endpoint import Endpoint, call_admin
+from pulsar_lakehouse.pulsar.produce import produce
+from pulsar_lakehouse.pulsar.status import topic_status
+from pulsar_lakehouse.settings import Settings
 from tests.jobs.test_crashes import LAKEHOUSE, ended, is_free, start, wait_until
 from tests.lake import environment, expected, messages, own_topics, tables
 from tests.oracle import Oracle

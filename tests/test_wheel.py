@@ -11,8 +11,8 @@ from zipfile import ZipFile
 
 import pytest
 
-from lakehouse.settings import environment_of_others
-from lakehouse.spark.session import SHORT_RUN
+from pulsar_lakehouse.settings import environment_of_others
+from pulsar_lakehouse.spark.session import SHORT_RUN
 from tests.cluster import Cluster
 
 CHECKOUT = Path(__file__).parent.parent

@@ -5,13 +5,13 @@ from typing import Any
 
 from pyspark.sql.types import StructType
 
-from bronze.pulsar import PulsarDataSource
-from bronze.pulsar.admin import Admin
-from bronze.pulsar.options import Options
-from bronze.pulsar.positions import BEGINNING, Ledger, Position, Range, Span, backwards, spans_between
-from bronze.pulsar.reading import read_range
-from lakehouse.pulsar.endpoint import Endpoint, call_admin, connect
-from lakehouse.settings import Settings
+from pulsar_lakehouse.bronze.pulsar import PulsarDataSource
+from pulsar_lakehouse.bronze.pulsar.admin import Admin
+from pulsar_lakehouse.bronze.pulsar.options import Options
+from pulsar_lakehouse.bronze.pulsar.positions import BEGINNING, Ledger, Position, Range, Span, backwards, spans_between
+from pulsar_lakehouse.bronze.pulsar.reading import read_range
+from pulsar_lakehouse.pulsar.endpoint import Endpoint, call_admin, connect
+from pulsar_lakehouse.settings import Settings
 
 Row = dict[str, Any]
 

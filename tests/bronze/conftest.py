@@ -3,8 +3,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from lakehouse.pulsar.endpoint import Endpoint
-from lakehouse.settings import Settings
+from pulsar_lakehouse.pulsar.endpoint import Endpoint
+from pulsar_lakehouse.settings import Settings
 from tests.bronze.broker_topics import Topics
 
 

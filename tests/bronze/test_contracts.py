@@ -4,13 +4,13 @@ from typing import Any
 
 import pytest
 
-from bronze.contracts import check_contracts, registered_schemas
-from lakehouse.contracts.avro_schemas import Written
-from lakehouse.contracts.topics import Topic
-from lakehouse.errors import ConfigurationError
-from lakehouse.pulsar.endpoint import Endpoint, call_admin
-from lakehouse.pulsar.topic_admin import create_topics
-from lakehouse.settings import Settings
+from pulsar_lakehouse.bronze.contracts import check_contracts, registered_schemas
+from pulsar_lakehouse.contracts.avro_schemas import Written
+from pulsar_lakehouse.contracts.topics import Topic
+from pulsar_lakehouse.errors import ConfigurationError
+from pulsar_lakehouse.pulsar.endpoint import Endpoint, call_admin
+from pulsar_lakehouse.pulsar.topic_admin import create_topics
+from pulsar_lakehouse.settings import Settings
 
 TRIPS = Topic("trips", "id BIGINT NOT NULL, distance DOUBLE NOT NULL, riders INT, note STRING", record="Trip")
 READABLE = {"id": "long", "distance": "double", "riders": "int", "note": "string"}

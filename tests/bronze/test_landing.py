@@ -8,14 +8,14 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
-from bronze.landing import bronze_table, land
-from bronze.losses import CREATED, LOSSES, accept_losses, landed_offsets, refusal
-from lakehouse.contracts.topics import Topic
-from lakehouse.delta.tables import read_table, table_property
-from lakehouse.errors import LakehouseError
-from lakehouse.pulsar.status import topic_status
-from lakehouse.pulsar.topic_admin import create_topics
-from lakehouse.settings import Settings
+from pulsar_lakehouse.bronze.landing import bronze_table, land
+from pulsar_lakehouse.bronze.losses import CREATED, LOSSES, accept_losses, landed_offsets, refusal
+from pulsar_lakehouse.contracts.topics import Topic
+from pulsar_lakehouse.delta.tables import read_table, table_property
+from pulsar_lakehouse.errors import LakehouseError
+from pulsar_lakehouse.pulsar.status import topic_status
+from pulsar_lakehouse.pulsar.topic_admin import create_topics
+from pulsar_lakehouse.settings import Settings
 from tests.bronze.broker_topics import Topics
 
 EVENTS = Topic("events", "id BIGINT NOT NULL")

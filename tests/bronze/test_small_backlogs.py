@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from bronze.landing import land
-from bronze.pulsar import PulsarDataSource
-from bronze.pulsar.options import NoAnswerError
-from bronze.small_backlogs import land_small_backlog
-from lakehouse.delta.tables import commit_file, read_table, table_version
-from lakehouse.locks import Permit
-from lakehouse.pulsar.topic_admin import create_topics
-from lakehouse.settings import Settings
+from pulsar_lakehouse.bronze.landing import land
+from pulsar_lakehouse.bronze.pulsar import PulsarDataSource
+from pulsar_lakehouse.bronze.pulsar.options import NoAnswerError
+from pulsar_lakehouse.bronze.small_backlogs import land_small_backlog
+from pulsar_lakehouse.delta.tables import commit_file, read_table, table_version
+from pulsar_lakehouse.locks import Permit
+from pulsar_lakehouse.pulsar.topic_admin import create_topics
+from pulsar_lakehouse.settings import Settings
 from tests.bronze.broker_topics import Topics
 from tests.bronze.test_landing import EVENTS
 
@@ -107,7 +107,7 @@ def test_what_fails_at_its_beginning_lands_once(
     lake = Lake(spark, topics, tmp_path)
     lake.send(b"0")
     with monkeypatch.context() as patch:
-        patch.setattr(f"bronze.small_backlogs.{fails}", lambda *_, **__: 1 / 0)
+        patch.setattr(f"pulsar_lakehouse.bronze.small_backlogs.{fails}", lambda *_, **__: 1 / 0)
         assert lake.land() is None
     lake.send(b"1")
     assert lake.land() is None
@@ -135,7 +135,7 @@ def test_its_rows_are_those_of_the_source(lake: Lake, spark: SparkSession) -> No
 def test_what_it_has_begun_the_stream_ends(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     lake.send(b"1")
     with monkeypatch.context() as patch:
-        patch.setattr("bronze.small_backlogs.append_batch", lambda *_, **__: 1 / 0)
+        patch.setattr("pulsar_lakehouse.bronze.small_backlogs.append_batch", lambda *_, **__: 1 / 0)
         assert lake.land() is None
     assert (lake.checkpoint("offsets"), lake.checkpoint("commits"), lake.payloads()) == ([0, 1], [0], [b"0"])
     lake.send(b"2")
@@ -160,7 +160,7 @@ def test_what_is_landed_counts_though_the_broker_does_not_hear_of_it(
 
     lake.send(b"1")
     with monkeypatch.context() as patch:
-        patch.setattr("bronze.pulsar.planning.Plan.acknowledge", refuse)
+        patch.setattr("pulsar_lakehouse.bronze.pulsar.planning.Plan.acknowledge", refuse)
         assert lake.land() == 1
     assert (lake.land(), lake.topics.backlog(lake.partitions[0], EVENTS.subscription)) == (0, 0)
 
@@ -168,7 +168,7 @@ def test_what_is_landed_counts_though_the_broker_does_not_hear_of_it(
 def test_an_error_of_its_own_is_told(
     lake: Lake, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("bronze.small_backlogs._to_bronze", lambda _: 1 / 0)
+    monkeypatch.setattr("pulsar_lakehouse.bronze.small_backlogs._to_bronze", lambda _: 1 / 0)
     lake.send(b"1")
     assert lake.land() is None
     told = "events: Spark lands what this process could not: ZeroDivisionError: division by zero"
@@ -208,7 +208,7 @@ def test_many_of_its_batches_in_a_row(
     lake: Lake, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The table's log has checkpoints by then, which know the stream's last batch, too."""
-    monkeypatch.setattr("lakehouse.delta.batches.RETAINED", 5)
+    monkeypatch.setattr("pulsar_lakehouse.delta.batches.RETAINED", 5)
     for _ in range(25):
         lake.send(b"1")
         assert lake.land() == 1
@@ -279,7 +279,7 @@ def test_a_deleted_subscription_is_made_again(lake: Lake) -> None:
 @pytest.mark.parametrize("limit", ["MAX_BYTES", "MAX_READ"])
 def test_it_leaves_a_large_backlog_to_the_stream(lake: Lake, monkeypatch: pytest.MonkeyPatch, limit: str) -> None:
     """The first limit is for what the broker tells of its size, the second one for its messages."""
-    monkeypatch.setattr(f"bronze.small_backlogs.{limit}", 1)
+    monkeypatch.setattr(f"pulsar_lakehouse.bronze.small_backlogs.{limit}", 1)
     lake.send(b"1", b"2")
     assert lake.land() is None
     lake.stream()

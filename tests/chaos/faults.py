@@ -20,8 +20,8 @@ import psutil
 import pulsar
 from deltalake import DeltaTable
 
-from lakehouse.errors import BrokerError, QualityError
-from lakehouse.local import broker
+from pulsar_lakehouse.errors import BrokerError, QualityError
+from pulsar_lakehouse.local import broker
 from tests.chaos.erasures import check_erased, erased
 from tests.chaos.losses import check_accepted, check_refused, lose
 from tests.chaos.waves import Sent

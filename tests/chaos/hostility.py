@@ -5,8 +5,8 @@ import re
 from collections import Counter, defaultdict
 from pathlib import Path
 
-from lakehouse.pulsar.endpoint import Endpoint
-from lakehouse.settings import Pulsar, Settings
+from pulsar_lakehouse.pulsar.endpoint import Endpoint
+from pulsar_lakehouse.settings import Pulsar, Settings
 from tests.chaos.waves import Sent
 from tests.chaos.world import NotSurvivedError, World
 from tests.hostile import hostile_messages

@@ -12,7 +12,7 @@ from typing import Any
 
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
-from lakehouse.settings import Settings
+from pulsar_lakehouse.settings import Settings
 from tests.lake import expected, messages, tables
 from tests.oracle import Message, Oracle, Position
 from tests.oracle_lookups import REASONS, Row, waits

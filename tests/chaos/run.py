@@ -18,8 +18,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from lakehouse.local import broker
-from lakehouse.settings import Settings, load_settings
+from pulsar_lakehouse.local import broker
+from pulsar_lakehouse.settings import Settings, load_settings
 from tests.chaos.faults import Fault, disk_full, drawn
 from tests.chaos.hostility import send_hostile_messages
 from tests.chaos.world import NotSurvivedError, World

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 import pytest
 from deltalake import DeltaTable
 
-from lakehouse.pulsar.endpoint import Endpoint
-from lakehouse.settings import Settings
+from pulsar_lakehouse.pulsar.endpoint import Endpoint
+from pulsar_lakehouse.settings import Settings
 from tests.chaos import faults
 from tests.chaos.run import suffer
 from tests.chaos.world import World

@@ -19,14 +19,14 @@ from typing import Any, NamedTuple
 import psutil
 import pulsar
 
-from lakehouse.contracts.topics import Topic
-from lakehouse.errors import BusyError, PermanentError
-from lakehouse.local import broker
-from lakehouse.local.processes import begun_by, end, read_state
-from lakehouse.pulsar.endpoint import Endpoint, call_admin, connect
-from lakehouse.pulsar.topic_admin import create_topics
-from lakehouse.settings import Settings
-from lakehouse.spark.session import SHORT_RUN
+from pulsar_lakehouse.contracts.topics import Topic
+from pulsar_lakehouse.errors import BusyError, PermanentError
+from pulsar_lakehouse.local import broker
+from pulsar_lakehouse.local.processes import begun_by, end, read_state
+from pulsar_lakehouse.pulsar.endpoint import Endpoint, call_admin, connect
+from pulsar_lakehouse.pulsar.topic_admin import create_topics
+from pulsar_lakehouse.settings import Settings
+from pulsar_lakehouse.spark.session import SHORT_RUN
 from tests.chaos.recomputation import Recomputation
 from tests.chaos.waves import Sent, Waves
 from tests.lake import environment

@@ -2,10 +2,10 @@ from dataclasses import replace
 
 import pytest
 
-from cli.backfill import right_key
-from domains.shop.declarations.items import ITEMS
-from domains.shop.declarations.users import USERS
-from silver.entity import Entity
+from pulsar_lakehouse.cli.backfill import right_key
+from pulsar_lakehouse.domains.shop.declarations.items import ITEMS
+from pulsar_lakehouse.domains.shop.declarations.users import USERS
+from pulsar_lakehouse.silver.entity import Entity
 
 KINDS = replace(ITEMS, key=("id", "category"))
 

@@ -20,11 +20,11 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
-from cli import commands as cli
-from lakehouse.delta.leases import write_lease
-from lakehouse.pulsar.endpoint import Endpoint
-from lakehouse.records import StepRecord, keep_step
-from lakehouse.settings import Settings, load_settings
+from pulsar_lakehouse.cli import commands as cli
+from pulsar_lakehouse.delta.leases import write_lease
+from pulsar_lakehouse.pulsar.endpoint import Endpoint
+from pulsar_lakehouse.records import StepRecord, keep_step
+from pulsar_lakehouse.settings import Settings, load_settings
 from tests.lake import environment, land_literally, own_home, own_topics
 from tests.pipeline.projects import VISITORS, visits_project
 from tests.shop import TOPICS, WRITTEN
@@ -471,7 +471,7 @@ def test_watch_looks_again_until_it_is_interrupted(
             raise KeyboardInterrupt
         keep_step(own_home(load_settings(), tmp_path / "home"), StepRecord(step="land orders", failure="it is late"))
 
-    monkeypatch.setattr("cli.status.time", SimpleNamespace(sleep=sleep))
+    monkeypatch.setattr("pulsar_lakehouse.cli.status.time", SimpleNamespace(sleep=sleep))
     done = lakehouse("status", "--watch", "--interval", "9")
     assert (done.code, intervals) == (130, [9, 9])
     assert "✗ the last run failed: it is late\n" in done.out

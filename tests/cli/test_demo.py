@@ -9,11 +9,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from cli.demo import demo_settings
-from domains import DOMAINS
-from lakehouse.jvm.class_archives import FOLDER
-from lakehouse.jvm.java import java_home
-from lakehouse.settings import Settings
+from pulsar_lakehouse.cli.demo import demo_settings
+from pulsar_lakehouse.domains import DOMAINS
+from pulsar_lakehouse.jvm.class_archives import FOLDER
+from pulsar_lakehouse.jvm.java import java_home
+from pulsar_lakehouse.settings import Settings
 from tests.jobs.test_crashes import LAKEHOUSE, commit, ended, wait_until
 from tests.lake import own_home
 

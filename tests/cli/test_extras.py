@@ -1,7 +1,7 @@
 import pytest
 
-from cli.extras import require_extra
-from lakehouse.errors import ConfigurationError
+from pulsar_lakehouse.cli.extras import require_extra
+from pulsar_lakehouse.errors import ConfigurationError
 
 
 def test_what_is_installed_passes() -> None:

@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from cli.forget import forget_command
-from lakehouse.errors import ConfigurationError
+from pulsar_lakehouse.cli.forget import forget_command
+from pulsar_lakehouse.errors import ConfigurationError
 
 
 @pytest.mark.parametrize(

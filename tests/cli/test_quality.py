@@ -6,17 +6,17 @@ import pytest
 import typer
 from pyspark.sql import SparkSession
 
-from cli import commands as cli
-from domains.shop.declarations.orders import ORDERS
-from expectations.results import RESULTS
-from gold.sql.refresh import refresh
-from jobs.steps import enriching, merging
-from jobs.streams import catch_up
-from lakehouse.delta.query import query
-from lakehouse.delta.tables import delta_table, read_table
-from lakehouse.delta.writes import append
-from lakehouse.errors import ConfigurationError, LakehouseError, QualityError
-from lakehouse.settings import Settings
+from pulsar_lakehouse.cli import commands as cli
+from pulsar_lakehouse.delta.query import query
+from pulsar_lakehouse.delta.tables import delta_table, read_table
+from pulsar_lakehouse.delta.writes import append
+from pulsar_lakehouse.domains.shop.declarations.orders import ORDERS
+from pulsar_lakehouse.errors import ConfigurationError, LakehouseError, QualityError
+from pulsar_lakehouse.expectations.results import RESULTS
+from pulsar_lakehouse.gold.sql.refresh import refresh
+from pulsar_lakehouse.jobs.steps import enriching, merging
+from pulsar_lakehouse.jobs.streams import catch_up
+from pulsar_lakehouse.settings import Settings
 from tests.lake import land_literally, own_home
 from tests.messages import item, message, order, tombstone, user
 from tests.shop import ENRICHMENTS, ENTITIES, SQL_TABLES, SUITES

@@ -7,10 +7,10 @@ import pytest
 import typer
 from pyspark.sql import SparkSession
 
-from cli import quarantine, report
-from lakehouse.delta.tables import create_table
-from lakehouse.delta.writes import append_values
-from lakehouse.settings import Settings
+from pulsar_lakehouse.cli import quarantine, report
+from pulsar_lakehouse.delta.tables import create_table
+from pulsar_lakehouse.delta.writes import append_values
+from pulsar_lakehouse.settings import Settings
 from tests.lake import own_home
 from tests.shop import ENRICHMENTS
 

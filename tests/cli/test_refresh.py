@@ -5,10 +5,10 @@ from contextlib import nullcontext
 
 import pytest
 
-from cli import refresh as cli_refresh
-from gold.sql.declaration import SqlTable
-from gold.sql.refresh import Refreshed
-from lakehouse.errors import LakehouseError, PermanentError
+from pulsar_lakehouse.cli import refresh as cli_refresh
+from pulsar_lakehouse.errors import LakehouseError, PermanentError
+from pulsar_lakehouse.gold.sql.declaration import SqlTable
+from pulsar_lakehouse.gold.sql.refresh import Refreshed
 from tests.shop import SQL_TABLES
 
 

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from cli import report
-from jobs.lineage.kept import LastRun
-from jobs.planning import Change
-from jobs.status import FailedChecks, Malformed, Status, Waiting
-from lakehouse.settings import load_settings
+from pulsar_lakehouse.cli import report
+from pulsar_lakehouse.jobs.lineage.kept import LastRun
+from pulsar_lakehouse.jobs.planning import Change
+from pulsar_lakehouse.jobs.status import FailedChecks, Malformed, Status, Waiting
+from pulsar_lakehouse.settings import load_settings
 from tests.jobs.test_status import table
 
 

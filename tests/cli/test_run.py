@@ -6,15 +6,15 @@ import pytest
 import typer
 from pyspark.sql import SparkSession
 
-from cli import commands as cli
-from domains.shop.declarations.orders import ORDERS
-from domains.shop.workload import Workload
-from lakehouse.delta.query import query
-from lakehouse.delta.tables import delta_table
-from lakehouse.errors import ConfigurationError, QualityError
-from lakehouse.pulsar.endpoint import Endpoint
-from lakehouse.pulsar.produce import produce
-from lakehouse.settings import Settings
+from pulsar_lakehouse.cli import commands as cli
+from pulsar_lakehouse.delta.query import query
+from pulsar_lakehouse.delta.tables import delta_table
+from pulsar_lakehouse.domains.shop.declarations.orders import ORDERS
+from pulsar_lakehouse.domains.shop.workload import Workload
+from pulsar_lakehouse.errors import ConfigurationError, QualityError
+from pulsar_lakehouse.pulsar.endpoint import Endpoint
+from pulsar_lakehouse.pulsar.produce import produce
+from pulsar_lakehouse.settings import Settings
 from tests.lake import environment, own_topics
 from tests.shop import TOPICS
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from cli.send import send_command
-from lakehouse.errors import ConfigurationError
+from pulsar_lakehouse.cli.send import send_command
+from pulsar_lakehouse.errors import ConfigurationError
 from tests.pipeline.projects import VISITORS, project
 
 

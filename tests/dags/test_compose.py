@@ -11,10 +11,9 @@ import yaml
 from airflow.configuration import conf
 from pydantic import SecretStr
 
-from dags.local import airflow
-from lakehouse.downloads.artifacts import LIST
-from lakehouse.local import broker
-from lakehouse.settings import load_settings
+from pulsar_lakehouse.downloads.artifacts import LIST
+from pulsar_lakehouse.local import airflow, broker
+from pulsar_lakehouse.settings import load_settings
 
 FILE = Path(__file__).parent.parent.parent / "docker-compose.yml"
 SERVICES: dict[str, dict[str, Any]] = yaml.safe_load(FILE.read_text())["services"]

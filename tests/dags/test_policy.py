@@ -9,7 +9,7 @@ import pytest
 from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk import DAG
 
-from dags.operators.tasks import alert, alert_of_timeout
+from pulsar_lakehouse.dags.operators.tasks import alert, alert_of_timeout
 from tests.shop import SQL_TABLES, WRITTEN
 
 FILES = sorted((Path(__file__).parent.parent.parent / "dags").glob("[a-z]*.py"))

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from cli.init import init_command
-from dags.local import airflow
-from lakehouse.settings import load_settings
+from pulsar_lakehouse.cli.init import init_command
+from pulsar_lakehouse.local import airflow
+from pulsar_lakehouse.settings import load_settings
 from tests.dags.test_policy import FILES
 
 LOAD = """

@@ -15,18 +15,18 @@ from deltalake import DeltaTable
 from playwright.sync_api import Page, expect
 from pyspark.sql import SparkSession
 
-from dags.local import airflow
-from domains.shop.declarations.orders import ORDERS
-from domains.shop.workload import HOUR, Workload
-from gold.enrichment.backfill import Scope, backfill
-from jobs.steps import run_all
-from lakehouse.delta.leases import write_lease
-from lakehouse.delta.status import table_statuses
-from lakehouse.errors import BusyError
-from lakehouse.local.processes import read_state
-from lakehouse.pulsar.endpoint import Endpoint
-from lakehouse.pulsar.produce import produce
-from lakehouse.settings import Settings
+from pulsar_lakehouse.delta.leases import write_lease
+from pulsar_lakehouse.delta.status import table_statuses
+from pulsar_lakehouse.domains.shop.declarations.orders import ORDERS
+from pulsar_lakehouse.domains.shop.workload import HOUR, Workload
+from pulsar_lakehouse.errors import BusyError
+from pulsar_lakehouse.gold.enrichment.backfill import Scope, backfill
+from pulsar_lakehouse.jobs.steps import run_all
+from pulsar_lakehouse.local import airflow
+from pulsar_lakehouse.local.processes import read_state
+from pulsar_lakehouse.pulsar.endpoint import Endpoint
+from pulsar_lakehouse.pulsar.produce import produce
+from pulsar_lakehouse.settings import Settings
 from tests.airflow_api import PATIENCE, RUNS, Api, wait_until
 from tests.browser import opened_page
 from tests.lake import environment, expected, messages, own_topics, read, tables
@@ -99,7 +99,7 @@ def drivers(lake: Settings) -> list[psutil.Process]:
     found = []
     for process in psutil.process_iter(["cmdline", "environ"]):
         ours = (process.info["environ"] or {}).get("LAKEHOUSE_HOME") == str(lake.home)
-        if ours and any(part.endswith("cli/__main__.py") for part in process.info["cmdline"] or ()):
+        if ours and any(part.endswith("pulsar_lakehouse/cli/__main__.py") for part in process.info["cmdline"] or ()):
             found.append(process)
     return found
 

@@ -6,14 +6,14 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from domains import DOMAINS
-from jobs.steps import publishing, reconcile_all, refreshing, run_all
-from jobs.streams import catch_up
-from lakehouse.pulsar.endpoint import Endpoint
-from lakehouse.pulsar.produce import Message, produce
-from lakehouse.pulsar.topic_admin import create_published
-from lakehouse.settings import Settings
-from pipeline.loading import load, pipeline_of
+from pulsar_lakehouse.domains import DOMAINS
+from pulsar_lakehouse.jobs.steps import publishing, reconcile_all, refreshing, run_all
+from pulsar_lakehouse.jobs.streams import catch_up
+from pulsar_lakehouse.pipeline.loading import load, pipeline_of
+from pulsar_lakehouse.pulsar.endpoint import Endpoint
+from pulsar_lakehouse.pulsar.produce import Message, produce
+from pulsar_lakehouse.pulsar.topic_admin import create_published
+from pulsar_lakehouse.settings import Settings
 from tests.lake import own_topics, read
 from tests.oracle_lookups import Row
 from tests.published import published, seen, sent

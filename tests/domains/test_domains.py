@@ -5,10 +5,10 @@ from itertools import islice
 
 import pytest
 
-from domains import DOMAINS, workload_of
-from lakehouse.contracts.topics import Topic
-from lakehouse.pulsar.produce import Message
-from pipeline.loading import load
+from pulsar_lakehouse.contracts.topics import Topic
+from pulsar_lakehouse.domains import DOMAINS, workload_of
+from pulsar_lakehouse.pipeline.loading import load
+from pulsar_lakehouse.pulsar.produce import Message
 
 each_domain = pytest.mark.parametrize("domain", DOMAINS)
 

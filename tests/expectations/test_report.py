@@ -1,4 +1,4 @@
-from expectations.report import ICONS, without_internet
+from pulsar_lakehouse.expectations.report import ICONS, without_internet
 
 PAGE = """<head><script src="https://cdn.org/npm/vega@5"></script>
 <script src="https://code.org/jquery-3.7.1.min.js" integrity="sha" crossorigin="anonymous"></script>

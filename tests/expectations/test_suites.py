@@ -7,12 +7,12 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from expectations.results import RESULTS, last_validated, usual_growth_of
-from expectations.suites import Kind, Severity, Suite, each_row, types
-from lakehouse.contracts.decoding import MALFORMED
-from lakehouse.contracts.topics import Topic
-from lakehouse.errors import ConfigurationError
-from lakehouse.settings import Settings
+from pulsar_lakehouse.contracts.decoding import MALFORMED
+from pulsar_lakehouse.contracts.topics import Topic
+from pulsar_lakehouse.errors import ConfigurationError
+from pulsar_lakehouse.expectations.results import RESULTS, last_validated, usual_growth_of
+from pulsar_lakehouse.expectations.suites import Kind, Severity, Suite, each_row, types
+from pulsar_lakehouse.settings import Settings
 from tests.lake import own_home
 from tests.shop import ENRICHMENTS, ENTITIES, SUITES, TOPICS
 

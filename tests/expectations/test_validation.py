@@ -8,15 +8,26 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from expectations import report
-from expectations.results import RESULTS, Result
-from expectations.suites import CHANGE_FEED, Rule, Severity, Suite, each_row, known, not_null, types, unique, whole
-from expectations.validation import validate
-from lakehouse.delta.query import query
-from lakehouse.delta.tables import Table, create_table, delta_table
-from lakehouse.delta.writes import append
-from lakehouse.errors import LakehouseError
-from lakehouse.settings import Settings
+from pulsar_lakehouse.delta.query import query
+from pulsar_lakehouse.delta.tables import Table, create_table, delta_table
+from pulsar_lakehouse.delta.writes import append
+from pulsar_lakehouse.errors import LakehouseError
+from pulsar_lakehouse.expectations import report
+from pulsar_lakehouse.expectations.results import RESULTS, Result
+from pulsar_lakehouse.expectations.suites import (
+    CHANGE_FEED,
+    Rule,
+    Severity,
+    Suite,
+    each_row,
+    known,
+    not_null,
+    types,
+    unique,
+    whole,
+)
+from pulsar_lakehouse.expectations.validation import validate
+from pulsar_lakehouse.settings import Settings
 from tests.lake import own_home
 
 COLUMNS = "id BIGINT, name STRING, price DOUBLE"

@@ -3,7 +3,7 @@
 import pytest
 from pyspark.sql import SparkSession
 
-from lakehouse.settings import Settings
+from pulsar_lakehouse.settings import Settings
 from tests.jobs.test_maintenance import follow
 from tests.lake import land_literally, own_home
 from tests.messages import item, order, tombstone, user

@@ -6,13 +6,13 @@ from typing import Any
 from pulsar.schema import AvroSchema, BytesSchema, Schema
 from pyspark.sql import SparkSession
 
-from jobs import steps
-from jobs.streams import catch_up
-from lakehouse.contracts.topics import Encoding, Topic
-from lakehouse.pulsar.endpoint import Endpoint, connect
-from lakehouse.settings import Settings
-from silver.entity import Entity
-from silver.reconciliation import reconcile_entity
+from pulsar_lakehouse.contracts.topics import Encoding, Topic
+from pulsar_lakehouse.jobs import steps
+from pulsar_lakehouse.jobs.streams import catch_up
+from pulsar_lakehouse.pulsar.endpoint import Endpoint, connect
+from pulsar_lakehouse.settings import Settings
+from pulsar_lakehouse.silver.entity import Entity
+from pulsar_lakehouse.silver.reconciliation import reconcile_entity
 from tests.lake import own_topics, read
 
 SHIPS = Entity(

@@ -6,14 +6,14 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StringType, StructField, StructType
 
-from domains.shop.declarations.items import ITEMS
-from domains.shop.declarations.orders import ORDERS
-from domains.shop.declarations.users import USERS
-from gold.enrichment.declaration import Enrichment
-from jobs.steps import enriching, merging
-from jobs.streams import catch_up
-from lakehouse.settings import Settings
-from silver.entity import Entity
+from pulsar_lakehouse.domains.shop.declarations.items import ITEMS
+from pulsar_lakehouse.domains.shop.declarations.orders import ORDERS
+from pulsar_lakehouse.domains.shop.declarations.users import USERS
+from pulsar_lakehouse.gold.enrichment.declaration import Enrichment
+from pulsar_lakehouse.jobs.steps import enriching, merging
+from pulsar_lakehouse.jobs.streams import catch_up
+from pulsar_lakehouse.settings import Settings
+from pulsar_lakehouse.silver.entity import Entity
 from tests.lake import land_literally, own_home, read
 from tests.messages import item, order, user
 from tests.oracle import Message

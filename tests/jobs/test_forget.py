@@ -11,26 +11,26 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from domains.shop.declarations.orders import ORDERS
-from domains.shop.declarations.users import USERS
-from expectations.results import RESULTS, Result, keep
-from expectations.suites import Severity
-from gold.enrichment.declaration import ACTIONS, BACKFILLS
-from gold.sql.declaration import read_declaration
-from jobs import forget as module
-from jobs.forget import find, forget
-from jobs.maintenance import maintain
-from jobs.snapshots import create, refuse_lost, restore, snapshots
-from jobs.steps import enriching, landing, merging, publishing, reconcile_all, refreshing
-from jobs.streams import catch_up
-from lakehouse.delta.tables import KEEP, delete_path, read_table, set_table_property, table_property
-from lakehouse.delta.writes import append
-from lakehouse.errors import ConfigurationError
-from lakehouse.pulsar.endpoint import Endpoint
-from lakehouse.pulsar.produce import Message as Sent
-from lakehouse.pulsar.produce import produce
-from lakehouse.pulsar.topic_admin import create_published
-from lakehouse.settings import Settings
+from pulsar_lakehouse.delta.tables import KEEP, delete_path, read_table, set_table_property, table_property
+from pulsar_lakehouse.delta.writes import append
+from pulsar_lakehouse.domains.shop.declarations.orders import ORDERS
+from pulsar_lakehouse.domains.shop.declarations.users import USERS
+from pulsar_lakehouse.errors import ConfigurationError
+from pulsar_lakehouse.expectations.results import RESULTS, Result, keep
+from pulsar_lakehouse.expectations.suites import Severity
+from pulsar_lakehouse.gold.enrichment.declaration import ACTIONS, BACKFILLS
+from pulsar_lakehouse.gold.sql.declaration import read_declaration
+from pulsar_lakehouse.jobs import forget as module
+from pulsar_lakehouse.jobs.forget import find, forget
+from pulsar_lakehouse.jobs.maintenance import maintain
+from pulsar_lakehouse.jobs.snapshots import create, refuse_lost, restore, snapshots
+from pulsar_lakehouse.jobs.steps import enriching, landing, merging, publishing, reconcile_all, refreshing
+from pulsar_lakehouse.jobs.streams import catch_up
+from pulsar_lakehouse.pulsar.endpoint import Endpoint
+from pulsar_lakehouse.pulsar.produce import Message as Sent
+from pulsar_lakehouse.pulsar.produce import produce
+from pulsar_lakehouse.pulsar.topic_admin import create_published
+from pulsar_lakehouse.settings import Settings
 from tests.lake import expected, land_literally, messages, own_home, own_topics, read, tables
 from tests.messages import at, item, message, millis, order, user
 from tests.oracle import Message, Oracle
@@ -177,7 +177,7 @@ def test_a_crash_after_each_step_is_made_good_by_the_next_run(
 def maintain_when_due(lake: Settings, certificate: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Maintain the tables as if it were the moment at which older versions leave, by the certificate."""
     leave_at = datetime.fromisoformat(json.loads(certificate.read_text())["older_versions"]["leave_at"])
-    monkeypatch.setattr("jobs.maintenance.KEEP", KEEP - (leave_at - datetime.now(UTC)))
+    monkeypatch.setattr("pulsar_lakehouse.jobs.maintenance.KEEP", KEEP - (leave_at - datetime.now(UTC)))
     list(maintain(lake))
 
 

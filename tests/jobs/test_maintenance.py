@@ -8,14 +8,14 @@ from deltalake import DeltaTable, write_deltalake
 from deltalake.table import TableOptimizer
 from pyspark.sql import SparkSession
 
-from jobs.maintenance import Maintained, clean_logs, maintain
-from jobs.steps import enriching, merging, reconcile_all
-from jobs.streams import Outcome, catch_up
-from lakehouse.delta.leases import write_lease
-from lakehouse.delta.query import stored_table
-from lakehouse.delta.tables import CHECKPOINT_INTERVAL, table_property
-from lakehouse.errors import BusyError, ConfigurationError, LakehouseError
-from lakehouse.settings import Settings
+from pulsar_lakehouse.delta.leases import write_lease
+from pulsar_lakehouse.delta.query import stored_table
+from pulsar_lakehouse.delta.tables import CHECKPOINT_INTERVAL, table_property
+from pulsar_lakehouse.errors import BusyError, ConfigurationError, LakehouseError
+from pulsar_lakehouse.jobs.maintenance import Maintained, clean_logs, maintain
+from pulsar_lakehouse.jobs.steps import enriching, merging, reconcile_all
+from pulsar_lakehouse.jobs.streams import Outcome, catch_up
+from pulsar_lakehouse.settings import Settings
 from tests.lake import expected, land_literally, own_home, tables
 from tests.messages import item, order, user
 from tests.oracle import Oracle
@@ -67,7 +67,7 @@ def test_old_files_go_while_others_write_and_leave_no_trace_in_the_log(
     settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lake = own_home(settings, tmp_path)
-    monkeypatch.setattr("jobs.maintenance.PATIENCE", 0)
+    monkeypatch.setattr("pulsar_lakehouse.jobs.maintenance.PATIENCE", 0)
     before = make_table(lake, "silver.users").version()
     with write_lease(lake, ["silver.users"]):
         [done] = maintain(lake)
@@ -188,7 +188,7 @@ def test_a_log_has_fewer_checkpoints_while_they_are_large(
     for name in changed:
         stored_table(lake, name).create_checkpoint()
     with monkeypatch.context() as patch:
-        patch.setattr("jobs.maintenance.LARGE", 0)
+        patch.setattr("pulsar_lakehouse.jobs.maintenance.LARGE", 0)
         list(maintain(lake))
     assert intervals() == ["100", "100", "100"]
     assert {outcome.rows for outcome in follow(spark, lake)} == {0}

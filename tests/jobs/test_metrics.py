@@ -11,12 +11,12 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from jobs import metrics as module
-from jobs.metrics import FIGURES, Metrics, Pulse, application
-from jobs.status import FailedChecks, Malformed, Status, TopicState, Waiting
-from lakehouse.pulsar.status import TopicStatus
-from lakehouse.records import StepRecord
-from lakehouse.settings import Settings
+from pulsar_lakehouse.jobs import metrics as module
+from pulsar_lakehouse.jobs.metrics import FIGURES, Metrics, Pulse, application
+from pulsar_lakehouse.jobs.status import FailedChecks, Malformed, Status, TopicState, Waiting
+from pulsar_lakehouse.pulsar.status import TopicStatus
+from pulsar_lakehouse.records import StepRecord
+from pulsar_lakehouse.settings import Settings
 
 ROOT = Path(__file__).parent.parent.parent
 MONITORING = ROOT / "monitoring"
@@ -99,7 +99,7 @@ def test_ready_is_who_can_ask_the_broker_and_read_the_tables(
 
 def test_healthy_is_a_pipeline_that_shows_life(metrics: Metrics, monkeypatch: pytest.MonkeyPatch) -> None:
     now = 1_000.0
-    monkeypatch.setattr("jobs.metrics.time.monotonic", lambda: now)
+    monkeypatch.setattr("pulsar_lakehouse.jobs.metrics.time.monotonic", lambda: now)
     pulse = Pulse()
     now += 500
     pulse.beat()

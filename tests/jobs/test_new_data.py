@@ -6,14 +6,14 @@ from types import SimpleNamespace
 
 import pytest
 
-from dags.operators.tasks import has_news
-from expectations.results import Validated
-from jobs import new_data as module
-from jobs.new_data import is_little, news
-from lakehouse.delta.status import TableStatus
-from lakehouse.errors import BrokerError
-from lakehouse.pulsar.status import TopicStatus
-from lakehouse.settings import Settings
+from pulsar_lakehouse.dags.operators.tasks import has_news
+from pulsar_lakehouse.delta.status import TableStatus
+from pulsar_lakehouse.errors import BrokerError
+from pulsar_lakehouse.expectations.results import Validated
+from pulsar_lakehouse.jobs import new_data as module
+from pulsar_lakehouse.jobs.new_data import is_little, news
+from pulsar_lakehouse.pulsar.status import TopicStatus
+from pulsar_lakehouse.settings import Settings
 from tests.shop import SHOP, SQL_TABLES, SUITES
 
 NOW = datetime.now(UTC)

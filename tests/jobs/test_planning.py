@@ -8,16 +8,16 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from domains.shop.declarations.items import ITEMS
-from domains.shop.declarations.orders import ORDERS
-from domains.shop.declarations.users import USERS
-from jobs.planning import KEPT, REFUSED, Change, changes, resolve
-from jobs.steps import enriching, merging
-from jobs.streams import catch_up
-from lakehouse.contracts.checks import Mode, of_mode
-from lakehouse.errors import DeclarationsError
-from lakehouse.settings import SHIPPED, Settings
-from pipeline.loading import Project, load
+from pulsar_lakehouse.contracts.checks import Mode, of_mode
+from pulsar_lakehouse.domains.shop.declarations.items import ITEMS
+from pulsar_lakehouse.domains.shop.declarations.orders import ORDERS
+from pulsar_lakehouse.domains.shop.declarations.users import USERS
+from pulsar_lakehouse.errors import DeclarationsError
+from pulsar_lakehouse.jobs.planning import KEPT, REFUSED, Change, changes, resolve
+from pulsar_lakehouse.jobs.steps import enriching, merging
+from pulsar_lakehouse.jobs.streams import catch_up
+from pulsar_lakehouse.pipeline.loading import Project, load
+from pulsar_lakehouse.settings import SHIPPED, Settings
 from tests.lake import land_literally, own_home
 from tests.messages import item, order, user
 from tests.pipeline.conftest import own_modules as own_modules
@@ -25,10 +25,10 @@ from tests.pipeline.projects import project, visits_project
 from tests.shop import SHOP
 
 IMPORTS = """
-from gold.enrichment.declaration import Enrichment, Lookup
-from lakehouse.contracts.checks import fail, quarantine, warn
-from lakehouse.contracts.topics import Topic
-from silver.entity import Entity
+from pulsar_lakehouse.gold.enrichment.declaration import Enrichment, Lookup
+from pulsar_lakehouse.contracts.checks import fail, quarantine, warn
+from pulsar_lakehouse.contracts.topics import Topic
+from pulsar_lakehouse.silver.entity import Entity
 FIELDS = "id BIGINT NOT NULL, name STRING, at BIGINT, ok BOOLEAN"
 """
 ENTITIES = f"""{IMPORTS}

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from jobs.metrics import families
-from jobs.problems import problems, warnings
-from jobs.status import FailedChecks, Malformed, Status, Waiting
-from lakehouse.records import ReconciliationRecord, StepRecord
+from pulsar_lakehouse.jobs.metrics import families
+from pulsar_lakehouse.jobs.problems import problems, warnings
+from pulsar_lakehouse.jobs.status import FailedChecks, Malformed, Status, Waiting
+from pulsar_lakehouse.records import ReconciliationRecord, StepRecord
 from tests.jobs.test_metrics import RULES
 from tests.jobs.test_status import table, topic
 

@@ -9,21 +9,21 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from domains.shop.declarations.items import ITEMS
-from domains.shop.declarations.orders import ORDERS
-from domains.shop.declarations.users import USERS
-from gold.enrichment.declaration import Enrichment
-from gold.enrichment.reconciliation import reconcile_facts
-from gold.enrichment.writes import discard
-from jobs import rebuild as module
-from jobs.rebuild import rebuild, wanted
-from jobs.steps import enriching, merging, reconcile_all
-from jobs.streams import catch_up
-from lakehouse.contracts.checks import quarantine
-from lakehouse.delta.tables import read_table, table_id
-from lakehouse.errors import ConfigurationError
-from lakehouse.settings import Settings
-from silver.entity import Entity
+from pulsar_lakehouse.contracts.checks import quarantine
+from pulsar_lakehouse.delta.tables import read_table, table_id
+from pulsar_lakehouse.domains.shop.declarations.items import ITEMS
+from pulsar_lakehouse.domains.shop.declarations.orders import ORDERS
+from pulsar_lakehouse.domains.shop.declarations.users import USERS
+from pulsar_lakehouse.errors import ConfigurationError
+from pulsar_lakehouse.gold.enrichment.declaration import Enrichment
+from pulsar_lakehouse.gold.enrichment.reconciliation import reconcile_facts
+from pulsar_lakehouse.gold.enrichment.writes import discard
+from pulsar_lakehouse.jobs import rebuild as module
+from pulsar_lakehouse.jobs.rebuild import rebuild, wanted
+from pulsar_lakehouse.jobs.steps import enriching, merging, reconcile_all
+from pulsar_lakehouse.jobs.streams import catch_up
+from pulsar_lakehouse.settings import Settings
+from pulsar_lakehouse.silver.entity import Entity
 from tests.crashes import fail_after
 from tests.jobs.test_crashes import is_free, start, wait_until
 from tests.lake import expected, land_literally, own_home, read, tables

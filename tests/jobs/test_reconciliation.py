@@ -8,19 +8,19 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructField, StructType
 
-from cli import commands as cli
-from domains.shop.declarations.orders import ORDERS
-from domains.shop.declarations.users import USERS
-from gold.enrichment.reconciliation import reconcile_facts
-from jobs.steps import enriching, merging, reconcile_all
-from jobs.streams import catch_up
-from lakehouse.delta.tables import delta_table, read_table
-from lakehouse.delta.writes import append
-from lakehouse.errors import ReconciliationError
-from lakehouse.local import broker
-from lakehouse.reconciliation import Reconciliation
-from lakehouse.settings import Settings
-from silver.reconciliation import reconcile_entity
+from pulsar_lakehouse.cli import commands as cli
+from pulsar_lakehouse.delta.tables import delta_table, read_table
+from pulsar_lakehouse.delta.writes import append
+from pulsar_lakehouse.domains.shop.declarations.orders import ORDERS
+from pulsar_lakehouse.domains.shop.declarations.users import USERS
+from pulsar_lakehouse.errors import ReconciliationError
+from pulsar_lakehouse.gold.enrichment.reconciliation import reconcile_facts
+from pulsar_lakehouse.jobs.steps import enriching, merging, reconcile_all
+from pulsar_lakehouse.jobs.streams import catch_up
+from pulsar_lakehouse.local import broker
+from pulsar_lakehouse.reconciliation import Reconciliation
+from pulsar_lakehouse.settings import Settings
+from pulsar_lakehouse.silver.reconciliation import reconcile_entity
 from tests.lake import land_literally, own_home
 from tests.messages import item, message, order, tombstone, user
 from tests.shop import ENRICHMENTS, ENTITIES

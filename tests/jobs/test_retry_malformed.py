@@ -10,19 +10,19 @@ import typer
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructField, StructType
 
-from cli import quarantine as cli_quarantine
-from domains.shop.declarations.items import ITEMS
-from domains.shop.declarations.orders import ORDERS
-from domains.shop.declarations.users import USERS
-from gold.enrichment.declaration import ACTIONS
-from gold.enrichment.reconciliation import reconcile_facts
-from jobs import retry_malformed as steps
-from jobs.steps import enriching, merging
-from jobs.streams import catch_up
-from lakehouse.contracts.topics import Topic
-from lakehouse.errors import LakehouseError
-from lakehouse.settings import Settings
-from silver.reconciliation import reconcile_entity
+from pulsar_lakehouse.cli import quarantine as cli_quarantine
+from pulsar_lakehouse.contracts.topics import Topic
+from pulsar_lakehouse.domains.shop.declarations.items import ITEMS
+from pulsar_lakehouse.domains.shop.declarations.orders import ORDERS
+from pulsar_lakehouse.domains.shop.declarations.users import USERS
+from pulsar_lakehouse.errors import LakehouseError
+from pulsar_lakehouse.gold.enrichment.declaration import ACTIONS
+from pulsar_lakehouse.gold.enrichment.reconciliation import reconcile_facts
+from pulsar_lakehouse.jobs import retry_malformed as steps
+from pulsar_lakehouse.jobs.steps import enriching, merging
+from pulsar_lakehouse.jobs.streams import catch_up
+from pulsar_lakehouse.settings import Settings
+from pulsar_lakehouse.silver.reconciliation import reconcile_entity
 from tests import oracle
 from tests.crashes import fail_after
 from tests.lake import expected, land_literally, own_home, read, tables, versions

@@ -12,11 +12,15 @@ from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from domains.shop.declarations.orders import ORDERS
-from gold.enrichment.declaration import ACTIONS
-from jobs import snapshots
-from jobs.maintenance import maintain
-from jobs.snapshots import (
+from pulsar_lakehouse.delta.query import table_names
+from pulsar_lakehouse.delta.tables import read_changes, table_property, table_version
+from pulsar_lakehouse.delta.writes import append
+from pulsar_lakehouse.domains.shop.declarations.orders import ORDERS
+from pulsar_lakehouse.errors import ConfigurationError
+from pulsar_lakehouse.gold.enrichment.declaration import ACTIONS
+from pulsar_lakehouse.jobs import snapshots
+from pulsar_lakehouse.jobs.maintenance import maintain
+from pulsar_lakehouse.jobs.snapshots import (
     Snapshot,
     add,
     create,
@@ -30,12 +34,8 @@ from jobs.snapshots import (
     restorable,
     restore,
 )
-from jobs.steps import reconcile_all
-from lakehouse.delta.query import table_names
-from lakehouse.delta.tables import read_changes, table_property, table_version
-from lakehouse.delta.writes import append
-from lakehouse.errors import ConfigurationError
-from lakehouse.settings import Settings
+from pulsar_lakehouse.jobs.steps import reconcile_all
+from pulsar_lakehouse.settings import Settings
 from tests.crashes import fail_after
 from tests.jobs.test_maintenance import follow
 from tests.lake import expected, land_literally, own_home, tables

@@ -10,8 +10,10 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from obstore.exceptions import GenericError
 
-from domains.shop.declarations.orders import ORDERS
-from jobs.status import (
+from pulsar_lakehouse.delta.status import TableStatus
+from pulsar_lakehouse.domains.shop.declarations.orders import ORDERS
+from pulsar_lakehouse.errors import BrokerError, ConfigurationError, UnreachableError
+from pulsar_lakehouse.jobs.status import (
     FailedChecks,
     Status,
     TopicState,
@@ -22,13 +24,11 @@ from jobs.status import (
     unreconciled,
     waiting_facts,
 )
-from lakehouse.delta.status import TableStatus
-from lakehouse.errors import BrokerError, ConfigurationError, UnreachableError
-from lakehouse.pulsar.endpoint import Endpoint
-from lakehouse.pulsar.status import TopicStatus
-from lakehouse.reconciliation import Reconciliation
-from lakehouse.records import ReconciliationRecord, StepRecord, keep_reconciliations, keep_step
-from lakehouse.settings import Settings
+from pulsar_lakehouse.pulsar.endpoint import Endpoint
+from pulsar_lakehouse.pulsar.status import TopicStatus
+from pulsar_lakehouse.reconciliation import Reconciliation
+from pulsar_lakehouse.records import ReconciliationRecord, StepRecord, keep_reconciliations, keep_step
+from pulsar_lakehouse.settings import Settings
 from tests.lake import own_home
 from tests.shop import SHOP
 
@@ -127,9 +127,9 @@ BROKER = Endpoint(service_url="pulsar://broker:6650", admin_url="http://broker:8
 
 def asked(settings: Settings, monkeypatch: pytest.MonkeyPatch, answer: Callable[[str], TopicStatus]) -> Status:
     """The status, with a broker that answers so for each topic."""
-    monkeypatch.setattr("jobs.status.endpoint", lambda _: BROKER)
-    monkeypatch.setattr("jobs.status.topic_status", lambda topic, *_: answer(topic.name))
-    monkeypatch.setattr("jobs.status.refusal", lambda *_: None)
+    monkeypatch.setattr("pulsar_lakehouse.jobs.status.endpoint", lambda _: BROKER)
+    monkeypatch.setattr("pulsar_lakehouse.jobs.status.topic_status", lambda topic, *_: answer(topic.name))
+    monkeypatch.setattr("pulsar_lakehouse.jobs.status.refusal", lambda *_: None)
     return status_of(settings)
 
 
@@ -168,7 +168,7 @@ def test_whatever_fails_the_status_says_so(
     def fail(_: Settings) -> None:
         raise error
 
-    monkeypatch.setattr(f"jobs.status.{part}", fail)
+    monkeypatch.setattr(f"pulsar_lakehouse.jobs.status.{part}", fail)
     found = status_of(own_home(settings, tmp_path))
     assert (found.broker if part == "endpoint" else found.unreadable) == "it is down"
 
@@ -179,10 +179,10 @@ def test_a_topic_whose_checkpoint_can_not_be_read_is_blocked(
     def refuse(*_: object) -> None:
         raise PermissionError("it is locked")
 
-    monkeypatch.setattr("jobs.status.endpoint", lambda _: BROKER)
+    monkeypatch.setattr("pulsar_lakehouse.jobs.status.endpoint", lambda _: BROKER)
     numbers = TopicStatus(name="any", messages=9, backlog=0, backlog_bytes=0, lag_seconds=0.0)
-    monkeypatch.setattr("jobs.status.topic_status", lambda *_: numbers)
-    monkeypatch.setattr("jobs.status.refusal", refuse)
+    monkeypatch.setattr("pulsar_lakehouse.jobs.status.topic_status", lambda *_: numbers)
+    monkeypatch.setattr("pulsar_lakehouse.jobs.status.refusal", refuse)
     found = status_of(own_home(settings, tmp_path))
     assert {(each.status, each.problem) for each in found.topics} == {(numbers, "it is locked")}
 

@@ -14,17 +14,17 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from domains.shop.workload import Workload
-from jobs.maintenance import Maintained, maintain
-from jobs.steps import enriching, merging
-from jobs.streams import Stream, catch_up, keep_up
-from lakehouse.delta.leases import Lease
-from lakehouse.errors import BusyError, LakehouseError, PermanentError
-from lakehouse.locks import Permit
-from lakehouse.pulsar.endpoint import Endpoint
-from lakehouse.pulsar.produce import produce
-from lakehouse.records import StepRecord, keep_step, step_record
-from lakehouse.settings import Settings
+from pulsar_lakehouse.delta.leases import Lease
+from pulsar_lakehouse.domains.shop.workload import Workload
+from pulsar_lakehouse.errors import BusyError, LakehouseError, PermanentError
+from pulsar_lakehouse.jobs.maintenance import Maintained, maintain
+from pulsar_lakehouse.jobs.steps import enriching, merging
+from pulsar_lakehouse.jobs.streams import Stream, catch_up, keep_up
+from pulsar_lakehouse.locks import Permit
+from pulsar_lakehouse.pulsar.endpoint import Endpoint
+from pulsar_lakehouse.pulsar.produce import produce
+from pulsar_lakehouse.records import StepRecord, keep_step, step_record
+from pulsar_lakehouse.settings import Settings
 from tests.jobs.test_crashes import ended, is_free, start, wait_until
 from tests.lake import expected, land_literally, messages, own_home, own_topics, tables
 from tests.messages import item, message, order, user
@@ -158,7 +158,7 @@ def test_a_round_that_finds_nothing_is_not_repeated(
     rest: float,
     rounds: str,
 ) -> None:
-    monkeypatch.setattr("jobs.streams.REST_SECONDS", rest)
+    monkeypatch.setattr("pulsar_lakehouse.jobs.streams.REST_SECONDS", rest)
     texts = tmp_path / "texts"
     texts.mkdir()
     texts.joinpath("a.txt").write_text("one\ntwo\n")
@@ -187,8 +187,8 @@ def test_a_round_that_finds_nothing_is_not_repeated(
 def test_state_rests_while_there_are_facts(
     spark: SparkSession, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("jobs.streams.STATE_RESTS", 1000.0)
-    monkeypatch.setattr("jobs.streams.STATE_REST_SECONDS", 1000.0)
+    monkeypatch.setattr("pulsar_lakehouse.jobs.streams.STATE_RESTS", 1000.0)
+    monkeypatch.setattr("pulsar_lakehouse.jobs.streams.STATE_REST_SECONDS", 1000.0)
     texts = tmp_path / "texts"
     texts.mkdir()
     made: list[str] = []
@@ -322,7 +322,7 @@ def test_rows_are_told_once_where_there_is_no_terminal(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr("jobs.streams.LOG_SECONDS", 0)
+    monkeypatch.setattr("pulsar_lakehouse.jobs.streams.LOG_SECONDS", 0)
     texts = tmp_path / "texts"
     texts.mkdir()
     looks = 0

@@ -10,14 +10,14 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
-from domains.shop.declarations.orders import ORDERS
-from domains.shop.declarations.users import USERS
-from jobs.forget import forget
-from jobs.retention import states
-from jobs.snapshots import create, restore
-from jobs.trace import Event, trace_entity, trace_facts
-from lakehouse.errors import ConfigurationError
-from lakehouse.settings import Settings
+from pulsar_lakehouse.domains.shop.declarations.orders import ORDERS
+from pulsar_lakehouse.domains.shop.declarations.users import USERS
+from pulsar_lakehouse.errors import ConfigurationError
+from pulsar_lakehouse.jobs.forget import forget
+from pulsar_lakehouse.jobs.retention import states
+from pulsar_lakehouse.jobs.snapshots import create, restore
+from pulsar_lakehouse.jobs.trace import Event, trace_entity, trace_facts
+from pulsar_lakehouse.settings import Settings
 from tests.jobs.test_maintenance import follow
 from tests.lake import land_literally, own_home
 from tests.messages import order

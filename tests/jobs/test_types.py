@@ -10,16 +10,16 @@ import pytest
 from pulsar.schema import AvroSchema, BytesSchema, Schema
 from pyspark.sql import SparkSession
 
-from gold.enrichment.backfill import Difference, Scope, backfill
-from gold.enrichment.declaration import Enrichment, Lookup
-from gold.enrichment.reconciliation import reconcile_facts
-from jobs import steps
-from jobs.streams import catch_up
-from lakehouse.contracts.checks import quarantine
-from lakehouse.contracts.topics import Encoding, Topic
-from lakehouse.pulsar.endpoint import Endpoint, connect
-from lakehouse.settings import Settings
-from silver.entity import Entity
+from pulsar_lakehouse.contracts.checks import quarantine
+from pulsar_lakehouse.contracts.topics import Encoding, Topic
+from pulsar_lakehouse.gold.enrichment.backfill import Difference, Scope, backfill
+from pulsar_lakehouse.gold.enrichment.declaration import Enrichment, Lookup
+from pulsar_lakehouse.gold.enrichment.reconciliation import reconcile_facts
+from pulsar_lakehouse.jobs import steps
+from pulsar_lakehouse.jobs.streams import catch_up
+from pulsar_lakehouse.pulsar.endpoint import Endpoint, connect
+from pulsar_lakehouse.settings import Settings
+from pulsar_lakehouse.silver.entity import Entity
 from tests.lake import own_topics, read
 
 FIELDS = """

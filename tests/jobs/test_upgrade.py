@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from jobs.steps import reconcile_all, run_landed
-from lakehouse.pulsar.endpoint import Endpoint
-from lakehouse.settings import Settings, load_settings
+from pulsar_lakehouse.jobs.steps import reconcile_all, run_landed
+from pulsar_lakehouse.pulsar.endpoint import Endpoint
+from pulsar_lakehouse.settings import Settings, load_settings
 from tests.jobs.test_crashes import LAKEHOUSE
 from tests.lake import environment, expected, land_literally, messages, own_home, own_topics, tables
 from tests.messages import item, order, user

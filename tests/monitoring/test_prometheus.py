@@ -18,12 +18,12 @@ import requests
 import yaml
 from deltalake import DeltaTable
 
-from domains.shop.workload import Workload
-from lakehouse.local import broker
-from lakehouse.local.processes import free_port
-from lakehouse.pulsar.produce import produce
-from lakehouse.pulsar.topic_admin import create_topics
-from lakehouse.settings import Settings
+from pulsar_lakehouse.domains.shop.workload import Workload
+from pulsar_lakehouse.local import broker
+from pulsar_lakehouse.local.processes import free_port
+from pulsar_lakehouse.pulsar.produce import produce
+from pulsar_lakehouse.pulsar.topic_admin import create_topics
+from pulsar_lakehouse.settings import Settings
 from tests.jobs.test_crashes import ended, start, wait_until
 from tests.lake import own_home
 from tests.shop import TOPICS

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from lakehouse.settings import DECLARATIONS
+from pulsar_lakehouse.settings import DECLARATIONS
 
 
 @pytest.fixture(autouse=True)

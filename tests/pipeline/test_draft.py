@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from lakehouse.contracts.topics import Encoding
-from lakehouse.errors import ConfigurationError
-from lakehouse.pulsar.topic_contents import Contents, Sampled
-from pipeline.declared import Pipeline
-from pipeline.draft import draft
-from pipeline.loading import load
+from pulsar_lakehouse.contracts.topics import Encoding
+from pulsar_lakehouse.errors import ConfigurationError
+from pulsar_lakehouse.pipeline.declared import Pipeline
+from pulsar_lakehouse.pipeline.draft import draft
+from pulsar_lakehouse.pipeline.loading import load
+from pulsar_lakehouse.pulsar.topic_contents import Contents, Sampled
 
 
 def contents(topic: str, *messages: tuple[str | None, Any], schema: Any = None, encoding: str = "JSON") -> Contents:
@@ -50,8 +50,8 @@ def test_messages_whose_key_is_a_field_are_an_entity() -> None:
         == '''\
 """A draft of the topic users, from 2 of its messages."""
 
-from lakehouse.contracts.topics import Topic
-from silver.entity import Entity
+from pulsar_lakehouse.contracts.topics import Topic
+from pulsar_lakehouse.silver.entity import Entity
 
 # Each message has a key, the id: it is taken for the state of that key.
 # If messages are events, which replace none, declare an Enrichment instead.
@@ -85,8 +85,8 @@ def test_messages_without_keys_are_facts() -> None:
         == '''\
 """A draft of the topic sales, from 2 of its messages."""
 
-from gold.enrichment.declaration import Enrichment
-from lakehouse.contracts.topics import Topic
+from pulsar_lakehouse.gold.enrichment.declaration import Enrichment
+from pulsar_lakehouse.contracts.topics import Topic
 
 # The messages have no keys: they are taken for events.
 # If a message replaces earlier ones of its key, declare an Entity instead.

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from pipeline.field_types import Field, fields_of_payloads, fields_of_record
+from pulsar_lakehouse.pipeline.field_types import Field, fields_of_payloads, fields_of_record
 
 
 @pytest.mark.parametrize(

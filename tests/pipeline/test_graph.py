@@ -1,7 +1,7 @@
 from pathlib import Path
 
-from pipeline.graph import Note, nodes, picture
-from pipeline.loading import load
+from pulsar_lakehouse.pipeline.graph import Note, nodes, picture
+from pulsar_lakehouse.pipeline.loading import load
 from tests.pipeline.projects import visits_project
 
 

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from lakehouse.errors import ConfigurationError, DeclarationsError
-from lakehouse.settings import load_settings
-from pipeline.loading import load, pipeline_of
+from pulsar_lakehouse.errors import ConfigurationError, DeclarationsError
+from pulsar_lakehouse.pipeline.loading import load, pipeline_of
+from pulsar_lakehouse.settings import load_settings
 from tests.pipeline.projects import COUNTS, VISITORS, VISITS, project, visits_project
 
 SEE_VISITORS = "from declarations.visitors import VISITORS\n"
@@ -107,7 +107,7 @@ A_LOOKUP = 'Lookup(name="visitor", entity=VISITORS, on="visitor_id")'
         ('record="Visitor"', "record=None", "declarations/visitors.py:7: VISITORS_TOPIC: topic visitors: record: None: must be a text"),
         ('StructField("city", StringType())', 'StructField("ID", StringType())', f"{ENTITY}topic visitors: field id is there twice, as SQL does not tell upper from lower case"),
         ('StructField("city", StringType())', 'StructField("city", StructType())', "declarations/visitors.py:7: VISITORS_TOPIC: topic visitors: field city has no fields"),
-        ("from silver.entity import Entity", "from silver.entities import Entity", "declarations/visitors.py:4: ModuleNotFoundError: No module named 'silver.entities'"),
+        ("from pulsar_lakehouse.silver.entity import Entity", "from pulsar_lakehouse.silver.entities import Entity", "declarations/visitors.py:4: ModuleNotFoundError: No module named 'pulsar_lakehouse.silver.entities'"),
         ("VISITORS = Entity(", "VISITORS = Entity((", "declarations/visitors.py:13: '(' was never closed"),
         ('keys=("id",)', 'keys="id"', f'{FACTS}keys: id: must be a tuple of texts, such as ("id",), with the comma'),
         ('keys=("id",)', 'keys=["id"]', f"{FACTS}keys: ['id']: must be a tuple of texts, such as (\"id\",), with the comma"),
@@ -124,7 +124,7 @@ A_LOOKUP = 'Lookup(name="visitor", entity=VISITORS, on="visitor_id")'
         ('on="visitor_id"', 'on="visitor_id", join="asof"', f'{FACTS}lookup visitor: join: asof: must be "latest" or "as_of"'),
         ('on="visitor_id"', 'on="visitor_id", max_merges=0', f"{FACTS}lookup visitor: max_merges is 0: must be 1 or more"),
         ('key="id"', 'key="id", key_type="BIGINT"', f"{ENTITY}key_type: gone since 0.1.0: types are those of the SQL: leave it out, and write a CAST where they differ"),
-        ("from silver.entity import Entity", "from silver.entity import Entity\nfrom lakehouse.contracts.topics import epoch_millis", "declarations/visitors.py:5: epoch_millis: gone since 0.1.0: declare the field as TIMESTAMP_MILLIS"),
+        ("from pulsar_lakehouse.silver.entity import Entity", "from pulsar_lakehouse.silver.entity import Entity\nfrom pulsar_lakehouse.contracts.topics import epoch_millis", "declarations/visitors.py:5: epoch_millis: gone since 0.1.0: declare the field as TIMESTAMP_MILLIS"),
         ("-- refresh", "-- sources: silver.visitors\n-- refresh", "declarations/sql/counts.sql:3: sources: gone since 0.1.0: remove the line; the sources are those that the SELECT reads"),
         ('on="visitor_id"', 'on="visitor_id", key="city"', f"{FACTS}key: Lookup has no such argument"),
         ('on="visitor_id"', 'on="visitor_id", requires=False', f"{FACTS}requires: Lookup has no such argument; did you mean required?"),

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from jobs.steps import enriching, merging, reconcile_all
-from jobs.streams import catch_up
-from lakehouse.settings import Settings
+from pulsar_lakehouse.jobs.steps import enriching, merging, reconcile_all
+from pulsar_lakehouse.jobs.streams import catch_up
+from pulsar_lakehouse.settings import Settings
 from tests.lake import land_literally, own_home, read
 from tests.messages import at, item, millis, order, tombstone, user
 from tests.oracle import Message

@@ -3,10 +3,10 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from domains.shop.declarations.users import USERS
-from lakehouse.contracts.decoding import MALFORMED
-from lakehouse.delta.tables import create_table
-from lakehouse.settings import Settings
+from pulsar_lakehouse.contracts.decoding import MALFORMED
+from pulsar_lakehouse.delta.tables import create_table
+from pulsar_lakehouse.domains.shop.declarations.users import USERS
+from pulsar_lakehouse.settings import Settings
 from tests.lake import own_home
 
 

@@ -7,15 +7,15 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from domains.shop.declarations.items import ITEMS
-from jobs.retry_malformed import retry_changes
-from jobs.steps import merging
-from jobs.streams import catch_up
-from lakehouse.contracts.checks import fail
-from lakehouse.errors import PermanentError
-from lakehouse.settings import Settings
-from silver.entity import Entity
-from silver.reconciliation import reconcile_entity
+from pulsar_lakehouse.contracts.checks import fail
+from pulsar_lakehouse.domains.shop.declarations.items import ITEMS
+from pulsar_lakehouse.errors import PermanentError
+from pulsar_lakehouse.jobs.retry_malformed import retry_changes
+from pulsar_lakehouse.jobs.steps import merging
+from pulsar_lakehouse.jobs.streams import catch_up
+from pulsar_lakehouse.settings import Settings
+from pulsar_lakehouse.silver.entity import Entity
+from pulsar_lakehouse.silver.reconciliation import reconcile_entity
 from tests.lake import land_literally, own_home, read
 from tests.messages import item, tombstone
 from tests.oracle import Oracle, by_id, by_version

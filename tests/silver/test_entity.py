@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 from pyspark.sql import SparkSession
 
-from domains.shop.declarations.users import USERS
-from lakehouse.errors import ConfigurationError
+from pulsar_lakehouse.domains.shop.declarations.users import USERS
+from pulsar_lakehouse.errors import ConfigurationError
 
 COUNTED = replace(
     USERS,

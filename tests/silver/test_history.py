@@ -6,10 +6,10 @@ from itertools import permutations
 import pytest
 from pyspark.sql import SparkSession
 
-from domains.shop.declarations.users import USERS
-from lakehouse.errors import ConfigurationError
-from lakehouse.settings import Settings
-from silver.merge import create_tables, merge_batch
+from pulsar_lakehouse.domains.shop.declarations.users import USERS
+from pulsar_lakehouse.errors import ConfigurationError
+from pulsar_lakehouse.settings import Settings
+from pulsar_lakehouse.silver.merge import create_tables, merge_batch
 from tests.lake import own_home, read
 from tests.messages import at, tombstone, user
 from tests.oracle import Message, by_id, by_version

@@ -11,15 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 
-from bronze.landing import bronze_table
-from domains.shop.declarations.users import USERS
-from jobs.streams import Stream, catch_up
-from lakehouse.contracts.decoding import MALFORMED
-from lakehouse.errors import ConfigurationError
-from lakehouse.settings import Settings
-from silver.entity import Entity
-from silver.merge import create_tables, decode_changes, latest_changes, merge, merge_batch
-from silver.reconciliation import reconcile_entity
+from pulsar_lakehouse.bronze.landing import bronze_table
+from pulsar_lakehouse.contracts.decoding import MALFORMED
+from pulsar_lakehouse.domains.shop.declarations.users import USERS
+from pulsar_lakehouse.errors import ConfigurationError
+from pulsar_lakehouse.jobs.streams import Stream, catch_up
+from pulsar_lakehouse.settings import Settings
+from pulsar_lakehouse.silver.entity import Entity
+from pulsar_lakehouse.silver.merge import create_tables, decode_changes, latest_changes, merge, merge_batch
+from pulsar_lakehouse.silver.reconciliation import reconcile_entity
 from tests.lake import bronze_row, land_literally, own_home, read
 from tests.messages import at, message, tombstone, user
 from tests.oracle import Message, Oracle, Position, by_id, by_version

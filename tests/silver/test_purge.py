@@ -6,11 +6,11 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from domains.shop.declarations.users import USERS
-from lakehouse.delta.tables import delta_table
-from lakehouse.settings import Settings
-from silver.purge import purge
-from silver.reconciliation import reconcile_entity
+from pulsar_lakehouse.delta.tables import delta_table
+from pulsar_lakehouse.domains.shop.declarations.users import USERS
+from pulsar_lakehouse.settings import Settings
+from pulsar_lakehouse.silver.purge import purge
+from pulsar_lakehouse.silver.reconciliation import reconcile_entity
 from tests.lake import land_literally, read
 from tests.messages import START, at, millis, tombstone, user
 from tests.silver.test_merge import merge_all

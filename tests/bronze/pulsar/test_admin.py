@@ -12,21 +12,21 @@ import pytest
 import trustme
 from cryptography.hazmat.primitives import serialization
 
-from bronze.losses import source_options
-from bronze.pulsar.admin import Admin, EntryMetadata
-from bronze.pulsar.options import NoAnswerError, Options, PulsarSourceError
-from bronze.pulsar.planning import Plan
-from bronze.pulsar.positions import BEGINNING, Ledger, Position, Range, Span
-from bronze.subscriptions import claim_subscription
-from domains.shop.declarations.items import ITEMS
-from domains.shop.workload import Workload
-from lakehouse.errors import BrokerError, RefusedError
-from lakehouse.local import broker
-from lakehouse.local.processes import choose_port
-from lakehouse.pulsar.endpoint import Endpoint, call_admin
-from lakehouse.pulsar.produce import Message, produce
-from lakehouse.pulsar.topic_admin import create_topics
-from lakehouse.settings import load_settings
+from pulsar_lakehouse.bronze.losses import source_options
+from pulsar_lakehouse.bronze.pulsar.admin import Admin, EntryMetadata
+from pulsar_lakehouse.bronze.pulsar.options import NoAnswerError, Options, PulsarSourceError
+from pulsar_lakehouse.bronze.pulsar.planning import Plan
+from pulsar_lakehouse.bronze.pulsar.positions import BEGINNING, Ledger, Position, Range, Span
+from pulsar_lakehouse.bronze.subscriptions import claim_subscription
+from pulsar_lakehouse.domains.shop.declarations.items import ITEMS
+from pulsar_lakehouse.domains.shop.workload import Workload
+from pulsar_lakehouse.errors import BrokerError, RefusedError
+from pulsar_lakehouse.local import broker
+from pulsar_lakehouse.local.processes import choose_port
+from pulsar_lakehouse.pulsar.endpoint import Endpoint, call_admin
+from pulsar_lakehouse.pulsar.produce import Message, produce
+from pulsar_lakehouse.pulsar.topic_admin import create_topics
+from pulsar_lakehouse.settings import load_settings
 from tests.bronze.broker_topics import Topics, numbers
 from tests.redirects import redirecting_brokers
 from tests.tokens import AUTHENTICATION, token
@@ -300,7 +300,7 @@ def test_a_busy_subscription_is_waited_for(
     monkeypatch: pytest.MonkeyPatch, answers: list[str], error: str | None
 ) -> None:
     given = (SimpleNamespace(status_code=int(answer[:3]), reason=answer[4:], text="") for answer in answers)
-    monkeypatch.setattr("bronze.pulsar.admin.BUSY_PAUSES", (0, 0))
+    monkeypatch.setattr("pulsar_lakehouse.bronze.pulsar.admin.BUSY_PAUSES", (0, 0))
     monkeypatch.setattr(Admin, "_call", lambda *_, **__: next(given))
     urls = {"serviceUrl": "pulsar://127.0.0.1:1", "adminUrl": "http://127.0.0.1:1", "topic": "events"}
     with pytest.raises(NoAnswerError, match=error) if error else nullcontext():

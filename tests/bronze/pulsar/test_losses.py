@@ -6,12 +6,12 @@ from collections.abc import Callable
 import pytest
 from pyspark.sql.types import StructType
 
-from bronze.pulsar import PulsarDataSource
-from bronze.pulsar.admin import Held
-from bronze.pulsar.losses import find_loss
-from bronze.pulsar.options import PulsarSourceError
-from bronze.pulsar.positions import BEGINNING, Ledger, Position
-from bronze.pulsar.source import PulsarStreamReader
+from pulsar_lakehouse.bronze.pulsar import PulsarDataSource
+from pulsar_lakehouse.bronze.pulsar.admin import Held
+from pulsar_lakehouse.bronze.pulsar.losses import find_loss
+from pulsar_lakehouse.bronze.pulsar.options import PulsarSourceError
+from pulsar_lakehouse.bronze.pulsar.positions import BEGINNING, Ledger, Position
+from pulsar_lakehouse.bronze.pulsar.source import PulsarStreamReader
 from tests.bronze.broker_topics import Topics, numbers
 
 

@@ -1,6 +1,6 @@
 import pytest
 
-from bronze.pulsar.options import Options, PulsarSourceError
+from pulsar_lakehouse.bronze.pulsar.options import Options, PulsarSourceError
 
 REQUIRED = {"serviceUrl": "pulsar://broker:6650", "adminUrl": "http://broker:8080/", "topic": "events"}
 

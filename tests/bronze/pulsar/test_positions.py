@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bronze.pulsar.positions import (
+from pulsar_lakehouse.bronze.pulsar.positions import (
     BEGINNING,
     Ledger,
     Offsets,

@@ -4,9 +4,9 @@ import pulsar
 import pytest
 from pulsar.schema import JsonSchema, Record, String
 
-from bronze.pulsar import reading
-from bronze.pulsar.options import PulsarSourceError
-from bronze.pulsar.positions import BEGINNING, Position, Range, Span
+from pulsar_lakehouse.bronze.pulsar import reading
+from pulsar_lakehouse.bronze.pulsar.options import PulsarSourceError
+from pulsar_lakehouse.bronze.pulsar.positions import BEGINNING, Position, Range, Span
 from tests.bronze.broker_topics import Topics, numbers, payloads, range_of
 
 COMPRESSIONS = [

@@ -4,8 +4,8 @@ from collections import Counter
 
 import pytest
 
-from bronze.pulsar import reading
-from bronze.pulsar.positions import BEGINNING
+from pulsar_lakehouse.bronze.pulsar import reading
+from pulsar_lakehouse.bronze.pulsar.positions import BEGINNING
 from tests.bronze.broker_topics import Topics, payloads, range_of
 
 LARGE = b"large" * 2_400_000

@@ -13,10 +13,10 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-import bronze.pulsar
-from bronze.pulsar import PulsarDataSource
-from bronze.pulsar.options import PulsarSourceError
-from bronze.pulsar.source import PulsarStreamReader
+from pulsar_lakehouse.bronze import pulsar as bronze_pulsar
+from pulsar_lakehouse.bronze.pulsar import PulsarDataSource
+from pulsar_lakehouse.bronze.pulsar.options import PulsarSourceError
+from pulsar_lakehouse.bronze.pulsar.source import PulsarStreamReader
 from tests.bronze.broker_topics import Topics, numbers
 
 
@@ -207,11 +207,13 @@ def test_earliest_is_what_the_broker_still_has(topics: Topics) -> None:
 
 def test_the_package_stands_alone() -> None:
     """The package can be copied to another project unchanged."""
-    allowed = {"bronze", "numpy", "pulsar", "pyarrow", "pyspark", "requests"} | sys.stdlib_module_names
-    for file in Path(bronze.pulsar.__file__).parent.glob("*.py"):
+    allowed = {"pulsar_lakehouse", "numpy", "pulsar", "pyarrow", "pyspark", "requests"} | sys.stdlib_module_names
+    for file in Path(str(bronze_pulsar.__file__)).parent.glob("*.py"):
         for node in ast.walk(ast.parse(file.read_text())):
             if isinstance(node, ast.Import | ast.ImportFrom):
                 names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else [str(node.module)]
                 for name in names:
                     assert name.split(".")[0] in allowed, f"{file.name} imports {name}"
-                    assert not name.startswith("bronze") or name.startswith("bronze.pulsar."), f"{file.name}: {name}"
+                    assert not name.startswith("pulsar_lakehouse") or name.startswith(
+                        "pulsar_lakehouse.bronze.pulsar."
+                    ), f"{file.name}: {name}"

@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from bronze.pulsar import PulsarDataSource
+from pulsar_lakehouse.bronze.pulsar import PulsarDataSource
 from tests.bronze.broker_topics import Topics
 
 Batches = dict[int, list[int]]
@@ -183,7 +183,10 @@ def test_a_missing_topic_fails_in_one_line(stream: Stream, topics: Topics) -> No
     topic = f"persistent://{topics.namespace}/none"
     with pytest.raises(StreamingQueryException) as error:
         stream.run(topic)
-    assert f"bronze.pulsar.options.PulsarSourceError: {topic}: no such topic" in str(error.value).splitlines()
+    assert (
+        f"pulsar_lakehouse.bronze.pulsar.options.PulsarSourceError: {topic}: no such topic"
+        in str(error.value).splitlines()
+    )
 
 
 def test_progress_shows_what_the_broker_has(stream: Stream, topics: Topics) -> None:

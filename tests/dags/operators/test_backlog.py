@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from dags.operators.backlog import BacklogTrigger
-from domains.shop.workload import Workload
-from lakehouse.pulsar.endpoint import Endpoint, call_admin
-from lakehouse.pulsar.produce import produce
-from lakehouse.settings import Settings
+from pulsar_lakehouse.dags.operators.backlog import BacklogTrigger
+from pulsar_lakehouse.domains.shop.workload import Workload
+from pulsar_lakehouse.pulsar.endpoint import Endpoint, call_admin
+from pulsar_lakehouse.pulsar.produce import produce
+from pulsar_lakehouse.settings import Settings
 from tests.lake import environment, own_topics
 from tests.shop import TOPICS
 
@@ -59,4 +59,7 @@ def test_without_a_broker_nothing_waits(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_airflow_can_recreate_the_trigger() -> None:
-    assert BacklogTrigger(poll_seconds=3).serialize() == ("dags.operators.backlog.BacklogTrigger", {"poll_seconds": 3})
+    assert BacklogTrigger(poll_seconds=3).serialize() == (
+        "pulsar_lakehouse.dags.operators.backlog.BacklogTrigger",
+        {"poll_seconds": 3},
+    )

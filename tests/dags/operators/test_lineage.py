@@ -7,7 +7,7 @@ from typing import cast
 import pytest
 from airflow.sdk import Context
 
-from dags.operators.lineage import parent_run
+from pulsar_lakehouse.dags.operators.lineage import parent_run
 
 AT = datetime(2026, 1, 31, tzinfo=UTC)
 PROVIDED = {

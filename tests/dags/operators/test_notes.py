@@ -9,7 +9,7 @@ from airflow.models.xcom import XComModel
 from sqlalchemy import create_engine
 from sqlalchemy.orm import Session
 
-from dags.operators.notes import KEY, MOST, take_note
+from pulsar_lakehouse.dags.operators.notes import KEY, MOST, take_note
 
 
 @pytest.fixture

@@ -11,9 +11,9 @@ from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOpe
 from airflow.sdk import DAG, Context
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 
-from dags.operators.notes import KEY
-from dags.operators.tasks import CONNECTION, Step, alert, alert_of_timeout, only_for_param
-from lakehouse.errors import LakehouseError, QualityError
+from pulsar_lakehouse.dags.operators.notes import KEY
+from pulsar_lakehouse.dags.operators.tasks import CONNECTION, Step, alert, alert_of_timeout, only_for_param
+from pulsar_lakehouse.errors import LakehouseError, QualityError
 
 FAILED = "Cannot execute: spark-submit. Error code is: {}.\nLast spark-submit output:\nlakehouse: why"
 

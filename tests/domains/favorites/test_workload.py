@@ -1,4 +1,4 @@
-from domains.favorites.workload import Workload
+from pulsar_lakehouse.domains.favorites.workload import Workload
 
 TIDY = Workload(users=1_000, accounts=50, duplicates=0, malformed=0)
 

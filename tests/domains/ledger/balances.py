@@ -11,7 +11,7 @@ from datetime import date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
-from lakehouse.pulsar.produce import Message
+from pulsar_lakehouse.pulsar.produce import Message
 from tests.oracle import EPOCH
 from tests.oracle_lookups import Row
 

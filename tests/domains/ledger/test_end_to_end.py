@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from domains.ledger.workload import Workload
-from lakehouse.pulsar.endpoint import Endpoint
-from lakehouse.settings import Settings
+from pulsar_lakehouse.domains.ledger.workload import Workload
+from pulsar_lakehouse.pulsar.endpoint import Endpoint
+from pulsar_lakehouse.settings import Settings
 from tests.domains.ledger.balances import balances, enriched, facts
 from tests.domains.rounds import as_published, by, in_table, in_topic, lake_of, run, send, unaccounted
 from tests.lake import read

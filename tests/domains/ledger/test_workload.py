@@ -3,8 +3,8 @@ from collections import defaultdict
 from decimal import Decimal
 from typing import Any
 
-from domains.ledger.workload import Workload
-from lakehouse.pulsar.produce import Message
+from pulsar_lakehouse.domains.ledger.workload import Workload
+from pulsar_lakehouse.pulsar.produce import Message
 
 TIDY = Workload(customers=1_000, transactions=20_000, duplicates=0, malformed=0)
 

@@ -3,8 +3,8 @@ import time
 from collections import Counter
 from itertools import islice
 
-from domains.shop.workload import ITEMS, UNKNOWN_ITEM, Workload
-from lakehouse.pulsar.produce import Message
+from pulsar_lakehouse.domains.shop.workload import ITEMS, UNKNOWN_ITEM, Workload
+from pulsar_lakehouse.pulsar.produce import Message
 
 TIDY = Workload(users=1_000, orders=20_000, duplicates=0, malformed=0)
 TOPICS = ("items", "users", "orders")

@@ -10,17 +10,17 @@ import pytest
 import typer
 from pyspark.sql import SparkSession
 
-from cli import commands as cli
-from cli.backfill import request
-from domains.shop.declarations.orders import ORDERS
-from gold.enrichment import backfill as steps
-from gold.enrichment import writes
-from gold.enrichment.backfill import NEVER, Difference, Scope, backfill
-from gold.enrichment.declaration import BACKFILLS
-from gold.enrichment.reconciliation import reconcile_facts
-from gold.enrichment.writes import write_difference
-from lakehouse.delta.tables import delta_table
-from lakehouse.settings import Settings
+from pulsar_lakehouse.cli import commands as cli
+from pulsar_lakehouse.cli.backfill import request
+from pulsar_lakehouse.delta.tables import delta_table
+from pulsar_lakehouse.domains.shop.declarations.orders import ORDERS
+from pulsar_lakehouse.gold.enrichment import backfill as steps
+from pulsar_lakehouse.gold.enrichment import writes
+from pulsar_lakehouse.gold.enrichment.backfill import NEVER, Difference, Scope, backfill
+from pulsar_lakehouse.gold.enrichment.declaration import BACKFILLS
+from pulsar_lakehouse.gold.enrichment.reconciliation import reconcile_facts
+from pulsar_lakehouse.gold.enrichment.writes import write_difference
+from pulsar_lakehouse.settings import Settings
 from tests.crashes import fail_after
 from tests.gold.enrichment.test_enrich import copy_of, enrich_orders, merge_changes
 from tests.lake import land_literally, own_home, read, tables, versions

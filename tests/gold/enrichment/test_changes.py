@@ -6,15 +6,15 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from domains.shop.declarations.items import ITEMS
-from domains.shop.declarations.orders import ORDERS
-from domains.shop.declarations.users import USERS
-from gold.enrichment.changes import changes_of, losses_by, outdated_by, waiting_for
-from gold.enrichment.declaration import MISSING, Lookup
-from gold.enrichment.events import LOSS
-from lakehouse.errors import ConfigurationError
-from lakehouse.settings import Settings
-from lakehouse.spark.batches import FEW
+from pulsar_lakehouse.domains.shop.declarations.items import ITEMS
+from pulsar_lakehouse.domains.shop.declarations.orders import ORDERS
+from pulsar_lakehouse.domains.shop.declarations.users import USERS
+from pulsar_lakehouse.errors import ConfigurationError
+from pulsar_lakehouse.gold.enrichment.changes import changes_of, losses_by, outdated_by, waiting_for
+from pulsar_lakehouse.gold.enrichment.declaration import MISSING, Lookup
+from pulsar_lakehouse.gold.enrichment.events import LOSS
+from pulsar_lakehouse.settings import Settings
+from pulsar_lakehouse.spark.batches import FEW
 from tests.lake import own_home
 from tests.messages import at
 

@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from domains.shop.declarations.orders import ORDERS
-from gold.enrichment import writes
-from jobs.steps import enriching, merging, reconcile_all
-from jobs.streams import catch_up
-from lakehouse.contracts.checks import fail
-from lakehouse.errors import LakehouseError, PermanentError
-from lakehouse.settings import Settings
+from pulsar_lakehouse.contracts.checks import fail
+from pulsar_lakehouse.domains.shop.declarations.orders import ORDERS
+from pulsar_lakehouse.errors import LakehouseError, PermanentError
+from pulsar_lakehouse.gold.enrichment import writes
+from pulsar_lakehouse.jobs.steps import enriching, merging, reconcile_all
+from pulsar_lakehouse.jobs.streams import catch_up
+from pulsar_lakehouse.settings import Settings
 from tests.crashes import fail_after
 from tests.lake import expected, land_literally, own_home, tables
 from tests.messages import item, order, user

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from domains.shop.declarations.items import ITEMS
-from domains.shop.declarations.orders import ORDERS
-from domains.shop.declarations.users import USERS
-from gold.enrichment.declaration import Enrichment, Lookup
-from lakehouse.errors import ConfigurationError
+from pulsar_lakehouse.domains.shop.declarations.items import ITEMS
+from pulsar_lakehouse.domains.shop.declarations.orders import ORDERS
+from pulsar_lakehouse.domains.shop.declarations.users import USERS
+from pulsar_lakehouse.errors import ConfigurationError
+from pulsar_lakehouse.gold.enrichment.declaration import Enrichment, Lookup
 
 USER, ITEM = ORDERS.lookups
 PARENT = replace(USER, name="parent", on="user.parent_user_id")

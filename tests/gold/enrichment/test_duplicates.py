@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
-from gold.enrichment.duplicates import find_duplicates, repeated_keys
+from pulsar_lakehouse.gold.enrichment.duplicates import find_duplicates, repeated_keys
 from tests.searching import few
 
 FACTS, HELD = "line INT, publish_time INT, position STRING, day DATE", "line INT, position STRING, day DATE"

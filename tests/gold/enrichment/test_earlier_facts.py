@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from gold.enrichment.backfill import Difference, Scope, backfill
-from gold.enrichment.reconciliation import reconcile_facts
-from jobs.steps import enriching, merging
-from jobs.streams import catch_up
-from lakehouse.settings import Settings
+from pulsar_lakehouse.gold.enrichment.backfill import Difference, Scope, backfill
+from pulsar_lakehouse.gold.enrichment.reconciliation import reconcile_facts
+from pulsar_lakehouse.jobs.steps import enriching, merging
+from pulsar_lakehouse.jobs.streams import catch_up
+from pulsar_lakehouse.settings import Settings
 from tests.lake import land_literally, own_home, read
 from tests.messages import at, message, millis
 from tests.oracle import Message

@@ -8,17 +8,17 @@ import pytest
 import typer
 from pyspark.sql import SparkSession
 
-from cli.quarantine import app as quarantine_app
-from domains.shop.declarations.orders import ORDERS
-from gold.enrichment import writes
-from gold.enrichment.declaration import ACTIONS
-from gold.enrichment.reconciliation import reconcile_facts
-from jobs.steps import enriching, merging
-from jobs.streams import catch_up
-from lakehouse.contracts.checks import quarantine
-from lakehouse.delta.writes import append_missing
-from lakehouse.errors import LakehouseError
-from lakehouse.settings import Settings
+from pulsar_lakehouse.cli.quarantine import app as quarantine_app
+from pulsar_lakehouse.contracts.checks import quarantine
+from pulsar_lakehouse.delta.writes import append_missing
+from pulsar_lakehouse.domains.shop.declarations.orders import ORDERS
+from pulsar_lakehouse.errors import LakehouseError
+from pulsar_lakehouse.gold.enrichment import writes
+from pulsar_lakehouse.gold.enrichment.declaration import ACTIONS
+from pulsar_lakehouse.gold.enrichment.reconciliation import reconcile_facts
+from pulsar_lakehouse.jobs.steps import enriching, merging
+from pulsar_lakehouse.jobs.streams import catch_up
+from pulsar_lakehouse.settings import Settings
 from tests.crashes import FIRST_AND_LAST, PLACING, fail_after
 from tests.lake import expected, land_literally, own_home, read, tables
 from tests.messages import at, item, message, millis, order, tombstone, user

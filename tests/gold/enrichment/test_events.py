@@ -6,14 +6,14 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from domains.shop.declarations.orders import ORDERS
-from expectations.gold import enriched
-from gold.enrichment.backfill import Difference, Scope, backfill
-from gold.enrichment.declaration import Enrichment
-from gold.enrichment.reconciliation import reconcile_facts
-from jobs.steps import enriching
-from jobs.streams import catch_up
-from lakehouse.settings import Settings
+from pulsar_lakehouse.domains.shop.declarations.orders import ORDERS
+from pulsar_lakehouse.expectations.gold import enriched
+from pulsar_lakehouse.gold.enrichment.backfill import Difference, Scope, backfill
+from pulsar_lakehouse.gold.enrichment.declaration import Enrichment
+from pulsar_lakehouse.gold.enrichment.reconciliation import reconcile_facts
+from pulsar_lakehouse.jobs.steps import enriching
+from pulsar_lakehouse.jobs.streams import catch_up
+from pulsar_lakehouse.settings import Settings
 from tests.lake import land_literally, own_home, read
 from tests.messages import order
 from tests.oracle import Message

@@ -5,15 +5,15 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from domains.shop.declarations.items import ITEMS
-from domains.shop.declarations.orders import ORDERS
-from domains.shop.declarations.users import USERS
-from gold.enrichment.declaration import Lookup
-from gold.enrichment.lookups import look_up, with_key, with_missing, with_state, with_survivor
-from gold.enrichment.survivors import read_merges, ways_of
-from lakehouse.delta.tables import create_table
-from lakehouse.settings import Settings
-from lakehouse.spark.batches import FEW
+from pulsar_lakehouse.delta.tables import create_table
+from pulsar_lakehouse.domains.shop.declarations.items import ITEMS
+from pulsar_lakehouse.domains.shop.declarations.orders import ORDERS
+from pulsar_lakehouse.domains.shop.declarations.users import USERS
+from pulsar_lakehouse.gold.enrichment.declaration import Lookup
+from pulsar_lakehouse.gold.enrichment.lookups import look_up, with_key, with_missing, with_state, with_survivor
+from pulsar_lakehouse.gold.enrichment.survivors import read_merges, ways_of
+from pulsar_lakehouse.settings import Settings
+from pulsar_lakehouse.spark.batches import FEW
 from tests.lake import own_home
 from tests.messages import at
 

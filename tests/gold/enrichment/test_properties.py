@@ -13,17 +13,17 @@ from hypothesis import settings as examples
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
-from domains.shop.declarations.orders import ORDERS
-from gold.enrichment.declaration import Enrichment, Lookup
-from gold.enrichment.enrich import enrich
-from gold.enrichment.reconciliation import reconcile_facts
-from jobs.steps import as_written, merging
-from jobs.streams import Stream, catch_up
-from lakehouse.errors import LakehouseError
-from lakehouse.settings import Settings
-from lakehouse.spark.batches import Succession
-from silver.entity import Entity
-from silver.reconciliation import reconcile_entity
+from pulsar_lakehouse.domains.shop.declarations.orders import ORDERS
+from pulsar_lakehouse.errors import LakehouseError
+from pulsar_lakehouse.gold.enrichment.declaration import Enrichment, Lookup
+from pulsar_lakehouse.gold.enrichment.enrich import enrich
+from pulsar_lakehouse.gold.enrichment.reconciliation import reconcile_facts
+from pulsar_lakehouse.jobs.steps import as_written, merging
+from pulsar_lakehouse.jobs.streams import Stream, catch_up
+from pulsar_lakehouse.settings import Settings
+from pulsar_lakehouse.silver.entity import Entity
+from pulsar_lakehouse.silver.reconciliation import reconcile_entity
+from pulsar_lakehouse.spark.batches import Succession
 from tests.crashes import FIRST_AND_LAST, PLACING, SILVER, Write, fail_after
 from tests.lake import expected, land_literally, own_home, tables
 from tests.messages import at, item, millis, order, tombstone, user

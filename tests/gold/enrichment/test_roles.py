@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from domains.shop.declarations.orders import ORDERS
-from gold.enrichment.declaration import Enrichment
-from gold.enrichment.reconciliation import reconcile_facts
-from jobs.steps import enriching
-from jobs.streams import catch_up
-from lakehouse.settings import Settings
+from pulsar_lakehouse.domains.shop.declarations.orders import ORDERS
+from pulsar_lakehouse.gold.enrichment.declaration import Enrichment
+from pulsar_lakehouse.gold.enrichment.reconciliation import reconcile_facts
+from pulsar_lakehouse.jobs.steps import enriching
+from pulsar_lakehouse.jobs.streams import catch_up
+from pulsar_lakehouse.settings import Settings
 from tests.gold.enrichment.test_enrich import merge_changes
 from tests.lake import land_literally, own_home, read
 from tests.messages import at, millis, order, user

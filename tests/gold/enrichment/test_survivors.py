@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gold.enrichment.survivors import Way, follow, leading_to
+from pulsar_lakehouse.gold.enrichment.survivors import Way, follow, leading_to
 
 KEYS, LIMITS = st.integers(1, 6), st.integers(1, 7)
 

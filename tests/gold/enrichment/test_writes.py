@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gold.enrichment.writes import rounded
+from pulsar_lakehouse.gold.enrichment.writes import rounded
 
 KEYS = st.integers(-(2**63), 2**63 - 1)
 

@@ -10,26 +10,31 @@ import psycopg
 import pytest
 from pyspark.sql import SparkSession
 
-import gold.sinks.postgres
-from domains.favorites.declarations.changelogs import ACCOUNT_USERS, CHANGELOGS, FAVORITE_CHEESES, FAVORITE_COLORS
-from gold.sql.declaration import declared_in
-from jobs.lineage.kept import last_run
-from jobs.steps import landing, merging, refreshing
-from jobs.streams import catch_up
-from lakehouse.contracts.topics import Topic
-from lakehouse.delta.tables import delta_table
-from lakehouse.errors import ConfigurationError, LakehouseError
-from lakehouse.pulsar.endpoint import Endpoint, connect
-from lakehouse.pulsar.topic_admin import create_published
-from lakehouse.settings import Settings
-from silver.entity import Entity
+from pulsar_lakehouse.contracts.topics import Topic
+from pulsar_lakehouse.delta.tables import delta_table
+from pulsar_lakehouse.domains.favorites.declarations.changelogs import (
+    ACCOUNT_USERS,
+    CHANGELOGS,
+    FAVORITE_CHEESES,
+    FAVORITE_COLORS,
+)
+from pulsar_lakehouse.errors import ConfigurationError, LakehouseError
+from pulsar_lakehouse.gold.sinks import postgres as sink
+from pulsar_lakehouse.gold.sql.declaration import declared_in
+from pulsar_lakehouse.jobs.lineage.kept import last_run
+from pulsar_lakehouse.jobs.steps import landing, merging, refreshing
+from pulsar_lakehouse.jobs.streams import catch_up
+from pulsar_lakehouse.pulsar.endpoint import Endpoint, connect
+from pulsar_lakehouse.pulsar.topic_admin import create_published
+from pulsar_lakehouse.settings import Settings
+from pulsar_lakehouse.silver.entity import Entity
 from tests.crashes import fail_after
 from tests.lake import own_topics, read
 from tests.messages import at, millis
 from tests.postgres import held_in_postgres, in_postgres
 from tests.published import sent
 
-SQL = Path(__file__).parents[3] / "domains" / "favorites" / "declarations" / "sql"
+SQL = Path(__file__).parents[3] / "pulsar_lakehouse" / "domains" / "favorites" / "declarations" / "sql"
 COUNTS, FAVORITES = (replace(table, postgres=table.file.stem) for table in declared_in(SQL))
 
 
@@ -106,7 +111,7 @@ def test_changes_reach_the_topic_and_postgres_once(
     send(lake, endpoint, FAVORITE_CHEESES, 3, minute=13, cheese="brie")
     land_and_merge(spark, lake)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(gold.sinks.postgres, "_apply", fail_after(gold.sinks.postgres._apply))  # before Postgres commits
+        patch.setattr(sink, "_apply", fail_after(sink._apply))  # before Postgres commits
         with pytest.raises(RuntimeError):
             refresh(spark, lake)
     assert told(lake, "publish postgres user_count_by_account") == ("FAIL", None, {})
@@ -122,8 +127,8 @@ def test_changes_reach_the_topic_and_postgres_once(
     assert dict(consumed(lake, endpoint, "user_favorite_color_and_cheese"))["2"] is None
 
     delta_table(spark, lake, COUNTS.name).update("account_id = 7", {"users": "9"})
-    assert gold.sinks.postgres.publish_to_postgres(spark, lake, COUNTS) == 1
-    assert gold.sinks.postgres.publish_to_postgres(spark, lake, COUNTS) == 0
+    assert sink.publish_to_postgres(spark, lake, COUNTS) == 1
+    assert sink.publish_to_postgres(spark, lake, COUNTS) == 0
     assert [row["users"] for row in held_in_postgres(postgres, COUNTS.postgres or "")] == [9]
     shutil.rmtree(lake.table_path(COUNTS.name))
     [anew] = refreshing(spark, lake, [replace(COUNTS, topic=None)])
@@ -132,18 +137,16 @@ def test_changes_reach_the_topic_and_postgres_once(
     with psycopg.connect(postgres) as connection:
         connection.execute("DELETE FROM lakehouse_published")
     with pytest.raises(LakehouseError, match="exists already, but lakehouse did not create it"):
-        gold.sinks.postgres.publish_to_postgres(spark, lake, COUNTS)
+        sink.publish_to_postgres(spark, lake, COUNTS)
 
 
 def test_an_error_does_not_quote_the_password(spark: SparkSession, settings: Settings) -> None:
     with pytest.raises(ConfigurationError) as error:
-        gold.sinks.postgres.publish_to_postgres(
-            spark, in_postgres(settings, "postgres//me:secret@host/database"), COUNTS
-        )
+        sink.publish_to_postgres(spark, in_postgres(settings, "postgres//me:secret@host/database"), COUNTS)
     assert str(error.value) == "LAKEHOUSE_POSTGRES__URL: must be postgresql://user:password@host/database"
 
 
 def test_lists_come_without_nul(spark: SparkSession) -> None:
     rows = spark.createDataFrame([(["a\0\0b", "\\u0000", "\\\0"],)], "texts ARRAY<STRING>")
-    [(text,)] = rows.select(gold.sinks.postgres._to_text(rows, "texts")).collect()
+    [(text,)] = rows.select(sink._to_text(rows, "texts")).collect()
     assert json.loads(text) == ["ab", "\\u0000", "\\"]

@@ -12,17 +12,17 @@ from deltalake import DeltaTable as StoredTable
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from domains.shop.declarations.orders import ORDERS
-from gold.sinks.topic import changelog_of, publication_of, to_messages
-from jobs.steps import enriching, merging, publishing
-from jobs.streams import catch_up
-from lakehouse.delta.tables import read_table
-from lakehouse.delta.writes import append
-from lakehouse.errors import LakehouseError
-from lakehouse.pulsar.endpoint import Endpoint, call_admin
-from lakehouse.pulsar.publishing import send
-from lakehouse.pulsar.topic_admin import create_published
-from lakehouse.settings import Settings
+from pulsar_lakehouse.delta.tables import read_table
+from pulsar_lakehouse.delta.writes import append
+from pulsar_lakehouse.domains.shop.declarations.orders import ORDERS
+from pulsar_lakehouse.errors import LakehouseError
+from pulsar_lakehouse.gold.sinks.topic import changelog_of, publication_of, to_messages
+from pulsar_lakehouse.jobs.steps import enriching, merging, publishing
+from pulsar_lakehouse.jobs.streams import catch_up
+from pulsar_lakehouse.pulsar.endpoint import Endpoint, call_admin
+from pulsar_lakehouse.pulsar.publishing import send
+from pulsar_lakehouse.pulsar.topic_admin import create_published
+from pulsar_lakehouse.settings import Settings
 from tests.lake import land_literally, own_home
 from tests.messages import item, order, user
 from tests.published import gold, seen, sent

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from gold.sql.declaration import declared_in
-from lakehouse.contracts.checks import fail, warn
-from lakehouse.errors import ConfigurationError
+from pulsar_lakehouse.contracts.checks import fail, warn
+from pulsar_lakehouse.errors import ConfigurationError
+from pulsar_lakehouse.gold.sql.declaration import declared_in
 from tests.shop import SQL_TABLES
 
 HEADER = """-- Users of an account.

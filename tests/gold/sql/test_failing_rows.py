@@ -8,13 +8,13 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
-from gold.sql.declaration import SQL_ROWS, SqlTable, read_declaration, with_parameters
-from gold.sql.quarantine import clear_undeclared
-from gold.sql.refresh import Refreshed, refresh
-from lakehouse.delta.tables import Table, create_table
-from lakehouse.delta.writes import append
-from lakehouse.errors import PermanentError
-from lakehouse.settings import Settings
+from pulsar_lakehouse.delta.tables import Table, create_table
+from pulsar_lakehouse.delta.writes import append
+from pulsar_lakehouse.errors import PermanentError
+from pulsar_lakehouse.gold.sql.declaration import SQL_ROWS, SqlTable, read_declaration, with_parameters
+from pulsar_lakehouse.gold.sql.quarantine import clear_undeclared
+from pulsar_lakehouse.gold.sql.refresh import Refreshed, refresh
+from pulsar_lakehouse.settings import Settings
 from tests.lake import own_home, read
 
 PARTS = Table(

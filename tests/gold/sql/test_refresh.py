@@ -17,19 +17,19 @@ from hypothesis import settings as examples
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
-import gold.sql.refresh
-from domains.favorites.declarations.changelogs import ACCOUNT_USERS, FAVORITE_CHEESES, FAVORITE_COLORS
-from domains.shop.declarations.orders import ORDERS as ORDERS_ENRICHED
-from gold.sql.checking import check_declarations
-from gold.sql.declaration import SqlTable, declared_in, read_declaration
-from gold.sql.refresh import refresh
-from gold.sql.statements import narrow, parse, touched
-from jobs.steps import declared_columns
-from lakehouse.delta.status import table_statuses
-from lakehouse.delta.tables import Table, create_table
-from lakehouse.errors import ConfigurationError, LakehouseError
-from lakehouse.settings import Settings
-from pipeline.loading import refuse
+from pulsar_lakehouse.delta.status import table_statuses
+from pulsar_lakehouse.delta.tables import Table, create_table
+from pulsar_lakehouse.domains.favorites.declarations.changelogs import ACCOUNT_USERS, FAVORITE_CHEESES, FAVORITE_COLORS
+from pulsar_lakehouse.domains.shop.declarations.orders import ORDERS as ORDERS_ENRICHED
+from pulsar_lakehouse.errors import ConfigurationError, LakehouseError
+from pulsar_lakehouse.gold.sql import refresh as refreshing
+from pulsar_lakehouse.gold.sql.checking import check_declarations
+from pulsar_lakehouse.gold.sql.declaration import SqlTable, declared_in, read_declaration
+from pulsar_lakehouse.gold.sql.refresh import refresh
+from pulsar_lakehouse.gold.sql.statements import narrow, parse, touched
+from pulsar_lakehouse.jobs.steps import declared_columns
+from pulsar_lakehouse.pipeline.loading import refuse
+from pulsar_lakehouse.settings import Settings
 from tests.crashes import fail_after
 from tests.lake import own_home, read
 from tests.messages import at
@@ -37,7 +37,7 @@ from tests.shop import SHOP, SQL_TABLES
 
 pytestmark = pytest.mark.usefixtures("generated_code")
 
-FAVORITES = Path(__file__).parents[3] / "domains" / "favorites" / "declarations" / "sql"
+FAVORITES = Path(__file__).parents[3] / "pulsar_lakehouse" / "domains" / "favorites" / "declarations" / "sql"
 TABLES = {table.name: table for table in (*SQL_TABLES, *declared_in(FAVORITES))}
 
 WITH_FEED = {"delta.enableChangeDataFeed": "true"}
@@ -191,7 +191,7 @@ def test_a_refreshed_table_is_the_oracles_after_each_round(
         for change in [changes[:3], [*changes[3:], always]]:  # several commits
             apply(lake, state, change)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(gold.sql.refresh, "_merge", fail_after(gold.sql.refresh._merge))
+            patch.setattr(refreshing, "_merge", fail_after(refreshing._merge))
             with pytest.raises(RuntimeError):
                 refresh(spark, lake, TABLES["gold.revenue_by_hour"])
         [kind] = {refresh(spark, lake, table).kind for table in TABLES.values()}

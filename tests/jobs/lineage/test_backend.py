@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from jobs.lineage.backend import backend, close_backend, is_disabled
-from jobs.lineage.flows import landed
-from jobs.lineage.runs import StepRuns
-from lakehouse.contracts.topics import Topic
-from lakehouse.errors import ConfigurationError
-from lakehouse.settings import Pulsar, Settings
+from pulsar_lakehouse.contracts.topics import Topic
+from pulsar_lakehouse.errors import ConfigurationError
+from pulsar_lakehouse.jobs.lineage.backend import backend, close_backend, is_disabled
+from pulsar_lakehouse.jobs.lineage.flows import landed
+from pulsar_lakehouse.jobs.lineage.runs import StepRuns
+from pulsar_lakehouse.settings import Pulsar, Settings
 from tests.lake import own_home
 
 

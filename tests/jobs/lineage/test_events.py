@@ -9,12 +9,12 @@ from openlineage.client.serde import Serde
 from pydantic import SecretStr
 from pyspark.sql.types import BinaryType, LongType, StringType, StructType
 
-from gold.sql.declaration import read_declaration
-from jobs.lineage.datasets import named, names_of
-from jobs.lineage.events import Done, run_event
-from jobs.lineage.flows import Flow, landed, refreshed
-from lakehouse.contracts.topics import Topic
-from lakehouse.settings import Pulsar, Settings
+from pulsar_lakehouse.contracts.topics import Topic
+from pulsar_lakehouse.gold.sql.declaration import read_declaration
+from pulsar_lakehouse.jobs.lineage.datasets import named, names_of
+from pulsar_lakehouse.jobs.lineage.events import Done, run_event
+from pulsar_lakehouse.jobs.lineage.flows import Flow, landed, refreshed
+from pulsar_lakehouse.settings import Pulsar, Settings
 from tests.lake import own_home
 
 RUN = "01890a5d-ac96-774b-bcce-b302099a8057"

@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from domains.shop.declarations.orders import ORDERS
-from domains.shop.declarations.users import USERS
-from gold.sql.declaration import read_declaration
-from jobs.lineage.flows import enriched, flows
-from jobs.lineage.origins import Column, Origin, origin, origins_in_select
-from pipeline.loading import load
+from pulsar_lakehouse.domains.shop.declarations.orders import ORDERS
+from pulsar_lakehouse.domains.shop.declarations.users import USERS
+from pulsar_lakehouse.gold.sql.declaration import read_declaration
+from pulsar_lakehouse.jobs.lineage.flows import enriched, flows
+from pulsar_lakehouse.jobs.lineage.origins import Column, Origin, origin, origins_in_select
+from pulsar_lakehouse.pipeline.loading import load
 from tests.pipeline.projects import visits_project
 
 NAMES = {"gold.enriched_orders": ("price", "created_at", "item.category"), "silver.users": ("id", "firstName")}

@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 from openlineage.client.serde import Serde
 
-from domains.shop.declarations.users import USERS
-from jobs.lineage import kept
-from jobs.lineage.datasets import names_of
-from jobs.lineage.events import Done, run_event
-from jobs.lineage.flows import merged
-from jobs.lineage.kept import LastRun, keep_event, last_run
-from lakehouse.settings import Settings
+from pulsar_lakehouse.domains.shop.declarations.users import USERS
+from pulsar_lakehouse.jobs.lineage import kept
+from pulsar_lakehouse.jobs.lineage.datasets import names_of
+from pulsar_lakehouse.jobs.lineage.events import Done, run_event
+from pulsar_lakehouse.jobs.lineage.flows import merged
+from pulsar_lakehouse.jobs.lineage.kept import LastRun, keep_event, last_run
+from pulsar_lakehouse.settings import Settings
 from tests.lake import own_home
 
 AT = datetime(2026, 1, 31, 12, tzinfo=UTC)

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from jobs.lineage.tracing import Source, trace_columns
-from lakehouse.errors import ConfigurationError
-from pipeline.loading import load
+from pulsar_lakehouse.errors import ConfigurationError
+from pulsar_lakehouse.jobs.lineage.tracing import Source, trace_columns
+from pulsar_lakehouse.pipeline.loading import load
 from tests.pipeline.projects import visits_project
 
 

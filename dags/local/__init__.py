@@ -1,1 +1,0 @@
-"""A local Airflow, for those without one."""

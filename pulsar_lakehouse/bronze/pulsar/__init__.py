@@ -1,0 +1,13 @@
+"""A Pulsar data source for Spark 4.2, for batch and streaming queries.
+
+It needs pyspark, pulsar-client, pyarrow, numpy and requests, and nothing else of this project::
+
+    spark.dataSource.register(PulsarDataSource)
+    spark.readStream.format("pulsar").options(serviceUrl=…, adminUrl=…, topic=…).load()
+
+See README.md beside this file for the options, the offsets and the guarantees.
+"""
+
+from pulsar_lakehouse.bronze.pulsar.source import SCHEMA, PulsarDataSource
+
+__all__ = ["SCHEMA", "PulsarDataSource"]

@@ -1,0 +1,185 @@
+"""The calls to Pulsar's admin API that the source needs."""
+
+import ssl
+import time
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+from urllib.parse import quote
+
+import requests
+
+from pulsar_lakehouse.bronze.pulsar.options import NoAnswerError, Options, PulsarSourceError
+from pulsar_lakehouse.bronze.pulsar.positions import BEGINNING, Ledger, Position
+
+TIMEOUT = (10, 60)
+BUSY_PAUSES = (0.1,) * 100
+"""Pauses, in seconds, while somebody else creates the same subscription."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EntryMetadata:
+    messages: int
+    """The number of messages in the entry."""
+    chunk: int
+    """The index of this chunk in its large message, from 0. The last chunk stands for the message."""
+    chunks: int
+    uuid: str | None
+    """Identifies the large message that a chunk belongs to."""
+    is_marker: bool
+    """Whether the broker itself wrote the entry, for example for a transaction. Readers never get it."""
+
+    @property
+    def is_message(self) -> bool:
+        return not self.is_marker and self.chunk == self.chunks - 1
+
+
+class Held(NamedTuple):
+    """What the broker holds of a partition."""
+
+    ledgers: list[Ledger]
+    """The ledgers with readable entries, oldest first."""
+    cursors: Mapping[str, Any]
+    """Cursors as the admin API returns them, by subscription."""
+    last: Position
+    """The last entry that was ever confirmed, even if it was deleted since."""
+    first: int
+    """The oldest ledger that still exists. It may be empty."""
+    created: str | None = None
+    """When the partition was created; a recreated one has another time. None if it is unknown or was not asked for."""
+
+    def cursor(self, subscription: str | None) -> Position | None:
+        """The position up to which a subscription has acknowledged everything; None if it does not exist."""
+        found = self.cursors.get(subscription) if subscription else None
+        return Position.parse(found["markDeletePosition"]) if found else None
+
+
+class _Session(requests.Session):
+    """Sends the token to the broker that serves a topic too: all others redirect to it."""
+
+    def should_strip_auth(self, old_url: str, new_url: str) -> bool:
+        return old_url.startswith("https:") and not new_url.startswith("https:")
+
+
+class Admin:
+    def __init__(self, options: Options) -> None:
+        self._admin_url = options.admin_url
+        self._urls = deque(f"{url}/admin/v2" for url in options.admin_urls)
+        """The brokers, with the one that answered last at the front."""
+        self._session = _Session()
+        if options.token:
+            self._session.headers["Authorization"] = f"Bearer {options.token}"
+        if options.tls_trust_certs:
+            self._session.verify = options.tls_trust_certs
+
+    def partitions(self, topic: str) -> list[str]:
+        """The full names of a topic's partitions; the topic itself if it is not partitioned."""
+        count = self._call("GET", topic, "/partitions").json()["partitions"]
+        if count == 0:
+            self._call("GET", topic, "/internalStats")  # raises if there is no such topic
+            return [topic]
+        return [f"{topic}-partition-{index}" for index in range(count)]
+
+    def ledgers(self, partition: str) -> Held:
+        """What the broker holds of a partition."""
+        stats = self._call("GET", partition, "/internalStats").json()
+        last = Position.parse(stats["lastConfirmedEntry"])
+        ledgers = []
+        for ledger in stats["ledgers"]:
+            id, entries, size = ledger["ledgerId"], ledger["entries"], ledger["size"]
+            if id == last.ledger:  # the figures of the open ledger lag behind, so count what is confirmed
+                entries, size = last.entry + 1, max(size, stats["currentLedgerSize"])
+            if id <= last.ledger and entries > 0:
+                ledgers.append(Ledger(id, entries, max(size, entries)))
+        first = min((ledger["ledgerId"] for ledger in stats["ledgers"]), default=last.ledger + 1)
+        return Held(ledgers, stats["cursors"], last, first)
+
+    def dated_ledgers(self, partition: str) -> Held:
+        """What the broker holds of a partition, with its creation time, which needs a second call."""
+        made = self._call("GET", partition, "/internal-info").json()
+        created = made.get("creationDate")
+        return self.ledgers(partition)._replace(created=created and _in_utc(created))
+
+    def entry(self, partition: str, position: Position) -> EntryMetadata | None:
+        """The metadata of an entry, without its payload; None if the broker has deleted the entry."""
+        path = f"/ledger/{position.ledger}/entry/{position.entry}"
+        with self._call("GET", partition, path, accept=(404,)) as response:
+            if response.status_code == 404:
+                return None
+            header = response.headers.get
+            return EntryMetadata(
+                messages=int(header("X-Pulsar-num-batch-message", 1)),
+                chunk=int(header("X-Pulsar-chunk-id", 0)),
+                chunks=int(header("X-Pulsar-num-chunks-from-msg", 1)),
+                uuid=header("X-Pulsar-uuid"),
+                is_marker="X-Pulsar-marker-type" in response.headers,
+            )
+
+    def position_before(self, partition: str, publish_time: int) -> Position:
+        """The last entry published before `publish_time`, in epoch milliseconds."""
+        found = self._call("GET", partition, f"/messageid/{publish_time}").json()
+        return Position(found["ledgerId"], found["entryId"] - 1)
+
+    def ensure_subscription(self, partition: str, subscription: str) -> None:
+        """Create a durable subscription at the earliest message if it does not exist.
+
+        Raises NoAnswerError if the broker does not create it.
+        """
+        body = {"ledgerId": BEGINNING.ledger, "entryId": BEGINNING.entry, "partitionIndex": -1}
+        path = f"/subscription/{quote(subscription, safe='')}"
+        for pause in (*BUSY_PAUSES, None):
+            answer = self._call("PUT", partition, path, json=body, accept=(409, 412))
+            if answer.status_code != 412:
+                return
+            # The broker answers Busy while another stream, or the broker for a new partition, creates the subscription.
+            if pause is None or "Busy" not in f"{answer.reason} {answer.text}":
+                raise NoAnswerError(f"{partition}: the broker answered 412 {answer.reason}")
+            time.sleep(pause)
+
+    def acknowledge(self, partition: str, subscription: str, position: Position) -> None:
+        """Acknowledge everything up to `position`, included. Raises NoAnswerError if the subscription is gone."""
+        body = {"ledgerId": position.ledger, "entryId": position.entry, "partitionIndex": -1, "excluded": True}
+        path = f"/subscription/{quote(subscription, safe='')}/resetcursor"
+        if self._call("POST", partition, path, json=body, accept=(404,)).status_code == 404:
+            raise NoAnswerError(f"{partition}: the subscription {subscription} no longer exists")
+
+    def _call(
+        self, method: str, topic: str, path: str, *, json: object = None, accept: tuple[int, ...] = ()
+    ) -> requests.Response:
+        response = self._first_answer(method, f"{quote(topic.replace('://', '/'))}{path}", json)
+        if response.ok or response.status_code in accept:
+            return response
+        match response.status_code:
+            case 401 | 403:
+                given = "the token" if "Authorization" in self._session.headers else "a call without a token"
+                raise PulsarSourceError(f"{topic}: the broker refused {given}")
+            case 404:
+                raise PulsarSourceError(f"{topic}: no such topic")
+        raise NoAnswerError(f"{topic}: the broker answered {response.status_code} {response.reason}")
+
+    def _first_answer(self, method: str, path: str, json: object) -> requests.Response:
+        """Ask one broker after the other until one answers."""
+        for _ in range(len(self._urls)):
+            url = self._urls[0]
+            self._session.trust_env = "//127.0.0.1:" not in url  # a proxy can't reach this machine's loopback
+            try:
+                return self._session.request(method, f"{url}/{path}", json=json, timeout=TIMEOUT, stream=True)
+            except requests.RequestException as error:
+                if problem := _certificate_problem(error):
+                    raise PulsarSourceError(f"{url}: the certificate is refused: {problem}") from error
+                failure = error
+                self._urls.rotate(-1)
+        raise NoAnswerError(f"{self._admin_url}: no answer from the broker: {type(failure).__name__}") from failure
+
+
+def _in_utc(moment: str) -> str:
+    """An ISO 8601 time in UTC. Each broker writes it in its own time zone."""
+    return datetime.fromisoformat(moment).astimezone(UTC).isoformat()
+
+
+def _certificate_problem(error: BaseException | None) -> str | None:
+    while error is not None and not isinstance(error, ssl.SSLError):
+        error = error.__cause__ or error.__context__
+    return error.verify_message if isinstance(error, ssl.SSLCertVerificationError) else None

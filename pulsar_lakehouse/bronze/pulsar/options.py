@@ -1,0 +1,148 @@
+"""The options of the Pulsar source. They are checked before anything is read."""
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import urlsplit
+
+from pulsar_lakehouse.bronze.pulsar.positions import Offsets
+
+EARLIEST, LATEST = "earliest", "latest"
+
+
+class PulsarSourceError(Exception):
+    """The source can't do what was asked. The message is one line that names the option, topic or range."""
+
+
+class NoAnswerError(PulsarSourceError):
+    """The broker did not answer, or answered with an unexpected status. A retry may succeed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    service_url: str
+    admin_url: str
+    topics: tuple[str, ...]
+    """Full names, `persistent://tenant/namespace/topic`."""
+    subscription: str | None = None
+    """A durable subscription, created if missing, acknowledged after each commit. None: the broker keeps no trace."""
+    starting_position: str = EARLIEST
+    """`earliest`, `latest`, a publish time in epoch milliseconds, or offsets as JSON."""
+    max_bytes_per_trigger: int | None = None
+    max_messages_per_trigger: int | None = None
+    min_partitions: int = 1
+    fail_on_data_loss: bool = True
+    read_timeout: float = 120.0
+    """Seconds without any message after which reading a range fails."""
+    token: str | None = field(default=None, repr=False)
+    tls_trust_certs: str | None = None
+    tls_validate_hostname: bool = True
+
+    @property
+    def admin_urls(self) -> list[str]:
+        """The URL of each host: `http://one:8080,other:8080` names two brokers of a cluster."""
+        url = urlsplit(self.admin_url)
+        return [f"{url.scheme}://{host}{url.path}" for host in url.netloc.split(",")]
+
+    @classmethod
+    def parse(cls, options: Mapping[str, str]) -> "Options":
+        """Raises PulsarSourceError for an option that is missing, unknown or bad."""
+        given = {name.lower(): value for name, value in options.items()}
+        unknown = sorted(set(given) - set(_PARSERS) - {"path"})
+        if unknown:
+            raise PulsarSourceError(
+                f"unknown option {unknown[0]}; the options are {', '.join(sorted(_SPELLINGS.values()))}"
+            )
+        values = {}
+        for name, (attribute, parse) in _PARSERS.items():
+            if name in given:
+                try:
+                    values[attribute] = parse(given[name])
+                except ValueError as error:
+                    shown = "" if name == "token" else f"={given[name]!r}"
+                    raise PulsarSourceError(f"option {_SPELLINGS[name]}{shown}: {error}") from error
+        for name in ("serviceUrl", "adminUrl", "topic"):
+            if name.lower() not in given:
+                raise PulsarSourceError(f"option {name} is required")
+        parsed = cls(**values)
+        if parsed.max_bytes_per_trigger and parsed.max_messages_per_trigger:
+            raise PulsarSourceError("set maxBytesPerTrigger or maxMessagesPerTrigger, not both")
+        return parsed
+
+
+def _positive(text: str) -> int:
+    if not text.isdigit() or int(text) < 1:
+        raise ValueError("must be a whole number, 1 or more")
+    return int(text)
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not seconds > 0:
+        raise ValueError("must be a number of seconds above 0")
+    return seconds
+
+
+def _boolean(text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise ValueError("must be true or false")
+    return text.lower() == "true"
+
+
+def _token(text: str) -> str:
+    if not re.fullmatch(r"[\w-]+\.[\w-]+\.[\w-]+", text, re.ASCII):
+        raise ValueError("must be a JSON web token: three parts with a dot between, and no space or end of line")
+    return text
+
+
+def _topics(text: str) -> tuple[str, ...]:
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    if not names:
+        raise ValueError("must name a topic")
+    return tuple(_full_name(name) for name in names)
+
+
+def _full_name(topic: str) -> str:
+    domain, separator, name = topic.rpartition("://")
+    if separator and domain != "persistent":
+        raise ValueError("only persistent topics can be read by position")
+    match name.count("/"):
+        case 0:
+            return f"persistent://public/default/{name}"
+        case 2:
+            return f"persistent://{name}"
+    raise ValueError("must be topic, tenant/namespace/topic or persistent://tenant/namespace/topic")
+
+
+def _starting_position(text: str) -> str:
+    if text in (EARLIEST, LATEST) or text.isdigit():
+        return text
+    try:
+        Offsets.from_json(json.loads(text))
+    except (ValueError, AttributeError) as error:
+        raise ValueError("must be earliest, latest, epoch milliseconds or offsets as JSON") from error
+    return text
+
+
+_OPTIONS: Mapping[str, tuple[str, Callable[[str], Any]]] = {
+    "serviceUrl": ("service_url", str),
+    "adminUrl": ("admin_url", lambda url: url.rstrip("/")),
+    "topic": ("topics", _topics),
+    "subscription": ("subscription", str),
+    "startingPosition": ("starting_position", _starting_position),
+    "maxBytesPerTrigger": ("max_bytes_per_trigger", _positive),
+    "maxMessagesPerTrigger": ("max_messages_per_trigger", _positive),
+    "minPartitions": ("min_partitions", _positive),
+    "failOnDataLoss": ("fail_on_data_loss", _boolean),
+    "readTimeout": ("read_timeout", _seconds),
+    "token": ("token", _token),
+    "tlsTrustCerts": ("tls_trust_certs", str),
+    "tlsValidateHostname": ("tls_validate_hostname", _boolean),
+}
+_SPELLINGS = {name.lower(): name for name in _OPTIONS}
+_PARSERS = {name.lower(): parser for name, parser in _OPTIONS.items()}

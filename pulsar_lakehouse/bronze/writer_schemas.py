@@ -1,0 +1,41 @@
+"""The schemas that Avro messages were written with, kept beside bronze because it can't be read without them."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from pulsar_lakehouse.bronze.contracts import registered_schemas
+from pulsar_lakehouse.contracts.topics import Encoding, Topic
+from pulsar_lakehouse.delta.tables import Table, create_table, read_table, table_exists
+from pulsar_lakehouse.delta.writes import append_values
+from pulsar_lakehouse.pulsar.endpoint import Endpoint
+from pulsar_lakehouse.settings import Settings
+
+WRITER_SCHEMAS = Table(
+    name="bronze.writer_schemas",
+    columns="topic STRING, version BIGINT, schema STRING",
+    partition_by=("topic",),
+)
+
+
+def keep_writer_schemas(spark: SparkSession, settings: Settings, topics: Iterable[Topic], endpoint: Endpoint) -> None:
+    """Store the registered schemas of Avro topics that are not stored yet."""
+    for topic in topics:
+        if topic.encoding is not Encoding.AVRO:
+            continue
+        create_table(spark, settings, WRITER_SCHEMAS)
+        known = with_writer_schemas(spark, settings, topic).writer_schemas
+        registered = registered_schemas(topic, endpoint, settings)
+        if new := [each for each in registered if each["version"] not in known]:
+            rows = [{"topic": topic.name, "version": each["version"], "schema": each["data"]} for each in new]
+            append_values(settings, WRITER_SCHEMAS.name, rows)
+
+
+def with_writer_schemas(spark: SparkSession, settings: Settings, topic: Topic) -> Topic:
+    """The topic with its stored writer schemas; unchanged if it is not Avro, or if none are stored."""
+    if topic.encoding is not Encoding.AVRO or not table_exists(spark, settings, WRITER_SCHEMAS.name):
+        return topic
+    rows = read_table(spark, settings, WRITER_SCHEMAS.name).where(F.col("topic") == topic.name).collect()
+    return replace(topic, writer_schemas={row.version: row.schema for row in rows})

@@ -1,0 +1,175 @@
+"""`lakehouse demo`: the whole pipeline of a domain in one go, on its own broker and data."""
+
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+from pyspark.sql import SparkSession
+
+from pulsar_lakehouse.cli import report
+from pulsar_lakehouse.delta.leases import home_lock, write_lease
+from pulsar_lakehouse.delta.query import query
+from pulsar_lakehouse.domains import DOMAINS, Workload, workload_of
+from pulsar_lakehouse.errors import ConfigurationError
+from pulsar_lakehouse.gold.enrichment.declaration import Enrichment
+from pulsar_lakehouse.jobs.status import status_of
+from pulsar_lakehouse.jobs.steps import (
+    create_tables,
+    landing,
+    reconcile_all,
+    refreshing,
+    run_all,
+    run_landed,
+    spark_for,
+)
+from pulsar_lakehouse.jobs.streams import catch_up
+from pulsar_lakehouse.local import broker
+from pulsar_lakehouse.pipeline.loading import pipeline_of
+from pulsar_lakehouse.pulsar.endpoint import Endpoint
+from pulsar_lakehouse.pulsar.produce import Message, produce
+from pulsar_lakehouse.pulsar.topic_admin import create_published, create_topics
+from pulsar_lakehouse.reconciliation import Reconciliation
+from pulsar_lakehouse.records import keep_reconciliations
+from pulsar_lakehouse.settings import DECLARATIONS, Pulsar, Settings
+from pulsar_lakehouse.spark.session import for_short_run
+from pulsar_lakehouse.terminal import shown
+
+DEFAULT_DOMAIN = "shop"
+DEFAULT_SIZE = 20_000
+"""More messages make the demo slower, and show nothing new."""
+
+Keys = set[tuple[object, ...]]
+
+
+def run_demo(settings: Settings, *, domain: str, size: int) -> list[Reconciliation]:
+    """Produce, land, merge, enrich, refresh, reconcile and query in `<home>/demo/<domain>`, which is emptied first.
+
+    The broker is always stopped at the end. Raises BusyError if another demo runs, or if a process still writes the
+    tables of the last one, and ConfigurationError if there is no such domain.
+    """
+    if domain not in DOMAINS:
+        raise ConfigurationError(f"--domain {domain}: no such domain; there are {', '.join(DOMAINS)}")
+    started = time.monotonic()
+    own, workload = demo_settings(settings, domain), workload_of(domain).of(size)
+    pipeline = pipeline_of(own)
+    written = [*pipeline.written, *(table.name for table in pipeline.sql_tables)]
+    with home_lock(settings, "demo"):
+        with write_lease(own, written):  # don't delete tables that a process still writes
+            broker.stop(own)
+        shutil.rmtree(own.home, ignore_errors=True)
+        try:
+            broker.launch(own, keep_classes=True)
+            with spark_for(own, writes=written) as spark:  # Spark and the broker start side by side
+                reconciliations = _show_pipeline(spark, own, workload)
+            broker.stop(own, keep_classes=True)
+        finally:
+            broker.stop(own)
+    report.say(f"\nThe demo took {time.monotonic() - started:.0f} s.")
+    _show_next(own, size)
+    return reconciliations
+
+
+def demo_settings(settings: Settings, domain: str = DEFAULT_DOMAIN) -> Settings:
+    """The user's settings, with a domain, all folders in `<home>/demo/<domain>`, an own broker, and a quick Spark."""
+    pulsar = Pulsar(memory=settings.pulsar.memory, partitions=settings.pulsar.partitions)
+    places = {
+        "declarations": DOMAINS[domain] / DECLARATIONS,
+        "home": settings.home / "demo" / domain,
+        "warehouse": "",
+        "parameters": {},
+        "checkpoints": "",
+    }
+    return for_short_run(settings.model_copy(update=places | {"pulsar": pulsar}))
+
+
+def _show_pipeline(spark: SparkSession, settings: Settings, workload: Workload) -> list[Reconciliation]:
+    report.say(f"\n1. {workload.FIRST}", "bold")
+    endpoint = _land_first(spark, settings, workload)
+    report.outcomes(run_landed(spark, settings))
+    before = {facts.topic.name: _places(settings, facts) for facts in pipeline_of(settings).enrichments}
+    for facts in pipeline_of(settings).enrichments:
+        _, waited = before[facts.topic.name]
+        report.say(f"{len(waited):,} {facts.topic.name} wait in quarantine for their {_states(facts)}")
+    _refresh(spark, settings)
+    report.say(f"\n2. {workload.LATE}", "bold")
+    _produce(settings, endpoint, workload.late)
+    report.outcomes(run_all(spark, settings))
+    for facts in pipeline_of(settings).enrichments:
+        _show_moves(settings, facts, *before[facts.topic.name])
+    _refresh(spark, settings)
+    report.say("\n3. What there is now", "bold")
+    found = status_of(settings)
+    report.OUT.print(report.tables(found.tables, found.freshness))
+    reconciliations = reconcile_all(spark, settings)
+    keep_reconciliations(settings, reconciliations)
+    report.reconciliation(reconciliations)
+    _show_queries(settings)
+    return reconciliations
+
+
+def _land_first(spark: SparkSession, settings: Settings, workload: Workload) -> Endpoint:
+    """Create topics and tables, and land the first phase."""
+    pipeline = pipeline_of(settings)
+    with ThreadPoolExecutor() as pool:
+        tables = pool.submit(create_tables, spark, settings)  # while the broker starts and messages land
+        endpoint = broker.start(settings)
+        create_topics(pipeline.topics, endpoint, settings)
+        create_published(pipeline.published_topics, endpoint, settings)
+        _produce(settings, endpoint, workload.first)
+        report.outcomes(catch_up(settings, landing(spark, settings, pipeline.topics)))
+        tables.result()
+    return endpoint
+
+
+def _refresh(spark: SparkSession, settings: Settings) -> None:
+    report.refreshed(refreshing(spark, settings, pipeline_of(settings).sql_tables))
+
+
+def _show_moves(settings: Settings, facts: Enrichment, held: Keys, waited: Keys) -> None:
+    """Say how many facts have come to gold, and left it, since gold `held` and others `waited`."""
+    holds, _ = _places(settings, facts)
+    name, left = facts.topic.name, len(held - holds)
+    report.say(f"{len(waited & holds):,} {name} came back by themselves")
+    report.say(f"{left:,} {name} left gold: their {_states(facts)} turned out to have been deleted before")
+
+
+def _produce(settings: Settings, endpoint: Endpoint, phase: Callable[[str], Iterator[Message]]) -> None:
+    sent = produce([(topic, phase(topic.name)) for topic in pipeline_of(settings).topics], endpoint, settings)
+    report.say("Acknowledged: " + ", ".join(f"{count:,} {name}" for name, count in sent.items()))
+
+
+def _places(settings: Settings, facts: Enrichment) -> tuple[Keys, Keys]:
+    """The keys of the facts in gold, and of those that wait."""
+    keys = ", ".join(facts.keys)
+    gold, waiting = (
+        set(query(settings, f"SELECT {keys} FROM {table}").fetchall())
+        for table in (facts.gold_table, facts.waiting.name)
+    )
+    return gold, waiting
+
+
+def _states(facts: Enrichment) -> str:
+    return " or ".join(lookup.name for lookup in facts.lookups if lookup.required)
+
+
+def _show_queries(settings: Settings) -> None:
+    for path in sorted((settings.declarations.parent / "queries").glob("*.sql")):
+        title, _, statement = path.read_text().partition("\n")
+        found = query(settings, statement)
+        report.rows(found.columns, found.fetchall(), title=title.removeprefix("-- "))
+
+
+def _show_next(settings: Settings, size: int) -> None:
+    home = shown(settings.home)
+    report.say(
+        f"""
+What to try next, on what the demo has left in {home}:
+  export LAKEHOUSE_DECLARATIONS={shown(settings.declarations)} LAKEHOUSE_HOME={home} PATH=$PWD/.venv/bin:$PATH
+  lakehouse plan
+  lakehouse sql "SELECT topic, reason, payload FROM quarantine.malformed LIMIT 5"
+  lakehouse up && lakehouse status
+  lakehouse produce --size {size} --rate 1000/s --forever 2>/dev/null &      # some of it malformed; then, until Ctrl-C:
+  lakehouse run --every 2s
+  kill %1; lakehouse down                          # stops what still runs"""
+    )

@@ -1,0 +1,77 @@
+"""`lakehouse validate`: evaluate the rules of the tables."""
+
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+from pyspark.sql import SparkSession
+
+from pulsar_lakehouse.cli import report
+from pulsar_lakehouse.cli.extras import require_extra
+from pulsar_lakehouse.delta.tables import table_exists
+from pulsar_lakehouse.errors import ConfigurationError, QualityError
+from pulsar_lakehouse.expectations.results import Result
+from pulsar_lakehouse.expectations.suites import Suite
+from pulsar_lakehouse.jobs.steps import require, spark_between_rounds
+from pulsar_lakehouse.pipeline.declared import Pipeline
+from pulsar_lakehouse.pipeline.loading import pipeline_of
+from pulsar_lakehouse.progress import spinner
+from pulsar_lakehouse.settings import Settings, load_settings
+
+NEEDED = ("quality", "great_expectations")
+"""The extra, and the package of it, without which nothing can be validated."""
+
+
+def validate_command(
+    tables: Annotated[list[str] | None, typer.Argument(help="Such as gold.enriched_orders. Default: all.")] = None,
+    new: Annotated[
+        bool, typer.Option("--new", help="Only rows that arrived since the last validation; once a day, whole tables.")
+    ] = False,
+) -> None:
+    """Evaluate the rules of tables and write a report; exit with 78 if a critical rule fails or any rule can't run."""
+    require_extra(*NEEDED)
+    settings = load_settings()
+    pipeline = pipeline_of(settings)
+    known = _suites(pipeline)
+    for name in tables or ():
+        if name not in known:
+            raise ConfigurationError(f"{name}: no rules are declared for it; there are rules for {', '.join(known)}")
+    with spark_between_rounds(settings, [*pipeline.written, *(suite.table for suite in pipeline.sql_suites)]) as spark:
+        validate_tables(spark, settings, tables or (), only_new=new)
+
+
+def validate_tables(spark: SparkSession, settings: Settings, tables: Sequence[str] = (), *, only_new: bool) -> None:
+    """Evaluate the rules of these tables, by default of all, show the results, and write the report.
+
+    The tables must not change meanwhile. Raises QualityError if a critical rule fails, or any rule can't run.
+    """
+    pipeline = pipeline_of(settings)
+    require(spark, settings, [suite.table for suite in pipeline.suites], made_by="run")
+    require(spark, settings, tables, made_by="refresh")
+    known = _suites(pipeline)
+    made = [suite for suite in pipeline.sql_suites if table_exists(spark, settings, suite.table)]
+    suites = [known[name] for name in dict.fromkeys(tables)] if tables else [*pipeline.suites, *made]
+    with spinner("Validating"):
+        # Importing this takes two seconds, which other commands should not spend.
+        from pulsar_lakehouse.expectations.validation import validate
+
+        results = validate(spark, settings, suites, only_new=only_new)
+    _show(results, settings)
+
+
+def _suites(pipeline: Pipeline) -> dict[str, Suite]:
+    return {suite.table: suite for suite in (*pipeline.suites, *pipeline.sql_suites)}
+
+
+def _show(results: list[Result], settings: Settings) -> None:
+    """Show the results. Raises QualityError if a critical rule does not pass."""
+    report.quality(results)
+    passed = sum(result.outcome == "passed" for result in results)
+    failed = (f"{each.table_name} {each.rule}: {report.quoted(each.observed)}" for each in results if each.stops)
+    report.note([f"quality: {passed:,} of {len(results):,} rules pass", *failed], settings)
+    if settings.report.exists():
+        report.say(f"Report: {settings.report.as_uri()}")
+    if stopping := [result for result in results if result.stops]:
+        more = f" and {len(stopping) - 3} more" if len(stopping) > 3 else ""
+        names = ", ".join(f"{result.table_name} {result.rule}" for result in stopping[:3])
+        raise QualityError(f"critical rules do not pass: {names}{more}")

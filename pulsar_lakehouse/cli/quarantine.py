@@ -1,0 +1,160 @@
+"""`lakehouse quarantine`: inspect what is held back, and decide what happens to it."""
+
+import getpass
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Annotated
+
+import pyarrow as pa
+import typer
+
+from pulsar_lakehouse.cli import report
+from pulsar_lakehouse.contracts.decoding import MALFORMED
+from pulsar_lakehouse.delta.query import is_stored, query, table_names
+from pulsar_lakehouse.delta.writes import append_arrow
+from pulsar_lakehouse.errors import LakehouseError
+from pulsar_lakehouse.gold.enrichment.declaration import ACTIONS, Enrichment
+from pulsar_lakehouse.gold.sql.declaration import SQL_ROWS
+from pulsar_lakehouse.jobs.retry_malformed import retry_changes, retry_facts
+from pulsar_lakehouse.jobs.steps import require, spark_for
+from pulsar_lakehouse.pipeline.loading import pipeline_of
+from pulsar_lakehouse.settings import Settings, load_settings
+
+app = typer.Typer(help="Inspect, retry, release or discard what is held back.", no_args_is_help=True)
+
+Facts = Annotated[str, typer.Option(help="The topic of the facts. Needed only if there are several.")]
+Reason = Annotated[str, typer.Option(help="Only facts that wait for this reason, such as missing or deleted.")]
+Entity = Annotated[str, typer.Option(help="Only facts that wait for this entity, such as users.")]
+Key = Annotated[str, typer.Option(help="Only facts that wait for this key.")]
+Days = Annotated[float, typer.Option(min=0, help="Only facts that have waited for more than this many days.")]
+Note = Annotated[str, typer.Option(help="Why, for the record.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only count.")]
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """The waiting facts that match all filters: SQL conditions, and the values of their parameters."""
+
+    enrichment: Enrichment
+    where: str
+    state: str
+    """Which of the missing states match."""
+    values: dict[str, str | float]
+
+
+@app.command()
+def inspect(facts: Facts = "", reason: Reason = "", entity: Entity = "", key: Key = "", older_than: Days = 0) -> None:
+    """Show which facts wait, for what and since when, and which rows are missing in tables declared in SQL, and why."""
+    settings = load_settings()
+    chosen = _choose(settings, facts, reason, entity, key, older_than)
+    name = chosen.enrichment.topic.name
+    expired = f"waiting_since < now() - INTERVAL {chosen.enrichment.retry_days} DAY"
+    keys = ", ".join(f'"{key}"' for key in chosen.enrichment.keys)
+    fact = f"concat_ws(' ', {keys})"  # as `lakehouse trace` takes it
+    found = query(
+        settings,
+        f"""
+        SELECT _state.reason, _state.entity, count(*) AS {name}, min_by({fact}, waiting_since) AS oldest,
+               count(DISTINCT _state.key) AS keys, min_by(_state.key, waiting_since) AS "such as",
+               max(attempts) AS tried, min(waiting_since) AS since,
+               count(*) FILTER (WHERE {expired}) AS expired
+        FROM (SELECT *, unnest(missing) AS _state FROM {chosen.enrichment.waiting.name} WHERE {chosen.where})
+        WHERE {chosen.state} GROUP BY ALL ORDER BY 3 DESC
+        """,
+        chosen.values,
+    )
+    report.rows(found.columns, found.fetchall(), title=f"Waiting {name}, by each state that they lack")
+    if SQL_ROWS.name in table_names(settings):
+        failing = query(
+            settings,
+            f"""
+            SELECT "table", reason, count(*) AS rows, min(keys) AS example, min(quarantined_at) AS since
+            FROM {SQL_ROWS.name} GROUP BY ALL ORDER BY 1, 3 DESC
+            """,
+        ).fetchall()
+        if failing:
+            report.rows(
+                ["table", "reason", "rows", "example", "since"], failing, title="Rows that SQL tables leave out"
+            )
+
+
+@app.command("release", help="Retry waiting facts in the next batch, including expired ones.")
+@app.command("discard", help="Give up waiting facts: the next batch moves them to the discarded ones, where they stay.")
+def ask(
+    context: typer.Context,
+    facts: Facts = "",
+    reason: Reason = "",
+    entity: Entity = "",
+    key: Key = "",
+    older_than: Days = 0,
+    note: Note = "",
+    everything: Annotated[bool, typer.Option("--all", help="All waiting facts, without a filter.")] = False,
+    dry_run: DryRun = False,
+) -> None:
+    """Record the action for each chosen fact in `quarantine.actions`, which the enrichment stream reads."""
+    action, settings = str(context.info_name), load_settings()
+    chosen = _choose(settings, facts, reason, entity, key, older_than)
+    name = chosen.enrichment.topic.name
+    if not (chosen.values or everything):
+        raise LakehouseError(f"{action} which of them? Say --reason, --entity, --key or --older-than, or else --all")
+    rows = _actions(settings, action, chosen, note)
+    if dry_run:
+        report.say(f"{len(rows):,} waiting {name} match; nothing was done")
+        return
+    if len(rows):
+        append_arrow(settings, ACTIONS.name, rows)
+    report.say(f"{len(rows):,} waiting {name} marked for {action}: the running or the next `lakehouse enrich` does it")
+
+
+@app.command()
+def retry(
+    topic: Annotated[str, typer.Option(help="Only messages of this topic. Default: all topics.")] = "",
+    dry_run: DryRun = False,
+) -> None:
+    """Retry malformed messages after their contract was fixed: those that satisfy it now move to their tables."""
+    settings = load_settings()
+    pipeline = pipeline_of(settings)
+    known = [each.name for each in pipeline.topics]
+    if topic and topic not in known:
+        raise LakehouseError(f"{topic}: no such topic; there are {', '.join(known)}")
+    entities = [entity for entity in pipeline.entities if topic in ("", entity.name)]
+    enrichments = [enrichment for enrichment in pipeline.enrichments if topic in ("", enrichment.topic.name)]
+    writes = [*(each.table.name for each in entities), *(each.gold_table for each in enrichments)]
+    with spark_for(settings, writes=writes) as spark:
+        require(spark, settings, [*writes, MALFORMED.name], made_by="run")
+        done = [
+            *(retry_changes(spark, settings, entity, dry_run=dry_run) for entity in entities),
+            *(retry_facts(spark, settings, enrichment, dry_run=dry_run) for enrichment in enrichments),
+        ]
+    what = "satisfy the contract now; nothing was done" if dry_run else "satisfy the contract now and left quarantine"
+    for each in done:
+        report.say(f"{each.topic}: {each.sound:,} of {each.malformed:,} malformed messages {what}")
+
+
+def _choose(settings: Settings, facts: str, reason: str, entity: str, key: str, days: float) -> Chosen:
+    given = {"reason": reason, "entity": entity, "key": key}
+    values: dict[str, str | float] = {name: value for name, value in given.items() if value}
+    state = " AND ".join(f"_state.{name} = ${name}" for name in values) or "true"
+    where = [f"EXISTS (SELECT 1 FROM unnest(missing) AS each(_state) WHERE {state})"] if values else ["true"]
+    if days:
+        where.append("waiting_since < now() - to_seconds($days * 86400)")
+        values["days"] = days
+    return Chosen(pipeline_of(settings).facts_named(facts), " AND ".join(where), state, values)
+
+
+def _actions(settings: Settings, action: str, chosen: Chosen, note: str) -> pa.Table:
+    waiting = chosen.enrichment.waiting.name
+    if not is_stored(settings, waiting):
+        raise LakehouseError(f"{waiting} is not there yet: run `lakehouse enrich` first")
+    found = query(settings, f"SELECT position FROM {waiting} WHERE {chosen.where}", chosen.values).to_arrow_table()
+    constants = {
+        "action": action,
+        "topic": chosen.enrichment.topic.name,
+        "requested_at": datetime.now(UTC),
+        "requested_by": getpass.getuser(),
+        "note": note or None,
+    }
+    kinds = {"requested_at": pa.timestamp("us", tz="UTC")}
+    for column, value in constants.items():
+        found = found.append_column(column, pa.repeat(pa.scalar(value, kinds.get(column, pa.string())), len(found)))
+    return found

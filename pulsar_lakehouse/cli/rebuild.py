@@ -1,0 +1,55 @@
+"""`lakehouse rebuild`: make tables of silver and gold again from bronze, with today's declarations."""
+
+from typing import Annotated
+
+import typer
+
+from pulsar_lakehouse.cli import report
+from pulsar_lakehouse.cli.backfill import foresee
+from pulsar_lakehouse.gold.enrichment.backfill import Scope
+from pulsar_lakehouse.gold.enrichment.declaration import Enrichment
+from pulsar_lakehouse.jobs.rebuild import Wanted, fits, publish_again, rebuild, wanted
+from pulsar_lakehouse.jobs.steps import require, spark_for
+from pulsar_lakehouse.pipeline.loading import pipeline_of
+from pulsar_lakehouse.settings import Settings, load_settings
+
+
+def rebuild_command(
+    tables: Annotated[list[str], typer.Argument(help="Such as silver.users or gold.enriched_orders.")],
+    approve: Annotated[bool, typer.Option("--approve", help="Make the changes instead of only showing them.")] = False,
+) -> None:
+    """Make tables again from bronze, and the enriched facts that depend on them.
+
+    Without --approve, only say what would change. After a crash, run it again.
+    """
+    settings = load_settings()
+    chosen = wanted(pipeline_of(settings), tables)
+    if not approve:
+        _preview(settings, chosen)
+        return
+    with spark_for(settings, writes=chosen.written) as spark:
+        for line in rebuild(spark, settings, chosen):
+            report.say(line)
+    if chosen.sql_tables:
+        report.say(f"`lakehouse refresh` brings up to date what SQL makes of them: {', '.join(chosen.sql_tables)}")
+
+
+def _preview(settings: Settings, chosen: Wanted) -> None:
+    for entity in chosen.entities:
+        report.say(f"{entity.table.name} would be made again from {entity.topic.bronze_table}")
+    for facts in chosen.enrichments:
+        if chosen.entities:
+            report.say(f"{facts.gold_table} would be joined again with it")
+        else:
+            _preview_facts(settings, facts)
+
+
+def _preview_facts(settings: Settings, facts: Enrichment) -> None:
+    with spark_for(settings, writes=[facts.shadow]) as spark:
+        require(spark, settings, [facts.gold_table], made_by="run")
+        if fits(spark, settings, facts):
+            foresee(spark, settings, facts, Scope())
+            return
+    report.say(f"{facts.gold_table} would be made again from {facts.topic.bronze_table}: its keys, day or types differ")
+    if facts.publish_to:
+        report.say(publish_again(facts.publish_to))

@@ -1,0 +1,28 @@
+"""`lakehouse trace`: what happened to the messages of a key."""
+
+from typing import Annotated
+
+import typer
+
+from pulsar_lakehouse.cli import report
+from pulsar_lakehouse.errors import LakehouseError
+from pulsar_lakehouse.jobs.trace import trace_entity, trace_facts
+from pulsar_lakehouse.pipeline.loading import pipeline_of
+from pulsar_lakehouse.settings import load_settings
+
+
+def trace_command(
+    key: Annotated[list[str], typer.Argument(help="The values of the key columns, or of the first of them.")],
+    topic: Annotated[str, typer.Option(help="Of facts or an entity. Default: the facts, if there is one topic.")] = "",
+) -> None:
+    """Tell what happened to the messages of a key, in the order of time, and why; without starting Spark."""
+    settings = load_settings()
+    pipeline = pipeline_of(settings)
+    entities = {entity.name: entity for entity in pipeline.entities}
+    if topic in entities:
+        events = trace_entity(settings, entities[topic], key)
+    else:
+        events = trace_facts(settings, pipeline.facts_named(topic), key)
+    if not events:
+        raise LakehouseError(f"{' '.join(key)}: no message of this key has landed")
+    report.events(events)

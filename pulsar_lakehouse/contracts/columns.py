@@ -1,0 +1,81 @@
+"""Reads the columns of a declaration: SQL by name, or a list as a SELECT has it."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from sqlglot import Token, TokenType, tokenize
+from sqlglot.errors import TokenError
+
+from pulsar_lakehouse.errors import ConfigurationError
+
+_OPEN = (TokenType.L_PAREN, TokenType.L_BRACKET)
+_CLOSE = (TokenType.R_PAREN, TokenType.R_BRACKET)
+_NO_NAMES = (TokenType.STRING, TokenType.NUMBER)
+
+
+class Columns:
+    """A field of a dataclass with a `topic`: SQL by column name.
+
+    It may be given as a text such as `id, city, nullif(rank, -1) AS rank`: a bare name stands for itself.
+    Raises ConfigurationError if there is no column, or if a column has no name, or that of another.
+    """
+
+    accepts = Mapping[str, str] | str
+
+    def __get__(self, declared: object, kind: type) -> Mapping[str, str]:
+        if declared is None:
+            raise AttributeError  # which tells a dataclass that there is no default
+        columns: Mapping[str, str] = vars(declared)["columns"]
+        return columns
+
+    def __set__(self, declared: Any, given: Mapping[str, str] | str) -> None:
+        within = declared.topic.name
+        columns = list(_listed(within, given) if isinstance(given, str) else given.items())
+        if not columns:
+            raise ConfigurationError(f"{within}: columns is empty: must have at least one column")
+        known: set[str] = set()
+        for name, sql in columns:
+            if not name.strip() or not sql.strip():
+                raise ConfigurationError(
+                    f"{within}: column {name or repr(name)}: {sql or repr(sql)}: must not be empty"
+                )
+            if name.lower() in known:  # Spark takes no notice of case
+                raise ConfigurationError(f"{within}: column {name} is declared twice: give each a name of its own")
+            known.add(name.lower())
+        vars(declared)["columns"] = dict(columns)
+
+
+COLUMNS = Columns()
+"""What the field of such a dataclass is set to; a declaration must give its columns all the same."""
+
+
+def _listed(within: str, text: str) -> Iterator[tuple[str, str]]:
+    """The names and the SQL of the columns in a list."""
+    try:
+        tokens = tokenize(text, dialect="spark")
+    except TokenError as error:
+        raise ConfigurationError(f"{within}: columns: {text}: {str(error).splitlines()[0]}") from None
+    for column in _parts(tokens) if tokens else ():
+        sql = text[column[0].start : column[-1].end + 1] if column else ""
+        match column:
+            case [name] if name.token_type not in _NO_NAMES:
+                yield name.text, sql
+            case [first, *_, last, alias, name] if alias.token_type is TokenType.ALIAS:
+                yield name.text, text[first.start : last.end + 1]
+            case [first, alias, name] if alias.token_type is TokenType.ALIAS:
+                yield name.text, text[first.start : first.end + 1]
+            case _:
+                raise ConfigurationError(f"{within}: columns: {sql or repr(sql)}: must be a name, or SQL AS name")
+
+
+def _parts(tokens: list[Token]) -> Iterator[list[Token]]:
+    """The tokens between the commas that are in no brackets."""
+    depth, part = 0, list[Token]()
+    for token in tokens:
+        depth += (token.token_type in _OPEN) - (token.token_type in _CLOSE)
+        if token.token_type is TokenType.COMMA and depth == 0:
+            yield part
+            part = []
+        else:
+            part.append(token)
+    yield part

@@ -1,0 +1,80 @@
+"""Declares topics: their typed fields, and the schema that Pulsar registers for them."""
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass, field
+
+from pyspark.sql.types import StructType
+
+from pulsar_lakehouse.contracts.arguments import checked
+from pulsar_lakehouse.contracts.avro_schemas import topic_record
+from pulsar_lakehouse.contracts.ddl import parse_fields
+from pulsar_lakehouse.contracts.types import Encoding as Encoding
+from pulsar_lakehouse.contracts.types import wrong_types
+from pulsar_lakehouse.errors import ConfigurationError
+
+
+class Fields:
+    """The fields of a topic: a StructType, which can be given as DDL text."""
+
+    accepts = StructType | str
+
+    def __get__(self, topic: "Topic | None", owner: type["Topic"]) -> StructType:
+        if topic is None:
+            raise AttributeError("fields")  # so that a dataclass finds no default
+        fields: StructType = topic.__dict__["fields"]
+        return fields
+
+    def __set__(self, topic: "Topic", given: StructType | str) -> None:
+        try:
+            topic.__dict__["fields"] = parse_fields(given) if isinstance(given, str) else given
+        except ValueError as error:
+            raise ConfigurationError(f"topic {topic.name}: {error}") from None
+
+
+@checked
+@dataclass(frozen=True)
+class Topic:
+    """A Pulsar topic whose payloads are objects."""
+
+    name: str
+    """The topic's name within the namespace. Its bronze table has it, too. Example: `name="stores"`"""
+    fields: Fields = Fields()
+    """The payload's typed fields, as DDL text or a StructType. Those that are NOT NULL are required.
+    Example: `fields="id BIGINT NOT NULL, city STRING"`"""
+    _: KW_ONLY
+    record: str = ""
+    """The name of the schema that is registered in Pulsar; by default that of the topic, such as Stores for stores.
+    Example: `record="Store"`"""
+    changelog: bool = False
+    """Whether the broker keeps the messages forever. Example: `changelog=True`"""
+    encoding: Encoding = Encoding.JSON
+    """How payloads are written: JSON objects, or Avro records. Example: `encoding=Encoding.AVRO`"""
+    writer_schemas: Mapping[int, str] = field(default_factory=dict)
+    """The schemas that Avro messages were written with, by version. Not declared: a step reads them when it starts."""
+
+    def __post_init__(self) -> None:
+        if not self.record:
+            words = re.findall("[A-Za-z0-9]+", self.name)
+            object.__setattr__(self, "record", "".join(word[0].upper() + word[1:] for word in words))
+        for column in self.fields:
+            if column.name.lower() == "message":
+                raise ConfigurationError(
+                    f"topic {self.name}: field {column.name}: SQL has the message itself under this name"
+                )
+            if wrong := next(wrong_types(column.dataType, column.name), None):
+                raise ConfigurationError(f"topic {self.name}: field {wrong}")
+
+    @property
+    def bronze_table(self) -> str:
+        return f"bronze.{self.name}"
+
+    @property
+    def subscription(self) -> str:
+        """The durable subscription that makes the broker keep messages that have not landed yet."""
+        return f"lakehouse-{self.bronze_table}"
+
+    def pulsar_schema(self) -> str:
+        """The Avro record, as JSON, that Pulsar registers for the topic."""
+        return json.dumps(topic_record(self.record, self.fields, self.encoding))

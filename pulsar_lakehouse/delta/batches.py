@@ -1,0 +1,150 @@
+"""Reads from the checkpoint of a stream how far it is, and adds batches to it, without Spark."""
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import NamedTuple
+from uuid import uuid4
+
+import obstore
+from obstore.exceptions import BaseError
+from obstore.store import ObjectStore
+
+from pulsar_lakehouse.settings import Settings, is_remote
+from pulsar_lakehouse.storage import folder
+
+VERSION = "v1"
+"""The version of the files of a checkpoint."""
+RETAINED = 100
+"""How many batches Spark keeps in a checkpoint, too (`spark.sql.streaming.minBatchesToRetain`)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Batch:
+    ended: datetime
+    offsets: str
+    """The lines of its file in `offsets`, which say what it has read; empty if the file is lost or not UTF-8."""
+
+
+def last_batch(settings: Settings, stream: str) -> Batch | None:
+    """The last batch that the stream has finished; None if there is none."""
+    checkpoint = folder(settings, settings.checkpoint_path(stream))
+    ended = _ended(settings, stream)
+    return _batch(checkpoint, max(ended), ended) if ended else None
+
+
+def batches(settings: Settings, stream: str) -> list[Batch]:
+    """The batches that the stream has finished, oldest first. The last hundred are kept."""
+    checkpoint = folder(settings, settings.checkpoint_path(stream))
+    ended = _ended(settings, stream)
+    return [_batch(checkpoint, number, ended) for number in sorted(ended)]
+
+
+def begun_at(settings: Settings, stream: str) -> datetime | None:
+    """When the checkpoint of the stream was made; None if there is none."""
+    try:
+        made = obstore.head(folder(settings, settings.checkpoint_path(stream)), "metadata")
+    except FileNotFoundError:
+        return None
+    return made["last_modified"] + _precision(settings, stream)
+
+
+def _precision(settings: Settings, stream: str) -> timedelta:
+    """What to add to the time of a file: a store may know only the second in which it was written."""
+    return timedelta(milliseconds=999 if is_remote(settings.checkpoint_path(stream)) else 0)
+
+
+def _ended(settings: Settings, stream: str) -> dict[int, datetime]:
+    """When each finished batch ended, by its number."""
+    commits = _files(folder(settings, settings.checkpoint_path(stream)), "commits")
+    precision = _precision(settings, stream)
+    return {number: ended + precision for number, ended in commits.items()}
+
+
+def _batch(checkpoint: ObjectStore, number: int, ended: Mapping[int, datetime]) -> Batch:
+    try:
+        offsets = _read(checkpoint, f"offsets/{number}")
+    except (FileNotFoundError, UnicodeDecodeError):
+        offsets = ""
+    return Batch(ended=ended[number], offsets=offsets)
+
+
+class Stopped(NamedTuple):
+    """Where a stream with a single source has stopped, between two batches."""
+
+    stream: str
+    """Its id, under which it appends to a table."""
+    number: int
+    """Of its last batch; -1 if there is none."""
+    offset: str
+    """Where that batch ended, as JSON of the source, or where the first one begins."""
+
+
+def begin(settings: Settings, stream: str, offset: str) -> Stopped:
+    """Create the checkpoint of a stream that begins at an offset. There must be none."""
+    path = Path(settings.checkpoint_path(stream))
+    path.mkdir(parents=True)
+    id = str(uuid4())
+    _create(folder(settings, str(path)), "metadata", json.dumps({"id": id}))
+    return Stopped(id, -1, offset)
+
+
+def stopped_after(settings: Settings, stream: str) -> Stopped | None:
+    """Where the stream has stopped; None if it has no batch yet, or one that has not ended, or a torn checkpoint."""
+    checkpoint = folder(settings, settings.checkpoint_path(stream))
+    with suppress(FileNotFoundError, ValueError, KeyError):
+        number = max(_files(checkpoint, "commits"))
+        if max(_files(checkpoint, "offsets")) != number:
+            return None
+        version, _, offset = _read(checkpoint, f"offsets/{number}").splitlines()
+        if version == VERSION and json.loads(offset):
+            return Stopped(str(json.loads(_read(checkpoint, "metadata"))["id"]), number, offset)
+    return None
+
+
+@contextmanager
+def next_batch(
+    settings: Settings, stream: str, stopped: Stopped, offset: str, context: str
+) -> Iterator[tuple[str, int]]:
+    """The block appends what the stream's next batch reads, up to `offset`, to its table, with this id and number.
+
+    `context` is as of `batch_context`.
+
+    Afterwards, the stream goes on behind it. If the block fails, or is killed, the stream does the batch again: Spark
+    plans it up to the same offset, and leaves it out if the table has its id and number. It does all of this in the
+    same order: offsets, rows, commit.
+    """
+    checkpoint, number = folder(settings, settings.checkpoint_path(stream)), stopped.number + 1
+    _create(checkpoint, f"offsets/{number}", VERSION, context, offset)
+    yield stopped.stream, number
+    _create(checkpoint, f"commits/{number}", VERSION, json.dumps({"nextBatchWatermarkMs": 0}))
+    with suppress(BaseError, OSError):  # what is left is removed after a later batch
+        _remove_batches(checkpoint, number - RETAINED)
+
+
+def _remove_batches(checkpoint: ObjectStore, last: int) -> None:
+    """Remove the files of the batches up to the last one of these, with Spark's checksums of them."""
+    for log in ("offsets", "commits"):
+        for file in obstore.list_with_delimiter(checkpoint, log)["objects"]:
+            named = re.fullmatch(r"\.?(\d+)(\.crc)?", file["path"].rpartition("/")[2])
+            if named and int(named[1]) <= last:
+                obstore.delete(checkpoint, file["path"])
+
+
+def _files(checkpoint: ObjectStore, log: str) -> dict[int, datetime]:
+    """When the file of each batch was written, by the batch's number."""
+    files = obstore.list_with_delimiter(checkpoint, log)["objects"]
+    named = {file["path"].rpartition("/")[2]: file["last_modified"] for file in files}
+    return {int(name): written for name, written in named.items() if name.isdigit()}
+
+
+def _create(checkpoint: ObjectStore, file: str, *lines: str) -> None:
+    obstore.put(checkpoint, file, "\n".join(lines).encode(), mode="create")
+
+
+def _read(checkpoint: ObjectStore, file: str) -> str:
+    return bytes(obstore.get(checkpoint, file).bytes()).decode()

@@ -1,0 +1,208 @@
+"""Checks the checkpoints of streams before they start, and removes bad ones.
+
+That loses nothing: without a checkpoint, a stream continues from what its tables hold. A checkpoint only saves time.
+"""
+
+import json
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from py4j.protocol import Py4JJavaError
+from pyspark.sql import SparkSession
+
+from pulsar_lakehouse.delta.tables import (
+    KEEP,
+    Table,
+    commit_file,
+    committed_batch,
+    create_table,
+    creation_time,
+    delete_path,
+    has_changes_since,
+    java_class,
+    modification_time,
+    path_exists,
+    read_text,
+    table_id,
+    table_version,
+    write_text,
+)
+from pulsar_lakehouse.progress import CONSOLE
+from pulsar_lakehouse.settings import Settings, is_remote
+
+NONE = -1
+"""Stands for the number of a batch if there is none."""
+
+
+class _UnsoundError(Exception):
+    """A stream can't continue from its checkpoint; the message says why."""
+
+
+def create_tables_of(spark: SparkSession, settings: Settings, stream: str, tables: Sequence[Table]) -> None:
+    """Create the tables that a stream writes.
+
+    If one of them is younger than the stream's checkpoint, the checkpoint is removed: that table lacks what the stream
+    has read before.
+    """
+    for table in tables:
+        create_table(spark, settings, table)
+    path = settings.checkpoint_path(stream)
+    if path_exists(spark, f"{path}/metadata"):
+        begun = modification_time(spark, f"{path}/metadata") + (999 if is_remote(path) else 0)  # a store knows seconds
+        younger = [table.name for table in tables if creation_time(spark, settings, table.name) > begun]
+        if younger:
+            _remove(spark, path, f"{', '.join(younger)}: created after the stream had begun")
+
+
+def sound_checkpoint(
+    spark: SparkSession,
+    settings: Settings,
+    stream: str,
+    *,
+    reads: Sequence[str] = (),
+    appends_to: str | None = None,
+) -> str:
+    """The path of the checkpoint of a stream that is about to start. This process must hold the stream's lease.
+
+    The checkpoint is removed, and a line says why, in these cases: one of its files is torn or lost; the tables that
+    the stream `reads`, in the order of its sources, are not those that it has read before, or have changes that it has
+    not read for `KEEP`; the table that Spark itself
+    `appends_to` lacks batches that the checkpoint says are done, or holds later ones.
+    """
+    path = settings.checkpoint_path(stream)
+    if path_exists(spark, path):
+        try:
+            known, done, planned = _state(spark, path)
+            if planned != NONE and reads:
+                _check_read(spark, settings, f"{path}/offsets/{planned}", reads)
+                # When a stream starts, it plans its last batch again, from the end of the batch before it.
+                _check_log(spark, settings, f"{path}/offsets/{max(planned - 1, 0)}", reads)
+            if appends_to and not done <= committed_batch(spark, settings, appends_to, known) <= planned:
+                raise _UnsoundError(f"{path}: {appends_to} does not hold the batches recorded there")
+        except _UnsoundError as problem:
+            _remove(spark, path, str(problem))
+    return path
+
+
+def _remove(spark: SparkSession, path: str, why: str) -> None:
+    delete_path(spark, path)
+    CONSOLE.say(f"{why}: the checkpoint {path} was removed, and its stream continues from what the tables hold")
+
+
+def _state(spark: SparkSession, path: str) -> tuple[str, int, int]:
+    """The stream's id, its last finished batch and its last planned batch, which can be the same."""
+    planned = _last_batch(spark, "OffsetSeqLog", f"{path}/offsets")
+    done = _last_batch(spark, "CommitLog", f"{path}/commits")
+    for batch in range(max(planned - 1, 0), planned + 1):
+        _offsets(spark, f"{path}/offsets/{batch}")
+    if done not in (planned - 1, planned):
+        raise _UnsoundError(f"{path}: the last batch in offsets is {planned}, in commits {done}")
+    if done != NONE:
+        _json_lines(spark, f"{path}/commits/{done}")
+    if planned == NONE and not path_exists(spark, f"{path}/metadata"):  # the stream was killed before it had an id
+        return "", done, planned
+    [metadata] = _json_lines(spark, f"{path}/metadata", version=None)
+    return str(metadata["id"]), done, planned
+
+
+def _check_read(spark: SparkSession, settings: Settings, path: str, reads: Sequence[str]) -> None:
+    offsets = _offsets(spark, path)
+    if len(offsets) != len(reads):
+        raise _UnsoundError(f"{path}: the stream had {len(offsets)} sources, and has {len(reads)} now")
+    for table, offset in zip(reads, offsets, strict=True):
+        if offset is not None and offset.get("reservoirId") != table_id(spark, settings, table):
+            raise _UnsoundError(f"{path}: {table} is not the table that the stream has read")
+        if offset is not None and offset["reservoirVersion"] > table_version(spark, settings, table) + 1:
+            raise _UnsoundError(f"{path}: {table} has gone back to an older version")
+        if offset is not None:
+            _check_unread(spark, settings, path, table, offset)
+
+
+def _check_unread(spark: SparkSession, settings: Settings, path: str, table: str, offset: Any) -> None:
+    """Maintenance may have removed the files of changes that were not read in time."""
+    at, unread = offset["reservoirVersion"], _unread(offset)
+    if unread > table_version(spark, settings, table):
+        return
+    log = settings.table_path(table)
+    last_read, first_unread = (f"{log}/{commit_file(version)}" for version in (at, unread))
+    is_kept = path_exists(spark, last_read) and path_exists(spark, first_unread)
+    if not is_kept or modification_time(spark, first_unread) < (datetime.now(UTC) - KEEP).timestamp() * 1000:
+        raise _UnsoundError(f"{path}: changes of {table} were not read for {KEEP.days} days, and may be gone")
+
+
+def _unread(offset: Any) -> int:
+    """The version of a table from which a stream goes on that reads whole versions."""
+    version = int(offset["reservoirVersion"])
+    return version if offset["index"] < 0 else version + 1  # with a negative index, nothing of the version was read
+
+
+def batch_context(spark: SparkSession) -> str:
+    """What Spark notes with the offsets of a batch that begins now, as JSON: the time, and settings of the session."""
+    made = java_class(spark, "org.apache.spark.sql.execution.streaming.checkpointing.OffsetSeqMetadata")
+    context = json.loads(made.apply(0, int(time.time() * 1000), spark._jsparkSession.conf()).json())
+    # Spark has the number of partitions from a setting of the stream itself.
+    context["conf"] = {name: spark.conf.get(name) if held is None else held for name, held in context["conf"].items()}
+    return json.dumps(context)
+
+
+def finished_version(spark: SparkSession, settings: Settings, stream: str, *, reads: str) -> int:
+    """The version of the only table it `reads` from which a stream goes on after its last finished batch.
+
+    The stream must read whole versions. 0 if there is no such batch, or if it had read another table. The version is
+    noted beside the checkpoints, because it is still needed after the checkpoint was removed.
+    """
+    path, note = settings.checkpoint_path(stream), f"{settings.checkpoint_root}/.finished/{stream}"
+    try:
+        noted = json.loads(read_text(spark, note)) if path_exists(spark, note) else {}
+        done = _last_batch(spark, "CommitLog", f"{path}/commits") if path_exists(spark, path) else NONE
+        offsets = [] if done == NONE else _offsets(spark, f"{path}/offsets/{done}")
+    except (_UnsoundError, ValueError):
+        return 0
+    id = table_id(spark, settings, reads)
+    read = [_unread(each) for each in offsets if each is not None and each["reservoirId"] == id]
+    finished = max([*read, int(noted.get(id, 0))])
+    if finished and noted != {id: finished}:
+        write_text(spark, note, json.dumps({id: finished}))
+    return finished
+
+
+def _check_log(spark: SparkSession, settings: Settings, path: str, reads: Sequence[str]) -> None:
+    for table, offset in zip(reads, _offsets(spark, path), strict=False):
+        if offset is not None and not has_changes_since(spark, settings, table, offset["reservoirVersion"] - 1):
+            raise _UnsoundError(f"{path}: the log of {table} no longer has version {offset['reservoirVersion']}")
+
+
+def _offsets(spark: SparkSession, path: str) -> list[Any]:
+    """The offset of each source; None for a source that had no data yet."""
+    _, *offsets = _json_lines(spark, path)
+    return offsets
+
+
+def _json_lines(spark: SparkSession, path: str, *, version: str | None = "v1") -> list[Any]:
+    """The lines of a file as JSON, after the line with the version; None for a line `-`.
+
+    Raises _UnsoundError, which names the file, if it is torn or lost.
+    """
+    try:
+        lines = read_text(spark, path).splitlines()
+        if version and (len(lines) < 2 or lines.pop(0) != version):
+            raise ValueError("no version")
+        found = [None if line == "-" else json.loads(line) for line in lines]
+        if not isinstance(found[0], dict):
+            raise ValueError("no object")
+        return found
+    except (ValueError, IndexError) as error:
+        raise _UnsoundError(f"{path}: torn") from error
+    except Py4JJavaError as error:
+        kind = error.java_exception.getClass().getSimpleName()
+        if kind not in ("ChecksumException", "FileNotFoundException"):
+            raise
+        raise _UnsoundError(f"{path}: {'torn' if kind == 'ChecksumException' else 'lost'}") from error
+
+
+def _last_batch(spark: SparkSession, log: str, folder: str) -> int:
+    made = java_class(spark, f"org.apache.spark.sql.execution.streaming.checkpointing.{log}")
+    last = made(spark._jsparkSession, folder, False).getLatestBatchId()
+    return int(last.get()) if last.isDefined() else NONE

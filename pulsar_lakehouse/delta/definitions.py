@@ -1,0 +1,63 @@
+"""Keeps beside a table what its rows were made from: the SQL and the names of its declaration."""
+
+import json
+from collections.abc import Mapping, Sequence
+
+from pyspark.sql import SparkSession
+
+from pulsar_lakehouse.delta.tables import Table, is_created, set_table_property, table_property
+from pulsar_lakehouse.errors import ConfigurationError
+from pulsar_lakehouse.settings import Settings
+
+MADE_FROM = "lakehouse.madeFrom"
+"""The property of the table that has it."""
+
+Definition = Mapping[str, str]
+"""What the rows of a table are made from, by name, such as `key`, `column city` and `lookup user`."""
+
+
+def made_from(definition: Definition) -> dict[str, str]:
+    """The property, for a table that is created."""
+    return {MADE_FROM: json.dumps(definition)}
+
+
+def declared_definition(table: Table) -> Definition:
+    definition: Definition = json.loads(table.properties[MADE_FROM])
+    return definition
+
+
+def kept_definition(spark: SparkSession, settings: Settings, name: str) -> Definition | None:
+    """What the rows of an existing table were made from; None if an earlier version has created it."""
+    kept = table_property(spark, settings, name, MADE_FROM)
+    definition: Definition | None = json.loads(kept) if kept else None
+    return definition
+
+
+def keep_definition(spark: SparkSession, settings: Settings, name: str, definition: Definition) -> None:
+    """Note that all rows of a table are made from this definition now."""
+    if kept_definition(spark, settings, name) != definition:
+        set_table_property(spark, settings, name, MADE_FROM, json.dumps(definition))
+
+
+def refuse_other(spark: SparkSession, settings: Settings, table: Table, fixed: Sequence[str], *, rebuild: str) -> None:
+    """Raise ConfigurationError if a table exists and something `fixed` differs from what its rows were made from.
+
+    `rebuild` is the table to rebuild then. A table that an earlier version has created is taken to be made from the
+    present declaration.
+    """
+    if not is_created(spark, settings.table_path(table.name)):
+        return
+    declared, kept = declared_definition(table), kept_definition(spark, settings, table.name)
+    if kept is None:
+        keep_definition(spark, settings, table.name, declared)
+        return
+    for name in fixed:
+        if declared[name] != kept.get(name):
+            raise ConfigurationError(
+                f"{table.name}: {name} is {declared[name] or 'nothing'}, but its rows were made with "
+                f"{kept.get(name) or 'nothing'}: keep that, or run `{rebuild_command([rebuild])}`"
+            )
+
+
+def rebuild_command(tables: Sequence[str]) -> str:
+    return f"lakehouse rebuild {' '.join(tables)} --approve"

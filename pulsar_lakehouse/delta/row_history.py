@@ -1,0 +1,204 @@
+"""The life of rows: what each commit of a table did to them, read from the table's log and files without Spark."""
+
+import json
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from math import isnan
+from typing import Any
+from urllib.parse import unquote
+
+import duckdb
+import obstore
+import pyarrow as pa
+from deltalake import DeltaTable
+from deltalake.fs import DeltaStorageHandler
+from pyarrow.dataset import dataset
+from pyarrow.fs import FileSystem, LocalFileSystem, PyFileSystem, SubTreeFileSystem
+
+from pulsar_lakehouse.delta.query import is_stored
+from pulsar_lakehouse.settings import Settings, is_remote
+from pulsar_lakehouse.storage import folder, table_options
+
+Row = dict[str, Any]
+
+MARKS = "_change_type", "__is_cdc"
+"""Columns that a MERGE adds to the files of a table with a change feed. They are not of the table."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowChange:
+    """What a commit did to a row: `before` is None if it added the row, and `after` is None if it removed it."""
+
+    table: str
+    version: int
+    at: datetime
+    before: Row | None
+    after: Row | None
+    reason: str = ""
+    """Why the commit was made: its user metadata."""
+    is_oldest: bool = False
+    """Whether the row was there before: the log, or the files that are kept, begin with this version."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Commit:
+    version: int
+    at: datetime
+    added: "Files"
+    removed: tuple[str, ...]
+    reason: str
+
+
+Files = dict[str, Mapping[str, str | None]]
+"""By the path of a file within its table, the values of the partition columns."""
+
+
+def changes_of_rows(
+    settings: Settings, name: str, where: str, values: Mapping[str, object], *, identity: Callable[[Row], Hashable]
+) -> list[RowChange]:
+    """The changes of the rows that match, oldest first; none if there is no such table.
+
+    `where` is a condition in DuckDB's SQL over the columns, of which partition columns are text, and `values` are its
+    parameters. Rows with the same `identity` are versions of one row.
+
+    Maintenance removes files that left the table a week ago. The history begins with the first version of which all
+    files are there.
+    """
+    if not is_stored(settings, name):
+        return []
+    path = settings.table_path(name)
+    commits, present = list(_commits(settings, path)), _files_in(settings, path)
+    begin, active = _first_whole(present, commits), _files_before(settings, path, commits[0])
+    needed = active.copy()
+    for commit in commits:
+        needed |= commit.added
+    readable = {file: values for file, values in needed.items() if file in present}
+    found = _matching(_file_system(settings, path), readable, where, values)
+    changes: list[RowChange] = []
+    for commit in commits:
+        active = {file: at for file, at in active.items() if file not in commit.removed} | commit.added
+        if commit.version < begin:
+            continue
+        is_first = commit.version == begin
+        before = {} if is_first else _rows_of(commit.removed, found, identity)
+        after = _rows_of(active if is_first else commit.added, found, identity)
+        changes += _compare(name, commit, before, after, is_oldest=is_first and begin > 0)
+    return changes
+
+
+def _file_system(settings: Settings, path: str) -> FileSystem:
+    """A table's folder, as PyArrow reads it."""
+    if not is_remote(path):
+        return SubTreeFileSystem(path, LocalFileSystem())
+    return PyFileSystem(DeltaStorageHandler(path, table_options(settings)))
+
+
+def _files_in(settings: Settings, path: str) -> set[str]:
+    """The paths of all files within a table's folder."""
+    return {file["path"] for files in obstore.list(folder(settings, path)) for file in files}
+
+
+def _commits(settings: Settings, path: str) -> Iterator[_Commit]:
+    """The commits that the log still has, oldest first."""
+    log = folder(settings, f"{path}/_delta_log")
+    listed = {file["path"]: file["last_modified"] for file in obstore.list_with_delimiter(log)["objects"]}
+    for name in sorted(listed):
+        version, _, kind = name.partition(".")
+        if version.isdigit() and kind == "json":
+            yield _commit(int(version), bytes(obstore.get(log, name).bytes()).decode(), listed[name])
+
+
+def _commit(version: int, actions: str, written: datetime) -> _Commit:
+    lines = [json.loads(line) for line in actions.splitlines() if line]
+    found = {kind: [each[kind] for each in lines if kind in each] for kind in ("commitInfo", "add", "remove")}
+    told = found["commitInfo"][0] if found["commitInfo"] else {}
+    return _Commit(
+        version=version,
+        at=datetime.fromtimestamp(told["timestamp"] / 1000, UTC) if told else written,
+        added={unquote(each["path"]): each["partitionValues"] for each in found["add"]},
+        removed=tuple(unquote(each["path"]) for each in found["remove"]),
+        reason=told.get("userMetadata") or "",
+    )
+
+
+def _files_before(settings: Settings, path: str, first: _Commit) -> Files:
+    """The files of the first version that the log still has, without those that its commit added."""
+    if first.version == 0:
+        return {}
+    table = DeltaTable(path, version=first.version, storage_options=table_options(settings))
+    rows = pa.table(table.get_add_actions()).to_pylist()
+    files = {unquote(row["path"]): _as_text(row.get("partition") or {}) for row in rows}
+    return {file: values for file, values in files.items() if file not in first.added}
+
+
+def _as_text(values: Mapping[str, object]) -> dict[str, str | None]:
+    return {name: None if value is None else str(value) for name, value in values.items()}
+
+
+def _first_whole(present: Collection[str], commits: Sequence[_Commit]) -> int:
+    """The first version that needs no file that is gone."""
+    first = commits[0].version
+    for commit in commits:
+        if any(file not in present for file in commit.removed):
+            first = commit.version
+    return first
+
+
+def _matching(files: FileSystem, needed: Files, where: str, values: Mapping[str, object]) -> dict[str, list[Row]]:
+    """The rows that match, by file. Each file is read with its own columns."""
+    found: dict[str, list[Row]] = {}
+    with duckdb.connect() as connection:
+        connection.execute("SET TimeZone = 'UTC'")
+        for file, partition in needed.items():
+            in_file = dataset(file, filesystem=files, format="parquet")
+            connection.register("rows_of_file", in_file)
+            # A MERGE also writes the partition columns to the files, where others leave them out.
+            own = [f'"{name}"' for name in in_file.schema.names if name not in (*partition, *MARKS)]
+            columns = ", ".join((*own, *(f'{_text(value)} AS "{name}"' for name, value in partition.items())))
+            rows = f"SELECT {columns} FROM rows_of_file"
+            result = connection.execute(f"SELECT * FROM ({rows}) WHERE {where}", dict(values))
+            names = [column[0] for column in result.description]
+            if matching := result.fetchall():
+                found[file] = [dict(zip(names, row, strict=True)) for row in matching]
+    return found
+
+
+def _text(value: str | None) -> str:
+    """A text, or NULL, in SQL."""
+    return "NULL" if value is None else "'" + value.replace("'", "''") + "'"
+
+
+def _rows_of(
+    files: Iterable[str], found: Mapping[str, list[Row]], identity: Callable[[Row], Hashable]
+) -> dict[Hashable, Row]:
+    return {identity(row): row for file in files for row in found.get(file, ())}
+
+
+def _compare(
+    name: str, commit: _Commit, before: Mapping[Hashable, Row], after: Mapping[Hashable, Row], *, is_oldest: bool
+) -> Iterable[RowChange]:
+    for row in dict.fromkeys((*before, *after)):
+        was, becomes = before.get(row), after.get(row)
+        if _values(was) != _values(becomes):  # a commit can also move a row to another file
+            yield RowChange(
+                table=name,
+                version=commit.version,
+                at=commit.at,
+                before=was,
+                after=becomes,
+                reason=commit.reason,
+                is_oldest=is_oldest,
+            )
+
+
+def _values(value: Any) -> Any:
+    """A value to compare. A file that is older than a column lacks it, which is as if it were NULL. NaN equals NaN."""
+    match value:
+        case dict():
+            return {name: _values(field) for name, field in value.items() if field is not None}
+        case list():
+            return [_values(each) for each in value]
+        case float() if isnan(value):
+            return "NaN"
+    return value

@@ -1,0 +1,140 @@
+"""The status of all tables, read from their logs and from the checkpoints, without Spark."""
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import duckdb
+import obstore
+from deltalake import DeltaTable
+
+from pulsar_lakehouse.delta.batches import Batch, batches, last_batch
+from pulsar_lakehouse.delta.datasets import dataset_of
+from pulsar_lakehouse.delta.query import existing_tables
+from pulsar_lakehouse.settings import Settings
+from pulsar_lakehouse.storage import folder
+
+REFRESHES_TABLE = "gold.refreshes"
+"""The table that records which versions of its sources the refresh of a SQL table has read."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableStatus:
+    name: str
+    rows: int
+    version: int
+    size: int
+    """Bytes of the table's current files."""
+    files: int
+    """The number of these files."""
+    deleted: int | None
+    """Rows that mark a deleted key; None if the table has no such rows, or if its log does not say."""
+    made_at: datetime
+    """When the table was created, in UTC."""
+    ran_at: datetime
+    """When the table's stream last finished a batch; for a table without a stream, when it last changed. In UTC."""
+    lag: int | None
+    """Commits of its source tables that its stream or its last refresh has not read; None without source tables."""
+    lag_seconds: float | None
+    """The age of the oldest of these commits; 0 if there are none, None without source tables."""
+
+
+def table_statuses(settings: Settings) -> list[TableStatus]:
+    tables = dict(existing_tables(settings))
+    by_id = {str(table.metadata().id): (name, table.version()) for name, table in tables.items()}
+    refreshed = _refreshed(tables.get(REFRESHES_TABLE))
+    found = []
+    for name, table in tables.items():
+        batch = last_batch(settings, name)
+        read = _read_by(batch) if batch else refreshed.get(str(table.metadata().id), ())
+        files = table.get_add_actions(flatten=True)
+        found.append(
+            TableStatus(
+                name=name,
+                rows=table.count(),
+                version=table.version(),
+                size=sum(files["size_bytes"].to_pylist()),
+                files=files.num_rows,
+                deleted=_deleted(files),
+                made_at=datetime.fromtimestamp((table.metadata().created_time or 0) / 1000, UTC),
+                ran_at=batch.ended if batch else _changed_at(table),
+                lag=_behind(read, {table_id: version for table_id, (_, version) in by_id.items()}),
+                lag_seconds=_age(settings, read, by_id),
+            )
+        )
+    return found
+
+
+def _deleted(files: Any) -> int | None:
+    """Rows with a `deleted_at`, by the statistics of files: it takes no look into them."""
+    nulls = "null_count.deleted_at"
+    if nulls not in files.schema.names:
+        return None
+    counts = zip(files["num_records"].to_pylist(), files[nulls].to_pylist(), strict=True)
+    return sum(int(rows - empty) for rows, empty in counts if rows is not None and empty is not None)
+
+
+def _age(settings: Settings, read: Sequence[tuple[str, int]], tables: Mapping[str, tuple[str, int]]) -> float | None:
+    """Seconds since the oldest commit that was not read. None if no table was read.
+
+    `tables` are names and current versions, by table id.
+    """
+    behind = [(tables[table][0], version) for table, version in read if table in tables and version < tables[table][1]]
+    unread = [committed_at(settings, name, version + 1) for name, version in behind]
+    return max((time.time() - at.timestamp() for at in unread), default=0.0) if read else None
+
+
+def committed_at(settings: Settings, table: str, version: int) -> datetime:
+    """When a version was written, by its file in the log; by the oldest file if this one is cleaned up."""
+    log = folder(settings, f"{settings.table_path(table)}/_delta_log")
+    try:
+        return obstore.head(log, f"{version:020}.json")["last_modified"]
+    except FileNotFoundError:
+        return min(file["last_modified"] for files in obstore.list(log) for file in files)
+
+
+def _changed_at(table: DeltaTable) -> datetime:
+    return datetime.fromtimestamp(table.history(1)[0]["timestamp"] / 1000, UTC)
+
+
+def batches_of(settings: Settings, stream: str) -> list[tuple[datetime, dict[str, int]]]:
+    """When each batch of a stream ended, in UTC, with the last version that it has read by table id; oldest first."""
+    return [(batch.ended, dict(_read_by(batch))) for batch in batches(settings, stream)]
+
+
+def _read_by(batch: Batch) -> list[tuple[str, int]]:
+    """The id of each table that the stream reads, with the last version that it has read; not if that is torn."""
+    found = []
+    for line in batch.offsets.splitlines():
+        with suppress(ValueError, TypeError, KeyError):  # torn, or not an offset of a table
+            offset = json.loads(line)
+            found.append((str(offset["reservoirId"]), _last_read(offset)))
+    return found
+
+
+def _last_read(offset: Mapping[str, object]) -> int:
+    """The last version that an offset has reached. With a negative index, it is still before its version."""
+    at, index = int(str(offset["reservoirVersion"])), int(str(offset["index"]))
+    return at - 1 if index < 0 else at
+
+
+def _refreshed(table: DeltaTable | None) -> dict[str, list[tuple[str, int]]]:
+    """For each table id, the ids of the tables that its last refresh has read, with their versions."""
+    if table is None:
+        return {}
+    refreshes = duckdb.from_arrow(dataset_of(table))
+    last = refreshes.aggregate('table_id, map_values(arg_max(sources, "at"))', "table_id").fetchall()
+    return {made: [(source["id"], source["version"]) for source in sources] for made, sources in last}
+
+
+def _behind(read: Sequence[tuple[str, int]], versions: Mapping[str, int]) -> int | None:
+    """How many versions are newer than those that were read. `versions` are the current ones, by table id.
+
+    None if no table was read.
+    """
+    newer = [max(0, versions.get(table, 0) - version) for table, version in read]
+    return sum(newer) if newer else None

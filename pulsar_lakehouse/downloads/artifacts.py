@@ -1,0 +1,164 @@
+"""Downloads, once: the jars that Spark lacks, the embedded broker, the report's scripts, and what tests need.
+
+`artifacts.xml` lists the files and their checksums. The Ivy that comes with Spark fetches them, so it can use a
+machine's Maven mirror or proxy like any other Java tool.
+"""
+
+import hashlib
+import shutil
+import subprocess
+import tarfile
+import time
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pyspark
+
+from pulsar_lakehouse.errors import LakehouseError
+from pulsar_lakehouse.jvm.java import java_home
+from pulsar_lakehouse.locks import make_once
+from pulsar_lakehouse.progress import spinner
+
+LIST = Path(__file__).with_name("artifacts.xml")
+CHECKSUM = "{http://ant.apache.org/ivy/extra}sha512"
+CLASSIFIER = "{http://ant.apache.org/ivy/maven}classifier"
+FILE_PATTERN = "[artifact]-[revision](-[classifier]).[ext]"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Download:
+    """A configuration in `artifacts.xml`; `files` maps file names to SHA-512 checksums."""
+
+    name: str
+    title: str
+    files: dict[str, str]
+
+
+def spark_jars(cache: Path) -> list[Path]:
+    """The jars of Delta and Avro for Spark, downloaded if `cache` lacks them. Raises LakehouseError if that fails."""
+    download = _listed("spark")
+    folder = _ensure(download, cache)
+    return [folder / name for name in sorted(download.files)]
+
+
+def s3_jars(cache: Path) -> list[Path]:
+    """The jars of Hadoop's file system for S3, downloaded if `cache` lacks them. Raises LakehouseError if that fails.
+
+    They are the modules of Amazon's SDK that it uses. The SDK in one jar has 686 MB.
+    """
+    download = _listed("s3")
+    folder = _ensure(download, cache)
+    return [folder / name for name in sorted(download.files)]
+
+
+def s3_server(cache: Path) -> Path:
+    """The jar of a server of the S3 API, downloaded if `cache` lacks it. Raises LakehouseError if that fails."""
+    return next(_ensure(_listed("s3proxy"), cache).iterdir())
+
+
+def page_files(cache: Path) -> list[Path]:
+    """The jars with the scripts and styles of the quality report, downloaded if `cache` lacks them.
+
+    Raises LakehouseError if that fails.
+    """
+    download = _listed("pages")
+    folder = _ensure(download, cache)
+    return [folder / name for name in sorted(download.files)]
+
+
+def pulsar_home(cache: Path) -> Path:
+    """The unpacked Pulsar distribution, downloaded if `cache` lacks it. Raises LakehouseError if that fails."""
+    return next(_ensure(_listed("pulsar"), cache).iterdir())
+
+
+def chromium(cache: Path) -> Path:
+    """The unpacked npm package of a headless Chromium for Linux on x86-64, downloaded if `cache` lacks it.
+
+    Raises LakehouseError if that fails.
+    """
+    return _ensure(_listed("chromium"), cache)
+
+
+def _listed(name: str) -> Download:
+    root = ElementTree.parse(LIST).getroot()
+    title = next(conf.attrib["description"] for conf in root.iter("conf") if conf.attrib["name"] == name)
+    files = {}
+    for dependency in root.iter("dependency"):
+        if dependency.attrib["conf"].startswith(f"{name}->"):
+            (artifact,) = dependency
+            parts = [artifact.attrib["name"], dependency.attrib["rev"], artifact.get(CLASSIFIER)]
+            files[f"{'-'.join(filter(None, parts))}.{artifact.attrib['type']}"] = artifact.attrib[CHECKSUM]
+    return Download(name=name, title=title, files=files)
+
+
+def _ensure(download: Download, cache: Path) -> Path:
+    """The folder with the downloaded files. Its name contains a hash of their checksums."""
+    digest = hashlib.sha256("".join(download.files.values()).encode()).hexdigest()[:12]
+    return make_once(download.name, cache / f"{download.name}-{digest}", partial(_fetch, download))
+
+
+def _fetch(download: Download, folder: Path) -> None:
+    draft = folder.with_suffix(".part")
+    shutil.rmtree(draft, ignore_errors=True)  # left by a killed download
+    try:
+        _run_ivy(download, draft)
+        for name, checksum in download.files.items():
+            _verify(draft / "files" / name, checksum)
+            if name.endswith(".tar.gz"):
+                _unpack(draft / "files" / name)
+        (draft / "files").rename(folder)
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+
+
+def _run_ivy(download: Download, draft: Path) -> None:
+    draft.mkdir(parents=True)
+    (ivy,) = Path(pyspark.__file__).parent.glob("jars/ivy-*.jar")
+    command: list[str | Path] = [java_home() / "bin" / "java", "-jar", ivy, "-ivy", LIST, "-confs", download.name]
+    command += ["-cache", draft / "cache", "-retrieve", draft / "files" / FILE_PATTERN]
+    message = f"Downloading {download.title}, once"
+    with spinner(message) as status, (draft / "log").open("w") as log:
+        ivy_process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
+        try:
+            while ivy_process.poll() is None:
+                status.update(f"{message}: {_size(draft / 'cache') / 1e6:.0f} MB so far")
+                time.sleep(0.2)
+        finally:
+            ivy_process.kill()
+            ivy_process.wait()
+    if ivy_process.returncode != 0:
+        raise LakehouseError(
+            f"could not download {download.title} (is there a network?): {_reason((draft / 'log').read_text())}"
+        )
+
+
+def _reason(log: str) -> str:
+    """The line of Ivy's log that best explains the failure."""
+    lines = [line.strip() for line in log.splitlines()]
+    telling = [line for word in ("Exception", "No space", "denied", "not found") for line in lines if word in line]
+    return (telling or lines or ["no reason given"])[0].lstrip(":! ")
+
+
+def _size(folder: Path) -> int:
+    total = 0
+    for file in folder.rglob("*"):
+        try:
+            total += file.stat().st_size
+        except FileNotFoundError:  # renamed after it was listed
+            continue
+    return total
+
+
+def _verify(file: Path, checksum: str) -> None:
+    with file.open("rb") as content:
+        actual = hashlib.file_digest(content, "sha512").hexdigest()
+    if actual != checksum:
+        raise LakehouseError(f"{file.name}: not the file that was expected: SHA-512 {actual}, should be {checksum}")
+
+
+def _unpack(archive: Path) -> None:
+    with tarfile.open(archive) as tar:
+        tar.extractall(archive.parent, filter="data")
+    archive.unlink()

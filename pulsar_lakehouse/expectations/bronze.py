@@ -1,0 +1,28 @@
+"""The suite of bronze.<topic>: messages as they arrived."""
+
+from pulsar_lakehouse.contracts.decoding import MALFORMED
+from pulsar_lakehouse.contracts.topics import Topic
+from pulsar_lakehouse.expectations.suites import Severity, Suite, not_null, unique, volume, whole
+
+POSITION = ("partition", "ledger_id", "entry_id", "batch_index")
+
+
+def landed(topic: Topic, *, quiet_for: str, placed: tuple[str, ...] = ()) -> Suite:
+    """`placed` are the tables that hold the topic's well-formed messages, each in one of them: their rows must add up.
+
+    Without `placed`, there is no such rule. `quiet_for`, an SQL interval, is how long the topic may have no messages.
+    """
+    places = " + ".join(f"{{{table}}}" for table in (*placed, f"{MALFORMED.name}.{topic.name}"))
+    conserved = (whole("nothing_is_lost", f"{{rows}} = {places}"),) if placed else ()
+    return Suite(
+        table=topic.bronze_table,
+        key=POSITION,
+        arrives="landed_at",
+        rules=(
+            *not_null(*POSITION, "publish_time", "landed_at"),
+            unique(*POSITION),
+            *conserved,
+            whole("is_fresh", f"{{newest}} > now() - INTERVAL {quiet_for}", Severity.WARNING, shows="{newest}"),
+            *volume(),
+        ),
+    )

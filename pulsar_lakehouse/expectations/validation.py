@@ -1,0 +1,203 @@
+"""Evaluate the suites of tables, keep the results, and write the report."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from html import escape
+from threading import Lock
+from typing import Any
+
+from great_expectations.core import ExpectationSuite, ExpectationValidationResult
+from great_expectations.core.run_identifier import RunIdentifier
+from great_expectations.core.validation_definition import ValidationDefinition
+from great_expectations.data_context.data_context.ephemeral_data_context import EphemeralDataContext
+from great_expectations.expectations.expectation import BatchExpectation
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from pulsar_lakehouse.delta.tables import has_changes_since, of_keys, read_changes, read_table, table_exists
+from pulsar_lakehouse.errors import LakehouseError
+from pulsar_lakehouse.expectations.evaluation import ExpectEachRow, ExpectOfTable, ExpectUnique
+from pulsar_lakehouse.expectations.report import new_context, write_pages
+from pulsar_lakehouse.expectations.results import Result, Validated, figures, figures_of, keep, last_validated
+from pulsar_lakehouse.expectations.suites import CHANGE_FEED, Kind, Rule, Severity, Suite, with_figures
+from pulsar_lakehouse.progress import CONSOLE
+from pulsar_lakehouse.settings import Settings
+from pulsar_lakehouse.spark.parallel import side_by_side
+from pulsar_lakehouse.spark.session import LITTLE_DATA
+
+WHOLE_AFTER = timedelta(days=1)
+"""How long only new rows are validated, until the whole table is validated again."""
+
+AT_ONCE = 3
+"""Tables that are validated side by side: small ones take most of their time for planning."""
+
+SMALL = 20_000
+"""The most rows of a table for which generating code takes longer than it saves."""
+
+WHOLE, NEW, NOTHING = "whole", "new", "nothing new"
+
+
+def validate(
+    spark: SparkSession, settings: Settings, suites: Sequence[Suite], *, only_new: bool = False
+) -> list[Result]:
+    """Evaluate the rules of each suite, keep the results, and write the report; if that fails, a line says so.
+
+    With `only_new`, only new rows are validated of tables that tell them apart, passed their last validation, and were
+    validated as a whole within the last day. With the change feed, these are all rows of the keys that changed. The
+    tables must not change meanwhile.
+    """
+    started = datetime.now(UTC)
+    name = f"{started:%Y-%m-%dT%H:%M:%SZ}"
+    quick = spark.newSession()
+    for setting, value in LITTLE_DATA.items():
+        quick.conf.set(setting, value)
+    run = _Run(
+        spark=spark,
+        quick=quick,
+        settings=settings,
+        context=new_context(settings),
+        id=RunIdentifier(run_name=name, run_time=started),
+        started=started,
+        known=figures(settings),
+        before=last_validated(settings),
+    )
+    evaluated = side_by_side([partial(run.evaluate, suite, only_new) for suite in suites], at_once=AT_ONCE)
+    results = [result for each in evaluated for result in each]
+    keep(spark, settings, results, run=name, at=started)
+    try:
+        write_pages(run.context, settings)
+    except LakehouseError as error:  # the results do not depend on it
+        CONSOLE.say(f"no report: {error}")
+    return results
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Run:
+    """A validation, with what was known of the tables before it."""
+
+    spark: SparkSession
+    quick: SparkSession
+    """For tables of which little is read."""
+    settings: Settings
+    context: EphemeralDataContext
+    id: RunIdentifier
+    started: datetime
+    known: Mapping[str, Any]
+    before: Mapping[str, Validated]
+    preparing: Lock = field(default_factory=Lock)
+
+    def evaluate(self, suite: Suite, only_new: bool) -> list[Result]:
+        last, version = self.before.get(suite.table), self.known[f"version/{suite.table}"]
+        scope = _scope(suite, last, version, self.started) if only_new else WHOLE
+        if last is not None and scope == NEW and suite.arrives == CHANGE_FEED:
+            is_told = has_changes_since(self.spark, self.settings, suite.table, last.version)
+            scope = NEW if is_told else WHOLE
+        rules = [rule for rule in suite.rules if scope != NOTHING or rule.kind in (Kind.TABLE, Kind.TYPES)]
+        own = figures_of(suite.table, self.known, last)
+        read = [own["rows"], *(self.known.get(rule.to, 0) for rule in rules)]
+        spark = self.quick if scope == NOTHING or max(read) <= SMALL else self.spark
+        rows = _rows(spark, self.settings, suite, scope, last, version)
+        rows = rows.transform(_with_known, settings=self.settings, rules=rules)
+        minimum = 1 if scope == WHOLE and not suite.may_be_empty else 0
+        validation = self._prepare(suite, scope, [_expectation(rule, suite, own, minimum) for rule in rules])
+        found = validation.run(batch_parameters={"dataframe": rows}, result_format="SUMMARY", run_id=self.id)
+        about = {"table_name": suite.table, "version": version, "table_rows": own["rows"], "scope": scope}
+        return [_result(each, about) for each in found.results]
+
+    def _prepare(self, suite: Suite, scope: str, expected: list[BatchExpectation]) -> ValidationDefinition:
+        with self.preparing:
+            # A source has one batch at a time, so each table has its own.
+            source = self.context.data_sources.add_spark(suite.table, persist=False)
+            validation = ValidationDefinition(
+                name=suite.table,
+                data=source.add_dataframe_asset(suite.table).add_batch_definition_whole_dataframe(scope),
+                suite=self.context.suites.add(ExpectationSuite(name=suite.table, expectations=expected)),
+            )
+            self.context.validation_definitions.add(validation)
+        return validation
+
+
+def _scope(suite: Suite, last: Validated | None, version: int, now: datetime) -> str:
+    if last is None or last.whole_at is None or last.whole_at < now - WHOLE_AFTER or last.version > version:
+        return WHOLE
+    if last.version == version:
+        return NOTHING
+    return NEW if suite.arrives else WHOLE
+
+
+def _rows(
+    spark: SparkSession, settings: Settings, suite: Suite, scope: str, last: Validated | None, version: int
+) -> DataFrame:
+    if last is None or scope == WHOLE:
+        return read_table(spark, settings, suite.table)
+    if scope == NOTHING:
+        return read_table(spark, settings, suite.table).where("false")
+    if suite.arrives != CHANGE_FEED:
+        return read_table(spark, settings, suite.table).where(F.col(str(suite.arrives)) > F.lit(last.at))
+    changes = read_changes(spark, settings, suite.table, last.version + 1, version)
+    changes = changes.where("_change_type IN ('insert', 'update_postimage')")
+    # The rows of changed keys as they are now: a change may be outdated by another, or repeat an older key.
+    return of_keys(read_table(spark, settings, suite.table), changes.select(*suite.key))
+
+
+def _with_known(rows: DataFrame, *, settings: Settings, rules: Sequence[Rule]) -> DataFrame:
+    """Adds a column for each reference, named like its rule: TRUE if the value is known."""
+    for rule in rules:
+        if rule.kind is Kind.REFERENCE:
+            spark, columns = rows.sparkSession, rule.holds.split(", ")
+            if table_exists(spark, settings, f"{rule.to}_history"):
+                held = read_table(spark, settings, f"{rule.to}_history").where("valid_until IS NULL")
+            else:
+                held = read_table(spark, settings, rule.to)
+            keys = {f"_key{place}": column for place, column in enumerate(columns)}
+            of_row = (F.col(column.rpartition(".")[2]).alias(key) for key, column in keys.items())
+            same = [F.col(column) == F.col(key) for key, column in keys.items()]
+            rows = rows.join(held.select(*of_row, F.lit(True).alias(rule.name)), on=same, how="left").drop(*keys)
+    return rows
+
+
+def _expectation(rule: Rule, suite: Suite, figures: Mapping[str, Any], minimum: int) -> BatchExpectation:
+    about: dict[str, Any] = {
+        # It becomes part of an HTML page, and of a template in which a dollar sign begins a parameter.
+        "description": escape(f"{rule.name.replace('_', ' ')} ({rule.severity}): {rule.holds}").replace("$", "$$"),
+        "severity": str(rule.severity),
+        "meta": {"rule": rule.name, "severity": str(rule.severity)},
+    }
+    match rule.kind:
+        case Kind.ROW:
+            return ExpectEachRow(holds=rule.holds, key=list(suite.key), minimum=minimum, **about)
+        case Kind.REFERENCE:
+            columns = rule.holds.split(", ")
+            holds = f"{rule.name} OR {columns[0]} IS NULL" if rule.may_be_null else rule.name
+            return ExpectEachRow(holds=holds, key=[*suite.key, *columns], minimum=minimum, **about)
+        case Kind.KEY:
+            return ExpectUnique(columns=rule.holds.split(", "), minimum=minimum, **about)
+        case Kind.TABLE:
+            holds = with_figures(rule.holds, figures)
+            shows = with_figures(rule.shows, figures) or "'" + holds.replace("'", "") + "'"
+            return ExpectOfTable(holds=holds, shows=shows, **about)
+        case Kind.TYPES:
+            return ExpectOfTable(holds=rule.sql_of_types, shows=f"'{rule.holds}'", **about)
+
+
+def _result(found: ExpectationValidationResult, about: Mapping[str, Any]) -> Result:
+    config = found.expectation_config
+    assert config is not None
+    error = _error(found.exception_info)
+    return Result(
+        **about,
+        rule=config.meta["rule"],
+        severity=Severity(config.meta["severity"]),
+        outcome="error" if error else "passed" if found.success else "failed",
+        rows=found.result.get("rows"),
+        failing=found.result.get("failing"),
+        observed=error or found.result["observed"],
+    )
+
+
+def _error(info: Mapping[str, Any] | None) -> str:
+    """Why a rule could not be evaluated, in one line; empty if it was."""
+    infos = [info] if info and "raised_exception" in info else list((info or {}).values())
+    return next((str(each["exception_message"]).split("\n")[0] for each in infos if each["raised_exception"]), "")

@@ -1,0 +1,301 @@
+"""Recompute facts from bronze, either those of some days or those that used a key of state, and replace what differs.
+
+A row in `gold.backfills` requests a backfill. The enrichment stream does it as part of a batch, so it works while the
+stream runs, and nothing else writes gold meanwhile. A second row of that table says what it changed.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from datetime import UTC, date, datetime
+from functools import reduce
+from typing import Any
+
+from pyspark.sql import Column, DataFrame, Row, SparkSession
+from pyspark.sql import functions as F
+
+from pulsar_lakehouse.contracts.decoding import MALFORMED, quarantine_malformed
+from pulsar_lakehouse.delta.reads import read_small
+from pulsar_lakehouse.delta.tables import cached, delta_table, pin_table, pin_version, read_table, table_exists
+from pulsar_lakehouse.delta.writes import append_values
+from pulsar_lakehouse.gold.enrichment.declaration import BACKFILLS, Enrichment, Lookup, awaited_keys
+from pulsar_lakehouse.gold.enrichment.duplicates import find_duplicates
+from pulsar_lakehouse.gold.enrichment.events import bounded
+from pulsar_lakehouse.gold.enrichment.facts import decode_facts, valid_facts
+from pulsar_lakehouse.gold.enrichment.lookups import CURRENT, look_up
+from pulsar_lakehouse.gold.enrichment.survivors import leading_to, mapping_of, merges_of
+from pulsar_lakehouse.gold.enrichment.writes import (
+    bounds_of,
+    placed_keys,
+    pruning_filter,
+    remove,
+    stop_if_difference_fails,
+    with_current,
+    write_difference,
+    write_duplicates,
+)
+from pulsar_lakehouse.settings import Settings
+from pulsar_lakehouse.spark.comparing import is_same
+from pulsar_lakehouse.spark.error_causes import cause_of, is_permanent
+
+NEVER, TWICE = "malformed, a duplicate, discarded, or never landed", "stored twice"
+"""Why rows are removed from gold before others are recomputed."""
+
+TRIES = 5
+"""Attempts after transient failures, the first one included."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scope:
+    """Which facts: those of the days from `since` to `until`, both included, or those that used a key of an entity.
+
+    A missing end of the days is open, so `Scope()` is all facts. If `key` is set, the days do not count.
+    """
+
+    since: date | None = None
+    until: date | None = None
+    entity: str | None = None
+    key: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Difference:
+    """What a backfill does to gold, as numbers of facts, and how many of them wait afterwards."""
+
+    unchanged: int
+    changed: int
+    added: int
+    removed: int
+    waiting: int
+
+
+def do_requested(settings: Settings, enrichment: Enrichment, request: Row, spark: SparkSession) -> None:
+    """Do a requested backfill, and record in `gold.backfills` what it did or why it failed.
+
+    Does nothing if the request is already done or failed. Raises transient errors, so that the batch is run again: the
+    backfill may be half done.
+    """
+    backfills = read_table(spark, settings, BACKFILLS.name)
+    events = [row.event for row in backfills.where(F.col("request") == request.request).select("event").collect()]
+    if "done" in events or "failed" in events:
+        return
+    scope = Scope(since=request.since, until=request.until, entity=request.entity, key=request.key)
+    result: dict[str, Any] = {"topic": enrichment.topic.name, **request.asDict()}
+    try:
+        result |= {"event": "done", **asdict(backfill(spark, settings, enrichment, scope))}
+    except Exception as error:
+        # A request that always fails must not stop the stream for good. `run.retries` can't limit it: Airflow sets 0.
+        is_final = is_permanent(error) or events.count("tried") >= TRIES - 1
+        result |= {"event": "failed" if is_final else "tried", "note": cause_of(error)}
+        if not is_final:
+            _note(settings, result)
+            raise
+    _note(settings, result)
+
+
+def _note(settings: Settings, result: dict[str, Any]) -> None:
+    append_values(settings, BACKFILLS.name, [{**result, "at": datetime.now(UTC)}])
+
+
+def backfill(
+    spark: SparkSession, settings: Settings, enrichment: Enrichment, scope: Scope, *, dry_run: bool = False
+) -> Difference:
+    """Update gold and quarantine to what today's declarations and state make of the facts that landed.
+
+    Duplicate, discarded and malformed facts stay so. A fact whose message breaks today's contract becomes malformed,
+    and one that never landed is removed. With `dry_run`, only the shadow table is written: what would differ in gold.
+    Raises PermanentError if a check stops it.
+    """
+    gold, waiting = (read_small(spark, settings, name) for name in (enrichment.gold_table, enrichment.waiting.name))
+    decoded = pin_table(spark, settings, enrichment.topic.bronze_table).transform(decode_facts, enrichment=enrichment)
+    placed = _placed(settings, enrichment, scope, (gold, waiting))
+    with ExitStack() as stack:
+        facts = stack.enter_context(cached(_landed(spark, settings, enrichment, scope, decoded, placed)))
+        touched = stack.enter_context(cached(facts.select("position").union(placed).distinct()))
+        in_gold, in_waiting = (table.join(touched, on="position", how="left_semi") for table in (gold, waiting))
+        everywhere = (each.select(*bounded(enrichment)) for each in (facts, in_gold, in_waiting))
+        number, bounds = bounds_of(reduce(DataFrame.union, everywhere), enrichment)
+        if not number:
+            return _nothing(spark, settings, enrichment, dry_run=dry_run)
+        pruning = pruning_filter(bounds, enrichment)
+        never = placed.join(facts.select("position"), on="position", how="left_anti")
+        wrong = stack.enter_context(cached(_wrong(never, () if scope.key is not None else (in_gold, in_waiting))))
+        gone, others = in_gold.join(wrong, on="position"), placed_keys(spark, settings, enrichment, pruning)
+        in_gold, in_waiting, others = (_without(rows, wrong) for rows in (in_gold, in_waiting, others))
+        fresh = _without(_without(facts, in_gold), in_waiting)
+        duplicates = stack.enter_context(cached(_duplicates(fresh, others, enrichment)))
+        current = _with_places(_without(facts, duplicates), in_gold, in_waiting, enrichment)
+        wanted = look_up(current, settings, enrichment, source=facts, number=number, renews=True)
+        wanted = stack.enter_context(cached(wanted))
+        stop_if_difference_fails(enrichment, wanted, is_changed=~_is_kept(wanted, enrichment))
+        difference = _difference(wanted, enrichment, gone.count())
+        if dry_run:
+            _write_shadow(settings, enrichment, wanted, gone)
+            return difference
+        quarantine_malformed(settings, enrichment.decoding, _broken(decoded, never))
+        remove(settings, [enrichment.gold_table, enrichment.waiting.name], wrong.select("position"))
+        write_difference(settings, enrichment, wanted, pruning, is_changed=~_is_kept(wanted, enrichment), at_once=True)
+        write_duplicates(settings, enrichment, duplicates)
+        return difference
+
+
+def _placed(settings: Settings, enrichment: Enrichment, scope: Scope, tables: Sequence[DataFrame]) -> DataFrame:
+    """The positions of the rows of gold and of the waiting facts that are in scope."""
+    leading = {each.name: _leading(tables[0].sparkSession, settings, each, scope) for each in enrichment.lookups}
+    meant = (table.where(is_meant(scope, enrichment, table, leading)).select("position") for table in tables)
+    return reduce(DataFrame.union, meant).distinct()
+
+
+def _nothing(spark: SparkSession, settings: Settings, enrichment: Enrichment, *, dry_run: bool) -> Difference:
+    if dry_run and table_exists(spark, settings, enrichment.shadow):
+        delta_table(spark, settings, enrichment.shadow).delete()
+    return Difference(unchanged=0, changed=0, added=0, removed=0, waiting=0)
+
+
+def _duplicates(fresh: DataFrame, placed: DataFrame, enrichment: Enrichment) -> DataFrame:
+    return fresh.transform(
+        find_duplicates,
+        placed=placed,
+        keys=enrichment.keys,
+        day=enrichment.day,
+        dedup_days=enrichment.dedup_days,
+    )
+
+
+def _with_places(facts: DataFrame, in_gold: DataFrame, in_waiting: DataFrame, enrichment: Enrichment) -> DataFrame:
+    """Facts with their row in gold, as `current`, and `is_waiting`."""
+    is_waiting = in_waiting.select("position", F.lit(True).alias("is_waiting"))
+    return (
+        facts.transform(with_current, gold=in_gold, enrichment=enrichment)
+        .join(is_waiting, on="position", how="left")
+        .withColumn("is_waiting", F.coalesce("is_waiting", F.lit(False)))
+    )
+
+
+def _broken(decoded: DataFrame, never: DataFrame) -> DataFrame:
+    """The messages among the positions `never` that break today's contract."""
+    positions = never.select(F.col("position").alias("never"))
+    is_same = F.col("message.position") == F.col("never")
+    return decoded.where("reason IS NOT NULL").join(positions, on=is_same).drop("never")
+
+
+def _landed(
+    spark: SparkSession,
+    settings: Settings,
+    enrichment: Enrichment,
+    scope: Scope,
+    decoded: DataFrame,
+    placed: DataFrame,
+) -> DataFrame:
+    """The landed facts that are in scope or `placed`, without duplicates, discarded facts and malformed messages.
+
+    `placed` are needed too: a fact stored under a day of the scope can have another day by today's declaration.
+    """
+    landed = valid_facts(decoded, enrichment)
+    is_meant_now = is_of_days(scope, enrichment) if scope.key is None else F.lit(False)
+    facts = landed.join(placed.withColumn("is_placed", F.lit(True)), on="position", how="left")
+    facts = facts.where(is_meant_now | F.col("is_placed")).drop("is_placed")
+    for table in (enrichment.duplicates, enrichment.discarded):
+        facts = _without(facts, read_small(spark, settings, table.name, columns=["position"]))
+    malformed = read_small(spark, settings, MALFORMED.name, columns=["topic", "position"])
+    return _without(facts, malformed.where(F.col("topic") == enrichment.topic.name))
+
+
+def _wrong(never: DataFrame, tables: Iterable[DataFrame]) -> DataFrame:
+    """The positions of rows to remove, with the reason: those in `never`, and those that one of the tables has twice.
+
+    A backfill of a key passes no tables. If it stopped after the removal, a retry could not find the removed facts,
+    because only the stored rows say which facts used the key.
+    """
+    wrong = never.withColumn("reason", F.lit(NEVER))
+    for table in tables:
+        twice = table.groupBy("position").count().where("count > 1")
+        wrong = wrong.union(twice.select("position", F.lit(TWICE).alias("reason")))
+    return wrong.groupBy("position").agg(F.min("reason").alias("reason"))
+
+
+def _without(rows: DataFrame, others: DataFrame) -> DataFrame:
+    return rows.join(others.select("position"), on="position", how="left_anti")
+
+
+def is_of_days(scope: Scope, enrichment: Enrichment) -> Column:
+    """Whether a fact is of the days in scope."""
+    day = F.col(enrichment.day)
+    since, until = (F.coalesce(F.lit(end).cast("date"), day) for end in (scope.since, scope.until))
+    return day.between(since, until)
+
+
+def is_meant(scope: Scope, enrichment: Enrichment, table: DataFrame, leading: Mapping[str, Collection[str]]) -> Column:
+    """Whether a row of gold or of the waiting facts is in scope. `leading` are the keys, by lookup, that lead to it."""
+    if scope.key is None:
+        return is_of_days(scope, enrichment)
+    is_waiting = "missing" in table.columns
+    lookups = [lookup for lookup in enrichment.lookups if lookup.entity.name == scope.entity]
+    used = [each.own_key.isin(*leading[each.name]) for each in lookups if not (is_waiting and each.through)]
+    if is_waiting:
+        of_scope = F.struct(F.lit(scope.entity).alias("entity"), F.lit(scope.key).alias("key"))
+        used.append(F.exists("missing", lambda state: F.array_contains(awaited_keys(state), of_scope)))
+    else:
+        used += [F.array_contains(lookup.used_keys, F.lit(scope.key)) for lookup in lookups]
+    return F.coalesce(reduce(Column.__or__, used, F.lit(False)), F.lit(False))
+
+
+def _leading(spark: SparkSession, settings: Settings, lookup: Lookup, scope: Scope) -> set[str]:
+    """The key in scope, and the keys that were merged into it: a fact in gold without state does not name these."""
+    if lookup.entity.name != scope.entity or scope.key is None:
+        return set()
+    if lookup.merged_into is None:
+        return {scope.key}
+    merges = mapping_of(merges_of(pin_version(spark, settings, lookup.table), lookup=lookup))
+    texts = {str(key): str(into) for key, into in merges.items()}
+    return leading_to([scope.key], merges=texts, limit=lookup.max_merges)
+
+
+def _row(enrichment: Enrichment) -> Column:
+    """A whole row of gold as a struct."""
+    return F.struct(*enrichment.gold_columns)
+
+
+def _is_kept(wanted: DataFrame, enrichment: Enrichment) -> Column:
+    return is_same(F.col(CURRENT), _row(enrichment), wanted.schema[CURRENT].dataType)
+
+
+def _kind(wanted: DataFrame, enrichment: Enrichment) -> Column:
+    """For each wanted fact: what happens to it in gold."""
+    current, is_complete = F.col(CURRENT), F.col("missing").isNull()
+    kind = F.when(is_complete & _is_kept(wanted, enrichment), "unchanged")
+    kind = kind.when(is_complete & current.isNotNull(), "changed").when(is_complete, "added")
+    return kind.when(current.isNotNull(), "removed").otherwise("waiting")
+
+
+def _difference(wanted: DataFrame, enrichment: Enrichment, gone: int) -> Difference:
+    kinds = wanted.groupBy(_kind(wanted, enrichment).alias("kind")).count().collect()
+    found = Counter({row.kind: row["count"] for row in kinds})
+    return Difference(
+        unchanged=found["unchanged"],
+        changed=found["changed"],
+        added=found["added"],
+        removed=found["removed"] + gone,
+        waiting=found["removed"] + found["waiting"],
+    )
+
+
+def _write_shadow(settings: Settings, enrichment: Enrichment, wanted: DataFrame, gone: DataFrame) -> None:
+    """Write the rows of gold that would differ, before and after, over the shadow table."""
+    names = (*enrichment.keys, enrichment.day, "position")
+    row, kind, current = _row(enrichment), _kind(wanted, enrichment), F.col(CURRENT)
+    types = {name: wanted.schema[name].dataType for name in enrichment.gold_columns}
+    differs = (F.when(~is_same(current[name], F.col(name), each), name) for name, each in types.items())
+    changed = wanted.where(kind.isin("changed", "added", "removed")).select(
+        *names,
+        kind.alias("difference"),
+        F.when(kind == "removed", F.col("reason")).alias("reason"),
+        F.when(kind == "changed", F.array_compact(F.array(*differs))).alias("columns"),
+        current.alias("before"),
+        F.when(F.col("missing").isNull(), row).alias("after"),
+    )
+    removed = gone.select(*names, F.lit("removed").alias("difference"), "reason", row.alias("before"))
+    rows = changed.unionByName(removed, allowMissingColumns=True)
+    path = settings.table_path(enrichment.shadow)
+    rows.write.format("delta").mode("overwrite").option("overwriteSchema", True).save(path)

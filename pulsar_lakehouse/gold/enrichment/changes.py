@@ -1,0 +1,222 @@
+"""Find the facts that changes of state affect: waiting facts, and facts in gold that need a correction."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from functools import reduce
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import to_arrow_type
+
+from pulsar_lakehouse.contracts.keys import key_text, key_values
+from pulsar_lakehouse.delta.reads import frame_of
+from pulsar_lakehouse.delta.tables import pin_version
+from pulsar_lakehouse.gold.enrichment.declaration import Enrichment, Lookup, awaited_keys
+from pulsar_lakehouse.gold.enrichment.events import CHANGE, LOSS, RELEASE, is_event
+from pulsar_lakehouse.gold.enrichment.lookups import VALID, was_valid, with_state, with_survivor
+from pulsar_lakehouse.gold.enrichment.survivors import leading_to, mapping_of, merges_of, ways_from
+from pulsar_lakehouse.settings import Settings
+from pulsar_lakehouse.spark.batches import FEW
+from pulsar_lakehouse.spark.declared_sql import naming
+
+CHANGED = ("changed_entity", "changed_key", *VALID, "changed_at")
+AT_LAST = "timestamp'9999-12-31 23:59:59.999'"
+
+
+def changes_of(feed: DataFrame, *, lookup: Lookup) -> DataFrame:
+    """The keys whose state has changed, and the times for which it changed.
+
+    For a latest state, the times are NULL: the change holds for all times. If the state was deleted or merged, `loss`
+    says when and into which key. If it was so before the change, that is another row, with `is_before`. If state is not
+    required, a key that came has a `loss` without either, because facts without it are in gold.
+    Raises ConfigurationError if Spark can't resolve the SQL of the lookup.
+    """
+    valid = (F.col(name) if lookup.is_as_of else F.lit(None).cast("timestamp").alias(name) for name in VALID)
+    is_before = F.col("_change_type") == "update_preimage"
+    declared = {} if lookup.merged_into is None else {f"lookup {lookup.name}: merged_into": lookup.merged_into}
+    with naming(feed, declared):
+        loss = F.lit(None).cast(LOSS) if lookup.is_as_of else _loss(lookup, feed)
+        changed = feed.select(
+            F.lit(lookup.entity.name).alias("changed_entity"),
+            key_text([F.col(name) for name in lookup.entity.keys]).alias("changed_key"),
+            *valid,
+            F.col("sequence.publish_time").alias("changed_at"),
+            loss.alias("loss"),
+            is_before.alias("is_before"),
+            F.col("_commit_version").alias("changed_in"),
+            "_change_type",
+        )
+    # A history's other changes only end versions where a new one begins.
+    kinds = ("insert",) if lookup.is_as_of else ("insert", "update_postimage")
+    is_change = F.col("_change_type").isin(*kinds) | (F.col("is_before") & F.col("loss").isNotNull())
+    is_ever = F.coalesce(F.col("valid_from") < F.col("valid_until"), F.lit(True))
+    return changed.where(is_change & is_ever).drop("_change_type")
+
+
+def _loss(lookup: Lookup, feed: DataFrame) -> Column:
+    deleted_at = F.col("deleted_at")
+    into = F.lit(None) if lookup.merged_into is None else lookup.merges_into(feed.schema[lookup.key].dataType)
+    loss = F.struct(deleted_at.alias("deleted_at"), into.cast("string").alias("merged_into"))
+    lost = F.when(deleted_at.isNotNull() | into.isNotNull(), loss)
+    if lookup.required:
+        return lost
+    neither = F.struct(
+        F.lit(None).cast("timestamp").alias("deleted_at"), F.lit(None).cast("string").alias("merged_into")
+    )
+    return F.when(F.col("_change_type") == "insert", neither).otherwise(lost)
+
+
+def corrections_by(changes: DataFrame, *, lookups: Sequence[Lookup], settings: Settings) -> DataFrame:
+    """The changes that can alter the state of facts in gold, with the name of the `lookup`.
+
+    For a history these are new versions. For a latest state these are deletes and merges, also undone ones, by the key
+    that the facts have, and keys that came if the state is not required.
+    """
+    found = []
+    for lookup in lookups:
+        of_entity = changes.where(F.col("changed_entity") == lookup.entity.name)
+        if lookup.is_as_of:
+            corrections = of_entity.where("valid_from IS NOT NULL").select(*CHANGED)
+        else:
+            corrections = of_entity.where("loss IS NOT NULL").transform(losses_by, settings=settings, lookup=lookup)
+        found.append(corrections.withColumn("lookup", F.lit(lookup.name)))
+    return reduce(DataFrame.union, found)
+
+
+def losses_by(changes: DataFrame, *, settings: Settings, lookup: Lookup) -> DataFrame:
+    """Keys without usable state, or with another survivor, and the fact times affected.
+
+    `changes` are deletes, merges and undone merges. A key is affected if its merges lead through a changed key. If the
+    state is not required, all these keys are affected at all times, as their facts in gold may lack it until now.
+    """
+    state = pin_version(changes.sparkSession, settings, lookup.table)
+    changed = _changed_keys(changes, lookup=lookup)
+    kinds = [state.schema[name].dataType for name in lookup.entity.keys]
+    keys, ways = changed.select(lookup.key_from(key_values(F.col("by_key"), kinds)).alias("key")), None
+    if lookup.merged_into is not None:
+        keys, ways = _leading_to(keys, merges_of(state, lookup=lookup), lookup=lookup)
+    found = (
+        keys.withColumns({f"_{lookup.name}_key": F.col("key"), "at_last": F.expr(AT_LAST)})
+        .transform(with_survivor, ways=ways, lookup=lookup)
+        .transform(with_state, state=state.rows, lookup=lookup, event_time="at_last")
+        .transform(_with_way, lookup=lookup)
+    )
+    concerned = found.join(changed, on="by_key").groupBy("changed_entity", "changed_key", "deleted_at", "is_lost")
+    return (
+        concerned.agg(F.max("changed_at").alias("changed_at"), F.bool_or("is_moved").alias("is_moved"))
+        .where("is_lost OR is_moved")
+        .select(
+            "changed_entity",
+            "changed_key",
+            F.when(~F.col("is_moved"), F.col("deleted_at")).alias("valid_from"),
+            F.lit(None).cast("timestamp").alias("valid_until"),
+            "changed_at",
+        )
+    )
+
+
+def _changed_keys(changes: DataFrame, *, lookup: Lookup) -> DataFrame:
+    """The keys whose deletion or merge changed, as `by_key`; when, and whether facts of all times are affected.
+
+    An update that does not change the loss comes twice in its commit, before and after, and cancels out. Facts can
+    have been joined between two commits, so what one of them does and the next one undoes counts.
+    """
+    times = F.sum(F.when(F.col("is_before"), -1).otherwise(1)).alias("times")
+    by_commit = changes.groupBy("changed_key", "loss", "changed_in")
+    lost = by_commit.agg(times, F.max("changed_at").alias("changed_at"))
+    is_moved = F.bool_or(F.col("loss.merged_into").isNotNull()) if lookup.required else F.lit(True)
+    by_key = lost.where("times != 0").groupBy(F.col("changed_key").alias("by_key"))
+    return by_key.agg(F.max("changed_at").alias("changed_at"), is_moved.alias("is_moved"))
+
+
+def _leading_to(keys: DataFrame, merges: pa.Table, *, lookup: Lookup) -> tuple[DataFrame, pa.Table]:
+    """All keys whose merges lead to one of `keys`, these included, and the ways from them."""
+    kind = to_arrow_type(keys.schema["key"].dataType)
+    changed = keys.toArrow()["key"].to_pylist()
+    leading = list(leading_to(changed, merges=mapping_of(merges), limit=lookup.max_merges))
+    all_keys = frame_of(keys.sparkSession, pa.table({"key": pa.array(leading, kind)}))
+    return all_keys, ways_from(leading, merges=merges, limit=lookup.max_merges)
+
+
+def _with_way(found: DataFrame, *, lookup: Lookup) -> DataFrame:
+    """A row for each key on the way of a changed key to its state, as `by_key`, and why that can't be used."""
+    way = F.coalesce(lookup.merged_keys, F.array())
+    reason = F.col(f"no_{lookup.name}")
+    return found.select(
+        F.lit(lookup.entity.name).alias("changed_entity"),
+        lookup.text_of(F.col("key")).alias("changed_key"),
+        F.when(reason == "deleted", F.col(lookup.name)["deleted_at"]).alias("deleted_at"),
+        reason.isNotNull().alias("is_lost"),
+        F.explode(F.array_append(way, lookup.text_of(F.col(f"_{lookup.name}_key")))).alias("by_key"),
+    )
+
+
+def first_outdated(corrections: DataFrame, enrichment: Enrichment) -> tuple[str | None, str | None]:
+    """The day and the time, as text, from which on facts can be outdated by the corrections; None if there are none."""
+    # Whole minutes, because the batches of a minute then have the same generated code.
+    since = F.date_trunc("minute", F.min(F.greatest("valid_from", F.col("changed_at") - _late(enrichment))))
+    [[day, moment]] = corrections.agg(F.to_date(since).cast("string"), since.cast("string")).collect()
+    return day, moment
+
+
+def outdated_by(
+    gold: DataFrame, *, corrections: DataFrame, lookups: Sequence[Lookup], enrichment: Enrichment
+) -> DataFrame:
+    """The facts in gold whose state may be another one after `corrections`."""
+    columns = fact_columns(enrichment)
+    event_time = F.col(enrichment.event_time)
+    late = _late(enrichment)
+    used = [F.struct(F.lit(each.name).alias("by"), each.own_key.alias("key")) for each in lookups]
+    by_key = gold.select(*columns, F.explode(F.array(*used)).alias("_used"))
+    is_of_key = (F.col("_used.by") == corrections["lookup"]) & (F.col("_used.key") == F.col("changed_key"))
+    in_time = was_valid(event_time) & (event_time > F.col("changed_at") - late)
+    return by_key.join(corrections, on=is_of_key & in_time, how="left_semi").drop("_used").dropDuplicates(["position"])
+
+
+def merged_in(gold: DataFrame, *, lookups: Sequence[Lookup], enrichment: Enrichment) -> DataFrame:
+    """The facts in gold that were joined through a merge."""
+    was_merged = [F.col(each.merged).isNotNull() for each in lookups if each.merged_into is not None]
+    return gold.where(reduce(Column.__or__, was_merged, F.lit(False))).select(*fact_columns(enrichment))
+
+
+def _late(enrichment: Enrichment) -> Column:
+    return F.make_dt_interval(F.lit(enrichment.correction_days))
+
+
+def waiting_for(
+    waiting: DataFrame, *, events: DataFrame, number: int, outdated: DataFrame, enrichment: Enrichment
+) -> DataFrame:
+    """The `position` of waiting facts to retry: those with a changed key, and those of an older release.
+
+    Those that were released are among them, and the `outdated` facts: if one of these waits, an earlier batch stopped
+    while it moved the fact from gold to quarantine. Whether they wait at all is left open. `number` is the number of
+    events.
+
+    The changed key is a missing one, or one on the way to it: a merged one, or one of an earlier lookup. A fact that an
+    older release put there does not say in `missing` what it waits for. A change does not retry a fact that has waited
+    for more than `retry_days` days.
+    """
+    # A fixed time, because a MERGE does not reuse a cached plan with current_timestamp(). A whole minute, the next one,
+    # because the batches of a minute then have the same generated code.
+    expired = datetime.now(UTC).replace(second=0, microsecond=0) + timedelta(-enrichment.retry_days, minutes=1)
+    in_time = waiting.where(F.col("waiting_since") > F.lit(expired))
+    by_state = in_time.select("position", enrichment.event_time, F.explode("missing").alias("_state"))
+    awaited = F.inline(awaited_keys(F.col("_state"))).alias("_entity", "_key")
+    by_key = by_state.select("position", enrichment.event_time, awaited)
+    is_awaited = (F.col("changed_entity") == F.col("_entity")) & (F.col("changed_key") == F.col("_key"))
+    changes = events.where(is_event(CHANGE)).select(*CHANGED)
+    if number <= FEW:
+        changes = F.broadcast(changes)
+    else:  # facts wait for few of so many
+        wanted = by_key.select("_entity", "_key").distinct()
+        changes = changes.join(wanted, on=is_awaited, how="left_semi")
+    is_hit = is_awaited & was_valid(F.col(enrichment.event_time))
+    retried = by_key.join(changes, on=is_hit, how="left_semi").select("position")
+    others = (events.where(is_event(RELEASE)), outdated, waiting.where("missing IS NULL"))
+    return reduce(DataFrame.union, (rows.select("position") for rows in others), retried)
+
+
+def fact_columns(enrichment: Enrichment) -> tuple[str, ...]:
+    """The columns of the fact itself that gold and quarantine both have."""
+    return (*enrichment.columns, "position", enrichment.day)

@@ -1,0 +1,238 @@
+"""Write facts to the tables where they belong. At any moment each fact is in some table, and finally in exactly one.
+
+A crash can leave a fact both in gold and waiting. The next batch that recomputes the fact corrects that.
+"""
+
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from datetime import date, timedelta
+from functools import partial, reduce
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, Observation, SparkSession
+from pyspark.sql import functions as F
+
+from pulsar_lakehouse.contracts.checks import Mode, of_mode, stop_if_failed
+from pulsar_lakehouse.delta.reads import find_rows, frame_of, read_small
+from pulsar_lakehouse.delta.tables import cached, of_keys, pin_table, pin_version
+from pulsar_lakehouse.delta.writes import Merge, Within, append, append_missing, merge, widened, writes_of
+from pulsar_lakehouse.gold.enrichment.declaration import Enrichment
+from pulsar_lakehouse.gold.enrichment.events import bounds
+from pulsar_lakehouse.gold.enrichment.lookups import CURRENT, LACKS
+from pulsar_lakehouse.settings import Settings
+from pulsar_lakehouse.spark.batches import FEW, interpreted_for
+
+Write = Callable[[Settings, Enrichment, DataFrame], None]
+
+
+def bounds_of(facts: DataFrame, enrichment: Enrichment) -> tuple[int, Any]:
+    """The number of facts, and their lowest and highest day and keys."""
+    [[number, found]] = facts.agg(F.count("*"), bounds(facts, enrichment, F.lit(True))).collect()
+    return number, found
+
+
+class Pruning(NamedTuple):
+    """A condition on days and keys that skips most files of a table."""
+
+    rows: Column
+    """Over the table's columns."""
+    within: Within
+    """The same for a MERGE."""
+
+
+def pruning_filter(found: Any, enrichment: Enrichment) -> Pruning:
+    """The condition for all rows that can have the same keys as facts within these bounds."""
+    first, last = found[enrichment.day]
+    days, keys = enrichment.dedup_days, {key: rounded(*found[key]) for key in enrichment.keys}
+
+    def over(prefix: str) -> Column:
+        low, high = (F.lit(day).cast("date") for day in (first, last))
+        day = F.col(prefix + enrichment.day).between(F.date_sub(low, days), F.date_add(high, days))
+        among = (F.col(prefix + key).between(*map(F.lit, ends)) for key, ends in keys.items())
+        return reduce(Column.__and__, among, day)
+
+    ranges = {key: ends for key, ends in keys.items() if _is_integer(ends[0])}
+    with suppress(ValueError, OverflowError):  # Python has no dates of all years
+        margin = timedelta(days)
+        ranges[enrichment.day] = (date.fromisoformat(first) - margin, date.fromisoformat(last) + margin)
+    return Pruning(over(""), Within(over("held."), ranges))
+
+
+def rounded(low: Any, high: Any) -> tuple[Any, Any]:
+    """Wider bounds, which near keys of small batches share.
+
+    Numbers are part of the code that Spark generates, so with new ones it compiles thousands of lines again. Where they
+    are far apart, the wider search would cost more than that.
+    """
+    if not _is_integer(low) or high - low > 2 * FEW:
+        return low, high
+    return widened(low, high)
+
+
+def _is_integer(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def placed_keys(spark: SparkSession, settings: Settings, enrichment: Enrichment, pruning: Pruning) -> DataFrame:
+    """The keys, days and positions of facts that are in gold, waiting or discarded."""
+    columns = (*enrichment.keys, enrichment.day, "position")
+    tables = (read_small(spark, settings, name, columns=columns) for name in _places(enrichment))
+    return reduce(DataFrame.union, (table.where(pruning.rows) for table in tables))
+
+
+def _places(enrichment: Enrichment) -> tuple[str, ...]:
+    return enrichment.gold_table, enrichment.waiting.name, enrichment.discarded.name
+
+
+def placed_of(keys: DataFrame, settings: Settings, enrichment: Enrichment, pruning: Pruning) -> DataFrame:
+    """Like `placed_keys`, of the facts that have one of these few keys."""
+    wanted, within = keys.toArrow(), pruning.within.ranges
+    columns = [*enrichment.keys, enrichment.day, "position"]
+    tables = [pin_version(keys.sparkSession, settings, name) for name in _places(enrichment)]
+    found = [find_rows(table, settings, wanted, columns=columns, within=within, are_rare=True) for table in tables]
+    if all(rows is not None for rows in found):
+        return frame_of(keys.sparkSession, pa.concat_tables(found, promote_options="permissive"))
+    rows = (table.rows.where(pruning.rows).select(*columns) for table in tables)
+    return of_keys(reduce(DataFrame.union, rows), F.broadcast(keys))
+
+
+def with_current(facts: DataFrame, *, gold: DataFrame, enrichment: Enrichment) -> DataFrame:
+    """Adds `current`, the fact's row in gold as a struct, or NULL."""
+    rows = gold.select("position", F.struct(*enrichment.gold_columns).alias(CURRENT))
+    return facts.join(rows, on="position", how="left")
+
+
+def write_new(settings: Settings, enrichment: Enrichment, wanted: DataFrame, *, number: int) -> None:
+    """Add facts that are in no table yet to gold, or to the waiting facts if they lack state.
+
+    `number` is the number of facts, or an upper bound. More than a few are not cached, but joined again for those that
+    wait. Raises PermanentError, before anything is written, if a check stops it.
+    """
+    is_missing = F.col("missing").isNotNull()
+    if number > FEW and not of_mode(enrichment.checks, Mode.FAIL):
+        written = Observation()
+        counted = wanted.observe(written, F.count_if(is_missing).alias("missing"))
+        _add_to_gold(settings, enrichment, counted.where(~is_missing))
+        if written.get.get("missing", 1):
+            _begin_waiting(settings, enrichment, wanted.where(is_missing))
+        return
+    with cached(wanted) as wanted:
+        _stop_if_failed(enrichment, wanted.where(~is_missing))
+        [[rows, waiting]] = wanted.agg(F.count("*"), F.count_if(is_missing)).collect()
+        with writes_of(wanted, rows):
+            if rows > waiting:
+                _add_to_gold(settings, enrichment, wanted.where(~is_missing))
+            if waiting:
+                with interpreted_for(wanted.sparkSession, waiting if number <= FEW else number):
+                    _begin_waiting(settings, enrichment, wanted.where(is_missing))
+
+
+def stop_if_difference_fails(enrichment: Enrichment, wanted: DataFrame, *, is_changed: Column) -> None:
+    """Raises PermanentError if a row that `write_difference` would write to gold fails a check that stops it."""
+    is_written = F.col("missing").isNull() & (F.col(CURRENT).isNull() | is_changed)
+    _stop_if_failed(enrichment, wanted.where(is_written))
+
+
+def write_difference(
+    settings: Settings,
+    enrichment: Enrichment,
+    wanted: DataFrame,
+    pruning: Pruning,
+    *,
+    is_changed: Column,
+    at_once: bool = False,
+) -> None:
+    """Update gold and the waiting facts to what is wanted.
+
+    `wanted` are cached facts from `look_up`, with `current`, their row in gold or NULL, and `is_waiting`. A row of gold
+    is corrected if it lacks state now, or if `is_changed` is TRUE. With `at_once`, gold is written in one commit, which
+    costs more.
+    """
+    is_missing, in_gold = F.col("missing").isNotNull(), F.col(CURRENT).isNotNull()
+    is_added, is_corrected = ~is_missing & ~in_gold, in_gold & (is_missing | is_changed)
+    if at_once:
+        is_added, is_corrected = F.lit(False), is_corrected | is_added
+    writes: list[tuple[Column, Write]] = [
+        (is_missing & ~F.col("is_waiting"), _begin_waiting),
+        (is_added, _add_to_gold),
+        (is_corrected, partial(_correct_gold, pruning=pruning, adds=at_once)),
+        (F.col("is_waiting"), _end_waiting),
+    ]
+    [[rows, *counts]] = wanted.agg(F.count("*"), *(F.count_if(which) for which, _ in writes)).collect()
+    with writes_of(wanted, rows):
+        for count, (which, write) in zip(counts, writes, strict=True):
+            if count:
+                write(settings, enrichment, wanted.where(which))
+
+
+def write_duplicates(
+    settings: Settings, enrichment: Enrichment, duplicates: DataFrame, *, are_new: bool = False
+) -> None:
+    """Add the cached facts with `duplicate_of` to the duplicates. With `are_new`, none of them can be there already."""
+    rows = duplicates.where("duplicate_of IS NOT NULL").select(
+        *enrichment.columns, "position", "duplicate_of", F.current_timestamp().alias("found_at")
+    )
+    with writes_of(duplicates):
+        if are_new:
+            append(rows, settings, enrichment.duplicates.name)
+        elif not rows.isEmpty():
+            append_missing(rows, settings, enrichment.duplicates.name, on=["position"])
+
+
+def discard(settings: Settings, enrichment: Enrichment, positions: DataFrame) -> None:
+    """Move waiting facts to the discarded ones. Facts at these positions that are not waiting stay where they are."""
+    waiting = pin_table(positions.sparkSession, settings, enrichment.waiting.name)
+    found = waiting.join(positions, on="position", how="left_semi").select(*waiting.columns)
+    with cached(found) as rows, writes_of(rows):
+        append_missing(rows, settings, enrichment.discarded.name, on=["position"])
+        merge(rows.select("position"), settings, enrichment.waiting.name, Merge(on=["position"], delete=True))
+
+
+def remove(settings: Settings, tables: Iterable[str], positions: DataFrame) -> None:
+    """Delete the rows at these positions from the tables, if there are any positions."""
+    if number := positions.count():
+        with writes_of(positions, number):
+            for table in tables:
+                merge(positions, settings, table, Merge(on=["position"], delete=True))
+
+
+def _stop_if_failed(enrichment: Enrichment, rows: DataFrame) -> None:
+    """Raises PermanentError if one of the rows, which are about to be written to gold, fails a check that stops it."""
+    stop_if_failed(rows, enrichment.checks, table=enrichment.gold_table, keys=(*enrichment.keys, "position"))
+
+
+def _begin_waiting(settings: Settings, enrichment: Enrichment, facts: DataFrame) -> None:
+    since = {"attempts": F.lit(1), "waiting_since": F.current_timestamp()}
+    rows = facts.select(*enrichment.columns, "position", enrichment.day, *LACKS).withColumns(since)
+    append(rows, settings, enrichment.waiting.name)
+
+
+def _add_to_gold(settings: Settings, enrichment: Enrichment, facts: DataFrame) -> None:
+    append(facts.select(*enrichment.gold_columns), settings, enrichment.gold_table)
+
+
+def _correct_gold(
+    settings: Settings, enrichment: Enrichment, facts: DataFrame, pruning: Pruning, *, adds: bool
+) -> None:
+    """Update the state of facts in gold, and remove facts without usable state. With `adds`, also insert new facts."""
+    rows = facts.select(*enrichment.gold_columns, F.col("missing").isNotNull().alias("_is_gone"))
+    columns = {name: f"new.`{name}`" for name in enrichment.gold_columns}
+    inserted = columns if adds else None  # for Spark a full join, which sorts everything it reads
+    how = Merge(
+        on=["position"],
+        within=pruning.within,
+        delete="new._is_gone",
+        update=columns,
+        insert=inserted,
+        insert_if="NOT new._is_gone",
+    )
+    merge(rows, settings, enrichment.gold_table, how)
+
+
+def _end_waiting(settings: Settings, enrichment: Enrichment, facts: DataFrame) -> None:
+    """Remove facts that are in gold now from the waiting facts. Update the others, and count one more attempt."""
+    names = (*enrichment.columns, enrichment.day, *LACKS)
+    rows = facts.select("position", *names, F.col("missing").isNull().alias("is_done"))
+    retry = {name: f"new.`{name}`" for name in names} | {"attempts": "held.attempts + 1"}
+    merge(rows, settings, enrichment.waiting.name, Merge(on=["position"], delete="new.is_done", update=retry))

@@ -1,0 +1,136 @@
+"""Check declared tables before anything runs: Spark must resolve them, and they must be refreshable as declared."""
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructField, StructType
+
+from pulsar_lakehouse.contracts.avro_schemas import avro_record
+from pulsar_lakehouse.contracts.checks import resolve
+from pulsar_lakehouse.delta.tables import has_change_feed, read_table, table_exists
+from pulsar_lakehouse.errors import ConfigurationError
+from pulsar_lakehouse.gold.enrichment.declaration import BACKFILLS
+from pulsar_lakehouse.gold.sql.declaration import SqlTable
+from pulsar_lakehouse.gold.sql.header import INCREMENTAL
+from pulsar_lakehouse.gold.sql.statements import (
+    Statement,
+    located,
+    parse,
+    refuse_full_only,
+    refuse_sums_of_doubles,
+    refuse_what_is_read_otherwise,
+    select,
+    touched,
+)
+from pulsar_lakehouse.gold.sql.types import POSTGRES_TYPES
+from pulsar_lakehouse.settings import Settings
+from pulsar_lakehouse.spark.comparing import has_map
+
+
+def check_declarations(
+    spark: SparkSession,
+    settings: Settings,
+    tables: Sequence[SqlTable],
+    declared: Mapping[str, str],
+    *,
+    unknown: Collection[str] = (),
+) -> tuple[dict[str, StructType], list[str]]:
+    """Parse and resolve all tables in the given order, without reading rows.
+
+    Returns their columns by table name, and a line, with file and line, for each table that can't be refreshed as
+    declared. A source is an earlier one of the tables, a `declared` one (its columns as DDL, by name), or another that
+    exists. Tables that are made from an `unknown` one, or from one of those lines, are left out.
+    """
+    known: dict[str, StructType] = {}
+    wrong: dict[str, str] = dict.fromkeys(unknown, "")
+    for table in tables:
+        if not wrong.keys().isdisjoint(table.sources):
+            wrong[table.name] = ""
+            continue
+        try:
+            sources = {name: _nothing_of(spark, settings, table, name, declared, known) for name in table.sources}
+            known[table.name] = checked(spark, settings, parse(table), sources).schema
+        except ConfigurationError as error:
+            wrong[table.name] = str(error)
+    return known, list(filter(None, wrong.values()))
+
+
+def checked(
+    spark: SparkSession, settings: Settings, statement: Statement, sources: Mapping[str, DataFrame]
+) -> DataFrame:
+    """The rows that the SELECT returns over these sources.
+
+    Raises ConfigurationError, with file and line, if the table can't be refreshed as declared.
+    """
+    rows = select(spark, statement, sources)
+    _refuse_columns(statement, rows.schema)
+    table = statement.table
+    for name, check in table.checks.items():
+        resolve({name: check}, over=rows.schema, within=table.at_check(name))
+    if table.refresh == INCREMENTAL:
+        refuse_full_only(statement, rows)
+        try:
+            refuse_what_is_read_otherwise(spark, statement, sources, rows)
+        except PySparkException as error:  # a literal fails, because Spark evaluates it already
+            raise ConfigurationError(located(statement, error)) from None
+        touched(spark, statement, sources, sources)
+        refuse_sums_of_doubles(spark, statement, sources)
+        for name in table.sources:
+            if name.startswith(("bronze.", "quarantine.", BACKFILLS.name)) or (
+                table_exists(spark, settings, name) and not has_change_feed(spark, settings, name)
+            ):
+                raise ConfigurationError(f"{table.at}:1: {name} has no change data feed: declare `refresh: full`")
+    return rows
+
+
+def _refuse_columns(statement: Statement, columns: StructType) -> None:
+    table = statement.table
+    for key in table.keys:
+        if key not in columns.names:
+            raise ConfigurationError(f"{table.at}:1: keys: {key} is not a column of the SELECT")
+    for column in columns:
+        _refuse_column(statement, column)
+
+
+def _refuse_column(statement: Statement, column: StructField) -> None:
+    table = statement.table
+    node, kind = statement.projections.get(column.name, statement.tree), column.dataType.simpleString()
+    if not re.fullmatch(r"[a-z]\w*", column.name):  # sinks reserve names that begin with _ for the change feed
+        raise statement.wrong(
+            node, f"{column.name}: must be named with AS: lower-case letters, digits and _, after a letter"
+        )
+    if has_map(column.dataType):
+        raise statement.wrong(node, f"{column.name} is a map, which can't be compared: use to_json() or its fields")
+    if table.postgres and type(column.dataType) not in POSTGRES_TYPES:
+        raise statement.wrong(node, f"{column.name} is {kind}, which can't be published to Postgres")
+    if table.topic:
+        try:
+            avro_record("Row", StructType([column]))
+        except ConfigurationError:
+            raise statement.wrong(
+                node, f"{column.name} is {kind}, which can't be published to a topic: cast it to DOUBLE or STRING"
+            ) from None
+
+
+def _nothing_of(
+    spark: SparkSession,
+    settings: Settings,
+    table: SqlTable,
+    name: str,
+    declared: Mapping[str, str],
+    known: Mapping[str, StructType],
+) -> DataFrame:
+    """An empty frame with the columns of a source."""
+    if name in known:
+        return spark.createDataFrame([], known[name])
+    if name in declared:
+        return spark.createDataFrame([], declared[name])
+    if table_exists(spark, settings, name):
+        return spark.createDataFrame([], read_table(spark, settings, name).schema)
+    raise ConfigurationError(f"{table.at}:1: {name}: no such table; declared tables: {_names(declared)}")
+
+
+def _names(declared: Mapping[str, str]) -> str:
+    return ", ".join(sorted(declared)) or "none"

@@ -1,0 +1,388 @@
+"""Erase a person: the messages, and all that was made from them in any table, topic or Postgres.
+
+The positions of the messages are recorded first, in `bronze.erasures`. Each step after that only removes what these
+positions name, or can be repeated. So whatever an erasure is killed in, the next one completes it.
+"""
+
+import getpass
+import hashlib
+import json
+import shutil
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import functions as F
+
+from pulsar_lakehouse.bronze.erasures import DONE, ERASURE, ERASURES, PARTS, REQUESTED, erased_messages, unfinished
+from pulsar_lakehouse.bronze.losses import LOSSES
+from pulsar_lakehouse.bronze.writer_schemas import WRITER_SCHEMAS
+from pulsar_lakehouse.contracts.decoding import MALFORMED
+from pulsar_lakehouse.delta.old_files import remove_old_files, remove_old_log
+from pulsar_lakehouse.delta.query import stored_table, table_names
+from pulsar_lakehouse.delta.reads import frame_of
+from pulsar_lakehouse.delta.tables import (
+    KEEP,
+    POSITION_OF_MESSAGE,
+    USER_METADATA,
+    cached,
+    create_table,
+    delta_table,
+    path_exists,
+    pin_table,
+    read_table,
+    remove_table,
+    set_table_property,
+    table_exists,
+    table_property,
+)
+from pulsar_lakehouse.delta.writes import append, append_values
+from pulsar_lakehouse.errors import LakehouseError
+from pulsar_lakehouse.expectations.results import RESULTS
+from pulsar_lakehouse.gold.enrichment.declaration import ACTIONS, BACKFILLS, Enrichment
+from pulsar_lakehouse.gold.enrichment.enrich import enrich_messages
+from pulsar_lakehouse.gold.sql.declaration import SQL_ROWS
+from pulsar_lakehouse.gold.sql.refresh import FAILED, REFRESHES
+from pulsar_lakehouse.jobs.maintenance import rewriting
+from pulsar_lakehouse.jobs.person import Keys, keys_of, messages_of, unreadable_among
+from pulsar_lakehouse.jobs.snapshots import drop, snapshots
+from pulsar_lakehouse.jobs.steps import as_written, enriching, merging, publishing, refreshing
+from pulsar_lakehouse.jobs.streams import catch_up
+from pulsar_lakehouse.local.broker import endpoint
+from pulsar_lakehouse.pipeline.declared import Pipeline
+from pulsar_lakehouse.progress import CONSOLE, spinner
+from pulsar_lakehouse.pulsar.topic_admin import request_compaction
+from pulsar_lakehouse.settings import Settings, is_remote
+from pulsar_lakehouse.silver.entity import Entity
+from pulsar_lakehouse.spark.batches import session_settings
+
+APPEND_ONLY = "delta.appendOnly"
+EXAMPLES = r"(?s), such as .*"
+"""In the results of validations: the example of a failing row."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Found:
+    """What the tables hold of a person."""
+
+    keys: Keys
+    messages: DataFrame
+    """Rows of `message`, a `bronze.erasures.ERASED`, in memory."""
+    tables: Mapping[str, int]
+    """By table: the rows made from the messages."""
+    unreadable: int
+    """Malformed messages that can be anybody's."""
+    snapshots: Sequence[str]
+    """Those that would be dropped, as all are."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """A table that has rows made from the messages of a topic."""
+
+    bronze: str
+    table: str
+    same: str
+    """SQL over `held`, a row of the table, and `gone`, a message."""
+
+
+def places_of(pipeline: Pipeline) -> Iterator[Place]:
+    """Bronze comes first: what has left it can't come back by a stream."""
+    for topic in pipeline.topics:
+        yield Place(bronze=topic.bronze_table, table=topic.bronze_table, same=_same("held", PARTS))
+    for topic in pipeline.topics:
+        of_topic = f"held.topic = '{topic.name}' AND {_same('held.position', PARTS)}"
+        yield Place(bronze=topic.bronze_table, table=MALFORMED.name, same=of_topic)
+        yield Place(bronze=topic.bronze_table, table=ACTIONS.name, same=of_topic)
+    for entity in pipeline.entities:
+        same = _same("held.sequence", PARTS[1:])  # a ledger is in one partition
+        for table in (entity.table, *([entity.history] if entity.keeps_history else [])):
+            yield Place(bronze=entity.topic.bronze_table, table=table.name, same=same)
+    for each in pipeline.enrichments:
+        for name in each.places:
+            yield Place(bronze=each.topic.bronze_table, table=name, same=_same("held.position", PARTS))
+
+
+def _existing(spark: SparkSession, settings: Settings, pipeline: Pipeline) -> Iterator[Place]:
+    """The places that are there. `quarantine.actions` is made when somebody first asks for something."""
+    return (place for place in places_of(pipeline) if table_exists(spark, settings, place.table))
+
+
+def _same(held: str, parts: tuple[str, ...]) -> str:
+    return " AND ".join(f"{held}.{part} = gone.{part}" for part in parts)
+
+
+def find(spark: SparkSession, settings: Settings, pipeline: Pipeline, entity: Entity, key: str) -> Found:
+    """What was made from the messages of a person. Messages that have not been merged or enriched yet count, too."""
+    keys = keys_of(spark, settings, pipeline, entity, key)
+    messages = frame_of(spark, messages_of(spark, settings, pipeline, keys).toArrow())
+    gone = messages.select("message.*")
+    tables: dict[str, int] = {}
+    for place in _existing(spark, settings, pipeline):
+        rows = _rows_of(spark, settings, place, gone).count()
+        tables[place.table] = tables.get(place.table, 0) + rows
+    return Found(
+        keys=keys,
+        messages=messages,
+        tables={name: rows for name, rows in tables.items() if rows},
+        unreadable=unreadable_among(spark, settings, pipeline, keys),
+        snapshots=[each.name for each in snapshots(settings)],
+    )
+
+
+def _rows_of(spark: SparkSession, settings: Settings, place: Place, gone: DataFrame) -> DataFrame:
+    of_topic = gone.where(F.col("bronze") == place.bronze).alias("gone")
+    held = read_table(spark, settings, place.table).alias("held")
+    return held.join(F.broadcast(of_topic), on=F.expr(place.same), how="left_semi")
+
+
+def forget(
+    spark: SparkSession, settings: Settings, pipeline: Pipeline, entity: Entity, key: str, *, now: bool
+) -> list[Path]:
+    """Erase a person, after any erasures that were not completed; returns the certificates.
+
+    With `now`, files and logs of older versions are removed at once. This process must hold all leases.
+    """
+    certificates = []
+    CONSOLE.say("First, what has landed is merged and enriched")
+    bring_up_to_date(spark, settings, pipeline)
+    if table_exists(spark, settings, ERASURES.name):
+        delete_erased(spark, settings, pipeline)  # what has come back, as from a backup
+        for request in unfinished(spark, settings):
+            certificates.append(complete(spark, settings, pipeline, request))
+    found = find(spark, settings, pipeline, entity, key)
+    if found.tables:
+        remove_requests(spark, settings, found.keys)
+        request = record(spark, settings, found, subject=f"{entity.name}:{key}", now=now)
+        certificates.append(complete(spark, settings, pipeline, request))
+    return certificates
+
+
+def remove_requests(spark: SparkSession, settings: Settings, keys: Keys) -> None:
+    """Remove the requests for backfills that name one of the keys."""
+    named = [(entity, key) for entity, of_entity in keys.items() for key in of_entity]
+    gone = spark.createDataFrame(named, "entity STRING, key STRING")
+    _delete(spark, settings, BACKFILLS.name, gone, "held.entity = gone.entity AND held.key = gone.key")
+
+
+def record(spark: SparkSession, settings: Settings, found: Found, *, subject: str, now: bool) -> str:
+    """Record what is to be erased, in one commit; returns the request's id."""
+    request = str(uuid.uuid4())
+    create_table(spark, settings, ERASURES)
+    row = found.messages.agg(F.collect_list("message").alias("messages")).select(
+        F.lit(request).alias("request"),
+        F.lit(REQUESTED).alias("event"),
+        F.lit(hashlib.sha256(f"{request}:{subject}".encode()).hexdigest()).alias("subject"),
+        "messages",
+        F.lit(json.dumps(dict(found.tables))).alias("tables"),
+        F.lit(found.unreadable).cast("bigint").alias("unreadable"),
+        F.lit(now).alias("is_now"),
+        F.current_timestamp().alias("at"),
+        F.lit(getpass.getuser()).alias("requested_by"),
+    )
+    append(row.withColumn("tables", F.from_json("tables", "MAP<STRING, BIGINT>")), settings, ERASURES.name)
+    return request
+
+
+def complete(spark: SparkSession, settings: Settings, pipeline: Pipeline, request: str) -> Path:
+    """Do what a request still lacks, and write its certificate; returns the path of that.
+
+    Raises LakehouseError if a topic of its messages is not declared any more.
+    """
+    events = read_table(spark, settings, ERASURES.name).where(F.col("request") == request)
+    [asked] = events.where(F.col("event") == REQUESTED).collect()
+    topics = {message.bronze for message in asked.messages}
+    if undeclared := topics - {topic.bronze_table for topic in pipeline.topics}:
+        raise LakehouseError(f"{min(undeclared)}: messages of it are to be erased: declare its topic again")
+    tables = _holding(spark, settings, pipeline, topics)
+    delete_erased(spark, settings, pipeline)
+    for each in pipeline.enrichments:
+        if each.topic.bronze_table in topics:
+            remove_table(spark, settings, each.shadow)
+            decide_again(spark, settings, each)
+    remove_examples(spark, settings)
+    for snapshot in snapshots(settings):
+        drop(spark, settings, pipeline, snapshot.name)
+        CONSOLE.say(f"Dropped the snapshot {snapshot.name}: to restore it would bring the person back")
+    CONSOLE.say("What was made from the erased rows is recomputed")
+    bring_up_to_date(spark, settings, pipeline)
+    seal(spark, settings, tables, request)
+    # When a stream starts, it plans its last batch again: that has to begin after the commits that erased rows.
+    CONSOLE.say("The streams pass the commits that erased rows")
+    bring_up_to_date(spark, settings, pipeline)
+    compacted = compact_topics(spark, settings, pipeline)
+    if asked.is_now:
+        purge_versions(settings, tables)
+    done = {"request": request, "event": DONE, "at": datetime.now(UTC)}
+    path = write_certificate(settings, pipeline, asked, compacted)
+    append_values(settings, ERASURES.name, [done])
+    return path
+
+
+def delete_erased(spark: SparkSession, settings: Settings, pipeline: Pipeline) -> None:
+    """Delete all that was made from messages that were erased, or are to be erased."""
+    with spinner("Erasing"), cached(erased_messages(spark, settings)) as gone:
+        for place in _existing(spark, settings, pipeline):
+            _delete(spark, settings, place.table, gone.where(F.col("bronze") == place.bronze), place.same)
+
+
+def _holding(spark: SparkSession, settings: Settings, pipeline: Pipeline, topics: set[str]) -> list[str]:
+    """The tables that can hold something made from messages of these topics, if they exist."""
+    names = [place.table for place in places_of(pipeline) if place.bronze in topics]
+    names += [*(table.name for table in pipeline.sql_tables), SQL_ROWS.name, BACKFILLS.name, RESULTS.name]
+    return [name for name in dict.fromkeys(names) if table_exists(spark, settings, name)]
+
+
+def _delete(spark: SparkSession, settings: Settings, name: str, gone: DataFrame, same: str) -> None:
+    """Delete the rows that are the `same` as one of `gone`. Its values are not in the commit, as a predicate's are."""
+    held = read_table(spark, settings, name).alias("held")
+    if held.join(gone.alias("gone"), on=F.expr(same), how="left_semi").isEmpty():
+        return
+    _allow_changes(spark, settings, name)
+    with session_settings(spark, {USER_METADATA: ERASURE}):
+        delta_table(spark, settings, name).alias("held").merge(gone.alias("gone"), same).whenMatchedDelete().execute()
+
+
+def _allow_changes(spark: SparkSession, settings: Settings, name: str) -> None:
+    """Let rows of an append-only table be changed, until it is sealed."""
+    if table_property(spark, settings, name, APPEND_ONLY) == "true":
+        set_table_property(spark, settings, name, APPEND_ONLY, "false")
+
+
+def decide_again(spark: SparkSession, settings: Settings, enrichment: Enrichment) -> None:
+    """Place the facts that repeat an erased one: the first of them is no duplicate any more.
+
+    Tables are pinned: what is cached of them would otherwise change while the facts are placed.
+    """
+    bronze = pin_table(spark, settings, enrichment.topic.bronze_table)
+    landed = bronze.select("*", F.expr(POSITION_OF_MESSAGE).alias("position"))
+    duplicates = pin_table(spark, settings, enrichment.duplicates.name)
+    first = landed.select(F.col("position").alias("duplicate_of"))
+    orphans = duplicates.join(first, on="duplicate_of", how="left_anti").select("position")
+    _delete(spark, settings, enrichment.duplicates.name, orphans, "held.position = gone.position")
+    placed = pin_table(spark, settings, MALFORMED.name).where(F.col("topic") == enrichment.topic.name)
+    placed = placed.select("position")
+    for name in enrichment.places:
+        placed = placed.union(pin_table(spark, settings, name).select("position"))
+    with cached(landed.join(placed, on="position", how="left_anti").drop("position")) as messages:
+        if not messages.isEmpty():
+            enrich_messages(settings, as_written(spark, settings, enrichment), messages)
+
+
+def remove_examples(spark: SparkSession, settings: Settings) -> None:
+    """Remove all examples of failing rows from the results of validations, and the report."""
+    shutil.rmtree(settings.report.parent, ignore_errors=True)
+    if table_exists(spark, settings, RESULTS.name):
+        has_example = F.col("observed").contains(", such as ")
+        if not read_table(spark, settings, RESULTS.name).where(has_example).isEmpty():
+            _allow_changes(spark, settings, RESULTS.name)
+            without = F.regexp_replace("observed", EXAMPLES, "")
+            delta_table(spark, settings, RESULTS.name).update(has_example, {"observed": without})
+
+
+def bring_up_to_date(spark: SparkSession, settings: Settings, pipeline: Pipeline) -> None:
+    """Let everything that is made from other tables follow these: silver, gold, SQL tables, topics and Postgres."""
+    catch_up(settings, merging(spark, settings, pipeline.entities))
+    catch_up(settings, enriching(spark, settings, pipeline.enrichments))
+    made = [table for table in pipeline.sql_tables if table_exists(spark, settings, table.name)]
+    for done in refreshing(spark, settings, made):
+        if done.kind == FAILED:
+            raise LakehouseError(f"{done.table}: {done.reason}: it may hold what is to be erased, so correct it first")
+    published = [each for topic, each in pipeline.published.items() if _is_published(spark, settings, topic)]
+    if published:
+        catch_up(settings, publishing(spark, settings, published))
+
+
+def _is_published(spark: SparkSession, settings: Settings, topic: str) -> bool:
+    return path_exists(spark, settings.checkpoint_path(f"published.{topic}"))
+
+
+def compact_topics(spark: SparkSession, settings: Settings, pipeline: Pipeline) -> list[str]:
+    """Ask the broker to compact the topics to which gold was published; returns their names."""
+    topics = [topic for topic in pipeline.published_topics if _is_published(spark, settings, topic)]
+    for topic in topics:
+        request_compaction(topic, endpoint(settings), settings)
+    return topics
+
+
+def seal(spark: SparkSession, settings: Settings, tables: list[str], request: str) -> None:
+    """End the log of each table with a commit and a checkpoint that have nothing of the rows that were erased."""
+    for name in tables:
+        if table_property(spark, settings, name, APPEND_ONLY) == "false":
+            set_table_property(spark, settings, name, APPEND_ONLY, "true")
+        else:
+            set_table_property(spark, settings, name, "lakehouse.erasure", request)
+        stored_table(settings, name).create_checkpoint()
+
+
+def purge_versions(settings: Settings, tables: list[str]) -> None:
+    """Remove the files and the logs of all older versions of the tables."""
+    with rewriting(settings):  # others must not be about to commit a file
+        for name in tables:
+            remove_old_files(settings, name, keep=timedelta())
+            remove_old_log(settings, name, keep=timedelta())
+
+
+def write_certificate(settings: Settings, pipeline: Pipeline, asked: Row, compacted: list[str]) -> Path:
+    """Write what was erased, and what remains to be done where, as JSON; returns the path."""
+    now = datetime.now(UTC)
+    topics = sorted({message.topic for message in asked.messages})
+    removed = now if asked.is_now else now + KEEP
+    certificate: dict[str, Any] = {
+        "request": asked.request,
+        "subject": f"sha256 of {asked.request}:<entity>:<key> = {asked.subject}",
+        "requested_at": asked["at"].astimezone(UTC).isoformat(timespec="seconds"),
+        "requested_by": asked.requested_by,
+        "completed_at": now.isoformat(timespec="seconds"),
+        "messages": len(asked.messages),
+        "rows": dict(sorted(asked.tables.items())),
+        "recomputed": [table.name for table in pipeline.sql_tables],
+        "postgres": [str(table.postgres) for table in pipeline.sql_tables if table.postgres],
+        "compacted_topics": compacted,
+        "older_versions": {
+            "leave_at": removed.isoformat(timespec="seconds"),
+            "by": "this command" if asked.is_now else "the first `lakehouse maintain` after that",
+        },
+        "unreadable_messages": asked.unreadable,
+        "beyond": list(_beyond(settings, pipeline, topics, compacted)),
+    }
+    path = settings.home / "erasures" / f"{asked.request}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(certificate, indent=2) + "\n")
+    return path
+
+
+def _beyond(settings: Settings, pipeline: Pipeline, topics: list[str], compacted: list[str]) -> Iterator[str]:
+    """What an erasure does not reach, and what to do there."""
+    for topic in topics:
+        yield (
+            f"{topic} keeps the messages as long as its retention says: `pulsar-admin topics get-retention {topic}`; "
+            "set-retention shortens it"
+        )
+    for topic in compacted:
+        yield f"the topic {topic} keeps what was published, for readers that don't read it compacted: see its retention"
+    for topic in sorted(set(pipeline.published_topics) - set(compacted)):
+        yield f"the topic {topic} has no checkpoint here, so it was not reached: delete it if it has messages"
+    for table in sorted(set(table_names(settings)) - _known(pipeline)):
+        yield f"{table} is not declared, so it was not searched: delete its folder, if nobody needs it"
+    if is_remote(settings.warehouse_root):
+        yield "the object store keeps older versions of objects if the bucket has versioning: let them expire"
+    if any(table.postgres for table in pipeline.sql_tables):
+        yield "Postgres: rows of old transactions until VACUUM, its log, and its backups"
+    yield (
+        "logs, and the reasons of failures, can quote values: empty `<home>/logs`, `<home>/records` and "
+        "`<home>/lineage`, Airflow's logs, and what a backend of OpenLineage has"
+    )
+    yield f"notes that people wrote about others, in {ACTIONS.name} and {BACKFILLS.name}, can mention the person"
+    yield "copies: backups of the tables, and what readers have stored elsewhere"
+
+
+def _known(pipeline: Pipeline) -> set[str]:
+    """The tables that an erasure reaches, and those that have nothing of any person."""
+    reached = {place.table for place in places_of(pipeline)} | {table.name for table in pipeline.sql_tables}
+    own = {each.name for each in (ACTIONS, BACKFILLS, ERASURES, LOSSES, REFRESHES, RESULTS, SQL_ROWS, WRITER_SCHEMAS)}
+    return reached | own | {each.shadow for each in pipeline.enrichments}

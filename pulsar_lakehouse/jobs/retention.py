@@ -1,0 +1,141 @@
+"""Which state the pipeline keeps to be exact, how much of it, and for how long. Histories are kept forever."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import partial
+
+import obstore
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import DeltaTable
+
+from pulsar_lakehouse.bronze.writer_schemas import WRITER_SCHEMAS
+from pulsar_lakehouse.delta.datasets import dataset_of, files_of
+from pulsar_lakehouse.delta.query import existing_tables
+from pulsar_lakehouse.pipeline.declared import Pipeline
+from pulsar_lakehouse.pipeline.loading import pipeline_of
+from pulsar_lakehouse.settings import Settings
+from pulsar_lakehouse.storage import folder
+
+Times = tuple[int, datetime | None, datetime | None]
+"""A number of rows, their oldest time and their newest."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class State:
+    purpose: str
+    rows: int
+    """For checkpoints, the number of streams."""
+    size: int
+    """In bytes. Of rows that share files with others, by their part of the rows."""
+    oldest: datetime | None
+    newest: datetime | None
+    kept: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Kept:
+    """Rows of a table that are state: those with a time, in some of its files."""
+
+    table: str
+    purpose: str
+    time: tuple[str, ...]
+    """The path of the column with the time; empty if all rows are state."""
+    kept: str
+    of: Callable[[pa.Table], pa.Table] = lambda files: files
+    """Picks the files."""
+
+
+def states(settings: Settings) -> list[State]:
+    """The state in the tables that exist, and the checkpoints."""
+    tables = dict(existing_tables(settings))
+    kept = (each for each in _kept(pipeline_of(settings)) if each.table in tables)
+    return [*(_state(each, tables[each.table]) for each in kept), *_checkpoints(settings)]
+
+
+def _state(kept: _Kept, table: DeltaTable) -> State:
+    files = kept.of(files_of(table))
+    all_rows, size = (pc.sum(files[name]).as_py() or 0 for name in ("num_records", "size_bytes"))
+    rows, oldest, newest = _times(table, files, kept.time) if kept.time else (all_rows, None, None)
+    part = size * rows // max(all_rows, 1)
+    return State(purpose=kept.purpose, rows=rows, size=part, oldest=oldest, newest=newest, kept=kept.kept)
+
+
+def _times(table: DeltaTable, files: pa.Table, time: tuple[str, ...]) -> Times:
+    """How many rows of the files have a time, the oldest and the newest.
+
+    The table's log says so, but for columns without bounds, such as the later ones of wide tables: they are read.
+    """
+    column = ".".join(time)
+    low, high, nulls = (f"{bound}.{column}" for bound in ("min", "max", "null_count"))
+    if not {low, high, nulls} <= set(files.column_names):
+        return _times_of_rows(table, files, time)
+    rows = pc.subtract(files["num_records"], files[nulls])
+    has_bounds = pc.and_(pc.is_valid(files[low]), pc.is_valid(files[high]))
+    is_told = pc.fill_null(pc.or_(pc.equal(rows, 0), pc.and_(has_bounds, pc.greater(rows, 0))), False)
+    told, others = files.filter(is_told), _times_of_rows(table, files.filter(pc.invert(is_told)), time)
+    by_log = pc.sum(rows.filter(is_told)).as_py() or 0, pc.min(told[low]).as_py(), pc.max(told[high]).as_py()
+    return _both(by_log, others)
+
+
+def _times_of_rows(table: DeltaTable, files: pa.Table, time: tuple[str, ...]) -> Times:
+    times = dataset_of(table, files).to_table(columns={"time": pc.field(*time)})["time"]
+    return pc.count(times).as_py(), pc.min(times).as_py(), pc.max(times).as_py()
+
+
+def _both(one: Times, other: Times) -> Times:
+    oldest, newest = ([each for each in pair if each is not None] for pair in zip(one[1:], other[1:], strict=True))
+    return one[0] + other[0], min(oldest, default=None), max(newest, default=None)
+
+
+def _last_days(files: pa.Table, *, day: str, count: int) -> pa.Table:
+    """The files of so many days before the newest one that is not in the future, and of all later days."""
+    days = files[f"partition.{day}"]
+    past = pc.max(days.filter(pc.less_equal(days, datetime.now(UTC).date()))).as_py()
+    return files.filter(pc.greater_equal(days, past - timedelta(count))) if past else files.slice(0, 0)
+
+
+def _checkpoints(settings: Settings) -> Iterator[State]:
+    listed = obstore.list(folder(settings, settings.checkpoint_root))
+    if files := [file for batch in listed for file in batch]:
+        yield State(
+            purpose="checkpoints",
+            rows=len({stream for file in files if not (stream := file["path"].partition("/")[0]).startswith(".")}),
+            size=sum(file["size"] for file in files),
+            oldest=min(file["last_modified"] for file in files),
+            newest=max(file["last_modified"] for file in files),
+            kept="100 batches",
+        )
+
+
+def _kept(pipeline: Pipeline) -> Iterator[_Kept]:
+    for entity in pipeline.entities:
+        if entity.keeps_history:
+            yield _Kept(
+                table=entity.history.name,
+                purpose=f"versions of {entity.name}",
+                time=("sequence", "event_time"),
+                kept="forever",
+            )
+        yield _Kept(
+            table=entity.table.name,
+            purpose=f"deleted {entity.name}",
+            time=("deleted_at",),
+            kept=f"{entity.keep_deleted} d",
+        )
+    for each in pipeline.enrichments:
+        yield _Kept(
+            table=each.gold_table,
+            purpose=f"{each.topic.name}, to find duplicates",
+            time=(each.event_time,),
+            kept=f"{each.dedup_days} d",
+            of=partial(_last_days, day=each.day, count=each.dedup_days),
+        )
+        yield _Kept(
+            table=each.waiting.name,
+            purpose=f"waiting {each.topic.name}",
+            time=("waiting_since",),
+            kept=f"{each.retry_days} d",
+        )
+    yield _Kept(table=WRITER_SCHEMAS.name, purpose="schemas of Avro messages", time=(), kept="forever")

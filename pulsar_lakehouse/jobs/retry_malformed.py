@@ -1,0 +1,102 @@
+"""Retry malformed messages: those that satisfy the contract, now that it was fixed, move to their tables."""
+
+import getpass
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from pulsar_lakehouse.contracts.decoding import MALFORMED, Decoding, explain
+from pulsar_lakehouse.contracts.topics import Topic
+from pulsar_lakehouse.delta.tables import POSITION_OF_MESSAGE, cached, create_table, pin_table
+from pulsar_lakehouse.delta.writes import Merge, Within, append_missing, merge, writes_of
+from pulsar_lakehouse.gold.enrichment.declaration import ACTIONS, Enrichment
+from pulsar_lakehouse.gold.enrichment.enrich import create_tables as create_gold
+from pulsar_lakehouse.gold.enrichment.enrich import enrich_messages
+from pulsar_lakehouse.gold.enrichment.facts import decode_facts
+from pulsar_lakehouse.jobs.steps import as_written
+from pulsar_lakehouse.settings import Settings
+from pulsar_lakehouse.silver.entity import Entity
+from pulsar_lakehouse.silver.merge import create_tables as create_silver
+from pulsar_lakehouse.silver.merge import decode_changes, merge_batch
+
+Transformation = Callable[[DataFrame], DataFrame]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Retried:
+    topic: str
+    malformed: int
+    """Malformed messages before the retry."""
+    sound: int
+    """How many of them satisfy the contract now."""
+
+
+def retry_changes(spark: SparkSession, settings: Settings, entity: Entity, *, dry_run: bool) -> Retried:
+    entity = as_written(spark, settings, entity)
+    if not dry_run:
+        create_silver(spark, settings, entity)
+    decode, place = partial(decode_changes, entity=entity), partial(merge_batch, settings, entity)
+    return _retry(spark, settings, entity.decoding, decode, place, dry_run=dry_run)
+
+
+def retry_facts(spark: SparkSession, settings: Settings, enrichment: Enrichment, *, dry_run: bool) -> Retried:
+    enrichment = as_written(spark, settings, enrichment)
+    if not dry_run:
+        create_gold(spark, settings, enrichment)
+    decode, place = partial(decode_facts, enrichment=enrichment), partial(enrich_messages, settings, enrichment)
+    return _retry(spark, settings, enrichment.decoding, decode, place, dry_run=dry_run)
+
+
+def _retry(
+    spark: SparkSession,
+    settings: Settings,
+    decoding: Decoding,
+    decode: Transformation,
+    place: Callable[[DataFrame], None],
+    *,
+    dry_run: bool,
+) -> Retried:
+    """Messages leave quarantine last: after a crash at any point, the next retry ends in the same tables."""
+    topic = decoding.topic
+    malformed = pin_table(spark, settings, MALFORMED.name).where(F.col("topic") == topic.name)
+    position = F.expr(POSITION_OF_MESSAGE)
+    landed = pin_table(spark, settings, topic.bronze_table).withColumn("position", position)
+    messages = landed.join(malformed.select("position"), on="position", how="left_semi")
+    checked = messages.drop("position").transform(decode).transform(explain, decoding=decoding)
+    with cached(checked.select("message.position", "reason")) as verdicts:
+        sound = verdicts.where("reason IS NULL").select("position")
+        outcome = Retried(topic=topic.name, malformed=malformed.count(), sound=sound.count())
+        if dry_run:
+            return outcome
+        if outcome.sound:
+            place(messages.join(sound, on="position", how="left_semi").drop("position"))
+            _note(spark, settings, topic, sound)
+        before = malformed.select("position", F.col("reason").alias("before"))
+        changed = verdicts.join(before, on="position").where("reason IS NULL OR reason != before")
+        if not changed.isEmpty():
+            with writes_of(verdicts, outcome.malformed):
+                _settle(settings, topic, changed)
+    return outcome
+
+
+def _note(spark: SparkSession, settings: Settings, topic: Topic, positions: DataFrame) -> None:
+    create_table(spark, settings, ACTIONS)
+    rows = positions.select(
+        F.lit("retry").alias("action"),
+        F.lit(topic.name).alias("topic"),
+        "position",
+        F.current_timestamp().alias("requested_at"),
+        F.lit(getpass.getuser()).alias("requested_by"),
+        F.lit(None).cast("string").alias("note"),
+    )
+    append_missing(rows, settings, ACTIONS.name, on=["action", "topic", "position"])
+
+
+def _settle(settings: Settings, topic: Topic, verdicts: DataFrame) -> None:
+    """Remove messages without a reason from quarantine, and update the reason of the others."""
+    within = Within(F.col("held.topic") == topic.name, {"topic": (topic.name, topic.name)})
+    how = Merge(on=["position"], within=within, delete="new.reason IS NULL", update={"reason": "new.reason"})
+    merge(verdicts, settings, MALFORMED.name, how)

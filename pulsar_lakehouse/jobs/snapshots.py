@@ -1,0 +1,258 @@
+"""Snapshots: named sets of table versions, to which silver, gold and the waiting facts can go back.
+
+What can't be made again stays as it is: bronze, which the broker may not have any more, and what people decided. A
+restore leaves streams without checkpoints, so the next run reads all of bronze, and does again what came afterwards.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import obstore
+from obstore.exceptions import AlreadyExistsError
+from obstore.store import ObjectStore
+from pydantic import TypeAdapter
+from pyspark.sql import SparkSession
+
+from pulsar_lakehouse.bronze.erasures import ERASURES
+from pulsar_lakehouse.contracts.decoding import MALFORMED
+from pulsar_lakehouse.delta.query import existing_tables, is_stored, query, stored_table
+from pulsar_lakehouse.delta.tables import (
+    EACH_TABLE,
+    USER_METADATA,
+    delete_path,
+    delta_table,
+    read_table,
+    set_table_property,
+    table_exists,
+    table_version,
+)
+from pulsar_lakehouse.errors import ConfigurationError
+from pulsar_lakehouse.gold.enrichment.declaration import Enrichment
+from pulsar_lakehouse.gold.enrichment.writes import remove
+from pulsar_lakehouse.pipeline.declared import Pipeline
+from pulsar_lakehouse.settings import Settings
+from pulsar_lakehouse.spark.batches import session_settings
+from pulsar_lakehouse.storage import folder
+
+FOLDER = ".snapshots"
+"""Beside the tables, so that maintenance from every home that shares them knows what to keep."""
+
+LOG_RETENTION, FOR_EVER = "delta.logRetentionDuration", "interval 1000 weeks"
+"""While there are snapshots, the logs of restorable tables are kept: a version can't be read without its log."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Version:
+    id: str
+    """Delta's id of the table. A table that was made again has another one."""
+    version: int
+    rows: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Snapshot:
+    name: str
+    created_at: datetime
+    tables: Mapping[str, Version]
+
+
+def restorable(pipeline: Pipeline) -> list[str]:
+    """The tables that a restore changes, in its order: state, quarantine, gold.
+
+    So a fact whose tables are restored only in part is in two of them, or in none although it is in bronze. The next
+    run corrects either.
+    """
+    states = [
+        table.name
+        for each in pipeline.entities
+        for table in ([each.history, each.table] if each.keeps_history else [each.table])
+    ]
+    quarantine = [table.name for each in pipeline.enrichments for table in (each.duplicates, each.waiting)]
+    return [*states, *quarantine, *(each.gold_table for each in pipeline.enrichments)]
+
+
+def create(spark: SparkSession, settings: Settings, pipeline: Pipeline, name: str) -> Snapshot:
+    """Note the present version of each table under this name. This process must hold the leases of all streams.
+
+    Raises ConfigurationError for a name that is taken, or that is none, and if there are no tables.
+    """
+    if not re.fullmatch(r"[\w-][\w.-]*", name):
+        raise ConfigurationError(f"{name}: must be a name of letters, digits, dots, dashes and underscores")
+    for table in restorable(pipeline):
+        if table_exists(spark, settings, table):
+            set_table_property(spark, settings, table, LOG_RETENTION, FOR_EVER)
+    made = Snapshot(name=name, created_at=datetime.now(UTC), tables=present(settings))
+    if not made.tables:
+        raise ConfigurationError(f"{settings.warehouse_root} has no tables yet: `lakehouse run` creates them")
+    add(settings, made)
+    return made
+
+
+def add(settings: Settings, snapshot: Snapshot) -> None:
+    """Add a snapshot to those of all homes with these tables. Raises ConfigurationError if its name is taken."""
+    content = TypeAdapter(Snapshot).dump_json(snapshot, indent=2)
+    try:
+        obstore.put(_warehouse(settings), _path(snapshot.name), content, mode="create")
+    except AlreadyExistsError as error:
+        raise ConfigurationError(
+            f"{snapshot.name}: there is a snapshot of this name: drop it, or choose another"
+        ) from error
+
+
+def drop(spark: SparkSession, settings: Settings, pipeline: Pipeline, name: str) -> None:
+    """Forget a snapshot. `lakehouse maintain` then removes files that only it needed."""
+    snapshot = named(settings, name)
+    if snapshots(settings) == [snapshot]:
+        for table in restorable(pipeline):
+            if table_exists(spark, settings, table):
+                set_table_property(spark, settings, table, LOG_RETENTION, EACH_TABLE[LOG_RETENTION])
+    obstore.delete(_warehouse(settings), _path(name))
+
+
+def snapshots(settings: Settings) -> list[Snapshot]:
+    """All snapshots, oldest first."""
+    store, found = _warehouse(settings), []
+    for path in [file["path"] for batch in obstore.list(store, FOLDER) for file in batch]:
+        with suppress(FileNotFoundError):  # dropped meanwhile
+            found.append(TypeAdapter(Snapshot).validate_json(bytes(obstore.get(store, path).bytes())))
+    return sorted(found, key=lambda each: each.created_at)
+
+
+def named(settings: Settings, name: str) -> Snapshot:
+    """The snapshot of this name. Raises ConfigurationError if there is none."""
+    found = {each.name: each for each in snapshots(settings)}
+    if name not in found:
+        raise ConfigurationError(f"{name}: no such snapshot; there are {', '.join(found) or 'none'}")
+    return found[name]
+
+
+def present(settings: Settings) -> dict[str, Version]:
+    """The present version of each table."""
+    return {
+        name: Version(id=str(table.metadata().id), version=table.version(), rows=table.count())
+        for name, table in existing_tables(settings)
+    }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Difference:
+    """A table in a snapshot and afterwards; None where there was none."""
+
+    table: str
+    before: Version | None
+    after: Version | None
+
+    @property
+    def rows(self) -> tuple[int, int]:
+        before, after = (each.rows if each else 0 for each in (self.before, self.after))
+        return before, after
+
+
+def diff(settings: Settings, name: str, other: str = "") -> list[Difference]:
+    """Each table in a snapshot, and in another one or, without its name, now."""
+    before = named(settings, name).tables
+    after = named(settings, other).tables if other else present(settings)
+    return [
+        Difference(table=table, before=before.get(table), after=after.get(table)) for table in sorted({*before, *after})
+    ]
+
+
+def held_versions(settings: Settings, name: str) -> list[int]:
+    """The versions of a table that snapshots need, so that no file of them may be removed."""
+    id = str(stored_table(settings, name).metadata().id)
+    kept = (each.tables.get(name) for each in snapshots(settings))
+    return sorted({each.version for each in kept if each and each.id == id})
+
+
+def refuse_lost(settings: Settings, pipeline: Pipeline, snapshot: Snapshot) -> None:
+    """Raises ConfigurationError if a table can't go back to its version in the snapshot, or must not."""
+    if is_stored(settings, ERASURES.name):
+        [(erased_at,)] = query(settings, f'SELECT max("at") FROM {ERASURES.name}').fetchall()
+        if erased_at is not None and erased_at > snapshot.created_at:
+            raise ConfigurationError(f"{snapshot.name}: it has data that was erased since: drop it")
+    for name in restorable(pipeline):
+        if (kept := snapshot.tables.get(name)) is None:
+            continue
+        if not is_stored(settings, name) or str(stored_table(settings, name).metadata().id) != kept.id:
+            raise ConfigurationError(
+                f"{snapshot.name}: {name} was made again since, as by `lakehouse rebuild`: it can't go back"
+            )
+        there = {file["path"] for files in obstore.list(folder(settings, settings.table_path(name))) for file in files}
+        if gone := sorted(_sizes(settings, name, kept.version).keys() - there):
+            raise ConfigurationError(f"{snapshot.name}: {name} can't go back: {gone[0]} is gone")
+
+
+def restore(spark: SparkSession, settings: Settings, pipeline: Pipeline, snapshot: Snapshot) -> Iterator[str]:
+    """Bring tables back to a snapshot; yields a line for each. This process must hold the leases of all streams.
+
+    A crash leaves tables that the next run, or another restore, makes whole: checkpoints go first, so that no stream
+    takes for done what its tables may lack.
+    """
+    refuse_lost(settings, pipeline, snapshot)
+    _forget_checkpoints(spark, settings, pipeline)
+    because = {USER_METADATA: f"a restore of {snapshot.name}"}
+    for name in restorable(pipeline):
+        if kept := snapshot.tables.get(name):
+            with session_settings(spark, because):
+                _go_back(spark, settings, name, kept.version)
+            yield f"{name}: as in version {kept.version}, {kept.rows:,} rows"
+    with session_settings(spark, because):
+        for facts in pipeline.enrichments:
+            _keep_discarded(spark, settings, facts)
+        _judge_again(spark, settings)
+
+
+def _forget_checkpoints(spark: SparkSession, settings: Settings, pipeline: Pipeline) -> None:
+    streams = (*(each.gold_table for each in pipeline.enrichments), *(each.table.name for each in pipeline.entities))
+    for stream in streams:
+        delete_path(spark, settings.checkpoint_path(stream))
+
+
+def _go_back(spark: SparkSession, settings: Settings, name: str, version: int) -> None:
+    """In a new commit, so that readers of the change feed see it too."""
+    if table_version(spark, settings, name) != version:
+        delta_table(spark, settings, name).restoreToVersion(version)
+
+
+def _keep_discarded(spark: SparkSession, settings: Settings, facts: Enrichment) -> None:
+    """Remove facts that were discarded since the snapshot from where they were then."""
+    if all(table_exists(spark, settings, name) for name in facts.places):
+        discarded = read_table(spark, settings, facts.discarded.name).select("position")
+        remove(settings, [facts.gold_table, facts.waiting.name], discarded)
+
+
+def _judge_again(spark: SparkSession, settings: Settings) -> None:
+    """Empty the malformed messages: all are read again, and today's contracts may accept some of them."""
+    if table_exists(spark, settings, MALFORMED.name):
+        delta_table(spark, settings, MALFORMED.name).delete()
+
+
+def _warehouse(settings: Settings) -> ObjectStore:
+    return folder(settings, settings.warehouse_root)
+
+
+def _path(name: str) -> str:
+    return f"{FOLDER}/{name}.json"
+
+
+def held_bytes(settings: Settings, snapshot: Snapshot, tables: Iterable[str]) -> int:
+    """The bytes of files that the snapshot needs, but the present tables don't."""
+    held = 0
+    for name in tables:
+        kept = snapshot.tables.get(name)
+        if kept and is_stored(settings, name) and str(stored_table(settings, name).metadata().id) == kept.id:
+            then, now = _sizes(settings, name, kept.version), _sizes(settings, name)
+            held += sum(size for file, size in then.items() if file not in now)
+    return held
+
+
+def _sizes(settings: Settings, name: str, version: int | None = None) -> dict[str, int]:
+    """The sizes in bytes of the files of a version, by path; by default, of the present one."""
+    table = stored_table(settings, name)
+    if version is not None:
+        table.load_as_version(version)
+    files = table.get_add_actions()
+    return dict(zip(files["path"].to_pylist(), files["size_bytes"].to_pylist(), strict=True))

@@ -1,0 +1,256 @@
+"""The state of the whole pipeline, found without Spark.
+
+`lakehouse status` shows these numbers, and the metrics are made of them. `jobs.problems` says what is wrong with them.
+"""
+
+import time
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+
+import duckdb
+import pyarrow.compute as pc
+from deltalake import DeltaTable
+
+from pulsar_lakehouse.bronze.losses import refusal
+from pulsar_lakehouse.contracts.decoding import MALFORMED
+from pulsar_lakehouse.contracts.topics import Topic
+from pulsar_lakehouse.delta.datasets import dataset_of, files_of
+from pulsar_lakehouse.delta.query import existing_tables
+from pulsar_lakehouse.delta.status import TableStatus, table_statuses
+from pulsar_lakehouse.errors import UnreachableError
+from pulsar_lakehouse.expectations.results import RESULTS
+from pulsar_lakehouse.gold.enrichment.declaration import Enrichment
+from pulsar_lakehouse.local.broker import endpoint
+from pulsar_lakehouse.pipeline.declared import Pipeline
+from pulsar_lakehouse.pipeline.graph import nodes
+from pulsar_lakehouse.pipeline.loading import pipeline_of
+from pulsar_lakehouse.pulsar.endpoint import Endpoint
+from pulsar_lakehouse.pulsar.status import TopicStatus, topic_status
+from pulsar_lakehouse.records import ReconciliationRecord, StepRecord, reconciliation_records, step_records
+from pulsar_lakehouse.settings import Settings
+from pulsar_lakehouse.spark.error_causes import cause_of
+
+
+@dataclass(frozen=True, kw_only=True)
+class TopicState:
+    name: str
+    status: TopicStatus | None
+    """None if the broker does not say."""
+    problem: str
+    """Why the topic can't land; empty if it can."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Waiting:
+    """Facts in quarantine that wait for the same kind of state, for the same reason."""
+
+    topic: str
+    entity: str
+    reason: str
+    """`missing`, `deleted`, or what is wrong with its merges."""
+    rows: int
+    expired: int
+    """Those that are no longer retried automatically."""
+    oldest_seconds: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Malformed:
+    """Messages of a topic in quarantine that break the contract."""
+
+    topic: str
+    rows: int = 0
+    new: int = 0
+    """Those of the last hour."""
+    oldest_seconds: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class FailedChecks:
+    table: str
+    severity: str
+    """Of rules that fail. One that can't be evaluated is critical, whatever its own severity."""
+    rules: Sequence[str]
+    """The rules that did not pass in the table's last validation; none if all did."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Status:
+    broker: str = ""
+    """Why the broker can't be asked; empty if it answers."""
+    unreadable: str = ""
+    """Why the tables can't be read; empty if they can."""
+    topics: Sequence[TopicState] = ()
+    tables: Sequence[TableStatus] = ()
+    freshness: Mapping[str, float] = field(default_factory=dict)
+    """By table of gold with a stream: seconds since the oldest message or commit on its way to it; 0 if none is."""
+    streams: Collection[str] = ()
+    """The declared tables that a stream writes. Only these can be late: others wait until somebody refreshes them."""
+    waiting: Sequence[Waiting] = ()
+    malformed: Sequence[Malformed] = ()
+    held: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    """By topic and place, which is `duplicates` or `discarded`: facts that are in no layer."""
+    steps: Sequence[StepRecord] = ()
+    reconciliations: Sequence[ReconciliationRecord] = ()
+    unreconciled: Mapping[str, float] = field(default_factory=dict)
+    """By topic that has landed: seconds since its last reconciliation or, if there was none, since its table was
+    made."""
+    checks: Sequence[FailedChecks] = ()
+    seconds: float = 0.0
+    """The time that it took to find all this."""
+
+
+def status_of(settings: Settings) -> Status:
+    """Does not fail for an absent broker or an unreadable table: the status says so."""
+    began, pipeline = time.monotonic(), pipeline_of(settings)
+    declared = {*(topic.name for topic in pipeline.topics), *pipeline.published_topics}
+    declared |= {entity.name for entity in pipeline.entities}
+    reconciliations = [each for each in reconciliation_records(settings) if each.topic in declared]
+    broker, topics = _ask_broker(settings, pipeline)
+    tables: Sequence[TableStatus] = ()
+    waiting: Sequence[Waiting] = ()
+    malformed: Sequence[Malformed] = ()
+    held: Mapping[tuple[str, str], int] = {}
+    checks: Sequence[FailedChecks] = ()
+    unreadable = ""
+    try:
+        tables, known = table_statuses(settings), dict(existing_tables(settings))
+        waits = ((facts, known.get(facts.waiting.name)) for facts in pipeline.enrichments)
+        waiting = [each for facts, table in waits if table is not None for each in waiting_facts(facts, table)]
+        found = malformed_messages(known[MALFORMED.name]) if MALFORMED.name in known else {}
+        malformed = [found.get(topic.name, Malformed(topic=topic.name)) for topic in pipeline.topics]
+        held = _held(pipeline, tables)
+        checks = failed_checks(known.get(RESULTS.name))
+    except Exception as error:  # a store that is down, a torn log: the libraries have many errors
+        unreadable = cause_of(error)
+    return Status(
+        broker=broker,
+        unreadable=unreadable,
+        topics=topics,
+        tables=tables,
+        streams=pipeline.written,
+        freshness=freshness(pipeline, topics, tables),
+        waiting=waiting,
+        malformed=malformed,
+        held=held,
+        steps=[each for each in step_records(settings) if each.step.partition(" ")[2] in declared],
+        reconciliations=reconciliations,
+        unreconciled=unreconciled(pipeline, tables, reconciliations),
+        checks=checks,
+        seconds=time.monotonic() - began,
+    )
+
+
+def freshness(pipeline: Pipeline, topics: Sequence[TopicState], tables: Sequence[TableStatus]) -> dict[str, float]:
+    """By table of gold that exists: how long the oldest message or commit has been on its way. See Status.
+
+    It is not known, and left out, if the lag of one of its topics is not.
+    """
+    statuses = [each.status for each in topics if each.status]
+    lags = {f"topic {each.name}": each.lag_seconds for each in statuses if each.lag_seconds is not None}
+    lags |= {each.name: each.lag_seconds or 0.0 for each in tables if each.name in pipeline.written}
+    lags |= {each.history.name: lags[each.table.name] for each in pipeline.entities if each.table.name in lags}
+    oldest: dict[str, float] = {}
+    for node in nodes(pipeline):  # sources come first
+        if node.name in lags and all(source in oldest for source in node.sources):
+            oldest[node.name] = max([lags[node.name], *(oldest[source] for source in node.sources)])
+    return {name: age for name, age in oldest.items() if name.startswith("gold.")}
+
+
+def unreconciled(
+    pipeline: Pipeline, tables: Sequence[TableStatus], done: Sequence[ReconciliationRecord]
+) -> dict[str, float]:
+    """By topic that has landed: how long it was not reconciled. See Status."""
+    landed = {each.name: each.made_at.timestamp() for each in tables if each.rows}
+    last, now = {each.topic: each.at for each in done}, time.time()
+    return {
+        topic.name: now - last.get(topic.name, landed[topic.bronze_table])
+        for topic in pipeline.topics
+        if topic.bronze_table in landed
+    }
+
+
+def _ask_broker(settings: Settings, pipeline: Pipeline) -> tuple[str, list[TopicState]]:
+    try:
+        broker = endpoint(settings)
+    except Exception as error:
+        return cause_of(error), []
+    states: list[TopicState] = []
+    for topic in pipeline.topics:
+        try:
+            states.append(_topic_state(topic, broker, settings))
+        except UnreachableError as error:  # don't wait for it once for each topic
+            return str(error), states
+    return "", states
+
+
+def _topic_state(topic: Topic, broker: Endpoint, settings: Settings) -> TopicState:
+    """Raises UnreachableError if the broker does not answer."""
+    found = None
+    try:
+        found = topic_status(topic, broker, settings)
+        problem = refusal(settings, topic, broker) or ""
+    except UnreachableError:
+        raise
+    except Exception as error:  # what stops this look also stops landing
+        problem = cause_of(error)
+    return TopicState(name=topic.name, status=found, problem=problem)
+
+
+def waiting_facts(facts: Enrichment, table: DeltaTable) -> list[Waiting]:
+    """Counts the rows of a table of waiting facts. It reads two columns of them, and they are few."""
+    rows = duckdb.from_arrow(dataset_of(table))
+    first = rows.project(
+        "coalesce(missing[1].entity, 'unknown') AS entity, coalesce(missing[1].reason, 'unknown') AS reason, "
+        "date_diff('second', waiting_since, now()) AS age"
+    )
+    expired = f"count(*) FILTER (WHERE age > {facts.retry_days} * 86400)"
+    found = first.aggregate(f"entity, reason, count(*), {expired}, max(age)", "entity, reason").fetchall()
+    return [
+        Waiting(topic=facts.topic.name, entity=entity, reason=reason, rows=count, expired=expired, oldest_seconds=age)
+        for entity, reason, count, expired, age in found
+    ]
+
+
+def malformed_messages(table: DeltaTable) -> dict[str, Malformed]:
+    """The malformed messages by topic, by the table's log. Only files with messages of the last hour are read."""
+    files, now = files_of(table), datetime.now(UTC)
+    if not len(files):
+        return {}
+    since = now - timedelta(hours=1)
+    fresh = files.filter(pc.greater_equal(files["max.quarantined_at"], since))
+    rows = dataset_of(table, fresh).to_table(columns=["topic"], filter=pc.field("quarantined_at") >= since)
+    new = Counter(rows["topic"].to_pylist())
+    counted = files.group_by("partition.topic").aggregate([("num_records", "sum"), ("min.quarantined_at", "min")])
+    found = zip(*(column.to_pylist() for column in counted.columns), strict=True)
+    return {
+        topic: Malformed(topic=topic, rows=count, new=new[topic], oldest_seconds=(now - oldest).total_seconds())
+        for topic, count, oldest in found
+    }
+
+
+def _held(pipeline: Pipeline, statuses: Sequence[TableStatus]) -> dict[tuple[str, str], int]:
+    """By topic and place, the facts there, by the tables' logs."""
+    rows = {each.name: each.rows for each in statuses}
+    held = {}
+    for facts in pipeline.enrichments:
+        held[facts.topic.name, "duplicates"] = rows.get(facts.duplicates.name, 0)
+        held[facts.topic.name, "discarded"] = rows.get(facts.discarded.name, 0)
+    return held
+
+
+def failed_checks(results: DeltaTable | None) -> list[FailedChecks]:
+    """The last validation of each table, if it was in the last two days: older files are not read."""
+    if results is None:
+        return []
+    since = datetime.fromtimestamp(time.time() - 2 * 86_400, UTC)
+    found = duckdb.from_arrow(dataset_of(results)).filter(f"validated_at > '{since.isoformat()}'")
+    found = found.project("*, max(validated_at) OVER (PARTITION BY table_name) AS last").filter("validated_at = last")
+    found = found.project(
+        "table_name, rule, outcome, CASE outcome WHEN 'error' THEN 'critical' ELSE severity END AS severity"
+    )
+    failed = "coalesce(list(rule ORDER BY rule) FILTER (WHERE outcome != 'passed'), [])"
+    last = found.aggregate(f"table_name, severity, {failed}", "table_name, severity").order("ALL").fetchall()
+    return [FailedChecks(table=table, severity=severity, rules=rules) for table, severity, rules in last]

@@ -1,0 +1,258 @@
+"""The steps of the pipeline. Each step catches up with what the previous one has written."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from typing import TypeVar
+
+from pyspark.sql import SparkSession
+
+from pulsar_lakehouse.bronze.contracts import check_contracts
+from pulsar_lakehouse.bronze.erasures import with_erasures
+from pulsar_lakehouse.bronze.landing import bronze_table, land
+from pulsar_lakehouse.bronze.losses import LOSSES, accept_losses, ask_broker
+from pulsar_lakehouse.bronze.small_backlogs import land_small_backlog
+from pulsar_lakehouse.bronze.subscriptions import claim_again, claim_subscription
+from pulsar_lakehouse.bronze.writer_schemas import keep_writer_schemas, with_writer_schemas
+from pulsar_lakehouse.contracts.decoding import MALFORMED
+from pulsar_lakehouse.contracts.topics import Topic
+from pulsar_lakehouse.delta.leases import Lease, lease_between_rounds, write_lease
+from pulsar_lakehouse.delta.tables import table_exists, table_versions
+from pulsar_lakehouse.errors import LakehouseError
+from pulsar_lakehouse.gold.enrichment.declaration import ACTIONS, BACKFILLS, Enrichment
+from pulsar_lakehouse.gold.enrichment.enrich import create_tables as create_gold
+from pulsar_lakehouse.gold.enrichment.enrich import enrich
+from pulsar_lakehouse.gold.enrichment.reconciliation import reconcile_facts
+from pulsar_lakehouse.gold.sinks.postgres import publish_to_postgres
+from pulsar_lakehouse.gold.sinks.topic import changelog_of, publish
+from pulsar_lakehouse.gold.sql.declaration import SqlTable
+from pulsar_lakehouse.gold.sql.refresh import FAILED, Refreshed, refresh
+from pulsar_lakehouse.jobs.lineage.backend import close_backend
+from pulsar_lakehouse.jobs.lineage.flows import (
+    column_names,
+    enriched,
+    landed,
+    merged,
+    published,
+    refreshed,
+    sent_to_postgres,
+)
+from pulsar_lakehouse.jobs.lineage.runs import prepare, told
+from pulsar_lakehouse.jobs.streams import Outcome, Stream, catch_up
+from pulsar_lakehouse.local.broker import endpoint, healthy_endpoint
+from pulsar_lakehouse.pipeline.declared import Pipeline
+from pulsar_lakehouse.pipeline.loading import pipeline_of
+from pulsar_lakehouse.progress import CONSOLE, spinner
+from pulsar_lakehouse.reconciliation import Reconciliation
+from pulsar_lakehouse.settings import Settings
+from pulsar_lakehouse.silver.entity import Entity
+from pulsar_lakehouse.silver.merge import create_tables as create_silver
+from pulsar_lakehouse.silver.merge import merge
+from pulsar_lakehouse.silver.reconciliation import reconcile_entity
+from pulsar_lakehouse.spark.batches import Succession
+from pulsar_lakehouse.spark.parallel import side_by_side
+from pulsar_lakehouse.spark.session import kill_submitting_jvm, start_spark
+
+Declared = TypeVar("Declared", Entity, Enrichment)
+
+
+@contextmanager
+def spark_for(settings: Settings, *, writes: Sequence[str], command: str = "") -> Iterator[SparkSession]:
+    """A Spark session that holds the leases of the tables in `writes`. Raises BusyError if another process has one.
+
+    `command` is what that process would see as the holder; by default, the command line.
+    """
+    with write_lease(settings, writes, command=command) as lease, spark_with(settings, lease) as spark:
+        yield spark
+
+
+@contextmanager
+def spark_between_rounds(settings: Settings, tables: Sequence[str]) -> Iterator[SparkSession]:
+    """Like `spark_for`, but also while `lakehouse run --every` has the tables: its next round waits for the end.
+
+    For commands that no step may write beside.
+    """
+    with lease_between_rounds(settings, tables) as lease, spark_with(settings, lease) as spark:
+        yield spark
+
+
+@contextmanager
+def spark_with(settings: Settings, lease: Lease) -> Iterator[SparkSession]:
+    """A Spark session that holds the lease as long as its JVM lasts."""
+    prepare()
+    with spinner("Starting Spark"):
+        spark = start_spark(settings, inherited=lease.files)
+    try:
+        yield spark
+    except KeyboardInterrupt:
+        kill_submitting_jvm()  # it holds no lease, so it must not write any more
+        raise
+    finally:
+        close_backend()
+
+
+def require(spark: SparkSession, settings: Settings, tables: Iterable[str], *, made_by: str) -> None:
+    """Raises LakehouseError for the first table that is not there yet."""
+    for table in tables:
+        if not table_exists(spark, settings, table):
+            raise LakehouseError(f"{table} is not there yet: run `lakehouse {made_by}` first")
+
+
+def landing(
+    spark: SparkSession,
+    settings: Settings,
+    topics: Sequence[Topic],
+    *,
+    accept_loss: bool = False,
+    take_over: bool = False,
+) -> list[Stream]:
+    """Streams that land topics. With `accept_loss`, lost messages are recorded first, so that landing can continue.
+
+    With `take_over`, subscriptions that serve another warehouse serve this one from now on. Raises PermanentError if
+    there is such a one without it.
+    """
+    broker = healthy_endpoint(settings)
+    for topic in topics:
+        claim_subscription(topic, broker, settings, take_over=take_over)
+    for topic in topics if accept_loss else ():
+        for loss in accept_losses(spark, settings, topic, broker):
+            CONSOLE.say(f"{loss}: accepted, see {LOSSES.name}")
+    check_contracts(topics, broker, settings)
+    keep_writer_schemas(spark, settings, topics, broker)
+    return [
+        Stream(
+            f"land {topic.name}",
+            partial(land, spark, settings, topic, broker),
+            landed(topic),
+            partial(claim_again, topic, broker, settings),
+            at_once=partial(land_small_backlog, spark, settings, topic, broker),
+        )
+        for topic in topics
+    ]
+
+
+def create_tables(spark: SparkSession, settings: Settings) -> None:
+    """Create the tables of silver, gold and quarantine, empty, as their streams would. Existing ones do not change."""
+    pipeline = pipeline_of(settings)
+    for entity in pipeline.entities:
+        create_silver(spark, settings, entity)
+    for enrichment in pipeline.enrichments:
+        create_gold(spark, settings, enrichment)
+
+
+def declared_columns(pipeline: Pipeline) -> dict[str, str]:
+    """Columns, as DDL, of the tables that SQL files can read, whether they exist yet or not. Needs a Spark session."""
+    tables = [*(bronze_table(topic) for topic in pipeline.topics), MALFORMED, BACKFILLS]
+    tables += [table for entity in pipeline.entities for table in (entity.table, entity.history)]
+    for enrichment in pipeline.enrichments:
+        states = {each.name: each.entity.table.schema for each in enrichment.lookups}
+        tables += [enrichment.gold(states), enrichment.waiting, enrichment.duplicates, enrichment.discarded]
+    return {table.name: table.ddl for table in tables}
+
+
+def merging(spark: SparkSession, settings: Settings, entities: Sequence[Entity]) -> list[Stream]:
+    written = [as_written(spark, settings, entity) for entity in entities]
+    return [
+        Stream(f"merge {entity.name}", partial(merge, spark, settings, entity), merged(entity), is_kept=True)
+        for entity in written
+    ]
+
+
+def enriching(spark: SparkSession, settings: Settings, enrichments: Sequence[Enrichment]) -> list[Stream]:
+    written = [as_written(spark, settings, enrichment) for enrichment in enrichments]
+
+    def stream_of(facts: Enrichment) -> Stream:
+        succession = Succession()
+        create = partial(enrich, spark, settings, facts, succession)
+        return Stream(f"enrich {facts.topic.name}", create, enriched(facts), succession.caught_up, is_kept=True)
+
+    return [stream_of(facts) for facts in written]
+
+
+def as_written(spark: SparkSession, settings: Settings, declared: Declared) -> Declared:
+    """The declaration, with the schemas that its topic's messages were written with."""
+    return replace(declared, topic=with_writer_schemas(spark, settings, declared.topic))
+
+
+def publishing(spark: SparkSession, settings: Settings, declared: Iterable[Enrichment | SqlTable]) -> list[Stream]:
+    broker, names = endpoint(settings), column_names(pipeline_of(settings))
+    return [
+        Stream(
+            f"publish {changelog.topic}",
+            partial(publish, spark, settings, changelog, broker),
+            published(changelog.table, changelog.topic, names),
+        )
+        for changelog in map(changelog_of, declared)
+    ]
+
+
+def refreshing(
+    spark: SparkSession, settings: Settings, tables: Sequence[SqlTable], *, full: bool = False
+) -> Iterator[Refreshed]:
+    """Refresh tables declared in SQL and publish what changed in them; yields what each refresh did."""
+    names = column_names(pipeline_of(settings))
+    for table in tables:
+        require(spark, settings, table.sources, made_by="run")
+        with spinner(f"refresh {table.name}"):
+            with told(settings, refreshed(table, names)) as runs:
+                done = refresh(spark, settings, table, full=full)
+                if done.kind == FAILED:
+                    runs.fail(done.reason)
+            if table.postgres:
+                with told(settings, sent_to_postgres(table, names)) as runs:
+                    runs.complete(publish_to_postgres(spark, settings, table))
+        if table.topic:
+            catch_up(settings, publishing(spark, settings, [table]))
+        yield done
+
+
+def run_all(spark: SparkSession, settings: Settings) -> Iterator[Outcome]:
+    """Land, merge and enrich what is new; yields the outcome of each stream when its step is done."""
+    yield from catch_up(settings, landing(spark, settings, pipeline_of(settings).topics))
+    yield from run_landed(spark, settings)
+
+
+def run_landed(spark: SparkSession, settings: Settings) -> Iterator[Outcome]:
+    """Merge and enrich what has landed, as `run_all` does."""
+    pipeline = pipeline_of(settings)
+    yield from catch_up(settings, merging(spark, settings, pipeline.entities))
+    yield from catch_up(settings, enriching(spark, settings, pipeline.enrichments))
+
+
+def steps_of_state(spark: SparkSession, settings: Settings) -> list[list[Stream]]:
+    """The streams that land and merge changelogs, step by step."""
+    entities = pipeline_of(settings).entities
+    return [landing(spark, settings, [each.topic for each in entities]), merging(spark, settings, entities)]
+
+
+def steps_of_facts(spark: SparkSession, settings: Settings) -> list[list[Stream]]:
+    """The streams that land and enrich facts, step by step."""
+    enrichments = pipeline_of(settings).enrichments
+    return [landing(spark, settings, [each.topic for each in enrichments]), enriching(spark, settings, enrichments)]
+
+
+def look_around(spark: SparkSession, settings: Settings) -> object:
+    """The state of topics and tables: while it stays equal, no step has anything new to read."""
+    broker, pipeline = endpoint(settings), pipeline_of(settings)
+    topics = {
+        partition: (held.last, held.created, held.cursor(topic.subscription) is None)
+        for topic in pipeline.topics
+        for partition, held in ask_broker(settings, broker, topic).items()
+    }
+    return topics, table_versions(spark, settings, (*pipeline.written, ACTIONS.name, BACKFILLS.name))
+
+
+def reconcile_all(spark: SparkSession, settings: Settings) -> list[Reconciliation]:
+    """Compare what landed with what the tables hold, topic by topic."""
+    pipeline = pipeline_of(settings)
+    reconciliations: list[Callable[[], Reconciliation]] = [
+        *(
+            partial(reconcile_entity, spark, settings, as_written(spark, settings, entity))
+            for entity in pipeline.entities
+        ),
+        *(partial(reconcile_facts, spark, settings, enrichment) for enrichment in pipeline.enrichments),
+    ]
+    with spinner("Comparing what landed with what the tables hold"):
+        found = side_by_side(reconciliations)
+        return [with_erasures(spark, settings, topic, each) for topic, each in zip(pipeline.topics, found, strict=True)]

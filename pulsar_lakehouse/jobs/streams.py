@@ -1,0 +1,354 @@
+"""Run streams until they have caught up, or forever, and retry them after transient failures."""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import NoReturn
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+from rich.status import Status
+from rich.text import Text
+
+from pulsar_lakehouse.delta.leases import Lease
+from pulsar_lakehouse.errors import BrokerError, LakehouseError, PermanentError
+from pulsar_lakehouse.jobs.lineage.flows import Flow
+from pulsar_lakehouse.jobs.lineage.runs import StepRuns
+from pulsar_lakehouse.locks import Permit
+from pulsar_lakehouse.progress import CONSOLE, spinner
+from pulsar_lakehouse.records import keep_step, step_record
+from pulsar_lakehouse.settings import Settings
+from pulsar_lakehouse.spark.batches import frozen_modules
+from pulsar_lakehouse.spark.error_causes import cause_of, is_permanent
+from pulsar_lakehouse.spark.session import drop_idle_callbacks
+
+FIRST_POLL_SECONDS, LAST_POLL_SECONDS = 0.02, 0.2
+"""Seconds between two looks at whether a step has ended: at first, and at most, as a look costs a millisecond."""
+LOG_SECONDS = 60.0
+"""Seconds between two progress lines where there is no terminal."""
+REST_SECONDS = 60.0
+"""Most seconds between two rounds, in case there is something new that `look` can't see."""
+STATE_RESTS = 2.0
+"""How long steps of state rest while there are facts to read, as a multiple of the time that they took."""
+STATE_REST_SECONDS = 15.0
+"""The most seconds of that rest: the first time, or with a backlog, they take long."""
+LENT_SECONDS = 0.1
+"""Fewest seconds between two rounds, in which maintenance or a check can begin."""
+
+THREADS = ThreadPoolExecutor(8, "at once")
+"""Where streams try what they can do without Spark. They share the cores, so a ninth waits for one of them."""
+
+
+@dataclass(frozen=True)
+class Stream:
+    name: str
+    """What it does, and with what, such as `land orders`."""
+    create: Callable[[], DataStreamWriter]
+    """Creates the stream from the tables as they are now."""
+    flow: Flow | None = None
+    """What it reads and writes, for lineage."""
+    caught_up: Callable[[], None] = lambda: None
+    """Called each time when it has read everything available."""
+    at_once: Callable[[Permit], int | None] | None = None
+    """Reads everything available without Spark, if that is little: the number of rows, or None if Spark must read it.
+
+    It writes only while it has the permit.
+    """
+    is_kept: bool = False
+    """Whether it starts again as it was created, once it has caught up."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    name: str
+    rows: int
+    """Rows read: messages, or changes of tables."""
+    seconds: float
+
+
+def catch_up(settings: Settings, streams: Sequence[Stream]) -> list[Outcome]:
+    """Run streams side by side until they have read everything available.
+
+    A stream that fails is retried up to `run.retries` times without progress. Then LakehouseError has the cause;
+    PermanentError is raised at once if a retry can't help.
+    """
+    step = [_Supervised(stream, settings) for stream in streams]
+    with _started(step), spinner(", ".join(each.name for each in step)):
+        return _until_caught_up(step)
+
+
+def keep_up(
+    settings: Settings,
+    steps: Sequence[Sequence[Stream]],
+    *,
+    state: Sequence[Sequence[Stream]] = (),
+    every: float,
+    look: Callable[[], object],
+    lease: Lease,
+    beat: Callable[[], None] = lambda: None,
+) -> NoReturn:
+    """Let steps catch up in turn, with a round every `every` seconds, until KeyboardInterrupt.
+
+    Steps take turns because they share the same cores, and because later ones read what earlier ones have written. The
+    steps of `state` come first, but not in each round: as long as the others have something to read, they rest for
+    `STATE_RESTS` times as long as they took, so that most facts needn't wait for them.
+    Between two rounds, the tables of `lease` are lent to maintenance and checks.
+    After a round that read no rows, the next one waits until `look` returns another value or fails, but at most
+    `REST_SECONDS`. Failures are retried as in `catch_up`, and counted for each round.
+    `beat` is called again and again, also while a batch, a pause, maintenance or a check lasts long.
+    """
+    made_ready, supervised = _in_rounds(state, settings), _in_rounds(steps, settings)
+    with frozen_modules(), spinner("Running; Ctrl-C ends it") as status:
+        tell = _teller(status, [each for step in (*made_ready, *supervised) for each in step], beat)
+        ended, unchanged, state_due = 0.0, None, 0.0
+        while True:
+            began = time.monotonic()
+            seen = _seen(look)
+            if seen is None or seen != unchanged or began - ended >= REST_SECONDS:
+                changes, is_due = 0, began >= state_due
+                if is_due:
+                    changes = _rows_of_round(made_ready, tell)
+                    state_due = _end_of_rest(began, time.monotonic())
+                rows = _rows_of_round(supervised, tell)
+                drop_idle_callbacks()
+                state_due = state_due if rows else 0.0
+                ended, unchanged = time.monotonic(), seen if is_due and not (rows or changes) else None
+            tell()
+            with lease.lent(beat):
+                _rest(max(LENT_SECONDS, every - (time.monotonic() - began)), beat)
+
+
+def _in_rounds(steps: Sequence[Sequence[Stream]], settings: Settings) -> list[list["_Supervised"]]:
+    return [[_Supervised(stream, settings, in_rounds=True) for stream in streams] for streams in steps]
+
+
+def _end_of_rest(began: float, ended: float) -> float:
+    """When steps of state that lasted from `began` to `ended` begin again."""
+    return ended + min((ended - began) * STATE_RESTS, STATE_REST_SECONDS)
+
+
+def _rows_of_round(steps: Sequence[Sequence["_Supervised"]], tell: Callable[[], None]) -> int:
+    rows = 0
+    for step in steps:
+        with _started(step):
+            rows += sum(outcome.rows for outcome in _until_caught_up(step, tell))
+    return rows
+
+
+def _rest(seconds: float, beat: Callable[[], None]) -> None:
+    until = time.monotonic() + seconds
+    while (left := until - time.monotonic()) > 0:
+        beat()
+        time.sleep(min(left, 1.0))
+
+
+def _teller(status: Status, streams: Sequence["_Supervised"], beat: Callable[[], None]) -> Callable[[], None]:
+    """A function that shows how many rows streams have read, and calls `beat`.
+
+    It does so live on a terminal, elsewhere as a line when the numbers have changed, at most every `LOG_SECONDS`.
+    """
+    said, at = "", -LOG_SECONDS
+
+    def tell() -> None:
+        nonlocal said, at
+        beat()
+        counts = " · ".join(f"{each.name} {each.rows:,}" for each in streams)
+        status.update(Text(f"Running; Ctrl-C ends it. {counts}"))
+        is_news = counts != said and any(each.rows for each in streams)
+        if is_news and not CONSOLE.is_terminal and time.monotonic() - at > LOG_SECONDS:
+            CONSOLE.say(counts)
+            said, at = counts, time.monotonic()
+
+    return tell
+
+
+def _seen(look: Callable[[], object]) -> object:
+    try:
+        return look()
+    except Exception:  # such as an absent broker or a torn log: a round reports it better
+        return None
+
+
+def _until_caught_up(step: Sequence["_Supervised"], tell: Callable[[], None] = lambda: None) -> list[Outcome]:
+    started = time.monotonic()
+    done: dict[str, Outcome] = {}
+    while len(done) < len(step):
+        for each in step:
+            if each.name not in done and not each.is_active():
+                seconds = time.monotonic() - started
+                done[each.name] = Outcome(name=each.name, rows=each.new_rows, seconds=seconds)
+        tell()
+        lasted = time.monotonic() - started
+        time.sleep(min(max(FIRST_POLL_SECONDS, lasted / 20), LAST_POLL_SECONDS))
+    return list(done.values())
+
+
+@contextmanager
+def _started(step: Sequence["_Supervised"]) -> Iterator[None]:
+    """Start the streams, and stop them all if one fails. An interrupt ends the JVM, and so the streams."""
+    started: list[_Supervised] = []
+    try:
+        for each in step:
+            started.append(each)
+            each.start()
+        yield
+    except Exception:
+        for each in started:
+            each.stop()
+        raise
+    except KeyboardInterrupt:
+        for each in started:
+            each.permit.withdraw()
+            each.abort()
+        raise
+
+
+class _Supervised:
+    """A streaming query that reads everything available, and is restarted after transient failures.
+
+    Before it, a thread tries to read what there is without it.
+    """
+
+    _thread: Future[int | None] | None = None
+    _query: StreamingQuery | None = None
+    """None before it is started, such as while the thread tries."""
+    _writer: DataStreamWriter | None = None
+    """The stream as it was created, if it is kept and has not failed since."""
+
+    def __init__(self, stream: Stream, settings: Settings, *, in_rounds: bool = False) -> None:
+        self._stream, self._settings, self._run = stream, settings, settings.run
+        self.name = stream.name
+        self._failures = 0
+        self._began = 0.0
+        self.permit = Permit()
+        """What the thread needs to write. It is withdrawn if the step ends before the thread, as the lease may end."""
+        self.rows = 0
+        """Rows read by all batches."""
+        self.new_rows = 0
+        """Rows read since `start`."""
+        self._counted = -1
+        """The id of the query's last batch that `rows` includes."""
+        self._record = step_record(settings, stream.name)
+        self._in_rounds = in_rounds
+        """Whether it runs again and again. Then only runs that read rows, or fail, are worth telling."""
+        self.runs = StepRuns(settings, stream.flow)
+
+    def start(self) -> None:
+        self._failures = self.new_rows = 0
+        self.runs.start(tell=not self._in_rounds)
+        self._query, self._began, self.permit = None, time.monotonic(), Permit()
+        if self._stream.at_once:
+            self._thread = THREADS.submit(self._stream.at_once, self.permit)
+        else:
+            self._start()
+
+    def is_active(self) -> bool:
+        """Whether it still reads; restarts the query after a failure. Raises LakehouseError if it can't be retried."""
+        if self._query is None:
+            return self._is_active_at_once()
+        active = self._query.isActive  # read before the progress, or the last of it could be missed
+        if self._note_progress(self._query):
+            self._failures = 0
+        if active:
+            return True
+        error = self._query.exception()
+        if error is None:
+            self._end()
+            return False
+        self._wait_after(error)
+        self._start()
+        return True
+
+    def stop(self) -> None:
+        self.permit.withdraw()
+        if self._query and self._query.isActive:
+            self._query.stop()
+        self.abort()
+
+    def abort(self) -> None:
+        """Record that it has ended, though not by itself."""
+        if self._record.retry:
+            self._record.retry = ""
+            keep_step(self._settings, self._record)
+        self.runs.abort()
+
+    def _is_active_at_once(self) -> bool:
+        assert self._thread
+        if not self._thread.done():
+            return True
+        rows = self._thread.result()
+        if rows is None:
+            self._start()
+            return True
+        if rows:
+            self._note_batches(rows, 1, time.monotonic() - self._began)
+        self._end()
+        return False
+
+    def _end(self) -> None:
+        if self._record.failure or self._record.retry:
+            self._record.failure = self._record.retry = ""
+            keep_step(self._settings, self._record)
+        self._stream.caught_up()
+        self.runs.complete(self.new_rows)
+
+    def _start(self) -> None:
+        while True:
+            try:
+                writer = self._writer or self._stream.create()
+                self._query = writer.queryName(self.name).trigger(availableNow=True).start()
+            except (PySparkException, Py4JJavaError, BrokerError) as error:
+                self._wait_after(error)
+            except LakehouseError as error:
+                self._note_failure(f"{self.name}: {error}", is_over=True)
+                raise
+            else:
+                self._writer = writer if self._stream.is_kept else None
+                self._counted = -1
+                return
+
+    def _wait_after(self, error: Exception) -> None:
+        """Wait for the next retry. Raises LakehouseError if none is left, and PermanentError if a retry can't help."""
+        self._writer = None
+        line = f"{self.name}: {cause_of(error)}"
+        is_over = is_permanent(error) or self._failures == self._run.retries
+        self._note_failure(line, is_over=is_over)
+        if is_over:
+            raise (PermanentError if is_permanent(error) else LakehouseError)(line) from error
+        self._failures += 1
+        again = f"retry {self._failures} of {self._run.retries} in {self._run.retry_delay:g} s"
+        CONSOLE.say(f"{line.rstrip('.')}; {again}")
+        time.sleep(self._run.retry_delay)
+
+    def _note_failure(self, line: str, *, is_over: bool) -> None:
+        """Record a retry or the end of the run, and why."""
+        self._record.retries += not is_over
+        self._record.failures += is_over
+        self._record.failure, self._record.retry = (line, "") if is_over else ("", line)
+        keep_step(self._settings, self._record)
+        if is_over:
+            self.runs.fail(line)
+
+    def _note_progress(self, query: StreamingQuery) -> bool:
+        """Count and record the rows of batches that ended since the last call; returns whether there were any."""
+        last = query.lastProgress
+        if last is None or last.batchId <= self._counted:
+            return False
+        new = [progress for progress in query.recentProgress if progress.batchId > self._counted]
+        self._counted = new[-1].batchId
+        seconds = sum(progress.batchDuration for progress in new) / 1000
+        self._note_batches(sum(progress.numInputRows for progress in new), len(new), seconds)
+        return True
+
+    def _note_batches(self, rows: int, batches: int, seconds: float) -> None:
+        self.rows, self.new_rows = self.rows + rows, self.new_rows + rows
+        self._record.rows += rows
+        self._record.batches += batches
+        self._record.seconds += seconds
+        self._record.batch_at = time.time()
+        self._record.retry = ""
+        keep_step(self._settings, self._record)

@@ -1,0 +1,128 @@
+"""What can be wrong with declarations, as far as it can be known without Spark."""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+from pulsar_lakehouse.contracts.topics import Topic
+from pulsar_lakehouse.errors import ConfigurationError
+from pulsar_lakehouse.expectations.gold import enriched
+from pulsar_lakehouse.expectations.silver import latest
+from pulsar_lakehouse.expectations.sql_tables import declared
+from pulsar_lakehouse.expectations.suites import Suite
+from pulsar_lakehouse.gold.enrichment.declaration import Enrichment
+from pulsar_lakehouse.pipeline.declared import Pipeline
+from pulsar_lakehouse.silver.entity import Entity
+
+NAME = re.compile(r"[a-z]\w*", re.ASCII)
+Claims = list[tuple[str, object]]
+"""Names, and the declarations that claim them."""
+DAYS = ("dedup_days", "retry_days", "correction_days")
+
+
+def mistakes_of(declaration: Entity | Enrichment) -> Iterator[str]:
+    """What is wrong with one declaration, whatever else there is: a line for each mistake."""
+    yield from _topic(declaration.topic)
+    yield from _columns(declaration.columns)
+    yield from _entity(declaration) if isinstance(declaration, Entity) else _enrichment(declaration)
+
+
+OWN_TABLES = (
+    "bronze.losses",
+    "bronze.writer_schemas",
+    "gold.backfills",
+    "gold.refreshes",
+)
+"""Tables in the layers of declared ones that each lakehouse has."""
+
+
+def mistakes_together(pipeline: Pipeline) -> Iterator[tuple[object, str]]:
+    """What is wrong with declarations because of others: the declaration, and a line for each of its mistakes."""
+    yield from _twice(pipeline)
+    known = ", ".join(entity.name for entity in pipeline.entities) or "none"
+    for enrichment in pipeline.enrichments:
+        for lookup in enrichment.lookups:
+            if lookup.entity not in pipeline.entities:
+                line = f"{lookup.entity.name} is at the top level of no file; there are {known}"
+                yield enrichment, f"lookup {lookup.name}: {line}"
+    for table in pipeline.sql_tables:
+        yield from ((table, line) for line in _suite(declared, table))
+
+
+def _suite(make: Callable[[Any], Suite], of: object) -> Iterator[str]:
+    """What is wrong with the checks of a table together with the rules that it has anyway."""
+    try:
+        make(of)
+    except ConfigurationError as error:
+        yield str(error)
+
+
+def _topic(topic: Topic) -> Iterator[str]:
+    if not NAME.fullmatch(topic.name):
+        yield f"topic {topic.name}: must be named in lower case, such as orders: its tables have the name, too"
+    if not topic.fields:
+        yield f"topic {topic.name}: has no fields"
+    for name in _repeated(topic.fields.names):
+        yield f"topic {topic.name}: field {name} is there twice, as SQL does not tell upper from lower case"
+
+
+def _columns(columns: Mapping[str, str]) -> Iterator[str]:
+    for name in columns:
+        if not NAME.fullmatch(name):
+            yield f"columns: {name}: must be a name of lower-case letters, digits and _, after a letter"
+
+
+def _entity(entity: Entity) -> Iterator[str]:
+    if entity.keep_deleted < 0:
+        yield f"keep_deleted: {entity.keep_deleted}: must be 0 or more days"
+    if not entity.deleted_at.strip():
+        yield "deleted_at: has no SQL; leave it out if nothing is deleted"
+    yield from _suite(latest, entity)
+
+
+def _enrichment(facts: Enrichment) -> Iterator[str]:
+    if not facts.keys:
+        yield "keys: there are none: name the columns that identify a fact"
+    for argument, name in (*(("keys", key) for key in facts.keys), ("event_time", facts.event_time)):
+        if name not in facts.columns:
+            yield _no_column(argument, name, facts.columns)
+    yield from (f"keys: {name} is there twice" for name in _repeated(facts.keys))
+    if not NAME.fullmatch(facts.day):
+        yield f"day: {facts.day}: must be a name of lower-case letters, digits and _, after a letter"
+    for lookup in facts.lookups:
+        if not NAME.fullmatch(lookup.name):
+            yield f"lookup {lookup.name}: must be named in lower case, such as user: gold has a column of that name"
+    yield from (f"{name}: {days}: must be 0 or more days" for name in DAYS if (days := getattr(facts, name)) < 0)
+    yield from _suite(enriched, facts)
+
+
+def _twice(pipeline: Pipeline) -> Iterator[tuple[object, str]]:
+    """Topics and tables that two declarations claim, or a declaration and the lakehouse itself."""
+    of_topics: tuple[Entity | Enrichment, ...] = (*pipeline.entities, *pipeline.enrichments)
+    topics: Claims = [(each.topic.name, each) for each in of_topics]
+    topics += [(each.publish_to, each) for each in pipeline.enrichments if each.publish_to]
+    topics += [(table.topic, table) for table in pipeline.sql_tables if table.topic]
+    tables: Claims = [(each, facts) for facts in pipeline.enrichments for each in (facts.gold_table, facts.shadow)]
+    tables += [(table.name, table) for table in pipeline.sql_tables]
+    # Entities of one topic are told by the topic; here are those named like the history of another.
+    tables += [(name, each) for name, each in {each.table.name: each for each in pipeline.entities}.items()]
+    tables += [(name, each) for name, each in {each.history.name: each for each in pipeline.entities}.items()]
+    for name, claimant in (*tables, *((each.topic.bronze_table, each) for each in of_topics)):
+        if name in OWN_TABLES:
+            yield claimant, f"{name}: the lakehouse itself has a table of this name: choose another"
+    targets: Claims = [(each.postgres.removeprefix("public."), each) for each in pipeline.sql_tables if each.postgres]
+    for what, claimed in (("topic", topics), ("table", tables), ("table in Postgres", targets)):
+        seen: set[str] = set()
+        for name, claimant in claimed:
+            if name in seen:
+                yield claimant, f"{name}: another declaration has this {what} already"
+            seen.add(name)
+
+
+def _no_column(argument: str, name: str, columns: Iterable[str]) -> str:
+    return f"{argument}: {name} is not a column; there are {', '.join(columns)}"
+
+
+def _repeated(names: Iterable[str]) -> list[str]:
+    return [name for name, count in Counter(name.lower() for name in names).items() if count > 1]

@@ -1,0 +1,116 @@
+"""What is made from what, from topics to sinks: in order, and as a picture."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from itertools import groupby
+
+from pulsar_lakehouse.pipeline.declared import Pipeline
+
+WIDTH, HEIGHT, APART, BELOW = 250, 34, 60, 16
+"""The size of a box, and the gaps between boxes, in pixels."""
+NOTED = 18
+"""How much higher boxes with a note are."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Node:
+    """A topic, a table or a sink."""
+
+    layer: str
+    name: str
+    sources: tuple[str, ...] = ()
+    how: str = ""
+
+
+def nodes(pipeline: Pipeline) -> list[Node]:
+    """All of the pipeline, layer by layer."""
+    return [*_landed(pipeline), *_merged(pipeline), *_enriched(pipeline), *_queried(pipeline), *_published(pipeline)]
+
+
+@dataclass(frozen=True)
+class Note:
+    """A second line in a box."""
+
+    text: str
+    is_bad: bool = False
+
+
+def picture(pipeline: Pipeline, notes: Mapping[str, Note] | None = None) -> str:
+    """The nodes as SVG: a column for each layer, and a line from each source. `notes` are by node."""
+    tall = HEIGHT if notes is None else HEIGHT + NOTED
+    places: dict[str, tuple[int, int]] = {}
+    layers = [list(group) for _, group in groupby(nodes(pipeline), key=lambda node: node.layer)]
+    for column, layer in enumerate(layers):
+        for row, node in enumerate(layer):
+            places[node.name] = (APART // 2 + column * (WIDTH + APART), APART // 2 + row * (tall + BELOW))
+    width = len(layers) * (WIDTH + APART)
+    height = APART + max(map(len, layers)) * (tall + BELOW)
+    parts = [*_lines(layers, places, tall), *_boxes(layers, places, tall, notes or {})]
+    style = "<style>text{font:13px sans-serif}rect{fill:#eef4fb;stroke:#4a78a8}path{fill:none;stroke:#9ab}"
+    style += ".note{font-size:11px;fill:#567}.bad{fill:#fbeaea;stroke:#b33}" * (notes is not None) + "</style>"
+    body = "\n".join((style, *parts))
+    return f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}">\n{body}\n</svg>\n'
+
+
+def _landed(pipeline: Pipeline) -> Iterator[Node]:
+    for topic in pipeline.topics:
+        yield Node(layer="topics", name=f"topic {topic.name}", how="changelog" if topic.changelog else "")
+    for topic in pipeline.topics:
+        yield Node(layer="bronze", name=topic.bronze_table, sources=(f"topic {topic.name}",), how="land")
+
+
+def _merged(pipeline: Pipeline) -> Iterator[Node]:
+    for entity in pipeline.entities:
+        sources = (entity.topic.bronze_table,)
+        yield Node(layer="silver", name=entity.table.name, sources=sources, how=f"merge by {', '.join(entity.keys)}")
+        if entity.keeps_history:
+            yield Node(layer="silver", name=entity.history.name, sources=sources, how="all versions")
+
+
+def _enriched(pipeline: Pipeline) -> Iterator[Node]:
+    for facts in pipeline.enrichments:
+        joins = ", ".join(f"join {each.name} by {' and '.join(each.paths)}, {each.join}" for each in facts.lookups)
+        sources = (facts.topic.bronze_table, *facts.state_tables)
+        yield Node(layer="gold", name=facts.gold_table, sources=sources, how=joins or "append")
+
+
+def _queried(pipeline: Pipeline) -> Iterator[Node]:
+    for table in pipeline.sql_tables:
+        yield Node(
+            layer="SQL", name=table.name, sources=table.sources, how=f"{table.refresh}, by {', '.join(table.keys)}"
+        )
+
+
+def _published(pipeline: Pipeline) -> Iterator[Node]:
+    for topic, facts in pipeline.published.items():
+        yield Node(layer="sinks", name=f"topic {topic}", sources=(facts.gold_table,), how="publish")
+    for table in pipeline.sql_tables:
+        if table.topic:
+            yield Node(layer="sinks", name=f"topic {table.topic}", sources=(table.name,), how="publish")
+        if table.postgres:
+            yield Node(layer="sinks", name=f"postgres {table.postgres}", sources=(table.name,), how="publish")
+
+
+def _lines(layers: Sequence[Sequence[Node]], places: dict[str, tuple[int, int]], tall: int) -> Iterator[str]:
+    for node in (node for layer in layers for node in layer):
+        x, y = places[node.name]
+        for source in node.sources:
+            if source in places:
+                left, top = places[source]
+                start, end = f"{left + WIDTH},{top + tall // 2}", f"{x},{y + tall // 2}"
+                bend = f"{left + WIDTH + APART},{top + tall // 2} {x - APART},{y + tall // 2}"
+                yield f'<path d="M{start} C{bend} {end}"/>'
+
+
+def _boxes(
+    layers: Sequence[Sequence[Node]], places: dict[str, tuple[int, int]], tall: int, notes: Mapping[str, Note]
+) -> Iterator[str]:
+    for node in (node for layer in layers for node in layer):
+        (x, y), note = places[node.name], notes.get(node.name)
+        bad = ' class="bad"' if note and note.is_bad else ""
+        said = f'<text x="{x + 10}" y="{y + 41}" class="note">{escape(note.text)}</text>' if note else ""
+        yield (
+            f'<g><title>{escape(node.how)}</title><rect x="{x}" y="{y}" width="{WIDTH}" height="{tall}" rx="6"{bad}/>'
+            f'<text x="{x + 10}" y="{y + 22}">{escape(node.name)}</text>{said}</g>'
+        )

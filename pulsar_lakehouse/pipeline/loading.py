@@ -1,0 +1,212 @@
+"""Find the declarations in a project's folder, and refuse all of its mistakes at once.
+
+Each Python file is imported once, as `declarations.<its name>`, one statement after the other. So a mistake in one
+declaration does not hide those in others, and each is told with its file, line and name.
+"""
+
+import ast
+import importlib
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
+from functools import cache
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from importlib.util import module_from_spec, spec_from_file_location
+from inspect import signature
+from pathlib import Path
+from types import ModuleType
+
+from pulsar_lakehouse.contracts.topics import Topic
+from pulsar_lakehouse.errors import ConfigurationError, DeclarationsError
+from pulsar_lakehouse.gold.enrichment.declaration import Enrichment, Lookup
+from pulsar_lakehouse.gold.sql.declaration import SqlTable, declared_in, with_parameters
+from pulsar_lakehouse.pipeline.checks import mistakes_of, mistakes_together
+from pulsar_lakehouse.pipeline.declared import Pipeline
+from pulsar_lakehouse.settings import DECLARATIONS, Settings
+from pulsar_lakehouse.silver.entity import Entity
+from pulsar_lakehouse.terminal import one_line, shown
+
+KINDS = (Entity, Enrichment)
+PARTS = {each.__name__: each for each in (*KINDS, Topic, Lookup)}
+"""What a file can declare, and what such a declaration is made of."""
+
+OF_SQL = "types are those of the SQL: leave it out, and write a CAST where they differ"
+GONE = {
+    "epoch_millis": "declare the field as TIMESTAMP_MILLIS",
+    "unless_deleted": "declare `checks`, which hold of rows that are not deleted",
+    "rules": "declare `checks`",
+    "types": OF_SQL,
+    "key_type": OF_SQL,
+}
+"""Names that 0.1.0 had, and what takes their place."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Project:
+    """The declarations of a folder, and where each of them stands."""
+
+    pipeline: Pipeline
+    places: dict[int, str]
+    """File, line and name, by the id of the declaration."""
+
+    def place(self, declared: object) -> str:
+        return f"{declared.at}:1" if isinstance(declared, SqlTable) else self.places[id(declared)]
+
+
+def pipeline_of(settings: Settings) -> Pipeline:
+    """The pipeline of the project. Raises DeclarationsError if it has mistakes.
+
+    Raises ConfigurationError for settings of parameters that it does not declare.
+    """
+    pipeline = load(settings.declarations).pipeline
+    if not settings.parameters:
+        return pipeline
+    return replace(pipeline, sql_tables=with_parameters(pipeline.sql_tables, settings.parameters))
+
+
+@cache
+def load(folder: Path) -> Project:
+    """The project in a folder. Raises DeclarationsError if it has mistakes."""
+    files = _Files(folder)
+    files.read()
+    tables = _sql_tables(folder / "sql", files.mistakes)
+    found = [each for each, _ in files.found.values()]
+    pipeline = Pipeline(
+        entities=tuple(each for each in found if isinstance(each, Entity)),
+        enrichments=tuple(each for each in found if isinstance(each, Enrichment)),
+        sql_tables=tables,
+    )
+    project = Project(pipeline=pipeline, places={key: place for key, (_, place) in files.found.items()})
+    # What is missing because of one mistake would only be told as another.
+    refuse(files.mistakes or [f"{project.place(of)}: {line}" for of, line in mistakes_together(pipeline)])
+    if not found:
+        raise ConfigurationError(f"{shown(folder)}: no file declares an Entity or an Enrichment at its top level")
+    return project
+
+
+def refuse(mistakes: Sequence[str]) -> None:
+    """Raises ConfigurationError with a line for each mistake, if there are any."""
+    if mistakes:
+        raise DeclarationsError([one_line(line) for line in mistakes])
+
+
+def _sql_tables(folder: Path, mistakes: list[str]) -> tuple[SqlTable, ...]:
+    try:
+        return declared_in(folder)
+    except ConfigurationError as error:
+        mistakes += str(error).splitlines()
+        return ()
+
+
+@dataclass
+class _Files(MetaPathFinder, Loader):
+    """The Python files of a folder: while they are read, they are found under the package `declarations`."""
+
+    folder: Path
+    found: dict[int, tuple[object, str]] = field(default_factory=dict)
+    """Each declaration with its place, by its id."""
+    mistakes: list[str] = field(default_factory=list)
+    failed: set[str] = field(default_factory=set)
+    """Names that have no value because of a mistake, and so explain others."""
+
+    def read(self) -> None:
+        for name in [name for name in sys.modules if name.partition(".")[0] == DECLARATIONS]:
+            del sys.modules[name]
+        package = ModuleSpec(DECLARATIONS, None, is_package=True)
+        package.submodule_search_locations = [str(self.folder)]
+        sys.modules[DECLARATIONS] = module_from_spec(package)
+        sys.meta_path.insert(0, self)
+        try:
+            for file in sorted(self.folder.glob("*.py")):
+                if file.stem != "__init__":
+                    importlib.import_module(f"{DECLARATIONS}.{file.stem}")
+        finally:
+            sys.meta_path.remove(self)
+
+    def find_spec(self, name: str, path: object, target: object = None) -> ModuleSpec | None:
+        package, _, module = name.partition(".")
+        file = self.folder / f"{module}.py"
+        return spec_from_file_location(name, file, loader=self) if package == DECLARATIONS and file.is_file() else None
+
+    def create_module(self, spec: ModuleSpec) -> None:
+        return None
+
+    def exec_module(self, module: ModuleType) -> None:
+        file = str(module.__file__)
+        try:
+            tree = ast.parse(Path(file).read_bytes(), file)
+        except (SyntaxError, ValueError) as error:
+            line = getattr(error, "lineno", 1)
+            self.mistakes.append(f"{shown(Path(file))}:{line}: {getattr(error, 'msg', error)}")
+            self.failed.add(module.__name__)
+            return
+        for statement in tree.body:
+            self._run(statement, module, shown(Path(file)))
+
+    def _run(self, statement: ast.stmt, module: ModuleType, file: str) -> None:
+        names = list(_bound(statement))
+        place = ": ".join([f"{file}:{statement.lineno}", *([", ".join(names)] if names else [])])
+        try:
+            exec(compile(ast.Module([statement], []), str(module.__file__), "exec"), module.__dict__)
+        except Exception as error:  # whatever a file raises is a mistake in it
+            if not self._follows(error):
+                self.mistakes += [f"{place}: {line}" for line in _reason(error).splitlines()]
+            self.failed |= {f"{module.__name__}.{name}" for name in (*names, *_imported(statement))}
+            return
+        for name in names:
+            self._keep(name, place, module)
+
+    def _keep(self, name: str, place: str, module: ModuleType) -> None:
+        """Keep what a name declares; one with mistakes is treated as if it were not there."""
+        value = getattr(module, name, None)
+        for each in value if isinstance(value, tuple) else (value,):
+            if isinstance(each, KINDS) and id(each) not in self.found:
+                if wrong := list(mistakes_of(each)):
+                    self.mistakes += [f"{place}: {line}" for line in wrong]
+                    self.failed.add(f"{module.__name__}.{name}")
+                    delattr(module, name)
+                    return
+                self.found[id(each)] = (each, place)
+
+    def _follows(self, error: Exception) -> bool:
+        """Whether a statement fails only because another one did."""
+        failed = {name.rpartition(".")[2] for name in self.failed}
+        if isinstance(error, ImportError):
+            return any(name == error.name or name.startswith(f"{error.name}.") for name in self.failed)
+        return isinstance(error, NameError) and error.name in failed
+
+
+def _bound(statement: ast.stmt) -> Iterator[str]:
+    """The names to which a statement assigns."""
+    targets = statement.targets if isinstance(statement, ast.Assign) else [getattr(statement, "target", statement)]
+    for target in targets:
+        if isinstance(target, ast.Name | ast.Tuple):
+            yield from (each.id for each in ast.walk(target) if isinstance(each, ast.Name))
+
+
+def _imported(statement: ast.stmt) -> Iterator[str]:
+    if isinstance(statement, ast.ImportFrom | ast.Import):
+        yield from (alias.asname or alias.name for alias in statement.names)
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, ConfigurationError):
+        return str(error)
+    named = re.search(r"(?:unexpected keyword argument|cannot import name) '(\w+)'", str(error))
+    if named and named[1] in GONE:
+        return f"{named[1]}: gone since 0.1.0: {GONE[named[1]]}"
+    if isinstance(error, TypeError) and (found := re.match(r"(\w+)\.__init__\(\) (.*)", str(error))):
+        kind, problem = found.groups()
+        names = list(signature(PARTS[kind]).parameters) if kind in PARTS else []
+        if wrong := re.search(r"unexpected keyword argument '(\w+)'", problem):
+            near = get_close_matches(wrong[1], names, n=1)
+            return f"{wrong[1]}: {kind} has no such argument" + (f"; did you mean {near[0]}?" if near else "")
+        if "required keyword-only argument" in problem:
+            missing = re.findall(r"'(\w+)'", problem)
+            return f"{kind} needs {', '.join(missing)}"
+        if "positional argument" in problem and names:
+            return f"{kind} takes its arguments by name, such as {kind}({names[0]}=...)"
+    return f"{type(error).__name__}: {error}"

@@ -1,0 +1,97 @@
+"""What can be wrong with the SQL of declarations and with the types of their columns.
+
+Spark resolves all of it on empty frames: no table and no broker is needed.
+"""
+
+from collections.abc import Iterator, Mapping
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import (
+    AtomicType,
+    DataType,
+    DateType,
+    IntegralType,
+    NullType,
+    StringType,
+    TimestampType,
+)
+
+from pulsar_lakehouse.contracts.checks import Check, Mode
+from pulsar_lakehouse.contracts.decoding import no_messages
+from pulsar_lakehouse.errors import ConfigurationError
+from pulsar_lakehouse.gold.enrichment.declaration import Enrichment, Lookup
+from pulsar_lakehouse.silver.entity import Entity
+from pulsar_lakehouse.spark.declared_sql import why_no_condition, why_unresolved
+
+TIME = "must be a TIMESTAMP, such as a field of type TIMESTAMP_MILLIS"
+
+
+def unresolved_entity(spark: SparkSession, entity: Entity) -> Iterator[str]:
+    """What is wrong with an entity: a line for each mistake."""
+    try:
+        _ = entity.decoding.schema
+    except ConfigurationError as error:
+        yield from str(error).splitlines()
+        return
+    mistakes = list(entity.mistakes_in_types())
+    yield from mistakes
+    kind = _type_of(no_messages(entity.topic.fields), entity.deleted_at)
+    if not isinstance(kind, TimestampType | DateType | StringType | NullType):
+        yield f"deleted_at: {entity.deleted_at} is {kind.simpleString()}: {TIME}"
+    if not mistakes:
+        decoded, merged = (spark.createDataFrame([], each.schema) for each in (entity.decoding, entity.table))
+        yield from _checks(entity.checks, before=decoded, after=merged)
+
+
+def unresolved_enrichment(spark: SparkSession, facts: Enrichment) -> Iterator[str]:
+    """What is wrong with an enrichment whose entities are right: a line for each mistake."""
+    try:
+        columns = facts.decoding.schema
+    except ConfigurationError as error:
+        yield from str(error).splitlines()
+        return
+    rows = spark.createDataFrame([], columns)
+    for name in facts.keys:
+        if not isinstance(columns[name].dataType, AtomicType):
+            kind = columns[name].dataType.simpleString()
+            yield f"keys: {name} is {kind}: must be a number, a text or a time"
+    if not isinstance(columns[facts.event_time].dataType, TimestampType):
+        yield f"event_time: {facts.event_time} is {columns[facts.event_time].dataType.simpleString()}: {TIME}"
+    gold = spark.createDataFrame([], facts.gold({each.name: each.entity.table.schema for each in facts.lookups}).schema)
+    yield from _checks(facts.checks, before=rows, after=gold)
+    for lookup in facts.lookups:
+        yield from _lookup(spark, lookup, gold)
+
+
+def _checks(checks: Mapping[str, Check], *, before: DataFrame, after: DataFrame) -> Iterator[str]:
+    """What is wrong with checks. Those that quarantine are evaluated before rows are merged or joined."""
+    for name, check in checks.items():
+        rows = before if check.mode is Mode.QUARANTINE else after
+        yield from filter(None, [why_no_condition(rows, f"check {name}", check.sql)])
+
+
+def _lookup(spark: SparkSession, lookup: Lookup, gold: DataFrame) -> Iterator[str]:
+    """What is wrong with a lookup. Its columns are in gold, also those of the rows that earlier lookups find."""
+    entity = lookup.entity
+    for path, name, key in zip(lookup.paths, entity.keys, entity.key_types, strict=True):
+        if not _is_alike(kind := _type_of(gold, path), key):
+            is_of = f"{path} is {kind.simpleString()}"
+            yield f"lookup {lookup.name}: {is_of}, but {name} of {entity.name} is {key.simpleString()}"
+    if lookup.merged_into is not None:
+        [key] = entity.key_types
+        rows, named = spark.createDataFrame([], entity.table.schema), f"lookup {lookup.name}: merged_into"
+        if why := why_unresolved(rows, named, lookup.merged_into):
+            yield why
+        elif not _is_alike(kind := _type_of(rows, lookup.merged_into), key):
+            right = f"must be {key.simpleString()}, as {lookup.key} of {entity.name} is"
+            yield f"{named}: {lookup.merged_into} is {kind.simpleString()}: {right}"
+
+
+def _type_of(rows: DataFrame, sql: str) -> DataType:
+    return rows.select(F.expr(sql)).schema[0].dataType
+
+
+def _is_alike(kind: DataType, other: DataType) -> bool:
+    """Whether values of both types can be the same key: only integers may be of different sizes."""
+    return kind == other or (isinstance(kind, IntegralType) and isinstance(other, IntegralType))

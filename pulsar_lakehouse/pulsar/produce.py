@@ -1,0 +1,152 @@
+"""Sends messages to topics as fast as one process can, and counts the acknowledgements of the broker."""
+
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from itertools import islice
+from queue import SimpleQueue
+from typing import NamedTuple
+
+import pulsar
+from pulsar.schema import BytesSchema, Schema
+from rich.progress import Progress, ProgressColumn, SpinnerColumn, Task, TextColumn, TimeElapsedColumn
+from rich.text import Text
+
+from pulsar_lakehouse.contracts.topics import Topic
+from pulsar_lakehouse.errors import BrokerError
+from pulsar_lakehouse.progress import CONSOLE
+from pulsar_lakehouse.pulsar.endpoint import Endpoint, connect
+from pulsar_lakehouse.pulsar.schemas import EncodedJson
+from pulsar_lakehouse.settings import Settings
+
+BATCH = 10_000
+"""Messages that are sent before the acknowledgements are checked."""
+PACED_BATCHES = 20
+"""Batches per second, if there is a rate."""
+PENDING = 20_000
+"""Unacknowledged messages per partition at which sending waits."""
+
+
+class Message(NamedTuple):
+    key: str
+    """Empty for none."""
+    payload: bytes | None
+    """JSON; None is a tombstone."""
+    event_time: int
+    """Epoch milliseconds; 0 for none."""
+    broken: bool = False
+    """It does not fit the topic's schema, so it must be sent without a schema."""
+
+
+Streams = Iterable[tuple[Topic, Iterable[Message]]]
+
+
+class Speed(ProgressColumn):
+    """Messages per second, over the whole run."""
+
+    def render(self, task: Task) -> Text:
+        return Text(f"{task.completed / (task.elapsed or 1):,.0f}/s")
+
+
+def produce(streams: Streams, endpoint: Endpoint, settings: Settings, *, rate: float | None = None) -> dict[str, int]:
+    """Send the streams to their topics, one after the other. Returns the number of acknowledged messages by topic.
+
+    All messages of a key go to the same partition. `rate` is in messages per second; None means as fast as possible.
+    Ctrl-C ends even an endless stream, after the messages that were sent are acknowledged.
+    Raises BrokerError if a topic does not exist, or if messages were not acknowledged; it says how many and why.
+    """
+    acknowledged: Counter[str] = Counter()
+    client = connect(endpoint, settings)
+    count = TextColumn("{task.completed:,.0f} messages")
+    try:
+        with Progress(
+            SpinnerColumn(), TextColumn("{task.description}"), count, Speed(), TimeElapsedColumn(), console=CONSOLE
+        ) as progress:
+            for topic, messages in streams:
+                sender = Sender(client, topic, settings)
+                bar = progress.add_task(topic.name, total=None)
+                try:
+                    for batch in _batches(messages, rate):
+                        sender.send(batch)
+                        progress.update(bar, completed=sender.sent)
+                finally:
+                    acknowledged[topic.name] += sender.close()
+                    progress.update(bar, total=sender.sent, completed=sender.sent)
+    except pulsar.TopicNotFound as error:
+        raise BrokerError(f"{topic.name}: no such topic: `lakehouse topics create` makes the declared ones") from error
+    except pulsar.PulsarException as error:
+        raise BrokerError(f"{endpoint.service_url}: {error}") from error
+    finally:
+        client.close()
+    return dict(acknowledged)
+
+
+class Sender:
+    """Sends to one topic and accounts for every message: it is acknowledged, or it counts as failed."""
+
+    def __init__(self, client: pulsar.Client, topic: Topic, settings: Settings) -> None:
+        self.sent = 0
+        self._topic = topic.name
+        # The client calls back for each message. A callback in C costs half as much as one in Python. The method of a
+        # queue can serve as one: `put(result, message_id)` stores the result, and ignores its second argument, `block`.
+        self._results: SimpleQueue[pulsar.Result] = SimpleQueue()
+        self._settled: Counter[pulsar.Result] = Counter()
+        name = f"persistent://{settings.pulsar.namespace}/{topic.name}"
+        self._producer = _producer(client, name, EncodedJson(topic.record, topic.pulsar_schema()))
+        self._schemaless = _producer(client, name, BytesSchema())
+
+    def send(self, messages: Iterable[Message]) -> None:
+        """Pass messages to the client. Raises BrokerError if an earlier one is known to have failed."""
+        settle = self._results.put
+        for key, payload, event_time, broken in messages:
+            producer = self._schemaless if broken else self._producer
+            producer.send_async(payload, settle, partition_key=key, event_timestamp=event_time)
+            self.sent += 1
+        self._settle(self._results.qsize())
+        self._check()
+
+    def close(self) -> int:
+        """Wait for all acknowledgements and return their number. Raises BrokerError if messages failed."""
+        for producer in (self._producer, self._schemaless):
+            with suppress(pulsar.PulsarException):  # each message has its own result
+                producer.flush()
+        self._settle(self.sent - self._settled.total())
+        self._check()
+        for producer in (self._producer, self._schemaless):
+            producer.close()
+        return self.sent
+
+    def _settle(self, count: int) -> None:
+        self._settled.update([self._results.get() for _ in range(count)])
+
+    def _check(self) -> None:
+        failed = {result: count for result, count in self._settled.items() if result != pulsar.Result.Ok}
+        if failed:
+            reasons = ", ".join(f"{count:,} {result.name}" for result, count in failed.items())
+            raise BrokerError(f"{self._topic}: not all {self.sent:,} messages were acknowledged: {reasons}")
+
+
+def _producer(client: pulsar.Client, topic: str, schema: Schema) -> pulsar.Producer:
+    return client.create_producer(
+        topic,
+        schema=schema,
+        block_if_queue_full=True,
+        max_pending_messages=PENDING,
+        max_pending_messages_across_partitions=10 * PENDING,
+        batching_enabled=True,
+        batching_max_messages=1_000,
+        batching_max_allowed_size_in_bytes=256 * 1024,
+        batching_max_publish_delay_ms=10,
+    )
+
+
+def _batches(messages: Iterable[Message], rate: float | None) -> Iterator[list[Message]]:
+    """The messages in batches; with a `rate`, each one is yielded when it is due."""
+    remaining, begin, taken = iter(messages), time.monotonic(), 0
+    size = max(1, int(rate / PACED_BATCHES)) if rate else BATCH
+    while batch := list(islice(remaining, size)):
+        if rate:
+            time.sleep(max(0.0, begin + taken / rate - time.monotonic()))
+        taken += len(batch)
+        yield batch

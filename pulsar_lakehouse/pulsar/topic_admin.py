@@ -1,0 +1,93 @@
+"""Creates topics in the broker, as they are declared."""
+
+from collections.abc import Iterable
+
+import obstore
+
+from pulsar_lakehouse.contracts.topics import Topic
+from pulsar_lakehouse.errors import RefusedError
+from pulsar_lakehouse.pulsar.endpoint import Endpoint, call_admin
+from pulsar_lakehouse.settings import Settings
+from pulsar_lakehouse.storage import folder
+
+EARLIEST = {"ledgerId": -1, "entryId": -1, "partitionIndex": -1}
+EXISTS = 409
+MISSING = UNPARTITIONED = 404
+FOR_EVER = {"retentionTimeInMinutes": -1, "retentionSizeInMB": -1}
+
+
+def create_topics(topics: Iterable[Topic], endpoint: Endpoint, settings: Settings) -> None:
+    """Create what is missing: tenant, namespace, and topics with their partitions, schemas and subscriptions.
+
+    A topic that exists keeps its messages and its number of partitions. It gets the declared schema and retention, and
+    partitions that were deleted are created again. Messages that have not landed never expire, whatever the policy of
+    the namespace. If the bronze table exists, a missing subscription is not created here: landing does that, after it
+    has checked for messages that were lost without it.
+
+    Raises BrokerError, also if a schema is incompatible with the registered one, and RefusedError if the tenant is
+    missing and this token may not create it.
+    """
+    _create_namespace(endpoint, settings)
+    for topic in topics:
+        _create(topic, endpoint, settings)
+
+
+def create_published(names: Iterable[str], endpoint: Endpoint, settings: Settings) -> None:
+    """Create the topics to which gold is published: changelogs that are kept forever and deduplicated by the broker.
+
+    Their schema is that of the gold table, so publishing registers it.
+    """
+    _create_namespace(endpoint, settings)
+    for name in names:
+        path = f"persistent/{settings.pulsar.namespace}/{name}"
+        call_admin("PUT", f"{path}/partitions", endpoint, settings, body=settings.pulsar.partitions, accept=(EXISTS,))
+        call_admin("POST", f"{path}/retention", endpoint, settings, body=FOR_EVER)
+        call_admin("POST", f"{path}/deduplicationEnabled", endpoint, settings, body=True)
+
+
+def request_compaction(name: str, endpoint: Endpoint, settings: Settings) -> None:
+    """Ask the broker to compact a topic: readers of its compacted view then get only the last message of each key."""
+    path = f"persistent/{settings.pulsar.namespace}/{name}/compaction"
+    call_admin("PUT", path, endpoint, settings, accept=(EXISTS,))  # one that runs already
+
+
+def _create_namespace(endpoint: Endpoint, settings: Settings) -> None:
+    path = f"namespaces/{settings.pulsar.namespace}"
+    if call_admin("PUT", path, endpoint, settings, accept=(EXISTS, MISSING)).status_code == MISSING:
+        _create_tenant(endpoint, settings)
+        call_admin("PUT", path, endpoint, settings, accept=(EXISTS,))
+
+
+def _create_tenant(endpoint: Endpoint, settings: Settings) -> None:
+    """Create the tenant, which only an administrator of Pulsar may do."""
+    tenant = settings.pulsar.namespace.partition("/")[0]
+    try:
+        cluster = call_admin("GET", "brokers/configuration/runtime", endpoint, settings).json()["clusterName"]
+        allowed = {"adminRoles": [], "allowedClusters": [cluster]}
+        call_admin("PUT", f"tenants/{tenant}", endpoint, settings, body=allowed, accept=(EXISTS,))
+    except RefusedError as error:
+        raise RefusedError(
+            f"Pulsar has no tenant {tenant}, and this token may not create it: let an administrator run "
+            f"`pulsar-admin tenants create {tenant} --admin-roles ROLE`, with the role of this token"
+        ) from error
+
+
+def _create(topic: Topic, endpoint: Endpoint, settings: Settings) -> None:
+    name = f"{settings.pulsar.namespace}/{topic.name}"
+    path = f"persistent/{name}"
+    call_admin("PUT", f"{path}/partitions", endpoint, settings, body=settings.pulsar.partitions, accept=(EXISTS,))
+    call_admin("POST", f"{path}/createMissedPartitions", endpoint, settings, accept=(UNPARTITIONED,))
+    schema = {"type": topic.encoding, "schema": topic.pulsar_schema(), "properties": {}}
+    call_admin("POST", f"schemas/{name}/schema", endpoint, settings, body=schema)
+    if not _has_landed(settings, topic):
+        subscription = f"{path}/subscription/{topic.subscription}"
+        call_admin("PUT", subscription, endpoint, settings, body=EARLIEST, accept=(EXISTS,))
+    # Otherwise, messages that have not landed could expire. 0 means never, whatever the policy of the namespace.
+    call_admin("POST", f"{path}/messageTTL?messageTTL=0", endpoint, settings)
+    if topic.changelog:
+        call_admin("POST", f"{path}/retention", endpoint, settings, body=FOR_EVER)
+
+
+def _has_landed(settings: Settings, topic: Topic) -> bool:
+    table = folder(settings, settings.table_path(topic.bronze_table))
+    return "_delta_log" in obstore.list_with_delimiter(table)["common_prefixes"]

@@ -1,0 +1,223 @@
+"""Declare how a changelog topic becomes a table of latest state."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+from pyspark.sql.types import AtomicType, BooleanType, DataType, DateType, IntegralType, StringType
+
+from pulsar_lakehouse.contracts.arguments import checked
+from pulsar_lakehouse.contracts.checks import Check, Mode, of_mode, refuse_wrong
+from pulsar_lakehouse.contracts.columns import COLUMNS, Columns
+from pulsar_lakehouse.contracts.decoding import Decoding
+from pulsar_lakehouse.contracts.topics import Topic
+from pulsar_lakehouse.contracts.types import type_name
+from pulsar_lakehouse.delta.definitions import made_from
+from pulsar_lakehouse.delta.tables import Table
+from pulsar_lakehouse.errors import ConfigurationError, DeclarationsError
+
+SEQUENCE = "event_time: TIMESTAMP, publish_time: TIMESTAMP, ledger_id: BIGINT, entry_id: BIGINT, batch_index: INT"
+"""The total order of messages: by event time, then publish time, then position in the topic. Ledger ids are unique
+across partitions, so no two messages are equal. A message without event time uses its publish time. With `sequence_by`,
+the struct begins with the columns that are declared there, as the struct `by`."""
+
+RESERVED = (
+    *("deleted_at", "sequence", "valid_from", "valid_until", "given", "message", "reason"),
+    *("since", "held", "held_row", "is_given", "is_changed", "is_last", "is_newer", "has_new_values"),
+)
+"""Columns that an entity can't declare, because its tables or the merge have columns of these names."""
+VALIDITY = "valid_from TIMESTAMP, valid_until TIMESTAMP"
+FIXED = ("key", "sequence_by")
+"""What tables that exist keep: an older row would not meet a newer one of its key, or not in their order."""
+
+
+@checked
+@dataclass(frozen=True, kw_only=True)
+class Entity:
+    """A keyed changelog and its silver table.
+
+    Raises ConfigurationError for `ignore_null_updates` without `keeps_history`, a `key` or `sequence_by` that is no
+    column, a column with the name of one that is added, and checks that quarantine with `ignore_null_updates` or
+    without `keeps_history`.
+    """
+
+    topic: Topic
+    """The changelog. Its name is the entity's.
+    Example: `topic=Topic("stores", "id BIGINT NOT NULL, city STRING", changelog=True)`"""
+    key: str | tuple[str, ...]
+    """The column that identifies a row, or several that do together. Each must have a value, and they must equal the
+    message key if the message has one. A tombstone has only the message key to say which key it deletes. The message
+    key of several columns is a JSON array without spaces, such as `["A1","EUR"]` or `[7,"EUR"]`. Tables that exist
+    keep their key, and the SQL of these columns: to change it, `lakehouse rebuild` them.
+    Example: `key=("id", "city")`"""
+    columns: Columns = COLUMNS
+    """By name, SQL over the topic's fields and the message (`message.topic`, `message.properties`,
+    `message.position`, `message.event_time`), or a text such as `"id, city, nullif(rank, -1) AS rank"`, in which
+    a bare name stands for itself. The types of the columns are those of their SQL.
+    Example: `columns="id, upper(city) AS city"`"""
+    sequence_by: str | tuple[str, ...] = ()
+    """Columns that order the messages of a key before their event time does, such as a version; NULL comes first.
+
+    A tombstone has no fields: let the SQL of such a column use `message.properties`, or a tombstone is older than all
+    messages with a value. With a history, the state at a time is the last version in this order of those whose event
+    time is not after it. Tables that exist keep their order, and the SQL of these columns: to change it,
+    `lakehouse rebuild` them. Example: `sequence_by="version"`"""
+    deleted_at: str = "NULL"
+    """SQL over the same: the time from which the key is deleted, or NULL.
+    Example: `deleted_at="closedAt"`"""
+    keeps_history: bool = True
+    """Whether there is a table of all versions, for joins as of a time. Example: `keeps_history=False`"""
+    ignore_null_updates: bool = False
+    """Whether messages are partial updates: a NULL field keeps its previous value, unless the key was deleted since.
+    Needs `keeps_history`. Example: `ignore_null_updates=True`"""
+    keep_deleted: int = 90
+    """Days after which a deleted key may be purged. Without the history, an older message that arrives after that
+    brings the key back. Example: `keep_deleted=30`"""
+    checks: Mapping[str, Check] = field(default_factory=dict)
+    """By name, what must be TRUE of each row whose key is not deleted, over the columns, and what happens if it is not:
+    `{"price_is_positive": warn("price > 0")}`, or `quarantine(...)` or `fail(...)`. A message that goes to quarantine
+    leaves its key with the state that it had. Example: `checks={"city_is_there": warn("length(city) > 0")}`"""
+
+    @property
+    def name(self) -> str:
+        return self.topic.name
+
+    def is_expired(self, deleted_at: Column, published: Column) -> Column:
+        """Whether the delete of a key took effect and was published more than `keep_deleted` days ago."""
+        since = F.current_timestamp() - F.make_dt_interval(F.lit(self.keep_deleted))
+        return F.coalesce(deleted_at < since, F.lit(False)) & (published < since)
+
+    @property
+    def decoding(self) -> Decoding:
+        return Decoding(
+            topic=self.topic,
+            columns={**self.columns, "deleted_at": f"CAST({self.deleted_at} AS TIMESTAMP)"},
+        )
+
+    @property
+    def checks_of_rows(self) -> Mapping[str, Check]:
+        """The checks as they hold of all rows: those of deleted keys pass, because a tombstone leaves only the key."""
+        return {
+            name: replace(check, sql=f"deleted_at IS NOT NULL OR ({check.sql})") for name, check in self.checks.items()
+        }
+
+    @property
+    def ordered_by(self) -> tuple[str, ...]:
+        """The columns of `sequence_by`."""
+        return (self.sequence_by,) if isinstance(self.sequence_by, str) else self.sequence_by
+
+    @property
+    def sequence_type(self) -> str:
+        """The type of the column `sequence`. Needs Spark."""
+        by = ", ".join(f"`{name}`: {self.decoding.schema[name].dataType.simpleString()}" for name in self.ordered_by)
+        return f"STRUCT<{f'by: STRUCT<{by}>, ' if by else ''}{SEQUENCE}>"
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The columns of `key`."""
+        return (self.key,) if isinstance(self.key, str) else self.key
+
+    @property
+    def definition(self) -> dict[str, str]:
+        """What the rows of its tables are made from, by name. `FIXED` are the names that only a rebuild can change."""
+        others = (name for name in self.columns if name not in (*self.keys, *self.ordered_by))
+        return {
+            "key": self._sql_of(self.keys),
+            "sequence_by": self._sql_of(self.ordered_by),
+            **{f"field {each.name}": type_name(each.dataType) for each in self.topic.fields},
+            **{f"column {name}": self.columns[name] for name in others},
+            "deleted_at": self.deleted_at,
+            "ignore_null_updates": str(self.ignore_null_updates),
+            **{f"check {name}": check.sql for name, check in of_mode(self.checks, Mode.QUARANTINE).items()},
+        }
+
+    def _sql_of(self, names: Sequence[str]) -> str:
+        given = ((name, self.columns[name]) for name in names)
+        return ", ".join(name if sql == name else f"{sql} AS {name}" for name, sql in given)
+
+    @property
+    def key_types(self) -> list[DataType]:
+        """The types of the key's columns. Needs Spark."""
+        return [self.decoding.schema[name].dataType for name in self.keys]
+
+    @property
+    def values(self) -> tuple[str, ...]:
+        """All columns except the keys."""
+        return tuple(name for name in self.columns if name not in self.keys)
+
+    def __post_init__(self) -> None:
+        if not self.keys or len(self.keys) != len(set(self.keys)):
+            raise ConfigurationError(f"{self.name}: key {self.key!r}: must be one or more columns, each once")
+        if len(self.ordered_by) != len(set(self.ordered_by)):
+            raise ConfigurationError(f"{self.name}: sequence_by {self.sequence_by!r}: must be columns, each once")
+        for what, names in {"key": self.keys, "sequence_by": self.ordered_by}.items():
+            for name in names:
+                if name not in self.columns:
+                    raise ConfigurationError(f"{self.name}: {what} {name}: must be one of {', '.join(self.columns)}")
+        if taken := [name for name in self.columns if name.lower() in RESERVED]:
+            raise ConfigurationError(f"{self.name}: column {taken[0]}: silver has one of that name: choose another")
+        if self.ignore_null_updates and not self.keeps_history:
+            raise ConfigurationError(f"{self.name}: ignore_null_updates needs keeps_history")
+        self._refuse_wrong_checks()
+
+    def _refuse_wrong_checks(self) -> None:
+        refuse_wrong(self.checks, within=self.name)
+        for name in of_mode(self.checks, Mode.QUARANTINE):
+            if self.ignore_null_updates:
+                raise ConfigurationError(
+                    f"{self.name}: check {name}: quarantine is of whole messages, and ignore_null_updates has "
+                    "updates of some fields: use warn or fail"
+                )
+            if not self.keeps_history:
+                raise ConfigurationError(
+                    f"{self.name}: check {name}: quarantine needs keeps_history, which tells the messages that were "
+                    "merged before the check was declared: use warn or fail"
+                )
+
+    @property
+    def table(self) -> Table:
+        """Latest state, one row per key."""
+        return self._table(self.name)
+
+    @property
+    def history(self) -> Table:
+        """All versions, one row per message. Each was the state from `valid_from` until just before `valid_until`.
+
+        `valid_from` is the version's event time, and `valid_until` the earliest event time of the versions that follow
+        it in their sequence. The last version has no `valid_until`. A version that was replaced at the same event time,
+        or by one with an earlier event time, was never valid: its two times are equal. With partial updates, `given`
+        names the fields that the message had.
+        """
+        given = ", given ARRAY<STRING>" if self.ignore_null_updates else ""
+        return self._table(f"{self.name}_history", f", {VALIDITY}{given}")
+
+    def _table(self, name: str, more: str = "") -> Table:
+        return Table(
+            name=f"silver.{name}",
+            columns=lambda: self._columns(more),
+            properties={"delta.enableChangeDataFeed": "true", **made_from(self.definition)},
+        )
+
+    def _columns(self, more: str) -> str:
+        if wrong := list(self.mistakes_in_types()):
+            raise DeclarationsError([f"{self.name}: {line}" for line in wrong])
+        return f"{self.decoding.ddl}, sequence {self.sequence_type}{more}"
+
+    def mistakes_in_types(self) -> Iterator[str]:
+        """A line for each column that has no order, or that is in a key and no message key can have. Needs Spark."""
+        atomic = "a number, a text or a time"
+        yield from self._unlike("sequence_by", self.ordered_by, (AtomicType,), atomic)
+        if len(self.keys) == 1:
+            yield from self._unlike("key", self.keys, (AtomicType,), atomic)
+        else:
+            kinds = (StringType, IntegralType, BooleanType, DateType)
+            yield from self._unlike("key", self.keys, kinds, "a text, an integer, a boolean or a date")
+
+    def _unlike(
+        self, what: str, columns: Sequence[str], kinds: tuple[type[DataType], ...], right: str
+    ) -> Iterator[str]:
+        for name in columns:
+            kind = self.decoding.schema[name].dataType
+            if not isinstance(kind, kinds):
+                yield f"{what} {name} is {kind.simpleString()}: must be {right}"

@@ -1,0 +1,209 @@
+"""Merge a changelog into latest state. Order, batch boundaries and repeated messages do not change the result."""
+
+from collections.abc import Sequence
+from functools import partial
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+from pulsar_lakehouse.contracts.checks import Mode, failed, of_mode, resolve, stop_if_failed
+from pulsar_lakehouse.contracts.decoding import MALFORMED, decode, quarantine_malformed
+from pulsar_lakehouse.contracts.keys import key_text, key_values
+from pulsar_lakehouse.contracts.values import shown
+from pulsar_lakehouse.delta.checkpoints import create_tables_of, sound_checkpoint
+from pulsar_lakehouse.delta.definitions import rebuild_command, refuse_other
+from pulsar_lakehouse.delta.reads import rows_of_keys
+from pulsar_lakehouse.delta.tables import (
+    Table,
+    cached,
+    is_created,
+    of_keys,
+    pin_table,
+    pin_version,
+    table_schema,
+)
+from pulsar_lakehouse.delta.writes import upsert, writes_of
+from pulsar_lakehouse.errors import ConfigurationError
+from pulsar_lakehouse.settings import Settings
+from pulsar_lakehouse.silver.entity import FIXED, Entity
+from pulsar_lakehouse.silver.history import changeable, needed, versions_of
+from pulsar_lakehouse.spark.batches import FEW, each_batch, planned_for
+from pulsar_lakehouse.spark.comparing import is_same
+
+
+def merge(spark: SparkSession, settings: Settings, entity: Entity) -> DataStreamWriter:
+    """The stream from an entity's bronze table into its silver tables."""
+    create_tables(spark, settings, entity)
+    bronze = entity.topic.bronze_table
+    checkpoint = sound_checkpoint(spark, settings, entity.table.name, reads=[bronze])
+    # Rows only change when messages are erased, also from silver.
+    messages = (
+        spark.readStream.format("delta")
+        .option("skipChangeCommits", True)
+        .option("maxBytesPerTrigger", settings.run.max_bytes_per_batch)
+        .load(settings.table_path(bronze))
+    )
+    return messages.writeStream.foreachBatch(each_batch(partial(merge_batch, settings, entity))).option(
+        "checkpointLocation", checkpoint
+    )
+
+
+def create_tables(spark: SparkSession, settings: Settings, entity: Entity) -> None:
+    silver = [entity.table, *([entity.history] if entity.keeps_history else [])]
+    for table in silver:
+        _check_order(spark, settings, entity, table)
+        refuse_other(spark, settings, table, FIXED, rebuild=entity.table.name)
+    create_tables_of(spark, settings, entity.table.name, [*silver, MALFORMED])
+    resolve(of_mode(entity.checks_of_rows, Mode.QUARANTINE), over=entity.decoding.schema, within=entity.name)
+    resolve(entity.checks_of_rows, over=entity.table.schema, within=entity.name)
+
+
+def _check_order(spark: SparkSession, settings: Settings, entity: Entity, table: Table) -> None:
+    """Raises ConfigurationError if the table exists and has another order than the declared one."""
+    if is_created(spark, settings.table_path(table.name)):
+        held, declared = (
+            schema["sequence"].dataType.simpleString()
+            for schema in (table_schema(spark, settings, table.name), table.schema)
+        )
+        if held != declared:
+            by = ", ".join(entity.ordered_by) or "nothing"
+            raise ConfigurationError(
+                f"{entity.name}: sequence_by {by}: {table.name} has the sequence {held}: keep its order, or run "
+                f"`{rebuild_command([entity.table.name])}`"
+            )
+
+
+def merge_batch(settings: Settings, entity: Entity, messages: DataFrame) -> None:
+    """Merge the messages of one batch into silver. Rejected messages go to `quarantine.malformed`.
+
+    Raises PermanentError if a check stops it: then nothing is merged.
+    """
+    spark = messages.sparkSession
+    decoded = messages.transform(decode_changes, entity=entity)
+    rejected_message = F.when(F.col("reason").isNotNull(), F.col("message"))  # accepted messages need only their row
+    with cached(decoded.withColumn("message", rejected_message)) as rows:
+        with planned_for(spark, 0):
+            [found] = rows.agg(F.count("*").alias("rows"), F.count("reason").alias("rejected")).collect()
+        with planned_for(spark, found.rows), writes_of(rows, found.rows):
+            if found.rejected:
+                _quarantine(settings, entity, rows.where("reason IS NOT NULL"))
+            if found.rows > found.rejected:
+                _merge_changes(settings, entity, rows.where("reason IS NULL").drop("message", "reason"), found.rows)
+
+
+def _quarantine(settings: Settings, entity: Entity, rejected: DataFrame) -> None:
+    if entity.keeps_history:  # after a lost checkpoint, messages return that were merged under an older contract
+        merged = pin_table(rejected.sparkSession, settings, entity.history.name).select(place())
+        rejected = rejected.select("*", place()).join(merged, on="_place", how="left_anti")
+    quarantine_malformed(settings, entity.decoding, rejected)
+
+
+def _merge_changes(settings: Settings, entity: Entity, changes: DataFrame, number: int) -> None:
+    spark, keys = changes.sparkSession, changes.select(*entity.keys)
+    few = keys.toArrow() if number <= FEW else None
+
+    def held_in(name: str, columns: Sequence[str] | None = None) -> DataFrame:
+        table = pin_version(spark, settings, name)
+        return table.rows if few is None else rows_of_keys(table, settings, few, columns=columns)
+
+    if entity.keeps_history:
+        versions = changes.transform(versions_of, held=held_in(entity.history.name, needed(entity)), entity=entity)
+    else:
+        versions = changes.transform(latest_changes, keys=entity.keys)
+        versions = versions.withColumns(
+            dict.fromkeys(("is_changed", "has_new_values"), F.lit(False)) | {"is_last": F.lit(True)}
+        )
+    latest = held_in(entity.table.name)
+    if few is None:
+        latest = of_keys(latest, keys)
+    row = F.struct(*changes.columns)
+    held = latest.select(*entity.keys, F.col("sequence").alias("held"), row.alias("held_row"))
+    is_newer = F.col("held").isNull() | (F.col("sequence") > F.col("held"))
+    if entity.ignore_null_updates:  # an older message can fill a NULL field of the last one
+        is_newer = is_newer | ~is_same(row, F.col("held_row"), held.schema["held_row"].dataType)
+    rows = versions.join(held, on=list(entity.keys), how="left").withColumn("is_newer", F.col("is_last") & is_newer)
+    with cached(rows.drop("held", "held_row", "is_last")) as rows:
+        [found] = rows.agg(F.count_if("is_changed").alias("changed"), F.count_if("is_newer").alias("newer")).collect()
+        written = rows.where("has_new_values OR is_newer")
+        stop_if_failed(written, entity.checks_of_rows, table=entity.table.name, keys=(*entity.keys, "sequence"))
+        with writes_of(rows, max(found.changed, found.newer)):
+            if found.changed:
+                changed = rows.where("is_changed").drop("is_changed", "has_new_values", "is_newer")
+                _merge_history(settings, entity, changed)
+            if found.newer:
+                _merge_latest(settings, entity, rows.where("is_newer").select(*changes.columns))
+
+
+def _merge_history(settings: Settings, entity: Entity, versions: DataFrame) -> None:
+    upsert(versions, settings, entity.history.name, on=[*entity.keys, "sequence"], update=changeable(entity))
+
+
+def _merge_latest(settings: Settings, entity: Entity, changes: DataFrame) -> None:
+    upsert(changes, settings, entity.table.name, on=entity.keys)
+
+
+def decode_changes(messages: DataFrame, *, entity: Entity) -> DataFrame:
+    """Messages as rows of the silver table, with `message`, and the `reason` if they are rejected.
+
+    Raises ConfigurationError if Spark can't resolve the SQL of a column.
+    """
+    checks, reject = of_mode(entity.checks_of_rows, Mode.QUARANTINE), _unusable_key(entity)
+    if checks:
+        fails = ~F.col("message.is_tombstone") & (failed(checks) != "")
+        reject = reject.when(fails, F.concat(F.lit("fails "), failed(checks)))
+    decoded = messages.transform(decode, decoding=entity.decoding, reject=reject, keys=_key(entity))
+    return decoded.withColumns(
+        {
+            "deleted_at": F.when(F.col("message.is_tombstone"), _event_time()).otherwise(F.col("deleted_at")),
+            "sequence": F.struct(
+                *([F.struct(*entity.ordered_by).alias("by")] if entity.ordered_by else []),
+                _event_time().alias("event_time"),
+                "message.publish_time",
+                "message.position.ledger_id",
+                "message.position.entry_id",
+                "message.position.batch_index",
+            ),
+        }
+    )
+
+
+def latest_changes(changes: DataFrame, *, keys: Sequence[str]) -> DataFrame:
+    """The change of each key with the highest sequence."""
+    row = F.struct(*changes.columns)
+    by_key = changes.groupBy(*(F.col(key).alias(f"_{key}") for key in keys))
+    return by_key.agg(F.max_by(row, "sequence").alias("last")).select("last.*")
+
+
+def place() -> Column:
+    """Over silver's columns, as `_place`: the message of a row, also if it is rejected and its columns are NULL."""
+    return F.struct("sequence.ledger_id", "sequence.entry_id", "sequence.batch_index").alias("_place")
+
+
+def _event_time() -> Column:
+    return F.coalesce("message.event_time", "message.publish_time")
+
+
+def _key(entity: Entity) -> dict[str, Column]:
+    """The columns of the key: a message without a value for one has that of its message key."""
+    given = key_values(F.col("message.key"), entity.key_types)
+    return {name: F.coalesce(name, value) for name, value in zip(entity.keys, given, strict=True)}
+
+
+def _unusable_key(entity: Entity) -> Column:
+    given, key = F.col("message.key"), _key(entity)
+    text = key_text(list(key.values()))
+    kind, name = (_as_list(each) for each in ([kind.simpleString().upper() for kind in entity.key_types], entity.keys))
+    no_key = F.concat(
+        F.lit(f"tombstone whose message key is not of type {kind}: "), F.coalesce(shown(given), F.lit("none"))
+    )
+    reason = F.when(F.col("message.is_tombstone") & key_values(given, entity.key_types)[0].isNull(), no_key).when(
+        given != text, F.concat(F.lit("message key "), shown(given), F.lit(f" is not the {name}: "), text)
+    )
+    for column, value in key.items():
+        reason = reason.when(value.isNull(), f"{column} is NULL")
+    return reason
+
+
+def _as_list(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"[{', '.join(names)}]"

@@ -1,0 +1,69 @@
+"""Evaluates SQL from declarations: an error affects one row, not the batch, and wrong SQL is reported by its name."""
+
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from pyspark import SparkContext
+from pyspark.errors import AnalysisException, PySparkException
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.classic.column import Column as ClassicColumn
+from pyspark.sql.types import BooleanType, NullType
+
+from pulsar_lakehouse.errors import DeclarationsError
+
+_EXPRESSIONS = "org.apache.spark.sql.classic.ExpressionUtils"
+_TRY = "org.apache.spark.sql.catalyst.expressions.TryEval"
+
+
+def try_eval(value: Column) -> Column:
+    """The value; NULL for a row on which it fails.
+
+    Use it only within a branch of `F.when`. Spark computes subexpressions that several expressions share in advance,
+    where their errors are not caught; it does not do so with those in a branch.
+    """
+    assert SparkContext._active_spark_context is not None
+    jvm = SparkContext._active_spark_context._jvm
+    expressions = getattr(jvm, _EXPRESSIONS)
+    # Spark's own try_add and the like use this expression; there is no function for it.
+    return ClassicColumn(expressions.column(getattr(jvm, _TRY)(expressions.expression(value._jc))))
+
+
+@contextmanager
+def naming(rows: DataFrame, declared: Mapping[str, str]) -> Iterator[None]:
+    """If the block raises AnalysisException, raise DeclarationsError for what Spark can't resolve over `rows`.
+
+    `declared` is SQL by the name that the error gives it.
+    """
+    try:
+        yield
+    except AnalysisException:
+        if wrong := list(filter(None, (why_unresolved(rows, name, sql) for name, sql in declared.items()))):
+            raise DeclarationsError(wrong) from None
+        raise
+
+
+def why_unresolved(rows: DataFrame, name: str, sql: str) -> str:
+    """Why Spark can't resolve SQL for each of the rows, as a line that names it; empty if it can."""
+    try:
+        # Within a struct and beside other columns, only what gives one value for each row is allowed.
+        rows.select("*", F.struct(F.expr(sql)))
+    except AnalysisException as error:
+        return f"{name}: {sql}: {reason_of(error)}"
+    return ""
+
+
+def why_no_condition(rows: DataFrame, name: str, sql: str) -> str:
+    """Why SQL is no condition over the rows, as a line that names it; empty if it is one."""
+    if why := why_unresolved(rows, name, sql):
+        return why
+    kind = rows.select(F.expr(sql)).schema[0].dataType
+    is_condition = isinstance(kind, BooleanType | NullType)
+    return "" if is_condition else f"{name}: {sql} is {kind.simpleString()}: must be a condition, which is TRUE or not"
+
+
+def reason_of(error: PySparkException) -> str:
+    """Spark's reason for an error, in one line."""
+    reason, _, _ = str(error).strip().partition(";")
+    return re.sub(r"\s+SQLSTATE.*", "", " ".join(reason.split()))

@@ -1,0 +1,100 @@
+"""Says in one line why something failed: Spark wraps an error in many others, and only one of them is helpful."""
+
+import re
+
+from pulsar_lakehouse.errors import PermanentError
+
+PERMANENT = (
+    "PulsarSourceError:",
+    *(f"errors.{kind}Error:" for kind in ("Permanent", "Configuration", "Refused")),
+    "DELTA_INVALID_PROTOCOL",
+    "DELTA_UNSUPPORTED_FEATURES",
+    "Permission denied",
+    "No space left",
+    "ParentNotDirectoryException",
+    "StackOverflowError",
+)
+"""Texts that mark an error as permanent: a retry would fail in the same way."""
+
+_PERMANENT_STATES = re.compile(r"SQLSTATE: (22|23|42(?!K0[34]|KD6)|P0)")
+"""Errors of values, constraints, statements and `raise_error`, but not of files that are missing or already exist."""
+NO_CREDENTIALS = (
+    "no credentials for the object store: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or another way that AWS's "
+    "tools find them"
+)
+_TORN_COMMIT = r"reading file (?:file:/*)?(/\S+/_delta_log/\d+\.json)"
+
+_LINES = (
+    (r"(?:Pulsar\w+Error: |^)(\S+: no such topic)(?!:)", r"\1: `lakehouse topics create` makes the declared ones"),
+    (
+        r"PulsarSourceError: (\S+/([^/\s]+?)(?:-partition-\d+)?(?::| after) .+); failOnDataLoss=false goes on",
+        r"\1; `lakehouse land \2 --accept-loss` writes that down and goes on",
+    ),
+    (r"DeltaError: (\S+): [^\n]*Permission denied", r"not writable: \1"),
+    (r"DeltaError: (\S+): [^\n]*No space left", r"\1: no space left on the disk"),
+    (r"\b(?:PulsarSource|NoAnswer|Broker|Unreachable|Permanent|Configuration|Refused|Busy)Error: (.+)", r"\1"),
+    (r"\bDeltaError: (.+)", r"\1"),
+    (r"DELTA_INVALID_PROTOCOL_VERSION\S* (.+)", r"a table was written by a newer version of Delta Lake: \1"),
+    (
+        r"DELTA_UNSUPPORTED_FEATURES_FOR_(?:READ|WRITE)\S* (.+)",
+        r"a table was written by a newer version of Delta Lake: \1",
+    ),
+    (r"Python worker exited unexpectedly", "a Python process of Spark was killed, perhaps because memory ran out"),
+    (
+        _TORN_COMMIT,
+        r"\1: torn, as by a power cut: see *After a power cut* in docs/operations.md",
+    ),
+    (r"http://169\.254\.\d+\.\d+/|NoAwsCredentials|Unable to load credentials", NO_CREDENTIALS),
+    (
+        r"Error performing \w+ (https?://[^/\s]+)/([^/?\s]*)[\s\S]*?<Code>(\w+)</Code><Message>([^<]*)",
+        r"the object store \1 refuses: \3: \4 (bucket \2)",
+    ),
+    (r"Error performing \w+ (https?://[^/\s]+)", r"the object store \1 does not answer: try again later"),
+    (r"UnknownStoreException: `?s3a://([^/`]+)", r"the object store has no bucket \1: create it"),
+    (r"Unable to execute HTTP request: ([^\n(]+)", r"the object store does not answer: \1"),
+    (r"s3\.model\.\w+Exception: ([^\n(]+?) \(Service: S3, Status Code: (\d+)", r"the object store refuses: \2: \1"),
+    (r".*No space left on device.*", "no space left on the disk"),
+    (
+        r".*ParentNotDirectoryException: Parent path is not a directory: (.*)",
+        r"not writable: \1 is not a folder",
+    ),
+    (
+        r"\[Errno \d+\] (Not a directory|Permission denied|Read-only file system): '(.+)'",
+        r"not writable: \2: \1; LAKEHOUSE_HOME and LAKEHOUSE_CACHE say where files go",
+    ),
+    (r"(?:.*AccessDeniedException|.*Permission denied)[: ]*(.*)", r"not writable: \1"),
+)
+
+_INNERMOST = (r"^Caused by: (.+)$", r"^: (.+)$", r"^(\w[\w.]*(?:Error|Exception)(?:: .+)?)$")
+"""Patterns of the first line of a nested error: of one in the JVM, of one that Python got from it, of one in Python."""
+
+
+def cause_of(error: BaseException) -> str:
+    """The most helpful line: that of a known cause, else the first line of the innermost error."""
+    text = _told_by(error)
+    for pattern, line in _LINES:
+        if found := re.search(pattern, text):
+            return str(found.expand(line)).strip()
+    for pattern in _INNERMOST:
+        if causes := re.findall(pattern, text, re.MULTILINE):
+            return str(causes[-1]).strip()
+    lines = [line for line in text.splitlines() if line.strip()] or [type(error).__name__]
+    return lines[0].strip()
+
+
+def is_permanent(error: BaseException) -> bool:
+    text = _told_by(error)
+    return (
+        isinstance(error, PermanentError)
+        or any(mark in text for mark in PERMANENT)
+        or any(re.search(pattern, text) for pattern in (_PERMANENT_STATES, _TORN_COMMIT))
+    )
+
+
+def _told_by(error: BaseException | None) -> str:
+    """What an error says, and then each of those in the JVM that led to it: a stream's own error leaves them out."""
+    told = []
+    while error is not None:
+        told.append(str(error))
+        error = getattr(error, "_cause", None)
+    return "\n".join(told)

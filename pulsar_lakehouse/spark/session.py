@@ -1,0 +1,306 @@
+"""Starts and stops Spark. All Spark sessions are created here."""
+
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import sysconfig
+import traceback
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+from typing import Any
+
+import psutil
+import pyspark
+from py4j.java_gateway import JavaObject
+from pyspark import SparkConf, SparkContext
+from pyspark.java_gateway import launch_gateway
+from pyspark.sql import SparkSession
+
+from pulsar_lakehouse.downloads.artifacts import s3_jars, spark_jars
+from pulsar_lakehouse.errors import LakehouseError
+from pulsar_lakehouse.jvm.class_archives import archive_options, settle
+from pulsar_lakehouse.jvm.java import java_home
+from pulsar_lakehouse.jvm.scala import compiled
+from pulsar_lakehouse.progress import spinner
+from pulsar_lakehouse.settings import Settings, variables
+from pulsar_lakehouse.storage import spark_properties, uses_store
+
+# The code cache must be large: C1 alone gets 48 MB by default, and Spark's compiled code would be evicted all the time.
+# A JVM that runs out of memory may hang or only partly work. It exits instead, and a new one continues its work.
+JAVA_OPTIONS = "-XX:+UseParallelGC -XX:ReservedCodeCacheSize=256m -XX:+ExitOnOutOfMemoryError -Duser.timezone=UTC"
+OUT_OF_MEMORY = 3
+"""The exit code of a JVM that runs out of memory."""
+
+LITTLE_DATA = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.adaptive.enabled": "false",
+}
+"""Settings for queries that run only a few times: each is planned once, and no code is generated for it."""
+
+SHORT_RUN = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1", **LITTLE_DATA}
+"""Settings for a run of a minute on little data: the JVM also compiles faster, to slower code."""
+
+LOCAL_FILES = {
+    "spark.hadoop.fs.file.impl": "lakehouse.LocalFiles",
+    "spark.hadoop.fs.AbstractFileSystem.file.impl": "lakehouse.LocalContext",
+    "spark.delta.logStore.file.impl": "lakehouse.LocalLog",
+}
+"""Local files are created, renamed and listed by `local_files.scala`."""
+
+CLASS_PATH = "spark.driver.extraClassPath"
+PROGRAM = "spark"
+
+
+CONF = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "ERROR",
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    "spark.sql.session.timeZone": "UTC",
+    # Other readers can't read the default, INT96, outside the years 1677 to 2262.
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    "spark.databricks.delta.snapshotPartitions": "1",
+    # A stream may start from the changes of the next version, which does not exist yet.
+    "spark.databricks.delta.changeDataFeed.timestampOutOfRange.enabled": "true",
+    # A batch uses more generated classes than the default of 100. Without room, each batch compiles them again.
+    "spark.sql.codegen.cache.maxEntries": "1000",
+    # Each hash table, and so each broadcast, takes at least a page, which is 64 MB by default.
+    "spark.buffer.pageSize": "2m",
+    # By default, the plans of the last 1,000 queries are kept for the UI. They would take hundreds of MB.
+    "spark.sql.ui.retainedExecutions": "20",
+    # A table is judged by the bytes of its compressed files: ten million positions count as less than 64 MB, and are
+    # more than the JVM's memory when they are sent to all tasks. What earlier stages made is judged by its real size.
+    "spark.sql.autoBroadcastJoinThreshold": "16m",
+    "spark.sql.adaptive.autoBroadcastJoinThreshold": "64m",
+    # With fewer concurrent writers, rows are sorted by the partition column before they are written.
+    "spark.sql.maxConcurrentOutputFileWriters": "32",
+    "spark.sql.inMemoryColumnarStorage.compressed": "false",
+    # Otherwise, each field gets a pruned copy of from_json, and the payload is parsed once per field.
+    "spark.sql.optimizer.enableJsonExpressionOptimization": "false",
+    # Otherwise, PySpark tells the JVM the line of Python behind each column expression, which takes 0.6 of its
+    # 0.9 ms, and the JVM inspects its own stack.
+    "spark.python.sql.dataFrameDebugging.enabled": "false",
+    "spark.sql.dataFrameQueryContext.enabled": "false",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    # PySpark 4.2.0 hangs on a Python function over a columnar scan (SPARK-58241).
+    "spark.sql.execution.arrow.pythonUDF.columnarInput.enabled": "false",
+    "spark.sql.streaming.stopTimeout": "30s",
+}
+"""The Spark properties that do not depend on settings."""
+
+
+def spark_conf(settings: Settings, *, keep_classes: bool = True) -> dict[str, str]:
+    """The Spark properties that this pipeline needs; the user's own take precedence.
+
+    If there is no class archive yet, `keep_classes` lets the JVM write one when it ends.
+    """
+    jars, own = [str(jar) for jar in driver_jars(settings)], settings.spark.conf
+    cores = str(os.cpu_count() or 2)
+    archive = archive_options(PROGRAM, [pyspark.__version__, *jars], keep=keep_classes)
+    return {
+        **CONF,
+        "spark.app.name": f"lakehouse {settings.pulsar.namespace}",  # one Spark cluster may run those of several
+        "spark.master": settings.spark.master,
+        "spark.driver.memory": settings.spark.memory,
+        "spark.driver.defaultJavaOptions": f"{JAVA_OPTIONS} {shlex.join(archive)}",
+        "spark.executor.defaultJavaOptions": JAVA_OPTIONS,
+        **(LOCAL_FILES if is_local(settings) else {}),
+        **spark_properties(settings),
+        # Remote executors fetch these. A local one has the driver's; to copy them would take a second of each start.
+        **({} if is_local(settings) else {"spark.jars": ",".join(jars)}),
+        # Hadoop uses this instead of the umask of the process. Remote executors may belong to another user.
+        **({"spark.hadoop.fs.permissions.umask-mode": "077"} if is_local(settings) else {}),
+        "spark.local.dir": str(settings.home / "spark"),
+        "spark.sql.warehouse.dir": str(settings.home / "spark" / "warehouse"),
+        # Tables are small and cores few: more partitions than cores only add tasks to start.
+        "spark.sql.shuffle.partitions": cores,
+        # The daemon imports modules before it forks the tasks' Python processes. Otherwise each of them takes 1 to 2
+        # seconds for that. On other systems, the libraries that numpy loads may not survive a fork.
+        **({"spark.python.daemon.module": "pulsar_lakehouse.bronze.pulsar.daemon"} if sys.platform == "linux" else {}),
+        **own,
+        CLASS_PATH: os.pathsep.join([*jars, *filter(None, [own.get(CLASS_PATH)])]),
+    }
+
+
+def for_short_run(settings: Settings) -> Settings:
+    """The settings for a short run; the user's own Spark properties take precedence."""
+    spark = settings.spark.model_copy(update={"conf": SHORT_RUN | settings.spark.conf})
+    return settings.model_copy(update={"spark": spark})
+
+
+def driver_jars(settings: Settings) -> list[Path]:
+    """The jars on the driver's class path beside Spark's, compiled or downloaded if the cache lacks them.
+
+    Raises LakehouseError if that fails.
+    """
+    delta, sources = spark_jars(settings.cache), Path(__file__).parent
+    own = [compiled(sources / "local_files.scala", settings.cache, uses=delta)] if is_local(settings) else []
+    if uses_store(settings):
+        s3 = s3_jars(settings.cache)
+        own += [compiled(sources / "object_store.scala", settings.cache, uses=[*delta, *s3]), *s3]
+    return [*delta, *own]
+
+
+def start_spark(settings: Settings, *, inherited: Sequence[int] = ()) -> SparkSession:
+    """Start Spark, or return the running session; within spark-submit, that is its session.
+
+    Spark logs to `<home>/logs/spark.log`; within spark-submit, to the output of spark-submit.
+
+    `inherited` are file descriptors that the JVM keeps open. A lock on one of them lasts as long as the JVM, which can
+    outlive a killed Python process for a moment.
+
+    Raises LakehouseError if Spark's process ends while it starts.
+    """
+    properties = list(spark_conf(settings).items())
+    if SparkContext._active_spark_context is None and "PYSPARK_GATEWAY_PORT" not in os.environ:
+        os.environ.update(submit_environment(settings))
+        (settings.home / "spark").mkdir(parents=True, exist_ok=True)
+        (settings.home / "logs").mkdir(exist_ok=True)
+        conf = SparkConf(loadDefaults=False).setAll(properties)
+        with (settings.home / "logs" / "spark.log").open("ab") as log:
+            process = {"pass_fds": tuple(inherited), "stdout": log, "stderr": log}
+            gateway = _launch(conf, process, settings)
+        ctrl_c = signal.getsignal(signal.SIGINT)
+        SparkContext(conf=conf, gateway=gateway)
+        signal.signal(signal.SIGINT, ctrl_c)  # Spark's handler would call the JVM, even in the middle of another call
+    session = SparkSession.builder.config(map=dict(properties)).getOrCreate()
+    server: Any = session.sparkContext._accumulatorServer
+    server.handle_error = lambda *_: None  # the original shows a stack trace when the JVM has ended
+    return session
+
+
+def _launch(conf: SparkConf, process: dict[str, Any], settings: Settings) -> Any:
+    """Start the JVM, with none of our settings in its environment and none of the user's properties in its arguments.
+
+    Both may be secrets. Raises LakehouseError if the JVM ends while it starts.
+    """
+    own, ours = settings.spark.conf, variables()
+    arguments = SparkConf(loadDefaults=False).setAll([each for each in conf.getAll() if each[0] not in own])
+    given = os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell")
+    with properties_file({name: value for name, value in conf.getAll() if name in own}) as file:
+        try:
+            os.environ["PYSPARK_SUBMIT_ARGS"] = f"--properties-file {shlex.quote(file)} --load-spark-defaults {given}"
+            for name in ours:
+                del os.environ[name]
+            return launch_gateway(arguments, process)  # type: ignore[no-untyped-call]
+        except BaseException as error:
+            code = _kill_launched(error)
+            if code is not None and isinstance(error, Exception):
+                raise LakehouseError(_how_it_ended(code, settings)) from error
+            raise
+        finally:
+            os.environ.update(ours, PYSPARK_SUBMIT_ARGS=given)
+
+
+@contextmanager
+def properties_file(properties: Mapping[str, str]) -> Iterator[str]:
+    """The path of a Java properties file that only this user can read. It exists while the block runs."""
+    with NamedTemporaryFile("w", suffix=".conf") as file:
+        for name, value in properties.items():
+            print(name, value.replace("\\", "\\\\").replace("\n", "\\n"), sep="=", file=file)
+        file.flush()
+        yield file.name
+
+
+def kill_submitting_jvm() -> None:
+    """Kill the JVM of spark-submit, if it has started this process. It would end by itself, but later."""
+    parent = psutil.Process().parent()
+    if "PYSPARK_GATEWAY_PORT" in os.environ and parent is not None and parent.name() == "java":
+        parent.kill()
+        psutil.wait_procs([parent], timeout=2)
+
+
+def end_of_spark(settings: Settings, *, within: float = 0) -> str | None:
+    """One line that says how the JVM of this process ended; None if it is still running after `within` seconds."""
+    process = getattr(SparkContext._gateway, "proc", None)
+    try:
+        code = None if process is None else process.wait(within)
+    except subprocess.TimeoutExpired:
+        code = None
+    return None if code is None else _how_it_ended(code, settings)
+
+
+def _how_it_ended(code: int, settings: Settings) -> str:
+    where = f"LAKEHOUSE_SPARK__MEMORY is {settings.spark.memory}; see Spark's log, {settings.home}/logs/spark.log"
+    if code == OUT_OF_MEMORY:
+        return f"Spark ran out of memory, and its process has ended: {where}"
+    if code == -signal.SIGKILL:
+        return f"Spark's process was killed by SIGKILL, as the kernel does when the machine has no memory left: {where}"
+    how = f"by {signal.Signals(-code).name}" if code < 0 else f"with exit code {code}"
+    return f"Spark's process has ended {how}: {where}"
+
+
+def submit_environment(settings: Settings) -> dict[str, str]:
+    """The environment variables that make spark-submit use the Spark and Python of this environment."""
+    local = {"SPARK_LOCAL_IP": "127.0.0.1"} if is_local(settings) else {}
+    python = str(Path(sysconfig.get_path("scripts"), "spark-python"))
+    return {
+        **local,
+        "SPARK_HOME": str(Path(pyspark.__file__).parent),
+        "PYSPARK_PYTHON": python,
+        "PYSPARK_DRIVER_PYTHON": python,
+        "JAVA_HOME": str(java_home()),
+    }
+
+
+def is_local(settings: Settings) -> bool:
+    """Whether tasks run in the driver, with its class path."""
+    return settings.spark.conf.get("spark.master", settings.spark.master).partition("[")[0] == "local"
+
+
+def _kill_launched(error: BaseException) -> int | None:
+    """Kill a JVM that was still starting, and return its exit code if it had already ended.
+
+    Otherwise it would run forever: the folder in which it should answer is gone. PySpark has not given us its process
+    yet, and a confined process can't search the system for it. But the frames of the traceback of `error` hold it, from
+    a millisecond after the fork.
+    """
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        for process in frame.f_locals.values():
+            if isinstance(process, subprocess.Popen) and getattr(process, "pid", None):
+                code = process.poll()
+                process.kill()
+                process.wait()
+                return code
+    return None
+
+
+def drop_idle_callbacks() -> None:
+    """Close the connections by which Spark calls Python functions. Call it only while no stream runs.
+
+    Each run of a stream calls from its own thread. After the run, py4j still keeps that thread's connection, and a
+    Python thread for it.
+    """
+    gateway = SparkContext._gateway
+    assert gateway is not None
+    server: Any = JavaObject("GATEWAY_SERVER", gateway._gateway_client)
+    server.resetCallbackClient(server.getCallbackClient().getAddress(), gateway._python_proxy_port)
+
+
+def stop_spark(*, keep_classes: bool = False) -> None:
+    """End the JVM, whatever it is doing, and wait until it is gone.
+
+    With `keep_classes`, a JVM that was started to write a class archive does so: 210 MB, in about 15 seconds.
+    """
+    process = getattr(SparkContext._gateway, "proc", None)
+    if process is None:
+        return
+    keeping = keep_classes and any("ArchiveClassesAtExit" in argument for argument in process.args)
+    context = SparkContext._active_spark_context
+    if context is not None:
+        context._accumulatorServer.shutdown()
+    process.stdin.close()  # the JVM ends when its standard input does
+    with spinner("Spark archives its classes, to start faster next time") if keeping else nullcontext():
+        try:
+            process.wait(timeout=60 if keeping else 2)
+        except subprocess.TimeoutExpired:
+            keeping = False
+            process.kill()
+            process.wait()
+    settle(PROGRAM, keep=keeping)

@@ -1,0 +1,12 @@
+"""Stores: a changelog. The last message of a key is the state of a store, and one without a payload deletes it."""
+
+from pulsar_lakehouse.contracts.checks import warn
+from pulsar_lakehouse.contracts.topics import Topic
+from pulsar_lakehouse.silver.entity import Entity
+
+STORES = Entity(
+    topic=Topic("stores", "id BIGINT NOT NULL, city STRING", changelog=True),
+    key="id",
+    columns="id, city",
+    checks={"city_is_there": warn("length(city) > 0")},
+)

@@ -1,0 +1,124 @@
+"""Where tables and checkpoints are: in folders, or in an object store that speaks S3.
+
+What tells a library how to reach the store is here: Spark's properties, and the options of deltalake and obstore. All
+of them find the credentials themselves, as other programs for AWS do.
+"""
+
+from contextlib import suppress
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Literal
+from urllib.parse import urlsplit
+from uuid import uuid4
+
+import obstore
+from obstore.exceptions import AlreadyExistsError, BaseError
+from obstore.store import LocalStore, MemoryStore, ObjectStore, S3Store
+
+from pulsar_lakehouse.errors import PermanentError
+from pulsar_lakehouse.settings import Settings, is_remote
+
+ID = ".id"
+"""The file in the warehouse that has its id."""
+TIMEOUT, CONNECT_TIMEOUT = "60s", "5s"
+SPARK_PROPERTIES = {
+    # Environment variables, web identity, profiles, containers and instances, in this order.
+    "spark.hadoop.fs.s3a.aws.credentials.provider": (
+        "software.amazon.awssdk.auth.credentials.DefaultCredentialsProvider"
+    ),
+    # A file that is created is not looked for before; what must not replace another is put only if there is none.
+    "spark.hadoop.fs.s3a.performance.flags": "create,mkdir",
+    "spark.hadoop.fs.s3a.input.stream.type": "classic",
+    # An answer that does not come is waited for in some 30 s, and not in 15 minutes.
+    "spark.hadoop.fs.s3a.attempts.maximum": "3",
+    "spark.hadoop.fs.s3a.retry.limit": "4",
+    "spark.hadoop.fs.s3a.connection.establish.timeout": CONNECT_TIMEOUT,
+    "spark.hadoop.fs.s3a.connection.timeout": TIMEOUT,
+}
+
+
+def uses_store(settings: Settings) -> bool:
+    return is_remote(settings.warehouse_root) or is_remote(settings.checkpoint_root)
+
+
+def spark_properties(settings: Settings) -> dict[str, str]:
+    """What Spark needs to use the store; empty if nothing is in one."""
+    if not uses_store(settings):
+        return {}
+    s3 = settings.s3
+    given = {"endpoint": s3.endpoint, "endpoint.region": s3.region, "path.style.access": str(s3.path_style).lower()}
+    managed = {"spark.sql.streaming.checkpointFileManagerClass": "lakehouse.StoreCheckpoints"}
+    return {
+        **SPARK_PROPERTIES,
+        "spark.delta.logStore.s3a.impl": "lakehouse.StoreLog",
+        **(managed if is_remote(settings.checkpoint_root) else {}),
+        **{f"spark.hadoop.fs.s3a.{name}": value for name, value in given.items() if value},
+    }
+
+
+def table_options(settings: Settings) -> dict[str, str]:
+    """What deltalake needs to use the tables."""
+    if not is_remote(settings.warehouse_root):
+        return {}
+    times = {"timeout": TIMEOUT, "connect_timeout": CONNECT_TIMEOUT, "max_retries": "4", "retry_timeout": "30s"}
+    return {f"aws_{name}": value for name, value in _config(settings).items()} | times | _transport(settings)
+
+
+def folder(settings: Settings, path: str) -> ObjectStore:
+    """The files under a path, by their names relative to it. A folder that does not exist is empty."""
+    if not is_remote(path):
+        return LocalStore(path) if Path(path).is_dir() else MemoryStore()
+    parts, config, transport = urlsplit(path), _config(settings), _transport(settings)
+    client: Any = {"timeout": TIMEOUT, "connect_timeout": CONNECT_TIMEOUT, **transport}
+    retries: Any = {"max_retries": 4, "retry_timeout": timedelta(seconds=30)}
+    store: Any = S3Store  # its parameters are declared as those of Amazon's regions
+    made: ObjectStore = store(
+        parts.netloc, prefix=parts.path.strip("/"), config=config, client_options=client, retry_config=retries
+    )
+    return made
+
+
+def warehouse_id(settings: Settings) -> str:
+    """The id of the warehouse, which it has been given at the first call, and which a copy of it has, too.
+
+    Raises PermanentError if its folder can't be made.
+    """
+    return said_once(settings, ID, uuid4().hex)
+
+
+def said_once(settings: Settings, name: str, text: str) -> str:
+    """What the warehouse's file `name` says: this text, if there was no such file.
+
+    Raises PermanentError if the warehouse's folder is not writable.
+    """
+    root = settings.warehouse_root
+    mode: Literal["create", "overwrite"] = "create"
+    with suppress(FileNotFoundError):
+        if held := _read(settings, name):
+            return held
+        mode = "overwrite"  # a power cut has left it empty
+    try:
+        if not is_remote(root):
+            Path(root).mkdir(parents=True, exist_ok=True)
+        with suppress(AlreadyExistsError):
+            obstore.put(folder(settings, root), name, text.encode(), mode=mode)
+    except (OSError, BaseError) as error:
+        if is_remote(root):
+            raise
+        raise PermanentError(f"not writable: {root}: {getattr(error, 'strerror', None) or error}") from error
+    return _read(settings, name)
+
+
+def _read(settings: Settings, name: str) -> str:
+    return bytes(obstore.get(folder(settings, settings.warehouse_root), name).bytes()).decode()
+
+
+def _config(settings: Settings) -> dict[str, str]:
+    s3 = settings.s3
+    given = {"endpoint": s3.endpoint, "region": s3.region}
+    style = {"virtual_hosted_style_request": str(not s3.path_style).lower()}
+    return {name: value for name, value in given.items() if value} | style
+
+
+def _transport(settings: Settings) -> dict[str, str]:
+    return {"allow_http": "true"} if (settings.s3.endpoint or "").startswith("http:") else {}

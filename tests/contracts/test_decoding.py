@@ -1,0 +1,118 @@
+from pathlib import Path
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from pulsar_lakehouse.bronze.landing import bronze_table
+from pulsar_lakehouse.contracts.decoding import MALFORMED, Decoding, decode, explain, quarantine_malformed
+from pulsar_lakehouse.contracts.topics import Topic
+from pulsar_lakehouse.delta.tables import create_table
+from pulsar_lakehouse.settings import Settings
+from tests.lake import bronze_row, own_home, read
+from tests.messages import message
+
+COUNTERS = Topic("counters", "id BIGINT NOT NULL, at BIGINT, label STRING, price DOUBLE NOT NULL")
+COUNTED = Decoding(
+    topic=COUNTERS,
+    columns={"id": "id", "at": "at", "label": "upper(label)", "price": "price"},
+)
+NOT_NEGATIVE = "CASE WHEN price < 0 THEN 'price is negative' END"
+
+GOOD = {
+    b'{"id": 1, "at": 2, "label": "a", "price": 2.5}': (1, 2, "A", 2.5),
+    b'{"id": 1, "price": 2}': (1, None, None, 2.0),
+    b'{"id": 1, "at": null, "label": null, "price": 2}': (1, None, None, 2.0),
+    b'{"id": 1, "price": 2, "new": {"more": [1, "}"]}}': (1, None, None, 2.0),
+    b' \t{"price": 2, "id": 1}\r\n ': (1, None, None, 2.0),
+    '{"id": 1, "label": "zoë } {", "price": 2}'.encode(): (1, None, "ZOË } {", 2.0),
+    None: (None, None, None, None),
+}
+BROKEN = {
+    b'{"id": "1", "price": 2}': "id is no bigint: 1",
+    b'{"id": 1.0, "price": 2}': "id is no bigint: 1.0",
+    b'{"id": true, "price": 2}': "id is no bigint: true",
+    b'{"id": 9223372036854775808, "price": 2}': "id is no bigint: 9223372036854775808",
+    b'{"id": 1, "at": "yesterday", "price": 2}': "at is no bigint: yesterday",
+    b'{"id": 1, "price": "NaN"}': "price is no double: NaN",
+    b'{"id": null, "price": 2}': "id is missing",
+    b'{"id": 1, "price": 2, "price": null}': "price is missing",
+    b'{"id": "1", "price": "x", "id": 1, "price": 2}': "id is no bigint each time; price is no double each time",
+    b'{"ID": 1, "at": {}}': "id is missing; at is no bigint: {}; price is missing",
+    b"{}": "id is missing; price is missing",
+    b"": "empty payload",
+    b"null": "not a JSON object",
+    b"[]": "not a JSON object",
+    b'[{"id": 1, "price": 2}]': "not a JSON object",
+    b'[{"id": 1, "price": 2}': "not a JSON object",
+    b"12": "not a JSON object",
+    b'{"id": 1, "pri': "not a JSON object",
+    b'{"id": 1, "price": 2': "not a JSON object",
+    b"{'id': 1, 'price': 2}": "not a JSON object",
+    b'{"id": 1, "price": NaN}': "not a JSON object",
+    b'x{"id": 1, "price": 2}': "not a JSON object",
+    b"\xff\xfe\x00": "not UTF-8 at byte 0",
+    b'{"id": 1, "price": -2}': "price is negative",
+}
+TRAILING = (
+    b'{"id": 1, "price": 2} {"id": 2, "price": 2}',
+    b'{"id": 1, "price": 2}\n{"id": 2, "price": 2}\n',
+    b'{"id": 1, "price": 2}}',
+    b'{"id": 1, "price": 2},{"id": 2, "price": 2}',
+    b'{"id": 1, "price": 2}],[{"id": 2, "price": 2}',
+    b'{"id": 1, "price": 2, "more": {}} {}',
+    b'{"id": 1, "price": 2} and more }',
+    b'{"id": 1, "price": 2} and more',
+)
+
+
+def decoded(spark: SparkSession, payloads: list[bytes | None]) -> DataFrame:
+    rows = [bronze_row(message("counters", payload, key="k", place=place)) for place, payload in enumerate(payloads)]
+    messages = spark.createDataFrame(rows, bronze_table(COUNTERS).ddl)
+    return messages.transform(decode, decoding=COUNTED, reject=F.expr(NOT_NEGATIVE))
+
+
+def reasons(spark: SparkSession, payloads: list[bytes | None]) -> list[str | None]:
+    rows = decoded(spark, payloads).transform(explain, decoding=COUNTED).orderBy("message.position")
+    return [row.reason for row in rows.collect()]
+
+
+def test_payloads_that_keep_the_contract(spark: SparkSession) -> None:
+    rows = decoded(spark, list(GOOD)).orderBy("message.position").collect()
+    assert [(row.id, row.at, row.label, row.price) for row in rows] == list(GOOD.values())
+    assert {row.reason for row in rows} == {None}
+
+
+def test_payloads_that_break_it_and_why(spark: SparkSession) -> None:
+    assert dict(zip(BROKEN, reasons(spark, list(BROKEN)), strict=True)) == BROKEN
+
+
+def test_what_follows_the_object_is_not_lost(spark: SparkSession) -> None:
+    assert reasons(spark, list(TRAILING)) == ["more after the JSON object"] * len(TRAILING)
+
+
+def test_a_message_keeps_its_payload_only_if_it_is_rejected(spark: SparkSession) -> None:
+    rows = decoded(spark, [b'{"id": 1, "price": 2}', b"{}", None]).orderBy("message.position").collect()
+    assert [(row.message.payload, row.message.is_tombstone) for row in rows] == [
+        (None, False),
+        (bytearray(b"{}"), False),
+        (None, True),
+    ]
+
+
+@pytest.fixture
+def quarantine(spark: SparkSession, settings: Settings, tmp_path: Path) -> Settings:
+    own = own_home(settings, tmp_path)
+    create_table(spark, own, MALFORMED)
+    return own
+
+
+def test_the_quarantine_holds_each_message_once(spark: SparkSession, quarantine: Settings) -> None:
+    rejected = decoded(spark, [b"{}", b"null"])
+    for _ in range(2):
+        quarantine_malformed(quarantine, COUNTED, rejected)
+    held = sorted((row["position"]["entry_id"], row) for row in read(quarantine, MALFORMED.name))
+    assert [(row["topic"], row["key"], row["payload"], row["reason"]) for _, row in held] == [
+        ("counters", "k", b"{}", "id is missing; price is missing"),
+        ("counters", "k", b"null", "not a JSON object"),
+    ]

@@ -1,0 +1,56 @@
+import re
+
+import pytest
+from pyspark.sql.types import (
+    ArrayType,
+    DataType,
+    FloatType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+)
+
+from pulsar_lakehouse.contracts.topics import Topic
+from pulsar_lakehouse.contracts.types import NAMES, Enum
+from pulsar_lakehouse.errors import ConfigurationError
+
+
+def test_fields_are_ddl_or_a_struct() -> None:
+    fields = StructType([StructField("id", LongType(), nullable=False), StructField("city", StringType())])
+    assert Topic("stores", "id BIGINT NOT NULL, city STRING").fields == Topic("stores", fields).fields == fields
+
+
+@pytest.mark.parametrize(("name", "record"), [("stores", "Stores"), ("opening_hours", "OpeningHours"), ("a-b", "AB")])
+def test_a_record_is_named_after_its_topic(name: str, record: str) -> None:
+    assert Topic(name, "id BIGINT").record == record
+
+
+def test_wrong_ddl_is_one_line_that_names_the_topic() -> None:
+    with pytest.raises(ConfigurationError, match=r"^topic stores: field city is STRING NOT: must be one of "):
+        Topic("stores", "id BIGINT, city STRING NOT")
+
+
+def test_no_field_takes_the_name_of_the_message() -> None:
+    with pytest.raises(ConfigurationError, match=r"^topic posts: field Message: SQL has the message itself under"):
+        Topic("posts", "Message STRING")
+
+
+@pytest.mark.parametrize(
+    ("kind", "line"),
+    [
+        (FloatType(), f"field a is float: must be one of {NAMES}"),
+        (StructType(), "field a has no fields"),
+        (ArrayType(StructType([StructField("b", FloatType())])), f"field a[].b is float: must be one of {NAMES}"),
+        (MapType(LongType(), StringType()), f"field a is map<bigint,string>: must be one of {NAMES}"),
+        (
+            StructType([StructField("b", StringType()), StructField("B", StringType())]),
+            "field a has b twice, as SQL does not tell upper from lower case",
+        ),
+        (Enum("A", "A"), "field a is an ENUM of 'A', 'A': must be texts, each once"),
+    ],
+)
+def test_other_types_are_refused(kind: DataType, line: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"^topic posts: {re.escape(line)}$"):
+        Topic("posts", StructType([StructField("a", kind)]))

@@ -1,0 +1,92 @@
+"""Data files and logs of older versions. The tables are those of deltalake, which needs no Spark."""
+
+import os
+import time
+from datetime import timedelta
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from pulsar_lakehouse.delta.old_files import last_checkpoint_size, remove_old_files, remove_old_log
+from pulsar_lakehouse.settings import Settings
+from tests.lake import own_home
+
+NAME = "silver.people"
+
+
+@pytest.fixture
+def lake(settings: Settings, tmp_path: Path) -> Settings:
+    """One table of three versions, of which the second has a checkpoint. The first row has left it."""
+    lake = own_home(settings, tmp_path)
+    table = lake.table_path(NAME)
+    write_deltalake(table, pa.table({"name": ["Zaphod"]}))
+    write_deltalake(table, pa.table({"name": ["Ada"]}), mode="overwrite")
+    DeltaTable(table).create_checkpoint()
+    write_deltalake(table, pa.table({"name": ["Eve"]}), mode="append")
+    return lake
+
+
+def log(lake: Settings) -> list[str]:
+    return sorted(file.name.lstrip("0") for file in Path(lake.table_path(NAME), "_delta_log").glob("0*"))
+
+
+def names(lake: Settings, version: int | None = None) -> list[str]:
+    rows: list[str] = DeltaTable(lake.table_path(NAME), version=version).to_pyarrow_table()["name"].to_pylist()
+    return rows
+
+
+def age(lake: Settings, version: int, *, days: int) -> None:
+    commit = Path(lake.table_path(NAME), "_delta_log", f"{version:020}.json")
+    then = commit.stat().st_mtime - days * 86_400
+    os.utime(commit, (then, then))
+
+
+def test_the_log_before_the_last_checkpoint_goes(lake: Settings) -> None:
+    assert remove_old_log(lake, NAME, keep=timedelta()) == 1
+    assert log(lake) == ["1.checkpoint.parquet", "1.json", "2.json"]
+    assert names(lake) == ["Eve", "Ada"]
+
+
+def test_the_log_that_is_not_old_enough_stays(lake: Settings) -> None:
+    age(lake, 0, days=30)
+    age(lake, 1, days=2)
+    assert remove_old_log(lake, NAME, keep=timedelta(days=7)) == 0
+    assert remove_old_log(lake, NAME, keep=timedelta(days=1)) == 1
+
+
+def test_the_log_that_a_snapshot_needs_stays(lake: Settings) -> None:
+    assert remove_old_log(lake, NAME, keep=timedelta(), held=[0, 2]) == 0
+    assert remove_old_log(lake, NAME, keep=timedelta(), held=[1, 2]) == 1
+    assert log(lake) == ["1.checkpoint.parquet", "1.json", "2.json"]
+    assert names(lake, version=1) == ["Ada"]
+
+
+def test_files_that_left_the_table_go(lake: Settings) -> None:
+    assert remove_old_files(lake, NAME, keep=timedelta(days=7)) == 0
+    assert remove_old_files(lake, NAME, keep=timedelta()) == 1
+    assert names(lake) == ["Eve", "Ada"]
+
+
+def test_checkpoints_and_checksums_that_others_make_up_for_go(settings: Settings, tmp_path: Path) -> None:
+    """The newest checkpoint stays, the first of each day, and what has had a successor for less than an hour."""
+    lake, hour = own_home(settings, tmp_path), 3_600
+    written, midnight = Path(lake.table_path(NAME), "_delta_log"), time.time() // 86_400 * 86_400
+    for version in range(7):
+        write_deltalake(lake.table_path(NAME), pa.table({"name": [f"Eve {version}"]}), mode="append")
+        DeltaTable(lake.table_path(NAME)).create_checkpoint()
+        (written / f"{version:020}.crc").touch()
+    hours = (-46, -45, -44, -22, -21, -21, -20)
+    for version, at in enumerate(hours):
+        for file in written.glob(f"{version:020}.*"):
+            os.utime(file, (midnight + at * hour, midnight + at * hour))
+    assert remove_old_log(lake, NAME, keep=timedelta(days=7)) == 10
+    kept = [".checkpoint.parquet", "3.checkpoint.parquet", "6.checkpoint.parquet", "6.crc"]
+    assert [name for name in log(lake) if not name.endswith("json")] == kept
+    DeltaTable(lake.table_path(NAME)).create_checkpoint()
+    write_deltalake(lake.table_path(NAME), pa.table({"name": ["Eve 7"]}), mode="append")
+    DeltaTable(lake.table_path(NAME)).create_checkpoint()
+    assert remove_old_log(lake, NAME, keep=timedelta(days=7)) == 0
+    assert [len(names(lake, version)) for version in range(8)] == [1, 2, 3, 4, 5, 6, 7, 8]
+    assert last_checkpoint_size(lake, NAME) >= 8

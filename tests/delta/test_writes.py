@@ -1,0 +1,276 @@
+"""A few rows are written by delta-rs, and many by Spark. Readers can't tell which."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import functions as F
+
+from pulsar_lakehouse.delta import writes
+from pulsar_lakehouse.delta.tables import (
+    Table,
+    cached,
+    committed_batch,
+    create_table,
+    is_known_empty,
+    read_changes,
+    read_table,
+    table_version,
+)
+from pulsar_lakehouse.delta.writes import Merge, Within, append, append_batch, append_missing, merge, upsert, writes_of
+from pulsar_lakehouse.settings import Settings
+from tests.lake import own_home
+
+NOTES = Table(
+    name="gold.notes",
+    columns="""
+        id BIGINT, `saidBy` STRING, at TIMESTAMP, day DATE, price DECIMAL(20, 3), rate DOUBLE, payload BINARY,
+        place STRUCT<partition: INT, entry: BIGINT>, names MAP<STRING, STRING>, lines ARRAY<STRUCT<n: INT>>
+    """,
+    partition_by=("day",),
+    properties={"delta.enableChangeDataFeed": "true"},
+)
+FIRST = (
+    1,
+    'O\'Neill \\ "Ann"',
+    datetime(2026, 1, 1, 12, 30, 0, 123_456, UTC),
+    date(2026, 1, 1),
+    Decimal("12345678901234567.125"),
+    float("inf"),
+    bytearray(b"\x00\xff"),
+    (None, 7),
+    {"a": "b"},
+    [(1,), (None,)],
+)
+NOTHING = (2, *(None for _ in FIRST[1:]))
+FAR: tuple[Any, ...] = (
+    3,
+    "",
+    datetime(1600, 1, 1, tzinfo=UTC),
+    date(9999, 12, 31),
+    Decimal(0),
+    -0.0,
+    bytearray(),
+    (1, None),
+    {},
+    [],
+)
+
+
+@pytest.fixture(params=["delta-rs", "Spark"])
+def lake(request: pytest.FixtureRequest, spark: SparkSession, settings: Settings, tmp_path: Path) -> Iterator[Settings]:
+    lake = own_home(settings, tmp_path)
+    create_table(spark, lake, NOTES)
+    with pytest.MonkeyPatch.context() as patch:
+        if request.param == "Spark":
+            patch.setattr(writes, "MAX_ROWS", -1)
+        yield lake
+    writers = {commit.get("engineInfo", "")[:8] for commit in DeltaTable(lake.table_path(NOTES.name)).history()[:-1]}
+    assert writers == {"delta-rs" if request.param == "delta-rs" else "Apache-S"}
+
+
+@contextmanager
+def few(spark: SparkSession, *rows: tuple[Any, ...]) -> Iterator[DataFrame]:
+    with cached(spark.createDataFrame(list(rows), NOTES.ddl)) as frame, writes_of(frame, frame.count()):
+        yield frame
+
+
+def held(spark: SparkSession, lake: Settings) -> list[Row]:
+    return read_table(spark, lake, NOTES.name).orderBy("id").collect()
+
+
+def rows_of(spark: SparkSession, *rows: tuple[Any, ...]) -> list[Row]:
+    return spark.createDataFrame(list(rows), NOTES.ddl).collect()
+
+
+def test_rows_are_appended_as_they_are(spark: SparkSession, lake: Settings) -> None:
+    with few(spark, FIRST, NOTHING, FAR) as rows:
+        append(rows, lake, NOTES.name)
+    assert held(spark, lake) == rows_of(spark, FIRST, NOTHING, FAR)
+
+
+def test_columns_are_told_by_name(spark: SparkSession, lake: Settings) -> None:
+    with few(spark, FIRST) as rows:
+        append(rows.select(*reversed(rows.columns)), lake, NOTES.name)
+    assert held(spark, lake) == rows_of(spark, FIRST)
+
+
+def test_rows_that_are_there_are_not_appended_again(spark: SparkSession, lake: Settings) -> None:
+    with few(spark, FIRST, NOTHING, FAR) as rows:
+        append(rows.where("id < 3"), lake, NOTES.name)
+        append_missing(rows, lake, NOTES.name, on=["id"])
+    assert held(spark, lake) == rows_of(spark, FIRST, NOTHING, FAR)
+
+
+def test_a_row_is_inserted_or_updated(spark: SparkSession, lake: Settings) -> None:
+    changed = (1, "Bob", *FIRST[2:])
+    with few(spark, FIRST) as rows:
+        upsert(rows, lake, NOTES.name, on=["id", "place"])
+    with few(spark, changed, FAR) as rows:
+        upsert(rows, lake, NOTES.name, on=["id", "place"])
+    assert held(spark, lake) == rows_of(spark, changed, FAR)
+    last = table_version(spark, lake, NOTES.name)
+    feed = read_changes(spark, lake, NOTES.name, last, last).select("_change_type", "id", "saidBy")
+    assert sorted(map(tuple, feed.collect())) == [
+        ("insert", 3, ""),
+        ("update_postimage", 1, "Bob"),
+        ("update_preimage", 1, FIRST[1]),
+    ]
+
+
+def test_only_some_columns_are_updated(spark: SparkSession, lake: Settings) -> None:
+    with few(spark, FIRST) as rows:
+        append(rows, lake, NOTES.name)
+        upsert(rows.select("id", F.lit(1.5).alias("rate")), lake, NOTES.name, on=["id"], update=["rate"])
+    assert held(spark, lake) == rows_of(spark, (*FIRST[:5], 1.5, *FIRST[6:]))
+
+
+def test_a_merge_deletes_updates_and_inserts(spark: SparkSession, lake: Settings) -> None:
+    values = {name: f"new.`{name}`" for name in NOTES.schema.names}
+    within = Within(F.lit(True), {"day": (date(2025, 12, 29), date(9999, 12, 31))})
+    how = Merge(
+        on=["place"],
+        within=within,
+        delete="new.`saidBy` = ''",
+        update={"id": "held.id + 10", "rate": "new.rate"},
+        insert=values,
+        insert_if="new.id < 6",
+    )
+    with few(spark, FIRST, FAR) as rows:
+        append(rows, lake, NOTES.name)
+    fifth, sixth = ((id, *FIRST[1:7], (id, id), *FIRST[8:]) for id in (5, 6))
+    with few(spark, FIRST, FAR, fifth, sixth) as rows:
+        merge(rows, lake, NOTES.name, how)
+    assert held(spark, lake) == rows_of(spark, fifth, (11, *FIRST[1:]))
+
+
+def test_a_commit_has_a_checksum(spark: SparkSession, lake: Settings) -> None:
+    """Without it, Spark reads the log to learn the schema, and whether a table is empty."""
+    assert is_known_empty(spark, lake, NOTES.name)
+    with few(spark, FIRST, FAR) as rows:
+        append(rows, lake, NOTES.name)
+        assert not is_known_empty(spark, lake, NOTES.name)
+        merge(rows, lake, NOTES.name, Merge(on=["id"], delete=True))
+    assert is_known_empty(spark, lake, NOTES.name)
+    log = Path(lake.table_path(NOTES.name)) / "_delta_log"
+    told = [json.loads(file.read_text()) for file in sorted(log.glob("[0-9]*.crc"))]
+    assert [each["numFiles"] for each in told] == [0, 2, 0]
+    assert len({json.dumps({key: each[key] for key in ("metadata", "protocol")}, sort_keys=True) for each in told}) == 1
+
+
+def test_a_commit_does_not_have_the_values_of_its_rows(spark: SparkSession, lake: Settings) -> None:
+    with few(spark, (123_456_789, *FIRST[1:])) as rows:
+        upsert(rows, lake, NOTES.name, on=["id"])
+        upsert(rows, lake, NOTES.name, on=["id"])
+    log = Path(lake.table_path(NOTES.name)) / "_delta_log"
+    told = [json.loads(line) for file in log.glob("*.json") for line in file.read_text().splitlines()]
+    assert "123456789" not in json.dumps([each["commitInfo"] for each in told if "commitInfo" in each])
+
+
+def test_a_merge_that_matches_nothing_is_no_commit(spark: SparkSession, settings: Settings, tmp_path: Path) -> None:
+    lake = own_home(settings, tmp_path)
+    create_table(spark, lake, NOTES)
+    with few(spark, FIRST, FAR) as rows:
+        append(rows.where("id = 3"), lake, NOTES.name)
+        merge(rows.where("id = 1"), lake, NOTES.name, Merge(on=["id"], delete=True))
+        merge(rows.where("id = 0"), lake, NOTES.name, Merge(on=["id"], delete=True))
+    assert DeltaTable(lake.table_path(NOTES.name)).version() == 1
+
+
+def test_a_table_without_files_takes_a_merge(spark: SparkSession, lake: Settings) -> None:
+    within = Within(F.expr("held.day = DATE'2026-01-01'"), {"day": (date(2026, 1, 1), date(2026, 1, 1))})
+    with few(spark, FIRST) as rows:
+        merge(rows.select("id"), lake, NOTES.name, Merge(on=["id"], delete=True))
+        values = {name: f"new.`{name}`" for name in rows.columns}
+        merge(rows, lake, NOTES.name, Merge(on=["id"], within=within, update=values, insert=values))
+    assert held(spark, lake) == rows_of(spark, FIRST)
+
+
+def test_rows_can_be_deleted_twice(spark: SparkSession, lake: Settings) -> None:
+    with few(spark, FIRST, FIRST, FAR) as rows:
+        append(rows, lake, NOTES.name)
+        merge(rows.where("id = 1").select("place"), lake, NOTES.name, Merge(on=["place"], delete=True))
+    assert held(spark, lake) == rows_of(spark, FAR)
+
+
+@pytest.mark.parametrize(("kind", "bits"), [("TINYINT", 8), ("SMALLINT", 16), ("INT", 32), ("BIGINT", 64)])
+def test_keys_can_be_of_any_integers(
+    spark: SparkSession, settings: Settings, tmp_path: Path, kind: str, bits: int
+) -> None:
+    lake, least = own_home(settings, tmp_path), -(2 ** (bits - 1))
+    create_table(spark, lake, Table(name="gold.notes", columns=f"id {kind}, n INT"))
+    for n in (1, 2):
+        with cached(spark.createDataFrame([(least, n), (-least - 1, n)], f"id {kind}, n INT")) as rows, writes_of(rows):
+            upsert(rows, lake, "gold.notes", on=["id"])
+    assert sorted(map(tuple, read_table(spark, lake, "gold.notes").collect())) == [(least, 2), (-least - 1, 2)]
+
+
+def test_only_few_bytes_are_read_to_merge(
+    spark: SparkSession, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """delta-rs holds all rows of the files that can match in memory. Files of other days can't."""
+    lake = own_home(settings, tmp_path)
+    create_table(spark, lake, NOTES)
+    with few(spark, FIRST, FAR) as rows:
+        append(rows, lake, NOTES.name)
+        sizes = pa.table(DeltaTable(lake.table_path(NOTES.name)).get_add_actions())["size_bytes"].to_pylist()
+        monkeypatch.setattr(writes, "MAX_READ", max(sizes))
+        first, within = rows.where("id = 1"), Within(F.lit(True), {"day": (FIRST[3], FIRST[3])})
+        merge(first, lake, NOTES.name, Merge(on=["id"], within=within, update={"rate": "1.5"}))
+        merge(first, lake, NOTES.name, Merge(on=["place"], update={"rate": "2.5"}))
+    writers = [each["engineInfo"][:8] for each in DeltaTable(lake.table_path(NOTES.name)).history()]
+    assert writers == ["Apache-S", "delta-rs", "delta-rs", "delta-rs"]
+    assert held(spark, lake)[0].rate == 2.5
+
+
+@pytest.mark.parametrize(
+    ("columns", "row", "where"),
+    [
+        ("id BIGINT, price DECIMAL(20, 3)", (1, Decimal("12345678901234567.125")), "price = 12345678901234567.125BD"),
+        ("id BIGINT, rate DOUBLE", (1, float("nan")), "rate > 5"),
+        ("id BIGINT, item STRUCT<price: DECIMAL(20, 3)>", (1, (Decimal("12345678901234567.125"),)), "item.price > 1"),
+    ],
+)
+def test_a_file_is_not_skipped_that_has_what_is_looked_for(
+    spark: SparkSession, settings: Settings, tmp_path: Path, columns: str, row: tuple[Any, ...], where: str
+) -> None:
+    lake = own_home(settings, tmp_path)
+    create_table(spark, lake, Table(name="gold.notes", columns=columns))
+    with cached(spark.createDataFrame([row], columns)) as rows, writes_of(rows, rows.count()):
+        append(rows, lake, "gold.notes")
+    assert read_table(spark, lake, "gold.notes").where(where).count() == 1
+
+
+def test_heavy_rows_are_written_by_spark(spark: SparkSession, settings: Settings, tmp_path: Path) -> None:
+    lake = own_home(settings, tmp_path)
+    create_table(spark, lake, NOTES)
+    text = F.concat(F.lit("x" * 2**20), F.col("id").cast("string"))
+    with (
+        cached(spark.range(20).select("id", text.alias("saidBy"), F.current_date().alias("day"))) as rows,
+        writes_of(rows, rows.count()),
+    ):
+        append(rows, lake, NOTES.name)
+    [last, _] = DeltaTable(lake.table_path(NOTES.name)).history()
+    assert last["engineInfo"].startswith("Apache-Spark")
+
+
+def test_the_batch_of_a_stream_is_appended_once(spark: SparkSession, settings: Settings, tmp_path: Path) -> None:
+    """Also by a process that goes on without the table's lease, beside others that append."""
+    lake = own_home(settings, tmp_path)
+    create_table(spark, lake, Table(name="gold.numbers", columns="id BIGINT"))
+    seen = DeltaTable(lake.table_path("gold.numbers"))
+    append(spark.range(1), lake, "gold.numbers")
+    append_batch(lake, "gold.numbers", pa.table({"id": [1]}), ("stream", 0), seen=DeltaTable(seen.table_uri))
+    with pytest.raises(DeltaError, match="Concurrent transaction"):
+        append_batch(lake, "gold.numbers", pa.table({"id": [1]}), ("stream", 0), seen=seen)
+    assert sorted(row.id for row in read_table(spark, lake, "gold.numbers").collect()) == [0, 1]
+    assert committed_batch(spark, lake, "gold.numbers", "stream") == 0

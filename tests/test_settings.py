@@ -1,0 +1,98 @@
+"""Where the tables are, given a folder or a URI."""
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import write_deltalake
+
+from pulsar_lakehouse.delta.query import query
+from pulsar_lakehouse.delta.status import table_statuses
+from pulsar_lakehouse.errors import ConfigurationError
+from pulsar_lakehouse.settings import SHIPPED, load_settings
+
+
+@pytest.mark.parametrize("scheme", ["", "file:", "file://"])
+def test_a_folder_can_be_given_as_a_uri(tmp_path: Path, scheme: str) -> None:
+    lake = load_settings(home=tmp_path / "home", warehouse=f"{scheme}{tmp_path}/tables/")
+    assert lake.table_path("gold.notes") == f"{tmp_path}/tables/gold/notes"
+    write_deltalake(lake.table_path("gold.notes"), pa.table({"note": ["first"]}))
+    assert query(lake, "SELECT note FROM gold.notes").fetchall() == [("first",)]
+    assert [status.name for status in table_statuses(lake)] == ["gold.notes"]
+
+
+def test_tables_and_checkpoints_can_be_in_a_store() -> None:
+    lake = load_settings(warehouse="s3a://bucket/tables/")
+    assert lake.table_path("gold.notes") == "s3a://bucket/tables/gold/notes"
+    assert lake.checkpoint_path("gold.notes") == "s3a://bucket/tables/.checkpoints/gold.notes"
+
+
+@pytest.mark.parametrize("root", ["s3://bucket/tables", "gs://bucket", "s3a:///tables"])
+def test_another_store_is_refused(root: str) -> None:
+    told = rf"^warehouse: must be a folder, file:///path or s3a://bucket/path \(given: '{root}'\)$"
+    with pytest.raises(ConfigurationError, match=told):
+        load_settings(warehouse=root)
+
+
+@pytest.mark.parametrize("token", ["s3cret", "a.s3cret.token\n", "Bearer a.s3cret.token"])
+def test_a_token_that_can_not_be_one_is_not_shown(token: str) -> None:
+    with pytest.raises(ConfigurationError) as error:
+        load_settings(pulsar={"token": token})
+    assert str(error.value) == (
+        "pulsar.token: must be a JSON web token: three parts with a dot between, and no space or end of line"
+    )
+
+
+@pytest.mark.parametrize("text", [None, "", "no certificate"])
+def test_a_file_of_certificates_has_some(tmp_path: Path, text: str | None) -> None:
+    path = tmp_path / "ca.pem"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(ConfigurationError) as error:
+        load_settings(pulsar={"tls_trust_certs": path})
+    assert str(error.value) == (f"pulsar.tls_trust_certs: must be a file of certificates, in PEM (given: {path!r})")
+
+
+def test_an_empty_variable_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("LAKEHOUSE_HOME", "LAKEHOUSE_RUN__RETRIES", "LAKEHOUSE_SERVE__USERS"):
+        monkeypatch.setenv(name, "")
+    given = load_settings()
+    assert (given.home, given.run.retries, given.serve.users) == (Path(".lakehouse").absolute(), 5, {})
+
+
+@pytest.fixture
+def nothing_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("LAKEHOUSE_HOME", "LAKEHOUSE_DECLARATIONS"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.mark.usefixtures("nothing_set")
+def test_a_project_is_found_in_the_working_directory_and_has_its_own_home(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "declarations").mkdir()
+    monkeypatch.chdir(tmp_path)
+    given = load_settings()
+    assert (given.declarations, given.home) == (tmp_path / "declarations", tmp_path / ".lakehouse")
+
+
+@pytest.mark.usefixtures("nothing_set")
+def test_projects_that_are_named_have_homes_beside_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    homes = []
+    for name in ("one/declarations", "two/declarations", "two/tests"):
+        (tmp_path / name).mkdir(parents=True)
+        monkeypatch.setenv("LAKEHOUSE_DECLARATIONS", str(tmp_path / name))
+        homes.append(str(load_settings().home.relative_to(tmp_path)))
+    assert homes == ["one/.lakehouse", "two/.lakehouse", "two/.lakehouse-tests"]
+
+
+@pytest.mark.usefixtures("nothing_set")
+def test_elsewhere_there_is_the_shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    given = load_settings()
+    assert (given.declarations, given.home) == (SHIPPED, tmp_path / ".lakehouse")
+
+
+def test_declarations_are_a_folder(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"^declarations: must be a folder with declarations"):
+        load_settings(declarations=tmp_path / "none")
