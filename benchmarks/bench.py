@@ -9,11 +9,11 @@ from itertools import product
 from statistics import median
 
 import psutil
+from pulsar_lakehouse.tables.lake import Lake
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from pulsar_lakehouse.bronze.landing import bronze_table
-from pulsar_lakehouse.delta.tables import create_table
 from pulsar_lakehouse.delta.writes import append
 from pulsar_lakehouse.domains.shop.workload import Workload
 from pulsar_lakehouse.jobs.steps import enriching, merging
@@ -95,26 +95,26 @@ def bronze_rows(
     return spark.range(ids.start, ids.stop).select(*(value.alias(name) for name, value in columns.items()))
 
 
-def land(spark: SparkSession, settings: Settings, topic: str, ids: range, fields: dict[str, Column]) -> None:
+def land(lake: Lake, topic: str, ids: range, fields: dict[str, Column]) -> None:
     """Append messages to bronze, each with one entity or fact. `fields` are over `id`, the entry id."""
     created = {"createdAt": F.lit(START), **fields}
     payload = F.to_json(F.struct(*(value.alias(name) for name, value in created.items())))
     key, event_time = created.get("id", F.col("id")), F.timestamp_millis(created["createdAt"])
-    rows = bronze_rows(spark, topic, ids, key=key, payload=payload, event_time=event_time)
-    append(rows, settings, f"bronze.{topic}")
+    rows = bronze_rows(lake.spark, topic, ids, key=key, payload=payload, event_time=event_time)
+    append(rows, lake.settings, f"bronze.{topic}")
 
 
-def lakes(spark: SparkSession, settings: Settings, sizes: Iterable[int]) -> dict[int, Settings]:
+def lakes(lake: Lake, sizes: Iterable[int]) -> dict[int, Settings]:
     """An empty lakehouse for each size."""
-    found = {size: settings.model_copy(update={"home": settings.home / str(size)}) for size in sizes}
+    found = {size: lake.settings.model_copy(update={"home": lake.settings.home / str(size)}) for size in sizes}
     for own, topic in product(found.values(), TOPICS):
-        create_table(spark, own, bronze_table(topic))
+        Lake(lake.spark, own).create(bronze_table(topic))
     return found
 
 
-def merge_and_enrich(spark: SparkSession, settings: Settings) -> None:
-    catch_up(settings, merging(spark, settings, ENTITIES))
-    catch_up(settings, enriching(spark, settings, ENRICHMENTS))
+def merge_and_enrich(lake: Lake) -> None:
+    catch_up(lake.settings, merging(lake, ENTITIES))
+    catch_up(lake.settings, enriching(lake, ENRICHMENTS))
 
 
 def cpu_seconds(pid: int | None = None) -> float:

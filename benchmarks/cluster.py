@@ -15,7 +15,7 @@ from typing import Annotated
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 import typer
-from pyspark.sql import SparkSession
+from pulsar_lakehouse.tables.lake import Lake
 
 from benchmarks.bench import Lap, backlog, middle
 from benchmarks.pipeline import STEPS, run_afresh
@@ -53,19 +53,19 @@ def main(
 def compare(cluster: Cluster, even: Settings, uneven: Settings, rounds: int) -> dict[str, dict[str, Lap]]:
     own = even.spark.model_copy(update={"master": cluster.master, "conf": PROPERTIES | even.spark.conf})
     spark = start_spark(even.model_copy(update={"spark": own}))
-    found = {"one executor": measured(spark, even, rounds)}
+    found = {"one executor": measured(Lake(spark, even), rounds)}
     cluster.add_worker()
     cluster.wait_for_executors(2)
-    found["two executors"] = measured(spark, even, rounds)
-    found["two executors, skewed"] = measured(spark, uneven, rounds)
+    found["two executors"] = measured(Lake(spark, even), rounds)
+    found["two executors, skewed"] = measured(Lake(spark, uneven), rounds)
     cluster.lose_worker()
-    found["one executor again"] = measured(spark, even, rounds)
-    report.reconciliation(reconcile_all(spark, even))
+    found["one executor again"] = measured(Lake(spark, even), rounds)
+    report.reconciliation(reconcile_all(Lake(spark, even)))
     return found
 
 
-def measured(spark: SparkSession, settings: Settings, rounds: int) -> dict[str, Lap]:
-    _, *warm = [run_afresh(spark, settings) for _ in range(1 + rounds)]
+def measured(lake: Lake, rounds: int) -> dict[str, Lap]:
+    _, *warm = [run_afresh(lake) for _ in range(1 + rounds)]
     return {step: middle([laps[step] for laps in warm]) for step in STEPS}
 
 

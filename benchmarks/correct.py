@@ -14,15 +14,13 @@ from typing import Annotated
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 import typer
-from pyspark.sql import SparkSession
+from pulsar_lakehouse.tables.lake import Lake
 from pyspark.sql import functions as F
 
 from benchmarks.bench import START, Lap, emptied_home, lakes, land, lap, merge_and_enrich, middle
 from pulsar_lakehouse.cli import report
-from pulsar_lakehouse.delta.tables import read_table
 from pulsar_lakehouse.domains.shop.declarations.orders import ORDERS
 from pulsar_lakehouse.jobs.steps import reconcile_all
-from pulsar_lakehouse.settings import Settings
 from pulsar_lakehouse.spark.session import start_spark, stop_spark
 
 ORDERS_OF_AN_ITEM, ITEMS = 10, 100
@@ -36,14 +34,14 @@ def main(
     settings = emptied_home()
     spark = start_spark(settings)
     try:
-        homes = lakes(spark, settings, (orders // 100, orders))
+        homes = lakes(Lake(spark, settings), (orders // 100, orders))
         for size, own in homes.items():
-            fill(spark, own, size)
+            fill(Lake(spark, own), size)
         laps: dict[int, list[Lap]] = {size: [] for size in homes}
         for number, (size, own) in product(range(1 + rounds), homes.items()):  # the first round is warm-up
-            laps[size].append(correct(spark, own, size // ORDERS_OF_AN_ITEM, number))
+            laps[size].append(correct(Lake(spark, own), size // ORDERS_OF_AN_ITEM, number))
         for own in homes.values():
-            report.reconciliation(reconcile_all(spark, own))
+            report.reconciliation(reconcile_all(Lake(spark, own)))
     finally:
         stop_spark()
     rows = []
@@ -53,23 +51,23 @@ def main(
     report.rows(["in gold", "corrected", "seconds", "CPU s"], rows, title="Orders whose item had another price")
 
 
-def fill(spark: SparkSession, settings: Settings, orders: int) -> None:
+def fill(lake: Lake, orders: int) -> None:
     items = orders // ORDERS_OF_AN_ITEM
-    land(spark, settings, "users", range(1), {"id": F.col("id")})
-    land(spark, settings, "items", range(items), {"id": F.col("id"), "price": F.lit(0.5)})
+    land(lake, "users", range(1), {"id": F.col("id")})
+    land(lake, "items", range(items), {"id": F.col("id"), "price": F.lit(0.5)})
     fact = {"invoiceId": F.col("id"), "lineItemId": F.lit(1), "userId": F.lit(0), "price": F.lit(1.5)}
     fact |= {"itemId": F.col("id") % items}
     fact |= {"createdAt": F.lit(START) + F.floor(F.col("id") / ORDERS_OF_A_DAY) * DAY}
-    land(spark, settings, "orders", range(orders), fact)
-    merge_and_enrich(spark, settings)
+    land(lake, "orders", range(orders), fact)
+    merge_and_enrich(lake)
 
 
-def correct(spark: SparkSession, settings: Settings, items: int, number: int) -> Lap:
+def correct(lake: Lake, items: int, number: int) -> Lap:
     first = items + number * ITEMS
-    land(spark, settings, "items", range(first, first + ITEMS), {"id": F.col("id") - items, "price": F.lit(2.5)})
+    land(lake, "items", range(first, first + ITEMS), {"id": F.col("id") - items, "price": F.lit(2.5)})
     with lap() as measured:
-        merge_and_enrich(spark, settings)
-    corrected = read_table(spark, settings, ORDERS.gold_table).where("item.price = 2.5").count()
+        merge_and_enrich(lake)
+    corrected = lake.table(ORDERS.gold_table).read().where("item.price = 2.5").count()
     assert corrected == (number + 1) * ITEMS * ORDERS_OF_AN_ITEM, f"{corrected:,} are corrected"
     return measured
 

@@ -26,6 +26,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import typer
 from deltalake import DeltaTable
+from pulsar_lakehouse.tables.lake import Lake
 from pyspark.sql import functions as F
 
 from benchmarks.bench import emptied_home, lakes
@@ -33,7 +34,7 @@ from benchmarks.small import ITEMS, Lake
 from pulsar_lakehouse.cli import report
 from pulsar_lakehouse.delta.query import query
 from pulsar_lakehouse.delta.status import table_statuses
-from pulsar_lakehouse.delta.tables import commit_file, read_table
+from pulsar_lakehouse.delta.tables import commit_file
 from pulsar_lakehouse.jobs.maintenance import maintain
 from pulsar_lakehouse.jobs.steps import enriching, merging
 from pulsar_lakehouse.jobs.streams import catch_up
@@ -140,7 +141,7 @@ def measured(lake: Lake, orders: int, rounds: int) -> dict[str, float]:
         return lambda: lake.send(topic, count)
 
     def one_order() -> object:
-        return read_table(spark, settings, "gold.enriched_orders").where("invoice_id = 77").collect()
+        return Lake(spark, settings).table("gold.enriched_orders").read().where("invoice_id = 77").collect()
 
     users = [each for each in ENTITIES if each.name == "users"]
     steps: dict[str, Callable[[], object]] = {
@@ -148,11 +149,11 @@ def measured(lake: Lake, orders: int, rounds: int) -> dict[str, float]:
         "`lakehouse sql`: count gold": look("SELECT count(*) FROM gold.enriched_orders"),
         "Spark: find an order": one_order,
         f"append {orders:,} orders to bronze": send("orders", orders),
-        f"enrich {orders:,} orders": lambda: catch_up(settings, enriching(spark, settings, ENRICHMENTS)),
-        "enrich, nothing new": lambda: catch_up(settings, enriching(spark, settings, ENRICHMENTS)),
+        f"enrich {orders:,} orders": lambda: catch_up(settings, enriching(Lake(spark, settings), ENRICHMENTS)),
+        "enrich, nothing new": lambda: catch_up(settings, enriching(Lake(spark, settings), ENRICHMENTS)),
         "append 40 users to bronze": send("users", 40),
-        "merge 40 users": lambda: catch_up(settings, merging(spark, settings, users)),
-        "merge, nothing new": lambda: catch_up(settings, merging(spark, settings, users)),
+        "merge 40 users": lambda: catch_up(settings, merging(Lake(spark, settings), users)),
+        "merge, nothing new": lambda: catch_up(settings, merging(Lake(spark, settings), users)),
     }
     seconds: dict[str, list[float]] = {name: [] for name in steps}
     for _ in range(rounds):
@@ -180,7 +181,7 @@ def main(
     spark = start_spark(settings)
     found: dict[str, dict[str, float]] = {}
     try:
-        lake = Lake(spark, lakes(spark, settings, [1])[1], files)
+        lake = Lake(spark, lakes(Lake(spark, settings), [1])[1], files)
 
         def measure(when: str) -> None:
             found[when] = measured(lake, orders, rounds)
@@ -189,7 +190,7 @@ def main(
         for topic, count in (("users", files), ("items", ITEMS), ("orders", files)):
             lake.send(topic, count)
         lake.send("orders", files, userId=F.col("id") + 10 * files)  # they wait for users who never come
-        catch_up(lake.settings, merging(spark, lake.settings, ENTITIES))
+        catch_up(lake.settings, merging(Lake(spark, lake.settings), ENTITIES))
         lake.enrich()
         measured(lake, orders, rounds)
         measure("young")

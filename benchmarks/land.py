@@ -13,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 import pulsar
 import typer
-from pyspark.sql import SparkSession
+from pulsar_lakehouse.tables.lake import Lake
 
 from benchmarks.bench import Lap, backlog, lap, middle
 from pulsar_lakehouse.cli import report
@@ -21,7 +21,6 @@ from pulsar_lakehouse.domains.shop.declarations.orders import ORDERS_TOPIC
 from pulsar_lakehouse.domains.shop.workload import Workload
 from pulsar_lakehouse.jobs.steps import landing
 from pulsar_lakehouse.jobs.streams import catch_up
-from pulsar_lakehouse.settings import Settings
 from pulsar_lakehouse.spark.session import start_spark, stop_spark
 
 BATCH = 10_000
@@ -37,12 +36,12 @@ def main(
         partitions = [f"{topic}-partition-{index}" for index in range(settings.pulsar.partitions)]
         spark = start_spark(settings)
         try:
-            land_afresh(spark, settings)
+            land_afresh(Lake(spark, settings))
             one, each, landed = [], [], []
             for _ in range(rounds):
                 one.append(receive_all(endpoint.service_url, [topic], messages))
                 each.append(receive_all(endpoint.service_url, partitions, messages))
-                landed.append(land_afresh(spark, settings))
+                landed.append(land_afresh(Lake(spark, settings)))
         finally:
             stop_spark()
     show(messages, middle(one), middle(each), middle(landed))
@@ -80,12 +79,12 @@ def receive(service_url: str, topic: str, at_most: int) -> tuple[int, float]:
     return count, ended - began
 
 
-def land_afresh(spark: SparkSession, settings: Settings) -> Lap:
+def land_afresh(lake: Lake) -> Lap:
     """Land the whole topic in an empty table."""
-    shutil.rmtree(settings.table_path(ORDERS_TOPIC.bronze_table), ignore_errors=True)
-    shutil.rmtree(settings.checkpoint_path(ORDERS_TOPIC.bronze_table), ignore_errors=True)
+    shutil.rmtree(lake.settings.table_path(ORDERS_TOPIC.bronze_table), ignore_errors=True)
+    shutil.rmtree(lake.settings.checkpoint_path(ORDERS_TOPIC.bronze_table), ignore_errors=True)
     with lap() as measured:
-        catch_up(settings, landing(spark, settings, [ORDERS_TOPIC]))
+        catch_up(lake.settings, landing(lake, [ORDERS_TOPIC]))
     return measured
 
 

@@ -21,6 +21,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 import typer
 from delta.tables import DeltaTable
+from pulsar_lakehouse.tables.lake import Lake
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -29,7 +30,7 @@ from pulsar_lakehouse.bronze.landing import bronze_table
 from pulsar_lakehouse.cli import report
 from pulsar_lakehouse.contracts.types import Encoding
 from pulsar_lakehouse.contracts.values import parsed_type, value_of
-from pulsar_lakehouse.delta.tables import commit_file, create_table, read_table, table_version
+from pulsar_lakehouse.delta.tables import commit_file
 from pulsar_lakehouse.delta.writes import append
 from pulsar_lakehouse.domains.shop.declarations.users import USERS
 from pulsar_lakehouse.jobs.steps import merging
@@ -58,10 +59,10 @@ def main(
     spark = start_spark(settings)
     try:
         if growth:
-            report.rows(["keys", "seconds", "CPU s", "files"], _grow(spark, settings, largest, rounds))
+            report.rows(["keys", "seconds", "CPU s", "files"], _grow(Lake(spark, settings), largest, rounds))
             return
-        _round(spark, settings, [(0, events // 20), (events // 20, more // 20)], keys)
-        found = [_round(spark, settings, [(0, events), (events, more)], keys) for _ in range(rounds)]
+        _round(Lake(spark, settings), [(0, events // 20), (events // 20, more // 20)], keys)
+        found = [_round(Lake(spark, settings), [(0, events), (events, more)], keys) for _ in range(rounds)]
     finally:
         stop_spark()
     rows = []
@@ -83,48 +84,50 @@ def main(
     report.rows(columns, rows, title=f"{events:,} messages of {keys:,} keys, then {more:,}")
 
 
-def _round(spark: SparkSession, settings: Settings, parts: list[tuple[int, int]], keys: int) -> dict[str, Result]:
-    homes = {name: _afresh(spark, settings, name) for name in VARIANTS}
+def _round(lake: Lake, parts: list[tuple[int, int]], keys: int) -> dict[str, Result]:
+    homes = {name: _afresh(lake, name) for name in VARIANTS}
     plain_home = homes["latest state"]
-    spark.sql(f"CREATE TABLE delta.`{plain_home.table_path(PLAIN)}` ({USERS.decoding.ddl}, seq TIMESTAMP) USING delta")
+    lake.spark.sql(
+        f"CREATE TABLE delta.`{plain_home.table_path(PLAIN)}` ({USERS.decoding.ddl}, seq TIMESTAMP) USING delta"
+    )
     found = {}
     for size, (first, count) in zip(("empty", "onto that"), parts, strict=True):
         for name, entity in VARIANTS.items():
-            append(changelog(spark, range(first, first + count), keys), homes[name], entity.topic.bronze_table)
+            append(changelog(lake.spark, range(first, first + count), keys), homes[name], entity.topic.bronze_table)
             with lap() as ours:
-                catch_up(homes[name], merging(spark, homes[name], [entity]))
-            found[f"{name}, {size}"] = (ours, _files(spark, homes[name], entity.table.name))
-        landed = read_table(spark, plain_home, USERS.topic.bronze_table)
+                catch_up(homes[name], merging(Lake(lake.spark, homes[name]), [entity]))
+            found[f"{name}, {size}"] = (ours, _files(Lake(lake.spark, homes[name]), entity.table.name))
+        landed = Lake(lake.spark, plain_home).table(USERS.topic.bronze_table).read()
         with lap() as plain:
-            plain_merge(spark, plain_home, landed.where(F.col("entry_id") >= first))
-        found[f"plain MERGE, {size}"] = (plain, _files(spark, plain_home, PLAIN))
+            plain_merge(Lake(lake.spark, plain_home), landed.where(F.col("entry_id") >= first))
+        found[f"plain MERGE, {size}"] = (plain, _files(Lake(lake.spark, plain_home), PLAIN))
     return found
 
 
-def _grow(spark: SparkSession, settings: Settings, largest: int, rounds: int) -> list[tuple[str, ...]]:
+def _grow(lake: Lake, largest: int, rounds: int) -> list[tuple[str, ...]]:
     """Fill each table with one message for each key, then merge batches with random keys."""
     rows: list[tuple[str, ...]] = []
     for name, entity in VARIANTS.items():
         for keys in (largest // 100, largest // 10, largest):
-            home = _afresh(spark, settings, name)
-            append(changelog(spark, range(keys), keys, each_key=True), home, entity.topic.bronze_table)
-            catch_up(home, merging(spark, home, [entity]))
+            home = _afresh(lake, name)
+            append(changelog(lake.spark, range(keys), keys, each_key=True), home, entity.topic.bronze_table)
+            catch_up(home, merging(Lake(lake.spark, home), [entity]))
             laps = []
             for first in range(keys, keys + BATCH * rounds, BATCH):
-                append(changelog(spark, range(first, first + BATCH), keys), home, entity.topic.bronze_table)
+                append(changelog(lake.spark, range(first, first + BATCH), keys), home, entity.topic.bronze_table)
                 with lap() as measured:
-                    catch_up(home, merging(spark, home, [entity]))
+                    catch_up(home, merging(Lake(lake.spark, home), [entity]))
                 laps.append(measured)
             took = middle(laps)
-            files = _files(spark, home, entity.table.name)
+            files = _files(Lake(lake.spark, home), entity.table.name)
             rows.append((f"{name}, {keys:,}", f"{took.wall:.1f}", f"{took.cpu:.1f}", files))
     return rows
 
 
-def _afresh(spark: SparkSession, settings: Settings, name: str) -> Settings:
-    own = settings.model_copy(update={"home": settings.home / name.replace(" ", "-")})
+def _afresh(lake: Lake, name: str) -> Settings:
+    own = lake.settings.model_copy(update={"home": lake.settings.home / name.replace(" ", "-")})
     shutil.rmtree(own.home, ignore_errors=True)
-    create_table(spark, own, bronze_table(USERS.topic))
+    Lake(lake.spark, own).create(bronze_table(USERS.topic))
     return own
 
 
@@ -157,7 +160,7 @@ def changelog(spark: SparkSession, ids: range, keys: int, *, each_key: bool = Fa
     )
 
 
-def plain_merge(spark: SparkSession, settings: Settings, messages: DataFrame) -> None:
+def plain_merge(lake: Lake, messages: DataFrame) -> None:
     fields = USERS.topic.fields
     parsed = F.from_json(F.col("payload").cast("string"), parsed_type(fields, Encoding.JSON).simpleString())
     value = value_of(fields, parsed, Encoding.JSON)
@@ -172,7 +175,7 @@ def plain_merge(spark: SparkSession, settings: Settings, messages: DataFrame) ->
     )
     last = typed.groupBy("id").agg(F.max_by(F.struct(*typed.columns), "seq").alias("last")).select("last.*")
     (
-        DeltaTable.forPath(spark, settings.table_path(PLAIN))
+        DeltaTable.forPath(lake.spark, lake.settings.table_path(PLAIN))
         .alias("held")
         .merge(last.alias("new"), "held.id = new.id")
         .whenMatchedUpdateAll("new.seq > held.seq")
@@ -181,9 +184,9 @@ def plain_merge(spark: SparkSession, settings: Settings, messages: DataFrame) ->
     )
 
 
-def _files(spark: SparkSession, settings: Settings, name: str) -> str:
+def _files(lake: Lake, name: str) -> str:
     """The files that the last commit added and removed."""
-    last = Path(settings.table_path(name)) / commit_file(table_version(spark, settings, name))
+    last = Path(lake.settings.table_path(name)) / commit_file(lake.table(name).version)
     actions = Counter(next(iter(json.loads(line))) for line in last.read_text().splitlines())
     return f"+{actions['add']} -{actions['remove']}"
 

@@ -16,7 +16,7 @@ from typing import Annotated
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 import typer
-from pyspark.sql import SparkSession
+from pulsar_lakehouse.tables.lake import Lake
 
 from benchmarks.bench import Lap, backlog, lap, middle
 from pulsar_lakehouse.cli import report
@@ -39,20 +39,20 @@ def main(
     with backlog(workload) as (settings, _, _):
         spark = start_spark(settings)
         try:
-            cold = run_afresh(spark, settings)
-            warm = [run_afresh(spark, settings) for _ in range(rounds)]
-            report.reconciliation(reconcile_all(spark, settings))
+            cold = run_afresh(Lake(spark, settings))
+            warm = [run_afresh(Lake(spark, settings)) for _ in range(rounds)]
+            report.reconciliation(reconcile_all(Lake(spark, settings)))
         finally:
             stop_spark()
     show(orders, cold, {step: middle([laps[step] for laps in warm]) for step in STEPS})
 
 
-def run_afresh(spark: SparkSession, settings: Settings) -> dict[str, Lap]:
-    shutil.rmtree(settings.warehouse_root, ignore_errors=True)
-    shutil.rmtree(settings.checkpoint_root, ignore_errors=True)
-    laps = {"land": timed(settings, landing(spark, settings, TOPICS, take_over=True))}
-    laps["merge"] = timed(settings, merging(spark, settings, ENTITIES))
-    laps["enrich"] = timed(settings, enriching(spark, settings, ENRICHMENTS))
+def run_afresh(lake: Lake) -> dict[str, Lap]:
+    shutil.rmtree(lake.settings.warehouse_root, ignore_errors=True)
+    shutil.rmtree(lake.settings.checkpoint_root, ignore_errors=True)
+    laps = {"land": timed(lake.settings, landing(lake, TOPICS, take_over=True))}
+    laps["merge"] = timed(lake.settings, merging(lake, ENTITIES))
+    laps["enrich"] = timed(lake.settings, enriching(lake, ENRICHMENTS))
     return laps
 
 

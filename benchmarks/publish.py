@@ -17,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 import pulsar
 import typer
-from pyspark.sql import SparkSession
+from pulsar_lakehouse.tables.lake import Lake
 
 from benchmarks.bench import Lap, backlog, lap, middle
 from pulsar_lakehouse.cli import report
@@ -44,28 +44,28 @@ def main(
     with backlog(workload) as (settings, endpoint, _):
         spark = start_spark(settings)
         try:
-            catch_up(settings, landing(spark, settings, TOPICS))
-            catch_up(settings, merging(spark, settings, ENTITIES))
-            catch_up(settings, enriching(spark, settings, ENRICHMENTS))
-            payloads = payloads_of(spark, settings)
-            publish_afresh(spark, settings, endpoint)
+            catch_up(settings, landing(Lake(spark, settings), TOPICS))
+            catch_up(settings, merging(Lake(spark, settings), ENTITIES))
+            catch_up(settings, enriching(Lake(spark, settings), ENRICHMENTS))
+            payloads = payloads_of(Lake(spark, settings))
+            publish_afresh(Lake(spark, settings), endpoint)
             raw, published = [], []
             for _ in range(rounds):
                 raw.append(send_all(settings, endpoint, payloads))
-                published.append(publish_afresh(spark, settings, endpoint))
+                published.append(publish_afresh(Lake(spark, settings), endpoint))
         finally:
             stop_spark()
     show(payloads, middle(raw), middle(published))
 
 
-def payloads_of(spark: SparkSession, settings: Settings) -> list[Payloads]:
+def payloads_of(lake: Lake) -> list[Payloads]:
     """What is published, by partition."""
-    feed = spark.read.format("delta").option("readChangeFeed", True).option("startingVersion", 0)
-    changes = feed.load(settings.table_path(ORDERS.gold_table))
+    feed = lake.spark.read.format("delta").option("readChangeFeed", True).option("startingVersion", 0)
+    changes = feed.load(lake.settings.table_path(ORDERS.gold_table))
     messages = changes.transform(
-        to_messages, keys=ORDERS.keys, order_by=["position"], partitions=settings.pulsar.partitions
+        to_messages, keys=ORDERS.keys, order_by=["position"], partitions=lake.settings.pulsar.partitions
     )
-    found: list[Payloads] = [[] for _ in range(settings.pulsar.partitions)]
+    found: list[Payloads] = [[] for _ in range(lake.settings.pulsar.partitions)]
     for row in messages.collect():
         found[row.target].append((row.key, bytes(row.payload)))
     return found
@@ -104,13 +104,13 @@ def send(service_url: str, topic: str, payloads: Payloads) -> tuple[float, float
     return took
 
 
-def publish_afresh(spark: SparkSession, settings: Settings, endpoint: Endpoint) -> Lap:
+def publish_afresh(lake: Lake, endpoint: Endpoint) -> Lap:
     """Publish the whole table to an empty topic."""
-    path = f"persistent/{settings.pulsar.namespace}/{ORDERS.publish_to}/partitions?force=true"
-    call_admin("DELETE", path, endpoint, settings, accept=(404,))
-    create_published(PUBLISHED, endpoint, settings)
+    path = f"persistent/{lake.settings.pulsar.namespace}/{ORDERS.publish_to}/partitions?force=true"
+    call_admin("DELETE", path, endpoint, lake.settings, accept=(404,))
+    create_published(PUBLISHED, endpoint, lake.settings)
     with lap() as measured:
-        catch_up(settings, publishing(spark, settings, [ORDERS]))
+        catch_up(lake.settings, publishing(lake, [ORDERS]))
     return measured
 
 

@@ -14,7 +14,7 @@ from typing import Annotated
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 import typer
-from pyspark.sql import SparkSession
+from pulsar_lakehouse.tables.lake import Lake
 
 from benchmarks.bench import Lap, backlog, lap, middle
 from benchmarks.pipeline import run_afresh
@@ -24,7 +24,6 @@ from pulsar_lakehouse.expectations.validation import validate
 from pulsar_lakehouse.jobs.steps import run_all
 from pulsar_lakehouse.pulsar.endpoint import Endpoint
 from pulsar_lakehouse.pulsar.produce import produce
-from pulsar_lakehouse.settings import Settings
 from pulsar_lakehouse.spark.session import start_spark, stop_spark
 from tests.shop import SUITES, TOPICS
 
@@ -43,13 +42,15 @@ def main(
         try:
             for number in range(rounds):
                 name = "warm" if number else "cold"
-                laps = run_afresh(spark, settings).values()
+                laps = run_afresh(Lake(spark, settings)).values()
                 run = Lap(sum(each.wall for each in laps), sum(each.cpu for each in laps))
                 with lap() as whole:
-                    results = validate(spark, settings, SUITES)
+                    results = validate(Lake(spark, settings), SUITES)
                 rows += [_row(f"{name} run", run, run), _row(f"{name} validation of the whole tables", whole, run)]
             report.quality(results)
-            later = [run_later(spark, settings, endpoint, workload, more, number) for number in range(1, times + 1)]
+            later = [
+                run_later(Lake(spark, settings), endpoint, workload, more, number) for number in range(1, times + 1)
+            ]
             run, new = (middle([each[place] for each in later]) for place in (0, 1))
             rows += [_row(f"run of {more:,} orders more", run, run), _row("validation of the new rows", new, run)]
         finally:
@@ -57,16 +58,14 @@ def main(
     report.rows(["", "seconds", "CPU seconds", "share of the time", "of the CPU"], rows, title=f"{orders:,} orders")
 
 
-def run_later(
-    spark: SparkSession, settings: Settings, endpoint: Endpoint, workload: Workload, orders: int, number: int
-) -> tuple[Lap, Lap]:
+def run_later(lake: Lake, endpoint: Endpoint, workload: Workload, orders: int, number: int) -> tuple[Lap, Lap]:
     """A run of more orders, and the validation of the rows that it added."""
     few = Workload(users=workload.users, orders=orders, seed=workload.seed + number, start=workload.start + 86_400_000)
-    produce([(topic, few.first(topic.name)) for topic in TOPICS if topic.name == "orders"], endpoint, settings)
+    produce([(topic, few.first(topic.name)) for topic in TOPICS if topic.name == "orders"], endpoint, lake.settings)
     with lap() as run:
-        report.outcomes(run_all(spark, settings))
+        report.outcomes(run_all(lake))
     with lap() as validation:
-        validate(spark, settings, SUITES, only_new=True)
+        validate(lake, SUITES, only_new=True)
     return run, validation
 
 

@@ -14,15 +14,14 @@ from typing import Annotated
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 import typer
-from pyspark.sql import SparkSession
+from pulsar_lakehouse.tables.lake import Lake
 from pyspark.sql import functions as F
 
 from benchmarks.bench import START, Lap, emptied_home, lap, middle
 from pulsar_lakehouse.cli import report
-from pulsar_lakehouse.delta.tables import Table, create_table, delta_table
+from pulsar_lakehouse.delta.tables import Table
 from pulsar_lakehouse.delta.writes import append
 from pulsar_lakehouse.gold.sql.refresh import refresh
-from pulsar_lakehouse.settings import Settings
 from pulsar_lakehouse.spark.session import start_spark, stop_spark
 from tests.shop import SQL_TABLES
 
@@ -46,16 +45,16 @@ def main(
     laps: dict[str, list[tuple[Lap, Lap]]] = {table.name: [] for table in tables}
     touched = {}
     try:
-        _fill(spark, settings, orders)
+        _fill(Lake(spark, settings), orders)
         for table in tables:
-            refresh(spark, settings, table)
+            refresh(Lake(spark, settings), table)
         for number in range(rounds + 1):  # the first round is warm-up
             took: dict[str, list[Lap]] = {table.name: [] for table in tables}
             for full in (False, True):
-                _change(spark, settings, orders, changes, 2 * number + full)
+                _change(Lake(spark, settings), orders, changes, 2 * number + full)
                 for table in tables:
                     with lap() as measured:
-                        done = refresh(spark, settings, table, full=full)
+                        done = refresh(Lake(spark, settings), table, full=full)
                     took[table.name].append(measured)
                     if not full:
                         touched[table.name] = done.reason
@@ -73,24 +72,24 @@ def main(
     report.rows(["table", "touched", "s", "CPU s", "full: s", "CPU s", "ratio"], rows)
 
 
-def _fill(spark: SparkSession, settings: Settings, orders: int) -> None:
-    create_table(spark, settings, ORDERS)
+def _fill(lake: Lake, orders: int) -> None:
+    lake.create(ORDERS)
     noise = F.pmod(F.xxhash64("id"), F.lit(1_000_000))
     second = F.floor(F.col("id") * (SPAN / orders)).cast("long")
-    rows = spark.range(orders).select(
+    rows = lake.spark.range(orders).select(
         "id",
         (noise % 10_000 / 100).alias("price"),
         F.timestamp_seconds(second + F.lit(START // 1000)).alias("created_at"),
         F.struct(F.concat(F.lit("category "), (noise % 20).cast("string")).alias("category")).alias("item"),
     )
-    append(rows.withColumn("order_date", F.to_date("created_at")), settings, ORDERS.name)
+    append(rows.withColumn("order_date", F.to_date("created_at")), lake.settings, ORDERS.name)
 
 
-def _change(spark: SparkSession, settings: Settings, orders: int, changes: int, number: int) -> None:
+def _change(lake: Lake, orders: int, changes: int, number: int) -> None:
     """Change about `changes` of the last two hours' orders, evenly spread, and others for each `number`."""
     last = orders * 2 * 3600 // SPAN
     step = max(last // changes, 1)
-    delta_table(spark, settings, ORDERS.name).update(
+    lake.table(ORDERS.name).delta.update(
         f"id >= {orders - last} AND id % {step} = {number % step}", {"price": F.col("price") + 1}
     )
 

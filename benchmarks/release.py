@@ -14,15 +14,13 @@ from typing import Annotated
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 import typer
-from pyspark.sql import SparkSession
+from pulsar_lakehouse.tables.lake import Lake
 from pyspark.sql import functions as F
 
 from benchmarks.bench import Lap, emptied_home, lakes, land, lap, merge_and_enrich, middle
 from pulsar_lakehouse.cli import report
-from pulsar_lakehouse.delta.tables import read_table
 from pulsar_lakehouse.domains.shop.declarations.orders import ORDERS
 from pulsar_lakehouse.jobs.steps import reconcile_all
-from pulsar_lakehouse.settings import Settings
 from pulsar_lakehouse.spark.session import start_spark, stop_spark
 
 ORDERS_OF_A_USER = 10
@@ -39,15 +37,15 @@ def main(
     spark = start_spark(settings)
     laps: dict[tuple[int, int], list[Lap]] = {case: [] for case in cases}
     try:
-        homes = lakes(spark, settings, dict.fromkeys(size for size, _ in cases))
+        homes = lakes(Lake(spark, settings), dict.fromkeys(size for size, _ in cases))
         users = dict.fromkeys(homes, 0)
         for size, own in homes.items():
-            fill(spark, own, size)
+            fill(Lake(spark, own), size)
         for _, (size, retried) in product(range(1 + rounds), cases):  # the first round is warm-up
-            laps[size, retried].append(retry(spark, homes[size], users[size], retried))
+            laps[size, retried].append(retry(Lake(spark, homes[size]), users[size], retried))
             users[size] += retried // ORDERS_OF_A_USER
         for own in homes.values():
-            report.reconciliation(reconcile_all(spark, own))
+            report.reconciliation(reconcile_all(Lake(spark, own)))
     finally:
         stop_spark()
     rows = []
@@ -57,20 +55,20 @@ def main(
     report.rows(["waiting", "retried", "seconds", "CPU s"], rows, title="Orders that wait for their users")
 
 
-def fill(spark: SparkSession, settings: Settings, waiting: int) -> None:
-    land(spark, settings, "items", range(1), {"id": F.col("id"), "price": F.lit(1.5)})
+def fill(lake: Lake, waiting: int) -> None:
+    land(lake, "items", range(1), {"id": F.col("id"), "price": F.lit(1.5)})
     fact = {"invoiceId": F.col("id"), "lineItemId": F.lit(1), "itemId": F.lit(0), "price": F.lit(1.5)}
     fact |= {"userId": F.floor(F.col("id") / ORDERS_OF_A_USER)}
-    land(spark, settings, "orders", range(waiting), fact)
-    merge_and_enrich(spark, settings)
+    land(lake, "orders", range(waiting), fact)
+    merge_and_enrich(lake)
 
 
-def retry(spark: SparkSession, settings: Settings, first: int, expected: int) -> Lap:
-    land(spark, settings, "users", range(first, first + expected // ORDERS_OF_A_USER), {"id": F.col("id")})
-    left = read_table(spark, settings, ORDERS.waiting.name).count()
+def retry(lake: Lake, first: int, expected: int) -> Lap:
+    land(lake, "users", range(first, first + expected // ORDERS_OF_A_USER), {"id": F.col("id")})
+    left = lake.table(ORDERS.waiting.name).read().count()
     with lap() as measured:
-        merge_and_enrich(spark, settings)
-    retried = left - read_table(spark, settings, ORDERS.waiting.name).count()
+        merge_and_enrich(lake)
+    retried = left - lake.table(ORDERS.waiting.name).read().count()
     assert retried == expected, f"{retried:,} of {expected:,} left quarantine"
     return measured
 

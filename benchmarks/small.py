@@ -19,6 +19,7 @@ from typing import Annotated
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 import typer
+from pulsar_lakehouse.tables.lake import Lake
 from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 
@@ -49,7 +50,7 @@ class Lake:
     def send(self, topic: str, count: int, **others: Column) -> None:
         """Land messages; `others` replace fields, as SQL columns over `id`."""
         ids = range(self.sent[topic], self.sent[topic] + count)
-        land(self.spark, self.settings, topic, ids, {**self._fields(topic), **others})
+        land(Lake(self.spark, self.settings), topic, ids, {**self._fields(topic), **others})
         self.sent[topic] += count
 
     def step(self, streams: list[Stream]) -> tuple[Lap, int]:
@@ -60,7 +61,7 @@ class Lake:
         return measured, scheduler.nextJobId() - before
 
     def merge(self, name: str) -> tuple[Lap, int]:
-        return self.step(merging(self.spark, self.settings, [each for each in ENTITIES if each.name == name]))
+        return self.step(merging(Lake(self.spark, self.settings), [each for each in ENTITIES if each.name == name]))
 
     def enrich(self) -> tuple[Lap, int]:
         return self.step(self.enriching)
@@ -68,7 +69,7 @@ class Lake:
     @cached_property
     def enriching(self) -> list[Stream]:
         """Kept, as by `run --every`: a process knows what it has placed itself."""
-        return enriching(self.spark, self.settings, ENRICHMENTS)
+        return enriching(Lake(self.spark, self.settings), ENRICHMENTS)
 
     def mixed(self) -> dict[str, Column]:
         """Fields of orders of which 1 % are duplicates, 1 % lack their user and 0.2 % are malformed."""
@@ -129,11 +130,11 @@ def main(
     settings = emptied_home()
     spark = start_spark(settings)
     try:
-        lake = Lake(spark, lakes(spark, settings, [1])[1], users, random_keys)
+        lake = Lake(spark, lakes(Lake(spark, settings), [1])[1], users, random_keys)
         for topic, count in (("users", users), ("items", ITEMS), ("orders", gold)):
             lake.send(topic, count)
         lake.send("orders", waiting, userId=F.col("id") + users)
-        catch_up(lake.settings, merging(spark, lake.settings, ENTITIES))
+        catch_up(lake.settings, merging(Lake(spark, lake.settings), ENTITIES))
         lake.enrich()
         found = batches(lake, orders, changes, rounds)
     finally:

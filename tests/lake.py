@@ -5,12 +5,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import SparkSession
+from pulsar_lakehouse.tables.lake import Lake
 
 from pulsar_lakehouse.bronze.landing import bronze_table
 from pulsar_lakehouse.contracts.topics import Topic
 from pulsar_lakehouse.delta.query import existing_tables, is_stored, stored_table
-from pulsar_lakehouse.delta.tables import create_table
 from pulsar_lakehouse.delta.writes import append_values
 from pulsar_lakehouse.pulsar.endpoint import Endpoint
 from pulsar_lakehouse.pulsar.topic_admin import create_topics
@@ -110,16 +109,14 @@ def expected(oracle: Oracle) -> dict[str, list[Any]]:
     }
 
 
-def land_literally(
-    spark: SparkSession, settings: Settings, messages: Sequence[Message], topics: Sequence[Topic] = TOPICS
-) -> None:
+def land_literally(lake: Lake, messages: Sequence[Message], topics: Sequence[Topic] = TOPICS) -> None:
     """Append messages to their bronze tables, without a broker."""
     for topic in topics:
         table = bronze_table(topic)
-        create_table(spark, settings, table)
+        lake.create(table)
         if rows := [bronze_row(message) for message in messages if message.topic == topic.name]:
             names = table.schema.names
-            append_values(settings, table.name, [dict(zip(names, row, strict=True)) for row in rows])
+            append_values(lake.settings, table.name, [dict(zip(names, row, strict=True)) for row in rows])
 
 
 def bronze_row(message: Message) -> tuple[Any, ...]:

@@ -9,12 +9,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from pulsar_lakehouse.tables.lake import Lake
 
 from pulsar_lakehouse.domains.shop.workload import Workload
 from pulsar_lakehouse.pulsar.endpoint import call_admin
 from pulsar_lakehouse.pulsar.produce import produce
 from pulsar_lakehouse.pulsar.topic_admin import create_published
-from pulsar_lakehouse.settings import Settings, load_settings
+from pulsar_lakehouse.settings import load_settings
 from tests.brokers import PulsarCluster
 from tests.lake import environment, expected, messages, own_topics, read, tables, versions
 from tests.oracle import Oracle
@@ -66,10 +67,10 @@ def move(brokers: PulsarCluster, topic: str) -> None:
 
 
 @contextmanager
-def running(lake: Settings, command: str) -> Iterator[subprocess.Popen[bytes]]:
-    with (lake.home / f"{command}.log").open("wb") as log:
-        given = {**os.environ, **environment(lake, **MORE)}
-        process = subprocess.Popen([LAKEHOUSE, command], env=given, cwd=lake.home, stdout=log, stderr=log)
+def running(lake: Lake, command: str) -> Iterator[subprocess.Popen[bytes]]:
+    with (lake.settings.home / f"{command}.log").open("wb") as log:
+        given = {**os.environ, **environment(lake.settings, **MORE)}
+        process = subprocess.Popen([LAKEHOUSE, command], env=given, cwd=lake.settings.home, stdout=log, stderr=log)
     try:
         yield process
     finally:
@@ -83,17 +84,17 @@ def wait_for(condition: Callable[[], bool], process: subprocess.Popen[bytes]) ->
         time.sleep(0.02)
 
 
-def ended(lake: Settings, command: str, process: subprocess.Popen[bytes]) -> str:
+def ended(lake: Lake, command: str, process: subprocess.Popen[bytes]) -> str:
     """What a command has shown, which must succeed."""
-    code, shown = process.wait(400), (lake.home / f"{command}.log").read_text()
+    code, shown = process.wait(400), (lake.settings.home / f"{command}.log").read_text()
     assert (code, "Traceback" in shown) == (0, False), shown
     return shown
 
 
-def published(brokers: PulsarCluster, lake: Settings) -> int:
+def published(brokers: PulsarCluster, lake: Lake) -> int:
     """The messages that were published since the broker loaded the topic."""
-    path = f"persistent/{lake.pulsar.namespace}/{GOLD_TOPIC}/partitioned-stats"
-    return int(call_admin("GET", path, brokers.endpoint, lake).json()["msgInCounter"])
+    path = f"persistent/{lake.settings.pulsar.namespace}/{GOLD_TOPIC}/partitioned-stats"
+    return int(call_admin("GET", path, brokers.endpoint, lake.settings).json()["msgInCounter"])
 
 
 @pytest.mark.parametrize("fault", [lose_broker, freeze_broker, lose_bookie, move])

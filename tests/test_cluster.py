@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from pulsar_lakehouse.tables.lake import Lake
 
 from pulsar_lakehouse.domains.shop.workload import Workload
 from pulsar_lakehouse.pulsar.endpoint import Endpoint
@@ -45,11 +46,13 @@ def lake_of(settings: Settings, endpoint: Endpoint, home: Path, *phases: Phase) 
 
 
 @contextmanager
-def running(lake: Settings, cluster: Cluster, **more: str) -> Iterator[subprocess.Popen[bytes]]:
+def running(lake: Lake, cluster: Cluster, **more: str) -> Iterator[subprocess.Popen[bytes]]:
     on_it = {"LAKEHOUSE_SPARK__MASTER": cluster.master, "LAKEHOUSE_SPARK__CONF": json.dumps(FAST)}
-    with (lake.home / "run.log").open("wb") as log:
-        given = {**os.environ, **environment(lake, **on_it, **more)}
-        process = subprocess.Popen([LAKEHOUSE, "run"], env=given, cwd=lake.home, stdout=log, stderr=subprocess.STDOUT)
+    with (lake.settings.home / "run.log").open("wb") as log:
+        given = {**os.environ, **environment(lake.settings, **on_it, **more)}
+        process = subprocess.Popen(
+            [LAKEHOUSE, "run"], env=given, cwd=lake.settings.home, stdout=log, stderr=subprocess.STDOUT
+        )
     try:
         yield process
     finally:
@@ -57,15 +60,15 @@ def running(lake: Settings, cluster: Cluster, **more: str) -> Iterator[subproces
         process.wait()
 
 
-def ends_well(lake: Settings, process: subprocess.Popen[bytes]) -> None:
-    code, shown = process.wait(900), (lake.home / "run.log").read_text()
+def ends_well(lake: Lake, process: subprocess.Popen[bytes]) -> None:
+    code, shown = process.wait(900), (lake.settings.home / "run.log").read_text()
     assert (code, shown.count("holds"), "Traceback" in shown) == (0, 3, False), shown
-    assert tables(lake) == expected(Oracle().run(messages(lake)))
+    assert tables(lake.settings) == expected(Oracle().run(messages(lake.settings)))
 
 
-def wait_for_version(lake: Settings, name: str, version: int, process: subprocess.Popen[bytes]) -> None:
-    while versions(lake).get(name, -1) < version:
-        assert process.poll() is None, (lake.home / "run.log").read_text()
+def wait_for_version(lake: Lake, name: str, version: int, process: subprocess.Popen[bytes]) -> None:
+    while versions(lake.settings).get(name, -1) < version:
+        assert process.poll() is None, (lake.settings.home / "run.log").read_text()
         time.sleep(0.1)
 
 

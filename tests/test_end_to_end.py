@@ -4,7 +4,7 @@ import shutil
 from collections.abc import Callable, Iterator
 
 import pytest
-from pyspark.sql import SparkSession
+from pulsar_lakehouse.tables.lake import Lake
 
 from pulsar_lakehouse.domains.shop.workload import Workload
 from pulsar_lakehouse.jobs.steps import reconcile_all, run_all
@@ -47,48 +47,46 @@ def send(phase: Phase, endpoint: Endpoint, settings: Settings) -> None:
     produce([(topic, phase(topic.name)) for topic in TOPICS], endpoint, settings)
 
 
-def run(spark: SparkSession, settings: Settings) -> dict[str, int]:
-    return {outcome.name: outcome.rows for outcome in run_all(spark, settings)}
+def run(lake: Lake) -> dict[str, int]:
+    return {outcome.name: outcome.rows for outcome in run_all(lake)}
 
 
-def test_first_everything_lands_and_what_lacks_state_waits(
-    spark: SparkSession, endpoint: Endpoint, lake: Settings, oracle: Oracle
-) -> None:
-    send(MESSY.first, endpoint, lake)
-    run(spark, lake)
-    assert tables(lake) == expected(oracle.run(messages(lake)))
+def test_first_everything_lands_and_what_lacks_state_waits(endpoint: Endpoint, lake: Lake, oracle: Oracle) -> None:
+    send(MESSY.first, endpoint, lake.settings)
+    run(lake)
+    assert tables(lake.settings) == expected(oracle.run(messages(lake.settings)))
     assert oracle.waiting
     assert oracle.duplicates
     assert oracle.malformed
 
 
 def test_then_late_users_release_orders_and_changes_arrive_in_no_order(
-    spark: SparkSession, endpoint: Endpoint, lake: Settings, oracle: Oracle
+    endpoint: Endpoint, lake: Lake, oracle: Oracle
 ) -> None:
-    before, waited = set(messages(lake)), len(oracle.waiting)
-    send(MESSY.late, endpoint, lake)
-    run(spark, lake)
-    new = [message for message in messages(lake) if message not in before]
-    assert tables(lake) == expected(oracle.run(new))
+    before, waited = set(messages(lake.settings)), len(oracle.waiting)
+    send(MESSY.late, endpoint, lake.settings)
+    run(lake)
+    new = [message for message in messages(lake.settings) if message not in before]
+    assert tables(lake.settings) == expected(oracle.run(new))
     assert 0 < len(oracle.waiting) < waited
 
 
-def test_what_landed_is_in_exactly_one_place(spark: SparkSession, lake: Settings) -> None:
-    reconciliations = {reconciliation.topic: reconciliation for reconciliation in reconcile_all(spark, lake)}
+def test_what_landed_is_in_exactly_one_place(lake: Lake) -> None:
+    reconciliations = {reconciliation.topic: reconciliation for reconciliation in reconcile_all(lake)}
     assert {
         topic: reconciliation.problems for topic, reconciliation in reconciliations.items() if not reconciliation.holds
     } == {}
-    assert sum(reconciliation.landed for reconciliation in reconciliations.values()) == len(messages(lake))
+    assert sum(reconciliation.landed for reconciliation in reconciliations.values()) == len(messages(lake.settings))
 
 
-def test_a_run_with_nothing_new_commits_nothing(spark: SparkSession, lake: Settings) -> None:
-    before = versions(lake)
-    assert set(run(spark, lake).values()) == {0}
-    assert versions(lake) == before
+def test_a_run_with_nothing_new_commits_nothing(lake: Lake) -> None:
+    before = versions(lake.settings)
+    assert set(run(lake).values()) == {0}
+    assert versions(lake.settings) == before
 
 
-def test_lost_checkpoints_change_nothing(spark: SparkSession, lake: Settings, oracle: Oracle) -> None:
-    shutil.rmtree(lake.checkpoint_root)
-    run(spark, lake)
-    assert tables(lake) == expected(oracle)
-    assert all(reconciliation.holds for reconciliation in reconcile_all(spark, lake))
+def test_lost_checkpoints_change_nothing(lake: Lake, oracle: Oracle) -> None:
+    shutil.rmtree(lake.settings.checkpoint_root)
+    run(lake)
+    assert tables(lake.settings) == expected(oracle)
+    assert all(reconciliation.holds for reconciliation in reconcile_all(lake))

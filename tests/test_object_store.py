@@ -18,6 +18,7 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 from impala.dbapi import connect
+from pulsar_lakehouse.tables.lake import Lake
 
 from pulsar_lakehouse.delta.claims import GIVE_UP
 from pulsar_lakehouse.delta.query import is_stored, query, stored_table
@@ -53,9 +54,9 @@ def lake_of(settings: Settings, endpoint: Endpoint, url: str, home: Path) -> Set
 
 
 @contextmanager
-def running(lake: Settings, command: str = "run") -> Iterator[subprocess.Popen[bytes]]:
-    with (lake.home / "run.log").open("wb") as log:
-        given = {**os.environ, **environment(lake), **SMALL_BATCHES}
+def running(lake: Lake, command: str = "run") -> Iterator[subprocess.Popen[bytes]]:
+    with (lake.settings.home / "run.log").open("wb") as log:
+        given = {**os.environ, **environment(lake.settings), **SMALL_BATCHES}
         process = subprocess.Popen([LAKEHOUSE, *command.split()], env=given, stdout=log, stderr=subprocess.STDOUT)
     try:
         yield process
@@ -64,10 +65,10 @@ def running(lake: Settings, command: str = "run") -> Iterator[subprocess.Popen[b
         process.wait()
 
 
-def run(lake: Settings) -> str:
+def run(lake: Lake) -> str:
     """What a run shows, which must succeed."""
-    with running(lake) as process:
-        code, shown = process.wait(400), (lake.home / "run.log").read_text()
+    with running(lake.settings) as process:
+        code, shown = process.wait(400), (lake.settings.home / "run.log").read_text()
     assert (code, shown.count("holds")) == (0, 3), shown
     return shown
 
@@ -78,8 +79,8 @@ def wait_for(condition: Callable[[], bool], process: subprocess.Popen[bytes]) ->
         time.sleep(0.2)
 
 
-def has_version(lake: Settings, name: str, version: int) -> Callable[[], bool]:
-    return lambda: is_stored(lake, name) and stored_table(lake, name).version() >= version
+def has_version(lake: Lake, name: str, version: int) -> Callable[[], bool]:
+    return lambda: is_stored(lake.settings, name) and stored_table(lake.settings, name).version() >= version
 
 
 @pytest.mark.s3
@@ -195,16 +196,16 @@ def test_a_person_leaves_the_store(
     assert tables(lake) == expected(Oracle().run(messages(lake)))
 
 
-def do(lake: Settings, command: str) -> None:
-    given = {**os.environ, **environment(lake), **SMALL_BATCHES}
+def do(lake: Lake, command: str) -> None:
+    given = {**os.environ, **environment(lake.settings), **SMALL_BATCHES}
     done = subprocess.run([LAKEHOUSE, *command.split()], env=given, capture_output=True, text=True, timeout=400)
     assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
 
 
-def served(lake: Settings, sql: str) -> list[tuple[object, ...]]:
+def served(lake: Lake, sql: str) -> list[tuple[object, ...]]:
     """The rows that `lakehouse serve` answers with."""
     users = {"ada": "lovelace-1815"}
-    given = {**os.environ, **environment(lake, LAKEHOUSE_SERVE__USERS=json.dumps(users))}
+    given = {**os.environ, **environment(lake.settings, LAKEHOUSE_SERVE__USERS=json.dumps(users))}
     with subprocess.Popen([LAKEHOUSE, "serve"], env=given, stdout=subprocess.PIPE, text=True) as server:
         try:
             assert server.stdout is not None
@@ -326,9 +327,9 @@ def test_a_machine_that_sleeps_loses_its_tables_to_another(
     assert tables(other) == expected(Oracle().run(first).run(then))
 
 
-def has_enriched(lake: Settings, sent: int) -> bool:
-    landed = messages(lake)
-    return len(landed) == sent and tables(lake) == expected(Oracle().run(landed))
+def has_enriched(lake: Lake, sent: int) -> bool:
+    landed = messages(lake.settings)
+    return len(landed) == sent and tables(lake.settings) == expected(Oracle().run(landed))
 
 
 @pytest.mark.spark

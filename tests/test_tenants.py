@@ -15,6 +15,7 @@ import psutil
 import pytest
 import requests
 from impala.dbapi import connect
+from pulsar_lakehouse.tables.lake import Lake
 from pyspark.sql import SparkSession
 from thrift.transport.TTransport import TTransportException
 
@@ -44,8 +45,8 @@ pytestmark = [pytest.mark.long]
 class Tenant:
     """A tenant's lakehouse and broker, and how many messages were sent to it."""
 
-    def __init__(self, lake: Settings, endpoint: Endpoint) -> None:
-        self.lake, self.endpoint, self.sent, self.port = lake, endpoint, 0, free_port()
+    def __init__(self, lake: Lake, endpoint: Endpoint) -> None:
+        self.lake, self.endpoint, self.sent, self.port = lake.settings, endpoint, 0, free_port()
 
     def run(self) -> subprocess.Popen[bytes]:
         return start(self.lake, "run", "--every", "1s", LAKEHOUSE_METRICS__PORT=str(self.port))
@@ -158,11 +159,11 @@ def test_a_tenant_goes_on_beside_one_that_is_flooded_frozen_and_broken(
                 assert str(commit) in (globex.lake.home / "run.log").read_text().splitlines()[-1]
                 acme.goes_on()
         assert (acme.backlog(), calm.poll()) == (0, None)
-    list(run_all(spark, globex.lake))
+    list(run_all(Lake(spark, globex.lake)))
     assert globex.is_right()
     assert globex.backlog() == 0
     for tenant in (acme, globex):
-        assert all(reconciliation.holds for reconciliation in reconcile_all(spark, tenant.lake))
+        assert all(reconciliation.holds for reconciliation in reconcile_all(Lake(spark, tenant.lake)))
 
 
 def test_a_quota_is_that_of_one_tenant(acme: Tenant, globex: Tenant) -> None:

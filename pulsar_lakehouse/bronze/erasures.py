@@ -2,13 +2,13 @@
 
 from dataclasses import replace
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from pulsar_lakehouse.contracts.topics import Topic
-from pulsar_lakehouse.delta.tables import Table, read_table, table_exists
+from pulsar_lakehouse.delta.tables import Table
 from pulsar_lakehouse.reconciliation import Reconciliation
-from pulsar_lakehouse.settings import Settings
+from pulsar_lakehouse.tables.lake import Lake
 
 PARTS = ("partition", "ledger_id", "entry_id", "batch_index")
 ERASED = "STRUCT<bronze: STRING, topic: STRING, partition: INT, ledger_id: BIGINT, entry_id: BIGINT, batch_index: INT>"
@@ -34,22 +34,20 @@ the number of messages that may be of anybody, because neither their key nor the
 """
 
 
-def erased_messages(spark: SparkSession, settings: Settings, bronze: str | None = None) -> DataFrame:
+def erased_messages(lake: Lake, bronze: str | None = None) -> DataFrame:
     """The messages that were erased, or are to be erased, from a bronze table, or from all of them."""
-    erased = read_table(spark, settings, ERASURES.name).select(F.explode("messages").alias("message"))
+    erased = lake.table(ERASURES.name).read().select(F.explode("messages").alias("message"))
     return erased.where(F.lit(True) if bronze is None else F.col("message.bronze") == bronze).select("message.*")
 
 
-def with_erasures(
-    spark: SparkSession, settings: Settings, topic: Topic, reconciliation: Reconciliation
-) -> Reconciliation:
+def with_erasures(lake: Lake, topic: Topic, reconciliation: Reconciliation) -> Reconciliation:
     """Counts the topic's erased messages on both sides. It is a problem if one of them is in bronze."""
-    if not table_exists(spark, settings, ERASURES.name):
+    if not lake.table(ERASURES.name).exists():
         return reconciliation
-    erased = erased_messages(spark, settings, topic.bronze_table)
+    erased = erased_messages(lake, topic.bronze_table)
     if not (recorded := erased.distinct().count()):
         return reconciliation
-    there = read_table(spark, settings, topic.bronze_table).join(erased, on=list(PARTS), how="left_semi").count()
+    there = lake.table(topic.bronze_table).read().join(erased, on=list(PARTS), how="left_semi").count()
     count, problems = recorded - there, reconciliation.problems
     if there:
         problems += (f"{there:,} landed that are to be erased: run `lakehouse forget` again",)
@@ -57,9 +55,9 @@ def with_erasures(
     return replace(reconciliation, landed=reconciliation.landed + count, accounted=accounted, problems=problems)
 
 
-def unfinished(spark: SparkSession, settings: Settings) -> list[str]:
+def unfinished(lake: Lake) -> list[str]:
     """The requests that were not completed, oldest first."""
-    events = read_table(spark, settings, ERASURES.name)
+    events = lake.table(ERASURES.name).read()
     done = events.where(F.col("event") == DONE).select("request")
     open_requests = events.join(done, on="request", how="left_anti").orderBy("at")
     return [row.request for row in open_requests.select("request").collect()]

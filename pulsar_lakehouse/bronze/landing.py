@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import replace
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
@@ -21,9 +21,9 @@ from pulsar_lakehouse.bronze.pulsar.admin import Held
 from pulsar_lakehouse.bronze.pulsar.options import EARLIEST
 from pulsar_lakehouse.contracts.topics import Topic
 from pulsar_lakehouse.delta.checkpoints import sound_checkpoint
-from pulsar_lakehouse.delta.tables import Table, create_table, path_exists
+from pulsar_lakehouse.delta.tables import Table, path_exists
 from pulsar_lakehouse.pulsar.endpoint import Endpoint
-from pulsar_lakehouse.settings import Settings
+from pulsar_lakehouse.tables.lake import Lake
 
 
 def bronze_table(topic: Topic) -> Table:
@@ -38,11 +38,11 @@ def bronze_table(topic: Topic) -> Table:
     )
 
 
-def create_bronze_table(spark: SparkSession, settings: Settings, topic: Topic, held: Mapping[str, Held]) -> bool:
+def create_bronze_table(lake: Lake, topic: Topic, held: Mapping[str, Held]) -> bool:
     """Create the topic's table unless it exists, and return whether it was created. It knows the `held` partitions."""
     table = bronze_table(topic)
     made = {CREATED: json.dumps(creation_dates(held), sort_keys=True)}
-    return create_table(spark, settings, replace(table, properties={**table.properties, **made}))
+    return lake.create(replace(table, properties={**table.properties, **made}))
 
 
 def to_bronze(messages: DataFrame) -> DataFrame:
@@ -52,32 +52,32 @@ def to_bronze(messages: DataFrame) -> DataFrame:
     )
 
 
-def land(spark: SparkSession, settings: Settings, topic: Topic, endpoint: Endpoint) -> DataStreamWriter:
+def land(lake: Lake, topic: Topic, endpoint: Endpoint) -> DataStreamWriter:
     """The stream from a topic to its bronze table. Without a checkpoint, it continues after the last landed entry.
 
     Raises PermanentError if the topic was recreated after something landed, and BrokerError if the broker does not
     answer.
     """
-    spark.dataSource.register(PulsarDataSource)
+    lake.spark.dataSource.register(PulsarDataSource)
     table = bronze_table(topic)
-    held = ask_broker(settings, endpoint, topic)
-    is_new = create_bronze_table(spark, settings, topic, held)
-    checkpoint = sound_checkpoint(spark, settings, table.name, appends_to=table.name)
+    held = ask_broker(lake.settings, endpoint, topic)
+    is_new = create_bronze_table(lake, topic, held)
+    checkpoint = sound_checkpoint(lake, table.name, appends_to=table.name)
     if not is_new:
-        keep_created(spark, settings, topic, held)
+        keep_created(lake, topic, held)
     # Spark creates the folder before it plans the first batch, so the folder alone proves nothing.
-    known = is_new or path_exists(spark, f"{checkpoint}/offsets/[0-9]*")
-    start = EARLIEST if known else json.dumps(offsets_to_go_on_after(spark, settings, topic))
+    known = is_new or path_exists(lake.spark, f"{checkpoint}/offsets/[0-9]*")
+    start = EARLIEST if known else json.dumps(offsets_to_go_on_after(lake, topic))
     messages = (
-        spark.readStream.format("pulsar")
-        .options(**source_options(settings, endpoint, topic))
+        lake.spark.readStream.format("pulsar")
+        .options(**source_options(lake.settings, endpoint, topic))
         .option("startingPosition", start)
-        .option("maxBytesPerTrigger", settings.run.max_bytes_per_batch)
+        .option("maxBytesPerTrigger", lake.settings.run.max_bytes_per_batch)
         .load()
     )
     return (
         messages.transform(to_bronze)
         .writeStream.format("delta")
-        .option("path", settings.table_path(table.name))
+        .option("path", lake.settings.table_path(table.name))
         .option("checkpointLocation", checkpoint)
     )

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 
 from deltalake.exceptions import DeltaError
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from pulsar_lakehouse.bronze.erasures import ERASURES, erased_messages
@@ -20,18 +20,14 @@ from pulsar_lakehouse.delta.batches import last_batch
 from pulsar_lakehouse.delta.query import query, stored_table, table_names
 from pulsar_lakehouse.delta.tables import (
     Table,
-    create_table,
     delete_path,
-    read_table,
-    set_table_property,
-    table_exists,
-    table_property,
 )
 from pulsar_lakehouse.delta.writes import append_missing
 from pulsar_lakehouse.errors import PermanentError, UnreachableError
 from pulsar_lakehouse.pulsar.endpoint import Endpoint
 from pulsar_lakehouse.settings import Settings
 from pulsar_lakehouse.spark.error_causes import cause_of
+from pulsar_lakehouse.tables.lake import Lake
 
 LOSSES = Table(
     name="bronze.losses",
@@ -92,56 +88,65 @@ def landed_offsets(bronze: DataFrame) -> dict[str, str]:
     }
 
 
-def offsets_to_go_on_after(spark: SparkSession, settings: Settings, topic: Topic) -> dict[str, str]:
+def offsets_to_go_on_after(lake: Lake, topic: Topic) -> dict[str, str]:
     """The last entry of each partition that landed, even if it was erased since, or was accepted as lost."""
     position = ("topic", "partition", "ledger_id", "entry_id")
-    found = read_table(spark, settings, topic.bronze_table).select(*position)
-    if table_exists(spark, settings, ERASURES.name):
-        found = found.union(erased_messages(spark, settings, topic.bronze_table).select(*position))
-    if table_exists(spark, settings, LOSSES.name):
-        accepted = read_table(spark, settings, LOSSES.name)
-        found = found.union(accepted.where(F.col("topic") == _full_name(settings, topic)).select(*position))
+    found = lake.table(topic.bronze_table).read().select(*position)
+    if lake.table(ERASURES.name).exists():
+        found = found.union(erased_messages(lake, topic.bronze_table).select(*position))
+    if lake.table(LOSSES.name).exists():
+        accepted = lake.table(LOSSES.name).read()
+        found = found.union(accepted.where(F.col("topic") == _full_name(lake.settings, topic)).select(*position))
     return landed_offsets(found)
 
 
-def keep_created(spark: SparkSession, settings: Settings, topic: Topic, held: Mapping[str, Held]) -> None:
+def keep_created(lake: Lake, topic: Topic, held: Mapping[str, Held]) -> None:
     """Record the creation times of partitions that have none in the table's properties.
 
     Raises PermanentError if a partition was recreated since its time was recorded.
     """
-    known, found = _known(spark, settings, topic), creation_dates(held)
+    known, found = _known(lake, topic), creation_dates(held)
     if any(found.get(name, date) != date for name, date in known.items()):
-        for loss in _find(spark, settings, topic, held, known):
+        for loss in _find(lake, topic, held, known):
             raise PermanentError(_refusal(topic, loss))
     if found.keys() - known.keys():
-        _keep(spark, settings, topic, found | known)
+        _keep(lake, topic, found | known)
 
 
-def accept_losses(spark: SparkSession, settings: Settings, topic: Topic, endpoint: Endpoint) -> list[Loss]:
+def accept_losses(lake: Lake, topic: Topic, endpoint: Endpoint) -> list[Loss]:
     """Record the losses of a topic in `bronze.losses`, so that landing can continue with what is left; returns them.
 
     Raises PermanentError if landing could not continue after a loss, or if the broker refuses or has no such topic,
     and BrokerError if the broker does not answer.
     """
-    if not table_exists(spark, settings, topic.bronze_table):
+    if not lake.table(topic.bronze_table).exists():
         return []
-    held, known = ask_broker(settings, endpoint, topic), _known(spark, settings, topic)
-    losses = _find(spark, settings, topic, held, known)
+    held, known = ask_broker(lake.settings, endpoint, topic), _known(lake, topic)
+    losses = _find(lake, topic, held, known)
     for loss in losses:
         if not loss.can_resume:
             raise PermanentError(_refusal(topic, loss))
     if losses:
-        create_table(spark, settings, LOSSES)
+        lake.create(LOSSES)
         now, user = datetime.now(UTC), getpass.getuser()
         rows = [
-            (_full_name(settings, topic), _index(loss), *loss.after, *loss.resume, loss.entries, loss.reason, now, user)
+            (
+                _full_name(lake.settings, topic),
+                _index(loss),
+                *loss.after,
+                *loss.resume,
+                loss.entries,
+                loss.reason,
+                now,
+                user,
+            )
             for loss in losses
         ]
         once = ["topic", "partition", "ledger_id", "entry_id"]
-        append_missing(spark.createDataFrame(rows, LOSSES.ddl), settings, LOSSES.name, on=once)
-        _keep(spark, settings, topic, known | creation_dates(held))
+        append_missing(lake.spark.createDataFrame(rows, LOSSES.ddl), lake.settings, LOSSES.name, on=once)
+        _keep(lake, topic, known | creation_dates(held))
         # Without a checkpoint, landing continues after the landed entries and the recorded losses.
-        delete_path(spark, settings.checkpoint_path(topic.bronze_table))
+        delete_path(lake.spark, lake.settings.checkpoint_path(topic.bronze_table))
     return losses
 
 
@@ -176,12 +181,10 @@ def accepted_losses(settings: Settings) -> dict[str, tuple[int, int]]:
     return {topic: (count, entries) for topic, count, entries in found.fetchall()}
 
 
-def _find(
-    spark: SparkSession, settings: Settings, topic: Topic, held: Mapping[str, Held], known: Mapping[str, str]
-) -> list[Loss]:
-    landed = _committed(settings, topic)
+def _find(lake: Lake, topic: Topic, held: Mapping[str, Held], known: Mapping[str, str]) -> list[Loss]:
+    landed = _committed(lake.settings, topic)
     if landed is None:
-        landed = offsets_to_go_on_after(spark, settings, topic)
+        landed = offsets_to_go_on_after(lake, topic)
     return _compare(topic, held, Offsets.from_json(landed), known)
 
 
@@ -221,13 +224,13 @@ def _landed_without_spark(settings: Settings, topic: Topic) -> dict[str, str]:
     return {f"{name}-partition-{index}": f"{at['ledger']}:{at['entry']}" for name, index, at in rows}
 
 
-def _known(spark: SparkSession, settings: Settings, topic: Topic) -> dict[str, str]:
-    dates: dict[str, str] = json.loads(table_property(spark, settings, topic.bronze_table, CREATED) or "{}")
+def _known(lake: Lake, topic: Topic) -> dict[str, str]:
+    dates: dict[str, str] = json.loads(lake.table(topic.bronze_table).property(CREATED) or "{}")
     return dates
 
 
-def _keep(spark: SparkSession, settings: Settings, topic: Topic, dates: Mapping[str, str]) -> None:
-    set_table_property(spark, settings, topic.bronze_table, CREATED, json.dumps(dates, sort_keys=True))
+def _keep(lake: Lake, topic: Topic, dates: Mapping[str, str]) -> None:
+    lake.table(topic.bronze_table).set_property(CREATED, json.dumps(dates, sort_keys=True))
 
 
 def _refusal(topic: Topic, loss: Loss) -> str:

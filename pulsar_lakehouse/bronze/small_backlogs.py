@@ -18,7 +18,6 @@ import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 from obstore.exceptions import BaseError
-from pyspark.sql import SparkSession
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from pulsar_lakehouse.bronze.landing import bronze_table, create_bronze_table
@@ -40,6 +39,7 @@ from pulsar_lakehouse.progress import CONSOLE
 from pulsar_lakehouse.pulsar.endpoint import Endpoint, connect
 from pulsar_lakehouse.settings import Settings
 from pulsar_lakehouse.storage import uses_store
+from pulsar_lakehouse.tables.lake import Lake
 
 MAX_BYTES = 8 * 2**20
 """The stored bytes of a small backlog. One process reads larger ones too slowly."""
@@ -56,19 +56,17 @@ class _NotSmallError(Exception):
     """The messages take more memory than MAX_READ."""
 
 
-def land_small_backlog(
-    spark: SparkSession, settings: Settings, topic: Topic, endpoint: Endpoint, permit: Permit
-) -> int | None:
+def land_small_backlog(lake: Lake, topic: Topic, endpoint: Endpoint, permit: Permit) -> int | None:
     """Land what is new and return the number of messages, or None if the stream has to land it.
 
     It has to if the backlog is large, if a batch has not ended, if the checkpoint or anything in the topic is lost, if
     the table is torn or of another release, in an object store, and after a fault, which it retries and tells.
     It writes only while it has the permit. The process must hold the lease of the topic's table.
     """
-    if uses_store(settings):
+    if uses_store(lake.settings):
         return None
     try:
-        return _land(spark, settings, topic, endpoint, permit)
+        return _land(lake, topic, endpoint, permit)
     except (PulsarSourceError, pulsar.PulsarException, DeltaError, BaseError, OSError, LakehouseError):
         return None
     except (_NotSmallError, CancelledError):
@@ -78,32 +76,36 @@ def land_small_backlog(
         return None
 
 
-def _land(spark: SparkSession, settings: Settings, topic: Topic, endpoint: Endpoint, permit: Permit) -> int | None:
-    name, stopped = topic.bronze_table, stopped_after(settings, topic.bronze_table)
-    options = replace(Options.parse(source_options(settings, endpoint, topic)), read_timeout=TIMEOUT)
+def _land(lake: Lake, topic: Topic, endpoint: Endpoint, permit: Permit) -> int | None:
+    name, stopped = topic.bronze_table, stopped_after(lake.settings, topic.bronze_table)
+    options = replace(Options.parse(source_options(lake.settings, endpoint, topic)), read_timeout=TIMEOUT)
     plan = Plan(options, dated=True)
     start = Offsets.from_json(json.loads(stopped.offset)) if stopped else plan.starting_offsets()
     end = plan.limited_offsets(start, plan.latest_offsets(), ReadAllAvailable())
     ranges = [planned.value for planned in plan.ranges(start, end)]
-    if sum(span.bytes for each in ranges for span in each.spans) > min(MAX_BYTES, settings.run.max_bytes_per_batch):
+    if sum(span.bytes for each in ranges for span in each.spans) > min(
+        MAX_BYTES, lake.settings.run.max_bytes_per_batch
+    ):
         return None
     if stopped:
-        table = stored(settings, name)
-        if not _can_go_on(settings, table, stopped, topic, plan):
+        table = stored(lake.settings, name)
+        if not _can_go_on(lake.settings, table, stopped, topic, plan):
             return None
-    elif not ranges or _has_begun(settings, topic):
+    elif not ranges or _has_begun(lake.settings, topic):
         return None
     plan.refuse_lost_data(start)
     plan.ensure_subscriptions()
     landed = 0
     if ranges:
-        rows = _to_bronze(_read(settings, endpoint, options, ranges))
+        rows = _to_bronze(_read(lake.settings, endpoint, options, ranges))
         with permit.used():
             if not stopped:
-                create_bronze_table(spark, settings, topic, _held(plan))
-                stopped, table = begin(settings, name, json.dumps(start.to_json())), stored(settings, name)
-            with next_batch(settings, name, stopped, json.dumps(end.to_json()), batch_context(spark)) as batch:
-                append_batch(settings, name, rows, batch, seen=table)
+                create_bronze_table(lake, topic, _held(plan))
+                stopped, table = begin(lake.settings, name, json.dumps(start.to_json())), stored(lake.settings, name)
+            with next_batch(
+                lake.settings, name, stopped, json.dumps(end.to_json()), batch_context(lake.spark)
+            ) as batch:
+                append_batch(lake.settings, name, rows, batch, seen=table)
         landed = rows.num_rows
     with suppress(PulsarSourceError):  # it is acknowledged the next time
         plan.acknowledge(end)

@@ -3,15 +3,14 @@
 from collections.abc import Iterable
 from dataclasses import replace
 
-from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from pulsar_lakehouse.bronze.contracts import registered_schemas
 from pulsar_lakehouse.contracts.topics import Encoding, Topic
-from pulsar_lakehouse.delta.tables import Table, create_table, read_table, table_exists
+from pulsar_lakehouse.delta.tables import Table
 from pulsar_lakehouse.delta.writes import append_values
 from pulsar_lakehouse.pulsar.endpoint import Endpoint
-from pulsar_lakehouse.settings import Settings
+from pulsar_lakehouse.tables.lake import Lake
 
 WRITER_SCHEMAS = Table(
     name="bronze.writer_schemas",
@@ -20,22 +19,22 @@ WRITER_SCHEMAS = Table(
 )
 
 
-def keep_writer_schemas(spark: SparkSession, settings: Settings, topics: Iterable[Topic], endpoint: Endpoint) -> None:
+def keep_writer_schemas(lake: Lake, topics: Iterable[Topic], endpoint: Endpoint) -> None:
     """Store the registered schemas of Avro topics that are not stored yet."""
     for topic in topics:
         if topic.encoding is not Encoding.AVRO:
             continue
-        create_table(spark, settings, WRITER_SCHEMAS)
-        known = with_writer_schemas(spark, settings, topic).writer_schemas
-        registered = registered_schemas(topic, endpoint, settings)
+        lake.create(WRITER_SCHEMAS)
+        known = with_writer_schemas(lake, topic).writer_schemas
+        registered = registered_schemas(topic, endpoint, lake.settings)
         if new := [each for each in registered if each["version"] not in known]:
             rows = [{"topic": topic.name, "version": each["version"], "schema": each["data"]} for each in new]
-            append_values(settings, WRITER_SCHEMAS.name, rows)
+            append_values(lake.settings, WRITER_SCHEMAS.name, rows)
 
 
-def with_writer_schemas(spark: SparkSession, settings: Settings, topic: Topic) -> Topic:
+def with_writer_schemas(lake: Lake, topic: Topic) -> Topic:
     """The topic with its stored writer schemas; unchanged if it is not Avro, or if none are stored."""
-    if topic.encoding is not Encoding.AVRO or not table_exists(spark, settings, WRITER_SCHEMAS.name):
+    if topic.encoding is not Encoding.AVRO or not lake.table(WRITER_SCHEMAS.name).exists():
         return topic
-    rows = read_table(spark, settings, WRITER_SCHEMAS.name).where(F.col("topic") == topic.name).collect()
+    rows = lake.table(WRITER_SCHEMAS.name).read().where(F.col("topic") == topic.name).collect()
     return replace(topic, writer_schemas={row.version: row.schema for row in rows})

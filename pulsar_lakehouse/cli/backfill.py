@@ -10,13 +10,11 @@ from datetime import UTC, date, datetime
 from typing import Annotated, Any
 
 import typer
-from pyspark.sql import SparkSession
 from pyspark.sql.types import LongType
 
 from pulsar_lakehouse.cli import report
 from pulsar_lakehouse.delta.homes import refuse_other_home
 from pulsar_lakehouse.delta.query import is_stored, query
-from pulsar_lakehouse.delta.tables import read_table
 from pulsar_lakehouse.delta.writes import append_values
 from pulsar_lakehouse.errors import BusyError, ConfigurationError, LakehouseError
 from pulsar_lakehouse.gold.enrichment.backfill import Difference, Scope, backfill
@@ -28,6 +26,7 @@ from pulsar_lakehouse.pipeline.loading import pipeline_of
 from pulsar_lakehouse.progress import spinner
 from pulsar_lakehouse.settings import Settings, load_settings
 from pulsar_lakehouse.silver.entity import Entity
+from pulsar_lakehouse.tables.lake import Lake
 
 WAIT_SECONDS = 1.0
 
@@ -70,25 +69,25 @@ def backfill_command(
         scope = Scope(since=first, until=last)
     if dry_run:
         with spark_for(settings, writes=[enrichment.shadow]) as spark:
-            foresee(spark, settings, enrichment, scope)
+            foresee(Lake(spark, settings), enrichment, scope)
     else:
         _show(_order(settings, enrichment, scope, note), enrichment.topic.name)
 
 
-def foresee(spark: SparkSession, settings: Settings, enrichment: Enrichment, scope: Scope) -> None:
+def foresee(lake: Lake, enrichment: Enrichment, scope: Scope) -> None:
     """Print what would change, and which table has all of it."""
-    require(spark, settings, [BACKFILLS.name], made_by="run")
-    gold = read_table(spark, settings, enrichment.gold_table)
+    require(lake, [BACKFILLS.name], made_by="run")
+    gold = lake.table(enrichment.gold_table).read()
     if lacking := set(enrichment.gold_columns) - set(gold.columns):
         columns = ", ".join(sorted(lacking))
         raise LakehouseError(f"{enrichment.gold_table} has no {columns} yet: run `lakehouse enrich` first")
     with spinner("Comparing"):
-        difference = backfill(spark, settings, as_written(spark, settings, enrichment), scope, dry_run=True)
+        difference = backfill(lake, as_written(lake, enrichment), scope, dry_run=True)
     _show(difference, enrichment.topic.name)
     if differs := difference.changed + difference.added + difference.removed:
         columns = "array_to_string(columns, ', ') AS columns"
         names = ", ".join((*enrichment.keys, enrichment.day, "difference", columns, "reason"))
-        found = query(settings, f"SELECT {names} FROM {enrichment.shadow} ORDER BY ALL LIMIT {SHOWN}")
+        found = query(lake.settings, f"SELECT {names} FROM {enrichment.shadow} ORDER BY ALL LIMIT {SHOWN}")
         report.rows(found.columns, found.fetchall(), title=f"{min(differs, SHOWN):,} of {differs:,} rows that differ")
         report.say(f"All of them, before and after: {enrichment.shadow}")
 
@@ -126,7 +125,7 @@ def _order(
     while (done := _result(settings, asked)) is None:
         try:
             with spark_for(settings, writes=[enrichment.gold_table]) as spark:
-                catch_up(settings, enriching(spark, settings, [enrichment]))
+                catch_up(settings, enriching(Lake(spark, settings), [enrichment]))
         except BusyError as busy:
             with spinner(f"Waiting for the process that is writing now: {busy}"):
                 time.sleep(WAIT_SECONDS)

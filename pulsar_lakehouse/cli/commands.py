@@ -12,7 +12,6 @@ from functools import partial
 from typing import Annotated, Any, NoReturn
 
 import typer
-from pyspark.sql import SparkSession
 
 from pulsar_lakehouse.bronze.losses import LOSSES, accepted_losses, refusal
 from pulsar_lakehouse.cli import report
@@ -77,6 +76,7 @@ from pulsar_lakehouse.silver.entity import Entity
 from pulsar_lakehouse.silver.purge import purge as purge_entity
 from pulsar_lakehouse.spark.error_causes import cause_of, is_permanent
 from pulsar_lakehouse.spark.session import end_of_spark, stop_spark
+from pulsar_lakehouse.tables.lake import Lake
 from pulsar_lakehouse.terminal import one_line, visible
 
 app = typer.Typer(
@@ -135,7 +135,7 @@ def land(
     chosen = _chosen(topics, {topic.name: topic for topic in pipeline_of(settings).topics})
     broker.healthy_endpoint(settings)  # fail before Spark starts
     with spark_for(settings, writes=[topic.bronze_table for topic in chosen]) as spark:
-        streams = landing(spark, settings, chosen, accept_loss=accept_loss, take_over=take_over)
+        streams = landing(Lake(spark, settings), chosen, accept_loss=accept_loss, take_over=take_over)
         report.outcomes(catch_up(settings, streams))
 
 
@@ -145,8 +145,8 @@ def merge(entities: Annotated[list[str] | None, typer.Argument(help="Default: al
     settings = load_settings()
     chosen = _chosen(entities, {entity.name: entity for entity in pipeline_of(settings).entities})
     with spark_for(settings, writes=[entity.table.name for entity in chosen]) as spark:
-        require(spark, settings, [entity.topic.bronze_table for entity in chosen], made_by="land")
-        report.outcomes(catch_up(settings, merging(spark, settings, chosen)))
+        require(Lake(spark, settings), [entity.topic.bronze_table for entity in chosen], made_by="land")
+        report.outcomes(catch_up(settings, merging(Lake(spark, settings), chosen)))
 
 
 @app.command(rich_help_panel=PIPELINE)
@@ -155,9 +155,9 @@ def enrich(facts: Annotated[list[str] | None, typer.Argument(help="Default: all.
     settings = load_settings()
     chosen = _chosen(facts, {facts.topic.name: facts for facts in pipeline_of(settings).enrichments})
     with spark_for(settings, writes=[enrichment.gold_table for enrichment in chosen]) as spark:
-        require(spark, settings, [enrichment.topic.bronze_table for enrichment in chosen], made_by="land")
-        require(spark, settings, [table for each in chosen for table in each.state_tables], made_by="merge")
-        report.outcomes(catch_up(settings, enriching(spark, settings, chosen)))
+        require(Lake(spark, settings), [enrichment.topic.bronze_table for enrichment in chosen], made_by="land")
+        require(Lake(spark, settings), [table for each in chosen for table in each.state_tables], made_by="merge")
+        report.outcomes(catch_up(settings, enriching(Lake(spark, settings), chosen)))
 
 
 @app.command(rich_help_panel=PIPELINE)
@@ -180,16 +180,16 @@ def run(
     written = [*pipeline.written, *(table.name for table in sql_tables)]
     with write_lease(settings, written) as lease, spark_with(settings, lease) as spark:
         if seconds is None:
-            report.outcomes(run_all(spark, settings))
-            _reconcile(spark, settings)
+            report.outcomes(run_all(Lake(spark, settings)))
+            _reconcile(Lake(spark, settings))
             if through_sql:
-                validate_tables(spark, settings, only_new=True)
-                refresh_tables(spark, settings, sql_tables)
+                validate_tables(Lake(spark, settings), only_new=True)
+                refresh_tables(Lake(spark, settings), sql_tables)
         else:
-            pulse, look = Pulse(), partial(look_around, spark, settings)
+            pulse, look = Pulse(), partial(look_around, Lake(spark, settings))
             if settings.metrics.port is not None:
                 serve_metrics(settings, pulse)
-            state, steps = steps_of_state(spark, settings), steps_of_facts(spark, settings)
+            state, steps = steps_of_state(Lake(spark, settings)), steps_of_facts(Lake(spark, settings))
             keep_up(settings, steps, state=state, every=seconds, look=look, lease=lease, beat=pulse.beat)
 
 
@@ -203,12 +203,12 @@ def publish_gold(
     published = pipeline_of(settings).published
     tables = [enrichment.gold_table for enrichment in published.values()]
     with write_lease(settings, published) as lease, spark_with(settings, lease) as spark:
-        require(spark, settings, tables, made_by="run")
-        streams = publishing(spark, settings, published.values())
+        require(Lake(spark, settings), tables, made_by="run")
+        streams = publishing(Lake(spark, settings), published.values())
         if seconds is None:
             report.outcomes(catch_up(settings, streams))
         else:
-            look = partial(table_versions, spark, settings, tables)
+            look = partial(table_versions, Lake(spark, settings), tables)
             keep_up(settings, [streams], every=seconds, look=look, lease=lease)
 
 
@@ -218,20 +218,20 @@ def reconcile() -> None:
     settings = load_settings()
     written = pipeline_of(settings).written
     with spark_between_rounds(settings, written) as spark:
-        require(spark, settings, written, made_by="run")
-        _reconcile(spark, settings)
+        require(Lake(spark, settings), written, made_by="run")
+        _reconcile(Lake(spark, settings))
 
 
-def _reconcile(spark: SparkSession, settings: Settings) -> None:
+def _reconcile(lake: Lake) -> None:
     """Print and note where the landed messages are, and compare with the broker.
 
     Raises ReconciliationError if a message is in no table or in two, or was lost before it landed.
     """
-    reconciliations = reconcile_all(spark, settings)
-    keep_reconciliations(settings, reconciliations)
+    reconciliations = reconcile_all(lake)
+    keep_reconciliations(lake.settings, reconciliations)
     report.reconciliation(reconciliations)
-    report.note(reconciliations, settings)
-    _refuse([*_broken(reconciliations), *_compare_with_broker(settings)])
+    report.note(reconciliations, lake.settings)
+    _refuse([*_broken(reconciliations), *_compare_with_broker(lake.settings)])
 
 
 def _compare_with_broker(settings: Settings) -> list[str]:
@@ -255,9 +255,10 @@ def purge() -> None:
     pipeline = pipeline_of(settings)
     tables = [entity.table.name for entity in pipeline.entities]
     with spark_between_rounds(settings, tables) as spark:
-        require(spark, settings, tables, made_by="run")
+        require(Lake(spark, settings), tables, made_by="run")
         purged = {
-            each.name: purge_entity(spark, settings, each, merges=_merges(pipeline, each)) for each in pipeline.entities
+            each.name: purge_entity(Lake(spark, settings), each, merges=_merges(pipeline, each))
+            for each in pipeline.entities
         }
     report.say("Purged: " + ", ".join(f"{count:,} {name}" for name, count in purged.items()))
 

@@ -5,8 +5,6 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
-from pyspark.sql import SparkSession
-
 from pulsar_lakehouse.cli import report
 from pulsar_lakehouse.delta.leases import home_lock, write_lease
 from pulsar_lakehouse.delta.query import query
@@ -33,6 +31,7 @@ from pulsar_lakehouse.reconciliation import Reconciliation
 from pulsar_lakehouse.records import keep_reconciliations
 from pulsar_lakehouse.settings import DECLARATIONS, Pulsar, Settings
 from pulsar_lakehouse.spark.session import for_short_run
+from pulsar_lakehouse.tables.lake import Lake
 from pulsar_lakehouse.terminal import shown
 
 DEFAULT_DOMAIN = "shop"
@@ -61,7 +60,7 @@ def run_demo(settings: Settings, *, domain: str, size: int) -> list[Reconciliati
         try:
             broker.launch(own, keep_classes=True)
             with spark_for(own, writes=written) as spark:  # Spark and the broker start side by side
-                reconciliations = _show_pipeline(spark, own, workload)
+                reconciliations = _show_pipeline(Lake(spark, own), workload)
             broker.stop(own, keep_classes=True)
         finally:
             broker.stop(own)
@@ -83,47 +82,47 @@ def demo_settings(settings: Settings, domain: str = DEFAULT_DOMAIN) -> Settings:
     return for_short_run(settings.model_copy(update=places | {"pulsar": pulsar}))
 
 
-def _show_pipeline(spark: SparkSession, settings: Settings, workload: Workload) -> list[Reconciliation]:
+def _show_pipeline(lake: Lake, workload: Workload) -> list[Reconciliation]:
     report.say(f"\n1. {workload.FIRST}", "bold")
-    endpoint = _land_first(spark, settings, workload)
-    report.outcomes(run_landed(spark, settings))
-    before = {facts.topic.name: _places(settings, facts) for facts in pipeline_of(settings).enrichments}
-    for facts in pipeline_of(settings).enrichments:
+    endpoint = _land_first(lake, workload)
+    report.outcomes(run_landed(lake))
+    before = {facts.topic.name: _places(lake.settings, facts) for facts in pipeline_of(lake.settings).enrichments}
+    for facts in pipeline_of(lake.settings).enrichments:
         _, waited = before[facts.topic.name]
         report.say(f"{len(waited):,} {facts.topic.name} wait in quarantine for their {_states(facts)}")
-    _refresh(spark, settings)
+    _refresh(lake)
     report.say(f"\n2. {workload.LATE}", "bold")
-    _produce(settings, endpoint, workload.late)
-    report.outcomes(run_all(spark, settings))
-    for facts in pipeline_of(settings).enrichments:
-        _show_moves(settings, facts, *before[facts.topic.name])
-    _refresh(spark, settings)
+    _produce(lake.settings, endpoint, workload.late)
+    report.outcomes(run_all(lake))
+    for facts in pipeline_of(lake.settings).enrichments:
+        _show_moves(lake.settings, facts, *before[facts.topic.name])
+    _refresh(lake)
     report.say("\n3. What there is now", "bold")
-    found = status_of(settings)
+    found = status_of(lake.settings)
     report.OUT.print(report.tables(found.tables, found.freshness))
-    reconciliations = reconcile_all(spark, settings)
-    keep_reconciliations(settings, reconciliations)
+    reconciliations = reconcile_all(lake)
+    keep_reconciliations(lake.settings, reconciliations)
     report.reconciliation(reconciliations)
-    _show_queries(settings)
+    _show_queries(lake.settings)
     return reconciliations
 
 
-def _land_first(spark: SparkSession, settings: Settings, workload: Workload) -> Endpoint:
+def _land_first(lake: Lake, workload: Workload) -> Endpoint:
     """Create topics and tables, and land the first phase."""
-    pipeline = pipeline_of(settings)
+    pipeline = pipeline_of(lake.settings)
     with ThreadPoolExecutor() as pool:
-        tables = pool.submit(create_tables, spark, settings)  # while the broker starts and messages land
-        endpoint = broker.start(settings)
-        create_topics(pipeline.topics, endpoint, settings)
-        create_published(pipeline.published_topics, endpoint, settings)
-        _produce(settings, endpoint, workload.first)
-        report.outcomes(catch_up(settings, landing(spark, settings, pipeline.topics)))
+        tables = pool.submit(create_tables, lake)  # while the broker starts and messages land
+        endpoint = broker.start(lake.settings)
+        create_topics(pipeline.topics, endpoint, lake.settings)
+        create_published(pipeline.published_topics, endpoint, lake.settings)
+        _produce(lake.settings, endpoint, workload.first)
+        report.outcomes(catch_up(lake.settings, landing(lake, pipeline.topics)))
         tables.result()
     return endpoint
 
 
-def _refresh(spark: SparkSession, settings: Settings) -> None:
-    report.refreshed(refreshing(spark, settings, pipeline_of(settings).sql_tables))
+def _refresh(lake: Lake) -> None:
+    report.refreshed(refreshing(lake, pipeline_of(lake.settings).sql_tables))
 
 
 def _show_moves(settings: Settings, facts: Enrichment, held: Keys, waited: Keys) -> None:

@@ -15,6 +15,7 @@ from pulsar_lakehouse.pipeline.loading import pipeline_of
 from pulsar_lakehouse.progress import spinner
 from pulsar_lakehouse.settings import load_settings
 from pulsar_lakehouse.silver.entity import Entity
+from pulsar_lakehouse.tables.lake import Lake
 
 COMMAND = "forget"
 """What others see as the holder of the leases, instead of the command line, which has the key."""
@@ -37,12 +38,12 @@ def forget_command(
     written = (*pipeline.written, *(table.name for table in pipeline.sql_tables), *pipeline.published_topics)
     leases = (*written, *(each.shadow for each in pipeline.enrichments))
     with spark_for(settings, writes=leases if approve else (), command=COMMAND) as spark:
-        require(spark, settings, pipeline.written, made_by="run")
+        require(Lake(spark, settings), pipeline.written, made_by="run")
         if not approve:
             with spinner("Searching"):
-                report.person(find(spark, settings, pipeline, entity, key))
+                report.person(find(Lake(spark, settings), pipeline, entity, key))
             return
-        certificates = forget(spark, settings, pipeline, entity, key, now=now)
+        certificates = forget(Lake(spark, settings), pipeline, entity, key, now=now)
     for path in certificates:
         report.certificate(json.loads(path.read_text()), path)
     if not certificates:

@@ -14,6 +14,7 @@ from pulsar_lakehouse.pipeline.graph import nodes, picture
 from pulsar_lakehouse.pipeline.loading import load, pipeline_of
 from pulsar_lakehouse.progress import spinner
 from pulsar_lakehouse.settings import load_settings
+from pulsar_lakehouse.tables.lake import Lake
 from pulsar_lakehouse.terminal import shown
 
 
@@ -37,7 +38,7 @@ def plan_command(
     if quick:
         return
     with spark_for(settings, writes=[]) as spark, spinner("Resolving SQL, and comparing with the tables that exist"):
-        found = changes(spark, settings, project, resolve(spark, settings, project))
+        found = changes(Lake(spark, settings), project, resolve(Lake(spark, settings), project))
     report.changes(found)
 
 

@@ -4,11 +4,9 @@ from collections.abc import Sequence
 from typing import Annotated
 
 import typer
-from pyspark.sql import SparkSession
 
 from pulsar_lakehouse.cli import report
 from pulsar_lakehouse.cli.extras import require_extra
-from pulsar_lakehouse.delta.tables import table_exists
 from pulsar_lakehouse.errors import ConfigurationError, QualityError
 from pulsar_lakehouse.expectations.results import Result
 from pulsar_lakehouse.expectations.suites import Suite
@@ -17,6 +15,7 @@ from pulsar_lakehouse.pipeline.declared import Pipeline
 from pulsar_lakehouse.pipeline.loading import pipeline_of
 from pulsar_lakehouse.progress import spinner
 from pulsar_lakehouse.settings import Settings, load_settings
+from pulsar_lakehouse.tables.lake import Lake
 
 NEEDED = ("quality", "great_expectations")
 """The extra, and the package of it, without which nothing can be validated."""
@@ -37,26 +36,26 @@ def validate_command(
         if name not in known:
             raise ConfigurationError(f"{name}: no rules are declared for it; there are rules for {', '.join(known)}")
     with spark_between_rounds(settings, [*pipeline.written, *(suite.table for suite in pipeline.sql_suites)]) as spark:
-        validate_tables(spark, settings, tables or (), only_new=new)
+        validate_tables(Lake(spark, settings), tables or (), only_new=new)
 
 
-def validate_tables(spark: SparkSession, settings: Settings, tables: Sequence[str] = (), *, only_new: bool) -> None:
+def validate_tables(lake: Lake, tables: Sequence[str] = (), *, only_new: bool) -> None:
     """Evaluate the rules of these tables, by default of all, show the results, and write the report.
 
     The tables must not change meanwhile. Raises QualityError if a critical rule fails, or any rule can't run.
     """
-    pipeline = pipeline_of(settings)
-    require(spark, settings, [suite.table for suite in pipeline.suites], made_by="run")
-    require(spark, settings, tables, made_by="refresh")
+    pipeline = pipeline_of(lake.settings)
+    require(lake, [suite.table for suite in pipeline.suites], made_by="run")
+    require(lake, tables, made_by="refresh")
     known = _suites(pipeline)
-    made = [suite for suite in pipeline.sql_suites if table_exists(spark, settings, suite.table)]
+    made = [suite for suite in pipeline.sql_suites if lake.table(suite.table).exists()]
     suites = [known[name] for name in dict.fromkeys(tables)] if tables else [*pipeline.suites, *made]
     with spinner("Validating"):
         # Importing this takes two seconds, which other commands should not spend.
         from pulsar_lakehouse.expectations.validation import validate
 
-        results = validate(spark, settings, suites, only_new=only_new)
-    _show(results, settings)
+        results = validate(lake, suites, only_new=only_new)
+    _show(results, lake.settings)
 
 
 def _suites(pipeline: Pipeline) -> dict[str, Suite]:

@@ -19,6 +19,7 @@ from pulsar_lakehouse.jobs.retry_malformed import retry_changes, retry_facts
 from pulsar_lakehouse.jobs.steps import require, spark_for
 from pulsar_lakehouse.pipeline.loading import pipeline_of
 from pulsar_lakehouse.settings import Settings, load_settings
+from pulsar_lakehouse.tables.lake import Lake
 
 app = typer.Typer(help="Inspect, retry, release or discard what is held back.", no_args_is_help=True)
 
@@ -121,10 +122,10 @@ def retry(
     enrichments = [enrichment for enrichment in pipeline.enrichments if topic in ("", enrichment.topic.name)]
     writes = [*(each.table.name for each in entities), *(each.gold_table for each in enrichments)]
     with spark_for(settings, writes=writes) as spark:
-        require(spark, settings, [*writes, MALFORMED.name], made_by="run")
+        require(Lake(spark, settings), [*writes, MALFORMED.name], made_by="run")
         done = [
-            *(retry_changes(spark, settings, entity, dry_run=dry_run) for entity in entities),
-            *(retry_facts(spark, settings, enrichment, dry_run=dry_run) for enrichment in enrichments),
+            *(retry_changes(Lake(spark, settings), entity, dry_run=dry_run) for entity in entities),
+            *(retry_facts(Lake(spark, settings), enrichment, dry_run=dry_run) for enrichment in enrichments),
         ]
     what = "satisfy the contract now; nothing was done" if dry_run else "satisfy the contract now and left quarantine"
     for each in done:

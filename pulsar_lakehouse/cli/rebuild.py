@@ -12,6 +12,7 @@ from pulsar_lakehouse.jobs.rebuild import Wanted, fits, publish_again, rebuild, 
 from pulsar_lakehouse.jobs.steps import require, spark_for
 from pulsar_lakehouse.pipeline.loading import pipeline_of
 from pulsar_lakehouse.settings import Settings, load_settings
+from pulsar_lakehouse.tables.lake import Lake
 
 
 def rebuild_command(
@@ -28,7 +29,7 @@ def rebuild_command(
         _preview(settings, chosen)
         return
     with spark_for(settings, writes=chosen.written) as spark:
-        for line in rebuild(spark, settings, chosen):
+        for line in rebuild(Lake(spark, settings), chosen):
             report.say(line)
     if chosen.sql_tables:
         report.say(f"`lakehouse refresh` brings up to date what SQL makes of them: {', '.join(chosen.sql_tables)}")
@@ -46,9 +47,9 @@ def _preview(settings: Settings, chosen: Wanted) -> None:
 
 def _preview_facts(settings: Settings, facts: Enrichment) -> None:
     with spark_for(settings, writes=[facts.shadow]) as spark:
-        require(spark, settings, [facts.gold_table], made_by="run")
-        if fits(spark, settings, facts):
-            foresee(spark, settings, facts, Scope())
+        require(Lake(spark, settings), [facts.gold_table], made_by="run")
+        if fits(Lake(spark, settings), facts):
+            foresee(Lake(spark, settings), facts, Scope())
             return
     report.say(f"{facts.gold_table} would be made again from {facts.topic.bronze_table}: its keys, day or types differ")
     if facts.publish_to:

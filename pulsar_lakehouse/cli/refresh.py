@@ -6,7 +6,6 @@ from typing import Annotated
 import typer
 from deltalake.exceptions import DeltaError
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
 
 from pulsar_lakehouse.cli import report
 from pulsar_lakehouse.errors import ConfigurationError, LakehouseError, PermanentError
@@ -14,8 +13,9 @@ from pulsar_lakehouse.gold.sql.declaration import SQL_ROWS, SqlTable
 from pulsar_lakehouse.gold.sql.quarantine import clear_undeclared
 from pulsar_lakehouse.jobs.steps import refreshing, spark_for
 from pulsar_lakehouse.pipeline.loading import pipeline_of
-from pulsar_lakehouse.settings import Settings, load_settings
+from pulsar_lakehouse.settings import load_settings
 from pulsar_lakehouse.spark.error_causes import cause_of, is_permanent
+from pulsar_lakehouse.tables.lake import Lake
 
 
 def refresh_command(
@@ -29,10 +29,10 @@ def refresh_command(
     settings = load_settings()
     chosen = _chosen(tables, pipeline_of(settings).sql_tables)
     with spark_for(settings, writes=[table.name for table in chosen]) as spark:
-        refresh_tables(spark, settings, chosen, full=full)
+        refresh_tables(Lake(spark, settings), chosen, full=full)
 
 
-def refresh_tables(spark: SparkSession, settings: Settings, tables: Sequence[SqlTable], *, full: bool = False) -> None:
+def refresh_tables(lake: Lake, tables: Sequence[SqlTable], *, full: bool = False) -> None:
     """Refresh these tables one after the other, and show what was done. The process must hold their leases.
 
     Raises LakehouseError if any of them fails, once all others are refreshed.
@@ -40,7 +40,7 @@ def refresh_tables(spark: SparkSession, settings: Settings, tables: Sequence[Sql
     failed: list[LakehouseError] = []
     for table in tables:
         try:
-            [done] = refreshing(spark, settings, [table], full=full)
+            [done] = refreshing(lake, [table], full=full)
         except LakehouseError as error:
             failed.append(error)
             continue
@@ -53,8 +53,8 @@ def refresh_tables(spark: SparkSession, settings: Settings, tables: Sequence[Sql
             line = f"{done.table}: {done.quarantined:,} in {SQL_ROWS.name}"
             line += f", such as: {done.failing[0]}" if done.failing else ""
             report.say(line)
-            report.note([line], settings)
-    clear_undeclared(spark, settings, [table.name for table in pipeline_of(settings).sql_tables])
+            report.note([line], lake.settings)
+    clear_undeclared(lake, [table.name for table in pipeline_of(lake.settings).sql_tables])
     if failed:
         # A retry is worthwhile if it can help one of them.
         kind = next((type(each) for each in failed if not isinstance(each, PermanentError)), type(failed[0]))

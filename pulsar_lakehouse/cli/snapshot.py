@@ -9,6 +9,7 @@ from pulsar_lakehouse.jobs import snapshots
 from pulsar_lakehouse.jobs.steps import spark_between_rounds, spark_for
 from pulsar_lakehouse.pipeline.loading import pipeline_of
 from pulsar_lakehouse.settings import load_settings
+from pulsar_lakehouse.tables.lake import Lake
 
 app = typer.Typer(help="Name the present versions of all tables, and go back to them.", no_args_is_help=True)
 
@@ -21,7 +22,7 @@ def create(name: Annotated[str, typer.Argument(help="A name for the snapshot, su
     settings = load_settings()
     pipeline = pipeline_of(settings)
     with spark_between_rounds(settings, pipeline.written) as spark:
-        made = snapshots.create(spark, settings, pipeline, name)
+        made = snapshots.create(Lake(spark, settings), pipeline, name)
     report.say(f"{name}: {len(made.tables)} tables, {sum(each.rows for each in made.tables.values()):,} rows")
 
 
@@ -76,7 +77,7 @@ def restore(name: Name) -> None:
     snapshot = snapshots.named(settings, name)
     snapshots.refuse_lost(settings, pipeline, snapshot)  # before Spark starts
     with spark_for(settings, writes=pipeline.written) as spark:
-        for line in snapshots.restore(spark, settings, pipeline, snapshot):
+        for line in snapshots.restore(Lake(spark, settings), pipeline, snapshot):
             report.say(line)
     report.say("`lakehouse run` does again what came after the snapshot, and `lakehouse refresh` the tables in SQL")
 
@@ -88,5 +89,5 @@ def drop(name: Name) -> None:
     pipeline = pipeline_of(settings)
     snapshots.named(settings, name)
     with spark_between_rounds(settings, pipeline.written) as spark:
-        snapshots.drop(spark, settings, pipeline, name)
+        snapshots.drop(Lake(spark, settings), pipeline, name)
     report.say(f"{name} is dropped")

@@ -16,21 +16,16 @@ from pulsar_lakehouse.delta.tables import (
     KEEP,
     Table,
     commit_file,
-    committed_batch,
-    create_table,
-    creation_time,
     delete_path,
-    has_changes_since,
     java_class,
     modification_time,
     path_exists,
     read_text,
-    table_id,
-    table_version,
     write_text,
 )
 from pulsar_lakehouse.progress import CONSOLE
-from pulsar_lakehouse.settings import Settings, is_remote
+from pulsar_lakehouse.settings import is_remote
+from pulsar_lakehouse.tables.lake import Lake
 
 NONE = -1
 """Stands for the number of a batch if there is none."""
@@ -40,25 +35,26 @@ class _UnsoundError(Exception):
     """A stream can't continue from its checkpoint; the message says why."""
 
 
-def create_tables_of(spark: SparkSession, settings: Settings, stream: str, tables: Sequence[Table]) -> None:
+def create_tables_of(lake: Lake, stream: str, tables: Sequence[Table]) -> None:
     """Create the tables that a stream writes.
 
     If one of them is younger than the stream's checkpoint, the checkpoint is removed: that table lacks what the stream
     has read before.
     """
     for table in tables:
-        create_table(spark, settings, table)
-    path = settings.checkpoint_path(stream)
-    if path_exists(spark, f"{path}/metadata"):
-        begun = modification_time(spark, f"{path}/metadata") + (999 if is_remote(path) else 0)  # a store knows seconds
-        younger = [table.name for table in tables if creation_time(spark, settings, table.name) > begun]
+        lake.create(table)
+    path = lake.settings.checkpoint_path(stream)
+    if path_exists(lake.spark, f"{path}/metadata"):
+        begun = modification_time(lake.spark, f"{path}/metadata") + (
+            999 if is_remote(path) else 0
+        )  # a store knows seconds
+        younger = [table.name for table in tables if lake.table(table.name).created_at > begun]
         if younger:
-            _remove(spark, path, f"{', '.join(younger)}: created after the stream had begun")
+            _remove(lake.spark, path, f"{', '.join(younger)}: created after the stream had begun")
 
 
 def sound_checkpoint(
-    spark: SparkSession,
-    settings: Settings,
+    lake: Lake,
     stream: str,
     *,
     reads: Sequence[str] = (),
@@ -71,18 +67,18 @@ def sound_checkpoint(
     not read for `KEEP`; the table that Spark itself
     `appends_to` lacks batches that the checkpoint says are done, or holds later ones.
     """
-    path = settings.checkpoint_path(stream)
-    if path_exists(spark, path):
+    path = lake.settings.checkpoint_path(stream)
+    if path_exists(lake.spark, path):
         try:
-            known, done, planned = _state(spark, path)
+            known, done, planned = _state(lake.spark, path)
             if planned != NONE and reads:
-                _check_read(spark, settings, f"{path}/offsets/{planned}", reads)
+                _check_read(lake, f"{path}/offsets/{planned}", reads)
                 # When a stream starts, it plans its last batch again, from the end of the batch before it.
-                _check_log(spark, settings, f"{path}/offsets/{max(planned - 1, 0)}", reads)
-            if appends_to and not done <= committed_batch(spark, settings, appends_to, known) <= planned:
+                _check_log(lake, f"{path}/offsets/{max(planned - 1, 0)}", reads)
+            if appends_to and not done <= lake.table(appends_to).committed_batch(known) <= planned:
                 raise _UnsoundError(f"{path}: {appends_to} does not hold the batches recorded there")
         except _UnsoundError as problem:
-            _remove(spark, path, str(problem))
+            _remove(lake.spark, path, str(problem))
     return path
 
 
@@ -107,28 +103,28 @@ def _state(spark: SparkSession, path: str) -> tuple[str, int, int]:
     return str(metadata["id"]), done, planned
 
 
-def _check_read(spark: SparkSession, settings: Settings, path: str, reads: Sequence[str]) -> None:
-    offsets = _offsets(spark, path)
+def _check_read(lake: Lake, path: str, reads: Sequence[str]) -> None:
+    offsets = _offsets(lake.spark, path)
     if len(offsets) != len(reads):
         raise _UnsoundError(f"{path}: the stream had {len(offsets)} sources, and has {len(reads)} now")
     for table, offset in zip(reads, offsets, strict=True):
-        if offset is not None and offset.get("reservoirId") != table_id(spark, settings, table):
+        if offset is not None and offset.get("reservoirId") != lake.table(table).id:
             raise _UnsoundError(f"{path}: {table} is not the table that the stream has read")
-        if offset is not None and offset["reservoirVersion"] > table_version(spark, settings, table) + 1:
+        if offset is not None and offset["reservoirVersion"] > lake.table(table).version + 1:
             raise _UnsoundError(f"{path}: {table} has gone back to an older version")
         if offset is not None:
-            _check_unread(spark, settings, path, table, offset)
+            _check_unread(lake, path, table, offset)
 
 
-def _check_unread(spark: SparkSession, settings: Settings, path: str, table: str, offset: Any) -> None:
+def _check_unread(lake: Lake, path: str, table: str, offset: Any) -> None:
     """Maintenance may have removed the files of changes that were not read in time."""
     at, unread = offset["reservoirVersion"], _unread(offset)
-    if unread > table_version(spark, settings, table):
+    if unread > lake.table(table).version:
         return
-    log = settings.table_path(table)
+    log = lake.settings.table_path(table)
     last_read, first_unread = (f"{log}/{commit_file(version)}" for version in (at, unread))
-    is_kept = path_exists(spark, last_read) and path_exists(spark, first_unread)
-    if not is_kept or modification_time(spark, first_unread) < (datetime.now(UTC) - KEEP).timestamp() * 1000:
+    is_kept = path_exists(lake.spark, last_read) and path_exists(lake.spark, first_unread)
+    if not is_kept or modification_time(lake.spark, first_unread) < (datetime.now(UTC) - KEEP).timestamp() * 1000:
         raise _UnsoundError(f"{path}: changes of {table} were not read for {KEEP.days} days, and may be gone")
 
 
@@ -147,30 +143,30 @@ def batch_context(spark: SparkSession) -> str:
     return json.dumps(context)
 
 
-def finished_version(spark: SparkSession, settings: Settings, stream: str, *, reads: str) -> int:
+def finished_version(lake: Lake, stream: str, *, reads: str) -> int:
     """The version of the only table it `reads` from which a stream goes on after its last finished batch.
 
     The stream must read whole versions. 0 if there is no such batch, or if it had read another table. The version is
     noted beside the checkpoints, because it is still needed after the checkpoint was removed.
     """
-    path, note = settings.checkpoint_path(stream), f"{settings.checkpoint_root}/.finished/{stream}"
+    path, note = lake.settings.checkpoint_path(stream), f"{lake.settings.checkpoint_root}/.finished/{stream}"
     try:
-        noted = json.loads(read_text(spark, note)) if path_exists(spark, note) else {}
-        done = _last_batch(spark, "CommitLog", f"{path}/commits") if path_exists(spark, path) else NONE
-        offsets = [] if done == NONE else _offsets(spark, f"{path}/offsets/{done}")
+        noted = json.loads(read_text(lake.spark, note)) if path_exists(lake.spark, note) else {}
+        done = _last_batch(lake.spark, "CommitLog", f"{path}/commits") if path_exists(lake.spark, path) else NONE
+        offsets = [] if done == NONE else _offsets(lake.spark, f"{path}/offsets/{done}")
     except (_UnsoundError, ValueError):
         return 0
-    id = table_id(spark, settings, reads)
+    id = lake.table(reads).id
     read = [_unread(each) for each in offsets if each is not None and each["reservoirId"] == id]
     finished = max([*read, int(noted.get(id, 0))])
     if finished and noted != {id: finished}:
-        write_text(spark, note, json.dumps({id: finished}))
+        write_text(lake.spark, note, json.dumps({id: finished}))
     return finished
 
 
-def _check_log(spark: SparkSession, settings: Settings, path: str, reads: Sequence[str]) -> None:
-    for table, offset in zip(reads, _offsets(spark, path), strict=False):
-        if offset is not None and not has_changes_since(spark, settings, table, offset["reservoirVersion"] - 1):
+def _check_log(lake: Lake, path: str, reads: Sequence[str]) -> None:
+    for table, offset in zip(reads, _offsets(lake.spark, path), strict=False):
+        if offset is not None and not lake.table(table).has_changes_since(offset["reservoirVersion"] - 1):
             raise _UnsoundError(f"{path}: the log of {table} no longer has version {offset['reservoirVersion']}")
 
 

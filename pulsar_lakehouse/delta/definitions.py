@@ -3,11 +3,9 @@
 import json
 from collections.abc import Mapping, Sequence
 
-from pyspark.sql import SparkSession
-
-from pulsar_lakehouse.delta.tables import Table, is_created, set_table_property, table_property
+from pulsar_lakehouse.delta.tables import Table, is_created
 from pulsar_lakehouse.errors import ConfigurationError
-from pulsar_lakehouse.settings import Settings
+from pulsar_lakehouse.tables.lake import Lake
 
 MADE_FROM = "lakehouse.madeFrom"
 """The property of the table that has it."""
@@ -26,30 +24,30 @@ def declared_definition(table: Table) -> Definition:
     return definition
 
 
-def kept_definition(spark: SparkSession, settings: Settings, name: str) -> Definition | None:
+def kept_definition(lake: Lake, name: str) -> Definition | None:
     """What the rows of an existing table were made from; None if an earlier version has created it."""
-    kept = table_property(spark, settings, name, MADE_FROM)
+    kept = lake.table(name).property(MADE_FROM)
     definition: Definition | None = json.loads(kept) if kept else None
     return definition
 
 
-def keep_definition(spark: SparkSession, settings: Settings, name: str, definition: Definition) -> None:
+def keep_definition(lake: Lake, name: str, definition: Definition) -> None:
     """Note that all rows of a table are made from this definition now."""
-    if kept_definition(spark, settings, name) != definition:
-        set_table_property(spark, settings, name, MADE_FROM, json.dumps(definition))
+    if kept_definition(lake, name) != definition:
+        lake.table(name).set_property(MADE_FROM, json.dumps(definition))
 
 
-def refuse_other(spark: SparkSession, settings: Settings, table: Table, fixed: Sequence[str], *, rebuild: str) -> None:
+def refuse_other(lake: Lake, table: Table, fixed: Sequence[str], *, rebuild: str) -> None:
     """Raise ConfigurationError if a table exists and something `fixed` differs from what its rows were made from.
 
     `rebuild` is the table to rebuild then. A table that an earlier version has created is taken to be made from the
     present declaration.
     """
-    if not is_created(spark, settings.table_path(table.name)):
+    if not is_created(lake.spark, lake.settings.table_path(table.name)):
         return
-    declared, kept = declared_definition(table), kept_definition(spark, settings, table.name)
+    declared, kept = declared_definition(table), kept_definition(lake, table.name)
     if kept is None:
-        keep_definition(spark, settings, table.name, declared)
+        keep_definition(lake, table.name, declared)
         return
     for name in fixed:
         if declared[name] != kept.get(name):

@@ -24,9 +24,10 @@ from pyspark.sql.types import BooleanType, DataType, DateType, IntegralType, Str
 
 from pulsar_lakehouse.delta.datasets import dataset_of, files_of
 from pulsar_lakehouse.delta.kept_keys import KeptKeys
-from pulsar_lakehouse.delta.tables import Pinned, of_keys, pin_version
+from pulsar_lakehouse.delta.tables import Pinned, of_keys
 from pulsar_lakehouse.settings import Settings, is_remote
 from pulsar_lakehouse.storage import table_options
+from pulsar_lakehouse.tables.lake import Lake
 
 MAX_READ = 256 * 2**20
 """Bytes of the files that are read here as a whole. Of what Spark needs for more, planning is the smaller part."""
@@ -102,11 +103,9 @@ def rows_since(
     return pinned.rows.where(is_since).select(*columns)
 
 
-def read_small(
-    spark: SparkSession, settings: Settings, name: str, *, columns: Sequence[str] | None = None
-) -> DataFrame:
+def read_small(lake: Lake, name: str, *, columns: Sequence[str] | None = None) -> DataFrame:
     """Like `pin_table`, with some columns or all, but a small table is read now and held in memory."""
-    return rows_if_small(pin_version(spark, settings, name), settings, columns=columns)
+    return rows_if_small(lake.table(name).pin(), lake.settings, columns=columns)
 
 
 def rows_if_small(pinned: Pinned, settings: Settings, *, columns: Sequence[str] | None = None) -> DataFrame:

@@ -35,14 +35,13 @@ from pulsar_lakehouse.delta.tables import (
     Table,
     commit_file,
     delta_table,
-    is_known_empty,
     of_keys,
     pin_table,
-    table_schema,
     with_columns_of,
 )
 from pulsar_lakehouse.settings import Settings, is_remote
 from pulsar_lakehouse.storage import folder
+from pulsar_lakehouse.tables.lake import Lake
 
 MAX_ROWS = 50_000
 """Rows up to this number are few, if they are light."""
@@ -144,7 +143,7 @@ def append(rows: DataFrame, settings: Settings, name: str) -> None:
     spark, table = rows.sparkSession, _table_to_write(rows, settings, name)
     if table is None:
         rows.write.format("delta").mode("append").save(settings.table_path(name))
-    elif (found := rows.to(table_schema(spark, settings, name)).toArrow()).num_rows:
+    elif (found := rows.to(Lake(spark, settings).table(name).schema).toArrow()).num_rows:
         append_arrow(settings, name, found)
 
 
@@ -287,9 +286,11 @@ def upsert(
     writes a file.
     """
     spark = rows.sparkSession
-    rows = rows.transform(with_columns_of, pin_table(spark, settings, name))
-    if is_known_empty(spark, settings, name):  # a MERGE would cost several times as much
-        append(rows.to(table_schema(spark, settings, name)), settings, name)  # `to` casts the columns, as a MERGE does
+    rows = rows.transform(with_columns_of, Lake(spark, settings).table(name).pin().rows)
+    if Lake(spark, settings).table(name).is_known_empty:  # a MERGE would cost several times as much
+        append(
+            rows.to(Lake(spark, settings).table(name).schema), settings, name
+        )  # `to` casts the columns, as a MERGE does
         return
     values = {column: f"new.`{column}`" for column in rows.columns}
     updated = {column: values[column] for column in update or rows.columns}

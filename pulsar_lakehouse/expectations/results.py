@@ -7,15 +7,14 @@ from itertools import pairwise
 from statistics import median
 from typing import Any
 
-from pyspark.sql import SparkSession
-
 from pulsar_lakehouse.contracts.decoding import MALFORMED
 from pulsar_lakehouse.delta.query import existing_tables, is_stored, query
 from pulsar_lakehouse.delta.status import table_statuses
-from pulsar_lakehouse.delta.tables import Table, create_table
+from pulsar_lakehouse.delta.tables import Table
 from pulsar_lakehouse.delta.writes import append_values
 from pulsar_lakehouse.expectations.suites import Severity
 from pulsar_lakehouse.settings import Settings
+from pulsar_lakehouse.tables.lake import Lake
 
 RESULTS = Table(
     name="quality.results",
@@ -67,10 +66,10 @@ class Validated:
     usual_growth: float | None
 
 
-def keep(spark: SparkSession, settings: Settings, results: Sequence[Result], *, run: str, at: datetime) -> None:
-    create_table(spark, settings, RESULTS)
+def keep(lake: Lake, results: Sequence[Result], *, run: str, at: datetime) -> None:
+    lake.create(RESULTS)
     rows = [{"run": run, "validated_at": at, **asdict(result), "severity": str(result.severity)} for result in results]
-    append_values(settings, RESULTS.name, rows)
+    append_values(lake.settings, RESULTS.name, rows)
 
 
 def last_validated(settings: Settings) -> dict[str, Validated]:

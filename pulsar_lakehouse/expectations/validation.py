@@ -16,7 +16,7 @@ from great_expectations.expectations.expectation import BatchExpectation
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from pulsar_lakehouse.delta.tables import has_changes_since, of_keys, read_changes, read_table, table_exists
+from pulsar_lakehouse.delta.tables import of_keys
 from pulsar_lakehouse.errors import LakehouseError
 from pulsar_lakehouse.expectations.evaluation import ExpectEachRow, ExpectOfTable, ExpectUnique
 from pulsar_lakehouse.expectations.report import new_context, write_pages
@@ -26,6 +26,7 @@ from pulsar_lakehouse.progress import CONSOLE
 from pulsar_lakehouse.settings import Settings
 from pulsar_lakehouse.spark.parallel import side_by_side
 from pulsar_lakehouse.spark.session import LITTLE_DATA
+from pulsar_lakehouse.tables.lake import Lake
 
 WHOLE_AFTER = timedelta(days=1)
 """How long only new rows are validated, until the whole table is validated again."""
@@ -39,9 +40,7 @@ SMALL = 20_000
 WHOLE, NEW, NOTHING = "whole", "new", "nothing new"
 
 
-def validate(
-    spark: SparkSession, settings: Settings, suites: Sequence[Suite], *, only_new: bool = False
-) -> list[Result]:
+def validate(lake: Lake, suites: Sequence[Suite], *, only_new: bool = False) -> list[Result]:
     """Evaluate the rules of each suite, keep the results, and write the report; if that fails, a line says so.
 
     With `only_new`, only new rows are validated of tables that tell them apart, passed their last validation, and were
@@ -50,24 +49,24 @@ def validate(
     """
     started = datetime.now(UTC)
     name = f"{started:%Y-%m-%dT%H:%M:%SZ}"
-    quick = spark.newSession()
+    quick = lake.spark.newSession()
     for setting, value in LITTLE_DATA.items():
         quick.conf.set(setting, value)
     run = _Run(
-        spark=spark,
+        spark=lake.spark,
         quick=quick,
-        settings=settings,
-        context=new_context(settings),
+        settings=lake.settings,
+        context=new_context(lake.settings),
         id=RunIdentifier(run_name=name, run_time=started),
         started=started,
-        known=figures(settings),
-        before=last_validated(settings),
+        known=figures(lake.settings),
+        before=last_validated(lake.settings),
     )
     evaluated = side_by_side([partial(run.evaluate, suite, only_new) for suite in suites], at_once=AT_ONCE)
     results = [result for each in evaluated for result in each]
-    keep(spark, settings, results, run=name, at=started)
+    keep(lake, results, run=name, at=started)
     try:
-        write_pages(run.context, settings)
+        write_pages(run.context, lake.settings)
     except LakehouseError as error:  # the results do not depend on it
         CONSOLE.say(f"no report: {error}")
     return results
@@ -92,13 +91,13 @@ class _Run:
         last, version = self.before.get(suite.table), self.known[f"version/{suite.table}"]
         scope = _scope(suite, last, version, self.started) if only_new else WHOLE
         if last is not None and scope == NEW and suite.arrives == CHANGE_FEED:
-            is_told = has_changes_since(self.spark, self.settings, suite.table, last.version)
+            is_told = Lake(self.spark, self.settings).table(suite.table).has_changes_since(last.version)
             scope = NEW if is_told else WHOLE
         rules = [rule for rule in suite.rules if scope != NOTHING or rule.kind in (Kind.TABLE, Kind.TYPES)]
         own = figures_of(suite.table, self.known, last)
         read = [own["rows"], *(self.known.get(rule.to, 0) for rule in rules)]
         spark = self.quick if scope == NOTHING or max(read) <= SMALL else self.spark
-        rows = _rows(spark, self.settings, suite, scope, last, version)
+        rows = _rows(Lake(spark, self.settings), suite, scope, last, version)
         rows = rows.transform(_with_known, settings=self.settings, rules=rules)
         minimum = 1 if scope == WHOLE and not suite.may_be_empty else 0
         validation = self._prepare(suite, scope, [_expectation(rule, suite, own, minimum) for rule in rules])
@@ -127,19 +126,17 @@ def _scope(suite: Suite, last: Validated | None, version: int, now: datetime) ->
     return NEW if suite.arrives else WHOLE
 
 
-def _rows(
-    spark: SparkSession, settings: Settings, suite: Suite, scope: str, last: Validated | None, version: int
-) -> DataFrame:
+def _rows(lake: Lake, suite: Suite, scope: str, last: Validated | None, version: int) -> DataFrame:
     if last is None or scope == WHOLE:
-        return read_table(spark, settings, suite.table)
+        return lake.table(suite.table).read()
     if scope == NOTHING:
-        return read_table(spark, settings, suite.table).where("false")
+        return lake.table(suite.table).read().where("false")
     if suite.arrives != CHANGE_FEED:
-        return read_table(spark, settings, suite.table).where(F.col(str(suite.arrives)) > F.lit(last.at))
-    changes = read_changes(spark, settings, suite.table, last.version + 1, version)
+        return lake.table(suite.table).read().where(F.col(str(suite.arrives)) > F.lit(last.at))
+    changes = lake.table(suite.table).changes(last.version + 1, version)
     changes = changes.where("_change_type IN ('insert', 'update_postimage')")
     # The rows of changed keys as they are now: a change may be outdated by another, or repeat an older key.
-    return of_keys(read_table(spark, settings, suite.table), changes.select(*suite.key))
+    return of_keys(lake.table(suite.table).read(), changes.select(*suite.key))
 
 
 def _with_known(rows: DataFrame, *, settings: Settings, rules: Sequence[Rule]) -> DataFrame:
@@ -147,10 +144,10 @@ def _with_known(rows: DataFrame, *, settings: Settings, rules: Sequence[Rule]) -
     for rule in rules:
         if rule.kind is Kind.REFERENCE:
             spark, columns = rows.sparkSession, rule.holds.split(", ")
-            if table_exists(spark, settings, f"{rule.to}_history"):
-                held = read_table(spark, settings, f"{rule.to}_history").where("valid_until IS NULL")
+            if Lake(spark, settings).table(f"{rule.to}_history").exists():
+                held = Lake(spark, settings).table(f"{rule.to}_history").read().where("valid_until IS NULL")
             else:
-                held = read_table(spark, settings, rule.to)
+                held = Lake(spark, settings).table(rule.to).read()
             keys = {f"_key{place}": column for place, column in enumerate(columns)}
             of_row = (F.col(column.rpartition(".")[2]).alias(key) for key, column in keys.items())
             same = [F.col(column) == F.col(key) for key, column in keys.items()]

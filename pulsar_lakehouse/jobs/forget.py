@@ -15,7 +15,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
 
 from pulsar_lakehouse.bronze.erasures import DONE, ERASURE, ERASURES, PARTS, REQUESTED, erased_messages, unfinished
@@ -30,15 +30,7 @@ from pulsar_lakehouse.delta.tables import (
     POSITION_OF_MESSAGE,
     USER_METADATA,
     cached,
-    create_table,
-    delta_table,
     path_exists,
-    pin_table,
-    read_table,
-    remove_table,
-    set_table_property,
-    table_exists,
-    table_property,
 )
 from pulsar_lakehouse.delta.writes import append, append_values
 from pulsar_lakehouse.errors import LakehouseError
@@ -59,6 +51,7 @@ from pulsar_lakehouse.pulsar.topic_admin import request_compaction
 from pulsar_lakehouse.settings import Settings, is_remote
 from pulsar_lakehouse.silver.entity import Entity
 from pulsar_lakehouse.spark.batches import session_settings
+from pulsar_lakehouse.tables.lake import Lake
 
 APPEND_ONLY = "delta.appendOnly"
 EXAMPLES = r"(?s), such as .*"
@@ -107,72 +100,70 @@ def places_of(pipeline: Pipeline) -> Iterator[Place]:
             yield Place(bronze=each.topic.bronze_table, table=name, same=_same("held.position", PARTS))
 
 
-def _existing(spark: SparkSession, settings: Settings, pipeline: Pipeline) -> Iterator[Place]:
+def _existing(lake: Lake, pipeline: Pipeline) -> Iterator[Place]:
     """The places that are there. `quarantine.actions` is made when somebody first asks for something."""
-    return (place for place in places_of(pipeline) if table_exists(spark, settings, place.table))
+    return (place for place in places_of(pipeline) if lake.table(place.table).exists())
 
 
 def _same(held: str, parts: tuple[str, ...]) -> str:
     return " AND ".join(f"{held}.{part} = gone.{part}" for part in parts)
 
 
-def find(spark: SparkSession, settings: Settings, pipeline: Pipeline, entity: Entity, key: str) -> Found:
+def find(lake: Lake, pipeline: Pipeline, entity: Entity, key: str) -> Found:
     """What was made from the messages of a person. Messages that have not been merged or enriched yet count, too."""
-    keys = keys_of(spark, settings, pipeline, entity, key)
-    messages = frame_of(spark, messages_of(spark, settings, pipeline, keys).toArrow())
+    keys = keys_of(lake, pipeline, entity, key)
+    messages = frame_of(lake.spark, messages_of(lake, pipeline, keys).toArrow())
     gone = messages.select("message.*")
     tables: dict[str, int] = {}
-    for place in _existing(spark, settings, pipeline):
-        rows = _rows_of(spark, settings, place, gone).count()
+    for place in _existing(lake, pipeline):
+        rows = _rows_of(lake, place, gone).count()
         tables[place.table] = tables.get(place.table, 0) + rows
     return Found(
         keys=keys,
         messages=messages,
         tables={name: rows for name, rows in tables.items() if rows},
-        unreadable=unreadable_among(spark, settings, pipeline, keys),
-        snapshots=[each.name for each in snapshots(settings)],
+        unreadable=unreadable_among(lake, pipeline, keys),
+        snapshots=[each.name for each in snapshots(lake.settings)],
     )
 
 
-def _rows_of(spark: SparkSession, settings: Settings, place: Place, gone: DataFrame) -> DataFrame:
+def _rows_of(lake: Lake, place: Place, gone: DataFrame) -> DataFrame:
     of_topic = gone.where(F.col("bronze") == place.bronze).alias("gone")
-    held = read_table(spark, settings, place.table).alias("held")
+    held = lake.table(place.table).read().alias("held")
     return held.join(F.broadcast(of_topic), on=F.expr(place.same), how="left_semi")
 
 
-def forget(
-    spark: SparkSession, settings: Settings, pipeline: Pipeline, entity: Entity, key: str, *, now: bool
-) -> list[Path]:
+def forget(lake: Lake, pipeline: Pipeline, entity: Entity, key: str, *, now: bool) -> list[Path]:
     """Erase a person, after any erasures that were not completed; returns the certificates.
 
     With `now`, files and logs of older versions are removed at once. This process must hold all leases.
     """
     certificates = []
     CONSOLE.say("First, what has landed is merged and enriched")
-    bring_up_to_date(spark, settings, pipeline)
-    if table_exists(spark, settings, ERASURES.name):
-        delete_erased(spark, settings, pipeline)  # what has come back, as from a backup
-        for request in unfinished(spark, settings):
-            certificates.append(complete(spark, settings, pipeline, request))
-    found = find(spark, settings, pipeline, entity, key)
+    bring_up_to_date(lake, pipeline)
+    if lake.table(ERASURES.name).exists():
+        delete_erased(lake, pipeline)  # what has come back, as from a backup
+        for request in unfinished(lake):
+            certificates.append(complete(lake, pipeline, request))
+    found = find(lake, pipeline, entity, key)
     if found.tables:
-        remove_requests(spark, settings, found.keys)
-        request = record(spark, settings, found, subject=f"{entity.name}:{key}", now=now)
-        certificates.append(complete(spark, settings, pipeline, request))
+        remove_requests(lake, found.keys)
+        request = record(lake, found, subject=f"{entity.name}:{key}", now=now)
+        certificates.append(complete(lake, pipeline, request))
     return certificates
 
 
-def remove_requests(spark: SparkSession, settings: Settings, keys: Keys) -> None:
+def remove_requests(lake: Lake, keys: Keys) -> None:
     """Remove the requests for backfills that name one of the keys."""
     named = [(entity, key) for entity, of_entity in keys.items() for key in of_entity]
-    gone = spark.createDataFrame(named, "entity STRING, key STRING")
-    _delete(spark, settings, BACKFILLS.name, gone, "held.entity = gone.entity AND held.key = gone.key")
+    gone = lake.spark.createDataFrame(named, "entity STRING, key STRING")
+    _delete(lake, BACKFILLS.name, gone, "held.entity = gone.entity AND held.key = gone.key")
 
 
-def record(spark: SparkSession, settings: Settings, found: Found, *, subject: str, now: bool) -> str:
+def record(lake: Lake, found: Found, *, subject: str, now: bool) -> str:
     """Record what is to be erased, in one commit; returns the request's id."""
     request = str(uuid.uuid4())
-    create_table(spark, settings, ERASURES)
+    lake.create(ERASURES)
     row = found.messages.agg(F.collect_list("message").alias("messages")).select(
         F.lit(request).alias("request"),
         F.lit(REQUESTED).alias("event"),
@@ -184,139 +175,139 @@ def record(spark: SparkSession, settings: Settings, found: Found, *, subject: st
         F.current_timestamp().alias("at"),
         F.lit(getpass.getuser()).alias("requested_by"),
     )
-    append(row.withColumn("tables", F.from_json("tables", "MAP<STRING, BIGINT>")), settings, ERASURES.name)
+    append(row.withColumn("tables", F.from_json("tables", "MAP<STRING, BIGINT>")), lake.settings, ERASURES.name)
     return request
 
 
-def complete(spark: SparkSession, settings: Settings, pipeline: Pipeline, request: str) -> Path:
+def complete(lake: Lake, pipeline: Pipeline, request: str) -> Path:
     """Do what a request still lacks, and write its certificate; returns the path of that.
 
     Raises LakehouseError if a topic of its messages is not declared any more.
     """
-    events = read_table(spark, settings, ERASURES.name).where(F.col("request") == request)
+    events = lake.table(ERASURES.name).read().where(F.col("request") == request)
     [asked] = events.where(F.col("event") == REQUESTED).collect()
     topics = {message.bronze for message in asked.messages}
     if undeclared := topics - {topic.bronze_table for topic in pipeline.topics}:
         raise LakehouseError(f"{min(undeclared)}: messages of it are to be erased: declare its topic again")
-    tables = _holding(spark, settings, pipeline, topics)
-    delete_erased(spark, settings, pipeline)
+    tables = _holding(lake, pipeline, topics)
+    delete_erased(lake, pipeline)
     for each in pipeline.enrichments:
         if each.topic.bronze_table in topics:
-            remove_table(spark, settings, each.shadow)
-            decide_again(spark, settings, each)
-    remove_examples(spark, settings)
-    for snapshot in snapshots(settings):
-        drop(spark, settings, pipeline, snapshot.name)
+            lake.table(each.shadow).remove()
+            decide_again(lake, each)
+    remove_examples(lake)
+    for snapshot in snapshots(lake.settings):
+        drop(lake, pipeline, snapshot.name)
         CONSOLE.say(f"Dropped the snapshot {snapshot.name}: to restore it would bring the person back")
     CONSOLE.say("What was made from the erased rows is recomputed")
-    bring_up_to_date(spark, settings, pipeline)
-    seal(spark, settings, tables, request)
+    bring_up_to_date(lake, pipeline)
+    seal(lake, tables, request)
     # When a stream starts, it plans its last batch again: that has to begin after the commits that erased rows.
     CONSOLE.say("The streams pass the commits that erased rows")
-    bring_up_to_date(spark, settings, pipeline)
-    compacted = compact_topics(spark, settings, pipeline)
+    bring_up_to_date(lake, pipeline)
+    compacted = compact_topics(lake, pipeline)
     if asked.is_now:
-        purge_versions(settings, tables)
+        purge_versions(lake.settings, tables)
     done = {"request": request, "event": DONE, "at": datetime.now(UTC)}
-    path = write_certificate(settings, pipeline, asked, compacted)
-    append_values(settings, ERASURES.name, [done])
+    path = write_certificate(lake.settings, pipeline, asked, compacted)
+    append_values(lake.settings, ERASURES.name, [done])
     return path
 
 
-def delete_erased(spark: SparkSession, settings: Settings, pipeline: Pipeline) -> None:
+def delete_erased(lake: Lake, pipeline: Pipeline) -> None:
     """Delete all that was made from messages that were erased, or are to be erased."""
-    with spinner("Erasing"), cached(erased_messages(spark, settings)) as gone:
-        for place in _existing(spark, settings, pipeline):
-            _delete(spark, settings, place.table, gone.where(F.col("bronze") == place.bronze), place.same)
+    with spinner("Erasing"), cached(erased_messages(lake)) as gone:
+        for place in _existing(lake, pipeline):
+            _delete(lake, place.table, gone.where(F.col("bronze") == place.bronze), place.same)
 
 
-def _holding(spark: SparkSession, settings: Settings, pipeline: Pipeline, topics: set[str]) -> list[str]:
+def _holding(lake: Lake, pipeline: Pipeline, topics: set[str]) -> list[str]:
     """The tables that can hold something made from messages of these topics, if they exist."""
     names = [place.table for place in places_of(pipeline) if place.bronze in topics]
     names += [*(table.name for table in pipeline.sql_tables), SQL_ROWS.name, BACKFILLS.name, RESULTS.name]
-    return [name for name in dict.fromkeys(names) if table_exists(spark, settings, name)]
+    return [name for name in dict.fromkeys(names) if lake.table(name).exists()]
 
 
-def _delete(spark: SparkSession, settings: Settings, name: str, gone: DataFrame, same: str) -> None:
+def _delete(lake: Lake, name: str, gone: DataFrame, same: str) -> None:
     """Delete the rows that are the `same` as one of `gone`. Its values are not in the commit, as a predicate's are."""
-    held = read_table(spark, settings, name).alias("held")
+    held = lake.table(name).read().alias("held")
     if held.join(gone.alias("gone"), on=F.expr(same), how="left_semi").isEmpty():
         return
-    _allow_changes(spark, settings, name)
-    with session_settings(spark, {USER_METADATA: ERASURE}):
-        delta_table(spark, settings, name).alias("held").merge(gone.alias("gone"), same).whenMatchedDelete().execute()
+    _allow_changes(lake, name)
+    with session_settings(lake.spark, {USER_METADATA: ERASURE}):
+        lake.table(name).delta.alias("held").merge(gone.alias("gone"), same).whenMatchedDelete().execute()
 
 
-def _allow_changes(spark: SparkSession, settings: Settings, name: str) -> None:
+def _allow_changes(lake: Lake, name: str) -> None:
     """Let rows of an append-only table be changed, until it is sealed."""
-    if table_property(spark, settings, name, APPEND_ONLY) == "true":
-        set_table_property(spark, settings, name, APPEND_ONLY, "false")
+    if lake.table(name).property(APPEND_ONLY) == "true":
+        lake.table(name).set_property(APPEND_ONLY, "false")
 
 
-def decide_again(spark: SparkSession, settings: Settings, enrichment: Enrichment) -> None:
+def decide_again(lake: Lake, enrichment: Enrichment) -> None:
     """Place the facts that repeat an erased one: the first of them is no duplicate any more.
 
     Tables are pinned: what is cached of them would otherwise change while the facts are placed.
     """
-    bronze = pin_table(spark, settings, enrichment.topic.bronze_table)
+    bronze = lake.table(enrichment.topic.bronze_table).pin().rows
     landed = bronze.select("*", F.expr(POSITION_OF_MESSAGE).alias("position"))
-    duplicates = pin_table(spark, settings, enrichment.duplicates.name)
+    duplicates = lake.table(enrichment.duplicates.name).pin().rows
     first = landed.select(F.col("position").alias("duplicate_of"))
     orphans = duplicates.join(first, on="duplicate_of", how="left_anti").select("position")
-    _delete(spark, settings, enrichment.duplicates.name, orphans, "held.position = gone.position")
-    placed = pin_table(spark, settings, MALFORMED.name).where(F.col("topic") == enrichment.topic.name)
+    _delete(lake, enrichment.duplicates.name, orphans, "held.position = gone.position")
+    placed = lake.table(MALFORMED.name).pin().rows.where(F.col("topic") == enrichment.topic.name)
     placed = placed.select("position")
     for name in enrichment.places:
-        placed = placed.union(pin_table(spark, settings, name).select("position"))
+        placed = placed.union(lake.table(name).pin().rows.select("position"))
     with cached(landed.join(placed, on="position", how="left_anti").drop("position")) as messages:
         if not messages.isEmpty():
-            enrich_messages(settings, as_written(spark, settings, enrichment), messages)
+            enrich_messages(lake.settings, as_written(lake, enrichment), messages)
 
 
-def remove_examples(spark: SparkSession, settings: Settings) -> None:
+def remove_examples(lake: Lake) -> None:
     """Remove all examples of failing rows from the results of validations, and the report."""
-    shutil.rmtree(settings.report.parent, ignore_errors=True)
-    if table_exists(spark, settings, RESULTS.name):
+    shutil.rmtree(lake.settings.report.parent, ignore_errors=True)
+    if lake.table(RESULTS.name).exists():
         has_example = F.col("observed").contains(", such as ")
-        if not read_table(spark, settings, RESULTS.name).where(has_example).isEmpty():
-            _allow_changes(spark, settings, RESULTS.name)
+        if not lake.table(RESULTS.name).read().where(has_example).isEmpty():
+            _allow_changes(lake, RESULTS.name)
             without = F.regexp_replace("observed", EXAMPLES, "")
-            delta_table(spark, settings, RESULTS.name).update(has_example, {"observed": without})
+            lake.table(RESULTS.name).delta.update(has_example, {"observed": without})
 
 
-def bring_up_to_date(spark: SparkSession, settings: Settings, pipeline: Pipeline) -> None:
+def bring_up_to_date(lake: Lake, pipeline: Pipeline) -> None:
     """Let everything that is made from other tables follow these: silver, gold, SQL tables, topics and Postgres."""
-    catch_up(settings, merging(spark, settings, pipeline.entities))
-    catch_up(settings, enriching(spark, settings, pipeline.enrichments))
-    made = [table for table in pipeline.sql_tables if table_exists(spark, settings, table.name)]
-    for done in refreshing(spark, settings, made):
+    catch_up(lake.settings, merging(lake, pipeline.entities))
+    catch_up(lake.settings, enriching(lake, pipeline.enrichments))
+    made = [table for table in pipeline.sql_tables if lake.table(table.name).exists()]
+    for done in refreshing(lake, made):
         if done.kind == FAILED:
             raise LakehouseError(f"{done.table}: {done.reason}: it may hold what is to be erased, so correct it first")
-    published = [each for topic, each in pipeline.published.items() if _is_published(spark, settings, topic)]
+    published = [each for topic, each in pipeline.published.items() if _is_published(lake, topic)]
     if published:
-        catch_up(settings, publishing(spark, settings, published))
+        catch_up(lake.settings, publishing(lake, published))
 
 
-def _is_published(spark: SparkSession, settings: Settings, topic: str) -> bool:
-    return path_exists(spark, settings.checkpoint_path(f"published.{topic}"))
+def _is_published(lake: Lake, topic: str) -> bool:
+    return path_exists(lake.spark, lake.settings.checkpoint_path(f"published.{topic}"))
 
 
-def compact_topics(spark: SparkSession, settings: Settings, pipeline: Pipeline) -> list[str]:
+def compact_topics(lake: Lake, pipeline: Pipeline) -> list[str]:
     """Ask the broker to compact the topics to which gold was published; returns their names."""
-    topics = [topic for topic in pipeline.published_topics if _is_published(spark, settings, topic)]
+    topics = [topic for topic in pipeline.published_topics if _is_published(lake, topic)]
     for topic in topics:
-        request_compaction(topic, endpoint(settings), settings)
+        request_compaction(topic, endpoint(lake.settings), lake.settings)
     return topics
 
 
-def seal(spark: SparkSession, settings: Settings, tables: list[str], request: str) -> None:
+def seal(lake: Lake, tables: list[str], request: str) -> None:
     """End the log of each table with a commit and a checkpoint that have nothing of the rows that were erased."""
     for name in tables:
-        if table_property(spark, settings, name, APPEND_ONLY) == "false":
-            set_table_property(spark, settings, name, APPEND_ONLY, "true")
+        if lake.table(name).property(APPEND_ONLY) == "false":
+            lake.table(name).set_property(APPEND_ONLY, "true")
         else:
-            set_table_property(spark, settings, name, "lakehouse.erasure", request)
-        stored_table(settings, name).create_checkpoint()
+            lake.table(name).set_property("lakehouse.erasure", request)
+        stored_table(lake.settings, name).create_checkpoint()
 
 
 def purge_versions(settings: Settings, tables: list[str]) -> None:

@@ -8,26 +8,25 @@ facts that look up one of them.
 from collections.abc import Iterator, Mapping
 from functools import reduce
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from pulsar_lakehouse.bronze.erasures import ERASED, PARTS
 from pulsar_lakehouse.contracts.decoding import MALFORMED, decode_if_readable
 from pulsar_lakehouse.contracts.keys import key_text
-from pulsar_lakehouse.delta.tables import pin_version, read_table, table_exists
 from pulsar_lakehouse.gold.enrichment.backfill import Scope, is_meant
 from pulsar_lakehouse.gold.enrichment.declaration import Enrichment, Lookup
 from pulsar_lakehouse.gold.enrichment.survivors import follow, leading_to, mapping_of, merges_of
 from pulsar_lakehouse.jobs.steps import as_written
 from pulsar_lakehouse.pipeline.declared import Pipeline
-from pulsar_lakehouse.settings import Settings
 from pulsar_lakehouse.silver.entity import Entity
+from pulsar_lakehouse.tables.lake import Lake
 
 Keys = Mapping[str, frozenset[str]]
 """Keys as text, by the name of their entity."""
 
 
-def keys_of(spark: SparkSession, settings: Settings, pipeline: Pipeline, entity: Entity, key: str) -> Keys:
+def keys_of(lake: Lake, pipeline: Pipeline, entity: Entity, key: str) -> Keys:
     """The keys that belong to the person with this key of the entity."""
     lookups = [lookup for each in pipeline.enrichments for lookup in each.lookups]
     known: dict[str, frozenset[str]] = {}
@@ -36,20 +35,20 @@ def keys_of(spark: SparkSession, settings: Settings, pipeline: Pipeline, entity:
         known = dict(found)
         for lookup in lookups:
             if keys := found.get(lookup.entity.name):
-                found[lookup.entity.name] = keys | _merged_with(spark, settings, lookup, keys)
+                found[lookup.entity.name] = keys | _merged_with(lake, lookup, keys)
         for each in pipeline.enrichments:
             for lookup, leading in _leading(each):
                 if keys := found.get(lookup.entity.name):
                     held = found.get(leading.entity.name, frozenset())
-                    found[leading.entity.name] = held | _through(spark, settings, lookup, leading, keys)
+                    found[leading.entity.name] = held | _through(lake, lookup, leading, keys)
     return {name: keys for name, keys in found.items() if keys}
 
 
-def _merged_with(spark: SparkSession, settings: Settings, lookup: Lookup, keys: frozenset[str]) -> set[str]:
+def _merged_with(lake: Lake, lookup: Lookup, keys: frozenset[str]) -> set[str]:
     """The survivors of the keys, and all keys that were merged into these."""
-    if lookup.merged_into is None or not table_exists(spark, settings, lookup.table):
+    if lookup.merged_into is None or not lake.table(lookup.table).exists():
         return set()
-    merges = mapping_of(merges_of(pin_version(spark, settings, lookup.table), lookup=lookup))
+    merges = mapping_of(merges_of(lake.table(lookup.table).pin(), lookup=lookup))
     texts = {str(key): str(into) for key, into in merges.items()}
     survivors = {follow(key, merges=texts, limit=lookup.max_merges).survivor for key in keys}
     return leading_to(survivors, merges=texts, limit=lookup.max_merges)
@@ -63,26 +62,24 @@ def _leading(enrichment: Enrichment) -> Iterator[tuple[Lookup, Lookup]]:
             yield lookup, known[lookup.through[0]]
 
 
-def _through(
-    spark: SparkSession, settings: Settings, lookup: Lookup, leading: Lookup, keys: frozenset[str]
-) -> set[str]:
+def _through(lake: Lake, lookup: Lookup, leading: Lookup, keys: frozenset[str]) -> set[str]:
     """The keys of `leading` whose latest row has one of the keys of `lookup`."""
     name = leading.entity.table.name
-    if not table_exists(spark, settings, name):
+    if not lake.table(name).exists():
         return set()
-    row = read_table(spark, settings, name)
+    row = lake.table(name).read()
     named = F.struct(*(F.col(column) for column in row.columns)).alias(leading.name)
     rows = row.select(named).where(lookup.own_key.isin(*keys))
     of_rows = rows.select(key_text([F.col(leading.name)[column] for column in leading.entity.keys]).alias("key"))
     return {found.key for found in of_rows.collect() if found.key is not None}
 
 
-def messages_of(spark: SparkSession, settings: Settings, pipeline: Pipeline, keys: Keys) -> DataFrame:
+def messages_of(lake: Lake, pipeline: Pipeline, keys: Keys) -> DataFrame:
     """The messages that belong to the keys, as rows of `message`, an ERASED."""
     landed = [
-        *(_changes(spark, settings, each, keys[each.name]) for each in pipeline.entities if each.name in keys),
+        *(_changes(lake, each, keys[each.name]) for each in pipeline.entities if each.name in keys),
         *(
-            _facts(spark, settings, each, keys)
+            _facts(lake, each, keys)
             for each in pipeline.enrichments
             if any(lookup.entity.name in keys for lookup in each.lookups)
         ),
@@ -90,40 +87,40 @@ def messages_of(spark: SparkSession, settings: Settings, pipeline: Pipeline, key
     return reduce(DataFrame.union, landed)
 
 
-def unreadable_among(spark: SparkSession, settings: Settings, pipeline: Pipeline, keys: Keys) -> int:
+def unreadable_among(lake: Lake, pipeline: Pipeline, keys: Keys) -> int:
     """The number of malformed messages of the person's topics whose key can't be read: they can be anybody's."""
-    changes = [_keyed(spark, settings, each) for each in pipeline.entities if each.name in keys]
-    facts = [_own(spark, settings, each, keys) for each in pipeline.enrichments if _direct(each, keys)]
+    changes = [_keyed(lake, each) for each in pipeline.entities if each.name in keys]
+    facts = [_own(lake, each, keys) for each in pipeline.enrichments if _direct(each, keys)]
     nobody = [rows.where(F.size(F.array_compact("keys")) == 0).select("position") for rows in (*changes, *facts)]
-    malformed = read_table(spark, settings, MALFORMED.name).select("position")
+    malformed = lake.table(MALFORMED.name).read().select("position")
     return malformed.join(reduce(DataFrame.union, nobody), on="position", how="left_semi").count()
 
 
-def _changes(spark: SparkSession, settings: Settings, entity: Entity, keys: frozenset[str]) -> DataFrame:
+def _changes(lake: Lake, entity: Entity, keys: frozenset[str]) -> DataFrame:
     is_of_key = F.arrays_overlap("keys", F.array(*map(F.lit, sorted(keys))))
-    return _erased(spark, settings, entity.topic.bronze_table, _keyed(spark, settings, entity).where(is_of_key))
+    return _erased(lake, entity.topic.bronze_table, _keyed(lake, entity).where(is_of_key))
 
 
-def _keyed(spark: SparkSession, settings: Settings, entity: Entity) -> DataFrame:
+def _keyed(lake: Lake, entity: Entity) -> DataFrame:
     """The position of each message, and as `keys` its message key and the key in its payload, as far as readable."""
-    entity = as_written(spark, settings, entity)
-    messages = read_table(spark, settings, entity.topic.bronze_table)
+    entity = as_written(lake, entity)
+    messages = lake.table(entity.topic.bronze_table).read()
     read = messages.transform(decode_if_readable, decoding=entity.decoding, names=entity.keys)
     key = key_text([F.col(name) for name in entity.keys])
     return read.select("message.position", F.array("message.key", key).alias("keys"))
 
 
-def _facts(spark: SparkSession, settings: Settings, enrichment: Enrichment, keys: Keys) -> DataFrame:
+def _facts(lake: Lake, enrichment: Enrichment, keys: Keys) -> DataFrame:
     """The facts whose message has one of the keys, and those that stand in gold, or wait, with one of them."""
     places = []
     if direct := _direct(enrichment, keys):
-        own = _own(spark, settings, enrichment, keys)
+        own = _own(lake, enrichment, keys)
         is_own = (F.col("keys")[place].isin(*keys[each.entity.name]) for place, each in enumerate(direct))
         places.append(own.where(reduce(Column.__or__, is_own)).select("position"))
     for name in (enrichment.gold_table, enrichment.waiting.name, enrichment.discarded.name):
-        rows = read_table(spark, settings, name)
+        rows = lake.table(name).read()
         places.append(rows.where(_uses(enrichment, rows, keys)).select("position"))
-    return _erased(spark, settings, enrichment.topic.bronze_table, reduce(DataFrame.union, places))
+    return _erased(lake, enrichment.topic.bronze_table, reduce(DataFrame.union, places))
 
 
 def _direct(enrichment: Enrichment, keys: Keys) -> list[Lookup]:
@@ -131,10 +128,10 @@ def _direct(enrichment: Enrichment, keys: Keys) -> list[Lookup]:
     return [each for each in enrichment.lookups if each.entity.name in keys and not each.through]
 
 
-def _own(spark: SparkSession, settings: Settings, enrichment: Enrichment, keys: Keys) -> DataFrame:
+def _own(lake: Lake, enrichment: Enrichment, keys: Keys) -> DataFrame:
     """The position of each message, and as `keys` those of its direct lookups, as far as readable."""
-    enrichment, direct = as_written(spark, settings, enrichment), _direct(enrichment, keys)
-    messages = read_table(spark, settings, enrichment.topic.bronze_table)
+    enrichment, direct = as_written(lake, enrichment), _direct(enrichment, keys)
+    messages = lake.table(enrichment.topic.bronze_table).read()
     names = list(dict.fromkeys(path for each in direct for path in each.paths))
     read = messages.transform(decode_if_readable, decoding=enrichment.decoding, names=names)
     return read.select("message.position", F.array(*(each.own_key for each in direct)).alias("keys"))
@@ -155,9 +152,9 @@ def _uses(enrichment: Enrichment, rows: DataFrame, keys: Keys) -> Column:
     return reduce(Column.__or__, used)
 
 
-def _erased(spark: SparkSession, settings: Settings, bronze: str, positions: DataFrame) -> DataFrame:
+def _erased(lake: Lake, bronze: str, positions: DataFrame) -> DataFrame:
     """The messages at these positions."""
     same = positions.select("position.*").distinct()
-    found = read_table(spark, settings, bronze).select("topic", *PARTS).join(same, on=list(PARTS), how="left_semi")
+    found = lake.table(bronze).read().select("topic", *PARTS).join(same, on=list(PARTS), how="left_semi")
     message = F.struct(F.lit(bronze).alias("bronze"), "topic", *PARTS).cast(ERASED)
     return found.select(message.alias("message"))

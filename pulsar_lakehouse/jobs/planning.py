@@ -6,11 +6,10 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
 
-from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
 from pulsar_lakehouse.delta.definitions import declared_definition, kept_definition
-from pulsar_lakehouse.delta.tables import Table, column_changes, is_created, table_schema
+from pulsar_lakehouse.delta.tables import Table, column_changes, is_created
 from pulsar_lakehouse.gold.enrichment.declaration import FIXED as FIXED_IN_GOLD
 from pulsar_lakehouse.gold.enrichment.declaration import Enrichment
 from pulsar_lakehouse.gold.sql.checking import check_declarations
@@ -19,8 +18,8 @@ from pulsar_lakehouse.gold.sql.refresh import gold_table, is_redefined
 from pulsar_lakehouse.jobs.steps import declared_columns
 from pulsar_lakehouse.pipeline.loading import Project, refuse
 from pulsar_lakehouse.pipeline.resolving import unresolved_enrichment, unresolved_entity
-from pulsar_lakehouse.settings import Settings
 from pulsar_lakehouse.silver.entity import FIXED, Entity
+from pulsar_lakehouse.tables.lake import Lake
 
 Declared = TypeVar("Declared", Entity, Enrichment)
 
@@ -42,19 +41,19 @@ class Change:
     rebuild: str = ""
 
 
-def resolve(spark: SparkSession, settings: Settings, project: Project) -> dict[str, StructType]:
+def resolve(lake: Lake, project: Project) -> dict[str, StructType]:
     """Resolve the SQL of all declarations on empty frames; returns the columns of the tables that SQL files declare.
 
     Raises DeclarationsError with a line for each mistake. What only follows from another mistake is left out.
     """
     pipeline = project.pipeline
     wrong: list[str] = []
-    entities = tuple(_right(pipeline.entities, partial(unresolved_entity, spark), project, wrong))
+    entities = tuple(_right(pipeline.entities, partial(unresolved_entity, lake.spark), project, wrong))
     joined = (each for each in pipeline.enrichments if all(lookup.entity in entities for lookup in each.lookups))
-    enrichments = tuple(_right(joined, partial(unresolved_enrichment, spark), project, wrong))
+    enrichments = tuple(_right(joined, partial(unresolved_enrichment, lake.spark), project, wrong))
     columns = declared_columns(replace(pipeline, entities=entities, enrichments=enrichments))
     unknown = _tables(pipeline.entities, pipeline.enrichments) - columns.keys()
-    in_sql, mistakes = check_declarations(spark, settings, pipeline.sql_tables, columns, unknown=unknown)
+    in_sql, mistakes = check_declarations(lake, pipeline.sql_tables, columns, unknown=unknown)
     wrong += mistakes
     refuse(wrong)
     return in_sql
@@ -76,27 +75,24 @@ def _tables(entities: Iterable[Entity], enrichments: Iterable[Enrichment]) -> se
     return silver | {name for each in enrichments for name in each.places}
 
 
-def changes(
-    spark: SparkSession, settings: Settings, project: Project, in_sql: dict[str, StructType]
-) -> dict[str, list[Change]]:
+def changes(lake: Lake, project: Project, in_sql: dict[str, StructType]) -> dict[str, list[Change]]:
     """By table: how what exists differs from the declarations. `in_sql` is what `resolve` returns."""
     pipeline, found = project.pipeline, dict[str, list[Change]]()
     for entity in pipeline.entities:
-        found[entity.table.name] = list(_changes(spark, settings, entity.table, FIXED, entity.table.name))
-        if entity.keeps_history and not is_created(spark, settings.table_path(entity.history.name)):
+        found[entity.table.name] = list(_changes(lake, entity.table, FIXED, entity.table.name))
+        if entity.keeps_history and not is_created(lake.spark, lake.settings.table_path(entity.history.name)):
             found[entity.history.name] = [_new(entity.history)]
     for facts in pipeline.enrichments:
         gold = facts.gold({each.name: each.entity.table.schema for each in facts.lookups})
         joined = [each.name for each in facts.lookups]
-        found[gold.name] = list(_changes(spark, settings, gold, FIXED_IN_GOLD, gold.name, joined=joined))
+        found[gold.name] = list(_changes(lake, gold, FIXED_IN_GOLD, gold.name, joined=joined))
     for declared in pipeline.sql_tables:
-        found[declared.name] = list(_changes_in_sql(spark, settings, declared, in_sql[declared.name]))
+        found[declared.name] = list(_changes_in_sql(lake, declared, in_sql[declared.name]))
     return found
 
 
 def _changes(
-    spark: SparkSession,
-    settings: Settings,
+    lake: Lake,
     table: Table,
     fixed: tuple[str, ...],
     rebuild: str,
@@ -104,12 +100,12 @@ def _changes(
     joined: Collection[str] = (),
 ) -> Iterator[Change]:
     """The changes of a table of silver or gold. `joined` are the columns that have rows of other tables."""
-    if not is_created(spark, settings.table_path(table.name)):
+    if not is_created(lake.spark, lake.settings.table_path(table.name)):
         yield _new(table)
         return
-    of_columns = list(_column_changes(spark, settings, table, "run", joined))
+    of_columns = list(_column_changes(lake, table, "run", joined))
     yield from (replace(each, rebuild=rebuild if each.then == REFUSED else "") for each in of_columns)
-    declared, kept = declared_definition(table), kept_definition(spark, settings, table.name)
+    declared, kept = declared_definition(table), kept_definition(lake, table.name)
     if kept is None:
         then = "the next run takes it to be made from today's declaration"
         yield Change(table=table.name, what="made by an earlier version", then=then)
@@ -126,10 +122,8 @@ def _new(table: Table) -> Change:
     return Change(table=table.name, what="new", then="the next run makes it")
 
 
-def _column_changes(
-    spark: SparkSession, settings: Settings, table: Table, step: str, joined: Collection[str] = ()
-) -> Iterator[Change]:
-    for path, held, declared in column_changes(table_schema(spark, settings, table.name), table.schema):
+def _column_changes(lake: Lake, table: Table, step: str, joined: Collection[str] = ()) -> Iterator[Change]:
+    for path, held, declared in column_changes(lake.table(table.name).schema, table.schema):
         name, is_own = ".".join(path), path[0] not in joined
         has_order = not is_own or table.name.startswith("silver.")
         if has_order and path[0 if is_own else 1 :][:1] == (SEQUENCE,):
@@ -145,14 +139,12 @@ def _column_changes(
         yield Change(table=table.name, what=what, then=then)
 
 
-def _changes_in_sql(
-    spark: SparkSession, settings: Settings, declared: SqlTable, columns: StructType
-) -> Iterator[Change]:
+def _changes_in_sql(lake: Lake, declared: SqlTable, columns: StructType) -> Iterator[Change]:
     table = gold_table(declared, columns)
-    if not is_created(spark, settings.table_path(table.name)):
+    if not is_created(lake.spark, lake.settings.table_path(table.name)):
         yield Change(table=table.name, what="new", then="the next refresh makes it")
         return
-    for each in _column_changes(spark, settings, table, "refresh"):
+    for each in _column_changes(lake, table, "refresh"):
         yield replace(each, then="refused: declare it under another name") if each.then == REFUSED else each
-    if is_redefined(spark, settings, declared):
+    if is_redefined(lake, declared):
         yield Change(table=table.name, what="another SELECT or other keys", then="the next refresh recomputes it")

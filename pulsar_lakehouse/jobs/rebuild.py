@@ -7,7 +7,6 @@ rebuild is killed, the next run makes again, and a rebuild that is repeated begi
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from pulsar_lakehouse.contracts.decoding import MALFORMED
@@ -16,12 +15,6 @@ from pulsar_lakehouse.delta.definitions import declared_definition, keep_definit
 from pulsar_lakehouse.delta.tables import (
     column_changes,
     delete_path,
-    delta_table,
-    pin_table,
-    read_table,
-    remove_table,
-    table_exists,
-    table_schema,
 )
 from pulsar_lakehouse.errors import ConfigurationError
 from pulsar_lakehouse.gold.enrichment.backfill import Scope, backfill
@@ -33,8 +26,8 @@ from pulsar_lakehouse.jobs.lineage.runs import told
 from pulsar_lakehouse.jobs.steps import as_written, enriching, merging, require
 from pulsar_lakehouse.jobs.streams import catch_up
 from pulsar_lakehouse.pipeline.declared import Pipeline
-from pulsar_lakehouse.settings import Settings
 from pulsar_lakehouse.silver.entity import Entity
+from pulsar_lakehouse.tables.lake import Lake
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,28 +67,28 @@ def wanted(pipeline: Pipeline, names: Sequence[str]) -> Wanted:
     return Wanted(entities=chosen, enrichments=facts, sql_tables=tuple(in_sql))
 
 
-def rebuild(spark: SparkSession, settings: Settings, tables: Wanted) -> Iterator[str]:
+def rebuild(lake: Lake, tables: Wanted) -> Iterator[str]:
     """Rebuild silver, then gold; yields what was done, a line for each. This process must hold all leases."""
-    require(spark, settings, [each.topic.bronze_table for each in tables.entities], made_by="run")
+    require(lake, [each.topic.bronze_table for each in tables.entities], made_by="run")
     for each in tables.enrichments:
-        _forget(spark, settings, each.gold_table, each.topic)
+        _forget(lake, each.gold_table, each.topic)
     for entity in tables.entities:
-        _forget(spark, settings, entity.table.name, entity.topic)
+        _forget(lake, entity.table.name, entity.topic)
         for name in (entity.history.name, entity.table.name):  # the last one refuses a run with another key or order
-            remove_table(spark, settings, name)
-        catch_up(settings, merging(spark, settings, [entity]))
+            lake.table(name).remove()
+        catch_up(lake.settings, merging(lake, [entity]))
         yield f"{entity.table.name}: made again from {entity.topic.bronze_table}"
     for each in tables.enrichments:
-        if not all(table_exists(spark, settings, name) for name in (each.topic.bronze_table, *each.state_tables)):
+        if not all(lake.table(name).exists() for name in (each.topic.bronze_table, *each.state_tables)):
             continue  # it never ran
-        how, is_new = f"made again from {each.topic.bronze_table}", begin_again_unless_fits(spark, settings, each)
-        catch_up(settings, enriching(spark, settings, [each]))
+        how, is_new = f"made again from {each.topic.bronze_table}", begin_again_unless_fits(lake, each)
+        catch_up(lake.settings, enriching(lake, [each]))
         if not is_new:
-            with told(settings, replace(enriched(each), step=f"backfill {each.topic.name}")):
-                difference = backfill(spark, settings, as_written(spark, settings, each), Scope())
-            keep_definition(spark, settings, each.gold_table, each.definition)
+            with told(lake.settings, replace(enriched(each), step=f"backfill {each.topic.name}")):
+                difference = backfill(lake, as_written(lake, each), Scope())
+            keep_definition(lake, each.gold_table, each.definition)
             how = f"{difference.changed:,} facts changed"
-        waiting = read_table(spark, settings, each.waiting.name).count()
+        waiting = lake.table(each.waiting.name).read().count()
         yield f"{each.gold_table}: {how}, {waiting:,} wait"
         if is_new and each.publish_to:
             yield publish_again(each.publish_to)
@@ -106,45 +99,45 @@ def publish_again(topic: str) -> str:
     return f"The topic {topic} has the messages of the old table: delete it before you publish again"
 
 
-def begin_again_unless_fits(spark: SparkSession, settings: Settings, facts: Enrichment) -> bool:
+def begin_again_unless_fits(lake: Lake, facts: Enrichment) -> bool:
     """Remove gold and its quarantine if they can't be changed row by row; returns whether they were removed.
 
     Discarded facts stay discarded. Gold goes last: it refuses a run with other keys or another day.
     """
-    if fits(spark, settings, facts):
+    if fits(lake, facts):
         return False
-    if table_exists(spark, settings, facts.discarded.name):
-        _decode_discarded(spark, settings, as_written(spark, settings, facts))
+    if lake.table(facts.discarded.name).exists():
+        _decode_discarded(lake, as_written(lake, facts))
     for name in (facts.duplicates.name, facts.waiting.name, facts.gold_table):
-        remove_table(spark, settings, name)
+        lake.table(name).remove()
     return True
 
 
-def fits(spark: SparkSession, settings: Settings, facts: Enrichment) -> bool:
+def fits(lake: Lake, facts: Enrichment) -> bool:
     """Whether gold has the declared keys, day and types, so that a backfill can bring it to the declaration."""
-    if not table_exists(spark, settings, facts.gold_table):
+    if not lake.table(facts.gold_table).exists():
         return True
-    gold = gold_of(spark, settings, facts)
-    declared, kept = declared_definition(gold), kept_definition(spark, settings, gold.name)
+    gold = gold_of(lake, facts)
+    declared, kept = declared_definition(gold), kept_definition(lake, gold.name)
     is_same = kept is None or all(kept[name] == declared[name] for name in FIXED)
-    differing = column_changes(table_schema(spark, settings, gold.name), gold.schema)
+    differing = column_changes(lake.table(gold.name).schema, gold.schema)
     # A MERGE can't write a struct that lacks a column.
     return is_same and not any(held and (declared or len(path) > 1) for path, held, declared in differing)
 
 
-def _forget(spark: SparkSession, settings: Settings, stream: str, topic: Topic) -> None:
+def _forget(lake: Lake, stream: str, topic: Topic) -> None:
     """Forget how far a stream has read, and which messages it has rejected: it reads and checks all of them again."""
-    delete_path(spark, settings.checkpoint_path(stream))
-    if table_exists(spark, settings, MALFORMED.name):
-        delta_table(spark, settings, MALFORMED.name).delete(F.col("topic") == topic.name)
+    delete_path(lake.spark, lake.settings.checkpoint_path(stream))
+    if lake.table(MALFORMED.name).exists():
+        lake.table(MALFORMED.name).delta.delete(F.col("topic") == topic.name)
 
 
-def _decode_discarded(spark: SparkSession, settings: Settings, facts: Enrichment) -> None:
+def _decode_discarded(lake: Lake, facts: Enrichment) -> None:
     """Make the discarded facts again from their messages, in one commit."""
     name = facts.discarded.name
-    held = pin_table(spark, settings, name)
-    landed = pin_table(spark, settings, facts.topic.bronze_table).transform(decode_facts, enrichment=facts)
+    held = lake.table(name).pin().rows
+    landed = lake.table(facts.topic.bronze_table).pin().rows.transform(decode_facts, enrichment=facts)
     kept = held.select("position", "reason", "missing", "attempts", "waiting_since")
     rows = valid_facts(landed, facts).join(kept, on="position").select(*facts.discarded.schema.names)
-    path = settings.table_path(name)
+    path = lake.settings.table_path(name)
     rows.write.format("delta").mode("overwrite").option("overwriteSchema", True).save(path)

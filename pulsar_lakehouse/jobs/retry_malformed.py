@@ -5,12 +5,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from pulsar_lakehouse.contracts.decoding import MALFORMED, Decoding, explain
 from pulsar_lakehouse.contracts.topics import Topic
-from pulsar_lakehouse.delta.tables import POSITION_OF_MESSAGE, cached, create_table, pin_table
+from pulsar_lakehouse.delta.tables import POSITION_OF_MESSAGE, cached
 from pulsar_lakehouse.delta.writes import Merge, Within, append_missing, merge, writes_of
 from pulsar_lakehouse.gold.enrichment.declaration import ACTIONS, Enrichment
 from pulsar_lakehouse.gold.enrichment.enrich import create_tables as create_gold
@@ -21,6 +21,7 @@ from pulsar_lakehouse.settings import Settings
 from pulsar_lakehouse.silver.entity import Entity
 from pulsar_lakehouse.silver.merge import create_tables as create_silver
 from pulsar_lakehouse.silver.merge import decode_changes, merge_batch
+from pulsar_lakehouse.tables.lake import Lake
 
 Transformation = Callable[[DataFrame], DataFrame]
 
@@ -34,25 +35,24 @@ class Retried:
     """How many of them satisfy the contract now."""
 
 
-def retry_changes(spark: SparkSession, settings: Settings, entity: Entity, *, dry_run: bool) -> Retried:
-    entity = as_written(spark, settings, entity)
+def retry_changes(lake: Lake, entity: Entity, *, dry_run: bool) -> Retried:
+    entity = as_written(lake, entity)
     if not dry_run:
-        create_silver(spark, settings, entity)
-    decode, place = partial(decode_changes, entity=entity), partial(merge_batch, settings, entity)
-    return _retry(spark, settings, entity.decoding, decode, place, dry_run=dry_run)
+        create_silver(lake, entity)
+    decode, place = partial(decode_changes, entity=entity), partial(merge_batch, lake.settings, entity)
+    return _retry(lake, entity.decoding, decode, place, dry_run=dry_run)
 
 
-def retry_facts(spark: SparkSession, settings: Settings, enrichment: Enrichment, *, dry_run: bool) -> Retried:
-    enrichment = as_written(spark, settings, enrichment)
+def retry_facts(lake: Lake, enrichment: Enrichment, *, dry_run: bool) -> Retried:
+    enrichment = as_written(lake, enrichment)
     if not dry_run:
-        create_gold(spark, settings, enrichment)
-    decode, place = partial(decode_facts, enrichment=enrichment), partial(enrich_messages, settings, enrichment)
-    return _retry(spark, settings, enrichment.decoding, decode, place, dry_run=dry_run)
+        create_gold(lake, enrichment)
+    decode, place = partial(decode_facts, enrichment=enrichment), partial(enrich_messages, lake.settings, enrichment)
+    return _retry(lake, enrichment.decoding, decode, place, dry_run=dry_run)
 
 
 def _retry(
-    spark: SparkSession,
-    settings: Settings,
+    lake: Lake,
     decoding: Decoding,
     decode: Transformation,
     place: Callable[[DataFrame], None],
@@ -61,9 +61,9 @@ def _retry(
 ) -> Retried:
     """Messages leave quarantine last: after a crash at any point, the next retry ends in the same tables."""
     topic = decoding.topic
-    malformed = pin_table(spark, settings, MALFORMED.name).where(F.col("topic") == topic.name)
+    malformed = lake.table(MALFORMED.name).pin().rows.where(F.col("topic") == topic.name)
     position = F.expr(POSITION_OF_MESSAGE)
-    landed = pin_table(spark, settings, topic.bronze_table).withColumn("position", position)
+    landed = lake.table(topic.bronze_table).pin().rows.withColumn("position", position)
     messages = landed.join(malformed.select("position"), on="position", how="left_semi")
     checked = messages.drop("position").transform(decode).transform(explain, decoding=decoding)
     with cached(checked.select("message.position", "reason")) as verdicts:
@@ -73,17 +73,17 @@ def _retry(
             return outcome
         if outcome.sound:
             place(messages.join(sound, on="position", how="left_semi").drop("position"))
-            _note(spark, settings, topic, sound)
+            _note(lake, topic, sound)
         before = malformed.select("position", F.col("reason").alias("before"))
         changed = verdicts.join(before, on="position").where("reason IS NULL OR reason != before")
         if not changed.isEmpty():
             with writes_of(verdicts, outcome.malformed):
-                _settle(settings, topic, changed)
+                _settle(lake.settings, topic, changed)
     return outcome
 
 
-def _note(spark: SparkSession, settings: Settings, topic: Topic, positions: DataFrame) -> None:
-    create_table(spark, settings, ACTIONS)
+def _note(lake: Lake, topic: Topic, positions: DataFrame) -> None:
+    lake.create(ACTIONS)
     rows = positions.select(
         F.lit("retry").alias("action"),
         F.lit(topic.name).alias("topic"),
@@ -92,7 +92,7 @@ def _note(spark: SparkSession, settings: Settings, topic: Topic, positions: Data
         F.lit(getpass.getuser()).alias("requested_by"),
         F.lit(None).cast("string").alias("note"),
     )
-    append_missing(rows, settings, ACTIONS.name, on=["action", "topic", "position"])
+    append_missing(rows, lake.settings, ACTIONS.name, on=["action", "topic", "position"])
 
 
 def _settle(settings: Settings, topic: Topic, verdicts: DataFrame) -> None:

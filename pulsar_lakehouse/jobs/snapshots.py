@@ -14,7 +14,6 @@ import obstore
 from obstore.exceptions import AlreadyExistsError
 from obstore.store import ObjectStore
 from pydantic import TypeAdapter
-from pyspark.sql import SparkSession
 
 from pulsar_lakehouse.bronze.erasures import ERASURES
 from pulsar_lakehouse.contracts.decoding import MALFORMED
@@ -23,11 +22,6 @@ from pulsar_lakehouse.delta.tables import (
     EACH_TABLE,
     USER_METADATA,
     delete_path,
-    delta_table,
-    read_table,
-    set_table_property,
-    table_exists,
-    table_version,
 )
 from pulsar_lakehouse.errors import ConfigurationError
 from pulsar_lakehouse.gold.enrichment.declaration import Enrichment
@@ -36,6 +30,7 @@ from pulsar_lakehouse.pipeline.declared import Pipeline
 from pulsar_lakehouse.settings import Settings
 from pulsar_lakehouse.spark.batches import session_settings
 from pulsar_lakehouse.storage import folder
+from pulsar_lakehouse.tables.lake import Lake
 
 FOLDER = ".snapshots"
 """Beside the tables, so that maintenance from every home that shares them knows what to keep."""
@@ -74,7 +69,7 @@ def restorable(pipeline: Pipeline) -> list[str]:
     return [*states, *quarantine, *(each.gold_table for each in pipeline.enrichments)]
 
 
-def create(spark: SparkSession, settings: Settings, pipeline: Pipeline, name: str) -> Snapshot:
+def create(lake: Lake, pipeline: Pipeline, name: str) -> Snapshot:
     """Note the present version of each table under this name. This process must hold the leases of all streams.
 
     Raises ConfigurationError for a name that is taken, or that is none, and if there are no tables.
@@ -82,12 +77,12 @@ def create(spark: SparkSession, settings: Settings, pipeline: Pipeline, name: st
     if not re.fullmatch(r"[\w-][\w.-]*", name):
         raise ConfigurationError(f"{name}: must be a name of letters, digits, dots, dashes and underscores")
     for table in restorable(pipeline):
-        if table_exists(spark, settings, table):
-            set_table_property(spark, settings, table, LOG_RETENTION, FOR_EVER)
-    made = Snapshot(name=name, created_at=datetime.now(UTC), tables=present(settings))
+        if lake.table(table).exists():
+            lake.table(table).set_property(LOG_RETENTION, FOR_EVER)
+    made = Snapshot(name=name, created_at=datetime.now(UTC), tables=present(lake.settings))
     if not made.tables:
-        raise ConfigurationError(f"{settings.warehouse_root} has no tables yet: `lakehouse run` creates them")
-    add(settings, made)
+        raise ConfigurationError(f"{lake.settings.warehouse_root} has no tables yet: `lakehouse run` creates them")
+    add(lake.settings, made)
     return made
 
 
@@ -102,14 +97,14 @@ def add(settings: Settings, snapshot: Snapshot) -> None:
         ) from error
 
 
-def drop(spark: SparkSession, settings: Settings, pipeline: Pipeline, name: str) -> None:
+def drop(lake: Lake, pipeline: Pipeline, name: str) -> None:
     """Forget a snapshot. `lakehouse maintain` then removes files that only it needed."""
-    snapshot = named(settings, name)
-    if snapshots(settings) == [snapshot]:
+    snapshot = named(lake.settings, name)
+    if snapshots(lake.settings) == [snapshot]:
         for table in restorable(pipeline):
-            if table_exists(spark, settings, table):
-                set_table_property(spark, settings, table, LOG_RETENTION, EACH_TABLE[LOG_RETENTION])
-    obstore.delete(_warehouse(settings), _path(name))
+            if lake.table(table).exists():
+                lake.table(table).set_property(LOG_RETENTION, EACH_TABLE[LOG_RETENTION])
+    obstore.delete(_warehouse(lake.settings), _path(name))
 
 
 def snapshots(settings: Settings) -> list[Snapshot]:
@@ -185,49 +180,49 @@ def refuse_lost(settings: Settings, pipeline: Pipeline, snapshot: Snapshot) -> N
             raise ConfigurationError(f"{snapshot.name}: {name} can't go back: {gone[0]} is gone")
 
 
-def restore(spark: SparkSession, settings: Settings, pipeline: Pipeline, snapshot: Snapshot) -> Iterator[str]:
+def restore(lake: Lake, pipeline: Pipeline, snapshot: Snapshot) -> Iterator[str]:
     """Bring tables back to a snapshot; yields a line for each. This process must hold the leases of all streams.
 
     A crash leaves tables that the next run, or another restore, makes whole: checkpoints go first, so that no stream
     takes for done what its tables may lack.
     """
-    refuse_lost(settings, pipeline, snapshot)
-    _forget_checkpoints(spark, settings, pipeline)
+    refuse_lost(lake.settings, pipeline, snapshot)
+    _forget_checkpoints(lake, pipeline)
     because = {USER_METADATA: f"a restore of {snapshot.name}"}
     for name in restorable(pipeline):
         if kept := snapshot.tables.get(name):
-            with session_settings(spark, because):
-                _go_back(spark, settings, name, kept.version)
+            with session_settings(lake.spark, because):
+                _go_back(lake, name, kept.version)
             yield f"{name}: as in version {kept.version}, {kept.rows:,} rows"
-    with session_settings(spark, because):
+    with session_settings(lake.spark, because):
         for facts in pipeline.enrichments:
-            _keep_discarded(spark, settings, facts)
-        _judge_again(spark, settings)
+            _keep_discarded(lake, facts)
+        _judge_again(lake)
 
 
-def _forget_checkpoints(spark: SparkSession, settings: Settings, pipeline: Pipeline) -> None:
+def _forget_checkpoints(lake: Lake, pipeline: Pipeline) -> None:
     streams = (*(each.gold_table for each in pipeline.enrichments), *(each.table.name for each in pipeline.entities))
     for stream in streams:
-        delete_path(spark, settings.checkpoint_path(stream))
+        delete_path(lake.spark, lake.settings.checkpoint_path(stream))
 
 
-def _go_back(spark: SparkSession, settings: Settings, name: str, version: int) -> None:
+def _go_back(lake: Lake, name: str, version: int) -> None:
     """In a new commit, so that readers of the change feed see it too."""
-    if table_version(spark, settings, name) != version:
-        delta_table(spark, settings, name).restoreToVersion(version)
+    if lake.table(name).version != version:
+        lake.table(name).delta.restoreToVersion(version)
 
 
-def _keep_discarded(spark: SparkSession, settings: Settings, facts: Enrichment) -> None:
+def _keep_discarded(lake: Lake, facts: Enrichment) -> None:
     """Remove facts that were discarded since the snapshot from where they were then."""
-    if all(table_exists(spark, settings, name) for name in facts.places):
-        discarded = read_table(spark, settings, facts.discarded.name).select("position")
-        remove(settings, [facts.gold_table, facts.waiting.name], discarded)
+    if all(lake.table(name).exists() for name in facts.places):
+        discarded = lake.table(facts.discarded.name).read().select("position")
+        remove(lake.settings, [facts.gold_table, facts.waiting.name], discarded)
 
 
-def _judge_again(spark: SparkSession, settings: Settings) -> None:
+def _judge_again(lake: Lake) -> None:
     """Empty the malformed messages: all are read again, and today's contracts may accept some of them."""
-    if table_exists(spark, settings, MALFORMED.name):
-        delta_table(spark, settings, MALFORMED.name).delete()
+    if lake.table(MALFORMED.name).exists():
+        lake.table(MALFORMED.name).delta.delete()
 
 
 def _warehouse(settings: Settings) -> ObjectStore:

@@ -18,7 +18,6 @@ from pulsar_lakehouse.bronze.writer_schemas import keep_writer_schemas, with_wri
 from pulsar_lakehouse.contracts.decoding import MALFORMED
 from pulsar_lakehouse.contracts.topics import Topic
 from pulsar_lakehouse.delta.leases import Lease, lease_between_rounds, write_lease
-from pulsar_lakehouse.delta.tables import table_exists, table_versions
 from pulsar_lakehouse.errors import LakehouseError
 from pulsar_lakehouse.gold.enrichment.declaration import ACTIONS, BACKFILLS, Enrichment
 from pulsar_lakehouse.gold.enrichment.enrich import create_tables as create_gold
@@ -53,6 +52,7 @@ from pulsar_lakehouse.silver.reconciliation import reconcile_entity
 from pulsar_lakehouse.spark.batches import Succession
 from pulsar_lakehouse.spark.parallel import side_by_side
 from pulsar_lakehouse.spark.session import kill_submitting_jvm, start_spark
+from pulsar_lakehouse.tables.lake import Lake
 
 Declared = TypeVar("Declared", Entity, Enrichment)
 
@@ -92,16 +92,15 @@ def spark_with(settings: Settings, lease: Lease) -> Iterator[SparkSession]:
         close_backend()
 
 
-def require(spark: SparkSession, settings: Settings, tables: Iterable[str], *, made_by: str) -> None:
+def require(lake: Lake, tables: Iterable[str], *, made_by: str) -> None:
     """Raises LakehouseError for the first table that is not there yet."""
     for table in tables:
-        if not table_exists(spark, settings, table):
+        if not lake.table(table).exists():
             raise LakehouseError(f"{table} is not there yet: run `lakehouse {made_by}` first")
 
 
 def landing(
-    spark: SparkSession,
-    settings: Settings,
+    lake: Lake,
     topics: Sequence[Topic],
     *,
     accept_loss: bool = False,
@@ -112,33 +111,33 @@ def landing(
     With `take_over`, subscriptions that serve another warehouse serve this one from now on. Raises PermanentError if
     there is such a one without it.
     """
-    broker = healthy_endpoint(settings)
+    broker = healthy_endpoint(lake.settings)
     for topic in topics:
-        claim_subscription(topic, broker, settings, take_over=take_over)
+        claim_subscription(topic, broker, lake.settings, take_over=take_over)
     for topic in topics if accept_loss else ():
-        for loss in accept_losses(spark, settings, topic, broker):
+        for loss in accept_losses(lake, topic, broker):
             CONSOLE.say(f"{loss}: accepted, see {LOSSES.name}")
-    check_contracts(topics, broker, settings)
-    keep_writer_schemas(spark, settings, topics, broker)
+    check_contracts(topics, broker, lake.settings)
+    keep_writer_schemas(lake, topics, broker)
     return [
         Stream(
             f"land {topic.name}",
-            partial(land, spark, settings, topic, broker),
+            partial(land, lake, topic, broker),
             landed(topic),
-            partial(claim_again, topic, broker, settings),
-            at_once=partial(land_small_backlog, spark, settings, topic, broker),
+            partial(claim_again, topic, broker, lake.settings),
+            at_once=partial(land_small_backlog, lake, topic, broker),
         )
         for topic in topics
     ]
 
 
-def create_tables(spark: SparkSession, settings: Settings) -> None:
+def create_tables(lake: Lake) -> None:
     """Create the tables of silver, gold and quarantine, empty, as their streams would. Existing ones do not change."""
-    pipeline = pipeline_of(settings)
+    pipeline = pipeline_of(lake.settings)
     for entity in pipeline.entities:
-        create_silver(spark, settings, entity)
+        create_silver(lake, entity)
     for enrichment in pipeline.enrichments:
-        create_gold(spark, settings, enrichment)
+        create_gold(lake, enrichment)
 
 
 def declared_columns(pipeline: Pipeline) -> dict[str, str]:
@@ -151,108 +150,102 @@ def declared_columns(pipeline: Pipeline) -> dict[str, str]:
     return {table.name: table.ddl for table in tables}
 
 
-def merging(spark: SparkSession, settings: Settings, entities: Sequence[Entity]) -> list[Stream]:
-    written = [as_written(spark, settings, entity) for entity in entities]
+def merging(lake: Lake, entities: Sequence[Entity]) -> list[Stream]:
+    written = [as_written(lake, entity) for entity in entities]
     return [
-        Stream(f"merge {entity.name}", partial(merge, spark, settings, entity), merged(entity), is_kept=True)
-        for entity in written
+        Stream(f"merge {entity.name}", partial(merge, lake, entity), merged(entity), is_kept=True) for entity in written
     ]
 
 
-def enriching(spark: SparkSession, settings: Settings, enrichments: Sequence[Enrichment]) -> list[Stream]:
-    written = [as_written(spark, settings, enrichment) for enrichment in enrichments]
+def enriching(lake: Lake, enrichments: Sequence[Enrichment]) -> list[Stream]:
+    written = [as_written(lake, enrichment) for enrichment in enrichments]
 
     def stream_of(facts: Enrichment) -> Stream:
         succession = Succession()
-        create = partial(enrich, spark, settings, facts, succession)
+        create = partial(enrich, lake, facts, succession)
         return Stream(f"enrich {facts.topic.name}", create, enriched(facts), succession.caught_up, is_kept=True)
 
     return [stream_of(facts) for facts in written]
 
 
-def as_written(spark: SparkSession, settings: Settings, declared: Declared) -> Declared:
+def as_written(lake: Lake, declared: Declared) -> Declared:
     """The declaration, with the schemas that its topic's messages were written with."""
-    return replace(declared, topic=with_writer_schemas(spark, settings, declared.topic))
+    return replace(declared, topic=with_writer_schemas(lake, declared.topic))
 
 
-def publishing(spark: SparkSession, settings: Settings, declared: Iterable[Enrichment | SqlTable]) -> list[Stream]:
-    broker, names = endpoint(settings), column_names(pipeline_of(settings))
+def publishing(lake: Lake, declared: Iterable[Enrichment | SqlTable]) -> list[Stream]:
+    broker, names = endpoint(lake.settings), column_names(pipeline_of(lake.settings))
     return [
         Stream(
             f"publish {changelog.topic}",
-            partial(publish, spark, settings, changelog, broker),
+            partial(publish, lake, changelog, broker),
             published(changelog.table, changelog.topic, names),
         )
         for changelog in map(changelog_of, declared)
     ]
 
 
-def refreshing(
-    spark: SparkSession, settings: Settings, tables: Sequence[SqlTable], *, full: bool = False
-) -> Iterator[Refreshed]:
+def refreshing(lake: Lake, tables: Sequence[SqlTable], *, full: bool = False) -> Iterator[Refreshed]:
     """Refresh tables declared in SQL and publish what changed in them; yields what each refresh did."""
-    names = column_names(pipeline_of(settings))
+    names = column_names(pipeline_of(lake.settings))
     for table in tables:
-        require(spark, settings, table.sources, made_by="run")
+        require(lake, table.sources, made_by="run")
         with spinner(f"refresh {table.name}"):
-            with told(settings, refreshed(table, names)) as runs:
-                done = refresh(spark, settings, table, full=full)
+            with told(lake.settings, refreshed(table, names)) as runs:
+                done = refresh(lake, table, full=full)
                 if done.kind == FAILED:
                     runs.fail(done.reason)
             if table.postgres:
-                with told(settings, sent_to_postgres(table, names)) as runs:
-                    runs.complete(publish_to_postgres(spark, settings, table))
+                with told(lake.settings, sent_to_postgres(table, names)) as runs:
+                    runs.complete(publish_to_postgres(lake, table))
         if table.topic:
-            catch_up(settings, publishing(spark, settings, [table]))
+            catch_up(lake.settings, publishing(lake, [table]))
         yield done
 
 
-def run_all(spark: SparkSession, settings: Settings) -> Iterator[Outcome]:
+def run_all(lake: Lake) -> Iterator[Outcome]:
     """Land, merge and enrich what is new; yields the outcome of each stream when its step is done."""
-    yield from catch_up(settings, landing(spark, settings, pipeline_of(settings).topics))
-    yield from run_landed(spark, settings)
+    yield from catch_up(lake.settings, landing(lake, pipeline_of(lake.settings).topics))
+    yield from run_landed(lake)
 
 
-def run_landed(spark: SparkSession, settings: Settings) -> Iterator[Outcome]:
+def run_landed(lake: Lake) -> Iterator[Outcome]:
     """Merge and enrich what has landed, as `run_all` does."""
-    pipeline = pipeline_of(settings)
-    yield from catch_up(settings, merging(spark, settings, pipeline.entities))
-    yield from catch_up(settings, enriching(spark, settings, pipeline.enrichments))
+    pipeline = pipeline_of(lake.settings)
+    yield from catch_up(lake.settings, merging(lake, pipeline.entities))
+    yield from catch_up(lake.settings, enriching(lake, pipeline.enrichments))
 
 
-def steps_of_state(spark: SparkSession, settings: Settings) -> list[list[Stream]]:
+def steps_of_state(lake: Lake) -> list[list[Stream]]:
     """The streams that land and merge changelogs, step by step."""
-    entities = pipeline_of(settings).entities
-    return [landing(spark, settings, [each.topic for each in entities]), merging(spark, settings, entities)]
+    entities = pipeline_of(lake.settings).entities
+    return [landing(lake, [each.topic for each in entities]), merging(lake, entities)]
 
 
-def steps_of_facts(spark: SparkSession, settings: Settings) -> list[list[Stream]]:
+def steps_of_facts(lake: Lake) -> list[list[Stream]]:
     """The streams that land and enrich facts, step by step."""
-    enrichments = pipeline_of(settings).enrichments
-    return [landing(spark, settings, [each.topic for each in enrichments]), enriching(spark, settings, enrichments)]
+    enrichments = pipeline_of(lake.settings).enrichments
+    return [landing(lake, [each.topic for each in enrichments]), enriching(lake, enrichments)]
 
 
-def look_around(spark: SparkSession, settings: Settings) -> object:
+def look_around(lake: Lake) -> object:
     """The state of topics and tables: while it stays equal, no step has anything new to read."""
-    broker, pipeline = endpoint(settings), pipeline_of(settings)
+    broker, pipeline = endpoint(lake.settings), pipeline_of(lake.settings)
     topics = {
         partition: (held.last, held.created, held.cursor(topic.subscription) is None)
         for topic in pipeline.topics
-        for partition, held in ask_broker(settings, broker, topic).items()
+        for partition, held in ask_broker(lake.settings, broker, topic).items()
     }
-    return topics, table_versions(spark, settings, (*pipeline.written, ACTIONS.name, BACKFILLS.name))
+    return topics, lake.versions((*pipeline.written, ACTIONS.name, BACKFILLS.name))
 
 
-def reconcile_all(spark: SparkSession, settings: Settings) -> list[Reconciliation]:
+def reconcile_all(lake: Lake) -> list[Reconciliation]:
     """Compare what landed with what the tables hold, topic by topic."""
-    pipeline = pipeline_of(settings)
+    pipeline = pipeline_of(lake.settings)
     reconciliations: list[Callable[[], Reconciliation]] = [
-        *(
-            partial(reconcile_entity, spark, settings, as_written(spark, settings, entity))
-            for entity in pipeline.entities
-        ),
-        *(partial(reconcile_facts, spark, settings, enrichment) for enrichment in pipeline.enrichments),
+        *(partial(reconcile_entity, lake, as_written(lake, entity)) for entity in pipeline.entities),
+        *(partial(reconcile_facts, lake, enrichment) for enrichment in pipeline.enrichments),
     ]
     with spinner("Comparing what landed with what the tables hold"):
         found = side_by_side(reconciliations)
-        return [with_erasures(spark, settings, topic, each) for topic, each in zip(pipeline.topics, found, strict=True)]
+        return [with_erasures(lake, topic, each) for topic, each in zip(pipeline.topics, found, strict=True)]

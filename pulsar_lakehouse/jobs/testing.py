@@ -8,12 +8,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import SparkSession
-
 from pulsar_lakehouse.bronze.landing import bronze_table
 from pulsar_lakehouse.contracts.topics import Encoding, Topic
 from pulsar_lakehouse.delta.query import query
-from pulsar_lakehouse.delta.tables import create_table
 from pulsar_lakehouse.errors import ConfigurationError
 from pulsar_lakehouse.gold.sql.refresh import refresh
 from pulsar_lakehouse.jobs.steps import run_landed
@@ -21,6 +18,7 @@ from pulsar_lakehouse.pipeline.loading import pipeline_of
 from pulsar_lakehouse.pulsar.message_lines import message_of
 from pulsar_lakehouse.settings import Settings, Spark, load_settings
 from pulsar_lakehouse.spark.session import SHORT_RUN, start_spark, stop_spark
+from pulsar_lakehouse.tables.lake import Lake
 
 Rows = list[tuple[Any, ...]]
 
@@ -40,11 +38,11 @@ def run_messages(home: Path, /, **messages: Sequence[Mapping[str, Any]]) -> Call
     atexit.register(stop_spark)
     spark = start_spark(settings)
     for topic in topics.values():
-        _append(spark, settings, topic, rows.get(topic.name, []))
-    for _ in run_landed(spark, settings):
+        _append(Lake(spark, settings), topic, rows.get(topic.name, []))
+    for _ in run_landed(Lake(spark, settings)):
         pass
     for table in pipeline.sql_tables:
-        refresh(spark, settings, table)
+        refresh(Lake(spark, settings), table)
     return partial(_rows_of, settings)
 
 
@@ -71,12 +69,12 @@ def _time_of(epoch_millis: int) -> datetime | None:
     return datetime.fromtimestamp(epoch_millis / 1000, UTC) if epoch_millis else None
 
 
-def _append(spark: SparkSession, settings: Settings, topic: Topic, rows: Rows) -> None:
+def _append(lake: Lake, topic: Topic, rows: Rows) -> None:
     table = bronze_table(topic)
-    create_table(spark, settings, table)
+    lake.create(table)
     if rows:
-        landed = spark.createDataFrame(rows, table.ddl)
-        landed.write.format("delta").mode("append").save(settings.table_path(table.name))
+        landed = lake.spark.createDataFrame(rows, table.ddl)
+        landed.write.format("delta").mode("append").save(lake.settings.table_path(table.name))
 
 
 def _rows_of(settings: Settings, statement: str) -> Rows:

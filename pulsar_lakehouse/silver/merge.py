@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from functools import partial
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
@@ -20,8 +20,6 @@ from pulsar_lakehouse.delta.tables import (
     is_created,
     of_keys,
     pin_table,
-    pin_version,
-    table_schema,
 )
 from pulsar_lakehouse.delta.writes import upsert, writes_of
 from pulsar_lakehouse.errors import ConfigurationError
@@ -30,41 +28,41 @@ from pulsar_lakehouse.silver.entity import FIXED, Entity
 from pulsar_lakehouse.silver.history import changeable, needed, versions_of
 from pulsar_lakehouse.spark.batches import FEW, each_batch, planned_for
 from pulsar_lakehouse.spark.comparing import is_same
+from pulsar_lakehouse.tables.lake import Lake
 
 
-def merge(spark: SparkSession, settings: Settings, entity: Entity) -> DataStreamWriter:
+def merge(lake: Lake, entity: Entity) -> DataStreamWriter:
     """The stream from an entity's bronze table into its silver tables."""
-    create_tables(spark, settings, entity)
+    create_tables(lake, entity)
     bronze = entity.topic.bronze_table
-    checkpoint = sound_checkpoint(spark, settings, entity.table.name, reads=[bronze])
+    checkpoint = sound_checkpoint(lake, entity.table.name, reads=[bronze])
     # Rows only change when messages are erased, also from silver.
     messages = (
-        spark.readStream.format("delta")
+        lake.spark.readStream.format("delta")
         .option("skipChangeCommits", True)
-        .option("maxBytesPerTrigger", settings.run.max_bytes_per_batch)
-        .load(settings.table_path(bronze))
+        .option("maxBytesPerTrigger", lake.settings.run.max_bytes_per_batch)
+        .load(lake.settings.table_path(bronze))
     )
-    return messages.writeStream.foreachBatch(each_batch(partial(merge_batch, settings, entity))).option(
+    return messages.writeStream.foreachBatch(each_batch(partial(merge_batch, lake.settings, entity))).option(
         "checkpointLocation", checkpoint
     )
 
 
-def create_tables(spark: SparkSession, settings: Settings, entity: Entity) -> None:
+def create_tables(lake: Lake, entity: Entity) -> None:
     silver = [entity.table, *([entity.history] if entity.keeps_history else [])]
     for table in silver:
-        _check_order(spark, settings, entity, table)
-        refuse_other(spark, settings, table, FIXED, rebuild=entity.table.name)
-    create_tables_of(spark, settings, entity.table.name, [*silver, MALFORMED])
+        _check_order(lake, entity, table)
+        refuse_other(lake, table, FIXED, rebuild=entity.table.name)
+    create_tables_of(lake, entity.table.name, [*silver, MALFORMED])
     resolve(of_mode(entity.checks_of_rows, Mode.QUARANTINE), over=entity.decoding.schema, within=entity.name)
     resolve(entity.checks_of_rows, over=entity.table.schema, within=entity.name)
 
 
-def _check_order(spark: SparkSession, settings: Settings, entity: Entity, table: Table) -> None:
+def _check_order(lake: Lake, entity: Entity, table: Table) -> None:
     """Raises ConfigurationError if the table exists and has another order than the declared one."""
-    if is_created(spark, settings.table_path(table.name)):
+    if is_created(lake.spark, lake.settings.table_path(table.name)):
         held, declared = (
-            schema["sequence"].dataType.simpleString()
-            for schema in (table_schema(spark, settings, table.name), table.schema)
+            schema["sequence"].dataType.simpleString() for schema in (lake.table(table.name).schema, table.schema)
         )
         if held != declared:
             by = ", ".join(entity.ordered_by) or "nothing"
@@ -104,7 +102,7 @@ def _merge_changes(settings: Settings, entity: Entity, changes: DataFrame, numbe
     few = keys.toArrow() if number <= FEW else None
 
     def held_in(name: str, columns: Sequence[str] | None = None) -> DataFrame:
-        table = pin_version(spark, settings, name)
+        table = Lake(spark, settings).table(name).pin()
         return table.rows if few is None else rows_of_keys(table, settings, few, columns=columns)
 
     if entity.keeps_history:

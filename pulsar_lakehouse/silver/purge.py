@@ -2,22 +2,21 @@
 
 from collections.abc import Iterable
 
-from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from pulsar_lakehouse.delta.tables import cached, read_table
+from pulsar_lakehouse.delta.tables import cached
 from pulsar_lakehouse.delta.writes import Merge, merge, writes_of
-from pulsar_lakehouse.settings import Settings
 from pulsar_lakehouse.silver.entity import Entity
+from pulsar_lakehouse.tables.lake import Lake
 
 
-def purge(spark: SparkSession, settings: Settings, entity: Entity, *, merges: Iterable[str] = ()) -> int:
+def purge(lake: Lake, entity: Entity, *, merges: Iterable[str] = ()) -> int:
     """Remove keys that were deleted more than `keep_deleted` days ago from the latest state; returns how many rows.
 
     `merges` are SQL over the row: the key that this one was merged into, or NULL. Merged keys and their survivors stay,
     because facts are joined through them. The history keeps its versions, because older facts are joined with them.
     """
-    rows = read_table(spark, settings, entity.table.name)
+    rows = lake.table(entity.table.name).read()
     gone = rows.where(entity.is_expired(F.col("deleted_at"), F.col("sequence.publish_time")))
     for into in merges:
         [key] = entity.keys
@@ -27,5 +26,5 @@ def purge(spark: SparkSession, settings: Settings, entity: Entity, *, merges: It
         count = gone.count()
         if count:
             with writes_of(gone, count):
-                merge(gone, settings, entity.table.name, Merge(on=entity.keys, delete=True))
+                merge(gone, lake.settings, entity.table.name, Merge(on=entity.keys, delete=True))
     return count

@@ -3,21 +3,20 @@
 from collections import Counter
 from collections.abc import Sequence
 
-from pyspark.sql import Column, DataFrame, Row, SparkSession
+from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 
 from pulsar_lakehouse.contracts.decoding import MALFORMED
-from pulsar_lakehouse.delta.tables import read_table
 from pulsar_lakehouse.reconciliation import Reconciliation
-from pulsar_lakehouse.settings import Settings
 from pulsar_lakehouse.silver.entity import Entity
 from pulsar_lakehouse.silver.merge import decode_changes, place
+from pulsar_lakehouse.tables.lake import Lake
 
 TO_BE_RETRIED = "to be retried"
 NOT_MERGED = "landed, but not merged (they are lost if `lakehouse merge` has run since, and since any restore)"
 
 
-def reconcile_entity(spark: SparkSession, settings: Settings, entity: Entity) -> Reconciliation:
+def reconcile_entity(lake: Lake, entity: Entity) -> Reconciliation:
     """Compare each message in bronze with the row of its key in silver.
 
     A message is one of these: `current`, it made the row; `superseded`, it is older than the message that did;
@@ -26,15 +25,15 @@ def reconcile_entity(spark: SparkSession, settings: Settings, entity: Entity) ->
     and the history must have the sequences of all merged messages. A message in the history counts as merged even if
     today's stricter contract rejects it.
     """
-    bronze, silver = (read_table(spark, settings, name) for name in (entity.topic.bronze_table, entity.table.name))
+    bronze, silver = (lake.table(name).read() for name in (entity.topic.bronze_table, entity.table.name))
     held = silver.select(*entity.keys, F.col("sequence").alias("held"))
-    messages, found, in_quarantine = _counted(spark, settings, entity, bronze, held)
+    messages, found, in_quarantine = _counted(lake, entity, bronze, held)
     counts = Counter({row.status: row.messages for row in found})
     purged = _purged(messages, held, entity) if counts["not merged"] else 0
     landed = bronze.count()
     is_once = counts.total() == landed
     # If some keys have more than one row, the joins have counted messages twice.
-    is_other = entity.keeps_history and is_once and not _is_same_history(spark, settings, entity, found)
+    is_other = entity.keeps_history and is_once and not _is_same_history(lake, entity, found)
     rows, lost, rejected = silver.count(), counts["not merged"] - purged, _count_rejected(found)
     checks = (
         (lost == 0, f"{lost:,} {NOT_MERGED}"),
@@ -57,24 +56,22 @@ def reconcile_entity(spark: SparkSession, settings: Settings, entity: Entity) ->
     )
 
 
-def _counted(
-    spark: SparkSession, settings: Settings, entity: Entity, bronze: DataFrame, held: DataFrame
-) -> tuple[DataFrame, list[Row], int]:
+def _counted(lake: Lake, entity: Entity, bronze: DataFrame, held: DataFrame) -> tuple[DataFrame, list[Row], int]:
     """The decoded messages, their numbers by status, and how many are in quarantine."""
     messages = bronze.transform(decode_changes, entity=entity)
-    quarantined = read_table(spark, settings, MALFORMED.name).where(F.col("topic") == entity.topic.name)
+    quarantined = lake.table(MALFORMED.name).read().where(F.col("topic") == entity.topic.name)
     quarantined = quarantined.select("position", F.lit(True).alias("is_quarantined"))
     in_quarantine = quarantined.count()
     found = _by_status(messages, held, quarantined, entity)
     if entity.keeps_history and in_quarantine != _count_rejected(found):
-        history = read_table(spark, settings, entity.history.name)
+        history = lake.table(entity.history.name).read()
         messages = messages.transform(_as_merged, history=history, keys=entity.keys)
         found = _by_status(messages, held, quarantined, entity)
     return messages, found, in_quarantine
 
 
-def _is_same_history(spark: SparkSession, settings: Settings, entity: Entity, found: Sequence[Row]) -> bool:
-    history = read_table(spark, settings, entity.history.name)
+def _is_same_history(lake: Lake, entity: Entity, found: Sequence[Row]) -> bool:
+    history = lake.table(entity.history.name).read()
     held = history.agg(F.count("*").alias("merged"), _print(F.col("sequence"))).collect()
     return _fingerprint(held) == _fingerprint(found)
 

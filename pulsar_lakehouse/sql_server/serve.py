@@ -37,6 +37,7 @@ from pulsar_lakehouse.progress import spinner
 from pulsar_lakehouse.settings import PREFIX, Settings, variables
 from pulsar_lakehouse.spark.session import driver_jars, is_local, spark_conf, start_spark
 from pulsar_lakehouse.sql_server.sandbox import confine
+from pulsar_lakehouse.tables.lake import Lake
 
 SOURCE = Path(__file__).with_suffix(".scala")
 ITERATIONS = 200_000
@@ -56,9 +57,9 @@ SYSTEM = (
 class Served:
     """The running endpoint and the tables that it serves."""
 
-    def __init__(self, spark: SparkSession, settings: Settings, *, url: str, confined: bool) -> None:
+    def __init__(self, lake: Lake, *, url: str, confined: bool) -> None:
         self.url, self.confined = url, confined
-        self._spark, self._settings = spark, settings
+        self._spark, self._settings = lake.spark, lake.settings
         self.unreadable: set[str] = set()
         """Tables that are not served because their logs can't be read."""
         self._schemas: dict[str, StructType] = {}
@@ -114,7 +115,7 @@ def serving(settings: Settings) -> Iterator[Served]:
             for layer in LAYERS:
                 _scala(spark).Tables.createSchema(spark._jsparkSession, layer, f"file:{tempfile.gettempdir()}/{layer}")
             served.refresh()
-            _start_thrift_server(spark, settings, port, keys)
+            _start_thrift_server(Lake(spark, settings), port, keys)
         yield served
 
 
@@ -223,26 +224,28 @@ def local_folders(root: str) -> list[Path]:
     return [] if "://" in path else [Path(path)]
 
 
-def _start_thrift_server(spark: SparkSession, settings: Settings, port: int, keys: tuple[bytes, str] | None) -> None:
-    jvm, users = spark._jvm, settings.serve.users.items()
+def _start_thrift_server(lake: Lake, port: int, keys: tuple[bytes, str] | None) -> None:
+    jvm, users = lake.spark._jvm, lake.settings.serve.users.items()
     assert jvm is not None
     properties = {
         "lakehouse.users": "\n".join(f"{name} {_hash(password.get_secret_value())}" for name, password in users),
-        "lakehouse.sessions": str(settings.serve.sessions_per_user),
+        "lakehouse.sessions": str(lake.settings.serve.sessions_per_user),
         "hive.server2.authentication": "CUSTOM",
         "hive.server2.custom.authentication.class": "lakehouse.Passwords",
-        "hive.server2.logging.operation.log.location": f"{_folder(settings)}/tmp/hive/operations",
-        "hive.server2.thrift.bind.host": settings.serve.host,
+        "hive.server2.logging.operation.log.location": f"{_folder(lake.settings)}/tmp/hive/operations",
+        "hive.server2.thrift.bind.host": lake.settings.serve.host,
         "hive.server2.thrift.port": str(port),
-        "hive.server2.async.exec.threads": str(settings.serve.max_queries),
+        "hive.server2.async.exec.threads": str(lake.settings.serve.max_queries),
         "hive.server2.session.check.interval": "0",  # otherwise the check would occupy one of these threads
-        "hive.exec.scratchdir": f"{_folder(settings)}/tmp/hive",
-        "hive.exec.local.scratchdir": f"{_folder(settings)}/tmp/hive",
+        "hive.exec.scratchdir": f"{_folder(lake.settings)}/tmp/hive",
+        "hive.exec.local.scratchdir": f"{_folder(lake.settings)}/tmp/hive",
     }
     for name, value in properties.items():
         jvm.java.lang.System.setProperty(name, value)
     tls = None if keys is None else jvm.lakehouse.Entrance.encryption(*keys)
-    jvm.org.apache.spark.sql.hive.thriftserver.ReadOnlyServer.start(spark._jsparkSession, jvm.scala.Option.apply(tls))
+    jvm.org.apache.spark.sql.hive.thriftserver.ReadOnlyServer.start(
+        lake.spark._jsparkSession, jvm.scala.Option.apply(tls)
+    )
 
 
 def _scala(spark: SparkSession) -> Any:

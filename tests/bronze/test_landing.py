@@ -5,13 +5,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from pulsar_lakehouse.tables.lake import Lake
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 from pulsar_lakehouse.bronze.landing import bronze_table, land
 from pulsar_lakehouse.bronze.losses import CREATED, LOSSES, accept_losses, landed_offsets, refusal
 from pulsar_lakehouse.contracts.topics import Topic
-from pulsar_lakehouse.delta.tables import read_table, table_property
+from pulsar_lakehouse.delta.tables import read_table
 from pulsar_lakehouse.errors import LakehouseError
 from pulsar_lakehouse.pulsar.status import topic_status
 from pulsar_lakehouse.pulsar.topic_admin import create_topics
@@ -228,10 +229,10 @@ def test_a_table_that_does_not_know_its_topic_gets_to_know_it(spark: SparkSessio
     topics.send(lake.partitions[0], b"1")
     lake.land()
     table = f"delta.`{lake.settings.table_path('bronze.events')}`"
-    known = table_property(spark, lake.settings, "bronze.events", CREATED)
+    known = Lake(spark, lake.settings).table("bronze.events").property(CREATED)
     spark.sql(f"ALTER TABLE {table} UNSET TBLPROPERTIES ('{CREATED}')")
     assert lake.payloads() == [b"1"]
-    assert known == table_property(spark, lake.settings, "bronze.events", CREATED)
+    assert known == Lake(spark, lake.settings).table("bronze.events").property(CREATED)
     assert known is not None
     assert list(json.loads(known)) == lake.partitions
 
@@ -244,7 +245,7 @@ def test_a_topic_without_partitions_lands(lake: Lake, topics: Topics, spark: Spa
     create_topics([alone], topics.endpoint, lake.settings)
     assert topic_status(alone, topics.endpoint, lake.settings).backlog == 1
     for _ in range(2):
-        query = land(spark, lake.settings, alone, topics.endpoint).trigger(availableNow=True).start()
+        query = land(Lake(spark, lake.settings), alone, topics.endpoint).trigger(availableNow=True).start()
         query.awaitTermination()
         assert topic_status(alone, topics.endpoint, lake.settings).backlog == 0
     assert [bytes(row.payload) for row in lake.table("bronze.alone").collect()] == [b"1"]

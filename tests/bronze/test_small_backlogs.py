@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from pulsar_lakehouse.tables.lake import Lake
 from pyspark.sql import SparkSession
 
 from pulsar_lakehouse.bronze.landing import land
@@ -124,7 +125,7 @@ def test_its_rows_are_those_of_the_source(lake: Lake, spark: SparkSession) -> No
     producer.close()
     lake.topics.send(lake.partitions[1], b"1", b"2", batched=True)
     assert lake.land() == 4
-    found = read_table(spark, lake.settings, TABLE)
+    found = Lake(spark, lake.settings).table(TABLE).read()
     assert {tuple(row) for row in found.selectExpr("publish_date = to_date(publish_time)").collect()} == {(True,)}
     source = spark.read.format("pulsar").options(**lake.topics.options(topic)).load()
     landed = found.select(source.columns)

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
+from pulsar_lakehouse.tables.lake import Lake
 
 from pulsar_lakehouse.bronze.subscriptions import claim_subscription
 from pulsar_lakehouse.delta.query import table_names
@@ -22,25 +22,25 @@ def lake(settings: Settings, endpoint: Endpoint, tmp_path: Path) -> Settings:
 
 
 @pytest.fixture
-def other(lake: Settings, tmp_path: Path) -> Settings:
+def other(lake: Lake, tmp_path: Path) -> Settings:
     """A home with the same namespace."""
-    return lake.model_copy(update={"home": tmp_path / "other"})
+    return lake.settings.model_copy(update={"home": tmp_path / "other"})
 
 
-def test_the_second_project_stops_before_it_has_a_table(spark: SparkSession, lake: Settings, other: Settings) -> None:
-    landing(spark, lake, TOPICS)
+def test_the_second_project_stops_before_it_has_a_table(lake: Lake, other: Settings) -> None:
+    landing(lake, TOPICS)
     with pytest.raises(PermanentError) as error:
-        landing(spark, other, TOPICS)
+        landing(Lake(lake.spark, other), TOPICS)
     first = TOPICS[0]
     assert str(error.value) == (
-        f"the subscription {first.subscription} of {lake.pulsar.namespace}/{first.name} serves another warehouse: give "
+        f"the subscription {first.subscription} of {lake.settings.pulsar.namespace}/{first.name} serves another warehouse: give "
         "each project a namespace of its own. If that warehouse is gone for good, run `lakehouse land --take-over`"
     )
     assert list(table_names(other)) == []
 
 
-def test_it_can_take_over(lake: Settings, other: Settings, endpoint: Endpoint) -> None:
-    claim_subscription(ORDERS.topic, endpoint, lake)
+def test_it_can_take_over(lake: Lake, other: Settings, endpoint: Endpoint) -> None:
+    claim_subscription(ORDERS.topic, endpoint, lake.settings)
     claim_subscription(ORDERS.topic, endpoint, other, take_over=True)
     with pytest.raises(PermanentError):
-        claim_subscription(ORDERS.topic, endpoint, lake)
+        claim_subscription(ORDERS.topic, endpoint, lake.settings)

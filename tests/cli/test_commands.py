@@ -17,6 +17,7 @@ from types import SimpleNamespace
 from typing import NamedTuple
 
 import pytest
+from pulsar_lakehouse.tables.lake import Lake
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
@@ -298,10 +299,10 @@ def test_a_missing_topic(lakehouse: Command, spark: SparkSession, endpoint: Endp
 
 
 def test_a_registered_schema_that_breaks_the_contract(
-    lakehouse: Command, spark: SparkSession, settings: Settings, endpoint: Endpoint, tmp_path: Path
+    lakehouse: Command, lake: Lake, endpoint: Endpoint, tmp_path: Path
 ) -> None:
     without_id = replace(TOPICS[0], fields=StructType(TOPICS[0].fields.fields[1:]))
-    done = lakehouse("land", **environment(own_topics(settings, endpoint, tmp_path, [without_id])))
+    done = lakehouse("land", **environment(own_topics(lake.settings, endpoint, tmp_path, [without_id])))
     assert (done.code, done.line) == (78, "lakehouse: items: id is not registered, but declared as a required long")
 
 
@@ -311,8 +312,8 @@ def lake(settings: Settings, endpoint: Endpoint, tmp_path: Path) -> Settings:
     return own_topics(settings, endpoint, tmp_path)
 
 
-def test_a_warehouse_that_can_not_be_written(lakehouse: Command, spark: SparkSession, lake: Settings) -> None:
-    done = lakehouse("run", **environment(lake, LAKEHOUSE_WAREHOUSE="/dev/null/warehouse"))
+def test_a_warehouse_that_can_not_be_written(lakehouse: Command, lake: Lake) -> None:
+    done = lakehouse("run", **environment(lake.settings, LAKEHOUSE_WAREHOUSE="/dev/null/warehouse"))
     assert (done.code, done.line) == (78, "lakehouse: not writable: /dev/null/warehouse: Not a directory")
 
 
@@ -329,16 +330,19 @@ def test_a_step_of_airflow_has_the_stack_trace_of_an_unexpected_error_in_its_log
     assert re.match(r"lakehouse: not writable: /dev/null/home/\w+: Not a directory; LAKEHOUSE_HOME and ", done.line)
 
 
-def test_the_second_of_two_runs_names_the_first(lakehouse: Command, lake: Settings) -> None:
-    with write_lease(lake, WRITTEN):
-        done = lakehouse("run", **environment(lake))
+def test_the_second_of_two_runs_names_the_first(lakehouse: Command, lake: Lake) -> None:
+    with write_lease(lake.settings, WRITTEN):
+        done = lakehouse("run", **environment(lake.settings))
     assert done.code == 75
     assert done.line.startswith("lakehouse: bronze.items is being written by pid ")
     assert done.line.endswith("UTC): wait until it ends, or stop it")
 
 
-def test_before_the_first_run(lakehouse: Command, spark: SparkSession, lake: Settings) -> None:
-    done = {step: lakehouse(step, **environment(lake)) for step in ("merge", "enrich", "publish", "purge", "reconcile")}
+def test_before_the_first_run(lakehouse: Command, lake: Lake) -> None:
+    done = {
+        step: lakehouse(step, **environment(lake.settings))
+        for step in ("merge", "enrich", "publish", "purge", "reconcile")
+    }
     assert {outcome.code for outcome in done.values()} == {1}
     assert {step: outcome.line for step, outcome in done.items()} == {
         "merge": "lakehouse: bronze.items is not there yet: run `lakehouse land` first",
@@ -349,17 +353,15 @@ def test_before_the_first_run(lakehouse: Command, spark: SparkSession, lake: Set
     }
 
 
-def test_a_run_of_nothing(lakehouse: Command, spark: SparkSession, lake: Settings) -> None:
-    done = lakehouse("run", **environment(lake))
+def test_a_run_of_nothing(lakehouse: Command, lake: Lake) -> None:
+    done = lakehouse("run", **environment(lake.settings))
     assert (done.code, done.out.count("holds")) == (0, 3)
 
 
 @pytest.mark.parametrize(("reader", "writer"), [(3, 7), (99, 99)])
-def test_a_table_of_a_newer_delta(
-    lakehouse: Command, spark: SparkSession, settings: Settings, tmp_path: Path, reader: int, writer: int
-) -> None:
-    lake = own_home(settings, tmp_path)
-    land_literally(spark, lake, [])
+def test_a_table_of_a_newer_delta(lakehouse: Command, lake: Lake, tmp_path: Path, reader: int, writer: int) -> None:
+    lake = own_home(lake.settings, tmp_path)
+    land_literally(Lake(lake.spark, lake), [])
     features = {"readerFeatures": ["timeTravelToTheFuture"], "writerFeatures": ["timeTravelToTheFuture"]}
     log = Path(lake.table_path("bronze.users")) / "_delta_log" / "00000000000000000001.json"
     log.write_text(json.dumps({"protocol": {"minReaderVersion": reader, "minWriterVersion": writer, **features}}))

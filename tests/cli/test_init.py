@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from pulsar.schema import AvroSchema, BytesSchema, Schema
-from pyspark.sql import SparkSession
+from pulsar_lakehouse.tables.lake import Lake
 
 from pulsar_lakehouse.cli.init import init_command
 from pulsar_lakehouse.cli.send import send_command
@@ -88,18 +88,18 @@ def test_the_tests_of_a_project_pass(folder: Path) -> None:
 
 
 def test_the_messages_of_a_project_can_be_sent_and_run(
-    folder: Path, spark: SparkSession, settings: Settings, endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
+    folder: Path, lake: Lake, endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     init_command(Path("shops"))
     monkeypatch.chdir("shops")
     topics = pipeline_of(load_settings()).topics
-    own = own_topics(settings, endpoint, folder, topics)
+    own = own_topics(lake.settings, endpoint, folder, topics)
     own = own.model_copy(update={"declarations": Path("declarations").resolve()})
     for name, value in environment(own).items():
         monkeypatch.setenv(name, value)
     for topic in ("stores", "sales"):
         send_command(topic, Path("messages", f"{topic}.jsonl"))
-    list(run_all(spark, own))
+    list(run_all(Lake(lake.spark, own)))
     assert query(
         own,
         """
@@ -112,13 +112,12 @@ def test_the_messages_of_a_project_can_be_sent_and_run(
 @pytest.mark.long
 def test_drafts_of_topics_can_be_run(
     folder: Path,
-    spark: SparkSession,
-    settings: Settings,
+    lake: Lake,
     endpoint: Endpoint,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    own = own_topics(settings, endpoint, folder, [])
+    own = own_topics(lake.settings, endpoint, folder, [])
     for name, value in environment(own).items():
         monkeypatch.setenv(name, value)
     call_admin("PUT", f"persistent/{own.pulsar.namespace}/users/partitions", endpoint, own, body=2)
@@ -141,7 +140,7 @@ def test_drafts_of_topics_can_be_run(
         "admin_url": endpoint.admin_url,
     }
     project = own.model_copy(update={"declarations": Path("declarations").resolve()})
-    list(run_all(spark, project))
+    list(run_all(Lake(lake.spark, project)))
     found = {
         "silver.users": "SELECT id, joined_at::VARCHAR, deleted_at IS NULL FROM silver.users ORDER BY id",
         "silver.ships": "SELECT id, speed, name FROM silver.ships",

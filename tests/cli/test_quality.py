@@ -4,11 +4,10 @@ from pathlib import Path
 
 import pytest
 import typer
-from pyspark.sql import SparkSession
+from pulsar_lakehouse.tables.lake import Lake
 
 from pulsar_lakehouse.cli import commands as cli
 from pulsar_lakehouse.delta.query import query
-from pulsar_lakehouse.delta.tables import delta_table, read_table
 from pulsar_lakehouse.delta.writes import append
 from pulsar_lakehouse.domains.shop.declarations.orders import ORDERS
 from pulsar_lakehouse.errors import ConfigurationError, LakehouseError, QualityError
@@ -46,11 +45,11 @@ WARNINGS = {
 
 
 @pytest.fixture(scope="module")
-def lake(spark: SparkSession, settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Settings:
-    own = own_home(settings, tmp_path_factory.mktemp("validated"))
-    land_literally(spark, own, MESSAGES)
-    catch_up(own, merging(spark, own, ENTITIES))
-    catch_up(own, enriching(spark, own, ENRICHMENTS))
+def lake(lake: Lake, tmp_path_factory: pytest.TempPathFactory) -> Settings:
+    own = own_home(lake.settings, tmp_path_factory.mktemp("validated"))
+    land_literally(Lake(lake.spark, own), MESSAGES)
+    catch_up(own, merging(Lake(lake.spark, own), ENTITIES))
+    catch_up(own, enriching(Lake(lake.spark, own), ENRICHMENTS))
     return own
 
 
@@ -61,32 +60,34 @@ def validate(settings: Settings, *arguments: str) -> None:
 
 
 def test_what_the_pipeline_makes_passes_and_what_is_damaged_does_not(
-    spark: SparkSession, lake: Settings, capsys: pytest.CaptureFixture[str]
+    lake: Lake, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    validate(lake)
-    assert f"Report: file://{lake.home}/quality/index.html" in capsys.readouterr().out
-    failed = query(lake, f"SELECT table_name, rule, severity FROM {RESULTS.name} WHERE outcome != 'passed'").fetchall()
+    validate(lake.settings)
+    assert f"Report: file://{lake.settings.home}/quality/index.html" in capsys.readouterr().out
+    failed = query(
+        lake.settings, f"SELECT table_name, rule, severity FROM {RESULTS.name} WHERE outcome != 'passed'"
+    ).fetchall()
     assert {(table, rule) for table, rule, _ in failed} == WARNINGS
     assert {severity for _, _, severity in failed} == {"warning"}
-    judged = query(lake, f"SELECT DISTINCT table_name FROM {RESULTS.name}").fetchall()
+    judged = query(lake.settings, f"SELECT DISTINCT table_name FROM {RESULTS.name}").fetchall()
     assert {table for (table,) in judged} == {suite.table for suite in SUITES}
 
     by_hour, *_ = SQL_TABLES
     with pytest.raises(LakehouseError, match=f"{by_hour.name} is not there yet: run `lakehouse refresh` first"):
-        validate(lake, by_hour.name)
-    refresh(spark, lake, by_hour)
-    validate(lake)
+        validate(lake.settings, by_hour.name)
+    refresh(lake, by_hour)
+    validate(lake.settings)
     passed = f"SELECT DISTINCT rule FROM {RESULTS.name} WHERE table_name = '{by_hour.name}' AND outcome = 'passed'"
-    assert ("category_window_start_is_unique",) in query(lake, passed).fetchall()
-    append(read_table(spark, lake, by_hour.name), lake, by_hour.name)
+    assert ("category_window_start_is_unique",) in query(lake.settings, passed).fetchall()
+    append(lake.table(by_hour.name).read(), lake.settings, by_hour.name)
     with pytest.raises(QualityError, match=f"{by_hour.name} category_window_start_is_unique$"):
-        validate(lake, by_hour.name)
+        validate(lake.settings, by_hour.name)
 
-    gold = delta_table(spark, lake, ORDERS.gold_table)
+    gold = lake.table(ORDERS.gold_table).delta
     gold.delete("line_item_id = 1")
     gold.update("line_item_id = 2", {"price": "-1.0", "user.id": "77L"})
     with pytest.raises(QualityError) as error:
-        validate(lake, "bronze.orders", "gold.enriched_orders")
+        validate(lake.settings, "bronze.orders", "gold.enriched_orders")
     assert str(error.value) == (
         "critical rules do not pass: bronze.orders nothing_is_lost, gold.enriched_orders user_id_is_known, "
         "gold.enriched_orders user_is_its_own and 1 more"

@@ -5,12 +5,10 @@ from pathlib import Path
 
 import pytest
 import typer
-from pyspark.sql import SparkSession
+from pulsar_lakehouse.tables.lake import Lake
 
 from pulsar_lakehouse.cli import quarantine, report
-from pulsar_lakehouse.delta.tables import create_table
 from pulsar_lakehouse.delta.writes import append_values
-from pulsar_lakehouse.settings import Settings
 from tests.lake import own_home
 from tests.shop import ENRICHMENTS
 
@@ -18,13 +16,12 @@ from tests.shop import ENRICHMENTS
 
 
 def test_inspect_names_the_order_that_has_waited_longest(
-    spark: SparkSession,
-    settings: Settings,
+    lake: Lake,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    lake = own_home(settings, tmp_path)
-    create_table(spark, lake, ORDERS.waiting)
+    lake = own_home(lake.settings, tmp_path)
+    Lake(lake.spark, lake).create(ORDERS.waiting)
     waiting = [
         {
             "invoice_id": 7,

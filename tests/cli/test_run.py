@@ -4,41 +4,39 @@ from pathlib import Path
 
 import pytest
 import typer
-from pyspark.sql import SparkSession
+from pulsar_lakehouse.tables.lake import Lake
 
 from pulsar_lakehouse.cli import commands as cli
 from pulsar_lakehouse.delta.query import query
-from pulsar_lakehouse.delta.tables import delta_table
 from pulsar_lakehouse.domains.shop.declarations.orders import ORDERS
 from pulsar_lakehouse.domains.shop.workload import Workload
 from pulsar_lakehouse.errors import ConfigurationError, QualityError
 from pulsar_lakehouse.pulsar.endpoint import Endpoint
 from pulsar_lakehouse.pulsar.produce import produce
-from pulsar_lakehouse.settings import Settings
 from tests.lake import environment, own_topics
 from tests.shop import TOPICS
 
 WORKLOAD = Workload(users=20, orders=200, late_users=0.3)
 
 
-def run(lake: Settings, *arguments: str) -> None:
+def run(lake: Lake, *arguments: str) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        for name, value in environment(lake).items():
+        for name, value in environment(lake.settings).items():
             patch.setenv(name, value)
         typer.main.get_command(cli.app)(["run", *arguments], standalone_mode=False)
 
 
-def counted(lake: Settings) -> tuple[int, int]:
+def counted(lake: Lake) -> tuple[int, int]:
     """The orders in gold, and those that a table declared in SQL counts."""
-    [[in_gold]] = query(lake, "SELECT count(*) FROM gold.enriched_orders").fetchall()
-    [[by_hour]] = query(lake, "SELECT sum(orders) FROM gold.revenue_by_hour").fetchall()
+    [[in_gold]] = query(lake.settings, "SELECT count(*) FROM gold.enriched_orders").fetchall()
+    [[by_hour]] = query(lake.settings, "SELECT sum(orders) FROM gold.revenue_by_hour").fetchall()
     return in_gold, by_hour
 
 
 def test_sql_tables_are_refreshed_unless_what_comes_before_fails(
-    spark: SparkSession, settings: Settings, endpoint: Endpoint, tmp_path: Path
+    lake: Lake, endpoint: Endpoint, tmp_path: Path
 ) -> None:
-    lake = own_topics(settings, endpoint, tmp_path)
+    lake = own_topics(lake.settings, endpoint, tmp_path)
     produce([(topic, WORKLOAD.first(topic.name)) for topic in TOPICS], endpoint, lake)
     run(lake, "--through-sql")
     first, by_hour = counted(lake)
@@ -46,7 +44,7 @@ def test_sql_tables_are_refreshed_unless_what_comes_before_fails(
 
     produce([(topic, WORKLOAD.late(topic.name)) for topic in TOPICS], endpoint, lake)
     run(lake)
-    delta_table(spark, lake, ORDERS.gold_table).update("line_item_id = 1", {"user.id": "77L"})
+    Lake(lake.spark, lake).table(ORDERS.gold_table).delta.update("line_item_id = 1", {"user.id": "77L"})
     with pytest.raises(QualityError, match=r"gold\.enriched_orders user_is_its_own"):
         run(lake, "--through-sql")
     second, by_hour = counted(lake)

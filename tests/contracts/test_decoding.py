@@ -1,13 +1,13 @@
 from pathlib import Path
 
 import pytest
+from pulsar_lakehouse.tables.lake import Lake
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from pulsar_lakehouse.bronze.landing import bronze_table
 from pulsar_lakehouse.contracts.decoding import MALFORMED, Decoding, decode, explain, quarantine_malformed
 from pulsar_lakehouse.contracts.topics import Topic
-from pulsar_lakehouse.delta.tables import create_table
 from pulsar_lakehouse.settings import Settings
 from tests.lake import bronze_row, own_home, read
 from tests.messages import message
@@ -101,9 +101,9 @@ def test_a_message_keeps_its_payload_only_if_it_is_rejected(spark: SparkSession)
 
 
 @pytest.fixture
-def quarantine(spark: SparkSession, settings: Settings, tmp_path: Path) -> Settings:
-    own = own_home(settings, tmp_path)
-    create_table(spark, own, MALFORMED)
+def quarantine(lake: Lake, tmp_path: Path) -> Settings:
+    own = own_home(lake.settings, tmp_path)
+    Lake(lake.spark, own).create(MALFORMED)
     return own
 
 

@@ -8,10 +8,10 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
+from pulsar_lakehouse.tables.lake import Lake
 
 from pulsar_lakehouse.delta.checkpoints import create_tables_of, sound_checkpoint
-from pulsar_lakehouse.delta.tables import Table, commit_file, create_table
+from pulsar_lakehouse.delta.tables import Table, commit_file
 from pulsar_lakehouse.delta.writes import append
 from pulsar_lakehouse.settings import Settings
 from tests.lake import own_home
@@ -22,23 +22,23 @@ Tear = Callable[[Path], object]
 
 
 @pytest.fixture(scope="module")
-def lake(spark: SparkSession, settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Settings:
+def lake(lake: Lake, tmp_path_factory: pytest.TempPathFactory) -> Settings:
     """Two tables. A stream has read one of them in three batches."""
-    own = own_home(settings, tmp_path_factory.mktemp("checkpoints"))
-    create_table(spark, own, CARS)
-    create_table(spark, own, BOATS)
+    own = own_home(lake.settings, tmp_path_factory.mktemp("checkpoints"))
+    Lake(lake.spark, own).create(CARS)
+    Lake(lake.spark, own).create(BOATS)
     for id in range(3):
-        append(spark.range(id, id + 1), own, BOATS.name)
-        boats = spark.readStream.format("delta").load(own.table_path(BOATS.name))
+        append(lake.spark.range(id, id + 1), own, BOATS.name)
+        boats = lake.spark.readStream.format("delta").load(own.table_path(BOATS.name))
         stream = boats.writeStream.foreachBatch(lambda *_: None).trigger(availableNow=True)
         stream.option("checkpointLocation", own.checkpoint_path("boats")).start().awaitTermination()
     return own
 
 
 @pytest.fixture
-def checkpoint(lake: Settings, tmp_path: Path) -> Path:
+def checkpoint(lake: Lake, tmp_path: Path) -> Path:
     """A copy of the stream's checkpoint."""
-    return Path(shutil.copytree(lake.checkpoint_path("boats"), tmp_path / "boats"))
+    return Path(shutil.copytree(lake.settings.checkpoint_path("boats"), tmp_path / "boats"))
 
 
 def cut(name: str, length: int) -> Tear:
@@ -61,9 +61,9 @@ def lose(*names: str) -> Tear:
     return unlink
 
 
-def use(spark: SparkSession, lake: Settings, checkpoint: Path, reads: list[str]) -> None:
-    elsewhere = lake.model_copy(update={"checkpoints": str(checkpoint.parent)})
-    assert sound_checkpoint(spark, elsewhere, checkpoint.name, reads=reads) == str(checkpoint)
+def use(lake: Lake, checkpoint: Path, reads: list[str]) -> None:
+    elsewhere = lake.settings.model_copy(update={"checkpoints": str(checkpoint.parent)})
+    assert sound_checkpoint(Lake(lake.spark, elsewhere), checkpoint.name, reads=reads) == str(checkpoint)
 
 
 @pytest.mark.parametrize(
@@ -76,11 +76,11 @@ def use(spark: SparkSession, lake: Settings, checkpoint: Path, reads: list[str])
     ],
 )
 def test_a_sound_checkpoint_is_kept(
-    spark: SparkSession, lake: Settings, checkpoint: Path, capsys: pytest.CaptureFixture[str], tear: Tear
+    lake: Lake, checkpoint: Path, capsys: pytest.CaptureFixture[str], tear: Tear
 ) -> None:
     tear(checkpoint)
     before = sorted(checkpoint.rglob("*"))
-    use(spark, lake, checkpoint, [BOATS.name])
+    use(lake, checkpoint, [BOATS.name])
     assert (sorted(checkpoint.rglob("*")), capsys.readouterr().err) == (before, "")
 
 
@@ -106,15 +106,14 @@ def test_a_sound_checkpoint_is_kept(
     ],
 )
 def test_a_torn_checkpoint_is_removed(
-    spark: SparkSession,
-    lake: Settings,
+    lake: Lake,
     checkpoint: Path,
     capsys: pytest.CaptureFixture[str],
     tear: Tear,
     problem: str,
 ) -> None:
     tear(checkpoint)
-    use(spark, lake, checkpoint, [BOATS.name])
+    use(lake, checkpoint, [BOATS.name])
     said = f"the checkpoint {checkpoint} was removed, and its stream continues from what the tables hold"
     assert (capsys.readouterr().err, checkpoint.exists()) == (f"{checkpoint}{problem}: {said}\n", False)
 
@@ -140,8 +139,7 @@ def version(number: int) -> Tear:
     ],
 )
 def test_a_checkpoint_of_other_sources_is_removed(
-    spark: SparkSession,
-    lake: Settings,
+    lake: Lake,
     checkpoint: Path,
     capsys: pytest.CaptureFixture[str],
     reads: list[str],
@@ -149,34 +147,34 @@ def test_a_checkpoint_of_other_sources_is_removed(
     problem: str,
 ) -> None:
     tear(checkpoint)
-    use(spark, lake, checkpoint, reads)
+    use(lake, checkpoint, reads)
     assert capsys.readouterr().err.startswith(f"{checkpoint}/offsets/2: {problem}: the checkpoint")
     assert not checkpoint.exists()
 
 
 def test_changes_that_wait_for_longer_than_maintenance_keeps_them_are_not_read(
-    spark: SparkSession, lake: Settings, checkpoint: Path, capsys: pytest.CaptureFixture[str]
+    lake: Lake, checkpoint: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     version(3)(checkpoint)
-    use(spark, lake, checkpoint, [BOATS.name])
+    use(lake, checkpoint, [BOATS.name])
     assert capsys.readouterr().err == ""
-    commit = Path(lake.table_path(BOATS.name), commit_file(3))
+    commit = Path(lake.settings.table_path(BOATS.name), commit_file(3))
     os.utime(commit, ((datetime.now() - timedelta(days=8)).timestamp(),) * 2)
-    use(spark, lake, checkpoint, [BOATS.name])
+    use(lake, checkpoint, [BOATS.name])
     problem = "changes of bronze.boats were not read for 7 days, and may be gone: the checkpoint"
     assert capsys.readouterr().err.startswith(f"{checkpoint}/offsets/2: {problem}")
     os.utime(commit)
 
 
 def test_a_table_that_is_younger_than_its_stream_needs_all_that_was_read(
-    spark: SparkSession, lake: Settings, checkpoint: Path, capsys: pytest.CaptureFixture[str]
+    lake: Lake, checkpoint: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """No matter who has created the table: another stream that writes it too may have found that it was lost."""
-    elsewhere = lake.model_copy(update={"checkpoints": str(checkpoint.parent)})
-    create_tables_of(spark, elsewhere, checkpoint.name, [BOATS])
+    elsewhere = lake.settings.model_copy(update={"checkpoints": str(checkpoint.parent)})
+    create_tables_of(Lake(lake.spark, elsewhere), checkpoint.name, [BOATS])
     assert (checkpoint.exists(), capsys.readouterr().err) == (True, "")
     ships = Table(name="bronze.ships", columns="id BIGINT")
-    create_table(spark, lake, ships)
-    create_tables_of(spark, elsewhere, checkpoint.name, [BOATS, ships])
+    lake.create(ships)
+    create_tables_of(Lake(lake.spark, elsewhere), checkpoint.name, [BOATS, ships])
     assert not checkpoint.exists()
     assert capsys.readouterr().err.startswith("bronze.ships: created after the stream had begun: the checkpoint")

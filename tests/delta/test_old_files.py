@@ -8,6 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
+from pulsar_lakehouse.tables.lake import Lake
 
 from pulsar_lakehouse.delta.old_files import last_checkpoint_size, remove_old_files, remove_old_log
 from pulsar_lakehouse.settings import Settings
@@ -28,45 +29,45 @@ def lake(settings: Settings, tmp_path: Path) -> Settings:
     return lake
 
 
-def log(lake: Settings) -> list[str]:
-    return sorted(file.name.lstrip("0") for file in Path(lake.table_path(NAME), "_delta_log").glob("0*"))
+def log(lake: Lake) -> list[str]:
+    return sorted(file.name.lstrip("0") for file in Path(lake.settings.table_path(NAME), "_delta_log").glob("0*"))
 
 
-def names(lake: Settings, version: int | None = None) -> list[str]:
-    rows: list[str] = DeltaTable(lake.table_path(NAME), version=version).to_pyarrow_table()["name"].to_pylist()
+def names(lake: Lake, version: int | None = None) -> list[str]:
+    rows: list[str] = DeltaTable(lake.settings.table_path(NAME), version=version).to_pyarrow_table()["name"].to_pylist()
     return rows
 
 
-def age(lake: Settings, version: int, *, days: int) -> None:
-    commit = Path(lake.table_path(NAME), "_delta_log", f"{version:020}.json")
+def age(lake: Lake, version: int, *, days: int) -> None:
+    commit = Path(lake.settings.table_path(NAME), "_delta_log", f"{version:020}.json")
     then = commit.stat().st_mtime - days * 86_400
     os.utime(commit, (then, then))
 
 
-def test_the_log_before_the_last_checkpoint_goes(lake: Settings) -> None:
-    assert remove_old_log(lake, NAME, keep=timedelta()) == 1
-    assert log(lake) == ["1.checkpoint.parquet", "1.json", "2.json"]
-    assert names(lake) == ["Eve", "Ada"]
+def test_the_log_before_the_last_checkpoint_goes(lake: Lake) -> None:
+    assert remove_old_log(lake.settings, NAME, keep=timedelta()) == 1
+    assert log(lake.settings) == ["1.checkpoint.parquet", "1.json", "2.json"]
+    assert names(lake.settings) == ["Eve", "Ada"]
 
 
-def test_the_log_that_is_not_old_enough_stays(lake: Settings) -> None:
-    age(lake, 0, days=30)
-    age(lake, 1, days=2)
-    assert remove_old_log(lake, NAME, keep=timedelta(days=7)) == 0
-    assert remove_old_log(lake, NAME, keep=timedelta(days=1)) == 1
+def test_the_log_that_is_not_old_enough_stays(lake: Lake) -> None:
+    age(lake.settings, 0, days=30)
+    age(lake.settings, 1, days=2)
+    assert remove_old_log(lake.settings, NAME, keep=timedelta(days=7)) == 0
+    assert remove_old_log(lake.settings, NAME, keep=timedelta(days=1)) == 1
 
 
-def test_the_log_that_a_snapshot_needs_stays(lake: Settings) -> None:
-    assert remove_old_log(lake, NAME, keep=timedelta(), held=[0, 2]) == 0
-    assert remove_old_log(lake, NAME, keep=timedelta(), held=[1, 2]) == 1
-    assert log(lake) == ["1.checkpoint.parquet", "1.json", "2.json"]
-    assert names(lake, version=1) == ["Ada"]
+def test_the_log_that_a_snapshot_needs_stays(lake: Lake) -> None:
+    assert remove_old_log(lake.settings, NAME, keep=timedelta(), held=[0, 2]) == 0
+    assert remove_old_log(lake.settings, NAME, keep=timedelta(), held=[1, 2]) == 1
+    assert log(lake.settings) == ["1.checkpoint.parquet", "1.json", "2.json"]
+    assert names(lake.settings, version=1) == ["Ada"]
 
 
-def test_files_that_left_the_table_go(lake: Settings) -> None:
-    assert remove_old_files(lake, NAME, keep=timedelta(days=7)) == 0
-    assert remove_old_files(lake, NAME, keep=timedelta()) == 1
-    assert names(lake) == ["Eve", "Ada"]
+def test_files_that_left_the_table_go(lake: Lake) -> None:
+    assert remove_old_files(lake.settings, NAME, keep=timedelta(days=7)) == 0
+    assert remove_old_files(lake.settings, NAME, keep=timedelta()) == 1
+    assert names(lake.settings) == ["Eve", "Ada"]
 
 
 def test_checkpoints_and_checksums_that_others_make_up_for_go(settings: Settings, tmp_path: Path) -> None:

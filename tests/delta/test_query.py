@@ -5,11 +5,11 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
-from pyspark.sql import SparkSession
+from pulsar_lakehouse.tables.lake import Lake
 from pyspark.sql import functions as F
 
 from pulsar_lakehouse.delta.query import query
-from pulsar_lakehouse.delta.tables import Table, create_table
+from pulsar_lakehouse.delta.tables import Table
 from pulsar_lakehouse.errors import LakehouseError
 from pulsar_lakehouse.settings import Settings, load_settings
 from tests.lake import own_home
@@ -55,22 +55,24 @@ def test_a_table_that_is_not_there(settings: Settings, tmp_path: Path, named: st
 @pytest.mark.parametrize(
     "condition", ["done = true", "done", "NOT done IS NULL", "done AND day = '2026-01-01'", "id = 7"]
 )
-def test_a_condition_finds_rows_of_files_without_bounds(
-    spark: SparkSession, settings: Settings, tmp_path: Path, condition: str
-) -> None:
-    lake, notes = own_home(settings, tmp_path), "gold.notes"
-    create_table(spark, lake, Table(name=notes, columns="id BIGINT, done BOOLEAN, day DATE", partition_by=("day",)))
+def test_a_condition_finds_rows_of_files_without_bounds(lake: Lake, tmp_path: Path, condition: str) -> None:
+    lake, notes = own_home(lake.settings, tmp_path), "gold.notes"
+    Lake(lake.spark, lake).create(Table(name=notes, columns="id BIGINT, done BOOLEAN, day DATE", partition_by=("day",)))
     for id in (7, None):
-        rows = spark.createDataFrame([(id, id and True, id and date(2026, 1, 1))], "id BIGINT, done BOOLEAN, day DATE")
+        rows = lake.spark.createDataFrame(
+            [(id, id and True, id and date(2026, 1, 1))], "id BIGINT, done BOOLEAN, day DATE"
+        )
         rows.write.format("delta").mode("append").save(lake.table_path(notes))
     assert query(lake, f"SELECT id FROM {notes} WHERE {condition}").fetchall() == [(7,)]
 
 
-def test_partitions_can_have_any_values(spark: SparkSession, settings: Settings, tmp_path: Path) -> None:
-    lake, notes, columns = own_home(settings, tmp_path), "gold.notes", "id BIGINT, name STRING, day DATE"
-    create_table(spark, lake, Table(name=notes, columns=columns, partition_by=("name", "day")))
+def test_partitions_can_have_any_values(lake: Lake, tmp_path: Path) -> None:
+    lake, notes, columns = own_home(lake.settings, tmp_path), "gold.notes", "id BIGINT, name STRING, day DATE"
+    Lake(lake.spark, lake).create(Table(name=notes, columns=columns, partition_by=("name", "day")))
     for name, day in (("50 %/ü=%20", "DATE '2026-01-01'"), (None, "make_date(10183, 9, 21)"), ("", "NULL")):
-        rows = spark.createDataFrame([(7, name)], "id BIGINT, name STRING").withColumn("day", F.expr(day).cast("date"))
+        rows = lake.spark.createDataFrame([(7, name)], "id BIGINT, name STRING").withColumn(
+            "day", F.expr(day).cast("date")
+        )
         rows.write.format("delta").mode("append").save(lake.table_path(notes))
     found = query(lake, f"SELECT name, CAST(day AS VARCHAR) AS day FROM {notes} WHERE id = 7").fetchall()
     assert sorted(found, key=str) == [("50 %/ü=%20", "2026-01-01"), (None, "10183-09-21"), (None, None)]

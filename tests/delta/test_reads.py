@@ -6,11 +6,12 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pulsar_lakehouse.tables.lake import Lake
 from pyspark.sql import DataFrame, Row, SparkSession
 
 from pulsar_lakehouse.delta import reads
 from pulsar_lakehouse.delta.reads import find_rows, frame_of, rows_if_small, rows_of_keys, rows_since
-from pulsar_lakehouse.delta.tables import Pinned, Table, create_table, of_keys, pin_version
+from pulsar_lakehouse.delta.tables import Pinned, Table, of_keys
 from pulsar_lakehouse.settings import Settings
 from tests.lake import own_home
 
@@ -40,16 +41,18 @@ def lake(settings: Settings, tmp_path: Path) -> Settings:
     return own_home(settings, tmp_path)
 
 
-def filled(spark: SparkSession, lake: Settings) -> Pinned:
+def filled(lake: Lake) -> Pinned:
     """The table with 100 rows, in two commits of three files."""
-    create_table(spark, lake, NOTES)
-    for ids in (spark.range(50), spark.range(50, 100)):
-        append(ids, lake)
-    return pin_version(spark, lake, NOTES.name)
+    lake.create(NOTES)
+    for ids in (lake.spark.range(50), lake.spark.range(50, 100)):
+        append(ids, lake.settings)
+    return lake.table(NOTES.name).pin()
 
 
-def append(ids: DataFrame, lake: Settings) -> None:
-    ids.selectExpr(*VALUES).to(NOTES.schema).write.format("delta").mode("append").save(lake.table_path(NOTES.name))
+def append(ids: DataFrame, lake: Lake) -> None:
+    ids.selectExpr(*VALUES).to(NOTES.schema).write.format("delta").mode("append").save(
+        lake.settings.table_path(NOTES.name)
+    )
 
 
 def found_by_spark(table: Pinned, keys: pa.Table) -> list[Row]:
@@ -71,28 +74,28 @@ def found_by_spark(table: Pinned, keys: pa.Table) -> list[Row]:
         ({"day": [date(2026, 1, 2)], "done": [True]}, [*range(4, 100, 6)]),
     ],
 )
-def test_keys_are_looked_for(spark: SparkSession, lake: Settings, keys: dict[str, Any], ids: list[int]) -> None:
-    table = filled(spark, lake)
+def test_keys_are_looked_for(lake: Lake, keys: dict[str, Any], ids: list[int]) -> None:
+    table = filled(lake)
     for are_rare in (False, True):
-        found = find_rows(table, lake, pa.table(keys), columns=NOTES.schema.names, are_rare=are_rare)
+        found = find_rows(table, lake.settings, pa.table(keys), columns=NOTES.schema.names, are_rare=are_rare)
         assert found is not None
         assert sorted(found["id"].to_pylist()) == ids
-    rows = rows_of_keys(table, lake, pa.table(keys))
+    rows = rows_of_keys(table, lake.settings, pa.table(keys))
     assert rows.schema == table.rows.schema
     assert rows.orderBy("id").collect() == found_by_spark(table, pa.table(keys))
 
 
-def test_only_files_that_can_have_a_key_are_read(spark: SparkSession, lake: Settings) -> None:
-    table = filled(spark, lake)
-    for file in Path(lake.table_path(table.name)).rglob("*.parquet"):
+def test_only_files_that_can_have_a_key_are_read(lake: Lake) -> None:
+    table = filled(lake)
+    for file in Path(lake.settings.table_path(table.name)).rglob("*.parquet"):
         has_key = f"{date(2026, 1, 2)}" in str(file) and any(
-            row.id == 7 for row in spark.read.parquet(str(file)).collect()
+            row.id == 7 for row in lake.spark.read.parquet(str(file)).collect()
         )
         if not has_key:
             file.unlink()
     found = find_rows(
         table,
-        lake,
+        lake.settings,
         pa.table({"id": [7]}),
         columns=["id", "place"],
         within={"day": (date(2026, 1, 2), date(2026, 1, 2))},
@@ -101,11 +104,11 @@ def test_only_files_that_can_have_a_key_are_read(spark: SparkSession, lake: Sett
     assert found["place"].to_pylist()[0]["entry"] == 7
 
 
-def test_a_version_is_read_as_it_was(spark: SparkSession, lake: Settings) -> None:
-    table = filled(spark, lake)
-    append(spark.range(7, 8), lake)
-    assert rows_of_keys(table, lake, pa.table({"id": [7]})).count() == 1
-    assert rows_of_keys(pin_version(spark, lake, table.name), lake, pa.table({"id": [7]})).count() == 2
+def test_a_version_is_read_as_it_was(lake: Lake) -> None:
+    table = filled(lake)
+    append(lake.spark.range(7, 8), lake.settings)
+    assert rows_of_keys(table, lake.settings, pa.table({"id": [7]})).count() == 1
+    assert rows_of_keys(lake.table(table.name).pin(), lake.settings, pa.table({"id": [7]})).count() == 2
 
 
 @pytest.mark.parametrize(
@@ -118,20 +121,16 @@ def test_a_version_is_read_as_it_was(spark: SparkSession, lake: Settings) -> Non
         {"short": [700]},
     ],
 )
-def test_types_with_an_equality_of_their_own_are_left_to_spark(
-    spark: SparkSession, lake: Settings, keys: dict[str, Any]
-) -> None:
-    assert find_rows(filled(spark, lake), lake, pa.table(keys), columns=[*keys]) is None
+def test_types_with_an_equality_of_their_own_are_left_to_spark(lake: Lake, keys: dict[str, Any]) -> None:
+    assert find_rows(filled(lake), lake.settings, pa.table(keys), columns=[*keys]) is None
 
 
 @pytest.mark.parametrize("limit", ["MAX_READ", "MAX_FOUND"])
-def test_much_is_left_to_spark(
-    spark: SparkSession, lake: Settings, monkeypatch: pytest.MonkeyPatch, limit: str
-) -> None:
+def test_much_is_left_to_spark(lake: Lake, monkeypatch: pytest.MonkeyPatch, limit: str) -> None:
     monkeypatch.setattr(reads, limit, 1)
-    table, keys = filled(spark, lake), pa.table({"id": [7, 70]})
-    assert find_rows(table, lake, keys, columns=["id"]) is None
-    assert rows_of_keys(table, lake, keys).orderBy("id").collect() == found_by_spark(table, keys)
+    table, keys = filled(lake), pa.table({"id": [7, 70]})
+    assert find_rows(table, lake.settings, keys, columns=["id"]) is None
+    assert rows_of_keys(table, lake.settings, keys).orderBy("id").collect() == found_by_spark(table, keys)
 
 
 @pytest.mark.parametrize("limit", [reads.MAX_READ, 1])
@@ -146,8 +145,7 @@ def test_much_is_left_to_spark(
     ],
 )
 def test_rows_from_a_time_on(
-    spark: SparkSession,
-    lake: Settings,
+    lake: Lake,
     monkeypatch: pytest.MonkeyPatch,
     limit: int,
     day: str | None,
@@ -155,55 +153,55 @@ def test_rows_from_a_time_on(
     ids: list[int],
 ) -> None:
     monkeypatch.setattr(reads, "MAX_READ", limit)
-    found = rows_since(filled(spark, lake), lake, day=("day", day), time=("at", time), columns=["id", "place"])
+    found = rows_since(filled(lake), lake.settings, day=("day", day), time=("at", time), columns=["id", "place"])
     assert found.columns == ["id", "place"]
     assert sorted(row.id for row in found.collect()) == sorted(ids)
 
 
 @pytest.mark.parametrize("limit", [reads.SMALL, 1])
-def test_all_rows_of_a_small_table(
-    spark: SparkSession, lake: Settings, monkeypatch: pytest.MonkeyPatch, limit: int
-) -> None:
+def test_all_rows_of_a_small_table(lake: Lake, monkeypatch: pytest.MonkeyPatch, limit: int) -> None:
     monkeypatch.setattr(reads, "SMALL", limit)
-    table = filled(spark, lake)
+    table = filled(lake)
     for columns in (None, ["place", "id"]):
-        rows = rows_if_small(table, lake, columns=columns)
+        rows = rows_if_small(table, lake.settings, columns=columns)
         same = table.rows.select(*(columns or table.schema.names))
         assert rows.orderBy("id").collect() == same.orderBy("id").collect()
         assert rows.isLocal() == (limit != 1)
 
 
-def test_what_can_not_be_read_is_left_to_spark(spark: SparkSession, lake: Settings) -> None:
-    table = filled(spark, lake)
-    for file in Path(lake.table_path(table.name)).rglob("*.parquet"):
+def test_what_can_not_be_read_is_left_to_spark(lake: Lake) -> None:
+    table = filled(lake)
+    for file in Path(lake.settings.table_path(table.name)).rglob("*.parquet"):
         file.unlink()
-    assert find_rows(table, lake, pa.table({"id": [7]}), columns=["id"]) is None
+    assert find_rows(table, lake.settings, pa.table({"id": [7]}), columns=["id"]) is None
 
 
-def test_a_table_without_files_has_no_rows(spark: SparkSession, lake: Settings) -> None:
-    create_table(spark, lake, NOTES)
-    table, keys = pin_version(spark, lake, NOTES.name), pa.table({"id": [7]})
-    found = find_rows(table, lake, keys, columns=["id"], within={"day": (date(2026, 1, 1), None)})
+def test_a_table_without_files_has_no_rows(lake: Lake) -> None:
+    lake.create(NOTES)
+    table, keys = lake.table(NOTES.name).pin(), pa.table({"id": [7]})
+    found = find_rows(table, lake.settings, keys, columns=["id"], within={"day": (date(2026, 1, 1), None)})
     assert found is not None
     assert not found.num_rows
-    assert rows_if_small(table, lake).isEmpty()
+    assert rows_if_small(table, lake.settings).isEmpty()
 
 
-def test_a_year_that_python_has_not_is_left_to_spark(spark: SparkSession, lake: Settings) -> None:
-    filled(spark, lake)
+def test_a_year_that_python_has_not_is_left_to_spark(lake: Lake) -> None:
+    filled(lake)
     far = [*VALUES[:5], "make_date(10183, 9, 21) AS day", *VALUES[6:]]
-    spark.range(7, 8).selectExpr(*far).write.format("delta").mode("append").save(lake.table_path(NOTES.name))
-    rows = rows_of_keys(pin_version(spark, lake, NOTES.name), lake, pa.table({"id": [7]}), columns=["id", "short"])
+    lake.spark.range(7, 8).selectExpr(*far).write.format("delta").mode("append").save(
+        lake.settings.table_path(NOTES.name)
+    )
+    rows = rows_of_keys(lake.table(NOTES.name).pin(), lake.settings, pa.table({"id": [7]}), columns=["id", "short"])
     assert [tuple(row) for row in rows.collect()] == [(7, 7), (7, 7)]
 
 
-def test_a_table_whose_columns_have_other_names_in_files_is_left_to_spark(spark: SparkSession, lake: Settings) -> None:
-    filled(spark, lake)
-    path = f"delta.`{lake.table_path(NOTES.name)}`"
+def test_a_table_whose_columns_have_other_names_in_files_is_left_to_spark(lake: Lake) -> None:
+    filled(lake)
+    path = f"delta.`{lake.settings.table_path(NOTES.name)}`"
     mapped = "'delta.columnMapping.mode' = 'name', 'delta.minReaderVersion' = '2', 'delta.minWriterVersion' = '5'"
-    spark.sql(f"ALTER TABLE {path} SET TBLPROPERTIES ({mapped})")
-    spark.sql(f"ALTER TABLE {path} RENAME COLUMN short TO small")
-    rows = rows_of_keys(pin_version(spark, lake, NOTES.name), lake, pa.table({"small": pa.array([7], pa.int8())}))
+    lake.spark.sql(f"ALTER TABLE {path} SET TBLPROPERTIES ({mapped})")
+    lake.spark.sql(f"ALTER TABLE {path} RENAME COLUMN short TO small")
+    rows = rows_of_keys(lake.table(NOTES.name).pin(), lake.settings, pa.table({"small": pa.array([7], pa.int8())}))
     assert [row.id for row in rows.collect()] == [7]
 
 

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, write_deltalake
+from pulsar_lakehouse.tables.lake import Lake
 
 from pulsar_lakehouse.delta.row_history import changes_of_rows
 from pulsar_lakehouse.settings import Settings
@@ -12,8 +13,8 @@ from tests.lake import own_home
 NAME = "gold.notes"
 
 
-def changes(lake: Settings) -> list[tuple[int, object, object, str]]:
-    found = changes_of_rows(lake, NAME, "k = 1", {}, identity=lambda row: row["k"])
+def changes(lake: Lake) -> list[tuple[int, object, object, str]]:
+    found = changes_of_rows(lake.settings, NAME, "k = 1", {}, identity=lambda row: row["k"])
     return [
         (each.version, each.before and each.before["n"], each.after and each.after["n"], each.reason) for each in found
     ]

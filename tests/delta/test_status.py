@@ -6,7 +6,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
-from pyspark.sql import SparkSession
+from pulsar_lakehouse.tables.lake import Lake
 
 from pulsar_lakehouse.delta.status import committed_at, table_statuses
 from pulsar_lakehouse.domains.shop.declarations.items import ITEMS
@@ -49,10 +49,8 @@ def test_lag_is_the_age_of_the_first_commit_that_was_not_read(settings: Settings
 STEADY = Workload(duplicates=0, malformed=0)
 
 
-def test_what_waits_in_the_broker_and_what_in_bronze(
-    spark: SparkSession, settings: Settings, endpoint: Endpoint, tmp_path: Path
-) -> None:
-    lake = own_topics(settings, endpoint, tmp_path, [ITEMS.topic])
+def test_what_waits_in_the_broker_and_what_in_bronze(lake: Lake, endpoint: Endpoint, tmp_path: Path) -> None:
+    lake = own_topics(lake.settings, endpoint, tmp_path, [ITEMS.topic])
 
     def lags() -> dict[str, int | None]:
         return {status.name: status.lag for status in table_statuses(lake)}
@@ -61,13 +59,13 @@ def test_what_waits_in_the_broker_and_what_in_bronze(
     waits = topic_status(ITEMS.topic, endpoint, lake)
     assert waits.lag_seconds is not None
     assert (waits.messages, waits.backlog > 0, 0 < waits.lag_seconds < 600) == (2_198, True, True)
-    catch_up(lake, landing(spark, lake, [ITEMS.topic]))
-    catch_up(lake, merging(spark, lake, [ITEMS]))
+    catch_up(lake, landing(Lake(lake.spark, lake), [ITEMS.topic]))
+    catch_up(lake, merging(Lake(lake.spark, lake), [ITEMS]))
     landed = topic_status(ITEMS.topic, endpoint, lake)
     assert (landed.backlog, landed.lag_seconds) == (0, 0)
     assert (lags()["bronze.items"], lags()["silver.items"]) == (None, 0)
     produce([(ITEMS.topic, STEADY.late("items"))], endpoint, lake)
-    catch_up(lake, landing(spark, lake, [ITEMS.topic]))
+    catch_up(lake, landing(Lake(lake.spark, lake), [ITEMS.topic]))
     [silver] = [status for status in table_statuses(lake) if status.name == "silver.items"]
     assert (silver.lag, silver.rows, silver.deleted) == (1, 2_198, 0)
     assert silver.lag_seconds is not None

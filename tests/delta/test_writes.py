@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
+from pulsar_lakehouse.tables.lake import Lake
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
@@ -19,12 +20,6 @@ from pulsar_lakehouse.delta import writes
 from pulsar_lakehouse.delta.tables import (
     Table,
     cached,
-    committed_batch,
-    create_table,
-    is_known_empty,
-    read_changes,
-    read_table,
-    table_version,
 )
 from pulsar_lakehouse.delta.writes import Merge, Within, append, append_batch, append_missing, merge, upsert, writes_of
 from pulsar_lakehouse.settings import Settings
@@ -67,9 +62,9 @@ FAR: tuple[Any, ...] = (
 
 
 @pytest.fixture(params=["delta-rs", "Spark"])
-def lake(request: pytest.FixtureRequest, spark: SparkSession, settings: Settings, tmp_path: Path) -> Iterator[Settings]:
-    lake = own_home(settings, tmp_path)
-    create_table(spark, lake, NOTES)
+def lake(request: pytest.FixtureRequest, lake: Lake, tmp_path: Path) -> Iterator[Settings]:
+    lake = own_home(lake.settings, tmp_path)
+    Lake(lake.spark, lake).create(NOTES)
     with pytest.MonkeyPatch.context() as patch:
         if request.param == "Spark":
             patch.setattr(writes, "MAX_ROWS", -1)
@@ -84,42 +79,42 @@ def few(spark: SparkSession, *rows: tuple[Any, ...]) -> Iterator[DataFrame]:
         yield frame
 
 
-def held(spark: SparkSession, lake: Settings) -> list[Row]:
-    return read_table(spark, lake, NOTES.name).orderBy("id").collect()
+def held(lake: Lake) -> list[Row]:
+    return lake.table(NOTES.name).read().orderBy("id").collect()
 
 
 def rows_of(spark: SparkSession, *rows: tuple[Any, ...]) -> list[Row]:
     return spark.createDataFrame(list(rows), NOTES.ddl).collect()
 
 
-def test_rows_are_appended_as_they_are(spark: SparkSession, lake: Settings) -> None:
-    with few(spark, FIRST, NOTHING, FAR) as rows:
-        append(rows, lake, NOTES.name)
-    assert held(spark, lake) == rows_of(spark, FIRST, NOTHING, FAR)
+def test_rows_are_appended_as_they_are(lake: Lake) -> None:
+    with few(lake.spark, FIRST, NOTHING, FAR) as rows:
+        append(rows, lake.settings, NOTES.name)
+    assert held(lake) == rows_of(lake.spark, FIRST, NOTHING, FAR)
 
 
-def test_columns_are_told_by_name(spark: SparkSession, lake: Settings) -> None:
-    with few(spark, FIRST) as rows:
-        append(rows.select(*reversed(rows.columns)), lake, NOTES.name)
-    assert held(spark, lake) == rows_of(spark, FIRST)
+def test_columns_are_told_by_name(lake: Lake) -> None:
+    with few(lake.spark, FIRST) as rows:
+        append(rows.select(*reversed(rows.columns)), lake.settings, NOTES.name)
+    assert held(lake) == rows_of(lake.spark, FIRST)
 
 
-def test_rows_that_are_there_are_not_appended_again(spark: SparkSession, lake: Settings) -> None:
-    with few(spark, FIRST, NOTHING, FAR) as rows:
-        append(rows.where("id < 3"), lake, NOTES.name)
-        append_missing(rows, lake, NOTES.name, on=["id"])
-    assert held(spark, lake) == rows_of(spark, FIRST, NOTHING, FAR)
+def test_rows_that_are_there_are_not_appended_again(lake: Lake) -> None:
+    with few(lake.spark, FIRST, NOTHING, FAR) as rows:
+        append(rows.where("id < 3"), lake.settings, NOTES.name)
+        append_missing(rows, lake.settings, NOTES.name, on=["id"])
+    assert held(lake) == rows_of(lake.spark, FIRST, NOTHING, FAR)
 
 
-def test_a_row_is_inserted_or_updated(spark: SparkSession, lake: Settings) -> None:
+def test_a_row_is_inserted_or_updated(lake: Lake) -> None:
     changed = (1, "Bob", *FIRST[2:])
-    with few(spark, FIRST) as rows:
-        upsert(rows, lake, NOTES.name, on=["id", "place"])
-    with few(spark, changed, FAR) as rows:
-        upsert(rows, lake, NOTES.name, on=["id", "place"])
-    assert held(spark, lake) == rows_of(spark, changed, FAR)
-    last = table_version(spark, lake, NOTES.name)
-    feed = read_changes(spark, lake, NOTES.name, last, last).select("_change_type", "id", "saidBy")
+    with few(lake.spark, FIRST) as rows:
+        upsert(rows, lake.settings, NOTES.name, on=["id", "place"])
+    with few(lake.spark, changed, FAR) as rows:
+        upsert(rows, lake.settings, NOTES.name, on=["id", "place"])
+    assert held(lake) == rows_of(lake.spark, changed, FAR)
+    last = lake.table(NOTES.name).version
+    feed = lake.table(NOTES.name).changes(last, last).select("_change_type", "id", "saidBy")
     assert sorted(map(tuple, feed.collect())) == [
         ("insert", 3, ""),
         ("update_postimage", 1, "Bob"),
@@ -127,14 +122,14 @@ def test_a_row_is_inserted_or_updated(spark: SparkSession, lake: Settings) -> No
     ]
 
 
-def test_only_some_columns_are_updated(spark: SparkSession, lake: Settings) -> None:
-    with few(spark, FIRST) as rows:
-        append(rows, lake, NOTES.name)
-        upsert(rows.select("id", F.lit(1.5).alias("rate")), lake, NOTES.name, on=["id"], update=["rate"])
-    assert held(spark, lake) == rows_of(spark, (*FIRST[:5], 1.5, *FIRST[6:]))
+def test_only_some_columns_are_updated(lake: Lake) -> None:
+    with few(lake.spark, FIRST) as rows:
+        append(rows, lake.settings, NOTES.name)
+        upsert(rows.select("id", F.lit(1.5).alias("rate")), lake.settings, NOTES.name, on=["id"], update=["rate"])
+    assert held(lake) == rows_of(lake.spark, (*FIRST[:5], 1.5, *FIRST[6:]))
 
 
-def test_a_merge_deletes_updates_and_inserts(spark: SparkSession, lake: Settings) -> None:
+def test_a_merge_deletes_updates_and_inserts(lake: Lake) -> None:
     values = {name: f"new.`{name}`" for name in NOTES.schema.names}
     within = Within(F.lit(True), {"day": (date(2025, 12, 29), date(9999, 12, 31))})
     how = Merge(
@@ -145,82 +140,84 @@ def test_a_merge_deletes_updates_and_inserts(spark: SparkSession, lake: Settings
         insert=values,
         insert_if="new.id < 6",
     )
-    with few(spark, FIRST, FAR) as rows:
-        append(rows, lake, NOTES.name)
+    with few(lake.spark, FIRST, FAR) as rows:
+        append(rows, lake.settings, NOTES.name)
     fifth, sixth = ((id, *FIRST[1:7], (id, id), *FIRST[8:]) for id in (5, 6))
-    with few(spark, FIRST, FAR, fifth, sixth) as rows:
-        merge(rows, lake, NOTES.name, how)
-    assert held(spark, lake) == rows_of(spark, fifth, (11, *FIRST[1:]))
+    with few(lake.spark, FIRST, FAR, fifth, sixth) as rows:
+        merge(rows, lake.settings, NOTES.name, how)
+    assert held(lake) == rows_of(lake.spark, fifth, (11, *FIRST[1:]))
 
 
-def test_a_commit_has_a_checksum(spark: SparkSession, lake: Settings) -> None:
+def test_a_commit_has_a_checksum(lake: Lake) -> None:
     """Without it, Spark reads the log to learn the schema, and whether a table is empty."""
-    assert is_known_empty(spark, lake, NOTES.name)
-    with few(spark, FIRST, FAR) as rows:
-        append(rows, lake, NOTES.name)
-        assert not is_known_empty(spark, lake, NOTES.name)
-        merge(rows, lake, NOTES.name, Merge(on=["id"], delete=True))
-    assert is_known_empty(spark, lake, NOTES.name)
-    log = Path(lake.table_path(NOTES.name)) / "_delta_log"
+    assert lake.table(NOTES.name).is_known_empty
+    with few(lake.spark, FIRST, FAR) as rows:
+        append(rows, lake.settings, NOTES.name)
+        assert not lake.table(NOTES.name).is_known_empty
+        merge(rows, lake.settings, NOTES.name, Merge(on=["id"], delete=True))
+    assert lake.table(NOTES.name).is_known_empty
+    log = Path(lake.settings.table_path(NOTES.name)) / "_delta_log"
     told = [json.loads(file.read_text()) for file in sorted(log.glob("[0-9]*.crc"))]
     assert [each["numFiles"] for each in told] == [0, 2, 0]
     assert len({json.dumps({key: each[key] for key in ("metadata", "protocol")}, sort_keys=True) for each in told}) == 1
 
 
-def test_a_commit_does_not_have_the_values_of_its_rows(spark: SparkSession, lake: Settings) -> None:
-    with few(spark, (123_456_789, *FIRST[1:])) as rows:
-        upsert(rows, lake, NOTES.name, on=["id"])
-        upsert(rows, lake, NOTES.name, on=["id"])
-    log = Path(lake.table_path(NOTES.name)) / "_delta_log"
+def test_a_commit_does_not_have_the_values_of_its_rows(lake: Lake) -> None:
+    with few(lake.spark, (123_456_789, *FIRST[1:])) as rows:
+        upsert(rows, lake.settings, NOTES.name, on=["id"])
+        upsert(rows, lake.settings, NOTES.name, on=["id"])
+    log = Path(lake.settings.table_path(NOTES.name)) / "_delta_log"
     told = [json.loads(line) for file in log.glob("*.json") for line in file.read_text().splitlines()]
     assert "123456789" not in json.dumps([each["commitInfo"] for each in told if "commitInfo" in each])
 
 
-def test_a_merge_that_matches_nothing_is_no_commit(spark: SparkSession, settings: Settings, tmp_path: Path) -> None:
-    lake = own_home(settings, tmp_path)
-    create_table(spark, lake, NOTES)
-    with few(spark, FIRST, FAR) as rows:
+def test_a_merge_that_matches_nothing_is_no_commit(lake: Lake, tmp_path: Path) -> None:
+    lake = own_home(lake.settings, tmp_path)
+    Lake(lake.spark, lake).create(NOTES)
+    with few(lake.spark, FIRST, FAR) as rows:
         append(rows.where("id = 3"), lake, NOTES.name)
         merge(rows.where("id = 1"), lake, NOTES.name, Merge(on=["id"], delete=True))
         merge(rows.where("id = 0"), lake, NOTES.name, Merge(on=["id"], delete=True))
     assert DeltaTable(lake.table_path(NOTES.name)).version() == 1
 
 
-def test_a_table_without_files_takes_a_merge(spark: SparkSession, lake: Settings) -> None:
+def test_a_table_without_files_takes_a_merge(lake: Lake) -> None:
     within = Within(F.expr("held.day = DATE'2026-01-01'"), {"day": (date(2026, 1, 1), date(2026, 1, 1))})
-    with few(spark, FIRST) as rows:
-        merge(rows.select("id"), lake, NOTES.name, Merge(on=["id"], delete=True))
+    with few(lake.spark, FIRST) as rows:
+        merge(rows.select("id"), lake.settings, NOTES.name, Merge(on=["id"], delete=True))
         values = {name: f"new.`{name}`" for name in rows.columns}
-        merge(rows, lake, NOTES.name, Merge(on=["id"], within=within, update=values, insert=values))
-    assert held(spark, lake) == rows_of(spark, FIRST)
+        merge(rows, lake.settings, NOTES.name, Merge(on=["id"], within=within, update=values, insert=values))
+    assert held(lake) == rows_of(lake.spark, FIRST)
 
 
-def test_rows_can_be_deleted_twice(spark: SparkSession, lake: Settings) -> None:
-    with few(spark, FIRST, FIRST, FAR) as rows:
-        append(rows, lake, NOTES.name)
-        merge(rows.where("id = 1").select("place"), lake, NOTES.name, Merge(on=["place"], delete=True))
-    assert held(spark, lake) == rows_of(spark, FAR)
+def test_rows_can_be_deleted_twice(lake: Lake) -> None:
+    with few(lake.spark, FIRST, FIRST, FAR) as rows:
+        append(rows, lake.settings, NOTES.name)
+        merge(rows.where("id = 1").select("place"), lake.settings, NOTES.name, Merge(on=["place"], delete=True))
+    assert held(lake) == rows_of(lake.spark, FAR)
 
 
 @pytest.mark.parametrize(("kind", "bits"), [("TINYINT", 8), ("SMALLINT", 16), ("INT", 32), ("BIGINT", 64)])
-def test_keys_can_be_of_any_integers(
-    spark: SparkSession, settings: Settings, tmp_path: Path, kind: str, bits: int
-) -> None:
-    lake, least = own_home(settings, tmp_path), -(2 ** (bits - 1))
-    create_table(spark, lake, Table(name="gold.notes", columns=f"id {kind}, n INT"))
+def test_keys_can_be_of_any_integers(lake: Lake, tmp_path: Path, kind: str, bits: int) -> None:
+    lake, least = own_home(lake.settings, tmp_path), -(2 ** (bits - 1))
+    Lake(lake.spark, lake).create(Table(name="gold.notes", columns=f"id {kind}, n INT"))
     for n in (1, 2):
-        with cached(spark.createDataFrame([(least, n), (-least - 1, n)], f"id {kind}, n INT")) as rows, writes_of(rows):
+        with (
+            cached(lake.spark.createDataFrame([(least, n), (-least - 1, n)], f"id {kind}, n INT")) as rows,
+            writes_of(rows),
+        ):
             upsert(rows, lake, "gold.notes", on=["id"])
-    assert sorted(map(tuple, read_table(spark, lake, "gold.notes").collect())) == [(least, 2), (-least - 1, 2)]
+    assert sorted(map(tuple, Lake(lake.spark, lake).table("gold.notes").read().collect())) == [
+        (least, 2),
+        (-least - 1, 2),
+    ]
 
 
-def test_only_few_bytes_are_read_to_merge(
-    spark: SparkSession, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_few_bytes_are_read_to_merge(lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """delta-rs holds all rows of the files that can match in memory. Files of other days can't."""
-    lake = own_home(settings, tmp_path)
-    create_table(spark, lake, NOTES)
-    with few(spark, FIRST, FAR) as rows:
+    lake = own_home(lake.settings, tmp_path)
+    Lake(lake.spark, lake).create(NOTES)
+    with few(lake.spark, FIRST, FAR) as rows:
         append(rows, lake, NOTES.name)
         sizes = pa.table(DeltaTable(lake.table_path(NOTES.name)).get_add_actions())["size_bytes"].to_pylist()
         monkeypatch.setattr(writes, "MAX_READ", max(sizes))
@@ -229,7 +226,7 @@ def test_only_few_bytes_are_read_to_merge(
         merge(first, lake, NOTES.name, Merge(on=["place"], update={"rate": "2.5"}))
     writers = [each["engineInfo"][:8] for each in DeltaTable(lake.table_path(NOTES.name)).history()]
     assert writers == ["Apache-S", "delta-rs", "delta-rs", "delta-rs"]
-    assert held(spark, lake)[0].rate == 2.5
+    assert held(Lake(lake.spark, lake))[0].rate == 2.5
 
 
 @pytest.mark.parametrize(
@@ -241,21 +238,21 @@ def test_only_few_bytes_are_read_to_merge(
     ],
 )
 def test_a_file_is_not_skipped_that_has_what_is_looked_for(
-    spark: SparkSession, settings: Settings, tmp_path: Path, columns: str, row: tuple[Any, ...], where: str
+    lake: Lake, tmp_path: Path, columns: str, row: tuple[Any, ...], where: str
 ) -> None:
-    lake = own_home(settings, tmp_path)
-    create_table(spark, lake, Table(name="gold.notes", columns=columns))
-    with cached(spark.createDataFrame([row], columns)) as rows, writes_of(rows, rows.count()):
+    lake = own_home(lake.settings, tmp_path)
+    Lake(lake.spark, lake).create(Table(name="gold.notes", columns=columns))
+    with cached(lake.spark.createDataFrame([row], columns)) as rows, writes_of(rows, rows.count()):
         append(rows, lake, "gold.notes")
-    assert read_table(spark, lake, "gold.notes").where(where).count() == 1
+    assert Lake(lake.spark, lake).table("gold.notes").read().where(where).count() == 1
 
 
-def test_heavy_rows_are_written_by_spark(spark: SparkSession, settings: Settings, tmp_path: Path) -> None:
-    lake = own_home(settings, tmp_path)
-    create_table(spark, lake, NOTES)
+def test_heavy_rows_are_written_by_spark(lake: Lake, tmp_path: Path) -> None:
+    lake = own_home(lake.settings, tmp_path)
+    Lake(lake.spark, lake).create(NOTES)
     text = F.concat(F.lit("x" * 2**20), F.col("id").cast("string"))
     with (
-        cached(spark.range(20).select("id", text.alias("saidBy"), F.current_date().alias("day"))) as rows,
+        cached(lake.spark.range(20).select("id", text.alias("saidBy"), F.current_date().alias("day"))) as rows,
         writes_of(rows, rows.count()),
     ):
         append(rows, lake, NOTES.name)
@@ -263,14 +260,14 @@ def test_heavy_rows_are_written_by_spark(spark: SparkSession, settings: Settings
     assert last["engineInfo"].startswith("Apache-Spark")
 
 
-def test_the_batch_of_a_stream_is_appended_once(spark: SparkSession, settings: Settings, tmp_path: Path) -> None:
+def test_the_batch_of_a_stream_is_appended_once(lake: Lake, tmp_path: Path) -> None:
     """Also by a process that goes on without the table's lease, beside others that append."""
-    lake = own_home(settings, tmp_path)
-    create_table(spark, lake, Table(name="gold.numbers", columns="id BIGINT"))
+    lake = own_home(lake.settings, tmp_path)
+    Lake(lake.spark, lake).create(Table(name="gold.numbers", columns="id BIGINT"))
     seen = DeltaTable(lake.table_path("gold.numbers"))
-    append(spark.range(1), lake, "gold.numbers")
+    append(lake.spark.range(1), lake, "gold.numbers")
     append_batch(lake, "gold.numbers", pa.table({"id": [1]}), ("stream", 0), seen=DeltaTable(seen.table_uri))
     with pytest.raises(DeltaError, match="Concurrent transaction"):
         append_batch(lake, "gold.numbers", pa.table({"id": [1]}), ("stream", 0), seen=seen)
-    assert sorted(row.id for row in read_table(spark, lake, "gold.numbers").collect()) == [0, 1]
-    assert committed_batch(spark, lake, "gold.numbers", "stream") == 0
+    assert sorted(row.id for row in Lake(lake.spark, lake).table("gold.numbers").read().collect()) == [0, 1]
+    assert Lake(lake.spark, lake).table("gold.numbers").committed_batch("stream") == 0

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import SparkSession
+from pulsar_lakehouse.tables.lake import Lake
 
 from pulsar_lakehouse.domains import DOMAINS
 from pulsar_lakehouse.jobs.steps import publishing, reconcile_all, refreshing, run_all
@@ -30,34 +30,34 @@ def lake_of(domain: str, settings: Settings, endpoint: Endpoint, home: Path) -> 
     return own
 
 
-def send(phase: Phase, endpoint: Endpoint, lake: Settings) -> dict[str, list[Message]]:
+def send(phase: Phase, endpoint: Endpoint, lake: Lake) -> dict[str, list[Message]]:
     """Send a phase of a workload. Returns its messages by topic."""
-    messages = {topic.name: list(phase(topic.name)) for topic in pipeline_of(lake).topics}
-    produce([(topic, messages[topic.name]) for topic in pipeline_of(lake).topics], endpoint, lake)
+    messages = {topic.name: list(phase(topic.name)) for topic in pipeline_of(lake.settings).topics}
+    produce([(topic, messages[topic.name]) for topic in pipeline_of(lake.settings).topics], endpoint, lake.settings)
     return messages
 
 
-def run(spark: SparkSession, lake: Settings) -> None:
+def run(lake: Lake) -> None:
     """Land, merge, enrich, refresh and publish."""
-    pipeline = pipeline_of(lake)
-    list(run_all(spark, lake))
-    list(refreshing(spark, lake, pipeline.sql_tables))
-    catch_up(lake, publishing(spark, lake, pipeline.published.values()))
+    pipeline = pipeline_of(lake.settings)
+    list(run_all(lake))
+    list(refreshing(lake, pipeline.sql_tables))
+    catch_up(lake.settings, publishing(lake, pipeline.published.values()))
 
 
-def unaccounted(spark: SparkSession, lake: Settings) -> dict[str, object]:
+def unaccounted(lake: Lake) -> dict[str, object]:
     """What does not reconcile, by topic."""
-    return {each.topic: each.problems or each.difference for each in reconcile_all(spark, lake) if not each.holds}
+    return {each.topic: each.problems or each.difference for each in reconcile_all(lake) if not each.holds}
 
 
-def in_table(lake: Settings, table: str, keys: Sequence[str], like: Row) -> dict[Any, Row]:
+def in_table(lake: Lake, table: str, keys: Sequence[str], like: Row) -> dict[Any, Row]:
     """The rows of a table by their keys, with the columns and the fields of structs that `like` has."""
-    return by(keys, (_like(like, row) for row in read(lake, table)))
+    return by(keys, (_like(like, row) for row in read(lake.settings, table)))
 
 
-def in_topic(lake: Settings, endpoint: Endpoint, topic: str, keys: Sequence[str], like: Row) -> dict[Any, Row]:
+def in_topic(lake: Lake, endpoint: Endpoint, topic: str, keys: Sequence[str], like: Row) -> dict[Any, Row]:
     """What a consumer holds that keeps the last message of each key: the same for a topic."""
-    return by(keys, (_like(like, row) for row in seen(sent(lake, endpoint, topic)).values()))
+    return by(keys, (_like(like, row) for row in seen(sent(lake.settings, endpoint, topic)).values()))
 
 
 def as_published(keys: Sequence[str], rows: Iterable[Row]) -> dict[Any, Row]:

@@ -1,7 +1,7 @@
 """A small lake that tests look into, and do not change."""
 
 import pytest
-from pyspark.sql import SparkSession
+from pulsar_lakehouse.tables.lake import Lake
 
 from pulsar_lakehouse.settings import Settings
 from tests.jobs.test_maintenance import follow
@@ -16,10 +16,10 @@ WAVES = [
 
 
 @pytest.fixture(scope="session")
-def seen(spark: SparkSession, settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Settings:
+def seen(lake: Lake, tmp_path_factory: pytest.TempPathFactory) -> Settings:
     """After each wave, everything was merged and enriched."""
-    lake = own_home(settings, tmp_path_factory.mktemp("seen"))
+    lake = own_home(lake.settings, tmp_path_factory.mktemp("seen"))
     for wave in WAVES:
-        land_literally(spark, lake, wave)
-        follow(spark, lake)
+        land_literally(Lake(lake.spark, lake), wave)
+        follow(Lake(lake.spark, lake))
     return lake

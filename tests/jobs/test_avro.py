@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from pulsar.schema import AvroSchema, BytesSchema, Schema
-from pyspark.sql import SparkSession
+from pulsar_lakehouse.tables.lake import Lake
 
 from pulsar_lakehouse.contracts.topics import Encoding, Topic
 from pulsar_lakehouse.jobs import steps
@@ -44,32 +44,32 @@ def send(settings: Settings, endpoint: Endpoint, schema: Schema, *payloads: Any)
     client.close()
 
 
-def run(spark: SparkSession, settings: Settings) -> None:
-    catch_up(settings, steps.landing(spark, settings, [SHIPS.topic]))
-    catch_up(settings, steps.merging(spark, settings, [SHIPS]))
+def run(lake: Lake) -> None:
+    catch_up(lake.settings, steps.landing(lake, [SHIPS.topic]))
+    catch_up(lake.settings, steps.merging(lake, [SHIPS]))
 
 
 def ships(settings: Settings) -> dict[int, tuple[str | None, float | None]]:
     return {row["id"]: (row["name"], row["speed"]) for row in read(settings, "silver.ships")}
 
 
-def test_schemas_evolve(spark: SparkSession, settings: Settings, endpoint: Endpoint, tmp_path: Path) -> None:
-    lake = own_topics(settings, endpoint, tmp_path, [SHIPS.topic])
+def test_schemas_evolve(lake: Lake, endpoint: Endpoint, tmp_path: Path) -> None:
+    lake = own_topics(lake.settings, endpoint, tmp_path, [SHIPS.topic])
     declared = AvroSchema(None, schema_definition={**OLD, "fields": [ID, {**FLAG, "name": "name"}, SPEED]})
     send(lake, endpoint, AvroSchema(None, schema_definition=OLD), {"id": 1, "speed": 1.5}, {"id": 2, "speed": None})
     send(lake, endpoint, declared, {"id": 3, "name": "Zoë", "speed": 2.0})
-    run(spark, lake)
+    run(Lake(lake.spark, lake))
     assert ships(lake) == {1: (None, 1.5), 2: (None, None), 3: ("Zoë", 2.0)}
     send(lake, endpoint, AvroSchema(None, schema_definition=NEW), {"id": 1, "flag": "NO"}, {"id": 4, "flag": None})
     send(lake, endpoint, Broken(None, schema_definition=NEW), b"", b"\xff" * 20)
     send(lake, endpoint, BytesSchema(), b"\x02\x00")
-    run(spark, lake)
+    run(Lake(lake.spark, lake))
     assert ships(lake) == {1: (None, None), 2: (None, None), 3: ("Zoë", 2.0), 4: (None, None)}
     assert sorted(row["reason"] for row in read(lake, "quarantine.malformed")) == [
         "no Avro record of schema version 2",
         "no Avro record of schema version 2",
         "no schema version",
     ]
-    balance = reconcile_entity(spark, lake, steps.as_written(spark, lake, SHIPS))
+    balance = reconcile_entity(Lake(lake.spark, lake), steps.as_written(Lake(lake.spark, lake), SHIPS))
     assert balance.accounted == {"current": 4, "superseded": 1, "malformed": 3}
     assert balance.holds

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 import psutil
 import pytest
+from pulsar_lakehouse.tables.lake import Lake
 from pyspark.sql import SparkSession
 
 from pulsar_lakehouse.delta.leases import write_lease
@@ -144,7 +145,7 @@ def during(settings: Settings, version: int, action: Callable[[], object]) -> th
 @pytest.mark.long
 def test_a_broker_that_goes_away(spark: SparkSession, own_broker: Settings, capsys: pytest.CaptureFixture[str]) -> None:
     orders = TOPICS[-1:]
-    streams = landing(spark, own_broker, orders)
+    streams = landing(Lake(spark, own_broker), orders)
     stopped = during(own_broker, 2, lambda: broker.stop(own_broker))
     with pytest.raises(LakehouseError, match=r"^land orders: .*no answer from the broker"):
         catch_up(own_broker, streams)
@@ -160,7 +161,7 @@ def test_a_broker_that_goes_away(spark: SparkSession, own_broker: Settings, caps
     patient = own_broker.model_copy(update={"run": own_broker.run.model_copy(update={"retries": 20})})
     landed = len(list(commit(own_broker, "bronze.orders", 0).parent.glob("*.json")))
     restarted = during(own_broker, landed, restart)
-    catch_up(patient, landing(spark, patient, orders))
+    catch_up(patient, landing(Lake(spark, patient), orders))
     restarted.join()
     assert broker.running(own_broker) == endpoint
     places = [message.position for message in messages(own_broker)]

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
-from pyspark.sql import SparkSession
+from pulsar_lakehouse.tables.lake import Lake
 from pyspark.sql.types import StringType, StructField, StructType
 
 from pulsar_lakehouse.domains.shop.declarations.items import ITEMS
@@ -12,7 +12,6 @@ from pulsar_lakehouse.domains.shop.declarations.users import USERS
 from pulsar_lakehouse.gold.enrichment.declaration import Enrichment
 from pulsar_lakehouse.jobs.steps import enriching, merging
 from pulsar_lakehouse.jobs.streams import catch_up
-from pulsar_lakehouse.settings import Settings
 from pulsar_lakehouse.silver.entity import Entity
 from tests.lake import land_literally, own_home, read
 from tests.messages import item, order, user
@@ -30,16 +29,14 @@ WITH_CHANNEL = replace(
 )
 
 
-def run(
-    spark: SparkSession, settings: Settings, messages: list[Message], users: Entity, enrichment: Enrichment
-) -> None:
-    land_literally(spark, settings, messages)
-    catch_up(settings, merging(spark, settings, [users, ITEMS]))
-    catch_up(settings, enriching(spark, settings, [enrichment]))
+def run(lake: Lake, messages: list[Message], users: Entity, enrichment: Enrichment) -> None:
+    land_literally(lake, messages)
+    catch_up(lake.settings, merging(lake, [users, ITEMS]))
+    catch_up(lake.settings, enriching(lake, [enrichment]))
 
 
-def test_columns_come_and_go(spark: SparkSession, settings: Settings, tmp_path: Path) -> None:
-    lake = own_home(settings, tmp_path)
+def test_columns_come_and_go(lake: Lake, tmp_path: Path) -> None:
+    lake = own_home(lake.settings, tmp_path)
     first = [
         user(1, lastName="Byron"),
         item(1),
@@ -47,7 +44,7 @@ def test_columns_come_and_go(spark: SparkSession, settings: Settings, tmp_path: 
         order(2, place=2, user=2),
         order(3, place=3, user=3),
     ]
-    run(spark, lake, first, USERS, ORDERS)
+    run(Lake(lake.spark, lake), first, USERS, ORDERS)
     changes = [
         user(1, when=1, place=5, lastName="Lovelace", city="Rome"),
         user(2, place=6, city="Oslo"),
@@ -55,7 +52,7 @@ def test_columns_come_and_go(spark: SparkSession, settings: Settings, tmp_path: 
         order(5, place=8, channel="web", user=5),
         order(4, place=9, channel="shop"),
     ]
-    run(spark, lake, changes, WITH_CITY, WITH_CHANNEL)
+    run(Lake(lake.spark, lake), changes, WITH_CITY, WITH_CHANNEL)
     users = {row["id"]: (row["last_name"], row["city"]) for row in read(lake, "silver.users")}
     assert users == {1: (None, "ROME"), 2: (None, "OSLO")}
     gold = read(lake, ORDERS.gold_table)

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from pyspark.sql import SparkSession
+from pulsar_lakehouse.tables.lake import Lake
 
-from pulsar_lakehouse.delta.tables import KEEP, delete_path, read_table, set_table_property, table_property
+from pulsar_lakehouse.delta.tables import KEEP, delete_path
 from pulsar_lakehouse.delta.writes import append
 from pulsar_lakehouse.domains.shop.declarations.orders import ORDERS
 from pulsar_lakehouse.domains.shop.declarations.users import USERS
@@ -69,17 +69,21 @@ WITHOUT_SQL = replace(SHOP, sql_tables=())
 
 
 @pytest.fixture
-def lake(spark: SparkSession, settings: Settings, tmp_path: Path) -> Settings:
+def lake(lake: Lake, tmp_path: Path) -> Settings:
     """A home where the person is in every table, in older versions of tables, and in what people asked and saw."""
-    lake = own_home(settings, tmp_path)
-    land_literally(spark, lake, [*HIS, *OTHERS])
-    follow(spark, lake)
+    lake = own_home(lake.settings, tmp_path)
+    land_literally(Lake(lake.spark, lake), [*HIS, *OTHERS])
+    follow(Lake(lake.spark, lake))
     given_up = ("discard", "orders", (0, 7, 6, 0), None, "ada", "Zaphod does not want it")
-    append(spark.createDataFrame([given_up], ACTIONS.ddl), lake, ACTIONS.name)
-    catch_up(lake, enriching(spark, lake, ENRICHMENTS))
-    append(read_table(spark, lake, ORDERS.gold_table), lake, ORDERS.shadow)
+    append(lake.spark.createDataFrame([given_up], ACTIONS.ddl), lake, ACTIONS.name)
+    catch_up(lake, enriching(Lake(lake.spark, lake), ENRICHMENTS))
+    append(Lake(lake.spark, lake).table(ORDERS.gold_table).read(), lake, ORDERS.shadow)
     asked = {"request": "1", "event": "failed", "topic": "orders", "entity": "users", "key": str(ZAPHOD)}
-    append(spark.createDataFrame([asked], read_table(spark, lake, BACKFILLS.name).schema), lake, BACKFILLS.name)
+    append(
+        lake.spark.createDataFrame([asked], Lake(lake.spark, lake).table(BACKFILLS.name).read().schema),
+        lake,
+        BACKFILLS.name,
+    )
     failed = Result(
         table_name="silver.users",
         version=1,
@@ -92,18 +96,18 @@ def lake(spark: SparkSession, settings: Settings, tmp_path: Path) -> Settings:
         failing=1,
         observed='1 of 4 rows, such as {"id":7007007}',
     )
-    keep(spark, lake, [failed], run="1", at=datetime.now(UTC))
+    keep(Lake(lake.spark, lake), [failed], run="1", at=datetime.now(UTC))
     return lake
 
 
-def follow(spark: SparkSession, lake: Settings) -> None:
-    catch_up(lake, merging(spark, lake, ENTITIES))
-    catch_up(lake, enriching(spark, lake, ENRICHMENTS))
+def follow(lake: Lake) -> None:
+    catch_up(lake.settings, merging(lake, ENTITIES))
+    catch_up(lake.settings, enriching(lake, ENRICHMENTS))
 
 
-def check(spark: SparkSession, lake: Settings, kept: list[Message]) -> None:
-    assert tables(lake) == expected(Oracle().run(kept))
-    assert [each for each in reconcile_all(spark, lake) if not each.holds] == []
+def check(lake: Lake, kept: list[Message]) -> None:
+    assert tables(lake.settings) == expected(Oracle().run(kept))
+    assert [each for each in reconcile_all(lake) if not each.holds] == []
 
 
 def holding(folder: Path) -> Iterator[str]:
@@ -136,10 +140,8 @@ CRASHES = {*DELETES, *STEPS}
 
 
 @pytest.mark.long
-def test_a_crash_after_each_step_is_made_good_by_the_next_run(
-    spark: SparkSession, lake: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert find(spark, lake, WITHOUT_SQL, USERS, str(MERGED)).tables == {
+def test_a_crash_after_each_step_is_made_good_by_the_next_run(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert find(lake, WITHOUT_SQL, USERS, str(MERGED)).tables == {
         "bronze.users": 5,
         "bronze.orders": 6,
         "quarantine.malformed": 3,
@@ -151,34 +153,34 @@ def test_a_crash_after_each_step_is_made_good_by_the_next_run(
         "quarantine.discarded_orders": 1,
         "quarantine.actions": 1,
     }
-    before = create(spark, lake, WITHOUT_SQL, "before")
+    before = create(lake, WITHOUT_SQL, "before")
     crashed: set[str] = set()
     certificates: list[Path] = []
     for _ in range(len(CRASHES) + 1):
         with monkeypatch.context() as patch, suppress(RuntimeError):
             for step in ("_delete", *STEPS):
                 patch.setattr(module, step, once(crashed, step, getattr(module, step)))
-            certificates = forget(spark, lake, WITHOUT_SQL, USERS, str(ZAPHOD), now=True)
-    assert (crashed, len(certificates), snapshots(lake)) == (CRASHES, 1, [])
+            certificates = forget(lake, WITHOUT_SQL, USERS, str(ZAPHOD), now=True)
+    assert (crashed, len(certificates), snapshots(lake.settings)) == (CRASHES, 1, [])
     with pytest.raises(ConfigurationError, match="before: it has data that was erased since"):
-        refuse_lost(lake, WITHOUT_SQL, before)
-    check(spark, lake, OTHERS)
-    assert list(holding(lake.home)) == []
+        refuse_lost(lake.settings, WITHOUT_SQL, before)
+    check(lake, OTHERS)
+    assert list(holding(lake.settings.home)) == []
     [path] = certificates
     told = json.loads(path.read_text())
     assert (told["messages"], told["rows"]["silver.users"], told["unreadable_messages"]) == (11, 2, 1)
-    assert read(lake, RESULTS.name)[0]["observed"] == "1 of 4 rows"
-    assert [table_property(spark, lake, each, "delta.appendOnly") for each in ("bronze.users", RESULTS.name)] == [
+    assert read(lake.settings, RESULTS.name)[0]["observed"] == "1 of 4 rows"
+    assert [lake.table(each).property("delta.appendOnly") for each in ("bronze.users", RESULTS.name)] == [
         "true",
         "true",
     ]
 
 
-def maintain_when_due(lake: Settings, certificate: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def maintain_when_due(lake: Lake, certificate: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Maintain the tables as if it were the moment at which older versions leave, by the certificate."""
     leave_at = datetime.fromisoformat(json.loads(certificate.read_text())["older_versions"]["leave_at"])
     monkeypatch.setattr("pulsar_lakehouse.jobs.maintenance.KEEP", KEEP - (leave_at - datetime.now(UTC)))
-    list(maintain(lake))
+    list(maintain(lake.settings))
 
 
 LATER = [user(10, "Trillian", place=20), order(8, user=10, place=20)]
@@ -186,23 +188,29 @@ LATER = [user(10, "Trillian", place=20), order(8, user=10, place=20)]
 
 @pytest.mark.long
 def test_the_first_maintenance_after_a_week_removes_what_older_versions_have(
-    spark: SparkSession, lake: Settings, monkeypatch: pytest.MonkeyPatch
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also if a snapshot was made meanwhile, which can still be restored. Each commit meanwhile makes a checkpoint."""
-    [path] = forget(spark, lake, WITHOUT_SQL, USERS, str(ZAPHOD), now=False)
-    after = create(spark, lake, WITHOUT_SQL, "after")
+    [path] = forget(lake, WITHOUT_SQL, USERS, str(ZAPHOD), now=False)
+    after = create(lake, WITHOUT_SQL, "after")
     for name in after.tables:
-        set_table_property(spark, lake, name, "delta.checkpointInterval", "1")
-    land_literally(spark, lake, LATER)
-    follow(spark, lake)
-    list(maintain(lake))
-    assert {name.split("/")[1] for name in holding(lake.home)} == {"bronze", "silver", "gold", "quarantine", "quality"}
-    maintain_when_due(lake, path, monkeypatch)
-    assert list(holding(lake.home)) == []
-    check(spark, lake, [*OTHERS, *LATER])
-    list(restore(spark, lake, WITHOUT_SQL, after))
-    follow(spark, lake)
-    check(spark, lake, [*OTHERS, *LATER])
+        lake.table(name).set_property("delta.checkpointInterval", "1")
+    land_literally(lake, LATER)
+    follow(lake)
+    list(maintain(lake.settings))
+    assert {name.split("/")[1] for name in holding(lake.settings.home)} == {
+        "bronze",
+        "silver",
+        "gold",
+        "quarantine",
+        "quality",
+    }
+    maintain_when_due(lake.settings, path, monkeypatch)
+    assert list(holding(lake.settings.home)) == []
+    check(lake, [*OTHERS, *LATER])
+    list(restore(lake, WITHOUT_SQL, after))
+    follow(lake)
+    check(lake, [*OTHERS, *LATER])
 
 
 BY_NAME = """-- keys: name
@@ -211,26 +219,28 @@ SELECT user.first_name AS name, count(*) AS orders FROM gold.enriched_orders GRO
 """
 
 
-def send(lake: Settings, endpoint: Endpoint, sent_now: list[Message]) -> None:
+def send(lake: Lake, endpoint: Endpoint, sent_now: list[Message]) -> None:
     for topic in TOPICS:
         of_topic = [each for each in sent_now if each.topic == topic.name]
-        produce([(topic, (Sent(str(each.key), each.payload, millis(at(0))) for each in of_topic))], endpoint, lake)
+        produce(
+            [(topic, (Sent(str(each.key), each.payload, millis(at(0))) for each in of_topic))], endpoint, lake.settings
+        )
 
 
 def test_a_person_leaves_sql_topics_and_postgres_and_does_not_land_again(
-    spark: SparkSession, settings: Settings, endpoint: Endpoint, postgres: str, tmp_path: Path
+    lake: Lake, endpoint: Endpoint, postgres: str, tmp_path: Path
 ) -> None:
-    lake = own_topics(in_postgres(settings, postgres), endpoint, tmp_path / tmp_path.name)
+    lake = own_topics(in_postgres(lake.settings, postgres), endpoint, tmp_path / tmp_path.name)
     create_published([GOLD_TOPIC], endpoint, lake)
     (tmp_path / "orders_by_name.sql").write_text(BY_NAME)
     by_name = replace(read_declaration(tmp_path / "orders_by_name.sql"), postgres="orders_by_name")
     pipeline = replace(SHOP, sql_tables=(by_name,))
 
     def run() -> None:
-        catch_up(lake, landing(spark, lake, TOPICS))
-        follow(spark, lake)
-        list(refreshing(spark, lake, [by_name]))
-        catch_up(lake, publishing(spark, lake, ENRICHMENTS))
+        catch_up(lake, landing(Lake(lake.spark, lake), TOPICS))
+        follow(Lake(lake.spark, lake))
+        list(refreshing(Lake(lake.spark, lake), [by_name]))
+        catch_up(lake, publishing(Lake(lake.spark, lake), ENRICHMENTS))
 
     # The person's messages are the last ones, so only the record of the erasure says that they had landed.
     send(lake, endpoint, [user(1), item(1), order(1, place=0), order(2, place=0)])
@@ -238,20 +248,20 @@ def test_a_person_leaves_sql_topics_and_postgres_and_does_not_land_again(
     run()
     assert {name.split("/")[1] for name in holding(lake.home)} == {"bronze", "gold", "silver"}
     assert held_in_postgres(postgres, "orders_by_name") == read(lake, by_name.name)
-    forget(spark, lake, pipeline, USERS, str(ZAPHOD), now=True)
+    forget(Lake(lake.spark, lake), pipeline, USERS, str(ZAPHOD), now=True)
     assert list(holding(lake.home)) == []
     assert held_in_postgres(postgres, "orders_by_name") == [{"name": "Ada", "orders": 2}]
     assert seen(sent(lake, endpoint)) == gold(lake)
     assert gold(lake).keys() == {"1-1", "1-2"}
     assert read(lake, by_name.name) == [{"name": "Ada", "orders": 2}]
     for name in WRITTEN:
-        delete_path(spark, lake.checkpoint_path(name))
+        delete_path(lake.spark, lake.checkpoint_path(name))
     run()
     assert len(messages(lake)) == 4
     assert list(holding(lake.home)) == []
     send(lake, endpoint, [user(ZAPHOD, "Zaphod III", when=3), order(9, place=0, user=ZAPHOD)])
     run()
-    check(spark, lake, messages(lake))
+    check(Lake(lake.spark, lake), messages(lake))
     names = sorted(read(lake, by_name.name), key=lambda row: row["name"])
     assert names == [{"name": "Ada", "orders": 2}, {"name": "Zaphod III", "orders": 1}]
     assert seen(sent(lake, endpoint)) == gold(lake)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from pulsar_lakehouse.tables.lake import Lake
 from pyspark.sql import SparkSession
 
 from pulsar_lakehouse.bronze.erasures import ERASURES
@@ -43,15 +44,15 @@ class Whole(NamedTuple):
     rows: dict[str, int]
 
 
-def told(lake: Settings) -> dict[str, Any]:
-    [path] = (lake.home / "erasures").iterdir()
+def told(lake: Lake) -> dict[str, Any]:
+    [path] = (lake.settings.home / "erasures").iterdir()
     found: dict[str, Any] = json.loads(path.read_text())
     return found
 
 
-def copy_of(lake: Settings, home: Path) -> Settings:
-    shutil.copytree(lake.home, home, dirs_exist_ok=True)
-    return own_home(lake, home)
+def copy_of(lake: Lake, home: Path) -> Settings:
+    shutil.copytree(lake.settings.home, home, dirs_exist_ok=True)
+    return own_home(lake.settings, home)
 
 
 @pytest.fixture(scope="module")
@@ -92,4 +93,4 @@ def test_an_erasure_that_is_killed_is_completed_by_the_next(
     assert sorted(event["event"] for event in read(lake, ERASURES.name)) == ["done", "requested"]
     kept = messages(lake)
     assert sorted(each.payload or b"" for each in kept) == sorted(each.payload or b"" for each in OTHERS if each.key)
-    check(spark, lake, kept)
+    check(Lake(spark, lake), kept)

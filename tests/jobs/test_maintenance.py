@@ -6,11 +6,11 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 from deltalake.table import TableOptimizer
-from pyspark.sql import SparkSession
+from pulsar_lakehouse.tables.lake import Lake
 
 from pulsar_lakehouse.delta.leases import write_lease
 from pulsar_lakehouse.delta.query import stored_table
-from pulsar_lakehouse.delta.tables import CHECKPOINT_INTERVAL, table_property
+from pulsar_lakehouse.delta.tables import CHECKPOINT_INTERVAL
 from pulsar_lakehouse.errors import BusyError, ConfigurationError, LakehouseError
 from pulsar_lakehouse.jobs.maintenance import Maintained, clean_logs, maintain
 from pulsar_lakehouse.jobs.steps import enriching, merging, reconcile_all
@@ -29,26 +29,26 @@ WAVES = [
 
 
 @pytest.fixture
-def lake(spark: SparkSession, settings: Settings, tmp_path: Path) -> Settings:
-    lake = own_home(settings, tmp_path)
+def lake(lake: Lake, tmp_path: Path) -> Settings:
+    lake = own_home(lake.settings, tmp_path)
     for wave in WAVES:
-        land_literally(spark, lake, wave)
-        follow(spark, lake)
+        land_literally(Lake(lake.spark, lake), wave)
+        follow(Lake(lake.spark, lake))
     return lake
 
 
-def follow(spark: SparkSession, lake: Settings) -> list[Outcome]:
-    merged = catch_up(lake, merging(spark, lake, ENTITIES))
-    return [*merged, *catch_up(lake, enriching(spark, lake, ENRICHMENTS))]
+def follow(lake: Lake) -> list[Outcome]:
+    merged = catch_up(lake.settings, merging(lake, ENTITIES))
+    return [*merged, *catch_up(lake.settings, enriching(lake, ENRICHMENTS))]
 
 
-def files(lake: Settings, table: str) -> int:
-    return len(DeltaTable(lake.table_path(table)).file_uris())
+def files(lake: Lake, table: str) -> int:
+    return len(DeltaTable(lake.settings.table_path(table)).file_uris())
 
 
-def make_table(lake: Settings, name: str) -> DeltaTable:
+def make_table(lake: Lake, name: str) -> DeltaTable:
     """A table of two files. Its folder also has an old file that it no longer needs, and one that was just written."""
-    path = Path(lake.table_path(name))
+    path = Path(lake.settings.table_path(name))
     path.mkdir(parents=True)
     for _ in range(2):
         write_deltalake(path, pa.table({"id": [1]}), mode="append")
@@ -58,9 +58,9 @@ def make_table(lake: Settings, name: str) -> DeltaTable:
     return DeltaTable(path)
 
 
-def stray(lake: Settings, table: str) -> set[str]:
+def stray(lake: Lake, table: str) -> set[str]:
     """The files of `make_table` that still exist without belonging to the table."""
-    return {file.name for file in Path(lake.table_path(table)).glob("???.parquet")}
+    return {file.name for file in Path(lake.settings.table_path(table)).glob("???.parquet")}
 
 
 def test_old_files_go_while_others_write_and_leave_no_trace_in_the_log(
@@ -164,43 +164,41 @@ def test_a_log_that_vanishes_meanwhile_is_no_error(tmp_path: Path) -> None:
     assert clean_logs(tmp_path, keep=timedelta(days=30)) == 0
 
 
-def test_small_files_become_one_and_no_stream_takes_them_for_news(spark: SparkSession, lake: Settings) -> None:
-    done = {each.table: each for each in maintain(lake)}
+def test_small_files_become_one_and_no_stream_takes_them_for_news(lake: Lake) -> None:
+    done = {each.table: each for each in maintain(lake.settings)}
     assert done["bronze.orders"].compacted >= 3
-    assert files(lake, "bronze.orders") == 1
+    assert files(lake.settings, "bronze.orders") == 1
     assert {each.busy for each in done.values()} == {""}
-    assert {outcome.rows for outcome in follow(spark, lake)} == {0}
+    assert {outcome.rows for outcome in follow(lake)} == {0}
     oracle = Oracle()
     for wave in WAVES:
         oracle.run(wave)
-    assert tables(lake) == expected(oracle)
-    assert all(reconciliation.holds for reconciliation in reconcile_all(spark, lake))
+    assert tables(lake.settings) == expected(oracle)
+    assert all(reconciliation.holds for reconciliation in reconcile_all(lake))
 
 
-def test_a_log_has_fewer_checkpoints_while_they_are_large(
-    spark: SparkSession, lake: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_log_has_fewer_checkpoints_while_they_are_large(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     changed = ("bronze.orders", "silver.users", "gold.enriched_orders")
 
     def intervals() -> list[str | None]:
-        return [table_property(spark, lake, name, CHECKPOINT_INTERVAL) for name in changed]
+        return [lake.table(name).property(CHECKPOINT_INTERVAL) for name in changed]
 
     for name in changed:
-        stored_table(lake, name).create_checkpoint()
+        stored_table(lake.settings, name).create_checkpoint()
     with monkeypatch.context() as patch:
         patch.setattr("pulsar_lakehouse.jobs.maintenance.LARGE", 0)
-        list(maintain(lake))
+        list(maintain(lake.settings))
     assert intervals() == ["100", "100", "100"]
-    assert {outcome.rows for outcome in follow(spark, lake)} == {0}
-    list(maintain(lake))
+    assert {outcome.rows for outcome in follow(lake)} == {0}
+    list(maintain(lake.settings))
     assert intervals() == ["10", "10", "10"]
     later = [user(4, place=11), order(6, user=4, place=12)]
-    land_literally(spark, lake, later)
-    follow(spark, lake)
+    land_literally(lake, later)
+    follow(lake)
     oracle = Oracle()
     for wave in [*WAVES, later]:
         oracle.run(wave)
-    assert tables(lake) == expected(oracle)
+    assert tables(lake.settings) == expected(oracle)
 
 
 def test_another_home_does_not_maintain_a_folder_of_tables(settings: Settings, tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
+from pulsar_lakehouse.tables.lake import Lake
 
 from pulsar_lakehouse.contracts.checks import Mode, of_mode
 from pulsar_lakehouse.domains.shop.declarations.items import ITEMS
@@ -17,7 +17,7 @@ from pulsar_lakehouse.jobs.planning import KEPT, REFUSED, Change, changes, resol
 from pulsar_lakehouse.jobs.steps import enriching, merging
 from pulsar_lakehouse.jobs.streams import catch_up
 from pulsar_lakehouse.pipeline.loading import Project, load
-from pulsar_lakehouse.settings import SHIPPED, Settings
+from pulsar_lakehouse.settings import SHIPPED
 from tests.lake import land_literally, own_home
 from tests.messages import item, order, user
 from tests.pipeline.conftest import own_modules as own_modules
@@ -105,15 +105,13 @@ MISTAKES = [
 ]
 
 
-def test_all_mistakes_that_spark_finds_are_told_at_once(
-    spark: SparkSession, settings: Settings, tmp_path: Path
-) -> None:
+def test_all_mistakes_that_spark_finds_are_told_at_once(lake: Lake, tmp_path: Path) -> None:
     folder = project(tmp_path, entities=ENTITIES, facts=FACTS)
     for name, (keys, source, columns) in SQL.items():
         header = f"-- keys: {keys}\n-- refresh: full\n"
         (folder / "sql" / f"{name}.sql").write_text(f"{header}SELECT {columns}\nFROM {source}\n")
     with pytest.raises(DeclarationsError) as error:
-        resolve(spark, own_home(settings, tmp_path), load(folder))
+        resolve(Lake(lake.spark, own_home(lake.settings, tmp_path)), load(folder))
     assert [re.sub(r"(\[[A-Z_.]+\]|declared tables:).*", r"\1", line) for line in error.value.mistakes] == MISTAKES
 
 
@@ -127,10 +125,10 @@ def shop(**others: Any) -> Project:
     return Project(pipeline=replace(SHOP, **others), places=load(SHIPPED).places)
 
 
-def test_a_project_without_mistakes_has_none(spark: SparkSession, settings: Settings, tmp_path: Path) -> None:
+def test_a_project_without_mistakes_has_none(lake: Lake, tmp_path: Path) -> None:
     declared = load(visits_project(tmp_path))
-    lake = own_home(settings, tmp_path)
-    found = changes(spark, lake, declared, resolve(spark, lake, declared))
+    lake = own_home(lake.settings, tmp_path)
+    found = changes(Lake(lake.spark, lake), declared, resolve(Lake(lake.spark, lake), declared))
     assert {name: [each.what for each in of_table] for name, of_table in found.items()} == {
         "silver.visitors": ["new"],
         "silver.visitors_history": ["new"],
@@ -139,15 +137,15 @@ def test_a_project_without_mistakes_has_none(spark: SparkSession, settings: Sett
     }
 
 
-def test_what_would_change_in_tables_that_exist(spark: SparkSession, settings: Settings, tmp_path: Path) -> None:
-    lake = own_home(settings, tmp_path)
-    land_literally(spark, lake, [user(1), item(1), order(1, place=1)])
-    catch_up(lake, merging(spark, lake, [USERS, ITEMS]))
-    catch_up(lake, enriching(spark, lake, [ORDERS]))
+def test_what_would_change_in_tables_that_exist(lake: Lake, tmp_path: Path) -> None:
+    lake = own_home(lake.settings, tmp_path)
+    land_literally(Lake(lake.spark, lake), [user(1), item(1), order(1, place=1)])
+    catch_up(lake, merging(Lake(lake.spark, lake), [USERS, ITEMS]))
+    catch_up(lake, enriching(Lake(lake.spark, lake), [ORDERS]))
 
     def planned(**others: Any) -> dict[str, list[Change]]:
         declared = shop(**others, sql_tables=())
-        return changes(spark, lake, declared, resolve(spark, lake, declared))
+        return changes(Lake(lake.spark, lake), declared, resolve(Lake(lake.spark, lake), declared))
 
     assert {name for name, found in planned().items() if found} == set()
     columns = {

@@ -7,10 +7,9 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
+from pulsar_lakehouse.tables.lake import Lake
 
 from pulsar_lakehouse.contracts.checks import quarantine
-from pulsar_lakehouse.delta.tables import read_table, table_id
 from pulsar_lakehouse.domains.shop.declarations.items import ITEMS
 from pulsar_lakehouse.domains.shop.declarations.orders import ORDERS
 from pulsar_lakehouse.domains.shop.declarations.users import USERS
@@ -60,19 +59,19 @@ OTHER_ORDERS = replace(
 SAYS_REBUILD = "or run `lakehouse rebuild silver.users --approve`"
 
 
-def made_with(spark: SparkSession, lake: Settings, users: Entity, orders: Enrichment) -> Settings:
-    land_literally(spark, lake, MESSAGES)
-    catch_up(lake, merging(spark, lake, [users, ITEMS]))
-    catch_up(lake, enriching(spark, lake, [orders]))
-    return lake
+def made_with(lake: Lake, users: Entity, orders: Enrichment) -> Settings:
+    land_literally(lake, MESSAGES)
+    catch_up(lake.settings, merging(lake, [users, ITEMS]))
+    catch_up(lake.settings, enriching(lake, [orders]))
+    return lake.settings
 
 
 @pytest.fixture(scope="module")
-def other(spark: SparkSession, settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Settings:
+def other(lake: Lake, tmp_path_factory: pytest.TempPathFactory) -> Settings:
     """A lake in which the order, the SQL, the rules and the facts' keys are others."""
-    run = settings.run.model_copy(update={"retries": 0})
-    lake = own_home(settings, tmp_path_factory.mktemp("other")).model_copy(update={"run": run})
-    return made_with(spark, lake, OTHER_USERS, OTHER_ORDERS)
+    run = lake.settings.run.model_copy(update={"retries": 0})
+    lake = own_home(lake.settings, tmp_path_factory.mktemp("other")).model_copy(update={"run": run})
+    return made_with(Lake(lake.spark, lake), OTHER_USERS, OTHER_ORDERS)
 
 
 @pytest.fixture
@@ -81,13 +80,13 @@ def lake(other: Settings, tmp_path: Path) -> Settings:
     return own_home(other, tmp_path)
 
 
-def rebuilt(spark: SparkSession, lake: Settings, *names: str) -> list[str]:
-    return list(rebuild(spark, lake, wanted(SHOP, names)))
+def rebuilt(lake: Lake, *names: str) -> list[str]:
+    return list(rebuild(lake, wanted(SHOP, names)))
 
 
-def check(spark: SparkSession, lake: Settings) -> None:
-    assert tables(lake) == expected(Oracle().run(MESSAGES))
-    assert all(each.holds for each in reconcile_all(spark, lake))
+def check(lake: Lake) -> None:
+    assert tables(lake.settings) == expected(Oracle().run(MESSAGES))
+    assert all(each.holds for each in reconcile_all(lake))
 
 
 @pytest.mark.parametrize(
@@ -105,47 +104,45 @@ def check(spark: SparkSession, lake: Settings) -> None:
         ),
     ],
 )
-def test_another_key_or_order_is_refused(spark: SparkSession, lake: Settings, declared: Entity, line: str) -> None:
+def test_another_key_or_order_is_refused(lake: Lake, declared: Entity, line: str) -> None:
     with pytest.raises(ConfigurationError, match=line) as error:
-        catch_up(lake, merging(spark, lake, [declared]))
+        catch_up(lake.settings, merging(lake, [declared]))
     assert str(error.value).endswith(SAYS_REBUILD)
 
 
-def test_other_keys_of_facts_are_refused(spark: SparkSession, lake: Settings) -> None:
+def test_other_keys_of_facts_are_refused(lake: Lake) -> None:
     line = r"^gold.enriched_orders: keys is invoice_id, line_item_id, but its rows were made with line_item_id, price: "
     with pytest.raises(ConfigurationError, match=f"{line}keep that, or run `lakehouse rebuild gold.enriched_orders "):
-        catch_up(lake, enriching(spark, lake, [ORDERS]))
+        catch_up(lake.settings, enriching(lake, [ORDERS]))
 
 
-def test_silver_and_the_gold_that_joins_it_are_made_again(spark: SparkSession, lake: Settings) -> None:
-    assert rebuilt(spark, lake, "silver.users") == [
+def test_silver_and_the_gold_that_joins_it_are_made_again(lake: Lake) -> None:
+    assert rebuilt(lake, "silver.users") == [
         "silver.users: made again from bronze.users",
         "gold.enriched_orders: made again from bronze.orders, 1 wait",
         "The topic enriched_orders has the messages of the old table: delete it before you publish again",
     ]
-    check(spark, lake)
+    check(lake)
 
 
 STEPS = ("_forget", "_forget", "remove_table", "remove_table", "catch_up", "begin_again_unless_fits", "catch_up")
 
 
 @pytest.mark.long
-def test_a_crash_after_each_step_loses_nothing(
-    spark: SparkSession, lake: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_crash_after_each_step_loses_nothing(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same rebuild ends what a crash has left. Once all tables are removed, so does a run."""
     for number, step in enumerate(STEPS):
         calls = STEPS[:number].count(step)
         with monkeypatch.context() as patch:
             patch.setattr(module, step, after(calls, getattr(module, step)))
             with pytest.raises(RuntimeError, match="power cut"):
-                rebuilt(spark, lake, "silver.users")
+                rebuilt(lake, "silver.users")
         if number > STEPS.index("catch_up"):
-            catch_up(lake, merging(spark, lake, [USERS, ITEMS]))
-            catch_up(lake, enriching(spark, lake, [ORDERS]))
-            check(spark, lake)
-    rebuilt(spark, lake, "silver.users")
-    check(spark, lake)
+            catch_up(lake.settings, merging(lake, [USERS, ITEMS]))
+            catch_up(lake.settings, enriching(lake, [ORDERS]))
+            check(lake)
+    rebuilt(lake, "silver.users")
+    check(lake)
 
 
 def after(calls: int, step: Callable[..., object]) -> Callable[..., object]:
@@ -161,45 +158,45 @@ def after(calls: int, step: Callable[..., object]) -> Callable[..., object]:
 
 
 @pytest.mark.long
-def test_gold_whose_keys_and_types_stay_is_changed_in_place(
-    spark: SparkSession, settings: Settings, tmp_path: Path
-) -> None:
-    lake = made_with(spark, own_home(settings, tmp_path), LOUD_USERS, LOUD_ORDERS)
-    id, before = table_id(spark, lake, ORDERS.gold_table), read(lake, ORDERS.gold_table)
+def test_gold_whose_keys_and_types_stay_is_changed_in_place(lake: Lake, tmp_path: Path) -> None:
+    lake = made_with(Lake(lake.spark, own_home(lake.settings, tmp_path)), LOUD_USERS, LOUD_ORDERS)
+    id, before = Lake(lake.spark, lake).table(ORDERS.gold_table).id, read(lake, ORDERS.gold_table)
     assert {(row["line_item_id"], row["user"]["first_name"], row["item_name"]) for row in before} == {
         (1, "EVE", "PIE"),
         (3, "EVE", "PIE"),
         (5, "ADA", "PIE"),
     }
-    assert rebuilt(spark, lake, "silver.users")[1] == "gold.enriched_orders: 2 facts changed, 1 wait"
-    assert table_id(spark, lake, ORDERS.gold_table) == id
-    check(spark, lake)
+    assert rebuilt(Lake(lake.spark, lake), "silver.users")[1] == "gold.enriched_orders: 2 facts changed, 1 wait"
+    assert Lake(lake.spark, lake).table(ORDERS.gold_table).id == id
+    check(Lake(lake.spark, lake))
 
 
-def test_gold_alone_is_made_again_and_discarded_facts_stay_discarded(spark: SparkSession, lake: Settings) -> None:
-    discard(lake, OTHER_ORDERS, read_table(spark, lake, ORDERS.waiting.name).select("position"))
-    assert [row["item_name"] for row in read(lake, ORDERS.discarded.name)] == ["PIE"]
-    assert rebuilt(spark, lake, ORDERS.gold_table) == [
+def test_gold_alone_is_made_again_and_discarded_facts_stay_discarded(lake: Lake) -> None:
+    discard(lake.settings, OTHER_ORDERS, lake.table(ORDERS.waiting.name).read().select("position"))
+    assert [row["item_name"] for row in read(lake.settings, ORDERS.discarded.name)] == ["PIE"]
+    assert rebuilt(lake, ORDERS.gold_table) == [
         "gold.enriched_orders: made again from bronze.orders, 0 wait",
         "The topic enriched_orders has the messages of the old table: delete it before you publish again",
     ]
-    assert [(row["line_item_id"], row["item_name"]) for row in read(lake, ORDERS.discarded.name)] == [(2, "pie")]
-    assert reconcile_facts(spark, lake, ORDERS).holds
+    assert [(row["line_item_id"], row["item_name"]) for row in read(lake.settings, ORDERS.discarded.name)] == [
+        (2, "pie")
+    ]
+    assert reconcile_facts(lake, ORDERS).holds
 
 
 @pytest.mark.long
-def test_a_rebuild_that_is_killed_is_done_by_the_next(spark: SparkSession, lake: Settings) -> None:
+def test_a_rebuild_that_is_killed_is_done_by_the_next(lake: Lake) -> None:
     names = ["silver.users", "gold.enriched_orders"]
     for removed in names:
-        before = Path(lake.table_path(removed)).stat().st_ino
-        process = start(lake, "rebuild", "silver.users", "--approve")
-        wait_until(partial(is_another, Path(lake.table_path(removed)), before))
+        before = Path(lake.settings.table_path(removed)).stat().st_ino
+        process = start(lake.settings, "rebuild", "silver.users", "--approve")
+        wait_until(partial(is_another, Path(lake.settings.table_path(removed)), before))
         process.kill()
         assert process.wait() == -9
-        wait_until(lambda: is_free(lake, names))
-    last = start(lake, "rebuild", "silver.users", "--approve")
-    assert last.wait(300) == 0, (lake.home / "rebuild.log").read_text()
-    check(spark, lake)
+        wait_until(lambda: is_free(lake.settings, names))
+    last = start(lake.settings, "rebuild", "silver.users", "--approve")
+    assert last.wait(300) == 0, (lake.settings.home / "rebuild.log").read_text()
+    check(lake)
 
 
 def is_another(folder: Path, inode: int) -> bool:

@@ -5,11 +5,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from pulsar_lakehouse.tables.lake import Lake
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructField, StructType
 
 from pulsar_lakehouse.cli import commands as cli
-from pulsar_lakehouse.delta.tables import delta_table, read_table
 from pulsar_lakehouse.delta.writes import append
 from pulsar_lakehouse.domains.shop.declarations.orders import ORDERS
 from pulsar_lakehouse.domains.shop.declarations.users import USERS
@@ -40,11 +40,11 @@ MESSAGES = [
 
 
 @pytest.fixture(scope="module")
-def whole(spark: SparkSession, settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Settings:
-    own = own_home(settings, tmp_path_factory.mktemp("whole"))
-    land_literally(spark, own, MESSAGES)
-    catch_up(own, merging(spark, own, ENTITIES))
-    catch_up(own, enriching(spark, own, ENRICHMENTS))
+def whole(lake: Lake, tmp_path_factory: pytest.TempPathFactory) -> Settings:
+    own = own_home(lake.settings, tmp_path_factory.mktemp("whole"))
+    land_literally(Lake(lake.spark, own), MESSAGES)
+    catch_up(own, merging(Lake(lake.spark, own), ENTITIES))
+    catch_up(own, enriching(Lake(lake.spark, own), ENRICHMENTS))
     return own
 
 
@@ -56,7 +56,7 @@ def lake(whole: Settings, tmp_path: Path) -> Settings:
 
 
 def test_it_holds(spark: SparkSession, whole: Settings) -> None:
-    assert reconcile_all(spark, whole) == [
+    assert reconcile_all(Lake(spark, whole)) == [
         Reconciliation(topic="items", landed=1, accounted={"current": 1, "superseded": 0, "malformed": 0}),
         Reconciliation(topic="users", landed=4, accounted={"current": 2, "superseded": 1, "malformed": 1}),
         Reconciliation(
@@ -67,84 +67,82 @@ def test_it_holds(spark: SparkSession, whole: Settings) -> None:
     ]
 
 
-def test_lost_orders_are_found(spark: SparkSession, lake: Settings) -> None:
+def test_lost_orders_are_found(lake: Lake) -> None:
     for place, table in ((1, ORDERS.gold_table), (3, ORDERS.duplicates.name), (4, ORDERS.waiting.name)):
-        delta_table(spark, lake, table).delete(f"position.entry_id = {place}")
-    reconciliation = reconcile_facts(spark, lake, ORDERS)
+        lake.table(table).delta.delete(f"position.entry_id = {place}")
+    reconciliation = reconcile_facts(lake, ORDERS)
     assert (reconciliation.holds, reconciliation.difference) == (False, 3)
     assert [problem.partition(" ")[0] for problem in reconciliation.problems] == ["3"]
     assert "landed, but in no table" in reconciliation.problems[0]
 
 
-def test_an_order_that_is_there_twice_is_found(spark: SparkSession, lake: Settings) -> None:
-    append(read_table(spark, lake, ORDERS.gold_table).where("line_item_id = 2"), lake, ORDERS.gold_table)
-    reconciliation = reconcile_facts(spark, lake, ORDERS)
+def test_an_order_that_is_there_twice_is_found(lake: Lake) -> None:
+    append(lake.table(ORDERS.gold_table).read().where("line_item_id = 2"), lake.settings, ORDERS.gold_table)
+    reconciliation = reconcile_facts(lake, ORDERS)
     assert (reconciliation.holds, reconciliation.difference) == (False, -1)
     assert reconciliation.problems == ("1 in more than one place, such as 0/7/2/0",)
 
 
-def test_a_lost_order_does_not_make_up_for_one_that_is_there_twice(spark: SparkSession, lake: Settings) -> None:
-    append(read_table(spark, lake, ORDERS.gold_table).where("line_item_id = 2"), lake, ORDERS.gold_table)
-    delta_table(spark, lake, ORDERS.waiting.name).delete()
-    reconciliation = reconcile_facts(spark, lake, ORDERS)
+def test_a_lost_order_does_not_make_up_for_one_that_is_there_twice(lake: Lake) -> None:
+    append(lake.table(ORDERS.gold_table).read().where("line_item_id = 2"), lake.settings, ORDERS.gold_table)
+    lake.table(ORDERS.waiting.name).delta.delete()
+    reconciliation = reconcile_facts(lake, ORDERS)
     assert (reconciliation.holds, reconciliation.difference) == (False, 0)
     assert len(reconciliation.problems) == 2
     assert reconciliation.problems[1] == "1 in more than one place, such as 0/7/2/0"
 
 
-def test_an_order_from_nowhere_is_found(spark: SparkSession, lake: Settings) -> None:
-    waiting = read_table(spark, lake, ORDERS.waiting.name)
+def test_an_order_from_nowhere_is_found(lake: Lake) -> None:
+    waiting = lake.table(ORDERS.waiting.name).read()
     stranger = waiting.selectExpr(
         "* EXCEPT (position)",
         "named_struct('partition', 1, 'ledger_id', 8L, 'entry_id', 9L, 'batch_index', 0) AS position",
     )
-    append(stranger.select(*waiting.columns), lake, ORDERS.waiting.name)
-    reconciliation = reconcile_facts(spark, lake, ORDERS)
+    append(stranger.select(*waiting.columns), lake.settings, ORDERS.waiting.name)
+    reconciliation = reconcile_facts(lake, ORDERS)
     assert reconciliation.problems == ("1 in a table, but never landed, such as 1/8/9/0",)
 
 
-def test_a_lost_user_is_found(spark: SparkSession, lake: Settings) -> None:
-    delta_table(spark, lake, USERS.table.name).delete("id = 1")
-    reconciliation = reconcile_entity(spark, lake, USERS)
+def test_a_lost_user_is_found(lake: Lake) -> None:
+    lake.table(USERS.table.name).delta.delete("id = 1")
+    reconciliation = reconcile_entity(lake, USERS)
     assert not reconciliation.holds
     assert reconciliation.landed == 4
     assert reconciliation.problems[0].startswith("2 landed, but not merged (")
 
 
-def test_a_user_that_is_there_twice_is_found(spark: SparkSession, lake: Settings) -> None:
-    append(read_table(spark, lake, USERS.table.name).where("id = 1"), lake, USERS.table.name)
-    reconciliation = reconcile_entity(spark, lake, USERS)
+def test_a_user_that_is_there_twice_is_found(lake: Lake) -> None:
+    append(lake.table(USERS.table.name).read().where("id = 1"), lake.settings, USERS.table.name)
+    reconciliation = reconcile_entity(lake, USERS)
     assert (reconciliation.landed, reconciliation.problems) == (
         4,
         ("some keys have more than one row in silver.users",),
     )
 
 
-def test_a_user_from_nowhere_is_found(spark: SparkSession, lake: Settings) -> None:
-    stranger = read_table(spark, lake, USERS.table.name).where("id = 1").selectExpr("77L AS id", "* EXCEPT (id)")
-    append(stranger, lake, USERS.table.name)
-    assert reconcile_entity(spark, lake, USERS).problems == (
-        "silver.users has 3 rows, 2 of them from messages that landed",
-    )
+def test_a_user_from_nowhere_is_found(lake: Lake) -> None:
+    stranger = lake.table(USERS.table.name).read().where("id = 1").selectExpr("77L AS id", "* EXCEPT (id)")
+    append(stranger, lake.settings, USERS.table.name)
+    assert reconcile_entity(lake, USERS).problems == ("silver.users has 3 rows, 2 of them from messages that landed",)
 
 
-def test_a_lost_malformed_message_is_found(spark: SparkSession, lake: Settings) -> None:
-    delta_table(spark, lake, "quarantine.malformed").delete("topic = 'users'")
-    reconciliation = reconcile_entity(spark, lake, USERS)
+def test_a_lost_malformed_message_is_found(lake: Lake) -> None:
+    lake.table("quarantine.malformed").delta.delete("topic = 'users'")
+    reconciliation = reconcile_entity(lake, USERS)
     assert reconciliation.problems == ("1 malformed messages landed, and 0 are in quarantine.malformed",)
 
 
 def test_what_was_merged_before_the_contract_became_stricter_stays_so(spark: SparkSession, whole: Settings) -> None:
     fields = [StructField(each.name, each.dataType, nullable=each.name != "lastName") for each in USERS.topic.fields]
     stricter = replace(USERS, topic=replace(USERS.topic, fields=StructType(fields)))
-    assert reconcile_entity(spark, whole, stricter) == reconcile_entity(spark, whole, USERS)
+    assert reconcile_entity(Lake(spark, whole), stricter) == reconcile_entity(Lake(spark, whole), USERS)
 
 
 def test_the_command_names_the_difference_and_what_is_lost_of_a_topic(
-    spark: SparkSession, lake: Settings, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    delta_table(spark, lake, ORDERS.waiting.name).delete()
-    monkeypatch.setenv("LAKEHOUSE_HOME", str(lake.home))
+    lake.table(ORDERS.waiting.name).delta.delete()
+    monkeypatch.setenv("LAKEHOUSE_HOME", str(lake.settings.home))
     monkeypatch.setattr(broker, "endpoint", lambda settings: None)
     monkeypatch.setattr(cli, "refusal", lambda settings, topic, endpoint: "lost" if topic == USERS.topic else None)
     with pytest.raises(ReconciliationError, match=r"^orders: 1 landed, but in no table .*, such as 0/7/4/0\. lost$"):

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import typer
-from pyspark.sql import SparkSession
+from pulsar_lakehouse.tables.lake import Lake
 from pyspark.sql.types import StructField, StructType
 
 from pulsar_lakehouse.cli import quarantine as cli_quarantine
@@ -71,12 +71,12 @@ FIXED_ORDERS = replace(ORDERS, topic=relaxed(ORDERS.topic, "price"), checks={})
 
 
 @pytest.fixture(scope="module")
-def strict(spark: SparkSession, settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Settings:
+def strict(lake: Lake, tmp_path_factory: pytest.TempPathFactory) -> Settings:
     """A lake that was filled under the contracts that are too strict."""
-    own = own_home(settings, tmp_path_factory.mktemp("strict"))
-    land_literally(spark, own, MESSAGES)
-    catch_up(own, merging(spark, own, [USERS, ITEMS]))
-    catch_up(own, enriching(spark, own, [ORDERS]))
+    own = own_home(lake.settings, tmp_path_factory.mktemp("strict"))
+    land_literally(Lake(lake.spark, own), MESSAGES)
+    catch_up(own, merging(Lake(lake.spark, own), [USERS, ITEMS]))
+    catch_up(own, enriching(Lake(lake.spark, own), [ORDERS]))
     return own
 
 
@@ -95,10 +95,10 @@ def fixed(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[Any]]:
     return expected(Oracle().run(MESSAGES))
 
 
-def retry(spark: SparkSession, settings: Settings, *, dry_run: bool = False) -> list[tuple[str, int, int]]:
+def retry(lake: Lake, *, dry_run: bool = False) -> list[tuple[str, int, int]]:
     done = [
-        steps.retry_changes(spark, settings, FIXED_USERS, dry_run=dry_run),
-        steps.retry_facts(spark, settings, FIXED_ORDERS, dry_run=dry_run),
+        steps.retry_changes(lake, FIXED_USERS, dry_run=dry_run),
+        steps.retry_facts(lake, FIXED_ORDERS, dry_run=dry_run),
     ]
     return [(each.topic, each.malformed, each.sound) for each in done]
 
@@ -112,17 +112,15 @@ def actions(settings: Settings) -> list[tuple[str, str, int]]:
     return sorted((row["action"], row["topic"], row["position"]["entry_id"]) for row in read(settings, ACTIONS.name))
 
 
-def test_what_keeps_the_fixed_contract_goes_where_it_belongs(
-    spark: SparkSession, lake: Settings, fixed: dict[str, list[Any]]
-) -> None:
-    assert reasons(lake)["orders", 7] == "fails price_is_an_amount"
-    assert retry(spark, lake) == [("users", 4, 2), ("orders", 5, 4)]
-    assert reasons(lake) == {
+def test_what_keeps_the_fixed_contract_goes_where_it_belongs(lake: Lake, fixed: dict[str, list[Any]]) -> None:
+    assert reasons(lake.settings)["orders", 7] == "fails price_is_an_amount"
+    assert retry(lake) == [("users", 4, 2), ("orders", 5, 4)]
+    assert reasons(lake.settings) == {
         ("users", 4): "deletedAt is no timestamp_millis: no time",
         ("users", 5): "not a JSON object",
         ("orders", 6): "price is no double: free",
     }
-    assert actions(lake) == [
+    assert actions(lake.settings) == [
         ("retry", "orders", 2),
         ("retry", "orders", 3),
         ("retry", "orders", 5),
@@ -130,55 +128,53 @@ def test_what_keeps_the_fixed_contract_goes_where_it_belongs(
         ("retry", "users", 1),
         ("retry", "users", 3),
     ]
-    catch_up(lake, enriching(spark, lake, [FIXED_ORDERS]))
-    assert tables(lake) == fixed
-    before = versions(lake)
-    assert retry(spark, lake) == [("users", 2, 0), ("orders", 1, 0)]
-    assert versions(lake) == before
+    catch_up(lake.settings, enriching(lake, [FIXED_ORDERS]))
+    assert tables(lake.settings) == fixed
+    before = versions(lake.settings)
+    assert retry(lake) == [("users", 2, 0), ("orders", 1, 0)]
+    assert versions(lake.settings) == before
 
 
 @pytest.mark.long
 def test_crashes_after_one_write_after_the_other_change_nothing(
-    spark: SparkSession, lake: Settings, fixed: dict[str, list[Any]], monkeypatch: pytest.MonkeyPatch
+    lake: Lake, fixed: dict[str, list[Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     of_users, of_orders = (("merge_batch", "_note", "_settle"), ("enrich_messages", "_note", "_settle"))
     for write in (*of_users, *of_orders):
         with monkeypatch.context() as patch:
             patch.setattr(steps, write, fail_after(getattr(steps, write)))
             with pytest.raises(RuntimeError, match="power cut"):
-                retry(spark, lake)
-    retry(spark, lake)
-    catch_up(lake, enriching(spark, lake, [FIXED_ORDERS]))
-    assert tables(lake) == fixed
-    assert len(actions(lake)) == 6
-    assert reconcile_entity(spark, lake, FIXED_USERS).holds
-    assert reconcile_facts(spark, lake, FIXED_ORDERS).holds
+                retry(lake)
+    retry(lake)
+    catch_up(lake.settings, enriching(lake, [FIXED_ORDERS]))
+    assert tables(lake.settings) == fixed
+    assert len(actions(lake.settings)) == 6
+    assert reconcile_entity(lake, FIXED_USERS).holds
+    assert reconcile_facts(lake, FIXED_ORDERS).holds
 
 
-def test_what_is_to_be_retried_is_no_loss(spark: SparkSession, lake: Settings) -> None:
-    balance = reconcile_entity(spark, lake, FIXED_USERS)
+def test_what_is_to_be_retried_is_no_loss(lake: Lake) -> None:
+    balance = reconcile_entity(lake, FIXED_USERS)
     assert balance.accounted == {"current": 2, "superseded": 0, "malformed": 2, "to be retried": 2}
     assert balance.holds
-    assert reconcile_facts(spark, lake, FIXED_ORDERS).holds
+    assert reconcile_facts(lake, FIXED_ORDERS).holds
 
 
-def test_the_command(
-    spark: SparkSession, lake: Settings, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command(lake: Lake, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     def run(*arguments: str) -> str:
         typer.main.get_command(cli_quarantine.app)(["retry", *arguments], standalone_mode=False)
         return capsys.readouterr().out
 
-    monkeypatch.setenv("LAKEHOUSE_HOME", str(lake.home))
+    monkeypatch.setenv("LAKEHOUSE_HOME", str(lake.settings.home))
     fixed = replace(SHOP, entities=(FIXED_USERS, ITEMS))
     monkeypatch.setattr(cli_quarantine, "pipeline_of", lambda _: fixed)
-    before = versions(lake)
+    before = versions(lake.settings)
     assert run("--dry-run") == (
         "users: 2 of 4 malformed messages satisfy the contract now; nothing was done\n"
         "items: 0 of 0 malformed messages satisfy the contract now; nothing was done\n"
         "orders: 0 of 5 malformed messages satisfy the contract now; nothing was done\n"
     )
-    assert versions(lake) == before
+    assert versions(lake.settings) == before
     assert run("--topic", "users") == "users: 2 of 4 malformed messages satisfy the contract now and left quarantine\n"
     with pytest.raises(LakehouseError, match=r"^stores: no such topic; there are users, items, orders$"):
         run("--topic", "stores")

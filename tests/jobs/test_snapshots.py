@@ -9,11 +9,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
-from pyspark.sql import SparkSession
+from pulsar_lakehouse.tables.lake import Lake
 from pyspark.sql import functions as F
 
 from pulsar_lakehouse.delta.query import table_names
-from pulsar_lakehouse.delta.tables import read_changes, table_property, table_version
 from pulsar_lakehouse.delta.writes import append
 from pulsar_lakehouse.domains.shop.declarations.orders import ORDERS
 from pulsar_lakehouse.errors import ConfigurationError
@@ -56,17 +55,17 @@ DISCARDED = (3, 4)
 
 
 @pytest.fixture(scope="module")
-def made(spark: SparkSession, settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Settings:
-    lake = own_home(settings, tmp_path_factory.mktemp("snapshots"))
-    land_literally(spark, lake, FIRST)
-    follow(spark, lake)
-    create(spark, lake, SHOP, "before")
-    land_literally(spark, lake, SECOND)
-    follow(spark, lake)
+def made(lake: Lake, tmp_path_factory: pytest.TempPathFactory) -> Settings:
+    lake = own_home(lake.settings, tmp_path_factory.mktemp("snapshots"))
+    land_literally(Lake(lake.spark, lake), FIRST)
+    follow(Lake(lake.spark, lake))
+    create(Lake(lake.spark, lake), SHOP, "before")
+    land_literally(Lake(lake.spark, lake), SECOND)
+    follow(Lake(lake.spark, lake))
     places = [(0, 7, line, 0) for line in DISCARDED]
     rows = [("discard", "orders", place, None, "ada", None) for place in places]
-    append(spark.createDataFrame(rows, ACTIONS.ddl), lake, ACTIONS.name)
-    follow(spark, lake)
+    append(lake.spark.createDataFrame(rows, ACTIONS.ddl), lake, ACTIONS.name)
+    follow(Lake(lake.spark, lake))
     assert tables(lake) == wanted()
     return lake
 
@@ -88,57 +87,53 @@ def lines(rows: list[Any]) -> list[int]:
     return [row["line_item_id"] for row in rows]
 
 
-def restore_all(spark: SparkSession, lake: Settings) -> None:
-    for _ in restore(spark, lake, SHOP, named(lake, "before")):
+def restore_all(lake: Lake) -> None:
+    for _ in restore(lake, SHOP, named(lake.settings, "before")):
         pass
 
 
 @pytest.mark.long
-def test_back_and_again_with_a_crash_after_each_step(
-    spark: SparkSession, lake: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_back_and_again_with_a_crash_after_each_step(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     for step in ("_forget_checkpoints", "_go_back", "_keep_discarded", "_judge_again"):
         with monkeypatch.context() as patch:
             patch.setattr(snapshots, step, fail_after(getattr(snapshots, step)))
             with pytest.raises(RuntimeError, match="power cut"):
-                restore_all(spark, lake)
-    restore_all(spark, lake)
+                restore_all(lake)
+    restore_all(lake)
     then = expected(Oracle().run(FIRST))
-    back = tables(lake)
+    back = tables(lake.settings)
     assert {name: back[name] for name in ("users", "users_history", "items_history", "duplicates")} == {
         name: then[name] for name in ("users", "users_history", "items_history", "duplicates")
     }
     assert (lines(back["gold"]), lines(back["waiting"]), lines(back["discarded"])) == ([1], [2], [3, 4])
-    assert changes_since(spark, lake, named(lake, "before")) == 0
-    follow(spark, lake)
-    assert tables(lake) == wanted()
-    assert all(each.holds for each in reconcile_all(spark, lake))
+    assert changes_since(lake, named(lake.settings, "before")) == 0
+    follow(lake)
+    assert tables(lake.settings) == wanted()
+    assert all(each.holds for each in reconcile_all(lake))
 
 
-def changes_since(spark: SparkSession, lake: Settings, snapshot: Snapshot) -> int:
+def changes_since(lake: Lake, snapshot: Snapshot) -> int:
     """What the change feed of gold adds and removes, by the version of each row, without what cancels out."""
     name = ORDERS.gold_table
-    since, until = snapshot.tables[name].version + 1, table_version(spark, lake, name)
+    since, until = snapshot.tables[name].version + 1, lake.table(name).version
     sign = F.when(F.col("_change_type").isin("insert", "update_postimage"), 1).otherwise(-1)
-    feed = read_changes(spark, lake, name, since, until).where("line_item_id != 3")
+    feed = lake.table(name).changes(since, until).where("line_item_id != 3")
     return feed.groupBy("position", "item.sequence").agg(F.sum(sign).alias("times")).where("times != 0").count()
 
 
-def test_a_run_without_the_rest_of_a_restore(
-    spark: SparkSession, lake: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_without_the_rest_of_a_restore(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     real = snapshots._go_back
 
-    def go_back(spark: SparkSession, settings: Settings, name: str, version: int) -> None:
-        real(spark, settings, name, version)
+    def go_back(lake: Lake, name: str, version: int) -> None:
+        real(lake, name, version)
         if name == ORDERS.waiting.name:
             raise RuntimeError("power cut")
 
     monkeypatch.setattr(snapshots, "_go_back", go_back)
     with pytest.raises(RuntimeError, match="power cut"):
-        restore_all(spark, lake)
-    follow(spark, lake)
-    assert tables(lake) == wanted()
+        restore_all(lake)
+    follow(lake)
+    assert tables(lake.settings) == wanted()
 
 
 VACUUM = DeltaTable.vacuum
@@ -149,31 +144,32 @@ def vacuum_at_once(table: DeltaTable, hours: int, **how: Any) -> list[str]:
     return removed
 
 
-def test_a_snapshot_holds_files_until_it_is_dropped(
-    spark: SparkSession, lake: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_snapshot_holds_files_until_it_is_dropped(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(DeltaTable, "vacuum", vacuum_at_once)
-    snapshot, before = named(lake, "before"), held_bytes(lake, named(lake, "before"), restorable(SHOP))
-    list(maintain(lake))
-    refuse_lost(lake, SHOP, snapshot)
-    assert held_bytes(lake, snapshot, restorable(SHOP)) >= before > 0
-    drop(spark, lake, SHOP, "before")
-    list(maintain(lake))
-    assert table_property(spark, lake, ORDERS.gold_table, snapshots.LOG_RETENTION) == "interval 7 days"
+    snapshot, before = (
+        named(lake.settings, "before"),
+        held_bytes(lake.settings, named(lake.settings, "before"), restorable(SHOP)),
+    )
+    list(maintain(lake.settings))
+    refuse_lost(lake.settings, SHOP, snapshot)
+    assert held_bytes(lake.settings, snapshot, restorable(SHOP)) >= before > 0
+    drop(lake, SHOP, "before")
+    list(maintain(lake.settings))
+    assert lake.table(ORDERS.gold_table).property(snapshots.LOG_RETENTION) == "interval 7 days"
     with pytest.raises(ConfigurationError, match=r"^before: silver\.\w+ can't go back: .* is gone$"):
-        refuse_lost(lake, SHOP, snapshot)
+        refuse_lost(lake.settings, SHOP, snapshot)
 
 
-def test_what_differs_from_a_snapshot(lake: Settings) -> None:
-    found = {each.table: each for each in diff(lake, "before")}
+def test_what_differs_from_a_snapshot(lake: Lake) -> None:
+    found = {each.table: each for each in diff(lake.settings, "before")}
     assert (found["gold.enriched_orders"].rows, found["bronze.orders"].rows) == ((2, 3), (5, 8))
 
 
-def test_a_table_that_was_made_again_can_t_go_back(lake: Settings) -> None:
-    snapshot = named(lake, "before")
-    shutil.rmtree(lake.table_path("silver.items"))
+def test_a_table_that_was_made_again_can_t_go_back(lake: Lake) -> None:
+    snapshot = named(lake.settings, "before")
+    shutil.rmtree(lake.settings.table_path("silver.items"))
     with pytest.raises(ConfigurationError, match=r"^before: silver\.items was made again since, as by"):
-        refuse_lost(lake, SHOP, snapshot)
+        refuse_lost(lake.settings, SHOP, snapshot)
 
 
 def test_homes_that_share_tables_share_snapshots(settings: Settings, tmp_path: Path) -> None:
@@ -192,12 +188,12 @@ def test_homes_that_share_tables_share_snapshots(settings: Settings, tmp_path: P
     assert (named(ours, "before"), list(table_names(ours))) == (made, ["silver.users"])
 
 
-def test_names(spark: SparkSession, lake: Settings) -> None:
+def test_names(lake: Lake) -> None:
     with pytest.raises(ConfigurationError, match=r"^no: no such snapshot; there are before$"):
-        named(lake, "no")
+        named(lake.settings, "no")
     with pytest.raises(ConfigurationError, match=r"^before: there is a snapshot of this name"):
-        create(spark, lake, SHOP, "before")
+        create(lake, SHOP, "before")
     with pytest.raises(ConfigurationError, match=r"^\.\./x: must be a name of letters"):
-        create(spark, lake, SHOP, "../x")
+        create(lake, SHOP, "../x")
     with pytest.raises(ConfigurationError, match=r"/warehouse has no tables yet: `lakehouse run` creates them$"):
-        create(spark, own_home(lake, lake.home / "other"), SHOP, "before")
+        create(Lake(lake.spark, own_home(lake.settings, lake.settings.home / "other")), SHOP, "before")

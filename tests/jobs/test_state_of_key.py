@@ -4,6 +4,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
+from pulsar_lakehouse.tables.lake import Lake
 
 from pulsar_lakehouse.domains.shop.declarations.orders import ORDERS
 from pulsar_lakehouse.domains.shop.declarations.users import USERS
@@ -15,8 +16,8 @@ from tests.messages import at
 from tests.shop import SHOP
 
 
-def kept(lake: Settings, key: str) -> dict[str, list[tuple[Any, ...]]]:
-    return {part.title: part.rows for part in state_of_key(lake, SHOP, USERS, key)}
+def kept(lake: Lake, key: str) -> dict[str, list[tuple[Any, ...]]]:
+    return {part.title: part.rows for part in state_of_key(lake.settings, SHOP, USERS, key)}
 
 
 def test_the_versions_of_a_key_and_the_facts_that_have_it(seen: Settings) -> None:

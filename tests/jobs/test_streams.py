@@ -10,8 +10,9 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from pulsar_lakehouse.tables.lake import Lake
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from pulsar_lakehouse.delta.leases import Lease
@@ -36,29 +37,29 @@ NO_LEASE = Lease([], [], "")
 
 @pytest.mark.parametrize(("retries", "error"), [(1, None), (0, "^texts: it was busy$")])
 def test_what_fails_before_a_stream_starts_is_tried_again(
-    spark: SparkSession, settings: Settings, tmp_path: Path, retries: int, error: str | None
+    lake: Lake, tmp_path: Path, retries: int, error: str | None
 ) -> None:
     failures = [PySparkException("it was busy")]
 
     def stream() -> DataStreamWriter:
         if failures:
             raise failures.pop()
-        return spark.readStream.text(str(tmp_path)).writeStream.format("noop")
+        return lake.spark.readStream.text(str(tmp_path)).writeStream.format("noop")
 
-    run = settings.run.model_copy(update={"retries": retries, "retry_delay": 0})
+    run = lake.settings.run.model_copy(update={"retries": retries, "retry_delay": 0})
     with pytest.raises(LakehouseError, match=error) if error else nullcontext():
-        outcomes = catch_up(settings.model_copy(update={"run": run}), [Stream("texts", stream)])
+        outcomes = catch_up(lake.settings.model_copy(update={"run": run}), [Stream("texts", stream)])
         assert [(outcome.name, outcome.rows) for outcome in outcomes] == [("texts", 0)]
 
 
-def test_a_backlog_in_bronze_is_read_in_several_batches(
-    spark: SparkSession, settings: Settings, tmp_path: Path
-) -> None:
-    run = settings.run.model_copy(update={"max_bytes_per_batch": 1})
-    lake = own_home(settings, tmp_path).model_copy(update={"run": run})
+def test_a_backlog_in_bronze_is_read_in_several_batches(lake: Lake, tmp_path: Path) -> None:
+    run = lake.settings.run.model_copy(update={"max_bytes_per_batch": 1})
+    lake = own_home(lake.settings, tmp_path).model_copy(update={"run": run})
     for place in range(3):  # a file of each topic
-        land_literally(spark, lake, [user(place, place=place), item(place, place=place), order(place, place=place)])
-    for streams in (merging(spark, lake, ENTITIES), enriching(spark, lake, ENRICHMENTS)):
+        land_literally(
+            Lake(lake.spark, lake), [user(place, place=place), item(place, place=place), order(place, place=place)]
+        )
+    for streams in (merging(Lake(lake.spark, lake), ENTITIES), enriching(Lake(lake.spark, lake), ENRICHMENTS)):
         catch_up(lake, streams)
     steps = ("merge users", "merge items", "enrich orders")
     assert [step_record(lake, step).batches for step in steps] == [3, 3, 3]
@@ -66,20 +67,18 @@ def test_a_backlog_in_bronze_is_read_in_several_batches(
 
 
 @pytest.mark.long
-def test_what_is_read_again_in_several_batches_is_placed_once(
-    spark: SparkSession, settings: Settings, tmp_path: Path
-) -> None:
+def test_what_is_read_again_in_several_batches_is_placed_once(lake: Lake, tmp_path: Path) -> None:
     """By a process that has placed all of it before, and so knows later messages to be new."""
-    run = settings.run.model_copy(update={"max_bytes_per_batch": 1})  # a batch for each file
-    lake = own_home(settings, tmp_path).model_copy(update={"run": run})
+    run = lake.settings.run.model_copy(update={"max_bytes_per_batch": 1})  # a batch for each file
+    lake = own_home(lake.settings, tmp_path).model_copy(update={"run": run})
 
     def land(*files: Message) -> None:
         for each in files:
-            land_literally(spark, lake, [each])
+            land_literally(Lake(lake.spark, lake), [each])
 
     land(user(1), item(1), order(1, place=1), order(1, place=2), message("orders", b"junk", key="9", place=3))
-    catch_up(lake, merging(spark, lake, ENTITIES))
-    streams = enriching(spark, lake, ENRICHMENTS)
+    catch_up(lake, merging(Lake(lake.spark, lake), ENTITIES))
+    streams = enriching(Lake(lake.spark, lake), ENRICHMENTS)
     catch_up(lake, streams)
     land(order(1, place=4), message("orders", b"junk", key="9", place=5))
     catch_up(lake, streams)
@@ -112,9 +111,7 @@ def test_a_step_that_can_not_start_has_failed(settings: Settings, tmp_path: Path
         pytest.param(2, StepRecord(step="texts", retries=1, failures=1, failure="texts: "), id="given up"),
     ],
 )
-def test_the_work_of_a_step_is_recorded(
-    spark: SparkSession, settings: Settings, tmp_path: Path, failing: int, done: StepRecord
-) -> None:
+def test_the_work_of_a_step_is_recorded(lake: Lake, tmp_path: Path, failing: int, done: StepRecord) -> None:
     texts = tmp_path / "texts"
     texts.mkdir()
     texts.joinpath("a.txt").write_text("one\ntwo\n")
@@ -128,11 +125,11 @@ def test_the_work_of_a_step_is_recorded(
             raise failures.pop()
 
     def stream() -> DataStreamWriter:
-        read = spark.readStream.text(str(texts)).writeStream.foreachBatch(write)
+        read = lake.spark.readStream.text(str(texts)).writeStream.foreachBatch(write)
         return read.option("checkpointLocation", str(tmp_path / "checkpoint"))
 
-    run = settings.run.model_copy(update={"retries": 1, "retry_delay": 0})
-    lake = own_home(settings, tmp_path).model_copy(update={"run": run})
+    run = lake.settings.run.model_copy(update={"retries": 1, "retry_delay": 0})
+    lake = own_home(lake.settings, tmp_path).model_copy(update={"run": run})
     with pytest.raises(LakehouseError) if done.failure else nullcontext():
         catch_up(lake, [Stream("texts", stream)])
     record = step_record(lake, "texts")
@@ -150,8 +147,7 @@ def test_the_work_of_a_step_is_recorded(
     ],
 )
 def test_a_round_that_finds_nothing_is_not_repeated(
-    spark: SparkSession,
-    settings: Settings,
+    lake: Lake,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     looks: str,
@@ -167,7 +163,7 @@ def test_a_round_that_finds_nothing_is_not_repeated(
 
     def stream(name: str) -> DataStreamWriter:
         made.append(f"{name}{seen[-1]}")
-        read = spark.readStream.text(str(texts)).writeStream.format("noop")
+        read = lake.spark.readStream.text(str(texts)).writeStream.format("noop")
         return read.option("checkpointLocation", str(tmp_path / name))
 
     def look() -> str:
@@ -180,13 +176,13 @@ def test_a_round_that_finds_nothing_is_not_repeated(
         return seen[-1]
 
     with pytest.raises(KeyboardInterrupt):
-        keep_up(settings, [[Stream(name, partial(stream, name))] for name in "12"], every=0, look=look, lease=NO_LEASE)
+        keep_up(
+            lake.settings, [[Stream(name, partial(stream, name))] for name in "12"], every=0, look=look, lease=NO_LEASE
+        )
     assert made == re.findall(r"\d.", rounds)
 
 
-def test_state_rests_while_there_are_facts(
-    spark: SparkSession, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_state_rests_while_there_are_facts(lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pulsar_lakehouse.jobs.streams.STATE_RESTS", 1000.0)
     monkeypatch.setattr("pulsar_lakehouse.jobs.streams.STATE_REST_SECONDS", 1000.0)
     texts = tmp_path / "texts"
@@ -196,7 +192,7 @@ def test_state_rests_while_there_are_facts(
 
     def stream(name: str) -> DataStreamWriter:
         made.append(name)
-        read = spark.readStream.text(str(texts)).writeStream.format("noop")
+        read = lake.spark.readStream.text(str(texts)).writeStream.format("noop")
         return read.option("checkpointLocation", str(tmp_path / name))
 
     def look() -> str:
@@ -210,7 +206,7 @@ def test_state_rests_while_there_are_facts(
 
     state, facts = ([[Stream(name, partial(stream, name))]] for name in ("state", "facts"))
     with pytest.raises(KeyboardInterrupt):
-        keep_up(settings, facts, state=state, every=0, look=look, lease=NO_LEASE)
+        keep_up(lake.settings, facts, state=state, every=0, look=look, lease=NO_LEASE)
     assert " ".join(made) == "fact: state facts fact: facts : facts : state facts : state facts"
 
 
@@ -223,7 +219,7 @@ def test_state_rests_while_there_are_facts(
     ],
 )
 def test_what_can_be_read_at_once_needs_no_stream(
-    spark: SparkSession, settings: Settings, tmp_path: Path, found: int | None, rows: int, record: StepRecord
+    lake: Lake, tmp_path: Path, found: int | None, rows: int, record: StepRecord
 ) -> None:
     texts = tmp_path / "texts"
     texts.mkdir()
@@ -231,9 +227,9 @@ def test_what_can_be_read_at_once_needs_no_stream(
     ended: list[str] = []
 
     def stream() -> DataStreamWriter:
-        return spark.readStream.text(str(texts)).writeStream.format("noop")
+        return lake.spark.readStream.text(str(texts)).writeStream.format("noop")
 
-    lake = own_home(settings, tmp_path)
+    lake = own_home(lake.settings, tmp_path)
     each = Stream("texts", stream, caught_up=lambda: ended.append("yes"), at_once=lambda _: found)
     keep_step(lake, StepRecord(step="texts", failure="texts: it was busy", retry="texts: it was busy"))
     assert [outcome.rows for outcome in catch_up(lake, [each])] == [rows]
@@ -277,9 +273,7 @@ def test_what_is_read_at_once_is_not_written_after_the_step(
         pytest.param(True, "round 1 retry", id="only after a failure"),
     ],
 )
-def test_when_a_stream_is_created(
-    spark: SparkSession, settings: Settings, tmp_path: Path, is_kept: bool, created: str
-) -> None:
+def test_when_a_stream_is_created(lake: Lake, tmp_path: Path, is_kept: bool, created: str) -> None:
     texts = tmp_path / "texts"
     texts.mkdir()
     made: list[str] = []
@@ -297,7 +291,7 @@ def test_when_a_stream_is_created(
 
     def stream() -> DataStreamWriter:
         made.append(moment)
-        lines = spark.readStream.text(str(texts)).writeStream.foreachBatch(write)
+        lines = lake.spark.readStream.text(str(texts)).writeStream.foreachBatch(write)
         return lines.option("checkpointLocation", str(tmp_path / "checkpoint"))
 
     def look() -> str:
@@ -308,16 +302,15 @@ def test_when_a_stream_is_created(
         texts.joinpath(f"{moment}.txt").write_text("one\n")
         return moment
 
-    run = settings.run.model_copy(update={"retry_delay": 0})
-    lake = own_home(settings, tmp_path).model_copy(update={"run": run})
+    run = lake.settings.run.model_copy(update={"retry_delay": 0})
+    lake = own_home(lake.settings, tmp_path).model_copy(update={"run": run})
     with pytest.raises(KeyboardInterrupt):
         keep_up(lake, [[Stream("texts", stream, is_kept=is_kept)]], every=0, look=look, lease=NO_LEASE)
     assert (" ".join(made), read) == (created, [1, 1, 1])
 
 
 def test_rows_are_told_once_where_there_is_no_terminal(
-    spark: SparkSession,
-    settings: Settings,
+    lake: Lake,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -328,7 +321,7 @@ def test_rows_are_told_once_where_there_is_no_terminal(
     looks = 0
 
     def stream() -> DataStreamWriter:
-        read = spark.readStream.text(str(texts)).writeStream.format("noop")
+        read = lake.spark.readStream.text(str(texts)).writeStream.format("noop")
         return read.option("checkpointLocation", str(tmp_path / "checkpoint"))
 
     def look() -> int:
@@ -341,18 +334,18 @@ def test_rows_are_told_once_where_there_is_no_terminal(
         return looks
 
     with pytest.raises(KeyboardInterrupt):
-        keep_up(settings, [[Stream("texts", stream)]], every=0, look=look, lease=NO_LEASE)
+        keep_up(lake.settings, [[Stream("texts", stream)]], every=0, look=look, lease=NO_LEASE)
     assert capsys.readouterr().err.splitlines() == ["Running; Ctrl-C ends it", "texts 2"]
 
 
-def test_rounds_leave_no_threads(spark: SparkSession, settings: Settings, tmp_path: Path) -> None:
+def test_rounds_leave_no_threads(lake: Lake, tmp_path: Path) -> None:
     texts = tmp_path / "texts"
     texts.mkdir()
     threads: list[int] = []
     batches: list[int] = []
 
     def stream() -> DataStreamWriter:
-        read = spark.readStream.text(str(texts)).writeStream.foreachBatch(lambda _, number: batches.append(number))
+        read = lake.spark.readStream.text(str(texts)).writeStream.foreachBatch(lambda _, number: batches.append(number))
         return read.option("checkpointLocation", str(tmp_path / "checkpoint"))
 
     def look() -> int:
@@ -363,12 +356,12 @@ def test_rounds_leave_no_threads(spark: SparkSession, settings: Settings, tmp_pa
         return len(threads)
 
     with pytest.raises(KeyboardInterrupt):
-        keep_up(settings, [[Stream("texts", stream)]], every=0, look=look, lease=NO_LEASE)
+        keep_up(lake.settings, [[Stream("texts", stream)]], every=0, look=look, lease=NO_LEASE)
     assert batches == list(range(11))
     assert threads[-1] <= threads[3] + 2
 
 
-def test_a_long_batch_shows_life(spark: SparkSession, settings: Settings, tmp_path: Path) -> None:
+def test_a_long_batch_shows_life(lake: Lake, tmp_path: Path) -> None:
     texts = tmp_path / "texts"
     texts.mkdir()
     texts.joinpath("a.txt").write_text("one\n")
@@ -380,7 +373,7 @@ def test_a_long_batch_shows_life(spark: SparkSession, settings: Settings, tmp_pa
         heard.append(beat.wait(60))
 
     def stream() -> DataStreamWriter:
-        read = spark.readStream.text(str(texts)).writeStream.foreachBatch(write)
+        read = lake.spark.readStream.text(str(texts)).writeStream.foreachBatch(write)
         return read.option("checkpointLocation", str(tmp_path / "checkpoint"))
 
     def look() -> None:
@@ -389,11 +382,11 @@ def test_a_long_batch_shows_life(spark: SparkSession, settings: Settings, tmp_pa
 
     streams = [Stream("texts", stream)]
     with pytest.raises(KeyboardInterrupt):
-        keep_up(own_home(settings, tmp_path), [streams], every=0, look=look, lease=NO_LEASE, beat=beat.set)
+        keep_up(own_home(lake.settings, tmp_path), [streams], every=0, look=look, lease=NO_LEASE, beat=beat.set)
     assert heard == [True]
 
 
-def test_a_long_pause_shows_life(spark: SparkSession, settings: Settings) -> None:
+def test_a_long_pause_shows_life(lake: Lake) -> None:
     beats = iter(range(3))
 
     def beat() -> None:
@@ -401,14 +394,14 @@ def test_a_long_pause_shows_life(spark: SparkSession, settings: Settings) -> Non
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        keep_up(settings, [], every=60, look=lambda: None, lease=NO_LEASE, beat=beat)
+        keep_up(lake.settings, [], every=60, look=lambda: None, lease=NO_LEASE, beat=beat)
 
 
 def test_torn_checkpoints_lose_nothing_and_double_nothing(
-    spark: SparkSession, settings: Settings, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    lake: Lake, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run = settings.run.model_copy(update={"retries": 0})
-    lake = own_home(settings, tmp_path).model_copy(update={"run": run})
+    run = lake.settings.run.model_copy(update={"retries": 0})
+    lake = own_home(lake.settings, tmp_path).model_copy(update={"run": run})
     sent = [
         [user(1), item(1), order(1, place=1), order(2, place=2, user=2), message("users", b"", key="3", place=9)],
         [user(2, place=1), item(1, when=1, place=1), item(2, place=2), order(1, place=3), order(3, place=4)],
@@ -416,9 +409,9 @@ def test_torn_checkpoints_lose_nothing_and_double_nothing(
     tears = [Path(lake.checkpoint_path(name)) for name in ("silver.users/metadata", "silver.items/offsets/0")]
     tears.append(Path(lake.checkpoint_path("gold.enriched_orders/commits/0")))
     for messages_sent in sent:
-        land_literally(spark, lake, messages_sent)
-        catch_up(lake, merging(spark, lake, ENTITIES))
-        catch_up(lake, enriching(spark, lake, ENRICHMENTS))
+        land_literally(Lake(lake.spark, lake), messages_sent)
+        catch_up(lake, merging(Lake(lake.spark, lake), ENTITIES))
+        catch_up(lake, enriching(Lake(lake.spark, lake), ENRICHMENTS))
         said = capsys.readouterr().err
         for tear in tears:
             tear.write_bytes(b"")
@@ -432,17 +425,17 @@ STEADY = Workload(
 """Each user has only one state, so it does not matter when an order is joined with it."""
 
 
-def holds(lake: Settings, sent: int) -> bool:
-    landed = messages(lake)
-    return len(landed) == sent and tables(lake) == expected(Oracle().run(landed))
+def holds(lake: Lake, sent: int) -> bool:
+    landed = messages(lake.settings)
+    return len(landed) == sent and tables(lake.settings) == expected(Oracle().run(landed))
 
 
-def keep_maintained(lake: Settings, until: threading.Event) -> list[Maintained]:
+def keep_maintained(lake: Lake, until: threading.Event) -> list[Maintained]:
     done: list[Maintained] = []
     is_last = False
     while not is_last:
         is_last = until.wait(1)
-        done += maintain(lake)
+        done += maintain(lake.settings)
     return done
 
 

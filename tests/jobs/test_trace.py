@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable
+from pulsar_lakehouse.tables.lake import Lake
 from pyspark.sql import SparkSession
 
 from pulsar_lakehouse.domains.shop.declarations.orders import ORDERS
@@ -97,7 +98,7 @@ def test_an_erasure(spark: SparkSession, seen: Settings, tmp_path: Path) -> None
     shutil.copytree(seen.home, tmp_path, dirs_exist_ok=True)
     copy = own_home(seen, tmp_path)
     before = trace_facts(copy, ORDERS, ["1"])
-    forget(spark, copy, SHOP, USERS, "2", now=False)
+    forget(Lake(spark, copy), SHOP, USERS, "2", now=False)
     assert told(trace_facts(copy, ORDERS, ["1"])[len(before) :]) == [
         ("bronze.orders", "0/7/2/0", "removed, by an erasure"),
         ("gold.enriched_orders", "0/7/2/0", "left gold, by an erasure"),
@@ -109,11 +110,11 @@ def test_an_erasure(spark: SparkSession, seen: Settings, tmp_path: Path) -> None
 def test_a_restore(spark: SparkSession, seen: Settings, tmp_path: Path) -> None:
     shutil.copytree(seen.home, tmp_path, dirs_exist_ok=True)
     copy = own_home(seen, tmp_path)
-    snapshot = create(spark, copy, SHOP, "before")
-    land_literally(spark, copy, [order(2, place=8, user=3), order(1, place=9)])
-    follow(spark, copy)
+    snapshot = create(Lake(spark, copy), SHOP, "before")
+    land_literally(Lake(spark, copy), [order(2, place=8, user=3), order(1, place=9)])
+    follow(Lake(spark, copy))
     before = trace_facts(copy, ORDERS, ["1"])
-    list(restore(spark, copy, SHOP, snapshot))
+    list(restore(Lake(spark, copy), SHOP, snapshot))
     assert sorted(told(trace_facts(copy, ORDERS, ["1"])[len(before) :])) == [
         ("quarantine.duplicate_orders", "0/7/8/0", "no longer a duplicate of 0/7/2/0, by a restore of before"),
         ("quarantine.duplicate_orders", "0/7/9/0", "no longer a duplicate of 0/7/1/0, by a restore of before"),

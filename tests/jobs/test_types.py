@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from pulsar.schema import AvroSchema, BytesSchema, Schema
-from pyspark.sql import SparkSession
+from pulsar_lakehouse.tables.lake import Lake
 
 from pulsar_lakehouse.contracts.checks import quarantine
 from pulsar_lakehouse.contracts.topics import Encoding, Topic
@@ -78,18 +78,16 @@ def send(settings: Settings, endpoint: Endpoint, topic: Topic, values: dict[str,
 
 
 @pytest.mark.parametrize("encoding", [Encoding.JSON, pytest.param(Encoding.AVRO, marks=pytest.mark.long)])
-def test_all_types_reach_gold(
-    spark: SparkSession, settings: Settings, endpoint: Endpoint, tmp_path: Path, encoding: Encoding
-) -> None:
+def test_all_types_reach_gold(lake: Lake, endpoint: Endpoint, tmp_path: Path, encoding: Encoding) -> None:
     parcels, scans = declared(encoding)
-    lake = own_topics(settings, endpoint, tmp_path, [parcels.topic, scans.topic])
+    lake = own_topics(lake.settings, endpoint, tmp_path, [parcels.topic, scans.topic])
     for topic in (parcels.topic, scans.topic):
         send(lake, endpoint, topic, WRITTEN, JSON)
     late = JSON.replace(b"2026-01-01T01:00:00+01:00", b"today")
     send(lake, endpoint, scans.topic, WRITTEN | {"arrived": "today"}, late)
-    catch_up(lake, steps.landing(spark, lake, [parcels.topic, scans.topic]))
-    catch_up(lake, steps.merging(spark, lake, [parcels]))
-    catch_up(lake, steps.enriching(spark, lake, [scans]))
+    catch_up(lake, steps.landing(Lake(lake.spark, lake), [parcels.topic, scans.topic]))
+    catch_up(lake, steps.merging(Lake(lake.spark, lake), [parcels]))
+    catch_up(lake, steps.enriching(Lake(lake.spark, lake), [scans]))
     for table in ("silver.parcels", "silver.parcels_history", "gold.enriched_scans"):
         [row] = read(lake, table)
         assert {name: row[name] for name in COLUMNS} == COLUMNS, table
@@ -97,6 +95,6 @@ def test_all_types_reach_gold(
     assert {name: scan["parcel"][name] for name in COLUMNS} == COLUMNS
     [malformed] = read(lake, "quarantine.malformed")
     assert malformed["reason"] == "arrived is no timestamp: today"
-    assert reconcile_facts(spark, lake, scans).holds
+    assert reconcile_facts(Lake(lake.spark, lake), scans).holds
     same = Difference(unchanged=1, changed=0, added=0, removed=0, waiting=0)
-    assert backfill(spark, lake, steps.as_written(spark, lake, scans), Scope()) == same
+    assert backfill(Lake(lake.spark, lake), steps.as_written(Lake(lake.spark, lake), scans), Scope()) == same

@@ -11,6 +11,7 @@ import tarfile
 from pathlib import Path
 
 import pytest
+from pulsar_lakehouse.tables.lake import Lake
 from pyspark.sql import SparkSession
 
 from pulsar_lakehouse.jobs.steps import reconcile_all, run_landed
@@ -77,20 +78,18 @@ def is_discarded(row: Row) -> bool:
     return bool(row["line_item_id"] == DISCARDED)
 
 
-def test_a_lake_of_the_release_before_goes_on(
-    spark: SparkSession, lake: Settings, capsys: pytest.CaptureFixture[str]
-) -> None:
-    oracle = Oracle().run(messages(lake))
+def test_a_lake_of_the_release_before_goes_on(lake: Lake, capsys: pytest.CaptureFixture[str]) -> None:
+    oracle = Oracle().run(messages(lake.settings))
     oracle.waiting = [row for row in oracle.waiting if not is_discarded(row)]
-    land_literally(spark, lake, NEWS)
-    list(run_landed(spark, lake))
+    land_literally(lake, NEWS)
+    list(run_landed(lake))
     assert "checkpoint" not in capsys.readouterr().err
-    held = tables(lake)
+    held = tables(lake.settings)
     held["waiting"] = [{name: row[name] for name in row if name not in GONE} for row in held["waiting"]]
     assert [is_discarded(row) for row in held.pop("discarded")] == [True]
     wanted = expected(oracle.run(NEWS))
     assert held == {name: wanted[name] for name in held}
-    assert [each.problems for each in reconcile_all(spark, lake) if not each.holds] == []
+    assert [each.problems for each in reconcile_all(lake) if not each.holds] == []
 
 
 COMMANDS = """
@@ -120,13 +119,13 @@ forget users:9 --approve --now
 
 @pytest.mark.long
 def test_each_command_works_on_it(spark: SparkSession, settings: Settings, lake: Settings, endpoint: Endpoint) -> None:
-    land_literally(spark, lake, NEWS)
+    land_literally(Lake(spark, lake), NEWS)
     own = own_topics(settings, endpoint, lake.home)
     for command in COMMANDS.strip().splitlines():
         given = {**os.environ, **environment(own)}
         done = subprocess.run([LAKEHOUSE, *command.split()], env=given, cwd=own.home, capture_output=True, text=True)
         assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
-    assert [each.problems for each in reconcile_all(spark, lake) if not each.holds] == []
+    assert [each.problems for each in reconcile_all(Lake(spark, lake)) if not each.holds] == []
     held, wanted = tables(lake), expected(Oracle().run(messages(lake)))
     held["waiting"] = [{name: row[name] for name in row if name not in GONE} for row in held["waiting"]]
     assert held == {name: wanted[name] for name in held}

@@ -17,6 +17,7 @@ import pytest
 import requests
 import yaml
 from deltalake import DeltaTable
+from pulsar_lakehouse.tables.lake import Lake
 
 from pulsar_lakehouse.domains.shop.workload import Workload
 from pulsar_lakehouse.local import broker
@@ -87,9 +88,9 @@ def _rules() -> str:
 
 
 @contextmanager
-def watched(lake: Settings, port: int) -> Iterator[Prometheus]:
-    (lake.home / "prometheus").mkdir()
-    prometheus = Prometheus(lake.home / "prometheus", port)
+def watched(lake: Lake, port: int) -> Iterator[Prometheus]:
+    (lake.settings.home / "prometheus").mkdir()
+    prometheus = Prometheus(lake.settings.home / "prometheus", port)
     with ended(prometheus.start()):
         yield prometheus
 
@@ -106,19 +107,19 @@ def lake(settings: Settings, tmp_path: Path) -> Iterator[Settings]:
         broker.stop(lake)
 
 
-def send(lake: Settings, workload: Workload) -> None:
-    endpoint = broker.running(lake)
+def send(lake: Lake, workload: Workload) -> None:
+    endpoint = broker.running(lake.settings)
     assert endpoint is not None
-    produce([(topic, workload.first(topic.name)) for topic in TOPICS], endpoint, lake)
+    produce([(topic, workload.first(topic.name)) for topic in TOPICS], endpoint, lake.settings)
 
 
-def test_each_trouble_sets_off_its_alert(lake: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_trouble_sets_off_its_alert(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     port = free_port()
     monkeypatch.setenv("LAKEHOUSE_METRICS__PORT", str(port))
     monkeypatch.setenv("LAKEHOUSE_RUN__RETRIES", "50")
     monkeypatch.setenv("LAKEHOUSE_RUN__RETRY_DELAY", "2")
-    send(lake, SHOP)
-    with watched(lake, port) as prometheus:
+    send(lake.settings, SHOP)
+    with watched(lake.settings, port) as prometheus:
 
         def fires(alert: str) -> Callable[[], bool]:
             return lambda: alert in prometheus.alerts()
@@ -126,19 +127,19 @@ def test_each_trouble_sets_off_its_alert(lake: Settings, monkeypatch: pytest.Mon
         def is_quiet() -> bool:
             return not prometheus.alerts()
 
-        with ended(start(lake, "run", "--every", "2s")):
+        with ended(start(lake.settings, "run", "--every", "2s")):
             wait_until(prometheus.has("lakehouse_waiting_facts > 0"), poll=1)
             wait_until(prometheus.has("lakehouse_waiting_facts offset 1m > 0"), poll=1)
             assert prometheus.alerts() == set()
-            send(lake, STRANGERS)
+            send(lake.settings, STRANGERS)
             wait_until(fires("LakehouseQuarantineGrows"), poll=1)
             wait_until(is_quiet, poll=1)
-            broker.stop(lake)
+            broker.stop(lake.settings)
             wait_until(fires("LakehouseBrokerDown"), poll=1)
-            broker.start(lake)
+            broker.start(lake.settings)
             wait_until(is_quiet, poll=1)
-            DeltaTable(lake.table_path("gold.enriched_orders")).delete("order_date = '2026-01-01'")
-            with ended(start(lake, "reconcile")) as reconcile:
+            DeltaTable(lake.settings.table_path("gold.enriched_orders")).delete("order_date = '2026-01-01'")
+            with ended(start(lake.settings, "reconcile")) as reconcile:
                 assert reconcile.wait(300) == 1
             wait_until(fires("LakehouseReconciliationFailed"), poll=1)
             assert prometheus.alerts() == {"LakehouseReconciliationFailed"}

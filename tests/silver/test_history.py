@@ -4,11 +4,10 @@ from dataclasses import replace
 from itertools import permutations
 
 import pytest
-from pyspark.sql import SparkSession
+from pulsar_lakehouse.tables.lake import Lake
 
 from pulsar_lakehouse.domains.shop.declarations.users import USERS
 from pulsar_lakehouse.errors import ConfigurationError
-from pulsar_lakehouse.settings import Settings
 from pulsar_lakehouse.silver.merge import create_tables, merge_batch
 from tests.lake import own_home, read
 from tests.messages import at, tombstone, user
@@ -28,16 +27,14 @@ def story(id: int) -> list[Message]:
     ]
 
 
-def test_every_order_of_partial_updates_gives_the_same(
-    spark: SparkSession, settings: Settings, tmp_path_factory: pytest.TempPathFactory
-) -> None:
+def test_every_order_of_partial_updates_gives_the_same(lake: Lake, tmp_path_factory: pytest.TempPathFactory) -> None:
     """Each user is a separate trial. The delete also clears Ada's address."""
-    lake = own_home(settings, tmp_path_factory.mktemp("partial"))
-    create_tables(spark, lake, PARTIAL)
+    lake = own_home(lake.settings, tmp_path_factory.mktemp("partial"))
+    create_tables(Lake(lake.spark, lake), PARTIAL)
     trials = list(enumerate(permutations(range(5))))
     for part in (slice(0, 2), slice(2, 5), slice(1, 3)):
         batch = [story(id)[index] for id, order in trials for index in order[part]]
-        merge_batch(lake, PARTIAL, bronze(spark, batch))
+        merge_batch(lake, PARTIAL, bronze(lake.spark, batch))
     rows = by_id(read(lake, PARTIAL.table.name))
     assert {(row["first_name"], row["last_name"], row["email_address"]) for row in rows} == {
         ("Augusta", "Lovelace", "augusta@example.org")
@@ -58,12 +55,12 @@ def test_every_order_of_partial_updates_gives_the_same(
 
 
 def test_updates_that_are_partial_from_now_on_keep_what_was_known(
-    spark: SparkSession, settings: Settings, tmp_path_factory: pytest.TempPathFactory
+    lake: Lake, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    lake = own_home(settings, tmp_path_factory.mktemp("partial"))
+    lake = own_home(lake.settings, tmp_path_factory.mktemp("partial"))
     for entity, change in ((USERS, user(1, "Ada")), (PARTIAL, user(1, None, when=1, place=1, lastName="Lovelace"))):
-        create_tables(spark, lake, entity)
-        merge_batch(lake, entity, bronze(spark, [change]))
+        create_tables(Lake(lake.spark, lake), entity)
+        merge_batch(lake, entity, bronze(lake.spark, [change]))
     versions = by_version(read(lake, PARTIAL.history.name))
     assert [(row["first_name"], row["last_name"]) for row in versions] == [("Ada", None), ("Ada", "Lovelace")]
 

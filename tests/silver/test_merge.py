@@ -9,6 +9,7 @@ from random import Random
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pulsar_lakehouse.tables.lake import Lake
 from pyspark.sql import DataFrame, SparkSession
 
 from pulsar_lakehouse.bronze.landing import bronze_table
@@ -50,12 +51,10 @@ def bronze(spark: SparkSession, messages: list[Message]) -> DataFrame:
     return spark.createDataFrame([bronze_row(each) for each in messages], bronze_table(USERS.topic).ddl)
 
 
-def merge_all(
-    spark: SparkSession, settings: Settings, batches: list[list[Message]], entity: Entity = USERS
-) -> list[Row]:
+def merge_all(lake: Lake, batches: list[list[Message]], entity: Entity = USERS) -> list[Row]:
     for batch in filter(None, batches):
-        merge_batch(settings, entity, bronze(spark, batch))
-    return by_id(read(settings, USERS.table.name))
+        merge_batch(lake.settings, entity, bronze(lake.spark, batch))
+    return by_id(read(lake.settings, USERS.table.name))
 
 
 def test_every_order_in_every_three_batches_gives_the_same(spark: SparkSession, silver: Settings) -> None:
@@ -66,7 +65,7 @@ def test_every_order_in_every_three_batches_gives_the_same(spark: SparkSession, 
         arrival = [story(id)[index] for index in order]
         for batch, part in zip(batches, (arrival[:first], arrival[first:second], arrival[second:]), strict=True):
             batch.extend(part)
-    held = merge_all(spark, silver, batches)
+    held = merge_all(Lake(spark, silver), batches)
     oracle = Oracle().run(chain(*batches))
     assert held == oracle.latest("users")
     assert by_version(read(silver, USERS.history.name)) == by_version(oracle.history("users"))
@@ -99,25 +98,24 @@ CHANGES = st.builds(
     random=st.randoms(use_true_random=True),
 )
 def test_any_order_any_batches_and_any_repeats_give_the_same(
-    spark: SparkSession,
-    settings: Settings,
+    lake: Lake,
     tmp_path_factory: pytest.TempPathFactory,
     by: tuple[str, ...],
     changes: list[Message],
     random: Random,
 ) -> None:
     users = replace(USERS, sequence_by=by)
-    own = own_home(settings, tmp_path_factory.mktemp("silver"))
-    create_tables(spark, own, users)
+    own = own_home(lake.settings, tmp_path_factory.mktemp("silver"))
+    create_tables(Lake(lake.spark, own), users)
     arrival = random.sample(changes, len(changes))
     cut = random.randint(0, len(arrival))
     again = random.sample(changes[:cut], cut // 2)
-    land_literally(spark, own, changes)
+    land_literally(Lake(lake.spark, own), changes)
     oracle = Oracle(sequence_by={"users": by}).run(changes)
-    assert merge_all(spark, own, [arrival[:cut], arrival[cut:], again], users) == oracle.latest("users")
+    assert merge_all(Lake(lake.spark, own), [arrival[:cut], arrival[cut:], again], users) == oracle.latest("users")
     assert by_version(read(own, USERS.history.name)) == by_version(oracle.history("users"))
     assert len(read(own, MALFORMED.name)) == len(oracle.malformed)
-    assert reconcile_entity(spark, own, users).holds
+    assert reconcile_entity(Lake(lake.spark, own), users).holds
 
 
 ACCOUNTS = replace(USERS, key=("id", "last_name"))
@@ -147,22 +145,21 @@ KEYED = st.builds(
 @few(1)
 @given(changes=st.lists(KEYED, min_size=60, max_size=90, unique=True), cut=st.integers(20, 40))
 def test_a_key_of_two_columns(
-    spark: SparkSession,
-    settings: Settings,
+    lake: Lake,
     tmp_path_factory: pytest.TempPathFactory,
     changes: list[Message],
     cut: int,
 ) -> None:
-    own = own_home(settings, tmp_path_factory.mktemp("silver"))
-    create_tables(spark, own, ACCOUNTS)
+    own = own_home(lake.settings, tmp_path_factory.mktemp("silver"))
+    create_tables(Lake(lake.spark, own), ACCOUNTS)
     placed = [each._replace(position=Position(0, 7, place, 0)) for place, each in enumerate(changes)]
-    land_literally(spark, own, placed)
+    land_literally(Lake(lake.spark, own), placed)
     oracle = Oracle(keys={"users": ACCOUNTS.keys}).run(placed)
-    merge_all(spark, own, [placed[cut:], placed[:cut], placed[::2]], ACCOUNTS)
+    merge_all(Lake(lake.spark, own), [placed[cut:], placed[:cut], placed[::2]], ACCOUNTS)
     assert by_account(read(own, ACCOUNTS.table.name)) == by_account(oracle.latest("users"))
     assert by_account(read(own, ACCOUNTS.history.name)) == by_account(oracle.history("users"))
     assert {Position(**row["position"]) for row in read(own, MALFORMED.name)} == {at for _, at in oracle.malformed}
-    assert reconcile_entity(spark, own, ACCOUNTS).holds
+    assert reconcile_entity(Lake(lake.spark, own), ACCOUNTS).holds
 
 
 def by_account(rows: Iterable[Row]) -> list[Row]:
@@ -210,19 +207,17 @@ def test_a_batch_again_adds_no_file(spark: SparkSession, silver: Settings) -> No
         tombstone("users", "2", when=2, place=2),
         message("users", b"", key="3", place=3),
     ]
-    merge_all(spark, silver, [batch])
+    merge_all(Lake(spark, silver), [batch])
     files = set((Path(silver.warehouse_root) / "silver").rglob("*.parquet"))
-    merge_all(spark, silver, [batch])
+    merge_all(Lake(spark, silver), [batch])
     assert set((Path(silver.warehouse_root) / "silver").rglob("*.parquet")) == files
 
 
-def test_a_history_that_is_kept_from_now_on_has_all_that_landed_before(
-    spark: SparkSession, settings: Settings, tmp_path: Path
-) -> None:
-    lake = own_home(settings, tmp_path)
-    land_literally(spark, lake, [user(1), user(1, when=5, place=1)])
+def test_a_history_that_is_kept_from_now_on_has_all_that_landed_before(lake: Lake, tmp_path: Path) -> None:
+    lake = own_home(lake.settings, tmp_path)
+    land_literally(Lake(lake.spark, lake), [user(1), user(1, when=5, place=1)])
     for entity in (replace(USERS, keeps_history=False), USERS):
-        catch_up(lake, [Stream("merge", partial(merge, spark, lake, entity))])
+        catch_up(lake, [Stream("merge", partial(merge, Lake(lake.spark, lake), entity))])
     assert [row["valid_until"] for row in by_version(read(lake, USERS.history.name))] == [at(5), None]
 
 
@@ -232,7 +227,7 @@ def test_a_late_message_splits_the_interval_that_it_falls_in(spark: SparkSession
         [user(1, "late", when=10, place=2)],
         [user(1, "at once replaced", when=20, place=0)],
     ]
-    merge_all(spark, silver, batches)
+    merge_all(Lake(spark, silver), batches)
     rows = by_version(read(silver, USERS.history.name))
     assert [(row["first_name"], row["valid_from"], row["valid_until"]) for row in rows] == [
         ("born", at(0), at(10)),
@@ -242,16 +237,14 @@ def test_a_late_message_splits_the_interval_that_it_falls_in(spark: SparkSession
     ]
 
 
-def test_a_version_of_an_earlier_time_takes_the_time_of_those_before_it(
-    spark: SparkSession, settings: Settings, tmp_path: Path
-) -> None:
-    users, lake = replace(USERS, sequence_by="parent_user_id"), own_home(settings, tmp_path)
-    create_tables(spark, lake, users)
+def test_a_version_of_an_earlier_time_takes_the_time_of_those_before_it(lake: Lake, tmp_path: Path) -> None:
+    users, lake = replace(USERS, sequence_by="parent_user_id"), own_home(lake.settings, tmp_path)
+    create_tables(Lake(lake.spark, lake), users)
     batches = [
         [user(1, "third", when=20, parentUserId=3), user(1, "first", when=10, parentUserId=1, place=1)],
         [user(1, "second", when=5, parentUserId=2, place=2), user(1, "of no version", when=30, place=3)],
     ]
-    assert [row["first_name"] for row in merge_all(spark, lake, batches, users)] == ["third"]
+    assert [row["first_name"] for row in merge_all(Lake(lake.spark, lake), batches, users)] == ["third"]
     rows = by_version(read(lake, users.history.name))
     assert [(row["first_name"], row["valid_from"], row["valid_until"]) for row in rows] == [
         ("of no version", at(30), at(30)),
@@ -263,14 +256,14 @@ def test_a_version_of_an_earlier_time_takes_the_time_of_those_before_it(
 
 def test_a_table_keeps_its_order(spark: SparkSession, silver: Settings) -> None:
     with pytest.raises(ConfigurationError, match=r"^users: sequence_by parent_user_id: silver.users has the sequence"):
-        create_tables(spark, silver, replace(USERS, sequence_by="parent_user_id"))
+        create_tables(Lake(spark, silver), replace(USERS, sequence_by="parent_user_id"))
 
 
 def test_a_deleted_user_comes_back_with_a_newer_message(spark: SparkSession, silver: Settings) -> None:
     deleted = tombstone("users", "1", when=2, place=1)
-    [row] = merge_all(spark, silver, [[user(1), deleted], [user(1, "late", when=1, place=2)]])
+    [row] = merge_all(Lake(spark, silver), [[user(1), deleted], [user(1, "late", when=1, place=2)]])
     assert (row["first_name"], row["deleted_at"]) == (None, at(2))
-    [row] = merge_all(spark, silver, [[user(1, "back", when=3, place=3)]])
+    [row] = merge_all(Lake(spark, silver), [[user(1, "back", when=3, place=3)]])
     assert (row["first_name"], row["deleted_at"]) == ("back", None)
 
 

@@ -4,9 +4,9 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
+from pulsar_lakehouse.tables.lake import Lake
 from pyspark.sql import SparkSession
 
-from pulsar_lakehouse.delta.tables import delta_table
 from pulsar_lakehouse.domains.shop.declarations.users import USERS
 from pulsar_lakehouse.settings import Settings
 from pulsar_lakehouse.silver.purge import purge
@@ -26,11 +26,11 @@ def test_deleted_keys_that_merges_lead_by_stay(spark: SparkSession, silver: Sett
         user(2, place=1, mergedAt=millis(at(0)), parentUserId=1, **gone),
         user(3, place=2, **gone),
     ]
-    land_literally(spark, silver, changes)
-    merge_all(spark, silver, [changes])
-    assert purge(spark, silver, USERS, merges=["CASE WHEN merged_at IS NOT NULL THEN parent_user_id END"]) == 1
+    land_literally(Lake(spark, silver), changes)
+    merge_all(Lake(spark, silver), [changes])
+    assert purge(Lake(spark, silver), USERS, merges=["CASE WHEN merged_at IS NOT NULL THEN parent_user_id END"]) == 1
     assert {row["id"] for row in read(silver, USERS.table.name)} == {1, 2}
-    assert reconcile_entity(spark, silver, USERS).holds
+    assert reconcile_entity(Lake(spark, silver), USERS).holds
 
 
 def test_long_deleted_keys_are_forgotten(spark: SparkSession, silver: Settings) -> None:
@@ -39,14 +39,14 @@ def test_long_deleted_keys_are_forgotten(spark: SparkSession, silver: Settings) 
     changes = [user(1), user(2, place=1), tombstone("users", "2", when=1, place=2), user(3, place=3)]
     changes.append(tombstone("users", "3", when=now, place=4))
     changes.append(user(4, place=5, deletedAt=millis(at(10_000_000))))
-    land_literally(spark, silver, changes)
-    merge_all(spark, silver, [changes])
-    assert purge(spark, silver, YEARS) == 0
-    assert (purge(spark, silver, USERS), purge(spark, silver, USERS)) == (1, 0)
+    land_literally(Lake(spark, silver), changes)
+    merge_all(Lake(spark, silver), [changes])
+    assert purge(Lake(spark, silver), YEARS) == 0
+    assert (purge(Lake(spark, silver), USERS), purge(Lake(spark, silver), USERS)) == (1, 0)
     assert {row["id"] for row in read(silver, USERS.table.name)} == {1, 3, 4}
     assert len(read(silver, USERS.history.name)) == 6
-    balance = reconcile_entity(spark, silver, USERS)
+    balance = reconcile_entity(Lake(spark, silver), USERS)
     assert balance.accounted == {"current": 3, "superseded": 1, "purged": 2, "malformed": 0}
     assert balance.holds
-    delta_table(spark, silver, USERS.table.name).delete("id = 1")
-    assert reconcile_entity(spark, silver, USERS).difference == 1
+    Lake(spark, silver).table(USERS.table.name).delta.delete("id = 1")
+    assert reconcile_entity(Lake(spark, silver), USERS).difference == 1

@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 
 from pulsar_lakehouse.contracts.decoding import MALFORMED, quarantine_malformed
 from pulsar_lakehouse.delta.reads import read_small
-from pulsar_lakehouse.delta.tables import cached, delta_table, pin_table, pin_version, read_table, table_exists
+from pulsar_lakehouse.delta.tables import cached
 from pulsar_lakehouse.delta.writes import append_values
 from pulsar_lakehouse.gold.enrichment.declaration import BACKFILLS, Enrichment, Lookup, awaited_keys
 from pulsar_lakehouse.gold.enrichment.duplicates import find_duplicates
@@ -38,6 +38,7 @@ from pulsar_lakehouse.gold.enrichment.writes import (
 from pulsar_lakehouse.settings import Settings
 from pulsar_lakehouse.spark.comparing import is_same
 from pulsar_lakehouse.spark.error_causes import cause_of, is_permanent
+from pulsar_lakehouse.tables.lake import Lake
 
 NEVER, TWICE = "malformed, a duplicate, discarded, or never landed", "stored twice"
 """Why rows are removed from gold before others are recomputed."""
@@ -76,14 +77,14 @@ def do_requested(settings: Settings, enrichment: Enrichment, request: Row, spark
     Does nothing if the request is already done or failed. Raises transient errors, so that the batch is run again: the
     backfill may be half done.
     """
-    backfills = read_table(spark, settings, BACKFILLS.name)
+    backfills = Lake(spark, settings).table(BACKFILLS.name).read()
     events = [row.event for row in backfills.where(F.col("request") == request.request).select("event").collect()]
     if "done" in events or "failed" in events:
         return
     scope = Scope(since=request.since, until=request.until, entity=request.entity, key=request.key)
     result: dict[str, Any] = {"topic": enrichment.topic.name, **request.asDict()}
     try:
-        result |= {"event": "done", **asdict(backfill(spark, settings, enrichment, scope))}
+        result |= {"event": "done", **asdict(backfill(Lake(spark, settings), enrichment, scope))}
     except Exception as error:
         # A request that always fails must not stop the stream for good. `run.retries` can't limit it: Airflow sets 0.
         is_final = is_permanent(error) or events.count("tried") >= TRIES - 1
@@ -98,45 +99,45 @@ def _note(settings: Settings, result: dict[str, Any]) -> None:
     append_values(settings, BACKFILLS.name, [{**result, "at": datetime.now(UTC)}])
 
 
-def backfill(
-    spark: SparkSession, settings: Settings, enrichment: Enrichment, scope: Scope, *, dry_run: bool = False
-) -> Difference:
+def backfill(lake: Lake, enrichment: Enrichment, scope: Scope, *, dry_run: bool = False) -> Difference:
     """Update gold and quarantine to what today's declarations and state make of the facts that landed.
 
     Duplicate, discarded and malformed facts stay so. A fact whose message breaks today's contract becomes malformed,
     and one that never landed is removed. With `dry_run`, only the shadow table is written: what would differ in gold.
     Raises PermanentError if a check stops it.
     """
-    gold, waiting = (read_small(spark, settings, name) for name in (enrichment.gold_table, enrichment.waiting.name))
-    decoded = pin_table(spark, settings, enrichment.topic.bronze_table).transform(decode_facts, enrichment=enrichment)
-    placed = _placed(settings, enrichment, scope, (gold, waiting))
+    gold, waiting = (read_small(lake, name) for name in (enrichment.gold_table, enrichment.waiting.name))
+    decoded = lake.table(enrichment.topic.bronze_table).pin().rows.transform(decode_facts, enrichment=enrichment)
+    placed = _placed(lake.settings, enrichment, scope, (gold, waiting))
     with ExitStack() as stack:
-        facts = stack.enter_context(cached(_landed(spark, settings, enrichment, scope, decoded, placed)))
+        facts = stack.enter_context(cached(_landed(lake, enrichment, scope, decoded, placed)))
         touched = stack.enter_context(cached(facts.select("position").union(placed).distinct()))
         in_gold, in_waiting = (table.join(touched, on="position", how="left_semi") for table in (gold, waiting))
         everywhere = (each.select(*bounded(enrichment)) for each in (facts, in_gold, in_waiting))
         number, bounds = bounds_of(reduce(DataFrame.union, everywhere), enrichment)
         if not number:
-            return _nothing(spark, settings, enrichment, dry_run=dry_run)
+            return _nothing(lake, enrichment, dry_run=dry_run)
         pruning = pruning_filter(bounds, enrichment)
         never = placed.join(facts.select("position"), on="position", how="left_anti")
         wrong = stack.enter_context(cached(_wrong(never, () if scope.key is not None else (in_gold, in_waiting))))
-        gone, others = in_gold.join(wrong, on="position"), placed_keys(spark, settings, enrichment, pruning)
+        gone, others = in_gold.join(wrong, on="position"), placed_keys(lake, enrichment, pruning)
         in_gold, in_waiting, others = (_without(rows, wrong) for rows in (in_gold, in_waiting, others))
         fresh = _without(_without(facts, in_gold), in_waiting)
         duplicates = stack.enter_context(cached(_duplicates(fresh, others, enrichment)))
         current = _with_places(_without(facts, duplicates), in_gold, in_waiting, enrichment)
-        wanted = look_up(current, settings, enrichment, source=facts, number=number, renews=True)
+        wanted = look_up(current, lake.settings, enrichment, source=facts, number=number, renews=True)
         wanted = stack.enter_context(cached(wanted))
         stop_if_difference_fails(enrichment, wanted, is_changed=~_is_kept(wanted, enrichment))
         difference = _difference(wanted, enrichment, gone.count())
         if dry_run:
-            _write_shadow(settings, enrichment, wanted, gone)
+            _write_shadow(lake.settings, enrichment, wanted, gone)
             return difference
-        quarantine_malformed(settings, enrichment.decoding, _broken(decoded, never))
-        remove(settings, [enrichment.gold_table, enrichment.waiting.name], wrong.select("position"))
-        write_difference(settings, enrichment, wanted, pruning, is_changed=~_is_kept(wanted, enrichment), at_once=True)
-        write_duplicates(settings, enrichment, duplicates)
+        quarantine_malformed(lake.settings, enrichment.decoding, _broken(decoded, never))
+        remove(lake.settings, [enrichment.gold_table, enrichment.waiting.name], wrong.select("position"))
+        write_difference(
+            lake.settings, enrichment, wanted, pruning, is_changed=~_is_kept(wanted, enrichment), at_once=True
+        )
+        write_duplicates(lake.settings, enrichment, duplicates)
         return difference
 
 
@@ -147,9 +148,9 @@ def _placed(settings: Settings, enrichment: Enrichment, scope: Scope, tables: Se
     return reduce(DataFrame.union, meant).distinct()
 
 
-def _nothing(spark: SparkSession, settings: Settings, enrichment: Enrichment, *, dry_run: bool) -> Difference:
-    if dry_run and table_exists(spark, settings, enrichment.shadow):
-        delta_table(spark, settings, enrichment.shadow).delete()
+def _nothing(lake: Lake, enrichment: Enrichment, *, dry_run: bool) -> Difference:
+    if dry_run and lake.table(enrichment.shadow).exists():
+        lake.table(enrichment.shadow).delta.delete()
     return Difference(unchanged=0, changed=0, added=0, removed=0, waiting=0)
 
 
@@ -181,8 +182,7 @@ def _broken(decoded: DataFrame, never: DataFrame) -> DataFrame:
 
 
 def _landed(
-    spark: SparkSession,
-    settings: Settings,
+    lake: Lake,
     enrichment: Enrichment,
     scope: Scope,
     decoded: DataFrame,
@@ -197,8 +197,8 @@ def _landed(
     facts = landed.join(placed.withColumn("is_placed", F.lit(True)), on="position", how="left")
     facts = facts.where(is_meant_now | F.col("is_placed")).drop("is_placed")
     for table in (enrichment.duplicates, enrichment.discarded):
-        facts = _without(facts, read_small(spark, settings, table.name, columns=["position"]))
-    malformed = read_small(spark, settings, MALFORMED.name, columns=["topic", "position"])
+        facts = _without(facts, read_small(lake, table.name, columns=["position"]))
+    malformed = read_small(lake, MALFORMED.name, columns=["topic", "position"])
     return _without(facts, malformed.where(F.col("topic") == enrichment.topic.name))
 
 
@@ -241,13 +241,13 @@ def is_meant(scope: Scope, enrichment: Enrichment, table: DataFrame, leading: Ma
     return F.coalesce(reduce(Column.__or__, used, F.lit(False)), F.lit(False))
 
 
-def _leading(spark: SparkSession, settings: Settings, lookup: Lookup, scope: Scope) -> set[str]:
+def _leading(lake: Lake, lookup: Lookup, scope: Scope) -> set[str]:
     """The key in scope, and the keys that were merged into it: a fact in gold without state does not name these."""
     if lookup.entity.name != scope.entity or scope.key is None:
         return set()
     if lookup.merged_into is None:
         return {scope.key}
-    merges = mapping_of(merges_of(pin_version(spark, settings, lookup.table), lookup=lookup))
+    merges = mapping_of(merges_of(lake.table(lookup.table).pin(), lookup=lookup))
     texts = {str(key): str(into) for key, into in merges.items()}
     return leading_to([scope.key], merges=texts, limit=lookup.max_merges)
 

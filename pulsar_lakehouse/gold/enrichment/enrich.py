@@ -9,7 +9,7 @@ from contextlib import ExitStack, nullcontext
 from functools import partial, reduce
 from typing import Any, NamedTuple
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 from pyspark.sql.types import StructType
@@ -19,7 +19,7 @@ from pulsar_lakehouse.contracts.decoding import MALFORMED, quarantine_malformed
 from pulsar_lakehouse.delta.checkpoints import create_tables_of, sound_checkpoint
 from pulsar_lakehouse.delta.definitions import refuse_other
 from pulsar_lakehouse.delta.reads import no_rows, rows_if_small, rows_of_keys, rows_since
-from pulsar_lakehouse.delta.tables import Pinned, Table, cached, of_keys, pin_table, pin_version, table_schema
+from pulsar_lakehouse.delta.tables import Pinned, Table, cached, of_keys
 from pulsar_lakehouse.delta.writes import writes_of
 from pulsar_lakehouse.gold.enrichment.backfill import do_requested
 from pulsar_lakehouse.gold.enrichment.changes import (
@@ -63,19 +63,18 @@ from pulsar_lakehouse.gold.enrichment.writes import (
 )
 from pulsar_lakehouse.settings import Settings
 from pulsar_lakehouse.spark.batches import FEW, Succession, each_batch, interpreted_for, planned_for
+from pulsar_lakehouse.tables.lake import Lake
 
 
-def enrich(
-    spark: SparkSession, settings: Settings, enrichment: Enrichment, succession: Succession | None = None
-) -> DataStreamWriter:
+def enrich(lake: Lake, enrichment: Enrichment, succession: Succession | None = None) -> DataStreamWriter:
     """The stream that places new facts, retries facts that wait for changed state, and does requested actions.
 
     One stream has all of these, so that they can't race: a batch joins with state at least as new as the changes it has
     seen, and a later change finds the facts that this batch left waiting.
     A process that makes the stream again and again keeps its `succession`.
     """
-    create_tables(spark, settings, enrichment)
-    sources = _sources(spark, settings, enrichment)
+    create_tables(lake, enrichment)
+    sources = _sources(lake, enrichment)
     stream = reduce(lambda left, right: left.unionByName(right, allowMissingColumns=True), sources)
     states = (each.table for each in enrichment.feeds)
     reads = [enrichment.topic.bronze_table, *states, ACTIONS.name, BACKFILLS.name]  # in the order of the sources
@@ -83,23 +82,23 @@ def enrich(
 
     def place_batch(batch: DataFrame, number: int) -> None:
         with succession.batch(number):
-            place = partial(enrich_batch, settings, enrichment, is_first=number == 0, succession=succession)
+            place = partial(enrich_batch, lake.settings, enrichment, is_first=number == 0, succession=succession)
             each_batch(place)(batch, number)
 
     return stream.writeStream.foreachBatch(place_batch).option(
-        "checkpointLocation", sound_checkpoint(spark, settings, enrichment.gold_table, reads=reads)
+        "checkpointLocation", sound_checkpoint(lake, enrichment.gold_table, reads=reads)
     )
 
 
-def _sources(spark: SparkSession, settings: Settings, enrichment: Enrichment) -> list[DataFrame]:
+def _sources(lake: Lake, enrichment: Enrichment) -> list[DataFrame]:
     """The events of bronze, of each state and of requests."""
 
     def stream_of(table: str, **options: Any) -> DataFrame:
-        return spark.readStream.format("delta").options(**options).load(settings.table_path(table))
+        return lake.spark.readStream.format("delta").options(**options).load(lake.settings.table_path(table))
 
     # Rows of bronze and of requests only change when messages are erased, also from gold.
     appended = partial(stream_of, skipChangeCommits=True)
-    landed = appended(enrichment.topic.bronze_table, maxBytesPerTrigger=settings.run.max_bytes_per_batch)
+    landed = appended(enrichment.topic.bronze_table, maxBytesPerTrigger=lake.settings.run.max_bytes_per_batch)
     messages = landed.transform(decode_facts, enrichment=enrichment)
     changes = [
         stream_of(lookup.table, readChangeFeed=True)
@@ -139,7 +138,7 @@ def enrich_batch(
         is_new = succession is not None and succession.is_new
         carry_out(settings, enrichment, events, found)
         concerns_placed = found.changed or found.released or is_first
-        placed = placed_now(spark, settings, enrichment) if concerns_placed else None
+        placed = placed_now(Lake(spark, settings), enrichment) if concerns_placed else None
         with planned_for(spark, found.events), writes_of(events, found.events):
             if found.facts:
                 decide_new(settings, enrichment, events, found, is_new=is_new)
@@ -176,7 +175,7 @@ def decide_new(settings: Settings, enrichment: Enrichment, events: DataFrame, fo
         if found.facts <= FEW:
             placed = placed_of(facts.select(keys), settings, enrichment, pruning)
         else:
-            near = placed_keys(spark, settings, enrichment, pruning)
+            near = placed_keys(Lake(spark, settings), enrichment, pruning)
             placed = stack.enter_context(cached(near.join(facts.select(keys), on=keys, how="left_semi")))
         repeated = stack.enter_context(cached(repeated_keys(facts, placed=placed, keys=keys)))
         if not repeated.count():
@@ -202,9 +201,9 @@ class Placed(NamedTuple):
     waiting: Pinned
 
 
-def placed_now(spark: SparkSession, settings: Settings, enrichment: Enrichment) -> Placed:
+def placed_now(lake: Lake, enrichment: Enrichment) -> Placed:
     gold, waiting = enrichment.gold_table, enrichment.waiting.name
-    return Placed(gold=pin_version(spark, settings, gold), waiting=pin_version(spark, settings, waiting))
+    return Placed(gold=lake.table(gold).pin(), waiting=lake.table(waiting).pin())
 
 
 def decide_again(
@@ -315,22 +314,24 @@ def quarantine_rejected(
 def _not_placed(settings: Settings, enrichment: Enrichment, rejected: DataFrame, found: Any) -> DataFrame:
     """The rejected messages that are in no table. The lowest ledger id among them limits the search."""
     spark, newer = rejected.sparkSession, F.col("position.ledger_id") >= found.rejected_since
-    tables = (pin_table(spark, settings, name).where(newer).select("position") for name in enrichment.places)
+    tables = (
+        Lake(spark, settings).table(name).pin().rows.where(newer).select("position") for name in enrichment.places
+    )
     placed = of_keys(reduce(DataFrame.union, tables), rejected.select("position"))
     return rejected.join(placed, on="position", how="left_anti")
 
 
-def create_tables(spark: SparkSession, settings: Settings, enrichment: Enrichment) -> None:
-    gold = gold_of(spark, settings, enrichment)
-    refuse_other(spark, settings, gold, FIXED, rebuild=gold.name)
+def create_tables(lake: Lake, enrichment: Enrichment) -> None:
+    gold = gold_of(lake, enrichment)
+    refuse_other(lake, gold, FIXED, rebuild=gold.name)
     quarantine = (enrichment.waiting, enrichment.duplicates, enrichment.discarded, MALFORMED)
     tables = [gold, *quarantine, ACTIONS, BACKFILLS]
-    create_tables_of(spark, settings, enrichment.gold_table, tables)
+    create_tables_of(lake, enrichment.gold_table, tables)
     resolve(enrichment.checks, over=gold.schema, within=enrichment.topic.name)
 
 
-def gold_of(spark: SparkSession, settings: Settings, enrichment: Enrichment) -> Table:
+def gold_of(lake: Lake, enrichment: Enrichment) -> Table:
     """The table of complete facts, with the columns that the tables of state have now."""
-    held = {each.name: table_schema(spark, settings, each.table) for each in enrichment.lookups}
+    held = {each.name: lake.table(each.table).schema for each in enrichment.lookups}
     states = {name: StructType([column for column in row if column.name not in VALID]) for name, row in held.items()}
     return enrichment.gold(states)

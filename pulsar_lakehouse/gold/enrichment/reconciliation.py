@@ -2,24 +2,24 @@
 
 from functools import partial, reduce
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from pulsar_lakehouse.contracts.decoding import MALFORMED
 from pulsar_lakehouse.delta.tables import POSITION_OF_MESSAGE, read_table
 from pulsar_lakehouse.gold.enrichment.declaration import Enrichment
 from pulsar_lakehouse.reconciliation import Reconciliation
-from pulsar_lakehouse.settings import Settings
+from pulsar_lakehouse.tables.lake import Lake
 
 LANDED = "landed"
 
 
-def reconcile_facts(spark: SparkSession, settings: Settings, enrichment: Enrichment) -> Reconciliation:
+def reconcile_facts(lake: Lake, enrichment: Enrichment) -> Reconciliation:
     """Compare the positions in bronze with those in gold and quarantine, by number and by fingerprint.
 
     A fingerprint is a sum of hashes, so it does not depend on how the positions are spread over tables.
     """
-    read = partial(read_table, spark, settings)
+    read = partial(read_table, lake)
     bronze = read(enrichment.topic.bronze_table).select(F.expr(POSITION_OF_MESSAGE).alias("position"))
     accounted = {
         "enriched": read(enrichment.gold_table).select("position"),

@@ -10,7 +10,7 @@ from functools import partial, reduce
 from typing import Any, NamedTuple
 
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame, Observation, SparkSession
+from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
 
 from pulsar_lakehouse.contracts.checks import Mode, of_mode, stop_if_failed
@@ -22,6 +22,7 @@ from pulsar_lakehouse.gold.enrichment.events import bounds
 from pulsar_lakehouse.gold.enrichment.lookups import CURRENT, LACKS
 from pulsar_lakehouse.settings import Settings
 from pulsar_lakehouse.spark.batches import FEW, interpreted_for
+from pulsar_lakehouse.tables.lake import Lake
 
 Write = Callable[[Settings, Enrichment, DataFrame], None]
 
@@ -74,10 +75,10 @@ def _is_integer(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def placed_keys(spark: SparkSession, settings: Settings, enrichment: Enrichment, pruning: Pruning) -> DataFrame:
+def placed_keys(lake: Lake, enrichment: Enrichment, pruning: Pruning) -> DataFrame:
     """The keys, days and positions of facts that are in gold, waiting or discarded."""
     columns = (*enrichment.keys, enrichment.day, "position")
-    tables = (read_small(spark, settings, name, columns=columns) for name in _places(enrichment))
+    tables = (read_small(lake, name, columns=columns) for name in _places(enrichment))
     return reduce(DataFrame.union, (table.where(pruning.rows) for table in tables))
 
 

@@ -12,30 +12,31 @@ from typing import Any
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
 from psycopg.sql import SQL, Composed, Identifier
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, StructType
 
-from pulsar_lakehouse.delta.tables import FEED, read_changes, read_version, table_id, table_version
+from pulsar_lakehouse.delta.tables import FEED
 from pulsar_lakehouse.errors import ConfigurationError, LakehouseError
 from pulsar_lakehouse.gold.sql.declaration import SqlTable
 from pulsar_lakehouse.gold.sql.types import POSTGRES_TYPES
 from pulsar_lakehouse.settings import Settings
+from pulsar_lakehouse.tables.lake import Lake
 
 DELETED = "_deleted"
 NUL_IN_JSON = r"(?<!\\)((?:\\\\)*)\\u0000"
 """An escaped NUL in JSON text: `u0000` after a backslash that is not itself escaped."""
 
 
-def publish_to_postgres(spark: SparkSession, settings: Settings, table: SqlTable) -> int:
+def publish_to_postgres(lake: Lake, table: SqlTable) -> int:
     """Update the table in Postgres, and return how many rows changed there.
 
     Writes all rows the first time, if gold's table was recreated, or if the last publication is older than the change
     feed reaches. Raises ConfigurationError if the URL is missing or invalid, and LakehouseError with Postgres's reason,
     or if the target table exists but was not created by a publication.
     """
-    with _transaction(settings, table) as cursor:
-        return _bring_over(spark, settings, table, cursor)
+    with _transaction(lake.settings, table) as cursor:
+        return _bring_over(lake, table, cursor)
 
 
 @contextmanager
@@ -54,9 +55,9 @@ def _transaction(settings: Settings, table: SqlTable) -> Iterator[psycopg.Cursor
         raise LakehouseError(f"Postgres, {table.postgres}: {str(error).partition(chr(10))[0]}") from error
 
 
-def _bring_over(spark: SparkSession, settings: Settings, table: SqlTable, cursor: psycopg.Cursor[Any]) -> int:
-    id, version = table_id(spark, settings, table.name), table_version(spark, settings, table.name)
-    rows = read_version(spark, settings, table.name, version)
+def _bring_over(lake: Lake, table: SqlTable, cursor: psycopg.Cursor[Any]) -> int:
+    id, version = lake.table(table.name).id, lake.table(table.name).version
+    rows = lake.table(table.name).read(version)
     last = _last_published(cursor, table)
     if last is not None and last[:2] == (id, version):
         return 0
@@ -66,7 +67,7 @@ def _bring_over(spark: SparkSession, settings: Settings, table: SqlTable, cursor
         cursor.execute(SQL("DELETE FROM {}").format(_target(table)))
         changes = rows.withColumn(DELETED, F.lit(False))
     else:
-        changes = _last_changes(read_changes(spark, settings, table.name, last[1] + 1, version), table)
+        changes = _last_changes(lake.table(table.name).changes(last[1] + 1, version), table)
     changed = _apply(cursor, table, changes)
     cursor.execute(
         "INSERT INTO lakehouse_published VALUES (%s, %s, %s, now()) "

@@ -11,7 +11,7 @@ from functools import partial
 from itertools import chain
 
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 from pyspark.sql.types import ArrayType, DataType, DateType, DecimalType, MapType, StringType, StructType, TimestampType
@@ -20,12 +20,7 @@ from pulsar_lakehouse.contracts.avro_schemas import avro_record
 from pulsar_lakehouse.delta.checkpoints import finished_version, sound_checkpoint
 from pulsar_lakehouse.delta.tables import (
     delete_path,
-    has_changes_since,
     path_exists,
-    read_table,
-    read_version,
-    table_id,
-    table_version,
 )
 from pulsar_lakehouse.errors import PermanentError
 from pulsar_lakehouse.gold.enrichment.declaration import Enrichment
@@ -34,8 +29,8 @@ from pulsar_lakehouse.local.broker import wait_until_healthy
 from pulsar_lakehouse.progress import CONSOLE, spinner
 from pulsar_lakehouse.pulsar.endpoint import Endpoint
 from pulsar_lakehouse.pulsar.publishing import Numbered, Publication, count_partitions, last_messages, send
-from pulsar_lakehouse.settings import Settings
 from pulsar_lakehouse.spark.batches import each_batch
+from pulsar_lakehouse.tables.lake import Lake
 
 RANK_BITS = 32
 """The low bits of a sequence number, for the place in the commit. The version is in the bits above."""
@@ -71,29 +66,29 @@ def changelog_of(declared: Enrichment | SqlTable) -> Changelog:
     )
 
 
-def publish(spark: SparkSession, settings: Settings, changelog: Changelog, endpoint: Endpoint) -> DataStreamWriter:
+def publish(lake: Lake, changelog: Changelog, endpoint: Endpoint) -> DataStreamWriter:
     """The stream from gold's change feed to its topic. Without a checkpoint, it continues with what the topic lacks.
 
     An empty topic first gets the current rows, because the files of older changes may be gone. Raises PermanentError if
     changes that the topic lacks are gone.
     """
-    wait_until_healthy(endpoint, settings)
-    publication = publication_of(spark, settings, changelog, endpoint)
+    wait_until_healthy(endpoint, lake.settings)
+    publication = publication_of(lake, changelog, endpoint)
     last = last_messages(publication)
     stream = f"published.{publication.topic}"
-    finished = finished_version(spark, settings, stream, reads=changelog.table)
-    checkpoint = sound_checkpoint(spark, settings, stream, reads=[changelog.table])
+    finished = finished_version(lake, stream, reads=changelog.table)
+    checkpoint = sound_checkpoint(lake, stream, reads=[changelog.table])
     if begun := [each.since for each in last if each is not None]:
         publication = replace(publication, since=begun[0])
     else:  # nothing was published, or the topic was recreated
-        delete_path(spark, checkpoint)
+        delete_path(lake.spark, checkpoint)
         finished = 0
     since = publication.since
     reached = [since if each is None else each.sequence >> RANK_BITS for each in last]
-    is_known = path_exists(spark, f"{checkpoint}/offsets/[0-9]*")
+    is_known = path_exists(lake.spark, f"{checkpoint}/offsets/[0-9]*")
     # Changes are sent only after all rows were, and only then is there a checkpoint.
     if max(reached) == since and not (is_known or finished):
-        rows = read_version(spark, settings, changelog.table, since)
+        rows = lake.table(changelog.table).read(since)
         marks = {"_change_type": F.lit("insert"), "_commit_version": F.lit(since).cast("bigint")}
         with spinner(f"Sending the rows of {changelog.table}"):
             publish_batch(publication, changelog, rows.withColumns(marks))
@@ -101,36 +96,36 @@ def publish(spark: SparkSession, settings: Settings, changelog: Changelog, endpo
     first = max(min(reached), since + 1)
     if not is_known:
         first = max(first, finished)
-        _refuse_gone(spark, settings, changelog, first)
-    feed = spark.readStream.format("delta").option("readChangeFeed", True).option("startingVersion", first)
+        _refuse_gone(lake, changelog, first)
+    feed = lake.spark.readStream.format("delta").option("readChangeFeed", True).option("startingVersion", first)
     return (
         feed.option("maxFilesPerTrigger", ALL_FILES)
-        .load(settings.table_path(changelog.table))
+        .load(lake.settings.table_path(changelog.table))
         .writeStream.foreachBatch(each_batch(partial(publish_batch, publication, changelog)))
         .option("checkpointLocation", checkpoint)
     )
 
 
-def _refuse_gone(spark: SparkSession, settings: Settings, changelog: Changelog, first: int) -> None:
+def _refuse_gone(lake: Lake, changelog: Changelog, first: int) -> None:
     """Raises PermanentError if the table's changes from a version on are gone."""
-    if not has_changes_since(spark, settings, changelog.table, first - 1):
+    if not lake.table(changelog.table).has_changes_since(first - 1):
         raise PermanentError(
             f"{changelog.topic}: lacks changes of {changelog.table} since version {first}, which are gone: delete the "
             "topic, and publish all rows again"
         )
 
 
-def publication_of(spark: SparkSession, settings: Settings, changelog: Changelog, endpoint: Endpoint) -> Publication:
+def publication_of(lake: Lake, changelog: Changelog, endpoint: Endpoint) -> Publication:
     """The publication of gold's current schema and version. A recreated gold table is another publisher."""
-    fields = read_table(spark, settings, changelog.table).schema
+    fields = lake.table(changelog.table).read().schema
     return Publication(
         topic=changelog.topic,
-        publisher=f"lakehouse-{table_id(spark, settings, changelog.table)}",
+        publisher=f"lakehouse-{lake.table(changelog.table).id}",
         record=changelog.record,
         avro=json.dumps(avro_record(changelog.record, fields)),
-        since=table_version(spark, settings, changelog.table),
+        since=lake.table(changelog.table).version,
         endpoint=endpoint,
-        settings=settings,
+        settings=lake.settings,
     )
 
 

@@ -4,12 +4,11 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql.types import StructField, StructType
 
 from pulsar_lakehouse.contracts.avro_schemas import avro_record
 from pulsar_lakehouse.contracts.checks import resolve
-from pulsar_lakehouse.delta.tables import has_change_feed, read_table, table_exists
 from pulsar_lakehouse.errors import ConfigurationError
 from pulsar_lakehouse.gold.enrichment.declaration import BACKFILLS
 from pulsar_lakehouse.gold.sql.declaration import SqlTable
@@ -25,13 +24,12 @@ from pulsar_lakehouse.gold.sql.statements import (
     touched,
 )
 from pulsar_lakehouse.gold.sql.types import POSTGRES_TYPES
-from pulsar_lakehouse.settings import Settings
 from pulsar_lakehouse.spark.comparing import has_map
+from pulsar_lakehouse.tables.lake import Lake
 
 
 def check_declarations(
-    spark: SparkSession,
-    settings: Settings,
+    lake: Lake,
     tables: Sequence[SqlTable],
     declared: Mapping[str, str],
     *,
@@ -50,21 +48,19 @@ def check_declarations(
             wrong[table.name] = ""
             continue
         try:
-            sources = {name: _nothing_of(spark, settings, table, name, declared, known) for name in table.sources}
-            known[table.name] = checked(spark, settings, parse(table), sources).schema
+            sources = {name: _nothing_of(lake, table, name, declared, known) for name in table.sources}
+            known[table.name] = checked(lake, parse(table), sources).schema
         except ConfigurationError as error:
             wrong[table.name] = str(error)
     return known, list(filter(None, wrong.values()))
 
 
-def checked(
-    spark: SparkSession, settings: Settings, statement: Statement, sources: Mapping[str, DataFrame]
-) -> DataFrame:
+def checked(lake: Lake, statement: Statement, sources: Mapping[str, DataFrame]) -> DataFrame:
     """The rows that the SELECT returns over these sources.
 
     Raises ConfigurationError, with file and line, if the table can't be refreshed as declared.
     """
-    rows = select(spark, statement, sources)
+    rows = select(lake.spark, statement, sources)
     _refuse_columns(statement, rows.schema)
     table = statement.table
     for name, check in table.checks.items():
@@ -72,14 +68,14 @@ def checked(
     if table.refresh == INCREMENTAL:
         refuse_full_only(statement, rows)
         try:
-            refuse_what_is_read_otherwise(spark, statement, sources, rows)
+            refuse_what_is_read_otherwise(lake.spark, statement, sources, rows)
         except PySparkException as error:  # a literal fails, because Spark evaluates it already
             raise ConfigurationError(located(statement, error)) from None
-        touched(spark, statement, sources, sources)
-        refuse_sums_of_doubles(spark, statement, sources)
+        touched(lake.spark, statement, sources, sources)
+        refuse_sums_of_doubles(lake.spark, statement, sources)
         for name in table.sources:
             if name.startswith(("bronze.", "quarantine.", BACKFILLS.name)) or (
-                table_exists(spark, settings, name) and not has_change_feed(spark, settings, name)
+                lake.table(name).exists() and not lake.table(name).has_change_feed
             ):
                 raise ConfigurationError(f"{table.at}:1: {name} has no change data feed: declare `refresh: full`")
     return rows
@@ -115,8 +111,7 @@ def _refuse_column(statement: Statement, column: StructField) -> None:
 
 
 def _nothing_of(
-    spark: SparkSession,
-    settings: Settings,
+    lake: Lake,
     table: SqlTable,
     name: str,
     declared: Mapping[str, str],
@@ -124,11 +119,11 @@ def _nothing_of(
 ) -> DataFrame:
     """An empty frame with the columns of a source."""
     if name in known:
-        return spark.createDataFrame([], known[name])
+        return lake.spark.createDataFrame([], known[name])
     if name in declared:
-        return spark.createDataFrame([], declared[name])
-    if table_exists(spark, settings, name):
-        return spark.createDataFrame([], read_table(spark, settings, name).schema)
+        return lake.spark.createDataFrame([], declared[name])
+    if lake.table(name).exists():
+        return lake.spark.createDataFrame([], lake.table(name).read().schema)
     raise ConfigurationError(f"{table.at}:1: {name}: no such table; declared tables: {_names(declared)}")
 
 

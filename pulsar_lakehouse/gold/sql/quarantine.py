@@ -2,18 +2,17 @@
 
 from collections.abc import Iterable
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from pulsar_lakehouse.delta.tables import create_table, delta_table, is_known_empty, pin_table, table_exists
 from pulsar_lakehouse.gold.sql.declaration import SQL_ROWS, SqlTable
-from pulsar_lakehouse.settings import Settings
+from pulsar_lakehouse.tables.lake import Lake
 
 
-def quarantine(spark: SparkSession, settings: Settings, table: SqlTable, failing: DataFrame) -> None:
+def quarantine(lake: Lake, table: SqlTable, failing: DataFrame) -> None:
     """Replace the table's quarantined rows by `failing`. Rows that were there already keep their `quarantined_at`."""
-    create_table(spark, settings, SQL_ROWS)
-    held = pin_table(spark, settings, SQL_ROWS.name).where(F.col("table") == table.name)
+    lake.create(SQL_ROWS)
+    held = lake.table(SQL_ROWS.name).pin().rows.where(F.col("table") == table.name)
     same = [failing[name].eqNullSafe(held[name]) for name in ("keys", "reason")]
     (
         failing.join(held, on=same, how="left")
@@ -26,15 +25,15 @@ def quarantine(spark: SparkSession, settings: Settings, table: SqlTable, failing
         .write.format("delta")
         .mode("overwrite")
         .option("replaceWhere", f"`table` = '{table.name}'")
-        .save(settings.table_path(SQL_ROWS.name))
+        .save(lake.settings.table_path(SQL_ROWS.name))
     )
 
 
-def clear_undeclared(spark: SparkSession, settings: Settings, declared: Iterable[str]) -> None:
+def clear_undeclared(lake: Lake, declared: Iterable[str]) -> None:
     """Remove the quarantined rows of tables that are no longer declared."""
-    clear_quarantine(spark, settings, ~F.col("table").isin(*declared))
+    clear_quarantine(lake, ~F.col("table").isin(*declared))
 
 
-def clear_quarantine(spark: SparkSession, settings: Settings, which: Column) -> None:
-    if table_exists(spark, settings, SQL_ROWS.name) and not is_known_empty(spark, settings, SQL_ROWS.name):
-        delta_table(spark, settings, SQL_ROWS.name).delete(which)
+def clear_quarantine(lake: Lake, which: Column) -> None:
+    if lake.table(SQL_ROWS.name).exists() and not lake.table(SQL_ROWS.name).is_known_empty:
+        lake.table(SQL_ROWS.name).delta.delete(which)

@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from functools import reduce
 
 from pyspark.errors import AnalysisException, PySparkException
-from pyspark.sql import Column, DataFrame, Row, SparkSession
+from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
@@ -26,14 +26,7 @@ from pulsar_lakehouse.delta.tables import (
     FEED,
     Table,
     cached,
-    create_table,
     of_keys,
-    read_changes,
-    read_table,
-    read_version,
-    table_exists,
-    table_id,
-    table_version,
     with_columns_of,
 )
 from pulsar_lakehouse.delta.writes import Merge, append, append_values, merge, writes_of
@@ -46,6 +39,7 @@ from pulsar_lakehouse.gold.sql.parsing import DIALECT
 from pulsar_lakehouse.gold.sql.quarantine import clear_quarantine, quarantine
 from pulsar_lakehouse.gold.sql.statements import Statement, located, narrow, parse, select, touched
 from pulsar_lakehouse.settings import Settings
+from pulsar_lakehouse.tables.lake import Lake
 
 REFRESHES = Table(
     name=REFRESHES_TABLE,
@@ -87,41 +81,40 @@ def gold_table(table: SqlTable, columns: StructType) -> Table:
     return Table(name=table.name, columns=types, properties={"delta.enableChangeDataFeed": "true"})
 
 
-def refresh(spark: SparkSession, settings: Settings, table: SqlTable, *, full: bool = False) -> Refreshed:
+def refresh(lake: Lake, table: SqlTable, *, full: bool = False) -> Refreshed:
     """Update the table to what its SELECT returns now. `full` recomputes all of it, whatever is declared.
 
     Raises ConfigurationError, with file and line, if the table can't be refreshed as declared. Raises PermanentError if
     keys are NULL or not unique, or a check stops it: then the table stays as it was.
     """
     statement = parse(table)
-    versions = {name: (table_id(spark, settings, name), table_version(spark, settings, name)) for name in table.sources}
-    sources = {name: read_version(spark, settings, name, version) for name, (_, version) in versions.items()}
-    whole = checked(spark, settings, statement, sources)
-    _refuse_other_keys(spark, settings, table)
-    create_table(spark, settings, gold_table(table, whole.schema))
-    create_table(spark, settings, REFRESHES)
-    held = read_table(spark, settings, table.name)
-    last = _last_refresh(spark, settings, statement)
+    versions = {name: (lake.table(name).id, lake.table(name).version) for name in table.sources}
+    sources = {name: lake.table(name).read(version) for name, (_, version) in versions.items()}
+    whole = checked(lake, statement, sources)
+    _refuse_other_keys(lake, table)
+    lake.create(gold_table(table, whole.schema))
+    lake.create(REFRESHES)
+    held = lake.table(table.name).read()
+    last = _last_refresh(lake, statement)
     why_full = "requested" if full else _why_full(statement, last, versions)
     try:
         if why_full or last is None:
-            done = _write(settings, statement, whole, held, kind=FULL, reason=why_full)
+            done = _write(lake.settings, statement, whole, held, kind=FULL, reason=why_full)
         else:
-            done = _refresh_touched(spark, settings, statement, sources, last, versions)
+            done = _refresh_touched(lake, statement, sources, last, versions)
     except PySparkException as error:
         if not is_of_data(error):
             raise
-        done = _refresh_what_does_not_fail(spark, settings, statement, sources, error)
+        done = _refresh_what_does_not_fail(lake, statement, sources, error)
     if done.reason != NOTHING_NEW:
         if not done.quarantined:
-            clear_quarantine(spark, settings, F.col("table") == table.name)
-        _remember(spark, settings, statement, done, versions)
+            clear_quarantine(lake, F.col("table") == table.name)
+        _remember(lake, statement, done, versions)
     return done
 
 
 def _refresh_touched(
-    spark: SparkSession,
-    settings: Settings,
+    lake: Lake,
     statement: Statement,
     sources: Mapping[str, DataFrame],
     last: Row,
@@ -129,7 +122,7 @@ def _refresh_touched(
 ) -> Refreshed:
     read = {name: last.sources[name].version for name in versions}
     changed = {
-        name: _changed_rows(spark, settings, name, read[name] + 1, version)
+        name: _changed_rows(lake, name, read[name] + 1, version)
         for name, (_, version) in versions.items()
         if version > read[name]
     }
@@ -137,21 +130,20 @@ def _refresh_touched(
     if not changed:
         held_back = last.quarantined or 0
         return Refreshed(table=table.name, kind=INCREMENTAL, reason=NOTHING_NEW, quarantined=held_back)
-    held = read_table(spark, settings, table.name)
-    with cached(touched(spark, statement, sources, changed)) as groups:
+    held = lake.table(table.name).read()
+    with cached(touched(lake.spark, statement, sources, changed)) as groups:
         count, sources = narrow(statement, sources, groups)
-        part = select(spark, statement, sources)
+        part = select(lake.spark, statement, sources)
         keys = groups.select(*statement.grouping)
         reason = f"{count:,} groups touched"
         if not count:
             return Refreshed(table=table.name, kind=INCREMENTAL, reason=reason)
         fresh, held = of_keys(part, keys), of_keys(held, keys)
-        return _write(settings, statement, fresh, held, kind=INCREMENTAL, reason=reason)
+        return _write(lake.settings, statement, fresh, held, kind=INCREMENTAL, reason=reason)
 
 
 def _refresh_what_does_not_fail(
-    spark: SparkSession,
-    settings: Settings,
+    lake: Lake,
     statement: Statement,
     sources: Mapping[str, DataFrame],
     error: PySparkException,
@@ -161,9 +153,9 @@ def _refresh_what_does_not_fail(
     If the failing rows can't be told from others, quarantines the whole table with `error`, and leaves it as it was.
     """
     table = statement.table
-    with each_expression_alone(spark), ExitStack() as stack:
+    with each_expression_alone(lake.spark), ExitStack() as stack:
         try:
-            rows = stack.enter_context(cached(tried(spark, statement, sources)))
+            rows = stack.enter_context(cached(tried(lake.spark, statement, sources)))
             rows.count()
         except (PySparkException, ConfigurationError) as problem:
             if isinstance(problem, PySparkException) and not (
@@ -171,12 +163,12 @@ def _refresh_what_does_not_fail(
             ):
                 raise
             reason = located(statement, error)
-            quarantine(spark, settings, table, spark.createDataFrame([(None, reason)], "keys STRING, reason STRING"))
+            quarantine(lake, table, lake.spark.createDataFrame([(None, reason)], "keys STRING, reason STRING"))
             why = "rows fail, but it can't be determined which: the table stays as it was"
             return Refreshed(table=table.name, kind=FAILED, reason=why, quarantined=1, failing=(reason,))
         failing = rows.where("reason IS NOT NULL").select("keys", "reason").distinct()
-        whole, held = rows.where("reason IS NULL").select("row.*"), read_table(spark, settings, table.name)
-        return _write(settings, statement, whole, held, kind=FULL, reason="rows fail", failing=failing)
+        whole, held = rows.where("reason IS NULL").select("row.*"), lake.table(table.name).read()
+        return _write(lake.settings, statement, whole, held, kind=FULL, reason="rows fail", failing=failing)
 
 
 def _write(
@@ -220,9 +212,9 @@ def _write(
     )
 
 
-def _refuse_other_keys(spark: SparkSession, settings: Settings, table: SqlTable) -> None:
+def _refuse_other_keys(lake: Lake, table: SqlTable) -> None:
     """Raises ConfigurationError for a key that the existing table does not have as a column."""
-    held = read_table(spark, settings, table.name).columns if table_exists(spark, settings, table.name) else table.keys
+    held = lake.table(table.name).read().columns if lake.table(table.name).exists() else table.keys
     if missing := [key for key in table.keys if key not in held]:
         raise ConfigurationError(
             f"{table.at}:1: keys: {missing[0]} is not in {table.name}: keys have changed: declare it under another name"
@@ -247,9 +239,9 @@ def _why_full(statement: Statement, last: Row | None, versions: Versions) -> str
     return ""
 
 
-def _changed_rows(spark: SparkSession, settings: Settings, name: str, first: int, last: int) -> DataFrame:
+def _changed_rows(lake: Lake, name: str, first: int, last: int) -> DataFrame:
     """The changed rows of a table in the versions `first` to `last`, as they were before and after."""
-    feed = read_changes(spark, settings, name, first, last)
+    feed = lake.table(name).changes(first, last)
     return feed.drop("_change_type", "_commit_version", "_commit_timestamp")
 
 
@@ -308,35 +300,34 @@ def _count(statement: Statement, changes: DataFrame) -> Counter[str]:
     return counts
 
 
-def _last_refresh(spark: SparkSession, settings: Settings, statement: Statement) -> Row | None:
+def _last_refresh(lake: Lake, statement: Statement) -> Row | None:
     """The last refresh of this table. Ignores a dropped table of this name."""
-    done = read_table(spark, settings, REFRESHES.name).where(
-        (F.col("table") == statement.table.name)
-        & (F.col("table_id") == table_id(spark, settings, statement.table.name))
+    done = (
+        lake.table(REFRESHES.name)
+        .read()
+        .where((F.col("table") == statement.table.name) & (F.col("table_id") == lake.table(statement.table.name).id))
     )
     return next(iter(done.orderBy(F.desc("at")).limit(1).collect()), None)
 
 
-def is_redefined(spark: SparkSession, settings: Settings, table: SqlTable) -> bool:
+def is_redefined(lake: Lake, table: SqlTable) -> bool:
     """Whether the existing table was made by another SELECT, or with other keys."""
     statement = parse(table)
-    last = _last_refresh(spark, settings, statement) if table_exists(spark, settings, REFRESHES.name) else None
+    last = _last_refresh(lake, statement) if lake.table(REFRESHES.name).exists() else None
     return last is not None and last.definition != _definition(statement)
 
 
-def _remember(
-    spark: SparkSession, settings: Settings, statement: Statement, done: Refreshed, versions: Versions
-) -> None:
+def _remember(lake: Lake, statement: Statement, done: Refreshed, versions: Versions) -> None:
     row = {
         **asdict(done),
-        "table_id": table_id(spark, settings, done.table),
+        "table_id": lake.table(done.table).id,
         "definition": _definition(statement),
         "sources": []
         if done.kind == FAILED
         else [(name, {"id": id, "version": at}) for name, (id, at) in versions.items()],
         "at": datetime.now(UTC),
     }
-    append_values(settings, REFRESHES.name, [row])
+    append_values(lake.settings, REFRESHES.name, [row])
 
 
 def _definition(statement: Statement) -> str:

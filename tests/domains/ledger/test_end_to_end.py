@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
+from pulsar_lakehouse.tables.lake import Lake
 
 from pulsar_lakehouse.domains.ledger.workload import Workload
 from pulsar_lakehouse.pulsar.endpoint import Endpoint
@@ -44,22 +44,22 @@ def lake(settings: Settings, endpoint: Endpoint, tmp_path: Path) -> Settings:
 
 
 @pytest.mark.long
-def test_tables_and_topics_follow_from_the_messages(spark: SparkSession, endpoint: Endpoint, lake: Settings) -> None:
-    first = send(MESSY.first, endpoint, lake)
-    run(spark, lake)
-    late = send(MESSY.late, endpoint, lake)
-    run(spark, lake)
+def test_tables_and_topics_follow_from_the_messages(endpoint: Endpoint, lake: Lake) -> None:
+    first = send(MESSY.first, endpoint, lake.settings)
+    run(lake)
+    late = send(MESSY.late, endpoint, lake.settings)
+    run(lake)
 
     gold = enriched(first, late)
     expected: dict[str, Sequence[Row]] = {"enriched_transactions": gold, **balances(gold)}
     for name, rows in expected.items():
         keys = KEYS[name]
-        assert in_table(lake, f"gold.{name}", keys, rows[0]) == by(keys, rows)
-        assert in_topic(lake, endpoint, name, keys, rows[0]) == as_published(keys, rows)
+        assert in_table(lake.settings, f"gold.{name}", keys, rows[0]) == by(keys, rows)
+        assert in_topic(lake.settings, endpoint, name, keys, rows[0]) == as_published(keys, rows)
 
     sent = [*first["transactions"], *late["transactions"]]
-    waiting = {row["transaction_id"] for row in read(lake, "quarantine.waiting_transactions")}
+    waiting = {row["transaction_id"] for row in read(lake.settings, "quarantine.waiting_transactions")}
     assert waiting == {fact["transaction_id"] for fact in facts(sent)} - {row["transaction_id"] for row in gold}
     broken = [each for messages in (*first.values(), *late.values()) for each in messages if each.broken]
-    assert len(read(lake, "quarantine.malformed")) == len(broken) > 0
-    assert unaccounted(spark, lake) == {}
+    assert len(read(lake.settings, "quarantine.malformed")) == len(broken) > 0
+    assert unaccounted(lake) == {}

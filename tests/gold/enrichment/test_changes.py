@@ -3,6 +3,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from pulsar_lakehouse.tables.lake import Lake
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
@@ -13,7 +14,6 @@ from pulsar_lakehouse.errors import ConfigurationError
 from pulsar_lakehouse.gold.enrichment.changes import changes_of, losses_by, outdated_by, waiting_for
 from pulsar_lakehouse.gold.enrichment.declaration import MISSING, Lookup
 from pulsar_lakehouse.gold.enrichment.events import LOSS
-from pulsar_lakehouse.settings import Settings
 from pulsar_lakehouse.spark.batches import FEW
 from tests.lake import own_home
 from tests.messages import at
@@ -137,9 +137,7 @@ def test_a_way_of_merges_that_can_not_be_resolved_is_named(spark: SparkSession) 
         changes_of(feed.withColumns({"_change_type": F.lit("insert"), "_commit_version": F.lit(3)}), lookup=LOOKUPS[0])
 
 
-def test_deletes_and_merges_concern_the_keys_that_merges_lead_from(
-    spark: SparkSession, settings: Settings, tmp_path: Path
-) -> None:
+def test_deletes_and_merges_concern_the_keys_that_merges_lead_from(lake: Lake, tmp_path: Path) -> None:
     """Merges that end at deleted, missing and present users, or in a circle.
 
     User 2 was merged into 1, which was deleted at minute 5; 3 and 4 into each other; 5 into 6, which is missing; and
@@ -148,10 +146,10 @@ def test_deletes_and_merges_concern_the_keys_that_merges_lead_from(
     """
     rows = [(1, at(5), None), (2, None, 1), (3, None, 4), (4, None, 3), (5, None, 6), (7, None, 8), (8, None, None)]
     more = [(9, at(5), None), (10, None, None), (11, None, 10), (12, None, 8)]
-    state = spark.createDataFrame([*rows, *more], "id INT, deleted_at TIMESTAMP, into INT")
-    own = own_home(settings, tmp_path)
+    state = lake.spark.createDataFrame([*rows, *more], "id INT, deleted_at TIMESTAMP, into INT")
+    own = own_home(lake.settings, tmp_path)
     state.write.format("delta").save(own.table_path(LOOKUPS[0].table))
-    changes = spark.createDataFrame(
+    changes = lake.spark.createDataFrame(
         [
             *(("1", (at(5), None), False), ("3", (None, "4"), False), ("5", (None, "6"), False)),
             *(("7", (None, "8"), False), ("10", (None, "8"), True)),

@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
+from pulsar_lakehouse.tables.lake import Lake
 
 from pulsar_lakehouse.contracts.checks import fail
 from pulsar_lakehouse.domains.shop.declarations.orders import ORDERS
@@ -12,7 +12,6 @@ from pulsar_lakehouse.errors import LakehouseError, PermanentError
 from pulsar_lakehouse.gold.enrichment import writes
 from pulsar_lakehouse.jobs.steps import enriching, merging, reconcile_all
 from pulsar_lakehouse.jobs.streams import catch_up
-from pulsar_lakehouse.settings import Settings
 from tests.crashes import fail_after
 from tests.lake import expected, land_literally, own_home, tables
 from tests.messages import item, order, user
@@ -34,10 +33,10 @@ FREE = [item(1, 0.0, when=5, place=1)]
 PRICED = [item(1, 2.0, when=6, place=2)]
 
 
-def run(spark: SparkSession, lake: Settings, messages: list[Message]) -> None:
-    land_literally(spark, lake, messages)
-    catch_up(lake, merging(spark, lake, ENTITIES))
-    catch_up(lake, enriching(spark, lake, [STOPPING]))
+def run(lake: Lake, messages: list[Message]) -> None:
+    land_literally(lake, messages)
+    catch_up(lake.settings, merging(lake, ENTITIES))
+    catch_up(lake.settings, enriching(lake, [STOPPING]))
 
 
 @pytest.mark.parametrize(
@@ -52,15 +51,15 @@ def run(spark: SparkSession, lake: Settings, messages: list[Message]) -> None:
     ids=["a new fact", "a corrected fact"],
 )
 def test_no_row_that_fails_is_written_and_all_goes_on_once_its_state_is_corrected(
-    spark: SparkSession, settings: Settings, tmp_path: Path, wrong: list[Message], mended: list[Message], line: str
+    lake: Lake, tmp_path: Path, wrong: list[Message], mended: list[Message], line: str
 ) -> None:
-    once = settings.run.model_copy(update={"retries": 0})
-    lake = own_home(settings, tmp_path).model_copy(update={"run": once})
-    run(spark, lake, FIRST)
+    once = lake.settings.run.model_copy(update={"retries": 0})
+    lake = own_home(lake.settings, tmp_path).model_copy(update={"run": once})
+    run(Lake(lake.spark, lake), FIRST)
     before = tables(lake)
     for messages in (wrong, []):
         with pytest.raises(PermanentError, match=f"^enrich orders: gold.enriched_orders: .*: 1 with {line}"):
-            run(spark, lake, messages)
+            run(Lake(lake.spark, lake), messages)
         assert {name: tables(lake)[name] for name in ("gold", "waiting")} == {
             name: before[name] for name in ("gold", "waiting")
         }
@@ -68,7 +67,7 @@ def test_no_row_that_fails_is_written_and_all_goes_on_once_its_state_is_correcte
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(writes, write, fail_after(getattr(writes, write)))
         with pytest.raises(LakehouseError, match="power cut"):
-            run(spark, lake, mended)
-    run(spark, lake, [])
+            run(Lake(lake.spark, lake), mended)
+    run(Lake(lake.spark, lake), [])
     assert tables(lake) == expected(Oracle().run(FIRST).run([*wrong, *mended]))
-    assert all(reconciliation.holds for reconciliation in reconcile_all(spark, lake))
+    assert all(reconciliation.holds for reconciliation in reconcile_all(Lake(lake.spark, lake)))

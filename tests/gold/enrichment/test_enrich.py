@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import typer
+from pulsar_lakehouse.tables.lake import Lake
 from pyspark.sql import SparkSession
 
 from pulsar_lakehouse.cli.quarantine import app as quarantine_app
@@ -67,27 +68,27 @@ THEN = [
 ]
 
 
-def merge_changes(spark: SparkSession, settings: Settings) -> None:
-    catch_up(settings, merging(spark, settings, ENTITIES))
+def merge_changes(lake: Lake) -> None:
+    catch_up(lake.settings, merging(lake, ENTITIES))
 
 
-def enrich_orders(spark: SparkSession, settings: Settings) -> None:
-    catch_up(settings, enriching(spark, settings, ENRICHMENTS))
+def enrich_orders(lake: Lake) -> None:
+    catch_up(lake.settings, enriching(lake, ENRICHMENTS))
 
 
-def copy_of(lake: Settings, home: Path) -> Settings:
-    shutil.copytree(lake.home, home, dirs_exist_ok=True)
-    return own_home(lake, home)
+def copy_of(lake: Lake, home: Path) -> Settings:
+    shutil.copytree(lake.settings.home, home, dirs_exist_ok=True)
+    return own_home(lake.settings, home)
 
 
 @pytest.fixture(scope="module")
-def first(spark: SparkSession, settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Settings:
+def first(lake: Lake, tmp_path_factory: pytest.TempPathFactory) -> Settings:
     """A lake after the first round."""
-    run = settings.run.model_copy(update={"retries": 0})
-    own = own_home(settings, tmp_path_factory.mktemp("first")).model_copy(update={"run": run})
-    land_literally(spark, own, FIRST)
-    merge_changes(spark, own)
-    enrich_orders(spark, own)
+    run = lake.settings.run.model_copy(update={"retries": 0})
+    own = own_home(lake.settings, tmp_path_factory.mktemp("first")).model_copy(update={"run": run})
+    land_literally(Lake(lake.spark, own), FIRST)
+    merge_changes(Lake(lake.spark, own))
+    enrich_orders(Lake(lake.spark, own))
     return own
 
 
@@ -95,8 +96,8 @@ def first(spark: SparkSession, settings: Settings, tmp_path_factory: pytest.Temp
 def then(spark: SparkSession, first: Settings, tmp_path_factory: pytest.TempPathFactory) -> Settings:
     """A lake in which the orders of the second round are still to be enriched."""
     own = copy_of(first, tmp_path_factory.mktemp("then"))
-    land_literally(spark, own, THEN)
-    merge_changes(spark, own)
+    land_literally(Lake(spark, own), THEN)
+    merge_changes(Lake(spark, own))
     return own
 
 
@@ -117,11 +118,11 @@ def keys(waiting: Row) -> list[str]:
     return [f"{state['entity']} {state['key']}" for state in waiting["missing"]]
 
 
-def test_orders_wait_while_there_is_no_state_at_all(spark: SparkSession, settings: Settings, tmp_path: Path) -> None:
-    lake, orders = own_home(settings, tmp_path), [order(1, place=1), order(2, place=2), order(1, place=3)]
-    land_literally(spark, lake, orders)
-    merge_changes(spark, lake)
-    enrich_orders(spark, lake)
+def test_orders_wait_while_there_is_no_state_at_all(lake: Lake, tmp_path: Path) -> None:
+    lake, orders = own_home(lake.settings, tmp_path), [order(1, place=1), order(2, place=2), order(1, place=3)]
+    land_literally(Lake(lake.spark, lake), orders)
+    merge_changes(Lake(lake.spark, lake))
+    enrich_orders(Lake(lake.spark, lake))
     assert tables(lake) == expected(Oracle().run(orders))
     assert {row["reason"] for row in read(lake, ORDERS.waiting.name)} == {"user missing, item missing"}
 
@@ -136,20 +137,20 @@ def test_crashes_after_one_write_after_the_other_change_nothing(
         with monkeypatch.context() as patch:
             patch.setattr(module, write, fail_after(getattr(module, write)))
             with pytest.raises(LakehouseError, match="power cut"):
-                enrich_orders(spark, lake)
+                enrich_orders(Lake(spark, lake))
         if checkpoint == "lost":
             shutil.rmtree(lake.checkpoint_path(ORDERS.gold_table))
-    enrich_orders(spark, lake)
+    enrich_orders(Lake(spark, lake))
     assert tables(lake) == expected(Oracle().run(FIRST).run(THEN))
-    assert reconcile_facts(spark, lake, ORDERS).holds
+    assert reconcile_facts(Lake(spark, lake), ORDERS).holds
 
 
 def test_attempts_count_how_often_an_order_was_tried(spark: SparkSession, first: Settings, tmp_path: Path) -> None:
     lake = copy_of(first, tmp_path)
     changes = [item(1, 2.0, when=30, place=5), user(9, place=2), user(4, place=3, mergedAt=0, parentUserId=12)]
-    land_literally(spark, lake, changes)
-    merge_changes(spark, lake)
-    enrich_orders(spark, lake)
+    land_literally(Lake(spark, lake), changes)
+    merge_changes(Lake(spark, lake))
+    enrich_orders(Lake(spark, lake))
     assert tables(lake) == expected(Oracle().run(FIRST).run(changes))
     waiting = read(lake, ORDERS.waiting.name)
     assert sorted((row["line_item_id"], keys(row), row["attempts"]) for row in waiting) == [
@@ -163,9 +164,11 @@ def test_attempts_count_how_often_an_order_was_tried(spark: SparkSession, first:
 
 def test_gold_keeps_the_state_that_was_the_latest_then(spark: SparkSession, first: Settings, tmp_path: Path) -> None:
     lake = copy_of(first, tmp_path)
-    land_literally(spark, lake, [user(1, "Zoë", when=20, place=5), item(1, 2.0, when=20, place=6), order(7, place=30)])
-    merge_changes(spark, lake)
-    enrich_orders(spark, lake)
+    land_literally(
+        Lake(spark, lake), [user(1, "Zoë", when=20, place=5), item(1, 2.0, when=20, place=6), order(7, place=30)]
+    )
+    merge_changes(Lake(spark, lake))
+    enrich_orders(Lake(spark, lake))
     enriched = [(row["line_item_id"], row["user"]["first_name"], row["item"]["price"]) for row in tables(lake)["gold"]]
     assert sorted(enriched) == [(1, "Ada", 1.5), (5, "Ada", 1.5), (7, "Zoë", 1.5), (12, "Ada", 1.5), (13, "Ada", 1.5)]
 
@@ -182,8 +185,8 @@ def test_times_that_are_none_and_the_ends_of_time_are_no_poison(
         order(24, place=44, createdAt=-62_135_596_800_000),
         order(25, place=45),
     ]
-    land_literally(spark, lake, orders)
-    enrich_orders(spark, lake)
+    land_literally(Lake(spark, lake), orders)
+    enrich_orders(Lake(spark, lake))
     assert tables(lake) == expected(Oracle().run(FIRST).run(orders))
 
 
@@ -194,9 +197,9 @@ def test_what_is_placed_stays_there_when_a_check_is_stricter_and_all_is_read_aga
     before = tables(lake)
     shutil.rmtree(lake.checkpoint_path(ORDERS.gold_table))
     stricter = replace(ORDERS, checks={**ORDERS.checks, "is_free": quarantine("price = 0")})
-    catch_up(lake, enriching(spark, lake, [stricter]))
+    catch_up(lake, enriching(Lake(spark, lake), [stricter]))
     assert tables(lake) == before
-    assert reconcile_facts(spark, lake, ORDERS).holds
+    assert reconcile_facts(Lake(spark, lake), ORDERS).holds
 
 
 def ask(settings: Settings, *arguments: str) -> None:
@@ -212,13 +215,13 @@ def test_orders_can_be_given_up(spark: SparkSession, first: Settings, tmp_path: 
         ask(lake, "discard")
     ask(lake, "discard", "--key", "9", "--dry-run")
     ask(lake, "discard", "--key", "9", "--note", "test orders")
-    enrich_orders(spark, lake)
+    enrich_orders(Lake(spark, lake))
     assert {row["line_item_id"] for row in read(lake, ORDERS.waiting.name)} == {4, 10, 11}
     ask(lake, "discard", "--key", "9")
-    land_literally(spark, lake, [user(9, place=20), item(9, place=20), order(3, place=20, item=9)])
-    merge_changes(spark, lake)
+    land_literally(Lake(spark, lake), [user(9, place=20), item(9, place=20), order(3, place=20, item=9)])
+    merge_changes(Lake(spark, lake))
     shutil.rmtree(lake.checkpoint_path(ORDERS.gold_table))
-    enrich_orders(spark, lake)
+    enrich_orders(Lake(spark, lake))
     discarded = {row["line_item_id"]: row["position"]["entry_id"] for row in read(lake, ORDERS.discarded.name)}
     assert discarded == {2: 2, 3: 3, 6: 7}
     assert {row["line_item_id"] for row in read(lake, ORDERS.gold_table)} == {1, 5, 12, 13}
@@ -229,7 +232,7 @@ def test_orders_can_be_given_up(spark: SparkSession, first: Settings, tmp_path: 
     assert [(row["action"], row["topic"], row["note"]) for row in read(lake, ACTIONS.name)] == [
         ("discard", "orders", "test orders")
     ] * 3
-    assert reconcile_facts(spark, lake, ORDERS).holds
+    assert reconcile_facts(Lake(spark, lake), ORDERS).holds
 
 
 def test_a_discard_that_is_cut_off_is_done_by_the_next_try(
@@ -240,8 +243,8 @@ def test_a_discard_that_is_cut_off_is_done_by_the_next_try(
     with monkeypatch.context() as patch:
         patch.setattr(writes, "append_missing", fail_after(append_missing))
         with pytest.raises(LakehouseError, match="power cut"):
-            enrich_orders(spark, lake)
-    enrich_orders(spark, lake)
+            enrich_orders(Lake(spark, lake))
+    enrich_orders(Lake(spark, lake))
     assert sorted(row["line_item_id"] for row in read(lake, ORDERS.discarded.name)) == [3, 6]  # 6 also lacks its user
     assert {row["line_item_id"] for row in read(lake, ORDERS.waiting.name)} == {2, 4, 10, 11}
 
@@ -251,28 +254,28 @@ def test_what_has_waited_too_long_is_retried_when_it_is_released(
     spark: SparkSession, first: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lake = copy_of(first, tmp_path)
-    land_literally(spark, lake, [user(9, place=20), item(9, place=20)])
-    merge_changes(spark, lake)
+    land_literally(Lake(spark, lake), [user(9, place=20), item(9, place=20)])
+    merge_changes(Lake(spark, lake))
     impatient = replace(ORDERS, retry_days=0)
-    catch_up(lake, enriching(spark, lake, [impatient]))
+    catch_up(lake, enriching(Lake(spark, lake), [impatient]))
     assert {row["line_item_id"] for row in read(lake, ORDERS.waiting.name)} == {2, 3, 4, 6, 10, 11}
     ask(lake, "release", "--key", "9")
-    catch_up(lake, enriching(spark, lake, [impatient]))
+    catch_up(lake, enriching(Lake(spark, lake), [impatient]))
     assert {row["line_item_id"] for row in read(lake, ORDERS.waiting.name)} == {4, 10, 11}
     ask(lake, "release", "--all")
     ask(lake, "release", "--all")
-    catch_up(lake, enriching(spark, lake, [impatient]))
+    catch_up(lake, enriching(Lake(spark, lake), [impatient]))
     assert sorted(row["line_item_id"] for row in read(lake, ORDERS.gold_table)) == [1, 2, 3, 5, 6, 12, 13]
-    assert reconcile_facts(spark, lake, ORDERS).holds
+    assert reconcile_facts(Lake(spark, lake), ORDERS).holds
 
 
 def test_a_correction_joins_with_the_latest_state_again(spark: SparkSession, first: Settings, tmp_path: Path) -> None:
     """A late price causes the orders of user 1 to be recomputed: they also get the user's current name."""
     lake = copy_of(first, tmp_path)
     changes = [user(1, "Zoë", when=20, place=30), item(1, 5.0, when=8, place=31)]
-    land_literally(spark, lake, changes)
-    merge_changes(spark, lake)
-    enrich_orders(spark, lake)
+    land_literally(Lake(spark, lake), changes)
+    merge_changes(Lake(spark, lake))
+    enrich_orders(Lake(spark, lake))
     assert tables(lake) == expected(Oracle().run(FIRST).run(changes))
     enriched = {row["line_item_id"]: row["user"]["first_name"] for row in read(lake, ORDERS.gold_table)}
     assert enriched[1] == "Zoë"
@@ -284,43 +287,41 @@ def test_an_undone_merge_corrects_gold_though_the_checkpoint_was_lost(
     """Order 12 was joined with user 1, into which its own user 7 was merged."""
     lake = copy_of(first, tmp_path)
     changes = [user(7, "Zoë", when=20, place=20)]
-    land_literally(spark, lake, changes)
-    merge_changes(spark, lake)
+    land_literally(Lake(spark, lake), changes)
+    merge_changes(Lake(spark, lake))
     shutil.rmtree(lake.checkpoint_path(ORDERS.gold_table))
-    enrich_orders(spark, lake)
+    enrich_orders(Lake(spark, lake))
     assert tables(lake) == expected(Oracle().run(FIRST).run(changes, again=True))
     users = {row["line_item_id"]: row["user"]["first_name"] for row in read(lake, ORDERS.gold_table)}
     assert users == {1: "Ada", 5: "Ada", 12: "Zoë", 13: "Ada"}
 
 
 @pytest.mark.long
-def test_users_too_can_be_joined_as_of_a_time(spark: SparkSession, settings: Settings, tmp_path: Path) -> None:
-    lake = own_home(settings, tmp_path)
+def test_users_too_can_be_joined_as_of_a_time(lake: Lake, tmp_path: Path) -> None:
+    lake = own_home(lake.settings, tmp_path)
     # Merges have no time, so a join as of a time does not follow them.
     as_of = (replace(lookup, join="as_of", merged_into=None) for lookup in ORDERS.lookups)
     orders = replace(ORDERS, lookups=tuple(as_of))
     oracle = Oracle(joins=joins_of(orders))
     for messages in (FIRST, THEN):
-        land_literally(spark, lake, messages)
-        merge_changes(spark, lake)
-        catch_up(lake, enriching(spark, lake, [orders]))
+        land_literally(Lake(lake.spark, lake), messages)
+        merge_changes(Lake(lake.spark, lake))
+        catch_up(lake, enriching(Lake(lake.spark, lake), [orders]))
         assert tables(lake) == expected(oracle.run(messages))
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("as_of", [{"items"}, {"users", "items"}], ids=["latest users", "users as of a time"])
-def test_an_order_can_do_without_state_until_it_comes(
-    spark: SparkSession, settings: Settings, tmp_path: Path, as_of: set[str]
-) -> None:
+def test_an_order_can_do_without_state_until_it_comes(lake: Lake, tmp_path: Path, as_of: set[str]) -> None:
     """Only the users are not required: orders whose item is missing wait."""
-    lake = own_home(settings, tmp_path)
+    lake = own_home(lake.settings, tmp_path)
     users, items = ORDERS.lookups
     if "users" in as_of:
         users = replace(users, join="as_of", merged_into=None)
     orders = replace(ORDERS, lookups=(replace(users, required=False), items))
     oracle = Oracle(joins=joins_of(orders))
     for messages in (FIRST, THEN):
-        land_literally(spark, lake, messages)
-        merge_changes(spark, lake)
-        catch_up(lake, enriching(spark, lake, [orders]))
+        land_literally(Lake(lake.spark, lake), messages)
+        merge_changes(Lake(lake.spark, lake))
+        catch_up(lake, enriching(Lake(lake.spark, lake), [orders]))
         assert tables(lake) == expected(oracle.run(messages))

@@ -4,7 +4,7 @@ from dataclasses import replace
 from datetime import date
 from pathlib import Path
 
-from pyspark.sql import SparkSession
+from pulsar_lakehouse.tables.lake import Lake
 
 from pulsar_lakehouse.domains.shop.declarations.orders import ORDERS
 from pulsar_lakehouse.expectations.gold import enriched
@@ -13,7 +13,6 @@ from pulsar_lakehouse.gold.enrichment.declaration import Enrichment
 from pulsar_lakehouse.gold.enrichment.reconciliation import reconcile_facts
 from pulsar_lakehouse.jobs.steps import enriching
 from pulsar_lakehouse.jobs.streams import catch_up
-from pulsar_lakehouse.settings import Settings
 from tests.lake import land_literally, own_home, read
 from tests.messages import order
 from tests.oracle import Message
@@ -21,20 +20,18 @@ from tests.oracle import Message
 CLICKS = replace(ORDERS, lookups=(), keys=("line_item_id", "created_at"), publish_to=None)
 
 
-def run(spark: SparkSession, lake: Settings, clicks: Enrichment, *messages: Message) -> None:
-    land_literally(spark, lake, messages)
-    catch_up(lake, enriching(spark, lake, [clicks]))
+def run(lake: Lake, clicks: Enrichment, *messages: Message) -> None:
+    land_literally(lake, messages)
+    catch_up(lake.settings, enriching(lake, [clicks]))
 
 
-def test_facts_are_appended_without_any_lookup_and_repeat_only_at_the_same_time(
-    spark: SparkSession, settings: Settings, tmp_path: Path
-) -> None:
+def test_facts_are_appended_without_any_lookup_and_repeat_only_at_the_same_time(lake: Lake, tmp_path: Path) -> None:
     """Click 1 comes at two times, and then again at both of them. A click of the year 1 comes twice, too."""
-    lake, ancient = own_home(settings, tmp_path), -62_135_596_800_000
-    run(spark, lake, CLICKS, order(1, place=1), order(1, place=2, when=11), order(2, place=3, price=-1.0))
-    run(spark, lake, CLICKS, order(3, place=4, createdAt=ancient))
+    lake, ancient = own_home(lake.settings, tmp_path), -62_135_596_800_000
+    run(Lake(lake.spark, lake), CLICKS, order(1, place=1), order(1, place=2, when=11), order(2, place=3, price=-1.0))
+    run(Lake(lake.spark, lake), CLICKS, order(3, place=4, createdAt=ancient))
     again = order(1, place=5), order(1, place=6, when=11), order(1, place=7, when=12)
-    run(spark, lake, CLICKS, *again, order(3, place=8, createdAt=ancient))
+    run(Lake(lake.spark, lake), CLICKS, *again, order(3, place=8, createdAt=ancient))
     clicks = sorted((row["position"]["entry_id"], row["line_item_id"]) for row in read(lake, CLICKS.gold_table))
     assert clicks == [(1, 1), (2, 1), (4, 3), (7, 1)]
     assert sorted(
@@ -42,8 +39,10 @@ def test_facts_are_appended_without_any_lookup_and_repeat_only_at_the_same_time(
     ) == [(5, 1), (6, 2), (8, 4)]
     assert read(lake, CLICKS.waiting.name) == []
     first = Scope(since=date(2026, 1, 1), until=date(2026, 1, 1))
-    assert backfill(spark, lake, CLICKS, first) == Difference(unchanged=3, changed=0, added=0, removed=0, waiting=0)
-    assert reconcile_facts(spark, lake, CLICKS).holds
+    assert backfill(Lake(lake.spark, lake), CLICKS, first) == Difference(
+        unchanged=3, changed=0, added=0, removed=0, waiting=0
+    )
+    assert reconcile_facts(Lake(lake.spark, lake), CLICKS).holds
 
 
 def test_the_rules_of_such_facts_are_named_once() -> None:

@@ -2,17 +2,16 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from pulsar_lakehouse.tables.lake import Lake
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from pulsar_lakehouse.delta.tables import create_table
 from pulsar_lakehouse.domains.shop.declarations.items import ITEMS
 from pulsar_lakehouse.domains.shop.declarations.orders import ORDERS
 from pulsar_lakehouse.domains.shop.declarations.users import USERS
 from pulsar_lakehouse.gold.enrichment.declaration import Lookup
 from pulsar_lakehouse.gold.enrichment.lookups import look_up, with_key, with_missing, with_state, with_survivor
 from pulsar_lakehouse.gold.enrichment.survivors import read_merges, ways_of
-from pulsar_lakehouse.settings import Settings
 from pulsar_lakehouse.spark.batches import FEW
 from tests.lake import own_home
 from tests.messages import at
@@ -76,14 +75,14 @@ def test_a_merged_key_is_joined_with_its_survivor(spark: SparkSession) -> None:
 
 
 @pytest.mark.parametrize("kind", ["BIGINT", "INT", "STRING"])
-def test_few_facts_find_what_many_find(spark: SparkSession, settings: Settings, tmp_path: Path, kind: str) -> None:
+def test_few_facts_find_what_many_find(lake: Lake, tmp_path: Path, kind: str) -> None:
     """Whatever type their column has. User 1 was merged into 2, and 2 into 3. Nobody is user 9."""
-    lake, orders = own_home(settings, tmp_path), replace(ORDERS, lookups=ORDERS.lookups[:1])
-    create_table(spark, lake, USERS.table)
-    users = spark.createDataFrame([(1, 2), (2, 3), (3, None)], "id BIGINT, parent_user_id BIGINT")
+    lake, orders = own_home(lake.settings, tmp_path), replace(ORDERS, lookups=ORDERS.lookups[:1])
+    Lake(lake.spark, lake).create(USERS.table)
+    users = lake.spark.createDataFrame([(1, 2), (2, 3), (3, None)], "id BIGINT, parent_user_id BIGINT")
     users = users.withColumn("merged_at", F.when(F.col("parent_user_id").isNotNull(), F.lit(at(0))))
     users.write.format("delta").mode("append").save(lake.table_path(USERS.table.name))
-    facts = spark.createDataFrame([("1",), ("3",), ("9",), (None,)], "user_id STRING")
+    facts = lake.spark.createDataFrame([("1",), ("3",), ("9",), (None,)], "user_id STRING")
     facts = facts.select(F.col("user_id").cast(kind), F.lit(at(5)).alias("created_at"))
 
     def found(number: int) -> list[tuple[object, ...]]:

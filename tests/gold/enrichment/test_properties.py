@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
-from pyspark.sql import SparkSession
+from pulsar_lakehouse.tables.lake import Lake
 
 from pulsar_lakehouse.domains.shop.declarations.orders import ORDERS
 from pulsar_lakehouse.errors import LakehouseError
@@ -20,7 +20,6 @@ from pulsar_lakehouse.gold.enrichment.enrich import enrich
 from pulsar_lakehouse.gold.enrichment.reconciliation import reconcile_facts
 from pulsar_lakehouse.jobs.steps import as_written, merging
 from pulsar_lakehouse.jobs.streams import Stream, catch_up
-from pulsar_lakehouse.settings import Settings
 from pulsar_lakehouse.silver.entity import Entity
 from pulsar_lakehouse.silver.reconciliation import reconcile_entity
 from pulsar_lakehouse.spark.batches import Succession
@@ -93,8 +92,7 @@ ROUNDS = st.lists(ROUND, min_size=3, max_size=3)
 @few(1)
 @given(rounds=ROUNDS, crash=st.integers(0, len(WRITES) - 1))
 def test_the_tables_are_the_oracles_after_each_round(
-    spark: SparkSession,
-    settings: Settings,
+    lake: Lake,
     tmp_path_factory: pytest.TempPathFactory,
     kind: str,
     rounds: list[Round],
@@ -105,25 +103,27 @@ def test_the_tables_are_the_oracles_after_each_round(
     Each write is among those of some kind of lookups.
     """
     orders, crash = LOOKUPS[kind], crash + len(rounds) * list(LOOKUPS).index(kind)
-    run = settings.run.model_copy(update={"retries": 0})
-    lake = own_home(settings, tmp_path_factory.mktemp("rounds")).model_copy(update={"run": run})
+    run = lake.settings.run.model_copy(update={"retries": 0})
+    lake = own_home(lake.settings, tmp_path_factory.mktemp("rounds")).model_copy(update={"run": run})
     entities = {entity.name: entity for entity in (*ENTITIES, *(each.entity for each in orders.lookups))}
     oracle, place = Oracle(joins=joins_of(orders), keys={name: each.keys for name, each in entities.items()}), 0
-    merge_and_enrich = partial(merge_all_and_enrich, spark, lake, list(entities.values()), orders, Succession())
+    merge_and_enrich = partial(
+        merge_all_and_enrich, Lake(lake.spark, lake), list(entities.values()), orders, Succession()
+    )
     for number, (messages, is_lost) in enumerate(rounds, crash):
         module, write = WRITES[number % len(WRITES)]
         placed = numbered(messages if place else [*THERE_FIRST, *messages], after=place)
         place += len(placed)
         if is_lost:
             shutil.rmtree(lake.checkpoint_root, ignore_errors=True)
-        land_literally(spark, lake, placed)
+        land_literally(Lake(lake.spark, lake), placed)
         with pytest.MonkeyPatch.context() as patch, suppress(LakehouseError):
             patch.setattr(module, write, fail_after(getattr(module, write)))
             merge_and_enrich()
         merge_and_enrich()
         assert tables(lake) == expected(oracle.run(placed, again=is_lost))
-    assert all(reconcile_entity(spark, lake, entity).holds for entity in entities.values())
-    assert reconcile_facts(spark, lake, orders).holds
+    assert all(reconcile_entity(Lake(lake.spark, lake), entity).holds for entity in entities.values())
+    assert reconcile_facts(Lake(lake.spark, lake), orders).holds
 
 
 def numbered(messages: Iterable[Message], *, after: int = 0) -> list[Message]:
@@ -180,9 +180,7 @@ def positions(orders: Iterable[Row]) -> set[Position]:
     return {Position(**order["position"]) for order in orders}
 
 
-def merge_all_and_enrich(
-    spark: SparkSession, lake: Settings, entities: Sequence[Entity], orders: Enrichment, succession: Succession
-) -> None:
-    catch_up(lake, merging(spark, lake, entities))
-    stream = partial(enrich, spark, lake, as_written(spark, lake, orders), succession)
-    catch_up(lake, [Stream("enrich orders", stream, caught_up=succession.caught_up)])
+def merge_all_and_enrich(lake: Lake, entities: Sequence[Entity], orders: Enrichment, succession: Succession) -> None:
+    catch_up(lake.settings, merging(lake, entities))
+    stream = partial(enrich, lake, as_written(lake, orders), succession)
+    catch_up(lake.settings, [Stream("enrich orders", stream, caught_up=succession.caught_up)])

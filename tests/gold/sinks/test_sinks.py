@@ -8,10 +8,10 @@ from typing import Any
 
 import psycopg
 import pytest
+from pulsar_lakehouse.tables.lake import Lake
 from pyspark.sql import SparkSession
 
 from pulsar_lakehouse.contracts.topics import Topic
-from pulsar_lakehouse.delta.tables import delta_table
 from pulsar_lakehouse.domains.favorites.declarations.changelogs import (
     ACCOUNT_USERS,
     CHANGELOGS,
@@ -46,103 +46,103 @@ def lake(settings: Settings, endpoint: Endpoint, postgres: str, tmp_path: Path) 
     return in_postgres(own, postgres)
 
 
-def send(lake: Settings, endpoint: Endpoint, entity: Entity, user: int, minute: int, **fields: Any) -> None:
+def send(lake: Lake, endpoint: Endpoint, entity: Entity, user: int, minute: int, **fields: Any) -> None:
     """Send a message whose key is the user. Without fields, it is a tombstone."""
-    client = connect(endpoint, lake)
-    producer = client.create_producer(f"persistent://{lake.pulsar.namespace}/{entity.topic.name}")
+    client = connect(endpoint, lake.settings)
+    producer = client.create_producer(f"persistent://{lake.settings.pulsar.namespace}/{entity.topic.name}")
     payload = json.dumps({"userId": user, **fields}).encode() if fields else None
     when = millis(at(minute))
     producer.send(payload, partition_key=str(user), properties={"source": "form"}, event_timestamp=when)
     client.close()
 
 
-def land_and_merge(spark: SparkSession, lake: Settings) -> None:
-    catch_up(lake, landing(spark, lake, [entity.topic for entity in CHANGELOGS]))
-    catch_up(lake, merging(spark, lake, CHANGELOGS))
+def land_and_merge(lake: Lake) -> None:
+    catch_up(lake.settings, landing(lake, [entity.topic for entity in CHANGELOGS]))
+    catch_up(lake.settings, merging(lake, CHANGELOGS))
 
 
-def refresh(spark: SparkSession, lake: Settings) -> list[str]:
+def refresh(lake: Lake) -> list[str]:
     """Refresh and publish the tables; returns how each was refreshed."""
-    return [done.kind for done in refreshing(spark, lake, [COUNTS, FAVORITES])]
+    return [done.kind for done in refreshing(lake, [COUNTS, FAVORITES])]
 
 
-def told(lake: Settings, step: str) -> tuple[str, int | None, dict[str, int]]:
+def told(lake: Lake, step: str) -> tuple[str, int | None, dict[str, int]]:
     """How the last run of a step ended, with the rows that it read, and wrote by table."""
-    run = last_run(lake, step)
+    run = last_run(lake.settings, step)
     assert run is not None
     return run.state, run.read, dict(run.written)
 
 
-def consumed(lake: Settings, endpoint: Endpoint, topic: str) -> list[tuple[str, Any]]:
-    return [(message.key, message.value) for message in sent(lake, endpoint, topic)]
+def consumed(lake: Lake, endpoint: Endpoint, topic: str) -> list[tuple[str, Any]]:
+    return [(message.key, message.value) for message in sent(lake.settings, endpoint, topic)]
 
 
 def by_first(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda row: next(iter(row.values())))
 
 
-def test_changes_reach_the_topic_and_postgres_once(
-    spark: SparkSession, endpoint: Endpoint, lake: Settings, postgres: str
-) -> None:
+def test_changes_reach_the_topic_and_postgres_once(endpoint: Endpoint, lake: Lake, postgres: str) -> None:
     for user, account in ((1, 7), (2, 7), (3, 8)):
-        send(lake, endpoint, ACCOUNT_USERS, user, minute=user, accountId=account, name=f"user {user}")
-    send(lake, endpoint, FAVORITE_COLORS, 1, minute=5, color="red")
-    land_and_merge(spark, lake)
-    assert refresh(spark, lake) == ["full", "full"]
-    assert told(lake, "land account_users") == ("COMPLETE", 3, {"bronze.account_users": 3})
-    assert told(lake, "merge account_users") == ("COMPLETE", 3, {"silver.account_users": 3})
-    assert told(lake, "refresh gold.user_count_by_account") == ("COMPLETE", None, {COUNTS.name: 2})
-    assert told(lake, "publish user_count_by_account") == ("COMPLETE", 0, {})  # the first rows are no changes
-    assert told(lake, "publish postgres user_count_by_account") == ("COMPLETE", 2, {})
-    assert sorted(consumed(lake, endpoint, "user_count_by_account")) == [
+        send(lake.settings, endpoint, ACCOUNT_USERS, user, minute=user, accountId=account, name=f"user {user}")
+    send(lake.settings, endpoint, FAVORITE_COLORS, 1, minute=5, color="red")
+    land_and_merge(lake)
+    assert refresh(lake) == ["full", "full"]
+    assert told(lake.settings, "land account_users") == ("COMPLETE", 3, {"bronze.account_users": 3})
+    assert told(lake.settings, "merge account_users") == ("COMPLETE", 3, {"silver.account_users": 3})
+    assert told(lake.settings, "refresh gold.user_count_by_account") == ("COMPLETE", None, {COUNTS.name: 2})
+    assert told(lake.settings, "publish user_count_by_account") == ("COMPLETE", 0, {})  # the first rows are no changes
+    assert told(lake.settings, "publish postgres user_count_by_account") == ("COMPLETE", 2, {})
+    assert sorted(consumed(lake.settings, endpoint, "user_count_by_account")) == [
         ("7", {"account_id": 7, "users": 2, "last_change": millis(at(2))}),
         ("8", {"account_id": 8, "users": 1, "last_change": millis(at(3))}),
     ]
-    assert held_in_postgres(postgres, COUNTS.postgres or "") == by_first(read(lake, COUNTS.name))
+    assert held_in_postgres(postgres, COUNTS.postgres or "") == by_first(read(lake.settings, COUNTS.name))
     [one, *_] = held_in_postgres(postgres, FAVORITES.postgres or "")
     assert (one["color"], one["color_since"], one["color_source"]) == ("red", at(5), "form")
     assert one["color_topic"].endswith("/favorite_colors")
     assert one["color_position"].keys() == {"partition", "ledger_id", "entry_id", "batch_index"}
 
-    send(lake, endpoint, ACCOUNT_USERS, 3, minute=10, accountId=7, name="user 3")  # moves
-    send(lake, endpoint, ACCOUNT_USERS, 2, minute=11)  # is deleted
-    send(lake, endpoint, FAVORITE_COLORS, 1, minute=12, color="blue")
-    send(lake, endpoint, FAVORITE_COLORS, 1, minute=4, color="green")  # too late
-    send(lake, endpoint, FAVORITE_CHEESES, 3, minute=13, cheese="brie")
-    land_and_merge(spark, lake)
+    send(lake.settings, endpoint, ACCOUNT_USERS, 3, minute=10, accountId=7, name="user 3")  # moves
+    send(lake.settings, endpoint, ACCOUNT_USERS, 2, minute=11)  # is deleted
+    send(lake.settings, endpoint, FAVORITE_COLORS, 1, minute=12, color="blue")
+    send(lake.settings, endpoint, FAVORITE_COLORS, 1, minute=4, color="green")  # too late
+    send(lake.settings, endpoint, FAVORITE_CHEESES, 3, minute=13, cheese="brie")
+    land_and_merge(lake)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sink, "_apply", fail_after(sink._apply))  # before Postgres commits
         with pytest.raises(RuntimeError):
-            refresh(spark, lake)
-    assert told(lake, "publish postgres user_count_by_account") == ("FAIL", None, {})
+            refresh(lake)
+    assert told(lake.settings, "publish postgres user_count_by_account") == ("FAIL", None, {})
     assert [row["account_id"] for row in held_in_postgres(postgres, COUNTS.postgres or "")] == [7, 8]
-    shutil.rmtree(lake.checkpoint_root)
-    assert refresh(spark, lake) == ["incremental", "incremental"]
-    changes = consumed(lake, endpoint, "user_count_by_account")
+    shutil.rmtree(lake.settings.checkpoint_root)
+    assert refresh(lake) == ["incremental", "incremental"]
+    changes = consumed(lake.settings, endpoint, "user_count_by_account")
     assert len(changes) == 4
     assert dict(changes) == {"7": {"account_id": 7, "users": 2, "last_change": millis(at(10))}, "8": None}
-    assert held_in_postgres(postgres, COUNTS.postgres or "") == by_first(read(lake, COUNTS.name))
+    assert held_in_postgres(postgres, COUNTS.postgres or "") == by_first(read(lake.settings, COUNTS.name))
     rows = held_in_postgres(postgres, FAVORITES.postgres or "")
     assert [(row["user_id"], row["color"], row["cheese"]) for row in rows] == [(1, "blue", None), (3, None, "brie")]
-    assert dict(consumed(lake, endpoint, "user_favorite_color_and_cheese"))["2"] is None
+    assert dict(consumed(lake.settings, endpoint, "user_favorite_color_and_cheese"))["2"] is None
 
-    delta_table(spark, lake, COUNTS.name).update("account_id = 7", {"users": "9"})
-    assert sink.publish_to_postgres(spark, lake, COUNTS) == 1
-    assert sink.publish_to_postgres(spark, lake, COUNTS) == 0
+    lake.table(COUNTS.name).delta.update("account_id = 7", {"users": "9"})
+    assert sink.publish_to_postgres(lake, COUNTS) == 1
+    assert sink.publish_to_postgres(lake, COUNTS) == 0
     assert [row["users"] for row in held_in_postgres(postgres, COUNTS.postgres or "")] == [9]
-    shutil.rmtree(lake.table_path(COUNTS.name))
-    [anew] = refreshing(spark, lake, [replace(COUNTS, topic=None)])
+    shutil.rmtree(lake.settings.table_path(COUNTS.name))
+    [anew] = refreshing(lake, [replace(COUNTS, topic=None)])
     assert anew.kind == "full"
     assert [row["users"] for row in held_in_postgres(postgres, COUNTS.postgres or "")] == [2]
     with psycopg.connect(postgres) as connection:
         connection.execute("DELETE FROM lakehouse_published")
     with pytest.raises(LakehouseError, match="exists already, but lakehouse did not create it"):
-        sink.publish_to_postgres(spark, lake, COUNTS)
+        sink.publish_to_postgres(lake, COUNTS)
 
 
-def test_an_error_does_not_quote_the_password(spark: SparkSession, settings: Settings) -> None:
+def test_an_error_does_not_quote_the_password(lake: Lake) -> None:
     with pytest.raises(ConfigurationError) as error:
-        sink.publish_to_postgres(spark, in_postgres(settings, "postgres//me:secret@host/database"), COUNTS)
+        sink.publish_to_postgres(
+            Lake(lake.spark, in_postgres(lake.settings, "postgres//me:secret@host/database")), COUNTS
+        )
     assert str(error.value) == "LAKEHOUSE_POSTGRES__URL: must be postgresql://user:password@host/database"
 
 

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from delta.tables import DeltaTable
 from deltalake import DeltaTable as StoredTable
+from pulsar_lakehouse.tables.lake import Lake
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from pulsar_lakehouse.delta.tables import read_table
 from pulsar_lakehouse.delta.writes import append
 from pulsar_lakehouse.domains.shop.declarations.orders import ORDERS
 from pulsar_lakehouse.errors import LakehouseError
@@ -32,14 +32,14 @@ GOLD = ORDERS.gold_table
 
 
 @pytest.fixture(scope="module")
-def enriched(spark: SparkSession, settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Settings:
+def enriched(lake: Lake, tmp_path_factory: pytest.TempPathFactory) -> Settings:
     """Twelve orders in gold, in two commits."""
-    own = own_home(settings, tmp_path_factory.mktemp("enriched"))
-    land_literally(spark, own, [user(1), user(2, place=1, mergedAt=0, parentUserId=1), item(1)])
-    catch_up(own, merging(spark, own, ENTITIES))
+    own = own_home(lake.settings, tmp_path_factory.mktemp("enriched"))
+    land_literally(Lake(lake.spark, own), [user(1), user(2, place=1, mergedAt=0, parentUserId=1), item(1)])
+    catch_up(own, merging(Lake(lake.spark, own), ENTITIES))
     for lines in (range(8), range(8, 12)):
-        land_literally(spark, own, [order(line, place=line, user=1 + line % 2) for line in lines])
-        catch_up(own, enriching(spark, own, ENRICHMENTS))
+        land_literally(Lake(lake.spark, own), [order(line, place=line, user=1 + line % 2) for line in lines])
+        catch_up(own, enriching(Lake(lake.spark, own), ENRICHMENTS))
     return own
 
 
@@ -63,47 +63,47 @@ def lake(enriched: Settings, endpoint: Endpoint, tmp_path: Path) -> Settings:
     return own
 
 
-def publish(spark: SparkSession, settings: Settings) -> None:
-    catch_up(settings, publishing(spark, settings, ENRICHMENTS))
+def publish(lake: Lake) -> None:
+    catch_up(lake.settings, publishing(lake, ENRICHMENTS))
 
 
-def test_a_consumer_sees_gold(spark: SparkSession, endpoint: Endpoint, lake: Settings) -> None:
-    publish(spark, lake)
-    messages = sent(lake, endpoint)
-    assert seen(messages) == gold(lake)
+def test_a_consumer_sees_gold(endpoint: Endpoint, lake: Lake) -> None:
+    publish(lake)
+    messages = sent(lake.settings, endpoint)
+    assert seen(messages) == gold(lake.settings)
     assert len(messages) == 12
     one = seen(messages)["1-1"]
     assert (one["user_id"], one["user"]["id"], one["user_merged"], one["item"]["name"]) == (2, 1, [2], "pie")
-    path = f"schemas/{lake.pulsar.namespace}/enriched_orders/schema"
-    schema = json.loads(call_admin("GET", path, endpoint, lake).json()["data"])
+    path = f"schemas/{lake.settings.pulsar.namespace}/enriched_orders/schema"
+    schema = json.loads(call_admin("GET", path, endpoint, lake.settings).json()["data"])
     kinds = {field["name"]: field["type"][1] for field in schema["fields"]}
-    assert kinds.keys() == set(read_table(spark, lake, GOLD).columns)
+    assert kinds.keys() == set(lake.table(GOLD).read().columns)
     assert kinds["created_at"] == {"type": "long", "logicalType": "timestamp-millis"}
     assert kinds["user"]["name"] == "EnrichedOrderUser"
 
 
-def test_nothing_is_sent_again(spark: SparkSession, endpoint: Endpoint, lake: Settings) -> None:
-    publish(spark, lake)
-    before = sent(lake, endpoint)
-    publish(spark, lake)
-    shutil.rmtree(lake.checkpoint_path("published.enriched_orders"))
-    publish(spark, lake)
-    assert sent(lake, endpoint) == before
-    land_literally(spark, lake, [order(20, place=20)])
-    catch_up(lake, enriching(spark, lake, ENRICHMENTS))
-    Path(lake.checkpoint_path("published.enriched_orders"), "metadata").write_bytes(b"")
-    publish(spark, lake)
-    assert len(sent(lake, endpoint)) == 13
-    assert seen(sent(lake, endpoint)) == gold(lake)
+def test_nothing_is_sent_again(endpoint: Endpoint, lake: Lake) -> None:
+    publish(lake)
+    before = sent(lake.settings, endpoint)
+    publish(lake)
+    shutil.rmtree(lake.settings.checkpoint_path("published.enriched_orders"))
+    publish(lake)
+    assert sent(lake.settings, endpoint) == before
+    land_literally(lake, [order(20, place=20)])
+    catch_up(lake.settings, enriching(lake, ENRICHMENTS))
+    Path(lake.settings.checkpoint_path("published.enriched_orders"), "metadata").write_bytes(b"")
+    publish(lake)
+    assert len(sent(lake.settings, endpoint)) == 13
+    assert seen(sent(lake.settings, endpoint)) == gold(lake.settings)
 
 
 def test_rows_whose_first_changes_are_gone_and_of_which_a_killed_publisher_sent_a_part(
-    spark: SparkSession, endpoint: Endpoint, lake: Settings
+    endpoint: Endpoint, lake: Lake
 ) -> None:
-    table = DeltaTable.forPath(spark, lake.table_path(GOLD))
+    table = DeltaTable.forPath(lake.spark, lake.settings.table_path(GOLD))
     table.update(set={"price": F.col("price") + 1})
-    StoredTable(lake.table_path(GOLD)).vacuum(0, dry_run=False, enforce_retention_duration=False)
-    publication = publication_of(spark, lake, changelog_of(ORDERS), endpoint)
+    StoredTable(lake.settings.table_path(GOLD)).vacuum(0, dry_run=False, enforce_retention_duration=False)
+    publication = publication_of(lake, changelog_of(ORDERS), endpoint)
     marks = {"_change_type": F.lit("insert"), "_commit_version": F.lit(publication.since)}
     rows = table.toDF().withColumns(marks)
     messages = rows.transform(to_messages, keys=ORDERS.keys, order_by=["position"], partitions=2).where("target = 0")
@@ -112,16 +112,16 @@ def test_rows_whose_first_changes_are_gone_and_of_which_a_killed_publisher_sent_
     ]
     send(publication, 0, numbered[:2])
     table.delete("line_item_id = 0")
-    publish(spark, lake)
-    found = sent(lake, endpoint)
-    assert seen(found) == gold(lake)
+    publish(lake)
+    found = sent(lake.settings, endpoint)
+    assert seen(found) == gold(lake.settings)
     assert len(found) == 13
 
 
-def test_updates_and_deletes_in_gold(spark: SparkSession, endpoint: Endpoint, lake: Settings) -> None:
-    publish(spark, lake)
-    table = DeltaTable.forPath(spark, lake.table_path(GOLD))
-    first = spark.createDataFrame(table.toDF().where("line_item_id = 0").collect(), table.toDF().schema)
+def test_updates_and_deletes_in_gold(endpoint: Endpoint, lake: Lake) -> None:
+    publish(lake)
+    table = DeltaTable.forPath(lake.spark, lake.settings.table_path(GOLD))
+    first = lake.spark.createDataFrame(table.toDF().where("line_item_id = 0").collect(), table.toDF().schema)
     (
         table.alias("held")
         .merge(table.toDF().alias("new"), "held.position = new.position AND held.line_item_id < 3")
@@ -129,17 +129,17 @@ def test_updates_and_deletes_in_gold(spark: SparkSession, endpoint: Endpoint, la
         .whenMatchedUpdate(set={"price": "new.price + 7.5"})
         .execute()
     )
-    publish(spark, lake)
-    assert seen(sent(lake, endpoint)) == gold(lake)
-    assert [gold(lake)[key]["price"] for key in ("1-1", "1-2", "1-3")] == [9.0, 9.0, 1.5]
-    new = sent(lake, endpoint, since=3)
+    publish(lake)
+    assert seen(sent(lake.settings, endpoint)) == gold(lake.settings)
+    assert [gold(lake.settings)[key]["price"] for key in ("1-1", "1-2", "1-3")] == [9.0, 9.0, 1.5]
+    new = sent(lake.settings, endpoint, since=3)
     assert len(new) == 3
     assert [message.key for message in new if message.value is None] == ["1-0"]
-    append(first, lake, GOLD)
+    append(first, lake.settings, GOLD)
     table.delete("line_item_id > 9")
-    publish(spark, lake)
-    assert seen(sent(lake, endpoint)) == gold(lake)
-    assert len(sent(lake, endpoint, since=4)) == 3
+    publish(lake)
+    assert seen(sent(lake.settings, endpoint)) == gold(lake.settings)
+    assert len(sent(lake.settings, endpoint, since=4)) == 3
 
 
 def test_a_deleted_key_that_comes_back_in_the_same_commit(spark: SparkSession) -> None:
@@ -170,40 +170,40 @@ def test_keys_of_text_can_have_dashes(spark: SparkSession) -> None:
     assert [row.key for row in frame.collect()] == [r"a\-b-c", r"a-b\-c", r"a\\-b"]
 
 
-def test_a_topic_recreated_gets_everything(spark: SparkSession, endpoint: Endpoint, lake: Settings) -> None:
-    publish(spark, lake)
-    path = f"persistent/{lake.pulsar.namespace}/enriched_orders/partitions?force=true"
-    call_admin("DELETE", path, endpoint, lake)
-    create_published(PUBLISHED, endpoint, lake)
-    publish(spark, lake)
-    assert len(sent(lake, endpoint)) == 12
-    assert seen(sent(lake, endpoint)) == gold(lake)
+def test_a_topic_recreated_gets_everything(endpoint: Endpoint, lake: Lake) -> None:
+    publish(lake)
+    path = f"persistent/{lake.settings.pulsar.namespace}/enriched_orders/partitions?force=true"
+    call_admin("DELETE", path, endpoint, lake.settings)
+    create_published(PUBLISHED, endpoint, lake.settings)
+    publish(lake)
+    assert len(sent(lake.settings, endpoint)) == 12
+    assert seen(sent(lake.settings, endpoint)) == gold(lake.settings)
 
 
-def test_a_gold_table_recreated_is_refused(spark: SparkSession, endpoint: Endpoint, lake: Settings) -> None:
-    publish(spark, lake)
-    rows = read_table(spark, lake, GOLD)
-    rows.write.format("delta").option("delta.enableChangeDataFeed", True).save(lake.table_path("gold.anew"))
-    shutil.rmtree(lake.table_path(GOLD))
-    shutil.move(lake.table_path("gold.anew"), lake.table_path(GOLD))
+def test_a_gold_table_recreated_is_refused(endpoint: Endpoint, lake: Lake) -> None:
+    publish(lake)
+    rows = lake.table(GOLD).read()
+    rows.write.format("delta").option("delta.enableChangeDataFeed", True).save(lake.settings.table_path("gold.anew"))
+    shutil.rmtree(lake.settings.table_path(GOLD))
+    shutil.move(lake.settings.table_path("gold.anew"), lake.settings.table_path(GOLD))
     with pytest.raises(LakehouseError, match=r"partition-. holds messages of lakehouse-.*: delete the"):
-        publish(spark, lake)
+        publish(lake)
 
 
-def many(spark: SparkSession, lake: Settings, count: int, *, first: int = 100, days: int = 1) -> None:
+def many(lake: Lake, count: int, *, first: int = 100, days: int = 1) -> None:
     """Append `count` orders to gold in one commit."""
-    one = read_table(spark, lake, GOLD).limit(1)
+    one = lake.table(GOLD).read().limit(1)
     columns = {
         "line_item_id": F.col("id"),
         "position": F.col("position").withField("entry_id", F.col("id")),
         "order_date": F.date_add("order_date", (F.col("id") % days).cast("int")),
     }
-    append(spark.range(first, first + count).crossJoin(one).withColumns(columns).drop("id"), lake, GOLD)
+    append(lake.spark.range(first, first + count).crossJoin(one).withColumns(columns).drop("id"), lake.settings, GOLD)
 
 
-def test_a_commit_of_many_files_is_one_batch(spark: SparkSession, endpoint: Endpoint, lake: Settings) -> None:
-    publish(spark, lake)
-    many(spark, lake, 1_200, days=1_200)
-    publish(spark, lake)
-    assert seen(sent(lake, endpoint)) == gold(lake)
-    assert len(sent(lake, endpoint)) == 1_212
+def test_a_commit_of_many_files_is_one_batch(endpoint: Endpoint, lake: Lake) -> None:
+    publish(lake)
+    many(lake, 1_200, days=1_200)
+    publish(lake)
+    assert seen(sent(lake.settings, endpoint)) == gold(lake.settings)
+    assert len(sent(lake.settings, endpoint)) == 1_212

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 from deltalake import DeltaTable
+from pulsar_lakehouse.tables.lake import Lake
 from pyspark.sql import SparkSession
 
-from pulsar_lakehouse.delta.tables import Table, create_table
+from pulsar_lakehouse.delta.tables import Table
 from pulsar_lakehouse.delta.writes import append
 from pulsar_lakehouse.errors import PermanentError
 from pulsar_lakehouse.gold.sql.declaration import SQL_ROWS, SqlTable, read_declaration, with_parameters
@@ -52,7 +53,7 @@ class Lake:
         return read_declaration(self.folder / "x.sql")
 
     def refresh(self, sql: str = BY_KIND, header: str = HEADER) -> Refreshed:
-        return refresh(self.spark, self.settings, self.table(sql, header))
+        return refresh(Lake(self.spark, self.settings), self.table(sql, header))
 
     def held(self) -> list[tuple[Any, ...]]:
         return sorted(tuple(row.values()) for row in read(self.settings, "gold.x"))
@@ -62,9 +63,9 @@ class Lake:
 
 
 @pytest.fixture
-def lake(spark: SparkSession, settings: Settings, tmp_path: Path) -> Lake:
-    lake = Lake(spark, own_home(settings, tmp_path), tmp_path)
-    create_table(spark, lake.settings, PARTS)
+def lake(lake: Lake, tmp_path: Path) -> Lake:
+    lake = Lake(lake.spark, own_home(lake.settings, tmp_path), tmp_path)
+    lake.create(PARTS)
     return lake
 
 
@@ -74,9 +75,9 @@ MOST = 2**63 - 1
 def test_rows_of_a_table_that_is_no_longer_declared_leave_quarantine(lake: Lake) -> None:
     lake.put((1, "a1", "abc", 1))
     lake.refresh()
-    clear_undeclared(lake.spark, lake.settings, ["gold.x", "gold.y"])
+    clear_undeclared(lake, ["gold.x", "gold.y"])
     assert list(lake.quarantined()) == ['{"kind":"a1"}']
-    clear_undeclared(lake.spark, lake.settings, ["gold.y"])
+    clear_undeclared(lake, ["gold.y"])
     assert lake.quarantined() == {}
 
 
@@ -193,5 +194,5 @@ def test_a_parameter_with_another_value_is_another_declaration(lake: Lake) -> No
     lake.put((1, "a", None, 1), (2, "b", None, 5))
     lake.refresh(ROWS, CHECKED)
     [fewer] = with_parameters([lake.table(ROWS, CHECKED)], {"x": {"most": "5"}})
-    done = refresh(lake.spark, lake.settings, fewer)
+    done = refresh(lake, fewer)
     assert (done.reason, done.deleted, lake.held()) == ("the declaration has changed", 1, [(1, "a", 1)])

@@ -15,10 +15,11 @@ from deltalake import DeltaTable
 from hypothesis import HealthCheck, Phase, given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
+from pulsar_lakehouse.tables.lake import Lake
 from pyspark.sql import SparkSession
 
 from pulsar_lakehouse.delta.status import table_statuses
-from pulsar_lakehouse.delta.tables import Table, create_table
+from pulsar_lakehouse.delta.tables import Table
 from pulsar_lakehouse.domains.favorites.declarations.changelogs import ACCOUNT_USERS, FAVORITE_CHEESES, FAVORITE_COLORS
 from pulsar_lakehouse.domains.shop.declarations.orders import ORDERS as ORDERS_ENRICHED
 from pulsar_lakehouse.errors import ConfigurationError, LakehouseError
@@ -29,7 +30,6 @@ from pulsar_lakehouse.gold.sql.refresh import refresh
 from pulsar_lakehouse.gold.sql.statements import narrow, parse, touched
 from pulsar_lakehouse.jobs.steps import declared_columns
 from pulsar_lakehouse.pipeline.loading import refuse
-from pulsar_lakehouse.settings import Settings
 from tests.crashes import fail_after
 from tests.lake import own_home, read
 from tests.messages import at
@@ -179,11 +179,11 @@ MOVED_LATE_AND_DELETED: list[list[Change]] = [
 )
 @given(drawn=st.lists(st.lists(CHANGES, min_size=8, max_size=15, unique=True), min_size=2, max_size=2))
 def test_a_refreshed_table_is_the_oracles_after_each_round(
-    spark: SparkSession, settings: Settings, tmp_path_factory: pytest.TempPathFactory, drawn: list[list[Change]]
+    lake: Lake, tmp_path_factory: pytest.TempPathFactory, drawn: list[list[Change]]
 ) -> None:
     """Rows move between groups, come late, and are deleted. In each round, a refresh crashes after its merge."""
-    lake = own_home(settings, tmp_path_factory.mktemp("refresh"))
-    create_sources(spark, lake)
+    lake = own_home(lake.settings, tmp_path_factory.mktemp("refresh"))
+    create_sources(Lake(lake.spark, lake))
     state: dict[str, dict[int, Any]] = {source: {} for source in ("orders", *CHANGELOGS)}
     seen = []
     for number, changes in enumerate([*MOVED_LATE_AND_DELETED, *drawn]):
@@ -193,8 +193,8 @@ def test_a_refreshed_table_is_the_oracles_after_each_round(
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(refreshing, "_merge", fail_after(refreshing._merge))
             with pytest.raises(RuntimeError):
-                refresh(spark, lake, TABLES["gold.revenue_by_hour"])
-        [kind] = {refresh(spark, lake, table).kind for table in TABLES.values()}
+                refresh(Lake(lake.spark, lake), TABLES["gold.revenue_by_hour"])
+        [kind] = {refresh(Lake(lake.spark, lake), table).kind for table in TABLES.values()}
         seen.append(kind)
         assert {name: held(lake, name) for name in TABLES} == {
             name: in_order(oracle(state)) for name, oracle in ORACLE.items()
@@ -204,20 +204,20 @@ def test_a_refreshed_table_is_the_oracles_after_each_round(
     apply(lake, state, [("colors", 9, "red")])
     assert lags(lake) == dict.fromkeys(TABLES, 0) | {"gold.user_favorite_color_and_cheese": 1}
     # This compares all columns. The oracle has only some of them.
-    again = refresh(spark, lake, TABLES["gold.user_favorite_color_and_cheese"], full=True)
+    again = refresh(Lake(lake.spark, lake), TABLES["gold.user_favorite_color_and_cheese"], full=True)
     assert (again.inserted, again.updated, again.deleted) == (0, 0, 0)
 
 
-def lags(lake: Settings) -> dict[str, int | None]:
-    return {status.name: status.lag for status in table_statuses(lake) if status.name in TABLES}
+def lags(lake: Lake) -> dict[str, int | None]:
+    return {status.name: status.lag for status in table_statuses(lake.settings) if status.name in TABLES}
 
 
-def create_sources(spark: SparkSession, lake: Settings) -> None:
+def create_sources(lake: Lake) -> None:
     for table in (ORDERS, *(entity.table for entity in CHANGELOGS.values())):
-        create_table(spark, lake, table)
+        lake.create(table)
 
 
-def apply(lake: Settings, state: dict[str, dict[int, Any]], changes: list[Change]) -> None:
+def apply(lake: Lake, state: dict[str, dict[int, Any]], changes: list[Change]) -> None:
     """Apply the last change of each key to state and tables. Orders are deleted, other keys marked as deleted."""
     for source in state:
         rows = {key: row(source, key, value) for name, key, value in changes if name == source}
@@ -226,7 +226,7 @@ def apply(lake: Settings, state: dict[str, dict[int, Any]], changes: list[Change
                 state[source].pop(key, None)
                 state[source] |= {} if value is None else {key: value}
         if rows:
-            merge(lake, source, list(rows.values()))
+            merge(lake.settings, source, list(rows.values()))
 
 
 def row(source: str, key: int, value: Any) -> dict[str, Any]:
@@ -243,11 +243,11 @@ def row(source: str, key: int, value: Any) -> dict[str, Any]:
     return {"user_id": key, source.removesuffix("s"): value}
 
 
-def merge(lake: Settings, source: str, rows: Rows) -> None:
+def merge(lake: Lake, source: str, rows: Rows) -> None:
     name, key = ("gold.enriched_orders", "line_item_id")
     if source != "orders":
         name, key = CHANGELOGS[source].table.name, "user_id"
-    table = DeltaTable(lake.table_path(name))
+    table = DeltaTable(lake.settings.table_path(name))
     schema = pa.schema(table.schema().to_arrow())
     is_deleted = "s.created_at IS NULL" if source == "orders" else "false"
     (
@@ -259,13 +259,13 @@ def merge(lake: Settings, source: str, rows: Rows) -> None:
     )
 
 
-def held(lake: Settings, name: str) -> Rows:
+def held(lake: Lake, name: str) -> Rows:
     """The rows of a table, with only the columns that the oracle has."""
     columns = {
         "gold.user_count_by_account": ("account_id", "users"),
         "gold.user_favorite_color_and_cheese": ("user_id", "name", "color", "cheese"),
     }.get(name, ("category", "window_start", "window_end", "orders", "revenue"))
-    return in_order([{column: row[column] for column in columns} for row in read(lake, name)])
+    return in_order([{column: row[column] for column in columns} for row in read(lake.settings, name)])
 
 
 def in_order(rows: Rows) -> Rows:
@@ -356,76 +356,70 @@ KEYS = "-- keys: category"
     ],
 )
 def test_what_can_not_be_done_is_refused_with_file_and_line(
-    spark: SparkSession, settings: Settings, tmp_path: Path, changes: list[tuple[str, str]], error: str
+    lake: Lake, tmp_path: Path, changes: list[tuple[str, str]], error: str
 ) -> None:
     with pytest.raises(ConfigurationError) as refused:  # some when the file is read, others when it is resolved
-        refuse(check_declarations(spark, settings, [declared(tmp_path, *changes)], declared_columns(SHOP))[1])
+        refuse(check_declarations(lake, [declared(tmp_path, *changes)], declared_columns(SHOP))[1])
     assert re.search(error, str(refused.value))
 
 
-def test_in_full_any_function_can_be_used(spark: SparkSession, settings: Settings, tmp_path: Path) -> None:
+def test_in_full_any_function_can_be_used(lake: Lake, tmp_path: Path) -> None:
     table = declared(tmp_path, (CATEGORY, "to_char(created_at, 'yyyy-MM')"), ("incremental", "full"))
-    assert check_declarations(spark, settings, [table], declared_columns(SHOP))[1] == []
+    assert check_declarations(lake, [table], declared_columns(SHOP))[1] == []
 
 
-def test_what_sqlglot_writes_in_another_way_is_the_same(
-    spark: SparkSession, settings: Settings, tmp_path: Path
-) -> None:
+def test_what_sqlglot_writes_in_another_way_is_the_same(lake: Lake, tmp_path: Path) -> None:
     condition = """
         paid_at IS NOT NULL AND created_at >= DATE '2026-01-01' AND paid_at < TIMESTAMP '2027-01-01 00:00:00'
         AND line_item_id > 1L AND paid_at - created_at < INTERVAL 1 HOUR 30 MINUTES
     """
     table = declared(tmp_path, ("price > 0", condition))
-    assert check_declarations(spark, settings, [table], declared_columns(SHOP))[1] == []
+    assert check_declarations(lake, [table], declared_columns(SHOP))[1] == []
 
 
 @pytest.mark.parametrize(
     "source", ["bronze.users", "quarantine.malformed", "quarantine.waiting_orders", "quarantine.duplicate_orders"]
 )
-def test_what_has_no_change_feed_can_be_read_in_full(
-    spark: SparkSession, settings: Settings, tmp_path: Path, source: str
-) -> None:
+def test_what_has_no_change_feed_can_be_read_in_full(lake: Lake, tmp_path: Path, source: str) -> None:
     """Also while no table is there yet."""
     read = [("gold.enriched_orders", source), (CATEGORY, "year(publish_time)"), ("WHERE price > 0\n", "")]
     if "orders" in source:
         read[1] = (CATEGORY, "year(created_at)")
     in_full = declared(tmp_path, *read, ("incremental", "full"))
-    assert check_declarations(spark, settings, [in_full], declared_columns(SHOP))[1] == []
-    _, [line] = check_declarations(spark, settings, [declared(tmp_path, *read)], declared_columns(SHOP))
+    assert check_declarations(lake, [in_full], declared_columns(SHOP))[1] == []
+    _, [line] = check_declarations(lake, [declared(tmp_path, *read)], declared_columns(SHOP))
     assert line.endswith(f"{source} has no change data feed: declare `refresh: full`")
 
 
-def test_all_declarations_can_be_done(spark: SparkSession, settings: Settings) -> None:
+def test_all_declarations_can_be_done(lake: Lake) -> None:
     columns = declared_columns(SHOP) | {entity.table.name: entity.table.ddl for entity in CHANGELOGS.values()}
-    known, wrong = check_declarations(spark, settings, list(TABLES.values()), columns)
+    known, wrong = check_declarations(lake, list(TABLES.values()), columns)
     assert (list(known), wrong) == (list(TABLES), [])
 
 
-def test_keys_are_unique_and_not_null_or_the_table_stays(
-    spark: SparkSession, settings: Settings, tmp_path: Path
-) -> None:
-    lake = own_home(settings, tmp_path)
-    create_sources(spark, lake)
+def test_keys_are_unique_and_not_null_or_the_table_stays(lake: Lake, tmp_path: Path) -> None:
+    lake = own_home(lake.settings, tmp_path)
+    create_sources(Lake(lake.spark, lake))
     state: dict[str, dict[int, Any]] = {"orders": {}}
     apply(lake, state, [("orders", 1, ("pies", 1, 100)), ("orders", 2, ("tarts", 2, 100))])
-    first = refresh(spark, lake, declared(tmp_path))
+    first = refresh(Lake(lake.spark, lake), declared(tmp_path))
     assert (first.kind, first.reason, first.inserted) == ("full", "first refresh", 2)
-    assert refresh(spark, lake, declared(tmp_path)).reason == "nothing new"
+    assert refresh(Lake(lake.spark, lake), declared(tmp_path)).reason == "nothing new"
     apply(lake, state, [("orders", 2, (None, 2, 100))])
     with pytest.raises(LakehouseError, match="NULL in the keys category: use"):
-        refresh(spark, lake, declared(tmp_path))
+        refresh(Lake(lake.spark, lake), declared(tmp_path))
     apply(lake, state, [("orders", 2, ("pies", 2, 100))])
     finer = declared(tmp_path, ("GROUP BY item.category", "GROUP BY item.category, line_item_id"))
     with pytest.raises(LakehouseError, match="the keys category are not unique: several rows have category pies"):
-        refresh(spark, lake, finer)
+        refresh(Lake(lake.spark, lake), finer)
     assert in_order(read(lake, "gold.x")) == [{"category": c, "orders": 1} for c in ("pies", "tarts")]
-    done = refresh(spark, lake, declared(tmp_path))
+    done = refresh(Lake(lake.spark, lake), declared(tmp_path))
     assert (done.kind, done.updated, done.deleted) == ("incremental", 1, 1)
-    changed = refresh(spark, lake, declared(tmp_path, ("price > 0", "price > 5")))
+    changed = refresh(Lake(lake.spark, lake), declared(tmp_path, ("price > 0", "price > 5")))
     assert (changed.kind, changed.reason, changed.deleted) == ("full", "the declaration has changed", 1)
     by_region = declared(tmp_path, ("keys: category", "keys: category, region"), (COUNT, f"{COUNT}, 'north' AS region"))
     with pytest.raises(LakehouseError, match=r"keys: region is not in gold\.x: keys have changed: declare it under"):
-        refresh(spark, lake, by_region)
+        refresh(Lake(lake.spark, lake), by_region)
 
 
 def test_a_price_that_keeps_its_check_can_be_summed(spark: SparkSession) -> None:

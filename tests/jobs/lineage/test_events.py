@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from openlineage.client.serde import Serde
+from pulsar_lakehouse.tables.lake import Lake
 from pydantic import SecretStr
 from pyspark.sql.types import BinaryType, LongType, StringType, StructType
 
@@ -28,9 +29,11 @@ def lake(settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     return own_home(settings, tmp_path).model_copy(update={"pulsar": pulsar, "warehouse": "s3a://bucket/tables"})
 
 
-def told(lake: Settings, flow: Flow, state: str, **done: Any) -> dict[str, Any]:
+def told(lake: Lake, flow: Flow, state: str, **done: Any) -> dict[str, Any]:
     at = datetime(2026, 1, 31, tzinfo=UTC)
-    event = run_event(lake, flow, state, run_id=RUN, at=at, names=names_of(lake, flow), done=Done(**done))
+    event = run_event(
+        lake.settings, flow, state, run_id=RUN, at=at, names=names_of(lake.settings, flow), done=Done(**done)
+    )
     return Serde.to_dict(event)
 
 
@@ -46,10 +49,10 @@ def facets_of(event: dict[str, Any]) -> dict[str, dict[str, Any]]:
     }
 
 
-def test_an_event_says_what_was_read_and_written(lake: Settings) -> None:
+def test_an_event_says_what_was_read_and_written(lake: Lake) -> None:
     bronze = StructType().add("payload", BinaryType()).add("key", StringType()).add("entry_id", LongType())
     done = {"read": 3, "written": {"bronze.stores": 3}, "schemas": {"bronze.stores": bronze}}
-    event = told(lake, landed(STORES), "COMPLETE", **done)
+    event = told(lake.settings, landed(STORES), "COMPLETE", **done)
     place = {"name": "place", "type": "struct", "fields": [{"name": "city", "type": "string", "fields": []}]}
     payload = [{"name": "id", "type": "bigint", "fields": []}, place]
     source = {"namespace": "pulsar://there:6650", "name": "public/shop/stores"}
@@ -82,19 +85,19 @@ def test_an_event_says_what_was_read_and_written(lake: Settings) -> None:
     }
 
 
-def test_a_failure_is_told_with_its_reason_and_the_query(lake: Settings, tmp_path: Path) -> None:
+def test_a_failure_is_told_with_its_reason_and_the_query(lake: Lake, tmp_path: Path) -> None:
     file = tmp_path / "t.sql"
     file.write_text("-- T.\n-- keys: city\n-- refresh: full\nSELECT city FROM silver.stores\n")
-    event = told(lake, refreshed(read_declaration(file), {}), "FAIL", failure="no disk")
+    event = told(lake.settings, refreshed(read_declaration(file), {}), "FAIL", failure="no disk")
     assert event["run"]["facets"]["errorMessage"]["message"] == "no disk"
     assert event["job"]["facets"]["sql"]["query"] == file.read_text()
 
 
-def test_a_run_of_a_task_is_the_parent(lake: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "parent" not in told(lake, landed(STORES), "START")["run"]["facets"]
+def test_a_run_of_a_task_is_the_parent(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "parent" not in told(lake.settings, landed(STORES), "START")["run"]["facets"]
     monkeypatch.setenv("OPENLINEAGE_PARENT_ID", f"airflow/pipeline.land/{RUN}")
     monkeypatch.setenv("OPENLINEAGE_ROOT_PARENT_ID", f"airflow/pipeline/{RUN}")
-    parent = told(lake, landed(STORES), "START")["run"]["facets"]["parent"]
+    parent = told(lake.settings, landed(STORES), "START")["run"]["facets"]["parent"]
     assert (parent["job"]["namespace"], parent["job"]["name"]) == ("airflow", "pipeline.land")
     assert (parent["root"]["job"]["name"], parent["run"], parent["root"]["run"]["runId"]) == (
         "pipeline",
@@ -112,9 +115,9 @@ def test_a_run_of_a_task_is_the_parent(lake: Settings, monkeypatch: pytest.Monke
         ("postgres sales.counts", ("postgres://db:5432", "shop.sales.counts")),
     ],
 )
-def test_names_are_those_of_the_specification(lake: Settings, name: str, dataset: tuple[str, str]) -> None:
-    postgres = lake.postgres.model_copy(update={"url": SecretStr("postgresql://me:secret@db/shop")})
-    assert named(lake.model_copy(update={"postgres": postgres}), name) == dataset
+def test_names_are_those_of_the_specification(lake: Lake, name: str, dataset: tuple[str, str]) -> None:
+    postgres = lake.settings.postgres.model_copy(update={"url": SecretStr("postgresql://me:secret@db/shop")})
+    assert named(lake.settings.model_copy(update={"postgres": postgres}), name) == dataset
 
 
 def test_a_table_in_a_folder_is_named_by_its_path(settings: Settings, tmp_path: Path) -> None:
