@@ -9,12 +9,10 @@ from itertools import product
 from statistics import median
 
 import psutil
-from pulsar_lakehouse.tables.lake import Lake
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from pulsar_lakehouse.bronze.landing import bronze_table
-from pulsar_lakehouse.delta.writes import append
 from pulsar_lakehouse.domains.shop.workload import Workload
 from pulsar_lakehouse.jobs.steps import enriching, merging
 from pulsar_lakehouse.jobs.streams import catch_up
@@ -23,6 +21,7 @@ from pulsar_lakehouse.pulsar.endpoint import Endpoint
 from pulsar_lakehouse.pulsar.produce import produce
 from pulsar_lakehouse.pulsar.topic_admin import create_topics
 from pulsar_lakehouse.settings import Settings, load_settings
+from pulsar_lakehouse.tables.lake import Lake
 from tests.shop import ENRICHMENTS, ENTITIES, TOPICS
 
 START = 1_767_225_600_000
@@ -101,7 +100,7 @@ def land(lake: Lake, topic: str, ids: range, fields: dict[str, Column]) -> None:
     payload = F.to_json(F.struct(*(value.alias(name) for name, value in created.items())))
     key, event_time = created.get("id", F.col("id")), F.timestamp_millis(created["createdAt"])
     rows = bronze_rows(lake.spark, topic, ids, key=key, payload=payload, event_time=event_time)
-    append(rows, lake.settings, f"bronze.{topic}")
+    lake.table(f"bronze.{topic}").append(rows)
 
 
 def lakes(lake: Lake, sizes: Iterable[int]) -> dict[int, Settings]:

@@ -15,7 +15,6 @@ from typing import Annotated
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 import typer
-from pulsar_lakehouse.tables.lake import Lake
 
 from benchmarks.bench import Lap, backlog, middle
 from benchmarks.pipeline import STEPS, run_afresh
@@ -25,6 +24,7 @@ from pulsar_lakehouse.jobs.steps import reconcile_all
 from pulsar_lakehouse.pulsar.produce import produce
 from pulsar_lakehouse.settings import Settings
 from pulsar_lakehouse.spark.session import start_spark, stop_spark
+from pulsar_lakehouse.tables.lake import Lake
 from tests.cluster import Cluster, skewed
 from tests.lake import own_topics
 from tests.shop import TOPICS

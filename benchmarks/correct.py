@@ -14,7 +14,6 @@ from typing import Annotated
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 import typer
-from pulsar_lakehouse.tables.lake import Lake
 from pyspark.sql import functions as F
 
 from benchmarks.bench import START, Lap, emptied_home, lakes, land, lap, merge_and_enrich, middle
@@ -22,6 +21,7 @@ from pulsar_lakehouse.cli import report
 from pulsar_lakehouse.domains.shop.declarations.orders import ORDERS
 from pulsar_lakehouse.jobs.steps import reconcile_all
 from pulsar_lakehouse.spark.session import start_spark, stop_spark
+from pulsar_lakehouse.tables.lake import Lake
 
 ORDERS_OF_AN_ITEM, ITEMS = 10, 100
 ORDERS_OF_A_DAY, DAY = 10_000, 86_400_000

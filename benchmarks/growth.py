@@ -26,20 +26,20 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import typer
 from deltalake import DeltaTable
-from pulsar_lakehouse.tables.lake import Lake
 from pyspark.sql import functions as F
 
 from benchmarks.bench import emptied_home, lakes
 from benchmarks.small import ITEMS, Lake
 from pulsar_lakehouse.cli import report
-from pulsar_lakehouse.delta.query import query
-from pulsar_lakehouse.delta.status import table_statuses
-from pulsar_lakehouse.delta.tables import commit_file
+from pulsar_lakehouse.inspection.query import query
+from pulsar_lakehouse.inspection.table_status import table_statuses
 from pulsar_lakehouse.jobs.maintenance import maintain
 from pulsar_lakehouse.jobs.steps import enriching, merging
 from pulsar_lakehouse.jobs.streams import catch_up
 from pulsar_lakehouse.settings import Settings
 from pulsar_lakehouse.spark.session import start_spark, stop_spark
+from pulsar_lakehouse.tables.declared import commit_file
+from pulsar_lakehouse.tables.lake import Lake
 from tests.shop import ENRICHMENTS, ENTITIES
 
 AGED = (

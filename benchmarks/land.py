@@ -13,7 +13,6 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 import pulsar
 import typer
-from pulsar_lakehouse.tables.lake import Lake
 
 from benchmarks.bench import Lap, backlog, lap, middle
 from pulsar_lakehouse.cli import report
@@ -22,6 +21,7 @@ from pulsar_lakehouse.domains.shop.workload import Workload
 from pulsar_lakehouse.jobs.steps import landing
 from pulsar_lakehouse.jobs.streams import catch_up
 from pulsar_lakehouse.spark.session import start_spark, stop_spark
+from pulsar_lakehouse.tables.lake import Lake
 
 BATCH = 10_000
 

@@ -21,7 +21,6 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 import typer
 from delta.tables import DeltaTable
-from pulsar_lakehouse.tables.lake import Lake
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -30,13 +29,13 @@ from pulsar_lakehouse.bronze.landing import bronze_table
 from pulsar_lakehouse.cli import report
 from pulsar_lakehouse.contracts.types import Encoding
 from pulsar_lakehouse.contracts.values import parsed_type, value_of
-from pulsar_lakehouse.delta.tables import commit_file
-from pulsar_lakehouse.delta.writes import append
 from pulsar_lakehouse.domains.shop.declarations.users import USERS
 from pulsar_lakehouse.jobs.steps import merging
 from pulsar_lakehouse.jobs.streams import catch_up
 from pulsar_lakehouse.settings import Settings
 from pulsar_lakehouse.spark.session import start_spark, stop_spark
+from pulsar_lakehouse.tables.declared import commit_file
+from pulsar_lakehouse.tables.lake import Lake
 
 PLAIN = "silver.plain_users"
 VARIANTS = {"latest state": replace(USERS, keeps_history=False), "and history": USERS}
@@ -93,7 +92,9 @@ def _round(lake: Lake, parts: list[tuple[int, int]], keys: int) -> dict[str, Res
     found = {}
     for size, (first, count) in zip(("empty", "onto that"), parts, strict=True):
         for name, entity in VARIANTS.items():
-            append(changelog(lake.spark, range(first, first + count), keys), homes[name], entity.topic.bronze_table)
+            Lake(lake.spark, homes[name]).table(entity.topic.bronze_table).append(
+                changelog(lake.spark, range(first, first + count), keys)
+            )
             with lap() as ours:
                 catch_up(homes[name], merging(Lake(lake.spark, homes[name]), [entity]))
             found[f"{name}, {size}"] = (ours, _files(Lake(lake.spark, homes[name]), entity.table.name))
@@ -110,11 +111,15 @@ def _grow(lake: Lake, largest: int, rounds: int) -> list[tuple[str, ...]]:
     for name, entity in VARIANTS.items():
         for keys in (largest // 100, largest // 10, largest):
             home = _afresh(lake, name)
-            append(changelog(lake.spark, range(keys), keys, each_key=True), home, entity.topic.bronze_table)
+            Lake(lake.spark, home).table(entity.topic.bronze_table).append(
+                changelog(lake.spark, range(keys), keys, each_key=True)
+            )
             catch_up(home, merging(Lake(lake.spark, home), [entity]))
             laps = []
             for first in range(keys, keys + BATCH * rounds, BATCH):
-                append(changelog(lake.spark, range(first, first + BATCH), keys), home, entity.topic.bronze_table)
+                Lake(lake.spark, home).table(entity.topic.bronze_table).append(
+                    changelog(lake.spark, range(first, first + BATCH), keys)
+                )
                 with lap() as measured:
                     catch_up(home, merging(Lake(lake.spark, home), [entity]))
                 laps.append(measured)

@@ -16,7 +16,6 @@ from typing import Annotated
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 import typer
-from pulsar_lakehouse.tables.lake import Lake
 
 from benchmarks.bench import Lap, backlog, lap, middle
 from pulsar_lakehouse.cli import report
@@ -25,6 +24,7 @@ from pulsar_lakehouse.jobs.steps import enriching, landing, merging, reconcile_a
 from pulsar_lakehouse.jobs.streams import Stream, catch_up
 from pulsar_lakehouse.settings import Settings
 from pulsar_lakehouse.spark.session import start_spark, stop_spark
+from pulsar_lakehouse.tables.lake import Lake
 from tests.shop import ENRICHMENTS, ENTITIES, TOPICS
 
 STEPS = ("land", "merge", "enrich")

@@ -17,7 +17,6 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 import pulsar
 import typer
-from pulsar_lakehouse.tables.lake import Lake
 
 from benchmarks.bench import Lap, backlog, lap, middle
 from pulsar_lakehouse.cli import report
@@ -31,6 +30,7 @@ from pulsar_lakehouse.pulsar.publishing import BATCH_BYTES, PENDING
 from pulsar_lakehouse.pulsar.topic_admin import create_published
 from pulsar_lakehouse.settings import Settings
 from pulsar_lakehouse.spark.session import start_spark, stop_spark
+from pulsar_lakehouse.tables.lake import Lake
 from tests.shop import ENRICHMENTS, ENTITIES, PUBLISHED, TOPICS
 
 Payloads = list[tuple[str, bytes]]

@@ -14,7 +14,6 @@ from typing import Annotated
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 import typer
-from pulsar_lakehouse.tables.lake import Lake
 
 from benchmarks.bench import Lap, backlog, lap, middle
 from benchmarks.pipeline import run_afresh
@@ -25,6 +24,7 @@ from pulsar_lakehouse.jobs.steps import run_all
 from pulsar_lakehouse.pulsar.endpoint import Endpoint
 from pulsar_lakehouse.pulsar.produce import produce
 from pulsar_lakehouse.spark.session import start_spark, stop_spark
+from pulsar_lakehouse.tables.lake import Lake
 from tests.shop import SUITES, TOPICS
 
 

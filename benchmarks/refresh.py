@@ -14,15 +14,14 @@ from typing import Annotated
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 import typer
-from pulsar_lakehouse.tables.lake import Lake
 from pyspark.sql import functions as F
 
 from benchmarks.bench import START, Lap, emptied_home, lap, middle
 from pulsar_lakehouse.cli import report
-from pulsar_lakehouse.delta.tables import Table
-from pulsar_lakehouse.delta.writes import append
 from pulsar_lakehouse.gold.sql.refresh import refresh
 from pulsar_lakehouse.spark.session import start_spark, stop_spark
+from pulsar_lakehouse.tables.declared import Table
+from pulsar_lakehouse.tables.lake import Lake
 from tests.shop import SQL_TABLES
 
 ORDERS = Table(
@@ -82,7 +81,7 @@ def _fill(lake: Lake, orders: int) -> None:
         F.timestamp_seconds(second + F.lit(START // 1000)).alias("created_at"),
         F.struct(F.concat(F.lit("category "), (noise % 20).cast("string")).alias("category")).alias("item"),
     )
-    append(rows.withColumn("order_date", F.to_date("created_at")), lake.settings, ORDERS.name)
+    lake.table(ORDERS.name).append(rows.withColumn("order_date", F.to_date("created_at")))
 
 
 def _change(lake: Lake, orders: int, changes: int, number: int) -> None:

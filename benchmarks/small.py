@@ -19,7 +19,6 @@ from typing import Annotated
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 import typer
-from pulsar_lakehouse.tables.lake import Lake
 from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 
@@ -29,6 +28,7 @@ from pulsar_lakehouse.jobs.steps import enriching, merging
 from pulsar_lakehouse.jobs.streams import Stream, catch_up
 from pulsar_lakehouse.settings import Settings
 from pulsar_lakehouse.spark.session import start_spark, stop_spark
+from pulsar_lakehouse.tables.lake import Lake
 from tests.shop import ENRICHMENTS, ENTITIES
 
 ITEMS = 2_198

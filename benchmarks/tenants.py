@@ -27,7 +27,6 @@ import typer
 from benchmarks.bench import emptied_home
 from benchmarks.freshness import LAKEHOUSE, ages
 from pulsar_lakehouse.cli import report
-from pulsar_lakehouse.delta.query import is_stored, stored_table
 from pulsar_lakehouse.domains.shop.declarations.orders import ORDERS
 from pulsar_lakehouse.domains.shop.workload import Workload
 from pulsar_lakehouse.local import broker
@@ -35,6 +34,7 @@ from pulsar_lakehouse.local.processes import end
 from pulsar_lakehouse.pulsar.endpoint import Endpoint
 from pulsar_lakehouse.pulsar.produce import produce
 from pulsar_lakehouse.settings import Settings
+from pulsar_lakehouse.tables.stored import is_stored, stored_table
 from tests.lake import environment, own_topics
 from tests.shop import TOPICS
 

@@ -27,7 +27,6 @@ from pulsar_lakehouse.cli.commands import app
 from pulsar_lakehouse.contracts.checks import Check, fail, quarantine, warn
 from pulsar_lakehouse.contracts.decoding import MALFORMED
 from pulsar_lakehouse.contracts.topics import Topic
-from pulsar_lakehouse.delta.tables import Table
 from pulsar_lakehouse.expectations.results import RESULTS
 from pulsar_lakehouse.gold.enrichment.declaration import ACTIONS, BACKFILLS, Enrichment, Lookup
 from pulsar_lakehouse.gold.sql.declaration import SQL_ROWS, SqlTable
@@ -37,6 +36,7 @@ from pulsar_lakehouse.pipeline.loading import load
 from pulsar_lakehouse.settings import SECRETS, SHIPPED, Settings, load_settings
 from pulsar_lakehouse.silver.entity import Entity
 from pulsar_lakehouse.spark.session import start_spark, stop_spark
+from pulsar_lakehouse.tables.declared import Table
 
 SHOP = load(SHIPPED).pipeline
 FOLDER = Path(__file__).with_name("reference")

@@ -37,13 +37,23 @@ SPARK_PROPERTIES = {
 }
 
 
-def uses_store(settings: Settings) -> bool:
-    return is_remote(settings.warehouse_root) or is_remote(settings.checkpoint_root)
+def has_tables(settings: Settings) -> bool:
+    """Whether the tables are in an object store, where other machines can write them, and nothing can be renamed."""
+    return is_remote(settings.warehouse_root)
+
+
+def is_used(settings: Settings) -> bool:
+    return has_tables(settings) or is_remote(settings.checkpoint_root)
+
+
+def time_precision(path: str) -> timedelta:
+    """What to add to the time of a file, so that nothing in it is newer: a store may know only its second."""
+    return timedelta(milliseconds=999 if is_remote(path) else 0)
 
 
 def spark_properties(settings: Settings) -> dict[str, str]:
     """What Spark needs to use the store; empty if nothing is in one."""
-    if not uses_store(settings):
+    if not is_used(settings):
         return {}
     s3 = settings.s3
     given = {"endpoint": s3.endpoint, "endpoint.region": s3.region, "path.style.access": str(s3.path_style).lower()}
@@ -58,7 +68,7 @@ def spark_properties(settings: Settings) -> dict[str, str]:
 
 def table_options(settings: Settings) -> dict[str, str]:
     """What deltalake needs to use the tables."""
-    if not is_remote(settings.warehouse_root):
+    if not has_tables(settings):
         return {}
     times = {"timeout": TIMEOUT, "connect_timeout": CONNECT_TIMEOUT, "max_retries": "4", "retry_timeout": "30s"}
     return {f"aws_{name}": value for name, value in _config(settings).items()} | times | _transport(settings)

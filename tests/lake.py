@@ -5,16 +5,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from pulsar_lakehouse.tables.lake import Lake
-
 from pulsar_lakehouse.bronze.landing import bronze_table
 from pulsar_lakehouse.contracts.topics import Topic
-from pulsar_lakehouse.delta.query import existing_tables, is_stored, stored_table
-from pulsar_lakehouse.delta.writes import append_values
 from pulsar_lakehouse.pulsar.endpoint import Endpoint
 from pulsar_lakehouse.pulsar.topic_admin import create_topics
 from pulsar_lakehouse.settings import Settings
 from pulsar_lakehouse.spark.session import SHORT_RUN
+from pulsar_lakehouse.tables.direct import append_values
+from pulsar_lakehouse.tables.lake import Lake
+from pulsar_lakehouse.tables.stored import existing_tables, is_stored, stored_table
 from tests.oracle import Message, Oracle, Position, by_position, by_version, landed
 from tests.oracle_lookups import Row
 from tests.shop import TOPICS

@@ -9,13 +9,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from pulsar_lakehouse.tables.lake import Lake
 
 from pulsar_lakehouse.domains.shop.workload import Workload
 from pulsar_lakehouse.pulsar.endpoint import call_admin
 from pulsar_lakehouse.pulsar.produce import produce
 from pulsar_lakehouse.pulsar.topic_admin import create_published
 from pulsar_lakehouse.settings import load_settings
+from pulsar_lakehouse.tables.lake import Lake
 from tests.brokers import PulsarCluster
 from tests.lake import environment, expected, messages, own_topics, read, tables, versions
 from tests.oracle import Oracle

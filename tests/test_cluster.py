@@ -11,13 +11,13 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from pulsar_lakehouse.tables.lake import Lake
 
 from pulsar_lakehouse.domains.shop.workload import Workload
 from pulsar_lakehouse.pulsar.endpoint import Endpoint
 from pulsar_lakehouse.pulsar.produce import Message, produce
 from pulsar_lakehouse.settings import Settings
 from pulsar_lakehouse.spark.session import SHORT_RUN
+from pulsar_lakehouse.tables.lake import Lake
 from tests.cluster import Cluster, skewed
 from tests.lake import environment, expected, messages, own_topics, tables, versions
 from tests.oracle import Oracle

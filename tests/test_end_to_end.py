@@ -4,13 +4,13 @@ import shutil
 from collections.abc import Callable, Iterator
 
 import pytest
-from pulsar_lakehouse.tables.lake import Lake
 
 from pulsar_lakehouse.domains.shop.workload import Workload
 from pulsar_lakehouse.jobs.steps import reconcile_all, run_all
 from pulsar_lakehouse.pulsar.endpoint import Endpoint
 from pulsar_lakehouse.pulsar.produce import Message, produce
 from pulsar_lakehouse.settings import Settings
+from pulsar_lakehouse.tables.lake import Lake
 from tests.lake import expected, messages, own_topics, tables, versions
 from tests.oracle import Oracle
 from tests.shop import TOPICS

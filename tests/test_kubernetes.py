@@ -14,9 +14,9 @@ from kubernetes_validate import validate
 from typer.testing import CliRunner
 
 from pulsar_lakehouse.cli.commands import app
-from pulsar_lakehouse.delta.leases import PATIENCE
 from pulsar_lakehouse.errors import BusyError
 from pulsar_lakehouse.jobs.metrics import Metrics, application
+from pulsar_lakehouse.leases.leases import PATIENCE
 from pulsar_lakehouse.settings import PREFIX, Settings, load_settings
 
 ROOT = Path(__file__).parent.parent

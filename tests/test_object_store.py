@@ -18,19 +18,20 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 from impala.dbapi import connect
-from pulsar_lakehouse.tables.lake import Lake
 
-from pulsar_lakehouse.delta.claims import GIVE_UP
-from pulsar_lakehouse.delta.query import is_stored, query, stored_table
-from pulsar_lakehouse.delta.status import table_statuses
 from pulsar_lakehouse.domains.shop.workload import Workload
 from pulsar_lakehouse.errors import BusyError
+from pulsar_lakehouse.inspection.query import query
+from pulsar_lakehouse.inspection.table_status import table_statuses
 from pulsar_lakehouse.jobs.maintenance import maintain
+from pulsar_lakehouse.leases.claims import GIVE_UP
 from pulsar_lakehouse.local import airflow
 from pulsar_lakehouse.pulsar.endpoint import Endpoint
 from pulsar_lakehouse.pulsar.produce import produce
 from pulsar_lakehouse.settings import Settings
 from pulsar_lakehouse.storage import folder, table_options
+from pulsar_lakehouse.tables.lake import Lake
+from pulsar_lakehouse.tables.stored import is_stored, stored_table
 from tests import airflow_api
 from tests.airflow_api import RUNS, Api
 from tests.jobs.test_crashes import is_free, wait_until
@@ -347,8 +348,8 @@ def test_a_store_that_is_slow_and_fails(settings: Settings, endpoint: Endpoint, 
 
 APPEND = """
 import sys
-from pulsar_lakehouse.delta.tables import Table, create_table
-from pulsar_lakehouse.delta.writes import append
+from pulsar_lakehouse.tables.declared import Table
+
 from pulsar_lakehouse.settings import load_settings
 from pulsar_lakehouse.spark.session import start_spark, stop_spark
 settings, writer = load_settings(), sys.argv[1]

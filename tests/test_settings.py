@@ -6,9 +6,9 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from pulsar_lakehouse.delta.query import query
-from pulsar_lakehouse.delta.status import table_statuses
 from pulsar_lakehouse.errors import ConfigurationError
+from pulsar_lakehouse.inspection.query import query
+from pulsar_lakehouse.inspection.table_status import table_statuses
 from pulsar_lakehouse.settings import SHIPPED, load_settings
 
 

@@ -15,7 +15,6 @@ import psutil
 import pytest
 import requests
 from impala.dbapi import connect
-from pulsar_lakehouse.tables.lake import Lake
 from pyspark.sql import SparkSession
 from thrift.transport.TTransport import TTransportException
 
@@ -28,6 +27,7 @@ from pulsar_lakehouse.pulsar.endpoint import Endpoint, call_admin
 from pulsar_lakehouse.pulsar.produce import produce
 from pulsar_lakehouse.pulsar.status import topic_status
 from pulsar_lakehouse.settings import Settings
+from pulsar_lakehouse.tables.lake import Lake
 from tests.jobs.test_crashes import LAKEHOUSE, ended, is_free, start, wait_until
 from tests.lake import environment, expected, messages, own_topics, tables
 from tests.oracle import Oracle

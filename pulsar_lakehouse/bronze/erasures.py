@@ -6,8 +6,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from pulsar_lakehouse.contracts.topics import Topic
-from pulsar_lakehouse.delta.tables import Table
 from pulsar_lakehouse.reconciliation import Reconciliation
+from pulsar_lakehouse.tables.declared import Table
 from pulsar_lakehouse.tables.lake import Lake
 
 PARTS = ("partition", "ledger_id", "entry_id", "batch_index")

@@ -19,10 +19,10 @@ from pulsar_lakehouse.bronze.losses import (
 from pulsar_lakehouse.bronze.pulsar import SCHEMA, PulsarDataSource
 from pulsar_lakehouse.bronze.pulsar.admin import Held
 from pulsar_lakehouse.bronze.pulsar.options import EARLIEST
+from pulsar_lakehouse.checkpoints.soundness import sound_checkpoint
 from pulsar_lakehouse.contracts.topics import Topic
-from pulsar_lakehouse.delta.checkpoints import sound_checkpoint
-from pulsar_lakehouse.delta.tables import Table, path_exists
 from pulsar_lakehouse.pulsar.endpoint import Endpoint
+from pulsar_lakehouse.tables.declared import Table
 from pulsar_lakehouse.tables.lake import Lake
 
 
@@ -66,7 +66,7 @@ def land(lake: Lake, topic: Topic, endpoint: Endpoint) -> DataStreamWriter:
     if not is_new:
         keep_created(lake, topic, held)
     # Spark creates the folder before it plans the first batch, so the folder alone proves nothing.
-    known = is_new or path_exists(lake.spark, f"{checkpoint}/offsets/[0-9]*")
+    known = is_new or lake.files.exists(f"{checkpoint}/offsets/[0-9]*")
     start = EARLIEST if known else json.dumps(offsets_to_go_on_after(lake, topic))
     messages = (
         lake.spark.readStream.format("pulsar")

@@ -15,19 +15,16 @@ from pulsar_lakehouse.bronze.pulsar.admin import Admin, Held
 from pulsar_lakehouse.bronze.pulsar.losses import Loss, find_loss
 from pulsar_lakehouse.bronze.pulsar.options import NoAnswerError, Options, PulsarSourceError
 from pulsar_lakehouse.bronze.pulsar.positions import BEGINNING, Offsets
+from pulsar_lakehouse.checkpoints.batches import last_batch
 from pulsar_lakehouse.contracts.topics import Topic
-from pulsar_lakehouse.delta.batches import last_batch
-from pulsar_lakehouse.delta.query import query, stored_table, table_names
-from pulsar_lakehouse.delta.tables import (
-    Table,
-    delete_path,
-)
-from pulsar_lakehouse.delta.writes import append_missing
 from pulsar_lakehouse.errors import PermanentError, UnreachableError
+from pulsar_lakehouse.inspection.query import query
 from pulsar_lakehouse.pulsar.endpoint import Endpoint
 from pulsar_lakehouse.settings import Settings
 from pulsar_lakehouse.spark.error_causes import cause_of
+from pulsar_lakehouse.tables.declared import Table
 from pulsar_lakehouse.tables.lake import Lake
+from pulsar_lakehouse.tables.stored import stored_table, table_names
 
 LOSSES = Table(
     name="bronze.losses",
@@ -143,10 +140,10 @@ def accept_losses(lake: Lake, topic: Topic, endpoint: Endpoint) -> list[Loss]:
             for loss in losses
         ]
         once = ["topic", "partition", "ledger_id", "entry_id"]
-        append_missing(lake.spark.createDataFrame(rows, LOSSES.ddl), lake.settings, LOSSES.name, on=once)
+        lake.table(LOSSES.name).append_missing(lake.spark.createDataFrame(rows, LOSSES.ddl), on=once)
         _keep(lake, topic, known | creation_dates(held))
         # Without a checkpoint, landing continues after the landed entries and the recorded losses.
-        delete_path(lake.spark, lake.settings.checkpoint_path(topic.bronze_table))
+        lake.files.delete(lake.settings.checkpoint_path(topic.bronze_table))
     return losses
 
 
@@ -225,12 +222,12 @@ def _landed_without_spark(settings: Settings, topic: Topic) -> dict[str, str]:
 
 
 def _known(lake: Lake, topic: Topic) -> dict[str, str]:
-    dates: dict[str, str] = json.loads(lake.table(topic.bronze_table).property(CREATED) or "{}")
+    dates: dict[str, str] = json.loads(lake.table(topic.bronze_table).delta_property(CREATED) or "{}")
     return dates
 
 
 def _keep(lake: Lake, topic: Topic, dates: Mapping[str, str]) -> None:
-    lake.table(topic.bronze_table).set_property(CREATED, json.dumps(dates, sort_keys=True))
+    lake.table(topic.bronze_table).set_properties({CREATED: json.dumps(dates, sort_keys=True)})
 
 
 def _refusal(topic: Topic, loss: Loss) -> str:

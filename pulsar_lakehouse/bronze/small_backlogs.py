@@ -27,19 +27,19 @@ from pulsar_lakehouse.bronze.pulsar.options import Options, PulsarSourceError
 from pulsar_lakehouse.bronze.pulsar.planning import Plan
 from pulsar_lakehouse.bronze.pulsar.positions import Offsets, Range
 from pulsar_lakehouse.bronze.pulsar.reading import ARROW_SCHEMA, TIMESTAMP, read_range
+from pulsar_lakehouse.checkpoints.batches import Stopped, begin, next_batch, stopped_after
+from pulsar_lakehouse.checkpoints.soundness import batch_context
 from pulsar_lakehouse.contracts.topics import Topic
-from pulsar_lakehouse.delta.batches import Stopped, begin, next_batch, stopped_after
-from pulsar_lakehouse.delta.checkpoints import batch_context
-from pulsar_lakehouse.delta.reads import columns_of, is_as_of_spark, stored
-from pulsar_lakehouse.delta.tables import EACH_TABLE, commit_file
-from pulsar_lakehouse.delta.writes import append_batch
 from pulsar_lakehouse.errors import LakehouseError
 from pulsar_lakehouse.locks import Permit
 from pulsar_lakehouse.progress import CONSOLE
 from pulsar_lakehouse.pulsar.endpoint import Endpoint, connect
 from pulsar_lakehouse.settings import Settings
-from pulsar_lakehouse.storage import uses_store
+from pulsar_lakehouse.storage import is_used
+from pulsar_lakehouse.tables.declared import EACH_TABLE, commit_file
+from pulsar_lakehouse.tables.direct import append_batch
 from pulsar_lakehouse.tables.lake import Lake
+from pulsar_lakehouse.tables.stored import columns_of, has_known_features, stored_table
 
 MAX_BYTES = 8 * 2**20
 """The stored bytes of a small backlog. One process reads larger ones too slowly."""
@@ -63,7 +63,7 @@ def land_small_backlog(lake: Lake, topic: Topic, endpoint: Endpoint, permit: Per
     the table is torn or of another release, in an object store, and after a fault, which it retries and tells.
     It writes only while it has the permit. The process must hold the lease of the topic's table.
     """
-    if uses_store(lake.settings):
+    if is_used(lake.settings):
         return None
     try:
         return _land(lake, topic, endpoint, permit)
@@ -88,7 +88,7 @@ def _land(lake: Lake, topic: Topic, endpoint: Endpoint, permit: Permit) -> int |
     ):
         return None
     if stopped:
-        table = stored(lake.settings, name)
+        table = stored_table(lake.settings, name)
         if not _can_go_on(lake.settings, table, stopped, topic, plan):
             return None
     elif not ranges or _has_begun(lake.settings, topic):
@@ -101,7 +101,10 @@ def _land(lake: Lake, topic: Topic, endpoint: Endpoint, permit: Permit) -> int |
         with permit.used():
             if not stopped:
                 create_bronze_table(lake, topic, _held(plan))
-                stopped, table = begin(lake.settings, name, json.dumps(start.to_json())), stored(lake.settings, name)
+                stopped, table = (
+                    begin(lake.settings, name, json.dumps(start.to_json())),
+                    stored_table(lake.settings, name),
+                )
             with next_batch(
                 lake.settings, name, stopped, json.dumps(end.to_json()), batch_context(lake.spark)
             ) as batch:
@@ -124,7 +127,9 @@ def _can_go_on(settings: Settings, table: DeltaTable, stopped: Stopped, topic: T
     And whether the topic still has just the partitions that the table knows.
     """
     properties, declared = table.metadata().configuration, {**EACH_TABLE, **bronze_table(topic).properties}
-    is_current = declared.keys() <= properties.keys() and columns_of(table).names == COLUMNS and is_as_of_spark(table)
+    is_current = (
+        declared.keys() <= properties.keys() and columns_of(table).names == COLUMNS and has_known_features(table)
+    )
     is_same = creation_dates(_held(plan)) == json.loads(properties.get(CREATED, "{}"))
     last_commit = Path(settings.table_path(topic.bronze_table), commit_file(table.version()))
     is_whole = last_commit.stat().st_size > 0  # deltalake reads a torn commit as one without changes

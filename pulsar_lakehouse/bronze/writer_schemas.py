@@ -7,9 +7,9 @@ from pyspark.sql import functions as F
 
 from pulsar_lakehouse.bronze.contracts import registered_schemas
 from pulsar_lakehouse.contracts.topics import Encoding, Topic
-from pulsar_lakehouse.delta.tables import Table
-from pulsar_lakehouse.delta.writes import append_values
 from pulsar_lakehouse.pulsar.endpoint import Endpoint
+from pulsar_lakehouse.tables.declared import Table
+from pulsar_lakehouse.tables.direct import append_values
 from pulsar_lakehouse.tables.lake import Lake
 
 WRITER_SCHEMAS = Table(

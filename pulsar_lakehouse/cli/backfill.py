@@ -13,20 +13,21 @@ import typer
 from pyspark.sql.types import LongType
 
 from pulsar_lakehouse.cli import report
-from pulsar_lakehouse.delta.homes import refuse_other_home
-from pulsar_lakehouse.delta.query import is_stored, query
-from pulsar_lakehouse.delta.writes import append_values
 from pulsar_lakehouse.errors import BusyError, ConfigurationError, LakehouseError
 from pulsar_lakehouse.gold.enrichment.backfill import Difference, Scope, backfill
 from pulsar_lakehouse.gold.enrichment.declaration import BACKFILLS, Enrichment
+from pulsar_lakehouse.inspection.query import query
 from pulsar_lakehouse.jobs.maintenance import rewriting
-from pulsar_lakehouse.jobs.steps import as_written, enriching, require, spark_for
+from pulsar_lakehouse.jobs.steps import as_written, enriching, open_lake, require
 from pulsar_lakehouse.jobs.streams import catch_up
+from pulsar_lakehouse.leases.homes import refuse_other_home
 from pulsar_lakehouse.pipeline.loading import pipeline_of
 from pulsar_lakehouse.progress import spinner
 from pulsar_lakehouse.settings import Settings, load_settings
 from pulsar_lakehouse.silver.entity import Entity
+from pulsar_lakehouse.tables.direct import append_values
 from pulsar_lakehouse.tables.lake import Lake
+from pulsar_lakehouse.tables.stored import is_stored
 
 WAIT_SECONDS = 1.0
 
@@ -68,8 +69,8 @@ def backfill_command(
             raise ConfigurationError(f"--to {until}: must not be before --from {since}")
         scope = Scope(since=first, until=last)
     if dry_run:
-        with spark_for(settings, writes=[enrichment.shadow]) as spark:
-            foresee(Lake(spark, settings), enrichment, scope)
+        with open_lake(settings, writes=[enrichment.shadow]) as lake:
+            foresee(lake, enrichment, scope)
     else:
         _show(_order(settings, enrichment, scope, note), enrichment.topic.name)
 
@@ -124,8 +125,8 @@ def _order(
     asked = request(settings, enrichment, scope, note)
     while (done := _result(settings, asked)) is None:
         try:
-            with spark_for(settings, writes=[enrichment.gold_table]) as spark:
-                catch_up(settings, enriching(Lake(spark, settings), [enrichment]))
+            with open_lake(settings, writes=[enrichment.gold_table]) as lake:
+                catch_up(settings, enriching(lake, [enrichment]))
         except BusyError as busy:
             with spinner(f"Waiting for the process that is writing now: {busy}"):
                 time.sleep(WAIT_SECONDS)

@@ -35,9 +35,6 @@ from pulsar_lakehouse.cli.snapshot import app as snapshot_app
 from pulsar_lakehouse.cli.state import state_command
 from pulsar_lakehouse.cli.status import status_command
 from pulsar_lakehouse.cli.trace import trace_command
-from pulsar_lakehouse.delta.leases import write_lease
-from pulsar_lakehouse.delta.query import query
-from pulsar_lakehouse.delta.tables import table_versions
 from pulsar_lakehouse.errors import (
     BrokerError,
     ConfigurationError,
@@ -46,6 +43,7 @@ from pulsar_lakehouse.errors import (
     PermanentError,
     ReconciliationError,
 )
+from pulsar_lakehouse.inspection.query import query
 from pulsar_lakehouse.jobs.maintenance import maintain
 from pulsar_lakehouse.jobs.metrics import Pulse, serve_metrics
 from pulsar_lakehouse.jobs.steps import (
@@ -53,17 +51,18 @@ from pulsar_lakehouse.jobs.steps import (
     landing,
     look_around,
     merging,
+    open_lake,
+    open_lake_between_rounds,
+    open_lake_with,
     publishing,
     reconcile_all,
     require,
     run_all,
-    spark_between_rounds,
-    spark_for,
-    spark_with,
     steps_of_facts,
     steps_of_state,
 )
 from pulsar_lakehouse.jobs.streams import catch_up, keep_up
+from pulsar_lakehouse.leases.leases import write_lease
 from pulsar_lakehouse.local import broker
 from pulsar_lakehouse.pipeline.declared import Pipeline
 from pulsar_lakehouse.pipeline.loading import pipeline_of
@@ -134,8 +133,8 @@ def land(
     settings = load_settings()
     chosen = _chosen(topics, {topic.name: topic for topic in pipeline_of(settings).topics})
     broker.healthy_endpoint(settings)  # fail before Spark starts
-    with spark_for(settings, writes=[topic.bronze_table for topic in chosen]) as spark:
-        streams = landing(Lake(spark, settings), chosen, accept_loss=accept_loss, take_over=take_over)
+    with open_lake(settings, writes=[topic.bronze_table for topic in chosen]) as lake:
+        streams = landing(lake, chosen, accept_loss=accept_loss, take_over=take_over)
         report.outcomes(catch_up(settings, streams))
 
 
@@ -144,9 +143,9 @@ def merge(entities: Annotated[list[str] | None, typer.Argument(help="Default: al
     """Merge what is new in bronze changelogs into their silver tables."""
     settings = load_settings()
     chosen = _chosen(entities, {entity.name: entity for entity in pipeline_of(settings).entities})
-    with spark_for(settings, writes=[entity.table.name for entity in chosen]) as spark:
-        require(Lake(spark, settings), [entity.topic.bronze_table for entity in chosen], made_by="land")
-        report.outcomes(catch_up(settings, merging(Lake(spark, settings), chosen)))
+    with open_lake(settings, writes=[entity.table.name for entity in chosen]) as lake:
+        require(lake, [entity.topic.bronze_table for entity in chosen], made_by="land")
+        report.outcomes(catch_up(settings, merging(lake, chosen)))
 
 
 @app.command(rich_help_panel=PIPELINE)
@@ -154,10 +153,10 @@ def enrich(facts: Annotated[list[str] | None, typer.Argument(help="Default: all.
     """Join what is new in bronze facts with silver into gold, and retry facts whose missing state has arrived."""
     settings = load_settings()
     chosen = _chosen(facts, {facts.topic.name: facts for facts in pipeline_of(settings).enrichments})
-    with spark_for(settings, writes=[enrichment.gold_table for enrichment in chosen]) as spark:
-        require(Lake(spark, settings), [enrichment.topic.bronze_table for enrichment in chosen], made_by="land")
-        require(Lake(spark, settings), [table for each in chosen for table in each.state_tables], made_by="merge")
-        report.outcomes(catch_up(settings, enriching(Lake(spark, settings), chosen)))
+    with open_lake(settings, writes=[enrichment.gold_table for enrichment in chosen]) as lake:
+        require(lake, [enrichment.topic.bronze_table for enrichment in chosen], made_by="land")
+        require(lake, [table for each in chosen for table in each.state_tables], made_by="merge")
+        report.outcomes(catch_up(settings, enriching(lake, chosen)))
 
 
 @app.command(rich_help_panel=PIPELINE)
@@ -178,18 +177,18 @@ def run(
         require_extra(*NEEDED)
     broker.healthy_endpoint(settings)
     written = [*pipeline.written, *(table.name for table in sql_tables)]
-    with write_lease(settings, written) as lease, spark_with(settings, lease) as spark:
+    with write_lease(settings, written) as lease, open_lake_with(settings, lease) as lake:
         if seconds is None:
-            report.outcomes(run_all(Lake(spark, settings)))
-            _reconcile(Lake(spark, settings))
+            report.outcomes(run_all(lake))
+            _reconcile(lake)
             if through_sql:
-                validate_tables(Lake(spark, settings), only_new=True)
-                refresh_tables(Lake(spark, settings), sql_tables)
+                validate_tables(lake, only_new=True)
+                refresh_tables(lake, sql_tables)
         else:
-            pulse, look = Pulse(), partial(look_around, Lake(spark, settings))
+            pulse, look = Pulse(), partial(look_around, lake)
             if settings.metrics.port is not None:
                 serve_metrics(settings, pulse)
-            state, steps = steps_of_state(Lake(spark, settings)), steps_of_facts(Lake(spark, settings))
+            state, steps = steps_of_state(lake), steps_of_facts(lake)
             keep_up(settings, steps, state=state, every=seconds, look=look, lease=lease, beat=pulse.beat)
 
 
@@ -202,13 +201,13 @@ def publish_gold(
     settings = load_settings()
     published = pipeline_of(settings).published
     tables = [enrichment.gold_table for enrichment in published.values()]
-    with write_lease(settings, published) as lease, spark_with(settings, lease) as spark:
-        require(Lake(spark, settings), tables, made_by="run")
-        streams = publishing(Lake(spark, settings), published.values())
+    with write_lease(settings, published) as lease, open_lake_with(settings, lease) as lake:
+        require(lake, tables, made_by="run")
+        streams = publishing(lake, published.values())
         if seconds is None:
             report.outcomes(catch_up(settings, streams))
         else:
-            look = partial(table_versions, Lake(spark, settings), tables)
+            look = partial(lake.versions, tables)
             keep_up(settings, [streams], every=seconds, look=look, lease=lease)
 
 
@@ -217,9 +216,9 @@ def reconcile() -> None:
     """Check that each landed message is in exactly one place; if not, print the difference and exit with 1."""
     settings = load_settings()
     written = pipeline_of(settings).written
-    with spark_between_rounds(settings, written) as spark:
-        require(Lake(spark, settings), written, made_by="run")
-        _reconcile(Lake(spark, settings))
+    with open_lake_between_rounds(settings, written) as lake:
+        require(lake, written, made_by="run")
+        _reconcile(lake)
 
 
 def _reconcile(lake: Lake) -> None:
@@ -254,12 +253,9 @@ def purge() -> None:
     settings = load_settings()
     pipeline = pipeline_of(settings)
     tables = [entity.table.name for entity in pipeline.entities]
-    with spark_between_rounds(settings, tables) as spark:
-        require(Lake(spark, settings), tables, made_by="run")
-        purged = {
-            each.name: purge_entity(Lake(spark, settings), each, merges=_merges(pipeline, each))
-            for each in pipeline.entities
-        }
+    with open_lake_between_rounds(settings, tables) as lake:
+        require(lake, tables, made_by="run")
+        purged = {each.name: purge_entity(lake, each, merges=_merges(pipeline, each)) for each in pipeline.entities}
     report.say("Purged: " + ", ".join(f"{count:,} {name}" for name, count in purged.items()))
 
 

@@ -6,22 +6,22 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 from pulsar_lakehouse.cli import report
-from pulsar_lakehouse.delta.leases import home_lock, write_lease
-from pulsar_lakehouse.delta.query import query
 from pulsar_lakehouse.domains import DOMAINS, Workload, workload_of
 from pulsar_lakehouse.errors import ConfigurationError
 from pulsar_lakehouse.gold.enrichment.declaration import Enrichment
+from pulsar_lakehouse.inspection.query import query
 from pulsar_lakehouse.jobs.status import status_of
 from pulsar_lakehouse.jobs.steps import (
     create_tables,
     landing,
+    open_lake,
     reconcile_all,
     refreshing,
     run_all,
     run_landed,
-    spark_for,
 )
 from pulsar_lakehouse.jobs.streams import catch_up
+from pulsar_lakehouse.leases.leases import home_lock, write_lease
 from pulsar_lakehouse.local import broker
 from pulsar_lakehouse.pipeline.loading import pipeline_of
 from pulsar_lakehouse.pulsar.endpoint import Endpoint
@@ -59,8 +59,8 @@ def run_demo(settings: Settings, *, domain: str, size: int) -> list[Reconciliati
         shutil.rmtree(own.home, ignore_errors=True)
         try:
             broker.launch(own, keep_classes=True)
-            with spark_for(own, writes=written) as spark:  # Spark and the broker start side by side
-                reconciliations = _show_pipeline(Lake(spark, own), workload)
+            with open_lake(own, writes=written) as lake:  # Spark and the broker start side by side
+                reconciliations = _show_pipeline(lake, workload)
             broker.stop(own, keep_classes=True)
         finally:
             broker.stop(own)

@@ -9,13 +9,12 @@ from pulsar_lakehouse.cli import report
 from pulsar_lakehouse.cli.backfill import right_key
 from pulsar_lakehouse.errors import ConfigurationError
 from pulsar_lakehouse.jobs.forget import find, forget
-from pulsar_lakehouse.jobs.steps import require, spark_for
+from pulsar_lakehouse.jobs.steps import open_lake, require
 from pulsar_lakehouse.pipeline.declared import Pipeline
 from pulsar_lakehouse.pipeline.loading import pipeline_of
 from pulsar_lakehouse.progress import spinner
 from pulsar_lakehouse.settings import load_settings
 from pulsar_lakehouse.silver.entity import Entity
-from pulsar_lakehouse.tables.lake import Lake
 
 COMMAND = "forget"
 """What others see as the holder of the leases, instead of the command line, which has the key."""
@@ -37,13 +36,13 @@ def forget_command(
     entity, key = _parse(pipeline, person)
     written = (*pipeline.written, *(table.name for table in pipeline.sql_tables), *pipeline.published_topics)
     leases = (*written, *(each.shadow for each in pipeline.enrichments))
-    with spark_for(settings, writes=leases if approve else (), command=COMMAND) as spark:
-        require(Lake(spark, settings), pipeline.written, made_by="run")
+    with open_lake(settings, writes=leases if approve else (), command=COMMAND) as lake:
+        require(lake, pipeline.written, made_by="run")
         if not approve:
             with spinner("Searching"):
-                report.person(find(Lake(spark, settings), pipeline, entity, key))
+                report.person(find(lake, pipeline, entity, key))
             return
-        certificates = forget(Lake(spark, settings), pipeline, entity, key, now=now)
+        certificates = forget(lake, pipeline, entity, key, now=now)
     for path in certificates:
         report.certificate(json.loads(path.read_text()), path)
     if not certificates:

@@ -9,12 +9,11 @@ import typer
 from pulsar_lakehouse.cli import report
 from pulsar_lakehouse.errors import ConfigurationError
 from pulsar_lakehouse.jobs.planning import changes, resolve
-from pulsar_lakehouse.jobs.steps import spark_for
+from pulsar_lakehouse.jobs.steps import open_lake
 from pulsar_lakehouse.pipeline.graph import nodes, picture
 from pulsar_lakehouse.pipeline.loading import load, pipeline_of
 from pulsar_lakehouse.progress import spinner
 from pulsar_lakehouse.settings import load_settings
-from pulsar_lakehouse.tables.lake import Lake
 from pulsar_lakehouse.terminal import shown
 
 
@@ -37,8 +36,8 @@ def plan_command(
         write_picture(picture_file, picture(project.pipeline))
     if quick:
         return
-    with spark_for(settings, writes=[]) as spark, spinner("Resolving SQL, and comparing with the tables that exist"):
-        found = changes(Lake(spark, settings), project, resolve(Lake(spark, settings), project))
+    with open_lake(settings, writes=[]) as lake, spinner("Resolving SQL, and comparing with the tables that exist"):
+        found = changes(lake, project, resolve(lake, project))
     report.changes(found)
 
 

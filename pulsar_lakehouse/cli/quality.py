@@ -10,7 +10,7 @@ from pulsar_lakehouse.cli.extras import require_extra
 from pulsar_lakehouse.errors import ConfigurationError, QualityError
 from pulsar_lakehouse.expectations.results import Result
 from pulsar_lakehouse.expectations.suites import Suite
-from pulsar_lakehouse.jobs.steps import require, spark_between_rounds
+from pulsar_lakehouse.jobs.steps import open_lake_between_rounds, require
 from pulsar_lakehouse.pipeline.declared import Pipeline
 from pulsar_lakehouse.pipeline.loading import pipeline_of
 from pulsar_lakehouse.progress import spinner
@@ -35,8 +35,10 @@ def validate_command(
     for name in tables or ():
         if name not in known:
             raise ConfigurationError(f"{name}: no rules are declared for it; there are rules for {', '.join(known)}")
-    with spark_between_rounds(settings, [*pipeline.written, *(suite.table for suite in pipeline.sql_suites)]) as spark:
-        validate_tables(Lake(spark, settings), tables or (), only_new=new)
+    with open_lake_between_rounds(
+        settings, [*pipeline.written, *(suite.table for suite in pipeline.sql_suites)]
+    ) as lake:
+        validate_tables(lake, tables or (), only_new=new)
 
 
 def validate_tables(lake: Lake, tables: Sequence[str] = (), *, only_new: bool) -> None:

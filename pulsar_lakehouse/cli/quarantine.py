@@ -10,16 +10,16 @@ import typer
 
 from pulsar_lakehouse.cli import report
 from pulsar_lakehouse.contracts.decoding import MALFORMED
-from pulsar_lakehouse.delta.query import is_stored, query, table_names
-from pulsar_lakehouse.delta.writes import append_arrow
 from pulsar_lakehouse.errors import LakehouseError
 from pulsar_lakehouse.gold.enrichment.declaration import ACTIONS, Enrichment
 from pulsar_lakehouse.gold.sql.declaration import SQL_ROWS
+from pulsar_lakehouse.inspection.query import query
 from pulsar_lakehouse.jobs.retry_malformed import retry_changes, retry_facts
-from pulsar_lakehouse.jobs.steps import require, spark_for
+from pulsar_lakehouse.jobs.steps import open_lake, require
 from pulsar_lakehouse.pipeline.loading import pipeline_of
 from pulsar_lakehouse.settings import Settings, load_settings
-from pulsar_lakehouse.tables.lake import Lake
+from pulsar_lakehouse.tables.direct import append_arrow
+from pulsar_lakehouse.tables.stored import is_stored, table_names
 
 app = typer.Typer(help="Inspect, retry, release or discard what is held back.", no_args_is_help=True)
 
@@ -121,11 +121,11 @@ def retry(
     entities = [entity for entity in pipeline.entities if topic in ("", entity.name)]
     enrichments = [enrichment for enrichment in pipeline.enrichments if topic in ("", enrichment.topic.name)]
     writes = [*(each.table.name for each in entities), *(each.gold_table for each in enrichments)]
-    with spark_for(settings, writes=writes) as spark:
-        require(Lake(spark, settings), [*writes, MALFORMED.name], made_by="run")
+    with open_lake(settings, writes=writes) as lake:
+        require(lake, [*writes, MALFORMED.name], made_by="run")
         done = [
-            *(retry_changes(Lake(spark, settings), entity, dry_run=dry_run) for entity in entities),
-            *(retry_facts(Lake(spark, settings), enrichment, dry_run=dry_run) for enrichment in enrichments),
+            *(retry_changes(lake, entity, dry_run=dry_run) for entity in entities),
+            *(retry_facts(lake, enrichment, dry_run=dry_run) for enrichment in enrichments),
         ]
     what = "satisfy the contract now; nothing was done" if dry_run else "satisfy the contract now and left quarantine"
     for each in done:

@@ -9,10 +9,9 @@ from pulsar_lakehouse.cli.backfill import foresee
 from pulsar_lakehouse.gold.enrichment.backfill import Scope
 from pulsar_lakehouse.gold.enrichment.declaration import Enrichment
 from pulsar_lakehouse.jobs.rebuild import Wanted, fits, publish_again, rebuild, wanted
-from pulsar_lakehouse.jobs.steps import require, spark_for
+from pulsar_lakehouse.jobs.steps import open_lake, require
 from pulsar_lakehouse.pipeline.loading import pipeline_of
 from pulsar_lakehouse.settings import Settings, load_settings
-from pulsar_lakehouse.tables.lake import Lake
 
 
 def rebuild_command(
@@ -28,8 +27,8 @@ def rebuild_command(
     if not approve:
         _preview(settings, chosen)
         return
-    with spark_for(settings, writes=chosen.written) as spark:
-        for line in rebuild(Lake(spark, settings), chosen):
+    with open_lake(settings, writes=chosen.written) as lake:
+        for line in rebuild(lake, chosen):
             report.say(line)
     if chosen.sql_tables:
         report.say(f"`lakehouse refresh` brings up to date what SQL makes of them: {', '.join(chosen.sql_tables)}")
@@ -46,10 +45,10 @@ def _preview(settings: Settings, chosen: Wanted) -> None:
 
 
 def _preview_facts(settings: Settings, facts: Enrichment) -> None:
-    with spark_for(settings, writes=[facts.shadow]) as spark:
-        require(Lake(spark, settings), [facts.gold_table], made_by="run")
-        if fits(Lake(spark, settings), facts):
-            foresee(Lake(spark, settings), facts, Scope())
+    with open_lake(settings, writes=[facts.shadow]) as lake:
+        require(lake, [facts.gold_table], made_by="run")
+        if fits(lake, facts):
+            foresee(lake, facts, Scope())
             return
     report.say(f"{facts.gold_table} would be made again from {facts.topic.bronze_table}: its keys, day or types differ")
     if facts.publish_to:

@@ -11,7 +11,7 @@ from pulsar_lakehouse.cli import report
 from pulsar_lakehouse.errors import ConfigurationError, LakehouseError, PermanentError
 from pulsar_lakehouse.gold.sql.declaration import SQL_ROWS, SqlTable
 from pulsar_lakehouse.gold.sql.quarantine import clear_undeclared
-from pulsar_lakehouse.jobs.steps import refreshing, spark_for
+from pulsar_lakehouse.jobs.steps import open_lake, refreshing
 from pulsar_lakehouse.pipeline.loading import pipeline_of
 from pulsar_lakehouse.settings import load_settings
 from pulsar_lakehouse.spark.error_causes import cause_of, is_permanent
@@ -28,8 +28,8 @@ def refresh_command(
     """
     settings = load_settings()
     chosen = _chosen(tables, pipeline_of(settings).sql_tables)
-    with spark_for(settings, writes=[table.name for table in chosen]) as spark:
-        refresh_tables(Lake(spark, settings), chosen, full=full)
+    with open_lake(settings, writes=[table.name for table in chosen]) as lake:
+        refresh_tables(lake, chosen, full=full)
 
 
 def refresh_tables(lake: Lake, tables: Sequence[SqlTable], *, full: bool = False) -> None:

@@ -12,10 +12,9 @@ from rich.table import Table as Grid
 from rich.text import Text
 from rich.tree import Tree
 
-from pulsar_lakehouse.delta.definitions import rebuild_command
-from pulsar_lakehouse.delta.status import TableStatus
 from pulsar_lakehouse.expectations.results import Result
 from pulsar_lakehouse.gold.sql.refresh import Refreshed
+from pulsar_lakehouse.inspection.table_status import TableStatus
 from pulsar_lakehouse.jobs.forget import Found
 from pulsar_lakehouse.jobs.lineage.flows import Flow
 from pulsar_lakehouse.jobs.lineage.kept import LastRun
@@ -32,6 +31,7 @@ from pulsar_lakehouse.pipeline.graph import Node
 from pulsar_lakehouse.reconciliation import Reconciliation
 from pulsar_lakehouse.records import ReconciliationRecord, StepRecord
 from pulsar_lakehouse.settings import Settings
+from pulsar_lakehouse.tables.definitions import rebuild_command
 from pulsar_lakehouse.terminal import Terminal, duration, one_line
 
 OUT = Terminal()

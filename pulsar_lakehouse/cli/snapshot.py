@@ -6,10 +6,9 @@ import typer
 
 from pulsar_lakehouse.cli import report
 from pulsar_lakehouse.jobs import snapshots
-from pulsar_lakehouse.jobs.steps import spark_between_rounds, spark_for
+from pulsar_lakehouse.jobs.steps import open_lake, open_lake_between_rounds
 from pulsar_lakehouse.pipeline.loading import pipeline_of
 from pulsar_lakehouse.settings import load_settings
-from pulsar_lakehouse.tables.lake import Lake
 
 app = typer.Typer(help="Name the present versions of all tables, and go back to them.", no_args_is_help=True)
 
@@ -21,8 +20,8 @@ def create(name: Annotated[str, typer.Argument(help="A name for the snapshot, su
     """Note the present versions of all tables. Their files are kept until the snapshot is dropped."""
     settings = load_settings()
     pipeline = pipeline_of(settings)
-    with spark_between_rounds(settings, pipeline.written) as spark:
-        made = snapshots.create(Lake(spark, settings), pipeline, name)
+    with open_lake_between_rounds(settings, pipeline.written) as lake:
+        made = snapshots.create(lake, pipeline, name)
     report.say(f"{name}: {len(made.tables)} tables, {sum(each.rows for each in made.tables.values()):,} rows")
 
 
@@ -76,8 +75,8 @@ def restore(name: Name) -> None:
     pipeline = pipeline_of(settings)
     snapshot = snapshots.named(settings, name)
     snapshots.refuse_lost(settings, pipeline, snapshot)  # before Spark starts
-    with spark_for(settings, writes=pipeline.written) as spark:
-        for line in snapshots.restore(Lake(spark, settings), pipeline, snapshot):
+    with open_lake(settings, writes=pipeline.written) as lake:
+        for line in snapshots.restore(lake, pipeline, snapshot):
             report.say(line)
     report.say("`lakehouse run` does again what came after the snapshot, and `lakehouse refresh` the tables in SQL")
 
@@ -88,6 +87,6 @@ def drop(name: Name) -> None:
     settings = load_settings()
     pipeline = pipeline_of(settings)
     snapshots.named(settings, name)
-    with spark_between_rounds(settings, pipeline.written) as spark:
-        snapshots.drop(Lake(spark, settings), pipeline, name)
+    with open_lake_between_rounds(settings, pipeline.written) as lake:
+        snapshots.drop(lake, pipeline, name)
     report.say(f"{name} is dropped")

@@ -26,10 +26,10 @@ from pulsar_lakehouse.contracts.columns import COLUMNS, Columns
 from pulsar_lakehouse.contracts.json_objects import UNPARSED, is_sound, json_difference, parse_json
 from pulsar_lakehouse.contracts.topics import Encoding, Topic
 from pulsar_lakehouse.contracts.values import Mistakes, is_parsed_as_itself, mistakes_in, shown, value_of
-from pulsar_lakehouse.delta.tables import POSITION, POSITION_OF_MESSAGE, Table
 from pulsar_lakehouse.errors import DeclarationsError
-from pulsar_lakehouse.settings import Settings
 from pulsar_lakehouse.spark.declared_sql import naming, try_eval
+from pulsar_lakehouse.tables.declared import POSITION, POSITION_OF_MESSAGE, Table
+from pulsar_lakehouse.tables.lake import Lake
 
 MALFORMED = Table(
     name="quarantine.malformed",
@@ -251,11 +251,8 @@ def _failures(decoding: Decoding) -> Column:
     return F.concat_ws("; ", *(failure(name, value) for name, value in decoding.values.items()))
 
 
-def quarantine_malformed(settings: Settings, decoding: Decoding, rejected: DataFrame, *, are_new: bool = False) -> None:
+def quarantine_malformed(lake: Lake, decoding: Decoding, rejected: DataFrame, *, are_new: bool = False) -> None:
     """Append rejected messages to `quarantine.malformed`, unless they are already there: with `are_new`, none is."""
-    # Its libraries are slow to import, and declarations import this module.
-    from pulsar_lakehouse.delta.writes import append, append_missing
-
     rows = rejected.transform(explain, decoding=decoding).select(
         F.lit(decoding.topic.name).alias("topic"),
         "message.position",
@@ -267,6 +264,6 @@ def quarantine_malformed(settings: Settings, decoding: Decoding, rejected: DataF
         F.current_timestamp().alias("quarantined_at"),
     )
     if are_new:
-        append(rows, settings, MALFORMED.name)
+        lake.table(MALFORMED.name).append(rows)
     else:
-        append_missing(rows, settings, MALFORMED.name, on=["topic", "position"])
+        lake.table(MALFORMED.name).append_missing(rows, on=["topic", "position"])

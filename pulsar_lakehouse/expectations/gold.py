@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 
-from pulsar_lakehouse.delta.tables import POSITION
 from pulsar_lakehouse.expectations.suites import (
     CHANGE_FEED,
     Rule,
@@ -17,6 +16,7 @@ from pulsar_lakehouse.expectations.suites import (
     volume,
 )
 from pulsar_lakehouse.gold.enrichment.declaration import Enrichment, Lookup
+from pulsar_lakehouse.tables.declared import POSITION
 
 
 def enriched(enrichment: Enrichment) -> Suite:

@@ -8,13 +8,14 @@ from statistics import median
 from typing import Any
 
 from pulsar_lakehouse.contracts.decoding import MALFORMED
-from pulsar_lakehouse.delta.query import existing_tables, is_stored, query
-from pulsar_lakehouse.delta.status import table_statuses
-from pulsar_lakehouse.delta.tables import Table
-from pulsar_lakehouse.delta.writes import append_values
 from pulsar_lakehouse.expectations.suites import Severity
+from pulsar_lakehouse.inspection.query import query
+from pulsar_lakehouse.inspection.table_status import table_statuses
 from pulsar_lakehouse.settings import Settings
+from pulsar_lakehouse.tables.declared import Table
+from pulsar_lakehouse.tables.direct import append_values
 from pulsar_lakehouse.tables.lake import Lake
+from pulsar_lakehouse.tables.stored import existing_tables, is_stored
 
 RESULTS = Table(
     name="quality.results",

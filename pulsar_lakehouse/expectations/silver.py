@@ -1,7 +1,6 @@
 """The suites of silver.<entity>, the latest state by key, and silver.<entity>_history, one version per message."""
 
 from pulsar_lakehouse.contracts.decoding import MALFORMED
-from pulsar_lakehouse.delta.tables import Table
 from pulsar_lakehouse.expectations.suites import (
     CHANGE_FEED,
     Rule,
@@ -15,6 +14,7 @@ from pulsar_lakehouse.expectations.suites import (
     whole,
 )
 from pulsar_lakehouse.silver.entity import Entity
+from pulsar_lakehouse.tables.declared import Table
 
 SEQUENCE = ("event_time", "publish_time", "ledger_id", "entry_id", "batch_index")
 

@@ -13,8 +13,8 @@ from enum import StrEnum
 from typing import Any
 
 from pulsar_lakehouse.contracts.checks import Check, Mode
-from pulsar_lakehouse.delta.tables import Ddl, as_ddl
 from pulsar_lakehouse.errors import ConfigurationError
+from pulsar_lakehouse.tables.declared import Ddl, as_ddl
 
 
 class Severity(StrEnum):

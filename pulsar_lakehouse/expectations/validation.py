@@ -16,7 +16,6 @@ from great_expectations.expectations.expectation import BatchExpectation
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from pulsar_lakehouse.delta.tables import of_keys
 from pulsar_lakehouse.errors import LakehouseError
 from pulsar_lakehouse.expectations.evaluation import ExpectEachRow, ExpectOfTable, ExpectUnique
 from pulsar_lakehouse.expectations.report import new_context, write_pages
@@ -24,6 +23,7 @@ from pulsar_lakehouse.expectations.results import Result, Validated, figures, fi
 from pulsar_lakehouse.expectations.suites import CHANGE_FEED, Kind, Rule, Severity, Suite, with_figures
 from pulsar_lakehouse.progress import CONSOLE
 from pulsar_lakehouse.settings import Settings
+from pulsar_lakehouse.spark.frames import of_keys
 from pulsar_lakehouse.spark.parallel import side_by_side
 from pulsar_lakehouse.spark.session import LITTLE_DATA
 from pulsar_lakehouse.tables.lake import Lake

@@ -22,17 +22,6 @@ from pulsar_lakehouse.bronze.erasures import DONE, ERASURE, ERASURES, PARTS, REQ
 from pulsar_lakehouse.bronze.losses import LOSSES
 from pulsar_lakehouse.bronze.writer_schemas import WRITER_SCHEMAS
 from pulsar_lakehouse.contracts.decoding import MALFORMED
-from pulsar_lakehouse.delta.old_files import remove_old_files, remove_old_log
-from pulsar_lakehouse.delta.query import stored_table, table_names
-from pulsar_lakehouse.delta.reads import frame_of
-from pulsar_lakehouse.delta.tables import (
-    KEEP,
-    POSITION_OF_MESSAGE,
-    USER_METADATA,
-    cached,
-    path_exists,
-)
-from pulsar_lakehouse.delta.writes import append, append_values
 from pulsar_lakehouse.errors import LakehouseError
 from pulsar_lakehouse.expectations.results import RESULTS
 from pulsar_lakehouse.gold.enrichment.declaration import ACTIONS, BACKFILLS, Enrichment
@@ -51,7 +40,12 @@ from pulsar_lakehouse.pulsar.topic_admin import request_compaction
 from pulsar_lakehouse.settings import Settings, is_remote
 from pulsar_lakehouse.silver.entity import Entity
 from pulsar_lakehouse.spark.batches import session_settings
+from pulsar_lakehouse.spark.frames import cached, frame_of
+from pulsar_lakehouse.tables.declared import KEEP, POSITION_OF_MESSAGE, USER_METADATA
+from pulsar_lakehouse.tables.direct import append_values
 from pulsar_lakehouse.tables.lake import Lake
+from pulsar_lakehouse.tables.old_files import remove_old_files, remove_old_log
+from pulsar_lakehouse.tables.stored import stored_table, table_names
 
 APPEND_ONLY = "delta.appendOnly"
 EXAMPLES = r"(?s), such as .*"
@@ -175,7 +169,7 @@ def record(lake: Lake, found: Found, *, subject: str, now: bool) -> str:
         F.current_timestamp().alias("at"),
         F.lit(getpass.getuser()).alias("requested_by"),
     )
-    append(row.withColumn("tables", F.from_json("tables", "MAP<STRING, BIGINT>")), lake.settings, ERASURES.name)
+    lake.table(ERASURES.name).append(row.withColumn("tables", F.from_json("tables", "MAP<STRING, BIGINT>")))
     return request
 
 
@@ -240,8 +234,8 @@ def _delete(lake: Lake, name: str, gone: DataFrame, same: str) -> None:
 
 def _allow_changes(lake: Lake, name: str) -> None:
     """Let rows of an append-only table be changed, until it is sealed."""
-    if lake.table(name).property(APPEND_ONLY) == "true":
-        lake.table(name).set_property(APPEND_ONLY, "false")
+    if lake.table(name).delta_property(APPEND_ONLY) == "true":
+        lake.table(name).set_properties({APPEND_ONLY: "false"})
 
 
 def decide_again(lake: Lake, enrichment: Enrichment) -> None:
@@ -261,7 +255,7 @@ def decide_again(lake: Lake, enrichment: Enrichment) -> None:
         placed = placed.union(lake.table(name).pin().rows.select("position"))
     with cached(landed.join(placed, on="position", how="left_anti").drop("position")) as messages:
         if not messages.isEmpty():
-            enrich_messages(lake.settings, as_written(lake, enrichment), messages)
+            enrich_messages(lake, as_written(lake, enrichment), messages)
 
 
 def remove_examples(lake: Lake) -> None:
@@ -289,7 +283,7 @@ def bring_up_to_date(lake: Lake, pipeline: Pipeline) -> None:
 
 
 def _is_published(lake: Lake, topic: str) -> bool:
-    return path_exists(lake.spark, lake.settings.checkpoint_path(f"published.{topic}"))
+    return lake.files.exists(lake.settings.checkpoint_path(f"published.{topic}"))
 
 
 def compact_topics(lake: Lake, pipeline: Pipeline) -> list[str]:
@@ -303,10 +297,10 @@ def compact_topics(lake: Lake, pipeline: Pipeline) -> list[str]:
 def seal(lake: Lake, tables: list[str], request: str) -> None:
     """End the log of each table with a commit and a checkpoint that have nothing of the rows that were erased."""
     for name in tables:
-        if lake.table(name).property(APPEND_ONLY) == "false":
-            lake.table(name).set_property(APPEND_ONLY, "true")
+        if lake.table(name).delta_property(APPEND_ONLY) == "false":
+            lake.table(name).set_properties({APPEND_ONLY: "true"})
         else:
-            lake.table(name).set_property("lakehouse.erasure", request)
+            lake.table(name).set_properties({"lakehouse.erasure": request})
         stored_table(lake.settings, name).create_checkpoint()
 
 

@@ -12,18 +12,18 @@ from pathlib import Path
 from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError, DeltaError
 
-from pulsar_lakehouse.delta.homes import refuse_other_home
-from pulsar_lakehouse.delta.leases import PATIENCE, turn_at
-from pulsar_lakehouse.delta.old_files import last_checkpoint_size, remove_old_files, remove_old_log
-from pulsar_lakehouse.delta.query import stored_table, table_names
-from pulsar_lakehouse.delta.tables import CHECKPOINT_INTERVAL, KEEP
-from pulsar_lakehouse.delta.writes import writer_properties
 from pulsar_lakehouse.errors import BusyError, ConfigurationError, LakehouseError, PermanentError
 from pulsar_lakehouse.jobs.snapshots import held_versions
+from pulsar_lakehouse.leases.homes import refuse_other_home
+from pulsar_lakehouse.leases.leases import PATIENCE, turn_at
 from pulsar_lakehouse.locks import exclusive
 from pulsar_lakehouse.pipeline.loading import pipeline_of
 from pulsar_lakehouse.settings import Settings
 from pulsar_lakehouse.spark.error_causes import cause_of
+from pulsar_lakehouse.tables.declared import CHECKPOINT_INTERVAL, KEEP
+from pulsar_lakehouse.tables.direct import writer_properties
+from pulsar_lakehouse.tables.old_files import last_checkpoint_size, remove_old_files, remove_old_log
+from pulsar_lakehouse.tables.stored import stored_table, table_names
 
 FEW, MANY = "100", "10"
 """After how many commits the next checkpoint of a log is made."""

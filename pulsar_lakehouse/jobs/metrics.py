@@ -12,8 +12,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.registry import Collector
 
-from pulsar_lakehouse.delta.status import TableStatus
 from pulsar_lakehouse.errors import ConfigurationError, LakehouseError
+from pulsar_lakehouse.inspection.table_status import TableStatus
 from pulsar_lakehouse.jobs.status import Malformed, Status, Waiting, status_of
 from pulsar_lakehouse.pipeline.loading import pipeline_of
 from pulsar_lakehouse.pulsar.status import TopicStatus

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
 from pulsar_lakehouse.contracts.topics import Topic
-from pulsar_lakehouse.delta.status import TableStatus, table_statuses
 from pulsar_lakehouse.expectations.results import last_validated
 from pulsar_lakehouse.expectations.suites import Suite
 from pulsar_lakehouse.gold.sql.header import INCREMENTAL
+from pulsar_lakehouse.inspection.table_status import TableStatus, table_statuses
 from pulsar_lakehouse.local.broker import endpoint
 from pulsar_lakehouse.pipeline.declared import Pipeline
 from pulsar_lakehouse.pipeline.loading import pipeline_of

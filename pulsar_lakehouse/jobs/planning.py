@@ -8,8 +8,6 @@ from typing import TypeVar
 
 from pyspark.sql.types import StructType
 
-from pulsar_lakehouse.delta.definitions import declared_definition, kept_definition
-from pulsar_lakehouse.delta.tables import Table, column_changes, is_created
 from pulsar_lakehouse.gold.enrichment.declaration import FIXED as FIXED_IN_GOLD
 from pulsar_lakehouse.gold.enrichment.declaration import Enrichment
 from pulsar_lakehouse.gold.sql.checking import check_declarations
@@ -19,7 +17,9 @@ from pulsar_lakehouse.jobs.steps import declared_columns
 from pulsar_lakehouse.pipeline.loading import Project, refuse
 from pulsar_lakehouse.pipeline.resolving import unresolved_enrichment, unresolved_entity
 from pulsar_lakehouse.silver.entity import FIXED, Entity
-from pulsar_lakehouse.tables.lake import Lake
+from pulsar_lakehouse.tables.declared import Table
+from pulsar_lakehouse.tables.definitions import declared_definition, kept_definition
+from pulsar_lakehouse.tables.lake import Lake, column_changes
 
 Declared = TypeVar("Declared", Entity, Enrichment)
 
@@ -80,7 +80,7 @@ def changes(lake: Lake, project: Project, in_sql: dict[str, StructType]) -> dict
     pipeline, found = project.pipeline, dict[str, list[Change]]()
     for entity in pipeline.entities:
         found[entity.table.name] = list(_changes(lake, entity.table, FIXED, entity.table.name))
-        if entity.keeps_history and not is_created(lake.spark, lake.settings.table_path(entity.history.name)):
+        if entity.keeps_history and not lake.table(entity.history.name).is_created():
             found[entity.history.name] = [_new(entity.history)]
     for facts in pipeline.enrichments:
         gold = facts.gold({each.name: each.entity.table.schema for each in facts.lookups})
@@ -100,7 +100,7 @@ def _changes(
     joined: Collection[str] = (),
 ) -> Iterator[Change]:
     """The changes of a table of silver or gold. `joined` are the columns that have rows of other tables."""
-    if not is_created(lake.spark, lake.settings.table_path(table.name)):
+    if not lake.table(table.name).is_created():
         yield _new(table)
         return
     of_columns = list(_column_changes(lake, table, "run", joined))
@@ -141,7 +141,7 @@ def _column_changes(lake: Lake, table: Table, step: str, joined: Collection[str]
 
 def _changes_in_sql(lake: Lake, declared: SqlTable, columns: StructType) -> Iterator[Change]:
     table = gold_table(declared, columns)
-    if not is_created(lake.spark, lake.settings.table_path(table.name)):
+    if not lake.table(table.name).is_created():
         yield Change(table=table.name, what="new", then="the next refresh makes it")
         return
     for each in _column_changes(lake, table, "refresh"):

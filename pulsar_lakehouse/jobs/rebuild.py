@@ -11,11 +11,6 @@ from pyspark.sql import functions as F
 
 from pulsar_lakehouse.contracts.decoding import MALFORMED
 from pulsar_lakehouse.contracts.topics import Topic
-from pulsar_lakehouse.delta.definitions import declared_definition, keep_definition, kept_definition
-from pulsar_lakehouse.delta.tables import (
-    column_changes,
-    delete_path,
-)
 from pulsar_lakehouse.errors import ConfigurationError
 from pulsar_lakehouse.gold.enrichment.backfill import Scope, backfill
 from pulsar_lakehouse.gold.enrichment.declaration import FIXED, Enrichment
@@ -27,7 +22,8 @@ from pulsar_lakehouse.jobs.steps import as_written, enriching, merging, require
 from pulsar_lakehouse.jobs.streams import catch_up
 from pulsar_lakehouse.pipeline.declared import Pipeline
 from pulsar_lakehouse.silver.entity import Entity
-from pulsar_lakehouse.tables.lake import Lake
+from pulsar_lakehouse.tables.definitions import declared_definition, keep_definition, kept_definition
+from pulsar_lakehouse.tables.lake import Lake, column_changes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,7 +123,7 @@ def fits(lake: Lake, facts: Enrichment) -> bool:
 
 def _forget(lake: Lake, stream: str, topic: Topic) -> None:
     """Forget how far a stream has read, and which messages it has rejected: it reads and checks all of them again."""
-    delete_path(lake.spark, lake.settings.checkpoint_path(stream))
+    lake.files.delete(lake.settings.checkpoint_path(stream))
     if lake.table(MALFORMED.name).exists():
         lake.table(MALFORMED.name).delta.delete(F.col("topic") == topic.name)
 

@@ -11,12 +11,11 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable
 
 from pulsar_lakehouse.bronze.writer_schemas import WRITER_SCHEMAS
-from pulsar_lakehouse.delta.datasets import dataset_of, files_of
-from pulsar_lakehouse.delta.query import existing_tables
 from pulsar_lakehouse.pipeline.declared import Pipeline
 from pulsar_lakehouse.pipeline.loading import pipeline_of
 from pulsar_lakehouse.settings import Settings
 from pulsar_lakehouse.storage import folder
+from pulsar_lakehouse.tables.stored import dataset_of, existing_tables, files_of
 
 Times = tuple[int, datetime | None, datetime | None]
 """A number of rows, their oldest time and their newest."""

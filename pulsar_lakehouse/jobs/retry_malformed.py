@@ -10,17 +10,17 @@ from pyspark.sql import functions as F
 
 from pulsar_lakehouse.contracts.decoding import MALFORMED, Decoding, explain
 from pulsar_lakehouse.contracts.topics import Topic
-from pulsar_lakehouse.delta.tables import POSITION_OF_MESSAGE, cached
-from pulsar_lakehouse.delta.writes import Merge, Within, append_missing, merge, writes_of
 from pulsar_lakehouse.gold.enrichment.declaration import ACTIONS, Enrichment
 from pulsar_lakehouse.gold.enrichment.enrich import create_tables as create_gold
 from pulsar_lakehouse.gold.enrichment.enrich import enrich_messages
 from pulsar_lakehouse.gold.enrichment.facts import decode_facts
 from pulsar_lakehouse.jobs.steps import as_written
-from pulsar_lakehouse.settings import Settings
 from pulsar_lakehouse.silver.entity import Entity
 from pulsar_lakehouse.silver.merge import create_tables as create_silver
 from pulsar_lakehouse.silver.merge import decode_changes, merge_batch
+from pulsar_lakehouse.spark.frames import cached
+from pulsar_lakehouse.tables.declared import POSITION_OF_MESSAGE
+from pulsar_lakehouse.tables.direct import Merge, Within
 from pulsar_lakehouse.tables.lake import Lake
 
 Transformation = Callable[[DataFrame], DataFrame]
@@ -39,7 +39,7 @@ def retry_changes(lake: Lake, entity: Entity, *, dry_run: bool) -> Retried:
     entity = as_written(lake, entity)
     if not dry_run:
         create_silver(lake, entity)
-    decode, place = partial(decode_changes, entity=entity), partial(merge_batch, lake.settings, entity)
+    decode, place = partial(decode_changes, entity=entity), partial(merge_batch, lake, entity)
     return _retry(lake, entity.decoding, decode, place, dry_run=dry_run)
 
 
@@ -47,7 +47,7 @@ def retry_facts(lake: Lake, enrichment: Enrichment, *, dry_run: bool) -> Retried
     enrichment = as_written(lake, enrichment)
     if not dry_run:
         create_gold(lake, enrichment)
-    decode, place = partial(decode_facts, enrichment=enrichment), partial(enrich_messages, lake.settings, enrichment)
+    decode, place = partial(decode_facts, enrichment=enrichment), partial(enrich_messages, lake, enrichment)
     return _retry(lake, enrichment.decoding, decode, place, dry_run=dry_run)
 
 
@@ -77,8 +77,8 @@ def _retry(
         before = malformed.select("position", F.col("reason").alias("before"))
         changed = verdicts.join(before, on="position").where("reason IS NULL OR reason != before")
         if not changed.isEmpty():
-            with writes_of(verdicts, outcome.malformed):
-                _settle(lake.settings, topic, changed)
+            with lake.sized(outcome.malformed, verdicts) as sized:
+                _settle(sized, topic, changed)
     return outcome
 
 
@@ -92,11 +92,11 @@ def _note(lake: Lake, topic: Topic, positions: DataFrame) -> None:
         F.lit(getpass.getuser()).alias("requested_by"),
         F.lit(None).cast("string").alias("note"),
     )
-    append_missing(rows, lake.settings, ACTIONS.name, on=["action", "topic", "position"])
+    lake.table(ACTIONS.name).append_missing(rows, on=["action", "topic", "position"])
 
 
-def _settle(settings: Settings, topic: Topic, verdicts: DataFrame) -> None:
+def _settle(lake: Lake, topic: Topic, verdicts: DataFrame) -> None:
     """Remove messages without a reason from quarantine, and update the reason of the others."""
     within = Within(F.col("held.topic") == topic.name, {"topic": (topic.name, topic.name)})
     how = Merge(on=["position"], within=within, delete="new.reason IS NULL", update={"reason": "new.reason"})
-    merge(verdicts, settings, MALFORMED.name, how)
+    lake.table(MALFORMED.name).merge(verdicts, how)

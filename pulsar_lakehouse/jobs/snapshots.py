@@ -17,20 +17,17 @@ from pydantic import TypeAdapter
 
 from pulsar_lakehouse.bronze.erasures import ERASURES
 from pulsar_lakehouse.contracts.decoding import MALFORMED
-from pulsar_lakehouse.delta.query import existing_tables, is_stored, query, stored_table
-from pulsar_lakehouse.delta.tables import (
-    EACH_TABLE,
-    USER_METADATA,
-    delete_path,
-)
 from pulsar_lakehouse.errors import ConfigurationError
 from pulsar_lakehouse.gold.enrichment.declaration import Enrichment
 from pulsar_lakehouse.gold.enrichment.writes import remove
+from pulsar_lakehouse.inspection.query import query
 from pulsar_lakehouse.pipeline.declared import Pipeline
 from pulsar_lakehouse.settings import Settings
 from pulsar_lakehouse.spark.batches import session_settings
 from pulsar_lakehouse.storage import folder
+from pulsar_lakehouse.tables.declared import EACH_TABLE, USER_METADATA
 from pulsar_lakehouse.tables.lake import Lake
+from pulsar_lakehouse.tables.stored import existing_tables, is_stored, stored_table
 
 FOLDER = ".snapshots"
 """Beside the tables, so that maintenance from every home that shares them knows what to keep."""
@@ -78,7 +75,7 @@ def create(lake: Lake, pipeline: Pipeline, name: str) -> Snapshot:
         raise ConfigurationError(f"{name}: must be a name of letters, digits, dots, dashes and underscores")
     for table in restorable(pipeline):
         if lake.table(table).exists():
-            lake.table(table).set_property(LOG_RETENTION, FOR_EVER)
+            lake.table(table).set_properties({LOG_RETENTION: FOR_EVER})
     made = Snapshot(name=name, created_at=datetime.now(UTC), tables=present(lake.settings))
     if not made.tables:
         raise ConfigurationError(f"{lake.settings.warehouse_root} has no tables yet: `lakehouse run` creates them")
@@ -103,7 +100,7 @@ def drop(lake: Lake, pipeline: Pipeline, name: str) -> None:
     if snapshots(lake.settings) == [snapshot]:
         for table in restorable(pipeline):
             if lake.table(table).exists():
-                lake.table(table).set_property(LOG_RETENTION, EACH_TABLE[LOG_RETENTION])
+                lake.table(table).set_properties({LOG_RETENTION: EACH_TABLE[LOG_RETENTION]})
     obstore.delete(_warehouse(lake.settings), _path(name))
 
 
@@ -203,7 +200,7 @@ def restore(lake: Lake, pipeline: Pipeline, snapshot: Snapshot) -> Iterator[str]
 def _forget_checkpoints(lake: Lake, pipeline: Pipeline) -> None:
     streams = (*(each.gold_table for each in pipeline.enrichments), *(each.table.name for each in pipeline.entities))
     for stream in streams:
-        delete_path(lake.spark, lake.settings.checkpoint_path(stream))
+        lake.files.delete(lake.settings.checkpoint_path(stream))
 
 
 def _go_back(lake: Lake, name: str, version: int) -> None:
@@ -216,7 +213,7 @@ def _keep_discarded(lake: Lake, facts: Enrichment) -> None:
     """Remove facts that were discarded since the snapshot from where they were then."""
     if all(lake.table(name).exists() for name in facts.places):
         discarded = lake.table(facts.discarded.name).read().select("position")
-        remove(lake.settings, [facts.gold_table, facts.waiting.name], discarded)
+        remove(lake, [facts.gold_table, facts.waiting.name], discarded)
 
 
 def _judge_again(lake: Lake) -> None:

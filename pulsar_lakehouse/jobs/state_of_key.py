@@ -8,14 +8,14 @@ from typing import Any
 
 import sqlglot
 
-from pulsar_lakehouse.delta.query import is_stored, query, stored_table, table_names
-from pulsar_lakehouse.delta.reads import columns_of
 from pulsar_lakehouse.errors import ConfigurationError, LakehouseError
 from pulsar_lakehouse.gold.enrichment.declaration import Enrichment
+from pulsar_lakehouse.inspection.query import query
 from pulsar_lakehouse.jobs.trace import typed
 from pulsar_lakehouse.pipeline.declared import Pipeline
 from pulsar_lakehouse.settings import Settings
 from pulsar_lakehouse.silver.entity import Entity
+from pulsar_lakehouse.tables.stored import columns_of, is_stored, stored_table, table_names
 
 MOST = 20
 """Facts that are listed at most."""

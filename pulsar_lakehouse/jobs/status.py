@@ -16,12 +16,10 @@ from deltalake import DeltaTable
 from pulsar_lakehouse.bronze.losses import refusal
 from pulsar_lakehouse.contracts.decoding import MALFORMED
 from pulsar_lakehouse.contracts.topics import Topic
-from pulsar_lakehouse.delta.datasets import dataset_of, files_of
-from pulsar_lakehouse.delta.query import existing_tables
-from pulsar_lakehouse.delta.status import TableStatus, table_statuses
 from pulsar_lakehouse.errors import UnreachableError
 from pulsar_lakehouse.expectations.results import RESULTS
 from pulsar_lakehouse.gold.enrichment.declaration import Enrichment
+from pulsar_lakehouse.inspection.table_status import TableStatus, table_statuses
 from pulsar_lakehouse.local.broker import endpoint
 from pulsar_lakehouse.pipeline.declared import Pipeline
 from pulsar_lakehouse.pipeline.graph import nodes
@@ -31,6 +29,7 @@ from pulsar_lakehouse.pulsar.status import TopicStatus, topic_status
 from pulsar_lakehouse.records import ReconciliationRecord, StepRecord, reconciliation_records, step_records
 from pulsar_lakehouse.settings import Settings
 from pulsar_lakehouse.spark.error_causes import cause_of
+from pulsar_lakehouse.tables.stored import dataset_of, existing_tables, files_of
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,8 +6,6 @@ from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
-from pyspark.sql import SparkSession
-
 from pulsar_lakehouse.bronze.contracts import check_contracts
 from pulsar_lakehouse.bronze.erasures import with_erasures
 from pulsar_lakehouse.bronze.landing import bronze_table, land
@@ -17,7 +15,6 @@ from pulsar_lakehouse.bronze.subscriptions import claim_again, claim_subscriptio
 from pulsar_lakehouse.bronze.writer_schemas import keep_writer_schemas, with_writer_schemas
 from pulsar_lakehouse.contracts.decoding import MALFORMED
 from pulsar_lakehouse.contracts.topics import Topic
-from pulsar_lakehouse.delta.leases import Lease, lease_between_rounds, write_lease
 from pulsar_lakehouse.errors import LakehouseError
 from pulsar_lakehouse.gold.enrichment.declaration import ACTIONS, BACKFILLS, Enrichment
 from pulsar_lakehouse.gold.enrichment.enrich import create_tables as create_gold
@@ -39,6 +36,7 @@ from pulsar_lakehouse.jobs.lineage.flows import (
 )
 from pulsar_lakehouse.jobs.lineage.runs import prepare, told
 from pulsar_lakehouse.jobs.streams import Outcome, Stream, catch_up
+from pulsar_lakehouse.leases.leases import Lease, lease_between_rounds, write_lease
 from pulsar_lakehouse.local.broker import endpoint, healthy_endpoint
 from pulsar_lakehouse.pipeline.declared import Pipeline
 from pulsar_lakehouse.pipeline.loading import pipeline_of
@@ -58,33 +56,33 @@ Declared = TypeVar("Declared", Entity, Enrichment)
 
 
 @contextmanager
-def spark_for(settings: Settings, *, writes: Sequence[str], command: str = "") -> Iterator[SparkSession]:
-    """A Spark session that holds the leases of the tables in `writes`. Raises BusyError if another process has one.
+def open_lake(settings: Settings, *, writes: Sequence[str], command: str = "") -> Iterator[Lake]:
+    """The tables, in a Spark session that holds the leases of the tables in `writes`. Raises BusyError if another process has one.
 
     `command` is what that process would see as the holder; by default, the command line.
     """
-    with write_lease(settings, writes, command=command) as lease, spark_with(settings, lease) as spark:
-        yield spark
+    with write_lease(settings, writes, command=command) as lease, open_lake_with(settings, lease) as lake:
+        yield lake
 
 
 @contextmanager
-def spark_between_rounds(settings: Settings, tables: Sequence[str]) -> Iterator[SparkSession]:
-    """Like `spark_for`, but also while `lakehouse run --every` has the tables: its next round waits for the end.
+def open_lake_between_rounds(settings: Settings, tables: Sequence[str]) -> Iterator[Lake]:
+    """Like `open_lake`, but also while `lakehouse run --every` has the tables: its next round waits for the end.
 
     For commands that no step may write beside.
     """
-    with lease_between_rounds(settings, tables) as lease, spark_with(settings, lease) as spark:
-        yield spark
+    with lease_between_rounds(settings, tables) as lease, open_lake_with(settings, lease) as lake:
+        yield lake
 
 
 @contextmanager
-def spark_with(settings: Settings, lease: Lease) -> Iterator[SparkSession]:
-    """A Spark session that holds the lease as long as its JVM lasts."""
+def open_lake_with(settings: Settings, lease: Lease) -> Iterator[Lake]:
+    """The tables, in a Spark session that holds the lease as long as its JVM lasts."""
     prepare()
     with spinner("Starting Spark"):
         spark = start_spark(settings, inherited=lease.files)
     try:
-        yield spark
+        yield Lake(spark, settings)
     except KeyboardInterrupt:
         kill_submitting_jvm()  # it holds no lease, so it must not write any more
         raise

@@ -14,10 +14,10 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from rich.status import Status
 from rich.text import Text
 
-from pulsar_lakehouse.delta.leases import Lease
 from pulsar_lakehouse.errors import BrokerError, LakehouseError, PermanentError
 from pulsar_lakehouse.jobs.lineage.flows import Flow
 from pulsar_lakehouse.jobs.lineage.runs import StepRuns
+from pulsar_lakehouse.leases.leases import Lease
 from pulsar_lakehouse.locks import Permit
 from pulsar_lakehouse.progress import CONSOLE, spinner
 from pulsar_lakehouse.records import keep_step, step_record

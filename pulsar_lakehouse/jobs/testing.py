@@ -10,9 +10,9 @@ from typing import Any
 
 from pulsar_lakehouse.bronze.landing import bronze_table
 from pulsar_lakehouse.contracts.topics import Encoding, Topic
-from pulsar_lakehouse.delta.query import query
 from pulsar_lakehouse.errors import ConfigurationError
 from pulsar_lakehouse.gold.sql.refresh import refresh
+from pulsar_lakehouse.inspection.query import query
 from pulsar_lakehouse.jobs.steps import run_landed
 from pulsar_lakehouse.pipeline.loading import pipeline_of
 from pulsar_lakehouse.pulsar.message_lines import message_of

@@ -7,16 +7,17 @@ from functools import partial
 
 import pyarrow as pa
 
+from pulsar_lakehouse.checkpoints.batches import begun_at
 from pulsar_lakehouse.contracts.decoding import MALFORMED
 from pulsar_lakehouse.contracts.topics import Encoding
-from pulsar_lakehouse.delta.batches import begun_at
-from pulsar_lakehouse.delta.query import query, stored_table, table_names
-from pulsar_lakehouse.delta.row_history import Row, RowChange, changes_of_rows
-from pulsar_lakehouse.delta.status import batches_of
 from pulsar_lakehouse.errors import ConfigurationError
 from pulsar_lakehouse.gold.enrichment.declaration import ACTIONS, BACKFILLS, Enrichment, Lookup
+from pulsar_lakehouse.inspection.query import query
+from pulsar_lakehouse.inspection.row_history import Row, RowChange, changes_of_rows
+from pulsar_lakehouse.inspection.table_status import batches_of
 from pulsar_lakehouse.settings import Settings
 from pulsar_lakehouse.silver.entity import Entity
+from pulsar_lakehouse.tables.stored import stored_table, table_names
 
 Place = tuple[int, int, int]
 """Ledger, entry and index in the batch of a message. Ledgers are of one partition each."""

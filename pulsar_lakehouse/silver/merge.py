@@ -7,28 +7,22 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+from pulsar_lakehouse.checkpoints.soundness import create_tables_of, sound_checkpoint
 from pulsar_lakehouse.contracts.checks import Mode, failed, of_mode, resolve, stop_if_failed
 from pulsar_lakehouse.contracts.decoding import MALFORMED, decode, quarantine_malformed
 from pulsar_lakehouse.contracts.keys import key_text, key_values
 from pulsar_lakehouse.contracts.values import shown
-from pulsar_lakehouse.delta.checkpoints import create_tables_of, sound_checkpoint
-from pulsar_lakehouse.delta.definitions import rebuild_command, refuse_other
-from pulsar_lakehouse.delta.reads import rows_of_keys
-from pulsar_lakehouse.delta.tables import (
-    Table,
-    cached,
-    is_created,
-    of_keys,
-    pin_table,
-)
-from pulsar_lakehouse.delta.writes import upsert, writes_of
 from pulsar_lakehouse.errors import ConfigurationError
-from pulsar_lakehouse.settings import Settings
+from pulsar_lakehouse.limits import FEW
 from pulsar_lakehouse.silver.entity import FIXED, Entity
 from pulsar_lakehouse.silver.history import changeable, needed, versions_of
-from pulsar_lakehouse.spark.batches import FEW, each_batch, planned_for
+from pulsar_lakehouse.spark.batches import each_batch
 from pulsar_lakehouse.spark.comparing import is_same
+from pulsar_lakehouse.spark.frames import cached, of_keys
+from pulsar_lakehouse.tables.declared import Table
+from pulsar_lakehouse.tables.definitions import rebuild_command, refuse_other
 from pulsar_lakehouse.tables.lake import Lake
+from pulsar_lakehouse.tables.reading import rows_of_keys
 
 
 def merge(lake: Lake, entity: Entity) -> DataStreamWriter:
@@ -37,13 +31,10 @@ def merge(lake: Lake, entity: Entity) -> DataStreamWriter:
     bronze = entity.topic.bronze_table
     checkpoint = sound_checkpoint(lake, entity.table.name, reads=[bronze])
     # Rows only change when messages are erased, also from silver.
-    messages = (
-        lake.spark.readStream.format("delta")
-        .option("skipChangeCommits", True)
-        .option("maxBytesPerTrigger", lake.settings.run.max_bytes_per_batch)
-        .load(lake.settings.table_path(bronze))
+    messages = lake.table(bronze).stream(
+        skipChangeCommits=True, maxBytesPerTrigger=lake.settings.run.max_bytes_per_batch
     )
-    return messages.writeStream.foreachBatch(each_batch(partial(merge_batch, lake.settings, entity))).option(
+    return messages.writeStream.foreachBatch(each_batch(partial(merge_batch, lake, entity))).option(
         "checkpointLocation", checkpoint
     )
 
@@ -60,7 +51,7 @@ def create_tables(lake: Lake, entity: Entity) -> None:
 
 def _check_order(lake: Lake, entity: Entity, table: Table) -> None:
     """Raises ConfigurationError if the table exists and has another order than the declared one."""
-    if is_created(lake.spark, lake.settings.table_path(table.name)):
+    if lake.table(table.name).is_created():
         held, declared = (
             schema["sequence"].dataType.simpleString() for schema in (lake.table(table.name).schema, table.schema)
         )
@@ -72,38 +63,38 @@ def _check_order(lake: Lake, entity: Entity, table: Table) -> None:
             )
 
 
-def merge_batch(settings: Settings, entity: Entity, messages: DataFrame) -> None:
+def merge_batch(lake: Lake, entity: Entity, messages: DataFrame) -> None:
     """Merge the messages of one batch into silver. Rejected messages go to `quarantine.malformed`.
 
     Raises PermanentError if a check stops it: then nothing is merged.
     """
-    spark = messages.sparkSession
+    lake = lake.within(messages)
     decoded = messages.transform(decode_changes, entity=entity)
     rejected_message = F.when(F.col("reason").isNotNull(), F.col("message"))  # accepted messages need only their row
     with cached(decoded.withColumn("message", rejected_message)) as rows:
-        with planned_for(spark, 0):
+        with lake.sized(0):
             [found] = rows.agg(F.count("*").alias("rows"), F.count("reason").alias("rejected")).collect()
-        with planned_for(spark, found.rows), writes_of(rows, found.rows):
+        with lake.sized(found.rows, rows) as sized:
             if found.rejected:
-                _quarantine(settings, entity, rows.where("reason IS NOT NULL"))
+                _quarantine(sized, entity, rows.where("reason IS NOT NULL"))
             if found.rows > found.rejected:
-                _merge_changes(settings, entity, rows.where("reason IS NULL").drop("message", "reason"), found.rows)
+                _merge_changes(sized, entity, rows.where("reason IS NULL").drop("message", "reason"), found.rows)
 
 
-def _quarantine(settings: Settings, entity: Entity, rejected: DataFrame) -> None:
+def _quarantine(lake: Lake, entity: Entity, rejected: DataFrame) -> None:
     if entity.keeps_history:  # after a lost checkpoint, messages return that were merged under an older contract
-        merged = pin_table(rejected.sparkSession, settings, entity.history.name).select(place())
+        merged = lake.table(entity.history.name).pin().rows.select(place())
         rejected = rejected.select("*", place()).join(merged, on="_place", how="left_anti")
-    quarantine_malformed(settings, entity.decoding, rejected)
+    quarantine_malformed(lake, entity.decoding, rejected)
 
 
-def _merge_changes(settings: Settings, entity: Entity, changes: DataFrame, number: int) -> None:
-    spark, keys = changes.sparkSession, changes.select(*entity.keys)
+def _merge_changes(lake: Lake, entity: Entity, changes: DataFrame, number: int) -> None:
+    keys = changes.select(*entity.keys)
     few = keys.toArrow() if number <= FEW else None
 
     def held_in(name: str, columns: Sequence[str] | None = None) -> DataFrame:
-        table = Lake(spark, settings).table(name).pin()
-        return table.rows if few is None else rows_of_keys(table, settings, few, columns=columns)
+        table = lake.table(name).pin()
+        return table.rows if few is None else rows_of_keys(table, few, columns=columns)
 
     if entity.keeps_history:
         versions = changes.transform(versions_of, held=held_in(entity.history.name, needed(entity)), entity=entity)
@@ -125,20 +116,20 @@ def _merge_changes(settings: Settings, entity: Entity, changes: DataFrame, numbe
         [found] = rows.agg(F.count_if("is_changed").alias("changed"), F.count_if("is_newer").alias("newer")).collect()
         written = rows.where("has_new_values OR is_newer")
         stop_if_failed(written, entity.checks_of_rows, table=entity.table.name, keys=(*entity.keys, "sequence"))
-        with writes_of(rows, max(found.changed, found.newer)):
+        with lake.sized(max(found.changed, found.newer), rows) as sized:
             if found.changed:
                 changed = rows.where("is_changed").drop("is_changed", "has_new_values", "is_newer")
-                _merge_history(settings, entity, changed)
+                _merge_history(sized, entity, changed)
             if found.newer:
-                _merge_latest(settings, entity, rows.where("is_newer").select(*changes.columns))
+                _merge_latest(sized, entity, rows.where("is_newer").select(*changes.columns))
 
 
-def _merge_history(settings: Settings, entity: Entity, versions: DataFrame) -> None:
-    upsert(versions, settings, entity.history.name, on=[*entity.keys, "sequence"], update=changeable(entity))
+def _merge_history(lake: Lake, entity: Entity, versions: DataFrame) -> None:
+    lake.table(entity.history.name).upsert(versions, on=[*entity.keys, "sequence"], update=changeable(entity))
 
 
-def _merge_latest(settings: Settings, entity: Entity, changes: DataFrame) -> None:
-    upsert(changes, settings, entity.table.name, on=entity.keys)
+def _merge_latest(lake: Lake, entity: Entity, changes: DataFrame) -> None:
+    lake.table(entity.table.name).upsert(changes, on=entity.keys)
 
 
 def decode_changes(messages: DataFrame, *, entity: Entity) -> DataFrame:

@@ -4,9 +4,9 @@ from collections.abc import Iterable
 
 from pyspark.sql import functions as F
 
-from pulsar_lakehouse.delta.tables import cached
-from pulsar_lakehouse.delta.writes import Merge, merge, writes_of
 from pulsar_lakehouse.silver.entity import Entity
+from pulsar_lakehouse.spark.frames import cached
+from pulsar_lakehouse.tables.direct import Merge
 from pulsar_lakehouse.tables.lake import Lake
 
 
@@ -25,6 +25,6 @@ def purge(lake: Lake, entity: Entity, *, merges: Iterable[str] = ()) -> int:
     with cached(gone.select(*entity.keys)) as gone:
         count = gone.count()
         if count:
-            with writes_of(gone, count):
-                merge(gone, lake.settings, entity.table.name, Merge(on=entity.keys, delete=True))
+            with lake.sized(count, gone) as sized:
+                sized.table(entity.table.name).merge(gone, Merge(on=entity.keys, delete=True))
     return count

@@ -27,7 +27,7 @@ from pulsar_lakehouse.jvm.java import java_home
 from pulsar_lakehouse.jvm.scala import compiled
 from pulsar_lakehouse.progress import spinner
 from pulsar_lakehouse.settings import Settings, variables
-from pulsar_lakehouse.storage import spark_properties, uses_store
+from pulsar_lakehouse.storage import is_used, spark_properties
 
 # The code cache must be large: C1 alone gets 48 MB by default, and Spark's compiled code would be evicted all the time.
 # A JVM that runs out of memory may hang or only partly work. It exits instead, and a new one continues its work.
@@ -141,7 +141,7 @@ def driver_jars(settings: Settings) -> list[Path]:
     """
     delta, sources = spark_jars(settings.cache), Path(__file__).parent
     own = [compiled(sources / "local_files.scala", settings.cache, uses=delta)] if is_local(settings) else []
-    if uses_store(settings):
+    if is_used(settings):
         s3 = s3_jars(settings.cache)
         own += [compiled(sources / "object_store.scala", settings.cache, uses=[*delta, *s3]), *s3]
     return [*delta, *own]

@@ -26,18 +26,17 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
-from pulsar_lakehouse.delta.leases import home_lock
-from pulsar_lakehouse.delta.query import LAYERS
-from pulsar_lakehouse.delta.tables import list_tables, table_schema
 from pulsar_lakehouse.errors import ConfigurationError
 from pulsar_lakehouse.jvm.java import java_home
 from pulsar_lakehouse.jvm.scala import compiled
+from pulsar_lakehouse.leases.leases import home_lock
 from pulsar_lakehouse.local.processes import choose_port, read_state, write_state
 from pulsar_lakehouse.progress import spinner
 from pulsar_lakehouse.settings import PREFIX, Settings, variables
 from pulsar_lakehouse.spark.session import driver_jars, is_local, spark_conf, start_spark
 from pulsar_lakehouse.sql_server.sandbox import confine
 from pulsar_lakehouse.tables.lake import Lake
+from pulsar_lakehouse.tables.stored import LAYERS
 
 SOURCE = Path(__file__).with_suffix(".scala")
 ITERATIONS = 200_000
@@ -59,7 +58,7 @@ class Served:
 
     def __init__(self, lake: Lake, *, url: str, confined: bool) -> None:
         self.url, self.confined = url, confined
-        self._spark, self._settings = lake.spark, lake.settings
+        self._lake = lake
         self.unreadable: set[str] = set()
         """Tables that are not served because their logs can't be read."""
         self._schemas: dict[str, StructType] = {}
@@ -67,20 +66,20 @@ class Served:
     def refresh(self) -> None:
         """Register new tables and changed columns, and drop tables that are gone. Rows are always current."""
         found, unreadable = {}, set()
-        for name in [name for layer in LAYERS for name in list_tables(self._spark, self._settings, layer)]:
+        for name in [name for layer in LAYERS for name in self._lake.names_in(layer)]:
             if name.count(".") > 1:
                 continue  # a copy that somebody made, such as gold/orders.bak
             try:
-                found[name] = table_schema(self._spark, self._settings, name)
+                found[name] = self._lake.table(name).schema
             except (Py4JJavaError, PySparkException):
                 unreadable.add(name)
-        tables, session = _scala(self._spark).Tables, self._spark._jsparkSession
+        tables, session = _scala(self._lake.spark).Tables, self._lake.spark._jsparkSession
         for name, schema in self._schemas.items():
             if found.get(name) != schema:
                 tables.forget(session, *name.split("."))
         for name, schema in found.items():
             if self._schemas.get(name) != schema:
-                tables.register(session, *name.split("."), self._settings.table_path(name), schema.json())
+                tables.register(session, *name.split("."), self._lake.table(name).path, schema.json())
         self._schemas, self.unreadable = found, unreadable
 
 
@@ -111,7 +110,7 @@ def serving(settings: Settings) -> Iterator[Served]:
             confined = _confine(settings, extension)
             spark = start_spark(own, inherited=lease.files)
             url = f"jdbc:hive2://{settings.serve.host}:{port}{'/;ssl=true' if keys else ''}"
-            served = Served(spark, own, url=url, confined=confined)
+            served = Served(Lake(spark, own), url=url, confined=confined)
             for layer in LAYERS:
                 _scala(spark).Tables.createSchema(spark._jsparkSession, layer, f"file:{tempfile.gettempdir()}/{layer}")
             served.refresh()

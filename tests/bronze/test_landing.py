@@ -5,18 +5,17 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from pulsar_lakehouse.tables.lake import Lake
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 from pulsar_lakehouse.bronze.landing import bronze_table, land
 from pulsar_lakehouse.bronze.losses import CREATED, LOSSES, accept_losses, landed_offsets, refusal
 from pulsar_lakehouse.contracts.topics import Topic
-from pulsar_lakehouse.delta.tables import read_table
 from pulsar_lakehouse.errors import LakehouseError
 from pulsar_lakehouse.pulsar.status import topic_status
 from pulsar_lakehouse.pulsar.topic_admin import create_topics
 from pulsar_lakehouse.settings import Settings
+from pulsar_lakehouse.tables.lake import Lake
 from tests.bronze.broker_topics import Topics
 
 EVENTS = Topic("events", "id BIGINT NOT NULL")
@@ -229,10 +228,10 @@ def test_a_table_that_does_not_know_its_topic_gets_to_know_it(spark: SparkSessio
     topics.send(lake.partitions[0], b"1")
     lake.land()
     table = f"delta.`{lake.settings.table_path('bronze.events')}`"
-    known = Lake(spark, lake.settings).table("bronze.events").property(CREATED)
+    known = Lake(spark, lake.settings).table("bronze.events").delta_property(CREATED)
     spark.sql(f"ALTER TABLE {table} UNSET TBLPROPERTIES ('{CREATED}')")
     assert lake.payloads() == [b"1"]
-    assert known == Lake(spark, lake.settings).table("bronze.events").property(CREATED)
+    assert known == Lake(spark, lake.settings).table("bronze.events").delta_property(CREATED)
     assert known is not None
     assert list(json.loads(known)) == lake.partitions
 

@@ -6,17 +6,17 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from pulsar_lakehouse.tables.lake import Lake
 from pyspark.sql import SparkSession
 
 from pulsar_lakehouse.bronze.landing import land
 from pulsar_lakehouse.bronze.pulsar import PulsarDataSource
 from pulsar_lakehouse.bronze.pulsar.options import NoAnswerError
 from pulsar_lakehouse.bronze.small_backlogs import land_small_backlog
-from pulsar_lakehouse.delta.tables import commit_file, read_table, table_version
 from pulsar_lakehouse.locks import Permit
 from pulsar_lakehouse.pulsar.topic_admin import create_topics
 from pulsar_lakehouse.settings import Settings
+from pulsar_lakehouse.tables.declared import commit_file
+from pulsar_lakehouse.tables.lake import Lake
 from tests.bronze.broker_topics import Topics
 from tests.bronze.test_landing import EVENTS
 
@@ -209,7 +209,7 @@ def test_many_of_its_batches_in_a_row(
     lake: Lake, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The table's log has checkpoints by then, which know the stream's last batch, too."""
-    monkeypatch.setattr("pulsar_lakehouse.delta.batches.RETAINED", 5)
+    monkeypatch.setattr("pulsar_lakehouse.checkpoints.batches.RETAINED", 5)
     for _ in range(25):
         lake.send(b"1")
         assert lake.land() == 1

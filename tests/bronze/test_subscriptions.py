@@ -3,15 +3,15 @@
 from pathlib import Path
 
 import pytest
-from pulsar_lakehouse.tables.lake import Lake
 
 from pulsar_lakehouse.bronze.subscriptions import claim_subscription
-from pulsar_lakehouse.delta.query import table_names
 from pulsar_lakehouse.domains.shop.declarations.orders import ORDERS
 from pulsar_lakehouse.errors import PermanentError
 from pulsar_lakehouse.jobs.steps import landing
 from pulsar_lakehouse.pulsar.endpoint import Endpoint
 from pulsar_lakehouse.settings import Settings
+from pulsar_lakehouse.tables.lake import Lake
+from pulsar_lakehouse.tables.stored import table_names
 from tests.lake import own_topics
 from tests.shop import TOPICS
 

@@ -4,8 +4,8 @@ import re
 from collections.abc import Iterator
 
 from pulsar_lakehouse.bronze.erasures import ERASURES, REQUESTED
-from pulsar_lakehouse.delta.query import is_stored
 from pulsar_lakehouse.settings import Settings
+from pulsar_lakehouse.tables.stored import is_stored
 from tests.chaos.world import NotSurvivedError, World
 from tests.lake import messages, read
 from tests.oracle import Message, Position

@@ -1,6 +1,6 @@
 """What is really lost, and whether the product reports exactly that, before and after the loss is accepted."""
 
-from pulsar_lakehouse.delta.query import query
+from pulsar_lakehouse.inspection.query import query
 from tests.chaos.world import NotSurvivedError, World
 from tests.lake import messages
 from tests.oracle import Position

@@ -17,15 +17,15 @@ from types import SimpleNamespace
 from typing import NamedTuple
 
 import pytest
-from pulsar_lakehouse.tables.lake import Lake
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
 from pulsar_lakehouse.cli import commands as cli
-from pulsar_lakehouse.delta.leases import write_lease
+from pulsar_lakehouse.leases.leases import write_lease
 from pulsar_lakehouse.pulsar.endpoint import Endpoint
 from pulsar_lakehouse.records import StepRecord, keep_step
 from pulsar_lakehouse.settings import Settings, load_settings
+from pulsar_lakehouse.tables.lake import Lake
 from tests.lake import environment, land_literally, own_home, own_topics
 from tests.pipeline.projects import VISITORS, visits_project
 from tests.shop import TOPICS, WRITTEN

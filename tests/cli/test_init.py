@@ -10,17 +10,17 @@ from typing import Any
 
 import pytest
 from pulsar.schema import AvroSchema, BytesSchema, Schema
-from pulsar_lakehouse.tables.lake import Lake
 
 from pulsar_lakehouse.cli.init import init_command
 from pulsar_lakehouse.cli.send import send_command
-from pulsar_lakehouse.delta.query import query
 from pulsar_lakehouse.errors import ConfigurationError
+from pulsar_lakehouse.inspection.query import query
 from pulsar_lakehouse.jobs.steps import run_all
 from pulsar_lakehouse.pipeline.loading import pipeline_of
 from pulsar_lakehouse.pulsar.endpoint import Endpoint, call_admin, connect
 from pulsar_lakehouse.pulsar.schemas import EncodedJson
 from pulsar_lakehouse.settings import Settings, load_settings
+from pulsar_lakehouse.tables.lake import Lake
 from tests.lake import environment, own_topics
 
 

@@ -4,18 +4,17 @@ from pathlib import Path
 
 import pytest
 import typer
-from pulsar_lakehouse.tables.lake import Lake
 
 from pulsar_lakehouse.cli import commands as cli
-from pulsar_lakehouse.delta.query import query
-from pulsar_lakehouse.delta.writes import append
 from pulsar_lakehouse.domains.shop.declarations.orders import ORDERS
 from pulsar_lakehouse.errors import ConfigurationError, LakehouseError, QualityError
 from pulsar_lakehouse.expectations.results import RESULTS
 from pulsar_lakehouse.gold.sql.refresh import refresh
+from pulsar_lakehouse.inspection.query import query
 from pulsar_lakehouse.jobs.steps import enriching, merging
 from pulsar_lakehouse.jobs.streams import catch_up
 from pulsar_lakehouse.settings import Settings
+from pulsar_lakehouse.tables.lake import Lake
 from tests.lake import land_literally, own_home
 from tests.messages import item, message, order, tombstone, user
 from tests.shop import ENRICHMENTS, ENTITIES, SQL_TABLES, SUITES

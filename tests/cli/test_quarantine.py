@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 import typer
-from pulsar_lakehouse.tables.lake import Lake
 
 from pulsar_lakehouse.cli import quarantine, report
-from pulsar_lakehouse.delta.writes import append_values
+from pulsar_lakehouse.tables.direct import append_values
+from pulsar_lakehouse.tables.lake import Lake
 from tests.lake import own_home
 from tests.shop import ENRICHMENTS
 

@@ -4,15 +4,15 @@ from pathlib import Path
 
 import pytest
 import typer
-from pulsar_lakehouse.tables.lake import Lake
 
 from pulsar_lakehouse.cli import commands as cli
-from pulsar_lakehouse.delta.query import query
 from pulsar_lakehouse.domains.shop.declarations.orders import ORDERS
 from pulsar_lakehouse.domains.shop.workload import Workload
 from pulsar_lakehouse.errors import ConfigurationError, QualityError
+from pulsar_lakehouse.inspection.query import query
 from pulsar_lakehouse.pulsar.endpoint import Endpoint
 from pulsar_lakehouse.pulsar.produce import produce
+from pulsar_lakehouse.tables.lake import Lake
 from tests.lake import environment, own_topics
 from tests.shop import TOPICS
 

@@ -1,7 +1,6 @@
 from pathlib import Path
 
 import pytest
-from pulsar_lakehouse.tables.lake import Lake
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -9,6 +8,7 @@ from pulsar_lakehouse.bronze.landing import bronze_table
 from pulsar_lakehouse.contracts.decoding import MALFORMED, Decoding, decode, explain, quarantine_malformed
 from pulsar_lakehouse.contracts.topics import Topic
 from pulsar_lakehouse.settings import Settings
+from pulsar_lakehouse.tables.lake import Lake
 from tests.lake import bronze_row, own_home, read
 from tests.messages import message
 

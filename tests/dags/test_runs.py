@@ -13,20 +13,20 @@ import pytest
 import requests
 from deltalake import DeltaTable
 from playwright.sync_api import Page, expect
-from pulsar_lakehouse.tables.lake import Lake
 
-from pulsar_lakehouse.delta.leases import write_lease
-from pulsar_lakehouse.delta.status import table_statuses
 from pulsar_lakehouse.domains.shop.declarations.orders import ORDERS
 from pulsar_lakehouse.domains.shop.workload import HOUR, Workload
 from pulsar_lakehouse.errors import BusyError
 from pulsar_lakehouse.gold.enrichment.backfill import Scope, backfill
+from pulsar_lakehouse.inspection.table_status import table_statuses
 from pulsar_lakehouse.jobs.steps import run_all
+from pulsar_lakehouse.leases.leases import write_lease
 from pulsar_lakehouse.local import airflow
 from pulsar_lakehouse.local.processes import read_state
 from pulsar_lakehouse.pulsar.endpoint import Endpoint
 from pulsar_lakehouse.pulsar.produce import produce
 from pulsar_lakehouse.settings import Settings
+from pulsar_lakehouse.tables.lake import Lake
 from tests.airflow_api import PATIENCE, RUNS, Api, wait_until
 from tests.browser import opened_page
 from tests.lake import environment, expected, messages, own_topics, read, tables

@@ -8,12 +8,11 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
-from pulsar_lakehouse.tables.lake import Lake
 
-from pulsar_lakehouse.delta.checkpoints import create_tables_of, sound_checkpoint
-from pulsar_lakehouse.delta.tables import Table, commit_file
-from pulsar_lakehouse.delta.writes import append
+from pulsar_lakehouse.checkpoints.soundness import create_tables_of, sound_checkpoint
 from pulsar_lakehouse.settings import Settings
+from pulsar_lakehouse.tables.declared import Table, commit_file
+from pulsar_lakehouse.tables.lake import Lake
 from tests.lake import own_home
 
 BOATS = Table(name="bronze.boats", columns="id BIGINT")

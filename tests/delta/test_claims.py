@@ -13,9 +13,9 @@ import obstore
 import psutil
 import pytest
 
-from pulsar_lakehouse.delta import claims
-from pulsar_lakehouse.delta.claims import claimed
 from pulsar_lakehouse.errors import BusyError
+from pulsar_lakehouse.leases import claims
+from pulsar_lakehouse.leases.claims import claimed
 from pulsar_lakehouse.settings import Settings
 from pulsar_lakehouse.storage import folder
 
@@ -40,7 +40,7 @@ def held(settings: Settings, *tables: str, holder: str = "us") -> Iterator[None]
         yield
 
 
-def stored(settings: Settings) -> dict[str, bytes]:
+def stored_table(settings: Settings) -> dict[str, bytes]:
     store = folder(settings, f"{settings.warehouse_root}/.leases")
     return {file["path"]: bytes(obstore.get(store, file["path"]).bytes()) for file in obstore.list(store).collect()}
 
@@ -147,7 +147,7 @@ def test_who_has_lost_a_claim_ends(settings: Settings, tmp_path: Path, monkeypat
 
 def test_the_end_is_that_of_the_children_too() -> None:
     code = (
-        "import subprocess; from pulsar_lakehouse.delta.claims import _end\n"
+        "import subprocess; from pulsar_lakehouse.leases.claims import _end\n"
         "print(subprocess.Popen(['sleep', '60'], stdout=subprocess.DEVNULL).pid, flush=True)\n"
         "_end('lost', 75)"
     )

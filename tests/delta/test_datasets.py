@@ -4,7 +4,7 @@ import duckdb
 import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 
-from pulsar_lakehouse.delta.datasets import dataset_of
+from pulsar_lakehouse.tables.stored import dataset_of
 
 
 def test_a_struct_in_a_struct_of_a_large_file(tmp_path: Path) -> None:

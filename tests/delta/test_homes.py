@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from pulsar_lakehouse.delta.homes import refuse_other_home
-from pulsar_lakehouse.delta.leases import lease_between_rounds, write_lease
 from pulsar_lakehouse.errors import ConfigurationError
+from pulsar_lakehouse.leases.homes import refuse_other_home
+from pulsar_lakehouse.leases.leases import lease_between_rounds, write_lease
 from pulsar_lakehouse.settings import Settings
 from tests.lake import own_home
 

@@ -6,9 +6,9 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from pulsar_lakehouse.delta import kept_keys
-from pulsar_lakehouse.delta.datasets import files_of
-from pulsar_lakehouse.delta.kept_keys import FILE_BYTES, TEXT_BYTES, KeptKeys
+from pulsar_lakehouse.tables import kept_keys
+from pulsar_lakehouse.tables.kept_keys import FILE_BYTES, TEXT_BYTES, KeptKeys
+from pulsar_lakehouse.tables.stored import files_of
 
 
 def table_of(path: Path, *files: dict[str, list[object]]) -> DeltaTable:

@@ -10,16 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from pulsar_lakehouse.delta import leases
-from pulsar_lakehouse.delta.leases import lease_between_rounds, turn_at, write_lease
 from pulsar_lakehouse.errors import BusyError
+from pulsar_lakehouse.leases import leases
+from pulsar_lakehouse.leases.leases import lease_between_rounds, turn_at, write_lease
 from pulsar_lakehouse.settings import Settings
 from tests.lake import own_home
 
 HOLD = """
 import sys
 from pathlib import Path
-from pulsar_lakehouse.delta.leases import write_lease
+from pulsar_lakehouse.leases.leases import write_lease
 from pulsar_lakehouse.settings import load_settings
 with write_lease(load_settings(home=Path(sys.argv[1])), ["silver.users"]):
     print("held", flush=True)

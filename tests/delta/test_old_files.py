@@ -8,10 +8,10 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
-from pulsar_lakehouse.tables.lake import Lake
 
-from pulsar_lakehouse.delta.old_files import last_checkpoint_size, remove_old_files, remove_old_log
 from pulsar_lakehouse.settings import Settings
+from pulsar_lakehouse.tables.lake import Lake
+from pulsar_lakehouse.tables.old_files import last_checkpoint_size, remove_old_files, remove_old_log
 from tests.lake import own_home
 
 NAME = "silver.people"

@@ -5,13 +5,13 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
-from pulsar_lakehouse.tables.lake import Lake
 from pyspark.sql import functions as F
 
-from pulsar_lakehouse.delta.query import query
-from pulsar_lakehouse.delta.tables import Table
 from pulsar_lakehouse.errors import LakehouseError
+from pulsar_lakehouse.inspection.query import query
 from pulsar_lakehouse.settings import Settings, load_settings
+from pulsar_lakehouse.tables.declared import Table
+from pulsar_lakehouse.tables.lake import Lake
 from tests.lake import own_home
 
 

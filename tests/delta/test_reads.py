@@ -6,13 +6,14 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pulsar_lakehouse.tables.lake import Lake
 from pyspark.sql import DataFrame, Row, SparkSession
 
-from pulsar_lakehouse.delta import reads
-from pulsar_lakehouse.delta.reads import find_rows, frame_of, rows_if_small, rows_of_keys, rows_since
-from pulsar_lakehouse.delta.tables import Pinned, Table, of_keys
 from pulsar_lakehouse.settings import Settings
+from pulsar_lakehouse.spark.frames import frame_of, of_keys
+from pulsar_lakehouse.tables import reading as reads
+from pulsar_lakehouse.tables.declared import Table
+from pulsar_lakehouse.tables.lake import Lake, Pinned
+from pulsar_lakehouse.tables.reading import find_rows, rows_if_small, rows_of_keys, rows_since
 from tests.lake import own_home
 
 NOTES = Table(

@@ -6,7 +6,7 @@ from typing import Any, cast
 import pytest
 from deltalake import DeltaTable
 
-from pulsar_lakehouse.delta.row_counts import rows_written
+from pulsar_lakehouse.inspection.row_counts import rows_written
 
 HISTORY: list[dict[str, Any]] = [
     {

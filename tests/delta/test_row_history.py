@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, write_deltalake
-from pulsar_lakehouse.tables.lake import Lake
 
-from pulsar_lakehouse.delta.row_history import changes_of_rows
+from pulsar_lakehouse.inspection.row_history import changes_of_rows
 from pulsar_lakehouse.settings import Settings
+from pulsar_lakehouse.tables.lake import Lake
 from tests.lake import own_home
 
 NAME = "gold.notes"

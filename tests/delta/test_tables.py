@@ -4,16 +4,13 @@ from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable
-from pulsar_lakehouse.tables.lake import Lake
 
-from pulsar_lakehouse.delta import writes
-from pulsar_lakehouse.delta.tables import (
-    Table,
-    with_columns_of,
-)
-from pulsar_lakehouse.delta.writes import append, upsert
 from pulsar_lakehouse.errors import ConfigurationError, LakehouseError
 from pulsar_lakehouse.settings import Settings
+from pulsar_lakehouse.spark.frames import with_columns_of
+from pulsar_lakehouse.tables import direct as writes
+from pulsar_lakehouse.tables.declared import Table
+from pulsar_lakehouse.tables.lake import Lake
 from tests.lake import own_home, versions
 
 BOATS = Table(

@@ -12,17 +12,15 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
-from pulsar_lakehouse.tables.lake import Lake
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
-from pulsar_lakehouse.delta import writes
-from pulsar_lakehouse.delta.tables import (
-    Table,
-    cached,
-)
-from pulsar_lakehouse.delta.writes import Merge, Within, append, append_batch, append_missing, merge, upsert, writes_of
 from pulsar_lakehouse.settings import Settings
+from pulsar_lakehouse.spark.frames import cached
+from pulsar_lakehouse.tables import direct as writes
+from pulsar_lakehouse.tables.declared import Table
+from pulsar_lakehouse.tables.direct import Merge, Within, append_batch
+from pulsar_lakehouse.tables.lake import Lake
 from tests.lake import own_home
 
 NOTES = Table(

@@ -4,8 +4,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from pulsar_lakehouse.tables.lake import Lake
-
 from pulsar_lakehouse.domains import DOMAINS
 from pulsar_lakehouse.jobs.steps import publishing, reconcile_all, refreshing, run_all
 from pulsar_lakehouse.jobs.streams import catch_up
@@ -14,6 +12,7 @@ from pulsar_lakehouse.pulsar.endpoint import Endpoint
 from pulsar_lakehouse.pulsar.produce import Message, produce
 from pulsar_lakehouse.pulsar.topic_admin import create_published
 from pulsar_lakehouse.settings import Settings
+from pulsar_lakehouse.tables.lake import Lake
 from tests.lake import own_topics, read
 from tests.oracle_lookups import Row
 from tests.published import published, seen, sent

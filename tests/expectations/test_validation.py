@@ -6,11 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pulsar_lakehouse.tables.lake import Lake
 
-from pulsar_lakehouse.delta.query import query
-from pulsar_lakehouse.delta.tables import Table
-from pulsar_lakehouse.delta.writes import append
 from pulsar_lakehouse.errors import LakehouseError
 from pulsar_lakehouse.expectations import report
 from pulsar_lakehouse.expectations.results import RESULTS, Result
@@ -27,7 +23,10 @@ from pulsar_lakehouse.expectations.suites import (
     whole,
 )
 from pulsar_lakehouse.expectations.validation import validate
+from pulsar_lakehouse.inspection.query import query
 from pulsar_lakehouse.settings import Settings
+from pulsar_lakehouse.tables.declared import Table
+from pulsar_lakehouse.tables.lake import Lake
 from tests.lake import own_home
 
 COLUMNS = "id BIGINT, name STRING, price DOUBLE"

@@ -1,9 +1,9 @@
 """A small lake that tests look into, and do not change."""
 
 import pytest
-from pulsar_lakehouse.tables.lake import Lake
 
 from pulsar_lakehouse.settings import Settings
+from pulsar_lakehouse.tables.lake import Lake
 from tests.jobs.test_maintenance import follow
 from tests.lake import land_literally, own_home
 from tests.messages import item, order, tombstone, user

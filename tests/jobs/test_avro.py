@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Any
 
 from pulsar.schema import AvroSchema, BytesSchema, Schema
-from pulsar_lakehouse.tables.lake import Lake
 
 from pulsar_lakehouse.contracts.topics import Encoding, Topic
 from pulsar_lakehouse.jobs import steps
@@ -13,6 +12,7 @@ from pulsar_lakehouse.pulsar.endpoint import Endpoint, connect
 from pulsar_lakehouse.settings import Settings
 from pulsar_lakehouse.silver.entity import Entity
 from pulsar_lakehouse.silver.reconciliation import reconcile_entity
+from pulsar_lakehouse.tables.lake import Lake
 from tests.lake import own_topics, read
 
 SHIPS = Entity(

@@ -12,19 +12,19 @@ from typing import Any, TypeVar
 
 import psutil
 import pytest
-from pulsar_lakehouse.tables.lake import Lake
 from pyspark.sql import SparkSession
 
-from pulsar_lakehouse.delta.leases import write_lease
 from pulsar_lakehouse.domains.shop.workload import Workload
 from pulsar_lakehouse.errors import BusyError, LakehouseError
 from pulsar_lakehouse.jobs.steps import landing
 from pulsar_lakehouse.jobs.streams import catch_up
+from pulsar_lakehouse.leases.leases import write_lease
 from pulsar_lakehouse.local import broker
 from pulsar_lakehouse.pulsar.endpoint import Endpoint
 from pulsar_lakehouse.pulsar.produce import produce
 from pulsar_lakehouse.pulsar.topic_admin import create_published, create_topics
 from pulsar_lakehouse.settings import Settings
+from pulsar_lakehouse.tables.lake import Lake
 from tests.lake import environment, expected, messages, own_home, own_topics, read, tables
 from tests.oracle import Oracle
 from tests.published import GOLD_TOPIC, gold, seen, sent

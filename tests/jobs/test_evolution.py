@@ -3,7 +3,6 @@
 from dataclasses import replace
 from pathlib import Path
 
-from pulsar_lakehouse.tables.lake import Lake
 from pyspark.sql.types import StringType, StructField, StructType
 
 from pulsar_lakehouse.domains.shop.declarations.items import ITEMS
@@ -13,6 +12,7 @@ from pulsar_lakehouse.gold.enrichment.declaration import Enrichment
 from pulsar_lakehouse.jobs.steps import enriching, merging
 from pulsar_lakehouse.jobs.streams import catch_up
 from pulsar_lakehouse.silver.entity import Entity
+from pulsar_lakehouse.tables.lake import Lake
 from tests.lake import land_literally, own_home, read
 from tests.messages import item, order, user
 from tests.oracle import Message

@@ -9,10 +9,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from pulsar_lakehouse.tables.lake import Lake
 
-from pulsar_lakehouse.delta.tables import KEEP, delete_path
-from pulsar_lakehouse.delta.writes import append
 from pulsar_lakehouse.domains.shop.declarations.orders import ORDERS
 from pulsar_lakehouse.domains.shop.declarations.users import USERS
 from pulsar_lakehouse.errors import ConfigurationError
@@ -31,6 +28,8 @@ from pulsar_lakehouse.pulsar.produce import Message as Sent
 from pulsar_lakehouse.pulsar.produce import produce
 from pulsar_lakehouse.pulsar.topic_admin import create_published
 from pulsar_lakehouse.settings import Settings
+from pulsar_lakehouse.tables.declared import KEEP
+from pulsar_lakehouse.tables.lake import Lake
 from tests.lake import expected, land_literally, messages, own_home, own_topics, read, tables
 from tests.messages import at, item, message, millis, order, user
 from tests.oracle import Message, Oracle
@@ -194,7 +193,7 @@ def test_the_first_maintenance_after_a_week_removes_what_older_versions_have(
     [path] = forget(lake, WITHOUT_SQL, USERS, str(ZAPHOD), now=False)
     after = create(lake, WITHOUT_SQL, "after")
     for name in after.tables:
-        lake.table(name).set_property("delta.checkpointInterval", "1")
+        lake.table(name).set_properties({"delta.checkpointInterval": "1"})
     land_literally(lake, LATER)
     follow(lake)
     list(maintain(lake.settings))
@@ -255,7 +254,7 @@ def test_a_person_leaves_sql_topics_and_postgres_and_does_not_land_again(
     assert gold(lake).keys() == {"1-1", "1-2"}
     assert read(lake, by_name.name) == [{"name": "Ada", "orders": 2}]
     for name in WRITTEN:
-        delete_path(lake.spark, lake.checkpoint_path(name))
+        lake.files.delete(lake.checkpoint_path(name))
     run()
     assert len(messages(lake)) == 4
     assert list(holding(lake.home)) == []

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from pulsar_lakehouse.tables.lake import Lake
 from pyspark.sql import SparkSession
 
 from pulsar_lakehouse.bronze.erasures import ERASURES
 from pulsar_lakehouse.pulsar.endpoint import Endpoint
 from pulsar_lakehouse.settings import Settings
+from pulsar_lakehouse.tables.lake import Lake
 from tests.jobs.test_crashes import LAKEHOUSE, commit, ended, is_free, start, wait_until
 from tests.jobs.test_forget import HIS, OTHERS, ZAPHOD, check, holding, send
 from tests.lake import environment, messages, own_home, own_topics, read

@@ -6,16 +6,16 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 from deltalake.table import TableOptimizer
-from pulsar_lakehouse.tables.lake import Lake
 
-from pulsar_lakehouse.delta.leases import write_lease
-from pulsar_lakehouse.delta.query import stored_table
-from pulsar_lakehouse.delta.tables import CHECKPOINT_INTERVAL
 from pulsar_lakehouse.errors import BusyError, ConfigurationError, LakehouseError
 from pulsar_lakehouse.jobs.maintenance import Maintained, clean_logs, maintain
 from pulsar_lakehouse.jobs.steps import enriching, merging, reconcile_all
 from pulsar_lakehouse.jobs.streams import Outcome, catch_up
+from pulsar_lakehouse.leases.leases import write_lease
 from pulsar_lakehouse.settings import Settings
+from pulsar_lakehouse.tables.declared import CHECKPOINT_INTERVAL
+from pulsar_lakehouse.tables.lake import Lake
+from pulsar_lakehouse.tables.stored import stored_table
 from tests.lake import expected, land_literally, own_home, tables
 from tests.messages import item, order, user
 from tests.oracle import Oracle
@@ -181,7 +181,7 @@ def test_a_log_has_fewer_checkpoints_while_they_are_large(lake: Lake, monkeypatc
     changed = ("bronze.orders", "silver.users", "gold.enriched_orders")
 
     def intervals() -> list[str | None]:
-        return [lake.table(name).property(CHECKPOINT_INTERVAL) for name in changed]
+        return [lake.table(name).delta_property(CHECKPOINT_INTERVAL) for name in changed]
 
     for name in changed:
         stored_table(lake.settings, name).create_checkpoint()

@@ -7,9 +7,9 @@ from types import SimpleNamespace
 import pytest
 
 from pulsar_lakehouse.dags.operators.tasks import has_news
-from pulsar_lakehouse.delta.status import TableStatus
 from pulsar_lakehouse.errors import BrokerError
 from pulsar_lakehouse.expectations.results import Validated
+from pulsar_lakehouse.inspection.table_status import TableStatus
 from pulsar_lakehouse.jobs import new_data as module
 from pulsar_lakehouse.jobs.new_data import is_little, news
 from pulsar_lakehouse.pulsar.status import TopicStatus

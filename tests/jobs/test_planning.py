@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pulsar_lakehouse.tables.lake import Lake
 
 from pulsar_lakehouse.contracts.checks import Mode, of_mode
 from pulsar_lakehouse.domains.shop.declarations.items import ITEMS
@@ -18,6 +17,7 @@ from pulsar_lakehouse.jobs.steps import enriching, merging
 from pulsar_lakehouse.jobs.streams import catch_up
 from pulsar_lakehouse.pipeline.loading import Project, load
 from pulsar_lakehouse.settings import SHIPPED
+from pulsar_lakehouse.tables.lake import Lake
 from tests.lake import land_literally, own_home
 from tests.messages import item, order, user
 from tests.pipeline.conftest import own_modules as own_modules

@@ -7,7 +7,6 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from pulsar_lakehouse.tables.lake import Lake
 
 from pulsar_lakehouse.contracts.checks import quarantine
 from pulsar_lakehouse.domains.shop.declarations.items import ITEMS
@@ -23,6 +22,7 @@ from pulsar_lakehouse.jobs.steps import enriching, merging, reconcile_all
 from pulsar_lakehouse.jobs.streams import catch_up
 from pulsar_lakehouse.settings import Settings
 from pulsar_lakehouse.silver.entity import Entity
+from pulsar_lakehouse.tables.lake import Lake
 from tests.crashes import fail_after
 from tests.jobs.test_crashes import is_free, start, wait_until
 from tests.lake import expected, land_literally, own_home, read, tables

@@ -5,12 +5,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from pulsar_lakehouse.tables.lake import Lake
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructField, StructType
 
 from pulsar_lakehouse.cli import commands as cli
-from pulsar_lakehouse.delta.writes import append
 from pulsar_lakehouse.domains.shop.declarations.orders import ORDERS
 from pulsar_lakehouse.domains.shop.declarations.users import USERS
 from pulsar_lakehouse.errors import ReconciliationError
@@ -21,6 +19,7 @@ from pulsar_lakehouse.local import broker
 from pulsar_lakehouse.reconciliation import Reconciliation
 from pulsar_lakehouse.settings import Settings
 from pulsar_lakehouse.silver.reconciliation import reconcile_entity
+from pulsar_lakehouse.tables.lake import Lake
 from tests.lake import land_literally, own_home
 from tests.messages import item, message, order, tombstone, user
 from tests.shop import ENRICHMENTS, ENTITIES

@@ -8,11 +8,11 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from pulsar_lakehouse.delta.datasets import dataset_of
 from pulsar_lakehouse.domains.shop.declarations.orders import ORDERS
 from pulsar_lakehouse.jobs import retention
 from pulsar_lakehouse.jobs.retention import states
 from pulsar_lakehouse.settings import Settings
+from pulsar_lakehouse.tables.stored import dataset_of
 from tests.lake import own_home
 from tests.messages import at
 

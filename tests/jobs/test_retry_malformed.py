@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 import typer
-from pulsar_lakehouse.tables.lake import Lake
 from pyspark.sql.types import StructField, StructType
 
 from pulsar_lakehouse.cli import quarantine as cli_quarantine
@@ -23,6 +22,7 @@ from pulsar_lakehouse.jobs.steps import enriching, merging
 from pulsar_lakehouse.jobs.streams import catch_up
 from pulsar_lakehouse.settings import Settings
 from pulsar_lakehouse.silver.reconciliation import reconcile_entity
+from pulsar_lakehouse.tables.lake import Lake
 from tests import oracle
 from tests.crashes import fail_after
 from tests.lake import expected, land_literally, own_home, read, tables, versions

@@ -9,11 +9,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
-from pulsar_lakehouse.tables.lake import Lake
 from pyspark.sql import functions as F
 
-from pulsar_lakehouse.delta.query import table_names
-from pulsar_lakehouse.delta.writes import append
 from pulsar_lakehouse.domains.shop.declarations.orders import ORDERS
 from pulsar_lakehouse.errors import ConfigurationError
 from pulsar_lakehouse.gold.enrichment.declaration import ACTIONS
@@ -35,6 +32,8 @@ from pulsar_lakehouse.jobs.snapshots import (
 )
 from pulsar_lakehouse.jobs.steps import reconcile_all
 from pulsar_lakehouse.settings import Settings
+from pulsar_lakehouse.tables.lake import Lake
+from pulsar_lakehouse.tables.stored import table_names
 from tests.crashes import fail_after
 from tests.jobs.test_maintenance import follow
 from tests.lake import expected, land_literally, own_home, tables

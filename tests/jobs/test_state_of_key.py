@@ -4,13 +4,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
-from pulsar_lakehouse.tables.lake import Lake
 
 from pulsar_lakehouse.domains.shop.declarations.orders import ORDERS
 from pulsar_lakehouse.domains.shop.declarations.users import USERS
 from pulsar_lakehouse.errors import ConfigurationError, LakehouseError
 from pulsar_lakehouse.jobs.state_of_key import state_of_facts, state_of_key
 from pulsar_lakehouse.settings import Settings
+from pulsar_lakehouse.tables.lake import Lake
 from tests.lake import own_home
 from tests.messages import at
 from tests.shop import SHOP

@@ -10,9 +10,9 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from obstore.exceptions import GenericError
 
-from pulsar_lakehouse.delta.status import TableStatus
 from pulsar_lakehouse.domains.shop.declarations.orders import ORDERS
 from pulsar_lakehouse.errors import BrokerError, ConfigurationError, UnreachableError
+from pulsar_lakehouse.inspection.table_status import TableStatus
 from pulsar_lakehouse.jobs.status import (
     FailedChecks,
     Status,

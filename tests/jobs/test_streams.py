@@ -10,22 +10,22 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from pulsar_lakehouse.tables.lake import Lake
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from pulsar_lakehouse.delta.leases import Lease
 from pulsar_lakehouse.domains.shop.workload import Workload
 from pulsar_lakehouse.errors import BusyError, LakehouseError, PermanentError
 from pulsar_lakehouse.jobs.maintenance import Maintained, maintain
 from pulsar_lakehouse.jobs.steps import enriching, merging
 from pulsar_lakehouse.jobs.streams import Stream, catch_up, keep_up
+from pulsar_lakehouse.leases.leases import Lease
 from pulsar_lakehouse.locks import Permit
 from pulsar_lakehouse.pulsar.endpoint import Endpoint
 from pulsar_lakehouse.pulsar.produce import produce
 from pulsar_lakehouse.records import StepRecord, keep_step, step_record
 from pulsar_lakehouse.settings import Settings
+from pulsar_lakehouse.tables.lake import Lake
 from tests.jobs.test_crashes import ended, is_free, start, wait_until
 from tests.lake import expected, land_literally, messages, own_home, own_topics, tables
 from tests.messages import item, message, order, user

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable
-from pulsar_lakehouse.tables.lake import Lake
 from pyspark.sql import SparkSession
 
 from pulsar_lakehouse.domains.shop.declarations.orders import ORDERS
@@ -19,6 +18,7 @@ from pulsar_lakehouse.jobs.retention import states
 from pulsar_lakehouse.jobs.snapshots import create, restore
 from pulsar_lakehouse.jobs.trace import Event, trace_entity, trace_facts
 from pulsar_lakehouse.settings import Settings
+from pulsar_lakehouse.tables.lake import Lake
 from tests.jobs.test_maintenance import follow
 from tests.lake import land_literally, own_home
 from tests.messages import order

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 from pulsar.schema import AvroSchema, BytesSchema, Schema
-from pulsar_lakehouse.tables.lake import Lake
 
 from pulsar_lakehouse.contracts.checks import quarantine
 from pulsar_lakehouse.contracts.topics import Encoding, Topic
@@ -20,6 +19,7 @@ from pulsar_lakehouse.jobs.streams import catch_up
 from pulsar_lakehouse.pulsar.endpoint import Endpoint, connect
 from pulsar_lakehouse.settings import Settings
 from pulsar_lakehouse.silver.entity import Entity
+from pulsar_lakehouse.tables.lake import Lake
 from tests.lake import own_topics, read
 
 FIELDS = """

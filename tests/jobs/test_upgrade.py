@@ -11,12 +11,12 @@ import tarfile
 from pathlib import Path
 
 import pytest
-from pulsar_lakehouse.tables.lake import Lake
 from pyspark.sql import SparkSession
 
 from pulsar_lakehouse.jobs.steps import reconcile_all, run_landed
 from pulsar_lakehouse.pulsar.endpoint import Endpoint
 from pulsar_lakehouse.settings import Settings, load_settings
+from pulsar_lakehouse.tables.lake import Lake
 from tests.jobs.test_crashes import LAKEHOUSE
 from tests.lake import environment, expected, land_literally, messages, own_home, own_topics, tables
 from tests.messages import item, order, user

@@ -17,7 +17,6 @@ import pytest
 import requests
 import yaml
 from deltalake import DeltaTable
-from pulsar_lakehouse.tables.lake import Lake
 
 from pulsar_lakehouse.domains.shop.workload import Workload
 from pulsar_lakehouse.local import broker
@@ -25,6 +24,7 @@ from pulsar_lakehouse.local.processes import free_port
 from pulsar_lakehouse.pulsar.produce import produce
 from pulsar_lakehouse.pulsar.topic_admin import create_topics
 from pulsar_lakehouse.settings import Settings
+from pulsar_lakehouse.tables.lake import Lake
 from tests.jobs.test_crashes import ended, start, wait_until
 from tests.lake import own_home
 from tests.shop import TOPICS

@@ -1,11 +1,11 @@
 from pathlib import Path
 
 import pytest
-from pulsar_lakehouse.tables.lake import Lake
 
 from pulsar_lakehouse.contracts.decoding import MALFORMED
 from pulsar_lakehouse.domains.shop.declarations.users import USERS
 from pulsar_lakehouse.settings import Settings
+from pulsar_lakehouse.tables.lake import Lake
 from tests.lake import own_home
 
 

@@ -5,7 +5,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from pulsar_lakehouse.tables.lake import Lake
 
 from pulsar_lakehouse.contracts.checks import fail
 from pulsar_lakehouse.domains.shop.declarations.items import ITEMS
@@ -16,6 +15,7 @@ from pulsar_lakehouse.jobs.streams import catch_up
 from pulsar_lakehouse.settings import Settings
 from pulsar_lakehouse.silver.entity import Entity
 from pulsar_lakehouse.silver.reconciliation import reconcile_entity
+from pulsar_lakehouse.tables.lake import Lake
 from tests.lake import land_literally, own_home, read
 from tests.messages import item, tombstone
 from tests.oracle import Oracle, by_id, by_version

@@ -4,11 +4,11 @@ from dataclasses import replace
 from itertools import permutations
 
 import pytest
-from pulsar_lakehouse.tables.lake import Lake
 
 from pulsar_lakehouse.domains.shop.declarations.users import USERS
 from pulsar_lakehouse.errors import ConfigurationError
 from pulsar_lakehouse.silver.merge import create_tables, merge_batch
+from pulsar_lakehouse.tables.lake import Lake
 from tests.lake import own_home, read
 from tests.messages import at, tombstone, user
 from tests.oracle import Message, by_id, by_version

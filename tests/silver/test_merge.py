@@ -9,7 +9,6 @@ from random import Random
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pulsar_lakehouse.tables.lake import Lake
 from pyspark.sql import DataFrame, SparkSession
 
 from pulsar_lakehouse.bronze.landing import bronze_table
@@ -21,6 +20,7 @@ from pulsar_lakehouse.settings import Settings
 from pulsar_lakehouse.silver.entity import Entity
 from pulsar_lakehouse.silver.merge import create_tables, decode_changes, latest_changes, merge, merge_batch
 from pulsar_lakehouse.silver.reconciliation import reconcile_entity
+from pulsar_lakehouse.tables.lake import Lake
 from tests.lake import bronze_row, land_literally, own_home, read
 from tests.messages import at, message, tombstone, user
 from tests.oracle import Message, Oracle, Position, by_id, by_version

@@ -4,13 +4,13 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-from pulsar_lakehouse.tables.lake import Lake
 from pyspark.sql import SparkSession
 
 from pulsar_lakehouse.domains.shop.declarations.users import USERS
 from pulsar_lakehouse.settings import Settings
 from pulsar_lakehouse.silver.purge import purge
 from pulsar_lakehouse.silver.reconciliation import reconcile_entity
+from pulsar_lakehouse.tables.lake import Lake
 from tests.lake import land_literally, read
 from tests.messages import START, at, millis, tombstone, user
 from tests.silver.test_merge import merge_all

@@ -18,10 +18,9 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from impala.dbapi import connect
 from impala.error import HiveServer2Error, OperationalError
-from pulsar_lakehouse.tables.lake import Lake
 from thrift.transport.TTransport import TTransportException
 
-from pulsar_lakehouse.delta.query import existing_tables, query
+from pulsar_lakehouse.inspection.query import query
 from pulsar_lakehouse.jobs.steps import enriching, merging
 from pulsar_lakehouse.jobs.streams import catch_up
 from pulsar_lakehouse.local.processes import is_alive
@@ -30,6 +29,8 @@ from pulsar_lakehouse.settings import Settings
 from pulsar_lakehouse.spark.session import submit_environment
 from pulsar_lakehouse.sql_server.sandbox import landlock_version
 from pulsar_lakehouse.sql_server.serve import local_folders
+from pulsar_lakehouse.tables.lake import Lake
+from pulsar_lakehouse.tables.stored import existing_tables
 from tests.lake import environment, land_literally, own_home, versions
 from tests.messages import item, order, user
 from tests.shop import ENRICHMENTS, ENTITIES, QUERIES

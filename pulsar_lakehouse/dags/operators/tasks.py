@@ -163,7 +163,7 @@ class Step(SparkSubmitOperator):
             raise
 
     def _tell_assets(self, settings: Settings, context: Context) -> None:
-        from pulsar_lakehouse.delta.status import table_statuses
+        from pulsar_lakehouse.inspection.table_status import table_statuses
 
         # Reads all tables, as the lag of one is counted in commits of others.
         for status in table_statuses(settings) if self.outlets else ():

@@ -12,13 +12,10 @@ from datetime import UTC, date, datetime
 from functools import reduce
 from typing import Any
 
-from pyspark.sql import Column, DataFrame, Row, SparkSession
+from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 
 from pulsar_lakehouse.contracts.decoding import MALFORMED, quarantine_malformed
-from pulsar_lakehouse.delta.reads import read_small
-from pulsar_lakehouse.delta.tables import cached
-from pulsar_lakehouse.delta.writes import append_values
 from pulsar_lakehouse.gold.enrichment.declaration import BACKFILLS, Enrichment, Lookup, awaited_keys
 from pulsar_lakehouse.gold.enrichment.duplicates import find_duplicates
 from pulsar_lakehouse.gold.enrichment.events import bounded
@@ -38,7 +35,10 @@ from pulsar_lakehouse.gold.enrichment.writes import (
 from pulsar_lakehouse.settings import Settings
 from pulsar_lakehouse.spark.comparing import is_same
 from pulsar_lakehouse.spark.error_causes import cause_of, is_permanent
+from pulsar_lakehouse.spark.frames import cached
+from pulsar_lakehouse.tables.direct import append_values
 from pulsar_lakehouse.tables.lake import Lake
+from pulsar_lakehouse.tables.reading import rows_if_small
 
 NEVER, TWICE = "malformed, a duplicate, discarded, or never landed", "stored twice"
 """Why rows are removed from gold before others are recomputed."""
@@ -71,28 +71,28 @@ class Difference:
     waiting: int
 
 
-def do_requested(settings: Settings, enrichment: Enrichment, request: Row, spark: SparkSession) -> None:
+def do_requested(lake: Lake, enrichment: Enrichment, request: Row) -> None:
     """Do a requested backfill, and record in `gold.backfills` what it did or why it failed.
 
     Does nothing if the request is already done or failed. Raises transient errors, so that the batch is run again: the
     backfill may be half done.
     """
-    backfills = Lake(spark, settings).table(BACKFILLS.name).read()
+    backfills = lake.table(BACKFILLS.name).read()
     events = [row.event for row in backfills.where(F.col("request") == request.request).select("event").collect()]
     if "done" in events or "failed" in events:
         return
     scope = Scope(since=request.since, until=request.until, entity=request.entity, key=request.key)
     result: dict[str, Any] = {"topic": enrichment.topic.name, **request.asDict()}
     try:
-        result |= {"event": "done", **asdict(backfill(Lake(spark, settings), enrichment, scope))}
+        result |= {"event": "done", **asdict(backfill(lake, enrichment, scope))}
     except Exception as error:
         # A request that always fails must not stop the stream for good. `run.retries` can't limit it: Airflow sets 0.
         is_final = is_permanent(error) or events.count("tried") >= TRIES - 1
         result |= {"event": "failed" if is_final else "tried", "note": cause_of(error)}
         if not is_final:
-            _note(settings, result)
+            _note(lake.settings, result)
             raise
-    _note(settings, result)
+    _note(lake.settings, result)
 
 
 def _note(settings: Settings, result: dict[str, Any]) -> None:
@@ -106,9 +106,9 @@ def backfill(lake: Lake, enrichment: Enrichment, scope: Scope, *, dry_run: bool 
     and one that never landed is removed. With `dry_run`, only the shadow table is written: what would differ in gold.
     Raises PermanentError if a check stops it.
     """
-    gold, waiting = (read_small(lake, name) for name in (enrichment.gold_table, enrichment.waiting.name))
+    gold, waiting = (rows_if_small(lake.table(name).pin()) for name in (enrichment.gold_table, enrichment.waiting.name))
     decoded = lake.table(enrichment.topic.bronze_table).pin().rows.transform(decode_facts, enrichment=enrichment)
-    placed = _placed(lake.settings, enrichment, scope, (gold, waiting))
+    placed = _placed(lake, enrichment, scope, (gold, waiting))
     with ExitStack() as stack:
         facts = stack.enter_context(cached(_landed(lake, enrichment, scope, decoded, placed)))
         touched = stack.enter_context(cached(facts.select("position").union(placed).distinct()))
@@ -125,25 +125,24 @@ def backfill(lake: Lake, enrichment: Enrichment, scope: Scope, *, dry_run: bool 
         fresh = _without(_without(facts, in_gold), in_waiting)
         duplicates = stack.enter_context(cached(_duplicates(fresh, others, enrichment)))
         current = _with_places(_without(facts, duplicates), in_gold, in_waiting, enrichment)
-        wanted = look_up(current, lake.settings, enrichment, source=facts, number=number, renews=True)
+        wanted = look_up(current, lake, enrichment, source=facts, number=number, renews=True)
         wanted = stack.enter_context(cached(wanted))
         stop_if_difference_fails(enrichment, wanted, is_changed=~_is_kept(wanted, enrichment))
         difference = _difference(wanted, enrichment, gone.count())
         if dry_run:
-            _write_shadow(lake.settings, enrichment, wanted, gone)
+            _write_shadow(lake, enrichment, wanted, gone)
             return difference
-        quarantine_malformed(lake.settings, enrichment.decoding, _broken(decoded, never))
-        remove(lake.settings, [enrichment.gold_table, enrichment.waiting.name], wrong.select("position"))
-        write_difference(
-            lake.settings, enrichment, wanted, pruning, is_changed=~_is_kept(wanted, enrichment), at_once=True
-        )
-        write_duplicates(lake.settings, enrichment, duplicates)
+        quarantine_malformed(lake, enrichment.decoding, _broken(decoded, never))
+        remove(lake, [enrichment.gold_table, enrichment.waiting.name], wrong.select("position"))
+        write_difference(lake, enrichment, wanted, pruning, is_changed=~_is_kept(wanted, enrichment), at_once=True)
+        with lake.sized(duplicates.count(), duplicates) as sized:
+            write_duplicates(sized, enrichment, duplicates)
         return difference
 
 
-def _placed(settings: Settings, enrichment: Enrichment, scope: Scope, tables: Sequence[DataFrame]) -> DataFrame:
+def _placed(lake: Lake, enrichment: Enrichment, scope: Scope, tables: Sequence[DataFrame]) -> DataFrame:
     """The positions of the rows of gold and of the waiting facts that are in scope."""
-    leading = {each.name: _leading(tables[0].sparkSession, settings, each, scope) for each in enrichment.lookups}
+    leading = {each.name: _leading(lake, each, scope) for each in enrichment.lookups}
     meant = (table.where(is_meant(scope, enrichment, table, leading)).select("position") for table in tables)
     return reduce(DataFrame.union, meant).distinct()
 
@@ -197,8 +196,8 @@ def _landed(
     facts = landed.join(placed.withColumn("is_placed", F.lit(True)), on="position", how="left")
     facts = facts.where(is_meant_now | F.col("is_placed")).drop("is_placed")
     for table in (enrichment.duplicates, enrichment.discarded):
-        facts = _without(facts, read_small(lake, table.name, columns=["position"]))
-    malformed = read_small(lake, MALFORMED.name, columns=["topic", "position"])
+        facts = _without(facts, rows_if_small(lake.table(table.name).pin(), columns=["position"]))
+    malformed = rows_if_small(lake.table(MALFORMED.name).pin(), columns=["topic", "position"])
     return _without(facts, malformed.where(F.col("topic") == enrichment.topic.name))
 
 
@@ -281,7 +280,7 @@ def _difference(wanted: DataFrame, enrichment: Enrichment, gone: int) -> Differe
     )
 
 
-def _write_shadow(settings: Settings, enrichment: Enrichment, wanted: DataFrame, gone: DataFrame) -> None:
+def _write_shadow(lake: Lake, enrichment: Enrichment, wanted: DataFrame, gone: DataFrame) -> None:
     """Write the rows of gold that would differ, before and after, over the shadow table."""
     names = (*enrichment.keys, enrichment.day, "position")
     row, kind, current = _row(enrichment), _kind(wanted, enrichment), F.col(CURRENT)
@@ -297,5 +296,5 @@ def _write_shadow(settings: Settings, enrichment: Enrichment, wanted: DataFrame,
     )
     removed = gone.select(*names, F.lit("removed").alias("difference"), "reason", row.alias("before"))
     rows = changed.unionByName(removed, allowMissingColumns=True)
-    path = settings.table_path(enrichment.shadow)
+    path = lake.table(enrichment.shadow).path
     rows.write.format("delta").mode("overwrite").option("overwriteSchema", True).save(path)

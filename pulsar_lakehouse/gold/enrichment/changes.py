@@ -10,15 +10,14 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_type
 
 from pulsar_lakehouse.contracts.keys import key_text, key_values
-from pulsar_lakehouse.delta.reads import frame_of
-from pulsar_lakehouse.delta.tables import pin_version
 from pulsar_lakehouse.gold.enrichment.declaration import Enrichment, Lookup, awaited_keys
 from pulsar_lakehouse.gold.enrichment.events import CHANGE, LOSS, RELEASE, is_event
 from pulsar_lakehouse.gold.enrichment.lookups import VALID, was_valid, with_state, with_survivor
 from pulsar_lakehouse.gold.enrichment.survivors import leading_to, mapping_of, merges_of, ways_from
-from pulsar_lakehouse.settings import Settings
-from pulsar_lakehouse.spark.batches import FEW
+from pulsar_lakehouse.limits import FEW
 from pulsar_lakehouse.spark.declared_sql import naming
+from pulsar_lakehouse.spark.frames import frame_of
+from pulsar_lakehouse.tables.lake import Lake
 
 CHANGED = ("changed_entity", "changed_key", *VALID, "changed_at")
 AT_LAST = "timestamp'9999-12-31 23:59:59.999'"
@@ -67,7 +66,7 @@ def _loss(lookup: Lookup, feed: DataFrame) -> Column:
     return F.when(F.col("_change_type") == "insert", neither).otherwise(lost)
 
 
-def corrections_by(changes: DataFrame, *, lookups: Sequence[Lookup], settings: Settings) -> DataFrame:
+def corrections_by(changes: DataFrame, *, lookups: Sequence[Lookup], lake: Lake) -> DataFrame:
     """The changes that can alter the state of facts in gold, with the name of the `lookup`.
 
     For a history these are new versions. For a latest state these are deletes and merges, also undone ones, by the key
@@ -79,18 +78,18 @@ def corrections_by(changes: DataFrame, *, lookups: Sequence[Lookup], settings: S
         if lookup.is_as_of:
             corrections = of_entity.where("valid_from IS NOT NULL").select(*CHANGED)
         else:
-            corrections = of_entity.where("loss IS NOT NULL").transform(losses_by, settings=settings, lookup=lookup)
+            corrections = of_entity.where("loss IS NOT NULL").transform(losses_by, lake=lake, lookup=lookup)
         found.append(corrections.withColumn("lookup", F.lit(lookup.name)))
     return reduce(DataFrame.union, found)
 
 
-def losses_by(changes: DataFrame, *, settings: Settings, lookup: Lookup) -> DataFrame:
+def losses_by(changes: DataFrame, *, lake: Lake, lookup: Lookup) -> DataFrame:
     """Keys without usable state, or with another survivor, and the fact times affected.
 
     `changes` are deletes, merges and undone merges. A key is affected if its merges lead through a changed key. If the
     state is not required, all these keys are affected at all times, as their facts in gold may lack it until now.
     """
-    state = pin_version(changes.sparkSession, settings, lookup.table)
+    state = lake.table(lookup.table).pin()
     changed = _changed_keys(changes, lookup=lookup)
     kinds = [state.schema[name].dataType for name in lookup.entity.keys]
     keys, ways = changed.select(lookup.key_from(key_values(F.col("by_key"), kinds)).alias("key")), None

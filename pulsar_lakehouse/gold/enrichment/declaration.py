@@ -15,11 +15,11 @@ from pulsar_lakehouse.contracts.decoding import Decoding
 from pulsar_lakehouse.contracts.keys import key_text
 from pulsar_lakehouse.contracts.topics import Topic
 from pulsar_lakehouse.contracts.types import type_name
-from pulsar_lakehouse.delta.definitions import made_from
-from pulsar_lakehouse.delta.tables import POSITION, Table
 from pulsar_lakehouse.errors import ConfigurationError
 from pulsar_lakehouse.silver.entity import Entity
 from pulsar_lakehouse.spark.declared_sql import try_eval
+from pulsar_lakehouse.tables.declared import POSITION, Table
+from pulsar_lakehouse.tables.definitions import made_from
 
 
 @checked

@@ -1,8 +1,10 @@
 """The rows of an enrichment batch. Each row is one event, and its column `_event` names the kind."""
 
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 from pyspark.sql.types import DateType, TimestampType
 
@@ -62,9 +64,29 @@ def without_changes(events: DataFrame) -> DataFrame:
     return events.select("*", *(F.lit(None).cast(kind).alias(name) for name, kind in CHANGE_COLUMNS.items()))
 
 
-def summary_of(events: DataFrame, enrichment: Enrichment) -> Any:
-    """Counts, bounds and changed entities of a batch as one row, so that work for absent kinds can be skipped."""
+@dataclass(frozen=True, kw_only=True)
+class Summary:
+    """How many events of each kind a batch has, so that work for absent kinds can be skipped."""
 
+    events: int
+    facts: int = 0
+    bounds: Mapping[str, tuple[Any, Any]] = field(default_factory=dict)
+    """The lowest and highest day and keys of the facts; times and dates are text."""
+    rejected: int = 0
+    rejected_since: int | None = None
+    """The lowest ledger of the rejected messages."""
+    changed: Collection[str] = ()
+    """The entities that have changes."""
+    changed_versions: Collection[str] = ()
+    """Those of them that have new versions in their history."""
+    lost: Collection[str] = ()
+    """Those of them that have keys which were deleted or merged, or are no more."""
+    released: int = 0
+    discarded: int = 0
+    backfills: Sequence[Row] = ()
+
+
+def summary_of(events: DataFrame, enrichment: Enrichment) -> Summary:
     def among(kind: str, value: Column) -> Column:
         return F.when(is_event(kind), value)
 
@@ -82,7 +104,7 @@ def summary_of(events: DataFrame, enrichment: Enrichment) -> Any:
         F.count_if(is_event(DISCARD)).alias("discarded"),
         F.collect_list(among(BACKFILL, F.col("backfill"))).alias("backfills"),
     ).collect()
-    return found
+    return Summary(**found.asDict())
 
 
 def bounded(enrichment: Enrichment) -> tuple[str, ...]:

@@ -7,12 +7,12 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from pulsar_lakehouse.delta.reads import frame_of, is_exact, rows_of_keys
-from pulsar_lakehouse.delta.tables import pin_version
 from pulsar_lakehouse.gold.enrichment.declaration import MISSING, Enrichment, Lookup, keys_of
 from pulsar_lakehouse.gold.enrichment.survivors import merged_among, merges_of, ways_from, ways_of
-from pulsar_lakehouse.settings import Settings
-from pulsar_lakehouse.spark.batches import FEW
+from pulsar_lakehouse.limits import FEW
+from pulsar_lakehouse.spark.frames import frame_of
+from pulsar_lakehouse.tables.lake import Lake
+from pulsar_lakehouse.tables.reading import is_exact, rows_of_keys
 
 VALID = ("valid_from", "valid_until")
 LACKS = ("reason", "missing")
@@ -25,7 +25,7 @@ UNKNOWN = "unknown"
 
 def look_up(
     facts: DataFrame,
-    settings: Settings,
+    lake: Lake,
     enrichment: Enrichment,
     *,
     source: DataFrame,
@@ -39,7 +39,7 @@ def look_up(
     gold take the latest rows also where other state is looked up through them.
     """
     few = _few_keys(source, enrichment) if number <= FEW else None
-    join = partial(_join, settings=settings, enrichment=enrichment, source=source, few=few)
+    join = partial(_join, lake=lake, enrichment=enrichment, source=source, few=few)
     kept = [each for each in enrichment.lookups if each.name in enrichment.leading and not each.is_as_of]
     if not kept or CURRENT not in facts.columns:
         return join(facts)
@@ -52,7 +52,7 @@ def look_up(
 def _join(
     facts: DataFrame,
     *,
-    settings: Settings,
+    lake: Lake,
     enrichment: Enrichment,
     source: DataFrame,
     few: Mapping[str, pa.Table] | None,
@@ -67,7 +67,7 @@ def _join(
         if few is not None and lookup.through:
             few = {**few, **_collected(facts, [lookup])}
         keys = None if few is None else few[lookup.name]
-        facts = facts.transform(_with_found, settings, lookup, enrichment.event_time, source=source, few=keys)
+        facts = facts.transform(_with_found, lake, lookup, enrichment.event_time, source=source, few=keys)
         if lookup.through:
             facts = facts.transform(with_unknown, lookup=lookup)
         if keeps is not None and lookup.name in enrichment.leading and not lookup.is_as_of:
@@ -95,10 +95,10 @@ def _columns_of(lookup: Lookup) -> list[Column]:
 
 
 def _with_found(
-    facts: DataFrame, settings: Settings, lookup: Lookup, event_time: str, *, source: DataFrame, few: pa.Table | None
+    facts: DataFrame, lake: Lake, lookup: Lookup, event_time: str, *, source: DataFrame, few: pa.Table | None
 ) -> DataFrame:
     """Adds what one lookup finds. `few` are the keys of the facts, without merges, if these are few."""
-    pinned, ways = pin_version(facts.sparkSession, settings, lookup.table), None
+    pinned, ways = lake.table(lookup.table).pin(), None
     if lookup.merged_into is not None:
         merges = merges_of(pinned, lookup=lookup)
         if few is not None and is_exact(few.schema, pinned.schema):
@@ -113,7 +113,7 @@ def _with_found(
                 few = keys.union(frame_of(keys.sparkSession, ways.select(["survivor"]))).toArrow()
                 few = few.rename_columns([lookup.key]).drop_null()
     # Few facts must not cause a shuffle of a large state.
-    state = pinned.rows if few is None else rows_of_keys(pinned, settings, few)
+    state = pinned.rows if few is None else rows_of_keys(pinned, few)
     facts = facts.transform(with_survivor, ways=ways, lookup=lookup)
     return facts.transform(with_state, state=state, lookup=lookup, event_time=event_time)
 

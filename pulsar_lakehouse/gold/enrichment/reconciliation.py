@@ -1,14 +1,14 @@
 """Check that each message of a facts topic is in exactly one table."""
 
-from functools import partial, reduce
+from functools import reduce
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from pulsar_lakehouse.contracts.decoding import MALFORMED
-from pulsar_lakehouse.delta.tables import POSITION_OF_MESSAGE, read_table
 from pulsar_lakehouse.gold.enrichment.declaration import Enrichment
 from pulsar_lakehouse.reconciliation import Reconciliation
+from pulsar_lakehouse.tables.declared import POSITION_OF_MESSAGE
 from pulsar_lakehouse.tables.lake import Lake
 
 LANDED = "landed"
@@ -19,14 +19,16 @@ def reconcile_facts(lake: Lake, enrichment: Enrichment) -> Reconciliation:
 
     A fingerprint is a sum of hashes, so it does not depend on how the positions are spread over tables.
     """
-    read = partial(read_table, lake)
-    bronze = read(enrichment.topic.bronze_table).select(F.expr(POSITION_OF_MESSAGE).alias("position"))
+    bronze = lake.table(enrichment.topic.bronze_table).read().select(F.expr(POSITION_OF_MESSAGE).alias("position"))
     accounted = {
-        "enriched": read(enrichment.gold_table).select("position"),
-        "waiting": read(enrichment.waiting.name).select("position"),
-        "duplicates": read(enrichment.duplicates.name).select("position"),
-        "discarded": read(enrichment.discarded.name).select("position"),
-        "malformed": read(MALFORMED.name).where(F.col("topic") == enrichment.topic.name).select("position"),
+        "enriched": lake.table(enrichment.gold_table).read().select("position"),
+        "waiting": lake.table(enrichment.waiting.name).read().select("position"),
+        "duplicates": lake.table(enrichment.duplicates.name).read().select("position"),
+        "discarded": lake.table(enrichment.discarded.name).read().select("position"),
+        "malformed": lake.table(MALFORMED.name)
+        .read()
+        .where(F.col("topic") == enrichment.topic.name)
+        .select("position"),
     }
     tagged = [rows.withColumn("status", F.lit(status)) for status, rows in {LANDED: bronze, **accounted}.items()]
     fingerprint = F.sum(F.pmod(F.xxhash64("position"), F.lit(2**31 - 1)))

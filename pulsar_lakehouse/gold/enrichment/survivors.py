@@ -8,9 +8,9 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from pulsar_lakehouse.delta.reads import frame_of
-from pulsar_lakehouse.delta.tables import Pinned
 from pulsar_lakehouse.gold.enrichment.declaration import Lookup
+from pulsar_lakehouse.spark.frames import frame_of
+from pulsar_lakehouse.tables.lake import Pinned
 
 Merges = Mapping[Any, Any]
 """By merged key: the key that it was merged into."""

@@ -14,17 +14,16 @@ from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
 
 from pulsar_lakehouse.contracts.checks import Mode, of_mode, stop_if_failed
-from pulsar_lakehouse.delta.reads import find_rows, frame_of, read_small
-from pulsar_lakehouse.delta.tables import cached, of_keys, pin_table, pin_version
-from pulsar_lakehouse.delta.writes import Merge, Within, append, append_missing, merge, widened, writes_of
 from pulsar_lakehouse.gold.enrichment.declaration import Enrichment
 from pulsar_lakehouse.gold.enrichment.events import bounds
 from pulsar_lakehouse.gold.enrichment.lookups import CURRENT, LACKS
-from pulsar_lakehouse.settings import Settings
-from pulsar_lakehouse.spark.batches import FEW, interpreted_for
+from pulsar_lakehouse.limits import FEW
+from pulsar_lakehouse.spark.frames import cached, frame_of, of_keys
+from pulsar_lakehouse.tables.direct import Merge, Within, widened
 from pulsar_lakehouse.tables.lake import Lake
+from pulsar_lakehouse.tables.reading import LeftToSparkError, find_rows, rows_if_small
 
-Write = Callable[[Settings, Enrichment, DataFrame], None]
+Write = Callable[[Lake, Enrichment, DataFrame], None]
 
 
 def bounds_of(facts: DataFrame, enrichment: Enrichment) -> tuple[int, Any]:
@@ -78,7 +77,7 @@ def _is_integer(value: object) -> bool:
 def placed_keys(lake: Lake, enrichment: Enrichment, pruning: Pruning) -> DataFrame:
     """The keys, days and positions of facts that are in gold, waiting or discarded."""
     columns = (*enrichment.keys, enrichment.day, "position")
-    tables = (read_small(lake, name, columns=columns) for name in _places(enrichment))
+    tables = (rows_if_small(lake.table(name).pin(), columns=columns) for name in _places(enrichment))
     return reduce(DataFrame.union, (table.where(pruning.rows) for table in tables))
 
 
@@ -86,14 +85,14 @@ def _places(enrichment: Enrichment) -> tuple[str, ...]:
     return enrichment.gold_table, enrichment.waiting.name, enrichment.discarded.name
 
 
-def placed_of(keys: DataFrame, settings: Settings, enrichment: Enrichment, pruning: Pruning) -> DataFrame:
+def placed_of(keys: DataFrame, lake: Lake, enrichment: Enrichment, pruning: Pruning) -> DataFrame:
     """Like `placed_keys`, of the facts that have one of these few keys."""
     wanted, within = keys.toArrow(), pruning.within.ranges
     columns = [*enrichment.keys, enrichment.day, "position"]
-    tables = [pin_version(keys.sparkSession, settings, name) for name in _places(enrichment)]
-    found = [find_rows(table, settings, wanted, columns=columns, within=within, are_rare=True) for table in tables]
-    if all(rows is not None for rows in found):
-        return frame_of(keys.sparkSession, pa.concat_tables(found, promote_options="permissive"))
+    tables = [lake.table(name).pin() for name in _places(enrichment)]
+    with suppress(LeftToSparkError):
+        found = [find_rows(table, wanted, columns=columns, within=within, are_rare=True) for table in tables]
+        return frame_of(lake.spark, pa.concat_tables(found, promote_options="permissive"))
     rows = (table.rows.where(pruning.rows).select(*columns) for table in tables)
     return of_keys(reduce(DataFrame.union, rows), F.broadcast(keys))
 
@@ -104,7 +103,7 @@ def with_current(facts: DataFrame, *, gold: DataFrame, enrichment: Enrichment) -
     return facts.join(rows, on="position", how="left")
 
 
-def write_new(settings: Settings, enrichment: Enrichment, wanted: DataFrame, *, number: int) -> None:
+def write_new(lake: Lake, enrichment: Enrichment, wanted: DataFrame, *, number: int) -> None:
     """Add facts that are in no table yet to gold, or to the waiting facts if they lack state.
 
     `number` is the number of facts, or an upper bound. More than a few are not cached, but joined again for those that
@@ -114,19 +113,19 @@ def write_new(settings: Settings, enrichment: Enrichment, wanted: DataFrame, *, 
     if number > FEW and not of_mode(enrichment.checks, Mode.FAIL):
         written = Observation()
         counted = wanted.observe(written, F.count_if(is_missing).alias("missing"))
-        _add_to_gold(settings, enrichment, counted.where(~is_missing))
+        _add_to_gold(lake, enrichment, counted.where(~is_missing))
         if written.get.get("missing", 1):
-            _begin_waiting(settings, enrichment, wanted.where(is_missing))
+            _begin_waiting(lake, enrichment, wanted.where(is_missing))
         return
     with cached(wanted) as wanted:
         _stop_if_failed(enrichment, wanted.where(~is_missing))
         [[rows, waiting]] = wanted.agg(F.count("*"), F.count_if(is_missing)).collect()
-        with writes_of(wanted, rows):
+        with lake.sized(rows, wanted) as sized:
             if rows > waiting:
-                _add_to_gold(settings, enrichment, wanted.where(~is_missing))
+                _add_to_gold(sized, enrichment, wanted.where(~is_missing))
             if waiting:
-                with interpreted_for(wanted.sparkSession, waiting if number <= FEW else number):
-                    _begin_waiting(settings, enrichment, wanted.where(is_missing))
+                with sized.sized(waiting if number <= FEW else number, interpreted=True) as lacking:
+                    _begin_waiting(lacking, enrichment, wanted.where(is_missing))
 
 
 def stop_if_difference_fails(enrichment: Enrichment, wanted: DataFrame, *, is_changed: Column) -> None:
@@ -136,7 +135,7 @@ def stop_if_difference_fails(enrichment: Enrichment, wanted: DataFrame, *, is_ch
 
 
 def write_difference(
-    settings: Settings,
+    lake: Lake,
     enrichment: Enrichment,
     wanted: DataFrame,
     pruning: Pruning,
@@ -161,41 +160,39 @@ def write_difference(
         (F.col("is_waiting"), _end_waiting),
     ]
     [[rows, *counts]] = wanted.agg(F.count("*"), *(F.count_if(which) for which, _ in writes)).collect()
-    with writes_of(wanted, rows):
+    with lake.sized(rows, wanted) as sized:
         for count, (which, write) in zip(counts, writes, strict=True):
             if count:
-                write(settings, enrichment, wanted.where(which))
+                write(sized, enrichment, wanted.where(which))
 
 
-def write_duplicates(
-    settings: Settings, enrichment: Enrichment, duplicates: DataFrame, *, are_new: bool = False
-) -> None:
+def write_duplicates(lake: Lake, enrichment: Enrichment, duplicates: DataFrame, *, are_new: bool = False) -> None:
     """Add the cached facts with `duplicate_of` to the duplicates. With `are_new`, none of them can be there already."""
     rows = duplicates.where("duplicate_of IS NOT NULL").select(
         *enrichment.columns, "position", "duplicate_of", F.current_timestamp().alias("found_at")
     )
-    with writes_of(duplicates):
-        if are_new:
-            append(rows, settings, enrichment.duplicates.name)
-        elif not rows.isEmpty():
-            append_missing(rows, settings, enrichment.duplicates.name, on=["position"])
+    held = lake.table(enrichment.duplicates.name)
+    if are_new:
+        held.append(rows)
+    elif not rows.isEmpty():
+        held.append_missing(rows, on=["position"])
 
 
-def discard(settings: Settings, enrichment: Enrichment, positions: DataFrame) -> None:
+def discard(lake: Lake, enrichment: Enrichment, positions: DataFrame) -> None:
     """Move waiting facts to the discarded ones. Facts at these positions that are not waiting stay where they are."""
-    waiting = pin_table(positions.sparkSession, settings, enrichment.waiting.name)
+    waiting = lake.table(enrichment.waiting.name).pin().rows
     found = waiting.join(positions, on="position", how="left_semi").select(*waiting.columns)
-    with cached(found) as rows, writes_of(rows):
-        append_missing(rows, settings, enrichment.discarded.name, on=["position"])
-        merge(rows.select("position"), settings, enrichment.waiting.name, Merge(on=["position"], delete=True))
+    with cached(found) as rows, lake.sized(rows.count(), rows) as sized:
+        sized.table(enrichment.discarded.name).append_missing(rows, on=["position"])
+        sized.table(enrichment.waiting.name).merge(rows.select("position"), Merge(on=["position"], delete=True))
 
 
-def remove(settings: Settings, tables: Iterable[str], positions: DataFrame) -> None:
+def remove(lake: Lake, tables: Iterable[str], positions: DataFrame) -> None:
     """Delete the rows at these positions from the tables, if there are any positions."""
     if number := positions.count():
-        with writes_of(positions, number):
+        with lake.sized(number, positions) as sized:
             for table in tables:
-                merge(positions, settings, table, Merge(on=["position"], delete=True))
+                sized.table(table).merge(positions, Merge(on=["position"], delete=True))
 
 
 def _stop_if_failed(enrichment: Enrichment, rows: DataFrame) -> None:
@@ -203,19 +200,17 @@ def _stop_if_failed(enrichment: Enrichment, rows: DataFrame) -> None:
     stop_if_failed(rows, enrichment.checks, table=enrichment.gold_table, keys=(*enrichment.keys, "position"))
 
 
-def _begin_waiting(settings: Settings, enrichment: Enrichment, facts: DataFrame) -> None:
+def _begin_waiting(lake: Lake, enrichment: Enrichment, facts: DataFrame) -> None:
     since = {"attempts": F.lit(1), "waiting_since": F.current_timestamp()}
     rows = facts.select(*enrichment.columns, "position", enrichment.day, *LACKS).withColumns(since)
-    append(rows, settings, enrichment.waiting.name)
+    lake.table(enrichment.waiting.name).append(rows)
 
 
-def _add_to_gold(settings: Settings, enrichment: Enrichment, facts: DataFrame) -> None:
-    append(facts.select(*enrichment.gold_columns), settings, enrichment.gold_table)
+def _add_to_gold(lake: Lake, enrichment: Enrichment, facts: DataFrame) -> None:
+    lake.table(enrichment.gold_table).append(facts.select(*enrichment.gold_columns))
 
 
-def _correct_gold(
-    settings: Settings, enrichment: Enrichment, facts: DataFrame, pruning: Pruning, *, adds: bool
-) -> None:
+def _correct_gold(lake: Lake, enrichment: Enrichment, facts: DataFrame, pruning: Pruning, *, adds: bool) -> None:
     """Update the state of facts in gold, and remove facts without usable state. With `adds`, also insert new facts."""
     rows = facts.select(*enrichment.gold_columns, F.col("missing").isNotNull().alias("_is_gone"))
     columns = {name: f"new.`{name}`" for name in enrichment.gold_columns}
@@ -228,12 +223,13 @@ def _correct_gold(
         insert=inserted,
         insert_if="NOT new._is_gone",
     )
-    merge(rows, settings, enrichment.gold_table, how)
+    lake.table(enrichment.gold_table).merge(rows, how)
 
 
-def _end_waiting(settings: Settings, enrichment: Enrichment, facts: DataFrame) -> None:
+def _end_waiting(lake: Lake, enrichment: Enrichment, facts: DataFrame) -> None:
     """Remove facts that are in gold now from the waiting facts. Update the others, and count one more attempt."""
     names = (*enrichment.columns, enrichment.day, *LACKS)
     rows = facts.select("position", *names, F.col("missing").isNull().alias("is_done"))
     retry = {name: f"new.`{name}`" for name in names} | {"attempts": "held.attempts + 1"}
-    merge(rows, settings, enrichment.waiting.name, Merge(on=["position"], delete="new.is_done", update=retry))
+    how = Merge(on=["position"], delete="new.is_done", update=retry)
+    lake.table(enrichment.waiting.name).merge(rows, how)

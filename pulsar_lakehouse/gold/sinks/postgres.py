@@ -16,11 +16,11 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, StructType
 
-from pulsar_lakehouse.delta.tables import FEED
 from pulsar_lakehouse.errors import ConfigurationError, LakehouseError
 from pulsar_lakehouse.gold.sql.declaration import SqlTable
 from pulsar_lakehouse.gold.sql.types import POSTGRES_TYPES
 from pulsar_lakehouse.settings import Settings
+from pulsar_lakehouse.tables.declared import FEED
 from pulsar_lakehouse.tables.lake import Lake
 
 DELETED = "_deleted"

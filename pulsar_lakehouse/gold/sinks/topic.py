@@ -16,12 +16,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 from pyspark.sql.types import ArrayType, DataType, DateType, DecimalType, MapType, StringType, StructType, TimestampType
 
+from pulsar_lakehouse.checkpoints.soundness import finished_version, sound_checkpoint
 from pulsar_lakehouse.contracts.avro_schemas import avro_record
-from pulsar_lakehouse.delta.checkpoints import finished_version, sound_checkpoint
-from pulsar_lakehouse.delta.tables import (
-    delete_path,
-    path_exists,
-)
 from pulsar_lakehouse.errors import PermanentError
 from pulsar_lakehouse.gold.enrichment.declaration import Enrichment
 from pulsar_lakehouse.gold.sql.declaration import SqlTable
@@ -81,11 +77,11 @@ def publish(lake: Lake, changelog: Changelog, endpoint: Endpoint) -> DataStreamW
     if begun := [each.since for each in last if each is not None]:
         publication = replace(publication, since=begun[0])
     else:  # nothing was published, or the topic was recreated
-        delete_path(lake.spark, checkpoint)
+        lake.files.delete(checkpoint)
         finished = 0
     since = publication.since
     reached = [since if each is None else each.sequence >> RANK_BITS for each in last]
-    is_known = path_exists(lake.spark, f"{checkpoint}/offsets/[0-9]*")
+    is_known = lake.files.exists(f"{checkpoint}/offsets/[0-9]*")
     # Changes are sent only after all rows were, and only then is there a checkpoint.
     if max(reached) == since and not (is_known or finished):
         rows = lake.table(changelog.table).read(since)

@@ -18,10 +18,10 @@ from functools import cached_property
 from pathlib import Path
 
 from pulsar_lakehouse.contracts.checks import Check
-from pulsar_lakehouse.delta.tables import Table
 from pulsar_lakehouse.errors import ConfigurationError, DeclarationsError
 from pulsar_lakehouse.gold.sql.header import A_LITERAL, CHECK, PARAMETER, POSTGRES, TOPIC, read_header
 from pulsar_lakehouse.gold.sql.parsing import literal, name_of, parameters_in, parsed, tables_in
+from pulsar_lakehouse.tables.declared import Table
 from pulsar_lakehouse.terminal import shown
 
 SQL_ROWS = Table(

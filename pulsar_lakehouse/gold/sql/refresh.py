@@ -21,15 +21,6 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from pulsar_lakehouse.contracts.checks import Mode, failed, of_mode, stop_if_failed
-from pulsar_lakehouse.delta.status import REFRESHES_TABLE
-from pulsar_lakehouse.delta.tables import (
-    FEED,
-    Table,
-    cached,
-    of_keys,
-    with_columns_of,
-)
-from pulsar_lakehouse.delta.writes import Merge, append, append_values, merge, writes_of
 from pulsar_lakehouse.errors import ConfigurationError, PermanentError
 from pulsar_lakehouse.gold.sql.checking import checked
 from pulsar_lakehouse.gold.sql.declaration import SqlTable
@@ -38,7 +29,10 @@ from pulsar_lakehouse.gold.sql.header import FULL, INCREMENTAL
 from pulsar_lakehouse.gold.sql.parsing import DIALECT
 from pulsar_lakehouse.gold.sql.quarantine import clear_quarantine, quarantine
 from pulsar_lakehouse.gold.sql.statements import Statement, located, narrow, parse, select, touched
-from pulsar_lakehouse.settings import Settings
+from pulsar_lakehouse.inspection.table_status import REFRESHES_TABLE
+from pulsar_lakehouse.spark.frames import cached, of_keys, with_columns_of
+from pulsar_lakehouse.tables.declared import FEED, Table
+from pulsar_lakehouse.tables.direct import Merge, append_values
 from pulsar_lakehouse.tables.lake import Lake
 
 REFRESHES = Table(
@@ -99,7 +93,7 @@ def refresh(lake: Lake, table: SqlTable, *, full: bool = False) -> Refreshed:
     why_full = "requested" if full else _why_full(statement, last, versions)
     try:
         if why_full or last is None:
-            done = _write(lake.settings, statement, whole, held, kind=FULL, reason=why_full)
+            done = _write(lake, statement, whole, held, kind=FULL, reason=why_full)
         else:
             done = _refresh_touched(lake, statement, sources, last, versions)
     except PySparkException as error:
@@ -139,7 +133,7 @@ def _refresh_touched(
         if not count:
             return Refreshed(table=table.name, kind=INCREMENTAL, reason=reason)
         fresh, held = of_keys(part, keys), of_keys(held, keys)
-        return _write(lake.settings, statement, fresh, held, kind=INCREMENTAL, reason=reason)
+        return _write(lake, statement, fresh, held, kind=INCREMENTAL, reason=reason)
 
 
 def _refresh_what_does_not_fail(
@@ -168,11 +162,11 @@ def _refresh_what_does_not_fail(
             return Refreshed(table=table.name, kind=FAILED, reason=why, quarantined=1, failing=(reason,))
         failing = rows.where("reason IS NOT NULL").select("keys", "reason").distinct()
         whole, held = rows.where("reason IS NULL").select("row.*"), lake.table(table.name).read()
-        return _write(lake.settings, statement, whole, held, kind=FULL, reason="rows fail", failing=failing)
+        return _write(lake, statement, whole, held, kind=FULL, reason="rows fail", failing=failing)
 
 
 def _write(
-    settings: Settings,
+    lake: Lake,
     statement: Statement,
     fresh: DataFrame,
     held: DataFrame,
@@ -198,8 +192,8 @@ def _write(
         if failing is not None:
             quarantined, *reasons = failing.agg(F.count("*"), F.min("reason"), F.max("reason")).collect()[0]
         if failing is not None and quarantined:
-            quarantine(held.sparkSession, settings, table, failing)
-        counts = _merge(settings, statement, fresh, held)
+            quarantine(lake, table, failing)
+        counts = _merge(lake, statement, fresh, held)
     return Refreshed(
         table=table.name,
         kind=kind,
@@ -245,7 +239,7 @@ def _changed_rows(lake: Lake, name: str, first: int, last: int) -> DataFrame:
     return feed.drop("_change_type", "_commit_version", "_commit_timestamp")
 
 
-def _merge(settings: Settings, statement: Statement, fresh: DataFrame, held: DataFrame) -> Counter[str]:
+def _merge(lake: Lake, statement: Statement, fresh: DataFrame, held: DataFrame) -> Counter[str]:
     """Replace the `held` rows of the table by the `fresh` ones. Writes only what differs, and returns its counts."""
     table = statement.table
     changes = fresh.transform(with_columns_of, held).transform(differences, held=held, keys=table.keys)
@@ -253,14 +247,14 @@ def _merge(settings: Settings, statement: Statement, fresh: DataFrame, held: Dat
         counts = _count(statement, changes)
         written = changes.where("_action IN ('inserted', 'updated')")
         stop_if_failed(written, table.checks, table=table.name, keys=table.keys)
-        with writes_of(changes, counts.total()):
+        with lake.sized(counts.total(), changes) as sized:
             if counts.keys() == {"inserted"}:  # an append is far cheaper than a MERGE
-                append(changes.drop("_action"), settings, table.name)
+                sized.table(table.name).append(changes.drop("_action"))
             elif counts:
                 values = {name: f"new.`{name}`" for name in held.columns}
                 delete, insert_if = (f"new._action = '{action}'" for action in ("deleted", "inserted"))
                 how = Merge(on=table.keys, delete=delete, update=values, insert=values, insert_if=insert_if)
-                merge(changes, settings, table.name, how)
+                sized.table(table.name).merge(changes, how)
     return counts
 
 

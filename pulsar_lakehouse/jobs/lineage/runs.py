@@ -15,14 +15,14 @@ from typing import Any
 from deltalake import DeltaTable
 from pyspark.sql.types import StructType
 
-from pulsar_lakehouse.delta.query import is_stored, stored_table
-from pulsar_lakehouse.delta.row_counts import rows_written
+from pulsar_lakehouse.inspection.row_counts import rows_written
 from pulsar_lakehouse.jobs.lineage.backend import backend, is_disabled
 from pulsar_lakehouse.jobs.lineage.flows import Flow
 from pulsar_lakehouse.jobs.lineage.kept import keep_event
 from pulsar_lakehouse.progress import CONSOLE
 from pulsar_lakehouse.settings import Settings
 from pulsar_lakehouse.spark.error_causes import cause_of
+from pulsar_lakehouse.tables.stored import is_stored, stored_table
 
 
 def prepare() -> None:

@@ -6,12 +6,12 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from pulsar_lakehouse.tables.lake import Lake
 
 from pulsar_lakehouse.domains.favorites.workload import Workload
 from pulsar_lakehouse.pulsar.endpoint import Endpoint
 from pulsar_lakehouse.pulsar.produce import Message
 from pulsar_lakehouse.settings import Settings
+from pulsar_lakehouse.tables.lake import Lake
 from tests.domains.rounds import as_published, by, in_table, in_topic, lake_of, run, send, unaccounted
 from tests.lake import read
 from tests.oracle import EPOCH

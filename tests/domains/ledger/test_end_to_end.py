@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from pulsar_lakehouse.tables.lake import Lake
 
 from pulsar_lakehouse.domains.ledger.workload import Workload
 from pulsar_lakehouse.pulsar.endpoint import Endpoint
 from pulsar_lakehouse.settings import Settings
+from pulsar_lakehouse.tables.lake import Lake
 from tests.domains.ledger.balances import balances, enriched, facts
 from tests.domains.rounds import as_published, by, in_table, in_topic, lake_of, run, send, unaccounted
 from tests.lake import read

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 import typer
-from pulsar_lakehouse.tables.lake import Lake
 
 from pulsar_lakehouse.cli import commands as cli
 from pulsar_lakehouse.cli.backfill import request
@@ -20,6 +19,7 @@ from pulsar_lakehouse.gold.enrichment.declaration import BACKFILLS
 from pulsar_lakehouse.gold.enrichment.reconciliation import reconcile_facts
 from pulsar_lakehouse.gold.enrichment.writes import write_difference
 from pulsar_lakehouse.settings import Settings
+from pulsar_lakehouse.tables.lake import Lake
 from tests.crashes import fail_after
 from tests.gold.enrichment.test_enrich import copy_of, enrich_orders, merge_changes
 from tests.lake import land_literally, own_home, read, tables, versions

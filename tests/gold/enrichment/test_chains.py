@@ -5,7 +5,6 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from pulsar_lakehouse.tables.lake import Lake
 
 from pulsar_lakehouse.domains.shop.declarations.orders import ORDERS
 from pulsar_lakehouse.gold.enrichment.backfill import Difference, Scope, backfill
@@ -14,6 +13,7 @@ from pulsar_lakehouse.gold.enrichment.reconciliation import reconcile_facts
 from pulsar_lakehouse.jobs.steps import enriching
 from pulsar_lakehouse.jobs.streams import catch_up
 from pulsar_lakehouse.settings import Settings
+from pulsar_lakehouse.tables.lake import Lake
 from tests.gold.enrichment.test_enrich import merge_changes
 from tests.lake import land_literally, own_home, read
 from tests.messages import at, item, millis, order, tombstone, user

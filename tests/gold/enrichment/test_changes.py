@@ -3,7 +3,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from pulsar_lakehouse.tables.lake import Lake
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
@@ -14,7 +13,8 @@ from pulsar_lakehouse.errors import ConfigurationError
 from pulsar_lakehouse.gold.enrichment.changes import changes_of, losses_by, outdated_by, waiting_for
 from pulsar_lakehouse.gold.enrichment.declaration import MISSING, Lookup
 from pulsar_lakehouse.gold.enrichment.events import LOSS
-from pulsar_lakehouse.spark.batches import FEW
+from pulsar_lakehouse.limits import FEW
+from pulsar_lakehouse.tables.lake import Lake
 from tests.lake import own_home
 from tests.messages import at
 

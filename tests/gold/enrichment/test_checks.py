@@ -4,7 +4,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from pulsar_lakehouse.tables.lake import Lake
 
 from pulsar_lakehouse.contracts.checks import fail
 from pulsar_lakehouse.domains.shop.declarations.orders import ORDERS
@@ -12,6 +11,7 @@ from pulsar_lakehouse.errors import LakehouseError, PermanentError
 from pulsar_lakehouse.gold.enrichment import writes
 from pulsar_lakehouse.jobs.steps import enriching, merging, reconcile_all
 from pulsar_lakehouse.jobs.streams import catch_up
+from pulsar_lakehouse.tables.lake import Lake
 from tests.crashes import fail_after
 from tests.lake import expected, land_literally, own_home, tables
 from tests.messages import item, order, user

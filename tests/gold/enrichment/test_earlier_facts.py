@@ -4,12 +4,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pulsar_lakehouse.tables.lake import Lake
 
 from pulsar_lakehouse.gold.enrichment.backfill import Difference, Scope, backfill
 from pulsar_lakehouse.gold.enrichment.reconciliation import reconcile_facts
 from pulsar_lakehouse.jobs.steps import enriching, merging
 from pulsar_lakehouse.jobs.streams import catch_up
+from pulsar_lakehouse.tables.lake import Lake
 from tests.lake import land_literally, own_home, read
 from tests.messages import at, message, millis
 from tests.oracle import Message

@@ -6,12 +6,10 @@ from pathlib import Path
 
 import pytest
 import typer
-from pulsar_lakehouse.tables.lake import Lake
 from pyspark.sql import SparkSession
 
 from pulsar_lakehouse.cli.quarantine import app as quarantine_app
 from pulsar_lakehouse.contracts.checks import quarantine
-from pulsar_lakehouse.delta.writes import append_missing
 from pulsar_lakehouse.domains.shop.declarations.orders import ORDERS
 from pulsar_lakehouse.errors import LakehouseError
 from pulsar_lakehouse.gold.enrichment import writes
@@ -20,6 +18,7 @@ from pulsar_lakehouse.gold.enrichment.reconciliation import reconcile_facts
 from pulsar_lakehouse.jobs.steps import enriching, merging
 from pulsar_lakehouse.jobs.streams import catch_up
 from pulsar_lakehouse.settings import Settings
+from pulsar_lakehouse.tables.lake import Lake
 from tests.crashes import FIRST_AND_LAST, PLACING, fail_after
 from tests.lake import expected, land_literally, own_home, read, tables
 from tests.messages import at, item, message, millis, order, tombstone, user

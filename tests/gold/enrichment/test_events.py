@@ -4,8 +4,6 @@ from dataclasses import replace
 from datetime import date
 from pathlib import Path
 
-from pulsar_lakehouse.tables.lake import Lake
-
 from pulsar_lakehouse.domains.shop.declarations.orders import ORDERS
 from pulsar_lakehouse.expectations.gold import enriched
 from pulsar_lakehouse.gold.enrichment.backfill import Difference, Scope, backfill
@@ -13,6 +11,7 @@ from pulsar_lakehouse.gold.enrichment.declaration import Enrichment
 from pulsar_lakehouse.gold.enrichment.reconciliation import reconcile_facts
 from pulsar_lakehouse.jobs.steps import enriching
 from pulsar_lakehouse.jobs.streams import catch_up
+from pulsar_lakehouse.tables.lake import Lake
 from tests.lake import land_literally, own_home, read
 from tests.messages import order
 from tests.oracle import Message

@@ -2,7 +2,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from pulsar_lakehouse.tables.lake import Lake
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
@@ -12,7 +11,8 @@ from pulsar_lakehouse.domains.shop.declarations.users import USERS
 from pulsar_lakehouse.gold.enrichment.declaration import Lookup
 from pulsar_lakehouse.gold.enrichment.lookups import look_up, with_key, with_missing, with_state, with_survivor
 from pulsar_lakehouse.gold.enrichment.survivors import read_merges, ways_of
-from pulsar_lakehouse.spark.batches import FEW
+from pulsar_lakehouse.limits import FEW
+from pulsar_lakehouse.tables.lake import Lake
 from tests.lake import own_home
 from tests.messages import at
 

@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
-from pulsar_lakehouse.tables.lake import Lake
 
 from pulsar_lakehouse.domains.shop.declarations.orders import ORDERS
 from pulsar_lakehouse.errors import LakehouseError
@@ -23,6 +22,7 @@ from pulsar_lakehouse.jobs.streams import Stream, catch_up
 from pulsar_lakehouse.silver.entity import Entity
 from pulsar_lakehouse.silver.reconciliation import reconcile_entity
 from pulsar_lakehouse.spark.batches import Succession
+from pulsar_lakehouse.tables.lake import Lake
 from tests.crashes import FIRST_AND_LAST, PLACING, SILVER, Write, fail_after
 from tests.lake import expected, land_literally, own_home, tables
 from tests.messages import at, item, millis, order, tombstone, user

@@ -5,13 +5,13 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from pulsar_lakehouse.tables.lake import Lake
 
 from pulsar_lakehouse.domains.shop.declarations.orders import ORDERS
 from pulsar_lakehouse.gold.enrichment.declaration import Enrichment
 from pulsar_lakehouse.gold.enrichment.reconciliation import reconcile_facts
 from pulsar_lakehouse.jobs.steps import enriching
 from pulsar_lakehouse.jobs.streams import catch_up
+from pulsar_lakehouse.tables.lake import Lake
 from tests.gold.enrichment.test_enrich import merge_changes
 from tests.lake import land_literally, own_home, read
 from tests.messages import at, millis, order, user

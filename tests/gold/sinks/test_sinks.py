@@ -8,7 +8,6 @@ from typing import Any
 
 import psycopg
 import pytest
-from pulsar_lakehouse.tables.lake import Lake
 from pyspark.sql import SparkSession
 
 from pulsar_lakehouse.contracts.topics import Topic
@@ -28,6 +27,7 @@ from pulsar_lakehouse.pulsar.endpoint import Endpoint, connect
 from pulsar_lakehouse.pulsar.topic_admin import create_published
 from pulsar_lakehouse.settings import Settings
 from pulsar_lakehouse.silver.entity import Entity
+from pulsar_lakehouse.tables.lake import Lake
 from tests.crashes import fail_after
 from tests.lake import own_topics, read
 from tests.messages import at, millis

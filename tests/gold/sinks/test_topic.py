@@ -9,11 +9,9 @@ from pathlib import Path
 import pytest
 from delta.tables import DeltaTable
 from deltalake import DeltaTable as StoredTable
-from pulsar_lakehouse.tables.lake import Lake
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from pulsar_lakehouse.delta.writes import append
 from pulsar_lakehouse.domains.shop.declarations.orders import ORDERS
 from pulsar_lakehouse.errors import LakehouseError
 from pulsar_lakehouse.gold.sinks.topic import changelog_of, publication_of, to_messages
@@ -23,6 +21,7 @@ from pulsar_lakehouse.pulsar.endpoint import Endpoint, call_admin
 from pulsar_lakehouse.pulsar.publishing import send
 from pulsar_lakehouse.pulsar.topic_admin import create_published
 from pulsar_lakehouse.settings import Settings
+from pulsar_lakehouse.tables.lake import Lake
 from tests.lake import land_literally, own_home
 from tests.messages import item, order, user
 from tests.published import gold, seen, sent

@@ -6,16 +6,15 @@ from typing import Any
 
 import pytest
 from deltalake import DeltaTable
-from pulsar_lakehouse.tables.lake import Lake
 from pyspark.sql import SparkSession
 
-from pulsar_lakehouse.delta.tables import Table
-from pulsar_lakehouse.delta.writes import append
 from pulsar_lakehouse.errors import PermanentError
 from pulsar_lakehouse.gold.sql.declaration import SQL_ROWS, SqlTable, read_declaration, with_parameters
 from pulsar_lakehouse.gold.sql.quarantine import clear_undeclared
 from pulsar_lakehouse.gold.sql.refresh import Refreshed, refresh
 from pulsar_lakehouse.settings import Settings
+from pulsar_lakehouse.tables.declared import Table
+from pulsar_lakehouse.tables.lake import Lake
 from tests.lake import own_home, read
 
 PARTS = Table(

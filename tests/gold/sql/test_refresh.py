@@ -15,11 +15,8 @@ from deltalake import DeltaTable
 from hypothesis import HealthCheck, Phase, given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
-from pulsar_lakehouse.tables.lake import Lake
 from pyspark.sql import SparkSession
 
-from pulsar_lakehouse.delta.status import table_statuses
-from pulsar_lakehouse.delta.tables import Table
 from pulsar_lakehouse.domains.favorites.declarations.changelogs import ACCOUNT_USERS, FAVORITE_CHEESES, FAVORITE_COLORS
 from pulsar_lakehouse.domains.shop.declarations.orders import ORDERS as ORDERS_ENRICHED
 from pulsar_lakehouse.errors import ConfigurationError, LakehouseError
@@ -28,8 +25,11 @@ from pulsar_lakehouse.gold.sql.checking import check_declarations
 from pulsar_lakehouse.gold.sql.declaration import SqlTable, declared_in, read_declaration
 from pulsar_lakehouse.gold.sql.refresh import refresh
 from pulsar_lakehouse.gold.sql.statements import narrow, parse, touched
+from pulsar_lakehouse.inspection.table_status import table_statuses
 from pulsar_lakehouse.jobs.steps import declared_columns
 from pulsar_lakehouse.pipeline.loading import refuse
+from pulsar_lakehouse.tables.declared import Table
+from pulsar_lakehouse.tables.lake import Lake
 from tests.crashes import fail_after
 from tests.lake import own_home, read
 from tests.messages import at

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 from openlineage.client.serde import Serde
-from pulsar_lakehouse.tables.lake import Lake
 from pydantic import SecretStr
 from pyspark.sql.types import BinaryType, LongType, StringType, StructType
 
@@ -16,6 +15,7 @@ from pulsar_lakehouse.jobs.lineage.datasets import named, names_of
 from pulsar_lakehouse.jobs.lineage.events import Done, run_event
 from pulsar_lakehouse.jobs.lineage.flows import Flow, landed, refreshed
 from pulsar_lakehouse.settings import Pulsar, Settings
+from pulsar_lakehouse.tables.lake import Lake
 from tests.lake import own_home
 
 RUN = "01890a5d-ac96-774b-bcce-b302099a8057"

@@ -24,9 +24,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import IO
 
-from pulsar_lakehouse.delta.claims import claimed
-from pulsar_lakehouse.delta.homes import refuse_other_home
 from pulsar_lakehouse.errors import BusyError
+from pulsar_lakehouse.leases.claims import claimed
+from pulsar_lakehouse.leases.homes import refuse_other_home
 from pulsar_lakehouse.progress import CONSOLE, spinner, wait_until
 from pulsar_lakehouse.settings import Settings, is_remote
 

@@ -1,4 +1,4 @@
-"""Writes rows to Delta tables: a few from this process, by delta-rs, and many by Spark.
+"""Writes a few rows to Delta tables from this process, by delta-rs.
 
 Before Spark commits a few rows, its driver plans and compiles for seconds. delta-rs does not: it makes the same commit
 in a tenth of the time.
@@ -26,31 +26,39 @@ from deltalake import (
 )
 from deltalake.exceptions import DeltaError
 from obstore.exceptions import BaseError
-from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import Column
 
-from pulsar_lakehouse.delta.reads import Ranges, bytes_of, columns_of, ends_of, files_within, is_as_of_spark, stored
-from pulsar_lakehouse.delta.tables import (
-    USER_METADATA,
-    Table,
-    commit_file,
-    delta_table,
-    of_keys,
-    pin_table,
-    with_columns_of,
+from pulsar_lakehouse import storage
+from pulsar_lakehouse.limits import MERGED_BYTES
+from pulsar_lakehouse.settings import Settings
+from pulsar_lakehouse.tables.declared import Table, commit_file
+from pulsar_lakehouse.tables.stored import (
+    Ranges,
+    bytes_of,
+    columns_of,
+    ends_of,
+    files_within,
+    has_known_features,
+    stored_table,
 )
-from pulsar_lakehouse.settings import Settings, is_remote
-from pulsar_lakehouse.storage import folder
-from pulsar_lakehouse.tables.lake import Lake
 
-MAX_ROWS = 50_000
-"""Rows up to this number are few, if they are light."""
-MAX_BYTES = 16 * 2**20
-"""Bytes that few rows may take in Spark's memory: all of them pass through the driver."""
-MAX_READ = 64 * 2**20
-"""Bytes of the files that a MERGE may read: delta-rs holds their rows in memory, which takes four times as much."""
 
-_DIRECTLY = "lakehouse.writesDirectly"
+def writable(settings: Settings, name: str) -> DeltaTable | None:
+    """The table, if delta-rs writes it so that readers find no difference.
+
+    In an object store it does not: where the answer to a commit is lost, Spark's log finds that it was its own.
+
+    delta-rs rounds the bounds of decimals, and leaves NaN out of those of floats. By such bounds, Spark would skip a
+    file that has what it looks for. So these columns get none, which delta-rs can't do for those within structs.
+    """
+    if storage.has_tables(settings):
+        return None
+    table = stored_table(settings, name)
+    if not has_known_features(table):
+        return None
+    structs = (field for field in columns_of(table) if pa.types.is_struct(field.type))
+    has_bounds = "delta.dataSkippingStatsColumns" not in table.metadata().configuration
+    return None if has_bounds and any(_has_inexact(field.type) for field in structs) else table
 
 
 class Within(NamedTuple):
@@ -60,50 +68,6 @@ class Within(NamedTuple):
     """Over the table as `held`."""
     ranges: Ranges
     """What it says of single columns."""
-
-
-@contextmanager
-def writes_of(rows: DataFrame, number: int | None = None) -> Iterator[None]:
-    """In the block, what is written has at most `number` rows, none larger than these. They are cached.
-
-    `number` is that of `rows`, unless it is known to be less. These are counted if it is not given.
-    """
-    spark = rows.sparkSession
-    few = (rows.count() if number is None else number) <= MAX_ROWS and _size(rows) <= MAX_BYTES
-    before = _is_direct(spark)
-    spark.conf.set(_DIRECTLY, str(few).lower())
-    try:
-        yield
-    finally:
-        spark.conf.set(_DIRECTLY, str(before).lower())
-
-
-def _size(rows: DataFrame) -> int:
-    """The bytes that cached rows take; an estimate, often far too large, of others."""
-    plan = rows.select("*")._jdf.queryExecution().optimizedPlan()
-    return int(plan.stats().sizeInBytes())
-
-
-def _is_direct(spark: SparkSession) -> bool:
-    return spark.conf.get(_DIRECTLY, "false") == "true"
-
-
-def _table_to_write(rows: DataFrame, settings: Settings, name: str) -> DeltaTable | None:
-    """The table, if the rows are to be written by delta-rs.
-
-    In an object store they are not: where the answer to a commit is lost, Spark's log finds that it was its own.
-
-    delta-rs rounds the bounds of decimals, and leaves NaN out of those of floats. By such bounds, Spark would skip a
-    file that has what it looks for. So these columns get none, which delta-rs can't do for those within structs.
-    """
-    if not _is_direct(rows.sparkSession) or is_remote(settings.warehouse_root):
-        return None
-    table = stored(settings, name)
-    if not is_as_of_spark(table):
-        return None
-    structs = (field for field in columns_of(table) if pa.types.is_struct(field.type))
-    has_bounds = "delta.dataSkippingStatsColumns" not in table.metadata().configuration
-    return None if has_bounds and any(_has_inexact(field.type) for field in structs) else table
 
 
 def _has_inexact(kind: pa.DataType) -> bool:
@@ -122,7 +86,7 @@ def writer_properties(table: DeltaTable) -> WriterProperties:
 
 def create(settings: Settings, table: Table, properties: Mapping[str, str]) -> bool:
     """Create a table with all these properties without Spark; returns whether that could be done."""
-    if is_remote(settings.warehouse_root):
+    if storage.has_tables(settings):
         return False
     try:
         created = DeltaTable.create(
@@ -139,22 +103,14 @@ def create(settings: Settings, table: Table, properties: Mapping[str, str]) -> b
     return True
 
 
-def append(rows: DataFrame, settings: Settings, name: str) -> None:
-    spark, table = rows.sparkSession, _table_to_write(rows, settings, name)
-    if table is None:
-        rows.write.format("delta").mode("append").save(settings.table_path(name))
-    elif (found := rows.to(Lake(spark, settings).table(name).schema).toArrow()).num_rows:
-        append_arrow(settings, name, found)
-
-
 def append_values(settings: Settings, name: str, rows: Sequence[Mapping[str, Any]]) -> None:
     """Append rows, without Spark. A column that a row lacks is NULL; a map is a list of pairs."""
-    append_arrow(settings, name, pa.Table.from_pylist(rows, schema=columns_of(stored(settings, name))))
+    append_arrow(settings, name, pa.Table.from_pylist(rows, schema=columns_of(stored_table(settings, name))))
 
 
 def append_arrow(settings: Settings, name: str, rows: pa.Table) -> None:
     """Append rows that have all columns of the table, without Spark."""
-    _append(settings, name, stored(settings, name), rows)
+    _append(settings, name, stored_table(settings, name), rows)
 
 
 def append_batch(settings: Settings, name: str, rows: pa.Table, batch: tuple[str, int], *, seen: DeltaTable) -> None:
@@ -203,30 +159,6 @@ class Merge:
         return " AND ".join(f"held.`{column}` = new.`{column}`" for column in self.on)
 
 
-def merge(rows: DataFrame, settings: Settings, name: str, how: Merge) -> None:
-    """MERGE the rows into the table. They may be evaluated twice, and should not be empty: Spark would write a file.
-
-    Two of them can be equal in the columns `on` only if all that match are deleted.
-    """
-    if (table := _table_to_write(rows, settings, name)) is not None:
-        found = (rows.dropDuplicates(list(how.on)) if how.delete is True else rows).toArrow()
-        near = how.within.ranges if how.within else _ranges(found, how.on)
-        if bytes_of(files_within(table, near)) <= MAX_READ:
-            _merge_directly(
-                found, settings, name, table, how, near, reason=rows.sparkSession.conf.get(USER_METADATA, "")
-            )
-            return
-    condition = F.expr(how.condition) if how.within is None else how.within.held & F.expr(how.condition)
-    builder = delta_table(rows.sparkSession, settings, name).alias("held").merge(rows.alias("new"), condition)
-    if how.delete:
-        builder = builder.whenMatchedDelete(None if how.delete is True else how.delete)
-    if how.update is not None:
-        builder = builder.whenMatchedUpdate(set=dict(how.update))
-    if how.insert is not None:
-        builder = builder.whenNotMatchedInsert(how.insert_if, values=dict(how.insert))
-    builder.execute()
-
-
 def _ranges(rows: pa.Table, on: Sequence[str]) -> dict[str, tuple[Any, Any]]:
     """The lowest and highest values of the columns that are integers."""
     integers = (name for name in on if pa.types.is_integer(rows[name].type) and rows[name].null_count < len(rows))
@@ -242,11 +174,18 @@ def widened(low: int, high: int) -> tuple[int, int]:
     return max(low // step * step, -(2**63)), min((high // step + 1) * step - 1, 2**63 - 1)
 
 
-def _merge_directly(
-    rows: pa.Table, settings: Settings, name: str, table: DeltaTable, how: Merge, near: Ranges, *, reason: str | None
-) -> None:
+def merge(
+    settings: Settings, name: str, table: DeltaTable, rows: pa.Table, how: Merge, *, reason: str | None = None
+) -> bool:
+    """MERGE the rows into the table, unless delta-rs would have to read too much of it; returns whether it did.
+
+    `reason` is the user metadata of the commit.
+    """
+    near = how.within.ranges if how.within else _ranges(rows, how.on)
+    if bytes_of(files_within(table, near)) > MERGED_BYTES:
+        return False
     if not rows.num_rows:
-        return
+        return True
     before, kinds = table.version(), columns_of(table)
     within = [_between(column, kinds.field(column).type, *ends) for column, ends in near.items()]
     condition = " AND ".join([*within, how.condition])
@@ -263,6 +202,7 @@ def _merge_directly(
         merger.execute()
     if table.version() > before:
         _write_checksum(settings, name, table)
+    return True
 
 
 def _between(column: str, kind: pa.DataType, low: Any, high: Any) -> str:
@@ -275,32 +215,6 @@ def _between(column: str, kind: pa.DataType, low: Any, high: Any) -> str:
     else:
         low, high = ("'{}'".format(end.replace("'", "''")) for end in (low, high))
     return f"held.`{column}` BETWEEN {low} AND {high}"
-
-
-def upsert(
-    rows: DataFrame, settings: Settings, name: str, *, on: Sequence[str], update: Sequence[str] | None = None
-) -> None:
-    """Insert the rows that are new by the columns `on`, and update the others: the columns `update`, by default all.
-
-    Columns that the rows lack count as NULL. `rows` may be evaluated twice. It should not be empty: even then, Spark
-    writes a file.
-    """
-    spark = rows.sparkSession
-    rows = rows.transform(with_columns_of, Lake(spark, settings).table(name).pin().rows)
-    if Lake(spark, settings).table(name).is_known_empty:  # a MERGE would cost several times as much
-        append(
-            rows.to(Lake(spark, settings).table(name).schema), settings, name
-        )  # `to` casts the columns, as a MERGE does
-        return
-    values = {column: f"new.`{column}`" for column in rows.columns}
-    updated = {column: values[column] for column in update or rows.columns}
-    merge(rows, settings, name, Merge(on=on, update=updated, insert=values))
-
-
-def append_missing(rows: DataFrame, settings: Settings, name: str, *, on: Sequence[str]) -> None:
-    """Append the rows that the table lacks, by the columns `on`. A MERGE has several times the fixed cost of this."""
-    held = of_keys(pin_table(rows.sparkSession, settings, name).select(*on), rows.select(*on))
-    append(rows.join(held, on=list(on), how="left_anti").select(*rows.columns), settings, name)
 
 
 def _write_checksum(settings: Settings, name: str, table: DeltaTable) -> None:
@@ -332,4 +246,4 @@ def _write_checksum(settings: Settings, name: str, table: DeltaTable) -> None:
     }
     file = commit_file(table.version()).replace(".json", ".crc")
     with suppress(BaseError, OSError):
-        obstore.put(folder(settings, settings.table_path(name)), file, json.dumps(checksum).encode())
+        obstore.put(storage.folder(settings, settings.table_path(name)), file, json.dumps(checksum).encode())

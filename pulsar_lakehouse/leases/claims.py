@@ -23,8 +23,8 @@ import psutil
 from obstore.exceptions import AlreadyExistsError, BaseError
 from obstore.store import ObjectStore
 
-from pulsar_lakehouse.delta.homes import ID, home_id
 from pulsar_lakehouse.errors import BusyError
+from pulsar_lakehouse.leases.homes import ID, home_id
 from pulsar_lakehouse.progress import CONSOLE, wait_until
 from pulsar_lakehouse.settings import Settings
 from pulsar_lakehouse.storage import folder

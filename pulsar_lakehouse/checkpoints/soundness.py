@@ -12,19 +12,10 @@ from typing import Any
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
-from pulsar_lakehouse.delta.tables import (
-    KEEP,
-    Table,
-    commit_file,
-    delete_path,
-    java_class,
-    modification_time,
-    path_exists,
-    read_text,
-    write_text,
-)
 from pulsar_lakehouse.progress import CONSOLE
 from pulsar_lakehouse.settings import is_remote
+from pulsar_lakehouse.spark.files import Files, java_class
+from pulsar_lakehouse.tables.declared import KEEP, Table, commit_file
 from pulsar_lakehouse.tables.lake import Lake
 
 NONE = -1
@@ -44,10 +35,8 @@ def create_tables_of(lake: Lake, stream: str, tables: Sequence[Table]) -> None:
     for table in tables:
         lake.create(table)
     path = lake.settings.checkpoint_path(stream)
-    if path_exists(lake.spark, f"{path}/metadata"):
-        begun = modification_time(lake.spark, f"{path}/metadata") + (
-            999 if is_remote(path) else 0
-        )  # a store knows seconds
+    if lake.files.exists(f"{path}/metadata"):
+        begun = lake.files.modified_at(f"{path}/metadata") + (999 if is_remote(path) else 0)  # a store knows seconds
         younger = [table.name for table in tables if lake.table(table.name).created_at > begun]
         if younger:
             _remove(lake.spark, path, f"{', '.join(younger)}: created after the stream had begun")
@@ -68,7 +57,7 @@ def sound_checkpoint(
     `appends_to` lacks batches that the checkpoint says are done, or holds later ones.
     """
     path = lake.settings.checkpoint_path(stream)
-    if path_exists(lake.spark, path):
+    if lake.files.exists(path):
         try:
             known, done, planned = _state(lake.spark, path)
             if planned != NONE and reads:
@@ -83,7 +72,7 @@ def sound_checkpoint(
 
 
 def _remove(spark: SparkSession, path: str, why: str) -> None:
-    delete_path(spark, path)
+    Files(spark).delete(path)
     CONSOLE.say(f"{why}: the checkpoint {path} was removed, and its stream continues from what the tables hold")
 
 
@@ -97,7 +86,7 @@ def _state(spark: SparkSession, path: str) -> tuple[str, int, int]:
         raise _UnsoundError(f"{path}: the last batch in offsets is {planned}, in commits {done}")
     if done != NONE:
         _json_lines(spark, f"{path}/commits/{done}")
-    if planned == NONE and not path_exists(spark, f"{path}/metadata"):  # the stream was killed before it had an id
+    if planned == NONE and not Files(spark).exists(f"{path}/metadata"):  # the stream was killed before it had an id
         return "", done, planned
     [metadata] = _json_lines(spark, f"{path}/metadata", version=None)
     return str(metadata["id"]), done, planned
@@ -123,8 +112,8 @@ def _check_unread(lake: Lake, path: str, table: str, offset: Any) -> None:
         return
     log = lake.settings.table_path(table)
     last_read, first_unread = (f"{log}/{commit_file(version)}" for version in (at, unread))
-    is_kept = path_exists(lake.spark, last_read) and path_exists(lake.spark, first_unread)
-    if not is_kept or modification_time(lake.spark, first_unread) < (datetime.now(UTC) - KEEP).timestamp() * 1000:
+    is_kept = lake.files.exists(last_read) and lake.files.exists(first_unread)
+    if not is_kept or lake.files.modified_at(first_unread) < (datetime.now(UTC) - KEEP).timestamp() * 1000:
         raise _UnsoundError(f"{path}: changes of {table} were not read for {KEEP.days} days, and may be gone")
 
 
@@ -151,8 +140,8 @@ def finished_version(lake: Lake, stream: str, *, reads: str) -> int:
     """
     path, note = lake.settings.checkpoint_path(stream), f"{lake.settings.checkpoint_root}/.finished/{stream}"
     try:
-        noted = json.loads(read_text(lake.spark, note)) if path_exists(lake.spark, note) else {}
-        done = _last_batch(lake.spark, "CommitLog", f"{path}/commits") if path_exists(lake.spark, path) else NONE
+        noted = json.loads(lake.files.read_text(note)) if lake.files.exists(note) else {}
+        done = _last_batch(lake.spark, "CommitLog", f"{path}/commits") if lake.files.exists(path) else NONE
         offsets = [] if done == NONE else _offsets(lake.spark, f"{path}/offsets/{done}")
     except (_UnsoundError, ValueError):
         return 0
@@ -160,7 +149,7 @@ def finished_version(lake: Lake, stream: str, *, reads: str) -> int:
     read = [_unread(each) for each in offsets if each is not None and each["reservoirId"] == id]
     finished = max([*read, int(noted.get(id, 0))])
     if finished and noted != {id: finished}:
-        write_text(lake.spark, note, json.dumps({id: finished}))
+        lake.files.write_text(note, json.dumps({id: finished}))
     return finished
 
 
@@ -182,7 +171,7 @@ def _json_lines(spark: SparkSession, path: str, *, version: str | None = "v1") -
     Raises _UnsoundError, which names the file, if it is torn or lost.
     """
     try:
-        lines = read_text(spark, path).splitlines()
+        lines = Files(spark).read_text(path).splitlines()
         if version and (len(lines) < 2 or lines.pop(0) != version):
             raise ValueError("no version")
         found = [None if line == "-" else json.loads(line) for line in lines]

@@ -12,13 +12,12 @@ import duckdb
 import obstore
 import pyarrow as pa
 from deltalake import DeltaTable
-from deltalake.fs import DeltaStorageHandler
 from pyarrow.dataset import dataset
-from pyarrow.fs import FileSystem, LocalFileSystem, PyFileSystem, SubTreeFileSystem
+from pyarrow.fs import FileSystem
 
-from pulsar_lakehouse.delta.query import is_stored
-from pulsar_lakehouse.settings import Settings, is_remote
+from pulsar_lakehouse.settings import Settings
 from pulsar_lakehouse.storage import folder, table_options
+from pulsar_lakehouse.tables.stored import arrow_files, is_stored
 
 Row = dict[str, Any]
 
@@ -74,7 +73,7 @@ def changes_of_rows(
     for commit in commits:
         needed |= commit.added
     readable = {file: values for file, values in needed.items() if file in present}
-    found = _matching(_file_system(settings, path), readable, where, values)
+    found = _matching(arrow_files(settings, path), readable, where, values)
     changes: list[RowChange] = []
     for commit in commits:
         active = {file: at for file, at in active.items() if file not in commit.removed} | commit.added
@@ -85,13 +84,6 @@ def changes_of_rows(
         after = _rows_of(active if is_first else commit.added, found, identity)
         changes += _compare(name, commit, before, after, is_oldest=is_first and begin > 0)
     return changes
-
-
-def _file_system(settings: Settings, path: str) -> FileSystem:
-    """A table's folder, as PyArrow reads it."""
-    if not is_remote(path):
-        return SubTreeFileSystem(path, LocalFileSystem())
-    return PyFileSystem(DeltaStorageHandler(path, table_options(settings)))
 
 
 def _files_in(settings: Settings, path: str) -> set[str]:

@@ -1,48 +1,16 @@
 """Runs SQL over the tables without Spark: DuckDB reads them through the deltalake package."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 
 import duckdb
-import obstore
-from deltalake import DeltaTable
-from deltalake.exceptions import DeltaError, DeltaProtocolError
 
-from pulsar_lakehouse.delta.datasets import dataset_of
 from pulsar_lakehouse.errors import LakehouseError
 from pulsar_lakehouse.settings import Settings
-from pulsar_lakehouse.storage import folder, table_options
+from pulsar_lakehouse.tables.stored import dataset_of, existing_tables
 
 LAYERS = ("bronze", "silver", "gold", "quarantine", "quality")
-
-
-def table_names(settings: Settings) -> Iterator[str]:
-    """The names `layer.table` of all tables."""
-    for layer in LAYERS:
-        folders = obstore.list_with_delimiter(folder(settings, settings.table_path(layer)))["common_prefixes"]
-        for name in sorted(f"{layer}.{path}" for path in folders):
-            if is_stored(settings, name):
-                yield name
-
-
-def is_stored(settings: Settings, name: str) -> bool:
-    return DeltaTable.is_deltatable(settings.table_path(name), table_options(settings))
-
-
-def stored_table(settings: Settings, name: str) -> DeltaTable:
-    """The current table. Raises DeltaError if there is none."""
-    return DeltaTable(settings.table_path(name), storage_options=table_options(settings))
-
-
-def existing_tables(settings: Settings) -> Iterator[tuple[str, DeltaTable]]:
-    """The names and tables of all layers. Raises LakehouseError, which names the table, if one can't be read."""
-    for name in table_names(settings):
-        try:
-            table = stored_table(settings, name)
-        except (DeltaError, DeltaProtocolError) as error:
-            raise LakehouseError(f"{name}: {error}") from error
-        yield name, table
 
 
 def query(settings: Settings, sql: str, values: Mapping[str, object] | None = None) -> duckdb.DuckDBPyRelation:

@@ -12,11 +12,10 @@ import duckdb
 import obstore
 from deltalake import DeltaTable
 
-from pulsar_lakehouse.delta.batches import Batch, batches, last_batch
-from pulsar_lakehouse.delta.datasets import dataset_of
-from pulsar_lakehouse.delta.query import existing_tables
+from pulsar_lakehouse.checkpoints.batches import Batch, batches, last_batch
 from pulsar_lakehouse.settings import Settings
 from pulsar_lakehouse.storage import folder
+from pulsar_lakehouse.tables.stored import dataset_of, existing_tables
 
 REFRESHES_TABLE = "gold.refreshes"
 """The table that records which versions of its sources the refresh of a SQL table has read."""

@@ -13,10 +13,10 @@ from itertools import pairwise
 
 import obstore
 
-from pulsar_lakehouse.delta.query import stored_table
-from pulsar_lakehouse.delta.tables import LAST_CHECKPOINT
 from pulsar_lakehouse.settings import Settings
 from pulsar_lakehouse.storage import folder
+from pulsar_lakehouse.tables.declared import LAST_CHECKPOINT
+from pulsar_lakehouse.tables.stored import stored_table
 
 _OF_VERSION = re.compile(r"_delta_log/\.?(\d{20})\.")
 _COMMIT = re.compile(r"_delta_log/(\d{20})\.json")

@@ -3,8 +3,8 @@
 import json
 from collections.abc import Mapping, Sequence
 
-from pulsar_lakehouse.delta.tables import Table, is_created
 from pulsar_lakehouse.errors import ConfigurationError
+from pulsar_lakehouse.tables.declared import Table
 from pulsar_lakehouse.tables.lake import Lake
 
 MADE_FROM = "lakehouse.madeFrom"
@@ -26,7 +26,7 @@ def declared_definition(table: Table) -> Definition:
 
 def kept_definition(lake: Lake, name: str) -> Definition | None:
     """What the rows of an existing table were made from; None if an earlier version has created it."""
-    kept = lake.table(name).property(MADE_FROM)
+    kept = lake.table(name).delta_property(MADE_FROM)
     definition: Definition | None = json.loads(kept) if kept else None
     return definition
 
@@ -34,7 +34,7 @@ def kept_definition(lake: Lake, name: str) -> Definition | None:
 def keep_definition(lake: Lake, name: str, definition: Definition) -> None:
     """Note that all rows of a table are made from this definition now."""
     if kept_definition(lake, name) != definition:
-        lake.table(name).set_property(MADE_FROM, json.dumps(definition))
+        lake.table(name).set_properties({MADE_FROM: json.dumps(definition)})
 
 
 def refuse_other(lake: Lake, table: Table, fixed: Sequence[str], *, rebuild: str) -> None:
@@ -43,7 +43,7 @@ def refuse_other(lake: Lake, table: Table, fixed: Sequence[str], *, rebuild: str
     `rebuild` is the table to rebuild then. A table that an earlier version has created is taken to be made from the
     present declaration.
     """
-    if not is_created(lake.spark, lake.settings.table_path(table.name)):
+    if not lake.table(table.name).is_created():
         return
     declared, kept = declared_definition(table), kept_definition(lake, table.name)
     if kept is None:

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 
-from pulsar_lakehouse.delta.datasets import dataset_of
+from pulsar_lakehouse.tables.stored import dataset_of
 
 ROOM = 256 * 2**20
 """Bytes of the keys that are kept, of all tables."""

@@ -1,0 +1,79 @@
+"""Stages of a batch that place its own messages: new facts, and those that are rejected."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from functools import partial, reduce
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from pulsar_lakehouse.contracts.decoding import quarantine_malformed
+from pulsar_lakehouse.gold.enrichment.batch import Batch
+from pulsar_lakehouse.gold.enrichment.duplicates import find_duplicates, repeated_keys
+from pulsar_lakehouse.gold.enrichment.events import REJECTED, facts_among, is_event
+from pulsar_lakehouse.gold.enrichment.lookups import look_up
+from pulsar_lakehouse.gold.enrichment.writes import (
+    placed_keys,
+    placed_of,
+    pruning_filter,
+    write_duplicates,
+    write_new,
+)
+from pulsar_lakehouse.limits import FEW
+from pulsar_lakehouse.spark.frames import cached, of_keys
+from pulsar_lakehouse.tables.lake import Lake
+
+
+def place_new(batch: Batch) -> None:
+    """Place the facts that are not placed yet: in gold, with the waiting facts, or with the duplicates."""
+    enrichment, number = batch.enrichment, batch.summary.facts
+    facts, keys = facts_among(batch.events, enrichment), list(enrichment.keys)
+    with batch.lake.sized(batch.summary.events, batch.events) as lake, _placed(lake, batch, facts) as placed:
+        look_up_state = partial(look_up, lake=lake, enrichment=enrichment, source=facts, number=number)
+        with cached(repeated_keys(facts, placed=placed, keys=keys)) as repeated:
+            if not repeated.count():
+                write_new(lake, enrichment, facts.transform(look_up_state), number=number)
+                return
+            suspects = facts.join(repeated, on=keys, how="left_semi")
+            found = suspects.transform(
+                find_duplicates, placed=placed, keys=keys, day=enrichment.day, dedup_days=enrichment.dedup_days
+            )
+            with cached(found) as duplicates:
+                if (repeats := duplicates.count()) < number:
+                    fresh = facts.join(duplicates.select("position"), on="position", how="left_anti")
+                    write_new(lake, enrichment, fresh.transform(look_up_state), number=number)
+                if repeats:
+                    with lake.sized(repeats, duplicates, interpreted=True) as sized:
+                        write_duplicates(sized, enrichment, duplicates, are_new=batch.is_new)
+
+
+@contextmanager
+def _placed(lake: Lake, batch: Batch, facts: DataFrame) -> Iterator[DataFrame]:
+    """The keys, days and positions of placed facts that have the keys of these."""
+    enrichment, keys = batch.enrichment, facts.select(*batch.enrichment.keys)
+    pruning = pruning_filter(batch.summary.bounds, enrichment)
+    if batch.summary.facts <= FEW:
+        yield placed_of(keys, lake, enrichment, pruning)
+        return
+    near = placed_keys(lake, enrichment, pruning)
+    with cached(near.join(keys, on=keys.columns, how="left_semi")) as placed:
+        yield placed
+
+
+def quarantine_rejected(batch: Batch) -> None:
+    """Quarantine rejected messages, except those that are placed already because older checks accepted them."""
+    rejected = batch.events.where(is_event(REJECTED))
+    # Cached, and so a plan of its own: for the search, which can read much, code is generated.
+    with batch.lake.sized(batch.summary.events, batch.events) as lake:
+        others = nullcontext(rejected) if batch.is_new else cached(_not_placed(batch, rejected))
+        with others as rows, lake.sized(batch.summary.rejected, interpreted=True) as sized:
+            quarantine_malformed(sized, batch.enrichment.decoding, rows, are_new=batch.is_new)
+
+
+def _not_placed(batch: Batch, rejected: DataFrame) -> DataFrame:
+    """The rejected messages that are in no table. The lowest ledger id among them limits the search."""
+    newer = F.col("position.ledger_id") >= F.lit(batch.summary.rejected_since)
+    tables = (batch.lake.table(name).pin().rows for name in batch.enrichment.places)
+    positions = reduce(DataFrame.union, (rows.where(newer).select("position") for rows in tables))
+    placed = of_keys(positions, rejected.select("position"))
+    return rejected.join(placed, on="position", how="left_anti")

@@ -1,0 +1,30 @@
+"""Where small ends: up to these limits, work is done by this process or planned as small, and above them by Spark.
+
+Measured in `docs/decisions/012`, `043`, `044`, `046` and `047`.
+"""
+
+MIB = 2**20
+
+HANDFUL = 1_000
+"""Rows up to which to compile code for a query takes longer than to interpret it."""
+FEW = 50_000
+"""Rows up to which a batch is small: its queries are planned once, what several of them read is cached, state is reduced
+to the keys that the rows look up before it is joined, and delta-rs writes the rows."""
+FEW_BYTES = 16 * MIB
+"""Bytes that few rows may take in Spark's memory: all of them pass through the driver."""
+MERGED_BYTES = 64 * MIB
+"""Bytes of the files that a MERGE of delta-rs may read: it holds their rows in memory, which takes four times as much."""
+READ_BYTES = 256 * MIB
+"""Bytes of the files in which Arrow looks for rows. Of what Spark needs for more, planning is the smaller part."""
+FOUND_BYTES = 16 * MIB
+"""Bytes of rows that Arrow finds for Spark: all of them pass through its driver."""
+SMALL_TABLE_BYTES = 4 * MIB
+"""Bytes of the files of a table that is read as a whole."""
+KEPT_KEYS_BYTES = 256 * MIB
+"""Bytes of keys of files that are kept in memory, of all tables."""
+BACKLOG_BYTES = 8 * MIB
+"""Bytes of a backlog, as the broker stores it, that is landed without Spark."""
+BACKLOG_MEMORY = 64 * MIB
+"""Bytes that its messages may take in memory: batches can be compressed."""
+VALIDATED_ROWS = 20_000
+"""Rows of a table up to which one thread validates them sooner than all cores would."""

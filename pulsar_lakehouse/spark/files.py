@@ -1,0 +1,74 @@
+"""Files in any file system that Spark supports, as Spark reads them: with Hadoop's checksums."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+
+@dataclass(frozen=True)
+class Files:
+    """Each path is a folder or file of this machine, or a URI. Py4JJavaError tells what fails."""
+
+    spark: SparkSession
+
+    def exists(self, path: str) -> bool:
+        """Whether a path exists, or any path that matches a glob pattern."""
+        return bool(self.matching(path))
+
+    def matching(self, pattern: str) -> list[str]:
+        """The sorted paths that match a glob pattern."""
+        files, where = self._at(pattern)
+        return [str(found.getPath().toString()) for found in files.globStatus(where) or ()]
+
+    def delete(self, path: str) -> None:
+        """Delete a file, or a folder with its contents, if it exists."""
+        files, where = self._at(path)
+        files.delete(where, True)
+
+    def move(self, path: str, target: str) -> bool:
+        """Rename a folder, and create the folders above its new name; returns whether that was possible."""
+        files, where = self._at(path)
+        _, there = self._at(target)
+        files.mkdirs(there.getParent())
+        return bool(files.rename(where, there))
+
+    def modified_at(self, path: str) -> int:
+        """When a file was last written, in epoch milliseconds."""
+        return int(self._status(path).getModificationTime())
+
+    def size(self, path: str) -> int:
+        """The bytes of a file."""
+        return int(self._status(path).getLen())
+
+    def read_text(self, path: str) -> str:
+        """The text of a small file. Raises UnicodeDecodeError if it is not UTF-8."""
+        files, where = self._at(path)
+        stream = files.open(where)
+        try:
+            return bytes(stream.readAllBytes()).decode()
+        finally:
+            stream.close()
+
+    def write_text(self, path: str, text: str) -> None:
+        """Write a small file, in place of the one that is there."""
+        files, where = self._at(path)
+        stream = files.create(where, True)
+        try:
+            stream.write(text.encode())
+        finally:
+            stream.close()
+
+    def _status(self, path: str) -> Any:
+        files, where = self._at(path)
+        return files.getFileStatus(where)
+
+    def _at(self, path: str) -> tuple[Any, Any]:
+        """Hadoop's objects for the file system and the path."""
+        where = java_class(self.spark, "org.apache.hadoop.fs.Path")(path)
+        return where.getFileSystem(self.spark._jsparkSession.sessionState().newHadoopConf()), where
+
+
+def java_class(spark: SparkSession, name: str) -> Any:
+    """The class with a full name. `jvm.org.apache…` would search every jar for each part of the name, in 2 ms."""
+    return getattr(spark._jvm, name)

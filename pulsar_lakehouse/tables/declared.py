@@ -1,0 +1,66 @@
+"""Declares Delta tables. Nothing here needs Spark but the schema of a table."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+from pyspark.sql.types import StructType
+
+Ddl = str | Callable[[], str]
+"""Columns as Spark DDL, or what derives it: a function that needs Spark."""
+
+
+def as_ddl(columns: Ddl) -> str:
+    return columns if isinstance(columns, str) else columns()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """A Delta table. `name` is `layer.table`. Only its columns may need Spark."""
+
+    name: str
+    columns: Ddl
+    partition_by: tuple[str, ...] = ()
+    properties: Mapping[str, str] = field(default_factory=dict)
+    """Delta table properties, https://docs.delta.io/latest/table-properties.html"""
+
+    @property
+    def ddl(self) -> str:
+        """The columns as Spark DDL."""
+        return as_ddl(self.columns)
+
+    @property
+    def schema(self) -> StructType:
+        """The declared columns. Needs Spark."""
+        declared = StructType.fromDDL(self.ddl)
+        assert isinstance(declared, StructType)
+        return declared
+
+
+POSITION = "STRUCT<partition: INT, ledger_id: BIGINT, entry_id: BIGINT, batch_index: INT>"
+"""The position in its topic of the message that a row was made from."""
+POSITION_OF_MESSAGE = "struct(partition, ledger_id, entry_id, batch_index)"
+"""SQL of the position, over a bronze table."""
+
+KEEP = timedelta(days=7)
+"""How long commits, and files that left a table, are kept: a stream or a reader may still need them."""
+FEED = KEEP - timedelta(days=1)
+"""How long a change feed is certain to be complete."""
+
+CHECKPOINT_INTERVAL = "delta.checkpointInterval"
+EACH_TABLE = {"delta.logRetentionDuration": f"interval {KEEP.days} days", CHECKPOINT_INTERVAL: "10"}
+"""Properties of all tables. A log must not be kept longer than the files that it names.
+
+delta-rs makes a checkpoint of it as often as Spark does by default, until `lakehouse maintain` finds that it is large.
+"""
+
+USER_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
+"""The setting of a session that says why its commits are made. `lakehouse trace` tells that."""
+
+COMMITS = "_delta_log/[0-9]*.json"
+LAST_CHECKPOINT = "_delta_log/_last_checkpoint"
+
+
+def commit_file(version: int) -> str:
+    """The path of a commit within its table."""
+    return f"_delta_log/{version:020}.json"

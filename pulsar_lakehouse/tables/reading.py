@@ -1,0 +1,186 @@
+"""Finds a few rows of Delta tables, by their keys or times, and reads small tables, without Spark.
+
+However few rows there are, Spark's driver plans each scan of a table for some 0.2 seconds, and runs a job to choose its
+files. delta-rs knows the files at once, and Arrow reads them. What can't be done so is left to Spark, for a reason that
+`LeftToSparkError` has.
+"""
+
+from collections.abc import Sequence
+from contextlib import suppress
+from datetime import UTC, date, datetime
+from functools import reduce
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake.exceptions import DeltaError
+from pyarrow.dataset import Expression, Scanner
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import to_arrow_type
+from pyspark.sql.types import BooleanType, DataType, DateType, IntegralType, StringType, StructType
+
+from pulsar_lakehouse import storage
+from pulsar_lakehouse.limits import FOUND_BYTES, READ_BYTES, SMALL_TABLE_BYTES
+from pulsar_lakehouse.spark.frames import frame_of, of_keys
+from pulsar_lakehouse.tables.kept_keys import KeptKeys
+from pulsar_lakehouse.tables.lake import Pinned
+from pulsar_lakehouse.tables.stored import (
+    ANYWHERE,
+    Ranges,
+    arrow_files,
+    bytes_of,
+    dataset_of,
+    ends_of,
+    files_within,
+    has_known_features,
+    stored_table,
+)
+
+KEPT_KEYS = KeptKeys()
+
+
+class LeftToSparkError(Exception):
+    """Why rows can't be read here, or better not."""
+
+
+def rows_of_keys(
+    pinned: Pinned,
+    keys: pa.Table,
+    *,
+    columns: Sequence[str] | None = None,
+    within: Ranges = ANYWHERE,
+    near: Column | None = None,
+) -> DataFrame:
+    """The rows of a table that have one of these few keys, in columns of the same names; NULL counts as a key.
+
+    `columns`, by default all, have those of the key. `within` says where such rows can be, and so does `near` for
+    Spark.
+    """
+    columns = columns or pinned.schema.names
+    with suppress(LeftToSparkError):
+        return _framed(pinned, find_rows(pinned, keys, columns=columns, within=within), columns)
+    rows = pinned.rows if near is None else pinned.rows.where(near)
+    return of_keys(rows.select(*columns), F.broadcast(frame_of(pinned.spark, keys)))
+
+
+def rows_since(
+    pinned: Pinned, *, day: tuple[str, str | None], time: tuple[str, str | None], columns: Sequence[str]
+) -> DataFrame:
+    """The rows from a day and a time on, given by their column and as Spark's text; no rows if these are None."""
+    (of_day, first), (of_time, since) = day, time
+    if first is None or since is None:
+        return no_rows(pinned, columns)
+    with suppress(LeftToSparkError, ValueError):  # Python has no dates of all years
+        moment = datetime.fromisoformat(since).replace(tzinfo=UTC)
+        within = {of_day: (date.fromisoformat(first), None), of_time: (moment, None)}
+        return _framed(pinned, _scan(pinned, columns, pc.field(of_time) >= moment, within=within), columns)
+    is_since = (F.col(of_day) >= F.lit(first).cast("date")) & (F.col(of_time) >= F.lit(since).cast("timestamp"))
+    return pinned.rows.where(is_since).select(*columns)
+
+
+def rows_if_small(pinned: Pinned, columns: Sequence[str] | None = None) -> DataFrame:
+    """All rows of a table, read now and held in memory if the table is small."""
+    columns = columns or pinned.schema.names
+    with suppress(LeftToSparkError):
+        return _framed(pinned, _scan(pinned, columns, None, at_most=SMALL_TABLE_BYTES), columns)
+    return pinned.rows.select(*columns)
+
+
+def no_rows(pinned: Pinned, columns: Sequence[str]) -> DataFrame:
+    return pinned.rows.where("false").select(*columns)  # which needs no job, unlike a frame of an empty list
+
+
+def _framed(pinned: Pinned, found: pa.Table, columns: Sequence[str]) -> DataFrame:
+    return frame_of(pinned.spark, found, StructType([pinned.schema[name] for name in columns]))
+
+
+def find_rows(
+    pinned: Pinned, keys: pa.Table, *, columns: Sequence[str], within: Ranges = ANYWHERE, are_rare: bool = False
+) -> pa.Table:
+    """Like `rows_of_keys`, in memory. Raises LeftToSparkError if Spark must look for the rows.
+
+    With `are_rare`, for keys that hardly any row has, the keys of files are kept in memory. Only files that have one
+    are read as a whole.
+    """
+    names = keys.column_names
+    if not is_exact(keys.schema, pinned.schema):
+        raise LeftToSparkError("its equality is another one, as it is for floats")
+    keys = keys.group_by(names).aggregate([])
+    is_one = (pc.field(name).isin(keys[name].combine_chunks()) for name in names)
+    has_key: Expression = reduce(Expression.__and__, is_one) if len(keys) else pc.scalar(False)  # no file is read
+    rare = keys if are_rare else None
+    found = _scan(pinned, columns, has_key, within={**_ends(keys), **within}, rare=rare)
+    try:
+        return found if len(names) == 1 else _only(found, keys)
+    except OverflowError as error:
+        raise LeftToSparkError("Python does not have these years") from error
+
+
+def is_exact(keys: pa.Schema, schema: StructType) -> bool:
+    """Whether Spark takes values of these keys for equal to those of a table just if they are the same."""
+    return all(_is_plain(kind := schema[key.name].dataType) and key.type == to_arrow_type(kind) for key in keys)
+
+
+def _is_plain(kind: DataType) -> bool:
+    return isinstance(kind, IntegralType | DateType | BooleanType) or kind == StringType()
+
+
+def _ends(keys: pa.Table) -> Ranges:
+    """The lowest and highest values of the columns that are integers, without NULL."""
+    integers = (name for name in keys.column_names if pa.types.is_integer(keys[name].type))
+    return {name: ends_of(keys[name]) for name in integers if len(keys) and not keys[name].null_count}
+
+
+def _scan(
+    pinned: Pinned,
+    columns: Sequence[str],
+    condition: Expression | None,
+    *,
+    within: Ranges = ANYWHERE,
+    at_most: int = READ_BYTES,
+    rare: pa.Table | None = None,
+) -> pa.Table:
+    """The rows for which a condition holds. `at_most` are the bytes to read.
+
+    `rare` are keys that all these rows have, if hardly any row has.
+    """
+    settings = pinned.table.lake.settings
+    if storage.has_tables(settings):
+        raise LeftToSparkError("the table is in an object store")
+    try:
+        table = stored_table(settings, pinned.table.name, pinned.version)
+        files = files_within(table, within)
+        if not has_known_features(table):
+            raise LeftToSparkError("the table has a feature that delta-rs handles in another way")
+        where = arrow_files(settings, pinned.table.path)
+        if rare is not None and (fewer := KEPT_KEYS.files_with(table, files, rare, filesystem=where)) is not None:
+            files = fewer
+        if bytes_of(files) > at_most:
+            raise LeftToSparkError("the rows can be in many files")
+        dataset = dataset_of(table, files, filesystem=where)
+        return _few_of(dataset.scanner(columns=list(columns), filter=condition, batch_size=2**15, batch_readahead=4))
+    except (DeltaError, pa.ArrowException, OSError, ValueError, OverflowError) as error:
+        raise LeftToSparkError("a fault, which Spark tells better") from error
+
+
+def _few_of(rows: Scanner) -> pa.Table:
+    """The rows. Raises LeftToSparkError if they are too many."""
+    found: list[pa.RecordBatch] = []
+    room = FOUND_BYTES
+    for batch in rows.to_batches():
+        found.append(batch)
+        room -= batch.nbytes
+        if room < 0:
+            raise LeftToSparkError("the rows are many")
+    return pa.Table.from_batches(found, rows.projected_schema)
+
+
+def _only(found: pa.Table, keys: pa.Table) -> pa.Table:
+    """The rows that have one of the keys as a whole; each column alone has a value of one."""
+    wanted = set(_tuples(keys, keys.column_names))
+    return found.filter(pa.array([key in wanted for key in _tuples(found, keys.column_names)], pa.bool_()))
+
+
+def _tuples(rows: pa.Table, names: Sequence[str]) -> Sequence[tuple[Any, ...]]:
+    return list(zip(*(rows[name].to_pylist() for name in names), strict=True))

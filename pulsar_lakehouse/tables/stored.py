@@ -1,0 +1,140 @@
+"""Tables as delta-rs, Arrow and DuckDB know them, without Spark."""
+
+from collections.abc import Iterator, Mapping
+from datetime import datetime, timedelta
+from functools import reduce
+from types import MappingProxyType
+from typing import Any
+from urllib.parse import unquote
+
+import obstore
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError, DeltaProtocolError
+from deltalake.fs import DeltaStorageHandler
+from pyarrow.dataset import Expression, FileSystemDataset, Scanner
+from pyarrow.fs import FileSystem, LocalFileSystem, PyFileSystem, SubTreeFileSystem
+
+from pulsar_lakehouse.errors import LakehouseError
+from pulsar_lakehouse.settings import Settings
+from pulsar_lakehouse.storage import folder, has_tables, table_options
+
+LAYERS = ("bronze", "silver", "gold", "quarantine", "quality")
+FEATURES = {"appendOnly", "invariants", "checkConstraints", "changeDataFeed", "generatedColumns"}
+"""The features of tables that delta-rs reads and writes as Spark does."""
+MOST_ROWS = 2**30
+"""More than a row group has."""
+
+Ranges = Mapping[str, tuple[Any, Any]]
+"""By column, its lowest and highest value: integers, dates, times or texts. None is an open end above."""
+ANYWHERE: Ranges = MappingProxyType({})
+
+
+def stored_table(settings: Settings, name: str, version: int | None = None) -> DeltaTable:
+    """The table, by default its current version. Raises DeltaError if there is none."""
+    return DeltaTable(settings.table_path(name), version=version, storage_options=table_options(settings))
+
+
+def arrow_files(settings: Settings, path: str) -> FileSystem:
+    """A table's folder, as Arrow reads it."""
+    if not has_tables(settings):
+        return SubTreeFileSystem(path, LocalFileSystem())
+    return PyFileSystem(DeltaStorageHandler(path, table_options(settings)))
+
+
+def is_stored(settings: Settings, name: str) -> bool:
+    return DeltaTable.is_deltatable(settings.table_path(name), table_options(settings))
+
+
+def table_names(settings: Settings) -> Iterator[str]:
+    """The names `layer.table` of all tables."""
+    for layer in LAYERS:
+        folders = obstore.list_with_delimiter(folder(settings, settings.table_path(layer)))["common_prefixes"]
+        for name in sorted(f"{layer}.{path}" for path in folders):
+            if is_stored(settings, name):
+                yield name
+
+
+def existing_tables(settings: Settings) -> Iterator[tuple[str, DeltaTable]]:
+    """The names and tables of all layers. Raises LakehouseError, which names the table, if one can't be read."""
+    for name in table_names(settings):
+        try:
+            table = stored_table(settings, name)
+        except (DeltaError, DeltaProtocolError) as error:
+            raise LakehouseError(f"{name}: {error}") from error
+        yield name, table
+
+
+def columns_of(table: DeltaTable) -> pa.Schema:
+    return pa.schema(table.schema().to_arrow())
+
+
+def has_known_features(table: DeltaTable) -> bool:
+    """Whether deltalake reads and writes a table as Spark does."""
+    is_mapped = table.metadata().configuration.get("delta.columnMapping.mode", "none") != "none"
+    return not is_mapped and not set(table.protocol().writer_features or ()) - FEATURES
+
+
+class _Unsliced(FileSystemDataset):  # type: ignore[misc]  # pyarrow has no types
+    """A dataset whose batches are row groups. Of slices of them, DuckDB refuses those with a struct in a struct."""
+
+    def scanner(self, **options: Any) -> Scanner:
+        whole = {"batch_size": MOST_ROWS, "batch_readahead": 1}
+        return super().scanner(**whole | options)
+
+
+def files_of(table: DeltaTable) -> pa.Table:
+    """The files of a table: `path`, `size_bytes`, values of partition columns, and bounds of others."""
+    return pa.table(table.get_add_actions(flatten=True))
+
+
+def dataset_of(table: DeltaTable, files: pa.Table | None = None, **options: Any) -> FileSystemDataset:
+    """A table for Arrow and DuckDB, or some of its files. `options` are those of deltalake.
+
+    deltalake itself also tells them the bounds of columns. Where a file has none for a column, as Spark writes none for
+    booleans, it says NULL, by which they would skip the file. And it fails for dates that Python does not have.
+    """
+    empty = table.to_pyarrow_dataset(file_pruning_predicate="false", **options)
+    rows = (files_of(table) if files is None else files).to_batches()
+    partitions = [(name, f"partition.{name}") for name in table.metadata().partition_columns]
+    fragments = [
+        empty.format.make_fragment(
+            unquote(path.as_py()),  # a log has paths as URIs
+            empty.filesystem,
+            reduce(Expression.__and__, (_is(name, batch[held][row]) for name, held in partitions), pc.scalar(True)),
+        )
+        for batch in rows
+        for row, path in enumerate(batch["path"])
+    ]
+    return _Unsliced(fragments, empty.schema, empty.format, empty.filesystem)
+
+
+def _is(column: str, value: pa.Scalar) -> Expression:
+    return pc.field(column) == value if value.is_valid else pc.field(column).is_null()
+
+
+def files_within(table: DeltaTable, near: Ranges) -> pa.Table:
+    """The `files_of` a table that may have rows with values in these ranges."""
+    files = files_of(table)
+    may_match = pa.array([True] * len(files), pa.bool_())
+    for column, (low, high) in near.items():
+        partition = f"partition.{column}"
+        first, last = (partition, partition) if partition in files.column_names else (f"min.{column}", f"max.{column}")
+        if isinstance(low, datetime):  # bounds of times are cut to milliseconds
+            low -= timedelta(milliseconds=1)
+        if {first, last} <= set(files.column_names):
+            overlaps = pc.greater_equal(files[last], low)
+            if high is not None:
+                overlaps = pc.and_(overlaps, pc.less_equal(files[first], high))
+            may_match = pc.and_(may_match, pc.fill_null(overlaps, True))
+    return files.filter(may_match)
+
+
+def bytes_of(files: pa.Table) -> int:
+    return pc.sum(files["size_bytes"]).as_py() or 0
+
+
+def ends_of(column: pa.ChunkedArray) -> tuple[Any, Any]:
+    low, high = (end.as_py() for end in pc.min_max(column).values())
+    return low, high
