@@ -29,7 +29,7 @@ from deltalake import DeltaTable
 from pyspark.sql import functions as F
 
 from benchmarks.bench import emptied_home, lakes
-from benchmarks.small import ITEMS, Lake
+from benchmarks.small import ITEMS, Measured
 from pulsar_lakehouse.cli import report
 from pulsar_lakehouse.inspection.query import query
 from pulsar_lakehouse.inspection.table_status import table_statuses
@@ -130,7 +130,7 @@ def _commit(file: Path, at: float, removed: list[str], add: dict[str, Any]) -> N
     os.utime(file, (at, at))
 
 
-def measured(lake: Lake, orders: int, rounds: int) -> dict[str, float]:
+def measured(lake: Measured, orders: int, rounds: int) -> dict[str, float]:
     """The least seconds of each operation."""
     settings, spark = lake.settings, lake.spark
 
@@ -181,7 +181,7 @@ def main(
     spark = start_spark(settings)
     found: dict[str, dict[str, float]] = {}
     try:
-        lake = Lake(spark, lakes(Lake(spark, settings), [1])[1], files)
+        lake = Measured(spark, lakes(Lake(spark, settings), [1])[1], files)
 
         def measure(when: str) -> None:
             found[when] = measured(lake, orders, rounds)

@@ -38,7 +38,7 @@ Steps = list[tuple[Lap, int]]
 
 
 @dataclass
-class Lake:
+class Measured:
     """A lakehouse whose messages are numbered by topic."""
 
     spark: SparkSession
@@ -130,7 +130,7 @@ def main(
     settings = emptied_home()
     spark = start_spark(settings)
     try:
-        lake = Lake(spark, lakes(Lake(spark, settings), [1])[1], users, random_keys)
+        lake = Measured(spark, lakes(Lake(spark, settings), [1])[1], users, random_keys)
         for topic, count in (("users", users), ("items", ITEMS), ("orders", gold)):
             lake.send(topic, count)
         lake.send("orders", waiting, userId=F.col("id") + users)
@@ -142,7 +142,7 @@ def main(
     report.rows(["", "seconds", "CPU s", "jobs"], [_row(name, steps) for name, steps in found.items()], title="Warm")
 
 
-def batches(lake: Lake, orders: int, changes: int, rounds: int) -> dict[str, Steps]:
+def batches(lake: Measured, orders: int, changes: int, rounds: int) -> dict[str, Steps]:
     """The steps of each kind, by what is in a batch."""
     quiet: Steps = []
     mixed: Steps = []

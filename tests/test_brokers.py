@@ -14,8 +14,7 @@ from pulsar_lakehouse.domains.shop.workload import Workload
 from pulsar_lakehouse.pulsar.endpoint import call_admin
 from pulsar_lakehouse.pulsar.produce import produce
 from pulsar_lakehouse.pulsar.topic_admin import create_published
-from pulsar_lakehouse.settings import load_settings
-from pulsar_lakehouse.tables.lake import Lake
+from pulsar_lakehouse.settings import Settings, load_settings
 from tests.brokers import PulsarCluster
 from tests.lake import environment, expected, messages, own_topics, read, tables, versions
 from tests.oracle import Oracle
@@ -67,10 +66,10 @@ def move(brokers: PulsarCluster, topic: str) -> None:
 
 
 @contextmanager
-def running(lake: Lake, command: str) -> Iterator[subprocess.Popen[bytes]]:
-    with (lake.settings.home / f"{command}.log").open("wb") as log:
-        given = {**os.environ, **environment(lake.settings, **MORE)}
-        process = subprocess.Popen([LAKEHOUSE, command], env=given, cwd=lake.settings.home, stdout=log, stderr=log)
+def running(project: Settings, command: str) -> Iterator[subprocess.Popen[bytes]]:
+    with (project.home / f"{command}.log").open("wb") as log:
+        given = {**os.environ, **environment(project, **MORE)}
+        process = subprocess.Popen([LAKEHOUSE, command], env=given, cwd=project.home, stdout=log, stderr=log)
     try:
         yield process
     finally:
@@ -84,17 +83,17 @@ def wait_for(condition: Callable[[], bool], process: subprocess.Popen[bytes]) ->
         time.sleep(0.02)
 
 
-def ended(lake: Lake, command: str, process: subprocess.Popen[bytes]) -> str:
+def ended(project: Settings, command: str, process: subprocess.Popen[bytes]) -> str:
     """What a command has shown, which must succeed."""
-    code, shown = process.wait(400), (lake.settings.home / f"{command}.log").read_text()
+    code, shown = process.wait(400), (project.home / f"{command}.log").read_text()
     assert (code, "Traceback" in shown) == (0, False), shown
     return shown
 
 
-def published(brokers: PulsarCluster, lake: Lake) -> int:
+def published(brokers: PulsarCluster, project: Settings) -> int:
     """The messages that were published since the broker loaded the topic."""
-    path = f"persistent/{lake.settings.pulsar.namespace}/{GOLD_TOPIC}/partitioned-stats"
-    return int(call_admin("GET", path, brokers.endpoint, lake.settings).json()["msgInCounter"])
+    path = f"persistent/{project.pulsar.namespace}/{GOLD_TOPIC}/partitioned-stats"
+    return int(call_admin("GET", path, brokers.endpoint, project).json()["msgInCounter"])
 
 
 @pytest.mark.parametrize("fault", [lose_broker, freeze_broker, lose_bookie, move])
@@ -102,26 +101,26 @@ def test_what_is_lost_while_messages_land_and_gold_is_published(
     brokers: PulsarCluster, tmp_path: Path, fault: Fault
 ) -> None:
     brokers.mend()
-    lake = own_topics(brokers.settings, brokers.endpoint, tmp_path)
-    create_published(PUBLISHED, brokers.endpoint, lake)
+    project = own_topics(brokers.settings, brokers.endpoint, tmp_path)
+    create_published(PUBLISHED, brokers.endpoint, project)
     streams = [(topic, phase(topic.name)) for phase in (MESSY.first, MESSY.late) for topic in TOPICS]
-    acknowledged = produce(streams, brokers.endpoint, lake)
+    acknowledged = produce(streams, brokers.endpoint, project)
 
-    with running(lake, "run") as process:
-        wait_for(lambda: versions(lake).get("bronze.orders", 0) > 1, process)
-        assert len(read(lake, "bronze.orders")) < acknowledged["orders"]
-        fault(brokers, f"{lake.pulsar.namespace}/orders-partition-0")
-        assert ended(lake, "run", process).count("holds") == 3
-    landed = messages(lake)
+    with running(project, "run") as process:
+        wait_for(lambda: versions(project).get("bronze.orders", 0) > 1, process)
+        assert len(read(project, "bronze.orders")) < acknowledged["orders"]
+        fault(brokers, f"{project.pulsar.namespace}/orders-partition-0")
+        assert ended(project, "run", process).count("holds") == 3
+    landed = messages(project)
     assert len({(message.topic, message.position) for message in landed}) == len(landed) == sum(acknowledged.values())
-    assert tables(lake) == expected(Oracle().run(landed))
+    assert tables(project) == expected(Oracle().run(landed))
 
     brokers.mend()
-    rows = gold(lake)
-    with running(lake, "publish") as process:
-        wait_for(lambda: 0 < published(brokers, lake) < len(rows), process)
-        fault(brokers, f"{lake.pulsar.namespace}/{GOLD_TOPIC}-partition-0")
-        ended(lake, "publish", process)
-    found = sent(lake, brokers.endpoint)
+    rows = gold(project)
+    with running(project, "publish") as process:
+        wait_for(lambda: 0 < published(brokers, project) < len(rows), process)
+        fault(brokers, f"{project.pulsar.namespace}/{GOLD_TOPIC}-partition-0")
+        ended(project, "publish", process)
+    found = sent(project, brokers.endpoint)
     assert len(found) == len(rows)
     assert seen(found) == rows

@@ -17,7 +17,6 @@ from pulsar_lakehouse.pulsar.endpoint import Endpoint
 from pulsar_lakehouse.pulsar.produce import Message, produce
 from pulsar_lakehouse.settings import Settings
 from pulsar_lakehouse.spark.session import SHORT_RUN
-from pulsar_lakehouse.tables.lake import Lake
 from tests.cluster import Cluster, skewed
 from tests.lake import environment, expected, messages, own_topics, tables, versions
 from tests.oracle import Oracle
@@ -40,18 +39,18 @@ Phase = Callable[[str], Iterator[Message]]
 
 
 def lake_of(settings: Settings, endpoint: Endpoint, home: Path, *phases: Phase) -> Settings:
-    lake = own_topics(settings, endpoint, home)
-    produce([(topic, phase(topic.name)) for phase in phases for topic in TOPICS], endpoint, lake)
-    return lake
+    project = own_topics(settings, endpoint, home)
+    produce([(topic, phase(topic.name)) for phase in phases for topic in TOPICS], endpoint, project)
+    return project
 
 
 @contextmanager
-def running(lake: Lake, cluster: Cluster, **more: str) -> Iterator[subprocess.Popen[bytes]]:
+def running(project: Settings, cluster: Cluster, **more: str) -> Iterator[subprocess.Popen[bytes]]:
     on_it = {"LAKEHOUSE_SPARK__MASTER": cluster.master, "LAKEHOUSE_SPARK__CONF": json.dumps(FAST)}
-    with (lake.settings.home / "run.log").open("wb") as log:
-        given = {**os.environ, **environment(lake.settings, **on_it, **more)}
+    with (project.home / "run.log").open("wb") as log:
+        given = {**os.environ, **environment(project, **on_it, **more)}
         process = subprocess.Popen(
-            [LAKEHOUSE, "run"], env=given, cwd=lake.settings.home, stdout=log, stderr=subprocess.STDOUT
+            [LAKEHOUSE, "run"], env=given, cwd=project.home, stdout=log, stderr=subprocess.STDOUT
         )
     try:
         yield process
@@ -60,22 +59,22 @@ def running(lake: Lake, cluster: Cluster, **more: str) -> Iterator[subprocess.Po
         process.wait()
 
 
-def ends_well(lake: Lake, process: subprocess.Popen[bytes]) -> None:
-    code, shown = process.wait(900), (lake.settings.home / "run.log").read_text()
+def ends_well(project: Settings, process: subprocess.Popen[bytes]) -> None:
+    code, shown = process.wait(900), (project.home / "run.log").read_text()
     assert (code, shown.count("holds"), "Traceback" in shown) == (0, 3, False), shown
-    assert tables(lake.settings) == expected(Oracle().run(messages(lake.settings)))
+    assert tables(project) == expected(Oracle().run(messages(project)))
 
 
-def wait_for_version(lake: Lake, name: str, version: int, process: subprocess.Popen[bytes]) -> None:
-    while versions(lake.settings).get(name, -1) < version:
-        assert process.poll() is None, (lake.settings.home / "run.log").read_text()
+def wait_for_version(project: Settings, name: str, version: int, process: subprocess.Popen[bytes]) -> None:
+    while versions(project).get(name, -1) < version:
+        assert process.poll() is None, (project.home / "run.log").read_text()
         time.sleep(0.1)
 
 
 def test_a_run(settings: Settings, endpoint: Endpoint, cluster: Cluster, tmp_path: Path) -> None:
-    lake = lake_of(settings, endpoint, tmp_path, MESSY.first, MESSY.late)
-    with running(lake, cluster) as process:
-        ends_well(lake, process)
+    project = lake_of(settings, endpoint, tmp_path, MESSY.first, MESSY.late)
+    with running(project, cluster) as process:
+        ends_well(project, process)
     logs = cluster.executor_logs()
     assert len(logs) >= 2
     for log in logs:
@@ -84,12 +83,12 @@ def test_a_run(settings: Settings, endpoint: Endpoint, cluster: Cluster, tmp_pat
 
 
 def test_executors_that_are_killed(settings: Settings, endpoint: Endpoint, cluster: Cluster, tmp_path: Path) -> None:
-    lake = lake_of(settings, endpoint, tmp_path, MESSY.first, MESSY.late)
-    with running(lake, cluster, **SMALL_BATCHES) as process:
+    project = lake_of(settings, endpoint, tmp_path, MESSY.first, MESSY.late)
+    with running(project, cluster, **SMALL_BATCHES) as process:
         for table in ("bronze.orders", "silver.users", "gold.enriched_orders"):
-            wait_for_version(lake, table, 0, process)
+            wait_for_version(project, table, 0, process)
             cluster.kill_executor()
-        ends_well(lake, process)
+        ends_well(project, process)
     assert len(cluster.executor_logs()) >= 5
 
 
@@ -97,41 +96,41 @@ def test_executors_that_are_killed(settings: Settings, endpoint: Endpoint, clust
 def test_tables_in_an_object_store(
     settings: Settings, endpoint: Endpoint, store: Server, cluster: Cluster, tmp_path: Path
 ) -> None:
-    lake = lake_of(in_store(settings, store.url, tmp_path.name), endpoint, tmp_path, MESSY.first, MESSY.late)
-    with running(lake, cluster, **SMALL_BATCHES) as process:
-        wait_for_version(lake, "bronze.orders", 0, process)
+    project = lake_of(in_store(settings, store.url, tmp_path.name), endpoint, tmp_path, MESSY.first, MESSY.late)
+    with running(project, cluster, **SMALL_BATCHES) as process:
+        wait_for_version(project, "bronze.orders", 0, process)
         cluster.kill_executor()
-        ends_well(lake, process)
-    assert not (lake.home / "warehouse").exists()
+        ends_well(project, process)
+    assert not (project.home / "warehouse").exists()
 
 
 def test_a_worker_that_is_lost(settings: Settings, endpoint: Endpoint, cluster: Cluster, tmp_path: Path) -> None:
-    lake = lake_of(settings, endpoint, tmp_path, MESSY.first, MESSY.late)
-    with running(lake, cluster, **SMALL_BATCHES) as process:
-        wait_for_version(lake, "gold.enriched_orders", 0, process)
+    project = lake_of(settings, endpoint, tmp_path, MESSY.first, MESSY.late)
+    with running(project, cluster, **SMALL_BATCHES) as process:
+        wait_for_version(project, "gold.enriched_orders", 0, process)
         cluster.lose_worker()
-        ends_well(lake, process)
+        ends_well(project, process)
 
 
 def test_no_worker_is_left_until_another_comes(
     settings: Settings, endpoint: Endpoint, cluster: Cluster, tmp_path: Path
 ) -> None:
-    lake = lake_of(settings, endpoint, tmp_path, MESSY.first, MESSY.late)
-    with running(lake, cluster, **SMALL_BATCHES) as process:
-        wait_for_version(lake, "bronze.orders", 0, process)
+    project = lake_of(settings, endpoint, tmp_path, MESSY.first, MESSY.late)
+    with running(project, cluster, **SMALL_BATCHES) as process:
+        wait_for_version(project, "bronze.orders", 0, process)
         cluster.lose_worker()
         cluster.lose_worker()
         time.sleep(10)
         assert process.poll() is None
         cluster.add_worker()
-        ends_well(lake, process)
+        ends_well(project, process)
 
 
 def test_one_user_has_half_of_all_orders_and_one_partition_all_of_them(
     settings: Settings, endpoint: Endpoint, cluster: Cluster, tmp_path: Path
 ) -> None:
-    lake = lake_of(settings, endpoint, tmp_path, partial(skewed, MESSY), MESSY.late)
-    with running(lake, cluster) as process:
-        ends_well(lake, process)
-    landed = [message for message in messages(lake) if message.topic == "orders"]
+    project = lake_of(settings, endpoint, tmp_path, partial(skewed, MESSY), MESSY.late)
+    with running(project, cluster) as process:
+        ends_well(project, process)
+    landed = [message for message in messages(project) if message.topic == "orders"]
     assert len({message.position.partition for message in landed}) == 1

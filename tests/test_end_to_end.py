@@ -4,6 +4,7 @@ import shutil
 from collections.abc import Callable, Iterator
 
 import pytest
+from pyspark.sql import SparkSession
 
 from pulsar_lakehouse.domains.shop.workload import Workload
 from pulsar_lakehouse.jobs.steps import reconcile_all, run_all
@@ -34,7 +35,7 @@ Phase = Callable[[str], Iterator[Message]]
 
 
 @pytest.fixture(scope="module")
-def lake(settings: Settings, endpoint: Endpoint, tmp_path_factory: pytest.TempPathFactory) -> Settings:
+def project(settings: Settings, endpoint: Endpoint, tmp_path_factory: pytest.TempPathFactory) -> Settings:
     return own_topics(settings, endpoint, tmp_path_factory.mktemp("end_to_end"))
 
 
@@ -51,42 +52,44 @@ def run(lake: Lake) -> dict[str, int]:
     return {outcome.name: outcome.rows for outcome in run_all(lake)}
 
 
-def test_first_everything_lands_and_what_lacks_state_waits(endpoint: Endpoint, lake: Lake, oracle: Oracle) -> None:
-    send(MESSY.first, endpoint, lake.settings)
-    run(lake)
-    assert tables(lake.settings) == expected(oracle.run(messages(lake.settings)))
+def test_first_everything_lands_and_what_lacks_state_waits(
+    spark: SparkSession, endpoint: Endpoint, project: Settings, oracle: Oracle
+) -> None:
+    send(MESSY.first, endpoint, project)
+    run(Lake(spark, project))
+    assert tables(project) == expected(oracle.run(messages(project)))
     assert oracle.waiting
     assert oracle.duplicates
     assert oracle.malformed
 
 
 def test_then_late_users_release_orders_and_changes_arrive_in_no_order(
-    endpoint: Endpoint, lake: Lake, oracle: Oracle
+    spark: SparkSession, endpoint: Endpoint, project: Settings, oracle: Oracle
 ) -> None:
-    before, waited = set(messages(lake.settings)), len(oracle.waiting)
-    send(MESSY.late, endpoint, lake.settings)
-    run(lake)
-    new = [message for message in messages(lake.settings) if message not in before]
-    assert tables(lake.settings) == expected(oracle.run(new))
+    before, waited = set(messages(project)), len(oracle.waiting)
+    send(MESSY.late, endpoint, project)
+    run(Lake(spark, project))
+    new = [message for message in messages(project) if message not in before]
+    assert tables(project) == expected(oracle.run(new))
     assert 0 < len(oracle.waiting) < waited
 
 
-def test_what_landed_is_in_exactly_one_place(lake: Lake) -> None:
-    reconciliations = {reconciliation.topic: reconciliation for reconciliation in reconcile_all(lake)}
+def test_what_landed_is_in_exactly_one_place(spark: SparkSession, project: Settings) -> None:
+    reconciliations = {reconciliation.topic: reconciliation for reconciliation in reconcile_all(Lake(spark, project))}
     assert {
         topic: reconciliation.problems for topic, reconciliation in reconciliations.items() if not reconciliation.holds
     } == {}
-    assert sum(reconciliation.landed for reconciliation in reconciliations.values()) == len(messages(lake.settings))
+    assert sum(reconciliation.landed for reconciliation in reconciliations.values()) == len(messages(project))
 
 
-def test_a_run_with_nothing_new_commits_nothing(lake: Lake) -> None:
-    before = versions(lake.settings)
-    assert set(run(lake).values()) == {0}
-    assert versions(lake.settings) == before
+def test_a_run_with_nothing_new_commits_nothing(spark: SparkSession, project: Settings) -> None:
+    before = versions(project)
+    assert set(run(Lake(spark, project)).values()) == {0}
+    assert versions(project) == before
 
 
-def test_lost_checkpoints_change_nothing(lake: Lake, oracle: Oracle) -> None:
-    shutil.rmtree(lake.settings.checkpoint_root)
-    run(lake)
-    assert tables(lake.settings) == expected(oracle)
-    assert all(reconciliation.holds for reconciliation in reconcile_all(lake))
+def test_lost_checkpoints_change_nothing(spark: SparkSession, project: Settings, oracle: Oracle) -> None:
+    shutil.rmtree(project.checkpoint_root)
+    run(Lake(spark, project))
+    assert tables(project) == expected(oracle)
+    assert all(reconciliation.holds for reconciliation in reconcile_all(Lake(spark, project)))

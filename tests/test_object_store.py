@@ -30,7 +30,6 @@ from pulsar_lakehouse.pulsar.endpoint import Endpoint
 from pulsar_lakehouse.pulsar.produce import produce
 from pulsar_lakehouse.settings import Settings
 from pulsar_lakehouse.storage import folder, table_options
-from pulsar_lakehouse.tables.lake import Lake
 from pulsar_lakehouse.tables.stored import is_stored, stored_table
 from tests import airflow_api
 from tests.airflow_api import RUNS, Api
@@ -49,15 +48,15 @@ SMALL_BATCHES = {"LAKEHOUSE_RUN__MAX_BYTES_PER_BATCH": str(2**20), "LAKEHOUSE_RU
 
 
 def lake_of(settings: Settings, endpoint: Endpoint, url: str, home: Path) -> Settings:
-    lake = own_topics(in_store(settings, url, home.name), endpoint, home)
-    produce([(topic, phase(topic.name)) for phase in (MESSY.first, MESSY.late) for topic in TOPICS], endpoint, lake)
-    return lake
+    project = own_topics(in_store(settings, url, home.name), endpoint, home)
+    produce([(topic, phase(topic.name)) for phase in (MESSY.first, MESSY.late) for topic in TOPICS], endpoint, project)
+    return project
 
 
 @contextmanager
-def running(lake: Lake, command: str = "run") -> Iterator[subprocess.Popen[bytes]]:
-    with (lake.settings.home / "run.log").open("wb") as log:
-        given = {**os.environ, **environment(lake.settings), **SMALL_BATCHES}
+def running(project: Settings, command: str = "run") -> Iterator[subprocess.Popen[bytes]]:
+    with (project.home / "run.log").open("wb") as log:
+        given = {**os.environ, **environment(project), **SMALL_BATCHES}
         process = subprocess.Popen([LAKEHOUSE, *command.split()], env=given, stdout=log, stderr=subprocess.STDOUT)
     try:
         yield process
@@ -66,10 +65,10 @@ def running(lake: Lake, command: str = "run") -> Iterator[subprocess.Popen[bytes
         process.wait()
 
 
-def run(lake: Lake) -> str:
+def run(project: Settings) -> str:
     """What a run shows, which must succeed."""
-    with running(lake.settings) as process:
-        code, shown = process.wait(400), (lake.settings.home / "run.log").read_text()
+    with running(project) as process:
+        code, shown = process.wait(400), (project.home / "run.log").read_text()
     assert (code, shown.count("holds")) == (0, 3), shown
     return shown
 
@@ -80,8 +79,8 @@ def wait_for(condition: Callable[[], bool], process: subprocess.Popen[bytes]) ->
         time.sleep(0.2)
 
 
-def has_version(lake: Lake, name: str, version: int) -> Callable[[], bool]:
-    return lambda: is_stored(lake.settings, name) and stored_table(lake.settings, name).version() >= version
+def has_version(project: Settings, name: str, version: int) -> Callable[[], bool]:
+    return lambda: is_stored(project, name) and stored_table(project, name).version() >= version
 
 
 @pytest.mark.s3
@@ -89,26 +88,26 @@ def has_version(lake: Lake, name: str, version: int) -> Callable[[], bool]:
 def test_all_that_a_run_writes_is_in_the_store(
     settings: Settings, endpoint: Endpoint, store: Server, tmp_path: Path
 ) -> None:
-    lake = lake_of(settings, endpoint, store.url, tmp_path)
-    run(lake)
-    assert tables(lake) == expected(Oracle().run(messages(lake)))
-    [(rows,)] = query(lake, "SELECT count(*) FROM gold.enriched_orders").fetchall()
-    assert {status.name: (status.rows, status.lag) for status in table_statuses(lake)}["gold.enriched_orders"] == (
+    project = lake_of(settings, endpoint, store.url, tmp_path)
+    run(project)
+    assert tables(project) == expected(Oracle().run(messages(project)))
+    [(rows,)] = query(project, "SELECT count(*) FROM gold.enriched_orders").fetchall()
+    assert {status.name: (status.rows, status.lag) for status in table_statuses(project)}["gold.enriched_orders"] == (
         rows,
         0,
     )
-    assert [each.table for each in maintain(lake) if each.failed or each.busy] == []
-    assert not (lake.home / "warehouse").exists()
-    assert not (lake.home / "checkpoints").exists()
+    assert [each.table for each in maintain(project) if each.failed or each.busy] == []
+    assert not (project.home / "warehouse").exists()
+    assert not (project.home / "checkpoints").exists()
 
 
 def test_two_that_append_at_once_both_do(settings: Settings, store: Server, tmp_path: Path) -> None:
-    lake = in_store(settings, store.url, tmp_path.name)
+    project = in_store(settings, store.url, tmp_path.name)
 
     def append(writer: str) -> None:
         for n in range(10):
-            rows, path = pa.table({"writer": [writer], "n": [n]}), lake.table_path("gold.notes")
-            write_deltalake(path, rows, mode="append", storage_options=table_options(lake))
+            rows, path = pa.table({"writer": [writer], "n": [n]}), project.table_path("gold.notes")
+            write_deltalake(path, rows, mode="append", storage_options=table_options(project))
 
     append("a")
     writers = [threading.Thread(target=append, args=[name]) for name in ("b", "c")]
@@ -116,7 +115,7 @@ def test_two_that_append_at_once_both_do(settings: Settings, store: Server, tmp_
         writer.start()
     for writer in writers:
         writer.join()
-    held = query(lake, "SELECT writer, count(*), count(DISTINCT n) FROM gold.notes GROUP BY 1 ORDER BY 1").fetchall()
+    held = query(project, "SELECT writer, count(*), count(DISTINCT n) FROM gold.notes GROUP BY 1 ORDER BY 1").fetchall()
     assert held == [("a", 10, 10), ("b", 10, 10), ("c", 10, 10)]
 
 
@@ -158,24 +157,26 @@ reconcile
 @pytest.mark.spark
 @pytest.mark.s3
 def test_one_command_after_the_other(settings: Settings, endpoint: Endpoint, store: Server, tmp_path: Path) -> None:
-    lake = lake_of(settings, endpoint, store.url, tmp_path)
-    run(lake)
+    project = lake_of(settings, endpoint, store.url, tmp_path)
+    run(project)
     for command in COMMANDS.strip().splitlines():
-        do(lake, command)
-    assert tables(lake) == expected(Oracle().run(messages(lake)))
-    [(user,)] = query(lake, "SELECT user.id FROM gold.enriched_orders LIMIT 1").fetchall()
+        do(project, command)
+    assert tables(project) == expected(Oracle().run(messages(project)))
+    [(user,)] = query(project, "SELECT user.id FROM gold.enriched_orders LIMIT 1").fetchall()
     for command in (f"forget users:{user} --approve --now", "reconcile", "run"):
-        do(lake, command)
-    held = query(lake, f"SELECT count(*) FROM gold.enriched_orders WHERE user.id = {user}").fetchall()
+        do(project, command)
+    held = query(project, f"SELECT count(*) FROM gold.enriched_orders WHERE user.id = {user}").fetchall()
     assert held == [(0,)]
-    waiting = len(read(lake, "quarantine.waiting_orders"))
+    waiting = len(read(project, "quarantine.waiting_orders"))
     for command in ("quarantine discard --all", "enrich", "reconcile"):
-        do(lake, command)
+        do(project, command)
     assert waiting > 0
-    assert [len(read(lake, f"quarantine.{kind}_orders")) for kind in ("waiting", "discarded")] == [0, waiting]
-    assert served(lake, "SELECT count(*) FROM gold.enriched_orders") == [(len(read(lake, "gold.enriched_orders")),)]
-    assert not (lake.home / "warehouse").exists()
-    assert not (lake.home / "checkpoints").exists()
+    assert [len(read(project, f"quarantine.{kind}_orders")) for kind in ("waiting", "discarded")] == [0, waiting]
+    assert served(project, "SELECT count(*) FROM gold.enriched_orders") == [
+        (len(read(project, "gold.enriched_orders")),)
+    ]
+    assert not (project.home / "warehouse").exists()
+    assert not (project.home / "checkpoints").exists()
 
 
 @pytest.mark.spark
@@ -183,30 +184,30 @@ def test_one_command_after_the_other(settings: Settings, endpoint: Endpoint, sto
 def test_a_person_leaves_the_store(
     settings: Settings, endpoint: Endpoint, store: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lake = own_topics(in_store(settings, store.url, tmp_path.name), endpoint, tmp_path)
+    project = own_topics(in_store(settings, store.url, tmp_path.name), endpoint, tmp_path)
     objects = store.folder / "objects" / BUCKET / tmp_path.name
-    send(lake, endpoint, [each for each in (*HIS, *OTHERS) if each.key])
+    send(project, endpoint, [each for each in (*HIS, *OTHERS) if each.key])
     for command in ("run", "snapshot create before", f"backfill --because users:{ZAPHOD}", "refresh", "validate"):
-        do(lake, command)
-    do(lake, f"forget users:{ZAPHOD} --approve")
-    assert list(holding(lake.home)) == []
+        do(project, command)
+    do(project, f"forget users:{ZAPHOD} --approve")
+    assert list(holding(project.home)) == []
     assert {"bronze", "silver", "gold", "quarantine"} <= {name.split("/")[0] for name in holding(objects)}
-    [certificate] = (lake.home / "erasures").iterdir()
-    maintain_when_due(lake, certificate, monkeypatch)
+    [certificate] = (project.home / "erasures").iterdir()
+    maintain_when_due(project, certificate, monkeypatch)
     assert list(holding(objects)) == []
-    assert tables(lake) == expected(Oracle().run(messages(lake)))
+    assert tables(project) == expected(Oracle().run(messages(project)))
 
 
-def do(lake: Lake, command: str) -> None:
-    given = {**os.environ, **environment(lake.settings), **SMALL_BATCHES}
+def do(project: Settings, command: str) -> None:
+    given = {**os.environ, **environment(project), **SMALL_BATCHES}
     done = subprocess.run([LAKEHOUSE, *command.split()], env=given, capture_output=True, text=True, timeout=400)
     assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
 
 
-def served(lake: Lake, sql: str) -> list[tuple[object, ...]]:
+def served(project: Settings, sql: str) -> list[tuple[object, ...]]:
     """The rows that `lakehouse serve` answers with."""
     users = {"ada": "lovelace-1815"}
-    given = {**os.environ, **environment(lake.settings, LAKEHOUSE_SERVE__USERS=json.dumps(users))}
+    given = {**os.environ, **environment(project, LAKEHOUSE_SERVE__USERS=json.dumps(users))}
     with subprocess.Popen([LAKEHOUSE, "serve"], env=given, stdout=subprocess.PIPE, text=True) as server:
         try:
             assert server.stdout is not None
@@ -225,11 +226,11 @@ def served(lake: Lake, sql: str) -> list[tuple[object, ...]]:
 def test_a_run_of_airflow(
     settings: Settings, endpoint: Endpoint, store: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lake = lake_of(settings, endpoint, store.url, tmp_path)
-    for name, value in environment(lake, LAKEHOUSE_SPARK__MEMORY="1g").items():
+    project = lake_of(settings, endpoint, store.url, tmp_path)
+    for name, value in environment(project, LAKEHOUSE_SPARK__MEMORY="1g").items():
         monkeypatch.setenv(name, value)
     try:
-        api = Api(airflow.start(lake))
+        api = Api(airflow.start(project))
         airflow_api.wait_until(api.has_dags)
         airflow_api.wait_until(api.scheduled)
         run = f"{RUNS}/{api.scheduled()['dag_run_id']}"
@@ -240,59 +241,59 @@ def test_a_run_of_airflow(
         assert api.call("GET", run)["state"] == "success", states
         assert states["run"] == "success"
     finally:
-        airflow.stop(lake)
-    oracle = Oracle().run(messages(lake))
-    assert tables(lake) == expected(oracle)
-    assert sum(row["orders"] for row in read(lake, "gold.revenue_by_hour")) == len(oracle.gold)
-    assert not (lake.home / "warehouse").exists()
-    assert not (lake.home / "checkpoints").exists()
+        airflow.stop(project)
+    oracle = Oracle().run(messages(project))
+    assert tables(project) == expected(oracle)
+    assert sum(row["orders"] for row in read(project, "gold.revenue_by_hour")) == len(oracle.gold)
+    assert not (project.home / "warehouse").exists()
+    assert not (project.home / "checkpoints").exists()
 
 
 @pytest.mark.spark
 @pytest.mark.s3
 def test_runs_that_are_killed(settings: Settings, endpoint: Endpoint, store: Server, tmp_path: Path) -> None:
-    lake = lake_of(settings, endpoint, store.url, tmp_path)
-    for moment in (has_version(lake, "bronze.orders", 1), has_version(lake, "gold.enriched_orders", 1)):
-        with running(lake) as process:
+    project = lake_of(settings, endpoint, store.url, tmp_path)
+    for moment in (has_version(project, "bronze.orders", 1), has_version(project, "gold.enriched_orders", 1)):
+        with running(project) as process:
             wait_for(moment, process)
-        wait_until(lambda: is_free(lake, WRITTEN))
-    run(lake)
-    assert tables(lake) == expected(Oracle().run(messages(lake)))
+        wait_until(lambda: is_free(project, WRITTEN))
+    run(project)
+    assert tables(project) == expected(Oracle().run(messages(project)))
 
 
 @pytest.mark.spark
 @pytest.mark.s3
 def test_a_store_that_dies_and_returns(settings: Settings, endpoint: Endpoint, store: Server, tmp_path: Path) -> None:
-    lake = lake_of(settings, endpoint, store.url, tmp_path)
-    with running(lake) as process:
-        wait_for(has_version(lake, "bronze.orders", 0), process)
+    project = lake_of(settings, endpoint, store.url, tmp_path)
+    with running(project) as process:
+        wait_for(has_version(project, "bronze.orders", 0), process)
         store.kill()
         time.sleep(8)
         store.start()
         code = process.wait(400)
-    shown = (lake.home / "run.log").read_text()
+    shown = (project.home / "run.log").read_text()
     assert code == 0 or "the object store" in shown, shown
     assert "Traceback" not in shown
-    run(lake)
-    assert tables(lake) == expected(Oracle().run(messages(lake)))
+    run(project)
+    assert tables(project) == expected(Oracle().run(messages(project)))
 
 
 @pytest.mark.spark
 @pytest.mark.s3
 def test_a_store_that_is_away_for_long(settings: Settings, endpoint: Endpoint, store: Server, tmp_path: Path) -> None:
-    lake = lake_of(settings, endpoint, store.url, tmp_path)
-    with running(lake, "run --every 1s") as process:
-        wait_for(has_version(lake, "gold.enriched_orders", 0), process)
+    project = lake_of(settings, endpoint, store.url, tmp_path)
+    with running(project, "run --every 1s") as process:
+        wait_for(has_version(project, "gold.enriched_orders", 0), process)
         store.kill()
         try:
             code = process.wait(GIVE_UP + 60)
         finally:
             store.start()
-    shown = (lake.home / "run.log").read_text()
+    shown = (project.home / "run.log").read_text()
     assert (code, "Traceback" in shown) == (1, False), shown
     assert f"could not be renewed for {GIVE_UP:g} s" in shown or "the object store" in shown, shown
-    run(lake)
-    assert tables(lake) == expected(Oracle().run(messages(lake)))
+    run(project)
+    assert tables(project) == expected(Oracle().run(messages(project)))
 
 
 @pytest.mark.spark
@@ -300,13 +301,13 @@ def test_a_store_that_is_away_for_long(settings: Settings, endpoint: Endpoint, s
 def test_a_machine_that_sleeps_loses_its_tables_to_another(
     settings: Settings, endpoint: Endpoint, store: Server, tmp_path: Path
 ) -> None:
-    lake = own_topics(in_store(settings, store.url, tmp_path.name), endpoint, tmp_path)
-    other = lake.model_copy(update={"home": tmp_path / "other"})
+    project = own_topics(in_store(settings, store.url, tmp_path.name), endpoint, tmp_path)
+    other = project.model_copy(update={"home": tmp_path / "other"})
     other.home.mkdir()
-    sent = produce([(topic, MESSY.first(topic.name)) for topic in TOPICS], endpoint, lake)
-    with running(lake, "run --every 1s") as process:
-        wait_for(lambda: has_enriched(lake, sum(sent.values())), process)
-        first = messages(lake)
+    sent = produce([(topic, MESSY.first(topic.name)) for topic in TOPICS], endpoint, project)
+    with running(project, "run --every 1s") as process:
+        wait_for(lambda: has_enriched(project, sum(sent.values())), process)
+        first = messages(project)
         with running(other) as refused:
             assert refused.wait(60) == BusyError.exit_code
         assert f"is being written by pid {process.pid}" in (other.home / "run.log").read_text()
@@ -314,23 +315,23 @@ def test_a_machine_that_sleeps_loses_its_tables_to_another(
         for each in both:
             each.suspend()
         try:
-            produce([(topic, MESSY.late(topic.name)) for topic in TOPICS], endpoint, lake)
+            produce([(topic, MESSY.late(topic.name)) for topic in TOPICS], endpoint, project)
             run(other)
         finally:
             for each in both:
                 with suppress(psutil.NoSuchProcess):  # the first one that wakes ends the others
                     each.resume()
         assert process.wait(60) != 0
-    shown = (lake.home / "run.log").read_text()
+    shown = (project.home / "run.log").read_text()
     assert ("the right to write" in shown, "Traceback" in shown) == (True, False), shown
     known = set(first)
     then = [message for message in messages(other) if message not in known]
     assert tables(other) == expected(Oracle().run(first).run(then))
 
 
-def has_enriched(lake: Lake, sent: int) -> bool:
-    landed = messages(lake.settings)
-    return len(landed) == sent and tables(lake.settings) == expected(Oracle().run(landed))
+def has_enriched(project: Settings, sent: int) -> bool:
+    landed = messages(project)
+    return len(landed) == sent and tables(project) == expected(Oracle().run(landed))
 
 
 @pytest.mark.spark
@@ -338,10 +339,10 @@ def has_enriched(lake: Lake, sent: int) -> bool:
 def test_a_store_that_is_slow_and_fails(settings: Settings, endpoint: Endpoint, store: Server, tmp_path: Path) -> None:
     unreliable = Unreliable(store, random.Random(1))
     threading.Thread(target=unreliable.serve_forever, daemon=True).start()
-    lake = lake_of(settings, endpoint, unreliable.url, tmp_path)
-    run(lake)
+    project = lake_of(settings, endpoint, unreliable.url, tmp_path)
+    run(project)
     assert unreliable.failed > 20
-    sound = in_store(lake, store.url, tmp_path.name)
+    sound = in_store(project, store.url, tmp_path.name)
     assert tables(sound) == expected(Oracle().run(messages(sound)))
     unreliable.shutdown()
 
@@ -364,15 +365,15 @@ stop_spark()
 @pytest.mark.spark
 @pytest.mark.s3
 def test_two_spark_applications_that_append_at_once_both_do(settings: Settings, store: Server, tmp_path: Path) -> None:
-    lake = in_store(settings, store.url, tmp_path.name)
+    project = in_store(settings, store.url, tmp_path.name)
     writers = []
     for name in ("a", "b"):
         home = tmp_path / name
         home.mkdir()
-        given = {**os.environ, **environment(lake), "LAKEHOUSE_HOME": str(home)}
+        given = {**os.environ, **environment(project), "LAKEHOUSE_HOME": str(home)}
         writers.append(subprocess.Popen([sys.executable, "-c", APPEND, name], env=given))
     assert [writer.wait(300) for writer in writers] == [0, 0]
-    held = query(lake, "SELECT writer, count(*), count(DISTINCT n) FROM gold.notes GROUP BY 1 ORDER BY 1").fetchall()
+    held = query(project, "SELECT writer, count(*), count(DISTINCT n) FROM gold.notes GROUP BY 1 ORDER BY 1").fetchall()
     assert held == [("a", 20, 20), ("b", 20, 20)]
 
 
@@ -392,15 +393,15 @@ stop_spark()
 @pytest.mark.spark
 @pytest.mark.s3
 def test_a_log_is_listed_from_a_version_on(settings: Settings, store: Server, tmp_path: Path) -> None:
-    lake = in_store(settings, store.url, tmp_path.name)
-    log = lake.table_path("gold.notes") + "/_delta_log"
+    project = in_store(settings, store.url, tmp_path.name)
+    log = project.table_path("gold.notes") + "/_delta_log"
     for name in [f"{version:020d}.json" for version in range(2_500)]:  # a store names 1,000 at a time
-        obstore.put(folder(lake, log), name, b"{}")
+        obstore.put(folder(project, log), name, b"{}")
     for name in (f"{1_198:020d}.checkpoint.parquet", f"{2_498:020d}.crc", "_last_checkpoint", "_sidecars/a.parquet"):
-        obstore.put(folder(lake, log), name, b"{}")
+        obstore.put(folder(project, log), name, b"{}")
 
     def listed(path: str) -> list[str]:
-        given = {**os.environ, **environment(lake), "LAKEHOUSE_HOME": str(tmp_path)}
+        given = {**os.environ, **environment(project), "LAKEHOUSE_HOME": str(tmp_path)}
         return subprocess.check_output([sys.executable, "-c", LIST, path], env=given, text=True).split()
 
     assert listed(f"{log}/{2_498:020d}.") == [

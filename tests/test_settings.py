@@ -14,17 +14,17 @@ from pulsar_lakehouse.settings import SHIPPED, load_settings
 
 @pytest.mark.parametrize("scheme", ["", "file:", "file://"])
 def test_a_folder_can_be_given_as_a_uri(tmp_path: Path, scheme: str) -> None:
-    lake = load_settings(home=tmp_path / "home", warehouse=f"{scheme}{tmp_path}/tables/")
-    assert lake.table_path("gold.notes") == f"{tmp_path}/tables/gold/notes"
-    write_deltalake(lake.table_path("gold.notes"), pa.table({"note": ["first"]}))
-    assert query(lake, "SELECT note FROM gold.notes").fetchall() == [("first",)]
-    assert [status.name for status in table_statuses(lake)] == ["gold.notes"]
+    project = load_settings(home=tmp_path / "home", warehouse=f"{scheme}{tmp_path}/tables/")
+    assert project.table_path("gold.notes") == f"{tmp_path}/tables/gold/notes"
+    write_deltalake(project.table_path("gold.notes"), pa.table({"note": ["first"]}))
+    assert query(project, "SELECT note FROM gold.notes").fetchall() == [("first",)]
+    assert [status.name for status in table_statuses(project)] == ["gold.notes"]
 
 
 def test_tables_and_checkpoints_can_be_in_a_store() -> None:
-    lake = load_settings(warehouse="s3a://bucket/tables/")
-    assert lake.table_path("gold.notes") == "s3a://bucket/tables/gold/notes"
-    assert lake.checkpoint_path("gold.notes") == "s3a://bucket/tables/.checkpoints/gold.notes"
+    project = load_settings(warehouse="s3a://bucket/tables/")
+    assert project.table_path("gold.notes") == "s3a://bucket/tables/gold/notes"
+    assert project.checkpoint_path("gold.notes") == "s3a://bucket/tables/.checkpoints/gold.notes"
 
 
 @pytest.mark.parametrize("root", ["s3://bucket/tables", "gs://bucket", "s3a:///tables"])

@@ -12,9 +12,9 @@ def test_a_home_on_this_machine_needs_no_store(settings: Settings) -> None:
 
 def test_spark_and_others_are_told_the_same() -> None:
     s3 = S3(endpoint="http://minio:9000", region="eu-west-1", path_style=True)
-    lake = load_settings(warehouse="s3a://bucket/tables", s3=s3)
+    project = load_settings(warehouse="s3a://bucket/tables", s3=s3)
     assert (
-        spark_properties(lake).items()
+        spark_properties(project).items()
         >= {
             "spark.hadoop.fs.s3a.endpoint": "http://minio:9000",
             "spark.hadoop.fs.s3a.endpoint.region": "eu-west-1",
@@ -22,7 +22,7 @@ def test_spark_and_others_are_told_the_same() -> None:
         }.items()
     )
     assert (
-        table_options(lake).items()
+        table_options(project).items()
         >= {
             "aws_endpoint": "http://minio:9000",
             "aws_region": "eu-west-1",

@@ -45,8 +45,8 @@ pytestmark = [pytest.mark.long]
 class Tenant:
     """A tenant's lakehouse and broker, and how many messages were sent to it."""
 
-    def __init__(self, lake: Lake, endpoint: Endpoint) -> None:
-        self.lake, self.endpoint, self.sent, self.port = lake.settings, endpoint, 0, free_port()
+    def __init__(self, project: Settings, endpoint: Endpoint) -> None:
+        self.lake, self.endpoint, self.sent, self.port = project, endpoint, 0, free_port()
 
     def run(self) -> subprocess.Popen[bytes]:
         return start(self.lake, "run", "--every", "1s", LAKEHOUSE_METRICS__PORT=str(self.port))

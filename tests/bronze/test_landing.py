@@ -21,7 +21,7 @@ from tests.bronze.broker_topics import Topics
 EVENTS = Topic("events", "id BIGINT NOT NULL")
 
 
-class Lake:
+class Home:
     """One topic with two partitions and its bronze table, in the test's own home."""
 
     def __init__(self, spark: SparkSession, topics: Topics, home: Path) -> None:
@@ -33,18 +33,18 @@ class Lake:
 
     def land(self) -> list[tuple[int, int, int, bytes]]:
         """Land what is there; returns the rows of the table, sorted by position."""
-        land(self._spark, self.settings, EVENTS, self._topics.endpoint).trigger(
+        land(Lake(self._spark, self.settings), EVENTS, self._topics.endpoint).trigger(
             availableNow=True
         ).start().awaitTermination()
         rows = self.table().select("partition", "entry_id", "batch_index", "payload").collect()
         return sorted((row.partition, row.entry_id, row.batch_index, bytes(row.payload)) for row in rows)
 
     def table(self, name: str = "bronze.events") -> DataFrame:
-        return read_table(self._spark, self.settings, name)
+        return Lake(self._spark, self.settings).table(name).read()
 
     def accept_losses(self) -> list[tuple[int, int]]:
         """Accept the losses; returns partition and number of entries of each."""
-        losses = accept_losses(self._spark, self.settings, EVENTS, self._topics.endpoint)
+        losses = accept_losses(Lake(self._spark, self.settings), EVENTS, self._topics.endpoint)
         return [(int(loss.partition[-1]), loss.entries) for loss in losses]
 
     def refusal(self) -> str | None:
@@ -58,11 +58,11 @@ class Lake:
 
 
 @pytest.fixture
-def lake(spark: SparkSession, topics: Topics, tmp_path: Path) -> Lake:
-    return Lake(spark, topics, tmp_path)
+def lake(spark: SparkSession, topics: Topics, tmp_path: Path) -> Home:
+    return Home(spark, topics, tmp_path)
 
 
-def test_messages_land_by_the_day_they_were_published(lake: Lake, topics: Topics) -> None:
+def test_messages_land_by_the_day_they_were_published(lake: Home, topics: Topics) -> None:
     topics.send(lake.partitions[0], b"not even JSON", b"", batched=True)
     topics.send(lake.partitions[1], b'{"id":1}')
     assert lake.land() == [(0, 0, 0, b"not even JSON"), (0, 0, 1, b""), (1, 0, -1, b'{"id":1}')]
@@ -75,7 +75,7 @@ def test_messages_land_by_the_day_they_were_published(lake: Lake, topics: Topics
     ]
 
 
-def test_a_second_run_lands_what_is_new_and_tells_the_broker(lake: Lake, topics: Topics) -> None:
+def test_a_second_run_lands_what_is_new_and_tells_the_broker(lake: Home, topics: Topics) -> None:
     topics.send(lake.partitions[0], b"1")
     assert lake.land() == [(0, 0, -1, b"1")]
     topics.send(lake.partitions[0], b"2")
@@ -84,7 +84,7 @@ def test_a_second_run_lands_what_is_new_and_tells_the_broker(lake: Lake, topics:
     assert topics.backlog(lake.partitions[0], EVENTS.subscription) == 0
 
 
-def test_a_lost_checkpoint_loses_nothing_and_lands_nothing_twice(lake: Lake, topics: Topics) -> None:
+def test_a_lost_checkpoint_loses_nothing_and_lands_nothing_twice(lake: Home, topics: Topics) -> None:
     topics.send(lake.partitions[0], b"1", b"2", batched=True)
     landed = lake.land()
     lake.lose_checkpoint()
@@ -95,7 +95,7 @@ def test_a_lost_checkpoint_loses_nothing_and_lands_nothing_twice(lake: Lake, top
     assert lake.land() == [*landed, (0, 1, -1, b"3"), (1, 0, -1, b"4")]
 
 
-def test_a_start_that_fails_after_a_lost_checkpoint_changes_nothing(lake: Lake, topics: Topics) -> None:
+def test_a_start_that_fails_after_a_lost_checkpoint_changes_nothing(lake: Home, topics: Topics) -> None:
     """Spark creates the checkpoint's folders before it plans the first batch."""
     topics.send(lake.partitions[0], b"1")
     landed = lake.land()
@@ -106,7 +106,7 @@ def test_a_start_that_fails_after_a_lost_checkpoint_changes_nothing(lake: Lake, 
 
 
 def test_a_torn_checkpoint_loses_nothing_and_lands_nothing_twice(
-    lake: Lake, topics: Topics, capsys: pytest.CaptureFixture[str]
+    lake: Home, topics: Topics, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """By itself, Spark takes batches with the same numbers for done, or with a new stream id lands them twice."""
     checkpoint, table = Path(lake.settings.checkpoint_path("bronze.events")), lake.settings.table_path("bronze.events")
@@ -135,7 +135,7 @@ def test_a_torn_checkpoint_loses_nothing_and_lands_nothing_twice(
         assert capsys.readouterr().err.partition(": the checkpoint")[0] == line
 
 
-def test_a_lost_checkpoint_after_the_broker_deleted_what_was_landed(lake: Lake, topics: Topics) -> None:
+def test_a_lost_checkpoint_after_the_broker_deleted_what_was_landed(lake: Home, topics: Topics) -> None:
     topics.send(lake.partitions[0], b"1")
     lake.land()
     topics.delete_read_ledgers(lake.partitions[0])
@@ -144,7 +144,7 @@ def test_a_lost_checkpoint_after_the_broker_deleted_what_was_landed(lake: Lake, 
     assert [payload for *_, payload in lake.land()] == [b"1", b"2"]
 
 
-def test_what_was_skipped_and_deleted_stops_landing_until_it_is_accepted(lake: Lake, topics: Topics) -> None:
+def test_what_was_skipped_and_deleted_stops_landing_until_it_is_accepted(lake: Home, topics: Topics) -> None:
     partition = lake.partitions[0]
     topics.send(partition, b"1")
     lake.land()
@@ -166,7 +166,7 @@ def test_what_was_skipped_and_deleted_stops_landing_until_it_is_accepted(lake: L
     assert [(row.partition, row.entries) for row in lake.table(LOSSES.name).collect()] == [(0, 2)]
 
 
-def test_what_is_accepted_is_gone_on_with_though_nothing_has_landed_since(lake: Lake, topics: Topics) -> None:
+def test_what_is_accepted_is_gone_on_with_though_nothing_has_landed_since(lake: Home, topics: Topics) -> None:
     partition = lake.partitions[0]
     topics.send(partition, b"1")
     lake.land()
@@ -179,7 +179,7 @@ def test_what_is_accepted_is_gone_on_with_though_nothing_has_landed_since(lake: 
     assert lake.payloads() == [b"1", b"3"]
 
 
-def test_a_deleted_subscription_is_made_again_by_landing_alone(lake: Lake, topics: Topics) -> None:
+def test_a_deleted_subscription_is_made_again_by_landing_alone(lake: Home, topics: Topics) -> None:
     """A subscription that `lakehouse topics create` made would hide that messages are lost."""
     partition = lake.partitions[0]
     topics.send(partition, b"1")
@@ -200,7 +200,7 @@ def test_a_deleted_subscription_is_made_again_by_landing_alone(lake: Lake, topic
 
 
 @pytest.mark.parametrize("whole", [True, False])
-def test_a_topic_that_was_recreated_stops_landing_until_it_is_accepted(lake: Lake, topics: Topics, whole: bool) -> None:
+def test_a_topic_that_was_recreated_stops_landing_until_it_is_accepted(lake: Home, topics: Topics, whole: bool) -> None:
     topics.send(lake.partitions[1], b"1")
     lake.land()
     topics.send(lake.partitions[1], b"2")
@@ -224,7 +224,7 @@ def test_a_topic_that_was_recreated_stops_landing_until_it_is_accepted(lake: Lak
     assert topics.backlog(lake.partitions[1], EVENTS.subscription) == 0
 
 
-def test_a_table_that_does_not_know_its_topic_gets_to_know_it(spark: SparkSession, lake: Lake, topics: Topics) -> None:
+def test_a_table_that_does_not_know_its_topic_gets_to_know_it(spark: SparkSession, lake: Home, topics: Topics) -> None:
     topics.send(lake.partitions[0], b"1")
     lake.land()
     table = f"delta.`{lake.settings.table_path('bronze.events')}`"
@@ -236,7 +236,7 @@ def test_a_table_that_does_not_know_its_topic_gets_to_know_it(spark: SparkSessio
     assert list(json.loads(known)) == lake.partitions
 
 
-def test_a_topic_without_partitions_lands(lake: Lake, topics: Topics, spark: SparkSession) -> None:
+def test_a_topic_without_partitions_lands(lake: Home, topics: Topics, spark: SparkSession) -> None:
     """A producer that starts before `lakehouse topics create` creates such a topic."""
     alone = replace(EVENTS, name="alone")
     name = f"persistent://{topics.namespace}/alone"

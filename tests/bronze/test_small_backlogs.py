@@ -23,7 +23,7 @@ from tests.bronze.test_landing import EVENTS
 TABLE = EVENTS.bronze_table
 
 
-class Lake:
+class Home:
     """A topic with two partitions, and its table."""
 
     def __init__(self, spark: SparkSession, topics: Topics, home: Path, *, alone: bool = False) -> None:
@@ -41,22 +41,22 @@ class Lake:
         self.topics.send(self.partitions[partition], *payloads)
 
     def stream(self) -> None:
-        land(self._spark, self.settings, EVENTS, self.topics.endpoint).trigger(
+        land(Lake(self._spark, self.settings), EVENTS, self.topics.endpoint).trigger(
             availableNow=True
         ).start().awaitTermination()
 
     def land(self) -> int | None:
-        return land_small_backlog(self._spark, self.settings, EVENTS, self.topics.endpoint, self.permit)
+        return land_small_backlog(Lake(self._spark, self.settings), EVENTS, self.topics.endpoint, self.permit)
 
     @property
     def log(self) -> Path:
-        return Path(self.settings.table_path(TABLE), commit_file(table_version(self._spark, self.settings, TABLE)))
+        return Path(self.settings.table_path(TABLE), commit_file(Lake(self._spark, self.settings).table(TABLE).version))
 
     def alter(self, change: str) -> None:
         self._spark.sql(f"ALTER TABLE delta.`{self.settings.table_path(TABLE)}` {change}")
 
     def payloads(self) -> list[bytes]:
-        rows = read_table(self._spark, self.settings, TABLE).select("payload").collect()
+        rows = Lake(self._spark, self.settings).table(TABLE).read().select("payload").collect()
         return sorted(bytes(row.payload) for row in rows)
 
     def checkpoint(self, log: str) -> list[int]:
@@ -65,15 +65,15 @@ class Lake:
 
 
 @pytest.fixture
-def lake(spark: SparkSession, topics: Topics, tmp_path: Path) -> Lake:
+def lake(spark: SparkSession, topics: Topics, tmp_path: Path) -> Home:
     """Its stream has landed a message, `0`."""
-    lake = Lake(spark, topics, tmp_path)
+    lake = Home(spark, topics, tmp_path)
     lake.send(b"0")
     lake.stream()
     return lake
 
 
-def test_it_and_the_stream_go_on_after_each_other(lake: Lake, capsys: pytest.CaptureFixture[str]) -> None:
+def test_it_and_the_stream_go_on_after_each_other(lake: Home, capsys: pytest.CaptureFixture[str]) -> None:
     lake.send(b"1", partition=1)
     assert (lake.land(), lake.land()) == (1, 0)
     assert lake.topics.backlog(lake.partitions[1], EVENTS.subscription) == 0
@@ -90,7 +90,7 @@ def test_it_and_the_stream_go_on_after_each_other(lake: Lake, capsys: pytest.Cap
 def test_it_begins_what_the_stream_goes_on_with(
     spark: SparkSession, topics: Topics, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    lake = Lake(spark, topics, tmp_path)
+    lake = Home(spark, topics, tmp_path)
     lake.send(b"0", b"1")
     assert (lake.land(), lake.land(), lake.payloads()) == (2, 0, [b"0", b"1"])
     lake.send(b"2", partition=1)
@@ -105,7 +105,7 @@ def test_it_begins_what_the_stream_goes_on_with(
 def test_what_fails_at_its_beginning_lands_once(
     spark: SparkSession, topics: Topics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: str
 ) -> None:
-    lake = Lake(spark, topics, tmp_path)
+    lake = Home(spark, topics, tmp_path)
     lake.send(b"0")
     with monkeypatch.context() as patch:
         patch.setattr(f"pulsar_lakehouse.bronze.small_backlogs.{fails}", lambda *_, **__: 1 / 0)
@@ -117,7 +117,7 @@ def test_what_fails_at_its_beginning_lands_once(
     assert (lake.land(), lake.payloads()) == (1, [b"0", b"1", b"2"])
 
 
-def test_its_rows_are_those_of_the_source(lake: Lake, spark: SparkSession) -> None:
+def test_its_rows_are_those_of_the_source(lake: Home, spark: SparkSession) -> None:
     topic = lake.partitions[0].removesuffix("-partition-0")
     producer = lake.topics.client.create_producer(topic)
     producer.send(b'{"id": 1}', partition_key="a", properties={"from": "web", "to": ""}, event_timestamp=1)
@@ -133,7 +133,7 @@ def test_its_rows_are_those_of_the_source(lake: Lake, spark: SparkSession) -> No
     assert sorted(map(str, landed.collect())) == sorted(map(str, source.collect()))
 
 
-def test_what_it_has_begun_the_stream_ends(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_it_has_begun_the_stream_ends(lake: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     lake.send(b"1")
     with monkeypatch.context() as patch:
         patch.setattr("pulsar_lakehouse.bronze.small_backlogs.append_batch", lambda *_, **__: 1 / 0)
@@ -145,7 +145,7 @@ def test_what_it_has_begun_the_stream_ends(lake: Lake, monkeypatch: pytest.Monke
     assert lake.payloads() == [b"0", b"1", b"2"]
 
 
-def test_what_it_reads_after_its_permit_it_does_not_land(lake: Lake) -> None:
+def test_what_it_reads_after_its_permit_it_does_not_land(lake: Home) -> None:
     lake.send(b"1")
     lake.permit.withdraw()
     assert (lake.land(), lake.checkpoint("offsets")) == (None, [0])
@@ -154,7 +154,7 @@ def test_what_it_reads_after_its_permit_it_does_not_land(lake: Lake) -> None:
 
 
 def test_what_is_landed_counts_though_the_broker_does_not_hear_of_it(
-    lake: Lake, monkeypatch: pytest.MonkeyPatch
+    lake: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: object) -> None:
         raise NoAnswerError("the broker has gone")
@@ -167,7 +167,7 @@ def test_what_is_landed_counts_though_the_broker_does_not_hear_of_it(
 
 
 def test_an_error_of_its_own_is_told(
-    lake: Lake, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    lake: Home, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("pulsar_lakehouse.bronze.small_backlogs._to_bronze", lambda _: 1 / 0)
     lake.send(b"1")
@@ -177,7 +177,7 @@ def test_an_error_of_its_own_is_told(
 
 
 def test_a_topic_without_partitions(spark: SparkSession, topics: Topics, tmp_path: Path) -> None:
-    lake = Lake(spark, topics, tmp_path, alone=True)
+    lake = Home(spark, topics, tmp_path, alone=True)
     for number in range(3):
         lake.send(str(number).encode())
         assert lake.land() == 1
@@ -186,14 +186,14 @@ def test_a_topic_without_partitions(spark: SparkSession, topics: Topics, tmp_pat
     assert lake.payloads() == [b"0", b"1", b"2", b"3"]
 
 
-def test_a_large_message_in_chunks(lake: Lake) -> None:
+def test_a_large_message_in_chunks(lake: Home) -> None:
     large = os.urandom(2**20 * 6)
     lake.topics.send(lake.partitions[0], large, chunking_enabled=True)
     lake.send(b"1")
     assert (lake.land(), lake.payloads()) == (2, sorted([b"0", b"1", large]))
 
 
-def test_rows_that_it_could_not_note_are_not_landed_twice(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_that_it_could_not_note_are_not_landed_twice(lake: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     lake.send(b"1")
     assert lake.land() == 1
     for file in Path(lake.settings.checkpoint_path(TABLE), "commits").glob("*1*"):  # as if killed before it
@@ -206,10 +206,10 @@ def test_rows_that_it_could_not_note_are_not_landed_twice(lake: Lake, monkeypatc
 
 
 def test_many_of_its_batches_in_a_row(
-    lake: Lake, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    lake: Home, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The table's log has checkpoints by then, which know the stream's last batch, too."""
-    monkeypatch.setattr("pulsar_lakehouse.checkpoints.batches.RETAINED", 5)
+    monkeypatch.setattr("pulsar_lakehouse.DELTA.batches.RETAINED", 5)
     for _ in range(25):
         lake.send(b"1")
         assert lake.land() == 1
@@ -221,8 +221,8 @@ def test_many_of_its_batches_in_a_row(
     assert "the checkpoint" not in capsys.readouterr().err
 
 
-def lose(*files: str) -> Callable[[Lake], None]:
-    def lose_them(lake: Lake) -> None:
+def lose(*files: str) -> Callable[[Home], None]:
+    def lose_them(lake: Home) -> None:
         for each in files:
             for file in Path(lake.settings.checkpoint_path(TABLE)).glob(each):
                 file.unlink()
@@ -230,17 +230,17 @@ def lose(*files: str) -> Callable[[Lake], None]:
     return lose_them
 
 
-def tear(lake: Lake) -> None:
+def tear(lake: Home) -> None:
     Path(lake.settings.checkpoint_path(TABLE), "offsets/0").write_text("v1\n{}\n{")
 
 
-def tear_last_commit(lake: Lake) -> None:
+def tear_last_commit(lake: Home) -> None:
     """One that is no batch."""
     lake.alter("SET TBLPROPERTIES ('note' = 'x')")
     lake.log.write_text("")
 
 
-def recreate_partition(lake: Lake) -> None:
+def recreate_partition(lake: Home) -> None:
     lake.topics.admin("DELETE", lake.partitions[0], "?force=true")
     lake.topics.create("events-partition-0")
 
@@ -263,14 +263,14 @@ def recreate_partition(lake: Lake) -> None:
         ),
     ],
 )
-def test_it_leaves_to_the_stream(lake: Lake, happens: Callable[[Lake], None]) -> None:
+def test_it_leaves_to_the_stream(lake: Home, happens: Callable[[Home], None]) -> None:
     lake.send(b"1", partition=1)
     happens(lake)
     begun = lake.checkpoint("offsets")
     assert (lake.land(), lake.checkpoint("offsets")) == (None, begun)
 
 
-def test_a_deleted_subscription_is_made_again(lake: Lake) -> None:
+def test_a_deleted_subscription_is_made_again(lake: Home) -> None:
     lake.topics.admin("DELETE", lake.partitions[0], f"/subscription/{EVENTS.subscription}")
     lake.send(b"1")
     assert lake.land() == 1
@@ -278,7 +278,7 @@ def test_a_deleted_subscription_is_made_again(lake: Lake) -> None:
 
 
 @pytest.mark.parametrize("limit", ["MAX_BYTES", "MAX_READ"])
-def test_it_leaves_a_large_backlog_to_the_stream(lake: Lake, monkeypatch: pytest.MonkeyPatch, limit: str) -> None:
+def test_it_leaves_a_large_backlog_to_the_stream(lake: Home, monkeypatch: pytest.MonkeyPatch, limit: str) -> None:
     """The first limit is for what the broker tells of its size, the second one for its messages."""
     monkeypatch.setattr(f"pulsar_lakehouse.bronze.small_backlogs.{limit}", 1)
     lake.send(b"1", b"2")

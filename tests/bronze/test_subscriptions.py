@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
 from pulsar_lakehouse.bronze.subscriptions import claim_subscription
 from pulsar_lakehouse.domains.shop.declarations.orders import ORDERS
@@ -17,30 +18,32 @@ from tests.shop import TOPICS
 
 
 @pytest.fixture
-def lake(settings: Settings, endpoint: Endpoint, tmp_path: Path) -> Settings:
+def project(settings: Settings, endpoint: Endpoint, tmp_path: Path) -> Settings:
     return own_topics(settings, endpoint, tmp_path)
 
 
 @pytest.fixture
-def other(lake: Lake, tmp_path: Path) -> Settings:
+def other(project: Settings, tmp_path: Path) -> Settings:
     """A home with the same namespace."""
-    return lake.settings.model_copy(update={"home": tmp_path / "other"})
+    return project.model_copy(update={"home": tmp_path / "other"})
 
 
-def test_the_second_project_stops_before_it_has_a_table(lake: Lake, other: Settings) -> None:
-    landing(lake, TOPICS)
+def test_the_second_project_stops_before_it_has_a_table(
+    spark: SparkSession, project: Settings, other: Settings
+) -> None:
+    landing(Lake(spark, project), TOPICS)
     with pytest.raises(PermanentError) as error:
-        landing(Lake(lake.spark, other), TOPICS)
+        landing(Lake(spark, other), TOPICS)
     first = TOPICS[0]
     assert str(error.value) == (
-        f"the subscription {first.subscription} of {lake.settings.pulsar.namespace}/{first.name} serves another warehouse: give "
+        f"the subscription {first.subscription} of {project.pulsar.namespace}/{first.name} serves another warehouse: give "
         "each project a namespace of its own. If that warehouse is gone for good, run `lakehouse land --take-over`"
     )
     assert list(table_names(other)) == []
 
 
-def test_it_can_take_over(lake: Lake, other: Settings, endpoint: Endpoint) -> None:
-    claim_subscription(ORDERS.topic, endpoint, lake.settings)
+def test_it_can_take_over(project: Settings, other: Settings, endpoint: Endpoint) -> None:
+    claim_subscription(ORDERS.topic, endpoint, project)
     claim_subscription(ORDERS.topic, endpoint, other, take_over=True)
     with pytest.raises(PermanentError):
-        claim_subscription(ORDERS.topic, endpoint, lake.settings)
+        claim_subscription(ORDERS.topic, endpoint, project)

@@ -307,13 +307,13 @@ def test_a_registered_schema_that_breaks_the_contract(
 
 
 @pytest.fixture
-def lake(settings: Settings, endpoint: Endpoint, tmp_path: Path) -> Settings:
+def project(settings: Settings, endpoint: Endpoint, tmp_path: Path) -> Settings:
     """A home with empty topics in the broker."""
     return own_topics(settings, endpoint, tmp_path)
 
 
-def test_a_warehouse_that_can_not_be_written(lakehouse: Command, lake: Lake) -> None:
-    done = lakehouse("run", **environment(lake.settings, LAKEHOUSE_WAREHOUSE="/dev/null/warehouse"))
+def test_a_warehouse_that_can_not_be_written(lakehouse: Command, spark: SparkSession, project: Settings) -> None:
+    done = lakehouse("run", **environment(project, LAKEHOUSE_WAREHOUSE="/dev/null/warehouse"))
     assert (done.code, done.line) == (78, "lakehouse: not writable: /dev/null/warehouse: Not a directory")
 
 
@@ -330,18 +330,17 @@ def test_a_step_of_airflow_has_the_stack_trace_of_an_unexpected_error_in_its_log
     assert re.match(r"lakehouse: not writable: /dev/null/home/\w+: Not a directory; LAKEHOUSE_HOME and ", done.line)
 
 
-def test_the_second_of_two_runs_names_the_first(lakehouse: Command, lake: Lake) -> None:
-    with write_lease(lake.settings, WRITTEN):
-        done = lakehouse("run", **environment(lake.settings))
+def test_the_second_of_two_runs_names_the_first(lakehouse: Command, project: Settings) -> None:
+    with write_lease(project, WRITTEN):
+        done = lakehouse("run", **environment(project))
     assert done.code == 75
     assert done.line.startswith("lakehouse: bronze.items is being written by pid ")
     assert done.line.endswith("UTC): wait until it ends, or stop it")
 
 
-def test_before_the_first_run(lakehouse: Command, lake: Lake) -> None:
+def test_before_the_first_run(lakehouse: Command, spark: SparkSession, project: Settings) -> None:
     done = {
-        step: lakehouse(step, **environment(lake.settings))
-        for step in ("merge", "enrich", "publish", "purge", "reconcile")
+        step: lakehouse(step, **environment(project)) for step in ("merge", "enrich", "publish", "purge", "reconcile")
     }
     assert {outcome.code for outcome in done.values()} == {1}
     assert {step: outcome.line for step, outcome in done.items()} == {
@@ -353,17 +352,17 @@ def test_before_the_first_run(lakehouse: Command, lake: Lake) -> None:
     }
 
 
-def test_a_run_of_nothing(lakehouse: Command, lake: Lake) -> None:
-    done = lakehouse("run", **environment(lake.settings))
+def test_a_run_of_nothing(lakehouse: Command, spark: SparkSession, project: Settings) -> None:
+    done = lakehouse("run", **environment(project))
     assert (done.code, done.out.count("holds")) == (0, 3)
 
 
 @pytest.mark.parametrize(("reader", "writer"), [(3, 7), (99, 99)])
 def test_a_table_of_a_newer_delta(lakehouse: Command, lake: Lake, tmp_path: Path, reader: int, writer: int) -> None:
-    lake = own_home(lake.settings, tmp_path)
-    land_literally(Lake(lake.spark, lake), [])
+    project = own_home(lake.settings, tmp_path)
+    land_literally(Lake(lake.spark, project), [])
     features = {"readerFeatures": ["timeTravelToTheFuture"], "writerFeatures": ["timeTravelToTheFuture"]}
-    log = Path(lake.table_path("bronze.users")) / "_delta_log" / "00000000000000000001.json"
+    log = Path(project.table_path("bronze.users")) / "_delta_log" / "00000000000000000001.json"
     log.write_text(json.dumps({"protocol": {"minReaderVersion": reader, "minWriterVersion": writer, **features}}))
     done = lakehouse("merge", "users", LAKEHOUSE_HOME=str(tmp_path))
     assert done.code == 78

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 import typer
+from pyspark.sql import SparkSession
 
 from pulsar_lakehouse.cli import commands as cli
 from pulsar_lakehouse.domains.shop.declarations.orders import ORDERS
@@ -44,7 +45,7 @@ WARNINGS = {
 
 
 @pytest.fixture(scope="module")
-def lake(lake: Lake, tmp_path_factory: pytest.TempPathFactory) -> Settings:
+def project(lake: Lake, tmp_path_factory: pytest.TempPathFactory) -> Settings:
     own = own_home(lake.settings, tmp_path_factory.mktemp("validated"))
     land_literally(Lake(lake.spark, own), MESSAGES)
     catch_up(own, merging(Lake(lake.spark, own), ENTITIES))
@@ -59,34 +60,34 @@ def validate(settings: Settings, *arguments: str) -> None:
 
 
 def test_what_the_pipeline_makes_passes_and_what_is_damaged_does_not(
-    lake: Lake, capsys: pytest.CaptureFixture[str]
+    spark: SparkSession, project: Settings, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    validate(lake.settings)
-    assert f"Report: file://{lake.settings.home}/quality/index.html" in capsys.readouterr().out
+    validate(project)
+    assert f"Report: file://{project.home}/quality/index.html" in capsys.readouterr().out
     failed = query(
-        lake.settings, f"SELECT table_name, rule, severity FROM {RESULTS.name} WHERE outcome != 'passed'"
+        project, f"SELECT table_name, rule, severity FROM {RESULTS.name} WHERE outcome != 'passed'"
     ).fetchall()
     assert {(table, rule) for table, rule, _ in failed} == WARNINGS
     assert {severity for _, _, severity in failed} == {"warning"}
-    judged = query(lake.settings, f"SELECT DISTINCT table_name FROM {RESULTS.name}").fetchall()
+    judged = query(project, f"SELECT DISTINCT table_name FROM {RESULTS.name}").fetchall()
     assert {table for (table,) in judged} == {suite.table for suite in SUITES}
 
     by_hour, *_ = SQL_TABLES
     with pytest.raises(LakehouseError, match=f"{by_hour.name} is not there yet: run `lakehouse refresh` first"):
-        validate(lake.settings, by_hour.name)
-    refresh(lake, by_hour)
-    validate(lake.settings)
+        validate(project, by_hour.name)
+    refresh(Lake(spark, project), by_hour)
+    validate(project)
     passed = f"SELECT DISTINCT rule FROM {RESULTS.name} WHERE table_name = '{by_hour.name}' AND outcome = 'passed'"
-    assert ("category_window_start_is_unique",) in query(lake.settings, passed).fetchall()
-    append(lake.table(by_hour.name).read(), lake.settings, by_hour.name)
+    assert ("category_window_start_is_unique",) in query(project, passed).fetchall()
+    append(Lake(spark, project).table(by_hour.name).read(), project, by_hour.name)
     with pytest.raises(QualityError, match=f"{by_hour.name} category_window_start_is_unique$"):
-        validate(lake.settings, by_hour.name)
+        validate(project, by_hour.name)
 
-    gold = lake.table(ORDERS.gold_table).delta
+    gold = Lake(spark, project).table(ORDERS.gold_table).delta
     gold.delete("line_item_id = 1")
     gold.update("line_item_id = 2", {"price": "-1.0", "user.id": "77L"})
     with pytest.raises(QualityError) as error:
-        validate(lake.settings, "bronze.orders", "gold.enriched_orders")
+        validate(project, "bronze.orders", "gold.enriched_orders")
     assert str(error.value) == (
         "critical rules do not pass: bronze.orders nothing_is_lost, gold.enriched_orders user_id_is_known, "
         "gold.enriched_orders user_is_its_own and 1 more"

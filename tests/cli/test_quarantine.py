@@ -20,8 +20,8 @@ def test_inspect_names_the_order_that_has_waited_longest(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    lake = own_home(lake.settings, tmp_path)
-    Lake(lake.spark, lake).create(ORDERS.waiting)
+    project = own_home(lake.settings, tmp_path)
+    Lake(lake.spark, project).create(ORDERS.waiting)
     waiting = [
         {
             "invoice_id": 7,
@@ -33,8 +33,8 @@ def test_inspect_names_the_order_that_has_waited_longest(
         }
         for line, user, day in ((1, "5", 3), (2, "9", 2), (3, "5", 4))
     ]
-    append_values(lake, ORDERS.waiting.name, waiting)
-    monkeypatch.setenv("LAKEHOUSE_HOME", str(lake.home))
+    append_values(project, ORDERS.waiting.name, waiting)
+    monkeypatch.setenv("LAKEHOUSE_HOME", str(project.home))
     shown: list[tuple[object, ...]] = []
     monkeypatch.setattr(report, "rows", lambda columns, rows, **_: shown.extend([columns, *rows]))
     typer.main.get_command(quarantine.app)(["inspect"], standalone_mode=False)

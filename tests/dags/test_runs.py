@@ -13,6 +13,7 @@ import pytest
 import requests
 from deltalake import DeltaTable
 from playwright.sync_api import Page, expect
+from pyspark.sql import SparkSession
 
 from pulsar_lakehouse.domains.shop.declarations.orders import ORDERS
 from pulsar_lakehouse.domains.shop.workload import HOUR, Workload
@@ -56,74 +57,74 @@ pytestmark = pytest.mark.long
 
 
 @pytest.fixture(scope="module")
-def lake(lake: Lake, endpoint: Endpoint, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
-    """A lake with the first messages in gold or in quarantine. Late ones are still in the broker."""
-    lake = own_topics(lake.settings, endpoint, tmp_path_factory.mktemp("dags"))
-    produce([(topic, MESSY.first(topic.name)) for topic in TOPICS], endpoint, lake)
-    list(run_all(Lake(lake.spark, lake)))
-    produce([(topic, MESSY.late(topic.name)) for topic in TOPICS], endpoint, lake)
+def project(lake: Lake, endpoint: Endpoint, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
+    """A project with the first messages in gold or in quarantine. Late ones are still in the broker."""
+    project = own_topics(lake.settings, endpoint, tmp_path_factory.mktemp("dags"))
+    produce([(topic, MESSY.first(topic.name)) for topic in TOPICS], endpoint, project)
+    list(run_all(Lake(lake.spark, project)))
+    produce([(topic, MESSY.late(topic.name)) for topic in TOPICS], endpoint, project)
     with pytest.MonkeyPatch.context() as patch:
-        for name, value in environment(lake, LAKEHOUSE_SPARK__MEMORY="1g").items():
+        for name, value in environment(project, LAKEHOUSE_SPARK__MEMORY="1g").items():
             patch.setenv(name, value)
-        yield lake
+        yield project
 
 
 @pytest.fixture(scope="module")
-def api(lake: Lake) -> Iterator[Api]:
+def api(project: Settings) -> Iterator[Api]:
     of_airflow = airflow._environment
     paused = {"AIRFLOW__CORE__DAGS_ARE_PAUSED_AT_CREATION": "True"}  # each test switches on what it needs
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(airflow, "_environment", lambda lake: {**of_airflow(lake.settings), **paused})
-        api = Api(airflow.start(lake.settings))
+        patch.setattr(airflow, "_environment", lambda project: {**of_airflow(project), **paused})
+        api = Api(airflow.start(project))
     wait_until(api.has_dags)
     yield api
-    airflow.stop(lake.settings)
-    assert airflow.running(lake.settings) is None
-    assert drivers(lake.settings) == []
+    airflow.stop(project)
+    assert airflow.running(project) is None
+    assert drivers(project) == []
 
 
 @pytest.fixture
-def page(lake: Lake, tmp_path: Path) -> Iterator[Page]:
+def page(project: Settings, tmp_path: Path) -> Iterator[Page]:
     if (sys.platform, platform.machine()) != ("linux", "x86_64"):
         pytest.skip("the headless Chromium of npm is for Linux on x86-64")
-    with opened_page(lake.settings.cache, tmp_path) as page:
+    with opened_page(project.cache, tmp_path) as page:
         page.set_default_timeout(60_000)
         expect.set_options(timeout=60_000)
         yield page
 
 
-def drivers(lake: Lake) -> list[psutil.Process]:
-    """The JVMs and Python processes of steps that run on this lake."""
+def drivers(project: Settings) -> list[psutil.Process]:
+    """The JVMs and Python processes of steps that run on this project."""
     found = []
     for process in psutil.process_iter(["cmdline", "environ"]):
-        ours = (process.info["environ"] or {}).get("LAKEHOUSE_HOME") == str(lake.settings.home)
+        ours = (process.info["environ"] or {}).get("LAKEHOUSE_HOME") == str(project.home)
         if ours and any(part.endswith("pulsar_lakehouse/cli/__main__.py") for part in process.info["cmdline"] or ()):
             found.append(process)
     return found
 
 
-def holder(lake: Lake) -> int | None:
+def holder(project: Settings) -> int | None:
     """The pid of our process that writes the first table, or None."""
-    file = lake.settings.home / "leases" / FIRST
+    file = project.home / "leases" / FIRST
     told = file.read_text().split() if file.exists() else []
     pid = int(told[1]) if told else None
-    return pid if pid in [process.pid for process in drivers(lake.settings)] else None
+    return pid if pid in [process.pid for process in drivers(project)] else None
 
 
-def start_run(api: Api, lake: Lake) -> str:
+def start_run(api: Api, project: Settings) -> str:
     """Trigger the pipeline; returns the run that writes the first table. The runs behind it are failed."""
     api.switch("pipeline", on=True)
     api.call("POST", RUNS, logical_date=None)
-    wait_until(lambda: holder(lake.settings))  # it belongs to this run, or to a scheduled one
+    wait_until(lambda: holder(project))  # it belongs to this run, or to a scheduled one
     [started] = api.call("GET", f"{RUNS}?state=running")["dag_runs"]
     api.fail_others(run := f"{RUNS}/{started['dag_run_id']}")
     return run
 
 
-def orders_of(oracle: Oracle, lake: Lake) -> str:
+def orders_of(oracle: Oracle, project: Settings) -> str:
     """The line of the reconciliation about orders."""
     malformed = sum(topic == "orders" for topic, _ in oracle.malformed)
-    landed = sum(message.topic == "orders" for message in messages(lake.settings))
+    landed = sum(message.topic == "orders" for message in messages(project))
     return (
         f"orders: {landed:,} landed = {len(oracle.gold):,} enriched + {len(oracle.waiting):,} waiting + "
         f"{len(oracle.duplicates):,} duplicates + 0 discarded + {malformed:,} malformed"
@@ -135,19 +136,19 @@ def take_picture(page: Page, name: str) -> None:
         page.screenshot(path=Path(PICTURES) / f"{name}.png")
 
 
-def lose_orders(lake: Lake, day: str) -> int:
+def lose_orders(project: Settings, day: str) -> int:
     lost = int(
-        DeltaTable(lake.settings.table_path("gold.enriched_orders")).delete(f"order_date = '{day}'")["num_deleted_rows"]
+        DeltaTable(project.table_path("gold.enriched_orders")).delete(f"order_date = '{day}'")["num_deleted_rows"]
     )
     assert lost > 0
     return lost
 
 
-def test_a_scheduled_run_in_which_a_step_finds_its_table_taken_and_is_tried_again(api: Api, lake: Lake) -> None:
-    oracle = Oracle().run(messages(lake.settings))
+def test_a_scheduled_run_in_which_a_step_finds_its_table_taken_and_is_tried_again(api: Api, project: Settings) -> None:
+    oracle = Oracle().run(messages(project))
     assert oracle.waiting
-    before = set(messages(lake.settings))
-    with write_lease(lake.settings, [FIRST]):
+    before = set(messages(project))
+    with write_lease(project, [FIRST]):
         api.switch("pipeline", on=True)
         wait_until(api.scheduled)
         run = f"{RUNS}/{api.scheduled()['dag_run_id']}"
@@ -159,25 +160,25 @@ def test_a_scheduled_run_in_which_a_step_finds_its_table_taken_and_is_tried_agai
     assert api.call("GET", task)["try_number"] > 1
     log = json.dumps(api.call("GET", f"{task}/logs/1"))
     assert f"{FIRST} is being written by pid {os.getpid()} " in log
-    new = [message for message in messages(lake.settings) if message not in before]
-    assert tables(lake.settings) == expected(oracle.run(new))
-    assert sum(row["orders"] for row in read(lake.settings, "gold.revenue_by_hour")) == len(oracle.gold)
-    assert orders_of(oracle, lake.settings) in api.call("GET", run)["note"].splitlines()
+    new = [message for message in messages(project) if message not in before]
+    assert tables(project) == expected(oracle.run(new))
+    assert sum(row["orders"] for row in read(project, "gold.revenue_by_hour")) == len(oracle.gold)
+    assert orders_of(oracle, project) in api.call("GET", run)["note"].splitlines()
 
 
-def test_events_of_assets_say_what_their_tables_hold(api: Api, lake: Lake) -> None:
+def test_events_of_assets_say_what_their_tables_hold(api: Api, project: Settings) -> None:
     events = api.call("GET", "assets/events?source_dag_id=pipeline&order_by=-timestamp&limit=100")["asset_events"]
     told = {event["name"]: event["extra"] for event in reversed(events)}
-    held = {status.name: status for status in table_statuses(lake.settings)}
+    held = {status.name: status for status in table_statuses(project)}
     assert {name: (extra["rows"], extra["version"]) for name, extra in told.items()} == {
         name: (held[name].rows, held[name].version) for name in (*WRITTEN, *REFRESHED)
     }
     assert told["gold.enriched_orders"]["lag"] == 0
 
 
-def test_steps_tell_their_lineage_as_runs_of_their_task(lake: Lake) -> None:
+def test_steps_tell_their_lineage_as_runs_of_their_task(project: Settings) -> None:
     def told_by(step: str) -> tuple[str, str, str]:
-        *_, last = (lake.settings.home / "lineage" / f"{step}.jsonl").read_text().splitlines()
+        *_, last = (project.home / "lineage" / f"{step}.jsonl").read_text().splitlines()
         event = json.loads(last)
         parent = event["run"]["facets"]["parent"]
         return event["eventType"], parent["job"]["name"], parent["root"]["job"]["name"]
@@ -199,19 +200,19 @@ def test_the_report_is_for_those_who_are_logged_in(api: Api) -> None:
     assert requests.get(link, timeout=60).status_code == 401
 
 
-def test_a_backfill_of_three_days_recomputes_them_as_if_all_had_come_at_once(api: Api, lake: Lake) -> None:
+def test_a_backfill_of_three_days_recomputes_them_as_if_all_had_come_at_once(api: Api, project: Settings) -> None:
     """Orders that gold had lost come back, and earlier ones get the users as they are now."""
-    wait_until(lambda: drivers(lake.settings) == [])
-    today = expected(Oracle().run(messages(lake.settings)))
-    lose_orders(lake.settings, "2026-01-02")
+    wait_until(lambda: drivers(project) == [])
+    today = expected(Oracle().run(messages(project)))
+    lose_orders(project, "2026-01-02")
     api.switch("reprocess", on=True)
     days = {"from_date": "2026-01-01T00:00:00Z", "to_date": "2026-01-03T00:00:00Z", "max_active_runs": 3}
     api.call("POST", "backfills", dag_id="reprocess", **days)
     wait_until(lambda: api.backfilled("success") == 3)
-    assert tables(lake.settings) == today
+    assert tables(project) == today
 
 
-def test_a_dry_run_changes_nothing_and_tells_nobody(api: Api, lake: Lake) -> None:
+def test_a_dry_run_changes_nothing_and_tells_nobody(api: Api, project: Settings) -> None:
     def events() -> int:
         found = api.call("GET", "assets/events?source_dag_id=reprocess")
         return int(found["total_entries"])
@@ -219,14 +220,14 @@ def test_a_dry_run_changes_nothing_and_tells_nobody(api: Api, lake: Lake) -> Non
     runs = "dags/reprocess/dagRuns"
     # Switching the DAG on has also started the run of yesterday.
     wait_until(lambda: api.call("GET", f"{runs}?state=running")["total_entries"] == 0)
-    before = (events(), tables(lake.settings))
+    before = (events(), tables(project))
     run = api.call("POST", runs, logical_date=None, conf={"dry_run": True})["dag_run_id"]
     wait_until(lambda: api.call("GET", f"{runs}/{run}")["state"] == "success")
-    assert (events(), tables(lake.settings)) == before
+    assert (events(), tables(project)) == before
 
 
-def test_the_pages(api: Api, lake: Lake, page: Page) -> None:
-    found, today = api.found, tables(lake.settings)
+def test_the_pages(api: Api, project: Settings, page: Page) -> None:
+    found, today = api.found, tables(project)
     page.goto(found.url)
     page.locator("[name=username]").fill(found.user)
     page.locator("[name=password]").fill(found.password)
@@ -250,7 +251,7 @@ def test_the_pages(api: Api, lake: Lake, page: Page) -> None:
     page.get_by_role("link", name="Report").click()
     expect(page.get_by_role("link", name="gold.enriched_orders")).to_be_visible()
 
-    lose_orders(lake.settings, "2026-01-02")
+    lose_orders(project, "2026-01-02")
     wait_until(lambda: api.call("GET", "backfills?dag_id=reprocess")["backfills"][0]["completed_at"])
     page.goto(f"{found.url}/dags/reprocess")
     page.get_by_role("button", name="Trigger").click()
@@ -279,19 +280,16 @@ def test_the_pages(api: Api, lake: Lake, page: Page) -> None:
     for badge in badges:
         expect(badge).to_have_css(*GREEN, timeout=PATIENCE * 1_000)
     take_picture(page, "backfill")
-    assert tables(lake.settings) == today
+    assert tables(project) == today
 
 
-def test_a_run_is_repaired_by_clearing_what_failed(
-    api: Api,
-    lake: Lake,
-) -> None:
+def test_a_run_is_repaired_by_clearing_what_failed(api: Api, project: Settings, spark: SparkSession) -> None:
     """The reconciliation finds that orders were lost, and a backfill restores them."""
     run = f"{RUNS}/{api.scheduled()['dag_run_id']}"
     task = f"{run}/taskInstances/run"
     oracle = Oracle()
-    today = expected(oracle.run(messages(lake.settings)))
-    lost = lose_orders(lake.settings, "2026-01-02")
+    today = expected(oracle.run(messages(project)))
+    lost = lose_orders(project, "2026-01-02")
     api.switch("pipeline", on=True)
     api.clear(run, "run")
     # Runs that the schedule or messages start in the meantime would go first.
@@ -299,27 +297,27 @@ def test_a_run_is_repaired_by_clearing_what_failed(
     api.call("PATCH", task, new_state="failed")  # instead of five retries
     wait_until(lambda: api.has_ended(run))
     enriched = f"{len(oracle.gold):,} enriched"
-    note = orders_of(oracle, lake.settings).replace("=", "≠").replace(enriched, f"{len(oracle.gold) - lost:,} enriched")
+    note = orders_of(oracle, project).replace("=", "≠").replace(enriched, f"{len(oracle.gold) - lost:,} enriched")
     assert note in api.call("GET", run)["note"]
 
     api.switch("pipeline", on=False)
     api.fail_others(run)
-    wait_until(lambda: drivers(lake.settings) == [])
+    wait_until(lambda: drivers(project) == [])
     day = date(2026, 1, 2)
-    with write_lease(lake.settings, [ORDERS.gold_table]):
-        backfill(lake, ORDERS, Scope(since=day, until=day))
+    with write_lease(project, [ORDERS.gold_table]):
+        backfill(Lake(spark, project), ORDERS, Scope(since=day, until=day))
     api.switch("pipeline", on=True)
     api.clear(run, "run")
     wait_until(lambda: api.is_alone(run, task, "success"))
     wait_until(lambda: api.has_ended(run))
     api.switch("pipeline", on=False)
-    assert tables(lake.settings) == today
-    assert orders_of(oracle, lake.settings) in api.call("GET", run)["note"].splitlines()
+    assert tables(project) == today
+    assert orders_of(oracle, project) in api.call("GET", run)["note"].splitlines()
     api.fail_others(run)
-    wait_until(lambda: drivers(lake.settings) == [])
+    wait_until(lambda: drivers(project) == [])
 
 
-def test_messages_that_come_to_an_empty_backlog_start_a_run(api: Api, lake: Lake, endpoint: Endpoint) -> None:
+def test_messages_that_come_to_an_empty_backlog_start_a_run(api: Api, project: Settings, endpoint: Endpoint) -> None:
     def has_started() -> bool:
         # Scheduled runs could land them before the trigger runs. It starts when Airflow next parses the DAG.
         api.fail_others("")
@@ -327,22 +325,19 @@ def test_messages_that_come_to_an_empty_backlog_start_a_run(api: Api, lake: Lake
 
     api.switch("pipeline", on=True)
     sent = datetime.now(UTC)
-    produce([(topic, MESSY.late(topic.name)) for topic in TOPICS if topic.name == "users"], endpoint, lake.settings)
+    produce([(topic, MESSY.late(topic.name)) for topic in TOPICS if topic.name == "users"], endpoint, project)
     wait_until(has_started)
 
 
-def test_what_a_killed_scheduler_has_left_holds_its_table_until_it_is_stopped(api: Api, lake: Lake) -> None:
-    start_run(api, lake.settings)
-    left = drivers(lake.settings)
-    pid, _ = read_state(lake.settings.home / "airflow" / "state.json")["processes"]["scheduler"]
+def test_what_a_killed_scheduler_has_left_holds_its_table_until_it_is_stopped(api: Api, project: Settings) -> None:
+    start_run(api, project)
+    left = drivers(project)
+    pid, _ = read_state(project.home / "airflow" / "state.json")["processes"]["scheduler"]
     for process in {psutil.Process(pid), *psutil.Process(pid).children(recursive=True)} - set(left):
         process.kill()
-    with (
-        pytest.raises(BusyError, match=f"being written by pid {holder(lake.settings)} "),
-        write_lease(lake.settings, [FIRST]),
-    ):
+    with pytest.raises(BusyError, match=f"being written by pid {holder(project)} "), write_lease(project, [FIRST]):
         pass
-    assert airflow.stop(lake.settings)
-    assert drivers(lake.settings) == []
-    with write_lease(lake.settings, WRITTEN):
+    assert airflow.stop(project)
+    assert drivers(project) == []
+    with write_lease(project, WRITTEN):
         pass

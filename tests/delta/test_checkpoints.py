@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
 from pulsar_lakehouse.checkpoints.soundness import create_tables_of, sound_checkpoint
 from pulsar_lakehouse.settings import Settings
@@ -21,7 +22,7 @@ Tear = Callable[[Path], object]
 
 
 @pytest.fixture(scope="module")
-def lake(lake: Lake, tmp_path_factory: pytest.TempPathFactory) -> Settings:
+def project(lake: Lake, tmp_path_factory: pytest.TempPathFactory) -> Settings:
     """Two tables. A stream has read one of them in three batches."""
     own = own_home(lake.settings, tmp_path_factory.mktemp("checkpoints"))
     Lake(lake.spark, own).create(CARS)
@@ -35,9 +36,9 @@ def lake(lake: Lake, tmp_path_factory: pytest.TempPathFactory) -> Settings:
 
 
 @pytest.fixture
-def checkpoint(lake: Lake, tmp_path: Path) -> Path:
+def checkpoint(project: Settings, tmp_path: Path) -> Path:
     """A copy of the stream's checkpoint."""
-    return Path(shutil.copytree(lake.settings.checkpoint_path("boats"), tmp_path / "boats"))
+    return Path(shutil.copytree(project.checkpoint_path("boats"), tmp_path / "boats"))
 
 
 def cut(name: str, length: int) -> Tear:
@@ -75,11 +76,11 @@ def use(lake: Lake, checkpoint: Path, reads: list[str]) -> None:
     ],
 )
 def test_a_sound_checkpoint_is_kept(
-    lake: Lake, checkpoint: Path, capsys: pytest.CaptureFixture[str], tear: Tear
+    spark: SparkSession, project: Settings, checkpoint: Path, capsys: pytest.CaptureFixture[str], tear: Tear
 ) -> None:
     tear(checkpoint)
     before = sorted(checkpoint.rglob("*"))
-    use(lake, checkpoint, [BOATS.name])
+    use(Lake(spark, project), checkpoint, [BOATS.name])
     assert (sorted(checkpoint.rglob("*")), capsys.readouterr().err) == (before, "")
 
 
@@ -105,14 +106,15 @@ def test_a_sound_checkpoint_is_kept(
     ],
 )
 def test_a_torn_checkpoint_is_removed(
-    lake: Lake,
+    spark: SparkSession,
+    project: Settings,
     checkpoint: Path,
     capsys: pytest.CaptureFixture[str],
     tear: Tear,
     problem: str,
 ) -> None:
     tear(checkpoint)
-    use(lake, checkpoint, [BOATS.name])
+    use(Lake(spark, project), checkpoint, [BOATS.name])
     said = f"the checkpoint {checkpoint} was removed, and its stream continues from what the tables hold"
     assert (capsys.readouterr().err, checkpoint.exists()) == (f"{checkpoint}{problem}: {said}\n", False)
 
@@ -138,7 +140,8 @@ def version(number: int) -> Tear:
     ],
 )
 def test_a_checkpoint_of_other_sources_is_removed(
-    lake: Lake,
+    spark: SparkSession,
+    project: Settings,
     checkpoint: Path,
     capsys: pytest.CaptureFixture[str],
     reads: list[str],
@@ -146,34 +149,34 @@ def test_a_checkpoint_of_other_sources_is_removed(
     problem: str,
 ) -> None:
     tear(checkpoint)
-    use(lake, checkpoint, reads)
+    use(Lake(spark, project), checkpoint, reads)
     assert capsys.readouterr().err.startswith(f"{checkpoint}/offsets/2: {problem}: the checkpoint")
     assert not checkpoint.exists()
 
 
 def test_changes_that_wait_for_longer_than_maintenance_keeps_them_are_not_read(
-    lake: Lake, checkpoint: Path, capsys: pytest.CaptureFixture[str]
+    spark: SparkSession, project: Settings, checkpoint: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     version(3)(checkpoint)
-    use(lake, checkpoint, [BOATS.name])
+    use(Lake(spark, project), checkpoint, [BOATS.name])
     assert capsys.readouterr().err == ""
-    commit = Path(lake.settings.table_path(BOATS.name), commit_file(3))
+    commit = Path(project.table_path(BOATS.name), commit_file(3))
     os.utime(commit, ((datetime.now() - timedelta(days=8)).timestamp(),) * 2)
-    use(lake, checkpoint, [BOATS.name])
+    use(Lake(spark, project), checkpoint, [BOATS.name])
     problem = "changes of bronze.boats were not read for 7 days, and may be gone: the checkpoint"
     assert capsys.readouterr().err.startswith(f"{checkpoint}/offsets/2: {problem}")
     os.utime(commit)
 
 
 def test_a_table_that_is_younger_than_its_stream_needs_all_that_was_read(
-    lake: Lake, checkpoint: Path, capsys: pytest.CaptureFixture[str]
+    spark: SparkSession, project: Settings, checkpoint: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """No matter who has created the table: another stream that writes it too may have found that it was lost."""
-    elsewhere = lake.settings.model_copy(update={"checkpoints": str(checkpoint.parent)})
-    create_tables_of(Lake(lake.spark, elsewhere), checkpoint.name, [BOATS])
+    elsewhere = project.model_copy(update={"checkpoints": str(checkpoint.parent)})
+    create_tables_of(Lake(spark, elsewhere), checkpoint.name, [BOATS])
     assert (checkpoint.exists(), capsys.readouterr().err) == (True, "")
     ships = Table(name="bronze.ships", columns="id BIGINT")
-    lake.create(ships)
-    create_tables_of(Lake(lake.spark, elsewhere), checkpoint.name, [BOATS, ships])
+    Lake(spark, project).create(ships)
+    create_tables_of(Lake(spark, elsewhere), checkpoint.name, [BOATS, ships])
     assert not checkpoint.exists()
     assert capsys.readouterr().err.startswith("bronze.ships: created after the stream had begun: the checkpoint")

@@ -147,7 +147,7 @@ def test_who_has_lost_a_claim_ends(settings: Settings, tmp_path: Path, monkeypat
 
 def test_the_end_is_that_of_the_children_too() -> None:
     code = (
-        "import subprocess; from pulsar_lakehouse.leases.claims import _end\n"
+        "import subprocess; from pulsar_lakehouse.DELTA.claims import _end\n"
         "print(subprocess.Popen(['sleep', '60'], stdout=subprocess.DEVNULL).pid, flush=True)\n"
         "_end('lost', 75)"
     )

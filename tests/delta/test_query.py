@@ -44,35 +44,37 @@ def test_where_nothing_has_run_yet_that_is_said_of_tables(tmp_path: Path, statem
     ],
 )
 def test_a_table_that_is_not_there(settings: Settings, tmp_path: Path, named: str, hint: str) -> None:
-    lake = own_home(settings, tmp_path)
-    DeltaTable.create(lake.table_path("gold.enriched_orders"), pa.schema({"id": pa.int64()}))
+    project = own_home(settings, tmp_path)
+    DeltaTable.create(project.table_path("gold.enriched_orders"), pa.schema({"id": pa.int64()}))
     with pytest.raises(
-        LakehouseError, match=f"does not exist! {re.escape(hint.format(warehouse=lake.warehouse_root))}$"
+        LakehouseError, match=f"does not exist! {re.escape(hint.format(warehouse=project.warehouse_root))}$"
     ):
-        query(lake, f"SELECT * FROM {named}")
+        query(project, f"SELECT * FROM {named}")
 
 
 @pytest.mark.parametrize(
     "condition", ["done = true", "done", "NOT done IS NULL", "done AND day = '2026-01-01'", "id = 7"]
 )
 def test_a_condition_finds_rows_of_files_without_bounds(lake: Lake, tmp_path: Path, condition: str) -> None:
-    lake, notes = own_home(lake.settings, tmp_path), "gold.notes"
-    Lake(lake.spark, lake).create(Table(name=notes, columns="id BIGINT, done BOOLEAN, day DATE", partition_by=("day",)))
+    project, notes = own_home(lake.settings, tmp_path), "gold.notes"
+    Lake(lake.spark, project).create(
+        Table(name=notes, columns="id BIGINT, done BOOLEAN, day DATE", partition_by=("day",))
+    )
     for id in (7, None):
         rows = lake.spark.createDataFrame(
             [(id, id and True, id and date(2026, 1, 1))], "id BIGINT, done BOOLEAN, day DATE"
         )
-        rows.write.format("delta").mode("append").save(lake.table_path(notes))
-    assert query(lake, f"SELECT id FROM {notes} WHERE {condition}").fetchall() == [(7,)]
+        rows.write.format("delta").mode("append").save(project.table_path(notes))
+    assert query(project, f"SELECT id FROM {notes} WHERE {condition}").fetchall() == [(7,)]
 
 
 def test_partitions_can_have_any_values(lake: Lake, tmp_path: Path) -> None:
-    lake, notes, columns = own_home(lake.settings, tmp_path), "gold.notes", "id BIGINT, name STRING, day DATE"
-    Lake(lake.spark, lake).create(Table(name=notes, columns=columns, partition_by=("name", "day")))
+    project, notes, columns = own_home(lake.settings, tmp_path), "gold.notes", "id BIGINT, name STRING, day DATE"
+    Lake(lake.spark, project).create(Table(name=notes, columns=columns, partition_by=("name", "day")))
     for name, day in (("50 %/ü=%20", "DATE '2026-01-01'"), (None, "make_date(10183, 9, 21)"), ("", "NULL")):
         rows = lake.spark.createDataFrame([(7, name)], "id BIGINT, name STRING").withColumn(
             "day", F.expr(day).cast("date")
         )
-        rows.write.format("delta").mode("append").save(lake.table_path(notes))
-    found = query(lake, f"SELECT name, CAST(day AS VARCHAR) AS day FROM {notes} WHERE id = 7").fetchall()
+        rows.write.format("delta").mode("append").save(project.table_path(notes))
+    found = query(project, f"SELECT name, CAST(day AS VARCHAR) AS day FROM {notes} WHERE id = 7").fetchall()
     assert sorted(found, key=str) == [("50 %/ü=%20", "2026-01-01"), (None, "10183-09-21"), (None, None)]

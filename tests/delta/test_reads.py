@@ -38,7 +38,7 @@ VALUES = [
 
 
 @pytest.fixture
-def lake(settings: Settings, tmp_path: Path) -> Settings:
+def project(settings: Settings, tmp_path: Path) -> Settings:
     return own_home(settings, tmp_path)
 
 
@@ -50,10 +50,8 @@ def filled(lake: Lake) -> Pinned:
     return lake.table(NOTES.name).pin()
 
 
-def append(ids: DataFrame, lake: Lake) -> None:
-    ids.selectExpr(*VALUES).to(NOTES.schema).write.format("delta").mode("append").save(
-        lake.settings.table_path(NOTES.name)
-    )
+def append(ids: DataFrame, project: Settings) -> None:
+    ids.selectExpr(*VALUES).to(NOTES.schema).write.format("delta").mode("append").save(project.table_path(NOTES.name))
 
 
 def found_by_spark(table: Pinned, keys: pa.Table) -> list[Row]:
@@ -75,28 +73,28 @@ def found_by_spark(table: Pinned, keys: pa.Table) -> list[Row]:
         ({"day": [date(2026, 1, 2)], "done": [True]}, [*range(4, 100, 6)]),
     ],
 )
-def test_keys_are_looked_for(lake: Lake, keys: dict[str, Any], ids: list[int]) -> None:
-    table = filled(lake)
+def test_keys_are_looked_for(spark: SparkSession, project: Settings, keys: dict[str, Any], ids: list[int]) -> None:
+    table = filled(Lake(spark, project))
     for are_rare in (False, True):
-        found = find_rows(table, lake.settings, pa.table(keys), columns=NOTES.schema.names, are_rare=are_rare)
+        found = find_rows(table, project, pa.table(keys), columns=NOTES.schema.names, are_rare=are_rare)
         assert found is not None
         assert sorted(found["id"].to_pylist()) == ids
-    rows = rows_of_keys(table, lake.settings, pa.table(keys))
+    rows = rows_of_keys(table, project, pa.table(keys))
     assert rows.schema == table.rows.schema
     assert rows.orderBy("id").collect() == found_by_spark(table, pa.table(keys))
 
 
-def test_only_files_that_can_have_a_key_are_read(lake: Lake) -> None:
-    table = filled(lake)
-    for file in Path(lake.settings.table_path(table.name)).rglob("*.parquet"):
+def test_only_files_that_can_have_a_key_are_read(spark: SparkSession, project: Settings) -> None:
+    table = filled(Lake(spark, project))
+    for file in Path(project.table_path(table.name)).rglob("*.parquet"):
         has_key = f"{date(2026, 1, 2)}" in str(file) and any(
-            row.id == 7 for row in lake.spark.read.parquet(str(file)).collect()
+            row.id == 7 for row in spark.read.parquet(str(file)).collect()
         )
         if not has_key:
             file.unlink()
     found = find_rows(
         table,
-        lake.settings,
+        project,
         pa.table({"id": [7]}),
         columns=["id", "place"],
         within={"day": (date(2026, 1, 2), date(2026, 1, 2))},
@@ -105,11 +103,11 @@ def test_only_files_that_can_have_a_key_are_read(lake: Lake) -> None:
     assert found["place"].to_pylist()[0]["entry"] == 7
 
 
-def test_a_version_is_read_as_it_was(lake: Lake) -> None:
-    table = filled(lake)
-    append(lake.spark.range(7, 8), lake.settings)
-    assert rows_of_keys(table, lake.settings, pa.table({"id": [7]})).count() == 1
-    assert rows_of_keys(lake.table(table.name).pin(), lake.settings, pa.table({"id": [7]})).count() == 2
+def test_a_version_is_read_as_it_was(spark: SparkSession, project: Settings) -> None:
+    table = filled(Lake(spark, project))
+    append(spark.range(7, 8), project)
+    assert rows_of_keys(table, project, pa.table({"id": [7]})).count() == 1
+    assert rows_of_keys(Lake(spark, project).table(table.name).pin(), project, pa.table({"id": [7]})).count() == 2
 
 
 @pytest.mark.parametrize(
@@ -122,16 +120,20 @@ def test_a_version_is_read_as_it_was(lake: Lake) -> None:
         {"short": [700]},
     ],
 )
-def test_types_with_an_equality_of_their_own_are_left_to_spark(lake: Lake, keys: dict[str, Any]) -> None:
-    assert find_rows(filled(lake), lake.settings, pa.table(keys), columns=[*keys]) is None
+def test_types_with_an_equality_of_their_own_are_left_to_spark(
+    spark: SparkSession, project: Settings, keys: dict[str, Any]
+) -> None:
+    assert find_rows(filled(Lake(spark, project)), project, pa.table(keys), columns=[*keys]) is None
 
 
 @pytest.mark.parametrize("limit", ["MAX_READ", "MAX_FOUND"])
-def test_much_is_left_to_spark(lake: Lake, monkeypatch: pytest.MonkeyPatch, limit: str) -> None:
+def test_much_is_left_to_spark(
+    spark: SparkSession, project: Settings, monkeypatch: pytest.MonkeyPatch, limit: str
+) -> None:
     monkeypatch.setattr(reads, limit, 1)
-    table, keys = filled(lake), pa.table({"id": [7, 70]})
-    assert find_rows(table, lake.settings, keys, columns=["id"]) is None
-    assert rows_of_keys(table, lake.settings, keys).orderBy("id").collect() == found_by_spark(table, keys)
+    table, keys = filled(Lake(spark, project)), pa.table({"id": [7, 70]})
+    assert find_rows(table, project, keys, columns=["id"]) is None
+    assert rows_of_keys(table, project, keys).orderBy("id").collect() == found_by_spark(table, keys)
 
 
 @pytest.mark.parametrize("limit", [reads.MAX_READ, 1])
@@ -146,7 +148,8 @@ def test_much_is_left_to_spark(lake: Lake, monkeypatch: pytest.MonkeyPatch, limi
     ],
 )
 def test_rows_from_a_time_on(
-    lake: Lake,
+    spark: SparkSession,
+    project: Settings,
     monkeypatch: pytest.MonkeyPatch,
     limit: int,
     day: str | None,
@@ -154,55 +157,63 @@ def test_rows_from_a_time_on(
     ids: list[int],
 ) -> None:
     monkeypatch.setattr(reads, "MAX_READ", limit)
-    found = rows_since(filled(lake), lake.settings, day=("day", day), time=("at", time), columns=["id", "place"])
+    found = rows_since(
+        filled(Lake(spark, project)), project, day=("day", day), time=("at", time), columns=["id", "place"]
+    )
     assert found.columns == ["id", "place"]
     assert sorted(row.id for row in found.collect()) == sorted(ids)
 
 
 @pytest.mark.parametrize("limit", [reads.SMALL, 1])
-def test_all_rows_of_a_small_table(lake: Lake, monkeypatch: pytest.MonkeyPatch, limit: int) -> None:
+def test_all_rows_of_a_small_table(
+    spark: SparkSession, project: Settings, monkeypatch: pytest.MonkeyPatch, limit: int
+) -> None:
     monkeypatch.setattr(reads, "SMALL", limit)
-    table = filled(lake)
+    table = filled(Lake(spark, project))
     for columns in (None, ["place", "id"]):
-        rows = rows_if_small(table, lake.settings, columns=columns)
+        rows = rows_if_small(table, project, columns=columns)
         same = table.rows.select(*(columns or table.schema.names))
         assert rows.orderBy("id").collect() == same.orderBy("id").collect()
         assert rows.isLocal() == (limit != 1)
 
 
-def test_what_can_not_be_read_is_left_to_spark(lake: Lake) -> None:
-    table = filled(lake)
-    for file in Path(lake.settings.table_path(table.name)).rglob("*.parquet"):
+def test_what_can_not_be_read_is_left_to_spark(spark: SparkSession, project: Settings) -> None:
+    table = filled(Lake(spark, project))
+    for file in Path(project.table_path(table.name)).rglob("*.parquet"):
         file.unlink()
-    assert find_rows(table, lake.settings, pa.table({"id": [7]}), columns=["id"]) is None
+    assert find_rows(table, project, pa.table({"id": [7]}), columns=["id"]) is None
 
 
-def test_a_table_without_files_has_no_rows(lake: Lake) -> None:
-    lake.create(NOTES)
-    table, keys = lake.table(NOTES.name).pin(), pa.table({"id": [7]})
-    found = find_rows(table, lake.settings, keys, columns=["id"], within={"day": (date(2026, 1, 1), None)})
+def test_a_table_without_files_has_no_rows(spark: SparkSession, project: Settings) -> None:
+    Lake(spark, project).create(NOTES)
+    table, keys = Lake(spark, project).table(NOTES.name).pin(), pa.table({"id": [7]})
+    found = find_rows(table, project, keys, columns=["id"], within={"day": (date(2026, 1, 1), None)})
     assert found is not None
     assert not found.num_rows
-    assert rows_if_small(table, lake.settings).isEmpty()
+    assert rows_if_small(table, project).isEmpty()
 
 
-def test_a_year_that_python_has_not_is_left_to_spark(lake: Lake) -> None:
-    filled(lake)
+def test_a_year_that_python_has_not_is_left_to_spark(spark: SparkSession, project: Settings) -> None:
+    filled(Lake(spark, project))
     far = [*VALUES[:5], "make_date(10183, 9, 21) AS day", *VALUES[6:]]
-    lake.spark.range(7, 8).selectExpr(*far).write.format("delta").mode("append").save(
-        lake.settings.table_path(NOTES.name)
+    spark.range(7, 8).selectExpr(*far).write.format("delta").mode("append").save(project.table_path(NOTES.name))
+    rows = rows_of_keys(
+        Lake(spark, project).table(NOTES.name).pin(), project, pa.table({"id": [7]}), columns=["id", "short"]
     )
-    rows = rows_of_keys(lake.table(NOTES.name).pin(), lake.settings, pa.table({"id": [7]}), columns=["id", "short"])
     assert [tuple(row) for row in rows.collect()] == [(7, 7), (7, 7)]
 
 
-def test_a_table_whose_columns_have_other_names_in_files_is_left_to_spark(lake: Lake) -> None:
-    filled(lake)
-    path = f"delta.`{lake.settings.table_path(NOTES.name)}`"
+def test_a_table_whose_columns_have_other_names_in_files_is_left_to_spark(
+    spark: SparkSession, project: Settings
+) -> None:
+    filled(Lake(spark, project))
+    path = f"delta.`{project.table_path(NOTES.name)}`"
     mapped = "'delta.columnMapping.mode' = 'name', 'delta.minReaderVersion' = '2', 'delta.minWriterVersion' = '5'"
-    lake.spark.sql(f"ALTER TABLE {path} SET TBLPROPERTIES ({mapped})")
-    lake.spark.sql(f"ALTER TABLE {path} RENAME COLUMN short TO small")
-    rows = rows_of_keys(lake.table(NOTES.name).pin(), lake.settings, pa.table({"small": pa.array([7], pa.int8())}))
+    spark.sql(f"ALTER TABLE {path} SET TBLPROPERTIES ({mapped})")
+    spark.sql(f"ALTER TABLE {path} RENAME COLUMN short TO small")
+    rows = rows_of_keys(
+        Lake(spark, project).table(NOTES.name).pin(), project, pa.table({"small": pa.array([7], pa.int8())})
+    )
     assert [row.id for row in rows.collect()] == [7]
 
 

@@ -7,14 +7,13 @@ from deltalake import CommitProperties, DeltaTable, write_deltalake
 
 from pulsar_lakehouse.inspection.row_history import changes_of_rows
 from pulsar_lakehouse.settings import Settings
-from pulsar_lakehouse.tables.lake import Lake
 from tests.lake import own_home
 
 NAME = "gold.notes"
 
 
-def changes(lake: Lake) -> list[tuple[int, object, object, str]]:
-    found = changes_of_rows(lake.settings, NAME, "k = 1", {}, identity=lambda row: row["k"])
+def changes(project: Settings) -> list[tuple[int, object, object, str]]:
+    found = changes_of_rows(project, NAME, "k = 1", {}, identity=lambda row: row["k"])
     return [
         (each.version, each.before and each.before["n"], each.after and each.after["n"], each.reason) for each in found
     ]
@@ -22,20 +21,20 @@ def changes(lake: Lake) -> list[tuple[int, object, object, str]]:
 
 def test_a_row_that_is_only_rewritten_has_not_changed(settings: Settings, tmp_path: Path) -> None:
     """Its new file has a column that the old one lacks, and NaN is as it was."""
-    lake = own_home(settings, tmp_path)
-    path = lake.table_path(NAME)
+    project = own_home(settings, tmp_path)
+    path = project.table_path(NAME)
     nested = {"k": [1], "n": [5], "ratio": [float("nan")], "of": [{"a": 1}]}
     write_deltalake(path, pa.table(nested))
     wider = pa.table({"k": [2], "n": [6], "ratio": [0.5], "of": [{"a": 1, "b": 2}], "more": ["x"]})
     write_deltalake(path, wider, mode="append", schema_mode="merge")
     DeltaTable(path).optimize.compact()
-    assert changes(lake) == [(0, None, 5, "")]
+    assert changes(project) == [(0, None, 5, "")]
 
 
 def test_the_reason_of_a_commit(settings: Settings, tmp_path: Path) -> None:
-    lake = own_home(settings, tmp_path)
-    path = lake.table_path(NAME)
+    project = own_home(settings, tmp_path)
+    path = project.table_path(NAME)
     write_deltalake(path, pa.table({"k": [1, 2], "n": [5, 6]}))
     because = CommitProperties(custom_metadata={"userMetadata": "a restore of before"})
     DeltaTable(path).delete("k = 1", commit_properties=because)
-    assert changes(lake) == [(0, None, 5, ""), (1, 5, None, "a restore of before")]
+    assert changes(project) == [(0, None, 5, ""), (1, 5, None, "a restore of before")]

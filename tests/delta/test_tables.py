@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable
+from pyspark.sql import SparkSession
 
 from pulsar_lakehouse.errors import ConfigurationError, LakehouseError
 from pulsar_lakehouse.settings import Settings
@@ -21,8 +22,8 @@ BOATS = Table(
 
 
 @pytest.fixture
-def lake(lake: Lake, tmp_path: Path) -> Settings:
-    """A lake with a table of one row."""
+def project(lake: Lake, tmp_path: Path) -> Settings:
+    """A project with a table of one row."""
     own = own_home(lake.settings, tmp_path)
     Lake(lake.spark, own).create(BOATS)
     row = (
@@ -33,45 +34,49 @@ def lake(lake: Lake, tmp_path: Path) -> Settings:
 
 
 @pytest.mark.parametrize("kind", ["TIMESTAMP", "TIMESTAMP_NTZ", "DECIMAL(38, 18)", "VARIANT", "MAP<STRING, BINARY>"])
-def test_a_table_is_the_same_whoever_makes_it(lake: Lake, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+def test_a_table_is_the_same_whoever_makes_it(
+    spark: SparkSession, project: Settings, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
     """delta-rs makes tables, and Spark those whose types only Spark knows."""
     properties = {"delta.enableChangeDataFeed": "true", "lakehouse.madeFrom": """{"a": "it's $5"}"""}
 
     def made(name: str) -> tuple[object, ...]:
         table = Table(name=name, columns=f"`a.b` {kind}, day DATE", partition_by=("day",), properties=properties)
-        assert lake.create(table)
-        assert not lake.create(table)
-        assert lake.table(name).is_known_empty
-        [detail] = lake.spark.sql(f"DESCRIBE DETAIL delta.`{lake.settings.table_path(name)}`").collect()
-        return lake.table(name).schema, detail.partitionColumns, detail.properties
+        assert Lake(spark, project).create(table)
+        assert not Lake(spark, project).create(table)
+        assert Lake(spark, project).table(name).is_known_empty
+        [detail] = spark.sql(f"DESCRIBE DETAIL delta.`{project.table_path(name)}`").collect()
+        return Lake(spark, project).table(name).schema, detail.partitionColumns, detail.properties
 
     by_either = made("silver.either")
     monkeypatch.setattr(writes, "create", lambda *_, **__: False)
     assert by_either == made("silver.spark")
 
 
-def test_what_delta_rs_fails_to_make_spark_makes(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_delta_rs_fails_to_make_spark_makes(
+    spark: SparkSession, project: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def fail(*_: object, **__: object) -> None:
         raise OSError("no space left on device")
 
     monkeypatch.setattr(DeltaTable, "create", fail)
-    assert lake.create(replace(BOATS, name="silver.ships"))
-    assert lake.table("silver.ships").schema == BOATS.schema
+    assert Lake(spark, project).create(replace(BOATS, name="silver.ships"))
+    assert Lake(spark, project).table("silver.ships").schema == BOATS.schema
 
 
-def test_a_table_that_is_as_declared_is_left_alone(lake: Lake) -> None:
-    before = versions(lake.settings)
-    assert not lake.create(BOATS)
-    assert versions(lake.settings) == before
+def test_a_table_that_is_as_declared_is_left_alone(spark: SparkSession, project: Settings) -> None:
+    before = versions(project)
+    assert not Lake(spark, project).create(BOATS)
+    assert versions(project) == before
 
 
-def test_a_table_gains_columns_at_any_depth(lake: Lake) -> None:
+def test_a_table_gains_columns_at_any_depth(spark: SparkSession, project: Settings) -> None:
     columns = """
         id BIGINT, name STRING, day DATE,
         owner STRUCT<`born-in`: INT, name: STRING, home: STRUCT<street: STRUCT<number: INT>, city: STRING>>
     """
-    lake.create(replace(BOATS, columns=columns))
-    boats = lake.table(BOATS.name).read()
+    Lake(spark, project).create(replace(BOATS, columns=columns))
+    boats = Lake(spark, project).table(BOATS.name).read()
     assert boats.schema.simpleString() == (
         "struct<id:bigint,owner:struct<name:string,home:struct<city:string,street:struct<number:int>>,born-in:int>,"
         "day:date,name:string>"
@@ -99,28 +104,30 @@ def test_a_table_gains_columns_at_any_depth(lake: Lake) -> None:
         ),
     ],
 )
-def test_a_column_of_another_type_is_refused(lake: Lake, columns: str, difference: str) -> None:
-    before = versions(lake.settings)
+def test_a_column_of_another_type_is_refused(
+    spark: SparkSession, project: Settings, columns: str, difference: str
+) -> None:
+    before = versions(project)
     with pytest.raises(ConfigurationError) as refused:
-        lake.create(replace(BOATS, columns=columns))
-    assert (str(refused.value), versions(lake.settings)) == (difference, before)
+        Lake(spark, project).create(replace(BOATS, columns=columns))
+    assert (str(refused.value), versions(project)) == (difference, before)
 
 
-def test_what_is_not_declared_any_more_is_null(lake: Lake) -> None:
-    lake.create(replace(BOATS, columns="id BIGINT"))
-    held = lake.table(BOATS.name).read()
-    rows = lake.spark.sql("SELECT 2L AS id").transform(with_columns_of, held)
+def test_what_is_not_declared_any_more_is_null(spark: SparkSession, project: Settings) -> None:
+    Lake(spark, project).create(replace(BOATS, columns="id BIGINT"))
+    held = Lake(spark, project).table(BOATS.name).read()
+    rows = spark.sql("SELECT 2L AS id").transform(with_columns_of, held)
     assert [(row.id, row.owner, row.day) for row in rows.collect()] == [(2, None, None)]
     assert rows.select(*held.columns).schema.simpleString() == held.schema.simpleString()
 
 
 def test_rows_are_inserted_or_update_what_they_may(lake: Lake, tmp_path: Path) -> None:
-    lake = own_home(lake.settings, tmp_path)
-    Lake(lake.spark, lake).create(Table(name="silver.cars", columns="id BIGINT, colour STRING, built INT"))
+    project = own_home(lake.settings, tmp_path)
+    Lake(lake.spark, project).create(Table(name="silver.cars", columns="id BIGINT, colour STRING, built INT"))
     for rows in ("(1, 'red', 1999)", "(1, 'blue', 2000), (2, 'black', 1926)"):
         cars = lake.spark.sql(f"SELECT * FROM VALUES {rows} AS cars (id, colour, built)")
-        upsert(cars, lake, "silver.cars", on=["id"], update=["colour"])
-    table = DeltaTable(lake.table_path("silver.cars"))
+        upsert(cars, project, "silver.cars", on=["id"], update=["colour"])
+    table = DeltaTable(project.table_path("silver.cars"))
     assert sorted(table.to_pyarrow_table().to_pylist(), key=lambda car: car["id"]) == [
         {"id": 1, "colour": "blue", "built": 1999},
         {"id": 2, "colour": "black", "built": 1926},
@@ -129,27 +136,27 @@ def test_rows_are_inserted_or_update_what_they_may(lake: Lake, tmp_path: Path) -
 
 
 def test_a_table_of_an_earlier_version_gets_what_it_lacks(lake: Lake, tmp_path: Path) -> None:
-    lake = own_home(lake.settings, tmp_path)
+    project = own_home(lake.settings, tmp_path)
     crews = Table(name="silver.crews", columns="id BIGINT, members ARRAY<STRUCT<name: STRING, rank: ARRAY<STRING>>>")
     columns = "id BIGINT, members ARRAY<STRUCT<name: STRING>>"
-    lake.spark.sql(f"CREATE TABLE delta.`{lake.table_path(crews.name)}` ({columns}) USING delta")
-    append(lake.spark.sql("SELECT 1L AS id, array(named_struct('name', 'Ada')) AS members"), lake, crews.name)
-    Lake(lake.spark, lake).create(crews)
-    assert [row.asDict(recursive=True) for row in Lake(lake.spark, lake).table(crews.name).read().collect()] == [
+    lake.spark.sql(f"CREATE TABLE delta.`{project.table_path(crews.name)}` ({columns}) USING delta")
+    append(lake.spark.sql("SELECT 1L AS id, array(named_struct('name', 'Ada')) AS members"), project, crews.name)
+    Lake(lake.spark, project).create(crews)
+    assert [row.asDict(recursive=True) for row in Lake(lake.spark, project).table(crews.name).read().collect()] == [
         {"id": 1, "members": [{"name": "Ada", "rank": None}]}
     ]
-    assert Lake(lake.spark, lake).table(crews.name).property("delta.logRetentionDuration") == "interval 7 days"
-    before = versions(lake)
-    Lake(lake.spark, lake).create(crews)
-    assert versions(lake) == before
+    assert Lake(lake.spark, project).table(crews.name).property("delta.logRetentionDuration") == "interval 7 days"
+    before = versions(project)
+    Lake(lake.spark, project).create(crews)
+    assert versions(project) == before
 
 
-def test_appends_write_checksums_again_after_a_compaction(lake: Lake) -> None:
-    append(lake.table(BOATS.name).read(), lake.settings, BOATS.name)
-    DeltaTable(lake.settings.table_path(BOATS.name)).optimize.compact()
-    lake.create(BOATS)
-    append(lake.table(BOATS.name).read(), lake.settings, BOATS.name)
-    checksums = [file.name for file in log_of(lake.settings, BOATS).glob("[0-9]*.crc")]
+def test_appends_write_checksums_again_after_a_compaction(spark: SparkSession, project: Settings) -> None:
+    append(Lake(spark, project).table(BOATS.name).read(), project, BOATS.name)
+    DeltaTable(project.table_path(BOATS.name)).optimize.compact()
+    Lake(spark, project).create(BOATS)
+    append(Lake(spark, project).table(BOATS.name).read(), project, BOATS.name)
+    checksums = [file.name for file in log_of(project, BOATS).glob("[0-9]*.crc")]
     assert sorted(checksums) == [f"{version:020}.crc" for version in (0, 1, 2, 4)]
 
 
@@ -169,29 +176,29 @@ def log_of(settings: Settings, table: Table) -> Path:
     ids=["draft", "checksum", "empty", "half a line", "a line"],
 )
 def test_a_table_whose_creation_was_cut_off_is_created(lake: Lake, tmp_path: Path, left: dict[str, str]) -> None:
-    lake = own_home(lake.settings, tmp_path)
-    log_of(lake, BOATS).mkdir(parents=True)
+    project = own_home(lake.settings, tmp_path)
+    log_of(project, BOATS).mkdir(parents=True)
     for name, text in left.items():
-        (log_of(lake, BOATS) / name).write_text(text)
-    assert [Lake(lake.spark, lake).create(BOATS), Lake(lake.spark, lake).create(BOATS)] == [True, False]
-    assert Lake(lake.spark, lake).table(BOATS.name).read().count() == 0
+        (log_of(project, BOATS) / name).write_text(text)
+    assert [Lake(lake.spark, project).create(BOATS), Lake(lake.spark, project).create(BOATS)] == [True, False]
+    assert Lake(lake.spark, project).table(BOATS.name).read().count() == 0
 
 
 @pytest.mark.parametrize("left", [None, ""])
-def test_rows_without_a_log_are_left_alone(lake: Lake, left: str | None) -> None:
-    log, table = log_of(lake.settings, BOATS), Path(lake.settings.table_path(BOATS.name))
+def test_rows_without_a_log_are_left_alone(spark: SparkSession, project: Settings, left: str | None) -> None:
+    log, table = log_of(project, BOATS), Path(project.table_path(BOATS.name))
     shutil.rmtree(log)
     if left is not None:
         log.mkdir()
         (log / "00000000000000000000.json").write_text(left)
     before = sorted(table.rglob("*"))
     with pytest.raises(LakehouseError, match=f"^silver.boats: {table} has data files, but no log: restore its"):
-        lake.create(BOATS)
+        Lake(spark, project).create(BOATS)
     assert sorted(table.rglob("*")) == before
 
 
-def test_a_commit_that_a_power_cut_has_emptied_is_named(lake: Lake) -> None:
-    last = log_of(lake.settings, BOATS) / "00000000000000000001.json"
+def test_a_commit_that_a_power_cut_has_emptied_is_named(spark: SparkSession, project: Settings) -> None:
+    last = log_of(project, BOATS) / "00000000000000000001.json"
     last.write_text("")
     with pytest.raises(LakehouseError, match=f"^silver.boats: {last}: torn, as by a power cut"):
-        lake.create(BOATS)
+        Lake(spark, project).create(BOATS)

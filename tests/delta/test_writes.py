@@ -60,14 +60,14 @@ FAR: tuple[Any, ...] = (
 
 
 @pytest.fixture(params=["delta-rs", "Spark"])
-def lake(request: pytest.FixtureRequest, lake: Lake, tmp_path: Path) -> Iterator[Settings]:
-    lake = own_home(lake.settings, tmp_path)
-    Lake(lake.spark, lake).create(NOTES)
+def project(request: pytest.FixtureRequest, lake: Lake, tmp_path: Path) -> Iterator[Settings]:
+    project = own_home(lake.settings, tmp_path)
+    Lake(lake.spark, project).create(NOTES)
     with pytest.MonkeyPatch.context() as patch:
         if request.param == "Spark":
             patch.setattr(writes, "MAX_ROWS", -1)
-        yield lake
-    writers = {commit.get("engineInfo", "")[:8] for commit in DeltaTable(lake.table_path(NOTES.name)).history()[:-1]}
+        yield project
+    writers = {commit.get("engineInfo", "")[:8] for commit in DeltaTable(project.table_path(NOTES.name)).history()[:-1]}
     assert writers == {"delta-rs" if request.param == "delta-rs" else "Apache-S"}
 
 
@@ -85,34 +85,34 @@ def rows_of(spark: SparkSession, *rows: tuple[Any, ...]) -> list[Row]:
     return spark.createDataFrame(list(rows), NOTES.ddl).collect()
 
 
-def test_rows_are_appended_as_they_are(lake: Lake) -> None:
-    with few(lake.spark, FIRST, NOTHING, FAR) as rows:
-        append(rows, lake.settings, NOTES.name)
-    assert held(lake) == rows_of(lake.spark, FIRST, NOTHING, FAR)
+def test_rows_are_appended_as_they_are(spark: SparkSession, project: Settings) -> None:
+    with few(spark, FIRST, NOTHING, FAR) as rows:
+        append(rows, project, NOTES.name)
+    assert held(Lake(spark, project)) == rows_of(spark, FIRST, NOTHING, FAR)
 
 
-def test_columns_are_told_by_name(lake: Lake) -> None:
-    with few(lake.spark, FIRST) as rows:
-        append(rows.select(*reversed(rows.columns)), lake.settings, NOTES.name)
-    assert held(lake) == rows_of(lake.spark, FIRST)
+def test_columns_are_told_by_name(spark: SparkSession, project: Settings) -> None:
+    with few(spark, FIRST) as rows:
+        append(rows.select(*reversed(rows.columns)), project, NOTES.name)
+    assert held(Lake(spark, project)) == rows_of(spark, FIRST)
 
 
-def test_rows_that_are_there_are_not_appended_again(lake: Lake) -> None:
-    with few(lake.spark, FIRST, NOTHING, FAR) as rows:
-        append(rows.where("id < 3"), lake.settings, NOTES.name)
-        append_missing(rows, lake.settings, NOTES.name, on=["id"])
-    assert held(lake) == rows_of(lake.spark, FIRST, NOTHING, FAR)
+def test_rows_that_are_there_are_not_appended_again(spark: SparkSession, project: Settings) -> None:
+    with few(spark, FIRST, NOTHING, FAR) as rows:
+        append(rows.where("id < 3"), project, NOTES.name)
+        append_missing(rows, project, NOTES.name, on=["id"])
+    assert held(Lake(spark, project)) == rows_of(spark, FIRST, NOTHING, FAR)
 
 
-def test_a_row_is_inserted_or_updated(lake: Lake) -> None:
+def test_a_row_is_inserted_or_updated(spark: SparkSession, project: Settings) -> None:
     changed = (1, "Bob", *FIRST[2:])
-    with few(lake.spark, FIRST) as rows:
-        upsert(rows, lake.settings, NOTES.name, on=["id", "place"])
-    with few(lake.spark, changed, FAR) as rows:
-        upsert(rows, lake.settings, NOTES.name, on=["id", "place"])
-    assert held(lake) == rows_of(lake.spark, changed, FAR)
-    last = lake.table(NOTES.name).version
-    feed = lake.table(NOTES.name).changes(last, last).select("_change_type", "id", "saidBy")
+    with few(spark, FIRST) as rows:
+        upsert(rows, project, NOTES.name, on=["id", "place"])
+    with few(spark, changed, FAR) as rows:
+        upsert(rows, project, NOTES.name, on=["id", "place"])
+    assert held(Lake(spark, project)) == rows_of(spark, changed, FAR)
+    last = Lake(spark, project).table(NOTES.name).version
+    feed = Lake(spark, project).table(NOTES.name).changes(last, last).select("_change_type", "id", "saidBy")
     assert sorted(map(tuple, feed.collect())) == [
         ("insert", 3, ""),
         ("update_postimage", 1, "Bob"),
@@ -120,14 +120,14 @@ def test_a_row_is_inserted_or_updated(lake: Lake) -> None:
     ]
 
 
-def test_only_some_columns_are_updated(lake: Lake) -> None:
-    with few(lake.spark, FIRST) as rows:
-        append(rows, lake.settings, NOTES.name)
-        upsert(rows.select("id", F.lit(1.5).alias("rate")), lake.settings, NOTES.name, on=["id"], update=["rate"])
-    assert held(lake) == rows_of(lake.spark, (*FIRST[:5], 1.5, *FIRST[6:]))
+def test_only_some_columns_are_updated(spark: SparkSession, project: Settings) -> None:
+    with few(spark, FIRST) as rows:
+        append(rows, project, NOTES.name)
+        upsert(rows.select("id", F.lit(1.5).alias("rate")), project, NOTES.name, on=["id"], update=["rate"])
+    assert held(Lake(spark, project)) == rows_of(spark, (*FIRST[:5], 1.5, *FIRST[6:]))
 
 
-def test_a_merge_deletes_updates_and_inserts(lake: Lake) -> None:
+def test_a_merge_deletes_updates_and_inserts(spark: SparkSession, project: Settings) -> None:
     values = {name: f"new.`{name}`" for name in NOTES.schema.names}
     within = Within(F.lit(True), {"day": (date(2025, 12, 29), date(9999, 12, 31))})
     how = Merge(
@@ -138,74 +138,74 @@ def test_a_merge_deletes_updates_and_inserts(lake: Lake) -> None:
         insert=values,
         insert_if="new.id < 6",
     )
-    with few(lake.spark, FIRST, FAR) as rows:
-        append(rows, lake.settings, NOTES.name)
+    with few(spark, FIRST, FAR) as rows:
+        append(rows, project, NOTES.name)
     fifth, sixth = ((id, *FIRST[1:7], (id, id), *FIRST[8:]) for id in (5, 6))
-    with few(lake.spark, FIRST, FAR, fifth, sixth) as rows:
-        merge(rows, lake.settings, NOTES.name, how)
-    assert held(lake) == rows_of(lake.spark, fifth, (11, *FIRST[1:]))
+    with few(spark, FIRST, FAR, fifth, sixth) as rows:
+        merge(rows, project, NOTES.name, how)
+    assert held(Lake(spark, project)) == rows_of(spark, fifth, (11, *FIRST[1:]))
 
 
-def test_a_commit_has_a_checksum(lake: Lake) -> None:
+def test_a_commit_has_a_checksum(spark: SparkSession, project: Settings) -> None:
     """Without it, Spark reads the log to learn the schema, and whether a table is empty."""
-    assert lake.table(NOTES.name).is_known_empty
-    with few(lake.spark, FIRST, FAR) as rows:
-        append(rows, lake.settings, NOTES.name)
-        assert not lake.table(NOTES.name).is_known_empty
-        merge(rows, lake.settings, NOTES.name, Merge(on=["id"], delete=True))
-    assert lake.table(NOTES.name).is_known_empty
-    log = Path(lake.settings.table_path(NOTES.name)) / "_delta_log"
+    assert Lake(spark, project).table(NOTES.name).is_known_empty
+    with few(spark, FIRST, FAR) as rows:
+        append(rows, project, NOTES.name)
+        assert not Lake(spark, project).table(NOTES.name).is_known_empty
+        merge(rows, project, NOTES.name, Merge(on=["id"], delete=True))
+    assert Lake(spark, project).table(NOTES.name).is_known_empty
+    log = Path(project.table_path(NOTES.name)) / "_delta_log"
     told = [json.loads(file.read_text()) for file in sorted(log.glob("[0-9]*.crc"))]
     assert [each["numFiles"] for each in told] == [0, 2, 0]
     assert len({json.dumps({key: each[key] for key in ("metadata", "protocol")}, sort_keys=True) for each in told}) == 1
 
 
-def test_a_commit_does_not_have_the_values_of_its_rows(lake: Lake) -> None:
-    with few(lake.spark, (123_456_789, *FIRST[1:])) as rows:
-        upsert(rows, lake.settings, NOTES.name, on=["id"])
-        upsert(rows, lake.settings, NOTES.name, on=["id"])
-    log = Path(lake.settings.table_path(NOTES.name)) / "_delta_log"
+def test_a_commit_does_not_have_the_values_of_its_rows(spark: SparkSession, project: Settings) -> None:
+    with few(spark, (123_456_789, *FIRST[1:])) as rows:
+        upsert(rows, project, NOTES.name, on=["id"])
+        upsert(rows, project, NOTES.name, on=["id"])
+    log = Path(project.table_path(NOTES.name)) / "_delta_log"
     told = [json.loads(line) for file in log.glob("*.json") for line in file.read_text().splitlines()]
     assert "123456789" not in json.dumps([each["commitInfo"] for each in told if "commitInfo" in each])
 
 
 def test_a_merge_that_matches_nothing_is_no_commit(lake: Lake, tmp_path: Path) -> None:
-    lake = own_home(lake.settings, tmp_path)
-    Lake(lake.spark, lake).create(NOTES)
+    project = own_home(lake.settings, tmp_path)
+    Lake(lake.spark, project).create(NOTES)
     with few(lake.spark, FIRST, FAR) as rows:
-        append(rows.where("id = 3"), lake, NOTES.name)
-        merge(rows.where("id = 1"), lake, NOTES.name, Merge(on=["id"], delete=True))
-        merge(rows.where("id = 0"), lake, NOTES.name, Merge(on=["id"], delete=True))
-    assert DeltaTable(lake.table_path(NOTES.name)).version() == 1
+        append(rows.where("id = 3"), project, NOTES.name)
+        merge(rows.where("id = 1"), project, NOTES.name, Merge(on=["id"], delete=True))
+        merge(rows.where("id = 0"), project, NOTES.name, Merge(on=["id"], delete=True))
+    assert DeltaTable(project.table_path(NOTES.name)).version() == 1
 
 
-def test_a_table_without_files_takes_a_merge(lake: Lake) -> None:
+def test_a_table_without_files_takes_a_merge(spark: SparkSession, project: Settings) -> None:
     within = Within(F.expr("held.day = DATE'2026-01-01'"), {"day": (date(2026, 1, 1), date(2026, 1, 1))})
-    with few(lake.spark, FIRST) as rows:
-        merge(rows.select("id"), lake.settings, NOTES.name, Merge(on=["id"], delete=True))
+    with few(spark, FIRST) as rows:
+        merge(rows.select("id"), project, NOTES.name, Merge(on=["id"], delete=True))
         values = {name: f"new.`{name}`" for name in rows.columns}
-        merge(rows, lake.settings, NOTES.name, Merge(on=["id"], within=within, update=values, insert=values))
-    assert held(lake) == rows_of(lake.spark, FIRST)
+        merge(rows, project, NOTES.name, Merge(on=["id"], within=within, update=values, insert=values))
+    assert held(Lake(spark, project)) == rows_of(spark, FIRST)
 
 
-def test_rows_can_be_deleted_twice(lake: Lake) -> None:
-    with few(lake.spark, FIRST, FIRST, FAR) as rows:
-        append(rows, lake.settings, NOTES.name)
-        merge(rows.where("id = 1").select("place"), lake.settings, NOTES.name, Merge(on=["place"], delete=True))
-    assert held(lake) == rows_of(lake.spark, FAR)
+def test_rows_can_be_deleted_twice(spark: SparkSession, project: Settings) -> None:
+    with few(spark, FIRST, FIRST, FAR) as rows:
+        append(rows, project, NOTES.name)
+        merge(rows.where("id = 1").select("place"), project, NOTES.name, Merge(on=["place"], delete=True))
+    assert held(Lake(spark, project)) == rows_of(spark, FAR)
 
 
 @pytest.mark.parametrize(("kind", "bits"), [("TINYINT", 8), ("SMALLINT", 16), ("INT", 32), ("BIGINT", 64)])
 def test_keys_can_be_of_any_integers(lake: Lake, tmp_path: Path, kind: str, bits: int) -> None:
-    lake, least = own_home(lake.settings, tmp_path), -(2 ** (bits - 1))
-    Lake(lake.spark, lake).create(Table(name="gold.notes", columns=f"id {kind}, n INT"))
+    project, least = own_home(lake.settings, tmp_path), -(2 ** (bits - 1))
+    Lake(lake.spark, project).create(Table(name="gold.notes", columns=f"id {kind}, n INT"))
     for n in (1, 2):
         with (
             cached(lake.spark.createDataFrame([(least, n), (-least - 1, n)], f"id {kind}, n INT")) as rows,
             writes_of(rows),
         ):
-            upsert(rows, lake, "gold.notes", on=["id"])
-    assert sorted(map(tuple, Lake(lake.spark, lake).table("gold.notes").read().collect())) == [
+            upsert(rows, project, "gold.notes", on=["id"])
+    assert sorted(map(tuple, Lake(lake.spark, project).table("gold.notes").read().collect())) == [
         (least, 2),
         (-least - 1, 2),
     ]
@@ -213,18 +213,18 @@ def test_keys_can_be_of_any_integers(lake: Lake, tmp_path: Path, kind: str, bits
 
 def test_only_few_bytes_are_read_to_merge(lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """delta-rs holds all rows of the files that can match in memory. Files of other days can't."""
-    lake = own_home(lake.settings, tmp_path)
-    Lake(lake.spark, lake).create(NOTES)
+    project = own_home(lake.settings, tmp_path)
+    Lake(lake.spark, project).create(NOTES)
     with few(lake.spark, FIRST, FAR) as rows:
-        append(rows, lake, NOTES.name)
-        sizes = pa.table(DeltaTable(lake.table_path(NOTES.name)).get_add_actions())["size_bytes"].to_pylist()
+        append(rows, project, NOTES.name)
+        sizes = pa.table(DeltaTable(project.table_path(NOTES.name)).get_add_actions())["size_bytes"].to_pylist()
         monkeypatch.setattr(writes, "MAX_READ", max(sizes))
         first, within = rows.where("id = 1"), Within(F.lit(True), {"day": (FIRST[3], FIRST[3])})
-        merge(first, lake, NOTES.name, Merge(on=["id"], within=within, update={"rate": "1.5"}))
-        merge(first, lake, NOTES.name, Merge(on=["place"], update={"rate": "2.5"}))
-    writers = [each["engineInfo"][:8] for each in DeltaTable(lake.table_path(NOTES.name)).history()]
+        merge(first, project, NOTES.name, Merge(on=["id"], within=within, update={"rate": "1.5"}))
+        merge(first, project, NOTES.name, Merge(on=["place"], update={"rate": "2.5"}))
+    writers = [each["engineInfo"][:8] for each in DeltaTable(project.table_path(NOTES.name)).history()]
     assert writers == ["Apache-S", "delta-rs", "delta-rs", "delta-rs"]
-    assert held(Lake(lake.spark, lake))[0].rate == 2.5
+    assert held(Lake(lake.spark, project))[0].rate == 2.5
 
 
 @pytest.mark.parametrize(
@@ -238,34 +238,34 @@ def test_only_few_bytes_are_read_to_merge(lake: Lake, tmp_path: Path, monkeypatc
 def test_a_file_is_not_skipped_that_has_what_is_looked_for(
     lake: Lake, tmp_path: Path, columns: str, row: tuple[Any, ...], where: str
 ) -> None:
-    lake = own_home(lake.settings, tmp_path)
-    Lake(lake.spark, lake).create(Table(name="gold.notes", columns=columns))
+    project = own_home(lake.settings, tmp_path)
+    Lake(lake.spark, project).create(Table(name="gold.notes", columns=columns))
     with cached(lake.spark.createDataFrame([row], columns)) as rows, writes_of(rows, rows.count()):
-        append(rows, lake, "gold.notes")
-    assert Lake(lake.spark, lake).table("gold.notes").read().where(where).count() == 1
+        append(rows, project, "gold.notes")
+    assert Lake(lake.spark, project).table("gold.notes").read().where(where).count() == 1
 
 
 def test_heavy_rows_are_written_by_spark(lake: Lake, tmp_path: Path) -> None:
-    lake = own_home(lake.settings, tmp_path)
-    Lake(lake.spark, lake).create(NOTES)
+    project = own_home(lake.settings, tmp_path)
+    Lake(lake.spark, project).create(NOTES)
     text = F.concat(F.lit("x" * 2**20), F.col("id").cast("string"))
     with (
         cached(lake.spark.range(20).select("id", text.alias("saidBy"), F.current_date().alias("day"))) as rows,
         writes_of(rows, rows.count()),
     ):
-        append(rows, lake, NOTES.name)
-    [last, _] = DeltaTable(lake.table_path(NOTES.name)).history()
+        append(rows, project, NOTES.name)
+    [last, _] = DeltaTable(project.table_path(NOTES.name)).history()
     assert last["engineInfo"].startswith("Apache-Spark")
 
 
 def test_the_batch_of_a_stream_is_appended_once(lake: Lake, tmp_path: Path) -> None:
     """Also by a process that goes on without the table's lease, beside others that append."""
-    lake = own_home(lake.settings, tmp_path)
-    Lake(lake.spark, lake).create(Table(name="gold.numbers", columns="id BIGINT"))
-    seen = DeltaTable(lake.table_path("gold.numbers"))
-    append(lake.spark.range(1), lake, "gold.numbers")
-    append_batch(lake, "gold.numbers", pa.table({"id": [1]}), ("stream", 0), seen=DeltaTable(seen.table_uri))
+    project = own_home(lake.settings, tmp_path)
+    Lake(lake.spark, project).create(Table(name="gold.numbers", columns="id BIGINT"))
+    seen = DeltaTable(project.table_path("gold.numbers"))
+    append(lake.spark.range(1), project, "gold.numbers")
+    append_batch(project, "gold.numbers", pa.table({"id": [1]}), ("stream", 0), seen=DeltaTable(seen.table_uri))
     with pytest.raises(DeltaError, match="Concurrent transaction"):
-        append_batch(lake, "gold.numbers", pa.table({"id": [1]}), ("stream", 0), seen=seen)
-    assert sorted(row.id for row in Lake(lake.spark, lake).table("gold.numbers").read().collect()) == [0, 1]
-    assert Lake(lake.spark, lake).table("gold.numbers").committed_batch("stream") == 0
+        append_batch(project, "gold.numbers", pa.table({"id": [1]}), ("stream", 0), seen=seen)
+    assert sorted(row.id for row in Lake(lake.spark, project).table("gold.numbers").read().collect()) == [0, 1]
+    assert Lake(lake.spark, project).table("gold.numbers").committed_batch("stream") == 0

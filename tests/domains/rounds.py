@@ -29,10 +29,10 @@ def lake_of(domain: str, settings: Settings, endpoint: Endpoint, home: Path) -> 
     return own
 
 
-def send(phase: Phase, endpoint: Endpoint, lake: Lake) -> dict[str, list[Message]]:
+def send(phase: Phase, endpoint: Endpoint, project: Settings) -> dict[str, list[Message]]:
     """Send a phase of a workload. Returns its messages by topic."""
-    messages = {topic.name: list(phase(topic.name)) for topic in pipeline_of(lake.settings).topics}
-    produce([(topic, messages[topic.name]) for topic in pipeline_of(lake.settings).topics], endpoint, lake.settings)
+    messages = {topic.name: list(phase(topic.name)) for topic in pipeline_of(project).topics}
+    produce([(topic, messages[topic.name]) for topic in pipeline_of(project).topics], endpoint, project)
     return messages
 
 
@@ -49,14 +49,14 @@ def unaccounted(lake: Lake) -> dict[str, object]:
     return {each.topic: each.problems or each.difference for each in reconcile_all(lake) if not each.holds}
 
 
-def in_table(lake: Lake, table: str, keys: Sequence[str], like: Row) -> dict[Any, Row]:
+def in_table(project: Settings, table: str, keys: Sequence[str], like: Row) -> dict[Any, Row]:
     """The rows of a table by their keys, with the columns and the fields of structs that `like` has."""
-    return by(keys, (_like(like, row) for row in read(lake.settings, table)))
+    return by(keys, (_like(like, row) for row in read(project, table)))
 
 
-def in_topic(lake: Lake, endpoint: Endpoint, topic: str, keys: Sequence[str], like: Row) -> dict[Any, Row]:
+def in_topic(project: Settings, endpoint: Endpoint, topic: str, keys: Sequence[str], like: Row) -> dict[Any, Row]:
     """What a consumer holds that keeps the last message of each key: the same for a topic."""
-    return by(keys, (_like(like, row) for row in seen(sent(lake.settings, endpoint, topic)).values()))
+    return by(keys, (_like(like, row) for row in seen(sent(project, endpoint, topic)).values()))
 
 
 def as_published(keys: Sequence[str], rows: Iterable[Row]) -> dict[Any, Row]:

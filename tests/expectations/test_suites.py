@@ -44,14 +44,16 @@ def test_what_is_usual_is_the_median_of_at_least_three_runs_that_grew(rows: list
 
 
 def test_of_a_table_that_was_recreated_the_last_version_counts(settings: Settings, tmp_path: Path) -> None:
-    lake = own_home(settings, tmp_path)
+    project = own_home(settings, tmp_path)
     judged = {"table_name": "silver.things", "table_rows": 3, "scope": "whole", "rule": "holds", "severity": "critical"}
     rows = [
         {**judged, "run": str(day), "validated_at": datetime(2026, 1, day, tzinfo=UTC), "version": version}
         for day, version in ((1, 9), (2, 2))
     ]
-    write_deltalake(lake.table_path(RESULTS.name), pa.Table.from_pylist([{**row, "outcome": "passed"} for row in rows]))
-    assert last_validated(lake)["silver.things"].version == 2
+    write_deltalake(
+        project.table_path(RESULTS.name), pa.Table.from_pylist([{**row, "outcome": "passed"} for row in rows])
+    )
+    assert last_validated(project)["silver.things"].version == 2
 
 
 @pytest.mark.parametrize(("lag", "holds"), [(1, True), (0, False)])

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
 from pulsar_lakehouse.errors import LakehouseError
 from pulsar_lakehouse.expectations import report
@@ -65,7 +66,7 @@ POSITIVE, FEW = each_row("is_positive", "price > 0"), whole("are_few", "{rows} <
 
 
 @pytest.fixture(scope="module")
-def lake(lake: Lake, tmp_path_factory: pytest.TempPathFactory) -> Settings:
+def project(lake: Lake, tmp_path_factory: pytest.TempPathFactory) -> Settings:
     own = own_home(lake.settings, tmp_path_factory.mktemp("quality"))
     prices = Table(name="silver.prices", columns="price DOUBLE")
     for table, rows in ((THINGS, ROWS), (NOTHING, []), (prices, [(2.5,)])):
@@ -75,8 +76,8 @@ def lake(lake: Lake, tmp_path_factory: pytest.TempPathFactory) -> Settings:
 
 
 @pytest.fixture(scope="module")
-def results(lake: Lake) -> dict[str, Result]:
-    return {result.rule: result for result in validate(lake, [SUITE])}
+def results(spark: SparkSession, project: Settings) -> dict[str, Result]:
+    return {result.rule: result for result in validate(Lake(spark, project), [SUITE])}
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
@@ -93,17 +94,17 @@ def test_a_failed_critical_rule_stops_and_so_does_any_that_can_not_be_evaluated(
     assert replace(results["can_not_be_resolved"], severity=Severity.WARNING).stops
 
 
-def test_the_results_are_a_table(lake: Lake, results: dict[str, Result]) -> None:
+def test_the_results_are_a_table(project: Settings, results: dict[str, Result]) -> None:
     kept = f"SELECT rule, outcome, severity, rows, failing, table_rows, scope FROM {RESULTS.name}"
-    found = query(lake.settings, f"{kept} WHERE rule IN ('is_a_warning', 'is_true') ORDER BY rule").fetchall()
+    found = query(project, f"{kept} WHERE rule IN ('is_a_warning', 'is_true') ORDER BY rule").fetchall()
     assert found == [
         ("is_a_warning", "failed", "warning", 3, 1, 3, "whole"),
         ("is_true", "passed", "critical", 3, 0, 3, "whole"),
     ]
 
 
-def test_the_pages_load_nothing_from_elsewhere(lake: Lake, results: dict[str, Result]) -> None:
-    index = lake.settings.report
+def test_the_pages_load_nothing_from_elsewhere(project: Settings, results: dict[str, Result]) -> None:
+    index = project.report
     pages = list(index.parent.rglob("*.html"))
     assert {page.stem for page in pages} == {"index", "things", "silver.things-silver.things"}
     for page in pages:
@@ -121,91 +122,91 @@ def outcomes(results: list[Result]) -> list[tuple[Any, ...]]:
     return [(result.rule, result.outcome, result.rows, result.scope) for result in results]
 
 
-def test_no_row_is_no_pass_unless_the_table_may_be_empty(lake: Lake) -> None:
+def test_no_row_is_no_pass_unless_the_table_may_be_empty(spark: SparkSession, project: Settings) -> None:
     suite = Suite(table=NOTHING.name, key=("id",), rules=(POSITIVE, unique("id"), FEW))
-    assert outcomes(validate(lake, [suite])) == [
+    assert outcomes(validate(Lake(spark, project), [suite])) == [
         ("is_positive", "failed", 0, "whole"),
         ("id_is_unique", "failed", 0, "whole"),
         ("are_few", "passed", 0, "whole"),
     ]
     may_be = replace(suite, may_be_empty=True)
-    assert {result.outcome for result in validate(lake, [may_be])} == {"passed"}
+    assert {result.outcome for result in validate(Lake(spark, project), [may_be])} == {"passed"}
 
 
-def test_a_row_on_which_a_rule_raises_fails_it(lake: Lake) -> None:
+def test_a_row_on_which_a_rule_raises_fails_it(spark: SparkSession, project: Settings) -> None:
     raises = each_row("raises", "1 / (price - 3) < 9", Severity.WARNING)
-    [found] = validate(lake, [Suite(table=THINGS.name, key=("id",), rules=(raises,))])
+    [found] = validate(Lake(spark, project), [Suite(table=THINGS.name, key=("id",), rules=(raises,))])
     assert (found.outcome, found.stops) == ("failed", False)
     assert found.observed == '1 of 3 rows, such as {"id":2,"price":3.0}'
 
 
-def test_a_rule_of_a_table_that_raises_is_no_pass(lake: Lake) -> None:
+def test_a_rule_of_a_table_that_raises_is_no_pass(spark: SparkSession, project: Settings) -> None:
     raises = whole("raises", "1 / (max(price) - 3) < 9", Severity.WARNING)
-    [found] = validate(lake, [Suite(table=THINGS.name, key=("id",), rules=(raises,))])
+    [found] = validate(Lake(spark, project), [Suite(table=THINGS.name, key=("id",), rules=(raises,))])
     assert (found.outcome, found.stops) == ("error", True)
     assert "DIVIDE_BY_ZERO" in found.observed
 
 
-def test_what_an_error_quotes_is_no_markup_in_the_page(lake: Lake) -> None:
+def test_what_an_error_quotes_is_no_markup_in_the_page(spark: SparkSession, project: Settings) -> None:
     quotes = whole("quotes", "max(CAST(nullif(name, 'pie') AS INT)) > 0")
-    [found] = validate(lake, [Suite(table=THINGS.name, key=("id",), rules=(quotes,))])
+    [found] = validate(Lake(spark, project), [Suite(table=THINGS.name, key=("id",), rules=(quotes,))])
     assert "'<b>cake</b>'" in found.observed
-    [page] = [page.read_text() for page in lake.settings.report.parent.rglob("silver.things-silver.things.html")]
+    [page] = [page.read_text() for page in project.report.parent.rglob("silver.things-silver.things.html")]
     assert "<b>cake" not in page
     assert "&lt;b&gt;cake" in page
 
 
 def test_without_the_files_of_the_report_all_is_evaluated_and_kept(
-    lake: Lake, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    spark: SparkSession, project: Settings, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def fail(cache: Path) -> list[Path]:
         raise LakehouseError("could not download jQuery [1]")
 
     monkeypatch.setattr(report, "page_files", fail)
     suite = Suite(table=THINGS.name, key=("id",), rules=(FEW,))
-    assert outcomes(validate(lake, [suite])) == [("are_few", "passed", 3, "whole")]
+    assert outcomes(validate(Lake(spark, project), [suite])) == [("are_few", "passed", 3, "whole")]
     assert "no report: could not download jQuery [1]\n" in capsys.readouterr().err
-    assert not lake.settings.report.exists()
+    assert not project.report.exists()
 
 
 def test_only_new_rows_are_looked_at(lake: Lake, tmp_path: Path) -> None:
-    lake = own_home(lake.settings, tmp_path)
-    Lake(lake.spark, lake).create(THINGS)
-    append(lake.spark.createDataFrame(ROWS, COLUMNS), lake, THINGS.name)
+    project = own_home(lake.settings, tmp_path)
+    Lake(lake.spark, project).create(THINGS)
+    append(lake.spark.createDataFrame(ROWS, COLUMNS), project, THINGS.name)
     reported = replace(POSITIVE, severity=Severity.WARNING)
     suite = Suite(table=THINGS.name, key=("id",), arrives=CHANGE_FEED, rules=(reported, FEW))
-    assert outcomes(validate(Lake(lake.spark, lake), [suite], only_new=True)) == [
+    assert outcomes(validate(Lake(lake.spark, project), [suite], only_new=True)) == [
         ("is_positive", "failed", 3, "whole"),
         ("are_few", "passed", 3, "whole"),
     ]
-    assert outcomes(validate(Lake(lake.spark, lake), [suite], only_new=True)) == [
+    assert outcomes(validate(Lake(lake.spark, project), [suite], only_new=True)) == [
         ("are_few", "passed", 0, "nothing new")
     ]
-    append(lake.spark.createDataFrame([(4, "tea", 1.5)], COLUMNS), lake, THINGS.name)
-    assert outcomes(validate(Lake(lake.spark, lake), [suite], only_new=True)) == [
+    append(lake.spark.createDataFrame([(4, "tea", 1.5)], COLUMNS), project, THINGS.name)
+    assert outcomes(validate(Lake(lake.spark, project), [suite], only_new=True)) == [
         ("is_positive", "passed", 1, "new"),
         ("are_few", "passed", 1, "new"),
     ]
     critical = replace(suite, rules=(POSITIVE,))
     again = [("is_positive", "failed", 4, "whole")]
-    assert outcomes(validate(Lake(lake.spark, lake), [critical])) == again
-    assert outcomes(validate(Lake(lake.spark, lake), [critical], only_new=True)) == again
+    assert outcomes(validate(Lake(lake.spark, project), [critical])) == again
+    assert outcomes(validate(Lake(lake.spark, project), [critical], only_new=True)) == again
 
 
 def test_of_a_key_that_changed_all_is_looked_at_as_it_is_now(lake: Lake, tmp_path: Path) -> None:
-    lake = own_home(lake.settings, tmp_path)
-    Lake(lake.spark, lake).create(THINGS)
-    append(lake.spark.createDataFrame([(1, "pie", 2.5), (2, "tea", 1.5)], COLUMNS), lake, THINGS.name)
+    project = own_home(lake.settings, tmp_path)
+    Lake(lake.spark, project).create(THINGS)
+    append(lake.spark.createDataFrame([(1, "pie", 2.5), (2, "tea", 1.5)], COLUMNS), project, THINGS.name)
     suite = Suite(table=THINGS.name, key=("id",), arrives=CHANGE_FEED, rules=(POSITIVE, unique("id")))
-    validate(Lake(lake.spark, lake), [suite])
+    validate(Lake(lake.spark, project), [suite])
     for price in ("-1.0", "3.0"):
-        Lake(lake.spark, lake).table(THINGS.name).delta.update("id = 1", {"price": price})
-    assert outcomes(validate(Lake(lake.spark, lake), [suite], only_new=True)) == [
+        Lake(lake.spark, project).table(THINGS.name).delta.update("id = 1", {"price": price})
+    assert outcomes(validate(Lake(lake.spark, project), [suite], only_new=True)) == [
         ("is_positive", "passed", 1, "new"),
         ("id_is_unique", "passed", 1, "new"),
     ]
-    append(lake.spark.createDataFrame([(2, "cake", 4.5)], COLUMNS), lake, THINGS.name)
-    assert outcomes(validate(Lake(lake.spark, lake), [suite], only_new=True)) == [
+    append(lake.spark.createDataFrame([(2, "cake", 4.5)], COLUMNS), project, THINGS.name)
+    assert outcomes(validate(Lake(lake.spark, project), [suite], only_new=True)) == [
         ("is_positive", "passed", 2, "new"),
         ("id_is_unique", "failed", 2, "new"),
     ]

@@ -1,4 +1,4 @@
-"""A small lake that tests look into, and do not change."""
+"""A small project that tests look into, and do not change."""
 
 import pytest
 
@@ -18,8 +18,8 @@ WAVES = [
 @pytest.fixture(scope="session")
 def seen(lake: Lake, tmp_path_factory: pytest.TempPathFactory) -> Settings:
     """After each wave, everything was merged and enriched."""
-    lake = own_home(lake.settings, tmp_path_factory.mktemp("seen"))
+    project = own_home(lake.settings, tmp_path_factory.mktemp("seen"))
     for wave in WAVES:
-        land_literally(Lake(lake.spark, lake), wave)
-        follow(Lake(lake.spark, lake))
-    return lake
+        land_literally(Lake(lake.spark, project), wave)
+        follow(Lake(lake.spark, project))
+    return project

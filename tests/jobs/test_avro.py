@@ -54,22 +54,22 @@ def ships(settings: Settings) -> dict[int, tuple[str | None, float | None]]:
 
 
 def test_schemas_evolve(lake: Lake, endpoint: Endpoint, tmp_path: Path) -> None:
-    lake = own_topics(lake.settings, endpoint, tmp_path, [SHIPS.topic])
+    project = own_topics(lake.settings, endpoint, tmp_path, [SHIPS.topic])
     declared = AvroSchema(None, schema_definition={**OLD, "fields": [ID, {**FLAG, "name": "name"}, SPEED]})
-    send(lake, endpoint, AvroSchema(None, schema_definition=OLD), {"id": 1, "speed": 1.5}, {"id": 2, "speed": None})
-    send(lake, endpoint, declared, {"id": 3, "name": "Zoë", "speed": 2.0})
-    run(Lake(lake.spark, lake))
-    assert ships(lake) == {1: (None, 1.5), 2: (None, None), 3: ("Zoë", 2.0)}
-    send(lake, endpoint, AvroSchema(None, schema_definition=NEW), {"id": 1, "flag": "NO"}, {"id": 4, "flag": None})
-    send(lake, endpoint, Broken(None, schema_definition=NEW), b"", b"\xff" * 20)
-    send(lake, endpoint, BytesSchema(), b"\x02\x00")
-    run(Lake(lake.spark, lake))
-    assert ships(lake) == {1: (None, None), 2: (None, None), 3: ("Zoë", 2.0), 4: (None, None)}
-    assert sorted(row["reason"] for row in read(lake, "quarantine.malformed")) == [
+    send(project, endpoint, AvroSchema(None, schema_definition=OLD), {"id": 1, "speed": 1.5}, {"id": 2, "speed": None})
+    send(project, endpoint, declared, {"id": 3, "name": "Zoë", "speed": 2.0})
+    run(Lake(lake.spark, project))
+    assert ships(project) == {1: (None, 1.5), 2: (None, None), 3: ("Zoë", 2.0)}
+    send(project, endpoint, AvroSchema(None, schema_definition=NEW), {"id": 1, "flag": "NO"}, {"id": 4, "flag": None})
+    send(project, endpoint, Broken(None, schema_definition=NEW), b"", b"\xff" * 20)
+    send(project, endpoint, BytesSchema(), b"\x02\x00")
+    run(Lake(lake.spark, project))
+    assert ships(project) == {1: (None, None), 2: (None, None), 3: ("Zoë", 2.0), 4: (None, None)}
+    assert sorted(row["reason"] for row in read(project, "quarantine.malformed")) == [
         "no Avro record of schema version 2",
         "no Avro record of schema version 2",
         "no schema version",
     ]
-    balance = reconcile_entity(Lake(lake.spark, lake), steps.as_written(Lake(lake.spark, lake), SHIPS))
+    balance = reconcile_entity(Lake(lake.spark, project), steps.as_written(Lake(lake.spark, project), SHIPS))
     assert balance.accounted == {"current": 4, "superseded": 1, "malformed": 3}
     assert balance.holds

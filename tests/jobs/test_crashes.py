@@ -80,54 +80,54 @@ def is_free(settings: Settings, written: Sequence[str]) -> bool:
 
 @pytest.mark.long
 def test_runs_that_are_killed_again_and_again(settings: Settings, endpoint: Endpoint, tmp_path: Path) -> None:
-    lake = own_topics(settings, endpoint, tmp_path)
-    produce([(topic, phase(topic.name)) for phase in (MESSY.first, MESSY.late) for topic in TOPICS], endpoint, lake)
+    project = own_topics(settings, endpoint, tmp_path)
+    produce([(topic, phase(topic.name)) for phase in (MESSY.first, MESSY.late) for topic in TOPICS], endpoint, project)
     for moment in ("bronze.orders", "gold.enriched_orders"):
-        process = start(lake, "run")
-        wait_until(commit(lake, moment, 1).exists)
+        process = start(project, "run")
+        wait_until(commit(project, moment, 1).exists)
         process.kill()
         assert process.wait() == -9
-        wait_until(lambda: is_free(lake, WRITTEN))
-    last = start(lake, "run")
-    assert (last.wait(300), (lake.home / "run.log").read_text().count("holds")) == (0, 3)
-    assert tables(lake) == expected(Oracle().run(messages(lake)))
-    create_published([GOLD_TOPIC], endpoint, lake)
-    process = start(lake, "publish")
-    wait_until(lambda: len(sent(lake, endpoint)) > 0)
+        wait_until(lambda: is_free(project, WRITTEN))
+    last = start(project, "run")
+    assert (last.wait(300), (project.home / "run.log").read_text().count("holds")) == (0, 3)
+    assert tables(project) == expected(Oracle().run(messages(project)))
+    create_published([GOLD_TOPIC], endpoint, project)
+    process = start(project, "publish")
+    wait_until(lambda: len(sent(project, endpoint)) > 0)
     process.kill()
     assert process.wait() == -9
-    wait_until(lambda: is_free(lake, [GOLD_TOPIC]))
-    assert start(lake, "publish").wait(300) == 0
-    published = sent(lake, endpoint)
-    assert seen(published) == gold(lake)
+    wait_until(lambda: is_free(project, [GOLD_TOPIC]))
+    assert start(project, "publish").wait(300) == 0
+    published = sent(project, endpoint)
+    assert seen(published) == gold(project)
     assert len({(message.key, message.sequence) for message in published}) == len(published)
 
 
 def test_a_jvm_that_is_killed(settings: Settings, endpoint: Endpoint, tmp_path: Path) -> None:
-    lake = own_topics(settings, endpoint, tmp_path)
-    with ended(start(lake, "run", "--every", "1s")) as running:
-        wait_until(commit(lake, "gold.enriched_orders", 0).exists)
+    project = own_topics(settings, endpoint, tmp_path)
+    with ended(start(project, "run", "--every", "1s")) as running:
+        wait_until(commit(project, "gold.enriched_orders", 0).exists)
         [jvm] = psutil.Process(running.pid).children()
         jvm.kill()
         assert running.wait(60) == 1
-    shown = (lake.home / "run.log").read_text()
+    shown = (project.home / "run.log").read_text()
     assert "Traceback" not in shown
     assert shown.splitlines()[-1].startswith("lakehouse: Spark's process was killed by SIGKILL")
-    assert is_free(lake, WRITTEN)
+    assert is_free(project, WRITTEN)
 
 
 @pytest.fixture
 def own_broker(settings: Settings, tmp_path: Path) -> Iterator[Settings]:
     """A home with its own broker, which has more orders than one batch takes."""
     run = settings.run.model_copy(update={"retries": 2, "retry_delay": 1.0, "max_bytes_per_batch": 2**20})
-    lake = own_home(settings, tmp_path).model_copy(update={"run": run})
-    endpoint = broker.start(lake)
+    project = own_home(settings, tmp_path).model_copy(update={"run": run})
+    endpoint = broker.start(project)
     try:
-        create_topics(TOPICS, endpoint, lake)
-        produce([(TOPICS[-1], Workload(orders=30_000).first("orders"))], endpoint, lake)
-        yield lake
+        create_topics(TOPICS, endpoint, project)
+        produce([(TOPICS[-1], Workload(orders=30_000).first("orders"))], endpoint, project)
+        yield project
     finally:
-        broker.stop(lake)
+        broker.stop(project)
 
 
 def during(settings: Settings, version: int, action: Callable[[], object]) -> threading.Thread:

@@ -36,7 +36,7 @@ def run(lake: Lake, messages: list[Message], users: Entity, enrichment: Enrichme
 
 
 def test_columns_come_and_go(lake: Lake, tmp_path: Path) -> None:
-    lake = own_home(lake.settings, tmp_path)
+    project = own_home(lake.settings, tmp_path)
     first = [
         user(1, lastName="Byron"),
         item(1),
@@ -44,7 +44,7 @@ def test_columns_come_and_go(lake: Lake, tmp_path: Path) -> None:
         order(2, place=2, user=2),
         order(3, place=3, user=3),
     ]
-    run(Lake(lake.spark, lake), first, USERS, ORDERS)
+    run(Lake(lake.spark, project), first, USERS, ORDERS)
     changes = [
         user(1, when=1, place=5, lastName="Lovelace", city="Rome"),
         user(2, place=6, city="Oslo"),
@@ -52,10 +52,10 @@ def test_columns_come_and_go(lake: Lake, tmp_path: Path) -> None:
         order(5, place=8, channel="web", user=5),
         order(4, place=9, channel="shop"),
     ]
-    run(Lake(lake.spark, lake), changes, WITH_CITY, WITH_CHANNEL)
-    users = {row["id"]: (row["last_name"], row["city"]) for row in read(lake, "silver.users")}
+    run(Lake(lake.spark, project), changes, WITH_CITY, WITH_CHANNEL)
+    users = {row["id"]: (row["last_name"], row["city"]) for row in read(project, "silver.users")}
     assert users == {1: (None, "ROME"), 2: (None, "OSLO")}
-    gold = read(lake, ORDERS.gold_table)
+    gold = read(project, ORDERS.gold_table)
     assert {
         row["line_item_id"]: (row["item_name"], row["channel"], row["user"]["last_name"], row["user"]["city"])
         for row in gold
@@ -64,6 +64,6 @@ def test_columns_come_and_go(lake: Lake, tmp_path: Path) -> None:
         2: (None, None, None, "OSLO"),
         4: (None, "web", None, "ROME"),
     }
-    waiting = {row["line_item_id"]: (row["item_name"], row["channel"]) for row in read(lake, ORDERS.waiting.name)}
+    waiting = {row["line_item_id"]: (row["item_name"], row["channel"]) for row in read(project, ORDERS.waiting.name)}
     assert waiting == {3: ("pie", None), 5: (None, "web")}
-    assert [(row["item_name"], row["channel"]) for row in read(lake, ORDERS.duplicates.name)] == [(None, "shop")]
+    assert [(row["item_name"], row["channel"]) for row in read(project, ORDERS.duplicates.name)] == [(None, "shop")]

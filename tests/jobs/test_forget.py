@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+from pyspark.sql import SparkSession
 
 from pulsar_lakehouse.domains.shop.declarations.orders import ORDERS
 from pulsar_lakehouse.domains.shop.declarations.users import USERS
@@ -68,19 +69,19 @@ WITHOUT_SQL = replace(SHOP, sql_tables=())
 
 
 @pytest.fixture
-def lake(lake: Lake, tmp_path: Path) -> Settings:
+def project(lake: Lake, tmp_path: Path) -> Settings:
     """A home where the person is in every table, in older versions of tables, and in what people asked and saw."""
-    lake = own_home(lake.settings, tmp_path)
-    land_literally(Lake(lake.spark, lake), [*HIS, *OTHERS])
-    follow(Lake(lake.spark, lake))
+    project = own_home(lake.settings, tmp_path)
+    land_literally(Lake(lake.spark, project), [*HIS, *OTHERS])
+    follow(Lake(lake.spark, project))
     given_up = ("discard", "orders", (0, 7, 6, 0), None, "ada", "Zaphod does not want it")
-    append(lake.spark.createDataFrame([given_up], ACTIONS.ddl), lake, ACTIONS.name)
-    catch_up(lake, enriching(Lake(lake.spark, lake), ENRICHMENTS))
-    append(Lake(lake.spark, lake).table(ORDERS.gold_table).read(), lake, ORDERS.shadow)
+    append(lake.spark.createDataFrame([given_up], ACTIONS.ddl), project, ACTIONS.name)
+    catch_up(project, enriching(Lake(lake.spark, project), ENRICHMENTS))
+    append(Lake(lake.spark, project).table(ORDERS.gold_table).read(), project, ORDERS.shadow)
     asked = {"request": "1", "event": "failed", "topic": "orders", "entity": "users", "key": str(ZAPHOD)}
     append(
-        lake.spark.createDataFrame([asked], Lake(lake.spark, lake).table(BACKFILLS.name).read().schema),
-        lake,
+        lake.spark.createDataFrame([asked], Lake(lake.spark, project).table(BACKFILLS.name).read().schema),
+        project,
         BACKFILLS.name,
     )
     failed = Result(
@@ -95,8 +96,8 @@ def lake(lake: Lake, tmp_path: Path) -> Settings:
         failing=1,
         observed='1 of 4 rows, such as {"id":7007007}',
     )
-    keep(Lake(lake.spark, lake), [failed], run="1", at=datetime.now(UTC))
-    return lake
+    keep(Lake(lake.spark, project), [failed], run="1", at=datetime.now(UTC))
+    return project
 
 
 def follow(lake: Lake) -> None:
@@ -139,8 +140,10 @@ CRASHES = {*DELETES, *STEPS}
 
 
 @pytest.mark.long
-def test_a_crash_after_each_step_is_made_good_by_the_next_run(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert find(lake, WITHOUT_SQL, USERS, str(MERGED)).tables == {
+def test_a_crash_after_each_step_is_made_good_by_the_next_run(
+    spark: SparkSession, project: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert find(Lake(spark, project), WITHOUT_SQL, USERS, str(MERGED)).tables == {
         "bronze.users": 5,
         "bronze.orders": 6,
         "quarantine.malformed": 3,
@@ -152,34 +155,36 @@ def test_a_crash_after_each_step_is_made_good_by_the_next_run(lake: Lake, monkey
         "quarantine.discarded_orders": 1,
         "quarantine.actions": 1,
     }
-    before = create(lake, WITHOUT_SQL, "before")
+    before = create(Lake(spark, project), WITHOUT_SQL, "before")
     crashed: set[str] = set()
     certificates: list[Path] = []
     for _ in range(len(CRASHES) + 1):
         with monkeypatch.context() as patch, suppress(RuntimeError):
             for step in ("_delete", *STEPS):
                 patch.setattr(module, step, once(crashed, step, getattr(module, step)))
-            certificates = forget(lake, WITHOUT_SQL, USERS, str(ZAPHOD), now=True)
-    assert (crashed, len(certificates), snapshots(lake.settings)) == (CRASHES, 1, [])
+            certificates = forget(Lake(spark, project), WITHOUT_SQL, USERS, str(ZAPHOD), now=True)
+    assert (crashed, len(certificates), snapshots(project)) == (CRASHES, 1, [])
     with pytest.raises(ConfigurationError, match="before: it has data that was erased since"):
-        refuse_lost(lake.settings, WITHOUT_SQL, before)
-    check(lake, OTHERS)
-    assert list(holding(lake.settings.home)) == []
+        refuse_lost(project, WITHOUT_SQL, before)
+    check(Lake(spark, project), OTHERS)
+    assert list(holding(project.home)) == []
     [path] = certificates
     told = json.loads(path.read_text())
     assert (told["messages"], told["rows"]["silver.users"], told["unreadable_messages"]) == (11, 2, 1)
-    assert read(lake.settings, RESULTS.name)[0]["observed"] == "1 of 4 rows"
-    assert [lake.table(each).property("delta.appendOnly") for each in ("bronze.users", RESULTS.name)] == [
+    assert read(project, RESULTS.name)[0]["observed"] == "1 of 4 rows"
+    assert [
+        Lake(spark, project).table(each).property("delta.appendOnly") for each in ("bronze.users", RESULTS.name)
+    ] == [
         "true",
         "true",
     ]
 
 
-def maintain_when_due(lake: Lake, certificate: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def maintain_when_due(project: Settings, certificate: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Maintain the tables as if it were the moment at which older versions leave, by the certificate."""
     leave_at = datetime.fromisoformat(json.loads(certificate.read_text())["older_versions"]["leave_at"])
     monkeypatch.setattr("pulsar_lakehouse.jobs.maintenance.KEEP", KEEP - (leave_at - datetime.now(UTC)))
-    list(maintain(lake.settings))
+    list(maintain(project))
 
 
 LATER = [user(10, "Trillian", place=20), order(8, user=10, place=20)]
@@ -187,29 +192,29 @@ LATER = [user(10, "Trillian", place=20), order(8, user=10, place=20)]
 
 @pytest.mark.long
 def test_the_first_maintenance_after_a_week_removes_what_older_versions_have(
-    lake: Lake, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, project: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also if a snapshot was made meanwhile, which can still be restored. Each commit meanwhile makes a checkpoint."""
-    [path] = forget(lake, WITHOUT_SQL, USERS, str(ZAPHOD), now=False)
-    after = create(lake, WITHOUT_SQL, "after")
+    [path] = forget(Lake(spark, project), WITHOUT_SQL, USERS, str(ZAPHOD), now=False)
+    after = create(Lake(spark, project), WITHOUT_SQL, "after")
     for name in after.tables:
-        lake.table(name).set_properties({"delta.checkpointInterval": "1"})
-    land_literally(lake, LATER)
-    follow(lake)
-    list(maintain(lake.settings))
-    assert {name.split("/")[1] for name in holding(lake.settings.home)} == {
+        Lake(spark, project).table(name).set_properties({"delta.checkpointInterval": "1"})
+    land_literally(Lake(spark, project), LATER)
+    follow(Lake(spark, project))
+    list(maintain(project))
+    assert {name.split("/")[1] for name in holding(project.home)} == {
         "bronze",
         "silver",
         "gold",
         "quarantine",
         "quality",
     }
-    maintain_when_due(lake.settings, path, monkeypatch)
-    assert list(holding(lake.settings.home)) == []
-    check(lake, [*OTHERS, *LATER])
-    list(restore(lake, WITHOUT_SQL, after))
-    follow(lake)
-    check(lake, [*OTHERS, *LATER])
+    maintain_when_due(project, path, monkeypatch)
+    assert list(holding(project.home)) == []
+    check(Lake(spark, project), [*OTHERS, *LATER])
+    list(restore(Lake(spark, project), WITHOUT_SQL, after))
+    follow(Lake(spark, project))
+    check(Lake(spark, project), [*OTHERS, *LATER])
 
 
 BY_NAME = """-- keys: name
@@ -218,49 +223,47 @@ SELECT user.first_name AS name, count(*) AS orders FROM gold.enriched_orders GRO
 """
 
 
-def send(lake: Lake, endpoint: Endpoint, sent_now: list[Message]) -> None:
+def send(project: Settings, endpoint: Endpoint, sent_now: list[Message]) -> None:
     for topic in TOPICS:
         of_topic = [each for each in sent_now if each.topic == topic.name]
-        produce(
-            [(topic, (Sent(str(each.key), each.payload, millis(at(0))) for each in of_topic))], endpoint, lake.settings
-        )
+        produce([(topic, (Sent(str(each.key), each.payload, millis(at(0))) for each in of_topic))], endpoint, project)
 
 
 def test_a_person_leaves_sql_topics_and_postgres_and_does_not_land_again(
     lake: Lake, endpoint: Endpoint, postgres: str, tmp_path: Path
 ) -> None:
-    lake = own_topics(in_postgres(lake.settings, postgres), endpoint, tmp_path / tmp_path.name)
-    create_published([GOLD_TOPIC], endpoint, lake)
+    project = own_topics(in_postgres(lake.settings, postgres), endpoint, tmp_path / tmp_path.name)
+    create_published([GOLD_TOPIC], endpoint, project)
     (tmp_path / "orders_by_name.sql").write_text(BY_NAME)
     by_name = replace(read_declaration(tmp_path / "orders_by_name.sql"), postgres="orders_by_name")
     pipeline = replace(SHOP, sql_tables=(by_name,))
 
     def run() -> None:
-        catch_up(lake, landing(Lake(lake.spark, lake), TOPICS))
-        follow(Lake(lake.spark, lake))
-        list(refreshing(Lake(lake.spark, lake), [by_name]))
-        catch_up(lake, publishing(Lake(lake.spark, lake), ENRICHMENTS))
+        catch_up(project, landing(Lake(lake.spark, project), TOPICS))
+        follow(Lake(lake.spark, project))
+        list(refreshing(Lake(lake.spark, project), [by_name]))
+        catch_up(project, publishing(Lake(lake.spark, project), ENRICHMENTS))
 
     # The person's messages are the last ones, so only the record of the erasure says that they had landed.
-    send(lake, endpoint, [user(1), item(1), order(1, place=0), order(2, place=0)])
-    send(lake, endpoint, [HIS[0], HIS[1], *(order(line, place=0, user=ZAPHOD) for line in range(3, 9))])
+    send(project, endpoint, [user(1), item(1), order(1, place=0), order(2, place=0)])
+    send(project, endpoint, [HIS[0], HIS[1], *(order(line, place=0, user=ZAPHOD) for line in range(3, 9))])
     run()
-    assert {name.split("/")[1] for name in holding(lake.home)} == {"bronze", "gold", "silver"}
-    assert held_in_postgres(postgres, "orders_by_name") == read(lake, by_name.name)
-    forget(Lake(lake.spark, lake), pipeline, USERS, str(ZAPHOD), now=True)
-    assert list(holding(lake.home)) == []
+    assert {name.split("/")[1] for name in holding(project.home)} == {"bronze", "gold", "silver"}
+    assert held_in_postgres(postgres, "orders_by_name") == read(project, by_name.name)
+    forget(Lake(lake.spark, project), pipeline, USERS, str(ZAPHOD), now=True)
+    assert list(holding(project.home)) == []
     assert held_in_postgres(postgres, "orders_by_name") == [{"name": "Ada", "orders": 2}]
-    assert seen(sent(lake, endpoint)) == gold(lake)
-    assert gold(lake).keys() == {"1-1", "1-2"}
-    assert read(lake, by_name.name) == [{"name": "Ada", "orders": 2}]
+    assert seen(sent(project, endpoint)) == gold(project)
+    assert gold(project).keys() == {"1-1", "1-2"}
+    assert read(project, by_name.name) == [{"name": "Ada", "orders": 2}]
     for name in WRITTEN:
-        lake.files.delete(lake.checkpoint_path(name))
+        lake.files.delete(project.checkpoint_path(name))
     run()
-    assert len(messages(lake)) == 4
-    assert list(holding(lake.home)) == []
-    send(lake, endpoint, [user(ZAPHOD, "Zaphod III", when=3), order(9, place=0, user=ZAPHOD)])
+    assert len(messages(project)) == 4
+    assert list(holding(project.home)) == []
+    send(project, endpoint, [user(ZAPHOD, "Zaphod III", when=3), order(9, place=0, user=ZAPHOD)])
     run()
-    check(Lake(lake.spark, lake), messages(lake))
-    names = sorted(read(lake, by_name.name), key=lambda row: row["name"])
+    check(Lake(lake.spark, project), messages(project))
+    names = sorted(read(project, by_name.name), key=lambda row: row["name"])
     assert names == [{"name": "Ada", "orders": 2}, {"name": "Zaphod III", "orders": 1}]
-    assert seen(sent(lake, endpoint)) == gold(lake)
+    assert seen(sent(project, endpoint)) == gold(project)

@@ -44,34 +44,34 @@ class Whole(NamedTuple):
     rows: dict[str, int]
 
 
-def told(lake: Lake) -> dict[str, Any]:
-    [path] = (lake.settings.home / "erasures").iterdir()
+def told(project: Settings) -> dict[str, Any]:
+    [path] = (project.home / "erasures").iterdir()
     found: dict[str, Any] = json.loads(path.read_text())
     return found
 
 
-def copy_of(lake: Lake, home: Path) -> Settings:
-    shutil.copytree(lake.settings.home, home, dirs_exist_ok=True)
-    return own_home(lake.settings, home)
+def copy_of(project: Settings, home: Path) -> Settings:
+    shutil.copytree(project.home, home, dirs_exist_ok=True)
+    return own_home(project, home)
 
 
 @pytest.fixture(scope="module")
 def whole(settings: Settings, endpoint: Endpoint, tmp_path_factory: pytest.TempPathFactory) -> Whole:
-    lake = own_topics(settings, endpoint, tmp_path_factory.mktemp("forget"))
-    send(lake, endpoint, SENT)
+    project = own_topics(settings, endpoint, tmp_path_factory.mktemp("forget"))
+    send(project, endpoint, SENT)
     for words in COMMANDS:
-        given = {**os.environ, **environment(lake)}
-        done = subprocess.run([LAKEHOUSE, *words], env=given, cwd=lake.home, capture_output=True, text=True)
+        given = {**os.environ, **environment(project)}
+        done = subprocess.run([LAKEHOUSE, *words], env=given, cwd=project.home, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
-    assert {name.split("/")[0] for name in holding(lake.home)} == {"leases", "warehouse"}
-    erased = copy_of(lake, tmp_path_factory.mktemp("whole"))
+    assert {name.split("/")[0] for name in holding(project.home)} == {"leases", "warehouse"}
+    erased = copy_of(project, tmp_path_factory.mktemp("whole"))
     with ended(start(erased, *FORGET)) as process:
         wait_until(commit(erased, ERASURES.name, 1).exists)
         began = time.monotonic()
         assert process.wait(PATIENCE) == 0
         seconds = time.monotonic() - began
     assert list(holding(erased.home)) == []
-    return Whole(lake, seconds, told(erased)["rows"])
+    return Whole(project, seconds, told(erased)["rows"])
 
 
 @pytest.mark.long
@@ -79,18 +79,18 @@ def whole(settings: Settings, endpoint: Endpoint, tmp_path_factory: pytest.TempP
 def test_an_erasure_that_is_killed_is_completed_by_the_next(
     spark: SparkSession, whole: Whole, tmp_path: Path, part: float
 ) -> None:
-    lake = copy_of(whole.before, tmp_path)
-    with ended(start(lake, *FORGET)) as process:
-        wait_until(commit(lake, ERASURES.name, 1).exists)
+    project = copy_of(whole.before, tmp_path)
+    with ended(start(project, *FORGET)) as process:
+        wait_until(commit(project, ERASURES.name, 1).exists)
         time.sleep(part * whole.seconds)
         process.kill()
         assert process.wait() in (-9, 0)  # near the end, a faster one than the whole may be done
-    wait_until(lambda: is_free(lake, WRITTEN))
-    with ended(start(lake, *FORGET)) as process:
-        assert process.wait(PATIENCE) == 0, (lake.home / "forget.log").read_text()
-    assert list(holding(lake.home)) == []
-    assert (told(lake)["messages"], told(lake)["rows"]) == (10, whole.rows)
-    assert sorted(event["event"] for event in read(lake, ERASURES.name)) == ["done", "requested"]
-    kept = messages(lake)
+    wait_until(lambda: is_free(project, WRITTEN))
+    with ended(start(project, *FORGET)) as process:
+        assert process.wait(PATIENCE) == 0, (project.home / "forget.log").read_text()
+    assert list(holding(project.home)) == []
+    assert (told(project)["messages"], told(project)["rows"]) == (10, whole.rows)
+    assert sorted(event["event"] for event in read(project, ERASURES.name)) == ["done", "requested"]
+    kept = messages(project)
     assert sorted(each.payload or b"" for each in kept) == sorted(each.payload or b"" for each in OTHERS if each.key)
-    check(Lake(spark, lake), kept)
+    check(Lake(spark, project), kept)

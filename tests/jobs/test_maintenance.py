@@ -6,6 +6,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 from deltalake.table import TableOptimizer
+from pyspark.sql import SparkSession
 
 from pulsar_lakehouse.errors import BusyError, ConfigurationError, LakehouseError
 from pulsar_lakehouse.jobs.maintenance import Maintained, clean_logs, maintain
@@ -29,12 +30,12 @@ WAVES = [
 
 
 @pytest.fixture
-def lake(lake: Lake, tmp_path: Path) -> Settings:
-    lake = own_home(lake.settings, tmp_path)
+def project(lake: Lake, tmp_path: Path) -> Settings:
+    project = own_home(lake.settings, tmp_path)
     for wave in WAVES:
-        land_literally(Lake(lake.spark, lake), wave)
-        follow(Lake(lake.spark, lake))
-    return lake
+        land_literally(Lake(lake.spark, project), wave)
+        follow(Lake(lake.spark, project))
+    return project
 
 
 def follow(lake: Lake) -> list[Outcome]:
@@ -42,13 +43,13 @@ def follow(lake: Lake) -> list[Outcome]:
     return [*merged, *catch_up(lake.settings, enriching(lake, ENRICHMENTS))]
 
 
-def files(lake: Lake, table: str) -> int:
-    return len(DeltaTable(lake.settings.table_path(table)).file_uris())
+def files(project: Settings, table: str) -> int:
+    return len(DeltaTable(project.table_path(table)).file_uris())
 
 
-def make_table(lake: Lake, name: str) -> DeltaTable:
+def make_table(project: Settings, name: str) -> DeltaTable:
     """A table of two files. Its folder also has an old file that it no longer needs, and one that was just written."""
-    path = Path(lake.settings.table_path(name))
+    path = Path(project.table_path(name))
     path.mkdir(parents=True)
     for _ in range(2):
         write_deltalake(path, pa.table({"id": [1]}), mode="append")
@@ -58,53 +59,53 @@ def make_table(lake: Lake, name: str) -> DeltaTable:
     return DeltaTable(path)
 
 
-def stray(lake: Lake, table: str) -> set[str]:
+def stray(project: Settings, table: str) -> set[str]:
     """The files of `make_table` that still exist without belonging to the table."""
-    return {file.name for file in Path(lake.settings.table_path(table)).glob("???.parquet")}
+    return {file.name for file in Path(project.table_path(table)).glob("???.parquet")}
 
 
 def test_old_files_go_while_others_write_and_leave_no_trace_in_the_log(
     settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lake = own_home(settings, tmp_path)
+    project = own_home(settings, tmp_path)
     monkeypatch.setattr("pulsar_lakehouse.jobs.maintenance.PATIENCE", 0)
-    before = make_table(lake, "silver.users").version()
-    with write_lease(lake, ["silver.users"]):
-        [done] = maintain(lake)
+    before = make_table(project, "silver.users").version()
+    with write_lease(project, ["silver.users"]):
+        [done] = maintain(project)
     assert (done.removed, done.compacted) == (1, 0)
     assert done.busy.startswith(f"silver.users is being written by pid {os.getpid()} ")
-    assert stray(lake, "silver.users") == {"new.parquet"}
-    assert DeltaTable(lake.table_path("silver.users")).version() == before
+    assert stray(project, "silver.users") == {"new.parquet"}
+    assert DeltaTable(project.table_path("silver.users")).version() == before
 
 
 def test_all_tables_are_vacuumed_before_one_is_compacted_as_that_takes_room(
     settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lake = own_home(settings, tmp_path)
+    project = own_home(settings, tmp_path)
     names = ["bronze.items", "bronze.users"]
     for name in names:
-        make_table(lake, name)
+        make_table(project, name)
     seen = []
 
     def compact(self: object, **_: object) -> None:
-        seen.append([stray(lake, name) for name in names])
+        seen.append([stray(project, name) for name in names])
         raise OSError("No space left on device (os error 28)")
 
     monkeypatch.setattr(TableOptimizer, "compact", compact)
     with pytest.raises(LakehouseError) as error:
-        list(maintain(lake))
+        list(maintain(project))
     assert seen == [[{"new.parquet"}, {"new.parquet"}]] * 2
     assert str(error.value) == "; ".join(f"{name}: no space left on the disk" for name in names)
 
 
 def test_a_table_that_fails_keeps_no_other_from_its_maintenance(settings: Settings, tmp_path: Path) -> None:
-    lake = own_home(settings, tmp_path)
-    broken, _ = make_table(lake, "bronze.items"), make_table(lake, "bronze.users")
-    log = Path(lake.table_path("bronze.items"), "_delta_log", f"{broken.version():020}.json")
+    project = own_home(settings, tmp_path)
+    broken, _ = make_table(project, "bronze.items"), make_table(project, "bronze.users")
+    log = Path(project.table_path("bronze.items"), "_delta_log", f"{broken.version():020}.json")
     log.write_text("no JSON")
     done: list[Maintained] = []
     with pytest.raises(LakehouseError, match=r"^bronze\.items: .+$") as error:
-        done.extend(maintain(lake))
+        done.extend(maintain(project))
     assert "\n" not in str(error.value)
     assert [(each.table, each.removed, each.compacted, bool(each.failed)) for each in done] == [
         ("bronze.items", 0, 0, True),
@@ -115,15 +116,15 @@ def test_a_table_that_fails_keeps_no_other_from_its_maintenance(settings: Settin
 def test_a_table_that_is_being_written_comes_last_and_has_its_turn_when_it_is_lent(
     settings: Settings, tmp_path: Path
 ) -> None:
-    lake = own_home(settings, tmp_path)
+    project = own_home(settings, tmp_path)
     for name in ("silver.items", "silver.users"):
-        make_table(lake, name)
-    with write_lease(lake, ["silver.items"]) as lease:
-        maintenance = maintain(lake)
+        make_table(project, name)
+    with write_lease(project, ["silver.items"]) as lease:
+        maintenance = maintain(project)
         first = next(maintenance)
         with lease.lent():
             [second] = maintenance
-        with pytest.raises(BusyError), write_lease(lake, ["silver.items"]):
+        with pytest.raises(BusyError), write_lease(project, ["silver.items"]):
             pass
     assert [(each.table, each.compacted, each.busy) for each in (first, second)] == [
         ("silver.users", 2, ""),
@@ -132,10 +133,10 @@ def test_a_table_that_is_being_written_comes_last_and_has_its_turn_when_it_is_le
 
 
 def test_a_table_that_only_gets_appends_is_compacted_while_it_is_written(settings: Settings, tmp_path: Path) -> None:
-    lake = own_home(settings, tmp_path)
-    make_table(lake, "bronze.users").alter.set_table_properties({"delta.appendOnly": "true"})
-    with write_lease(lake, ["bronze.users"]):
-        [done] = maintain(lake)
+    project = own_home(settings, tmp_path)
+    make_table(project, "bronze.users").alter.set_table_properties({"delta.appendOnly": "true"})
+    with write_lease(project, ["bronze.users"]):
+        [done] = maintain(project)
     assert (done.compacted, done.busy) == (2, "")
 
 
@@ -164,41 +165,43 @@ def test_a_log_that_vanishes_meanwhile_is_no_error(tmp_path: Path) -> None:
     assert clean_logs(tmp_path, keep=timedelta(days=30)) == 0
 
 
-def test_small_files_become_one_and_no_stream_takes_them_for_news(lake: Lake) -> None:
-    done = {each.table: each for each in maintain(lake.settings)}
+def test_small_files_become_one_and_no_stream_takes_them_for_news(spark: SparkSession, project: Settings) -> None:
+    done = {each.table: each for each in maintain(project)}
     assert done["bronze.orders"].compacted >= 3
-    assert files(lake.settings, "bronze.orders") == 1
+    assert files(project, "bronze.orders") == 1
     assert {each.busy for each in done.values()} == {""}
-    assert {outcome.rows for outcome in follow(lake)} == {0}
+    assert {outcome.rows for outcome in follow(Lake(spark, project))} == {0}
     oracle = Oracle()
     for wave in WAVES:
         oracle.run(wave)
-    assert tables(lake.settings) == expected(oracle)
-    assert all(reconciliation.holds for reconciliation in reconcile_all(lake))
+    assert tables(project) == expected(oracle)
+    assert all(reconciliation.holds for reconciliation in reconcile_all(Lake(spark, project)))
 
 
-def test_a_log_has_fewer_checkpoints_while_they_are_large(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_log_has_fewer_checkpoints_while_they_are_large(
+    spark: SparkSession, project: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
     changed = ("bronze.orders", "silver.users", "gold.enriched_orders")
 
     def intervals() -> list[str | None]:
-        return [lake.table(name).delta_property(CHECKPOINT_INTERVAL) for name in changed]
+        return [Lake(spark, project).table(name).delta_property(CHECKPOINT_INTERVAL) for name in changed]
 
     for name in changed:
-        stored_table(lake.settings, name).create_checkpoint()
+        stored_table(project, name).create_checkpoint()
     with monkeypatch.context() as patch:
         patch.setattr("pulsar_lakehouse.jobs.maintenance.LARGE", 0)
-        list(maintain(lake.settings))
+        list(maintain(project))
     assert intervals() == ["100", "100", "100"]
-    assert {outcome.rows for outcome in follow(lake)} == {0}
-    list(maintain(lake.settings))
+    assert {outcome.rows for outcome in follow(Lake(spark, project))} == {0}
+    list(maintain(project))
     assert intervals() == ["10", "10", "10"]
     later = [user(4, place=11), order(6, user=4, place=12)]
-    land_literally(lake, later)
-    follow(lake)
+    land_literally(Lake(spark, project), later)
+    follow(Lake(spark, project))
     oracle = Oracle()
     for wave in [*WAVES, later]:
         oracle.run(wave)
-    assert tables(lake.settings) == expected(oracle)
+    assert tables(project) == expected(oracle)
 
 
 def test_another_home_does_not_maintain_a_folder_of_tables(settings: Settings, tmp_path: Path) -> None:

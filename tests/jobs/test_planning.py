@@ -127,8 +127,8 @@ def shop(**others: Any) -> Project:
 
 def test_a_project_without_mistakes_has_none(lake: Lake, tmp_path: Path) -> None:
     declared = load(visits_project(tmp_path))
-    lake = own_home(lake.settings, tmp_path)
-    found = changes(Lake(lake.spark, lake), declared, resolve(Lake(lake.spark, lake), declared))
+    project = own_home(lake.settings, tmp_path)
+    found = changes(Lake(lake.spark, project), declared, resolve(Lake(lake.spark, project), declared))
     assert {name: [each.what for each in of_table] for name, of_table in found.items()} == {
         "silver.visitors": ["new"],
         "silver.visitors_history": ["new"],
@@ -138,14 +138,14 @@ def test_a_project_without_mistakes_has_none(lake: Lake, tmp_path: Path) -> None
 
 
 def test_what_would_change_in_tables_that_exist(lake: Lake, tmp_path: Path) -> None:
-    lake = own_home(lake.settings, tmp_path)
-    land_literally(Lake(lake.spark, lake), [user(1), item(1), order(1, place=1)])
-    catch_up(lake, merging(Lake(lake.spark, lake), [USERS, ITEMS]))
-    catch_up(lake, enriching(Lake(lake.spark, lake), [ORDERS]))
+    project = own_home(lake.settings, tmp_path)
+    land_literally(Lake(lake.spark, project), [user(1), item(1), order(1, place=1)])
+    catch_up(project, merging(Lake(lake.spark, project), [USERS, ITEMS]))
+    catch_up(project, enriching(Lake(lake.spark, project), [ORDERS]))
 
     def planned(**others: Any) -> dict[str, list[Change]]:
         declared = shop(**others, sql_tables=())
-        return changes(Lake(lake.spark, lake), declared, resolve(Lake(lake.spark, lake), declared))
+        return changes(Lake(lake.spark, project), declared, resolve(Lake(lake.spark, project), declared))
 
     assert {name for name, found in planned().items() if found} == set()
     columns = {

@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
 from pulsar_lakehouse.contracts.checks import quarantine
 from pulsar_lakehouse.domains.shop.declarations.items import ITEMS
@@ -68,14 +69,14 @@ def made_with(lake: Lake, users: Entity, orders: Enrichment) -> Settings:
 
 @pytest.fixture(scope="module")
 def other(lake: Lake, tmp_path_factory: pytest.TempPathFactory) -> Settings:
-    """A lake in which the order, the SQL, the rules and the facts' keys are others."""
+    """A project in which the order, the SQL, the rules and the facts' keys are others."""
     run = lake.settings.run.model_copy(update={"retries": 0})
-    lake = own_home(lake.settings, tmp_path_factory.mktemp("other")).model_copy(update={"run": run})
-    return made_with(Lake(lake.spark, lake), OTHER_USERS, OTHER_ORDERS)
+    project = own_home(lake.settings, tmp_path_factory.mktemp("other")).model_copy(update={"run": run})
+    return made_with(Lake(lake.spark, project), OTHER_USERS, OTHER_ORDERS)
 
 
 @pytest.fixture
-def lake(other: Settings, tmp_path: Path) -> Settings:
+def project(other: Settings, tmp_path: Path) -> Settings:
     shutil.copytree(other.home, tmp_path, dirs_exist_ok=True)
     return own_home(other, tmp_path)
 
@@ -104,45 +105,47 @@ def check(lake: Lake) -> None:
         ),
     ],
 )
-def test_another_key_or_order_is_refused(lake: Lake, declared: Entity, line: str) -> None:
+def test_another_key_or_order_is_refused(spark: SparkSession, project: Settings, declared: Entity, line: str) -> None:
     with pytest.raises(ConfigurationError, match=line) as error:
-        catch_up(lake.settings, merging(lake, [declared]))
+        catch_up(project, merging(Lake(spark, project), [declared]))
     assert str(error.value).endswith(SAYS_REBUILD)
 
 
-def test_other_keys_of_facts_are_refused(lake: Lake) -> None:
+def test_other_keys_of_facts_are_refused(spark: SparkSession, project: Settings) -> None:
     line = r"^gold.enriched_orders: keys is invoice_id, line_item_id, but its rows were made with line_item_id, price: "
     with pytest.raises(ConfigurationError, match=f"{line}keep that, or run `lakehouse rebuild gold.enriched_orders "):
-        catch_up(lake.settings, enriching(lake, [ORDERS]))
+        catch_up(project, enriching(Lake(spark, project), [ORDERS]))
 
 
-def test_silver_and_the_gold_that_joins_it_are_made_again(lake: Lake) -> None:
-    assert rebuilt(lake, "silver.users") == [
+def test_silver_and_the_gold_that_joins_it_are_made_again(spark: SparkSession, project: Settings) -> None:
+    assert rebuilt(Lake(spark, project), "silver.users") == [
         "silver.users: made again from bronze.users",
         "gold.enriched_orders: made again from bronze.orders, 1 wait",
         "The topic enriched_orders has the messages of the old table: delete it before you publish again",
     ]
-    check(lake)
+    check(Lake(spark, project))
 
 
 STEPS = ("_forget", "_forget", "remove_table", "remove_table", "catch_up", "begin_again_unless_fits", "catch_up")
 
 
 @pytest.mark.long
-def test_a_crash_after_each_step_loses_nothing(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_crash_after_each_step_loses_nothing(
+    spark: SparkSession, project: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The same rebuild ends what a crash has left. Once all tables are removed, so does a run."""
     for number, step in enumerate(STEPS):
         calls = STEPS[:number].count(step)
         with monkeypatch.context() as patch:
             patch.setattr(module, step, after(calls, getattr(module, step)))
             with pytest.raises(RuntimeError, match="power cut"):
-                rebuilt(lake, "silver.users")
+                rebuilt(Lake(spark, project), "silver.users")
         if number > STEPS.index("catch_up"):
-            catch_up(lake.settings, merging(lake, [USERS, ITEMS]))
-            catch_up(lake.settings, enriching(lake, [ORDERS]))
-            check(lake)
-    rebuilt(lake, "silver.users")
-    check(lake)
+            catch_up(project, merging(Lake(spark, project), [USERS, ITEMS]))
+            catch_up(project, enriching(Lake(spark, project), [ORDERS]))
+            check(Lake(spark, project))
+    rebuilt(Lake(spark, project), "silver.users")
+    check(Lake(spark, project))
 
 
 def after(calls: int, step: Callable[..., object]) -> Callable[..., object]:
@@ -159,44 +162,42 @@ def after(calls: int, step: Callable[..., object]) -> Callable[..., object]:
 
 @pytest.mark.long
 def test_gold_whose_keys_and_types_stay_is_changed_in_place(lake: Lake, tmp_path: Path) -> None:
-    lake = made_with(Lake(lake.spark, own_home(lake.settings, tmp_path)), LOUD_USERS, LOUD_ORDERS)
-    id, before = Lake(lake.spark, lake).table(ORDERS.gold_table).id, read(lake, ORDERS.gold_table)
+    project = made_with(Lake(lake.spark, own_home(lake.settings, tmp_path)), LOUD_USERS, LOUD_ORDERS)
+    id, before = Lake(lake.spark, project).table(ORDERS.gold_table).id, read(project, ORDERS.gold_table)
     assert {(row["line_item_id"], row["user"]["first_name"], row["item_name"]) for row in before} == {
         (1, "EVE", "PIE"),
         (3, "EVE", "PIE"),
         (5, "ADA", "PIE"),
     }
-    assert rebuilt(Lake(lake.spark, lake), "silver.users")[1] == "gold.enriched_orders: 2 facts changed, 1 wait"
-    assert Lake(lake.spark, lake).table(ORDERS.gold_table).id == id
-    check(Lake(lake.spark, lake))
+    assert rebuilt(Lake(lake.spark, project), "silver.users")[1] == "gold.enriched_orders: 2 facts changed, 1 wait"
+    assert Lake(lake.spark, project).table(ORDERS.gold_table).id == id
+    check(Lake(lake.spark, project))
 
 
-def test_gold_alone_is_made_again_and_discarded_facts_stay_discarded(lake: Lake) -> None:
-    discard(lake.settings, OTHER_ORDERS, lake.table(ORDERS.waiting.name).read().select("position"))
-    assert [row["item_name"] for row in read(lake.settings, ORDERS.discarded.name)] == ["PIE"]
-    assert rebuilt(lake, ORDERS.gold_table) == [
+def test_gold_alone_is_made_again_and_discarded_facts_stay_discarded(spark: SparkSession, project: Settings) -> None:
+    discard(project, OTHER_ORDERS, Lake(spark, project).table(ORDERS.waiting.name).read().select("position"))
+    assert [row["item_name"] for row in read(project, ORDERS.discarded.name)] == ["PIE"]
+    assert rebuilt(Lake(spark, project), ORDERS.gold_table) == [
         "gold.enriched_orders: made again from bronze.orders, 0 wait",
         "The topic enriched_orders has the messages of the old table: delete it before you publish again",
     ]
-    assert [(row["line_item_id"], row["item_name"]) for row in read(lake.settings, ORDERS.discarded.name)] == [
-        (2, "pie")
-    ]
-    assert reconcile_facts(lake, ORDERS).holds
+    assert [(row["line_item_id"], row["item_name"]) for row in read(project, ORDERS.discarded.name)] == [(2, "pie")]
+    assert reconcile_facts(Lake(spark, project), ORDERS).holds
 
 
 @pytest.mark.long
-def test_a_rebuild_that_is_killed_is_done_by_the_next(lake: Lake) -> None:
+def test_a_rebuild_that_is_killed_is_done_by_the_next(spark: SparkSession, project: Settings) -> None:
     names = ["silver.users", "gold.enriched_orders"]
     for removed in names:
-        before = Path(lake.settings.table_path(removed)).stat().st_ino
-        process = start(lake.settings, "rebuild", "silver.users", "--approve")
-        wait_until(partial(is_another, Path(lake.settings.table_path(removed)), before))
+        before = Path(project.table_path(removed)).stat().st_ino
+        process = start(project, "rebuild", "silver.users", "--approve")
+        wait_until(partial(is_another, Path(project.table_path(removed)), before))
         process.kill()
         assert process.wait() == -9
-        wait_until(lambda: is_free(lake.settings, names))
-    last = start(lake.settings, "rebuild", "silver.users", "--approve")
-    assert last.wait(300) == 0, (lake.settings.home / "rebuild.log").read_text()
-    check(lake)
+        wait_until(lambda: is_free(project, names))
+    last = start(project, "rebuild", "silver.users", "--approve")
+    assert last.wait(300) == 0, (project.home / "rebuild.log").read_text()
+    check(Lake(spark, project))
 
 
 def is_another(folder: Path, inode: int) -> bool:

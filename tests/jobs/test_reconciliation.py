@@ -48,7 +48,7 @@ def whole(lake: Lake, tmp_path_factory: pytest.TempPathFactory) -> Settings:
 
 
 @pytest.fixture
-def lake(whole: Settings, tmp_path: Path) -> Settings:
+def project(whole: Settings, tmp_path: Path) -> Settings:
     """A copy that a test may damage."""
     shutil.copytree(whole.home, tmp_path, dirs_exist_ok=True)
     return own_home(whole, tmp_path)
@@ -66,68 +66,72 @@ def test_it_holds(spark: SparkSession, whole: Settings) -> None:
     ]
 
 
-def test_lost_orders_are_found(lake: Lake) -> None:
+def test_lost_orders_are_found(spark: SparkSession, project: Settings) -> None:
     for place, table in ((1, ORDERS.gold_table), (3, ORDERS.duplicates.name), (4, ORDERS.waiting.name)):
-        lake.table(table).delta.delete(f"position.entry_id = {place}")
-    reconciliation = reconcile_facts(lake, ORDERS)
+        Lake(spark, project).table(table).delta.delete(f"position.entry_id = {place}")
+    reconciliation = reconcile_facts(Lake(spark, project), ORDERS)
     assert (reconciliation.holds, reconciliation.difference) == (False, 3)
     assert [problem.partition(" ")[0] for problem in reconciliation.problems] == ["3"]
     assert "landed, but in no table" in reconciliation.problems[0]
 
 
-def test_an_order_that_is_there_twice_is_found(lake: Lake) -> None:
-    append(lake.table(ORDERS.gold_table).read().where("line_item_id = 2"), lake.settings, ORDERS.gold_table)
-    reconciliation = reconcile_facts(lake, ORDERS)
+def test_an_order_that_is_there_twice_is_found(spark: SparkSession, project: Settings) -> None:
+    append(Lake(spark, project).table(ORDERS.gold_table).read().where("line_item_id = 2"), project, ORDERS.gold_table)
+    reconciliation = reconcile_facts(Lake(spark, project), ORDERS)
     assert (reconciliation.holds, reconciliation.difference) == (False, -1)
     assert reconciliation.problems == ("1 in more than one place, such as 0/7/2/0",)
 
 
-def test_a_lost_order_does_not_make_up_for_one_that_is_there_twice(lake: Lake) -> None:
-    append(lake.table(ORDERS.gold_table).read().where("line_item_id = 2"), lake.settings, ORDERS.gold_table)
-    lake.table(ORDERS.waiting.name).delta.delete()
-    reconciliation = reconcile_facts(lake, ORDERS)
+def test_a_lost_order_does_not_make_up_for_one_that_is_there_twice(spark: SparkSession, project: Settings) -> None:
+    append(Lake(spark, project).table(ORDERS.gold_table).read().where("line_item_id = 2"), project, ORDERS.gold_table)
+    Lake(spark, project).table(ORDERS.waiting.name).delta.delete()
+    reconciliation = reconcile_facts(Lake(spark, project), ORDERS)
     assert (reconciliation.holds, reconciliation.difference) == (False, 0)
     assert len(reconciliation.problems) == 2
     assert reconciliation.problems[1] == "1 in more than one place, such as 0/7/2/0"
 
 
-def test_an_order_from_nowhere_is_found(lake: Lake) -> None:
-    waiting = lake.table(ORDERS.waiting.name).read()
+def test_an_order_from_nowhere_is_found(spark: SparkSession, project: Settings) -> None:
+    waiting = Lake(spark, project).table(ORDERS.waiting.name).read()
     stranger = waiting.selectExpr(
         "* EXCEPT (position)",
         "named_struct('partition', 1, 'ledger_id', 8L, 'entry_id', 9L, 'batch_index', 0) AS position",
     )
-    append(stranger.select(*waiting.columns), lake.settings, ORDERS.waiting.name)
-    reconciliation = reconcile_facts(lake, ORDERS)
+    append(stranger.select(*waiting.columns), project, ORDERS.waiting.name)
+    reconciliation = reconcile_facts(Lake(spark, project), ORDERS)
     assert reconciliation.problems == ("1 in a table, but never landed, such as 1/8/9/0",)
 
 
-def test_a_lost_user_is_found(lake: Lake) -> None:
-    lake.table(USERS.table.name).delta.delete("id = 1")
-    reconciliation = reconcile_entity(lake, USERS)
+def test_a_lost_user_is_found(spark: SparkSession, project: Settings) -> None:
+    Lake(spark, project).table(USERS.table.name).delta.delete("id = 1")
+    reconciliation = reconcile_entity(Lake(spark, project), USERS)
     assert not reconciliation.holds
     assert reconciliation.landed == 4
     assert reconciliation.problems[0].startswith("2 landed, but not merged (")
 
 
-def test_a_user_that_is_there_twice_is_found(lake: Lake) -> None:
-    append(lake.table(USERS.table.name).read().where("id = 1"), lake.settings, USERS.table.name)
-    reconciliation = reconcile_entity(lake, USERS)
+def test_a_user_that_is_there_twice_is_found(spark: SparkSession, project: Settings) -> None:
+    append(Lake(spark, project).table(USERS.table.name).read().where("id = 1"), project, USERS.table.name)
+    reconciliation = reconcile_entity(Lake(spark, project), USERS)
     assert (reconciliation.landed, reconciliation.problems) == (
         4,
         ("some keys have more than one row in silver.users",),
     )
 
 
-def test_a_user_from_nowhere_is_found(lake: Lake) -> None:
-    stranger = lake.table(USERS.table.name).read().where("id = 1").selectExpr("77L AS id", "* EXCEPT (id)")
-    append(stranger, lake.settings, USERS.table.name)
-    assert reconcile_entity(lake, USERS).problems == ("silver.users has 3 rows, 2 of them from messages that landed",)
+def test_a_user_from_nowhere_is_found(spark: SparkSession, project: Settings) -> None:
+    stranger = (
+        Lake(spark, project).table(USERS.table.name).read().where("id = 1").selectExpr("77L AS id", "* EXCEPT (id)")
+    )
+    append(stranger, project, USERS.table.name)
+    assert reconcile_entity(Lake(spark, project), USERS).problems == (
+        "silver.users has 3 rows, 2 of them from messages that landed",
+    )
 
 
-def test_a_lost_malformed_message_is_found(lake: Lake) -> None:
-    lake.table("quarantine.malformed").delta.delete("topic = 'users'")
-    reconciliation = reconcile_entity(lake, USERS)
+def test_a_lost_malformed_message_is_found(spark: SparkSession, project: Settings) -> None:
+    Lake(spark, project).table("quarantine.malformed").delta.delete("topic = 'users'")
+    reconciliation = reconcile_entity(Lake(spark, project), USERS)
     assert reconciliation.problems == ("1 malformed messages landed, and 0 are in quarantine.malformed",)
 
 
@@ -138,10 +142,10 @@ def test_what_was_merged_before_the_contract_became_stricter_stays_so(spark: Spa
 
 
 def test_the_command_names_the_difference_and_what_is_lost_of_a_topic(
-    lake: Lake, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    spark: SparkSession, project: Settings, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    lake.table(ORDERS.waiting.name).delta.delete()
-    monkeypatch.setenv("LAKEHOUSE_HOME", str(lake.settings.home))
+    Lake(spark, project).table(ORDERS.waiting.name).delta.delete()
+    monkeypatch.setenv("LAKEHOUSE_HOME", str(project.home))
     monkeypatch.setattr(broker, "endpoint", lambda settings: None)
     monkeypatch.setattr(cli, "refusal", lambda settings, topic, endpoint: "lost" if topic == USERS.topic else None)
     with pytest.raises(ReconciliationError, match=r"^orders: 1 landed, but in no table .*, such as 0/7/4/0\. lost$"):

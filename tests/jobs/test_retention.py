@@ -45,21 +45,21 @@ def test_no_row_is_read_if_the_logs_have_the_bounds(seen: Settings, monkeypatch:
 
 
 def test_of_a_wide_table_the_rows_are_read_that_the_log_does_not_describe(settings: Settings, tmp_path: Path) -> None:
-    lake = own_home(settings, tmp_path)
-    path = lake.table_path(ORDERS.waiting.name)
+    project = own_home(settings, tmp_path)
+    path = project.table_path(ORDERS.waiting.name)
     wide = {f"column{number}": [0, 0] for number in range(32)}  # only so many first columns have bounds
     write_deltalake(path, pa.table({**wide, "waiting_since": [at(3), at(4)]}))
     DeltaTable(path).alter.set_table_properties({"delta.dataSkippingNumIndexedCols": "33"})
     write_deltalake(path, pa.table({**wide, "waiting_since": [at(2), None]}), mode="append")
-    [found] = states(lake)
+    [found] = states(project)
     assert (found.purpose, found.rows, found.oldest, found.newest) == ("waiting orders", 3, at(2), at(4))
 
 
 def test_facts_of_the_last_days_find_duplicates_and_those_of_the_future_too(settings: Settings, tmp_path: Path) -> None:
-    lake = own_home(settings, tmp_path)
+    project = own_home(settings, tmp_path)
     days = [date(2026, 1, 1), date(2026, 1, 2), date(2026, 1, 9), date(9000, 1, 1)]
     times = [datetime(day.year, day.month, day.day, 12, tzinfo=UTC) for day in days]
     rows = pa.table({"created_at": times, "order_date": days})
-    write_deltalake(lake.table_path(ORDERS.gold_table), rows, partition_by=["order_date"])
-    [found] = states(lake)
+    write_deltalake(project.table_path(ORDERS.gold_table), rows, partition_by=["order_date"])
+    [found] = states(project)
     assert (found.rows, found.oldest, found.newest) == (3, times[1], times[3])

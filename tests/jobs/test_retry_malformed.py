@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import typer
+from pyspark.sql import SparkSession
 from pyspark.sql.types import StructField, StructType
 
 from pulsar_lakehouse.cli import quarantine as cli_quarantine
@@ -72,7 +73,7 @@ FIXED_ORDERS = replace(ORDERS, topic=relaxed(ORDERS.topic, "price"), checks={})
 
 @pytest.fixture(scope="module")
 def strict(lake: Lake, tmp_path_factory: pytest.TempPathFactory) -> Settings:
-    """A lake that was filled under the contracts that are too strict."""
+    """A project that was filled under the contracts that are too strict."""
     own = own_home(lake.settings, tmp_path_factory.mktemp("strict"))
     land_literally(Lake(lake.spark, own), MESSAGES)
     catch_up(own, merging(Lake(lake.spark, own), [USERS, ITEMS]))
@@ -81,7 +82,7 @@ def strict(lake: Lake, tmp_path_factory: pytest.TempPathFactory) -> Settings:
 
 
 @pytest.fixture
-def lake(strict: Settings, tmp_path: Path) -> Settings:
+def project(strict: Settings, tmp_path: Path) -> Settings:
     shutil.copytree(strict.home, tmp_path, dirs_exist_ok=True)
     return own_home(strict, tmp_path)
 
@@ -112,15 +113,17 @@ def actions(settings: Settings) -> list[tuple[str, str, int]]:
     return sorted((row["action"], row["topic"], row["position"]["entry_id"]) for row in read(settings, ACTIONS.name))
 
 
-def test_what_keeps_the_fixed_contract_goes_where_it_belongs(lake: Lake, fixed: dict[str, list[Any]]) -> None:
-    assert reasons(lake.settings)["orders", 7] == "fails price_is_an_amount"
-    assert retry(lake) == [("users", 4, 2), ("orders", 5, 4)]
-    assert reasons(lake.settings) == {
+def test_what_keeps_the_fixed_contract_goes_where_it_belongs(
+    spark: SparkSession, project: Settings, fixed: dict[str, list[Any]]
+) -> None:
+    assert reasons(project)["orders", 7] == "fails price_is_an_amount"
+    assert retry(Lake(spark, project)) == [("users", 4, 2), ("orders", 5, 4)]
+    assert reasons(project) == {
         ("users", 4): "deletedAt is no timestamp_millis: no time",
         ("users", 5): "not a JSON object",
         ("orders", 6): "price is no double: free",
     }
-    assert actions(lake.settings) == [
+    assert actions(project) == [
         ("retry", "orders", 2),
         ("retry", "orders", 3),
         ("retry", "orders", 5),
@@ -128,53 +131,55 @@ def test_what_keeps_the_fixed_contract_goes_where_it_belongs(lake: Lake, fixed: 
         ("retry", "users", 1),
         ("retry", "users", 3),
     ]
-    catch_up(lake.settings, enriching(lake, [FIXED_ORDERS]))
-    assert tables(lake.settings) == fixed
-    before = versions(lake.settings)
-    assert retry(lake) == [("users", 2, 0), ("orders", 1, 0)]
-    assert versions(lake.settings) == before
+    catch_up(project, enriching(Lake(spark, project), [FIXED_ORDERS]))
+    assert tables(project) == fixed
+    before = versions(project)
+    assert retry(Lake(spark, project)) == [("users", 2, 0), ("orders", 1, 0)]
+    assert versions(project) == before
 
 
 @pytest.mark.long
 def test_crashes_after_one_write_after_the_other_change_nothing(
-    lake: Lake, fixed: dict[str, list[Any]], monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, project: Settings, fixed: dict[str, list[Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     of_users, of_orders = (("merge_batch", "_note", "_settle"), ("enrich_messages", "_note", "_settle"))
     for write in (*of_users, *of_orders):
         with monkeypatch.context() as patch:
             patch.setattr(steps, write, fail_after(getattr(steps, write)))
             with pytest.raises(RuntimeError, match="power cut"):
-                retry(lake)
-    retry(lake)
-    catch_up(lake.settings, enriching(lake, [FIXED_ORDERS]))
-    assert tables(lake.settings) == fixed
-    assert len(actions(lake.settings)) == 6
-    assert reconcile_entity(lake, FIXED_USERS).holds
-    assert reconcile_facts(lake, FIXED_ORDERS).holds
+                retry(Lake(spark, project))
+    retry(Lake(spark, project))
+    catch_up(project, enriching(Lake(spark, project), [FIXED_ORDERS]))
+    assert tables(project) == fixed
+    assert len(actions(project)) == 6
+    assert reconcile_entity(Lake(spark, project), FIXED_USERS).holds
+    assert reconcile_facts(Lake(spark, project), FIXED_ORDERS).holds
 
 
-def test_what_is_to_be_retried_is_no_loss(lake: Lake) -> None:
-    balance = reconcile_entity(lake, FIXED_USERS)
+def test_what_is_to_be_retried_is_no_loss(spark: SparkSession, project: Settings) -> None:
+    balance = reconcile_entity(Lake(spark, project), FIXED_USERS)
     assert balance.accounted == {"current": 2, "superseded": 0, "malformed": 2, "to be retried": 2}
     assert balance.holds
-    assert reconcile_facts(lake, FIXED_ORDERS).holds
+    assert reconcile_facts(Lake(spark, project), FIXED_ORDERS).holds
 
 
-def test_the_command(lake: Lake, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command(
+    spark: SparkSession, project: Settings, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     def run(*arguments: str) -> str:
         typer.main.get_command(cli_quarantine.app)(["retry", *arguments], standalone_mode=False)
         return capsys.readouterr().out
 
-    monkeypatch.setenv("LAKEHOUSE_HOME", str(lake.settings.home))
+    monkeypatch.setenv("LAKEHOUSE_HOME", str(project.home))
     fixed = replace(SHOP, entities=(FIXED_USERS, ITEMS))
     monkeypatch.setattr(cli_quarantine, "pipeline_of", lambda _: fixed)
-    before = versions(lake.settings)
+    before = versions(project)
     assert run("--dry-run") == (
         "users: 2 of 4 malformed messages satisfy the contract now; nothing was done\n"
         "items: 0 of 0 malformed messages satisfy the contract now; nothing was done\n"
         "orders: 0 of 5 malformed messages satisfy the contract now; nothing was done\n"
     )
-    assert versions(lake.settings) == before
+    assert versions(project) == before
     assert run("--topic", "users") == "users: 2 of 4 malformed messages satisfy the contract now and left quarantine\n"
     with pytest.raises(LakehouseError, match=r"^stores: no such topic; there are users, items, orders$"):
         run("--topic", "stores")

@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
+from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from pulsar_lakehouse.domains.shop.declarations.orders import ORDERS
@@ -55,22 +56,22 @@ DISCARDED = (3, 4)
 
 @pytest.fixture(scope="module")
 def made(lake: Lake, tmp_path_factory: pytest.TempPathFactory) -> Settings:
-    lake = own_home(lake.settings, tmp_path_factory.mktemp("snapshots"))
-    land_literally(Lake(lake.spark, lake), FIRST)
-    follow(Lake(lake.spark, lake))
-    create(Lake(lake.spark, lake), SHOP, "before")
-    land_literally(Lake(lake.spark, lake), SECOND)
-    follow(Lake(lake.spark, lake))
+    project = own_home(lake.settings, tmp_path_factory.mktemp("snapshots"))
+    land_literally(Lake(lake.spark, project), FIRST)
+    follow(Lake(lake.spark, project))
+    create(Lake(lake.spark, project), SHOP, "before")
+    land_literally(Lake(lake.spark, project), SECOND)
+    follow(Lake(lake.spark, project))
     places = [(0, 7, line, 0) for line in DISCARDED]
     rows = [("discard", "orders", place, None, "ada", None) for place in places]
-    append(lake.spark.createDataFrame(rows, ACTIONS.ddl), lake, ACTIONS.name)
-    follow(Lake(lake.spark, lake))
-    assert tables(lake) == wanted()
-    return lake
+    append(lake.spark.createDataFrame(rows, ACTIONS.ddl), project, ACTIONS.name)
+    follow(Lake(lake.spark, project))
+    assert tables(project) == wanted()
+    return project
 
 
 @pytest.fixture
-def lake(made: Settings, tmp_path: Path) -> Settings:
+def project(made: Settings, tmp_path: Path) -> Settings:
     shutil.copytree(made.home, tmp_path, dirs_exist_ok=True)
     return own_home(made, tmp_path)
 
@@ -92,23 +93,25 @@ def restore_all(lake: Lake) -> None:
 
 
 @pytest.mark.long
-def test_back_and_again_with_a_crash_after_each_step(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_back_and_again_with_a_crash_after_each_step(
+    spark: SparkSession, project: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for step in ("_forget_checkpoints", "_go_back", "_keep_discarded", "_judge_again"):
         with monkeypatch.context() as patch:
             patch.setattr(snapshots, step, fail_after(getattr(snapshots, step)))
             with pytest.raises(RuntimeError, match="power cut"):
-                restore_all(lake)
-    restore_all(lake)
+                restore_all(Lake(spark, project))
+    restore_all(Lake(spark, project))
     then = expected(Oracle().run(FIRST))
-    back = tables(lake.settings)
+    back = tables(project)
     assert {name: back[name] for name in ("users", "users_history", "items_history", "duplicates")} == {
         name: then[name] for name in ("users", "users_history", "items_history", "duplicates")
     }
     assert (lines(back["gold"]), lines(back["waiting"]), lines(back["discarded"])) == ([1], [2], [3, 4])
-    assert changes_since(lake, named(lake.settings, "before")) == 0
-    follow(lake)
-    assert tables(lake.settings) == wanted()
-    assert all(each.holds for each in reconcile_all(lake))
+    assert changes_since(Lake(spark, project), named(project, "before")) == 0
+    follow(Lake(spark, project))
+    assert tables(project) == wanted()
+    assert all(each.holds for each in reconcile_all(Lake(spark, project)))
 
 
 def changes_since(lake: Lake, snapshot: Snapshot) -> int:
@@ -120,7 +123,9 @@ def changes_since(lake: Lake, snapshot: Snapshot) -> int:
     return feed.groupBy("position", "item.sequence").agg(F.sum(sign).alias("times")).where("times != 0").count()
 
 
-def test_a_run_without_the_rest_of_a_restore(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_without_the_rest_of_a_restore(
+    spark: SparkSession, project: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
     real = snapshots._go_back
 
     def go_back(lake: Lake, name: str, version: int) -> None:
@@ -130,9 +135,9 @@ def test_a_run_without_the_rest_of_a_restore(lake: Lake, monkeypatch: pytest.Mon
 
     monkeypatch.setattr(snapshots, "_go_back", go_back)
     with pytest.raises(RuntimeError, match="power cut"):
-        restore_all(lake)
-    follow(lake)
-    assert tables(lake.settings) == wanted()
+        restore_all(Lake(spark, project))
+    follow(Lake(spark, project))
+    assert tables(project) == wanted()
 
 
 VACUUM = DeltaTable.vacuum
@@ -143,32 +148,31 @@ def vacuum_at_once(table: DeltaTable, hours: int, **how: Any) -> list[str]:
     return removed
 
 
-def test_a_snapshot_holds_files_until_it_is_dropped(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_snapshot_holds_files_until_it_is_dropped(
+    spark: SparkSession, project: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(DeltaTable, "vacuum", vacuum_at_once)
-    snapshot, before = (
-        named(lake.settings, "before"),
-        held_bytes(lake.settings, named(lake.settings, "before"), restorable(SHOP)),
-    )
-    list(maintain(lake.settings))
-    refuse_lost(lake.settings, SHOP, snapshot)
-    assert held_bytes(lake.settings, snapshot, restorable(SHOP)) >= before > 0
-    drop(lake, SHOP, "before")
-    list(maintain(lake.settings))
-    assert lake.table(ORDERS.gold_table).property(snapshots.LOG_RETENTION) == "interval 7 days"
+    snapshot, before = named(project, "before"), held_bytes(project, named(project, "before"), restorable(SHOP))
+    list(maintain(project))
+    refuse_lost(project, SHOP, snapshot)
+    assert held_bytes(project, snapshot, restorable(SHOP)) >= before > 0
+    drop(Lake(spark, project), SHOP, "before")
+    list(maintain(project))
+    assert Lake(spark, project).table(ORDERS.gold_table).property(snapshots.LOG_RETENTION) == "interval 7 days"
     with pytest.raises(ConfigurationError, match=r"^before: silver\.\w+ can't go back: .* is gone$"):
-        refuse_lost(lake.settings, SHOP, snapshot)
+        refuse_lost(project, SHOP, snapshot)
 
 
-def test_what_differs_from_a_snapshot(lake: Lake) -> None:
-    found = {each.table: each for each in diff(lake.settings, "before")}
+def test_what_differs_from_a_snapshot(project: Settings) -> None:
+    found = {each.table: each for each in diff(project, "before")}
     assert (found["gold.enriched_orders"].rows, found["bronze.orders"].rows) == ((2, 3), (5, 8))
 
 
-def test_a_table_that_was_made_again_can_t_go_back(lake: Lake) -> None:
-    snapshot = named(lake.settings, "before")
-    shutil.rmtree(lake.settings.table_path("silver.items"))
+def test_a_table_that_was_made_again_can_t_go_back(project: Settings) -> None:
+    snapshot = named(project, "before")
+    shutil.rmtree(project.table_path("silver.items"))
     with pytest.raises(ConfigurationError, match=r"^before: silver\.items was made again since, as by"):
-        refuse_lost(lake.settings, SHOP, snapshot)
+        refuse_lost(project, SHOP, snapshot)
 
 
 def test_homes_that_share_tables_share_snapshots(settings: Settings, tmp_path: Path) -> None:
@@ -187,12 +191,12 @@ def test_homes_that_share_tables_share_snapshots(settings: Settings, tmp_path: P
     assert (named(ours, "before"), list(table_names(ours))) == (made, ["silver.users"])
 
 
-def test_names(lake: Lake) -> None:
+def test_names(spark: SparkSession, project: Settings) -> None:
     with pytest.raises(ConfigurationError, match=r"^no: no such snapshot; there are before$"):
-        named(lake.settings, "no")
+        named(project, "no")
     with pytest.raises(ConfigurationError, match=r"^before: there is a snapshot of this name"):
-        create(lake, SHOP, "before")
+        create(Lake(spark, project), SHOP, "before")
     with pytest.raises(ConfigurationError, match=r"^\.\./x: must be a name of letters"):
-        create(lake, SHOP, "../x")
+        create(Lake(spark, project), SHOP, "../x")
     with pytest.raises(ConfigurationError, match=r"/warehouse has no tables yet: `lakehouse run` creates them$"):
-        create(Lake(lake.spark, own_home(lake.settings, lake.settings.home / "other")), SHOP, "before")
+        create(Lake(spark, own_home(project, project.home / "other")), SHOP, "before")

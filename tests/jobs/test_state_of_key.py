@@ -10,14 +10,13 @@ from pulsar_lakehouse.domains.shop.declarations.users import USERS
 from pulsar_lakehouse.errors import ConfigurationError, LakehouseError
 from pulsar_lakehouse.jobs.state_of_key import state_of_facts, state_of_key
 from pulsar_lakehouse.settings import Settings
-from pulsar_lakehouse.tables.lake import Lake
 from tests.lake import own_home
 from tests.messages import at
 from tests.shop import SHOP
 
 
-def kept(lake: Lake, key: str) -> dict[str, list[tuple[Any, ...]]]:
-    return {part.title: part.rows for part in state_of_key(lake.settings, SHOP, USERS, key)}
+def kept(project: Settings, key: str) -> dict[str, list[tuple[Any, ...]]]:
+    return {part.title: part.rows for part in state_of_key(project, SHOP, USERS, key)}
 
 
 def test_the_versions_of_a_key_and_the_facts_that_have_it(seen: Settings) -> None:
@@ -59,8 +58,8 @@ def line(number: int, entry: int, **more: object) -> dict[str, object]:
 
 @pytest.fixture
 def invoice(settings: Settings, tmp_path: Path) -> Settings:
-    """A lake with an invoice, the lines of which are in different tables."""
-    lake = own_home(settings, tmp_path)
+    """A project with an invoice, the lines of which are in different tables."""
+    project = own_home(settings, tmp_path)
     waits = {"reason": "user missing", "attempts": 2, "waiting_since": at(600)}
     rows = {
         ORDERS.gold_table: line(1, 1),
@@ -69,8 +68,8 @@ def invoice(settings: Settings, tmp_path: Path) -> Settings:
         ORDERS.duplicates.name: line(1, 4, duplicate_of=position(1)),
     }
     for name, row in rows.items():
-        write_deltalake(lake.table_path(name), pa.Table.from_pylist([row]))
-    return lake
+        write_deltalake(project.table_path(name), pa.Table.from_pylist([row]))
+    return project
 
 
 def test_where_facts_are_and_on_which_days_a_repeat_is_a_duplicate(invoice: Settings) -> None:

@@ -190,12 +190,12 @@ def test_a_topic_whose_checkpoint_can_not_be_read_is_blocked(
 def test_steps_and_reconciliations_of_what_is_no_longer_declared_are_left_out(
     settings: Settings, tmp_path: Path
 ) -> None:
-    lake = own_home(settings, tmp_path)
+    project = own_home(settings, tmp_path)
     for step in ("land orders", "land old", "merge users"):
-        keep_step(lake, StepRecord(step=step))
+        keep_step(project, StepRecord(step=step))
     keep_reconciliations(
-        lake, [Reconciliation(topic=name, landed=0, accounted={}, problems=()) for name in ("old", "users")]
+        project, [Reconciliation(topic=name, landed=0, accounted={}, problems=()) for name in ("old", "users")]
     )
-    found = status_of(lake)
+    found = status_of(project)
     assert [each.step for each in found.steps] == ["land orders", "merge users"]
     assert [each.topic for each in found.reconciliations] == ["users"]

@@ -54,38 +54,38 @@ def test_what_fails_before_a_stream_starts_is_tried_again(
 
 def test_a_backlog_in_bronze_is_read_in_several_batches(lake: Lake, tmp_path: Path) -> None:
     run = lake.settings.run.model_copy(update={"max_bytes_per_batch": 1})
-    lake = own_home(lake.settings, tmp_path).model_copy(update={"run": run})
+    project = own_home(lake.settings, tmp_path).model_copy(update={"run": run})
     for place in range(3):  # a file of each topic
         land_literally(
-            Lake(lake.spark, lake), [user(place, place=place), item(place, place=place), order(place, place=place)]
+            Lake(lake.spark, project), [user(place, place=place), item(place, place=place), order(place, place=place)]
         )
-    for streams in (merging(Lake(lake.spark, lake), ENTITIES), enriching(Lake(lake.spark, lake), ENRICHMENTS)):
-        catch_up(lake, streams)
+    for streams in (merging(Lake(lake.spark, project), ENTITIES), enriching(Lake(lake.spark, project), ENRICHMENTS)):
+        catch_up(project, streams)
     steps = ("merge users", "merge items", "enrich orders")
-    assert [step_record(lake, step).batches for step in steps] == [3, 3, 3]
-    assert tables(lake) == expected(Oracle().run(messages(lake)))
+    assert [step_record(project, step).batches for step in steps] == [3, 3, 3]
+    assert tables(project) == expected(Oracle().run(messages(project)))
 
 
 @pytest.mark.long
 def test_what_is_read_again_in_several_batches_is_placed_once(lake: Lake, tmp_path: Path) -> None:
     """By a process that has placed all of it before, and so knows later messages to be new."""
     run = lake.settings.run.model_copy(update={"max_bytes_per_batch": 1})  # a batch for each file
-    lake = own_home(lake.settings, tmp_path).model_copy(update={"run": run})
+    project = own_home(lake.settings, tmp_path).model_copy(update={"run": run})
 
     def land(*files: Message) -> None:
         for each in files:
-            land_literally(Lake(lake.spark, lake), [each])
+            land_literally(Lake(lake.spark, project), [each])
 
     land(user(1), item(1), order(1, place=1), order(1, place=2), message("orders", b"junk", key="9", place=3))
-    catch_up(lake, merging(Lake(lake.spark, lake), ENTITIES))
-    streams = enriching(Lake(lake.spark, lake), ENRICHMENTS)
-    catch_up(lake, streams)
+    catch_up(project, merging(Lake(lake.spark, project), ENTITIES))
+    streams = enriching(Lake(lake.spark, project), ENRICHMENTS)
+    catch_up(project, streams)
     land(order(1, place=4), message("orders", b"junk", key="9", place=5))
-    catch_up(lake, streams)
-    shutil.rmtree(lake.checkpoint_path(ENRICHMENTS[0].gold_table))
+    catch_up(project, streams)
+    shutil.rmtree(project.checkpoint_path(ENRICHMENTS[0].gold_table))
     land(order(1, place=6))
-    catch_up(lake, streams)
-    assert tables(lake) == expected(Oracle().run(messages(lake)))
+    catch_up(project, streams)
+    assert tables(project) == expected(Oracle().run(messages(project)))
 
 
 @pytest.mark.parametrize(
@@ -96,10 +96,10 @@ def test_a_step_that_can_not_start_has_failed(settings: Settings, tmp_path: Path
         raise error
 
     run = settings.run.model_copy(update={"retries": 0})
-    lake = own_home(settings, tmp_path).model_copy(update={"run": run})
+    project = own_home(settings, tmp_path).model_copy(update={"run": run})
     with pytest.raises(LakehouseError):
-        catch_up(lake, [Stream("land orders", stream)])
-    assert step_record(lake, "land orders") == StepRecord(
+        catch_up(project, [Stream("land orders", stream)])
+    assert step_record(project, "land orders") == StepRecord(
         step="land orders", failures=1, failure=f"land orders: {error}"
     )
 
@@ -120,7 +120,7 @@ def test_the_work_of_a_step_is_recorded(lake: Lake, tmp_path: Path, failing: int
 
     def write(batch: DataFrame, number: int) -> None:
         batch.count()
-        retries.append(step_record(lake, "texts").retry)
+        retries.append(step_record(project, "texts").retry)
         if failures:
             raise failures.pop()
 
@@ -129,10 +129,10 @@ def test_the_work_of_a_step_is_recorded(lake: Lake, tmp_path: Path, failing: int
         return read.option("checkpointLocation", str(tmp_path / "checkpoint"))
 
     run = lake.settings.run.model_copy(update={"retries": 1, "retry_delay": 0})
-    lake = own_home(lake.settings, tmp_path).model_copy(update={"run": run})
+    project = own_home(lake.settings, tmp_path).model_copy(update={"run": run})
     with pytest.raises(LakehouseError) if done.failure else nullcontext():
-        catch_up(lake, [Stream("texts", stream)])
-    record = step_record(lake, "texts")
+        catch_up(project, [Stream("texts", stream)])
+    record = step_record(project, "texts")
     assert (record.seconds > 0, record.batch_at > 0) == (not done.failure, not done.failure)
     assert replace(record, seconds=0.0, batch_at=0.0, failure=record.failure[:7]) == done
     assert [each[:7] for each in retries] == ["", "texts: "]
@@ -229,11 +229,11 @@ def test_what_can_be_read_at_once_needs_no_stream(
     def stream() -> DataStreamWriter:
         return lake.spark.readStream.text(str(texts)).writeStream.format("noop")
 
-    lake = own_home(lake.settings, tmp_path)
+    project = own_home(lake.settings, tmp_path)
     each = Stream("texts", stream, caught_up=lambda: ended.append("yes"), at_once=lambda _: found)
-    keep_step(lake, StepRecord(step="texts", failure="texts: it was busy", retry="texts: it was busy"))
-    assert [outcome.rows for outcome in catch_up(lake, [each])] == [rows]
-    told = step_record(lake, "texts")
+    keep_step(project, StepRecord(step="texts", failure="texts: it was busy", retry="texts: it was busy"))
+    assert [outcome.rows for outcome in catch_up(project, [each])] == [rows]
+    told = step_record(project, "texts")
     assert (replace(told, seconds=0.0, batch_at=0.0), ended) == (record, ["yes"])
     assert (told.seconds > 0) == (rows > 0)
 
@@ -303,9 +303,9 @@ def test_when_a_stream_is_created(lake: Lake, tmp_path: Path, is_kept: bool, cre
         return moment
 
     run = lake.settings.run.model_copy(update={"retry_delay": 0})
-    lake = own_home(lake.settings, tmp_path).model_copy(update={"run": run})
+    project = own_home(lake.settings, tmp_path).model_copy(update={"run": run})
     with pytest.raises(KeyboardInterrupt):
-        keep_up(lake, [[Stream("texts", stream, is_kept=is_kept)]], every=0, look=look, lease=NO_LEASE)
+        keep_up(project, [[Stream("texts", stream, is_kept=is_kept)]], every=0, look=look, lease=NO_LEASE)
     assert (" ".join(made), read) == (created, [1, 1, 1])
 
 
@@ -401,21 +401,21 @@ def test_torn_checkpoints_lose_nothing_and_double_nothing(
     lake: Lake, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = lake.settings.run.model_copy(update={"retries": 0})
-    lake = own_home(lake.settings, tmp_path).model_copy(update={"run": run})
+    project = own_home(lake.settings, tmp_path).model_copy(update={"run": run})
     sent = [
         [user(1), item(1), order(1, place=1), order(2, place=2, user=2), message("users", b"", key="3", place=9)],
         [user(2, place=1), item(1, when=1, place=1), item(2, place=2), order(1, place=3), order(3, place=4)],
     ]
-    tears = [Path(lake.checkpoint_path(name)) for name in ("silver.users/metadata", "silver.items/offsets/0")]
-    tears.append(Path(lake.checkpoint_path("gold.enriched_orders/commits/0")))
+    tears = [Path(project.checkpoint_path(name)) for name in ("silver.users/metadata", "silver.items/offsets/0")]
+    tears.append(Path(project.checkpoint_path("gold.enriched_orders/commits/0")))
     for messages_sent in sent:
-        land_literally(Lake(lake.spark, lake), messages_sent)
-        catch_up(lake, merging(Lake(lake.spark, lake), ENTITIES))
-        catch_up(lake, enriching(Lake(lake.spark, lake), ENRICHMENTS))
+        land_literally(Lake(lake.spark, project), messages_sent)
+        catch_up(project, merging(Lake(lake.spark, project), ENTITIES))
+        catch_up(project, enriching(Lake(lake.spark, project), ENRICHMENTS))
         said = capsys.readouterr().err
         for tear in tears:
             tear.write_bytes(b"")
-    assert tables(lake) == expected(Oracle().run([*sent[0], *sent[1]]))
+    assert tables(project) == expected(Oracle().run([*sent[0], *sent[1]]))
     assert [f"{tear}: torn: the checkpoint" in said for tear in tears] == [True, True, True]
 
 
@@ -425,17 +425,17 @@ STEADY = Workload(
 """Each user has only one state, so it does not matter when an order is joined with it."""
 
 
-def holds(lake: Lake, sent: int) -> bool:
-    landed = messages(lake.settings)
-    return len(landed) == sent and tables(lake.settings) == expected(Oracle().run(landed))
+def holds(project: Settings, sent: int) -> bool:
+    landed = messages(project)
+    return len(landed) == sent and tables(project) == expected(Oracle().run(landed))
 
 
-def keep_maintained(lake: Lake, until: threading.Event) -> list[Maintained]:
+def keep_maintained(project: Settings, until: threading.Event) -> list[Maintained]:
     done: list[Maintained] = []
     is_last = False
     while not is_last:
         is_last = until.wait(1)
-        done += maintain(lake.settings)
+        done += maintain(project)
     return done
 
 
@@ -443,28 +443,28 @@ def keep_maintained(lake: Lake, until: threading.Event) -> list[Maintained]:
 def test_a_pipeline_that_runs_on_takes_what_comes_beside_maintenance_until_it_is_ended(
     settings: Settings, endpoint: Endpoint, tmp_path: Path
 ) -> None:
-    lake = own_topics(settings, endpoint, tmp_path)
+    project = own_topics(settings, endpoint, tmp_path)
     sent, has_ended = 0, threading.Event()
-    with ThreadPoolExecutor() as pool, ended(start(lake, "run", "--every", "1s")) as running:
-        maintenance = pool.submit(keep_maintained, lake, has_ended)
+    with ThreadPoolExecutor() as pool, ended(start(project, "run", "--every", "1s")) as running:
+        maintenance = pool.submit(keep_maintained, project, has_ended)
         try:
             first, late = (
                 [(topic, list(phase(topic.name))) for topic in TOPICS] for phase in (STEADY.first, STEADY.late)
             )
             halves = ([(topic, found[half::2]) for topic, found in first] for half in (0, 1))
             for part in (*halves, late):  # what lands at once is one file
-                sent += sum(produce(part, endpoint, lake).values())
-                wait_until(partial(holds, lake, sent), poll=1)
-            beside = start(lake, "reconcile")
-            assert (beside.wait(300), (lake.home / "reconcile.log").read_text().count("holds")) == (0, 3)
+                sent += sum(produce(part, endpoint, project).values())
+                wait_until(partial(holds, project, sent), poll=1)
+            beside = start(project, "reconcile")
+            assert (beside.wait(300), (project.home / "reconcile.log").read_text().count("holds")) == (0, 3)
             assert running.poll() is None
         finally:
             has_ended.set()
         done = maintenance.result()
     assert running.returncode == 130
-    log = (lake.home / "run.log").read_text()
+    log = (project.home / "run.log").read_text()
     assert [word for word in ("Traceback", "retry") if word in log] == []
     assert {each.busy for each in done} == {""}
     compacted = {each.table for each in done if each.compacted}
     assert {"bronze.orders", "silver.users", "gold.enriched_orders"} <= compacted
-    assert is_free(lake, WRITTEN)
+    assert is_free(project, WRITTEN)

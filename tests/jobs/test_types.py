@@ -80,21 +80,21 @@ def send(settings: Settings, endpoint: Endpoint, topic: Topic, values: dict[str,
 @pytest.mark.parametrize("encoding", [Encoding.JSON, pytest.param(Encoding.AVRO, marks=pytest.mark.long)])
 def test_all_types_reach_gold(lake: Lake, endpoint: Endpoint, tmp_path: Path, encoding: Encoding) -> None:
     parcels, scans = declared(encoding)
-    lake = own_topics(lake.settings, endpoint, tmp_path, [parcels.topic, scans.topic])
+    project = own_topics(lake.settings, endpoint, tmp_path, [parcels.topic, scans.topic])
     for topic in (parcels.topic, scans.topic):
-        send(lake, endpoint, topic, WRITTEN, JSON)
+        send(project, endpoint, topic, WRITTEN, JSON)
     late = JSON.replace(b"2026-01-01T01:00:00+01:00", b"today")
-    send(lake, endpoint, scans.topic, WRITTEN | {"arrived": "today"}, late)
-    catch_up(lake, steps.landing(Lake(lake.spark, lake), [parcels.topic, scans.topic]))
-    catch_up(lake, steps.merging(Lake(lake.spark, lake), [parcels]))
-    catch_up(lake, steps.enriching(Lake(lake.spark, lake), [scans]))
+    send(project, endpoint, scans.topic, WRITTEN | {"arrived": "today"}, late)
+    catch_up(project, steps.landing(Lake(lake.spark, project), [parcels.topic, scans.topic]))
+    catch_up(project, steps.merging(Lake(lake.spark, project), [parcels]))
+    catch_up(project, steps.enriching(Lake(lake.spark, project), [scans]))
     for table in ("silver.parcels", "silver.parcels_history", "gold.enriched_scans"):
-        [row] = read(lake, table)
+        [row] = read(project, table)
         assert {name: row[name] for name in COLUMNS} == COLUMNS, table
-    [scan] = read(lake, "gold.enriched_scans")
+    [scan] = read(project, "gold.enriched_scans")
     assert {name: scan["parcel"][name] for name in COLUMNS} == COLUMNS
-    [malformed] = read(lake, "quarantine.malformed")
+    [malformed] = read(project, "quarantine.malformed")
     assert malformed["reason"] == "arrived is no timestamp: today"
-    assert reconcile_facts(Lake(lake.spark, lake), scans).holds
+    assert reconcile_facts(Lake(lake.spark, project), scans).holds
     same = Difference(unchanged=1, changed=0, added=0, removed=0, waiting=0)
-    assert backfill(Lake(lake.spark, lake), steps.as_written(Lake(lake.spark, lake), scans), Scope()) == same
+    assert backfill(Lake(lake.spark, project), steps.as_written(Lake(lake.spark, project), scans), Scope()) == same

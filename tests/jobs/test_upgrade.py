@@ -1,4 +1,4 @@
-"""A lake that the release before has made goes on: its tables, its checkpoints, and what waits in it.
+"""A project that the release before has made goes on: its tables, its checkpoints, and what waits in it.
 
 `lake-0.1.0.tar.gz` has the tables and checkpoints that 0.1.0 made of some messages from a broker. Two rounds were run,
 with a discarded order, a validation, a refresh, and a backfill that was killed. Users and orders of a third round have
@@ -65,8 +65,8 @@ max_result = "64m"
 
 
 @pytest.fixture
-def lake(settings: Settings, tmp_path: Path) -> Settings:
-    """The lake as if it had been left today: maintenance keeps what a stream has not read for some days only."""
+def project(settings: Settings, tmp_path: Path) -> Settings:
+    """The project as if it had been left today: maintenance keeps what a stream has not read for some days only."""
     with tarfile.open(Path(__file__).with_name("lake-0.1.0.tar.gz")) as archive:
         archive.extractall(tmp_path, filter="data")
     for path in tmp_path.rglob("*"):
@@ -78,18 +78,20 @@ def is_discarded(row: Row) -> bool:
     return bool(row["line_item_id"] == DISCARDED)
 
 
-def test_a_lake_of_the_release_before_goes_on(lake: Lake, capsys: pytest.CaptureFixture[str]) -> None:
-    oracle = Oracle().run(messages(lake.settings))
+def test_a_lake_of_the_release_before_goes_on(
+    spark: SparkSession, project: Settings, capsys: pytest.CaptureFixture[str]
+) -> None:
+    oracle = Oracle().run(messages(project))
     oracle.waiting = [row for row in oracle.waiting if not is_discarded(row)]
-    land_literally(lake, NEWS)
-    list(run_landed(lake))
+    land_literally(Lake(spark, project), NEWS)
+    list(run_landed(Lake(spark, project)))
     assert "checkpoint" not in capsys.readouterr().err
-    held = tables(lake.settings)
+    held = tables(project)
     held["waiting"] = [{name: row[name] for name in row if name not in GONE} for row in held["waiting"]]
     assert [is_discarded(row) for row in held.pop("discarded")] == [True]
     wanted = expected(oracle.run(NEWS))
     assert held == {name: wanted[name] for name in held}
-    assert [each.problems for each in reconcile_all(lake) if not each.holds] == []
+    assert [each.problems for each in reconcile_all(Lake(spark, project)) if not each.holds] == []
 
 
 COMMANDS = """
@@ -118,15 +120,15 @@ forget users:9 --approve --now
 
 
 @pytest.mark.long
-def test_each_command_works_on_it(spark: SparkSession, settings: Settings, lake: Settings, endpoint: Endpoint) -> None:
-    land_literally(Lake(spark, lake), NEWS)
-    own = own_topics(settings, endpoint, lake.home)
+def test_each_command_works_on_it(lake: Lake, project: Settings, endpoint: Endpoint) -> None:
+    land_literally(Lake(lake.spark, project), NEWS)
+    own = own_topics(lake.settings, endpoint, project.home)
     for command in COMMANDS.strip().splitlines():
         given = {**os.environ, **environment(own)}
         done = subprocess.run([LAKEHOUSE, *command.split()], env=given, cwd=own.home, capture_output=True, text=True)
         assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
-    assert [each.problems for each in reconcile_all(Lake(spark, lake)) if not each.holds] == []
-    held, wanted = tables(lake), expected(Oracle().run(messages(lake)))
+    assert [each.problems for each in reconcile_all(Lake(lake.spark, project)) if not each.holds] == []
+    held, wanted = tables(project), expected(Oracle().run(messages(project)))
     held["waiting"] = [{name: row[name] for name in row if name not in GONE} for row in held["waiting"]]
     assert held == {name: wanted[name] for name in held}
 

@@ -24,7 +24,6 @@ from pulsar_lakehouse.local.processes import free_port
 from pulsar_lakehouse.pulsar.produce import produce
 from pulsar_lakehouse.pulsar.topic_admin import create_topics
 from pulsar_lakehouse.settings import Settings
-from pulsar_lakehouse.tables.lake import Lake
 from tests.jobs.test_crashes import ended, start, wait_until
 from tests.lake import own_home
 from tests.shop import TOPICS
@@ -88,38 +87,38 @@ def _rules() -> str:
 
 
 @contextmanager
-def watched(lake: Lake, port: int) -> Iterator[Prometheus]:
-    (lake.settings.home / "prometheus").mkdir()
-    prometheus = Prometheus(lake.settings.home / "prometheus", port)
+def watched(project: Settings, port: int) -> Iterator[Prometheus]:
+    (project.home / "prometheus").mkdir()
+    prometheus = Prometheus(project.home / "prometheus", port)
     with ended(prometheus.start()):
         yield prometheus
 
 
 @pytest.fixture
-def lake(settings: Settings, tmp_path: Path) -> Iterator[Settings]:
+def project(settings: Settings, tmp_path: Path) -> Iterator[Settings]:
     """A home with its own broker, which can be stopped."""
-    lake = own_home(settings, tmp_path)
-    endpoint = broker.start(lake)
+    project = own_home(settings, tmp_path)
+    endpoint = broker.start(project)
     try:
-        create_topics(TOPICS, endpoint, lake)
-        yield lake
+        create_topics(TOPICS, endpoint, project)
+        yield project
     finally:
-        broker.stop(lake)
+        broker.stop(project)
 
 
-def send(lake: Lake, workload: Workload) -> None:
-    endpoint = broker.running(lake.settings)
+def send(project: Settings, workload: Workload) -> None:
+    endpoint = broker.running(project)
     assert endpoint is not None
-    produce([(topic, workload.first(topic.name)) for topic in TOPICS], endpoint, lake.settings)
+    produce([(topic, workload.first(topic.name)) for topic in TOPICS], endpoint, project)
 
 
-def test_each_trouble_sets_off_its_alert(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_trouble_sets_off_its_alert(project: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     port = free_port()
     monkeypatch.setenv("LAKEHOUSE_METRICS__PORT", str(port))
     monkeypatch.setenv("LAKEHOUSE_RUN__RETRIES", "50")
     monkeypatch.setenv("LAKEHOUSE_RUN__RETRY_DELAY", "2")
-    send(lake.settings, SHOP)
-    with watched(lake.settings, port) as prometheus:
+    send(project, SHOP)
+    with watched(project, port) as prometheus:
 
         def fires(alert: str) -> Callable[[], bool]:
             return lambda: alert in prometheus.alerts()
@@ -127,19 +126,19 @@ def test_each_trouble_sets_off_its_alert(lake: Lake, monkeypatch: pytest.MonkeyP
         def is_quiet() -> bool:
             return not prometheus.alerts()
 
-        with ended(start(lake.settings, "run", "--every", "2s")):
+        with ended(start(project, "run", "--every", "2s")):
             wait_until(prometheus.has("lakehouse_waiting_facts > 0"), poll=1)
             wait_until(prometheus.has("lakehouse_waiting_facts offset 1m > 0"), poll=1)
             assert prometheus.alerts() == set()
-            send(lake.settings, STRANGERS)
+            send(project, STRANGERS)
             wait_until(fires("LakehouseQuarantineGrows"), poll=1)
             wait_until(is_quiet, poll=1)
-            broker.stop(lake.settings)
+            broker.stop(project)
             wait_until(fires("LakehouseBrokerDown"), poll=1)
-            broker.start(lake.settings)
+            broker.start(project)
             wait_until(is_quiet, poll=1)
-            DeltaTable(lake.settings.table_path("gold.enriched_orders")).delete("order_date = '2026-01-01'")
-            with ended(start(lake.settings, "reconcile")) as reconcile:
+            DeltaTable(project.table_path("gold.enriched_orders")).delete("order_date = '2026-01-01'")
+            with ended(start(project, "reconcile")) as reconcile:
                 assert reconcile.wait(300) == 1
             wait_until(fires("LakehouseReconciliationFailed"), poll=1)
             assert prometheus.alerts() == {"LakehouseReconciliationFailed"}

@@ -69,12 +69,12 @@ def test_a_missing_subscription_is_left_to_landing_once_there_is_a_table(
     endpoint: Endpoint, settings: Settings, tmp_path: Path
 ) -> None:
     """A new subscription would hide that the broker has deleted messages that had not landed."""
-    lake, path = own_home(settings, tmp_path), "persistent/public/lakehouse/sightings"
+    project, path = own_home(settings, tmp_path), "persistent/public/lakehouse/sightings"
     found = []
-    for folder in ("somewhere", lake.table_path("bronze.sightings")):
+    for folder in ("somewhere", project.table_path("bronze.sightings")):
         Path(tmp_path, folder, "_delta_log").mkdir(parents=True)
         call_admin("DELETE", f"{path}/subscription/{EVENTS.subscription}", endpoint, settings)
-        create_topics([EVENTS], endpoint, lake)
+        create_topics([EVENTS], endpoint, project)
         found.append(told(f"{path}-partition-0/subscriptions", endpoint, settings))
     create_topics([EVENTS], endpoint, settings)
     assert found == [["lakehouse-bronze.sightings"], []]

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
 from pulsar_lakehouse.jobs.steps import enriching, merging, reconcile_all
 from pulsar_lakehouse.jobs.streams import catch_up
@@ -64,7 +65,7 @@ def told() -> Iterator[tuple[int, Message]]:
 
 
 @pytest.fixture(scope="module")
-def lake(lake: Lake, tmp_path_factory: pytest.TempPathFactory, generated_code: None) -> Settings:
+def project(lake: Lake, tmp_path_factory: pytest.TempPathFactory, generated_code: None) -> Settings:
     own, arrivals = own_home(lake.settings, tmp_path_factory.mktemp("stories")), list(told())
     for now in sorted({round for round, _ in arrivals}):
         land_literally(Lake(lake.spark, own), [message for round, message in arrivals if round == now])
@@ -107,16 +108,16 @@ def in_order(rows: list[dict[str, str]]) -> list[list[str]]:
 
 
 @pytest.mark.parametrize("story", STORIES, ids=lambda story: story.name)
-def test_story(lake: Lake, story: Path) -> None:
+def test_story(project: Settings, story: Path) -> None:
     expected = lines(story, "expected")
     ids = {row["order"] for row in expected}
-    assert in_order([row for row in outcomes(lake.settings) if row["order"] in ids]) == in_order(expected)
+    assert in_order([row for row in outcomes(project) if row["order"] in ids]) == in_order(expected)
 
 
 @pytest.mark.parametrize(
     "story", [story for story in STORIES if lines(story, "users_history")], ids=lambda story: story.name
 )
-def test_history(lake: Lake, story: Path) -> None:
+def test_history(project: Settings, story: Path) -> None:
     expected = lines(story, "users_history")
     ids = {row["id"] for row in expected}
     found = [
@@ -126,7 +127,7 @@ def test_history(lake: Lake, story: Path) -> None:
             "from": minute(row["valid_from"]),
             "until": minute(row["valid_until"]),
         }
-        for row in read(lake.settings, "silver.users_history")
+        for row in read(project, "silver.users_history")
         if str(row["id"]) in ids
     ]
     assert in_order(found) == in_order(expected)
@@ -136,5 +137,5 @@ def minute(moment: Any) -> str:
     return "" if moment is None else str(int((moment - at(0)).total_seconds() // 60))
 
 
-def test_nothing_was_lost_in_any_story(lake: Lake) -> None:
-    assert [reconciliation.problems for reconciliation in reconcile_all(lake)] == [(), (), ()]
+def test_nothing_was_lost_in_any_story(spark: SparkSession, project: Settings) -> None:
+    assert [reconciliation.problems for reconciliation in reconcile_all(Lake(spark, project))] == [(), (), ()]

@@ -29,17 +29,17 @@ def story(id: int) -> list[Message]:
 
 def test_every_order_of_partial_updates_gives_the_same(lake: Lake, tmp_path_factory: pytest.TempPathFactory) -> None:
     """Each user is a separate trial. The delete also clears Ada's address."""
-    lake = own_home(lake.settings, tmp_path_factory.mktemp("partial"))
-    create_tables(Lake(lake.spark, lake), PARTIAL)
+    project = own_home(lake.settings, tmp_path_factory.mktemp("partial"))
+    create_tables(Lake(lake.spark, project), PARTIAL)
     trials = list(enumerate(permutations(range(5))))
     for part in (slice(0, 2), slice(2, 5), slice(1, 3)):
         batch = [story(id)[index] for id, order in trials for index in order[part]]
-        merge_batch(lake, PARTIAL, bronze(lake.spark, batch))
-    rows = by_id(read(lake, PARTIAL.table.name))
+        merge_batch(project, PARTIAL, bronze(lake.spark, batch))
+    rows = by_id(read(project, PARTIAL.table.name))
     assert {(row["first_name"], row["last_name"], row["email_address"]) for row in rows} == {
         ("Augusta", "Lovelace", "augusta@example.org")
     }
-    versions = by_version(read(lake, PARTIAL.history.name))
+    versions = by_version(read(project, PARTIAL.history.name))
     assert len(rows) == len(versions) / 5 == 120
     for id, _ in trials:
         assert [
@@ -57,11 +57,11 @@ def test_every_order_of_partial_updates_gives_the_same(lake: Lake, tmp_path_fact
 def test_updates_that_are_partial_from_now_on_keep_what_was_known(
     lake: Lake, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    lake = own_home(lake.settings, tmp_path_factory.mktemp("partial"))
+    project = own_home(lake.settings, tmp_path_factory.mktemp("partial"))
     for entity, change in ((USERS, user(1, "Ada")), (PARTIAL, user(1, None, when=1, place=1, lastName="Lovelace"))):
-        create_tables(Lake(lake.spark, lake), entity)
-        merge_batch(lake, entity, bronze(lake.spark, [change]))
-    versions = by_version(read(lake, PARTIAL.history.name))
+        create_tables(Lake(lake.spark, project), entity)
+        merge_batch(project, entity, bronze(lake.spark, [change]))
+    versions = by_version(read(project, PARTIAL.history.name))
     assert [(row["first_name"], row["last_name"]) for row in versions] == [("Ada", None), ("Ada", "Lovelace")]
 
 

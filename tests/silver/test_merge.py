@@ -214,11 +214,11 @@ def test_a_batch_again_adds_no_file(spark: SparkSession, silver: Settings) -> No
 
 
 def test_a_history_that_is_kept_from_now_on_has_all_that_landed_before(lake: Lake, tmp_path: Path) -> None:
-    lake = own_home(lake.settings, tmp_path)
-    land_literally(Lake(lake.spark, lake), [user(1), user(1, when=5, place=1)])
+    project = own_home(lake.settings, tmp_path)
+    land_literally(Lake(lake.spark, project), [user(1), user(1, when=5, place=1)])
     for entity in (replace(USERS, keeps_history=False), USERS):
-        catch_up(lake, [Stream("merge", partial(merge, Lake(lake.spark, lake), entity))])
-    assert [row["valid_until"] for row in by_version(read(lake, USERS.history.name))] == [at(5), None]
+        catch_up(project, [Stream("merge", partial(merge, Lake(lake.spark, project), entity))])
+    assert [row["valid_until"] for row in by_version(read(project, USERS.history.name))] == [at(5), None]
 
 
 def test_a_late_message_splits_the_interval_that_it_falls_in(spark: SparkSession, silver: Settings) -> None:
@@ -238,14 +238,14 @@ def test_a_late_message_splits_the_interval_that_it_falls_in(spark: SparkSession
 
 
 def test_a_version_of_an_earlier_time_takes_the_time_of_those_before_it(lake: Lake, tmp_path: Path) -> None:
-    users, lake = replace(USERS, sequence_by="parent_user_id"), own_home(lake.settings, tmp_path)
-    create_tables(Lake(lake.spark, lake), users)
+    users, project = replace(USERS, sequence_by="parent_user_id"), own_home(lake.settings, tmp_path)
+    create_tables(Lake(lake.spark, project), users)
     batches = [
         [user(1, "third", when=20, parentUserId=3), user(1, "first", when=10, parentUserId=1, place=1)],
         [user(1, "second", when=5, parentUserId=2, place=2), user(1, "of no version", when=30, place=3)],
     ]
-    assert [row["first_name"] for row in merge_all(Lake(lake.spark, lake), batches, users)] == ["third"]
-    rows = by_version(read(lake, users.history.name))
+    assert [row["first_name"] for row in merge_all(Lake(lake.spark, project), batches, users)] == ["third"]
+    rows = by_version(read(project, users.history.name))
     assert [(row["first_name"], row["valid_from"], row["valid_until"]) for row in rows] == [
         ("of no version", at(30), at(30)),
         ("first", at(10), at(10)),

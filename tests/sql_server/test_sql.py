@@ -18,6 +18,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from impala.dbapi import connect
 from impala.error import HiveServer2Error, OperationalError
+from pyspark.sql import SparkSession
 from thrift.transport.TTransport import TTransportException
 
 from pulsar_lakehouse.inspection.query import query
@@ -44,7 +45,7 @@ Execute = Callable[[str], list[tuple[Any, ...]]]
 
 
 @pytest.fixture(scope="module")
-def lake(lake: Lake, tmp_path_factory: pytest.TempPathFactory) -> Settings:
+def project(lake: Lake, tmp_path_factory: pytest.TempPathFactory) -> Settings:
     """Two users; two items, one of which costs more from minute 20 on; orders of two days, three of which wait."""
     own = own_home(lake.settings, tmp_path_factory.mktemp("sql"))
     changes = [
@@ -89,24 +90,24 @@ def test_each_example_has_an_answer_here() -> None:
 
 
 @pytest.mark.parametrize("name", ANSWERS)
-def test_an_example(lake: Lake, name: str) -> None:
-    rows = query(lake.settings, (QUERIES / f"{name}.sql").read_text()).fetchall()
+def test_an_example(project: Settings, name: str) -> None:
+    rows = query(project, (QUERIES / f"{name}.sql").read_text()).fetchall()
     assert [row[: len(expected)] for row, expected in zip(rows, ANSWERS[name], strict=True)] == ANSWERS[name]
 
 
-def test_deltalake_duckdb_and_polars_read_the_rows_that_spark_reads(lake: Lake) -> None:
-    path = lake.settings.table_path("gold.enriched_orders")
-    rows = lake.spark.read.format("delta").load(path).orderBy("line_item_id").toArrow().to_pylist()
+def test_deltalake_duckdb_and_polars_read_the_rows_that_spark_reads(spark: SparkSession, project: Settings) -> None:
+    path = project.table_path("gold.enriched_orders")
+    rows = spark.read.format("delta").load(path).orderBy("line_item_id").toArrow().to_pylist()
     assert [row["line_item_id"] for row in rows] == [1, 2, 3, 4]
     assert DeltaTable(path).to_pyarrow_table().sort_by("line_item_id").to_pylist() == rows
-    by_duckdb = query(lake.settings, "SELECT * FROM gold.enriched_orders ORDER BY line_item_id").to_arrow_table()
+    by_duckdb = query(project, "SELECT * FROM gold.enriched_orders ORDER BY line_item_id").to_arrow_table()
     assert by_duckdb.to_pylist() == rows
     assert polars.read_delta(path).sort("line_item_id").to_dicts() == rows
 
 
-def test_no_feature_of_gold_shuts_a_reader_out(lake: Lake) -> None:
+def test_no_feature_of_gold_shuts_a_reader_out(project: Settings) -> None:
     """Version 1 of the reader protocol, that of the first Delta Lake, has no features."""
-    protocols = {name: table.protocol() for name, table in existing_tables(lake.settings) if name.startswith("gold.")}
+    protocols = {name: table.protocol() for name, table in existing_tables(project) if name.startswith("gold.")}
     assert {name: protocol.min_reader_version for name, protocol in protocols.items()} == {
         "gold.backfills": 1,
         "gold.enriched_orders": 1,
@@ -114,9 +115,9 @@ def test_no_feature_of_gold_shuts_a_reader_out(lake: Lake) -> None:
 
 
 @pytest.fixture(scope="module")
-def port(lake: Lake) -> Iterator[int]:
+def port(project: Settings) -> Iterator[int]:
     """The port of the endpoint, which must leave no process when it is told to end."""
-    served = {**os.environ, **environment(lake.settings, **SERVED)}
+    served = {**os.environ, **environment(project, **SERVED)}
     with subprocess.Popen([LAKEHOUSE, "serve"], env=served, stdout=subprocess.PIPE, text=True) as server:
         try:
             assert server.stdout is not None
@@ -202,9 +203,9 @@ def test_tables_are_in_the_schemas_of_their_layers(execute: Execute) -> None:
 
 
 @pytest.mark.parametrize("name", ANSWERS)
-def test_a_client_gets_the_rows_of_the_sql_command(lake: Lake, execute: Execute, name: str) -> None:
+def test_a_client_gets_the_rows_of_the_sql_command(project: Settings, execute: Execute, name: str) -> None:
     statement = (QUERIES / f"{name}.sql").read_text()
-    assert execute(statement) == [tuple(map(without_zone, row)) for row in query(lake.settings, statement).fetchall()]
+    assert execute(statement) == [tuple(map(without_zone, row)) for row in query(project, statement).fetchall()]
 
 
 def without_zone(value: Any) -> Any:
@@ -212,19 +213,17 @@ def without_zone(value: Any) -> Any:
     return value.replace(tzinfo=None) if isinstance(value, datetime) else value
 
 
-def test_beeline(port: int, lake: Lake) -> None:
+def test_beeline(port: int, project: Settings) -> None:
     statement = "SELECT line_item_id, user.first_name, item.price FROM enriched_orders ORDER BY 1"
     command = [str(Path(sys.prefix) / "bin" / "beeline"), "-u", f"jdbc:hive2://127.0.0.1:{port}/gold"]
     command += ["-n", USER, "-p", PASSWORD, "--outputformat=csv2", "--silent=true", "-e", statement]
-    done = subprocess.run(
-        command, env={**os.environ, **submit_environment(lake.settings)}, capture_output=True, text=True
-    )
+    done = subprocess.run(command, env={**os.environ, **submit_environment(project)}, capture_output=True, text=True)
     _, _, *lines = done.stdout.split()  # after its prompt, `0: jdbc:hive2://...>`
     assert lines == ["line_item_id,first_name,price", "1,Ada,1.5", "2,Ada,2.0", "3,Bob,4.0", "4,Bob,2.0"]
 
 
-def test_new_rows_are_seen_at_once_and_new_tables_soon(lake: Lake, execute: Execute) -> None:
-    path = lake.settings.table_path("gold.notes")
+def test_new_rows_are_seen_at_once_and_new_tables_soon(project: Settings, execute: Execute) -> None:
+    path = project.table_path("gold.notes")
     write_deltalake(path, pa.table({"note": ["first"]}))
     assert wait_until(lambda: ("gold", "notes", False) in execute("SHOW TABLES IN gold"), "A new table", timeout=20)
     write_deltalake(path, pa.table({"note": ["second"]}), mode="append")
@@ -233,12 +232,12 @@ def test_new_rows_are_seen_at_once_and_new_tables_soon(lake: Lake, execute: Exec
     assert execute("SELECT note FROM gold.notes WHERE by = 'Ada'") == [("third",)]
 
 
-def test_folders_that_are_no_tables_do_not_end_it(lake: Lake, execute: Execute) -> None:
-    gold = Path(lake.settings.table_path("gold"))
+def test_folders_that_are_no_tables_do_not_end_it(project: Settings, execute: Execute) -> None:
+    gold = Path(project.table_path("gold"))
     for name in ("enriched_orders.bak", "damaged"):
         (gold / name / "_delta_log").mkdir(parents=True)
         (gold / name / "_delta_log" / f"{0:020}.json").write_text("damaged")
-    write_deltalake(lake.settings.table_path("gold.beside"), pa.table({"note": ["first"]}))
+    write_deltalake(project.table_path("gold.beside"), pa.table({"note": ["first"]}))
     assert wait_until(lambda: ("gold", "beside", False) in execute("SHOW TABLES IN gold"), "A new table", timeout=20)
     names = {row[1] for row in execute("SHOW TABLES IN gold")}
     for name in ("enriched_orders.bak", "damaged", "beside"):
@@ -339,12 +338,12 @@ ATTACKS = [
 
 
 @pytest.mark.parametrize("attack", ATTACKS)
-def test_what_is_no_reading_of_tables_is_refused(lake: Lake, execute: Execute, attack: str) -> None:
-    before = versions(lake.settings)
+def test_what_is_no_reading_of_tables_is_refused(project: Settings, execute: Execute, attack: str) -> None:
+    before = versions(project)
     with pytest.raises(OperationalError, match="not allowed: this endpoint only reads tables") as error:
-        execute(attack.format(gold=lake.settings.table_path("gold.enriched_orders")))
+        execute(attack.format(gold=project.table_path("gold.enriched_orders")))
     assert "\tat " not in str(error.value)
-    assert versions(lake.settings) == before
+    assert versions(project) == before
 
 
 ANYBODY = "org.apache.hive.service.auth.AnonymousAuthenticationProviderImpl"

@@ -30,17 +30,17 @@ def events(trigger: BacklogTrigger, count: int) -> list[Any]:
 def test_messages_that_wait_are_an_event(
     settings: Settings, endpoint: Endpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lake = own_topics(settings, endpoint, tmp_path)
-    for name, value in environment(lake).items():
+    project = own_topics(settings, endpoint, tmp_path)
+    for name, value in environment(project).items():
         monkeypatch.setenv(name, value)
     trigger = BacklogTrigger()
     assert trigger._waiting() == {}
-    users = f"persistent/{lake.pulsar.namespace}/users"
-    call_admin("DELETE", f"{users}/partitions?force=true", endpoint, lake)
+    users = f"persistent/{project.pulsar.namespace}/users"
+    call_admin("DELETE", f"{users}/partitions?force=true", endpoint, project)
     assert trigger._waiting() == {}
-    call_admin("PUT", users, endpoint, lake)  # without partitions, as an early producer creates it
+    call_admin("PUT", users, endpoint, project)  # without partitions, as an early producer creates it
     workload = Workload(users=5, orders=20)
-    produce([(topic, workload.first(topic.name)) for topic in TOPICS if topic.name != "items"], endpoint, lake)
+    produce([(topic, workload.first(topic.name)) for topic in TOPICS if topic.name != "items"], endpoint, project)
     [waiting] = events(trigger, 1)
     assert set(waiting) == {"users", "orders"}
     assert all(count > 0 for count in waiting.values())

@@ -6,6 +6,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
 from pulsar_lakehouse.domains.favorites.workload import Workload
 from pulsar_lakehouse.pulsar.endpoint import Endpoint
@@ -22,7 +23,7 @@ MESSY = Workload(users=60, accounts=7, delayed=0.1, changed=0.3, deleted=0.2, du
 
 
 @pytest.fixture
-def lake(settings: Settings, endpoint: Endpoint, tmp_path: Path) -> Settings:
+def project(settings: Settings, endpoint: Endpoint, tmp_path: Path) -> Settings:
     return lake_of("favorites", settings, endpoint, tmp_path)
 
 
@@ -62,11 +63,11 @@ def joined(users: dict[int, Row], colors: dict[int, Row], cheeses: dict[int, Row
 
 
 @pytest.mark.long
-def test_tables_and_topics_follow_from_the_messages(endpoint: Endpoint, lake: Lake) -> None:
-    first = send(MESSY.first, endpoint, lake.settings)
-    run(lake)
-    late = send(MESSY.late, endpoint, lake.settings)
-    run(lake)
+def test_tables_and_topics_follow_from_the_messages(spark: SparkSession, endpoint: Endpoint, project: Settings) -> None:
+    first = send(MESSY.first, endpoint, project)
+    run(Lake(spark, project))
+    late = send(MESSY.late, endpoint, project)
+    run(Lake(spark, project))
 
     users, colors, cheeses = (
         latest([*first[topic], *late[topic]]) for topic in ("account_users", "favorite_colors", "favorite_cheeses")
@@ -75,12 +76,12 @@ def test_tables_and_topics_follow_from_the_messages(endpoint: Endpoint, lake: La
         ("user_count_by_account", "account_id", counted(users)),
         ("user_favorite_color_and_cheese", "user_id", joined(users, colors, cheeses)),
     ):
-        assert in_table(lake.settings, f"gold.{name}", [key], rows[0]) == by([key], rows)
-        assert in_topic(lake.settings, endpoint, name, [key], rows[0]) == as_published([key], rows)
+        assert in_table(project, f"gold.{name}", [key], rows[0]) == by([key], rows)
+        assert in_topic(project, endpoint, name, [key], rows[0]) == as_published([key], rows)
 
     gone = latest(first["account_users"]).keys() - users.keys()
-    last = {message.key: message.value for message in sent(lake.settings, endpoint, "user_favorite_color_and_cheese")}
+    last = {message.key: message.value for message in sent(project, endpoint, "user_favorite_color_and_cheese")}
     assert {int(key) for key, value in last.items() if value is None} == gone > set()
     broken = [each for messages in (*first.values(), *late.values()) for each in messages if each.broken]
-    assert len(read(lake.settings, "quarantine.malformed")) == len(broken) > 0
-    assert unaccounted(lake) == {}
+    assert len(read(project, "quarantine.malformed")) == len(broken) > 0
+    assert unaccounted(Lake(spark, project)) == {}

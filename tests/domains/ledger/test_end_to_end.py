@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
 from pulsar_lakehouse.domains.ledger.workload import Workload
 from pulsar_lakehouse.pulsar.endpoint import Endpoint
@@ -39,27 +40,27 @@ KEYS = {
 
 
 @pytest.fixture
-def lake(settings: Settings, endpoint: Endpoint, tmp_path: Path) -> Settings:
+def project(settings: Settings, endpoint: Endpoint, tmp_path: Path) -> Settings:
     return lake_of("ledger", settings, endpoint, tmp_path)
 
 
 @pytest.mark.long
-def test_tables_and_topics_follow_from_the_messages(endpoint: Endpoint, lake: Lake) -> None:
-    first = send(MESSY.first, endpoint, lake.settings)
-    run(lake)
-    late = send(MESSY.late, endpoint, lake.settings)
-    run(lake)
+def test_tables_and_topics_follow_from_the_messages(spark: SparkSession, endpoint: Endpoint, project: Settings) -> None:
+    first = send(MESSY.first, endpoint, project)
+    run(Lake(spark, project))
+    late = send(MESSY.late, endpoint, project)
+    run(Lake(spark, project))
 
     gold = enriched(first, late)
     expected: dict[str, Sequence[Row]] = {"enriched_transactions": gold, **balances(gold)}
     for name, rows in expected.items():
         keys = KEYS[name]
-        assert in_table(lake.settings, f"gold.{name}", keys, rows[0]) == by(keys, rows)
-        assert in_topic(lake.settings, endpoint, name, keys, rows[0]) == as_published(keys, rows)
+        assert in_table(project, f"gold.{name}", keys, rows[0]) == by(keys, rows)
+        assert in_topic(project, endpoint, name, keys, rows[0]) == as_published(keys, rows)
 
     sent = [*first["transactions"], *late["transactions"]]
-    waiting = {row["transaction_id"] for row in read(lake.settings, "quarantine.waiting_transactions")}
+    waiting = {row["transaction_id"] for row in read(project, "quarantine.waiting_transactions")}
     assert waiting == {fact["transaction_id"] for fact in facts(sent)} - {row["transaction_id"] for row in gold}
     broken = [each for messages in (*first.values(), *late.values()) for each in messages if each.broken]
-    assert len(read(lake.settings, "quarantine.malformed")) == len(broken) > 0
-    assert unaccounted(lake) == {}
+    assert len(read(project, "quarantine.malformed")) == len(broken) > 0
+    assert unaccounted(Lake(spark, project)) == {}

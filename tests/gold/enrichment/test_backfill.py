@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import typer
+from pyspark.sql import SparkSession
 
 from pulsar_lakehouse.cli import commands as cli
 from pulsar_lakehouse.cli.backfill import request
@@ -44,7 +45,7 @@ LATER = [user(2, "Zoë", when=30, place=3), user(1, "Eve", when=30, place=4)]
 
 
 @pytest.fixture(scope="module")
-def lake(lake: Lake, tmp_path_factory: pytest.TempPathFactory) -> Settings:
+def project(lake: Lake, tmp_path_factory: pytest.TempPathFactory) -> Settings:
     run = lake.settings.run.model_copy(update={"retries": 0})
     own = own_home(lake.settings, tmp_path_factory.mktemp("backfill")).model_copy(update={"run": run})
     for messages in (MESSAGES, LATER):
@@ -68,35 +69,37 @@ def shadow(settings: Settings) -> list[tuple[Any, ...]]:
     ]
 
 
-def test_the_orders_of_a_day_get_the_state_of_today(lake: Lake, tmp_path: Path) -> None:
-    own = copy_of(lake.settings, tmp_path)
+def test_the_orders_of_a_day_get_the_state_of_today(spark: SparkSession, project: Settings, tmp_path: Path) -> None:
+    own = copy_of(project, tmp_path)
     first = Scope(since=date(2026, 1, 1), until=date(2026, 1, 1))
     difference = Difference(unchanged=0, changed=3, added=0, removed=0, waiting=1)
     before = versions(own)
-    assert backfill(Lake(lake.spark, own), ORDERS, first, dry_run=True) == difference
+    assert backfill(Lake(spark, own), ORDERS, first, dry_run=True) == difference
     assert versions(own) == before | {ORDERS.shadow: 0}
     assert shadow(own) == [(line, "changed", ["user"], None) for line in (1, 2, 3)]
     users = [(row["before"]["user"]["first_name"], row["after"]["user"]["first_name"]) for row in in_shadow(own)]
     assert users == [("Ada", "Eve"), ("Ada", "Zoë"), ("Ada", "Zoë")]
-    assert backfill(Lake(lake.spark, own), ORDERS, first) == difference
+    assert backfill(Lake(spark, own), ORDERS, first) == difference
     assert names(own) == {1: "Eve", 2: "Zoë", 3: "Zoë", 5: "Ada"}
     after = tables(own)
     assert versions(own)["gold.enriched_orders"] == before["gold.enriched_orders"] + 1
-    assert backfill(Lake(lake.spark, own), ORDERS, first) == Difference(
+    assert backfill(Lake(spark, own), ORDERS, first) == Difference(
         unchanged=3, changed=0, added=0, removed=0, waiting=1
     )
     assert tables(own) == after
     assert versions(own)["gold.enriched_orders"] == before["gold.enriched_orders"] + 1
-    assert reconcile_facts(Lake(lake.spark, own), ORDERS).holds
+    assert reconcile_facts(Lake(spark, own), ORDERS).holds
 
 
-def test_the_orders_of_a_key_are_those_of_users_merged_into_it_too(lake: Lake, tmp_path: Path) -> None:
-    own = copy_of(lake.settings, tmp_path)
-    difference = backfill(Lake(lake.spark, own), ORDERS, Scope(entity="users", key="2"))
+def test_the_orders_of_a_key_are_those_of_users_merged_into_it_too(
+    spark: SparkSession, project: Settings, tmp_path: Path
+) -> None:
+    own = copy_of(project, tmp_path)
+    difference = backfill(Lake(spark, own), ORDERS, Scope(entity="users", key="2"))
     assert difference == Difference(unchanged=0, changed=2, added=0, removed=0, waiting=0)
     assert names(own) == {1: "Ada", 2: "Zoë", 3: "Zoë", 5: "Ada"}
     missing = Scope(entity="users", key="9")
-    assert backfill(Lake(lake.spark, own), ORDERS, missing) == Difference(
+    assert backfill(Lake(spark, own), ORDERS, missing) == Difference(
         unchanged=0, changed=0, added=0, removed=0, waiting=1
     )
 
@@ -130,34 +133,34 @@ def spoil(lake: Lake) -> None:
 
 @pytest.mark.long
 def test_what_was_spoilt_is_mended_from_bronze_though_two_tries_crash(
-    lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, project: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    own = copy_of(lake.settings, tmp_path)
-    backfill(Lake(lake.spark, own), ORDERS, Scope())
+    own = copy_of(project, tmp_path)
+    backfill(Lake(spark, own), ORDERS, Scope())
     right = tables(own)
-    spoil(Lake(lake.spark, own))
-    assert not reconcile_facts(Lake(lake.spark, own), ORDERS).holds
-    backfill(Lake(lake.spark, own), ORDERS, Scope(), dry_run=True)
+    spoil(Lake(spark, own))
+    assert not reconcile_facts(Lake(spark, own), ORDERS).holds
+    backfill(Lake(spark, own), ORDERS, Scope(), dry_run=True)
     assert shadow(own) == SPOILT
     for module, write in ((steps, "remove"), (writes, "_correct_gold")):
         with monkeypatch.context() as patch:
             patch.setattr(module, write, fail_after(getattr(module, write)))
             with pytest.raises(RuntimeError, match="power cut"):
-                backfill(Lake(lake.spark, own), ORDERS, Scope())
-    backfill(Lake(lake.spark, own), ORDERS, Scope())
+                backfill(Lake(spark, own), ORDERS, Scope())
+    backfill(Lake(spark, own), ORDERS, Scope())
     assert tables(own) == right
-    assert reconcile_facts(Lake(lake.spark, own), ORDERS).holds
+    assert reconcile_facts(Lake(spark, own), ORDERS).holds
 
 
 @pytest.mark.long
-def test_orders_of_purged_users_stay(lake: Lake, tmp_path: Path) -> None:
+def test_orders_of_purged_users_stay(spark: SparkSession, project: Settings, tmp_path: Path) -> None:
     """User 3 was merged into 2. A late price corrects all orders. Those of purged users keep the user that gold has."""
-    own = copy_of(lake.settings, tmp_path)
-    Lake(lake.spark, own).table("silver.users").delta.delete("id IN (1, 3)")
-    land_literally(Lake(lake.spark, own), [item(1, 2.0, when=5, place=9)])
-    merge_changes(Lake(lake.spark, own))
-    enrich_orders(Lake(lake.spark, own))
-    assert backfill(Lake(lake.spark, own), ORDERS, Scope()).waiting == 1
+    own = copy_of(project, tmp_path)
+    Lake(spark, own).table("silver.users").delta.delete("id IN (1, 3)")
+    land_literally(Lake(spark, own), [item(1, 2.0, when=5, place=9)])
+    merge_changes(Lake(spark, own))
+    enrich_orders(Lake(spark, own))
+    assert backfill(Lake(spark, own), ORDERS, Scope()).waiting == 1
     assert [
         (row["line_item_id"], row["user"]["first_name"], row["user_merged"], row["item"]["price"])
         for row in tables(own)["gold"]
@@ -166,28 +169,28 @@ def test_orders_of_purged_users_stay(lake: Lake, tmp_path: Path) -> None:
 
 @pytest.mark.long
 def test_a_backfill_by_key_that_crashes_is_done_by_the_next(
-    lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, project: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """User 3 is now merged into 8, which is missing. Its order goes to quarantine, where it is no order of user 2."""
-    own = copy_of(lake.settings, tmp_path)
-    land_literally(Lake(lake.spark, own), [user(3, when=40, place=9, mergedAt=millis(at(0)), parentUserId=8)])
-    merge_changes(Lake(lake.spark, own))
+    own = copy_of(project, tmp_path)
+    land_literally(Lake(spark, own), [user(3, when=40, place=9, mergedAt=millis(at(0)), parentUserId=8)])
+    merge_changes(Lake(spark, own))
     of_two = Scope(entity="users", key="2")
     with monkeypatch.context() as patch:
         patch.setattr(writes, "_begin_waiting", fail_after(writes._begin_waiting))
         with pytest.raises(RuntimeError, match="power cut"):
-            backfill(Lake(lake.spark, own), ORDERS, of_two)
-    backfill(Lake(lake.spark, own), ORDERS, of_two)
+            backfill(Lake(spark, own), ORDERS, of_two)
+    backfill(Lake(spark, own), ORDERS, of_two)
     assert sorted(row["line_item_id"] for row in read(own, ORDERS.waiting.name)) == [3, 4]
     assert names(own) == {1: "Ada", 2: "Zoë", 5: "Ada"}
 
 
-def test_a_backfill_that_is_asked_for_is_done_once(lake: Lake, tmp_path: Path) -> None:
-    own = copy_of(lake.settings, tmp_path)
+def test_a_backfill_that_is_asked_for_is_done_once(spark: SparkSession, project: Settings, tmp_path: Path) -> None:
+    own = copy_of(project, tmp_path)
     request(own, ORDERS, Scope(since=date(2026, 1, 2), until=date(2026, 1, 2)), "because")
-    enrich_orders(Lake(lake.spark, own))
+    enrich_orders(Lake(spark, own))
     shutil.rmtree(own.checkpoint_path(ORDERS.gold_table))
-    enrich_orders(Lake(lake.spark, own))
+    enrich_orders(Lake(spark, own))
     rows = read(own, BACKFILLS.name)
     assert sorted((row["event"], row["changed"], row["unchanged"], row["note"]) for row in rows) == [
         ("done", 1, 0, None),
@@ -199,27 +202,28 @@ def test_a_backfill_that_is_asked_for_is_done_once(lake: Lake, tmp_path: Path) -
 @pytest.mark.long
 @pytest.mark.parametrize(("failures", "events"), [(1, ["tried", "done"]), (2, ["tried", "failed"])])
 def test_a_backfill_that_fails_half_way_is_tried_again_but_not_for_ever(
-    lake: Lake,
+    spark: SparkSession,
+    project: Settings,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     failures: int,
     events: list[str],
 ) -> None:
-    own = copy_of(lake.settings, tmp_path)
+    own = copy_of(project, tmp_path)
     own = own.model_copy(update={"run": own.run.model_copy(update={"retries": 1, "retry_delay": 0})})
     monkeypatch.setattr(steps, "TRIES", 2)
     request(own, ORDERS, Scope(since=date(2026, 1, 2), until=date(2026, 1, 2)), "")
     tries = iter([fail_after(write_difference)] * failures + [write_difference])
     monkeypatch.setattr(steps, "write_difference", lambda *args, **more: next(tries)(*args, **more))
-    enrich_orders(Lake(lake.spark, own))
+    enrich_orders(Lake(spark, own))
     rows = sorted(read(own, BACKFILLS.name), key=lambda row: row["at"])
     assert [row["event"] for row in rows] == ["requested", *events]
 
 
 def test_what_a_rebuild_would_change_is_shown_and_left_as_a_table(
-    lake: Lake, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    spark: SparkSession, project: Settings, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    own = copy_of(lake.settings, tmp_path)
+    own = copy_of(project, tmp_path)
 
     def told(*command: str) -> str:
         with pytest.MonkeyPatch.context() as patch:

@@ -54,20 +54,20 @@ def test_no_row_that_fails_is_written_and_all_goes_on_once_its_state_is_correcte
     lake: Lake, tmp_path: Path, wrong: list[Message], mended: list[Message], line: str
 ) -> None:
     once = lake.settings.run.model_copy(update={"retries": 0})
-    lake = own_home(lake.settings, tmp_path).model_copy(update={"run": once})
-    run(Lake(lake.spark, lake), FIRST)
-    before = tables(lake)
+    project = own_home(lake.settings, tmp_path).model_copy(update={"run": once})
+    run(Lake(lake.spark, project), FIRST)
+    before = tables(project)
     for messages in (wrong, []):
         with pytest.raises(PermanentError, match=f"^enrich orders: gold.enriched_orders: .*: 1 with {line}"):
-            run(Lake(lake.spark, lake), messages)
-        assert {name: tables(lake)[name] for name in ("gold", "waiting")} == {
+            run(Lake(lake.spark, project), messages)
+        assert {name: tables(project)[name] for name in ("gold", "waiting")} == {
             name: before[name] for name in ("gold", "waiting")
         }
     write = "_add_to_gold" if wrong is NAMELESS else "_correct_gold"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(writes, write, fail_after(getattr(writes, write)))
         with pytest.raises(LakehouseError, match="power cut"):
-            run(Lake(lake.spark, lake), mended)
-    run(Lake(lake.spark, lake), [])
-    assert tables(lake) == expected(Oracle().run(FIRST).run([*wrong, *mended]))
-    assert all(reconciliation.holds for reconciliation in reconcile_all(Lake(lake.spark, lake)))
+            run(Lake(lake.spark, project), mended)
+    run(Lake(lake.spark, project), [])
+    assert tables(project) == expected(Oracle().run(FIRST).run([*wrong, *mended]))
+    assert all(reconciliation.holds for reconciliation in reconcile_all(Lake(lake.spark, project)))

@@ -75,14 +75,14 @@ def enrich_orders(lake: Lake) -> None:
     catch_up(lake.settings, enriching(lake, ENRICHMENTS))
 
 
-def copy_of(lake: Lake, home: Path) -> Settings:
-    shutil.copytree(lake.settings.home, home, dirs_exist_ok=True)
-    return own_home(lake.settings, home)
+def copy_of(project: Settings, home: Path) -> Settings:
+    shutil.copytree(project.home, home, dirs_exist_ok=True)
+    return own_home(project, home)
 
 
 @pytest.fixture(scope="module")
 def first(lake: Lake, tmp_path_factory: pytest.TempPathFactory) -> Settings:
-    """A lake after the first round."""
+    """A project after the first round."""
     run = lake.settings.run.model_copy(update={"retries": 0})
     own = own_home(lake.settings, tmp_path_factory.mktemp("first")).model_copy(update={"run": run})
     land_literally(Lake(lake.spark, own), FIRST)
@@ -93,7 +93,7 @@ def first(lake: Lake, tmp_path_factory: pytest.TempPathFactory) -> Settings:
 
 @pytest.fixture(scope="module")
 def then(spark: SparkSession, first: Settings, tmp_path_factory: pytest.TempPathFactory) -> Settings:
-    """A lake in which the orders of the second round are still to be enriched."""
+    """A project in which the orders of the second round are still to be enriched."""
     own = copy_of(first, tmp_path_factory.mktemp("then"))
     land_literally(Lake(spark, own), THEN)
     merge_changes(Lake(spark, own))
@@ -118,40 +118,40 @@ def keys(waiting: Row) -> list[str]:
 
 
 def test_orders_wait_while_there_is_no_state_at_all(lake: Lake, tmp_path: Path) -> None:
-    lake, orders = own_home(lake.settings, tmp_path), [order(1, place=1), order(2, place=2), order(1, place=3)]
-    land_literally(Lake(lake.spark, lake), orders)
-    merge_changes(Lake(lake.spark, lake))
-    enrich_orders(Lake(lake.spark, lake))
-    assert tables(lake) == expected(Oracle().run(orders))
-    assert {row["reason"] for row in read(lake, ORDERS.waiting.name)} == {"user missing, item missing"}
+    project, orders = own_home(lake.settings, tmp_path), [order(1, place=1), order(2, place=2), order(1, place=3)]
+    land_literally(Lake(lake.spark, project), orders)
+    merge_changes(Lake(lake.spark, project))
+    enrich_orders(Lake(lake.spark, project))
+    assert tables(project) == expected(Oracle().run(orders))
+    assert {row["reason"] for row in read(project, ORDERS.waiting.name)} == {"user missing, item missing"}
 
 
 @pytest.mark.parametrize("checkpoint", ["kept", pytest.param("lost", marks=pytest.mark.long)])
 def test_crashes_after_one_write_after_the_other_change_nothing(
     spark: SparkSession, then: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, checkpoint: str
 ) -> None:
-    lake = copy_of(then, tmp_path)
+    project = copy_of(then, tmp_path)
     first, last = FIRST_AND_LAST
     for module, write in (first, *PLACING, last):
         with monkeypatch.context() as patch:
             patch.setattr(module, write, fail_after(getattr(module, write)))
             with pytest.raises(LakehouseError, match="power cut"):
-                enrich_orders(Lake(spark, lake))
+                enrich_orders(Lake(spark, project))
         if checkpoint == "lost":
-            shutil.rmtree(lake.checkpoint_path(ORDERS.gold_table))
-    enrich_orders(Lake(spark, lake))
-    assert tables(lake) == expected(Oracle().run(FIRST).run(THEN))
-    assert reconcile_facts(Lake(spark, lake), ORDERS).holds
+            shutil.rmtree(project.checkpoint_path(ORDERS.gold_table))
+    enrich_orders(Lake(spark, project))
+    assert tables(project) == expected(Oracle().run(FIRST).run(THEN))
+    assert reconcile_facts(Lake(spark, project), ORDERS).holds
 
 
 def test_attempts_count_how_often_an_order_was_tried(spark: SparkSession, first: Settings, tmp_path: Path) -> None:
-    lake = copy_of(first, tmp_path)
+    project = copy_of(first, tmp_path)
     changes = [item(1, 2.0, when=30, place=5), user(9, place=2), user(4, place=3, mergedAt=0, parentUserId=12)]
-    land_literally(Lake(spark, lake), changes)
-    merge_changes(Lake(spark, lake))
-    enrich_orders(Lake(spark, lake))
-    assert tables(lake) == expected(Oracle().run(FIRST).run(changes))
-    waiting = read(lake, ORDERS.waiting.name)
+    land_literally(Lake(spark, project), changes)
+    merge_changes(Lake(spark, project))
+    enrich_orders(Lake(spark, project))
+    assert tables(project) == expected(Oracle().run(FIRST).run(changes))
+    waiting = read(project, ORDERS.waiting.name)
     assert sorted((row["line_item_id"], keys(row), row["attempts"]) for row in waiting) == [
         (3, ["items 9"], 1),
         (4, ["users 2"], 1),
@@ -162,20 +162,22 @@ def test_attempts_count_how_often_an_order_was_tried(spark: SparkSession, first:
 
 
 def test_gold_keeps_the_state_that_was_the_latest_then(spark: SparkSession, first: Settings, tmp_path: Path) -> None:
-    lake = copy_of(first, tmp_path)
+    project = copy_of(first, tmp_path)
     land_literally(
-        Lake(spark, lake), [user(1, "Zoë", when=20, place=5), item(1, 2.0, when=20, place=6), order(7, place=30)]
+        Lake(spark, project), [user(1, "Zoë", when=20, place=5), item(1, 2.0, when=20, place=6), order(7, place=30)]
     )
-    merge_changes(Lake(spark, lake))
-    enrich_orders(Lake(spark, lake))
-    enriched = [(row["line_item_id"], row["user"]["first_name"], row["item"]["price"]) for row in tables(lake)["gold"]]
+    merge_changes(Lake(spark, project))
+    enrich_orders(Lake(spark, project))
+    enriched = [
+        (row["line_item_id"], row["user"]["first_name"], row["item"]["price"]) for row in tables(project)["gold"]
+    ]
     assert sorted(enriched) == [(1, "Ada", 1.5), (5, "Ada", 1.5), (7, "Zoë", 1.5), (12, "Ada", 1.5), (13, "Ada", 1.5)]
 
 
 def test_times_that_are_none_and_the_ends_of_time_are_no_poison(
     spark: SparkSession, first: Settings, tmp_path: Path
 ) -> None:
-    lake = copy_of(first, tmp_path)
+    project = copy_of(first, tmp_path)
     orders = [
         order(20, place=40, createdAt=1_767_225_600_000_000),  # in microseconds
         order(21, place=41, createdAt=2**63 - 1),
@@ -184,21 +186,21 @@ def test_times_that_are_none_and_the_ends_of_time_are_no_poison(
         order(24, place=44, createdAt=-62_135_596_800_000),
         order(25, place=45),
     ]
-    land_literally(Lake(spark, lake), orders)
-    enrich_orders(Lake(spark, lake))
-    assert tables(lake) == expected(Oracle().run(FIRST).run(orders))
+    land_literally(Lake(spark, project), orders)
+    enrich_orders(Lake(spark, project))
+    assert tables(project) == expected(Oracle().run(FIRST).run(orders))
 
 
 def test_what_is_placed_stays_there_when_a_check_is_stricter_and_all_is_read_again(
     spark: SparkSession, first: Settings, tmp_path: Path
 ) -> None:
-    lake = copy_of(first, tmp_path)
-    before = tables(lake)
-    shutil.rmtree(lake.checkpoint_path(ORDERS.gold_table))
+    project = copy_of(first, tmp_path)
+    before = tables(project)
+    shutil.rmtree(project.checkpoint_path(ORDERS.gold_table))
     stricter = replace(ORDERS, checks={**ORDERS.checks, "is_free": quarantine("price = 0")})
-    catch_up(lake, enriching(Lake(spark, lake), [stricter]))
-    assert tables(lake) == before
-    assert reconcile_facts(Lake(spark, lake), ORDERS).holds
+    catch_up(project, enriching(Lake(spark, project), [stricter]))
+    assert tables(project) == before
+    assert reconcile_facts(Lake(spark, project), ORDERS).holds
 
 
 def ask(settings: Settings, *arguments: str) -> None:
@@ -209,74 +211,77 @@ def ask(settings: Settings, *arguments: str) -> None:
 
 def test_orders_can_be_given_up(spark: SparkSession, first: Settings, tmp_path: Path) -> None:
     """Three orders wait for user 9 or item 9. They stay discarded when the state comes and everything is read again."""
-    lake = copy_of(first, tmp_path)
+    project = copy_of(first, tmp_path)
     with pytest.raises(LakehouseError, match="discard which of them"):
-        ask(lake, "discard")
-    ask(lake, "discard", "--key", "9", "--dry-run")
-    ask(lake, "discard", "--key", "9", "--note", "test orders")
-    enrich_orders(Lake(spark, lake))
-    assert {row["line_item_id"] for row in read(lake, ORDERS.waiting.name)} == {4, 10, 11}
-    ask(lake, "discard", "--key", "9")
-    land_literally(Lake(spark, lake), [user(9, place=20), item(9, place=20), order(3, place=20, item=9)])
-    merge_changes(Lake(spark, lake))
-    shutil.rmtree(lake.checkpoint_path(ORDERS.gold_table))
-    enrich_orders(Lake(spark, lake))
-    discarded = {row["line_item_id"]: row["position"]["entry_id"] for row in read(lake, ORDERS.discarded.name)}
+        ask(project, "discard")
+    ask(project, "discard", "--key", "9", "--dry-run")
+    ask(project, "discard", "--key", "9", "--note", "test orders")
+    enrich_orders(Lake(spark, project))
+    assert {row["line_item_id"] for row in read(project, ORDERS.waiting.name)} == {4, 10, 11}
+    ask(project, "discard", "--key", "9")
+    land_literally(Lake(spark, project), [user(9, place=20), item(9, place=20), order(3, place=20, item=9)])
+    merge_changes(Lake(spark, project))
+    shutil.rmtree(project.checkpoint_path(ORDERS.gold_table))
+    enrich_orders(Lake(spark, project))
+    discarded = {row["line_item_id"]: row["position"]["entry_id"] for row in read(project, ORDERS.discarded.name)}
     assert discarded == {2: 2, 3: 3, 6: 7}
-    assert {row["line_item_id"] for row in read(lake, ORDERS.gold_table)} == {1, 5, 12, 13}
-    assert {(row["line_item_id"], row["position"]["entry_id"]) for row in read(lake, ORDERS.duplicates.name)} == {
+    assert {row["line_item_id"] for row in read(project, ORDERS.gold_table)} == {1, 5, 12, 13}
+    assert {(row["line_item_id"], row["position"]["entry_id"]) for row in read(project, ORDERS.duplicates.name)} == {
         (1, 6),
         (3, 20),
     }
-    assert [(row["action"], row["topic"], row["note"]) for row in read(lake, ACTIONS.name)] == [
+    assert [(row["action"], row["topic"], row["note"]) for row in read(project, ACTIONS.name)] == [
         ("discard", "orders", "test orders")
     ] * 3
-    assert reconcile_facts(Lake(spark, lake), ORDERS).holds
+    assert reconcile_facts(Lake(spark, project), ORDERS).holds
 
 
 def test_a_discard_that_is_cut_off_is_done_by_the_next_try(
     spark: SparkSession, first: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lake = copy_of(first, tmp_path)
-    ask(lake, "discard", "--entity", "items")
+    project = copy_of(first, tmp_path)
+    ask(project, "discard", "--entity", "items")
     with monkeypatch.context() as patch:
         patch.setattr(writes, "append_missing", fail_after(append_missing))
         with pytest.raises(LakehouseError, match="power cut"):
-            enrich_orders(Lake(spark, lake))
-    enrich_orders(Lake(spark, lake))
-    assert sorted(row["line_item_id"] for row in read(lake, ORDERS.discarded.name)) == [3, 6]  # 6 also lacks its user
-    assert {row["line_item_id"] for row in read(lake, ORDERS.waiting.name)} == {2, 4, 10, 11}
+            enrich_orders(Lake(spark, project))
+    enrich_orders(Lake(spark, project))
+    assert sorted(row["line_item_id"] for row in read(project, ORDERS.discarded.name)) == [
+        3,
+        6,
+    ]  # 6 also lacks its user
+    assert {row["line_item_id"] for row in read(project, ORDERS.waiting.name)} == {2, 4, 10, 11}
 
 
 @pytest.mark.long
 def test_what_has_waited_too_long_is_retried_when_it_is_released(
     spark: SparkSession, first: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lake = copy_of(first, tmp_path)
-    land_literally(Lake(spark, lake), [user(9, place=20), item(9, place=20)])
-    merge_changes(Lake(spark, lake))
+    project = copy_of(first, tmp_path)
+    land_literally(Lake(spark, project), [user(9, place=20), item(9, place=20)])
+    merge_changes(Lake(spark, project))
     impatient = replace(ORDERS, retry_days=0)
-    catch_up(lake, enriching(Lake(spark, lake), [impatient]))
-    assert {row["line_item_id"] for row in read(lake, ORDERS.waiting.name)} == {2, 3, 4, 6, 10, 11}
-    ask(lake, "release", "--key", "9")
-    catch_up(lake, enriching(Lake(spark, lake), [impatient]))
-    assert {row["line_item_id"] for row in read(lake, ORDERS.waiting.name)} == {4, 10, 11}
-    ask(lake, "release", "--all")
-    ask(lake, "release", "--all")
-    catch_up(lake, enriching(Lake(spark, lake), [impatient]))
-    assert sorted(row["line_item_id"] for row in read(lake, ORDERS.gold_table)) == [1, 2, 3, 5, 6, 12, 13]
-    assert reconcile_facts(Lake(spark, lake), ORDERS).holds
+    catch_up(project, enriching(Lake(spark, project), [impatient]))
+    assert {row["line_item_id"] for row in read(project, ORDERS.waiting.name)} == {2, 3, 4, 6, 10, 11}
+    ask(project, "release", "--key", "9")
+    catch_up(project, enriching(Lake(spark, project), [impatient]))
+    assert {row["line_item_id"] for row in read(project, ORDERS.waiting.name)} == {4, 10, 11}
+    ask(project, "release", "--all")
+    ask(project, "release", "--all")
+    catch_up(project, enriching(Lake(spark, project), [impatient]))
+    assert sorted(row["line_item_id"] for row in read(project, ORDERS.gold_table)) == [1, 2, 3, 5, 6, 12, 13]
+    assert reconcile_facts(Lake(spark, project), ORDERS).holds
 
 
 def test_a_correction_joins_with_the_latest_state_again(spark: SparkSession, first: Settings, tmp_path: Path) -> None:
     """A late price causes the orders of user 1 to be recomputed: they also get the user's current name."""
-    lake = copy_of(first, tmp_path)
+    project = copy_of(first, tmp_path)
     changes = [user(1, "Zoë", when=20, place=30), item(1, 5.0, when=8, place=31)]
-    land_literally(Lake(spark, lake), changes)
-    merge_changes(Lake(spark, lake))
-    enrich_orders(Lake(spark, lake))
-    assert tables(lake) == expected(Oracle().run(FIRST).run(changes))
-    enriched = {row["line_item_id"]: row["user"]["first_name"] for row in read(lake, ORDERS.gold_table)}
+    land_literally(Lake(spark, project), changes)
+    merge_changes(Lake(spark, project))
+    enrich_orders(Lake(spark, project))
+    assert tables(project) == expected(Oracle().run(FIRST).run(changes))
+    enriched = {row["line_item_id"]: row["user"]["first_name"] for row in read(project, ORDERS.gold_table)}
     assert enriched[1] == "Zoë"
 
 
@@ -284,43 +289,43 @@ def test_an_undone_merge_corrects_gold_though_the_checkpoint_was_lost(
     spark: SparkSession, first: Settings, tmp_path: Path
 ) -> None:
     """Order 12 was joined with user 1, into which its own user 7 was merged."""
-    lake = copy_of(first, tmp_path)
+    project = copy_of(first, tmp_path)
     changes = [user(7, "Zoë", when=20, place=20)]
-    land_literally(Lake(spark, lake), changes)
-    merge_changes(Lake(spark, lake))
-    shutil.rmtree(lake.checkpoint_path(ORDERS.gold_table))
-    enrich_orders(Lake(spark, lake))
-    assert tables(lake) == expected(Oracle().run(FIRST).run(changes, again=True))
-    users = {row["line_item_id"]: row["user"]["first_name"] for row in read(lake, ORDERS.gold_table)}
+    land_literally(Lake(spark, project), changes)
+    merge_changes(Lake(spark, project))
+    shutil.rmtree(project.checkpoint_path(ORDERS.gold_table))
+    enrich_orders(Lake(spark, project))
+    assert tables(project) == expected(Oracle().run(FIRST).run(changes, again=True))
+    users = {row["line_item_id"]: row["user"]["first_name"] for row in read(project, ORDERS.gold_table)}
     assert users == {1: "Ada", 5: "Ada", 12: "Zoë", 13: "Ada"}
 
 
 @pytest.mark.long
 def test_users_too_can_be_joined_as_of_a_time(lake: Lake, tmp_path: Path) -> None:
-    lake = own_home(lake.settings, tmp_path)
+    project = own_home(lake.settings, tmp_path)
     # Merges have no time, so a join as of a time does not follow them.
     as_of = (replace(lookup, join="as_of", merged_into=None) for lookup in ORDERS.lookups)
     orders = replace(ORDERS, lookups=tuple(as_of))
     oracle = Oracle(joins=joins_of(orders))
     for messages in (FIRST, THEN):
-        land_literally(Lake(lake.spark, lake), messages)
-        merge_changes(Lake(lake.spark, lake))
-        catch_up(lake, enriching(Lake(lake.spark, lake), [orders]))
-        assert tables(lake) == expected(oracle.run(messages))
+        land_literally(Lake(lake.spark, project), messages)
+        merge_changes(Lake(lake.spark, project))
+        catch_up(project, enriching(Lake(lake.spark, project), [orders]))
+        assert tables(project) == expected(oracle.run(messages))
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("as_of", [{"items"}, {"users", "items"}], ids=["latest users", "users as of a time"])
 def test_an_order_can_do_without_state_until_it_comes(lake: Lake, tmp_path: Path, as_of: set[str]) -> None:
     """Only the users are not required: orders whose item is missing wait."""
-    lake = own_home(lake.settings, tmp_path)
+    project = own_home(lake.settings, tmp_path)
     users, items = ORDERS.lookups
     if "users" in as_of:
         users = replace(users, join="as_of", merged_into=None)
     orders = replace(ORDERS, lookups=(replace(users, required=False), items))
     oracle = Oracle(joins=joins_of(orders))
     for messages in (FIRST, THEN):
-        land_literally(Lake(lake.spark, lake), messages)
-        merge_changes(Lake(lake.spark, lake))
-        catch_up(lake, enriching(Lake(lake.spark, lake), [orders]))
-        assert tables(lake) == expected(oracle.run(messages))
+        land_literally(Lake(lake.spark, project), messages)
+        merge_changes(Lake(lake.spark, project))
+        catch_up(project, enriching(Lake(lake.spark, project), [orders]))
+        assert tables(project) == expected(oracle.run(messages))

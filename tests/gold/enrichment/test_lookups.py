@@ -77,16 +77,16 @@ def test_a_merged_key_is_joined_with_its_survivor(spark: SparkSession) -> None:
 @pytest.mark.parametrize("kind", ["BIGINT", "INT", "STRING"])
 def test_few_facts_find_what_many_find(lake: Lake, tmp_path: Path, kind: str) -> None:
     """Whatever type their column has. User 1 was merged into 2, and 2 into 3. Nobody is user 9."""
-    lake, orders = own_home(lake.settings, tmp_path), replace(ORDERS, lookups=ORDERS.lookups[:1])
-    Lake(lake.spark, lake).create(USERS.table)
+    project, orders = own_home(lake.settings, tmp_path), replace(ORDERS, lookups=ORDERS.lookups[:1])
+    Lake(lake.spark, project).create(USERS.table)
     users = lake.spark.createDataFrame([(1, 2), (2, 3), (3, None)], "id BIGINT, parent_user_id BIGINT")
     users = users.withColumn("merged_at", F.when(F.col("parent_user_id").isNotNull(), F.lit(at(0))))
-    users.write.format("delta").mode("append").save(lake.table_path(USERS.table.name))
+    users.write.format("delta").mode("append").save(project.table_path(USERS.table.name))
     facts = lake.spark.createDataFrame([("1",), ("3",), ("9",), (None,)], "user_id STRING")
     facts = facts.select(F.col("user_id").cast(kind), F.lit(at(5)).alias("created_at"))
 
     def found(number: int) -> list[tuple[object, ...]]:
-        rows = look_up(facts, lake, orders, source=facts, number=number).orderBy("user_id").collect()
+        rows = look_up(facts, project, orders, source=facts, number=number).orderBy("user_id").collect()
         return [(row.user and row.user.id, row.user_merged and [*map(int, row.user_merged)]) for row in rows]
 
     assert found(4) == found(FEW + 1) == [(None, None), (3, [1, 2]), (3, None), (None, None)]

@@ -104,26 +104,26 @@ def test_the_tables_are_the_oracles_after_each_round(
     """
     orders, crash = LOOKUPS[kind], crash + len(rounds) * list(LOOKUPS).index(kind)
     run = lake.settings.run.model_copy(update={"retries": 0})
-    lake = own_home(lake.settings, tmp_path_factory.mktemp("rounds")).model_copy(update={"run": run})
+    project = own_home(lake.settings, tmp_path_factory.mktemp("rounds")).model_copy(update={"run": run})
     entities = {entity.name: entity for entity in (*ENTITIES, *(each.entity for each in orders.lookups))}
     oracle, place = Oracle(joins=joins_of(orders), keys={name: each.keys for name, each in entities.items()}), 0
     merge_and_enrich = partial(
-        merge_all_and_enrich, Lake(lake.spark, lake), list(entities.values()), orders, Succession()
+        merge_all_and_enrich, Lake(lake.spark, project), list(entities.values()), orders, Succession()
     )
     for number, (messages, is_lost) in enumerate(rounds, crash):
         module, write = WRITES[number % len(WRITES)]
         placed = numbered(messages if place else [*THERE_FIRST, *messages], after=place)
         place += len(placed)
         if is_lost:
-            shutil.rmtree(lake.checkpoint_root, ignore_errors=True)
-        land_literally(Lake(lake.spark, lake), placed)
+            shutil.rmtree(project.checkpoint_root, ignore_errors=True)
+        land_literally(Lake(lake.spark, project), placed)
         with pytest.MonkeyPatch.context() as patch, suppress(LakehouseError):
             patch.setattr(module, write, fail_after(getattr(module, write)))
             merge_and_enrich()
         merge_and_enrich()
-        assert tables(lake) == expected(oracle.run(placed, again=is_lost))
-    assert all(reconcile_entity(Lake(lake.spark, lake), entity).holds for entity in entities.values())
-    assert reconcile_facts(Lake(lake.spark, lake), orders).holds
+        assert tables(project) == expected(oracle.run(placed, again=is_lost))
+    assert all(reconcile_entity(Lake(lake.spark, project), entity).holds for entity in entities.values())
+    assert reconcile_facts(Lake(lake.spark, project), orders).holds
 
 
 def numbered(messages: Iterable[Message], *, after: int = 0) -> list[Message]:

@@ -11,6 +11,7 @@ from pulsar_lakehouse.gold.enrichment.declaration import Enrichment
 from pulsar_lakehouse.gold.enrichment.reconciliation import reconcile_facts
 from pulsar_lakehouse.jobs.steps import enriching
 from pulsar_lakehouse.jobs.streams import catch_up
+from pulsar_lakehouse.settings import Settings
 from pulsar_lakehouse.tables.lake import Lake
 from tests.gold.enrichment.test_enrich import merge_changes
 from tests.lake import land_literally, own_home, read
@@ -33,45 +34,45 @@ def run(lake: Lake, *messages: Message, transfers: Enrichment = TRANSFERS) -> No
     catch_up(lake.settings, enriching(lake, [transfers]))
 
 
-def in_gold(lake: Lake) -> dict[int, tuple[str | None, ...]]:
-    rows = read(lake.settings, TRANSFERS.gold_table)
+def in_gold(project: Settings) -> dict[int, tuple[str | None, ...]]:
+    rows = read(project, TRANSFERS.gold_table)
     users = {row["line_item_id"]: (row["sender"], row["receiver"]) for row in rows}
     return {line: tuple(user and user["first_name"] for user in both) for line, both in users.items()}
 
 
 def test_changes_of_an_entity_correct_whatever_lookup_has_the_key(lake: Lake, tmp_path: Path) -> None:
     """Ada and Bob send to each other. Then Bob was merged into Eve, and Ada turns out to have been deleted before."""
-    lake = own_home(lake.settings, tmp_path)
+    project = own_home(lake.settings, tmp_path)
     sent = [order(1, place=1, user=1, item=2), order(2, place=2, user=2, item=1), order(3, place=3, user=2, item=3)]
-    run(Lake(lake.spark, lake), user(1, "Ada", place=1), user(2, "Bob", place=2), *sent)
-    assert in_gold(lake) == {1: ("Ada", "Bob"), 2: ("Bob", "Ada")}
+    run(Lake(lake.spark, project), user(1, "Ada", place=1), user(2, "Bob", place=2), *sent)
+    assert in_gold(project) == {1: ("Ada", "Bob"), 2: ("Bob", "Ada")}
     run(
-        Lake(lake.spark, lake),
+        Lake(lake.spark, project),
         user(3, "Eve", place=3),
         user(2, "Bob", when=1, place=4, mergedAt=millis(at(0)), parentUserId=3),
     )
-    assert in_gold(lake) == {1: ("Ada", "Eve"), 2: ("Eve", "Ada"), 3: ("Eve", "Eve")}
-    run(Lake(lake.spark, lake), user(1, "Ada", when=2, place=5, deletedAt=millis(at(2))))
-    assert in_gold(lake) == {3: ("Eve", "Eve")}
-    assert reconcile_facts(Lake(lake.spark, lake), TRANSFERS).holds
+    assert in_gold(project) == {1: ("Ada", "Eve"), 2: ("Eve", "Ada"), 3: ("Eve", "Eve")}
+    run(Lake(lake.spark, project), user(1, "Ada", when=2, place=5, deletedAt=millis(at(2))))
+    assert in_gold(project) == {3: ("Eve", "Eve")}
+    assert reconcile_facts(Lake(lake.spark, project), TRANSFERS).holds
 
 
 @pytest.mark.long
 def test_a_receiver_who_is_not_required_comes_goes_and_comes_again(lake: Lake, tmp_path: Path) -> None:
     """Bob turns out to have been merged into Eve, who is not there yet, and then deleted before, which is undone."""
-    lake = own_home(lake.settings, tmp_path)
-    run_maybe = partial(run, Lake(lake.spark, lake), transfers=MAYBE_RECEIVED)
+    project = own_home(lake.settings, tmp_path)
+    run_maybe = partial(run, Lake(lake.spark, project), transfers=MAYBE_RECEIVED)
     sent = [order(1, place=1, user=1, item=2), order(2, place=2, user=2, item=1)]
     run_maybe(user(1, "Ada", place=1), *sent)
-    assert in_gold(lake) == {1: ("Ada", None)}
+    assert in_gold(project) == {1: ("Ada", None)}
     run_maybe(user(2, "Bob", place=2))
-    assert in_gold(lake) == {1: ("Ada", "Bob"), 2: ("Bob", "Ada")}
+    assert in_gold(project) == {1: ("Ada", "Bob"), 2: ("Bob", "Ada")}
     run_maybe(user(2, "Bob", when=1, place=3, mergedAt=millis(at(0)), parentUserId=3))
-    assert in_gold(lake) == {1: ("Ada", None)}
+    assert in_gold(project) == {1: ("Ada", None)}
     run_maybe(user(3, "Eve", place=4))
-    assert in_gold(lake) == {1: ("Ada", "Eve"), 2: ("Eve", "Ada")}
+    assert in_gold(project) == {1: ("Ada", "Eve"), 2: ("Eve", "Ada")}
     run_maybe(user(3, "Eve", when=2, place=5, deletedAt=millis(at(2))))
-    assert in_gold(lake) == {1: ("Ada", None)}
+    assert in_gold(project) == {1: ("Ada", None)}
     run_maybe(user(3, "Eve", when=3, place=6))
-    assert in_gold(lake) == {1: ("Ada", "Eve"), 2: ("Eve", "Ada")}
-    assert reconcile_facts(Lake(lake.spark, lake), MAYBE_RECEIVED).holds
+    assert in_gold(project) == {1: ("Ada", "Eve"), 2: ("Eve", "Ada")}
+    assert reconcile_facts(Lake(lake.spark, project), MAYBE_RECEIVED).holds

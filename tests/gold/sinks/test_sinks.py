@@ -39,17 +39,17 @@ COUNTS, FAVORITES = (replace(table, postgres=table.file.stem) for table in decla
 
 
 @pytest.fixture
-def lake(settings: Settings, endpoint: Endpoint, postgres: str, tmp_path: Path) -> Settings:
+def project(settings: Settings, endpoint: Endpoint, postgres: str, tmp_path: Path) -> Settings:
     topics: list[Topic] = [entity.topic for entity in CHANGELOGS]
     own = own_topics(settings, endpoint, tmp_path, topics)
     create_published([COUNTS.name.removeprefix("gold."), FAVORITES.name.removeprefix("gold.")], endpoint, own)
     return in_postgres(own, postgres)
 
 
-def send(lake: Lake, endpoint: Endpoint, entity: Entity, user: int, minute: int, **fields: Any) -> None:
+def send(project: Settings, endpoint: Endpoint, entity: Entity, user: int, minute: int, **fields: Any) -> None:
     """Send a message whose key is the user. Without fields, it is a tombstone."""
-    client = connect(endpoint, lake.settings)
-    producer = client.create_producer(f"persistent://{lake.settings.pulsar.namespace}/{entity.topic.name}")
+    client = connect(endpoint, project)
+    producer = client.create_producer(f"persistent://{project.pulsar.namespace}/{entity.topic.name}")
     payload = json.dumps({"userId": user, **fields}).encode() if fields else None
     when = millis(at(minute))
     producer.send(payload, partition_key=str(user), properties={"source": "form"}, event_timestamp=when)
@@ -66,76 +66,78 @@ def refresh(lake: Lake) -> list[str]:
     return [done.kind for done in refreshing(lake, [COUNTS, FAVORITES])]
 
 
-def told(lake: Lake, step: str) -> tuple[str, int | None, dict[str, int]]:
+def told(project: Settings, step: str) -> tuple[str, int | None, dict[str, int]]:
     """How the last run of a step ended, with the rows that it read, and wrote by table."""
-    run = last_run(lake.settings, step)
+    run = last_run(project, step)
     assert run is not None
     return run.state, run.read, dict(run.written)
 
 
-def consumed(lake: Lake, endpoint: Endpoint, topic: str) -> list[tuple[str, Any]]:
-    return [(message.key, message.value) for message in sent(lake.settings, endpoint, topic)]
+def consumed(project: Settings, endpoint: Endpoint, topic: str) -> list[tuple[str, Any]]:
+    return [(message.key, message.value) for message in sent(project, endpoint, topic)]
 
 
 def by_first(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda row: next(iter(row.values())))
 
 
-def test_changes_reach_the_topic_and_postgres_once(endpoint: Endpoint, lake: Lake, postgres: str) -> None:
+def test_changes_reach_the_topic_and_postgres_once(
+    spark: SparkSession, endpoint: Endpoint, project: Settings, postgres: str
+) -> None:
     for user, account in ((1, 7), (2, 7), (3, 8)):
-        send(lake.settings, endpoint, ACCOUNT_USERS, user, minute=user, accountId=account, name=f"user {user}")
-    send(lake.settings, endpoint, FAVORITE_COLORS, 1, minute=5, color="red")
-    land_and_merge(lake)
-    assert refresh(lake) == ["full", "full"]
-    assert told(lake.settings, "land account_users") == ("COMPLETE", 3, {"bronze.account_users": 3})
-    assert told(lake.settings, "merge account_users") == ("COMPLETE", 3, {"silver.account_users": 3})
-    assert told(lake.settings, "refresh gold.user_count_by_account") == ("COMPLETE", None, {COUNTS.name: 2})
-    assert told(lake.settings, "publish user_count_by_account") == ("COMPLETE", 0, {})  # the first rows are no changes
-    assert told(lake.settings, "publish postgres user_count_by_account") == ("COMPLETE", 2, {})
-    assert sorted(consumed(lake.settings, endpoint, "user_count_by_account")) == [
+        send(project, endpoint, ACCOUNT_USERS, user, minute=user, accountId=account, name=f"user {user}")
+    send(project, endpoint, FAVORITE_COLORS, 1, minute=5, color="red")
+    land_and_merge(Lake(spark, project))
+    assert refresh(Lake(spark, project)) == ["full", "full"]
+    assert told(project, "land account_users") == ("COMPLETE", 3, {"bronze.account_users": 3})
+    assert told(project, "merge account_users") == ("COMPLETE", 3, {"silver.account_users": 3})
+    assert told(project, "refresh gold.user_count_by_account") == ("COMPLETE", None, {COUNTS.name: 2})
+    assert told(project, "publish user_count_by_account") == ("COMPLETE", 0, {})  # the first rows are no changes
+    assert told(project, "publish postgres user_count_by_account") == ("COMPLETE", 2, {})
+    assert sorted(consumed(project, endpoint, "user_count_by_account")) == [
         ("7", {"account_id": 7, "users": 2, "last_change": millis(at(2))}),
         ("8", {"account_id": 8, "users": 1, "last_change": millis(at(3))}),
     ]
-    assert held_in_postgres(postgres, COUNTS.postgres or "") == by_first(read(lake.settings, COUNTS.name))
+    assert held_in_postgres(postgres, COUNTS.postgres or "") == by_first(read(project, COUNTS.name))
     [one, *_] = held_in_postgres(postgres, FAVORITES.postgres or "")
     assert (one["color"], one["color_since"], one["color_source"]) == ("red", at(5), "form")
     assert one["color_topic"].endswith("/favorite_colors")
     assert one["color_position"].keys() == {"partition", "ledger_id", "entry_id", "batch_index"}
 
-    send(lake.settings, endpoint, ACCOUNT_USERS, 3, minute=10, accountId=7, name="user 3")  # moves
-    send(lake.settings, endpoint, ACCOUNT_USERS, 2, minute=11)  # is deleted
-    send(lake.settings, endpoint, FAVORITE_COLORS, 1, minute=12, color="blue")
-    send(lake.settings, endpoint, FAVORITE_COLORS, 1, minute=4, color="green")  # too late
-    send(lake.settings, endpoint, FAVORITE_CHEESES, 3, minute=13, cheese="brie")
-    land_and_merge(lake)
+    send(project, endpoint, ACCOUNT_USERS, 3, minute=10, accountId=7, name="user 3")  # moves
+    send(project, endpoint, ACCOUNT_USERS, 2, minute=11)  # is deleted
+    send(project, endpoint, FAVORITE_COLORS, 1, minute=12, color="blue")
+    send(project, endpoint, FAVORITE_COLORS, 1, minute=4, color="green")  # too late
+    send(project, endpoint, FAVORITE_CHEESES, 3, minute=13, cheese="brie")
+    land_and_merge(Lake(spark, project))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sink, "_apply", fail_after(sink._apply))  # before Postgres commits
         with pytest.raises(RuntimeError):
-            refresh(lake)
-    assert told(lake.settings, "publish postgres user_count_by_account") == ("FAIL", None, {})
+            refresh(Lake(spark, project))
+    assert told(project, "publish postgres user_count_by_account") == ("FAIL", None, {})
     assert [row["account_id"] for row in held_in_postgres(postgres, COUNTS.postgres or "")] == [7, 8]
-    shutil.rmtree(lake.settings.checkpoint_root)
-    assert refresh(lake) == ["incremental", "incremental"]
-    changes = consumed(lake.settings, endpoint, "user_count_by_account")
+    shutil.rmtree(project.checkpoint_root)
+    assert refresh(Lake(spark, project)) == ["incremental", "incremental"]
+    changes = consumed(project, endpoint, "user_count_by_account")
     assert len(changes) == 4
     assert dict(changes) == {"7": {"account_id": 7, "users": 2, "last_change": millis(at(10))}, "8": None}
-    assert held_in_postgres(postgres, COUNTS.postgres or "") == by_first(read(lake.settings, COUNTS.name))
+    assert held_in_postgres(postgres, COUNTS.postgres or "") == by_first(read(project, COUNTS.name))
     rows = held_in_postgres(postgres, FAVORITES.postgres or "")
     assert [(row["user_id"], row["color"], row["cheese"]) for row in rows] == [(1, "blue", None), (3, None, "brie")]
-    assert dict(consumed(lake.settings, endpoint, "user_favorite_color_and_cheese"))["2"] is None
+    assert dict(consumed(project, endpoint, "user_favorite_color_and_cheese"))["2"] is None
 
-    lake.table(COUNTS.name).delta.update("account_id = 7", {"users": "9"})
-    assert sink.publish_to_postgres(lake, COUNTS) == 1
-    assert sink.publish_to_postgres(lake, COUNTS) == 0
+    Lake(spark, project).table(COUNTS.name).delta.update("account_id = 7", {"users": "9"})
+    assert sink.publish_to_postgres(Lake(spark, project), COUNTS) == 1
+    assert sink.publish_to_postgres(Lake(spark, project), COUNTS) == 0
     assert [row["users"] for row in held_in_postgres(postgres, COUNTS.postgres or "")] == [9]
-    shutil.rmtree(lake.settings.table_path(COUNTS.name))
-    [anew] = refreshing(lake, [replace(COUNTS, topic=None)])
+    shutil.rmtree(project.table_path(COUNTS.name))
+    [anew] = refreshing(Lake(spark, project), [replace(COUNTS, topic=None)])
     assert anew.kind == "full"
     assert [row["users"] for row in held_in_postgres(postgres, COUNTS.postgres or "")] == [2]
     with psycopg.connect(postgres) as connection:
         connection.execute("DELETE FROM lakehouse_published")
     with pytest.raises(LakehouseError, match="exists already, but lakehouse did not create it"):
-        sink.publish_to_postgres(lake, COUNTS)
+        sink.publish_to_postgres(Lake(spark, project), COUNTS)
 
 
 def test_an_error_does_not_quote_the_password(lake: Lake) -> None:

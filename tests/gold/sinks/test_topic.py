@@ -43,7 +43,7 @@ def enriched(lake: Lake, tmp_path_factory: pytest.TempPathFactory) -> Settings:
 
 
 @pytest.fixture
-def lake(enriched: Settings, endpoint: Endpoint, tmp_path: Path) -> Settings:
+def project(enriched: Settings, endpoint: Endpoint, tmp_path: Path) -> Settings:
     """A copy of those tables, and an empty topic of the test's own."""
     shutil.copytree(enriched.home, tmp_path, dirs_exist_ok=True)
     places = {
@@ -66,43 +66,43 @@ def publish(lake: Lake) -> None:
     catch_up(lake.settings, publishing(lake, ENRICHMENTS))
 
 
-def test_a_consumer_sees_gold(endpoint: Endpoint, lake: Lake) -> None:
-    publish(lake)
-    messages = sent(lake.settings, endpoint)
-    assert seen(messages) == gold(lake.settings)
+def test_a_consumer_sees_gold(spark: SparkSession, endpoint: Endpoint, project: Settings) -> None:
+    publish(Lake(spark, project))
+    messages = sent(project, endpoint)
+    assert seen(messages) == gold(project)
     assert len(messages) == 12
     one = seen(messages)["1-1"]
     assert (one["user_id"], one["user"]["id"], one["user_merged"], one["item"]["name"]) == (2, 1, [2], "pie")
-    path = f"schemas/{lake.settings.pulsar.namespace}/enriched_orders/schema"
-    schema = json.loads(call_admin("GET", path, endpoint, lake.settings).json()["data"])
+    path = f"schemas/{project.pulsar.namespace}/enriched_orders/schema"
+    schema = json.loads(call_admin("GET", path, endpoint, project).json()["data"])
     kinds = {field["name"]: field["type"][1] for field in schema["fields"]}
-    assert kinds.keys() == set(lake.table(GOLD).read().columns)
+    assert kinds.keys() == set(Lake(spark, project).table(GOLD).read().columns)
     assert kinds["created_at"] == {"type": "long", "logicalType": "timestamp-millis"}
     assert kinds["user"]["name"] == "EnrichedOrderUser"
 
 
-def test_nothing_is_sent_again(endpoint: Endpoint, lake: Lake) -> None:
-    publish(lake)
-    before = sent(lake.settings, endpoint)
-    publish(lake)
-    shutil.rmtree(lake.settings.checkpoint_path("published.enriched_orders"))
-    publish(lake)
-    assert sent(lake.settings, endpoint) == before
-    land_literally(lake, [order(20, place=20)])
-    catch_up(lake.settings, enriching(lake, ENRICHMENTS))
-    Path(lake.settings.checkpoint_path("published.enriched_orders"), "metadata").write_bytes(b"")
-    publish(lake)
-    assert len(sent(lake.settings, endpoint)) == 13
-    assert seen(sent(lake.settings, endpoint)) == gold(lake.settings)
+def test_nothing_is_sent_again(spark: SparkSession, endpoint: Endpoint, project: Settings) -> None:
+    publish(Lake(spark, project))
+    before = sent(project, endpoint)
+    publish(Lake(spark, project))
+    shutil.rmtree(project.checkpoint_path("published.enriched_orders"))
+    publish(Lake(spark, project))
+    assert sent(project, endpoint) == before
+    land_literally(Lake(spark, project), [order(20, place=20)])
+    catch_up(project, enriching(Lake(spark, project), ENRICHMENTS))
+    Path(project.checkpoint_path("published.enriched_orders"), "metadata").write_bytes(b"")
+    publish(Lake(spark, project))
+    assert len(sent(project, endpoint)) == 13
+    assert seen(sent(project, endpoint)) == gold(project)
 
 
 def test_rows_whose_first_changes_are_gone_and_of_which_a_killed_publisher_sent_a_part(
-    endpoint: Endpoint, lake: Lake
+    spark: SparkSession, endpoint: Endpoint, project: Settings
 ) -> None:
-    table = DeltaTable.forPath(lake.spark, lake.settings.table_path(GOLD))
+    table = DeltaTable.forPath(spark, project.table_path(GOLD))
     table.update(set={"price": F.col("price") + 1})
-    StoredTable(lake.settings.table_path(GOLD)).vacuum(0, dry_run=False, enforce_retention_duration=False)
-    publication = publication_of(lake, changelog_of(ORDERS), endpoint)
+    StoredTable(project.table_path(GOLD)).vacuum(0, dry_run=False, enforce_retention_duration=False)
+    publication = publication_of(Lake(spark, project), changelog_of(ORDERS), endpoint)
     marks = {"_change_type": F.lit("insert"), "_commit_version": F.lit(publication.since)}
     rows = table.toDF().withColumns(marks)
     messages = rows.transform(to_messages, keys=ORDERS.keys, order_by=["position"], partitions=2).where("target = 0")
@@ -111,16 +111,16 @@ def test_rows_whose_first_changes_are_gone_and_of_which_a_killed_publisher_sent_
     ]
     send(publication, 0, numbered[:2])
     table.delete("line_item_id = 0")
-    publish(lake)
-    found = sent(lake.settings, endpoint)
-    assert seen(found) == gold(lake.settings)
+    publish(Lake(spark, project))
+    found = sent(project, endpoint)
+    assert seen(found) == gold(project)
     assert len(found) == 13
 
 
-def test_updates_and_deletes_in_gold(endpoint: Endpoint, lake: Lake) -> None:
-    publish(lake)
-    table = DeltaTable.forPath(lake.spark, lake.settings.table_path(GOLD))
-    first = lake.spark.createDataFrame(table.toDF().where("line_item_id = 0").collect(), table.toDF().schema)
+def test_updates_and_deletes_in_gold(spark: SparkSession, endpoint: Endpoint, project: Settings) -> None:
+    publish(Lake(spark, project))
+    table = DeltaTable.forPath(spark, project.table_path(GOLD))
+    first = spark.createDataFrame(table.toDF().where("line_item_id = 0").collect(), table.toDF().schema)
     (
         table.alias("held")
         .merge(table.toDF().alias("new"), "held.position = new.position AND held.line_item_id < 3")
@@ -128,17 +128,17 @@ def test_updates_and_deletes_in_gold(endpoint: Endpoint, lake: Lake) -> None:
         .whenMatchedUpdate(set={"price": "new.price + 7.5"})
         .execute()
     )
-    publish(lake)
-    assert seen(sent(lake.settings, endpoint)) == gold(lake.settings)
-    assert [gold(lake.settings)[key]["price"] for key in ("1-1", "1-2", "1-3")] == [9.0, 9.0, 1.5]
-    new = sent(lake.settings, endpoint, since=3)
+    publish(Lake(spark, project))
+    assert seen(sent(project, endpoint)) == gold(project)
+    assert [gold(project)[key]["price"] for key in ("1-1", "1-2", "1-3")] == [9.0, 9.0, 1.5]
+    new = sent(project, endpoint, since=3)
     assert len(new) == 3
     assert [message.key for message in new if message.value is None] == ["1-0"]
-    append(first, lake.settings, GOLD)
+    append(first, project, GOLD)
     table.delete("line_item_id > 9")
-    publish(lake)
-    assert seen(sent(lake.settings, endpoint)) == gold(lake.settings)
-    assert len(sent(lake.settings, endpoint, since=4)) == 3
+    publish(Lake(spark, project))
+    assert seen(sent(project, endpoint)) == gold(project)
+    assert len(sent(project, endpoint, since=4)) == 3
 
 
 def test_a_deleted_key_that_comes_back_in_the_same_commit(spark: SparkSession) -> None:
@@ -169,24 +169,24 @@ def test_keys_of_text_can_have_dashes(spark: SparkSession) -> None:
     assert [row.key for row in frame.collect()] == [r"a\-b-c", r"a-b\-c", r"a\\-b"]
 
 
-def test_a_topic_recreated_gets_everything(endpoint: Endpoint, lake: Lake) -> None:
-    publish(lake)
-    path = f"persistent/{lake.settings.pulsar.namespace}/enriched_orders/partitions?force=true"
-    call_admin("DELETE", path, endpoint, lake.settings)
-    create_published(PUBLISHED, endpoint, lake.settings)
-    publish(lake)
-    assert len(sent(lake.settings, endpoint)) == 12
-    assert seen(sent(lake.settings, endpoint)) == gold(lake.settings)
+def test_a_topic_recreated_gets_everything(spark: SparkSession, endpoint: Endpoint, project: Settings) -> None:
+    publish(Lake(spark, project))
+    path = f"persistent/{project.pulsar.namespace}/enriched_orders/partitions?force=true"
+    call_admin("DELETE", path, endpoint, project)
+    create_published(PUBLISHED, endpoint, project)
+    publish(Lake(spark, project))
+    assert len(sent(project, endpoint)) == 12
+    assert seen(sent(project, endpoint)) == gold(project)
 
 
-def test_a_gold_table_recreated_is_refused(endpoint: Endpoint, lake: Lake) -> None:
-    publish(lake)
-    rows = lake.table(GOLD).read()
-    rows.write.format("delta").option("delta.enableChangeDataFeed", True).save(lake.settings.table_path("gold.anew"))
-    shutil.rmtree(lake.settings.table_path(GOLD))
-    shutil.move(lake.settings.table_path("gold.anew"), lake.settings.table_path(GOLD))
+def test_a_gold_table_recreated_is_refused(spark: SparkSession, endpoint: Endpoint, project: Settings) -> None:
+    publish(Lake(spark, project))
+    rows = Lake(spark, project).table(GOLD).read()
+    rows.write.format("delta").option("delta.enableChangeDataFeed", True).save(project.table_path("gold.anew"))
+    shutil.rmtree(project.table_path(GOLD))
+    shutil.move(project.table_path("gold.anew"), project.table_path(GOLD))
     with pytest.raises(LakehouseError, match=r"partition-. holds messages of lakehouse-.*: delete the"):
-        publish(lake)
+        publish(Lake(spark, project))
 
 
 def many(lake: Lake, count: int, *, first: int = 100, days: int = 1) -> None:
@@ -200,9 +200,9 @@ def many(lake: Lake, count: int, *, first: int = 100, days: int = 1) -> None:
     append(lake.spark.range(first, first + count).crossJoin(one).withColumns(columns).drop("id"), lake.settings, GOLD)
 
 
-def test_a_commit_of_many_files_is_one_batch(endpoint: Endpoint, lake: Lake) -> None:
-    publish(lake)
-    many(lake, 1_200, days=1_200)
-    publish(lake)
-    assert seen(sent(lake.settings, endpoint)) == gold(lake.settings)
-    assert len(sent(lake.settings, endpoint)) == 1_212
+def test_a_commit_of_many_files_is_one_batch(spark: SparkSession, endpoint: Endpoint, project: Settings) -> None:
+    publish(Lake(spark, project))
+    many(Lake(spark, project), 1_200, days=1_200)
+    publish(Lake(spark, project))
+    assert seen(sent(project, endpoint)) == gold(project)
+    assert len(sent(project, endpoint)) == 1_212

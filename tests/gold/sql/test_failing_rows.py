@@ -36,7 +36,7 @@ HAVING count(DISTINCT id) > 0
 
 
 @dataclass(frozen=True)
-class Lake:
+class Home:
     spark: SparkSession
     settings: Settings
     folder: Path
@@ -62,8 +62,8 @@ class Lake:
 
 
 @pytest.fixture
-def lake(lake: Lake, tmp_path: Path) -> Lake:
-    lake = Lake(lake.spark, own_home(lake.settings, tmp_path), tmp_path)
+def lake(lake: Lake, tmp_path: Path) -> Home:
+    lake = Home(lake.spark, own_home(lake.settings, tmp_path), tmp_path)
     lake.create(PARTS)
     return lake
 
@@ -71,7 +71,7 @@ def lake(lake: Lake, tmp_path: Path) -> Lake:
 MOST = 2**63 - 1
 
 
-def test_rows_of_a_table_that_is_no_longer_declared_leave_quarantine(lake: Lake) -> None:
+def test_rows_of_a_table_that_is_no_longer_declared_leave_quarantine(lake: Home) -> None:
     lake.put((1, "a1", "abc", 1))
     lake.refresh()
     clear_undeclared(lake, ["gold.x", "gold.y"])
@@ -80,7 +80,7 @@ def test_rows_of_a_table_that_is_no_longer_declared_leave_quarantine(lake: Lake)
     assert lake.quarantined() == {}
 
 
-def test_what_fails_is_told_and_all_else_is_as_ever(lake: Lake) -> None:
+def test_what_fails_is_told_and_all_else_is_as_ever(lake: Home) -> None:
     lake.put((1, "a1", "2.5", 4), (2, "a1", "1", 1), (3, "b1", "abc", 1), (4, "b1", "1", 1), (5, "a0", "abc", 1))
     lake.put((6, "c1", "1", 1), (7, "c1", "1", -1), (8, "d1", "1", MOST), (9, "d1", "1", MOST), (10, "ex", "1", 1))
     lake.put((11, "f1", "abc", 0), (12, "f1", "3", 50))
@@ -106,7 +106,7 @@ def test_what_fails_is_told_and_all_else_is_as_ever(lake: Lake) -> None:
     )
 
 
-def test_without_groups_each_row_is_one(lake: Lake) -> None:
+def test_without_groups_each_row_is_one(lake: Home) -> None:
     select = (
         "SELECT p.kind AS kind, CAST(p.amount AS INT) AS n, 10 DIV n AS each FROM silver.parts AS p WHERE pieces > 0"
     )
@@ -123,7 +123,7 @@ def test_without_groups_each_row_is_one(lake: Lake) -> None:
     assert (done.deleted, done.quarantined, lake.held()) == (1, 1, [])
 
 
-def test_where_rows_can_not_be_told_the_table_stays_as_it_was(lake: Lake) -> None:
+def test_where_rows_can_not_be_told_the_table_stays_as_it_was(lake: Home) -> None:
     select = "SELECT kind, max(CAST(amount AS INT)) AS n FROM (SELECT * FROM silver.parts) GROUP BY kind"
     full = HEADER.replace("incremental", "full")
     lake.put((1, "a", "2", 1))
@@ -148,7 +148,7 @@ CHECKED = """-- keys: id
 """
 
 
-def test_rows_that_fail_checks_wait_in_quarantine(lake: Lake) -> None:
+def test_rows_that_fail_checks_wait_in_quarantine(lake: Home) -> None:
     lake.put((1, "a", None, 1), (2, None, None, 1), (3, None, None, 0))
     first = lake.refresh(ROWS, CHECKED)
     assert (first.kind, first.inserted, first.quarantined) == ("full", 1, 2)
@@ -165,7 +165,7 @@ def test_rows_that_fail_checks_wait_in_quarantine(lake: Lake) -> None:
     assert (lake.held(), lake.quarantined()) == ([(2, "b", 1)], {'{"id":1}': "fails is_of_a_kind"})
 
 
-def test_a_check_that_quarantines_is_part_of_the_declaration(lake: Lake) -> None:
+def test_a_check_that_quarantines_is_part_of_the_declaration(lake: Home) -> None:
     lake.put((1, "a", None, 1), (2, None, None, 1))
     lake.refresh(ROWS, CHECKED.replace("(quarantine)", ""))
     assert len(lake.held()) == 2
@@ -173,7 +173,7 @@ def test_a_check_that_quarantines_is_part_of_the_declaration(lake: Lake) -> None
     assert (done.reason, done.deleted, done.quarantined) == ("the declaration has changed", 1, 1)
 
 
-def test_a_check_that_fails_leaves_the_table_as_it_was(lake: Lake) -> None:
+def test_a_check_that_fails_leaves_the_table_as_it_was(lake: Home) -> None:
     stopping = CHECKED.replace("quarantine", "fail")
     lake.put((1, "a", None, 1))
     lake.refresh(ROWS, stopping)
@@ -189,7 +189,7 @@ def test_a_check_that_fails_leaves_the_table_as_it_was(lake: Lake) -> None:
     assert (done.kind, done.inserted, lake.held()) == ("incremental", 1, [(1, "a", 1), (2, "b", 1)])
 
 
-def test_a_parameter_with_another_value_is_another_declaration(lake: Lake) -> None:
+def test_a_parameter_with_another_value_is_another_declaration(lake: Home) -> None:
     lake.put((1, "a", None, 1), (2, "b", None, 5))
     lake.refresh(ROWS, CHECKED)
     [fewer] = with_parameters([lake.table(ROWS, CHECKED)], {"x": {"most": "5"}})

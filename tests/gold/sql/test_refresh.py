@@ -28,6 +28,7 @@ from pulsar_lakehouse.gold.sql.statements import narrow, parse, touched
 from pulsar_lakehouse.inspection.table_status import table_statuses
 from pulsar_lakehouse.jobs.steps import declared_columns
 from pulsar_lakehouse.pipeline.loading import refuse
+from pulsar_lakehouse.settings import Settings
 from pulsar_lakehouse.tables.declared import Table
 from pulsar_lakehouse.tables.lake import Lake
 from tests.crashes import fail_after
@@ -182,34 +183,34 @@ def test_a_refreshed_table_is_the_oracles_after_each_round(
     lake: Lake, tmp_path_factory: pytest.TempPathFactory, drawn: list[list[Change]]
 ) -> None:
     """Rows move between groups, come late, and are deleted. In each round, a refresh crashes after its merge."""
-    lake = own_home(lake.settings, tmp_path_factory.mktemp("refresh"))
-    create_sources(Lake(lake.spark, lake))
+    project = own_home(lake.settings, tmp_path_factory.mktemp("refresh"))
+    create_sources(Lake(lake.spark, project))
     state: dict[str, dict[int, Any]] = {source: {} for source in ("orders", *CHANGELOGS)}
     seen = []
     for number, changes in enumerate([*MOVED_LATE_AND_DELETED, *drawn]):
         always = ("orders", 9, ("pies", 1_350, number + 1))  # so that there is something to merge
         for change in [changes[:3], [*changes[3:], always]]:  # several commits
-            apply(lake, state, change)
+            apply(project, state, change)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(refreshing, "_merge", fail_after(refreshing._merge))
             with pytest.raises(RuntimeError):
-                refresh(Lake(lake.spark, lake), TABLES["gold.revenue_by_hour"])
-        [kind] = {refresh(Lake(lake.spark, lake), table).kind for table in TABLES.values()}
+                refresh(Lake(lake.spark, project), TABLES["gold.revenue_by_hour"])
+        [kind] = {refresh(Lake(lake.spark, project), table).kind for table in TABLES.values()}
         seen.append(kind)
-        assert {name: held(lake, name) for name in TABLES} == {
+        assert {name: held(project, name) for name in TABLES} == {
             name: in_order(oracle(state)) for name, oracle in ORACLE.items()
         }
     assert seen == ["full", *["incremental"] * 3]
-    assert lags(lake) == dict.fromkeys(TABLES, 0)
-    apply(lake, state, [("colors", 9, "red")])
-    assert lags(lake) == dict.fromkeys(TABLES, 0) | {"gold.user_favorite_color_and_cheese": 1}
+    assert lags(project) == dict.fromkeys(TABLES, 0)
+    apply(project, state, [("colors", 9, "red")])
+    assert lags(project) == dict.fromkeys(TABLES, 0) | {"gold.user_favorite_color_and_cheese": 1}
     # This compares all columns. The oracle has only some of them.
-    again = refresh(Lake(lake.spark, lake), TABLES["gold.user_favorite_color_and_cheese"], full=True)
+    again = refresh(Lake(lake.spark, project), TABLES["gold.user_favorite_color_and_cheese"], full=True)
     assert (again.inserted, again.updated, again.deleted) == (0, 0, 0)
 
 
-def lags(lake: Lake) -> dict[str, int | None]:
-    return {status.name: status.lag for status in table_statuses(lake.settings) if status.name in TABLES}
+def lags(project: Settings) -> dict[str, int | None]:
+    return {status.name: status.lag for status in table_statuses(project) if status.name in TABLES}
 
 
 def create_sources(lake: Lake) -> None:
@@ -217,7 +218,7 @@ def create_sources(lake: Lake) -> None:
         lake.create(table)
 
 
-def apply(lake: Lake, state: dict[str, dict[int, Any]], changes: list[Change]) -> None:
+def apply(project: Settings, state: dict[str, dict[int, Any]], changes: list[Change]) -> None:
     """Apply the last change of each key to state and tables. Orders are deleted, other keys marked as deleted."""
     for source in state:
         rows = {key: row(source, key, value) for name, key, value in changes if name == source}
@@ -226,7 +227,7 @@ def apply(lake: Lake, state: dict[str, dict[int, Any]], changes: list[Change]) -
                 state[source].pop(key, None)
                 state[source] |= {} if value is None else {key: value}
         if rows:
-            merge(lake.settings, source, list(rows.values()))
+            merge(project, source, list(rows.values()))
 
 
 def row(source: str, key: int, value: Any) -> dict[str, Any]:
@@ -243,11 +244,11 @@ def row(source: str, key: int, value: Any) -> dict[str, Any]:
     return {"user_id": key, source.removesuffix("s"): value}
 
 
-def merge(lake: Lake, source: str, rows: Rows) -> None:
+def merge(project: Settings, source: str, rows: Rows) -> None:
     name, key = ("gold.enriched_orders", "line_item_id")
     if source != "orders":
         name, key = CHANGELOGS[source].table.name, "user_id"
-    table = DeltaTable(lake.settings.table_path(name))
+    table = DeltaTable(project.table_path(name))
     schema = pa.schema(table.schema().to_arrow())
     is_deleted = "s.created_at IS NULL" if source == "orders" else "false"
     (
@@ -259,13 +260,13 @@ def merge(lake: Lake, source: str, rows: Rows) -> None:
     )
 
 
-def held(lake: Lake, name: str) -> Rows:
+def held(project: Settings, name: str) -> Rows:
     """The rows of a table, with only the columns that the oracle has."""
     columns = {
         "gold.user_count_by_account": ("account_id", "users"),
         "gold.user_favorite_color_and_cheese": ("user_id", "name", "color", "cheese"),
     }.get(name, ("category", "window_start", "window_end", "orders", "revenue"))
-    return in_order([{column: row[column] for column in columns} for row in read(lake.settings, name)])
+    return in_order([{column: row[column] for column in columns} for row in read(project, name)])
 
 
 def in_order(rows: Rows) -> Rows:
@@ -398,28 +399,28 @@ def test_all_declarations_can_be_done(lake: Lake) -> None:
 
 
 def test_keys_are_unique_and_not_null_or_the_table_stays(lake: Lake, tmp_path: Path) -> None:
-    lake = own_home(lake.settings, tmp_path)
-    create_sources(Lake(lake.spark, lake))
+    project = own_home(lake.settings, tmp_path)
+    create_sources(Lake(lake.spark, project))
     state: dict[str, dict[int, Any]] = {"orders": {}}
-    apply(lake, state, [("orders", 1, ("pies", 1, 100)), ("orders", 2, ("tarts", 2, 100))])
-    first = refresh(Lake(lake.spark, lake), declared(tmp_path))
+    apply(project, state, [("orders", 1, ("pies", 1, 100)), ("orders", 2, ("tarts", 2, 100))])
+    first = refresh(Lake(lake.spark, project), declared(tmp_path))
     assert (first.kind, first.reason, first.inserted) == ("full", "first refresh", 2)
-    assert refresh(Lake(lake.spark, lake), declared(tmp_path)).reason == "nothing new"
-    apply(lake, state, [("orders", 2, (None, 2, 100))])
+    assert refresh(Lake(lake.spark, project), declared(tmp_path)).reason == "nothing new"
+    apply(project, state, [("orders", 2, (None, 2, 100))])
     with pytest.raises(LakehouseError, match="NULL in the keys category: use"):
-        refresh(Lake(lake.spark, lake), declared(tmp_path))
-    apply(lake, state, [("orders", 2, ("pies", 2, 100))])
+        refresh(Lake(lake.spark, project), declared(tmp_path))
+    apply(project, state, [("orders", 2, ("pies", 2, 100))])
     finer = declared(tmp_path, ("GROUP BY item.category", "GROUP BY item.category, line_item_id"))
     with pytest.raises(LakehouseError, match="the keys category are not unique: several rows have category pies"):
-        refresh(Lake(lake.spark, lake), finer)
-    assert in_order(read(lake, "gold.x")) == [{"category": c, "orders": 1} for c in ("pies", "tarts")]
-    done = refresh(Lake(lake.spark, lake), declared(tmp_path))
+        refresh(Lake(lake.spark, project), finer)
+    assert in_order(read(project, "gold.x")) == [{"category": c, "orders": 1} for c in ("pies", "tarts")]
+    done = refresh(Lake(lake.spark, project), declared(tmp_path))
     assert (done.kind, done.updated, done.deleted) == ("incremental", 1, 1)
-    changed = refresh(Lake(lake.spark, lake), declared(tmp_path, ("price > 0", "price > 5")))
+    changed = refresh(Lake(lake.spark, project), declared(tmp_path, ("price > 0", "price > 5")))
     assert (changed.kind, changed.reason, changed.deleted) == ("full", "the declaration has changed", 1)
     by_region = declared(tmp_path, ("keys: category", "keys: category, region"), (COUNT, f"{COUNT}, 'north' AS region"))
     with pytest.raises(LakehouseError, match=r"keys: region is not in gold\.x: keys have changed: declare it under"):
-        refresh(Lake(lake.spark, lake), by_region)
+        refresh(Lake(lake.spark, project), by_region)
 
 
 def test_a_price_that_keeps_its_check_can_be_summed(spark: SparkSession) -> None:

@@ -15,7 +15,6 @@ from pulsar_lakehouse.jobs.lineage.datasets import named, names_of
 from pulsar_lakehouse.jobs.lineage.events import Done, run_event
 from pulsar_lakehouse.jobs.lineage.flows import Flow, landed, refreshed
 from pulsar_lakehouse.settings import Pulsar, Settings
-from pulsar_lakehouse.tables.lake import Lake
 from tests.lake import own_home
 
 RUN = "01890a5d-ac96-774b-bcce-b302099a8057"
@@ -23,17 +22,15 @@ STORES = Topic("stores", "id BIGINT NOT NULL, place STRUCT<city: STRING>")
 
 
 @pytest.fixture
-def lake(settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
+def project(settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
     monkeypatch.delenv("OPENLINEAGE_NAMESPACE", raising=False)
     pulsar = Pulsar(service_url="pulsar://there:6650", admin_url="http://there:8080", namespace="public/shop")
     return own_home(settings, tmp_path).model_copy(update={"pulsar": pulsar, "warehouse": "s3a://bucket/tables"})
 
 
-def told(lake: Lake, flow: Flow, state: str, **done: Any) -> dict[str, Any]:
+def told(project: Settings, flow: Flow, state: str, **done: Any) -> dict[str, Any]:
     at = datetime(2026, 1, 31, tzinfo=UTC)
-    event = run_event(
-        lake.settings, flow, state, run_id=RUN, at=at, names=names_of(lake.settings, flow), done=Done(**done)
-    )
+    event = run_event(project, flow, state, run_id=RUN, at=at, names=names_of(project, flow), done=Done(**done))
     return Serde.to_dict(event)
 
 
@@ -49,10 +46,10 @@ def facets_of(event: dict[str, Any]) -> dict[str, dict[str, Any]]:
     }
 
 
-def test_an_event_says_what_was_read_and_written(lake: Lake) -> None:
+def test_an_event_says_what_was_read_and_written(project: Settings) -> None:
     bronze = StructType().add("payload", BinaryType()).add("key", StringType()).add("entry_id", LongType())
     done = {"read": 3, "written": {"bronze.stores": 3}, "schemas": {"bronze.stores": bronze}}
-    event = told(lake.settings, landed(STORES), "COMPLETE", **done)
+    event = told(project, landed(STORES), "COMPLETE", **done)
     place = {"name": "place", "type": "struct", "fields": [{"name": "city", "type": "string", "fields": []}]}
     payload = [{"name": "id", "type": "bigint", "fields": []}, place]
     source = {"namespace": "pulsar://there:6650", "name": "public/shop/stores"}
@@ -85,19 +82,19 @@ def test_an_event_says_what_was_read_and_written(lake: Lake) -> None:
     }
 
 
-def test_a_failure_is_told_with_its_reason_and_the_query(lake: Lake, tmp_path: Path) -> None:
+def test_a_failure_is_told_with_its_reason_and_the_query(project: Settings, tmp_path: Path) -> None:
     file = tmp_path / "t.sql"
     file.write_text("-- T.\n-- keys: city\n-- refresh: full\nSELECT city FROM silver.stores\n")
-    event = told(lake.settings, refreshed(read_declaration(file), {}), "FAIL", failure="no disk")
+    event = told(project, refreshed(read_declaration(file), {}), "FAIL", failure="no disk")
     assert event["run"]["facets"]["errorMessage"]["message"] == "no disk"
     assert event["job"]["facets"]["sql"]["query"] == file.read_text()
 
 
-def test_a_run_of_a_task_is_the_parent(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "parent" not in told(lake.settings, landed(STORES), "START")["run"]["facets"]
+def test_a_run_of_a_task_is_the_parent(project: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "parent" not in told(project, landed(STORES), "START")["run"]["facets"]
     monkeypatch.setenv("OPENLINEAGE_PARENT_ID", f"airflow/pipeline.land/{RUN}")
     monkeypatch.setenv("OPENLINEAGE_ROOT_PARENT_ID", f"airflow/pipeline/{RUN}")
-    parent = told(lake.settings, landed(STORES), "START")["run"]["facets"]["parent"]
+    parent = told(project, landed(STORES), "START")["run"]["facets"]["parent"]
     assert (parent["job"]["namespace"], parent["job"]["name"]) == ("airflow", "pipeline.land")
     assert (parent["root"]["job"]["name"], parent["run"], parent["root"]["run"]["runId"]) == (
         "pipeline",
@@ -115,9 +112,9 @@ def test_a_run_of_a_task_is_the_parent(lake: Lake, monkeypatch: pytest.MonkeyPat
         ("postgres sales.counts", ("postgres://db:5432", "shop.sales.counts")),
     ],
 )
-def test_names_are_those_of_the_specification(lake: Lake, name: str, dataset: tuple[str, str]) -> None:
-    postgres = lake.settings.postgres.model_copy(update={"url": SecretStr("postgresql://me:secret@db/shop")})
-    assert named(lake.settings.model_copy(update={"postgres": postgres}), name) == dataset
+def test_names_are_those_of_the_specification(project: Settings, name: str, dataset: tuple[str, str]) -> None:
+    postgres = project.postgres.model_copy(update={"url": SecretStr("postgresql://me:secret@db/shop")})
+    assert named(project.model_copy(update={"postgres": postgres}), name) == dataset
 
 
 def test_a_table_in_a_folder_is_named_by_its_path(settings: Settings, tmp_path: Path) -> None:

@@ -26,22 +26,22 @@ def told(settings: Settings, state: str, done: Done | None = None) -> str:
 
 
 def test_the_last_run_is_the_last_event(settings: Settings, tmp_path: Path) -> None:
-    lake = own_home(settings, tmp_path)
-    assert last_run(lake, "merge users") is None
-    keep_event(lake, "merge users", told(lake, "START"))
-    assert last_run(lake, "merge users") == LastRun(state="START", at=AT, written={})
-    keep_event(lake, "merge users", told(lake, "COMPLETE", Done(read=3, written={"silver.users": 2})))
-    keep_event(lake, "merge users", '{"torn')
-    assert last_run(lake, "merge users") == LastRun(state="COMPLETE", at=AT, read=3, written={"silver.users": 2})
-    keep_event(lake, "merge users", told(lake, "FAIL", Done(failure="no disk")))
-    assert last_run(lake, "merge users") == LastRun(state="FAIL", at=AT, written={}, failure="no disk")
+    project = own_home(settings, tmp_path)
+    assert last_run(project, "merge users") is None
+    keep_event(project, "merge users", told(project, "START"))
+    assert last_run(project, "merge users") == LastRun(state="START", at=AT, written={})
+    keep_event(project, "merge users", told(project, "COMPLETE", Done(read=3, written={"silver.users": 2})))
+    keep_event(project, "merge users", '{"torn')
+    assert last_run(project, "merge users") == LastRun(state="COMPLETE", at=AT, read=3, written={"silver.users": 2})
+    keep_event(project, "merge users", told(project, "FAIL", Done(failure="no disk")))
+    assert last_run(project, "merge users") == LastRun(state="FAIL", at=AT, written={}, failure="no disk")
 
 
 def test_files_do_not_grow_forever(settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    lake = own_home(settings, tmp_path)
+    project = own_home(settings, tmp_path)
     monkeypatch.setattr(kept, "MOST_BYTES", 30)
     for number in range(20):
-        keep_event(lake, "merge users", f'{{"number": {number}}}')
+        keep_event(project, "merge users", f'{{"number": {number}}}')
     files = sorted((tmp_path / "lineage").iterdir())
     assert [(file.name, file.read_text().count("\n")) for file in files] == [
         ("merge users.1.jsonl", 3),
