@@ -8,12 +8,13 @@ MIB = 2**20
 HANDFUL = 1_000
 """Rows up to which to compile code for a query takes longer than to interpret it."""
 FEW = 50_000
-"""Rows up to which a batch is small: its queries are planned once, what several of them read is cached, state is reduced
-to the keys that the rows look up before it is joined, and delta-rs writes the rows."""
+"""Rows up to which a batch is small: its queries are planned once, what several of them read is cached, state is
+reduced to the keys that are looked up, and delta-rs writes the rows."""
 FEW_BYTES = 16 * MIB
 """Bytes that few rows may take in Spark's memory: all of them pass through the driver."""
 MERGED_BYTES = 64 * MIB
-"""Bytes of the files that a MERGE of delta-rs may read: it holds their rows in memory, which takes four times as much."""
+"""Bytes of the files that a MERGE of delta-rs may read: it holds their rows in memory,
+which takes four times as much."""
 READ_BYTES = 256 * MIB
 """Bytes of the files in which Arrow looks for rows. Of what Spark needs for more, planning is the smaller part."""
 FOUND_BYTES = 16 * MIB

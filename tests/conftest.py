@@ -14,6 +14,7 @@ from pulsar_lakehouse.progress import wait_until
 from pulsar_lakehouse.pulsar.endpoint import Endpoint
 from pulsar_lakehouse.settings import Settings, load_settings
 from pulsar_lakehouse.spark.session import LITTLE_DATA, start_spark, stop_spark
+from pulsar_lakehouse.tables.lake import Lake
 from tests.cluster import Cluster
 from tests.s3 import CREDENTIALS, Server
 
@@ -81,6 +82,11 @@ def spark(settings: Settings) -> Iterator[SparkSession]:
         session = start_spark(settings)
     yield session
     stop_spark()
+
+
+@pytest.fixture(scope="session")
+def lake(spark: SparkSession, settings: Settings) -> Lake:
+    return Lake(spark, settings)
 
 
 @pytest.fixture(scope="session")

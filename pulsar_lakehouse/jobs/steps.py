@@ -57,7 +57,7 @@ Declared = TypeVar("Declared", Entity, Enrichment)
 
 @contextmanager
 def open_lake(settings: Settings, *, writes: Sequence[str], command: str = "") -> Iterator[Lake]:
-    """The tables, in a Spark session that holds the leases of the tables in `writes`. Raises BusyError if another process has one.
+    """The lake in a Spark session that holds the leases of `writes`. Raises BusyError if another process has one.
 
     `command` is what that process would see as the holder; by default, the command line.
     """
@@ -77,7 +77,7 @@ def open_lake_between_rounds(settings: Settings, tables: Sequence[str]) -> Itera
 
 @contextmanager
 def open_lake_with(settings: Settings, lease: Lease) -> Iterator[Lake]:
-    """The tables, in a Spark session that holds the lease as long as its JVM lasts."""
+    """The lake in a Spark session that holds the lease as long as its JVM lasts."""
     prepare()
     with spinner("Starting Spark"):
         spark = start_spark(settings, inherited=lease.files)

@@ -248,7 +248,7 @@ class LakeTable:
         self.merge(rows, Merge(on=on, update=updated, insert=values))
 
     def merge(self, rows: DataFrame, how: Merge) -> None:
-        """MERGE the rows into the table. They may be evaluated twice, and should not be empty: Spark would write a file.
+        """MERGE the rows into the table. They may be evaluated twice. For no rows, Spark would still write a file.
 
         Two of them can be equal in the columns `on` only if all that match are deleted.
         """

@@ -79,7 +79,7 @@ def test_what_the_pipeline_makes_passes_and_what_is_damaged_does_not(
     validate(project)
     passed = f"SELECT DISTINCT rule FROM {RESULTS.name} WHERE table_name = '{by_hour.name}' AND outcome = 'passed'"
     assert ("category_window_start_is_unique",) in query(project, passed).fetchall()
-    append(Lake(spark, project).table(by_hour.name).read(), project, by_hour.name)
+    Lake(spark, project).table(by_hour.name).append(Lake(spark, project).table(by_hour.name).read())
     with pytest.raises(QualityError, match=f"{by_hour.name} category_window_start_is_unique$"):
         validate(project, by_hour.name)
 

@@ -110,7 +110,7 @@ def quarantine(lake: Lake, tmp_path: Path) -> Settings:
 def test_the_quarantine_holds_each_message_once(spark: SparkSession, quarantine: Settings) -> None:
     rejected = decoded(spark, [b"{}", b"null"])
     for _ in range(2):
-        quarantine_malformed(quarantine, COUNTED, rejected)
+        quarantine_malformed(Lake(spark, quarantine), COUNTED, rejected)
     held = sorted((row["position"]["entry_id"], row) for row in read(quarantine, MALFORMED.name))
     assert [(row["topic"], row["key"], row["payload"], row["reason"]) for _, row in held] == [
         ("counters", "k", b"{}", "id is missing; price is missing"),

@@ -71,7 +71,7 @@ def project(lake: Lake, tmp_path_factory: pytest.TempPathFactory) -> Settings:
     prices = Table(name="silver.prices", columns="price DOUBLE")
     for table, rows in ((THINGS, ROWS), (NOTHING, []), (prices, [(2.5,)])):
         Lake(lake.spark, own).create(table)
-        append(lake.spark.createDataFrame(rows, table.ddl), own, table.name)
+        Lake(lake.spark, own).table(table.name).append(lake.spark.createDataFrame(rows, table.ddl))
     return own
 
 
@@ -172,7 +172,7 @@ def test_without_the_files_of_the_report_all_is_evaluated_and_kept(
 def test_only_new_rows_are_looked_at(lake: Lake, tmp_path: Path) -> None:
     project = own_home(lake.settings, tmp_path)
     Lake(lake.spark, project).create(THINGS)
-    append(lake.spark.createDataFrame(ROWS, COLUMNS), project, THINGS.name)
+    Lake(lake.spark, project).table(THINGS.name).append(lake.spark.createDataFrame(ROWS, COLUMNS))
     reported = replace(POSITIVE, severity=Severity.WARNING)
     suite = Suite(table=THINGS.name, key=("id",), arrives=CHANGE_FEED, rules=(reported, FEW))
     assert outcomes(validate(Lake(lake.spark, project), [suite], only_new=True)) == [
@@ -182,7 +182,7 @@ def test_only_new_rows_are_looked_at(lake: Lake, tmp_path: Path) -> None:
     assert outcomes(validate(Lake(lake.spark, project), [suite], only_new=True)) == [
         ("are_few", "passed", 0, "nothing new")
     ]
-    append(lake.spark.createDataFrame([(4, "tea", 1.5)], COLUMNS), project, THINGS.name)
+    Lake(lake.spark, project).table(THINGS.name).append(lake.spark.createDataFrame([(4, "tea", 1.5)], COLUMNS))
     assert outcomes(validate(Lake(lake.spark, project), [suite], only_new=True)) == [
         ("is_positive", "passed", 1, "new"),
         ("are_few", "passed", 1, "new"),
@@ -196,7 +196,9 @@ def test_only_new_rows_are_looked_at(lake: Lake, tmp_path: Path) -> None:
 def test_of_a_key_that_changed_all_is_looked_at_as_it_is_now(lake: Lake, tmp_path: Path) -> None:
     project = own_home(lake.settings, tmp_path)
     Lake(lake.spark, project).create(THINGS)
-    append(lake.spark.createDataFrame([(1, "pie", 2.5), (2, "tea", 1.5)], COLUMNS), project, THINGS.name)
+    Lake(lake.spark, project).table(THINGS.name).append(
+        lake.spark.createDataFrame([(1, "pie", 2.5), (2, "tea", 1.5)], COLUMNS)
+    )
     suite = Suite(table=THINGS.name, key=("id",), arrives=CHANGE_FEED, rules=(POSITIVE, unique("id")))
     validate(Lake(lake.spark, project), [suite])
     for price in ("-1.0", "3.0"):
@@ -205,7 +207,7 @@ def test_of_a_key_that_changed_all_is_looked_at_as_it_is_now(lake: Lake, tmp_pat
         ("is_positive", "passed", 1, "new"),
         ("id_is_unique", "passed", 1, "new"),
     ]
-    append(lake.spark.createDataFrame([(2, "cake", 4.5)], COLUMNS), project, THINGS.name)
+    Lake(lake.spark, project).table(THINGS.name).append(lake.spark.createDataFrame([(2, "cake", 4.5)], COLUMNS))
     assert outcomes(validate(Lake(lake.spark, project), [suite], only_new=True)) == [
         ("is_positive", "passed", 2, "new"),
         ("id_is_unique", "failed", 2, "new"),

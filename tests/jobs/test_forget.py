@@ -75,15 +75,12 @@ def project(lake: Lake, tmp_path: Path) -> Settings:
     land_literally(Lake(lake.spark, project), [*HIS, *OTHERS])
     follow(Lake(lake.spark, project))
     given_up = ("discard", "orders", (0, 7, 6, 0), None, "ada", "Zaphod does not want it")
-    append(lake.spark.createDataFrame([given_up], ACTIONS.ddl), project, ACTIONS.name)
+    Lake(lake.spark, project).table(ACTIONS.name).append(lake.spark.createDataFrame([given_up], ACTIONS.ddl))
     catch_up(project, enriching(Lake(lake.spark, project), ENRICHMENTS))
-    append(Lake(lake.spark, project).table(ORDERS.gold_table).read(), project, ORDERS.shadow)
+    Lake(lake.spark, project).table(ORDERS.shadow).append(Lake(lake.spark, project).table(ORDERS.gold_table).read())
     asked = {"request": "1", "event": "failed", "topic": "orders", "entity": "users", "key": str(ZAPHOD)}
-    append(
-        lake.spark.createDataFrame([asked], Lake(lake.spark, project).table(BACKFILLS.name).read().schema),
-        project,
-        BACKFILLS.name,
-    )
+    backfills = Lake(lake.spark, project).table(BACKFILLS.name)
+    backfills.append(lake.spark.createDataFrame([asked], backfills.schema))
     failed = Result(
         table_name="silver.users",
         version=1,
@@ -173,7 +170,7 @@ def test_a_crash_after_each_step_is_made_good_by_the_next_run(
     assert (told["messages"], told["rows"]["silver.users"], told["unreadable_messages"]) == (11, 2, 1)
     assert read(project, RESULTS.name)[0]["observed"] == "1 of 4 rows"
     assert [
-        Lake(spark, project).table(each).property("delta.appendOnly") for each in ("bronze.users", RESULTS.name)
+        Lake(spark, project).table(each).delta_property("delta.appendOnly") for each in ("bronze.users", RESULTS.name)
     ] == [
         "true",
         "true",

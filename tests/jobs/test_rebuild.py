@@ -175,7 +175,9 @@ def test_gold_whose_keys_and_types_stay_is_changed_in_place(lake: Lake, tmp_path
 
 
 def test_gold_alone_is_made_again_and_discarded_facts_stay_discarded(spark: SparkSession, project: Settings) -> None:
-    discard(project, OTHER_ORDERS, Lake(spark, project).table(ORDERS.waiting.name).read().select("position"))
+    discard(
+        Lake(spark, project), OTHER_ORDERS, Lake(spark, project).table(ORDERS.waiting.name).read().select("position")
+    )
     assert [row["item_name"] for row in read(project, ORDERS.discarded.name)] == ["PIE"]
     assert rebuilt(Lake(spark, project), ORDERS.gold_table) == [
         "gold.enriched_orders: made again from bronze.orders, 0 wait",

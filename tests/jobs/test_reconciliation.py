@@ -76,14 +76,18 @@ def test_lost_orders_are_found(spark: SparkSession, project: Settings) -> None:
 
 
 def test_an_order_that_is_there_twice_is_found(spark: SparkSession, project: Settings) -> None:
-    append(Lake(spark, project).table(ORDERS.gold_table).read().where("line_item_id = 2"), project, ORDERS.gold_table)
+    Lake(spark, project).table(ORDERS.gold_table).append(
+        Lake(spark, project).table(ORDERS.gold_table).read().where("line_item_id = 2")
+    )
     reconciliation = reconcile_facts(Lake(spark, project), ORDERS)
     assert (reconciliation.holds, reconciliation.difference) == (False, -1)
     assert reconciliation.problems == ("1 in more than one place, such as 0/7/2/0",)
 
 
 def test_a_lost_order_does_not_make_up_for_one_that_is_there_twice(spark: SparkSession, project: Settings) -> None:
-    append(Lake(spark, project).table(ORDERS.gold_table).read().where("line_item_id = 2"), project, ORDERS.gold_table)
+    Lake(spark, project).table(ORDERS.gold_table).append(
+        Lake(spark, project).table(ORDERS.gold_table).read().where("line_item_id = 2")
+    )
     Lake(spark, project).table(ORDERS.waiting.name).delta.delete()
     reconciliation = reconcile_facts(Lake(spark, project), ORDERS)
     assert (reconciliation.holds, reconciliation.difference) == (False, 0)
@@ -97,7 +101,7 @@ def test_an_order_from_nowhere_is_found(spark: SparkSession, project: Settings) 
         "* EXCEPT (position)",
         "named_struct('partition', 1, 'ledger_id', 8L, 'entry_id', 9L, 'batch_index', 0) AS position",
     )
-    append(stranger.select(*waiting.columns), project, ORDERS.waiting.name)
+    Lake(spark, project).table(ORDERS.waiting.name).append(stranger.select(*waiting.columns))
     reconciliation = reconcile_facts(Lake(spark, project), ORDERS)
     assert reconciliation.problems == ("1 in a table, but never landed, such as 1/8/9/0",)
 
@@ -111,7 +115,9 @@ def test_a_lost_user_is_found(spark: SparkSession, project: Settings) -> None:
 
 
 def test_a_user_that_is_there_twice_is_found(spark: SparkSession, project: Settings) -> None:
-    append(Lake(spark, project).table(USERS.table.name).read().where("id = 1"), project, USERS.table.name)
+    Lake(spark, project).table(USERS.table.name).append(
+        Lake(spark, project).table(USERS.table.name).read().where("id = 1")
+    )
     reconciliation = reconcile_entity(Lake(spark, project), USERS)
     assert (reconciliation.landed, reconciliation.problems) == (
         4,
@@ -123,7 +129,7 @@ def test_a_user_from_nowhere_is_found(spark: SparkSession, project: Settings) ->
     stranger = (
         Lake(spark, project).table(USERS.table.name).read().where("id = 1").selectExpr("77L AS id", "* EXCEPT (id)")
     )
-    append(stranger, project, USERS.table.name)
+    Lake(spark, project).table(USERS.table.name).append(stranger)
     assert reconcile_entity(Lake(spark, project), USERS).problems == (
         "silver.users has 3 rows, 2 of them from messages that landed",
     )

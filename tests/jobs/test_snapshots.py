@@ -64,7 +64,7 @@ def made(lake: Lake, tmp_path_factory: pytest.TempPathFactory) -> Settings:
     follow(Lake(lake.spark, project))
     places = [(0, 7, line, 0) for line in DISCARDED]
     rows = [("discard", "orders", place, None, "ada", None) for place in places]
-    append(lake.spark.createDataFrame(rows, ACTIONS.ddl), project, ACTIONS.name)
+    Lake(lake.spark, project).table(ACTIONS.name).append(lake.spark.createDataFrame(rows, ACTIONS.ddl))
     follow(Lake(lake.spark, project))
     assert tables(project) == wanted()
     return project
@@ -158,7 +158,7 @@ def test_a_snapshot_holds_files_until_it_is_dropped(
     assert held_bytes(project, snapshot, restorable(SHOP)) >= before > 0
     drop(Lake(spark, project), SHOP, "before")
     list(maintain(project))
-    assert Lake(spark, project).table(ORDERS.gold_table).property(snapshots.LOG_RETENTION) == "interval 7 days"
+    assert Lake(spark, project).table(ORDERS.gold_table).delta_property(snapshots.LOG_RETENTION) == "interval 7 days"
     with pytest.raises(ConfigurationError, match=r"^before: silver\.\w+ can't go back: .* is gone$"):
         refuse_lost(project, SHOP, snapshot)
 

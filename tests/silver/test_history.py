@@ -34,7 +34,7 @@ def test_every_order_of_partial_updates_gives_the_same(lake: Lake, tmp_path_fact
     trials = list(enumerate(permutations(range(5))))
     for part in (slice(0, 2), slice(2, 5), slice(1, 3)):
         batch = [story(id)[index] for id, order in trials for index in order[part]]
-        merge_batch(project, PARTIAL, bronze(lake.spark, batch))
+        merge_batch(Lake(lake.spark, project), PARTIAL, bronze(lake.spark, batch))
     rows = by_id(read(project, PARTIAL.table.name))
     assert {(row["first_name"], row["last_name"], row["email_address"]) for row in rows} == {
         ("Augusta", "Lovelace", "augusta@example.org")
@@ -60,7 +60,7 @@ def test_updates_that_are_partial_from_now_on_keep_what_was_known(
     project = own_home(lake.settings, tmp_path_factory.mktemp("partial"))
     for entity, change in ((USERS, user(1, "Ada")), (PARTIAL, user(1, None, when=1, place=1, lastName="Lovelace"))):
         create_tables(Lake(lake.spark, project), entity)
-        merge_batch(project, entity, bronze(lake.spark, [change]))
+        merge_batch(Lake(lake.spark, project), entity, bronze(lake.spark, [change]))
     versions = by_version(read(project, PARTIAL.history.name))
     assert [(row["first_name"], row["last_name"]) for row in versions] == [("Ada", None), ("Ada", "Lovelace")]
 

@@ -53,7 +53,7 @@ def bronze(spark: SparkSession, messages: list[Message]) -> DataFrame:
 
 def merge_all(lake: Lake, batches: list[list[Message]], entity: Entity = USERS) -> list[Row]:
     for batch in filter(None, batches):
-        merge_batch(lake.settings, entity, bronze(lake.spark, batch))
+        merge_batch(lake, entity, bronze(lake.spark, batch))
     return by_id(read(lake.settings, USERS.table.name))
 
 
@@ -195,7 +195,7 @@ def test_what_has_no_key_goes_to_quarantine(spark: SparkSession, silver: Setting
     coded = replace(USERS, columns={**USERS.columns, "id": "nullif(id, 0)"})
     payload = {"id": 0, "createdAt": 0}
     batch = [message("users", payload, key=None), message("users", payload, key="7", place=1)]
-    merge_batch(silver, coded, bronze(spark, batch))
+    merge_batch(Lake(spark, silver), coded, bronze(spark, batch))
     assert [row["id"] for row in read(silver, USERS.table.name)] == [7]
     assert [row["reason"] for row in read(silver, MALFORMED.name)] == ["id is NULL"]
 

@@ -59,7 +59,7 @@ RuntimeError: power cut
         (
             "Kernel error\n Error performing GET http://minio:9000/lake/w/gold in 4 ms - 403\n"
             "<Error><Code>SignatureDoesNotMatch</Code><Message>The signature is wrong.</Message></Error>",
-            "the object store http://minio:9000 refuses: SignatureDoesNotMatch: The signature is wrong. (bucket project)",
+            "the object store http://minio:9000 refuses: SignatureDoesNotMatch: The signature is wrong. (bucket lake)",
         ),
         (
             "Generic S3 error: Error performing PUT http://minio:9000/lake/w in 4 ms, after 4 retries",

@@ -68,7 +68,6 @@ def enrich(lake: Lake, enrichment: Enrichment, succession: Succession | None = N
 
 def _sources(lake: Lake, enrichment: Enrichment) -> list[DataFrame]:
     """The events of bronze, of each state and of requests."""
-
     # Rows of bronze and of requests only change when messages are erased, also from gold.
     landed = lake.table(enrichment.topic.bronze_table).stream(
         skipChangeCommits=True, maxBytesPerTrigger=lake.settings.run.max_bytes_per_batch

@@ -14,14 +14,13 @@ from pulsar_lakehouse.cli import commands as cli
 from pulsar_lakehouse.cli.backfill import request
 from pulsar_lakehouse.domains.shop.declarations.orders import ORDERS
 from pulsar_lakehouse.gold.enrichment import backfill as steps
-from pulsar_lakehouse.gold.enrichment import writes
 from pulsar_lakehouse.gold.enrichment.backfill import NEVER, Difference, Scope, backfill
 from pulsar_lakehouse.gold.enrichment.declaration import BACKFILLS
 from pulsar_lakehouse.gold.enrichment.reconciliation import reconcile_facts
 from pulsar_lakehouse.gold.enrichment.writes import write_difference
 from pulsar_lakehouse.settings import Settings
 from pulsar_lakehouse.tables.lake import Lake
-from tests.crashes import fail_after
+from tests.crashes import BEGIN_WAITING, CORRECT_GOLD, END_WAITING, crash_after, fail_after
 from tests.gold.enrichment.test_enrich import copy_of, enrich_orders, merge_changes
 from tests.lake import land_literally, own_home, read, tables, versions
 from tests.messages import at, item, message, millis, order, user
@@ -133,7 +132,7 @@ def spoil(lake: Lake) -> None:
 
 @pytest.mark.long
 def test_what_was_spoilt_is_mended_from_bronze_though_two_tries_crash(
-    spark: SparkSession, project: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, project: Settings, tmp_path: Path
 ) -> None:
     own = copy_of(project, tmp_path)
     backfill(Lake(spark, own), ORDERS, Scope())
@@ -142,11 +141,9 @@ def test_what_was_spoilt_is_mended_from_bronze_though_two_tries_crash(
     assert not reconcile_facts(Lake(spark, own), ORDERS).holds
     backfill(Lake(spark, own), ORDERS, Scope(), dry_run=True)
     assert shadow(own) == SPOILT
-    for module, write in ((steps, "remove"), (writes, "_correct_gold")):
-        with monkeypatch.context() as patch:
-            patch.setattr(module, write, fail_after(getattr(module, write)))
-            with pytest.raises(RuntimeError, match="power cut"):
-                backfill(Lake(spark, own), ORDERS, Scope())
+    for write in (END_WAITING, CORRECT_GOLD):
+        with crash_after(write), pytest.raises(RuntimeError, match="power cut"):
+            backfill(Lake(spark, own), ORDERS, Scope())
     backfill(Lake(spark, own), ORDERS, Scope())
     assert tables(own) == right
     assert reconcile_facts(Lake(spark, own), ORDERS).holds
@@ -169,17 +166,15 @@ def test_orders_of_purged_users_stay(spark: SparkSession, project: Settings, tmp
 
 @pytest.mark.long
 def test_a_backfill_by_key_that_crashes_is_done_by_the_next(
-    spark: SparkSession, project: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, project: Settings, tmp_path: Path
 ) -> None:
     """User 3 is now merged into 8, which is missing. Its order goes to quarantine, where it is no order of user 2."""
     own = copy_of(project, tmp_path)
     land_literally(Lake(spark, own), [user(3, when=40, place=9, mergedAt=millis(at(0)), parentUserId=8)])
     merge_changes(Lake(spark, own))
     of_two = Scope(entity="users", key="2")
-    with monkeypatch.context() as patch:
-        patch.setattr(writes, "_begin_waiting", fail_after(writes._begin_waiting))
-        with pytest.raises(RuntimeError, match="power cut"):
-            backfill(Lake(spark, own), ORDERS, of_two)
+    with crash_after(BEGIN_WAITING), pytest.raises(RuntimeError, match="power cut"):
+        backfill(Lake(spark, own), ORDERS, of_two)
     backfill(Lake(spark, own), ORDERS, of_two)
     assert sorted(row["line_item_id"] for row in read(own, ORDERS.waiting.name)) == [3, 4]
     assert names(own) == {1: "Ada", 2: "Zoë", 5: "Ada"}

@@ -95,7 +95,8 @@ def test_a_backfill_takes_the_parent_that_the_user_has_now(spark: SparkSession, 
     orders = replace(FAMILIES, lookups=lookups)
     merged = user(3, "Eve", place=4, mergedAt=millis(at(0)), parentUserId=4)
     run(
-        *(spark, project, orders, item(1), user(1, place=1, parentUserId=2), user(2, "Bob", place=2)),
+        *(Lake(spark, project), orders),
+        *(item(1), user(1, place=1, parentUserId=2), user(2, "Bob", place=2)),
         *(order(1, place=1), order(2, place=2, user=5), user(5, place=3, parentUserId=3), merged),
     )
     assert parents(project) == {1: "Bob", 2: None}

@@ -157,15 +157,17 @@ def test_deletes_and_merges_concern_the_keys_that_merges_lead_from(lake: Lake, t
         ],
         f"changed_key STRING, loss {LOSS}, is_before BOOLEAN",
     ).withColumns({"changed_at": F.lit(at(9)), "changed_in": F.lit(3)})
-    concerned = losses_by(changes, settings=own, lookup=LOOKUPS[0]).collect()
+    concerned = losses_by(changes, lake=Lake(lake.spark, own), lookup=LOOKUPS[0]).collect()
     found = {row.changed_key: row.valid_from and row.valid_from.minute for row in concerned}
     assert found == {"1": 5, "2": 5, "3": None, "4": None, "5": None, "7": None, "10": None, "11": None}
     assert len(concerned) == len(found)
     assert "12" not in found
     undone = changes.where("changed_key = '12'").withColumn("changed_in", F.when(F.col("is_before"), 4).otherwise(3))
-    again = losses_by(undone, settings=own, lookup=LOOKUPS[0]).collect()
+    again = losses_by(undone, lake=Lake(lake.spark, own), lookup=LOOKUPS[0]).collect()
     assert [row.changed_key for row in again] == ["12"]
-    alone = losses_by(changes.where("changed_key = '1'"), settings=own, lookup=replace(LOOKUPS[0], merged_into=None))
+    alone = losses_by(
+        changes.where("changed_key = '1'"), lake=Lake(lake.spark, own), lookup=replace(LOOKUPS[0], merged_into=None)
+    )
     assert [(row.changed_key, row.valid_from.minute) for row in alone.collect()] == [("1", 5)]
 
 

@@ -8,11 +8,10 @@ import pytest
 from pulsar_lakehouse.contracts.checks import fail
 from pulsar_lakehouse.domains.shop.declarations.orders import ORDERS
 from pulsar_lakehouse.errors import LakehouseError, PermanentError
-from pulsar_lakehouse.gold.enrichment import writes
 from pulsar_lakehouse.jobs.steps import enriching, merging, reconcile_all
 from pulsar_lakehouse.jobs.streams import catch_up
 from pulsar_lakehouse.tables.lake import Lake
-from tests.crashes import fail_after
+from tests.crashes import ADD_TO_GOLD, CORRECT_GOLD, crash_after
 from tests.lake import expected, land_literally, own_home, tables
 from tests.messages import item, order, user
 from tests.oracle import Message, Oracle
@@ -63,11 +62,9 @@ def test_no_row_that_fails_is_written_and_all_goes_on_once_its_state_is_correcte
         assert {name: tables(project)[name] for name in ("gold", "waiting")} == {
             name: before[name] for name in ("gold", "waiting")
         }
-    write = "_add_to_gold" if wrong is NAMELESS else "_correct_gold"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(writes, write, fail_after(getattr(writes, write)))
-        with pytest.raises(LakehouseError, match="power cut"):
-            run(Lake(lake.spark, project), mended)
+    write = ADD_TO_GOLD if wrong is NAMELESS else CORRECT_GOLD
+    with crash_after(write), pytest.raises(LakehouseError, match="power cut"):
+        run(Lake(lake.spark, project), mended)
     run(Lake(lake.spark, project), [])
     assert tables(project) == expected(Oracle().run(FIRST).run([*wrong, *mended]))
     assert all(reconciliation.holds for reconciliation in reconcile_all(Lake(lake.spark, project)))

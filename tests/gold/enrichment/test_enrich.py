@@ -12,14 +12,13 @@ from pulsar_lakehouse.cli.quarantine import app as quarantine_app
 from pulsar_lakehouse.contracts.checks import quarantine
 from pulsar_lakehouse.domains.shop.declarations.orders import ORDERS
 from pulsar_lakehouse.errors import LakehouseError
-from pulsar_lakehouse.gold.enrichment import writes
 from pulsar_lakehouse.gold.enrichment.declaration import ACTIONS
 from pulsar_lakehouse.gold.enrichment.reconciliation import reconcile_facts
 from pulsar_lakehouse.jobs.steps import enriching, merging
 from pulsar_lakehouse.jobs.streams import catch_up
 from pulsar_lakehouse.settings import Settings
 from pulsar_lakehouse.tables.lake import Lake
-from tests.crashes import FIRST_AND_LAST, PLACING, fail_after
+from tests.crashes import DISCARD, DUPLICATES, MALFORMED, PLACING, crash_after
 from tests.lake import expected, land_literally, own_home, read, tables
 from tests.messages import at, item, message, millis, order, tombstone, user
 from tests.oracle import Oracle
@@ -128,15 +127,12 @@ def test_orders_wait_while_there_is_no_state_at_all(lake: Lake, tmp_path: Path) 
 
 @pytest.mark.parametrize("checkpoint", ["kept", pytest.param("lost", marks=pytest.mark.long)])
 def test_crashes_after_one_write_after_the_other_change_nothing(
-    spark: SparkSession, then: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, checkpoint: str
+    spark: SparkSession, then: Settings, tmp_path: Path, checkpoint: str
 ) -> None:
     project = copy_of(then, tmp_path)
-    first, last = FIRST_AND_LAST
-    for module, write in (first, *PLACING, last):
-        with monkeypatch.context() as patch:
-            patch.setattr(module, write, fail_after(getattr(module, write)))
-            with pytest.raises(LakehouseError, match="power cut"):
-                enrich_orders(Lake(spark, project))
+    for write in (MALFORMED, *PLACING, DUPLICATES):
+        with crash_after(write), pytest.raises(LakehouseError, match="power cut"):
+            enrich_orders(Lake(spark, project))
         if checkpoint == "lost":
             shutil.rmtree(project.checkpoint_path(ORDERS.gold_table))
     enrich_orders(Lake(spark, project))
@@ -237,14 +233,12 @@ def test_orders_can_be_given_up(spark: SparkSession, first: Settings, tmp_path: 
 
 
 def test_a_discard_that_is_cut_off_is_done_by_the_next_try(
-    spark: SparkSession, first: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, first: Settings, tmp_path: Path
 ) -> None:
     project = copy_of(first, tmp_path)
     ask(project, "discard", "--entity", "items")
-    with monkeypatch.context() as patch:
-        patch.setattr(writes, "append_missing", fail_after(append_missing))
-        with pytest.raises(LakehouseError, match="power cut"):
-            enrich_orders(Lake(spark, project))
+    with crash_after(DISCARD), pytest.raises(LakehouseError, match="power cut"):
+        enrich_orders(Lake(spark, project))
     enrich_orders(Lake(spark, project))
     assert sorted(row["line_item_id"] for row in read(project, ORDERS.discarded.name)) == [
         3,

@@ -86,7 +86,9 @@ def test_few_facts_find_what_many_find(lake: Lake, tmp_path: Path, kind: str) ->
     facts = facts.select(F.col("user_id").cast(kind), F.lit(at(5)).alias("created_at"))
 
     def found(number: int) -> list[tuple[object, ...]]:
-        rows = look_up(facts, project, orders, source=facts, number=number).orderBy("user_id").collect()
+        rows = (
+            look_up(facts, Lake(lake.spark, project), orders, source=facts, number=number).orderBy("user_id").collect()
+        )
         return [(row.user and row.user.id, row.user_merged and [*map(int, row.user_merged)]) for row in rows]
 
     assert found(4) == found(FEW + 1) == [(None, None), (3, [1, 2]), (3, None), (None, None)]

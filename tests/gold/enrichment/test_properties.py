@@ -23,7 +23,7 @@ from pulsar_lakehouse.silver.entity import Entity
 from pulsar_lakehouse.silver.reconciliation import reconcile_entity
 from pulsar_lakehouse.spark.batches import Succession
 from pulsar_lakehouse.tables.lake import Lake
-from tests.crashes import FIRST_AND_LAST, PLACING, SILVER, Write, fail_after
+from tests.crashes import DUPLICATES, PLACING, SILVER, crash_after
 from tests.lake import expected, land_literally, own_home, tables
 from tests.messages import at, item, millis, order, tombstone, user
 from tests.oracle import Message, Oracle, Position, by_position
@@ -79,7 +79,7 @@ THERE_FIRST = [
 ]
 SHORT = {"state is required", "through rows that are not required"}
 """The kinds that `make test` tries: with merges, rows as of a time, lookups through rows, and keys of two columns."""
-WRITES: list[Write] = [*SILVER, *PLACING, *FIRST_AND_LAST]
+WRITES = [*SILVER, *PLACING, DUPLICATES]
 Round = tuple[list[Message], bool]
 # Hypothesis first tries the simplest example. If messages were not unique, that would be one message all the time.
 ROUND = st.tuples(st.lists(MESSAGES, min_size=60, max_size=90, unique=True), st.booleans())
@@ -111,14 +111,12 @@ def test_the_tables_are_the_oracles_after_each_round(
         merge_all_and_enrich, Lake(lake.spark, project), list(entities.values()), orders, Succession()
     )
     for number, (messages, is_lost) in enumerate(rounds, crash):
-        module, write = WRITES[number % len(WRITES)]
         placed = numbered(messages if place else [*THERE_FIRST, *messages], after=place)
         place += len(placed)
         if is_lost:
             shutil.rmtree(project.checkpoint_root, ignore_errors=True)
         land_literally(Lake(lake.spark, project), placed)
-        with pytest.MonkeyPatch.context() as patch, suppress(LakehouseError):
-            patch.setattr(module, write, fail_after(getattr(module, write)))
+        with crash_after(WRITES[number % len(WRITES)]), suppress(LakehouseError):
             merge_and_enrich()
         merge_and_enrich()
         assert tables(project) == expected(oracle.run(placed, again=is_lost))

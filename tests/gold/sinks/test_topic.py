@@ -134,7 +134,7 @@ def test_updates_and_deletes_in_gold(spark: SparkSession, endpoint: Endpoint, pr
     new = sent(project, endpoint, since=3)
     assert len(new) == 3
     assert [message.key for message in new if message.value is None] == ["1-0"]
-    append(first, project, GOLD)
+    Lake(spark, project).table(GOLD).append(first)
     table.delete("line_item_id > 9")
     publish(Lake(spark, project))
     assert seen(sent(project, endpoint)) == gold(project)
@@ -197,7 +197,7 @@ def many(lake: Lake, count: int, *, first: int = 100, days: int = 1) -> None:
         "position": F.col("position").withField("entry_id", F.col("id")),
         "order_date": F.date_add("order_date", (F.col("id") % days).cast("int")),
     }
-    append(lake.spark.range(first, first + count).crossJoin(one).withColumns(columns).drop("id"), lake.settings, GOLD)
+    lake.table(GOLD).append(lake.spark.range(first, first + count).crossJoin(one).withColumns(columns).drop("id"))
 
 
 def test_a_commit_of_many_files_is_one_batch(spark: SparkSession, endpoint: Endpoint, project: Settings) -> None:

@@ -6,13 +6,11 @@ from typing import Any
 
 import pytest
 from deltalake import DeltaTable
-from pyspark.sql import SparkSession
 
 from pulsar_lakehouse.errors import PermanentError
 from pulsar_lakehouse.gold.sql.declaration import SQL_ROWS, SqlTable, read_declaration, with_parameters
 from pulsar_lakehouse.gold.sql.quarantine import clear_undeclared
 from pulsar_lakehouse.gold.sql.refresh import Refreshed, refresh
-from pulsar_lakehouse.settings import Settings
 from pulsar_lakehouse.tables.declared import Table
 from pulsar_lakehouse.tables.lake import Lake
 from tests.lake import own_home, read
@@ -37,106 +35,105 @@ HAVING count(DISTINCT id) > 0
 
 @dataclass(frozen=True)
 class Home:
-    spark: SparkSession
-    settings: Settings
+    lake: Lake
     folder: Path
 
     def put(self, *rows: tuple[int, str | None, str | None, int]) -> None:
-        append(self.spark.createDataFrame(list(rows), PARTS.ddl), self.settings, PARTS.name)
+        self.lake.table(PARTS.name).append(self.lake.spark.createDataFrame(list(rows), PARTS.ddl))
 
     def remove(self, where: str) -> None:
-        DeltaTable(self.settings.table_path(PARTS.name)).delete(where)
+        DeltaTable(self.lake.table(PARTS.name).path).delete(where)
 
     def table(self, sql: str = BY_KIND, header: str = HEADER) -> SqlTable:
         (self.folder / "x.sql").write_text(header + sql)
         return read_declaration(self.folder / "x.sql")
 
     def refresh(self, sql: str = BY_KIND, header: str = HEADER) -> Refreshed:
-        return refresh(Lake(self.spark, self.settings), self.table(sql, header))
+        return refresh(self.lake, self.table(sql, header))
 
     def held(self) -> list[tuple[Any, ...]]:
-        return sorted(tuple(row.values()) for row in read(self.settings, "gold.x"))
+        return sorted(tuple(row.values()) for row in read(self.lake.settings, "gold.x"))
 
     def quarantined(self) -> dict[str | None, str]:
-        return {row["keys"]: row["reason"] for row in read(self.settings, SQL_ROWS.name)}
+        return {row["keys"]: row["reason"] for row in read(self.lake.settings, SQL_ROWS.name)}
 
 
 @pytest.fixture
-def lake(lake: Lake, tmp_path: Path) -> Home:
-    lake = Home(lake.spark, own_home(lake.settings, tmp_path), tmp_path)
-    lake.create(PARTS)
-    return lake
+def home(lake: Lake, tmp_path: Path) -> Home:
+    own = Lake(lake.spark, own_home(lake.settings, tmp_path))
+    own.create(PARTS)
+    return Home(own, tmp_path)
 
 
 MOST = 2**63 - 1
 
 
-def test_rows_of_a_table_that_is_no_longer_declared_leave_quarantine(lake: Home) -> None:
-    lake.put((1, "a1", "abc", 1))
-    lake.refresh()
-    clear_undeclared(lake, ["gold.x", "gold.y"])
-    assert list(lake.quarantined()) == ['{"kind":"a1"}']
-    clear_undeclared(lake, ["gold.y"])
-    assert lake.quarantined() == {}
+def test_rows_of_a_table_that_is_no_longer_declared_leave_quarantine(home: Home) -> None:
+    home.put((1, "a1", "abc", 1))
+    home.refresh()
+    clear_undeclared(home.lake, ["gold.x", "gold.y"])
+    assert list(home.quarantined()) == ['{"kind":"a1"}']
+    clear_undeclared(home.lake, ["gold.y"])
+    assert home.quarantined() == {}
 
 
-def test_what_fails_is_told_and_all_else_is_as_ever(lake: Home) -> None:
-    lake.put((1, "a1", "2.5", 4), (2, "a1", "1", 1), (3, "b1", "abc", 1), (4, "b1", "1", 1), (5, "a0", "abc", 1))
-    lake.put((6, "c1", "1", 1), (7, "c1", "1", -1), (8, "d1", "1", MOST), (9, "d1", "1", MOST), (10, "ex", "1", 1))
-    lake.put((11, "f1", "abc", 0), (12, "f1", "3", 50))
-    done = lake.refresh()
+def test_what_fails_is_told_and_all_else_is_as_ever(home: Home) -> None:
+    home.put((1, "a1", "2.5", 4), (2, "a1", "1", 1), (3, "b1", "abc", 1), (4, "b1", "1", 1), (5, "a0", "abc", 1))
+    home.put((6, "c1", "1", 1), (7, "c1", "1", -1), (8, "d1", "1", MOST), (9, "d1", "1", MOST), (10, "ex", "1", 1))
+    home.put((11, "f1", "abc", 0), (12, "f1", "3", 50))
+    done = home.refresh()
     assert (done.kind, done.reason, done.inserted, done.quarantined) == ("full", "rows fail", 2, 4)
-    assert lake.held() == [("a1", 3.5, 5, 20), ("f1", 3.0, 50, 2)]
-    assert lake.quarantined() == {
+    assert home.held() == [("a1", 3.5, 5, 20), ("f1", 3.0, 50, 2)]
+    assert home.quarantined() == {
         '{"kind":"b1"}': "amount: CASE WHEN pieces > 0 THEN CAST(amount AS DECIMAL(9, 2)) END fails with pieces = 1, "
         "amount = abc",
         '{"kind":"c1"}': "rate: 100 DIV SUM(pieces) fails",
         '{"kind":"d1"}': "pieces: SUM(pieces) fails; rate: 100 DIV SUM(pieces) fails",
         '{"kind":"ex"}': "WHERE: CAST(RIGHT(kind, 1) AS INT) > 0 OR kind IS NULL fails with kind = ex",
     }
-    done = lake.refresh()
+    done = home.refresh()
     assert (done.reason, done.quarantined) == ("nothing new", 4)
-    lake.remove("id IN (3, 7, 9, 10)")
-    lake.put((3, "b1", "2", 1))
-    done = lake.refresh()
+    home.remove("id IN (3, 7, 9, 10)")
+    home.put((3, "b1", "2", 1))
+    done = home.refresh()
     assert (done.reason, done.inserted, done.quarantined) == ("rows are in quarantine", 3, 0)
-    assert (lake.held()[1:4], lake.quarantined()) == (
+    assert (home.held()[1:4], home.quarantined()) == (
         [("b1", 3.0, 2, 50), ("c1", 1.0, 1, 100), ("d1", 1.0, MOST, 0)],
         {},
     )
 
 
-def test_without_groups_each_row_is_one(lake: Home) -> None:
+def test_without_groups_each_row_is_one(home: Home) -> None:
     select = (
         "SELECT p.kind AS kind, CAST(p.amount AS INT) AS n, 10 DIV n AS each FROM silver.parts AS p WHERE pieces > 0"
     )
-    lake.put((1, "a", "2", 1), (2, "b", "0", 1), (3, "c", "x", 1), (4, "d", "x", 0))
-    assert (lake.refresh(select).quarantined, lake.held()) == (2, [("a", 2, 5)])
-    assert lake.quarantined() == {
+    home.put((1, "a", "2", 1), (2, "b", "0", 1), (3, "c", "x", 1), (4, "d", "x", 0))
+    assert (home.refresh(select).quarantined, home.held()) == (2, [("a", 2, 5)])
+    assert home.quarantined() == {
         '{"kind":"b"}': "each: 10 DIV CAST(p.amount AS INT) fails with p.amount = 0",
         '{"kind":"c"}': "n: CAST(p.amount AS INT) fails with p.amount = x; "
         "each: 10 DIV CAST(p.amount AS INT) fails with p.amount = x",
     }
-    lake.remove("id < 4")
-    lake.put((1, "a", "x", 1))
-    done = lake.refresh(select)
-    assert (done.deleted, done.quarantined, lake.held()) == (1, 1, [])
+    home.remove("id < 4")
+    home.put((1, "a", "x", 1))
+    done = home.refresh(select)
+    assert (done.deleted, done.quarantined, home.held()) == (1, 1, [])
 
 
-def test_where_rows_can_not_be_told_the_table_stays_as_it_was(lake: Home) -> None:
+def test_where_rows_can_not_be_told_the_table_stays_as_it_was(home: Home) -> None:
     select = "SELECT kind, max(CAST(amount AS INT)) AS n FROM (SELECT * FROM silver.parts) GROUP BY kind"
     full = HEADER.replace("incremental", "full")
-    lake.put((1, "a", "2", 1))
-    lake.refresh(select, full)
-    lake.put((2, "b", "x", 1))
+    home.put((1, "a", "2", 1))
+    home.refresh(select, full)
+    home.put((2, "b", "x", 1))
     for _ in range(2):
-        done = lake.refresh(select, full)
-        assert (done.kind, done.quarantined, lake.held()) == ("failed", 1, [("a", 2)])
-        [(keys, reason)] = lake.quarantined().items()
+        done = home.refresh(select, full)
+        assert (done.kind, done.quarantined, home.held()) == ("failed", 1, [("a", 2)])
+        [(keys, reason)] = home.quarantined().items()
         assert keys is None
         assert reason.partition(" The value 'x'")[0].endswith("x.sql:3: [CAST_INVALID_INPUT]")
-    lake.remove("id = 2")
-    assert (lake.refresh(select, full).quarantined, lake.quarantined()) == (0, {})
+    home.remove("id = 2")
+    assert (home.refresh(select, full).quarantined, home.quarantined()) == (0, {})
 
 
 ROWS = "SELECT id, kind, pieces FROM silver.parts WHERE pieces < :most"
@@ -148,50 +145,50 @@ CHECKED = """-- keys: id
 """
 
 
-def test_rows_that_fail_checks_wait_in_quarantine(lake: Home) -> None:
-    lake.put((1, "a", None, 1), (2, None, None, 1), (3, None, None, 0))
-    first = lake.refresh(ROWS, CHECKED)
+def test_rows_that_fail_checks_wait_in_quarantine(home: Home) -> None:
+    home.put((1, "a", None, 1), (2, None, None, 1), (3, None, None, 0))
+    first = home.refresh(ROWS, CHECKED)
     assert (first.kind, first.inserted, first.quarantined) == ("full", 1, 2)
-    assert lake.quarantined() == {'{"id":2}': "fails is_of_a_kind", '{"id":3}': "fails is_of_a_kind, is_shared"}
-    lake.remove("id > 1")
-    lake.put((2, "b", None, 1))
-    mended = lake.refresh(ROWS, CHECKED)
+    assert home.quarantined() == {'{"id":2}': "fails is_of_a_kind", '{"id":3}': "fails is_of_a_kind, is_shared"}
+    home.remove("id > 1")
+    home.put((2, "b", None, 1))
+    mended = home.refresh(ROWS, CHECKED)
     assert (mended.reason, mended.inserted, mended.quarantined) == ("rows are in quarantine", 1, 0)
-    assert lake.quarantined() == {}
-    lake.remove("id = 1")
-    lake.put((1, None, None, 1))
-    again = lake.refresh(ROWS, CHECKED)
+    assert home.quarantined() == {}
+    home.remove("id = 1")
+    home.put((1, None, None, 1))
+    again = home.refresh(ROWS, CHECKED)
     assert (again.kind, again.deleted, again.quarantined) == ("incremental", 1, 1)
-    assert (lake.held(), lake.quarantined()) == ([(2, "b", 1)], {'{"id":1}': "fails is_of_a_kind"})
+    assert (home.held(), home.quarantined()) == ([(2, "b", 1)], {'{"id":1}': "fails is_of_a_kind"})
 
 
-def test_a_check_that_quarantines_is_part_of_the_declaration(lake: Home) -> None:
-    lake.put((1, "a", None, 1), (2, None, None, 1))
-    lake.refresh(ROWS, CHECKED.replace("(quarantine)", ""))
-    assert len(lake.held()) == 2
-    done = lake.refresh(ROWS, CHECKED)
+def test_a_check_that_quarantines_is_part_of_the_declaration(home: Home) -> None:
+    home.put((1, "a", None, 1), (2, None, None, 1))
+    home.refresh(ROWS, CHECKED.replace("(quarantine)", ""))
+    assert len(home.held()) == 2
+    done = home.refresh(ROWS, CHECKED)
     assert (done.reason, done.deleted, done.quarantined) == ("the declaration has changed", 1, 1)
 
 
-def test_a_check_that_fails_leaves_the_table_as_it_was(lake: Home) -> None:
+def test_a_check_that_fails_leaves_the_table_as_it_was(home: Home) -> None:
     stopping = CHECKED.replace("quarantine", "fail")
-    lake.put((1, "a", None, 1))
-    lake.refresh(ROWS, stopping)
-    lake.put((2, "b", None, 1), (3, None, None, 0))
+    home.put((1, "a", None, 1))
+    home.refresh(ROWS, stopping)
+    home.put((2, "b", None, 1), (3, None, None, 0))
     for _ in range(2):
         with pytest.raises(
             PermanentError, match=r'^gold.x: .*: 1 with is_of_a_kind, is_shared, such as {"id":3}: noth'
         ):
-            lake.refresh(ROWS, stopping)
-    assert lake.held() == [(1, "a", 1)]
-    lake.remove("id = 3")
-    done = lake.refresh(ROWS, stopping)
-    assert (done.kind, done.inserted, lake.held()) == ("incremental", 1, [(1, "a", 1), (2, "b", 1)])
+            home.refresh(ROWS, stopping)
+    assert home.held() == [(1, "a", 1)]
+    home.remove("id = 3")
+    done = home.refresh(ROWS, stopping)
+    assert (done.kind, done.inserted, home.held()) == ("incremental", 1, [(1, "a", 1), (2, "b", 1)])
 
 
-def test_a_parameter_with_another_value_is_another_declaration(lake: Home) -> None:
-    lake.put((1, "a", None, 1), (2, "b", None, 5))
-    lake.refresh(ROWS, CHECKED)
-    [fewer] = with_parameters([lake.table(ROWS, CHECKED)], {"x": {"most": "5"}})
-    done = refresh(lake, fewer)
-    assert (done.reason, done.deleted, lake.held()) == ("the declaration has changed", 1, [(1, "a", 1)])
+def test_a_parameter_with_another_value_is_another_declaration(home: Home) -> None:
+    home.put((1, "a", None, 1), (2, "b", None, 5))
+    home.refresh(ROWS, CHECKED)
+    [fewer] = with_parameters([home.table(ROWS, CHECKED)], {"x": {"most": "5"}})
+    done = refresh(home.lake, fewer)
+    assert (done.reason, done.deleted, home.held()) == ("the declaration has changed", 1, [(1, "a", 1)])

@@ -29,7 +29,7 @@ def project(lake: Lake, tmp_path: Path) -> Settings:
     row = (
         "1L AS id, named_struct('name', 'Ada', 'home', named_struct('city', 'Rome')) AS owner, DATE '2026-01-01' AS day"
     )
-    append(lake.spark.sql(f"SELECT {row}"), own, BOATS.name)
+    Lake(lake.spark, own).table(BOATS.name).append(lake.spark.sql(f"SELECT {row}"))
     return own
 
 
@@ -126,7 +126,7 @@ def test_rows_are_inserted_or_update_what_they_may(lake: Lake, tmp_path: Path) -
     Lake(lake.spark, project).create(Table(name="silver.cars", columns="id BIGINT, colour STRING, built INT"))
     for rows in ("(1, 'red', 1999)", "(1, 'blue', 2000), (2, 'black', 1926)"):
         cars = lake.spark.sql(f"SELECT * FROM VALUES {rows} AS cars (id, colour, built)")
-        upsert(cars, project, "silver.cars", on=["id"], update=["colour"])
+        Lake(lake.spark, project).table("silver.cars").upsert(cars, on=["id"], update=["colour"])
     table = DeltaTable(project.table_path("silver.cars"))
     assert sorted(table.to_pyarrow_table().to_pylist(), key=lambda car: car["id"]) == [
         {"id": 1, "colour": "blue", "built": 1999},
@@ -140,22 +140,24 @@ def test_a_table_of_an_earlier_version_gets_what_it_lacks(lake: Lake, tmp_path: 
     crews = Table(name="silver.crews", columns="id BIGINT, members ARRAY<STRUCT<name: STRING, rank: ARRAY<STRING>>>")
     columns = "id BIGINT, members ARRAY<STRUCT<name: STRING>>"
     lake.spark.sql(f"CREATE TABLE delta.`{project.table_path(crews.name)}` ({columns}) USING delta")
-    append(lake.spark.sql("SELECT 1L AS id, array(named_struct('name', 'Ada')) AS members"), project, crews.name)
+    Lake(lake.spark, project).table(crews.name).append(
+        lake.spark.sql("SELECT 1L AS id, array(named_struct('name', 'Ada')) AS members")
+    )
     Lake(lake.spark, project).create(crews)
     assert [row.asDict(recursive=True) for row in Lake(lake.spark, project).table(crews.name).read().collect()] == [
         {"id": 1, "members": [{"name": "Ada", "rank": None}]}
     ]
-    assert Lake(lake.spark, project).table(crews.name).property("delta.logRetentionDuration") == "interval 7 days"
+    assert Lake(lake.spark, project).table(crews.name).delta_property("delta.logRetentionDuration") == "interval 7 days"
     before = versions(project)
     Lake(lake.spark, project).create(crews)
     assert versions(project) == before
 
 
 def test_appends_write_checksums_again_after_a_compaction(spark: SparkSession, project: Settings) -> None:
-    append(Lake(spark, project).table(BOATS.name).read(), project, BOATS.name)
+    Lake(spark, project).table(BOATS.name).append(Lake(spark, project).table(BOATS.name).read())
     DeltaTable(project.table_path(BOATS.name)).optimize.compact()
     Lake(spark, project).create(BOATS)
-    append(Lake(spark, project).table(BOATS.name).read(), project, BOATS.name)
+    Lake(spark, project).table(BOATS.name).append(Lake(spark, project).table(BOATS.name).read())
     checksums = [file.name for file in log_of(project, BOATS).glob("[0-9]*.crc")]
     assert sorted(checksums) == [f"{version:020}.crc" for version in (0, 1, 2, 4)]
 

@@ -28,7 +28,7 @@ def project(lake: Lake, tmp_path_factory: pytest.TempPathFactory) -> Settings:
     Lake(lake.spark, own).create(CARS)
     Lake(lake.spark, own).create(BOATS)
     for id in range(3):
-        append(lake.spark.range(id, id + 1), own, BOATS.name)
+        Lake(lake.spark, own).table(BOATS.name).append(lake.spark.range(id, id + 1))
         boats = lake.spark.readStream.format("delta").load(own.table_path(BOATS.name))
         stream = boats.writeStream.foreachBatch(lambda *_: None).trigger(availableNow=True)
         stream.option("checkpointLocation", own.checkpoint_path("boats")).start().awaitTermination()

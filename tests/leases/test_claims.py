@@ -40,7 +40,7 @@ def held(settings: Settings, *tables: str, holder: str = "us") -> Iterator[None]
         yield
 
 
-def stored_table(settings: Settings) -> dict[str, bytes]:
+def stored(settings: Settings) -> dict[str, bytes]:
     store = folder(settings, f"{settings.warehouse_root}/.leases")
     return {file["path"]: bytes(obstore.get(store, file["path"]).bytes()) for file in obstore.list(store).collect()}
 
@@ -48,7 +48,7 @@ def stored_table(settings: Settings) -> dict[str, bytes]:
 def left_by_a_killed_process(settings: Settings, *tables: str) -> None:
     code = (
         "import os, sys\n"
-        "from tests.delta.test_claims import held; from pulsar_lakehouse.settings import load_settings\n"
+        "from tests.leases.test_claims import held; from pulsar_lakehouse.settings import load_settings\n"
         "with held(load_settings(home=sys.argv[1], warehouse=sys.argv[2]), *sys.argv[3:]): os._exit(1)"
     )
     subprocess.run([sys.executable, "-c", code, settings.home, settings.warehouse_root, *tables], check=False)

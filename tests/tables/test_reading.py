@@ -8,12 +8,13 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, Row, SparkSession
 
+from pulsar_lakehouse.limits import READ_BYTES, SMALL_TABLE_BYTES
 from pulsar_lakehouse.settings import Settings
 from pulsar_lakehouse.spark.frames import frame_of, of_keys
-from pulsar_lakehouse.tables import reading as reads
+from pulsar_lakehouse.tables import reading
 from pulsar_lakehouse.tables.declared import Table
 from pulsar_lakehouse.tables.lake import Lake, Pinned
-from pulsar_lakehouse.tables.reading import find_rows, rows_if_small, rows_of_keys, rows_since
+from pulsar_lakehouse.tables.reading import LeftToSparkError, find_rows, rows_if_small, rows_of_keys, rows_since
 from tests.lake import own_home
 
 NOTES = Table(
@@ -76,17 +77,17 @@ def found_by_spark(table: Pinned, keys: pa.Table) -> list[Row]:
 def test_keys_are_looked_for(spark: SparkSession, project: Settings, keys: dict[str, Any], ids: list[int]) -> None:
     table = filled(Lake(spark, project))
     for are_rare in (False, True):
-        found = find_rows(table, project, pa.table(keys), columns=NOTES.schema.names, are_rare=are_rare)
+        found = find_rows(table, pa.table(keys), columns=NOTES.schema.names, are_rare=are_rare)
         assert found is not None
         assert sorted(found["id"].to_pylist()) == ids
-    rows = rows_of_keys(table, project, pa.table(keys))
+    rows = rows_of_keys(table, pa.table(keys))
     assert rows.schema == table.rows.schema
     assert rows.orderBy("id").collect() == found_by_spark(table, pa.table(keys))
 
 
 def test_only_files_that_can_have_a_key_are_read(spark: SparkSession, project: Settings) -> None:
     table = filled(Lake(spark, project))
-    for file in Path(project.table_path(table.name)).rglob("*.parquet"):
+    for file in Path(project.table_path(NOTES.name)).rglob("*.parquet"):
         has_key = f"{date(2026, 1, 2)}" in str(file) and any(
             row.id == 7 for row in spark.read.parquet(str(file)).collect()
         )
@@ -94,7 +95,6 @@ def test_only_files_that_can_have_a_key_are_read(spark: SparkSession, project: S
             file.unlink()
     found = find_rows(
         table,
-        project,
         pa.table({"id": [7]}),
         columns=["id", "place"],
         within={"day": (date(2026, 1, 2), date(2026, 1, 2))},
@@ -106,8 +106,8 @@ def test_only_files_that_can_have_a_key_are_read(spark: SparkSession, project: S
 def test_a_version_is_read_as_it_was(spark: SparkSession, project: Settings) -> None:
     table = filled(Lake(spark, project))
     append(spark.range(7, 8), project)
-    assert rows_of_keys(table, project, pa.table({"id": [7]})).count() == 1
-    assert rows_of_keys(Lake(spark, project).table(table.name).pin(), project, pa.table({"id": [7]})).count() == 2
+    assert rows_of_keys(table, pa.table({"id": [7]})).count() == 1
+    assert rows_of_keys(Lake(spark, project).table(NOTES.name).pin(), pa.table({"id": [7]})).count() == 2
 
 
 @pytest.mark.parametrize(
@@ -123,20 +123,22 @@ def test_a_version_is_read_as_it_was(spark: SparkSession, project: Settings) -> 
 def test_types_with_an_equality_of_their_own_are_left_to_spark(
     spark: SparkSession, project: Settings, keys: dict[str, Any]
 ) -> None:
-    assert find_rows(filled(Lake(spark, project)), project, pa.table(keys), columns=[*keys]) is None
+    with pytest.raises(LeftToSparkError):
+        find_rows(filled(Lake(spark, project)), pa.table(keys), columns=[*keys])
 
 
-@pytest.mark.parametrize("limit", ["MAX_READ", "MAX_FOUND"])
+@pytest.mark.parametrize("limit", ["READ_BYTES", "FOUND_BYTES"])
 def test_much_is_left_to_spark(
     spark: SparkSession, project: Settings, monkeypatch: pytest.MonkeyPatch, limit: str
 ) -> None:
-    monkeypatch.setattr(reads, limit, 1)
+    monkeypatch.setattr(reading, limit, 1)
     table, keys = filled(Lake(spark, project)), pa.table({"id": [7, 70]})
-    assert find_rows(table, project, keys, columns=["id"]) is None
-    assert rows_of_keys(table, project, keys).orderBy("id").collect() == found_by_spark(table, keys)
+    with pytest.raises(LeftToSparkError):
+        find_rows(table, keys, columns=["id"])
+    assert rows_of_keys(table, keys).orderBy("id").collect() == found_by_spark(table, keys)
 
 
-@pytest.mark.parametrize("limit", [reads.MAX_READ, 1])
+@pytest.mark.parametrize("limit", [READ_BYTES, 1])
 @pytest.mark.parametrize(
     ("day", "time", "ids"),
     [
@@ -156,22 +158,20 @@ def test_rows_from_a_time_on(
     time: str | None,
     ids: list[int],
 ) -> None:
-    monkeypatch.setattr(reads, "MAX_READ", limit)
-    found = rows_since(
-        filled(Lake(spark, project)), project, day=("day", day), time=("at", time), columns=["id", "place"]
-    )
+    monkeypatch.setattr(reading, "READ_BYTES", limit)
+    found = rows_since(filled(Lake(spark, project)), day=("day", day), time=("at", time), columns=["id", "place"])
     assert found.columns == ["id", "place"]
     assert sorted(row.id for row in found.collect()) == sorted(ids)
 
 
-@pytest.mark.parametrize("limit", [reads.SMALL, 1])
+@pytest.mark.parametrize("limit", [SMALL_TABLE_BYTES, 1])
 def test_all_rows_of_a_small_table(
     spark: SparkSession, project: Settings, monkeypatch: pytest.MonkeyPatch, limit: int
 ) -> None:
-    monkeypatch.setattr(reads, "SMALL", limit)
+    monkeypatch.setattr(reading, "SMALL_TABLE_BYTES", limit)
     table = filled(Lake(spark, project))
     for columns in (None, ["place", "id"]):
-        rows = rows_if_small(table, project, columns=columns)
+        rows = rows_if_small(table, columns=columns)
         same = table.rows.select(*(columns or table.schema.names))
         assert rows.orderBy("id").collect() == same.orderBy("id").collect()
         assert rows.isLocal() == (limit != 1)
@@ -179,27 +179,26 @@ def test_all_rows_of_a_small_table(
 
 def test_what_can_not_be_read_is_left_to_spark(spark: SparkSession, project: Settings) -> None:
     table = filled(Lake(spark, project))
-    for file in Path(project.table_path(table.name)).rglob("*.parquet"):
+    for file in Path(project.table_path(NOTES.name)).rglob("*.parquet"):
         file.unlink()
-    assert find_rows(table, project, pa.table({"id": [7]}), columns=["id"]) is None
+    with pytest.raises(LeftToSparkError):
+        find_rows(table, pa.table({"id": [7]}), columns=["id"])
 
 
 def test_a_table_without_files_has_no_rows(spark: SparkSession, project: Settings) -> None:
     Lake(spark, project).create(NOTES)
     table, keys = Lake(spark, project).table(NOTES.name).pin(), pa.table({"id": [7]})
-    found = find_rows(table, project, keys, columns=["id"], within={"day": (date(2026, 1, 1), None)})
+    found = find_rows(table, keys, columns=["id"], within={"day": (date(2026, 1, 1), None)})
     assert found is not None
     assert not found.num_rows
-    assert rows_if_small(table, project).isEmpty()
+    assert rows_if_small(table).isEmpty()
 
 
 def test_a_year_that_python_has_not_is_left_to_spark(spark: SparkSession, project: Settings) -> None:
     filled(Lake(spark, project))
     far = [*VALUES[:5], "make_date(10183, 9, 21) AS day", *VALUES[6:]]
     spark.range(7, 8).selectExpr(*far).write.format("delta").mode("append").save(project.table_path(NOTES.name))
-    rows = rows_of_keys(
-        Lake(spark, project).table(NOTES.name).pin(), project, pa.table({"id": [7]}), columns=["id", "short"]
-    )
+    rows = rows_of_keys(Lake(spark, project).table(NOTES.name).pin(), pa.table({"id": [7]}), columns=["id", "short"])
     assert [tuple(row) for row in rows.collect()] == [(7, 7), (7, 7)]
 
 
@@ -211,9 +210,7 @@ def test_a_table_whose_columns_have_other_names_in_files_is_left_to_spark(
     mapped = "'delta.columnMapping.mode' = 'name', 'delta.minReaderVersion' = '2', 'delta.minWriterVersion' = '5'"
     spark.sql(f"ALTER TABLE {path} SET TBLPROPERTIES ({mapped})")
     spark.sql(f"ALTER TABLE {path} RENAME COLUMN short TO small")
-    rows = rows_of_keys(
-        Lake(spark, project).table(NOTES.name).pin(), project, pa.table({"small": pa.array([7], pa.int8())})
-    )
+    rows = rows_of_keys(Lake(spark, project).table(NOTES.name).pin(), pa.table({"small": pa.array([7], pa.int8())}))
     assert [row.id for row in rows.collect()] == [7]
 
 
