@@ -138,10 +138,10 @@ def _scan(
     condition: Expression | None,
     *,
     within: Ranges = ANYWHERE,
-    at_most: int = READ_BYTES,
+    at_most: int | None = None,
     rare: pa.Table | None = None,
 ) -> pa.Table:
-    """The rows for which a condition holds. `at_most` are the bytes to read.
+    """The rows for which a condition holds. `at_most` are the bytes to read, by default READ_BYTES.
 
     `rare` are keys that all these rows have, if hardly any row has.
     """
@@ -156,7 +156,7 @@ def _scan(
         where = arrow_files(settings, pinned.table.path)
         if rare is not None and (fewer := KEPT_KEYS.files_with(table, files, rare, filesystem=where)) is not None:
             files = fewer
-        if bytes_of(files) > at_most:
+        if bytes_of(files) > (at_most or READ_BYTES):
             raise LeftToSparkError("the rows can be in many files")
         dataset = dataset_of(table, files, filesystem=where)
         return _few_of(dataset.scanner(columns=list(columns), filter=condition, batch_size=2**15, batch_readahead=4))
