@@ -168,10 +168,15 @@ TIMESTAMP = Type(
         *('"0001-01-01T00:00:00Z"', '"9999-12-31T23:59:59.999999Z"', '"2024-02-29T23:59:59-00:00"'),
     ),
     (
+        # no offset, no T, no seconds, a part of a microsecond
         *('"2026-01-31T12:00:00"', '"2026-01-31 12:00:00Z"', '"2026-01-31T12:00Z"', '"2026-01-31T12:00:00.1234567Z"'),
+        # no such day, hour, second or offset
         *('"2026-02-30T12:00:00Z"', '"2026-01-31T24:00:00Z"', '"2026-01-31T12:00:60Z"', '"2026-01-31T12:00:00+18:01"'),
+        # in UTC before the year 1 and after 9999, the year 0, milliseconds
         *('"0001-01-01T00:00:00+01:00"', '"9999-12-31T23:59:59-01:00"', '"0000-12-31T00:00:00Z"', "1767225600123"),
+        # no such offset, a date, too long a year, a word, too short a month
         *('"2026-01-31T12:00:00+05:60"', '"2026-01-31"', '"12026-01-31T12:00:00Z"', '"today"', '"2026-1-31T12:00:00Z"'),
+        # an empty fraction, a space too many, small letters, another way to say UTC
         *('"2026-01-31T12:00:00.Z"', '"2026-01-31T12:00:00Z "', '"2026-01-31t12:00:00z"', '"2026-01-31T12:00:00 UTC"'),
     ),
     is_any,

@@ -70,94 +70,72 @@ def lakehouse(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str
         signal.signal(number, handler)
 
 
+def refused(done: Outcome, place: str, *parts: str) -> bool:
+    """Whether it ended as configuration that is wrong at this place, with one line that has all these parts."""
+    begins = done.err.startswith(f"lakehouse: {place}: ")
+    return (done.code, done.err.count("\n")) == (78, 1) and begins and all(part in done.err for part in parts)
+
+
 @pytest.mark.parametrize(
-    ("variable", "value", "line"),
+    ("variable", "value", "place", "part"),
     [
-        (
-            "LAKEHOUSE_SPEED",
-            "9",
-            "LAKEHOUSE_SPEED: no such setting; there are LAKEHOUSE_AIRFLOW, LAKEHOUSE_CACHE, LAKEHOUSE_CHECKPOINTS, "
-            "LAKEHOUSE_DECLARATIONS, LAKEHOUSE_HOME, LAKEHOUSE_METRICS, LAKEHOUSE_PARAMETERS, LAKEHOUSE_POSTGRES, "
-            "LAKEHOUSE_PULSAR, LAKEHOUSE_RUN, LAKEHOUSE_S3, LAKEHOUSE_SERVE, LAKEHOUSE_SPARK, LAKEHOUSE_WAREHOUSE",
-        ),
-        ("LAKEHOUSE_HOME", "/dev/null", "home: must be a folder (given: '/dev/null')"),
-        ("LAKEHOUSE_RUN__SPEED", "9", "run.speed: no such setting (given: '9')"),
-        (
-            "LAKEHOUSE_RUN__RETRIES",
-            "many",
-            "run.retries: Input should be a valid integer, unable to parse string as an integer (given: 'many')",
-        ),
-        (
-            "LAKEHOUSE_SERVE__USERS",
-            '{"ada": "short"}',
-            "serve.users.ada: Value should have at least 8 items after validation, not 5",
-        ),
-        (
-            "LAKEHOUSE_PULSAR__SERVICE_URL",
-            "localhost:6650",
-            "pulsar.service_url: must be pulsar://host:port, or pulsar://host:port,host:port for several "
-            "(given: 'localhost:6650')",
-        ),
-        (
-            "LAKEHOUSE_PULSAR__ADMIN_URL",
-            "http://one:8080,http://other:8080",
-            "pulsar.admin_url: must be http://host:port, or http://host:port,host:port for several "
-            "(given: 'http://one:8080,http://other:8080')",
-        ),
-        (
-            "LAKEHOUSE_PULSAR__SERVICE_URL",
-            "pulsar://localhost:6650",
-            "pulsar: service_url and admin_url come together: set both, or neither for the embedded broker",
-        ),
-        (
-            "LAKEHOUSE_SPARK__CONF",
-            "fast",
-            "LAKEHOUSE_SPARK…: not JSON: Expecting value: line 1 column 1 (char 0)",
-        ),
+        ("LAKEHOUSE_SPEED", "9", "LAKEHOUSE_SPEED", "LAKEHOUSE_SERVE, LAKEHOUSE_SPARK, LAKEHOUSE_WAREHOUSE"),
+        ("LAKEHOUSE_HOME", "/dev/null", "home", "'/dev/null'"),
+        ("LAKEHOUSE_RUN__SPEED", "9", "run.speed", "'9'"),
+        ("LAKEHOUSE_RUN__RETRIES", "many", "run.retries", "'many'"),
+        ("LAKEHOUSE_SERVE__USERS", '{"ada": "too"}', "serve.users.ada", "at least 8"),
+        ("LAKEHOUSE_PULSAR__SERVICE_URL", "localhost:6650", "pulsar.service_url", "'localhost:6650'"),
+        ("LAKEHOUSE_PULSAR__ADMIN_URL", "http://one:1,http://two:1", "pulsar.admin_url", "'http://one:1,http://two:1'"),
+        ("LAKEHOUSE_PULSAR__SERVICE_URL", "pulsar://localhost:6650", "pulsar", "admin_url"),
+        ("LAKEHOUSE_SPARK__CONF", "fast", "LAKEHOUSE_SPARK…", "line 1 column 1"),
     ],
 )
-def test_a_wrong_variable(lakehouse: Command, variable: str, value: str, line: str) -> None:
+def test_a_wrong_variable(lakehouse: Command, variable: str, value: str, place: str, part: str) -> None:
     done = lakehouse("status", **{variable: value})
-    assert (done.code, done.err) == (78, f"lakehouse: {line}\n")
+    assert refused(done, place, part), done.err
+
+
+def test_a_password_that_is_too_short_is_not_shown(lakehouse: Command) -> None:
+    done = lakehouse("status", LAKEHOUSE_SERVE__USERS='{"ada": "s3cret"}')
+    assert refused(done, "serve.users.ada"), done.err
+    assert "s3cret" not in done.out + done.err
 
 
 @pytest.mark.parametrize(
-    ("text", "line"),
+    ("text", "place", "part"),
     [
-        ("sped = 9", "sped: no such setting (given: 9)"),
-        ("[run]\nspeed = 9", "run.speed: no such setting (given: 9)"),
-        ("[run]\nretries = -1", "run.retries: Input should be greater than or equal to 0 (given: -1)"),
-        ("[run", "lakehouse.toml: not TOML: Expected ']' at the end of a table declaration (at end of document)"),
-        (
-            "pulsar = 5",
-            "pulsar: Input should be a valid dictionary or instance of Pulsar (given: 5)",
-        ),
-        (
-            '[pulsar]\ntoken = "abc"',
-            "lakehouse.toml: pulsar.token is a secret: set LAKEHOUSE_PULSAR__TOKEN instead",
-        ),
-        (
-            '[postgres]\nurl = "postgresql://a:b@c/d"',
-            "lakehouse.toml: postgres.url is a secret: set LAKEHOUSE_POSTGRES__URL instead",
-        ),
-        (
-            '[airflow]\nalert_url = "https://chat/hook"',
-            "lakehouse.toml: airflow.alert_url is a secret: set LAKEHOUSE_AIRFLOW__ALERT_URL instead",
-        ),
-        (
-            '[spark.conf]\n"spark.hadoop.fs.s3a.secret.key" = "x"',
-            "lakehouse.toml: spark.conf spark.hadoop.fs.s3a.secret.key is a secret: set LAKEHOUSE_SPARK__CONF instead",
-        ),
-        (
-            '[serve.users]\nada = "lovelace-1815"',
-            "lakehouse.toml: serve.users is a secret: set LAKEHOUSE_SERVE__USERS instead",
-        ),
+        ("sped = 9", "sped", "9"),
+        ("[run]\nspeed = 9", "run.speed", "9"),
+        ("[run]\nretries = -1", "run.retries", "-1"),
+        ("[run", "lakehouse.toml", "at end of document"),
+        ("pulsar = 5", "pulsar", "5"),
     ],
 )
-def test_a_wrong_file(lakehouse: Command, text: str, line: str) -> None:
+def test_a_wrong_file(lakehouse: Command, text: str, place: str, part: str) -> None:
     Path("lakehouse.toml").write_text(text)
     done = lakehouse("status")
-    assert (done.code, done.err) == (78, f"lakehouse: {line}\n")
+    assert refused(done, place, part), done.err
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "variable"),
+    [
+        ('[pulsar]\ntoken = "s3cret"', "pulsar.token", "LAKEHOUSE_PULSAR__TOKEN"),
+        ('[postgres]\nurl = "postgresql://a:s3cret@c/d"', "postgres.url", "LAKEHOUSE_POSTGRES__URL"),
+        ('[airflow]\nalert_url = "https://chat/s3cret"', "airflow.alert_url", "LAKEHOUSE_AIRFLOW__ALERT_URL"),
+        (
+            '[spark.conf]\n"spark.hadoop.fs.s3a.secret.key" = "s3cret"',
+            "spark.conf spark.hadoop.fs.s3a.secret.key",
+            "LAKEHOUSE_SPARK__CONF",
+        ),
+        ('[serve.users]\nada = "s3cret-1815"', "serve.users", "LAKEHOUSE_SERVE__USERS"),
+    ],
+)
+def test_a_secret_in_a_file_is_refused_and_not_shown(lakehouse: Command, text: str, name: str, variable: str) -> None:
+    Path("lakehouse.toml").write_text(text)
+    done = lakehouse("status")
+    assert refused(done, "lakehouse.toml", f"{name} ", variable), done.err
+    assert "s3cret" not in done.out + done.err
 
 
 def test_the_environment_wins_over_the_file(lakehouse: Command, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -167,37 +145,33 @@ def test_the_environment_wins_over_the_file(lakehouse: Command, monkeypatch: pyt
 
 
 @pytest.mark.parametrize(
-    ("arguments", "line"),
+    ("arguments", "place", "part"),
     [
-        (["land", "order"], "order: not declared; there are items, users, orders"),
-        (["merge", "orders"], "orders: not declared; there are items, users"),
-        (["enrich", "users"], "users: not declared; there are orders"),
-        (["serve"], """serve.users: nobody could log in: set LAKEHOUSE_SERVE__USERS='{"ada": "her password"}'"""),
-        (["run", "--every", "2"], "--every 2: must be a number with ms, s, m or h, such as 2s"),
-        (["run", "--every", "soon"], "--every soon: must be a number with ms, s, m or h, such as 2s"),
-        (["produce", "--rate", "fast"], "--rate fast: must be messages a second, such as 1000/s"),
-        (["produce", "--rate", "0/s"], "--rate 0/s: must be messages a second, such as 1000/s"),
-        (
-            ["produce", "seed=eight"],
-            "seed=eight: Input should be a valid integer, unable to parse string as an integer",
-        ),
-        (["produce", "malformed=2"], "malformed=2: Input should be less than or equal to 1"),
-        (["demo", "--domain", "bank"], "--domain bank: no such domain; there are favorites, ledger, shop"),
+        (["land", "order"], "order", "items, users, orders"),
+        (["merge", "orders"], "orders", "items, users\n"),
+        (["enrich", "users"], "users", "are orders\n"),
+        (["serve"], "serve.users", "LAKEHOUSE_SERVE__USERS="),
+        (["run", "--every", "2"], "--every 2", "2s"),
+        (["run", "--every", "soon"], "--every soon", "2s"),
+        (["produce", "--rate", "fast"], "--rate fast", "1000/s"),
+        (["produce", "--rate", "0/s"], "--rate 0/s", "1000/s"),
+        (["produce", "seed=eight"], "seed=eight", "integer"),
+        (["produce", "malformed=2"], "malformed=2", "less than or equal to 1"),
+        (["demo", "--domain", "bank"], "--domain bank", "favorites, ledger, shop"),
     ],
 )
-def test_a_wrong_argument(lakehouse: Command, arguments: list[str], line: str) -> None:
+def test_a_wrong_argument(lakehouse: Command, arguments: list[str], place: str, part: str) -> None:
     done = lakehouse(*arguments)
-    assert (done.code, done.err) == (78, f"lakehouse: {line}\n")
+    assert refused(done, place, part), done.err
 
 
 @pytest.mark.parametrize("arguments", [["produce"], ["topics", "create"]])
 def test_no_broker(lakehouse: Command, arguments: list[str]) -> None:
     done = lakehouse(*arguments)
-    assert (done.code, done.err) == (
-        1,
-        "lakehouse: no broker is running: start it with `lakehouse up`, or set pulsar.service_url and "
-        "pulsar.admin_url\n",
-    )
+    assert (done.code, done.err.count("\n")) == (1, 1)
+    assert "no broker" in done.line
+    assert "`lakehouse up`" in done.line
+    assert "pulsar.service_url" in done.line
 
 
 @pytest.mark.parametrize("arguments", [["fly"], ["run", "--speed", "9"], ["produce", "--size", "many"]])
@@ -206,33 +180,26 @@ def test_usage_errors_exit_with_2(lakehouse: Command, arguments: list[str]) -> N
 
 
 @pytest.mark.parametrize(
-    ("arguments", "line"),
+    ("arguments", "place", "part"),
     [
-        ([], "backfill: give either days by --from and --to, or a key by --because"),
-        (
-            ["--from", "2026-01-01", "--because", "users:1"],
-            "backfill: give either days by --from and --to, or a key by",
-        ),
-        (
-            ["--because", "stores:1"],
-            "--because stores:1: must be an entity of items, users and a key, such as users:12",
-        ),
-        (["--because", "users:ada"], "--because users:ada: a key of users is a BIGINT, such as users:123"),
-        (["--from", "today"], "--from today: must be a day, such as 2026-01-31"),
-        (["--from", "2026-01-02", "--to", "2026-01-01"], "--to 2026-01-01: must not be before --from 2026-01-02"),
+        ([], "backfill", "--because"),
+        (["--from", "2026-01-01", "--because", "users:1"], "backfill", "--because"),
+        (["--because", "stores:1"], "--because stores:1", "users:12"),
+        (["--because", "users:ada"], "--because users:ada", "BIGINT"),
+        (["--from", "today"], "--from today", "2026-01-31"),
+        (["--from", "2026-01-02", "--to", "2026-01-01"], "--to 2026-01-01", "--from 2026-01-02"),
     ],
 )
-def test_what_can_not_be_backfilled(lakehouse: Command, arguments: list[str], line: str) -> None:
+def test_what_can_not_be_backfilled(lakehouse: Command, arguments: list[str], place: str, part: str) -> None:
     done = lakehouse("backfill", *arguments)
-    assert (done.code, done.line.startswith(f"lakehouse: {line}")) == (78, True), done.line
+    assert refused(done, place, part), done.err
 
 
 def test_a_run_without_a_broker(lakehouse: Command, spark: SparkSession) -> None:
     done = lakehouse("run")
-    assert (done.code, done.line) == (
-        1,
-        "lakehouse: no broker is running: start it with `lakehouse up`, or set pulsar.service_url and pulsar.admin_url",
-    )
+    assert done.code == 1
+    assert "no broker" in done.line
+    assert "`lakehouse up`" in done.line
 
 
 @pytest.mark.parametrize("arguments", [["run"], ["produce"], ["topics", "create"]])
@@ -243,7 +210,9 @@ def test_a_broker_that_does_not_answer(lakehouse: Command, spark: SparkSession, 
         LAKEHOUSE_PULSAR__ADMIN_URL="http://127.0.0.1:1",
         LAKEHOUSE_RUN__BROKER_TIMEOUT="0.5",
     )
-    assert (done.code, done.line) == (1, "lakehouse: http://127.0.0.1:1: no answer from the broker in 0.5 s")
+    assert done.code == 1
+    assert done.line.startswith("lakehouse: http://127.0.0.1:1: no answer ")
+    assert done.line.endswith(" 0.5 s")
 
 
 @contextmanager
@@ -283,9 +252,8 @@ def test_a_broker_that_wants_a_token(lakehouse: Command, spark: SparkSession) ->
     with refusing_broker() as url:
         urls = {"LAKEHOUSE_PULSAR__SERVICE_URL": "pulsar://127.0.0.1:1", "LAKEHOUSE_PULSAR__ADMIN_URL": url}
         done = lakehouse("run", **urls)
-    assert done.line == (
-        f"lakehouse: GET {url}/admin/v2/brokers/ready: no token was sent: set LAKEHOUSE_PULSAR__TOKEN: Unauthorized"
-    )
+    assert done.line.startswith(f"lakehouse: GET {url}/admin/v2/brokers/ready: no token ")
+    assert "LAKEHOUSE_PULSAR__TOKEN" in done.line
 
 
 def test_a_missing_topic(lakehouse: Command, spark: SparkSession, endpoint: Endpoint) -> None:
@@ -303,7 +271,8 @@ def test_a_registered_schema_that_breaks_the_contract(
 ) -> None:
     without_id = replace(TOPICS[0], fields=StructType(TOPICS[0].fields.fields[1:]))
     done = lakehouse("land", **environment(own_topics(lake.settings, endpoint, tmp_path, [without_id])))
-    assert (done.code, done.line) == (78, "lakehouse: items: id is not registered, but declared as a required long")
+    assert done.code == 78
+    assert done.line.startswith("lakehouse: items: id is not registered")
 
 
 @pytest.fixture
@@ -314,7 +283,8 @@ def project(settings: Settings, endpoint: Endpoint, tmp_path: Path) -> Settings:
 
 def test_a_warehouse_that_can_not_be_written(lakehouse: Command, spark: SparkSession, project: Settings) -> None:
     done = lakehouse("run", **environment(project, LAKEHOUSE_WAREHOUSE="/dev/null/warehouse"))
-    assert (done.code, done.line) == (78, "lakehouse: not writable: /dev/null/warehouse: Not a directory")
+    assert done.code == 78
+    assert "/dev/null/warehouse: Not a directory" in done.line
 
 
 @pytest.mark.parametrize("command", ["merge", "up"])
@@ -343,12 +313,13 @@ def test_before_the_first_run(lakehouse: Command, spark: SparkSession, project: 
         step: lakehouse(step, **environment(project)) for step in ("merge", "enrich", "publish", "purge", "reconcile")
     }
     assert {outcome.code for outcome in done.values()} == {1}
-    assert {step: outcome.line for step, outcome in done.items()} == {
-        "merge": "lakehouse: bronze.items is not there yet: run `lakehouse land` first",
-        "enrich": "lakehouse: bronze.orders is not there yet: run `lakehouse land` first",
-        "publish": "lakehouse: gold.enriched_orders is not there yet: run `lakehouse run` first",
-        "purge": "lakehouse: silver.items is not there yet: run `lakehouse run` first",
-        "reconcile": "lakehouse: bronze.items is not there yet: run `lakehouse run` first",
+    named = {step: re.findall(r"\w+\.\w+|`.*?`", outcome.line) for step, outcome in done.items()}
+    assert named == {
+        "merge": ["bronze.items", "`lakehouse land`"],
+        "enrich": ["bronze.orders", "`lakehouse land`"],
+        "publish": ["gold.enriched_orders", "`lakehouse run`"],
+        "purge": ["silver.items", "`lakehouse run`"],
+        "reconcile": ["bronze.items", "`lakehouse run`"],
     }
 
 
@@ -451,14 +422,14 @@ def test_status_without_broker_and_tables_says_what_makes_them(lakehouse: Comman
 @pytest.mark.parametrize("key", ["orders:", "stores:1", "42"])
 def test_a_state_is_of_a_key_of_something_declared(lakehouse: Command, key: str) -> None:
     done = lakehouse("state", key)
-    line = f"lakehouse: {key}: must be one of items, users, orders and a key, such as items:123\n"
-    assert (done.code, done.err) == (78, line)
+    assert refused(done, key, "items, users, orders", "items:123"), done.err
 
 
 def test_the_state_of_facts_without_tables(lakehouse: Command) -> None:
     done = lakehouse("state", "orders:1")
-    line = "lakehouse: orders: there is no table of them yet: `lakehouse run` makes them\n"
-    assert (done.code, done.err) == (1, line)
+    assert (done.code, done.err.count("\n")) == (1, 1)
+    assert done.line.startswith("lakehouse: orders: ")
+    assert "`lakehouse run`" in done.line
 
 
 def test_watch_looks_again_until_it_is_interrupted(

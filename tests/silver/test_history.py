@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from itertools import permutations
+from pathlib import Path
 
 import pytest
 
@@ -10,7 +11,7 @@ from pulsar_lakehouse.errors import ConfigurationError
 from pulsar_lakehouse.silver.merge import create_tables, merge_batch
 from pulsar_lakehouse.tables.lake import Lake
 from tests.lake import own_home, read
-from tests.messages import at, tombstone, user
+from tests.messages import at, millis, tombstone, user
 from tests.oracle import Message, by_id, by_version
 from tests.silver.test_merge import bronze
 
@@ -52,6 +53,26 @@ def test_every_order_of_partial_updates_gives_the_same(lake: Lake, tmp_path_fact
             ("Augusta", "Lovelace", None, at(3), at(4)),
             ("Augusta", "Lovelace", "augusta@example.org", at(4), None),
         ]
+
+
+def test_a_message_that_deletes_the_key_drops_the_values_before_it_and_its_own(
+    spark: SparkSession, settings: Settings, tmp_path: Path
+) -> None:
+    """`given` names the columns that have a value in the message itself, except the key and `deleted_at`."""
+    lake = own_home(settings, tmp_path)
+    create_tables(spark, lake, PARTIAL)
+    changes = [
+        user(1, "Ada", emailAddress="ada@example.org"),
+        user(1, "Eve", when=1, place=1, deletedAt=millis(at(1))),
+        user(1, None, when=2, place=2, lastName="Lovelace"),
+    ]
+    merge_batch(lake, PARTIAL, bronze(spark, changes))
+    columns = ("first_name", "last_name", "email_address", "given")
+    assert [tuple(row[name] for name in columns) for row in by_version(read(lake, PARTIAL.history.name))] == [
+        ("Ada", None, "ada@example.org", ["created_at", "email_address", "first_name"]),
+        ("Eve", None, None, ["created_at", "first_name"]),
+        (None, "Lovelace", None, ["created_at", "last_name"]),
+    ]
 
 
 def test_updates_that_are_partial_from_now_on_keep_what_was_known(

@@ -293,6 +293,12 @@ def test_a_tombstone_is_known_by_its_key_alone(spark: SparkSession) -> None:
     ]
 
 
+def test_the_sql_of_columns_sees_the_null_fields_of_a_tombstone(spark: SparkSession) -> None:
+    named = replace(USERS, columns={"id": "id", "name": "coalesce(firstName, 'nobody')"})
+    rows = bronze(spark, [tombstone("users", "5", when=1)]).transform(decode_changes, entity=named).collect()
+    assert [(row.id, row.name, row.deleted_at is None) for row in rows] == [(5, "nobody", False)]
+
+
 def test_a_message_key_must_be_the_id(spark: SparkSession) -> None:
     def keyed(key: str | None, place: int) -> Message:
         return message("users", {"id": 5, "createdAt": 0}, key=key, place=place)

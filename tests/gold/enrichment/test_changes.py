@@ -32,59 +32,55 @@ EVENTS = """
 
 
 def test_only_those_are_retried_whose_own_key_has_changed(spark: SparkSession) -> None:
-    """Order d waits for user 6, into which 5 was merged. Orders e and f have waited too long, but f was released.
+    """User 5 has changed, twice, and so has what item 5 was in minutes 5 to 15."""
 
-    Order h is outdated in gold, and already waits. Order i waits for item 6, and for a user who has changed.
-    """
-
-    def state(entity: str, key: str, *merged: str) -> tuple[object, ...]:
-        return (entity, key, "missing", list(merged) or None, None)
+    def state(entity: str, key: str, *merged: str, via: list[tuple[str, str]] | None = None) -> tuple[object, ...]:
+        return (entity, key, "missing", list(merged) or None, via)
 
     now, long_ago = datetime.now(UTC), datetime(2020, 1, 1, tzinfo=UTC)
-    waiting = spark.createDataFrame(
-        [
-            ("a", at(0), [state("users", "5")], now),
-            ("b", at(0), [state("items", "5")], now),
-            ("c", at(0), [state("users", "6")], now),
-            ("d", at(0), [state("users", "6", "5")], now),
-            ("e", at(0), [state("users", "5")], long_ago),
-            ("f", at(0), [state("users", "5")], long_ago),
-            ("g", at(10), [state("items", "5")], now),
-            ("h", at(0), [state("items", "6")], now),
-            ("i", at(0), [state("items", "6"), state("users", "5")], now),
-            ("j", at(0), [("items", "7", "missing", None, [("users", "5")])], now),
-            ("of an older release", at(0), None, now),
-        ],
-        WAITING,
-    )
-    events = spark.createDataFrame(
-        [
-            ("users", "5", None, None, None, "change", None),
-            ("users", "5", None, None, None, "change", None),
-            ("items", "5", at(5), at(15), None, "change", None),
-            (None, None, None, None, None, "release", "f"),
-        ],
-        EVENTS,
-    )
-    outdated = spark.createDataFrame([("h",)], "position STRING")
+    user, other_user = state("users", "5"), state("users", "6")
+    item, other_item = state("items", "5"), state("items", "6")
+    concerned = [
+        ("for the user", at(0), [user], now),
+        ("for the item, in these minutes", at(10), [item], now),
+        ("for another item, and for the user", at(0), [other_item, user], now),
+        ("for the user's survivor", at(0), [state("users", "6", "5")], now),
+        ("for an item that the user has", at(0), [state("items", "7", via=[("users", "5")])], now),
+        ("for the user, too long, but released", at(0), [user], long_ago),
+        ("for another item, but outdated in gold", at(0), [other_item], now),
+        ("since an older release", at(0), None, now),
+    ]
+    others = [
+        ("for the item, before these minutes", at(0), [item], now),
+        ("for another user", at(0), [other_user], now),
+        ("for the user, too long", at(0), [user], long_ago),
+    ]
+    changes = [
+        ("users", "5", None, None, None, "change", None),
+        ("users", "5", None, None, None, "change", None),
+        ("items", "5", at(5), at(15), None, "change", None),
+        (None, None, None, None, None, "release", "for the user, too long, but released"),
+    ]
+    waiting, events = spark.createDataFrame(concerned + others, WAITING), spark.createDataFrame(changes, EVENTS)
+    outdated = spark.createDataFrame([("for another item, but outdated in gold",)], "position STRING")
     for number in 4, FEW + 1:  # many events take another plan
         retried = waiting_for(waiting, events=events, number=number, outdated=outdated, enrichment=ORDERS)
-        assert {row.position for row in retried.collect()} == {"a", "d", "f", "g", "h", "i", "j", "of an older release"}
+        assert {row.position for row in retried.collect()} == {position for position, *_ in concerned}
 
 
 def test_a_change_of_history_is_a_version_that_was_ever_valid(spark: SparkSession) -> None:
-    """The end of version 1 has moved, because version 2 begins there. Version 3 was replaced at once."""
+    """The end of a version has moved to where the new one begins."""
     feed = spark.createDataFrame(
         [
-            (1, at(0), at(5), (at(1),), "update_postimage"),
-            (2, at(5), None, (at(2),), "insert"),
-            (3, at(5), at(5), (at(3),), "insert"),
+            ("ends earlier", at(0), at(5), (at(1),), "update_postimage"),
+            ("new", at(5), None, (at(2),), "insert"),
+            ("replaced at once", at(5), at(5), (at(3),), "insert"),
         ],
-        """id INT, valid_from TIMESTAMP, valid_until TIMESTAMP, sequence STRUCT<publish_time: TIMESTAMP>,
+        """id STRING, valid_from TIMESTAMP, valid_until TIMESTAMP, sequence STRUCT<publish_time: TIMESTAMP>,
            _change_type STRING""",
     ).withColumn("_commit_version", F.lit(3))
     of_history = feed.transform(changes_of, lookup=replace(LOOKUPS[1], join="as_of")).collect()
-    assert [(row.changed_key, row.valid_from.minute, row.valid_until) for row in of_history] == [("2", 5, None)]
+    assert [(row.changed_key, row.valid_from.minute, row.valid_until) for row in of_history] == [("new", 5, None)]
 
 
 def test_a_latest_state_is_lost_if_its_key_was_deleted_or_merged(spark: SparkSession) -> None:

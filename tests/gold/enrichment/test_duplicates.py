@@ -56,6 +56,35 @@ def test_what_is_held_itself_duplicates_nothing_though_its_keys_are_held_twice(s
     ]
 
 
+def test_of_several_firsts_the_one_that_is_held_is_repeated_else_the_first_to_come(spark: SparkSession) -> None:
+    """Facts of days 1 and 9 are too far apart to repeat each other, and one of day 5 repeats one of them."""
+    facts = spark.createDataFrame(
+        [
+            (1, 10, "b", day(9)),
+            (1, 20, "a", day(1)),
+            (1, 30, "c", day(5)),
+            (2, 10, "d", day(9)),
+            (2, 30, "e", day(5)),
+            (3, 30, "f", day(5)),
+        ],
+        FACTS,
+    )
+    held = spark.createDataFrame([(2, "g", day(1)), (3, "i", day(1)), (3, "h", day(9))], HELD)
+    duplicates = facts.transform(find_duplicates, placed=held, **ONE_WEEK)
+    assert sorted((row.position, row.duplicate_of) for row in duplicates.collect()) == [
+        ("c", "b"),
+        ("e", "g"),
+        ("f", "h"),
+    ]
+
+
+def test_what_was_malformed_until_a_retry_repeats_what_came_after_it(spark: SparkSession) -> None:
+    retried = spark.createDataFrame([(1, 10, "a", day(1))], FACTS)
+    held = spark.createDataFrame([(1, "b", day(1))], HELD)
+    duplicates = retried.transform(find_duplicates, placed=held, **ONE_WEEK)
+    assert [tuple(row) for row in duplicates.collect()] == [(1, 10, "a", day(1), "b")]
+
+
 DAYS = st.integers(1, 30)
 
 

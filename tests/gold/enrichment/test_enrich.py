@@ -21,46 +21,60 @@ from pulsar_lakehouse.tables.lake import Lake
 from tests.crashes import DISCARD, DUPLICATES, MALFORMED, PLACING, crash_after
 from tests.lake import expected, land_literally, own_home, read, tables
 from tests.messages import at, item, message, millis, order, tombstone, user
-from tests.oracle import Oracle
+from tests.oracle import Message, Oracle
 from tests.oracle_lookups import Row
 from tests.shop import ENRICHMENTS, ENTITIES, joins_of
 
+
+def merged(id: int, *, into: int, place: int) -> Message:
+    return user(id, place=place, mergedAt=millis(at(0)), parentUserId=into)
+
+
 FIRST = [
+    # All that orders 1 and 13 need is there. Order 1 comes twice, with another price.
     user(1),
-    user(2, when=5, place=1, deletedAt=1_767_225_900_000),
     item(1),
+    item(2, place=2),
     order(1, place=1),
+    order(1, place=6, price=9.9),
+    order(13, place=12, item=2),
+    # User 9 and item 9 are missing.
     order(2, place=2, user=9),
     order(3, place=3, item=9),
+    order(6, place=7, user=9, item=9),
+    # User 2 was deleted before order 4, but after order 5.
+    user(2, when=5, place=1, deletedAt=millis(at(5))),
     order(4, place=4, user=2),
     order(5, place=5, user=2, when=4),
-    order(1, place=6, price=9.9),
-    order(6, place=7, user=9, item=9),
-    message("orders", b'{"invoiceId": 1', key="7", when=10, place=8),
-    user(3, place=9, mergedAt=millis(at(0)), parentUserId=4),
-    user(5, place=10, mergedAt=millis(at(0)), parentUserId=6),
-    user(6, place=11, mergedAt=millis(at(0)), parentUserId=5),
-    user(7, place=12, mergedAt=millis(at(0)), parentUserId=1),
+    # User 3 was merged into 4, who is missing, 5 and 6 into each other, and 7 into 1.
+    merged(3, into=4, place=9),
+    merged(5, into=6, place=10),
+    merged(6, into=5, place=11),
+    merged(7, into=1, place=12),
     order(10, place=9, user=3),
     order(11, place=10, user=5),
     order(12, place=11, user=7),
-    item(2, place=2),
-    order(13, place=12, item=2),
+    # A payload that is cut off, and an order that pays the customer, before it was created
+    message("orders", b'{"invoiceId": 1', key="7", when=10, place=8),
     order(14, place=30, price=-1.0, paidAt=millis(at(9))),
 ]
 THEN = [
+    # What was missing comes, user 2 is back, and user 6 was not merged after all.
     user(9, place=2),
     item(9, place=1),
-    user(2, "back", when=20, place=3),
     user(4, place=13),
+    user(2, "back", when=20, place=3),
     user(6, "alone", when=1, place=14),
-    order(2, place=19, user=9),
+    # Orders 1 and 2 come again. Of the new ones, 8 comes twice, and its user is missing.
     order(1, place=13),
+    order(2, place=19, user=9),
     order(7, place=14),
     order(8, place=15, user=77),
     order(8, place=16, user=77),
+    # A number as text, and a tombstone of an order
     order(9, place=17, userId="1"),
     tombstone("orders", "1", when=10, place=18),
+    # The price of item 1 was another one before its orders, and item 2 was deleted before its order.
     item(1, 2.0, when=7, place=3),
     tombstone("items", "2", when=5, place=4),
 ]

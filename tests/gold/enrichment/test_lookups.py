@@ -2,7 +2,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from pulsar_lakehouse.domains.shop.declarations.items import ITEMS
@@ -35,42 +35,56 @@ def test_state_that_is_not_there_or_was_deleted_can_not_be_used(spark: SparkSess
     ]
 
 
+def joined(spark: SparkSession, users: list[int], state: DataFrame, lookup: Lookup) -> list[tuple[object, ...]]:
+    """By user: the key looked up, the merged keys, the key of the row that is found, and why it can't be used."""
+    facts = spark.createDataFrame([(user,) for user in users], "user_id INT").withColumn("created_at", F.lit(at(0)))
+    merges = read_merges(state, lookup=lookup)
+    ways = ways_of(facts.select(F.col("user_id").alias("key")), merges=merges, limit=lookup.max_merges)
+    keyed = facts.transform(with_key, lookup=lookup).transform(with_survivor, ways=ways, lookup=lookup)
+    rows = keyed.transform(with_state, state=state, lookup=lookup, event_time="created_at").collect()
+    return sorted((row.user_id, row._user_key, row.user_merged, row.user and row.user.id, row.no_user) for row in rows)
+
+
 def test_a_merged_key_is_joined_with_its_survivor(spark: SparkSession) -> None:
     """User 8 was merged into 1, 1 into 2, and 2 into 3: three merges.
 
     4 and 5 form a circle, into which 6 leads. 7 was never merged.
     """
-    facts = spark.createDataFrame([(1,), (2,), (3,), (4,), (6,), (7,), (8,)], "user_id INT")
-    facts = facts.withColumn("created_at", F.lit(at(0)))
     state = spark.createDataFrame(
         [(1, 2), (2, 3), (3, None), (4, 5), (5, 4), (6, 4), (7, None), (8, 1)], "id INT, into INT"
     ).withColumn("deleted_at", F.lit(None).cast("timestamp"))
-    lookup = replace(LOOKUPS[0], max_merges=3)
-
-    def joined(lookup: Lookup) -> list[tuple[object, ...]]:
-        merges = read_merges(state, lookup=lookup)
-        ways = ways_of(facts.select(F.col("user_id").alias("key")), merges=merges, limit=lookup.max_merges)
-        keyed = facts.transform(with_key, lookup=lookup).transform(with_survivor, ways=ways, lookup=lookup)
-        rows = keyed.transform(with_state, state=state, lookup=lookup, event_time="created_at").collect()
-        return sorted((row.user_id, row._user_key, row.user_merged, row.no_user) for row in rows)
-
-    assert joined(lookup) == [
-        (1, 3, [1, 2], None),
-        (2, 3, [2], None),
-        (3, 3, None, None),
-        (4, 4, [4, 5], "merged in a circle"),
-        (6, 4, [6, 4, 5], "merged in a circle"),
-        (7, 7, None, None),
-        (8, 3, [8, 1, 2], None),
+    users = [1, 2, 3, 4, 6, 7, 8]
+    assert joined(spark, users, state, replace(LOOKUPS[0], max_merges=3)) == [
+        (1, 3, [1, 2], 3, None),
+        (2, 3, [2], 3, None),
+        (3, 3, None, 3, None),
+        (4, 4, [4, 5], 4, "merged in a circle"),
+        (6, 4, [6, 4, 5], 4, "merged in a circle"),
+        (7, 7, None, 7, None),
+        (8, 3, [8, 1, 2], 3, None),
     ]
-    assert joined(replace(lookup, max_merges=2)) == [
-        (1, 3, [1, 2], None),
-        (2, 3, [2], None),
-        (3, 3, None, None),
-        (4, 4, [4, 5], "merged in a circle"),
-        (6, 5, [6, 4], "merged through more than 2 keys"),
-        (7, 7, None, None),
-        (8, 2, [8, 1], "merged through more than 2 keys"),
+    assert joined(spark, users, state, replace(LOOKUPS[0], max_merges=2)) == [
+        (1, 3, [1, 2], 3, None),
+        (2, 3, [2], 3, None),
+        (3, 3, None, 3, None),
+        (4, 4, [4, 5], 4, "merged in a circle"),
+        (6, 5, [6, 4], 5, "merged through more than 2 keys"),
+        (7, 7, None, 7, None),
+        (8, 2, [8, 1], 2, "merged through more than 2 keys"),
+    ]
+
+
+def test_a_row_that_is_merged_and_deleted_is_followed(spark: SparkSession) -> None:
+    state = spark.createDataFrame([(1, 2, at(0)), (2, None, None)], "id INT, into INT, deleted_at TIMESTAMP")
+    assert joined(spark, [1], state, LOOKUPS[0]) == [(1, 2, [1], 2, None)]
+
+
+def test_the_merged_keys_stay_where_a_state_that_is_not_required_is_missing(spark: SparkSession) -> None:
+    """User 1 was merged into 2, who never came. User 3 was not merged."""
+    state = spark.createDataFrame([(1, 2, None), (3, None, None)], "id INT, into INT, deleted_at TIMESTAMP")
+    assert joined(spark, [1, 3], state, replace(LOOKUPS[0], required=False)) == [
+        (1, 2, [1], None, "missing"),
+        (3, 3, None, 3, None),
     ]
 
 
