@@ -55,20 +55,18 @@ def test_every_order_of_partial_updates_gives_the_same(lake: Lake, tmp_path_fact
         ]
 
 
-def test_a_message_that_deletes_the_key_drops_the_values_before_it_and_its_own(
-    spark: SparkSession, settings: Settings, tmp_path: Path
-) -> None:
+def test_a_message_that_deletes_the_key_drops_the_values_before_it_and_its_own(lake: Lake, tmp_path: Path) -> None:
     """`given` names the columns that have a value in the message itself, except the key and `deleted_at`."""
-    lake = own_home(settings, tmp_path)
-    create_tables(spark, lake, PARTIAL)
+    own = Lake(lake.spark, own_home(lake.settings, tmp_path))
+    create_tables(own, PARTIAL)
     changes = [
         user(1, "Ada", emailAddress="ada@example.org"),
         user(1, "Eve", when=1, place=1, deletedAt=millis(at(1))),
         user(1, None, when=2, place=2, lastName="Lovelace"),
     ]
-    merge_batch(lake, PARTIAL, bronze(spark, changes))
+    merge_batch(own, PARTIAL, bronze(own.spark, changes))
     columns = ("first_name", "last_name", "email_address", "given")
-    assert [tuple(row[name] for name in columns) for row in by_version(read(lake, PARTIAL.history.name))] == [
+    assert [tuple(row[name] for name in columns) for row in by_version(read(own.settings, PARTIAL.history.name))] == [
         ("Ada", None, "ada@example.org", ["created_at", "email_address", "first_name"]),
         ("Eve", None, None, ["created_at", "first_name"]),
         (None, "Lovelace", None, ["created_at", "last_name"]),
