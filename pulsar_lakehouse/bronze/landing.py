@@ -47,9 +47,7 @@ def create_bronze_table(lake: Lake, topic: Topic, held: Mapping[str, Held]) -> b
 
 def to_bronze(messages: DataFrame) -> DataFrame:
     """Adds `landed_at`, the current time, and `publish_date`, the day of `publish_time`."""
-    return messages.withColumns(
-        {"landed_at": F.current_timestamp(), "publish_date": F.to_date("publish_time")},
-    )
+    return messages.withColumns({"landed_at": F.current_timestamp(), "publish_date": F.to_date("publish_time")})
 
 
 def land(lake: Lake, topic: Topic, endpoint: Endpoint) -> DataStreamWriter:

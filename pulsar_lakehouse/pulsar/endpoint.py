@@ -59,13 +59,7 @@ def connect(endpoint: Endpoint, settings: Settings) -> pulsar.Client:
 
 
 def call_admin(
-    method: str,
-    path: str,
-    endpoint: Endpoint,
-    settings: Settings,
-    *,
-    body: object = None,
-    accept: tuple[int, ...] = (),
+    method: str, path: str, endpoint: Endpoint, settings: Settings, *, body: object = None, accept: tuple[int, ...] = ()
 ) -> requests.Response:
     """Call `path`, below `/admin/v2/`. Responses with an HTTP status in `accept` are returned like a success.
 

@@ -45,13 +45,7 @@ def find_loss(
             return None
         reason = f"the last entry read is {after}, but the partition no longer exists"
         return Loss(
-            partition=partition,
-            after=after,
-            resume=after,
-            entries=0,
-            reason=reason,
-            can_resume=False,
-            exists=False,
+            partition=partition, after=after, resume=after, entries=0, reason=reason, can_resume=False, exists=False
         )
     if created and held.created and held.created != created:
         return _recreated(partition, after, held, created)
