@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from contextlib import closing, suppress
 from dataclasses import replace
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
@@ -20,13 +19,13 @@ from deltalake.exceptions import DeltaError
 from obstore.exceptions import BaseError
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
-from pulsar_lakehouse.bronze.landing import bronze_table, create_bronze_table
-from pulsar_lakehouse.bronze.losses import CREATED, creation_dates, partition_in_bronze, source_options
-from pulsar_lakehouse.bronze.pulsar.admin import Held
+from pulsar_lakehouse.bronze.landing import arrow_to_bronze, bronze_table, create_bronze_table
+from pulsar_lakehouse.bronze.partitions import CREATED, creation_times, held_by, source_options
+from pulsar_lakehouse.bronze.pulsar.columns import ARROW_SCHEMA
 from pulsar_lakehouse.bronze.pulsar.options import Options, PulsarSourceError
 from pulsar_lakehouse.bronze.pulsar.planning import Plan
 from pulsar_lakehouse.bronze.pulsar.positions import Offsets, Range
-from pulsar_lakehouse.bronze.pulsar.reading import ARROW_SCHEMA, TIMESTAMP, read_range
+from pulsar_lakehouse.bronze.pulsar.reading import read_range
 from pulsar_lakehouse.checkpoints.batches import Stopped, begin, next_batch, stopped_after
 from pulsar_lakehouse.checkpoints.soundness import batch_context
 from pulsar_lakehouse.contracts.topics import Topic
@@ -83,9 +82,8 @@ def _land(lake: Lake, topic: Topic, endpoint: Endpoint, permit: Permit) -> int |
     start = Offsets.from_json(json.loads(stopped.offset)) if stopped else plan.starting_offsets()
     end = plan.limited_offsets(start, plan.latest_offsets(), ReadAllAvailable())
     ranges = [planned.value for planned in plan.ranges(start, end)]
-    if sum(span.bytes for each in ranges for span in each.spans) > min(
-        MAX_BYTES, lake.settings.run.max_bytes_per_batch
-    ):
+    waiting = sum(span.bytes for each in ranges for span in each.spans)
+    if waiting > min(MAX_BYTES, lake.settings.run.max_bytes_per_batch):
         return None
     if stopped:
         table = stored_table(lake.settings, name)
@@ -97,17 +95,14 @@ def _land(lake: Lake, topic: Topic, endpoint: Endpoint, permit: Permit) -> int |
     plan.ensure_subscriptions()
     landed = 0
     if ranges:
-        rows = _to_bronze(_read(lake.settings, endpoint, options, ranges))
+        rows = arrow_to_bronze(_read(lake.settings, endpoint, options, ranges))
         with permit.used():
             if not stopped:
-                create_bronze_table(lake, topic, _held(plan))
-                stopped, table = (
-                    begin(lake.settings, name, json.dumps(start.to_json())),
-                    stored_table(lake.settings, name),
-                )
-            with next_batch(
-                lake.settings, name, stopped, json.dumps(end.to_json()), batch_context(lake.spark)
-            ) as batch:
+                create_bronze_table(lake, topic, held_by(plan))
+                stopped = begin(lake.settings, name, json.dumps(start.to_json()))
+                table = stored_table(lake.settings, name)
+            until, context = json.dumps(end.to_json()), batch_context(lake.spark)
+            with next_batch(lake.settings, name, stopped, until, context) as batch:
                 append_batch(lake.settings, name, rows, batch, seen=table)
         landed = rows.num_rows
     with suppress(PulsarSourceError):  # it is acknowledged the next time
@@ -130,15 +125,11 @@ def _can_go_on(settings: Settings, table: DeltaTable, stopped: Stopped, topic: T
     is_current = (
         declared.keys() <= properties.keys() and columns_of(table).names == COLUMNS and has_known_features(table)
     )
-    is_same = creation_dates(_held(plan)) == json.loads(properties.get(CREATED, "{}"))
+    is_same = creation_times(held_by(plan)) == json.loads(properties.get(CREATED, "{}"))
     last_commit = Path(settings.table_path(topic.bronze_table), commit_file(table.version()))
     is_whole = last_commit.stat().st_size > 0  # deltalake reads a torn commit as one without changes
     last_batch = table.transaction_version(stopped.stream)
     return is_current and is_same and is_whole and stopped.number == (-1 if last_batch is None else last_batch)
-
-
-def _held(plan: Plan) -> dict[str, Held]:
-    return {partition_in_bronze(partition): held for partition, held in plan.held.items()}
 
 
 def _read(settings: Settings, endpoint: Endpoint, options: Options, ranges: Sequence[Range]) -> pa.Table:
@@ -158,10 +149,3 @@ def _read(settings: Settings, endpoint: Endpoint, options: Options, ranges: Sequ
     with closing(connect(endpoint, settings)) as client, ThreadPoolExecutor(READERS) as pool:
         read_ranges = list(pool.map(partial(read, client), ranges))
     return pa.Table.from_batches([batch for own in read_ranges for batch in own], ARROW_SCHEMA)
-
-
-def _to_bronze(messages: pa.Table) -> pa.Table:
-    """Like `bronze.landing.to_bronze`."""
-    landed_at = pa.repeat(pa.scalar(datetime.now(UTC), TIMESTAMP), messages.num_rows)
-    added = messages.append_column("landed_at", landed_at)
-    return added.append_column("publish_date", messages["publish_time"].cast(pa.date32()))

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from pulsar_lakehouse.bronze.pulsar.admin import Held
-from pulsar_lakehouse.bronze.pulsar.positions import BEGINNING, Position
+from .admin import Held
+from .positions import BEGINNING, Position
 
 
 @dataclass(frozen=True, kw_only=True)

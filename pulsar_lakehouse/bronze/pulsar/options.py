@@ -2,12 +2,13 @@
 
 import json
 import re
+import ssl
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
-from pulsar_lakehouse.bronze.pulsar.positions import Offsets
+from .positions import Offsets
 
 EARLIEST, LATEST = "earliest", "latest"
 
@@ -20,10 +21,33 @@ class NoAnswerError(PulsarSourceError):
     """The broker did not answer, or answered with an unexpected status. A retry may succeed."""
 
 
+class CertificateError(PulsarSourceError):
+    """The certificate of the server at `url` is refused."""
+
+    def __init__(self, url: str, error: ssl.SSLCertVerificationError) -> None:
+        super().__init__(f"{url}: the certificate is refused: {error.verify_message}")
+        self.url = url
+
+
 @dataclass(frozen=True, kw_only=True)
-class Options:
+class Cluster:
+    """How to reach the brokers."""
+
     service_url: str
     admin_url: str
+    token: str | None = field(default=None, repr=False)
+    tls_trust_certs: str | None = None
+    tls_validate_hostname: bool = True
+
+    @property
+    def admin_urls(self) -> list[str]:
+        """The URL of each host: `http://one:8080,other:8080` names two brokers of a cluster."""
+        url = urlsplit(self.admin_url)
+        return [f"{url.scheme}://{host}{url.path.rstrip('/')}" for host in url.netloc.split(",")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options(Cluster):
     topics: tuple[str, ...]
     """Full names, `persistent://tenant/namespace/topic`."""
     subscription: str | None = None
@@ -36,15 +60,6 @@ class Options:
     fail_on_data_loss: bool = True
     read_timeout: float = 120.0
     """Seconds without any message after which reading a range fails."""
-    token: str | None = field(default=None, repr=False)
-    tls_trust_certs: str | None = None
-    tls_validate_hostname: bool = True
-
-    @property
-    def admin_urls(self) -> list[str]:
-        """The URL of each host: `http://one:8080,other:8080` names two brokers of a cluster."""
-        url = urlsplit(self.admin_url)
-        return [f"{url.scheme}://{host}{url.path}" for host in url.netloc.split(",")]
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> "Options":

@@ -7,10 +7,10 @@ from types import MappingProxyType
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxBytes, ReadMaxRows
 
-from pulsar_lakehouse.bronze.pulsar.admin import Admin
-from pulsar_lakehouse.bronze.pulsar.losses import find_loss
-from pulsar_lakehouse.bronze.pulsar.options import EARLIEST, LATEST, Options, PulsarSourceError
-from pulsar_lakehouse.bronze.pulsar.positions import (
+from .admin import Admin
+from .losses import find_loss
+from .options import EARLIEST, LATEST, Options, PulsarSourceError
+from .positions import (
     BEGINNING,
     Offsets,
     Position,

@@ -10,9 +10,10 @@ import numpy as np
 import pulsar
 import pyarrow as pa
 
-from pulsar_lakehouse.bronze.pulsar.admin import Admin, EntryMetadata
-from pulsar_lakehouse.bronze.pulsar.options import NoAnswerError, Options, PulsarSourceError
-from pulsar_lakehouse.bronze.pulsar.positions import BEGINNING, Position, Range, backwards, between, spans_between
+from .admin import Admin, EntryMetadata
+from .columns import ARROW_SCHEMA, PROPERTIES, TIMESTAMP
+from .options import Cluster, NoAnswerError, Options, PulsarSourceError
+from .positions import BEGINNING, Position, Range, backwards, between, spans_between
 
 BATCH_ROWS = 20_000
 BATCH_BYTES = 32 * 2**20
@@ -27,33 +28,15 @@ Message = Any
 """A message as the client's own library has it: the Python object around it would cost time for each message."""
 
 LAST_MILLISECOND = 253_402_300_799_999
-TIMESTAMP = pa.timestamp("us", tz="UTC")
-PROPERTIES = pa.map_(pa.string(), pa.string())
-ARROW_SCHEMA = pa.schema(
-    [
-        ("topic", pa.string()),
-        ("partition", pa.int32()),
-        ("ledger_id", pa.int64()),
-        ("entry_id", pa.int64()),
-        ("batch_index", pa.int32()),
-        ("key", pa.string()),
-        ("payload", pa.binary()),
-        ("properties", PROPERTIES),
-        ("event_time", TIMESTAMP),
-        ("publish_time", TIMESTAMP),
-        ("producer", pa.string()),
-        ("schema_version", pa.int64()),
-    ]
-)
 
 
-def connect(options: Options) -> pulsar.Client:
+def connect(cluster: Cluster, logger: pulsar.ConsoleLogger | pulsar.FileLogger) -> pulsar.Client:
     return pulsar.Client(
-        options.service_url,
-        authentication=pulsar.AuthenticationToken(options.token) if options.token else None,
-        tls_trust_certs_file_path=options.tls_trust_certs,
-        tls_validate_hostname=options.tls_validate_hostname,
-        logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error),
+        cluster.service_url,
+        authentication=pulsar.AuthenticationToken(cluster.token) if cluster.token else None,
+        tls_trust_certs_file_path=cluster.tls_trust_certs,
+        tls_validate_hostname=cluster.tls_validate_hostname,
+        logger=logger,
     )
 
 
@@ -67,7 +50,8 @@ def read_range(options: Options, planned: Range, client: pulsar.Client | None = 
     `failOnDataLoss`, if entries of the range are gone.
     """
     try:
-        with nullcontext(client) if client else closing(connect(options)) as connected:
+        logger = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
+        with nullcontext(client) if client else closing(connect(options, logger)) as connected:
             yield from _RangeReader(options, planned, connected).batches()
     except REFUSALS as error:
         raise PulsarSourceError(f"{planned}: {error}") from error
@@ -195,7 +179,8 @@ class _RangeReader:
         rows.first_indexes.append(id.batch_index())
         rows.publish_times.append(first.publish_timestamp())
         rows.producers.append(first.producer_name())
-        rows.schema_versions.append(_schema_version(first))
+        version = first.int_schema_version()  # schema_version() fails on versions above 127
+        rows.schema_versions.append(version if version >= 0 else None)
         _append(first, rows)
         last = first
         for last in islice(messages, count - 1):
@@ -276,20 +261,16 @@ def _batch_size(id: pulsar.MessageId) -> int:
     return 1
 
 
-def _schema_version(message: Message) -> int | None:
-    version: int = message.int_schema_version()  # schema_version() fails on versions above 127
-    return version if version >= 0 else None
-
-
 def _to_arrow(partition: str, rows: _Rows) -> pa.RecordBatch:
     topic, index = _topic_and_index(partition)
     ledgers, entries = np.array(rows.entries, dtype=np.int64).T
     counts = np.array(rows.counts)
     total = len(rows.keys)
+    entry_of_row = pa.array(np.repeat(np.arange(len(counts)), counts))
     starts = np.repeat(np.cumsum(counts) - counts - np.array(rows.first_indexes), counts)
     columns = [
-        _constant(topic, total, pa.string()),
-        _constant(index, total, pa.int32()),
+        pa.repeat(pa.scalar(topic, pa.string()), total),
+        pa.repeat(pa.scalar(index, pa.int32()), total),
         pa.array(np.repeat(ledgers, counts)),
         pa.array(np.repeat(entries, counts)),
         pa.array((np.arange(total) - starts).astype(np.int32)),
@@ -298,8 +279,8 @@ def _to_arrow(partition: str, rows: _Rows) -> pa.RecordBatch:
         _properties(rows.properties),
         _timestamps(np.array(rows.event_times)),
         _timestamps(np.repeat(rows.publish_times, counts)),
-        pa.array(rows.producers, pa.string()).take(pa.array(np.repeat(np.arange(len(counts)), counts))),
-        pa.array(rows.schema_versions, pa.int64()).take(pa.array(np.repeat(np.arange(len(counts)), counts))),
+        pa.array(rows.producers, pa.string()).take(entry_of_row),
+        pa.array(rows.schema_versions, pa.int64()).take(entry_of_row),
     ]
     return pa.RecordBatch.from_arrays(columns, schema=ARROW_SCHEMA)
 
@@ -308,10 +289,6 @@ def _topic_and_index(partition: str) -> tuple[str, int]:
     """The topic and the partition's index, which is 0 for a topic without partitions."""
     topic, _, index = partition.rpartition("-partition-")
     return (topic, int(index)) if topic and index.isdigit() else (partition, 0)
-
-
-def _constant(value: object, length: int, kind: pa.DataType) -> pa.Array:
-    return pa.repeat(pa.scalar(value, kind), length)
 
 
 def _timestamps(milliseconds: np.ndarray) -> pa.Array:
