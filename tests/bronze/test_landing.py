@@ -288,9 +288,7 @@ def test_the_offsets_of_what_was_landed(spark: SparkSession, tmp_path: Path) -> 
     assert offsets() == {f"{own}-partition-0": "12:3", f"{own}-partition-1": "8:-1", f"{own}-partition-2": "4:4"}
 
 
-@pytest.mark.parametrize(
-    "published", ["2026-02-28T23:59:59.999Z", "2026-03-01T00:00:00Z", None]
-)
+@pytest.mark.parametrize("published", ["2026-02-28T23:59:59.999Z", "2026-03-01T00:00:00Z", None])
 def test_spark_and_arrow_make_the_same_rows_of_a_message(spark: SparkSession, published: str | None) -> None:
     """The stream uses the one, and a small backlog the other."""
     read = pa.Table.from_pylist([{"publish_time": published and datetime.fromisoformat(published)}], ARROW_SCHEMA)

@@ -4,6 +4,7 @@ import json
 import re
 import ssl
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
@@ -65,11 +66,8 @@ class Options(Cluster):
     def parse(cls, options: Mapping[str, str]) -> "Options":
         """Raises PulsarSourceError for an option that is missing, unknown or bad."""
         given = {name.lower(): value for name, value in options.items()}
-        unknown = sorted(set(given) - set(_PARSERS) - {"path"})
-        if unknown:
-            raise PulsarSourceError(
-                f"unknown option {unknown[0]}; the options are {', '.join(sorted(_SPELLINGS.values()))}"
-            )
+        if unknown := sorted(given.keys() - _PARSERS.keys() - {"path"}):
+            raise PulsarSourceError(f"unknown option {unknown[0]}; the options are {', '.join(sorted(_OPTIONS))}")
         values = {}
         for name, (attribute, parse) in _PARSERS.items():
             if name in given:
@@ -94,13 +92,10 @@ def _positive(text: str) -> int:
 
 
 def _seconds(text: str) -> float:
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = 0.0
-    if not seconds > 0:
-        raise ValueError("must be a number of seconds above 0")
-    return seconds
+    with suppress(ValueError):
+        if (seconds := float(text)) > 0:
+            return seconds
+    raise ValueError("must be a number of seconds above 0")
 
 
 def _boolean(text: str) -> bool:

@@ -16,10 +16,10 @@ from .positions import (
     Position,
     Range,
     Span,
+    divide,
     entries_within,
     spans_between,
     split,
-    take,
 )
 
 
@@ -74,7 +74,7 @@ class Plan:
         ends = Offsets({name: position for name, position in start.items() if name in self.held})
         for name, spans in waiting.items():
             share = sum(span.bytes for span in spans) / max(total, 1)
-            chosen = take(spans, entries=self._allowed(name, spans, limit, share))
+            chosen, _ = divide(spans, entries=self._allowed(name, spans, limit, share))
             ends[name] = _end(chosen, start.get(name, BEGINNING))
         return ends
 
