@@ -2,6 +2,8 @@
 
 import socket
 import ssl
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
@@ -17,6 +19,7 @@ from pulsar_lakehouse.settings import Settings
 TIMEOUT = (5, 30)
 """Timeouts of an admin call, in seconds: to connect, and to wait for the answer."""
 
+NO_SUCH_TOPIC = "no such topic: `lakehouse topics create` makes the declared ones"
 ENCRYPTED, ENCRYPTED_PORT = "pulsar+ssl://", 6651
 
 UNKNOWN_SIGNERS = (2, 7, 18, 19, 20, 21, 30)
@@ -45,6 +48,16 @@ def connect(endpoint: Endpoint, settings: Settings) -> pulsar.Client:
     settings.home.mkdir(parents=True, exist_ok=True)
     logger = pulsar.FileLogger(pulsar.LoggerLevel.Warn, str(settings.home / "pulsar-client.log"))
     return reading.connect(endpoint.cluster(settings), logger)
+
+
+@contextmanager
+def connected(endpoint: Endpoint, settings: Settings) -> Iterator[pulsar.Client]:
+    """A client for the block, which raises BrokerError for errors of the client."""
+    with closing(connect(endpoint, settings)) as client:
+        try:
+            yield client
+        except pulsar.PulsarException as error:
+            raise BrokerError(f"{endpoint.service_url}: {error}") from error
 
 
 def call_admin(
