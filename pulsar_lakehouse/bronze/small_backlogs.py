@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from contextlib import closing, suppress
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import pulsar
@@ -51,7 +50,7 @@ TIMEOUT = 10.0
 COLUMNS = [*ARROW_SCHEMA.names, "landed_at", "publish_date"]
 
 
-class _NotSmallError(Exception):
+class _NotSmallError(LakehouseError):
     """The messages take more memory than MAX_READ."""
 
 
@@ -66,9 +65,7 @@ def land_small_backlog(lake: Lake, topic: Topic, endpoint: Endpoint, permit: Per
         return None
     try:
         return _land(lake, topic, endpoint, permit)
-    except (PulsarSourceError, pulsar.PulsarException, DeltaError, BaseError, OSError, LakehouseError):
-        return None
-    except (_NotSmallError, CancelledError):
+    except (PulsarSourceError, pulsar.PulsarException, DeltaError, BaseError, OSError, LakehouseError, CancelledError):
         return None
     except Exception as error:  # the stream does not meet faults of this code, so it can't tell them
         CONSOLE.say(f"{topic.name}: Spark lands what this process could not: {type(error).__name__}: {error}")
@@ -89,8 +86,8 @@ def _land(lake: Lake, topic: Topic, endpoint: Endpoint, permit: Permit) -> int |
         table = stored_table(lake.settings, name)
         if not _can_go_on(lake.settings, table, stopped, topic, plan):
             return None
-    elif not ranges or _has_begun(lake.settings, topic):
-        return None
+    elif not ranges or any(Path(of(name)).exists() for of in (lake.settings.table_path, lake.settings.checkpoint_path)):
+        return None  # there is a table or a checkpoint, or a rest of one
     plan.refuse_lost_data(start)
     plan.ensure_subscriptions()
     landed = 0
@@ -108,12 +105,6 @@ def _land(lake: Lake, topic: Topic, endpoint: Endpoint, permit: Permit) -> int |
     with suppress(PulsarSourceError):  # it is acknowledged the next time
         plan.acknowledge(end)
     return landed
-
-
-def _has_begun(settings: Settings, topic: Topic) -> bool:
-    """Whether there is a table or a checkpoint, or a rest of one."""
-    paths = settings.table_path(topic.bronze_table), settings.checkpoint_path(topic.bronze_table)
-    return any(Path(path).exists() for path in paths)
 
 
 def _can_go_on(settings: Settings, table: DeltaTable, stopped: Stopped, topic: Topic, plan: Plan) -> bool:
@@ -134,18 +125,15 @@ def _can_go_on(settings: Settings, table: DeltaTable, stopped: Stopped, topic: T
 
 def _read(settings: Settings, endpoint: Endpoint, options: Options, ranges: Sequence[Range]) -> pa.Table:
     """The messages of the ranges, some of which are read at once."""
-    found: list[pa.RecordBatch] = []
+    batches: list[pa.RecordBatch] = []
 
-    def read(client: pulsar.Client, planned: Range) -> list[pa.RecordBatch]:
-        own = []
+    def read(planned: Range) -> None:
         for batch in read_range(options, planned, client):
-            own.append(batch)
-            found.append(batch)
-            if sum(each.nbytes for each in found) > MAX_READ:
+            batches.append(batch)
+            if sum(each.nbytes for each in batches) > MAX_READ:
                 raise _NotSmallError
-        return own
 
     # A client of this process logs to a file of the home, not to the terminal.
     with closing(connect(endpoint, settings)) as client, ThreadPoolExecutor(READERS) as pool:
-        read_ranges = list(pool.map(partial(read, client), ranges))
-    return pa.Table.from_batches([batch for own in read_ranges for batch in own], ARROW_SCHEMA)
+        list(pool.map(read, ranges))
+    return pa.Table.from_batches(batches, ARROW_SCHEMA)

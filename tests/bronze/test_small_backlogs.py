@@ -209,7 +209,7 @@ def test_many_of_its_batches_in_a_row(
     lake: Home, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The table's log has checkpoints by then, which know the stream's last batch, too."""
-    monkeypatch.setattr("pulsar_lakehouse.DELTA.batches.RETAINED", 5)
+    monkeypatch.setattr("pulsar_lakehouse.checkpoints.batches.RETAINED", 5)
     for _ in range(25):
         lake.send(b"1")
         assert lake.land() == 1

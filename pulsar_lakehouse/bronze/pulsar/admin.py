@@ -97,9 +97,8 @@ class Admin:
             else:
                 _ANSWERED[self._cluster.admin_url] = url
                 return response
-        raise NoAnswerError(
-            f"{self._cluster.admin_url}: no answer from the broker: {type(failure).__name__}"
-        ) from failure
+        why = type(failure).__name__
+        raise NoAnswerError(f"{self._cluster.admin_url}: no answer from the broker: {why}") from failure
 
     def partitions(self, topic: str) -> list[str]:
         """The full names of a topic's partitions; the topic itself if it is not partitioned."""
@@ -125,24 +124,25 @@ class Admin:
 
     def dated_ledgers(self, partition: str) -> Held:
         """What the broker holds of a partition, with its creation time, which needs a second call."""
-        made = self._call("GET", partition, "/internal-info").json()
-        created = made.get("creationDate")
-        return self.ledgers(partition)._replace(created=created and _in_utc(created))
+        created = self._call("GET", partition, "/internal-info").json().get("creationDate")
+        if created:  # each broker writes it in its own time zone
+            created = datetime.fromisoformat(created).astimezone(UTC).isoformat()
+        return self.ledgers(partition)._replace(created=created)
 
     def entry(self, partition: str, position: Position) -> EntryMetadata | None:
         """The metadata of an entry, without its payload; None if the broker has deleted the entry."""
         path = f"/ledger/{position.ledger}/entry/{position.entry}"
-        with self._call("GET", partition, path, accept=(404,), stream=True) as response:
-            if response.status_code == 404:
-                return None
-            header = response.headers.get
-            return EntryMetadata(
-                messages=int(header("X-Pulsar-num-batch-message", 1)),
-                chunk=int(header("X-Pulsar-chunk-id", 0)),
-                chunks=int(header("X-Pulsar-num-chunks-from-msg", 1)),
-                uuid=header("X-Pulsar-uuid"),
-                is_marker="X-Pulsar-marker-type" in response.headers,
-            )
+        with self._call("GET", partition, path, accept=(404,)) as response:  # whose payload is never fetched
+            headers = response.headers
+        if response.status_code == 404:
+            return None
+        return EntryMetadata(
+            messages=int(headers.get("X-Pulsar-num-batch-message", 1)),
+            chunk=int(headers.get("X-Pulsar-chunk-id", 0)),
+            chunks=int(headers.get("X-Pulsar-num-chunks-from-msg", 1)),
+            uuid=headers.get("X-Pulsar-uuid"),
+            is_marker="X-Pulsar-marker-type" in headers,
+        )
 
     def position_before(self, partition: str, publish_time: int) -> Position:
         """The last entry published before `publish_time`, in epoch milliseconds."""
@@ -173,16 +173,9 @@ class Admin:
             raise NoAnswerError(f"{partition}: the subscription {subscription} no longer exists")
 
     def _call(
-        self,
-        method: str,
-        topic: str,
-        path: str,
-        json: object = None,
-        *,
-        accept: tuple[int, ...] = (),
-        stream: bool = False,
+        self, method: str, topic: str, path: str, json: object = None, *, accept: tuple[int, ...] = ()
     ) -> requests.Response:
-        response = self.answer(method, f"{quote(topic.replace('://', '/'))}{path}", json, stream=stream)
+        response = self.answer(method, f"{quote(topic.replace('://', '/'))}{path}", json, stream=True)
         if response.ok or response.status_code in accept:
             return response
         match response.status_code:
@@ -192,11 +185,6 @@ class Admin:
             case 404:
                 raise PulsarSourceError(f"{topic}: no such topic")
         raise NoAnswerError(f"{topic}: the broker answered {response.status_code} {response.reason}")
-
-
-def _in_utc(moment: str) -> str:
-    """An ISO 8601 time in UTC. Each broker writes it in its own time zone."""
-    return datetime.fromisoformat(moment).astimezone(UTC).isoformat()
 
 
 def tls_error(error: BaseException | None) -> ssl.SSLError | None:
