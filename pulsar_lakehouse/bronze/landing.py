@@ -61,8 +61,8 @@ def land(lake: Lake, topic: Topic, endpoint: Endpoint) -> DataStreamWriter:
     answer.
     """
     lake.spark.dataSource.register(PulsarDataSource)
-    table = bronze_table(topic)
-    held = ask_broker(lake.settings, endpoint, topic)
+    table, source = bronze_table(topic), source_options(lake.settings, endpoint, topic)
+    held = ask_broker(source)
     is_new = create_bronze_table(lake, topic, held)
     checkpoint = sound_checkpoint(lake, table.name, appends_to=table.name)
     if not is_new:
@@ -72,7 +72,7 @@ def land(lake: Lake, topic: Topic, endpoint: Endpoint) -> DataStreamWriter:
     start = EARLIEST if known else json.dumps(landed_offsets(lake.settings, topic).to_json())
     return (
         lake.spark.readStream.format("pulsar")
-        .options(**source_options(lake.settings, endpoint, topic), startingPosition=start)
+        .options(**source, startingPosition=start)
         .option("maxBytesPerTrigger", lake.settings.run.max_bytes_per_batch)
         .load()
         .transform(to_bronze)

@@ -7,7 +7,14 @@ import duckdb
 from deltalake.exceptions import DeltaError
 
 from pulsar_lakehouse.bronze.erasures import ERASURES
-from pulsar_lakehouse.bronze.partitions import CREATED, ask_broker, creation_times, full_name, partition_in_bronze
+from pulsar_lakehouse.bronze.partitions import (
+    CREATED,
+    ask_broker,
+    creation_times,
+    full_name,
+    partition_in_bronze,
+    source_options,
+)
 from pulsar_lakehouse.bronze.pulsar.admin import Held
 from pulsar_lakehouse.bronze.pulsar.losses import Loss, find_loss
 from pulsar_lakehouse.bronze.pulsar.positions import BEGINNING, Offsets, Position
@@ -57,7 +64,7 @@ def refusal(settings: Settings, topic: Topic, endpoint: Endpoint) -> str | None:
     except DeltaError:  # there is no table, or its creation was cut off
         return None
     try:
-        held = ask_broker(settings, endpoint, topic)
+        held = ask_broker(source_options(settings, endpoint, topic))
     except PermanentError as error:
         return str(error)
     kept = json.loads(table.metadata().configuration.get(CREATED, "{}"))
