@@ -42,7 +42,7 @@ from pulsar_lakehouse.tables.stored import columns_of, has_known_features, store
 MAX_BYTES = 8 * 2**20
 """The stored bytes of a small backlog. One process reads larger ones too slowly."""
 MAX_READ = 64 * 2**20
-"""Bytes of messages: they are compressed, and the broker tells sizes late."""
+"""The bytes of its messages in memory. The broker stores them compressed, and tells their size late."""
 READERS = 4
 """How many partitions are read at once."""
 TIMEOUT = 10.0
@@ -57,9 +57,9 @@ class _NotSmallError(LakehouseError):
 def land_small_backlog(lake: Lake, topic: Topic, endpoint: Endpoint, permit: Permit) -> int | None:
     """Land what is new and return the number of messages, or None if the stream has to land it.
 
-    It has to if the backlog is large, if a batch has not ended, if the checkpoint or anything in the topic is lost, if
-    the table is torn or of another release, in an object store, and after a fault, which it retries and tells.
-    It writes only while it has the permit. The process must hold the lease of the topic's table.
+    The stream has to if the backlog is large, if a batch has not ended, if the checkpoint or anything in the topic is
+    lost, if the table is torn or of another release, and in an object store. It also has to after a fault, which it
+    retries and reports. This writes only while it has the permit. The process must hold the lease of the topic's table.
     """
     if is_used(lake.settings):
         return None
@@ -67,7 +67,7 @@ def land_small_backlog(lake: Lake, topic: Topic, endpoint: Endpoint, permit: Per
         return _land(lake, topic, endpoint, permit)
     except (PulsarSourceError, pulsar.PulsarException, DeltaError, BaseError, OSError, LakehouseError, CancelledError):
         return None
-    except Exception as error:  # the stream does not meet faults of this code, so it can't tell them
+    except Exception as error:  # a fault of this code: the stream will not meet it, and so not report it
         CONSOLE.say(f"{topic.name}: Spark lands what this process could not: {type(error).__name__}: {error}")
         return None
 

@@ -27,7 +27,7 @@ SHIPPED = Path(__file__).parent.parent / "dags"
 PROGRAM = (sys.executable, "-m", "airflow")
 COMPONENTS = ("api-server", "scheduler", "dag-processor", "triggerer")
 ALONE = ("scheduler", "triggerer")
-"""Components that would serve their logs on all network interfaces. Here the web page reads the files instead."""
+"""Components that would serve their logs on all network interfaces. The web page reads the files instead."""
 DATABASE = "postgres"
 USER = "admin"
 START_TIMEOUT, STOP_TIMEOUT = 180.0, 15.0

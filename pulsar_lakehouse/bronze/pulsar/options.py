@@ -66,18 +66,17 @@ class Options(Cluster):
     def parse(cls, options: Mapping[str, str]) -> "Options":
         """Raises PulsarSourceError for an option that is missing, unknown or bad."""
         given = {name.lower(): value for name, value in options.items()}
-        if unknown := sorted(given.keys() - _PARSERS.keys() - {"path"}):
+        if unknown := sorted(given.keys() - {"path", *map(str.lower, _OPTIONS)}):
             raise PulsarSourceError(f"unknown option {unknown[0]}; the options are {', '.join(sorted(_OPTIONS))}")
         values = {}
-        for name, (attribute, parse) in _PARSERS.items():
-            if name in given:
+        for name, (attribute, parse) in _OPTIONS.items():
+            if (text := given.get(name.lower())) is not None:
                 try:
-                    values[attribute] = parse(given[name])
+                    values[attribute] = parse(text)
                 except ValueError as error:
-                    shown = "" if name == "token" else f"={given[name]!r}"
-                    raise PulsarSourceError(f"option {_SPELLINGS[name]}{shown}: {error}") from error
-        for name in ("serviceUrl", "adminUrl", "topic"):
-            if name.lower() not in given:
+                    shown = "" if name == "token" else f"={text!r}"
+                    raise PulsarSourceError(f"option {name}{shown}: {error}") from error
+            elif name in ("serviceUrl", "adminUrl", "topic"):
                 raise PulsarSourceError(f"option {name} is required")
         parsed = cls(**values)
         if parsed.max_bytes_per_trigger and parsed.max_messages_per_trigger:
@@ -154,5 +153,3 @@ _OPTIONS: Mapping[str, tuple[str, Callable[[str], Any]]] = {
     "tlsTrustCerts": ("tls_trust_certs", str),
     "tlsValidateHostname": ("tls_validate_hostname", _boolean),
 }
-_SPELLINGS = {name.lower(): name for name in _OPTIONS}
-_PARSERS = {name.lower(): parser for name, parser in _OPTIONS.items()}
