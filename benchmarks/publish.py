@@ -26,7 +26,7 @@ from pulsar_lakehouse.gold.sinks.topic import to_messages
 from pulsar_lakehouse.jobs.steps import enriching, landing, merging, publishing
 from pulsar_lakehouse.jobs.streams import catch_up
 from pulsar_lakehouse.pulsar.endpoint import Endpoint, call_admin
-from pulsar_lakehouse.pulsar.publishing import BATCH_BYTES, PENDING
+from pulsar_lakehouse.pulsar.produce import BATCH_BYTES, PENDING
 from pulsar_lakehouse.pulsar.topic_admin import create_published
 from pulsar_lakehouse.settings import Settings
 from pulsar_lakehouse.spark.session import start_spark, stop_spark

@@ -9,7 +9,7 @@ from pathlib import Path
 import brotli
 from playwright.sync_api import Page, sync_playwright
 
-from pulsar_lakehouse.downloads.artifacts import chromium
+from pulsar_lakehouse.downloads.artifacts import downloaded
 
 FONTS = "<fontconfig><dir>{0}/fonts</dir><cachedir>{0}/fonts-cache</cachedir></fontconfig>"
 
@@ -17,7 +17,8 @@ FONTS = "<fontconfig><dir>{0}/fonts</dir><cachedir>{0}/fonts-cache</cachedir></f
 @contextmanager
 def opened_page(cache: Path, scratch: Path) -> Iterator[Page]:
     """An empty page in a browser that is unpacked in `scratch`, with its own libraries and fonts."""
-    for packed in chromium(cache).glob("package/bin/*.br"):
+    (package,) = downloaded("chromium", cache)
+    for packed in package.glob("bin/*.br"):
         _unpack(packed, scratch)
     fonts = scratch / "fonts.conf"
     fonts.write_text(FONTS.format(scratch))

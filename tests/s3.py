@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-from pulsar_lakehouse.downloads.artifacts import s3_server
+from pulsar_lakehouse.downloads.artifacts import downloaded
 from pulsar_lakehouse.jvm.java import java_home
 from pulsar_lakehouse.local.processes import free_port
 from pulsar_lakehouse.settings import S3, Settings
@@ -42,7 +42,7 @@ class Server:
         file = self.folder / "s3proxy.conf"
         file.write_text("".join(f"{name}={value}\n" for name, value in properties.items()))
         command: list[str | Path] = [java_home() / "bin" / "java", "-Xmx256m", "-XX:TieredStopAtLevel=1"]
-        command += ["-jar", s3_server(self.cache), "--properties", file]
+        command += ["-jar", *downloaded("s3proxy", self.cache), "--properties", file]
         with (self.folder / "s3proxy.log").open("ab") as log:
             self._process = subprocess.Popen(command, stdout=log, stderr=log)
         while not answers(self.port):

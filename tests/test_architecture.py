@@ -22,10 +22,10 @@ MAY_IMPORT = {
     "spark": ["jvm", "downloads", ""],
     "delta": [""],
     "contracts": ["delta", "spark", ""],
-    "pulsar": ["contracts", ""],
+    "bronze.pulsar": [],
+    "pulsar": ["bronze.pulsar", "contracts", ""],
     "local": ["jvm", "downloads", "pulsar", ""],
     "sql_server": [*SHARED, *LOCAL],
-    "bronze.pulsar": [],
     "bronze": ["bronze.pulsar", *SHARED],
     "silver": SHARED,
     "gold.enrichment": ["silver", *SHARED],
@@ -73,8 +73,10 @@ def imports(module: str) -> Iterator[str]:
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
-            names = [f"{node.module}.{alias.name}" for alias in node.names]
-            assert node.level == 0 or room_of(module) == "domains", f"{module}: imports are absolute"
+            relative = room_of(module) if node.level else ""
+            assert relative in ("", "domains", "bronze.pulsar"), f"{module}: imports are absolute"
+            parent = f"pulsar_lakehouse.{relative}." if relative == "bronze.pulsar" else ""
+            names = [f"{parent}{node.module}.{alias.name}" for alias in node.names]
         yield from (name.removeprefix("pulsar_lakehouse.") for name in names if name.startswith("pulsar_lakehouse."))
 
 

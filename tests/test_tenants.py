@@ -23,9 +23,9 @@ from pulsar_lakehouse.domains.shop.workload import Workload
 from pulsar_lakehouse.errors import BrokerError, PermanentError
 from pulsar_lakehouse.jobs.steps import reconcile_all, run_all
 from pulsar_lakehouse.local.processes import free_port
+from pulsar_lakehouse.pulsar.backlog import topic_status
 from pulsar_lakehouse.pulsar.endpoint import Endpoint, call_admin
 from pulsar_lakehouse.pulsar.produce import produce
-from pulsar_lakehouse.pulsar.status import topic_status
 from pulsar_lakehouse.settings import Settings
 from pulsar_lakehouse.tables.lake import Lake
 from tests.jobs.test_crashes import LAKEHOUSE, ended, is_free, start, wait_until

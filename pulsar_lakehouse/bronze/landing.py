@@ -3,21 +3,18 @@
 import json
 from collections.abc import Mapping
 from dataclasses import replace
+from datetime import UTC, datetime
 
+import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from pulsar_lakehouse.bronze.losses import (
-    CREATED,
-    ask_broker,
-    creation_dates,
-    keep_created,
-    offsets_to_go_on_after,
-    source_options,
-)
-from pulsar_lakehouse.bronze.pulsar import SCHEMA, PulsarDataSource
+from pulsar_lakehouse.bronze.losses import keep_created, landed_offsets
+from pulsar_lakehouse.bronze.partitions import CREATED, ask_broker, creation_times, source_options
+from pulsar_lakehouse.bronze.pulsar import PulsarDataSource
 from pulsar_lakehouse.bronze.pulsar.admin import Held
+from pulsar_lakehouse.bronze.pulsar.columns import SCHEMA, TIMESTAMP
 from pulsar_lakehouse.bronze.pulsar.options import EARLIEST
 from pulsar_lakehouse.checkpoints.soundness import sound_checkpoint
 from pulsar_lakehouse.contracts.topics import Topic
@@ -41,15 +38,20 @@ def bronze_table(topic: Topic) -> Table:
 def create_bronze_table(lake: Lake, topic: Topic, held: Mapping[str, Held]) -> bool:
     """Create the topic's table unless it exists, and return whether it was created. It knows the `held` partitions."""
     table = bronze_table(topic)
-    made = {CREATED: json.dumps(creation_dates(held), sort_keys=True)}
+    made = {CREATED: json.dumps(creation_times(held), sort_keys=True)}
     return lake.create(replace(table, properties={**table.properties, **made}))
 
 
 def to_bronze(messages: DataFrame) -> DataFrame:
     """Adds `landed_at`, the current time, and `publish_date`, the day of `publish_time`."""
-    return messages.withColumns(
-        {"landed_at": F.current_timestamp(), "publish_date": F.to_date("publish_time")},
-    )
+    return messages.withColumns({"landed_at": F.current_timestamp(), "publish_date": F.to_date("publish_time")})
+
+
+def arrow_to_bronze(messages: pa.Table) -> pa.Table:
+    """The same for messages in Arrow."""
+    landed_at = pa.repeat(pa.scalar(datetime.now(UTC), TIMESTAMP), messages.num_rows)
+    publish_date = messages["publish_time"].cast(pa.date32())
+    return messages.append_column("landed_at", landed_at).append_column("publish_date", publish_date)
 
 
 def land(lake: Lake, topic: Topic, endpoint: Endpoint) -> DataStreamWriter:
@@ -59,24 +61,21 @@ def land(lake: Lake, topic: Topic, endpoint: Endpoint) -> DataStreamWriter:
     answer.
     """
     lake.spark.dataSource.register(PulsarDataSource)
-    table = bronze_table(topic)
-    held = ask_broker(lake.settings, endpoint, topic)
+    table, source = bronze_table(topic), source_options(lake.settings, endpoint, topic)
+    held = ask_broker(source)
     is_new = create_bronze_table(lake, topic, held)
     checkpoint = sound_checkpoint(lake, table.name, appends_to=table.name)
     if not is_new:
         keep_created(lake, topic, held)
     # Spark creates the folder before it plans the first batch, so the folder alone proves nothing.
     known = is_new or lake.files.exists(f"{checkpoint}/offsets/[0-9]*")
-    start = EARLIEST if known else json.dumps(offsets_to_go_on_after(lake, topic))
-    messages = (
+    start = EARLIEST if known else json.dumps(landed_offsets(lake.settings, topic).to_json())
+    return (
         lake.spark.readStream.format("pulsar")
-        .options(**source_options(lake.settings, endpoint, topic))
-        .option("startingPosition", start)
+        .options(**source, startingPosition=start)
         .option("maxBytesPerTrigger", lake.settings.run.max_bytes_per_batch)
         .load()
-    )
-    return (
-        messages.transform(to_bronze)
+        .transform(to_bronze)
         .writeStream.format("delta")
         .option("path", lake.settings.table_path(table.name))
         .option("checkpointLocation", checkpoint)

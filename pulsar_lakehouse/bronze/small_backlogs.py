@@ -9,8 +9,6 @@ from collections.abc import Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from contextlib import closing, suppress
 from dataclasses import replace
-from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 
 import pulsar
@@ -20,13 +18,13 @@ from deltalake.exceptions import DeltaError
 from obstore.exceptions import BaseError
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
-from pulsar_lakehouse.bronze.landing import bronze_table, create_bronze_table
-from pulsar_lakehouse.bronze.losses import CREATED, creation_dates, partition_in_bronze, source_options
-from pulsar_lakehouse.bronze.pulsar.admin import Held
+from pulsar_lakehouse.bronze.landing import arrow_to_bronze, bronze_table, create_bronze_table
+from pulsar_lakehouse.bronze.partitions import CREATED, creation_times, held_by, source_options
+from pulsar_lakehouse.bronze.pulsar.columns import ARROW_SCHEMA
 from pulsar_lakehouse.bronze.pulsar.options import Options, PulsarSourceError
 from pulsar_lakehouse.bronze.pulsar.planning import Plan
 from pulsar_lakehouse.bronze.pulsar.positions import Offsets, Range
-from pulsar_lakehouse.bronze.pulsar.reading import ARROW_SCHEMA, TIMESTAMP, read_range
+from pulsar_lakehouse.bronze.pulsar.reading import read_range
 from pulsar_lakehouse.checkpoints.batches import Stopped, begin, next_batch, stopped_after
 from pulsar_lakehouse.checkpoints.soundness import batch_context
 from pulsar_lakehouse.contracts.topics import Topic
@@ -44,7 +42,7 @@ from pulsar_lakehouse.tables.stored import columns_of, has_known_features, store
 MAX_BYTES = 8 * 2**20
 """The stored bytes of a small backlog. One process reads larger ones too slowly."""
 MAX_READ = 64 * 2**20
-"""Bytes of messages: they are compressed, and the broker tells sizes late."""
+"""The bytes of its messages in memory. The broker stores them compressed, and tells their size late."""
 READERS = 4
 """How many partitions are read at once."""
 TIMEOUT = 10.0
@@ -52,26 +50,24 @@ TIMEOUT = 10.0
 COLUMNS = [*ARROW_SCHEMA.names, "landed_at", "publish_date"]
 
 
-class _NotSmallError(Exception):
+class _NotSmallError(LakehouseError):
     """The messages take more memory than MAX_READ."""
 
 
 def land_small_backlog(lake: Lake, topic: Topic, endpoint: Endpoint, permit: Permit) -> int | None:
     """Land what is new and return the number of messages, or None if the stream has to land it.
 
-    It has to if the backlog is large, if a batch has not ended, if the checkpoint or anything in the topic is lost, if
-    the table is torn or of another release, in an object store, and after a fault, which it retries and tells.
-    It writes only while it has the permit. The process must hold the lease of the topic's table.
+    The stream has to if the backlog is large, if a batch has not ended, if the checkpoint or anything in the topic is
+    lost, if the table is torn or of another release, and in an object store. It also has to after a fault, which it
+    retries and reports. This writes only while it has the permit. The process must hold the lease of the topic's table.
     """
     if is_used(lake.settings):
         return None
     try:
         return _land(lake, topic, endpoint, permit)
-    except (PulsarSourceError, pulsar.PulsarException, DeltaError, BaseError, OSError, LakehouseError):
+    except (PulsarSourceError, pulsar.PulsarException, DeltaError, BaseError, OSError, LakehouseError, CancelledError):
         return None
-    except (_NotSmallError, CancelledError):
-        return None
-    except Exception as error:  # the stream does not meet faults of this code, so it can't tell them
+    except Exception as error:  # a fault of this code: the stream will not meet it, and so not report it
         CONSOLE.say(f"{topic.name}: Spark lands what this process could not: {type(error).__name__}: {error}")
         return None
 
@@ -83,42 +79,32 @@ def _land(lake: Lake, topic: Topic, endpoint: Endpoint, permit: Permit) -> int |
     start = Offsets.from_json(json.loads(stopped.offset)) if stopped else plan.starting_offsets()
     end = plan.limited_offsets(start, plan.latest_offsets(), ReadAllAvailable())
     ranges = [planned.value for planned in plan.ranges(start, end)]
-    if sum(span.bytes for each in ranges for span in each.spans) > min(
-        MAX_BYTES, lake.settings.run.max_bytes_per_batch
-    ):
+    waiting = sum(span.bytes for each in ranges for span in each.spans)
+    if waiting > min(MAX_BYTES, lake.settings.run.max_bytes_per_batch):
         return None
     if stopped:
         table = stored_table(lake.settings, name)
         if not _can_go_on(lake.settings, table, stopped, topic, plan):
             return None
-    elif not ranges or _has_begun(lake.settings, topic):
-        return None
+    elif not ranges or any(Path(of(name)).exists() for of in (lake.settings.table_path, lake.settings.checkpoint_path)):
+        return None  # there is a table or a checkpoint, or a rest of one
     plan.refuse_lost_data(start)
     plan.ensure_subscriptions()
     landed = 0
     if ranges:
-        rows = _to_bronze(_read(lake.settings, endpoint, options, ranges))
+        rows = arrow_to_bronze(_read(lake.settings, endpoint, options, ranges))
         with permit.used():
             if not stopped:
-                create_bronze_table(lake, topic, _held(plan))
-                stopped, table = (
-                    begin(lake.settings, name, json.dumps(start.to_json())),
-                    stored_table(lake.settings, name),
-                )
-            with next_batch(
-                lake.settings, name, stopped, json.dumps(end.to_json()), batch_context(lake.spark)
-            ) as batch:
+                create_bronze_table(lake, topic, held_by(plan))
+                stopped = begin(lake.settings, name, json.dumps(start.to_json()))
+                table = stored_table(lake.settings, name)
+            until, context = json.dumps(end.to_json()), batch_context(lake.spark)
+            with next_batch(lake.settings, name, stopped, until, context) as batch:
                 append_batch(lake.settings, name, rows, batch, seen=table)
         landed = rows.num_rows
     with suppress(PulsarSourceError):  # it is acknowledged the next time
         plan.acknowledge(end)
     return landed
-
-
-def _has_begun(settings: Settings, topic: Topic) -> bool:
-    """Whether there is a table or a checkpoint, or a rest of one."""
-    paths = settings.table_path(topic.bronze_table), settings.checkpoint_path(topic.bronze_table)
-    return any(Path(path).exists() for path in paths)
 
 
 def _can_go_on(settings: Settings, table: DeltaTable, stopped: Stopped, topic: Topic, plan: Plan) -> bool:
@@ -130,38 +116,24 @@ def _can_go_on(settings: Settings, table: DeltaTable, stopped: Stopped, topic: T
     is_current = (
         declared.keys() <= properties.keys() and columns_of(table).names == COLUMNS and has_known_features(table)
     )
-    is_same = creation_dates(_held(plan)) == json.loads(properties.get(CREATED, "{}"))
+    is_same = creation_times(held_by(plan)) == json.loads(properties.get(CREATED, "{}"))
     last_commit = Path(settings.table_path(topic.bronze_table), commit_file(table.version()))
     is_whole = last_commit.stat().st_size > 0  # deltalake reads a torn commit as one without changes
     last_batch = table.transaction_version(stopped.stream)
     return is_current and is_same and is_whole and stopped.number == (-1 if last_batch is None else last_batch)
 
 
-def _held(plan: Plan) -> dict[str, Held]:
-    return {partition_in_bronze(partition): held for partition, held in plan.held.items()}
-
-
 def _read(settings: Settings, endpoint: Endpoint, options: Options, ranges: Sequence[Range]) -> pa.Table:
     """The messages of the ranges, some of which are read at once."""
-    found: list[pa.RecordBatch] = []
+    batches: list[pa.RecordBatch] = []
 
-    def read(client: pulsar.Client, planned: Range) -> list[pa.RecordBatch]:
-        own = []
+    def read(planned: Range) -> None:
         for batch in read_range(options, planned, client):
-            own.append(batch)
-            found.append(batch)
-            if sum(each.nbytes for each in found) > MAX_READ:
+            batches.append(batch)
+            if sum(each.nbytes for each in batches) > MAX_READ:
                 raise _NotSmallError
-        return own
 
     # A client of this process logs to a file of the home, not to the terminal.
     with closing(connect(endpoint, settings)) as client, ThreadPoolExecutor(READERS) as pool:
-        read_ranges = list(pool.map(partial(read, client), ranges))
-    return pa.Table.from_batches([batch for own in read_ranges for batch in own], ARROW_SCHEMA)
-
-
-def _to_bronze(messages: pa.Table) -> pa.Table:
-    """Like `bronze.landing.to_bronze`."""
-    landed_at = pa.repeat(pa.scalar(datetime.now(UTC), TIMESTAMP), messages.num_rows)
-    added = messages.append_column("landed_at", landed_at)
-    return added.append_column("publish_date", messages["publish_time"].cast(pa.date32()))
+        list(pool.map(read, ranges))
+    return pa.Table.from_batches(batches, ARROW_SCHEMA)

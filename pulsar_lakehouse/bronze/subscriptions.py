@@ -1,4 +1,4 @@
-"""Notes on a topic's subscription which warehouse it serves, so that two pipelines can't share it by mistake."""
+"""Notes on a topic's subscription which warehouse it serves, so that two pipelines don't share it by mistake."""
 
 from contextlib import suppress
 
@@ -16,10 +16,10 @@ MISSING = 404
 
 
 def claim_subscription(topic: Topic, endpoint: Endpoint, settings: Settings, *, take_over: bool = False) -> None:
-    """Note the id of the warehouse on the topic's subscription, unless that is missing.
+    """Note the id of the warehouse on the topic's subscription, if there is one.
 
-    Each of two pipelines would acknowledge what the other one has not landed, and the broker would delete it. Raises
-    PermanentError if the subscription has another id, unless `take_over`.
+    Two pipelines that share a subscription lose messages: the broker deletes what one of them has acknowledged, even if
+    the other has not landed it. Raises PermanentError if the subscription has another id, unless `take_over`.
     """
     name, subscription, id = f"{settings.pulsar.namespace}/{topic.name}", topic.subscription, warehouse_id(settings)
     path = f"persistent/{name}/subscription/{subscription}/properties"

@@ -13,9 +13,7 @@ from pulsar_lakehouse.tables.direct import append_values
 from pulsar_lakehouse.tables.lake import Lake
 
 WRITER_SCHEMAS = Table(
-    name="bronze.writer_schemas",
-    columns="topic STRING, version BIGINT, schema STRING",
-    partition_by=("topic",),
+    name="bronze.writer_schemas", columns="topic STRING, version BIGINT, schema STRING", partition_by=("topic",)
 )
 
 

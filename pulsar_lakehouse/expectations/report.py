@@ -17,7 +17,7 @@ from great_expectations.data_context.types.base import (
     ProgressBarsConfig,
 )
 
-from pulsar_lakehouse.downloads.artifacts import page_files
+from pulsar_lakehouse.downloads.artifacts import downloaded
 from pulsar_lakehouse.errors import LakehouseError
 from pulsar_lakehouse.settings import Settings
 
@@ -82,7 +82,7 @@ def write_pages(context: EphemeralDataContext, settings: Settings) -> None:
     """
     draft, folder = _draft(settings), settings.report.parent
     try:
-        jars = page_files(settings.cache)
+        jars = downloaded("pages", settings.cache)
     except LakehouseError:
         shutil.rmtree(folder, ignore_errors=True)
         raise

@@ -16,7 +16,7 @@ from pulsar_lakehouse.errors import ConfigurationError, LakehouseError
 from pulsar_lakehouse.inspection.table_status import TableStatus
 from pulsar_lakehouse.jobs.status import Malformed, Status, Waiting, status_of
 from pulsar_lakehouse.pipeline.loading import pipeline_of
-from pulsar_lakehouse.pulsar.status import TopicStatus
+from pulsar_lakehouse.pulsar.backlog import TopicStatus
 from pulsar_lakehouse.records import ReconciliationRecord, StepRecord
 from pulsar_lakehouse.settings import Settings
 

@@ -11,7 +11,7 @@ from pulsar_lakehouse.inspection.table_status import TableStatus, table_statuses
 from pulsar_lakehouse.local.broker import endpoint
 from pulsar_lakehouse.pipeline.declared import Pipeline
 from pulsar_lakehouse.pipeline.loading import pipeline_of
-from pulsar_lakehouse.pulsar.status import topic_status
+from pulsar_lakehouse.pulsar.backlog import topic_status
 from pulsar_lakehouse.settings import Settings
 
 SELDOM = timedelta(hours=1)

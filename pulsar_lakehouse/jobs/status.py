@@ -24,8 +24,8 @@ from pulsar_lakehouse.local.broker import endpoint
 from pulsar_lakehouse.pipeline.declared import Pipeline
 from pulsar_lakehouse.pipeline.graph import nodes
 from pulsar_lakehouse.pipeline.loading import pipeline_of
+from pulsar_lakehouse.pulsar.backlog import TopicStatus, topic_status
 from pulsar_lakehouse.pulsar.endpoint import Endpoint
-from pulsar_lakehouse.pulsar.status import TopicStatus, topic_status
 from pulsar_lakehouse.records import ReconciliationRecord, StepRecord, reconciliation_records, step_records
 from pulsar_lakehouse.settings import Settings
 from pulsar_lakehouse.spark.error_causes import cause_of

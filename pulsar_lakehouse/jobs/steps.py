@@ -6,10 +6,12 @@ from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
+from pulsar_lakehouse.bronze.accepted_losses import accept_losses
 from pulsar_lakehouse.bronze.contracts import check_contracts
 from pulsar_lakehouse.bronze.erasures import with_erasures
 from pulsar_lakehouse.bronze.landing import bronze_table, land
-from pulsar_lakehouse.bronze.losses import LOSSES, accept_losses, ask_broker
+from pulsar_lakehouse.bronze.losses import LOSSES
+from pulsar_lakehouse.bronze.partitions import ask_broker, source_options
 from pulsar_lakehouse.bronze.small_backlogs import land_small_backlog
 from pulsar_lakehouse.bronze.subscriptions import claim_again, claim_subscription
 from pulsar_lakehouse.bronze.writer_schemas import keep_writer_schemas, with_writer_schemas
@@ -232,7 +234,7 @@ def look_around(lake: Lake) -> object:
     topics = {
         partition: (held.last, held.created, held.cursor(topic.subscription) is None)
         for topic in pipeline.topics
-        for partition, held in ask_broker(lake.settings, broker, topic).items()
+        for partition, held in ask_broker(source_options(lake.settings, broker, topic)).items()
     }
     return topics, lake.versions((*pipeline.written, ACTIONS.name, BACKFILLS.name))
 

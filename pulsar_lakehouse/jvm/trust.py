@@ -24,17 +24,12 @@ def trust_store(folder: Path) -> Path | None:
     store = folder / f"cacerts-{hashlib.sha256(authorities).hexdigest()[:12]}"
     if not store.exists():
         try:
-            content = _as_java_store(authorities)
+            with warnings.catch_warnings(action="ignore"):  # some old authorities break rules of today
+                certificates = load_pem_x509_certificates(authorities)
         except ValueError:  # no certificate, or one that is broken
             return None
+        named = [PKCS12Certificate(each, str(index).encode()) for index, each in enumerate(certificates)]
         draft = store.with_suffix(f".{os.getpid()}")
-        draft.write_bytes(content)
+        draft.write_bytes(serialize_java_truststore(named, NoEncryption()))
         draft.replace(store)
     return store
-
-
-def _as_java_store(authorities: bytes) -> bytes:
-    with warnings.catch_warnings(action="ignore"):  # some old authorities break rules of today
-        certificates = load_pem_x509_certificates(authorities)
-    named = [PKCS12Certificate(certificate, str(index).encode()) for index, certificate in enumerate(certificates)]
-    return serialize_java_truststore(named, NoEncryption())

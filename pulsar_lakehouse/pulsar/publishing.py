@@ -4,8 +4,8 @@ The last message of a partition carries its number, so the topic itself tells wh
 docs/decisions/007-publishing.md for why the broker's deduplication alone is not enough.
 """
 
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
+from contextlib import closing
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import NamedTuple
@@ -13,8 +13,8 @@ from typing import NamedTuple
 import pulsar
 
 from pulsar_lakehouse.errors import BrokerError, BusyError
-from pulsar_lakehouse.pulsar.endpoint import Endpoint, call_admin, connect
-from pulsar_lakehouse.pulsar.schemas import EncodedJson
+from pulsar_lakehouse.pulsar.endpoint import NO_SUCH_TOPIC, Endpoint, call_admin, connected
+from pulsar_lakehouse.pulsar.produce import BATCH_BYTES, BATCHED, PENDING, EncodedJson
 from pulsar_lakehouse.settings import Settings
 
 SEQUENCE = "sequence"
@@ -26,9 +26,6 @@ SINCE = "since"
 UNKNOWN = -1
 """Stands for that version if messages lack the property: their topic got the changes of all versions."""
 
-PENDING = 20_000
-"""Unacknowledged messages per partition at which sending waits."""
-BATCH_BYTES = 256 * 1024
 ACKNOWLEDGED_WITHIN = 60.0
 """Seconds without any acknowledgement after which sending fails."""
 
@@ -66,14 +63,14 @@ def count_partitions(publication: Publication) -> int:
     found = call_admin("GET", path, publication.endpoint, publication.settings, accept=(404,))
     count = int(found.json()["partitions"]) if found.ok else 0
     if count == 0:
-        raise BrokerError(f"{publication.topic}: no such topic: `lakehouse topics create` makes the declared ones")
+        raise BrokerError(f"{publication.topic}: {NO_SUCH_TOPIC}")
     return count
 
 
 def last_messages(publication: Publication) -> list[Last | None]:
     """The last message of each partition; None for an empty one. Raises BrokerError if another publisher sent it."""
     count = count_partitions(publication)
-    with _client(publication) as client:
+    with connected(publication.endpoint, publication.settings) as client:
         return [_last_message(client, publication, index) for index in range(count)]
 
 
@@ -83,7 +80,7 @@ def send(publication: Publication, index: int, messages: Iterable[Numbered]) -> 
     Raises BusyError if another process publishes to the partition. Raises BrokerError if a message was not
     acknowledged; later messages are not there either then, so a later call can send the rest.
     """
-    with _client(publication) as client:
+    with connected(publication.endpoint, publication.settings) as client:
         sender = _Sender(client, publication, index)
         for message in messages:
             sender.send(message)
@@ -105,11 +102,8 @@ class _Sender:
                 schema=EncodedJson(publication.record, publication.avro),
                 send_timeout_millis=0,  # a message that times out while later ones succeed would be lost
                 max_pending_messages=2 * PENDING,
-                batching_enabled=True,
-                batching_max_messages=1_000,
-                batching_max_allowed_size_in_bytes=BATCH_BYTES,
-                batching_max_publish_delay_ms=10,
                 compression_type=pulsar.CompressionType.LZ4,
+                **BATCHED,
             )
         except pulsar.ProducerBusy:
             raise BusyError(f"{self._partition}: another process is publishing to it: wait until it ends") from None
@@ -154,13 +148,11 @@ class _Sender:
 
 def _last_message(client: pulsar.Client, publication: Publication, index: int) -> Last | None:
     partition = publication.partition(index)
-    reader = client.create_reader(partition, pulsar.MessageId.latest, start_message_id_inclusive=True)
-    try:
+    latest = pulsar.MessageId.latest
+    with closing(client.create_reader(partition, latest, start_message_id_inclusive=True)) as reader:
         if not reader.has_message_available():
             return None
         last = reader.read_next(timeout_millis=int(ACKNOWLEDGED_WITHIN * 1000))
-    finally:
-        reader.close()
     if last.producer_name() != publication.publisher:
         raise BrokerError(
             f"{partition} holds messages of {last.producer_name()}, which is not {publication.publisher}: "
@@ -168,14 +160,3 @@ def _last_message(client: pulsar.Client, publication: Publication, index: int) -
         )
     told = last.properties()
     return Last(sequence=int(told[SEQUENCE]), since=int(told.get(SINCE, UNKNOWN)))
-
-
-@contextmanager
-def _client(publication: Publication) -> Iterator[pulsar.Client]:
-    client = connect(publication.endpoint, publication.settings)
-    try:
-        yield client
-    except pulsar.PulsarException as error:
-        raise BrokerError(f"{publication.endpoint.service_url}: {error}") from error
-    finally:
-        client.close()

@@ -29,7 +29,20 @@ def create_topics(topics: Iterable[Topic], endpoint: Endpoint, settings: Setting
     """
     _create_namespace(endpoint, settings)
     for topic in topics:
-        _create(topic, endpoint, settings)
+        name = f"{settings.pulsar.namespace}/{topic.name}"
+        path = f"persistent/{name}"
+        call_admin("PUT", f"{path}/partitions", endpoint, settings, body=settings.pulsar.partitions, accept=(EXISTS,))
+        call_admin("POST", f"{path}/createMissedPartitions", endpoint, settings, accept=(UNPARTITIONED,))
+        schema = {"type": topic.encoding, "schema": topic.pulsar_schema(), "properties": {}}
+        call_admin("POST", f"schemas/{name}/schema", endpoint, settings, body=schema)
+        table = folder(settings, settings.table_path(topic.bronze_table))
+        if "_delta_log" not in obstore.list_with_delimiter(table)["common_prefixes"]:
+            subscription = f"{path}/subscription/{topic.subscription}"
+            call_admin("PUT", subscription, endpoint, settings, body=EARLIEST, accept=(EXISTS,))
+        # Otherwise, messages that have not landed could expire. 0 means never, whatever the policy of the namespace.
+        call_admin("POST", f"{path}/messageTTL?messageTTL=0", endpoint, settings)
+        if topic.changelog:
+            call_admin("POST", f"{path}/retention", endpoint, settings, body=FOR_EVER)
 
 
 def create_published(names: Iterable[str], endpoint: Endpoint, settings: Settings) -> None:
@@ -70,24 +83,3 @@ def _create_tenant(endpoint: Endpoint, settings: Settings) -> None:
             f"Pulsar has no tenant {tenant}, and this token may not create it: let an administrator run "
             f"`pulsar-admin tenants create {tenant} --admin-roles ROLE`, with the role of this token"
         ) from error
-
-
-def _create(topic: Topic, endpoint: Endpoint, settings: Settings) -> None:
-    name = f"{settings.pulsar.namespace}/{topic.name}"
-    path = f"persistent/{name}"
-    call_admin("PUT", f"{path}/partitions", endpoint, settings, body=settings.pulsar.partitions, accept=(EXISTS,))
-    call_admin("POST", f"{path}/createMissedPartitions", endpoint, settings, accept=(UNPARTITIONED,))
-    schema = {"type": topic.encoding, "schema": topic.pulsar_schema(), "properties": {}}
-    call_admin("POST", f"schemas/{name}/schema", endpoint, settings, body=schema)
-    if not _has_landed(settings, topic):
-        subscription = f"{path}/subscription/{topic.subscription}"
-        call_admin("PUT", subscription, endpoint, settings, body=EARLIEST, accept=(EXISTS,))
-    # Otherwise, messages that have not landed could expire. 0 means never, whatever the policy of the namespace.
-    call_admin("POST", f"{path}/messageTTL?messageTTL=0", endpoint, settings)
-    if topic.changelog:
-        call_admin("POST", f"{path}/retention", endpoint, settings, body=FOR_EVER)
-
-
-def _has_landed(settings: Settings, topic: Topic) -> bool:
-    table = folder(settings, settings.table_path(topic.bronze_table))
-    return "_delta_log" in obstore.list_with_delimiter(table)["common_prefixes"]

@@ -2,21 +2,21 @@
 
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, NamedTuple
 
 import pulsar
 
-from pulsar_lakehouse.errors import BrokerError, ConfigurationError
-from pulsar_lakehouse.pulsar.endpoint import Endpoint, call_admin, connect
+from pulsar_lakehouse.errors import ConfigurationError
+from pulsar_lakehouse.pulsar.endpoint import Endpoint, call_admin, connected
 from pulsar_lakehouse.settings import Settings
 
 SAMPLE = 1_000
 """About how many messages of a topic are read."""
 READ_TIMEOUT = 10_000
 """Milliseconds."""
-NOT_THERE = 404
 PARTITION = re.compile(r"-partition-\d+$")
 
 
@@ -49,16 +49,11 @@ def contents_of_topics(names: Sequence[str], endpoint: Endpoint, settings: Setti
             )
     if not there:
         raise ConfigurationError(f"pulsar.namespace: {settings.pulsar.namespace}: has no topics")
-    client = connect(endpoint, settings)
-    try:
+    with connected(endpoint, settings) as client:
         return [
             Contents(topic=name, schema=_schema(name, endpoint, settings), sample=_sample(name, client, settings))
             for name in dict.fromkeys(names or there)
         ]
-    except pulsar.PulsarException as error:
-        raise BrokerError(f"{endpoint.service_url}: {error}") from error
-    finally:
-        client.close()
 
 
 def topic_names(endpoint: Endpoint, settings: Settings) -> list[str]:
@@ -71,7 +66,7 @@ def topic_names(endpoint: Endpoint, settings: Settings) -> list[str]:
 
 def _schema(name: str, endpoint: Endpoint, settings: Settings) -> dict[str, Any] | None:
     path = f"schemas/{settings.pulsar.namespace}/{name}/schema"
-    response = call_admin("GET", path, endpoint, settings, accept=(NOT_THERE,))
+    response = call_admin("GET", path, endpoint, settings, accept=(404,))
     found: dict[str, Any] | None = response.json() if response.ok else None
     return found
 
@@ -83,10 +78,7 @@ def _sample(name: str, client: pulsar.Client, settings: Settings) -> tuple[Sampl
 
 
 def _messages(partition: str, client: pulsar.Client) -> Iterator[Sampled]:
-    reader = client.create_reader(partition, pulsar.MessageId.earliest)
-    try:
+    with closing(client.create_reader(partition, pulsar.MessageId.earliest)) as reader:
         while reader.has_message_available():
             message = reader.read_next(READ_TIMEOUT)
             yield Sampled(message.partition_key() or None, None if message.has_null_value() else message.data())
-    finally:
-        reader.close()

@@ -20,7 +20,7 @@ from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
-from pulsar_lakehouse.downloads.artifacts import s3_jars, spark_jars
+from pulsar_lakehouse.downloads.artifacts import downloaded
 from pulsar_lakehouse.errors import LakehouseError
 from pulsar_lakehouse.jvm.class_archives import archive_options, settle
 from pulsar_lakehouse.jvm.java import java_home
@@ -139,10 +139,10 @@ def driver_jars(settings: Settings) -> list[Path]:
 
     Raises LakehouseError if that fails.
     """
-    delta, sources = spark_jars(settings.cache), Path(__file__).parent
+    delta, sources = downloaded("spark", settings.cache), Path(__file__).parent
     own = [compiled(sources / "local_files.scala", settings.cache, uses=delta)] if is_local(settings) else []
     if is_used(settings):
-        s3 = s3_jars(settings.cache)
+        s3 = downloaded("s3", settings.cache)
         own += [compiled(sources / "object_store.scala", settings.cache, uses=[*delta, *s3]), *s3]
     return [*delta, *own]
 

@@ -2,19 +2,27 @@ import json
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
-from pulsar_lakehouse.bronze.landing import bronze_table, land
-from pulsar_lakehouse.bronze.losses import CREATED, LOSSES, accept_losses, landed_offsets, refusal
+from pulsar_lakehouse.bronze.accepted_losses import accept_losses
+from pulsar_lakehouse.bronze.erasures import ERASED, ERASURES
+from pulsar_lakehouse.bronze.landing import arrow_to_bronze, bronze_table, land, to_bronze
+from pulsar_lakehouse.bronze.losses import LOSSES, landed_offsets, refusal
+from pulsar_lakehouse.bronze.partitions import CREATED
+from pulsar_lakehouse.bronze.pulsar.columns import ARROW_SCHEMA
 from pulsar_lakehouse.contracts.topics import Topic
 from pulsar_lakehouse.errors import LakehouseError
-from pulsar_lakehouse.pulsar.status import topic_status
+from pulsar_lakehouse.pulsar.backlog import topic_status
 from pulsar_lakehouse.pulsar.topic_admin import create_topics
-from pulsar_lakehouse.settings import Settings
+from pulsar_lakehouse.settings import Settings, load_settings
+from pulsar_lakehouse.tables.declared import Table
 from pulsar_lakehouse.tables.lake import Lake
 from tests.bronze.broker_topics import Topics
 
@@ -256,11 +264,38 @@ def test_a_topic_without_partitions_lands(lake: Home, topics: Topics, spark: Spa
     assert refusal(lake.settings, alone, topics.endpoint) is None
 
 
-def test_the_offsets_of_what_was_landed(spark: SparkSession) -> None:
-    columns = "topic STRING, partition INT, ledger_id BIGINT, entry_id BIGINT"
-    rows = [("t", 0, 5, 9), ("t", 0, 12, 3), ("t", 1, 7, 0), ("t", 0, 12, 1)]
-    assert landed_offsets(spark.createDataFrame(rows, columns)) == {"t-partition-0": "12:3", "t-partition-1": "7:0"}
-    assert json.dumps(landed_offsets(spark.createDataFrame([], columns))) == "{}"
+def test_the_offsets_of_what_was_landed(spark: SparkSession, tmp_path: Path) -> None:
+    """Entries that were erased, or accepted as lost, count like those that are there."""
+    lake, own = Lake(spark, load_settings(home=tmp_path)), "persistent://public/lakehouse/events"
+
+    def offsets() -> dict[str, str]:
+        return landed_offsets(lake.settings, EVENTS).to_json()
+
+    def append(table: Table, rows: list[tuple[object, ...]], columns: str) -> None:
+        lake.create(table)
+        given, stored = spark.createDataFrame(rows, columns), lake.table(table.name)
+        lacking = {name: F.lit(None) for name in stored.schema.names if name not in given.columns}
+        stored.append(given.withColumns(lacking).to(stored.schema))
+
+    position = "topic STRING, partition INT, ledger_id BIGINT, entry_id BIGINT"
+    lake.create(bronze_table(EVENTS))
+    assert offsets() == {}
+    append(bronze_table(EVENTS), [(own, 0, 5, 9), (own, 0, 12, 3), (own, 1, 7, 0), (own, 0, 12, 1)], position)
+    assert offsets() == {f"{own}-partition-0": "12:3", f"{own}-partition-1": "7:0"}
+    append(LOSSES, [(own, 1, 8, -1), (f"{own}2", 0, 99, 0)], position)
+    erased = [(EVENTS.bronze_table, own, 2, 4, 4, -1), ("bronze.other", own, 0, 99, 0, -1)]
+    append(ERASURES, [(erased,)], f"messages ARRAY<{ERASED}>")
+    assert offsets() == {f"{own}-partition-0": "12:3", f"{own}-partition-1": "8:-1", f"{own}-partition-2": "4:4"}
+
+
+@pytest.mark.parametrize("published", ["2026-02-28T23:59:59.999Z", "2026-03-01T00:00:00Z", None])
+def test_spark_and_arrow_make_the_same_rows_of_a_message(spark: SparkSession, published: str | None) -> None:
+    """The stream uses the one, and a small backlog the other."""
+    read = pa.Table.from_pylist([{"publish_time": published and datetime.fromisoformat(published)}], ARROW_SCHEMA)
+    stream, small = to_bronze(spark.createDataFrame(read)).toArrow(), arrow_to_bronze(read)
+    added = ["landed_at", "publish_date"]
+    assert stream.select(added).schema.types == small.select(added).schema.types
+    assert stream.drop(["landed_at"]).to_pylist() == small.drop(["landed_at"]).to_pylist()
 
 
 def test_the_table_can_only_grow() -> None:

@@ -169,7 +169,7 @@ def test_what_is_landed_counts_though_the_broker_does_not_hear_of_it(
 def test_an_error_of_its_own_is_told(
     lake: Home, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("pulsar_lakehouse.bronze.small_backlogs._to_bronze", lambda _: 1 / 0)
+    monkeypatch.setattr("pulsar_lakehouse.bronze.small_backlogs.arrow_to_bronze", lambda _: 1 / 0)
     lake.send(b"1")
     assert lake.land() is None
     told = "events: Spark lands what this process could not: ZeroDivisionError: division by zero"
@@ -209,7 +209,7 @@ def test_many_of_its_batches_in_a_row(
     lake: Home, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The table's log has checkpoints by then, which know the stream's last batch, too."""
-    monkeypatch.setattr("pulsar_lakehouse.DELTA.batches.RETAINED", 5)
+    monkeypatch.setattr("pulsar_lakehouse.checkpoints.batches.RETAINED", 5)
     for _ in range(25):
         lake.send(b"1")
         assert lake.land() == 1

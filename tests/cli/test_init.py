@@ -18,7 +18,7 @@ from pulsar_lakehouse.inspection.query import query
 from pulsar_lakehouse.jobs.steps import run_all
 from pulsar_lakehouse.pipeline.loading import pipeline_of
 from pulsar_lakehouse.pulsar.endpoint import Endpoint, call_admin, connect
-from pulsar_lakehouse.pulsar.schemas import EncodedJson
+from pulsar_lakehouse.pulsar.produce import EncodedJson
 from pulsar_lakehouse.settings import Settings, load_settings
 from pulsar_lakehouse.tables.lake import Lake
 from tests.lake import environment, own_topics

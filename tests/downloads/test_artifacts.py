@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from pulsar_lakehouse.downloads import artifacts
-from pulsar_lakehouse.downloads.artifacts import Download, pulsar_home, spark_jars
+from pulsar_lakehouse.downloads.artifacts import Download, downloaded, pulsar_home
 from pulsar_lakehouse.errors import LakehouseError
 from pulsar_lakehouse.settings import Settings
 
@@ -27,7 +27,7 @@ def interrupt(download: Download, draft: Path) -> None:
 
 
 def test_the_downloads_are_there(settings: Settings) -> None:
-    assert [jar.name for jar in spark_jars(settings.cache)] == [
+    assert [jar.name for jar in downloaded("spark", settings.cache)] == [
         "delta-kernel-api-4.4.0.jar",
         "delta-kernel-defaults-4.4.0.jar",
         "delta-kernel-unitycatalog-4.4.0.jar",
@@ -41,14 +41,14 @@ def test_the_downloads_are_there(settings: Settings) -> None:
 def test_a_wrong_checksum_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(artifacts, "_run_ivy", deliver(b"something else"))
     with pytest.raises(LakehouseError, match="not the file that was expected"):
-        spark_jars(tmp_path)
+        downloaded("spark", tmp_path)
     assert [file.name for file in tmp_path.iterdir()] == ["spark.lock"]
 
 
 def test_an_interrupted_download_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(artifacts, "_run_ivy", interrupt)
     with pytest.raises(KeyboardInterrupt):
-        spark_jars(tmp_path)
+        downloaded("spark", tmp_path)
     assert [file.name for file in tmp_path.iterdir()] == ["spark.lock"]
 
 
@@ -63,13 +63,13 @@ def test_a_cache_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.touch()
     with pytest.raises(LakehouseError, match=f"^{file / 'cache'}: can't keep spark there: Not a directory$"):
-        spark_jars(file / "cache")
+        downloaded("spark", file / "cache")
 
 
 @pytest.mark.spark
 def test_two_processes_download_once(tmp_path: Path) -> None:
-    imports = "from pathlib import Path; from pulsar_lakehouse.downloads.artifacts import spark_jars"
-    code = f"{imports}; spark_jars(Path({str(tmp_path)!r}))"
+    imports = "from pathlib import Path; from pulsar_lakehouse.downloads.artifacts import downloaded"
+    code = f"{imports}; downloaded('spark', Path({str(tmp_path)!r}))"
     processes = [subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True) for _ in range(2)]
     said = [process.communicate()[1] for process in processes]
     assert [process.returncode for process in processes] == [0, 0]

@@ -159,10 +159,10 @@ def test_what_an_error_quotes_is_no_markup_in_the_page(spark: SparkSession, proj
 def test_without_the_files_of_the_report_all_is_evaluated_and_kept(
     spark: SparkSession, project: Settings, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def fail(cache: Path) -> list[Path]:
+    def fail(name: str, cache: Path) -> list[Path]:
         raise LakehouseError("could not download jQuery [1]")
 
-    monkeypatch.setattr(report, "page_files", fail)
+    monkeypatch.setattr(report, "downloaded", fail)
     suite = Suite(table=THINGS.name, key=("id",), rules=(FEW,))
     assert outcomes(validate(Lake(spark, project), [suite])) == [("are_few", "passed", 3, "whole")]
     assert "no report: could not download jQuery [1]\n" in capsys.readouterr().err

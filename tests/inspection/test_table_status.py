@@ -12,9 +12,9 @@ from pulsar_lakehouse.domains.shop.workload import Workload
 from pulsar_lakehouse.inspection.table_status import committed_at, table_statuses
 from pulsar_lakehouse.jobs.steps import landing, merging
 from pulsar_lakehouse.jobs.streams import catch_up
+from pulsar_lakehouse.pulsar.backlog import topic_status
 from pulsar_lakehouse.pulsar.endpoint import Endpoint
 from pulsar_lakehouse.pulsar.produce import produce
-from pulsar_lakehouse.pulsar.status import topic_status
 from pulsar_lakehouse.settings import Settings
 from pulsar_lakehouse.tables.lake import Lake
 from tests.lake import own_home, own_topics

@@ -12,7 +12,7 @@ from pulsar_lakehouse.expectations.results import Validated
 from pulsar_lakehouse.inspection.table_status import TableStatus
 from pulsar_lakehouse.jobs import new_data as module
 from pulsar_lakehouse.jobs.new_data import is_little, news
-from pulsar_lakehouse.pulsar.status import TopicStatus
+from pulsar_lakehouse.pulsar.backlog import TopicStatus
 from pulsar_lakehouse.settings import Settings
 from tests.shop import SHOP, SQL_TABLES, SUITES
 

@@ -24,8 +24,8 @@ from pulsar_lakehouse.jobs.status import (
     unreconciled,
     waiting_facts,
 )
+from pulsar_lakehouse.pulsar.backlog import TopicStatus
 from pulsar_lakehouse.pulsar.endpoint import Endpoint
-from pulsar_lakehouse.pulsar.status import TopicStatus
 from pulsar_lakehouse.reconciliation import Reconciliation
 from pulsar_lakehouse.records import ReconciliationRecord, StepRecord, keep_reconciliations, keep_step
 from pulsar_lakehouse.settings import Settings

@@ -28,8 +28,8 @@ def test_no_broker_answers(tmp_path: Path) -> None:
     assert str(error.value) == "http://127.0.0.1:1,127.0.0.1:2: no answer from the broker: ConnectionError"
 
 
-def test_each_host_has_the_path_of_the_url() -> None:
-    assert endpoint("https://one:8443,other:8443/pulsar/").admin_urls == [
+def test_each_host_has_the_path_of_the_url(tmp_path: Path) -> None:
+    assert endpoint("https://one:8443,other:8443/pulsar/").cluster(load_settings(home=tmp_path)).admin_urls == [
         "https://one:8443/pulsar",
         "https://other:8443/pulsar",
     ]

@@ -8,6 +8,6 @@ It needs pyspark, pulsar-client, pyarrow, numpy and requests, and nothing else o
 See README.md beside this file for the options, the offsets and the guarantees.
 """
 
-from pulsar_lakehouse.bronze.pulsar.source import SCHEMA, PulsarDataSource
+from .source import PulsarDataSource
 
-__all__ = ["SCHEMA", "PulsarDataSource"]
+__all__ = ["PulsarDataSource"]

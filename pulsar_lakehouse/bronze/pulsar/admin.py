@@ -1,8 +1,7 @@
-"""The calls to Pulsar's admin API that the source needs."""
+"""Pulsar's admin API: one call, and the questions that the source asks by it."""
 
 import ssl
 import time
-from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -11,10 +10,9 @@ from urllib.parse import quote
 
 import requests
 
-from pulsar_lakehouse.bronze.pulsar.options import NoAnswerError, Options, PulsarSourceError
-from pulsar_lakehouse.bronze.pulsar.positions import BEGINNING, Ledger, Position
+from .options import CertificateError, Cluster, NoAnswerError, PulsarSourceError
+from .positions import BEGINNING, Ledger, Position
 
-TIMEOUT = (10, 60)
 BUSY_PAUSES = (0.1,) * 100
 """Pauses, in seconds, while somebody else creates the same subscription."""
 
@@ -63,16 +61,44 @@ class _Session(requests.Session):
         return old_url.startswith("https:") and not new_url.startswith("https:")
 
 
+_ANSWERED: dict[str, str] = {}
+"""By admin URL of a cluster: the URL of the broker that answered last, which is asked first."""
+
+
 class Admin:
-    def __init__(self, options: Options) -> None:
-        self._admin_url = options.admin_url
-        self._urls = deque(f"{url}/admin/v2" for url in options.admin_urls)
-        """The brokers, with the one that answered last at the front."""
+    def __init__(self, cluster: Cluster, *, timeout: tuple[float, float] = (10, 60)) -> None:
+        """The `timeout` of each call is in seconds: to connect, and to wait for the answer."""
+        self._cluster, self._timeout = cluster, timeout
         self._session = _Session()
-        if options.token:
-            self._session.headers["Authorization"] = f"Bearer {options.token}"
-        if options.tls_trust_certs:
-            self._session.verify = options.tls_trust_certs
+        if cluster.token:
+            self._session.headers["Authorization"] = f"Bearer {cluster.token}"
+
+    def answer(self, method: str, path: str, json: object = None, *, stream: bool = False) -> requests.Response:
+        """The answer to a call of `path`, below `/admin/v2/`, whatever its status: of the first broker that gives one.
+
+        Raises NoAnswerError if none does, and CertificateError.
+        """
+        last = _ANSWERED.get(self._cluster.admin_url)
+        for url in sorted(self._cluster.admin_urls, key=lambda each: each != last):
+            self._session.trust_env = "//127.0.0.1:" not in url  # a proxy can't reach this machine's loopback
+            try:
+                response = self._session.request(
+                    method,
+                    f"{url}/admin/v2/{path}",
+                    json=json,
+                    timeout=self._timeout,
+                    verify=self._cluster.tls_trust_certs or True,  # which REQUESTS_CA_BUNDLE does not override
+                    stream=stream,
+                )
+            except requests.RequestException as error:
+                if isinstance(refused := tls_error(error), ssl.SSLCertVerificationError):
+                    raise CertificateError(url, refused) from error
+                failure = error
+            else:
+                _ANSWERED[self._cluster.admin_url] = url
+                return response
+        why = type(failure).__name__
+        raise NoAnswerError(f"{self._cluster.admin_url}: no answer from the broker: {why}") from failure
 
     def partitions(self, topic: str) -> list[str]:
         """The full names of a topic's partitions; the topic itself if it is not partitioned."""
@@ -98,24 +124,25 @@ class Admin:
 
     def dated_ledgers(self, partition: str) -> Held:
         """What the broker holds of a partition, with its creation time, which needs a second call."""
-        made = self._call("GET", partition, "/internal-info").json()
-        created = made.get("creationDate")
-        return self.ledgers(partition)._replace(created=created and _in_utc(created))
+        created = self._call("GET", partition, "/internal-info").json().get("creationDate")
+        if created:  # each broker writes it in its own time zone
+            created = datetime.fromisoformat(created).astimezone(UTC).isoformat()
+        return self.ledgers(partition)._replace(created=created)
 
     def entry(self, partition: str, position: Position) -> EntryMetadata | None:
         """The metadata of an entry, without its payload; None if the broker has deleted the entry."""
         path = f"/ledger/{position.ledger}/entry/{position.entry}"
-        with self._call("GET", partition, path, accept=(404,)) as response:
-            if response.status_code == 404:
-                return None
-            header = response.headers.get
-            return EntryMetadata(
-                messages=int(header("X-Pulsar-num-batch-message", 1)),
-                chunk=int(header("X-Pulsar-chunk-id", 0)),
-                chunks=int(header("X-Pulsar-num-chunks-from-msg", 1)),
-                uuid=header("X-Pulsar-uuid"),
-                is_marker="X-Pulsar-marker-type" in response.headers,
-            )
+        with self._call("GET", partition, path, accept=(404,)) as response:  # whose payload is never fetched
+            headers = response.headers
+        if response.status_code == 404:
+            return None
+        return EntryMetadata(
+            messages=int(headers.get("X-Pulsar-num-batch-message", 1)),
+            chunk=int(headers.get("X-Pulsar-chunk-id", 0)),
+            chunks=int(headers.get("X-Pulsar-num-chunks-from-msg", 1)),
+            uuid=headers.get("X-Pulsar-uuid"),
+            is_marker="X-Pulsar-marker-type" in headers,
+        )
 
     def position_before(self, partition: str, publish_time: int) -> Position:
         """The last entry published before `publish_time`, in epoch milliseconds."""
@@ -130,7 +157,7 @@ class Admin:
         body = {"ledgerId": BEGINNING.ledger, "entryId": BEGINNING.entry, "partitionIndex": -1}
         path = f"/subscription/{quote(subscription, safe='')}"
         for pause in (*BUSY_PAUSES, None):
-            answer = self._call("PUT", partition, path, json=body, accept=(409, 412))
+            answer = self._call("PUT", partition, path, body, accept=(409, 412))
             if answer.status_code != 412:
                 return
             # The broker answers Busy while another stream, or the broker for a new partition, creates the subscription.
@@ -142,44 +169,26 @@ class Admin:
         """Acknowledge everything up to `position`, included. Raises NoAnswerError if the subscription is gone."""
         body = {"ledgerId": position.ledger, "entryId": position.entry, "partitionIndex": -1, "excluded": True}
         path = f"/subscription/{quote(subscription, safe='')}/resetcursor"
-        if self._call("POST", partition, path, json=body, accept=(404,)).status_code == 404:
+        if self._call("POST", partition, path, body, accept=(404,)).status_code == 404:
             raise NoAnswerError(f"{partition}: the subscription {subscription} no longer exists")
 
     def _call(
-        self, method: str, topic: str, path: str, *, json: object = None, accept: tuple[int, ...] = ()
+        self, method: str, topic: str, path: str, json: object = None, *, accept: tuple[int, ...] = ()
     ) -> requests.Response:
-        response = self._first_answer(method, f"{quote(topic.replace('://', '/'))}{path}", json)
+        response = self.answer(method, f"{quote(topic.replace('://', '/'))}{path}", json, stream=True)
         if response.ok or response.status_code in accept:
             return response
         match response.status_code:
             case 401 | 403:
-                given = "the token" if "Authorization" in self._session.headers else "a call without a token"
+                given = "the token" if self._cluster.token else "a call without a token"
                 raise PulsarSourceError(f"{topic}: the broker refused {given}")
             case 404:
                 raise PulsarSourceError(f"{topic}: no such topic")
         raise NoAnswerError(f"{topic}: the broker answered {response.status_code} {response.reason}")
 
-    def _first_answer(self, method: str, path: str, json: object) -> requests.Response:
-        """Ask one broker after the other until one answers."""
-        for _ in range(len(self._urls)):
-            url = self._urls[0]
-            self._session.trust_env = "//127.0.0.1:" not in url  # a proxy can't reach this machine's loopback
-            try:
-                return self._session.request(method, f"{url}/{path}", json=json, timeout=TIMEOUT, stream=True)
-            except requests.RequestException as error:
-                if problem := _certificate_problem(error):
-                    raise PulsarSourceError(f"{url}: the certificate is refused: {problem}") from error
-                failure = error
-                self._urls.rotate(-1)
-        raise NoAnswerError(f"{self._admin_url}: no answer from the broker: {type(failure).__name__}") from failure
 
-
-def _in_utc(moment: str) -> str:
-    """An ISO 8601 time in UTC. Each broker writes it in its own time zone."""
-    return datetime.fromisoformat(moment).astimezone(UTC).isoformat()
-
-
-def _certificate_problem(error: BaseException | None) -> str | None:
+def tls_error(error: BaseException | None) -> ssl.SSLError | None:
+    """The error of TLS that led to an error; None if there is none."""
     while error is not None and not isinstance(error, ssl.SSLError):
         error = error.__cause__ or error.__context__
-    return error.verify_message if isinstance(error, ssl.SSLCertVerificationError) else None
+    return error

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from pulsar_lakehouse.bronze.pulsar.admin import Held
-from pulsar_lakehouse.bronze.pulsar.positions import BEGINNING, Position
+from .admin import Held
+from .positions import BEGINNING, Position
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -15,9 +15,9 @@ class Loss:
     """The last entry that was read."""
     resume: Position
     """The entries after this position still exist."""
-    entries: int
-    """The least number of entries that are gone; 0 if it is not known."""
     reason: str
+    entries: int = 0
+    """The least number of entries that are gone; 0 if it is not known."""
     can_resume: bool = True
     """False if there is nothing left to read, or if its positions overlap those already read."""
     exists: bool = True
@@ -44,20 +44,12 @@ def find_loss(
         if after == BEGINNING and created is None:
             return None
         reason = f"the last entry read is {after}, but the partition no longer exists"
-        return Loss(
-            partition=partition,
-            after=after,
-            resume=after,
-            entries=0,
-            reason=reason,
-            can_resume=False,
-            exists=False,
-        )
+        return Loss(partition=partition, after=after, resume=after, reason=reason, can_resume=False, exists=False)
     if created and held.created and held.created != created:
         return _recreated(partition, after, held, created)
     if after > held.last and after.entry >= 0:
         reason = f"the last entry read is {after}, but the broker's last entry is {held.last}: the topic was recreated"
-        return Loss(partition=partition, after=after, resume=after, entries=0, reason=reason, can_resume=False)
+        return Loss(partition=partition, after=after, resume=after, reason=reason, can_resume=False)
     return None if after.ledger >= held.first else _deleted(partition, after, held, subscription)
 
 
@@ -69,7 +61,7 @@ def _recreated(partition: str, after: Position, held: Held, created: str) -> Los
         f"the last entry read is {after}, of the partition created at {created}; it was recreated at "
         f"{held.created}, {which}"
     )
-    return Loss(partition=partition, after=after, resume=resume, entries=0, reason=reason, can_resume=not clash)
+    return Loss(partition=partition, after=after, resume=resume, reason=reason, can_resume=not clash)
 
 
 def _deleted(partition: str, after: Position, held: Held, subscription: str | None) -> Loss | None:
@@ -80,15 +72,11 @@ def _deleted(partition: str, after: Position, held: Held, subscription: str | No
     unguarded = cursor is None and after != BEGINNING and (after.entry >= 0 or subscription is not None)
     if not (gone or cursor in ahead or unguarded):
         return None
-    entries = max((_entries_at_least(after, found) for found in gone), default=0)
+    # Ledgers in between are not counted: their sizes are no longer known.
+    entries = max((found.entry - (after.entry if found.ledger == after.ledger else -1) for found in gone), default=0)
     moved = f"the subscription was moved ahead to {cursor}, and " if cursor in ahead else ""
     last_read = "the first entries" if after == BEGINNING else f"the ledger of {after}, the last entry read"
     begin = f"now begins with {held.ledgers[0].id}:0" if held.ledgers else "now holds nothing"
     between = f"At least {entries:,} entries between are lost" if entries else "Messages between may be lost"
     reason = f"{moved}the broker no longer has {last_read}; the partition {begin}. {between}"
     return Loss(partition=partition, after=after, resume=Position(held.first, -1), entries=entries, reason=reason)
-
-
-def _entries_at_least(after: Position, last: Position) -> int:
-    """Entries after one position up to another. Ledgers in between are not counted: their sizes are no longer known."""
-    return last.entry - after.entry if last.ledger == after.ledger else last.entry + 1

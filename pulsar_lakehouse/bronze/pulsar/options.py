@@ -2,12 +2,14 @@
 
 import json
 import re
+import ssl
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
-from pulsar_lakehouse.bronze.pulsar.positions import Offsets
+from .positions import Offsets
 
 EARLIEST, LATEST = "earliest", "latest"
 
@@ -20,10 +22,33 @@ class NoAnswerError(PulsarSourceError):
     """The broker did not answer, or answered with an unexpected status. A retry may succeed."""
 
 
+class CertificateError(PulsarSourceError):
+    """The certificate of the server at `url` is refused."""
+
+    def __init__(self, url: str, error: ssl.SSLCertVerificationError) -> None:
+        super().__init__(f"{url}: the certificate is refused: {error.verify_message}")
+        self.url = url
+
+
 @dataclass(frozen=True, kw_only=True)
-class Options:
+class Cluster:
+    """How to reach the brokers."""
+
     service_url: str
     admin_url: str
+    token: str | None = field(default=None, repr=False)
+    tls_trust_certs: str | None = None
+    tls_validate_hostname: bool = True
+
+    @property
+    def admin_urls(self) -> list[str]:
+        """The URL of each host: `http://one:8080,other:8080` names two brokers of a cluster."""
+        url = urlsplit(self.admin_url)
+        return [f"{url.scheme}://{host}{url.path.rstrip('/')}" for host in url.netloc.split(",")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options(Cluster):
     topics: tuple[str, ...]
     """Full names, `persistent://tenant/namespace/topic`."""
     subscription: str | None = None
@@ -36,35 +61,22 @@ class Options:
     fail_on_data_loss: bool = True
     read_timeout: float = 120.0
     """Seconds without any message after which reading a range fails."""
-    token: str | None = field(default=None, repr=False)
-    tls_trust_certs: str | None = None
-    tls_validate_hostname: bool = True
-
-    @property
-    def admin_urls(self) -> list[str]:
-        """The URL of each host: `http://one:8080,other:8080` names two brokers of a cluster."""
-        url = urlsplit(self.admin_url)
-        return [f"{url.scheme}://{host}{url.path}" for host in url.netloc.split(",")]
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> "Options":
         """Raises PulsarSourceError for an option that is missing, unknown or bad."""
         given = {name.lower(): value for name, value in options.items()}
-        unknown = sorted(set(given) - set(_PARSERS) - {"path"})
-        if unknown:
-            raise PulsarSourceError(
-                f"unknown option {unknown[0]}; the options are {', '.join(sorted(_SPELLINGS.values()))}"
-            )
+        if unknown := sorted(given.keys() - {"path", *map(str.lower, _OPTIONS)}):
+            raise PulsarSourceError(f"unknown option {unknown[0]}; the options are {', '.join(sorted(_OPTIONS))}")
         values = {}
-        for name, (attribute, parse) in _PARSERS.items():
-            if name in given:
+        for name, (attribute, parse) in _OPTIONS.items():
+            if (text := given.get(name.lower())) is not None:
                 try:
-                    values[attribute] = parse(given[name])
+                    values[attribute] = parse(text)
                 except ValueError as error:
-                    shown = "" if name == "token" else f"={given[name]!r}"
-                    raise PulsarSourceError(f"option {_SPELLINGS[name]}{shown}: {error}") from error
-        for name in ("serviceUrl", "adminUrl", "topic"):
-            if name.lower() not in given:
+                    shown = "" if name == "token" else f"={text!r}"
+                    raise PulsarSourceError(f"option {name}{shown}: {error}") from error
+            elif name in ("serviceUrl", "adminUrl", "topic"):
                 raise PulsarSourceError(f"option {name} is required")
         parsed = cls(**values)
         if parsed.max_bytes_per_trigger and parsed.max_messages_per_trigger:
@@ -79,13 +91,10 @@ def _positive(text: str) -> int:
 
 
 def _seconds(text: str) -> float:
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = 0.0
-    if not seconds > 0:
-        raise ValueError("must be a number of seconds above 0")
-    return seconds
+    with suppress(ValueError):
+        if (seconds := float(text)) > 0:
+            return seconds
+    raise ValueError("must be a number of seconds above 0")
 
 
 def _boolean(text: str) -> bool:
@@ -144,5 +153,3 @@ _OPTIONS: Mapping[str, tuple[str, Callable[[str], Any]]] = {
     "tlsTrustCerts": ("tls_trust_certs", str),
     "tlsValidateHostname": ("tls_validate_hostname", _boolean),
 }
-_SPELLINGS = {name.lower(): name for name in _OPTIONS}
-_PARSERS = {name.lower(): parser for name, parser in _OPTIONS.items()}

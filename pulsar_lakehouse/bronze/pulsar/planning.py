@@ -7,19 +7,19 @@ from types import MappingProxyType
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxBytes, ReadMaxRows
 
-from pulsar_lakehouse.bronze.pulsar.admin import Admin
-from pulsar_lakehouse.bronze.pulsar.losses import find_loss
-from pulsar_lakehouse.bronze.pulsar.options import EARLIEST, LATEST, Options, PulsarSourceError
-from pulsar_lakehouse.bronze.pulsar.positions import (
+from .admin import Admin
+from .losses import find_loss
+from .options import EARLIEST, LATEST, Options, PulsarSourceError
+from .positions import (
     BEGINNING,
     Offsets,
     Position,
     Range,
     Span,
+    divide,
     entries_within,
     spans_between,
     split,
-    take,
 )
 
 
@@ -74,7 +74,7 @@ class Plan:
         ends = Offsets({name: position for name, position in start.items() if name in self.held})
         for name, spans in waiting.items():
             share = sum(span.bytes for span in spans) / max(total, 1)
-            chosen = take(spans, entries=self._allowed(name, spans, limit, share))
+            chosen, _ = divide(spans, entries=self._allowed(name, spans, limit, share))
             ends[name] = _end(chosen, start.get(name, BEGINNING))
         return ends
 

@@ -61,10 +61,8 @@ class Span:
     def cut(self, entries: int) -> "tuple[Span, Span]":
         """The first `entries` entries, and the rest."""
         head = round(self.bytes * entries / self.entries)
-        return (
-            Span(self.ledger, self.first, self.first + entries - 1, head),
-            Span(self.ledger, self.first + entries, self.last, self.bytes - head),
-        )
+        middle = self.first + entries
+        return Span(self.ledger, self.first, middle - 1, head), Span(self.ledger, middle, self.last, self.bytes - head)
 
 
 @dataclass(frozen=True)
@@ -118,15 +116,20 @@ def backwards(spans: Sequence[Span], after: Position = BEGINNING) -> Iterator[Po
             yield position
 
 
-def take(spans: Sequence[Span], *, entries: int) -> list[Span]:
-    """The first `entries` entries."""
-    taken: list[Span] = []
+def divide(spans: Iterable[Span], *, entries: int) -> tuple[list[Span], list[Span]]:
+    """The first `entries` entries, and the rest."""
+    first, rest = [], []
     for span in spans:
         if entries <= 0:
-            break
-        taken.append(span if span.entries <= entries else span.cut(entries)[0])
+            rest.append(span)
+        elif entries >= span.entries:
+            first.append(span)
+        else:
+            head, tail = span.cut(entries)
+            first.append(head)
+            rest.append(tail)
         entries -= span.entries
-    return taken
+    return first, rest
 
 
 def entries_within(spans: Sequence[Span], limit: int) -> int:
@@ -142,28 +145,13 @@ def entries_within(spans: Sequence[Span], limit: int) -> int:
 
 def split(partition: str, start: Position, spans: Sequence[Span], parts: int) -> list[Range]:
     """At most `parts` ranges of similar size in bytes. Together they cover `spans` exactly."""
-    ranges = []
-    rest = list(spans)
+    ranges, rest = [], list(spans)
     for left in range(parts, 0, -1):
         if not rest:
             break
         size = sum(span.bytes for span in rest)
         entries = sum(span.entries for span in rest) if left == 1 else entries_within(rest, -(-size // left))
-        chosen = take(rest, entries=entries)
-        rest = _drop(rest, entries)
+        chosen, rest = divide(rest, entries=entries)
         ranges.append(Range(partition, start, tuple(chosen)))
         start = ranges[-1].end
     return ranges
-
-
-def _drop(spans: Sequence[Span], entries: int) -> list[Span]:
-    rest = []
-    for span in spans:
-        if entries >= span.entries:
-            entries -= span.entries
-        elif entries > 0:
-            rest.append(span.cut(entries)[1])
-            entries = 0
-        else:
-            rest.append(span)
-    return rest

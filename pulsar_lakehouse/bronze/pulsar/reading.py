@@ -1,6 +1,6 @@
 """Read one range of a partition into Arrow record batches."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, nullcontext
 from dataclasses import dataclass, field
 from itertools import islice
@@ -10,9 +10,10 @@ import numpy as np
 import pulsar
 import pyarrow as pa
 
-from pulsar_lakehouse.bronze.pulsar.admin import Admin, EntryMetadata
-from pulsar_lakehouse.bronze.pulsar.options import NoAnswerError, Options, PulsarSourceError
-from pulsar_lakehouse.bronze.pulsar.positions import BEGINNING, Position, Range, backwards, between, spans_between
+from .admin import Admin, EntryMetadata
+from .columns import ARROW_SCHEMA, PROPERTIES, TIMESTAMP
+from .options import Cluster, NoAnswerError, Options, PulsarSourceError
+from .positions import BEGINNING, Position, Range, backwards, between, spans_between
 
 BATCH_ROWS = 20_000
 BATCH_BYTES = 32 * 2**20
@@ -27,33 +28,15 @@ Message = Any
 """A message as the client's own library has it: the Python object around it would cost time for each message."""
 
 LAST_MILLISECOND = 253_402_300_799_999
-TIMESTAMP = pa.timestamp("us", tz="UTC")
-PROPERTIES = pa.map_(pa.string(), pa.string())
-ARROW_SCHEMA = pa.schema(
-    [
-        ("topic", pa.string()),
-        ("partition", pa.int32()),
-        ("ledger_id", pa.int64()),
-        ("entry_id", pa.int64()),
-        ("batch_index", pa.int32()),
-        ("key", pa.string()),
-        ("payload", pa.binary()),
-        ("properties", PROPERTIES),
-        ("event_time", TIMESTAMP),
-        ("publish_time", TIMESTAMP),
-        ("producer", pa.string()),
-        ("schema_version", pa.int64()),
-    ]
-)
 
 
-def connect(options: Options) -> pulsar.Client:
+def connect(cluster: Cluster, logger: pulsar.ConsoleLogger | pulsar.FileLogger) -> pulsar.Client:
     return pulsar.Client(
-        options.service_url,
-        authentication=pulsar.AuthenticationToken(options.token) if options.token else None,
-        tls_trust_certs_file_path=options.tls_trust_certs,
-        tls_validate_hostname=options.tls_validate_hostname,
-        logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error),
+        cluster.service_url,
+        authentication=pulsar.AuthenticationToken(cluster.token) if cluster.token else None,
+        tls_trust_certs_file_path=cluster.tls_trust_certs,
+        tls_validate_hostname=cluster.tls_validate_hostname,
+        logger=logger,
     )
 
 
@@ -67,7 +50,8 @@ def read_range(options: Options, planned: Range, client: pulsar.Client | None = 
     `failOnDataLoss`, if entries of the range are gone.
     """
     try:
-        with nullcontext(client) if client else closing(connect(options)) as connected:
+        logger = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
+        with nullcontext(client) if client else closing(connect(options, logger)) as connected:
             yield from _RangeReader(options, planned, connected).batches()
     except REFUSALS as error:
         raise PulsarSourceError(f"{planned}: {error}") from error
@@ -77,22 +61,23 @@ def read_range(options: Options, planned: Range, client: pulsar.Client | None = 
 
 @dataclass
 class _Rows:
-    """Columns under construction. Values that all messages of an entry share are stored once for each entry."""
+    """Rows under construction. Values that all messages of an entry share are stored once for each entry."""
 
-    keys: list[str | None] = field(default_factory=list)
-    payloads: list[bytes | None] = field(default_factory=list)
-    properties: list[dict[str, str]] = field(default_factory=list)
-    event_times: list[int] = field(default_factory=list)
+    messages: list[tuple[str | None, bytes | None, dict[str, str], int]] = field(default_factory=list)
+    """Key, payload, properties and event time."""
+    entries: list[tuple[Position, int, int, int, str, int | None]] = field(default_factory=list)
+    """Position, number of messages, index of the first one, publish time, producer and version of the schema."""
     bytes: int = 0
-    entries: list[Position] = field(default_factory=list)
-    counts: list[int] = field(default_factory=list)
-    first_indexes: list[int] = field(default_factory=list)
-    publish_times: list[int] = field(default_factory=list)
-    producers: list[str] = field(default_factory=list)
-    schema_versions: list[int | None] = field(default_factory=list)
 
     def is_full(self) -> bool:
-        return len(self.keys) >= BATCH_ROWS or self.bytes >= BATCH_BYTES
+        return len(self.messages) >= BATCH_ROWS or self.bytes >= BATCH_BYTES
+
+    def append(self, message: Message) -> None:
+        payload = message.data()
+        is_tombstone = not payload and message.has_null_value()
+        key, properties = message.partition_key() or None, message.properties()
+        self.messages.append((key, None if is_tombstone else payload, properties, message.event_timestamp()))
+        self.bytes += len(payload)
 
 
 class _RangeReader:
@@ -124,7 +109,7 @@ class _RangeReader:
             if position == self._range.end:
                 break
         reader.close()
-        if rows.keys:
+        if rows.messages:
             yield _to_arrow(self._range.partition, rows)
         yield from self._account_for(between(self._range.spans, self._seen))
 
@@ -187,23 +172,17 @@ class _RangeReader:
 
     def _take_entry(self, first: Message, messages: Iterator[Message], rows: _Rows) -> None:
         """Add the first message of an entry, and the rest of its batch."""
-        id = first.message_id()
-        batched = id.batch_index() >= 0
-        count = _batch_size(id) - id.batch_index() if batched else 1
-        rows.entries.append(_position(first))
-        rows.counts.append(count)
-        rows.first_indexes.append(id.batch_index())
-        rows.publish_times.append(first.publish_timestamp())
-        rows.producers.append(first.producer_name())
-        rows.schema_versions.append(_schema_version(first))
-        _append(first, rows)
+        id, position = first.message_id(), _position(first)
+        count = _batch_size(id) - id.batch_index() if id.batch_index() >= 0 else 1
+        version = first.int_schema_version()  # schema_version() fails on versions above 127
+        written = first.publish_timestamp(), first.producer_name(), version if version >= 0 else None
+        rows.entries.append((position, count, id.batch_index(), *written))
+        rows.append(first)
         last = first
         for last in islice(messages, count - 1):
-            _append(last, rows)
-        if count > 1 and (_position(last), last.message_id().batch_index()) != (rows.entries[-1], _batch_size(id) - 1):
-            raise PulsarSourceError(
-                f"{self._range}: the batch at {rows.entries[-1]} arrived incomplete or out of order"
-            )
+            rows.append(last)
+        if count > 1 and (_position(last), last.message_id().batch_index()) != (position, _batch_size(id) - 1):
+            raise PulsarSourceError(f"{self._range}: the batch at {position} arrived incomplete or out of order")
 
     def _account_for(self, positions: Iterator[Position]) -> Iterator[pa.RecordBatch]:
         """Check why entries gave no message, and read the large messages that end among them."""
@@ -243,15 +222,6 @@ class _RangeReader:
         return None
 
 
-def _append(message: Message, rows: _Rows) -> None:
-    payload = message.data()
-    rows.payloads.append(None if not payload and message.has_null_value() else payload)
-    rows.bytes += len(payload)
-    rows.keys.append(message.partition_key() or None)
-    rows.properties.append(message.properties())
-    rows.event_times.append(message.event_timestamp())
-
-
 def _position(message: Message) -> Position:
     id = message.message_id()
     return Position(id.ledger_id(), id.entry_id())
@@ -276,30 +246,27 @@ def _batch_size(id: pulsar.MessageId) -> int:
     return 1
 
 
-def _schema_version(message: Message) -> int | None:
-    version: int = message.int_schema_version()  # schema_version() fails on versions above 127
-    return version if version >= 0 else None
-
-
 def _to_arrow(partition: str, rows: _Rows) -> pa.RecordBatch:
     topic, index = _topic_and_index(partition)
-    ledgers, entries = np.array(rows.entries, dtype=np.int64).T
-    counts = np.array(rows.counts)
-    total = len(rows.keys)
-    starts = np.repeat(np.cumsum(counts) - counts - np.array(rows.first_indexes), counts)
+    keys, payloads, properties, event_times = zip(*rows.messages, strict=True)
+    positions, sizes, first_indexes, publish_times, producers, versions = zip(*rows.entries, strict=True)
+    ledgers, entries = np.array(positions, dtype=np.int64).T
+    counts, total = np.array(sizes), len(keys)
+    starts = np.repeat(np.cumsum(counts) - counts - np.array(first_indexes), counts)
+    entry_of_row = pa.array(np.repeat(np.arange(len(counts)), counts))
     columns = [
-        _constant(topic, total, pa.string()),
-        _constant(index, total, pa.int32()),
+        pa.repeat(pa.scalar(topic, pa.string()), total),
+        pa.repeat(pa.scalar(index, pa.int32()), total),
         pa.array(np.repeat(ledgers, counts)),
         pa.array(np.repeat(entries, counts)),
         pa.array((np.arange(total) - starts).astype(np.int32)),
-        pa.array(rows.keys, pa.string()),
-        pa.array(rows.payloads, pa.binary()),
-        _properties(rows.properties),
-        _timestamps(np.array(rows.event_times)),
-        _timestamps(np.repeat(rows.publish_times, counts)),
-        pa.array(rows.producers, pa.string()).take(pa.array(np.repeat(np.arange(len(counts)), counts))),
-        pa.array(rows.schema_versions, pa.int64()).take(pa.array(np.repeat(np.arange(len(counts)), counts))),
+        pa.array(keys, pa.string()),
+        pa.array(payloads, pa.binary()),
+        _properties(properties),
+        _timestamps(np.array(event_times)),
+        _timestamps(np.repeat(publish_times, counts)),
+        pa.array(producers, pa.string()).take(entry_of_row),
+        pa.array(versions, pa.int64()).take(entry_of_row),
     ]
     return pa.RecordBatch.from_arrays(columns, schema=ARROW_SCHEMA)
 
@@ -310,17 +277,13 @@ def _topic_and_index(partition: str) -> tuple[str, int]:
     return (topic, int(index)) if topic and index.isdigit() else (partition, 0)
 
 
-def _constant(value: object, length: int, kind: pa.DataType) -> pa.Array:
-    return pa.repeat(pa.scalar(value, kind), length)
-
-
 def _timestamps(milliseconds: np.ndarray) -> pa.Array:
     """Epoch milliseconds as timestamps. NULL for 0, which means that none was set, and for years after 9999."""
     unusable = (milliseconds == 0) | (milliseconds > LAST_MILLISECOND)
     return pa.array(np.where(unusable, 0, milliseconds).astype(np.int64) * 1000, mask=unusable).cast(TIMESTAMP)
 
 
-def _properties(properties: list[dict[str, str]]) -> pa.Array:
+def _properties(properties: Sequence[dict[str, str]]) -> pa.Array:
     if not any(properties):
         return pa.MapArray.from_arrays(np.zeros(len(properties) + 1, np.int32), [], [])
     return pa.array([list(each.items()) for each in properties], PROPERTIES)

@@ -14,16 +14,10 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from pulsar_lakehouse.bronze.pulsar.options import Options
-from pulsar_lakehouse.bronze.pulsar.planning import Plan, RangePartition
-from pulsar_lakehouse.bronze.pulsar.positions import Offsets
-
-SCHEMA = """
-    topic STRING, partition INT, ledger_id BIGINT, entry_id BIGINT, batch_index INT,
-    key STRING, payload BINARY, properties MAP<STRING, STRING>,
-    event_time TIMESTAMP, publish_time TIMESTAMP, producer STRING, schema_version BIGINT
-"""
-"""One row per message. (topic, partition, ledger_id, entry_id, batch_index) is unique. NULL payloads are tombstones."""
+from .columns import SCHEMA
+from .options import Options
+from .planning import Plan, RangePartition
+from .positions import Offsets
 
 
 class PulsarDataSource(DataSource):
@@ -108,6 +102,6 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 def _read(options: Options, partition: InputPartition) -> Iterator[pa.RecordBatch]:
     # Imported here because most processes that Spark starts for a source only plan, without Pulsar's client.
-    from pulsar_lakehouse.bronze.pulsar.reading import read_range
+    from .reading import read_range
 
     return read_range(options, cast(RangePartition, partition).value)

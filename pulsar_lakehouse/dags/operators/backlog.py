@@ -37,7 +37,7 @@ class BacklogTrigger(BaseEventTrigger):
     def _waiting(self) -> dict[str, int]:
         """Entries that have not landed, by topic. Leaves out a topic if the broker fails: a run reports that better."""
         from pulsar_lakehouse.local.broker import endpoint
-        from pulsar_lakehouse.pulsar.status import topic_status
+        from pulsar_lakehouse.pulsar.backlog import topic_status
 
         settings, waiting = load_settings(), {}
         for topic in pipeline_of(settings).topics:

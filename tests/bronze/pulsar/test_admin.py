@@ -12,7 +12,7 @@ import pytest
 import trustme
 from cryptography.hazmat.primitives import serialization
 
-from pulsar_lakehouse.bronze.losses import source_options
+from pulsar_lakehouse.bronze.partitions import source_options
 from pulsar_lakehouse.bronze.pulsar.admin import Admin, EntryMetadata
 from pulsar_lakehouse.bronze.pulsar.options import NoAnswerError, Options, PulsarSourceError
 from pulsar_lakehouse.bronze.pulsar.planning import Plan

@@ -10,10 +10,10 @@ from pulsar_lakehouse.bronze.pulsar.positions import (
     Span,
     backwards,
     between,
+    divide,
     entries_within,
     spans_between,
     split,
-    take,
 )
 
 LEDGERS = [Ledger(3, entries=10, bytes=1_000), Ledger(5, entries=4, bytes=4_000), Ledger(9, entries=6, bytes=60)]
@@ -51,11 +51,11 @@ def test_a_start_in_a_deleted_ledger_goes_on_with_the_next() -> None:
     assert spans_between(LEDGERS, Position(4, 99), Position(7, 99)) == [Span(5, 0, 3, 4_000)]
 
 
-def test_take_cuts_the_last_span() -> None:
-    assert take(SPANS, entries=12) == [Span(3, 0, 9, 1_000), Span(5, 0, 1, 2_000)]
-    assert take(SPANS, entries=10) == [Span(3, 0, 9, 1_000)]
-    assert take(SPANS, entries=99) == SPANS
-    assert take(SPANS, entries=0) == []
+def test_what_is_taken_ends_within_a_span() -> None:
+    assert divide(SPANS, entries=12)[0] == [Span(3, 0, 9, 1_000), Span(5, 0, 1, 2_000)]
+    assert divide(SPANS, entries=10)[0] == [Span(3, 0, 9, 1_000)]
+    assert divide(SPANS, entries=99)[0] == SPANS
+    assert divide(SPANS, entries=0)[0] == []
 
 
 def test_entries_within_a_size() -> None:
@@ -123,7 +123,7 @@ def test_ranges_cover_every_entry_once_and_in_order(
 @given(ledgers=chains(), entries=st.integers(0, 100))
 def test_what_is_taken_is_the_first(ledgers: list[Ledger], entries: int) -> None:
     spans = spans_between(ledgers, BEGINNING)
-    assert list(between(take(spans, entries=entries), BEGINNING)) == list(between(spans, BEGINNING))[:entries]
+    assert list(between(divide(spans, entries=entries)[0], BEGINNING)) == list(between(spans, BEGINNING))[:entries]
 
 
 @given(ledgers=chains(), after=positions)

@@ -6,9 +6,9 @@ import pytest
 import requests
 
 from pulsar_lakehouse.domains.shop.declarations.items import ITEMS
-from pulsar_lakehouse.pulsar import status as module
+from pulsar_lakehouse.pulsar import backlog as module
+from pulsar_lakehouse.pulsar.backlog import topic_status
 from pulsar_lakehouse.pulsar.endpoint import Endpoint
-from pulsar_lakehouse.pulsar.status import topic_status
 from pulsar_lakehouse.settings import Settings
 
 NOW = 1_800_000_000.0
@@ -52,7 +52,7 @@ def test_lag_is_the_age_of_the_oldest_message_in_any_partition(
         return response
 
     monkeypatch.setattr(module, "call_admin", call_admin)
-    monkeypatch.setattr("pulsar_lakehouse.pulsar.status.time.time", lambda: NOW)
+    monkeypatch.setattr("pulsar_lakehouse.pulsar.backlog.time.time", lambda: NOW)
     found = topic_status(ITEMS.topic, BROKER, settings)
     waited = None if found.lag_seconds is None else found.lag_seconds / 60
     assert (found.backlog, found.backlog_bytes, waited) == (backlog, backlog * 100, minutes)

@@ -1,0 +1,62 @@
+"""The partitions of a topic: what the broker holds of them, and their creation times, which a bronze table keeps."""
+
+import re
+from collections.abc import Mapping
+
+from pulsar_lakehouse.bronze.pulsar.admin import Held
+from pulsar_lakehouse.bronze.pulsar.options import NoAnswerError, Options, PulsarSourceError
+from pulsar_lakehouse.bronze.pulsar.planning import Plan
+from pulsar_lakehouse.contracts.topics import Topic
+from pulsar_lakehouse.errors import PermanentError, UnreachableError
+from pulsar_lakehouse.pulsar.endpoint import Endpoint
+from pulsar_lakehouse.settings import Settings
+from pulsar_lakehouse.spark.error_causes import cause_of
+
+CREATED = "lakehouse.partitions"
+"""The table property with the creation time of each partition, as JSON. It shows whether a topic was recreated."""
+
+
+def source_options(settings: Settings, endpoint: Endpoint, topic: Topic) -> dict[str, str]:
+    """The options of the Pulsar source: how to reach the broker, and what to read."""
+    cluster = endpoint.cluster(settings)
+    options = {
+        "serviceUrl": cluster.service_url,
+        "adminUrl": cluster.admin_url,
+        "token": cluster.token,
+        "tlsTrustCerts": cluster.tls_trust_certs,
+        "tlsValidateHostname": str(cluster.tls_validate_hostname).lower(),
+        "topic": full_name(settings, topic),
+        "subscription": topic.subscription,
+    }
+    return {name: value for name, value in options.items() if value}
+
+
+def ask_broker(source: Mapping[str, str]) -> dict[str, Held]:
+    """What the broker holds of each partition that the options of a source name, by the name that bronze uses.
+
+    Raises UnreachableError if the broker does not answer, and PermanentError if it refuses or has no such topic.
+    """
+    try:
+        return held_by(Plan(Options.parse(source), dated=True))
+    except NoAnswerError as error:
+        raise UnreachableError(str(error)) from error
+    except PulsarSourceError as error:
+        raise PermanentError(cause_of(error)) from error
+
+
+def held_by(plan: Plan) -> dict[str, Held]:
+    """What the broker held of each partition when the plan was made, by the name that bronze uses."""
+    return {partition_in_bronze(name): held for name, held in plan.held.items()}
+
+
+def partition_in_bronze(partition: str) -> str:
+    """A partition's name in bronze, where a topic without partitions has the partition 0."""
+    return partition if re.search(r"-partition-\d+$", partition) else f"{partition}-partition-0"
+
+
+def creation_times(held: Mapping[str, Held]) -> dict[str, str]:
+    return {name: each.created for name, each in held.items() if each.created}
+
+
+def full_name(settings: Settings, topic: Topic) -> str:
+    return f"persistent://{settings.pulsar.namespace}/{topic.name}"
