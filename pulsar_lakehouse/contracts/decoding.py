@@ -1,4 +1,4 @@
-"""Decodes payloads into typed columns by the topic's contract, and quarantines those that break it."""
+"""Decodes payloads into typed columns by the topic's contract, and says how those that break it differ."""
 
 import json
 import re
@@ -29,7 +29,6 @@ from pulsar_lakehouse.contracts.values import Mistakes, is_parsed_as_itself, mis
 from pulsar_lakehouse.errors import DeclarationsError
 from pulsar_lakehouse.spark.declared_sql import naming, try_eval
 from pulsar_lakehouse.tables.declared import POSITION, POSITION_OF_MESSAGE, Table
-from pulsar_lakehouse.tables.lake import Lake
 
 MALFORMED = Table(
     name="quarantine.malformed",
@@ -249,21 +248,3 @@ def _failures(decoding: Decoding) -> Column:
         return F.when(try_eval(F.struct(value)).isNull(), told)
 
     return F.concat_ws("; ", *(failure(name, value) for name, value in decoding.values.items()))
-
-
-def quarantine_malformed(lake: Lake, decoding: Decoding, rejected: DataFrame, *, are_new: bool = False) -> None:
-    """Append rejected messages to `quarantine.malformed`, unless they are already there: with `are_new`, none is."""
-    rows = rejected.transform(explain, decoding=decoding).select(
-        F.lit(decoding.topic.name).alias("topic"),
-        "message.position",
-        "message.key",
-        "message.payload",
-        "reason",
-        "message.event_time",
-        "message.publish_time",
-        F.current_timestamp().alias("quarantined_at"),
-    )
-    if are_new:
-        lake.table(MALFORMED.name).append(rows)
-    else:
-        lake.table(MALFORMED.name).append_missing(rows, on=["topic", "position"])

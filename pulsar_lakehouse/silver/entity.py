@@ -14,8 +14,7 @@ from pulsar_lakehouse.contracts.decoding import Decoding
 from pulsar_lakehouse.contracts.topics import Topic
 from pulsar_lakehouse.contracts.types import type_name
 from pulsar_lakehouse.errors import ConfigurationError, DeclarationsError
-from pulsar_lakehouse.tables.declared import Table
-from pulsar_lakehouse.tables.definitions import made_from
+from pulsar_lakehouse.tables.declared import Table, made_from
 
 SEQUENCE = "event_time: TIMESTAMP, publish_time: TIMESTAMP, ledger_id: BIGINT, entry_id: BIGINT, batch_index: INT"
 """The total order of messages: by event time, then publish time, then position in the topic. Ledger ids are unique

@@ -9,8 +9,9 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from pulsar_lakehouse.checkpoints.soundness import create_tables_of, sound_checkpoint
 from pulsar_lakehouse.contracts.checks import Mode, failed, of_mode, resolve, stop_if_failed
-from pulsar_lakehouse.contracts.decoding import MALFORMED, decode, quarantine_malformed
+from pulsar_lakehouse.contracts.decoding import MALFORMED, decode
 from pulsar_lakehouse.contracts.keys import key_text, key_values
+from pulsar_lakehouse.contracts.malformed import quarantine_malformed
 from pulsar_lakehouse.contracts.values import shown
 from pulsar_lakehouse.errors import ConfigurationError
 from pulsar_lakehouse.limits import FEW

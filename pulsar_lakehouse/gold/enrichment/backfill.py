@@ -15,7 +15,8 @@ from typing import Any
 from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 
-from pulsar_lakehouse.contracts.decoding import MALFORMED, quarantine_malformed
+from pulsar_lakehouse.contracts.decoding import MALFORMED
+from pulsar_lakehouse.contracts.malformed import quarantine_malformed
 from pulsar_lakehouse.gold.enrichment.declaration import BACKFILLS, Enrichment, Lookup, awaited_keys
 from pulsar_lakehouse.gold.enrichment.duplicates import find_duplicates
 from pulsar_lakehouse.gold.enrichment.events import bounded

@@ -18,8 +18,7 @@ from pulsar_lakehouse.contracts.types import type_name
 from pulsar_lakehouse.errors import ConfigurationError
 from pulsar_lakehouse.silver.entity import Entity
 from pulsar_lakehouse.spark.declared_sql import try_eval
-from pulsar_lakehouse.tables.declared import POSITION, Table
-from pulsar_lakehouse.tables.definitions import made_from
+from pulsar_lakehouse.tables.declared import POSITION, Table, made_from
 
 
 @checked

@@ -7,7 +7,7 @@ from functools import partial, reduce
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from pulsar_lakehouse.contracts.decoding import quarantine_malformed
+from pulsar_lakehouse.contracts.malformed import quarantine_malformed
 from pulsar_lakehouse.gold.enrichment.batch import Batch
 from pulsar_lakehouse.gold.enrichment.duplicates import find_duplicates, repeated_keys
 from pulsar_lakehouse.gold.enrichment.events import REJECTED, facts_among, is_event
