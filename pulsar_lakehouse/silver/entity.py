@@ -90,8 +90,7 @@ class Entity:
     @property
     def decoding(self) -> Decoding:
         return Decoding(
-            topic=self.topic,
-            columns={**self.columns, "deleted_at": f"CAST({self.deleted_at} AS TIMESTAMP)"},
+            topic=self.topic, columns={**self.columns, "deleted_at": f"CAST({self.deleted_at} AS TIMESTAMP)"}
         )
 
     @property

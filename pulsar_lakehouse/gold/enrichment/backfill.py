@@ -156,11 +156,7 @@ def _nothing(lake: Lake, enrichment: Enrichment, *, dry_run: bool) -> Difference
 
 def _duplicates(fresh: DataFrame, placed: DataFrame, enrichment: Enrichment) -> DataFrame:
     return fresh.transform(
-        find_duplicates,
-        placed=placed,
-        keys=enrichment.keys,
-        day=enrichment.day,
-        dedup_days=enrichment.dedup_days,
+        find_duplicates, placed=placed, keys=enrichment.keys, day=enrichment.day, dedup_days=enrichment.dedup_days
     )
 
 
@@ -181,13 +177,7 @@ def _broken(decoded: DataFrame, never: DataFrame) -> DataFrame:
     return decoded.where("reason IS NOT NULL").join(positions, on=is_same).drop("never")
 
 
-def _landed(
-    lake: Lake,
-    enrichment: Enrichment,
-    scope: Scope,
-    decoded: DataFrame,
-    placed: DataFrame,
-) -> DataFrame:
+def _landed(lake: Lake, enrichment: Enrichment, scope: Scope, decoded: DataFrame, placed: DataFrame) -> DataFrame:
     """The landed facts that are in scope or `placed`, without duplicates, discarded facts and malformed messages.
 
     `placed` are needed too: a fact stored under a day of the scope can have another day by today's declaration.

@@ -386,8 +386,7 @@ def awaited_keys(missing: Column) -> Column:
     """`entity` and `key` of a state that a fact waits for, and of those that led there: an array."""
     alone = F.array(F.struct(missing["entity"].alias("entity"), missing["key"].alias("key")))
     all_keys = F.concat(
-        F.coalesce(missing["via"], F.array().cast(KEYS)),
-        keys_of(missing["entity"], missing["merged"], missing["key"]),
+        F.coalesce(missing["via"], F.array().cast(KEYS)), keys_of(missing["entity"], missing["merged"], missing["key"])
     )
     # To nearly all states nothing has led; for the others, Spark calls a function for each row.
     is_led = missing["via"].isNotNull() | missing["merged"].isNotNull()

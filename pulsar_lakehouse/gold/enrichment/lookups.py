@@ -24,13 +24,7 @@ UNKNOWN = "unknown"
 
 
 def look_up(
-    facts: DataFrame,
-    lake: Lake,
-    enrichment: Enrichment,
-    *,
-    source: DataFrame,
-    number: int,
-    renews: bool = False,
+    facts: DataFrame, lake: Lake, enrichment: Enrichment, *, source: DataFrame, number: int, renews: bool = False
 ) -> DataFrame:
     """Adds the states of all lookups, and what is missing.
 

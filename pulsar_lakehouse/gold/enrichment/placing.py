@@ -12,13 +12,7 @@ from pulsar_lakehouse.gold.enrichment.batch import Batch
 from pulsar_lakehouse.gold.enrichment.duplicates import find_duplicates, repeated_keys
 from pulsar_lakehouse.gold.enrichment.events import REJECTED, facts_among, is_event
 from pulsar_lakehouse.gold.enrichment.lookups import look_up
-from pulsar_lakehouse.gold.enrichment.writes import (
-    placed_keys,
-    placed_of,
-    pruning_filter,
-    write_duplicates,
-    write_new,
-)
+from pulsar_lakehouse.gold.enrichment.writes import placed_keys, placed_of, pruning_filter, write_duplicates, write_new
 from pulsar_lakehouse.limits import FEW
 from pulsar_lakehouse.spark.frames import cached, of_keys
 from pulsar_lakehouse.tables.lake import Lake

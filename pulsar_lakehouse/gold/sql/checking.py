@@ -29,11 +29,7 @@ from pulsar_lakehouse.tables.lake import Lake
 
 
 def check_declarations(
-    lake: Lake,
-    tables: Sequence[SqlTable],
-    declared: Mapping[str, str],
-    *,
-    unknown: Collection[str] = (),
+    lake: Lake, tables: Sequence[SqlTable], declared: Mapping[str, str], *, unknown: Collection[str] = ()
 ) -> tuple[dict[str, StructType], list[str]]:
     """Parse and resolve all tables in the given order, without reading rows.
 
@@ -111,11 +107,7 @@ def _refuse_column(statement: Statement, column: StructField) -> None:
 
 
 def _nothing_of(
-    lake: Lake,
-    table: SqlTable,
-    name: str,
-    declared: Mapping[str, str],
-    known: Mapping[str, StructType],
+    lake: Lake, table: SqlTable, name: str, declared: Mapping[str, str], known: Mapping[str, StructType]
 ) -> DataFrame:
     """An empty frame with the columns of a source."""
     if name in known:

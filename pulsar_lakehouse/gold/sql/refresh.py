@@ -108,11 +108,7 @@ def refresh(lake: Lake, table: SqlTable, *, full: bool = False) -> Refreshed:
 
 
 def _refresh_touched(
-    lake: Lake,
-    statement: Statement,
-    sources: Mapping[str, DataFrame],
-    last: Row,
-    versions: Versions,
+    lake: Lake, statement: Statement, sources: Mapping[str, DataFrame], last: Row, versions: Versions
 ) -> Refreshed:
     read = {name: last.sources[name].version for name in versions}
     changed = {
@@ -137,10 +133,7 @@ def _refresh_touched(
 
 
 def _refresh_what_does_not_fail(
-    lake: Lake,
-    statement: Statement,
-    sources: Mapping[str, DataFrame],
-    error: PySparkException,
+    lake: Lake, statement: Statement, sources: Mapping[str, DataFrame], error: PySparkException
 ) -> Refreshed:
     """Recompute all rows that do not fail, and quarantine the failing ones.
 
