@@ -10,16 +10,7 @@ from types import MappingProxyType
 from pyspark import SparkContext
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import (
-    ArrayType,
-    CalendarIntervalType,
-    DataType,
-    DayTimeIntervalType,
-    MapType,
-    NullType,
-    StructType,
-    YearMonthIntervalType,
-)
+from pyspark.sql import types as T
 
 from pulsar_lakehouse.contracts.avro import DECODED, avro_difference, parse_avro
 from pulsar_lakehouse.contracts.columns import COLUMNS, Columns
@@ -58,7 +49,7 @@ class Decoding:
     columns: Columns = COLUMNS
 
     @property
-    def schema(self) -> StructType:
+    def schema(self) -> T.StructType:
         """The columns, with the types of their SQL. Needs Spark.
 
         Raises DeclarationsError for columns that Spark can't resolve, or whose type no table can have.
@@ -77,13 +68,13 @@ class Decoding:
 
 
 @cache
-def _schema_of(topic: str, fields: str, columns: tuple[tuple[str, str], ...]) -> StructType:
+def _schema_of(topic: str, fields: str, columns: tuple[tuple[str, str], ...]) -> T.StructType:
     """The schema of a Decoding, whose declaration is given in values that can be cached."""
-    messages = no_messages(StructType.fromJson(json.loads(fields)))
+    messages = no_messages(T.StructType.fromJson(json.loads(fields)))
     with naming(messages, {f"{topic}: {name}": sql for name, sql in columns}):
         row = F.struct(*(F.expr(sql).alias(name) for name, sql in columns)).alias("row")
         schema = messages.select(row, "message").schema["row"].dataType
-    assert isinstance(schema, StructType)
+    assert isinstance(schema, T.StructType)
     kinds = {f"{topic}: {name}: {sql}": schema[name].dataType for name, sql in columns}
     if wrong := [
         f"{named}: is of type {kind.simpleString()}, which no table can have: CAST it to another"
@@ -94,20 +85,20 @@ def _schema_of(topic: str, fields: str, columns: tuple[tuple[str, str], ...]) ->
     return schema
 
 
-def no_messages(fields: StructType) -> DataFrame:
+def no_messages(fields: T.StructType) -> DataFrame:
     """An empty frame of what the SQL of columns can use: a topic's fields, and `message`."""
     return SparkSession.active().createDataFrame([], fields).withColumn("message", F.lit(None).cast(MESSAGE))
 
 
-def _can_be_stored(kind: DataType) -> bool:
+def _can_be_stored(kind: T.DataType) -> bool:
     match kind:
-        case StructType():
+        case T.StructType():
             return all(_can_be_stored(field.dataType) for field in kind)
-        case ArrayType():
+        case T.ArrayType():
             return _can_be_stored(kind.elementType)
-        case MapType():
+        case T.MapType():
             return _can_be_stored(kind.keyType) and _can_be_stored(kind.valueType)
-    return not isinstance(kind, NullType | CalendarIntervalType | DayTimeIntervalType | YearMonthIntervalType)
+    return not isinstance(kind, T.NullType | T.CalendarIntervalType | T.DayTimeIntervalType | T.YearMonthIntervalType)
 
 
 NO_KEYS: Mapping[str, Column] = MappingProxyType({})
