@@ -161,20 +161,20 @@ def _duplicates(fresh: DataFrame, placed: DataFrame, enrichment: Enrichment) -> 
 
 
 def _with_places(facts: DataFrame, in_gold: DataFrame, in_waiting: DataFrame, enrichment: Enrichment) -> DataFrame:
-    """Facts with their row in gold, as `current`, and `is_waiting`."""
-    is_waiting = in_waiting.select("position", F.lit(True).alias("is_waiting"))
+    """Facts with their row in gold, as `_current`, and `_is_waiting`."""
+    is_waiting = in_waiting.select("position", F.lit(True).alias("_is_waiting"))
     return (
         facts.transform(with_current, gold=in_gold, enrichment=enrichment)
         .join(is_waiting, on="position", how="left")
-        .withColumn("is_waiting", F.coalesce("is_waiting", F.lit(False)))
+        .withColumn("_is_waiting", F.coalesce("_is_waiting", F.lit(False)))
     )
 
 
 def _broken(decoded: DataFrame, never: DataFrame) -> DataFrame:
     """The messages among the positions `never` that break today's contract."""
-    positions = never.select(F.col("position").alias("never"))
-    is_same = F.col("message.position") == F.col("never")
-    return decoded.where("reason IS NOT NULL").join(positions, on=is_same).drop("never")
+    positions = never.select(F.col("position").alias("_never"))
+    is_same = F.col("message.position") == F.col("_never")
+    return decoded.where("reason IS NOT NULL").join(positions, on=is_same).drop("_never")
 
 
 def _landed(lake: Lake, enrichment: Enrichment, scope: Scope, decoded: DataFrame, placed: DataFrame) -> DataFrame:
@@ -184,8 +184,8 @@ def _landed(lake: Lake, enrichment: Enrichment, scope: Scope, decoded: DataFrame
     """
     landed = valid_facts(decoded, enrichment)
     is_meant_now = is_of_days(scope, enrichment) if scope.key is None else F.lit(False)
-    facts = landed.join(placed.withColumn("is_placed", F.lit(True)), on="position", how="left")
-    facts = facts.where(is_meant_now | F.col("is_placed")).drop("is_placed")
+    facts = landed.join(placed.withColumn("_is_placed", F.lit(True)), on="position", how="left")
+    facts = facts.where(is_meant_now | F.col("_is_placed")).drop("_is_placed")
     for table in (enrichment.duplicates, enrichment.discarded):
         facts = _without(facts, rows_if_small(lake.table(table.name).pin(), columns=["position"]))
     malformed = rows_if_small(lake.table(MALFORMED.name).pin(), columns=["topic", "position"])

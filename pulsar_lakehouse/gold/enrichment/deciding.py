@@ -34,7 +34,7 @@ from pulsar_lakehouse.tables.reading import no_rows, rows_if_small, rows_of_keys
 
 
 class Concerned(NamedTuple):
-    """Cached facts that have to be decided again, with `is_waiting`."""
+    """Cached facts that have to be decided again, with `_is_waiting`."""
 
     facts: DataFrame
     number: int
@@ -91,7 +91,7 @@ def _concerned(batch: Batch, corrected: list[Lookup]) -> Iterator[Concerned | No
                 retried = waiting.join(chosen, on="position", how="left_semi").select(*columns)
                 retried = kept.enter_context(cached(retried))
                 others = outdated.join(retried.select("position"), on="position", how="left_anti")
-                facts = retried.withColumn("is_waiting", F.lit(True)).union(others.select(*columns, F.lit(False)))
+                facts = retried.withColumn("_is_waiting", F.lit(True)).union(others.select(*columns, F.lit(False)))
                 facts = kept.enter_context(cached(facts))
                 number, bounds = bounds_of(facts, batch.enrichment)
         yield Concerned(facts, number, pruning_filter(bounds, batch.enrichment)) if bounds and number else None

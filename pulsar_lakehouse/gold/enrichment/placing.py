@@ -20,8 +20,8 @@ from pulsar_lakehouse.tables.lake import Lake
 
 def place_new(batch: Batch) -> None:
     """Place the facts that are not placed yet: in gold, with the waiting facts, or with the duplicates."""
-    enrichment, number = batch.enrichment, batch.summary.facts
-    facts, keys = facts_among(batch.events, enrichment), list(enrichment.keys)
+    enrichment, number, keys = batch.enrichment, batch.summary.facts, list(batch.enrichment.keys)
+    facts = facts_among(batch.events, enrichment)
     with batch.lake.sized(batch.summary.events, batch.events) as lake, _placed(lake, batch, facts) as placed:
         look_up_state = partial(look_up, lake=lake, enrichment=enrichment, source=facts, number=number)
         with cached(repeated_keys(facts, placed=placed, keys=keys)) as repeated:
@@ -29,10 +29,7 @@ def place_new(batch: Batch) -> None:
                 write_new(lake, enrichment, facts.transform(look_up_state), number=number)
                 return
             suspects = facts.join(repeated, on=keys, how="left_semi")
-            found = suspects.transform(
-                find_duplicates, placed=placed, keys=keys, day=enrichment.day, dedup_days=enrichment.dedup_days
-            )
-            with cached(found) as duplicates:
+            with cached(suspects.transform(find_duplicates, placed=placed, enrichment=enrichment)) as duplicates:
                 if (repeats := duplicates.count()) < number:
                     fresh = facts.join(duplicates.select("position"), on="position", how="left_anti")
                     write_new(lake, enrichment, fresh.transform(look_up_state), number=number)

@@ -98,7 +98,7 @@ def placed_of(keys: DataFrame, lake: Lake, enrichment: Enrichment, pruning: Prun
 
 
 def with_current(facts: DataFrame, *, gold: DataFrame, enrichment: Enrichment) -> DataFrame:
-    """Adds `current`, the fact's row in gold as a struct, or NULL."""
+    """Adds `_current`, the fact's row in gold as a struct, or NULL."""
     rows = gold.select("position", F.struct(*enrichment.gold_columns).alias(CURRENT))
     return facts.join(rows, on="position", how="left")
 
@@ -145,7 +145,7 @@ def write_difference(
 ) -> None:
     """Update gold and the waiting facts to what is wanted.
 
-    `wanted` are cached facts from `look_up`, with `current`, their row in gold or NULL, and `is_waiting`. A row of gold
+    `wanted` are cached facts from `look_up`, with `_current`, their row in gold or NULL, and `_is_waiting`. A row of gold
     is corrected if it lacks state now, or if `is_changed` is TRUE. With `at_once`, gold is written in one commit, which
     costs more.
     """
@@ -154,10 +154,10 @@ def write_difference(
     if at_once:
         is_added, is_corrected = F.lit(False), is_corrected | is_added
     writes: list[tuple[Column, Write]] = [
-        (is_missing & ~F.col("is_waiting"), _begin_waiting),
+        (is_missing & ~F.col("_is_waiting"), _begin_waiting),
         (is_added, _add_to_gold),
         (is_corrected, partial(_correct_gold, pruning=pruning, adds=at_once)),
-        (F.col("is_waiting"), _end_waiting),
+        (F.col("_is_waiting"), _end_waiting),
     ]
     [[rows, *counts]] = wanted.agg(F.count("*"), *(F.count_if(which) for which, _ in writes)).collect()
     with lake.sized(rows, wanted) as sized:
@@ -229,7 +229,7 @@ def _correct_gold(lake: Lake, enrichment: Enrichment, facts: DataFrame, pruning:
 def _end_waiting(lake: Lake, enrichment: Enrichment, facts: DataFrame) -> None:
     """Remove facts that are in gold now from the waiting facts. Update the others, and count one more attempt."""
     names = (*enrichment.columns, enrichment.day, *LACKS)
-    rows = facts.select("position", *names, F.col("missing").isNull().alias("is_done"))
+    rows = facts.select("position", *names, F.col("missing").isNull().alias("_is_done"))
     retry = {name: f"new.`{name}`" for name in names} | {"attempts": "held.attempts + 1"}
-    how = Merge(on=["position"], delete="new.is_done", update=retry)
+    how = Merge(on=["position"], delete="new._is_done", update=retry)
     lake.table(enrichment.waiting.name).merge(rows, how)

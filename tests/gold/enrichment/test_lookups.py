@@ -49,7 +49,7 @@ def test_a_merged_key_is_joined_with_its_survivor(spark: SparkSession) -> None:
 
     def joined(lookup: Lookup) -> list[tuple[object, ...]]:
         merges = read_merges(state, lookup=lookup)
-        ways = ways_of(facts.select(F.col("user_id").alias("key")), merges=merges, limit=lookup.max_merges)
+        ways = ways_of(facts.select(F.col("user_id").alias("_key")), merges=merges, limit=lookup.max_merges)
         keyed = facts.transform(with_key, lookup=lookup).transform(with_survivor, ways=ways, lookup=lookup)
         rows = keyed.transform(with_state, state=state, lookup=lookup, event_time="created_at").collect()
         return sorted((row.user_id, row._user_key, row.user_merged, row.no_user) for row in rows)
