@@ -22,8 +22,8 @@ across partitions, so no two messages are equal. A message without event time us
 the struct begins with the columns that are declared there, as the struct `by`."""
 
 RESERVED = (
-    *("deleted_at", "sequence", "valid_from", "valid_until", "given", "message", "reason"),
-    *("since", "held", "held_row", "is_given", "is_changed", "is_last", "is_newer", "has_new_values"),
+    *("deleted_at", "sequence", "valid_from", "valid_until", "given", "message", "reason", "_since", "_stored"),
+    *("_latest", "_latest_row", "_is_given", "_is_changed", "_is_last", "_is_newer", "_has_new_values", "_life"),
 )
 """Columns that an entity can't declare, because its tables or the merge have columns of these names."""
 VALIDITY = "valid_from TIMESTAMP, valid_until TIMESTAMP"

@@ -145,9 +145,9 @@ def write_difference(
 ) -> None:
     """Update gold and the waiting facts to what is wanted.
 
-    `wanted` are cached facts from `look_up`, with `_current`, their row in gold or NULL, and `_is_waiting`. A row of gold
-    is corrected if it lacks state now, or if `is_changed` is TRUE. With `at_once`, gold is written in one commit, which
-    costs more.
+    `wanted` are cached facts from `look_up`, with `_current`, their row in gold or NULL, and `_is_waiting`. A row of
+    gold is corrected if it lacks state now, or if `is_changed` is TRUE. With `at_once`, gold is written in one commit,
+    which costs more.
     """
     is_missing, in_gold = F.col("missing").isNotNull(), F.col(CURRENT).isNotNull()
     is_added, is_corrected = ~is_missing & ~in_gold, in_gold & (is_missing | is_changed)
