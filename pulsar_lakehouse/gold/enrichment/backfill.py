@@ -166,15 +166,8 @@ def _gathered(lake: Lake, enrichment: Enrichment, scope: Scope) -> Iterator[Work
         if not number:
             yield None
             return
-        yield Work(
-            decoded=decoded,
-            facts=facts,
-            in_gold=in_gold,
-            in_waiting=in_waiting,
-            never=placed.join(facts.select("position"), on="position", how="left_anti"),
-            number=number,
-            pruning=pruning_filter(bounds, enrichment),
-        )
+        never, pruning = _without(placed, facts), pruning_filter(bounds, enrichment)
+        yield Work(decoded, facts, in_gold, in_waiting, never, number, pruning)
 
 
 @contextmanager
@@ -188,7 +181,7 @@ def _decided(lake: Lake, enrichment: Enrichment, scope: Scope, work: Work) -> It
             joined = look_up(facts, lake, enrichment, source=work.facts, number=work.number, renews=True)
             with cached(joined) as wanted:
                 gone = work.in_gold.join(wrong, on="position")
-                yield Decided(wrong=wrong, gone=gone, duplicates=duplicates, wanted=wanted)
+                yield Decided(wrong, gone, duplicates, wanted)
 
 
 def _write(lake: Lake, enrichment: Enrichment, work: Work, decided: Decided, *, is_changed: Column) -> None:
