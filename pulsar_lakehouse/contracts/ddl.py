@@ -45,26 +45,25 @@ def _struct(ddl: str, within: str) -> T.StructType:
 
 def _fields(ddl: str, within: str) -> Iterator[T.StructField]:
     for text in _parts(ddl):
-        found = FIELD.fullmatch(text)
-        if not found:
+        field = FIELD.fullmatch(text)
+        if not field:
             raise ValueError(f"'{_line(text)}' is no field: must be a name and a type, such as city STRING")
-        quoted, kind, required = found.groups()
-        name = quoted.strip("`")
+        name, kind, required = field[1].strip("`"), field[2], field[3]
         yield T.StructField(name, _type(kind, f"{within}{name}"), nullable=required is None)
 
 
 def _type(text: str, path: str) -> T.DataType:
     if kind := TYPES.get(text.upper()):
         return kind
-    if found := DECIMAL.fullmatch(text):
-        precision, scale = int(found[1] or 10), int(found[2] or 0)
+    if decimal := DECIMAL.fullmatch(text):
+        precision, scale = int(decimal[1] or 10), int(decimal[2] or 0)
         if scale <= precision <= 38 and precision > 0:
             return T.DecimalType(precision, scale)
         raise ValueError(f"field {path} is {_line(text)}: must have 1 to 38 digits, at most all after the point")
-    if found := NESTED.fullmatch(text):
-        name, inner = (found[1] or found[3]).upper(), found[4] if found[3] else found[2]
+    if nested := NESTED.fullmatch(text):
+        inner = nested[4] if nested[3] else nested[2]
         parts = list(_parts(inner))
-        match name:
+        match (nested[1] or nested[3]).upper():
             case "STRUCT":
                 return _struct(inner, f"{path}.")
             case "ARRAY" if len(parts) == 1:

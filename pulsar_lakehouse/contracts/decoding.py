@@ -5,7 +5,6 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from types import MappingProxyType
 
 from pyspark import SparkContext
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -101,11 +100,8 @@ def _can_be_stored(kind: T.DataType) -> bool:
     return not isinstance(kind, T.NullType | T.CalendarIntervalType | T.DayTimeIntervalType | T.YearMonthIntervalType)
 
 
-NO_KEYS: Mapping[str, Column] = MappingProxyType({})
-
-
 def decode(
-    messages: DataFrame, *, decoding: Decoding, reject: Column, keys: Mapping[str, Column] = NO_KEYS
+    messages: DataFrame, *, decoding: Decoding, reject: Column, keys: Mapping[str, Column] | None = None
 ) -> DataFrame:
     """Bronze messages as the columns of `decoding`, `message` and `reason`.
 
@@ -125,7 +121,9 @@ def decode(
     row = F.when(F.col("_broken").isNull(), try_eval(F.struct(*values.values()))).alias("_row")
     typed = checked.select("message", "_broken", row)
     fails = F.when(F.col("_row").isNull(), FAILS)
-    wrong = typed.select("message", F.coalesce("_broken", fails).alias("_wrong"), "_row.*").withColumns(dict(keys))
+    wrong = typed.select("message", F.coalesce("_broken", fails).alias("_wrong"), "_row.*").withColumns(
+        dict(keys or {})
+    )
     reasoned = wrong.withColumn("reason", F.coalesce("_wrong", reject))
     kept = F.col("message")
     for name in ONLY_IF_REJECTED:

@@ -120,14 +120,14 @@ def _difference(field: T.StructField, text: Column, given: Column, value: Column
 
 def _misshapen(kind: T.DataType, given: Column, path: Column) -> Mistakes:
     """Which values in a variant have another JSON type than the contract says."""
-    found = F.schema_of_variant(given)
-    fits = found.rlike(rf"\A({SHAPES.get(type(parsed_type(kind, Encoding.JSON)), '.*')})")
+    shape = F.schema_of_variant(given)
+    fits = shape.rlike(rf"\A({SHAPES.get(type(parsed_type(kind, Encoding.JSON)), '.*')})")
     if isinstance(kind, T.IntegerType):
         fits = fits & F.try_variant_get(given, "$", "int").isNotNull()
     text = F.variant_get(given, "$", "string")
-    is_whole = found.startswith("DECIMAL") & ~F.contains(text, F.lit("."))  # in a variant, 1.0 is the decimal 1
+    is_whole = shape.startswith("DECIMAL") & ~F.contains(text, F.lit("."))  # in a variant, 1.0 is the decimal 1
     text = F.when(is_whole, F.concat(text, F.lit(".0"))).otherwise(text)
-    is_wrong = F.coalesce(~fits & (found != "VOID"), F.lit(False))
+    is_wrong = F.coalesce(~fits & (shape != "VOID"), F.lit(False))
     yield Mistake(is_wrong, F.concat(path, F.lit(f" is no {type_name(kind)}: "), shown(text)))
     match kind:
         case T.StructType():

@@ -28,8 +28,8 @@ Write = Callable[[Lake, Enrichment, DataFrame], None]
 
 def bounds_of(facts: DataFrame, enrichment: Enrichment) -> tuple[int, Any]:
     """The number of facts, and their lowest and highest day and keys."""
-    [[number, found]] = facts.agg(F.count("*"), bounds(facts, enrichment, F.lit(True))).collect()
-    return number, found
+    [[number, ends]] = facts.agg(F.count("*"), bounds(facts, enrichment, F.lit(True))).collect()
+    return number, ends
 
 
 class Pruning(NamedTuple):
