@@ -7,7 +7,7 @@ from pyspark.sql import functions as F
 
 from pulsar_lakehouse.contracts.decoding import MALFORMED
 from pulsar_lakehouse.gold.enrichment.declaration import Enrichment
-from pulsar_lakehouse.reconciliation import Reconciliation
+from pulsar_lakehouse.reconciliation import Reconciliation, fingerprint
 from pulsar_lakehouse.tables.declared import POSITION_OF_MESSAGE
 from pulsar_lakehouse.tables.lake import Lake
 
@@ -25,9 +25,10 @@ def reconcile_facts(lake: Lake, enrichment: Enrichment) -> Reconciliation:
     tables["malformed"] = lake.table(MALFORMED.name).read().where(F.col("topic") == enrichment.topic.name)
     accounted = {name: rows.select("position") for name, rows in tables.items()}
     tagged = [rows.withColumn("status", F.lit(status)) for status, rows in {LANDED: bronze, **accounted}.items()]
-    fingerprint = F.sum(F.pmod(F.xxhash64("position"), F.lit(2**31 - 1)))
     counted = (
-        reduce(DataFrame.union, tagged).groupBy("status").agg(F.count("*").alias("rows"), fingerprint.alias("print"))
+        reduce(DataFrame.union, tagged)
+        .groupBy("status")
+        .agg(F.count("*").alias("rows"), fingerprint(F.col("position")).alias("print"))
     )
     by_status = {row.status: (row.rows, row.print) for row in counted.collect()}
     rows, prints = ({status: by_status.get(status, (0, 0))[part] for status in (LANDED, *accounted)} for part in (0, 1))

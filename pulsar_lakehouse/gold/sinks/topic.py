@@ -93,13 +93,11 @@ def publish(lake: Lake, changelog: Changelog, endpoint: Endpoint) -> DataStreamW
     if not is_known:
         first = max(first, finished)
         _refuse_gone(lake, changelog, first)
-    feed = lake.spark.readStream.format("delta").option("readChangeFeed", True).option("startingVersion", first)
-    return (
-        feed.option("maxFilesPerTrigger", ALL_FILES)
-        .load(lake.settings.table_path(changelog.table))
-        .writeStream.foreachBatch(each_batch(partial(publish_batch, publication, changelog)))
-        .option("checkpointLocation", checkpoint)
+    changes = lake.table(changelog.table).stream(
+        readChangeFeed=True, startingVersion=first, maxFilesPerTrigger=ALL_FILES
     )
+    send_batch = each_batch(partial(publish_batch, publication, changelog))
+    return changes.writeStream.foreachBatch(send_batch).option("checkpointLocation", checkpoint)
 
 
 def _refuse_gone(lake: Lake, changelog: Changelog, first: int) -> None:
@@ -113,13 +111,13 @@ def _refuse_gone(lake: Lake, changelog: Changelog, first: int) -> None:
 
 def publication_of(lake: Lake, changelog: Changelog, endpoint: Endpoint) -> Publication:
     """The publication of gold's current schema and version. A recreated gold table is another publisher."""
-    fields = lake.table(changelog.table).read().schema
+    table = lake.table(changelog.table)
     return Publication(
         topic=changelog.topic,
-        publisher=f"lakehouse-{lake.table(changelog.table).id}",
+        publisher=f"lakehouse-{table.id}",
         record=changelog.record,
-        avro=json.dumps(avro_record(changelog.record, fields)),
-        since=lake.table(changelog.table).version,
+        avro=json.dumps(avro_record(changelog.record, table.read().schema)),
+        since=table.version,
         endpoint=endpoint,
         settings=lake.settings,
     )
