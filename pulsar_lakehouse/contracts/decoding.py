@@ -15,7 +15,7 @@ from pulsar_lakehouse.contracts.avro import DECODED, avro_difference, parse_avro
 from pulsar_lakehouse.contracts.columns import COLUMNS, Columns
 from pulsar_lakehouse.contracts.json_objects import UNPARSED, is_sound, json_difference, parse_json
 from pulsar_lakehouse.contracts.topics import Encoding, Topic
-from pulsar_lakehouse.contracts.values import Mistakes, is_parsed_as_itself, mistakes_in, shown, value_of
+from pulsar_lakehouse.contracts.values import Mistakes, is_parsed_as_itself, mistakes_in, told_with, value_of
 from pulsar_lakehouse.errors import DeclarationsError
 from pulsar_lakehouse.spark.declared_sql import naming, try_eval
 from pulsar_lakehouse.tables.declared import POSITION, POSITION_OF_MESSAGE, Table
@@ -230,10 +230,8 @@ def _failures(decoding: Decoding) -> Column:
 
     def failure(name: str, value: Column) -> Column:
         sql = decoding.columns[name]
-        used = [each for each in given if re.search(rf"\b{re.escape(each)}\b", sql, re.IGNORECASE)]
-        values = [F.concat(F.lit(f"{each} = "), F.coalesce(shown(given[each]), F.lit("NULL"))) for each in used]
-        no_value = F.lit(f"{name}: {sql} gives no {schema[name].dataType.simpleString()}")
-        told = F.concat_ws(" with ", no_value, F.nullif(F.concat_ws(", ", *values), F.lit("")))
-        return F.when(try_eval(F.struct(value)).isNull(), told)
+        used = {each: text for each, text in given.items() if re.search(rf"(?i)\b{re.escape(each)}\b", sql)}
+        line = f"{name}: {sql} gives no {schema[name].dataType.simpleString()}"
+        return F.when(try_eval(F.struct(value)).isNull(), told_with(line, used))
 
     return F.concat_ws("; ", *(failure(name, value) for name, value in decoding.values.items()))

@@ -3,7 +3,7 @@
 Some types are parsed as another one: Spark rounds decimals silently, and takes many texts for a time.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import reduce
 from operator import or_
 from typing import NamedTuple
@@ -227,6 +227,12 @@ def not_utf8(text: Column) -> Column:
     # first replacement character, because those in the original text are replaced before.
     valid = F.make_valid_utf8(F.replace(text, F.lit("\ufffd"), F.lit("???")))
     return F.concat(F.lit("not UTF-8 at byte "), F.octet_length(F.substring_index(valid, "\ufffd", 1)).cast("string"))
+
+
+def told_with(line: str, values: Mapping[str, Column]) -> Column:
+    """A line, followed by the values that it is about, if there are any. The values are texts."""
+    each = (F.concat(F.lit(f"{name} = "), F.coalesce(shown(text), F.lit("NULL"))) for name, text in values.items())
+    return F.concat_ws(" with ", F.lit(line), F.nullif(F.concat_ws(", ", *each), F.lit("")))
 
 
 def shown(text: Column) -> Column:

@@ -178,10 +178,10 @@ OWN_COLUMNS = (
     *("found_at", "changed_entity", "changed_key", "valid_from", "valid_until", "changed_at", "changed_in", "loss"),
     *("is_before", "backfill"),
 )
-"""Names of columns that the enrichment itself adds to facts. Beside these, its names begin with `_`."""
+"""Columns that the enrichment adds to facts, so that no others can have these names. Its others begin with `_`."""
 
 FIXED = ("keys", "day")
-"""What gold keeps while it exists: the keys told the duplicates, and the day is its partition column."""
+"""What can't change while gold exists: duplicates were found by these keys, and its files are of one day each."""
 
 
 @checked

@@ -13,7 +13,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from sqlglot import exp
 
-from pulsar_lakehouse.contracts.values import shown
+from pulsar_lakehouse.contracts.values import told_with
 from pulsar_lakehouse.gold.sql.parsing import DIALECT
 from pulsar_lakehouse.gold.sql.statements import (
     AGGREGATES,
@@ -210,13 +210,9 @@ def _reason(parts: Sequence[tuple[str, exp.Expr]]) -> Column:
     """Which expressions fail on a row, and with which values; empty if none."""
 
     def told(name: str, node: exp.Expr) -> Column:
-        used = dict.fromkeys(column.sql(DIALECT) for column in node.find_all(exp.Column))
-        values = (
-            F.concat(F.lit(f"{each} = "), F.coalesce(shown(F.expr(each).cast("string")), F.lit("NULL")))
-            for each in used
-        )
-        line = F.lit(f"{name}: {node.sql(DIALECT, comments=False)} fails")
-        return F.concat_ws(" with ", line, F.nullif(F.concat_ws(", ", *values), F.lit("")))
+        used = (column.sql(DIALECT) for column in node.find_all(exp.Column))
+        values = {each: F.expr(each).cast("string") for each in used}
+        return told_with(f"{name}: {node.sql(DIALECT, comments=False)} fails", values)
 
     failures = [F.when(_tried({"value": node}).isNull(), told(name, node)) for name, node in parts]
     return F.concat_ws("; ", *failures)
