@@ -3,6 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
 
 @dataclass(frozen=True, kw_only=True)
 class Reconciliation:
@@ -30,3 +33,9 @@ class Reconciliation:
         accounted = " + ".join(f"{count:,} {status}" for status, count in self.accounted.items())
         equation = f"{self.topic}: {self.landed:,} landed {'=' if self.holds else '≠'} {accounted}"
         return "; ".join((equation, *self.problems))
+
+
+def fingerprint(values: Column) -> Column:
+    """Aggregates values to a sum of hashes, in which their order and grouping do not count; NULL counts nothing."""
+    hashed = F.when(values.isNotNull(), F.pmod(F.xxhash64(values), F.lit(2**31 - 1)))
+    return F.coalesce(F.sum(hashed), F.lit(0))

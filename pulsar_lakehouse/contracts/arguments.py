@@ -4,12 +4,14 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import wraps
 from inspect import signature
 from textwrap import shorten
-from types import UnionType
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from types import GenericAlias, UnionType
+from typing import Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from pulsar_lakehouse.errors import ConfigurationError
 
 Declared = TypeVar("Declared")
+Hint = type | UnionType | GenericAlias
+"""A type as declarations have it, such as `str`, `str | None` or `Mapping[str, Check]`."""
 
 
 def checked(kind: type[Declared]) -> type[Declared]:
@@ -21,7 +23,7 @@ def checked(kind: type[Declared]) -> type[Declared]:
     takes = signature(make)
 
     @wraps(make)
-    def init(self: Declared, *arguments: Any, **named: Any) -> None:
+    def init(self: Declared, *arguments: object, **named: object) -> None:
         try:
             given = takes.bind(self, *arguments, **named).arguments
         except TypeError:  # the dataclass says it better
@@ -35,17 +37,17 @@ def checked(kind: type[Declared]) -> type[Declared]:
     return kind
 
 
-def _wrong(kind: type, given: Mapping[str, Any]) -> Iterator[str]:
+def _wrong(kind: type, given: Mapping[str, object]) -> Iterator[str]:
     hints = get_type_hints(kind)
     within = f"{kind.__name__.lower()} {given['name']}: " if isinstance(given.get("name"), str) else ""
     for name, hint in hints.items():
         wanted = getattr(hint, "accepts", hint)
-        if name in given and not _fits(given[name], wanted):
-            value = given[name] if isinstance(given[name], str) else repr(given[name])
-            yield f"{within}{name}: {shorten(value, 60, placeholder='...')}: must be {_wanted(wanted)}"
+        if name in given and not _fits(value := given[name], wanted):
+            text = shorten(value if isinstance(value, str) else repr(value), 60, placeholder="...")
+            yield f"{within}{name}: {text}: must be {_wanted(wanted)}"
 
 
-def _fits(value: object, hint: Any) -> bool:
+def _fits(value: object, hint: Hint) -> bool:
     origin, inner = get_origin(hint), get_args(hint)
     if origin is Literal:
         return value in inner
@@ -59,10 +61,11 @@ def _fits(value: object, hint: Any) -> bool:
         )
     if hint is int:
         return isinstance(value, int) and not isinstance(value, bool)
-    return isinstance(value, origin or hint)
+    kind = origin or hint
+    return isinstance(kind, type) and isinstance(value, kind)
 
 
-def _wanted(hint: Any) -> str:
+def _wanted(hint: Hint) -> str:
     origin, inner = get_origin(hint), get_args(hint)
     if origin is Literal:
         return " or ".join(f'"{each}"' for each in inner)
@@ -74,5 +77,6 @@ def _wanted(hint: Any) -> str:
         return f"a dict of {_wanted(inner[1]).removeprefix('a ')}s by name"
     if origin in (Union, UnionType):
         return " or ".join(_wanted(each) for each in inner)
+    assert isinstance(hint, type)
     words = {str: "a text", int: "a whole number", bool: "True or False", type(None): "None"}
     return words.get(hint) or f"{'an' if hint.__name__[0] in 'AEIOU' else 'a'} {hint.__name__}"

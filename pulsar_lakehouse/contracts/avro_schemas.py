@@ -6,35 +6,21 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from pyspark.sql.types import (
-    ArrayType,
-    BooleanType,
-    DataType,
-    DateType,
-    DecimalType,
-    DoubleType,
-    IntegerType,
-    LongType,
-    MapType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampType,
-)
+from pyspark.sql import types as T
 
 from pulsar_lakehouse.contracts.types import Encoding, Enum, TimestampMicros, TimestampMillis
 from pulsar_lakehouse.errors import ConfigurationError
 
 Avro = Any
 """An Avro schema: the name of a type, a dict, or a list of those."""
-Leaf = Callable[[str, DataType], Avro]
+Leaf = Callable[[str, T.DataType], Avro]
 
-PRIMITIVES: Mapping[type[DataType], str] = {
-    BooleanType: "boolean",
-    DoubleType: "double",
-    IntegerType: "int",
-    LongType: "long",
-    StringType: "string",
+PRIMITIVES: Mapping[type[T.DataType], str] = {
+    T.BooleanType: "boolean",
+    T.DoubleType: "double",
+    T.IntegerType: "int",
+    T.LongType: "long",
+    T.StringType: "string",
 }
 PROMOTED: Mapping[str, tuple[str, ...]] = {
     "boolean": ("boolean",),
@@ -44,28 +30,28 @@ PROMOTED: Mapping[str, tuple[str, ...]] = {
     "string": ("string", "enum"),
 }
 """By declared type, the types that can be read as it."""
-TIMES: Mapping[type[DataType], str] = {TimestampMillis: "timestamp-millis", TimestampMicros: "timestamp-micros"}
+TIMES: Mapping[type[T.DataType], str] = {TimestampMillis: "timestamp-millis", TimestampMicros: "timestamp-micros"}
 SYMBOL = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 
 
-def _published(name: str, kind: DataType) -> Avro:
+def _published(name: str, kind: T.DataType) -> Avro:
     """The type of a value in a message that this pipeline publishes."""
     match kind:
-        case TimestampType():
+        case T.TimestampType():
             return {"type": "long", "logicalType": "timestamp-millis"}
-        case DateType():
+        case T.DateType():
             return {"type": "int", "logicalType": "date"}
-        case DecimalType():
+        case T.DecimalType():
             return "string"  # to stay exact: most readers parse a JSON number as a double
     if type(kind) not in PRIMITIVES:
         raise ConfigurationError(f"{name} is {kind.simpleString()}, which has no Avro type here")
     return PRIMITIVES[type(kind)]
 
 
-def avro_record(name: str, fields: StructType, leaf: Leaf = _published) -> dict[str, Any]:
+def avro_record(name: str, fields: T.StructType, leaf: Leaf = _published) -> dict[str, Any]:
     """The fields as an Avro record. A nested struct becomes a record named after its parent and its field."""
 
-    def of(column: StructField) -> dict[str, Any]:
+    def of(column: T.StructField) -> dict[str, Any]:
         kind = _avro(_within(name, column), column.dataType, leaf)
         if not column.nullable:
             return {"name": column.name, "type": kind}
@@ -74,36 +60,36 @@ def avro_record(name: str, fields: StructType, leaf: Leaf = _published) -> dict[
     return {"type": "record", "name": name, "fields": [of(column) for column in fields]}
 
 
-def _within(name: str, column: StructField) -> str:
+def _within(name: str, column: T.StructField) -> str:
     return f"{name}{column.name.title().replace('_', '')}"
 
 
-def _avro(name: str, kind: DataType, leaf: Leaf) -> Avro:
+def _avro(name: str, kind: T.DataType, leaf: Leaf) -> Avro:
     match kind:
-        case StructType():
+        case T.StructType():
             return avro_record(name, kind, leaf)
-        case ArrayType():
+        case T.ArrayType():
             items = _avro(name, kind.elementType, leaf)
             return {"type": "array", "items": ["null", items] if kind.containsNull else items}
-        case MapType():
+        case T.MapType():
             values = _avro(name, kind.valueType, leaf)
             return {"type": "map", "values": ["null", values] if kind.valueContainsNull else values}
     return leaf(name, kind)
 
 
-def topic_record(name: str, fields: StructType, encoding: Encoding) -> dict[str, Any]:
+def topic_record(name: str, fields: T.StructType, encoding: Encoding) -> dict[str, Any]:
     """The record that Pulsar registers for a topic with these fields."""
     return avro_record(name, fields, lambda within, kind: _declared(within, kind, encoding))
 
 
-def _declared(name: str, kind: DataType, encoding: Encoding) -> Avro:
+def _declared(name: str, kind: T.DataType, encoding: Encoding) -> Avro:
     is_avro = encoding is Encoding.AVRO
     match kind:
         case TimestampMillis() | TimestampMicros():
             return {"type": "long", "logicalType": TIMES[type(kind)]}
-        case DateType() if is_avro:
+        case T.DateType() if is_avro:
             return {"type": "int", "logicalType": "date"}
-        case DecimalType() if is_avro:
+        case T.DecimalType() if is_avro:
             return {"type": "bytes", "logicalType": "decimal", "precision": kind.precision, "scale": kind.scale}
         case Enum() if all(SYMBOL.fullmatch(value) for value in kind.values):
             return {"type": "enum", "name": name, "symbols": list(kind.values)}
@@ -122,11 +108,11 @@ class Written:
         """The names of the record's fields. There are none in schemas of old clients, which are not records."""
         return list(_fields(self._record))
 
-    def differences(self, fields: StructType, encoding: Encoding) -> list[str]:
+    def differences(self, fields: T.StructType, encoding: Encoding) -> list[str]:
         """Why what is written breaks the contract: a line for each field that differs."""
         return list(self._missing_or_other(self._record, fields, encoding, ""))
 
-    def _missing_or_other(self, record: Avro, fields: StructType, encoding: Encoding, within: str) -> Iterator[str]:
+    def _missing_or_other(self, record: Avro, fields: T.StructType, encoding: Encoding, within: str) -> Iterator[str]:
         written = _fields(record)
         for field in fields:
             path = f"{within}{field.name}"
@@ -135,52 +121,52 @@ class Written:
             elif not field.nullable:
                 yield f"{path} is not registered, but declared as a required {_word(field.dataType, encoding)}"
 
-    def _other(self, schema: Avro, kind: DataType, encoding: Encoding, path: str) -> Iterator[str]:
+    def _other(self, schema: Avro, kind: T.DataType, encoding: Encoding, path: str) -> Iterator[str]:
         branches = self._branches(schema)
         one = branches[0] if len(branches) == 1 else {}
         match kind, one:
-            case StructType(), {"type": "record"}:
+            case T.StructType(), {"type": "record"}:
                 yield from self._missing_or_other(one, kind, encoding, f"{path}.")
-            case ArrayType(), {"type": "array", "items": items}:
+            case T.ArrayType(), {"type": "array", "items": items}:
                 yield from self._other(items, kind.elementType, encoding, f"{path}[]")
-            case MapType(), {"type": "map", "values": values}:
+            case T.MapType(), {"type": "map", "values": values}:
                 yield from self._other(values, kind.valueType, encoding, f"{path}[]")
             case _ if not _are_readable(branches, kind, encoding):
                 registered = " or ".join(map(_word_of, branches))
                 yield f"{path} is registered as {registered}, but declared as {_word(kind, encoding)}"
 
-    def reader(self, name: str, fields: StructType) -> dict[str, Any]:
+    def reader(self, name: str, fields: T.StructType) -> dict[str, Any]:
         """The record with which Spark reads the fields, if there are no differences.
 
         Enums and decimals are read as they were written, times and dates as numbers. Everything can be null.
         """
         return self._reader(self._record, name, fields, set())
 
-    def _reader(self, record: Avro, name: str, fields: StructType, defined: set[str]) -> dict[str, Any]:
+    def _reader(self, record: Avro, name: str, fields: T.StructType, defined: set[str]) -> dict[str, Any]:
         written = _fields(record)
 
-        def of(field: StructField) -> dict[str, Any]:
+        def of(field: T.StructField) -> dict[str, Any]:
             kind = self._read(written.get(field.name, []), _within(name, field), field.dataType, defined)
             return {"name": field.name, "type": ["null", kind], "default": None}
 
         return {"type": "record", "name": name, "fields": [of(field) for field in fields]}
 
-    def _read(self, schema: Avro, name: str, kind: DataType, defined: set[str]) -> Avro:
+    def _read(self, schema: Avro, name: str, kind: T.DataType, defined: set[str]) -> Avro:
         branch = next(iter(self._branches(schema)), {})
         match kind:
-            case StructType():
+            case T.StructType():
                 return self._reader(branch, name, kind, defined)
-            case ArrayType():
+            case T.ArrayType():
                 items = self._read(branch.get("items", []), name, kind.elementType, defined)
                 return {"type": "array", "items": ["null", items]}
-            case MapType():
+            case T.MapType():
                 values = self._read(branch.get("values", []), name, kind.valueType, defined)
                 return {"type": "map", "values": ["null", values]}
             case TimestampMillis() | TimestampMicros():
                 return "long"
-            case DateType():
+            case T.DateType():
                 return "int"
-        is_decimal = isinstance(kind, DecimalType) and branch.get("logicalType") == "decimal"
+        is_decimal = isinstance(kind, T.DecimalType) and branch.get("logicalType") == "decimal"
         if not is_decimal and branch.get("type") != "enum":
             return PRIMITIVES.get(type(kind), "string")
         full = branch.get("name", "")
@@ -228,7 +214,7 @@ def _fields(record: Avro) -> dict[str, Avro]:
     return {field["name"]: field["type"] for field in record.get("fields", ())}
 
 
-def _are_readable(branches: list[dict[str, Any]], kind: DataType, encoding: Encoding) -> bool:
+def _are_readable(branches: list[dict[str, Any]], kind: T.DataType, encoding: Encoding) -> bool:
     """Whether values of these types can be read as a type that holds no others."""
     own = [each for each in branches if each["type"] == "enum" or each.get("logicalType") == "decimal"]
     if encoding is Encoding.AVRO and own and len(branches) > 1:
@@ -236,24 +222,24 @@ def _are_readable(branches: list[dict[str, Any]], kind: DataType, encoding: Enco
     return all(_is_readable(each, kind, encoding) for each in branches)
 
 
-def _is_readable(branch: dict[str, Any], kind: DataType, encoding: Encoding) -> bool:
+def _is_readable(branch: dict[str, Any], kind: T.DataType, encoding: Encoding) -> bool:
     written, logical = branch["type"], branch.get("logicalType")
     match kind:
         case TimestampMillis() | TimestampMicros():
             return written in PROMOTED["long"] and logical in (None, TIMES[type(kind)])
-        case DateType() if encoding is Encoding.AVRO:
+        case T.DateType() if encoding is Encoding.AVRO:
             return (written, logical) == ("int", "date")
-        case DecimalType():
+        case T.DecimalType():
             is_number = encoding is Encoding.JSON and written in PROMOTED["double"]
             return is_number or written == "string" or logical == "decimal"
-        case DateType() | TimestampType():
+        case T.DateType() | T.TimestampType():
             return bool(written == "string")
         case Enum():
             return written in PROMOTED["string"]
     return written in PROMOTED.get(PRIMITIVES.get(type(kind), ""), ())
 
 
-def _word(kind: DataType, encoding: Encoding) -> str:
+def _word(kind: T.DataType, encoding: Encoding) -> str:
     """The Avro type of a declared type, as messages name it."""
     declared = _avro("", kind, lambda name, leaf: _declared(name, leaf, encoding))
     return _word_of(declared if isinstance(declared, dict) else {"type": declared})

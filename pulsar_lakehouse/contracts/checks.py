@@ -80,10 +80,10 @@ def refuse_wrong(checks: Mapping[str, Check], *, within: str) -> None:
 
 def _parsed(sql: str) -> exp.Expr:
     """The one expression that a text is."""
-    found = [each for each in parse(sql, dialect="spark") if each is not None]
-    if len(found) != 1 or isinstance(found[0], exp.Query) or found[0].find(exp.Placeholder):
+    trees = [tree for tree in parse(sql, dialect="spark") if tree is not None]
+    if len(trees) != 1 or isinstance(trees[0], exp.Query) or trees[0].find(exp.Placeholder):
         raise SqlglotError("must be one condition, without parameters")
-    return found[0]
+    return trees[0]
 
 
 def of_mode(checks: Mapping[str, Check], mode: Mode) -> dict[str, Check]:
@@ -122,8 +122,8 @@ def stop_if_failed(rows: DataFrame, checks: Mapping[str, Check], *, table: str, 
     if not (stopping := of_mode(checks, Mode.FAIL)):
         return
     names = F.when(F.col(keys[0]).isNotNull(), failed(stopping))
-    found = rows.select(names.alias("failed"), F.to_json(F.struct(*keys)).alias("row")).where("failed != ''")
-    counts = found.groupBy("failed").agg(F.count("*").alias("rows"), F.min("row").alias("row")).orderBy("failed")
+    failing = rows.select(names.alias("failed"), F.to_json(F.struct(*keys)).alias("row")).where("failed != ''")
+    counts = failing.groupBy("failed").agg(F.count("*").alias("rows"), F.min("row").alias("row")).orderBy("failed")
     if problems := [f"{each.rows:,} with {each.failed}, such as {each.row}" for each in counts.collect()]:
         raise PermanentError(
             f"{table}: rows fail a check whose mode is fail: {'; '.join(problems)}: nothing is written until the rows "

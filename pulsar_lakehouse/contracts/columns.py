@@ -60,10 +60,8 @@ def _listed(within: str, text: str) -> Iterator[tuple[str, str]]:
         match column:
             case [name] if name.token_type not in _NO_NAMES:
                 yield name.text, sql
-            case [first, *_, last, alias, name] if alias.token_type is TokenType.ALIAS:
-                yield name.text, text[first.start : last.end + 1]
-            case [first, alias, name] if alias.token_type is TokenType.ALIAS:
-                yield name.text, text[first.start : first.end + 1]
+            case [*value, alias, name] if value and alias.token_type is TokenType.ALIAS:
+                yield name.text, text[value[0].start : value[-1].end + 1]
             case _:
                 raise ConfigurationError(f"{within}: columns: {sql or repr(sql)}: must be a name, or SQL AS name")
 

@@ -3,34 +3,20 @@
 import re
 from collections.abc import Iterator, Mapping
 
-from pyspark.sql.types import (
-    ArrayType,
-    BooleanType,
-    DataType,
-    DateType,
-    DecimalType,
-    DoubleType,
-    IntegerType,
-    LongType,
-    MapType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampType,
-)
+from pyspark.sql import types as T
 
 from pulsar_lakehouse.contracts.types import NAMES, Enum, TimestampMicros, TimestampMillis
 
-TYPES: Mapping[str, DataType] = {
-    "BOOLEAN": BooleanType(),
-    "INT": IntegerType(),
-    "INTEGER": IntegerType(),
-    "BIGINT": LongType(),
-    "LONG": LongType(),
-    "DOUBLE": DoubleType(),
-    "STRING": StringType(),
-    "DATE": DateType(),
-    "TIMESTAMP": TimestampType(),
+TYPES: Mapping[str, T.DataType] = {
+    "BOOLEAN": T.BooleanType(),
+    "INT": T.IntegerType(),
+    "INTEGER": T.IntegerType(),
+    "BIGINT": T.LongType(),
+    "LONG": T.LongType(),
+    "DOUBLE": T.DoubleType(),
+    "STRING": T.StringType(),
+    "DATE": T.DateType(),
+    "TIMESTAMP": T.TimestampType(),
     "TIMESTAMP_MILLIS": TimestampMillis(),
     "TIMESTAMP_MICROS": TimestampMicros(),
 }
@@ -41,7 +27,7 @@ DECIMAL = re.compile(r"(?:DECIMAL|DEC|NUMERIC)(?:\s*\(\s*(\d+)\s*(?:,\s*(\d+)\s*
 TEXT = re.compile(r"\s*'((?:[^']|'')*)'\s*", re.DOTALL)
 
 
-def parse_fields(ddl: str) -> StructType:
+def parse_fields(ddl: str) -> T.StructType:
     """The fields that a text like `id BIGINT NOT NULL, city STRING` declares.
 
     Raises ValueError, which says in one line what is wrong.
@@ -49,42 +35,41 @@ def parse_fields(ddl: str) -> StructType:
     return _struct(ddl, "")
 
 
-def _struct(ddl: str, within: str) -> StructType:
+def _struct(ddl: str, within: str) -> T.StructType:
     fields = list(_fields(ddl, within))
     names = [field.name for field in fields]
     if twice := [name for name in names if names.count(name) > 1]:
         raise ValueError(f"field {within}{twice[0]} is declared twice")
-    return StructType(fields)
+    return T.StructType(fields)
 
 
-def _fields(ddl: str, within: str) -> Iterator[StructField]:
+def _fields(ddl: str, within: str) -> Iterator[T.StructField]:
     for text in _parts(ddl):
-        found = FIELD.fullmatch(text)
-        if not found:
+        field = FIELD.fullmatch(text)
+        if not field:
             raise ValueError(f"'{_line(text)}' is no field: must be a name and a type, such as city STRING")
-        quoted, kind, required = found.groups()
-        name = quoted.strip("`")
-        yield StructField(name, _type(kind, f"{within}{name}"), nullable=required is None)
+        name, kind, required = field[1].strip("`"), field[2], field[3]
+        yield T.StructField(name, _type(kind, f"{within}{name}"), nullable=required is None)
 
 
-def _type(text: str, path: str) -> DataType:
+def _type(text: str, path: str) -> T.DataType:
     if kind := TYPES.get(text.upper()):
         return kind
-    if found := DECIMAL.fullmatch(text):
-        precision, scale = int(found[1] or 10), int(found[2] or 0)
+    if decimal := DECIMAL.fullmatch(text):
+        precision, scale = int(decimal[1] or 10), int(decimal[2] or 0)
         if scale <= precision <= 38 and precision > 0:
-            return DecimalType(precision, scale)
+            return T.DecimalType(precision, scale)
         raise ValueError(f"field {path} is {_line(text)}: must have 1 to 38 digits, at most all after the point")
-    if found := NESTED.fullmatch(text):
-        name, inner = (found[1] or found[3]).upper(), found[4] if found[3] else found[2]
+    if nested := NESTED.fullmatch(text):
+        inner = nested[4] if nested[3] else nested[2]
         parts = list(_parts(inner))
-        match name:
+        match (nested[1] or nested[3]).upper():
             case "STRUCT":
                 return _struct(inner, f"{path}.")
             case "ARRAY" if len(parts) == 1:
-                return ArrayType(_type(inner.strip(), f"{path}[]"))
+                return T.ArrayType(_type(inner.strip(), f"{path}[]"))
             case "MAP" if len(parts) == 2 and parts[0].strip().upper() == "STRING":
-                return MapType(StringType(), _type(parts[1].strip(), f"{path}[]"))
+                return T.MapType(T.StringType(), _type(parts[1].strip(), f"{path}[]"))
             case "ENUM" if all(values := [TEXT.fullmatch(part) for part in parts]):
                 return Enum(*(value[1].replace("''", "'") for value in values if value))
     raise ValueError(f"field {path} is {_line(text)}: must be one of {NAMES}, or one with NOT NULL")

@@ -1,35 +1,24 @@
-"""Decodes payloads into typed columns by the topic's contract, and quarantines those that break it."""
+"""Decodes payloads into typed columns by the topic's contract, and says how those that break it differ."""
 
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from types import MappingProxyType
 
 from pyspark import SparkContext
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import (
-    ArrayType,
-    CalendarIntervalType,
-    DataType,
-    DayTimeIntervalType,
-    MapType,
-    NullType,
-    StructType,
-    YearMonthIntervalType,
-)
+from pyspark.sql import types as T
 
 from pulsar_lakehouse.contracts.avro import DECODED, avro_difference, parse_avro
 from pulsar_lakehouse.contracts.columns import COLUMNS, Columns
 from pulsar_lakehouse.contracts.json_objects import UNPARSED, is_sound, json_difference, parse_json
 from pulsar_lakehouse.contracts.topics import Encoding, Topic
-from pulsar_lakehouse.contracts.values import Mistakes, is_parsed_as_itself, mistakes_in, shown, value_of
+from pulsar_lakehouse.contracts.values import Mistakes, is_parsed_as_itself, mistakes_in, told_with, value_of
 from pulsar_lakehouse.errors import DeclarationsError
 from pulsar_lakehouse.spark.declared_sql import naming, try_eval
 from pulsar_lakehouse.tables.declared import POSITION, POSITION_OF_MESSAGE, Table
-from pulsar_lakehouse.tables.lake import Lake
 
 MALFORMED = Table(
     name="quarantine.malformed",
@@ -59,7 +48,7 @@ class Decoding:
     columns: Columns = COLUMNS
 
     @property
-    def schema(self) -> StructType:
+    def schema(self) -> T.StructType:
         """The columns, with the types of their SQL. Needs Spark.
 
         Raises DeclarationsError for columns that Spark can't resolve, or whose type no table can have.
@@ -78,13 +67,13 @@ class Decoding:
 
 
 @cache
-def _schema_of(topic: str, fields: str, columns: tuple[tuple[str, str], ...]) -> StructType:
+def _schema_of(topic: str, fields: str, columns: tuple[tuple[str, str], ...]) -> T.StructType:
     """The schema of a Decoding, whose declaration is given in values that can be cached."""
-    messages = no_messages(StructType.fromJson(json.loads(fields)))
+    messages = no_messages(T.StructType.fromJson(json.loads(fields)))
     with naming(messages, {f"{topic}: {name}": sql for name, sql in columns}):
         row = F.struct(*(F.expr(sql).alias(name) for name, sql in columns)).alias("row")
         schema = messages.select(row, "message").schema["row"].dataType
-    assert isinstance(schema, StructType)
+    assert isinstance(schema, T.StructType)
     kinds = {f"{topic}: {name}: {sql}": schema[name].dataType for name, sql in columns}
     if wrong := [
         f"{named}: is of type {kind.simpleString()}, which no table can have: CAST it to another"
@@ -95,27 +84,24 @@ def _schema_of(topic: str, fields: str, columns: tuple[tuple[str, str], ...]) ->
     return schema
 
 
-def no_messages(fields: StructType) -> DataFrame:
+def no_messages(fields: T.StructType) -> DataFrame:
     """An empty frame of what the SQL of columns can use: a topic's fields, and `message`."""
     return SparkSession.active().createDataFrame([], fields).withColumn("message", F.lit(None).cast(MESSAGE))
 
 
-def _can_be_stored(kind: DataType) -> bool:
+def _can_be_stored(kind: T.DataType) -> bool:
     match kind:
-        case StructType():
+        case T.StructType():
             return all(_can_be_stored(field.dataType) for field in kind)
-        case ArrayType():
+        case T.ArrayType():
             return _can_be_stored(kind.elementType)
-        case MapType():
+        case T.MapType():
             return _can_be_stored(kind.keyType) and _can_be_stored(kind.valueType)
-    return not isinstance(kind, NullType | CalendarIntervalType | DayTimeIntervalType | YearMonthIntervalType)
-
-
-NO_KEYS: Mapping[str, Column] = MappingProxyType({})
+    return not isinstance(kind, T.NullType | T.CalendarIntervalType | T.DayTimeIntervalType | T.YearMonthIntervalType)
 
 
 def decode(
-    messages: DataFrame, *, decoding: Decoding, reject: Column, keys: Mapping[str, Column] = NO_KEYS
+    messages: DataFrame, *, decoding: Decoding, reject: Column, keys: Mapping[str, Column] | None = None
 ) -> DataFrame:
     """Bronze messages as the columns of `decoding`, `message` and `reason`.
 
@@ -135,7 +121,9 @@ def decode(
     row = F.when(F.col("_broken").isNull(), try_eval(F.struct(*values.values()))).alias("_row")
     typed = checked.select("message", "_broken", row)
     fails = F.when(F.col("_row").isNull(), FAILS)
-    wrong = typed.select("message", F.coalesce("_broken", fails).alias("_wrong"), "_row.*").withColumns(dict(keys))
+    wrong = typed.select("message", F.coalesce("_broken", fails).alias("_wrong"), "_row.*").withColumns(
+        dict(keys or {})
+    )
     reasoned = wrong.withColumn("reason", F.coalesce("_wrong", reject))
     kept = F.col("message")
     for name in ONLY_IF_REJECTED:
@@ -242,28 +230,8 @@ def _failures(decoding: Decoding) -> Column:
 
     def failure(name: str, value: Column) -> Column:
         sql = decoding.columns[name]
-        used = [each for each in given if re.search(rf"\b{re.escape(each)}\b", sql, re.IGNORECASE)]
-        values = [F.concat(F.lit(f"{each} = "), F.coalesce(shown(given[each]), F.lit("NULL"))) for each in used]
-        no_value = F.lit(f"{name}: {sql} gives no {schema[name].dataType.simpleString()}")
-        told = F.concat_ws(" with ", no_value, F.nullif(F.concat_ws(", ", *values), F.lit("")))
-        return F.when(try_eval(F.struct(value)).isNull(), told)
+        used = {each: text for each, text in given.items() if re.search(rf"(?i)\b{re.escape(each)}\b", sql)}
+        line = f"{name}: {sql} gives no {schema[name].dataType.simpleString()}"
+        return F.when(try_eval(F.struct(value)).isNull(), told_with(line, used))
 
     return F.concat_ws("; ", *(failure(name, value) for name, value in decoding.values.items()))
-
-
-def quarantine_malformed(lake: Lake, decoding: Decoding, rejected: DataFrame, *, are_new: bool = False) -> None:
-    """Append rejected messages to `quarantine.malformed`, unless they are already there: with `are_new`, none is."""
-    rows = rejected.transform(explain, decoding=decoding).select(
-        F.lit(decoding.topic.name).alias("topic"),
-        "message.position",
-        "message.key",
-        "message.payload",
-        "reason",
-        "message.event_time",
-        "message.publish_time",
-        F.current_timestamp().alias("quarantined_at"),
-    )
-    if are_new:
-        lake.table(MALFORMED.name).append(rows)
-    else:
-        lake.table(MALFORMED.name).append_missing(rows, on=["topic", "position"])

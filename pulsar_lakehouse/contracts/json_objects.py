@@ -5,19 +5,7 @@ from types import MappingProxyType
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
-from pyspark.sql.types import (
-    ArrayType,
-    BooleanType,
-    DataType,
-    DoubleType,
-    IntegerType,
-    LongType,
-    MapType,
-    StringType,
-    StructField,
-    StructType,
-    VariantType,
-)
+from pyspark.sql import types as T
 
 from pulsar_lakehouse.contracts.topics import Encoding, Topic
 from pulsar_lakehouse.contracts.types import type_name
@@ -42,14 +30,14 @@ JSON_OPTIONS = {
     "allowSingleQuotes": "false",
     "allowNonNumericNumbers": "false",
 }
-SHAPES: Mapping[type[DataType], str] = {
-    StructType: "OBJECT",
-    MapType: "OBJECT",
-    ArrayType: "ARRAY",
-    BooleanType: "BOOLEAN",
-    IntegerType: "BIGINT",
-    LongType: "BIGINT",
-    DoubleType: "BIGINT|DECIMAL|DOUBLE",
+SHAPES: Mapping[type[T.DataType], str] = {
+    T.StructType: "OBJECT",
+    T.MapType: "OBJECT",
+    T.ArrayType: "ARRAY",
+    T.BooleanType: "BOOLEAN",
+    T.IntegerType: "BIGINT",
+    T.LongType: "BIGINT",
+    T.DoubleType: "BIGINT|DECIMAL|DOUBLE",
 }
 """The types that variants have of JSON values, by the type that they are parsed as; others take all."""
 LIMITS = {
@@ -68,8 +56,8 @@ def parse_json(payload: str, topic: Topic) -> Column:
     If a field occurs more than once, the last one counts. A string field accepts any value, as its JSON text.
     """
     fields = parsed_type(topic.fields, Encoding.JSON)
-    assert isinstance(fields, StructType)
-    return F.from_json(F.col(payload).cast("string"), fields.add(UNPARSED, StringType()), JSON_OPTIONS)
+    assert isinstance(fields, T.StructType)
+    return F.from_json(F.col(payload).cast("string"), fields.add(UNPARSED, T.StringType()), JSON_OPTIONS)
 
 
 def is_sound(text: Column) -> Column:
@@ -99,7 +87,7 @@ def _half_pair(text: Column) -> Column:
 def json_difference(topic: Topic, text: Column, value: Column) -> Column:
     """How a payload breaks the contract. `value` is what `parse_json` makes of it."""
     # If a field occurs more than once, this has the last value, like the struct of the contract.
-    texts = StructType([StructField(field.name, StringType()) for field in topic.fields])
+    texts = T.StructType([T.StructField(field.name, T.StringType()) for field in topic.fields])
     given = F.from_json(text, texts, JSON_OPTIONS)
     told = (_difference(field, text, given[field.name], value[field.name]) for field in topic.fields)
     differences = F.concat_ws("; ", *told)
@@ -115,11 +103,13 @@ def json_difference(topic: Topic, text: Column, value: Column) -> Column:
     )
 
 
-def _difference(field: StructField, text: Column, given: Column, value: Column) -> Column:
+def _difference(field: T.StructField, text: Column, given: Column, value: Column) -> Column:
     """What is wrong with a field; NULL if nothing is. `given` is its value as text."""
     path, kind = F.lit(field.name), field.dataType
-    if isinstance(kind, StructType | ArrayType | MapType):
-        variant = F.from_json(text, StructType([StructField(field.name, VariantType())]), JSON_OPTIONS)[field.name]
+    if isinstance(kind, T.StructType | T.ArrayType | T.MapType):
+        variant = F.from_json(text, T.StructType([T.StructField(field.name, T.VariantType())]), JSON_OPTIONS)[
+            field.name
+        ]
         is_other, wrong = _fails(field, text), told_of(_misshapen(kind, variant, path))
     else:
         is_other = given.isNotNull() & value.isNull()
@@ -128,28 +118,28 @@ def _difference(field: StructField, text: Column, given: Column, value: Column) 
     return F.nullif(F.when(is_other, wrong).otherwise(others), F.lit(""))
 
 
-def _misshapen(kind: DataType, given: Column, path: Column) -> Mistakes:
+def _misshapen(kind: T.DataType, given: Column, path: Column) -> Mistakes:
     """Which values in a variant have another JSON type than the contract says."""
-    found = F.schema_of_variant(given)
-    fits = found.rlike(rf"\A({SHAPES.get(type(parsed_type(kind, Encoding.JSON)), '.*')})")
-    if isinstance(kind, IntegerType):
+    shape = F.schema_of_variant(given)
+    fits = shape.rlike(rf"\A({SHAPES.get(type(parsed_type(kind, Encoding.JSON)), '.*')})")
+    if isinstance(kind, T.IntegerType):
         fits = fits & F.try_variant_get(given, "$", "int").isNotNull()
     text = F.variant_get(given, "$", "string")
-    is_whole = found.startswith("DECIMAL") & ~F.contains(text, F.lit("."))  # in a variant, 1.0 is the decimal 1
+    is_whole = shape.startswith("DECIMAL") & ~F.contains(text, F.lit("."))  # in a variant, 1.0 is the decimal 1
     text = F.when(is_whole, F.concat(text, F.lit(".0"))).otherwise(text)
-    is_wrong = F.coalesce(~fits & (found != "VOID"), F.lit(False))
+    is_wrong = F.coalesce(~fits & (shape != "VOID"), F.lit(False))
     yield Mistake(is_wrong, F.concat(path, F.lit(f" is no {type_name(kind)}: "), shown(text)))
     match kind:
-        case StructType():
-            values = given.try_cast(MapType(StringType(), VariantType()))
+        case T.StructType():
+            values = given.try_cast(T.MapType(T.StringType(), T.VariantType()))
             for field in kind:
                 place = F.concat(path, F.lit(f".{field.name}"))
                 yield from _misshapen(field.dataType, F.try_element_at(values, F.lit(field.name)), place)
-        case ArrayType():
-            items = given.try_cast(ArrayType(VariantType()))
+        case T.ArrayType():
+            items = given.try_cast(T.ArrayType(T.VariantType()))
             yield from in_array(items, path, lambda item, at: _misshapen(kind.elementType, item, at))
-        case MapType():
-            values = given.try_cast(MapType(StringType(), VariantType()))
+        case T.MapType():
+            values = given.try_cast(T.MapType(T.StringType(), T.VariantType()))
             yield from in_map(values, path, lambda item, at: _misshapen(kind.valueType, item, at))
 
 
@@ -159,16 +149,16 @@ def _differences_before(text: Column, topic: Topic) -> Column:
     return F.concat_ws("; ", *(F.when(_fails(field, text), reason) for field, reason in told.items()))
 
 
-def _fails(field: StructField, text: Column) -> Column:
+def _fails(field: T.StructField, text: Column) -> Column:
     """Whether one of the values that an object has of a field is of another JSON type."""
     kind = parsed_type(field.dataType, Encoding.JSON)
-    alone = StructType([StructField(field.name, kind), StructField(UNPARSED, StringType())])
+    alone = T.StructType([T.StructField(field.name, kind), T.StructField(UNPARSED, T.StringType())])
     return F.from_json(text, alone, JSON_OPTIONS)[UNPARSED].isNotNull()
 
 
 def _is_object(text: Column, more: Mapping[str, str] = MappingProxyType({})) -> Column:
     """Whether a text begins with a JSON object."""
-    parsed = F.from_json(text, StructType([StructField(UNPARSED, StringType())]), {**JSON_OPTIONS, **more})
+    parsed = F.from_json(text, T.StructType([T.StructField(UNPARSED, T.StringType())]), {**JSON_OPTIONS, **more})
     return parsed[UNPARSED].isNull() & F.startswith(F.ltrim(text, F.lit(WHITESPACE)), F.lit("{"))
 
 

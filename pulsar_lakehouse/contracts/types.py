@@ -3,20 +3,7 @@
 from collections.abc import Iterator
 from enum import StrEnum
 
-from pyspark.sql.types import (
-    ArrayType,
-    BooleanType,
-    DataType,
-    DateType,
-    DecimalType,
-    DoubleType,
-    IntegerType,
-    LongType,
-    MapType,
-    StringType,
-    StructType,
-    TimestampType,
-)
+from pyspark.sql import types as T
 
 
 class Encoding(StrEnum):
@@ -26,7 +13,7 @@ class Encoding(StrEnum):
     AVRO = "AVRO"
 
 
-class TimestampMillis(TimestampType):
+class TimestampMillis(T.TimestampType):
     """A time that payloads have as whole milliseconds since 1970, in UTC."""
 
     @classmethod
@@ -34,7 +21,7 @@ class TimestampMillis(TimestampType):
         return "timestamp"
 
 
-class TimestampMicros(TimestampType):
+class TimestampMicros(T.TimestampType):
     """A time that payloads have as whole microseconds since 1970, in UTC."""
 
     @classmethod
@@ -42,7 +29,7 @@ class TimestampMicros(TimestampType):
         return "timestamp"
 
 
-class Enum(StringType):
+class Enum(T.StringType):
     """A text that is one of `values`."""
 
     def __init__(self, *values: str) -> None:
@@ -54,7 +41,7 @@ class Enum(StringType):
 
 
 LEAVES = (
-    *(BooleanType, DoubleType, IntegerType, LongType, StringType, DecimalType, DateType, TimestampType),
+    *(T.BooleanType, T.DoubleType, T.IntegerType, T.LongType, T.StringType, T.DecimalType, T.DateType, T.TimestampType),
     *(TimestampMillis, TimestampMicros, Enum),
 )
 NAMES = (
@@ -64,22 +51,22 @@ NAMES = (
 """The types that a field can have, for messages."""
 
 
-def type_name(kind: DataType) -> str:
+def type_name(kind: T.DataType) -> str:
     """A type as reasons name it, such as `bigint`, `decimal(10,2)` or `struct`."""
     match kind:
         case TimestampMillis():
             return "timestamp_millis"
         case TimestampMicros():
             return "timestamp_micros"
-        case StructType() | ArrayType() | MapType():
+        case T.StructType() | T.ArrayType() | T.MapType():
             return kind.typeName()
     return kind.simpleString()
 
 
-def wrong_types(kind: DataType, path: str) -> Iterator[str]:
+def wrong_types(kind: T.DataType, path: str) -> Iterator[str]:
     """What is wrong with the type of a field, or of one in it: a line for each mistake."""
     match kind:
-        case StructType():
+        case T.StructType():
             names = [field.name.lower() for field in kind]
             if not names:
                 yield f"{path} has no fields"
@@ -87,9 +74,9 @@ def wrong_types(kind: DataType, path: str) -> Iterator[str]:
                 yield f"{path} has {twice[0]} twice, as SQL does not tell upper from lower case"
             for field in kind:
                 yield from wrong_types(field.dataType, f"{path}.{field.name}")
-        case ArrayType():
+        case T.ArrayType():
             yield from wrong_types(kind.elementType, f"{path}[]")
-        case MapType(keyType=StringType()):
+        case T.MapType(keyType=T.StringType()):
             yield from wrong_types(kind.valueType, f"{path}[]")
         case Enum() if not kind.values or len({*kind.values}) < len(kind.values):
             yield f"{path} is an ENUM of {', '.join(map(repr, kind.values)) or 'nothing'}: must be texts, each once"

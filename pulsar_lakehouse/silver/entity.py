@@ -14,8 +14,7 @@ from pulsar_lakehouse.contracts.decoding import Decoding
 from pulsar_lakehouse.contracts.topics import Topic
 from pulsar_lakehouse.contracts.types import type_name
 from pulsar_lakehouse.errors import ConfigurationError, DeclarationsError
-from pulsar_lakehouse.tables.declared import Table
-from pulsar_lakehouse.tables.definitions import made_from
+from pulsar_lakehouse.tables.declared import Table, made_from
 
 SEQUENCE = "event_time: TIMESTAMP, publish_time: TIMESTAMP, ledger_id: BIGINT, entry_id: BIGINT, batch_index: INT"
 """The total order of messages: by event time, then publish time, then position in the topic. Ledger ids are unique
@@ -23,8 +22,8 @@ across partitions, so no two messages are equal. A message without event time us
 the struct begins with the columns that are declared there, as the struct `by`."""
 
 RESERVED = (
-    *("deleted_at", "sequence", "valid_from", "valid_until", "given", "message", "reason"),
-    *("since", "held", "held_row", "is_given", "is_changed", "is_last", "is_newer", "has_new_values"),
+    *("deleted_at", "sequence", "valid_from", "valid_until", "given", "message", "reason", "_since", "_stored"),
+    *("_latest", "_latest_row", "_is_given", "_is_changed", "_is_last", "_is_newer", "_has_new_values", "_life"),
 )
 """Columns that an entity can't declare, because its tables or the merge have columns of these names."""
 VALIDITY = "valid_from TIMESTAMP, valid_until TIMESTAMP"
@@ -91,8 +90,7 @@ class Entity:
     @property
     def decoding(self) -> Decoding:
         return Decoding(
-            topic=self.topic,
-            columns={**self.columns, "deleted_at": f"CAST({self.deleted_at} AS TIMESTAMP)"},
+            topic=self.topic, columns={**self.columns, "deleted_at": f"CAST({self.deleted_at} AS TIMESTAMP)"}
         )
 
     @property

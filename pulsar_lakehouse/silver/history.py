@@ -21,51 +21,59 @@ def needed(entity: Entity) -> list[str] | None:
     return None if entity.ignore_null_updates else [*entity.keys, "sequence", *changeable(entity)]
 
 
-def versions_of(changes: DataFrame, *, held: DataFrame, entity: Entity) -> DataFrame:
-    """The versions that `changes` make, and the versions in `held`, the history, that they may change.
+def versions_of(changes: DataFrame, *, stored: DataFrame, entity: Entity) -> DataFrame:
+    """The versions that `changes` make, and the `stored` ones, of the history, that they may change.
 
-    `is_changed`: the row is not in the history, or differs from it. `has_new_values`: not only in when it was valid.
-    `is_last`: the row is the last version of its key and, without partial updates, came with this batch.
+    `_is_changed`: the row is not in the history, or differs from it. `_has_new_values`: not only in when it was valid.
+    `_is_last`: the row is the last version of its key and, without partial updates, came with this batch.
     """
     keys = list(entity.keys)
-    touched = held.join(changes.groupBy(*keys).agg(F.min("sequence.event_time").alias("since")), on=keys)
-    as_held = F.struct(*changeable(entity)).alias("held")
-    changes = changes.withColumn("is_given", F.lit(True))
-    if entity.ignore_null_updates:
-        given = F.array_compact(F.array(*(F.when(F.col(name).isNotNull(), name) for name in entity.values)))
-        changes = changes.withColumn("given", given)
-        # A version from before `ignore_null_updates` was declared has all its values from its own message.
-        known = touched.select("*", as_held).withColumn("given", F.coalesce("given", given))
-        said = {name: F.when(F.array_contains("given", name), F.col(name)) for name in entity.values}
-        known = known.withColumns(said).withColumn("is_given", F.lit(True)).select(*changes.columns, "held")
-    else:  # versions that ended before the first change of their key stay as they are
-        not_ended = F.col("valid_until").isNull() | (F.col("valid_until") >= F.col("since"))
-        known = touched.where(not_ended).select(*keys, "sequence", as_held)
-    # A message that the history already has is grouped with its own row.
-    others = [name for name in changes.columns if name not in (*keys, "sequence")]
-    versions = (
-        changes.unionByName(known, allowMissingColumns=True)
-        .repartition(*keys)
-        .groupBy(*keys, "sequence")
-        .agg(*(_either(name).alias(name) for name in (*others, "held")))
-    )
-    if entity.ignore_null_updates:
-        versions = versions.transform(with_older, entity=entity)
-    as_it_is, kind = F.struct(*changeable(entity)), held.select(as_held).schema["held"].dataType
+    touched = stored.join(changes.groupBy(*keys).agg(F.min("sequence.event_time").alias("_since")), on=keys)
+    as_stored = F.struct(*changeable(entity)).alias("_stored")
+    changes = changes.withColumn("_is_given", F.lit(True))
+    versions_with = _versions_with_partial if entity.ignore_null_updates else _versions_with_whole
+    versions = versions_with(changes, touched.select("*", as_stored), entity)
+    as_it_is, kind = F.struct(*changeable(entity)), stored.select(as_stored).schema["_stored"].dataType
     return (
         versions.withColumns({"valid_from": F.col("sequence.event_time"), "valid_until": _valid_until(keys)})
-        .withColumn("is_changed", F.col("held").isNull() | ~is_same(F.col("held"), as_it_is, kind))
-        .withColumn("has_new_values", F.col("held").isNull() | ~_has_held_values(entity, kind))
-        .withColumn("is_last", F.col("valid_until").isNull() & F.coalesce("is_given", F.lit(False)))
-        .drop("held", "is_given")
+        .withColumn("_is_changed", F.col("_stored").isNull() | ~is_same(F.col("_stored"), as_it_is, kind))
+        .withColumn("_has_new_values", F.col("_stored").isNull() | ~_has_stored_values(entity, kind))
+        .withColumn("_is_last", F.col("valid_until").isNull() & F.coalesce("_is_given", F.lit(False)))
+        .drop("_stored", "_is_given")
     )
 
 
-def _has_held_values(entity: Entity, kind: DataType) -> Column:
-    """Whether the values of a version are those of its row in the history, whose type of `held` is `kind`."""
+def _versions_with_whole(changes: DataFrame, touched: DataFrame, entity: Entity) -> DataFrame:
+    """The versions of whole updates. Those that ended before the first change of their key stay as they are."""
+    not_ended = F.col("valid_until").isNull() | (F.col("valid_until") >= F.col("_since"))
+    known = touched.where(not_ended).select(*entity.keys, "sequence", "_stored")
+    return _each_once(changes, known, entity)
+
+
+def _versions_with_partial(changes: DataFrame, touched: DataFrame, entity: Entity) -> DataFrame:
+    """The versions of partial updates, whose NULL fields are filled from older ones. Any of them may change."""
+    given = F.array_compact(F.array(*(F.when(F.col(name).isNotNull(), name) for name in entity.values)))
+    changes = changes.withColumn("given", given)
+    # A version from before `ignore_null_updates` was declared has all its values from its own message.
+    known = touched.withColumn("given", F.coalesce("given", given))
+    said = {name: F.when(F.array_contains("given", name), F.col(name)) for name in entity.values}
+    known = known.withColumns({**said, "_is_given": F.lit(True)}).select(*changes.columns, "_stored")
+    return _each_once(changes, known, entity).transform(with_older, entity=entity)
+
+
+def _each_once(changes: DataFrame, known: DataFrame, entity: Entity) -> DataFrame:
+    """Changes and known versions. A message that the history has already becomes one with its own row."""
+    keys = [*entity.keys, "sequence"]
+    others = [name for name in changes.columns if name not in keys]
+    all_versions = changes.unionByName(known, allowMissingColumns=True).repartition(*entity.keys)
+    return all_versions.groupBy(*keys).agg(*(_either(name).alias(name) for name in (*others, "_stored")))
+
+
+def _has_stored_values(entity: Entity, kind: DataType) -> Column:
+    """Whether the values of a version are those of its row in the history, whose type of `_stored` is `kind`."""
     assert isinstance(kind, StructType)
     values = entity.values if entity.ignore_null_updates else ()  # others never change
-    same = (is_same(F.col("held")[name], F.col(name), kind[name].dataType) for name in values)
+    same = (is_same(F.col("_stored")[name], F.col(name), kind[name].dataType) for name in values)
     return reduce(Column.__and__, same, F.lit(True))
 
 

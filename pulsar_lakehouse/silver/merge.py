@@ -9,8 +9,9 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from pulsar_lakehouse.checkpoints.soundness import create_tables_of, sound_checkpoint
 from pulsar_lakehouse.contracts.checks import Mode, failed, of_mode, resolve, stop_if_failed
-from pulsar_lakehouse.contracts.decoding import MALFORMED, decode, quarantine_malformed
+from pulsar_lakehouse.contracts.decoding import MALFORMED, decode
 from pulsar_lakehouse.contracts.keys import key_text, key_values
+from pulsar_lakehouse.contracts.malformed import quarantine_malformed
 from pulsar_lakehouse.contracts.values import shown
 from pulsar_lakehouse.errors import ConfigurationError
 from pulsar_lakehouse.limits import FEW
@@ -51,16 +52,14 @@ def create_tables(lake: Lake, entity: Entity) -> None:
 
 def _check_order(lake: Lake, entity: Entity, table: Table) -> None:
     """Raises ConfigurationError if the table exists and has another order than the declared one."""
-    if lake.table(table.name).is_created():
-        held, declared = (
-            schema["sequence"].dataType.simpleString() for schema in (lake.table(table.name).schema, table.schema)
+    if not lake.table(table.name).is_created():
+        return
+    present, declared = (each.schema["sequence"].dataType.simpleString() for each in (lake.table(table.name), table))
+    if present != declared:
+        raise ConfigurationError(
+            f"{entity.name}: sequence_by {', '.join(entity.ordered_by) or 'nothing'}: {table.name} has the sequence "
+            f"{present}: keep its order, or run `{rebuild_command([entity.table.name])}`"
         )
-        if held != declared:
-            by = ", ".join(entity.ordered_by) or "nothing"
-            raise ConfigurationError(
-                f"{entity.name}: sequence_by {by}: {table.name} has the sequence {held}: keep its order, or run "
-                f"`{rebuild_command([entity.table.name])}`"
-            )
 
 
 def merge_batch(lake: Lake, entity: Entity, messages: DataFrame) -> None:
@@ -73,12 +72,12 @@ def merge_batch(lake: Lake, entity: Entity, messages: DataFrame) -> None:
     rejected_message = F.when(F.col("reason").isNotNull(), F.col("message"))  # accepted messages need only their row
     with cached(decoded.withColumn("message", rejected_message)) as rows:
         with lake.sized(0):
-            [found] = rows.agg(F.count("*").alias("rows"), F.count("reason").alias("rejected")).collect()
-        with lake.sized(found.rows, rows) as sized:
-            if found.rejected:
+            [[number, rejected]] = rows.agg(F.count("*"), F.count("reason")).collect()
+        with lake.sized(number, rows) as sized:
+            if rejected:
                 _quarantine(sized, entity, rows.where("reason IS NOT NULL"))
-            if found.rows > found.rejected:
-                _merge_changes(sized, entity, rows.where("reason IS NULL").drop("message", "reason"), found.rows)
+            if number > rejected:
+                _merge_changes(sized, entity, rows.where("reason IS NULL").drop("message", "reason"), number)
 
 
 def _quarantine(lake: Lake, entity: Entity, rejected: DataFrame) -> None:
@@ -92,44 +91,37 @@ def _merge_changes(lake: Lake, entity: Entity, changes: DataFrame, number: int) 
     keys = changes.select(*entity.keys)
     few = keys.toArrow() if number <= FEW else None
 
-    def held_in(name: str, columns: Sequence[str] | None = None) -> DataFrame:
+    def stored_in(name: str, columns: Sequence[str] | None = None) -> DataFrame:
         table = lake.table(name).pin()
         return table.rows if few is None else rows_of_keys(table, few, columns=columns)
 
     if entity.keeps_history:
-        versions = changes.transform(versions_of, held=held_in(entity.history.name, needed(entity)), entity=entity)
+        stored = stored_in(entity.history.name, needed(entity))
+        versions = changes.transform(versions_of, stored=stored, entity=entity)
     else:
-        versions = changes.transform(latest_changes, keys=entity.keys)
-        versions = versions.withColumns(
-            dict.fromkeys(("is_changed", "has_new_values"), F.lit(False)) | {"is_last": F.lit(True)}
-        )
-    latest = held_in(entity.table.name)
+        states = {"_is_changed": F.lit(False), "_has_new_values": F.lit(False), "_is_last": F.lit(True)}
+        versions = changes.transform(latest_changes, keys=entity.keys).withColumns(states)
+    latest = stored_in(entity.table.name)
     if few is None:
         latest = of_keys(latest, keys)
     row = F.struct(*changes.columns)
-    held = latest.select(*entity.keys, F.col("sequence").alias("held"), row.alias("held_row"))
-    is_newer = F.col("held").isNull() | (F.col("sequence") > F.col("held"))
+    latest = latest.select(*entity.keys, F.col("sequence").alias("_latest"), row.alias("_latest_row"))
+    is_newer = F.col("_latest").isNull() | (F.col("sequence") > F.col("_latest"))
     if entity.ignore_null_updates:  # an older message can fill a NULL field of the last one
-        is_newer = is_newer | ~is_same(row, F.col("held_row"), held.schema["held_row"].dataType)
-    rows = versions.join(held, on=list(entity.keys), how="left").withColumn("is_newer", F.col("is_last") & is_newer)
-    with cached(rows.drop("held", "held_row", "is_last")) as rows:
-        [found] = rows.agg(F.count_if("is_changed").alias("changed"), F.count_if("is_newer").alias("newer")).collect()
-        written = rows.where("has_new_values OR is_newer")
+        is_newer = is_newer | ~is_same(row, F.col("_latest_row"), latest.schema["_latest_row"].dataType)
+    rows = versions.join(latest, on=list(entity.keys), how="left").withColumn("_is_newer", F.col("_is_last") & is_newer)
+    with cached(rows.drop("_latest", "_latest_row", "_is_last")) as rows:
+        [[changed, newer]] = rows.agg(F.count_if("_is_changed"), F.count_if("_is_newer")).collect()
+        written = rows.where("_has_new_values OR _is_newer")
         stop_if_failed(written, entity.checks_of_rows, table=entity.table.name, keys=(*entity.keys, "sequence"))
-        with lake.sized(max(found.changed, found.newer), rows) as sized:
-            if found.changed:
-                changed = rows.where("is_changed").drop("is_changed", "has_new_values", "is_newer")
-                _merge_history(sized, entity, changed)
-            if found.newer:
-                _merge_latest(sized, entity, rows.where("is_newer").select(*changes.columns))
-
-
-def _merge_history(lake: Lake, entity: Entity, versions: DataFrame) -> None:
-    lake.table(entity.history.name).upsert(versions, on=[*entity.keys, "sequence"], update=changeable(entity))
-
-
-def _merge_latest(lake: Lake, entity: Entity, changes: DataFrame) -> None:
-    lake.table(entity.table.name).upsert(changes, on=entity.keys)
+        with lake.sized(max(changed, newer), rows) as sized:
+            if changed:
+                versions = rows.where("_is_changed").drop("_is_changed", "_has_new_values", "_is_newer")
+                history = sized.table(entity.history.name)
+                history.upsert(versions, on=[*entity.keys, "sequence"], update=changeable(entity))
+            if newer:
+                latest = rows.where("_is_newer").select(*changes.columns)
+                sized.table(entity.table.name).upsert(latest, on=entity.keys)
 
 
 def decode_changes(messages: DataFrame, *, entity: Entity) -> DataFrame:
@@ -161,7 +153,7 @@ def latest_changes(changes: DataFrame, *, keys: Sequence[str]) -> DataFrame:
     """The change of each key with the highest sequence."""
     row = F.struct(*changes.columns)
     by_key = changes.groupBy(*(F.col(key).alias(f"_{key}") for key in keys))
-    return by_key.agg(F.max_by(row, "sequence").alias("last")).select("last.*")
+    return by_key.agg(F.max_by(row, "sequence").alias("_last")).select("_last.*")
 
 
 def place() -> Column:
@@ -181,8 +173,8 @@ def _key(entity: Entity) -> dict[str, Column]:
 
 def _unusable_key(entity: Entity) -> Column:
     given, key = F.col("message.key"), _key(entity)
-    text = key_text(list(key.values()))
-    kind, name = (_as_list(each) for each in ([kind.simpleString().upper() for kind in entity.key_types], entity.keys))
+    text = key_text([*key.values()])
+    kind, name = _as_list([kind.simpleString().upper() for kind in entity.key_types]), _as_list(entity.keys)
     no_key = F.concat(
         F.lit(f"tombstone whose message key is not of type {kind}: "), F.coalesce(shown(given), F.lit("none"))
     )

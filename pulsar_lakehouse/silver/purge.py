@@ -23,8 +23,7 @@ def purge(lake: Lake, entity: Entity, *, merges: Iterable[str] = ()) -> int:
         survivors = rows.select(F.expr(into).alias(key))
         gone = gone.where(f"({into}) IS NULL").join(survivors, on=key, how="left_anti")
     with cached(gone.select(*entity.keys)) as gone:
-        count = gone.count()
-        if count:
+        if count := gone.count():
             with lake.sized(count, gone) as sized:
                 sized.table(entity.table.name).merge(gone, Merge(on=entity.keys, delete=True))
     return count

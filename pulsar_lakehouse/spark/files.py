@@ -19,7 +19,7 @@ class Files:
     def matching(self, pattern: str) -> list[str]:
         """The sorted paths that match a glob pattern."""
         files, where = self._at(pattern)
-        return [str(found.getPath().toString()) for found in files.globStatus(where) or ()]
+        return [str(status.getPath().toString()) for status in files.globStatus(where) or ()]
 
     def delete(self, path: str) -> None:
         """Delete a file, or a folder with its contents, if it exists."""

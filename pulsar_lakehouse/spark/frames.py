@@ -35,9 +35,9 @@ def of_keys(rows: DataFrame, keys: DataFrame) -> DataFrame:
     return rows.join(keys, on=same, how="left_semi")
 
 
-def with_columns_of(rows: DataFrame, held: DataFrame) -> DataFrame:
-    """The rows with all columns of the table `held`; columns that the rows lack are NULL."""
-    undeclared = [column for column in held.schema if column.name not in rows.columns]
+def with_columns_of(rows: DataFrame, table: DataFrame) -> DataFrame:
+    """The rows with all columns of a table; columns that the rows lack are NULL."""
+    undeclared = [column for column in table.schema if column.name not in rows.columns]
     return rows.withColumns({column.name: F.lit(None).cast(column.dataType) for column in undeclared})
 
 

@@ -1,5 +1,6 @@
 """Declares Delta tables. Nothing here needs Spark but the schema of a table."""
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -35,6 +36,18 @@ class Table:
         declared = StructType.fromDDL(self.ddl)
         assert isinstance(declared, StructType)
         return declared
+
+
+MADE_FROM = "lakehouse.madeFrom"
+"""The property of a table that has its definition."""
+
+Definition = Mapping[str, str]
+"""What the rows of a table are made from, by name, such as `key`, `column city` and `lookup user`."""
+
+
+def made_from(definition: Definition) -> dict[str, str]:
+    """The property, for a table that is created."""
+    return {MADE_FROM: json.dumps(definition)}
 
 
 POSITION = "STRUCT<partition: INT, ledger_id: BIGINT, entry_id: BIGINT, batch_index: INT>"

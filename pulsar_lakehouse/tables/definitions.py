@@ -1,22 +1,11 @@
 """Keeps beside a table what its rows were made from: the SQL and the names of its declaration."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from pulsar_lakehouse.errors import ConfigurationError
-from pulsar_lakehouse.tables.declared import Table
+from pulsar_lakehouse.tables.declared import MADE_FROM, Definition, Table, made_from
 from pulsar_lakehouse.tables.lake import Lake
-
-MADE_FROM = "lakehouse.madeFrom"
-"""The property of the table that has it."""
-
-Definition = Mapping[str, str]
-"""What the rows of a table are made from, by name, such as `key`, `column city` and `lookup user`."""
-
-
-def made_from(definition: Definition) -> dict[str, str]:
-    """The property, for a table that is created."""
-    return {MADE_FROM: json.dumps(definition)}
 
 
 def declared_definition(table: Table) -> Definition:
@@ -34,7 +23,7 @@ def kept_definition(lake: Lake, name: str) -> Definition | None:
 def keep_definition(lake: Lake, name: str, definition: Definition) -> None:
     """Note that all rows of a table are made from this definition now."""
     if kept_definition(lake, name) != definition:
-        lake.table(name).set_properties({MADE_FROM: json.dumps(definition)})
+        lake.table(name).set_properties(made_from(definition))
 
 
 def refuse_other(lake: Lake, table: Table, fixed: Sequence[str], *, rebuild: str) -> None:

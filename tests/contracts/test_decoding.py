@@ -5,7 +5,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from pulsar_lakehouse.bronze.landing import bronze_table
-from pulsar_lakehouse.contracts.decoding import MALFORMED, Decoding, decode, explain, quarantine_malformed
+from pulsar_lakehouse.contracts.decoding import MALFORMED, Decoding, decode, explain
+from pulsar_lakehouse.contracts.malformed import quarantine_malformed
 from pulsar_lakehouse.contracts.topics import Topic
 from pulsar_lakehouse.settings import Settings
 from pulsar_lakehouse.tables.lake import Lake

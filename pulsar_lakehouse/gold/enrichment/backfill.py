@@ -5,17 +5,18 @@ stream runs, and nothing else writes gold meanwhile. A second row of that table 
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, date, datetime
 from functools import reduce
-from typing import Any
+from typing import NamedTuple
 
 from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 
-from pulsar_lakehouse.contracts.decoding import MALFORMED, quarantine_malformed
+from pulsar_lakehouse.contracts.decoding import MALFORMED
+from pulsar_lakehouse.contracts.malformed import quarantine_malformed
 from pulsar_lakehouse.gold.enrichment.declaration import BACKFILLS, Enrichment, Lookup, awaited_keys
 from pulsar_lakehouse.gold.enrichment.duplicates import find_duplicates
 from pulsar_lakehouse.gold.enrichment.events import bounded
@@ -23,6 +24,7 @@ from pulsar_lakehouse.gold.enrichment.facts import decode_facts, valid_facts
 from pulsar_lakehouse.gold.enrichment.lookups import CURRENT, look_up
 from pulsar_lakehouse.gold.enrichment.survivors import leading_to, mapping_of, merges_of
 from pulsar_lakehouse.gold.enrichment.writes import (
+    Pruning,
     bounds_of,
     placed_keys,
     pruning_filter,
@@ -64,11 +66,11 @@ class Scope:
 class Difference:
     """What a backfill does to gold, as numbers of facts, and how many of them wait afterwards."""
 
-    unchanged: int
-    changed: int
-    added: int
-    removed: int
-    waiting: int
+    unchanged: int = 0
+    changed: int = 0
+    added: int = 0
+    removed: int = 0
+    waiting: int = 0
 
 
 def do_requested(lake: Lake, enrichment: Enrichment, request: Row) -> None:
@@ -82,7 +84,7 @@ def do_requested(lake: Lake, enrichment: Enrichment, request: Row) -> None:
     if "done" in events or "failed" in events:
         return
     scope = Scope(since=request.since, until=request.until, entity=request.entity, key=request.key)
-    result: dict[str, Any] = {"topic": enrichment.topic.name, **request.asDict()}
+    result: dict[str, object] = {"topic": enrichment.topic.name, **request.asDict()}
     try:
         result |= {"event": "done", **asdict(backfill(lake, enrichment, scope))}
     except Exception as error:
@@ -95,8 +97,36 @@ def do_requested(lake: Lake, enrichment: Enrichment, request: Row) -> None:
     _note(lake.settings, result)
 
 
-def _note(settings: Settings, result: dict[str, Any]) -> None:
+def _note(settings: Settings, result: dict[str, object]) -> None:
     append_values(settings, BACKFILLS.name, [{**result, "at": datetime.now(UTC)}])
+
+
+class Work(NamedTuple):
+    """What a backfill is about: facts in scope, and their rows in gold and among the waiting ones."""
+
+    decoded: DataFrame
+    """All messages that landed."""
+    facts: DataFrame
+    """The landed facts, cached."""
+    in_gold: DataFrame
+    in_waiting: DataFrame
+    never: DataFrame
+    """The positions of rows that no such fact has."""
+    number: int
+    """How many facts and rows these are."""
+    pruning: Pruning
+
+
+class Decided(NamedTuple):
+    """What becomes of the facts and rows. The frames are cached, but for `gone`."""
+
+    wrong: DataFrame
+    """The positions of rows to remove, with the reason."""
+    gone: DataFrame
+    """The rows of gold among these."""
+    duplicates: DataFrame
+    wanted: DataFrame
+    """The other facts as `write_difference` takes them."""
 
 
 def backfill(lake: Lake, enrichment: Enrichment, scope: Scope, *, dry_run: bool = False) -> Difference:
@@ -106,38 +136,60 @@ def backfill(lake: Lake, enrichment: Enrichment, scope: Scope, *, dry_run: bool 
     and one that never landed is removed. With `dry_run`, only the shadow table is written: what would differ in gold.
     Raises PermanentError if a check stops it.
     """
+    with _gathered(lake, enrichment, scope) as work:
+        if work is None:
+            if dry_run and lake.table(enrichment.shadow).exists():
+                lake.table(enrichment.shadow).delta.delete()
+            return Difference()
+        with _decided(lake, enrichment, scope, work) as decided:
+            is_changed = ~_is_kept(decided.wanted, enrichment)
+            stop_if_difference_fails(enrichment, decided.wanted, is_changed=is_changed)
+            difference = _difference(decided.wanted, enrichment, decided.gone.count())
+            if dry_run:
+                _write_shadow(lake, enrichment, decided.wanted, decided.gone)
+            else:
+                _write(lake, enrichment, work, decided, is_changed=is_changed)
+            return difference
+
+
+@contextmanager
+def _gathered(lake: Lake, enrichment: Enrichment, scope: Scope) -> Iterator[Work | None]:
+    """What is in scope; None if nothing is."""
     gold, waiting = (rows_if_small(lake.table(name).pin()) for name in (enrichment.gold_table, enrichment.waiting.name))
     decoded = lake.table(enrichment.topic.bronze_table).pin().rows.transform(decode_facts, enrichment=enrichment)
     placed = _placed(lake, enrichment, scope, (gold, waiting))
-    with ExitStack() as stack:
-        facts = stack.enter_context(cached(_landed(lake, enrichment, scope, decoded, placed)))
-        touched = stack.enter_context(cached(facts.select("position").union(placed).distinct()))
+    landed = _landed(lake, enrichment, scope, decoded, placed)
+    with cached(landed) as facts, cached(facts.select("position").union(placed).distinct()) as touched:
         in_gold, in_waiting = (table.join(touched, on="position", how="left_semi") for table in (gold, waiting))
         everywhere = (each.select(*bounded(enrichment)) for each in (facts, in_gold, in_waiting))
         number, bounds = bounds_of(reduce(DataFrame.union, everywhere), enrichment)
         if not number:
-            return _nothing(lake, enrichment, dry_run=dry_run)
-        pruning = pruning_filter(bounds, enrichment)
-        never = placed.join(facts.select("position"), on="position", how="left_anti")
-        wrong = stack.enter_context(cached(_wrong(never, () if scope.key is not None else (in_gold, in_waiting))))
-        gone, others = in_gold.join(wrong, on="position"), placed_keys(lake, enrichment, pruning)
-        in_gold, in_waiting, others = (_without(rows, wrong) for rows in (in_gold, in_waiting, others))
-        fresh = _without(_without(facts, in_gold), in_waiting)
-        duplicates = stack.enter_context(cached(_duplicates(fresh, others, enrichment)))
-        current = _with_places(_without(facts, duplicates), in_gold, in_waiting, enrichment)
-        wanted = look_up(current, lake, enrichment, source=facts, number=number, renews=True)
-        wanted = stack.enter_context(cached(wanted))
-        stop_if_difference_fails(enrichment, wanted, is_changed=~_is_kept(wanted, enrichment))
-        difference = _difference(wanted, enrichment, gone.count())
-        if dry_run:
-            _write_shadow(lake, enrichment, wanted, gone)
-            return difference
-        quarantine_malformed(lake, enrichment.decoding, _broken(decoded, never))
-        remove(lake, [enrichment.gold_table, enrichment.waiting.name], wrong.select("position"))
-        write_difference(lake, enrichment, wanted, pruning, is_changed=~_is_kept(wanted, enrichment), at_once=True)
-        with lake.sized(duplicates.count(), duplicates) as sized:
-            write_duplicates(sized, enrichment, duplicates)
-        return difference
+            yield None
+            return
+        never, pruning = _without(placed, facts), pruning_filter(bounds, enrichment)
+        yield Work(decoded, facts, in_gold, in_waiting, never, number, pruning)
+
+
+@contextmanager
+def _decided(lake: Lake, enrichment: Enrichment, scope: Scope, work: Work) -> Iterator[Decided]:
+    with cached(_wrong(work.never, () if scope.key is not None else (work.in_gold, work.in_waiting))) as wrong:
+        everywhere = work.in_gold, work.in_waiting, placed_keys(lake, enrichment, work.pruning)
+        in_gold, in_waiting, others = (_without(rows, wrong) for rows in everywhere)
+        fresh = _without(_without(work.facts, in_gold), in_waiting)
+        with cached(fresh.transform(find_duplicates, placed=others, enrichment=enrichment)) as duplicates:
+            facts = _with_places(_without(work.facts, duplicates), in_gold, in_waiting, enrichment)
+            joined = look_up(facts, lake, enrichment, source=work.facts, number=work.number, renews=True)
+            with cached(joined) as wanted:
+                gone = work.in_gold.join(wrong, on="position")
+                yield Decided(wrong, gone, duplicates, wanted)
+
+
+def _write(lake: Lake, enrichment: Enrichment, work: Work, decided: Decided, *, is_changed: Column) -> None:
+    quarantine_malformed(lake, enrichment.decoding, _broken(work.decoded, work.never))
+    remove(lake, [enrichment.gold_table, enrichment.waiting.name], decided.wrong.select("position"))
+    write_difference(lake, enrichment, decided.wanted, work.pruning, is_changed=is_changed, at_once=True)
+    with lake.sized(decided.duplicates.count(), decided.duplicates) as sized:
+        write_duplicates(sized, enrichment, decided.duplicates)
 
 
 def _placed(lake: Lake, enrichment: Enrichment, scope: Scope, tables: Sequence[DataFrame]) -> DataFrame:
@@ -147,54 +199,32 @@ def _placed(lake: Lake, enrichment: Enrichment, scope: Scope, tables: Sequence[D
     return reduce(DataFrame.union, meant).distinct()
 
 
-def _nothing(lake: Lake, enrichment: Enrichment, *, dry_run: bool) -> Difference:
-    if dry_run and lake.table(enrichment.shadow).exists():
-        lake.table(enrichment.shadow).delta.delete()
-    return Difference(unchanged=0, changed=0, added=0, removed=0, waiting=0)
-
-
-def _duplicates(fresh: DataFrame, placed: DataFrame, enrichment: Enrichment) -> DataFrame:
-    return fresh.transform(
-        find_duplicates,
-        placed=placed,
-        keys=enrichment.keys,
-        day=enrichment.day,
-        dedup_days=enrichment.dedup_days,
-    )
-
-
 def _with_places(facts: DataFrame, in_gold: DataFrame, in_waiting: DataFrame, enrichment: Enrichment) -> DataFrame:
-    """Facts with their row in gold, as `current`, and `is_waiting`."""
-    is_waiting = in_waiting.select("position", F.lit(True).alias("is_waiting"))
+    """Facts with their row in gold, as `_current`, and `_is_waiting`."""
+    is_waiting = in_waiting.select("position", F.lit(True).alias("_is_waiting"))
     return (
         facts.transform(with_current, gold=in_gold, enrichment=enrichment)
         .join(is_waiting, on="position", how="left")
-        .withColumn("is_waiting", F.coalesce("is_waiting", F.lit(False)))
+        .withColumn("_is_waiting", F.coalesce("_is_waiting", F.lit(False)))
     )
 
 
 def _broken(decoded: DataFrame, never: DataFrame) -> DataFrame:
     """The messages among the positions `never` that break today's contract."""
-    positions = never.select(F.col("position").alias("never"))
-    is_same = F.col("message.position") == F.col("never")
-    return decoded.where("reason IS NOT NULL").join(positions, on=is_same).drop("never")
+    positions = never.select(F.col("position").alias("_never"))
+    is_same = F.col("message.position") == F.col("_never")
+    return decoded.where("reason IS NOT NULL").join(positions, on=is_same).drop("_never")
 
 
-def _landed(
-    lake: Lake,
-    enrichment: Enrichment,
-    scope: Scope,
-    decoded: DataFrame,
-    placed: DataFrame,
-) -> DataFrame:
+def _landed(lake: Lake, enrichment: Enrichment, scope: Scope, decoded: DataFrame, placed: DataFrame) -> DataFrame:
     """The landed facts that are in scope or `placed`, without duplicates, discarded facts and malformed messages.
 
     `placed` are needed too: a fact stored under a day of the scope can have another day by today's declaration.
     """
     landed = valid_facts(decoded, enrichment)
     is_meant_now = is_of_days(scope, enrichment) if scope.key is None else F.lit(False)
-    facts = landed.join(placed.withColumn("is_placed", F.lit(True)), on="position", how="left")
-    facts = facts.where(is_meant_now | F.col("is_placed")).drop("is_placed")
+    facts = landed.join(placed.withColumn("_is_placed", F.lit(True)), on="position", how="left")
+    facts = facts.where(is_meant_now | F.col("_is_placed")).drop("_is_placed")
     for table in (enrichment.duplicates, enrichment.discarded):
         facts = _without(facts, rows_if_small(lake.table(table.name).pin(), columns=["position"]))
     malformed = rows_if_small(lake.table(MALFORMED.name).pin(), columns=["topic", "position"])
@@ -269,15 +299,11 @@ def _kind(wanted: DataFrame, enrichment: Enrichment) -> Column:
 
 
 def _difference(wanted: DataFrame, enrichment: Enrichment, gone: int) -> Difference:
-    kinds = wanted.groupBy(_kind(wanted, enrichment).alias("kind")).count().collect()
-    found = Counter({row.kind: row["count"] for row in kinds})
-    return Difference(
-        unchanged=found["unchanged"],
-        changed=found["changed"],
-        added=found["added"],
-        removed=found["removed"] + gone,
-        waiting=found["removed"] + found["waiting"],
-    )
+    kinds = wanted.groupBy(_kind(wanted, enrichment).alias("_kind")).count().collect()
+    counts = Counter({row["_kind"]: row["count"] for row in kinds})
+    counts["waiting"] += counts["removed"]
+    counts["removed"] += gone
+    return Difference(**counts)
 
 
 def _write_shadow(lake: Lake, enrichment: Enrichment, wanted: DataFrame, gone: DataFrame) -> None:

@@ -20,7 +20,7 @@ from pulsar_lakehouse.spark.frames import frame_of
 from pulsar_lakehouse.tables.lake import Lake
 
 CHANGED = ("changed_entity", "changed_key", *VALID, "changed_at")
-AT_LAST = "timestamp'9999-12-31 23:59:59.999'"
+END_OF_TIME = "timestamp'9999-12-31 23:59:59.999'"
 
 
 def changes_of(feed: DataFrame, *, lookup: Lookup) -> DataFrame:
@@ -60,9 +60,7 @@ def _loss(lookup: Lookup, feed: DataFrame) -> Column:
     lost = F.when(deleted_at.isNotNull() | into.isNotNull(), loss)
     if lookup.required:
         return lost
-    neither = F.struct(
-        F.lit(None).cast("timestamp").alias("deleted_at"), F.lit(None).cast("string").alias("merged_into")
-    )
+    neither = F.struct(F.lit(None), F.lit(None)).cast(LOSS)
     return F.when(F.col("_change_type") == "insert", neither).otherwise(lost)
 
 
@@ -72,15 +70,15 @@ def corrections_by(changes: DataFrame, *, lookups: Sequence[Lookup], lake: Lake)
     For a history these are new versions. For a latest state these are deletes and merges, also undone ones, by the key
     that the facts have, and keys that came if the state is not required.
     """
-    found = []
+    corrections = []
     for lookup in lookups:
         of_entity = changes.where(F.col("changed_entity") == lookup.entity.name)
         if lookup.is_as_of:
-            corrections = of_entity.where("valid_from IS NOT NULL").select(*CHANGED)
+            by_lookup = of_entity.where("valid_from IS NOT NULL").select(*CHANGED)
         else:
-            corrections = of_entity.where("loss IS NOT NULL").transform(losses_by, lake=lake, lookup=lookup)
-        found.append(corrections.withColumn("lookup", F.lit(lookup.name)))
-    return reduce(DataFrame.union, found)
+            by_lookup = of_entity.where("loss IS NOT NULL").transform(losses_by, lake=lake, lookup=lookup)
+        corrections.append(by_lookup.withColumn("lookup", F.lit(lookup.name)))
+    return reduce(DataFrame.union, corrections)
 
 
 def losses_by(changes: DataFrame, *, lake: Lake, lookup: Lookup) -> DataFrame:
@@ -92,23 +90,19 @@ def losses_by(changes: DataFrame, *, lake: Lake, lookup: Lookup) -> DataFrame:
     state = lake.table(lookup.table).pin()
     changed = _changed_keys(changes, lookup=lookup)
     kinds = [state.schema[name].dataType for name in lookup.entity.keys]
-    keys, ways = changed.select(lookup.key_from(key_values(F.col("by_key"), kinds)).alias("key")), None
+    keys, ways = changed.select(lookup.key_from(key_values(F.col("_by_key"), kinds)).alias("_own_key")), None
     if lookup.merged_into is not None:
         keys, ways = _leading_to(keys, merges_of(state, lookup=lookup), lookup=lookup)
-    found = (
-        keys.withColumns({f"_{lookup.name}_key": F.col("key"), "at_last": F.expr(AT_LAST)})
-        .transform(with_survivor, ways=ways, lookup=lookup)
-        .transform(with_state, state=state.rows, lookup=lookup, event_time="at_last")
-        .transform(_with_way, lookup=lookup)
-    )
-    concerned = found.join(changed, on="by_key").groupBy("changed_entity", "changed_key", "deleted_at", "is_lost")
+    survivors = keys.transform(_with_survivor, ways=ways, state=state.rows, lookup=lookup)
+    on_way = survivors.transform(_each_on_way, lookup=lookup).join(changed, on="_by_key")
     return (
-        concerned.agg(F.max("changed_at").alias("changed_at"), F.bool_or("is_moved").alias("is_moved"))
-        .where("is_lost OR is_moved")
+        on_way.groupBy("changed_entity", "changed_key", "_deleted_at", "_is_lost")
+        .agg(F.max("changed_at").alias("changed_at"), F.bool_or("_is_moved").alias("_is_moved"))
+        .where("_is_lost OR _is_moved")
         .select(
             "changed_entity",
             "changed_key",
-            F.when(~F.col("is_moved"), F.col("deleted_at")).alias("valid_from"),
+            F.when(~F.col("_is_moved"), F.col("_deleted_at")).alias("valid_from"),
             F.lit(None).cast("timestamp").alias("valid_until"),
             "changed_at",
         )
@@ -116,38 +110,51 @@ def losses_by(changes: DataFrame, *, lake: Lake, lookup: Lookup) -> DataFrame:
 
 
 def _changed_keys(changes: DataFrame, *, lookup: Lookup) -> DataFrame:
-    """The keys whose deletion or merge changed, as `by_key`; when, and whether facts of all times are affected.
+    """The keys whose deletion or merge changed, as `_by_key`; when, and whether facts of all times are affected.
 
-    An update that does not change the loss comes twice in its commit, before and after, and cancels out. Facts can
-    have been joined between two commits, so what one of them does and the next one undoes counts.
+    A commit that changes something else of a lost key has the same loss before and after. Commits are looked at one by
+    one: facts can have been joined between two of them, of which the second undoes the first.
     """
-    times = F.sum(F.when(F.col("is_before"), -1).otherwise(1)).alias("times")
-    by_commit = changes.groupBy("changed_key", "loss", "changed_in")
-    lost = by_commit.agg(times, F.max("changed_at").alias("changed_at"))
+    is_changed = F.count_if("is_before") != F.count_if(~F.col("is_before"))
+    by_commit = changes.groupBy("changed_key", "loss", "changed_in").agg(
+        is_changed.alias("_is_changed"), F.max("changed_at").alias("changed_at")
+    )
     is_moved = F.bool_or(F.col("loss.merged_into").isNotNull()) if lookup.required else F.lit(True)
-    by_key = lost.where("times != 0").groupBy(F.col("changed_key").alias("by_key"))
-    return by_key.agg(F.max("changed_at").alias("changed_at"), is_moved.alias("is_moved"))
+    by_key = by_commit.where("_is_changed").groupBy(F.col("changed_key").alias("_by_key"))
+    return by_key.agg(F.max("changed_at").alias("changed_at"), is_moved.alias("_is_moved"))
 
 
 def _leading_to(keys: DataFrame, merges: pa.Table, *, lookup: Lookup) -> tuple[DataFrame, pa.Table]:
     """All keys whose merges lead to one of `keys`, these included, and the ways from them."""
-    kind = to_arrow_type(keys.schema["key"].dataType)
-    changed = keys.toArrow()["key"].to_pylist()
+    kind = to_arrow_type(keys.schema["_own_key"].dataType)
+    changed = keys.toArrow()["_own_key"].to_pylist()
     leading = list(leading_to(changed, merges=mapping_of(merges), limit=lookup.max_merges))
-    all_keys = frame_of(keys.sparkSession, pa.table({"key": pa.array(leading, kind)}))
+    all_keys = frame_of(keys.sparkSession, pa.table({"_own_key": pa.array(leading, kind)}))
     return all_keys, ways_from(leading, merges=merges, limit=lookup.max_merges)
 
 
-def _with_way(found: DataFrame, *, lookup: Lookup) -> DataFrame:
-    """A row for each key on the way of a changed key to its state, as `by_key`, and why that can't be used."""
-    way = F.coalesce(lookup.merged_keys, F.array())
+def _with_survivor(keys: DataFrame, *, ways: pa.Table | None, state: DataFrame, lookup: Lookup) -> DataFrame:
+    """Adds the survivor of each `_own_key`, with its state, and why that can't be used by all facts, or NULL.
+
+    A state that is deleted at any time is so for a fact that occurs at the end of time.
+    """
+    return (
+        keys.withColumns({f"_{lookup.name}_key": F.col("_own_key"), "_end_of_time": F.expr(END_OF_TIME)})
+        .transform(with_survivor, ways=ways, lookup=lookup)
+        .transform(with_state, state=state, lookup=lookup, event_time="_end_of_time")
+    )
+
+
+def _each_on_way(survivors: DataFrame, *, lookup: Lookup) -> DataFrame:
+    """A row for each key on the way from an `_own_key` to its survivor, as `_by_key`, and whether that can be used."""
     reason = F.col(f"no_{lookup.name}")
-    return found.select(
+    way = F.array_append(lookup.way, lookup.text_of(F.col(f"_{lookup.name}_key")))
+    return survivors.select(
         F.lit(lookup.entity.name).alias("changed_entity"),
-        lookup.text_of(F.col("key")).alias("changed_key"),
-        F.when(reason == "deleted", F.col(lookup.name)["deleted_at"]).alias("deleted_at"),
-        reason.isNotNull().alias("is_lost"),
-        F.explode(F.array_append(way, lookup.text_of(F.col(f"_{lookup.name}_key")))).alias("by_key"),
+        lookup.text_of(F.col("_own_key")).alias("changed_key"),
+        F.when(reason == "deleted", F.col(lookup.name)["deleted_at"]).alias("_deleted_at"),
+        reason.isNotNull().alias("_is_lost"),
+        F.explode(way).alias("_by_key"),
     )
 
 
@@ -163,13 +170,11 @@ def outdated_by(
     gold: DataFrame, *, corrections: DataFrame, lookups: Sequence[Lookup], enrichment: Enrichment
 ) -> DataFrame:
     """The facts in gold whose state may be another one after `corrections`."""
-    columns = fact_columns(enrichment)
     event_time = F.col(enrichment.event_time)
-    late = _late(enrichment)
     used = [F.struct(F.lit(each.name).alias("by"), each.own_key.alias("key")) for each in lookups]
-    by_key = gold.select(*columns, F.explode(F.array(*used)).alias("_used"))
+    by_key = gold.select(*fact_columns(enrichment), F.explode(F.array(*used)).alias("_used"))
     is_of_key = (F.col("_used.by") == corrections["lookup"]) & (F.col("_used.key") == F.col("changed_key"))
-    in_time = was_valid(event_time) & (event_time > F.col("changed_at") - late)
+    in_time = was_valid(event_time) & (event_time > F.col("changed_at") - _late(enrichment))
     return by_key.join(corrections, on=is_of_key & in_time, how="left_semi").drop("_used").dropDuplicates(["position"])
 
 

@@ -34,7 +34,7 @@ from pulsar_lakehouse.tables.reading import no_rows, rows_if_small, rows_of_keys
 
 
 class Concerned(NamedTuple):
-    """Cached facts that have to be decided again, with `is_waiting`."""
+    """Cached facts that have to be decided again, with `_is_waiting`."""
 
     facts: DataFrame
     number: int
@@ -59,12 +59,8 @@ def decide_again(batch: Batch) -> None:
 
 def _changed_lookups(batch: Batch) -> list[Lookup]:
     """The lookups whose changes can correct facts in gold."""
-    changed, lost = batch.summary.changed_versions, batch.summary.lost
-    return [
-        each
-        for each in batch.enrichment.lookups
-        if batch.is_first or each.entity.name in (changed if each.is_as_of else lost)
-    ]
+    changed, lost, lookups = batch.summary.changed_versions, batch.summary.lost, batch.enrichment.lookups
+    return [each for each in lookups if batch.is_first or each.entity.name in (changed if each.is_as_of else lost)]
 
 
 @contextmanager
@@ -78,23 +74,22 @@ def _concerned(batch: Batch, corrected: list[Lookup]) -> Iterator[Concerned | No
         with batch.lake.sized(events):
             outdated = kept.enter_context(_outdated(batch, corrected))
             waiting = rows_if_small(batch.placed.waiting)
-            positions = kept.enter_context(
-                cached(
-                    waiting_for(
-                        waiting, events=batch.events, number=events, outdated=outdated, enrichment=batch.enrichment
-                    )
-                )
+            retried = waiting_for(
+                waiting, events=batch.events, number=events, outdated=outdated, enrichment=batch.enrichment
             )
-            number, bounds = positions.count(), None
-            if number:
+            positions = kept.enter_context(cached(retried))
+            concerned = None
+            if number := positions.count():
                 chosen = F.broadcast(positions) if number <= FEW else positions
                 retried = waiting.join(chosen, on="position", how="left_semi").select(*columns)
                 retried = kept.enter_context(cached(retried))
                 others = outdated.join(retried.select("position"), on="position", how="left_anti")
-                facts = retried.withColumn("is_waiting", F.lit(True)).union(others.select(*columns, F.lit(False)))
+                facts = retried.withColumn("_is_waiting", F.lit(True)).union(others.select(*columns, F.lit(False)))
                 facts = kept.enter_context(cached(facts))
                 number, bounds = bounds_of(facts, batch.enrichment)
-        yield Concerned(facts, number, pruning_filter(bounds, batch.enrichment)) if bounds and number else None
+                if number:
+                    concerned = Concerned(facts, number, pruning_filter(bounds, batch.enrichment))
+        yield concerned
 
 
 @contextmanager

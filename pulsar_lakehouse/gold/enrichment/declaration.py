@@ -18,8 +18,7 @@ from pulsar_lakehouse.contracts.types import type_name
 from pulsar_lakehouse.errors import ConfigurationError
 from pulsar_lakehouse.silver.entity import Entity
 from pulsar_lakehouse.spark.declared_sql import try_eval
-from pulsar_lakehouse.tables.declared import POSITION, Table
-from pulsar_lakehouse.tables.definitions import made_from
+from pulsar_lakehouse.tables.declared import POSITION, Table, made_from
 
 
 @checked
@@ -133,7 +132,12 @@ class Lookup:
     def used_keys(self) -> Column:
         """Over gold's columns: the keys that the join used, as text, the merged ones first and the survivor last."""
         key = key_text([F.col(self.name)[name] for name in self.entity.keys])
-        return F.array_append(F.coalesce(self.merged_keys, F.array()), key)
+        return F.array_append(self.way, key)
+
+    @property
+    def way(self) -> Column:
+        """The merged keys as text; empty if no key was merged."""
+        return F.coalesce(self.merged_keys, F.array())
 
     @property
     def merged_keys(self) -> Column:
@@ -170,15 +174,14 @@ MISSING = f"ARRAY<STRUCT<entity: STRING, key: STRING, reason: STRING, merged: AR
 """The states that a fact lacks, in the order of the lookups."""
 
 OWN_COLUMNS = (
-    *("position", "publish_time", "message", "reason", "missing", "attempts"),
-    *("waiting_since", "duplicate_of", "found_at", "placed", "of_day", "of_days", "firsts", "original", "is_placed"),
-    *("current", "is_waiting", "changed_entity", "changed_key"),
-    *("valid_from", "valid_until", "changed_at", "changed_in", "loss", "is_before", "backfill"),
+    *("position", "publish_time", "message", "reason", "missing", "attempts", "waiting_since", "duplicate_of"),
+    *("found_at", "changed_entity", "changed_key", "valid_from", "valid_until", "changed_at", "changed_in", "loss"),
+    *("is_before", "backfill"),
 )
-"""Names of columns that the enrichment itself adds to facts. Beside these, its names begin with `_`."""
+"""Columns that the enrichment adds to facts, so that no others can have these names. Its others begin with `_`."""
 
 FIXED = ("keys", "day")
-"""What gold keeps while it exists: the keys told the duplicates, and the day is its partition column."""
+"""What can't change while gold exists: duplicates were found by these keys, and its files are of one day each."""
 
 
 @checked
@@ -186,9 +189,9 @@ FIXED = ("keys", "day")
 class Enrichment:
     """Facts of a topic joined with state.
 
-    Raises ConfigurationError if a lookup is `on` something that is no column of the facts or of an earlier lookup, or
-    is required though its key is in a row that is not; if two columns of gold have the same name, or one has the name
-    of a column of the enrichment's own; and for a check that quarantines by the state.
+    Raises ConfigurationError for a lookup that is `on` no column of the facts or of an earlier lookup, or that is
+    required and gets its key from one that is not; for a column of gold whose name is taken, by another or by the
+    enrichment itself; and for a check that quarantines by the state.
     """
 
     topic: Topic
@@ -387,8 +390,7 @@ def awaited_keys(missing: Column) -> Column:
     """`entity` and `key` of a state that a fact waits for, and of those that led there: an array."""
     alone = F.array(F.struct(missing["entity"].alias("entity"), missing["key"].alias("key")))
     all_keys = F.concat(
-        F.coalesce(missing["via"], F.array().cast(KEYS)),
-        keys_of(missing["entity"], missing["merged"], missing["key"]),
+        F.coalesce(missing["via"], F.array().cast(KEYS)), keys_of(missing["entity"], missing["merged"], missing["key"])
     )
     # To nearly all states nothing has led; for the others, Spark calls a function for each row.
     is_led = missing["via"].isNotNull() | missing["merged"].isNotNull()

@@ -166,6 +166,6 @@ def create_tables(lake: Lake, enrichment: Enrichment) -> None:
 
 def gold_of(lake: Lake, enrichment: Enrichment) -> Table:
     """The table of complete facts, with the columns that the tables of state have now."""
-    held = {each.name: lake.table(each.table).schema for each in enrichment.lookups}
-    states = {name: StructType([column for column in row if column.name not in VALID]) for name, row in held.items()}
+    rows = {each.name: lake.table(each.table).schema for each in enrichment.lookups}
+    states = {name: StructType([column for column in row if column.name not in VALID]) for name, row in rows.items()}
     return enrichment.gold(states)

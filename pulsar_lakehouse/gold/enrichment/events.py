@@ -1,8 +1,7 @@
 """The rows of an enrichment batch. Each row is one event, and its column `_event` names the kind."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
@@ -10,6 +9,7 @@ from pyspark.sql.types import DateType, TimestampType
 
 from pulsar_lakehouse.gold.enrichment.declaration import Enrichment
 from pulsar_lakehouse.gold.enrichment.lookups import VALID
+from pulsar_lakehouse.tables.stored import Ranges
 
 EVENT = "_event"
 FACT = "fact"
@@ -70,7 +70,7 @@ class Summary:
 
     events: int
     facts: int = 0
-    bounds: Mapping[str, tuple[Any, Any]] = field(default_factory=dict)
+    bounds: Ranges = field(default_factory=dict)
     """The lowest and highest day and keys of the facts; times and dates are text."""
     rejected: int = 0
     rejected_since: int | None = None
@@ -91,7 +91,7 @@ def summary_of(events: DataFrame, enrichment: Enrichment) -> Summary:
         return F.when(is_event(kind), value)
 
     changed = among(CHANGE, F.col("changed_entity"))
-    [found] = events.agg(
+    [row] = events.agg(
         F.count("*").alias("events"),
         F.count_if(is_event(FACT)).alias("facts"),
         bounds(events, enrichment, is_event(FACT)).alias("bounds"),
@@ -104,7 +104,7 @@ def summary_of(events: DataFrame, enrichment: Enrichment) -> Summary:
         F.count_if(is_event(DISCARD)).alias("discarded"),
         F.collect_list(among(BACKFILL, F.col("backfill"))).alias("backfills"),
     ).collect()
-    return Summary(**found.asDict())
+    return Summary(**row.asDict())
 
 
 def bounded(enrichment: Enrichment) -> tuple[str, ...]:

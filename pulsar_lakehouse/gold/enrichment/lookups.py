@@ -17,20 +17,14 @@ from pulsar_lakehouse.tables.reading import is_exact, rows_of_keys
 VALID = ("valid_from", "valid_until")
 LACKS = ("reason", "missing")
 """The columns that say what a fact lacks; NULL if it has all its state."""
-CURRENT = "current"
+CURRENT = "_current"
 """The column with a fact's present row in gold as a struct, or NULL."""
 UNKNOWN = "unknown"
 """Why state can't be used whose key is in a row that can't be used itself. The fact waits for that row only."""
 
 
 def look_up(
-    facts: DataFrame,
-    lake: Lake,
-    enrichment: Enrichment,
-    *,
-    source: DataFrame,
-    number: int,
-    renews: bool = False,
+    facts: DataFrame, lake: Lake, enrichment: Enrichment, *, source: DataFrame, number: int, renews: bool = False
 ) -> DataFrame:
     """Adds the states of all lookups, and what is missing.
 
@@ -43,10 +37,10 @@ def look_up(
     kept = [each for each in enrichment.lookups if each.name in enrichment.leading and not each.is_as_of]
     if not kept or CURRENT not in facts.columns:
         return join(facts)
-    found = join(facts, keeps=F.col("_is_deleted") if renews else F.lit(True))
-    # What leaves gold must wait for what it would wait for if it had never been there.
-    is_stuck = F.col("missing").isNotNull() & F.col(CURRENT).isNotNull()
-    return found.where(~is_stuck).unionByName(join(found.where(is_stuck).select(*facts.columns)))
+    joined = join(facts, keeps=F.col("_is_deleted") if renews else F.lit(True))
+    # A fact that leaves gold waits for the same keys as a new fact would: without those in the rows that gold has.
+    leaves = F.col("missing").isNotNull() & F.col(CURRENT).isNotNull()
+    return joined.where(~leaves).unionByName(join(joined.where(leaves).select(*facts.columns)))
 
 
 def _join(
@@ -84,8 +78,8 @@ def _few_keys(source: DataFrame, enrichment: Enrichment) -> dict[str, pa.Table]:
 
 def _collected(keyed: DataFrame, lookups: Sequence[Lookup]) -> dict[str, pa.Table]:
     """By lookup, the keys of facts that have `_<name>_key`, in memory: columns of the entity's key, without NULL."""
-    found = keyed.select(*(F.struct(*_columns_of(each)).alias(each.name) for each in lookups)).toArrow()
-    return {each.name: pa.Table.from_struct_array(found[each.name].combine_chunks()).drop_null() for each in lookups}
+    keys = keyed.select(*(F.struct(*_columns_of(each)).alias(each.name) for each in lookups)).toArrow()
+    return {each.name: pa.Table.from_struct_array(keys[each.name].combine_chunks()).drop_null() for each in lookups}
 
 
 def _columns_of(lookup: Lookup) -> list[Column]:
@@ -103,14 +97,14 @@ def _with_found(
         merges = merges_of(pinned, lookup=lookup)
         if few is not None and is_exact(few.schema, pinned.schema):
             ways = ways_from(merged_among(few[lookup.key], merges), merges=merges, limit=lookup.max_merges)
-            survivors = ways.select(["survivor"]).rename_columns([lookup.key])
+            survivors = ways.select(["_survivor"]).rename_columns([lookup.key])
             few = pa.concat_tables([few, survivors], promote_options="default")
         else:
             keyed = facts if lookup.through else source.transform(with_key, lookup=lookup)
-            keys = keyed.select(F.col(f"_{lookup.name}_key").alias("key"))
+            keys = keyed.select(F.col(f"_{lookup.name}_key").alias("_key"))
             ways = ways_of(keys, merges=merges, limit=lookup.max_merges)
             if few is not None and ways.num_rows:
-                few = keys.union(frame_of(keys.sparkSession, ways.select(["survivor"]))).toArrow()
+                few = keys.union(frame_of(keys.sparkSession, ways.select(["_survivor"]))).toArrow()
                 few = few.rename_columns([lookup.key]).drop_null()
     # Few facts must not cause a shuffle of a large state.
     state = pinned.rows if few is None else rows_of_keys(pinned, few)
@@ -139,10 +133,10 @@ def with_survivor(facts: DataFrame, *, ways: pa.Table | None, lookup: Lookup) ->
     if ways is None:
         return facts
     at = f"_{lookup.name}_key"
-    found = frame_of(facts.sparkSession, ways.rename_columns(["_key", "_survivor", lookup.merged]))
+    survivors = frame_of(facts.sparkSession, ways.rename_columns(["_key", "_survivor", lookup.merged]))
     if not ways.num_rows:  # an empty join would still cost a job
-        return facts.withColumn(lookup.merged, F.lit(None).cast(found.schema[lookup.merged].dataType))
-    joined = facts.join(F.broadcast(found), on=F.col(at) == F.col("_key"), how="left")
+        return facts.withColumn(lookup.merged, F.lit(None).cast(survivors.schema[lookup.merged].dataType))
+    joined = facts.join(F.broadcast(survivors), on=F.col(at) == F.col("_key"), how="left")
     return joined.withColumn(at, F.coalesce("_survivor", at)).drop("_key", "_survivor")
 
 
@@ -216,11 +210,11 @@ def with_kept(facts: DataFrame, *, lookup: Lookup, keeps: Column) -> DataFrame:
     So the keys in that row stay the same, though the entity has a newer one. `keeps` can use `_is_deleted`, which says
     whether the state was deleted after the fact: a tombstone's row has no such keys.
     """
-    row, held = F.col(lookup.name), F.col(CURRENT)[lookup.name]
-    is_same = _key_in(held, lookup) == F.col(f"_{lookup.name}_key")
+    row, in_gold = F.col(lookup.name), F.col(CURRENT)[lookup.name]
+    is_same = _key_in(in_gold, lookup) == F.col(f"_{lookup.name}_key")
     is_kept = F.col(f"no_{lookup.name}").isNull() & is_same & keeps
     deleted = facts.withColumn("_is_deleted", row["deleted_at"].isNotNull())
-    return deleted.withColumn(lookup.name, F.when(is_kept, held).otherwise(row)).drop("_is_deleted")
+    return deleted.withColumn(lookup.name, F.when(is_kept, in_gold).otherwise(row)).drop("_is_deleted")
 
 
 def with_missing(facts: DataFrame, *, lookups: Sequence[Lookup]) -> DataFrame:
@@ -260,10 +254,10 @@ def _needed(lookup: Lookup, reason: Column, known: Mapping[str, Lookup]) -> Colu
 
 def _earlier(lookup: Lookup, known: Mapping[str, Lookup]) -> list[Lookup]:
     """The lookups that a lookup goes through, each after those that it goes through itself."""
-    found: dict[str, Lookup] = {}
+    earlier: dict[str, Lookup] = {}
     for name in lookup.through:
-        found |= {each.name: each for each in (*_earlier(known[name], known), known[name])}
-    return list(found.values())
+        earlier |= {each.name: each for each in (*_earlier(known[name], known), known[name])}
+    return list(earlier.values())
 
 
 def _keys(lookup: Lookup) -> Column:
@@ -288,8 +282,8 @@ def is_corrected(enrichment: Enrichment) -> Column:
             same = same & current[lookup.name]["sequence"].eqNullSafe(F.col(lookup.name)["sequence"])
             continue
         if lookup.merged_into is not None or not lookup.required or lookup.through:
-            found, held = (_key_in(row, lookup) for row in (F.col(lookup.name), current[lookup.name]))
-            same = same & found.eqNullSafe(held)
+            due, present = (_key_in(row, lookup) for row in (F.col(lookup.name), current[lookup.name]))
+            same = same & due.eqNullSafe(present)
         if lookup.merged_into is not None:
             same = same & current[lookup.merged].eqNullSafe(F.col(lookup.merged))
     return ~same

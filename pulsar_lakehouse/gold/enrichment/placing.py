@@ -7,18 +7,12 @@ from functools import partial, reduce
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from pulsar_lakehouse.contracts.decoding import quarantine_malformed
+from pulsar_lakehouse.contracts.malformed import quarantine_malformed
 from pulsar_lakehouse.gold.enrichment.batch import Batch
 from pulsar_lakehouse.gold.enrichment.duplicates import find_duplicates, repeated_keys
 from pulsar_lakehouse.gold.enrichment.events import REJECTED, facts_among, is_event
 from pulsar_lakehouse.gold.enrichment.lookups import look_up
-from pulsar_lakehouse.gold.enrichment.writes import (
-    placed_keys,
-    placed_of,
-    pruning_filter,
-    write_duplicates,
-    write_new,
-)
+from pulsar_lakehouse.gold.enrichment.writes import placed_keys, placed_of, pruning_filter, write_duplicates, write_new
 from pulsar_lakehouse.limits import FEW
 from pulsar_lakehouse.spark.frames import cached, of_keys
 from pulsar_lakehouse.tables.lake import Lake
@@ -26,8 +20,8 @@ from pulsar_lakehouse.tables.lake import Lake
 
 def place_new(batch: Batch) -> None:
     """Place the facts that are not placed yet: in gold, with the waiting facts, or with the duplicates."""
-    enrichment, number = batch.enrichment, batch.summary.facts
-    facts, keys = facts_among(batch.events, enrichment), list(enrichment.keys)
+    enrichment, number, keys = batch.enrichment, batch.summary.facts, list(batch.enrichment.keys)
+    facts = facts_among(batch.events, enrichment)
     with batch.lake.sized(batch.summary.events, batch.events) as lake, _placed(lake, batch, facts) as placed:
         look_up_state = partial(look_up, lake=lake, enrichment=enrichment, source=facts, number=number)
         with cached(repeated_keys(facts, placed=placed, keys=keys)) as repeated:
@@ -35,10 +29,7 @@ def place_new(batch: Batch) -> None:
                 write_new(lake, enrichment, facts.transform(look_up_state), number=number)
                 return
             suspects = facts.join(repeated, on=keys, how="left_semi")
-            found = suspects.transform(
-                find_duplicates, placed=placed, keys=keys, day=enrichment.day, dedup_days=enrichment.dedup_days
-            )
-            with cached(found) as duplicates:
+            with cached(suspects.transform(find_duplicates, placed=placed, enrichment=enrichment)) as duplicates:
                 if (repeats := duplicates.count()) < number:
                     fresh = facts.join(duplicates.select("position"), on="position", how="left_anti")
                     write_new(lake, enrichment, fresh.transform(look_up_state), number=number)

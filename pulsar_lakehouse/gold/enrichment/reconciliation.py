@@ -7,7 +7,7 @@ from pyspark.sql import functions as F
 
 from pulsar_lakehouse.contracts.decoding import MALFORMED
 from pulsar_lakehouse.gold.enrichment.declaration import Enrichment
-from pulsar_lakehouse.reconciliation import Reconciliation
+from pulsar_lakehouse.reconciliation import Reconciliation, fingerprint
 from pulsar_lakehouse.tables.declared import POSITION_OF_MESSAGE
 from pulsar_lakehouse.tables.lake import Lake
 
@@ -20,23 +20,18 @@ def reconcile_facts(lake: Lake, enrichment: Enrichment) -> Reconciliation:
     A fingerprint is a sum of hashes, so it does not depend on how the positions are spread over tables.
     """
     bronze = lake.table(enrichment.topic.bronze_table).read().select(F.expr(POSITION_OF_MESSAGE).alias("position"))
-    accounted = {
-        "enriched": lake.table(enrichment.gold_table).read().select("position"),
-        "waiting": lake.table(enrichment.waiting.name).read().select("position"),
-        "duplicates": lake.table(enrichment.duplicates.name).read().select("position"),
-        "discarded": lake.table(enrichment.discarded.name).read().select("position"),
-        "malformed": lake.table(MALFORMED.name)
-        .read()
-        .where(F.col("topic") == enrichment.topic.name)
-        .select("position"),
-    }
+    names = ("enriched", "waiting", "duplicates", "discarded")
+    tables = {name: lake.table(table).read() for name, table in zip(names, enrichment.places, strict=True)}
+    tables["malformed"] = lake.table(MALFORMED.name).read().where(F.col("topic") == enrichment.topic.name)
+    accounted = {name: rows.select("position") for name, rows in tables.items()}
     tagged = [rows.withColumn("status", F.lit(status)) for status, rows in {LANDED: bronze, **accounted}.items()]
-    fingerprint = F.sum(F.pmod(F.xxhash64("position"), F.lit(2**31 - 1)))
     counted = (
-        reduce(DataFrame.union, tagged).groupBy("status").agg(F.count("*").alias("rows"), fingerprint.alias("print"))
+        reduce(DataFrame.union, tagged)
+        .groupBy("status")
+        .agg(F.count("*").alias("rows"), fingerprint(F.col("position")).alias("print"))
     )
-    found = {row.status: (row.rows, row.print) for row in counted.collect()}
-    rows, prints = ({status: found.get(status, (0, 0))[part] for status in (LANDED, *accounted)} for part in (0, 1))
+    by_status = {row.status: (row.rows, row.print) for row in counted.collect()}
+    rows, prints = ({status: by_status.get(status, (0, 0))[part] for status in (LANDED, *accounted)} for part in (0, 1))
     landed, landed_print = rows.pop(LANDED), prints.pop(LANDED)
     equal = landed == sum(rows.values()) and landed_print == sum(prints.values())
     problems = () if equal else _problems(bronze, reduce(DataFrame.union, accounted.values()))

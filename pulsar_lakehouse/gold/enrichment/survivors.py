@@ -28,17 +28,17 @@ class Way(NamedTuple):
 
 
 def read_merges(state: DataFrame, *, lookup: Lookup) -> pa.Table:
-    """All merges of a latest state as rows of `key` and `into`, in memory: about 100 bytes each."""
+    """All merges of a latest state as rows of `_key` and `_into`, in memory: about 100 bytes each."""
     into = lookup.merges_into(state.schema[lookup.key].dataType)
-    rows = state.select(F.col(lookup.key).alias("key"), into.alias("into"))
-    return rows.where("into IS NOT NULL").toArrow()
+    rows = state.select(F.col(lookup.key).alias("_key"), into.alias("_into"))
+    return rows.where("_into IS NOT NULL").toArrow()
 
 
 def merges_of(state: Pinned, *, lookup: Lookup) -> pa.Table:
     """Like `read_merges`, but cached: for each SQL of merges, those of the version that was read last."""
     declared = lookup.table, lookup.merged_into
-    held, merges = _READ.get(declared, ("", None))
-    if merges is None or held != state.id:
+    version, merges = _READ.get(declared, ("", None))
+    if merges is None or version != state.id:
         merges = read_merges(state.rows, lookup=lookup)
         _READ[declared] = state.id, merges
     return merges
@@ -48,31 +48,31 @@ _READ: dict[tuple[str, str | None], tuple[str, pa.Table]] = {}
 
 
 def mapping_of(merges: pa.Table) -> Merges:
-    return dict(zip(merges["key"].to_pylist(), merges["into"].to_pylist(), strict=True))
+    return dict(zip(merges["_key"].to_pylist(), merges["_into"].to_pylist(), strict=True))
 
 
 def merged_among(keys: pa.ChunkedArray, merges: pa.Table) -> list[Any]:
     """The keys that were merged, each of them once. Both have the same type, whose equal values are the same."""
-    found: list[Any] = pc.unique(keys.filter(pc.is_in(keys, merges["key"].combine_chunks()))).to_pylist()
-    return found
+    merged: list[Any] = pc.unique(keys.filter(pc.is_in(keys, merges["_key"].combine_chunks()))).to_pylist()
+    return merged
 
 
 def ways_of(keys: DataFrame, *, merges: pa.Table, limit: int) -> pa.Table:
-    """The `Way` from each merged key in the column `key`, in memory. `merges` are as `read_merges` returns them."""
+    """The `Way` from each merged key in the column `_key`, in memory. `merges` are as `read_merges` returns them."""
     used: list[Any] = []
     if merges.num_rows:
-        merged = frame_of(keys.sparkSession, merges.select(["key"]).rename_columns(["merged"]))
-        found = keys.join(F.broadcast(merged), on=F.col("key") == F.col("merged"))
-        used = found.select("merged").distinct().toArrow()["merged"].to_pylist()
+        merged = frame_of(keys.sparkSession, merges.select(["_key"]).rename_columns(["_merged"]))
+        used_merges = keys.join(F.broadcast(merged), on=F.col("_key") == F.col("_merged"))
+        used = used_merges.select("_merged").distinct().toArrow()["_merged"].to_pylist()
     return ways_from(used, merges=merges, limit=limit)
 
 
 def ways_from(keys: Sequence[Any], *, merges: pa.Table, limit: int) -> pa.Table:
-    """The `Way` from each of these keys, as rows of `key`, `survivor` and `merged`."""
-    known, kind = mapping_of(merges) if keys else {}, merges.schema.field("key").type
+    """The `Way` from each of these keys, as rows of `_key`, `_survivor` and `_merged`."""
+    known, kind = mapping_of(merges) if keys else {}, merges.schema.field("_key").type
     ways = {key: follow(key, merges=known, limit=limit) for key in keys}
     columns = [list(ways), [way.survivor for way in ways.values()], [way.merged for way in ways.values()]]
-    return pa.table(columns, schema=pa.schema({"key": kind, "survivor": kind, "merged": pa.list_(kind)}))
+    return pa.table(columns, schema=pa.schema({"_key": kind, "_survivor": kind, "_merged": pa.list_(kind)}))
 
 
 def follow(key: Any, *, merges: Merges, limit: int) -> Way:
@@ -89,11 +89,11 @@ def leading_to(keys: Iterable[Any], *, merges: Merges, limit: int) -> set[Any]:
     sources: dict[Any, list[Any]] = {}
     for key, into in merges.items():
         sources.setdefault(into, []).append(key)
-    found = set(keys)
-    nearest = found
+    leading = set(keys)
+    nearest = leading
     for _ in range(limit):
-        nearest = {source for key in nearest for source in sources.get(key, ())} - found
+        nearest = {source for key in nearest for source in sources.get(key, ())} - leading
         if not nearest:
             break
-        found |= nearest
-    return found
+        leading |= nearest
+    return leading

@@ -5,9 +5,10 @@ A crash can leave a fact both in gold and waiting. The next batch that recompute
 
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from dataclasses import replace
 from datetime import date, timedelta
 from functools import partial, reduce
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeVar
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, Observation
@@ -15,21 +16,23 @@ from pyspark.sql import functions as F
 
 from pulsar_lakehouse.contracts.checks import Mode, of_mode, stop_if_failed
 from pulsar_lakehouse.gold.enrichment.declaration import Enrichment
-from pulsar_lakehouse.gold.enrichment.events import bounds
+from pulsar_lakehouse.gold.enrichment.events import bounds as lowest_and_highest
 from pulsar_lakehouse.gold.enrichment.lookups import CURRENT, LACKS
 from pulsar_lakehouse.limits import FEW
 from pulsar_lakehouse.spark.frames import cached, frame_of, of_keys
 from pulsar_lakehouse.tables.direct import Merge, Within, widened
 from pulsar_lakehouse.tables.lake import Lake
 from pulsar_lakehouse.tables.reading import LeftToSparkError, find_rows, rows_if_small
+from pulsar_lakehouse.tables.stored import Ranges
 
 Write = Callable[[Lake, Enrichment, DataFrame], None]
+End = TypeVar("End")
 
 
-def bounds_of(facts: DataFrame, enrichment: Enrichment) -> tuple[int, Any]:
+def bounds_of(facts: DataFrame, enrichment: Enrichment) -> tuple[int, Ranges]:
     """The number of facts, and their lowest and highest day and keys."""
-    [[number, found]] = facts.agg(F.count("*"), bounds(facts, enrichment, F.lit(True))).collect()
-    return number, found
+    [[number, ends]] = facts.agg(F.count("*"), lowest_and_highest(facts, enrichment, F.lit(True))).collect()
+    return number, ends.asDict()
 
 
 class Pruning(NamedTuple):
@@ -41,10 +44,10 @@ class Pruning(NamedTuple):
     """The same for a MERGE."""
 
 
-def pruning_filter(found: Any, enrichment: Enrichment) -> Pruning:
+def pruning_filter(bounds: Ranges, enrichment: Enrichment) -> Pruning:
     """The condition for all rows that can have the same keys as facts within these bounds."""
-    first, last = found[enrichment.day]
-    days, keys = enrichment.dedup_days, {key: rounded(*found[key]) for key in enrichment.keys}
+    first, last = bounds[enrichment.day]
+    days, keys = enrichment.dedup_days, {key: rounded(*bounds[key]) for key in enrichment.keys}
 
     def over(prefix: str) -> Column:
         low, high = (F.lit(day).cast("date") for day in (first, last))
@@ -52,26 +55,22 @@ def pruning_filter(found: Any, enrichment: Enrichment) -> Pruning:
         among = (F.col(prefix + key).between(*map(F.lit, ends)) for key, ends in keys.items())
         return reduce(Column.__and__, among, day)
 
-    ranges = {key: ends for key, ends in keys.items() if _is_integer(ends[0])}
+    ranges = {key: ends for key, ends in keys.items() if isinstance(ends[0], int) and not isinstance(ends[0], bool)}
     with suppress(ValueError, OverflowError):  # Python has no dates of all years
         margin = timedelta(days)
         ranges[enrichment.day] = (date.fromisoformat(first) - margin, date.fromisoformat(last) + margin)
     return Pruning(over(""), Within(over("held."), ranges))
 
 
-def rounded(low: Any, high: Any) -> tuple[Any, Any]:
+def rounded(low: End, high: End) -> tuple[End, End]:
     """Wider bounds, which near keys of small batches share.
 
     Numbers are part of the code that Spark generates, so with new ones it compiles thousands of lines again. Where they
     are far apart, the wider search would cost more than that.
     """
-    if not _is_integer(low) or high - low > 2 * FEW:
+    if isinstance(low, bool) or not isinstance(low, int) or not isinstance(high, int) or high - low > 2 * FEW:
         return low, high
-    return widened(low, high)
-
-
-def _is_integer(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
+    return widened(low, high)  # type: ignore[return-value]
 
 
 def placed_keys(lake: Lake, enrichment: Enrichment, pruning: Pruning) -> DataFrame:
@@ -91,14 +90,13 @@ def placed_of(keys: DataFrame, lake: Lake, enrichment: Enrichment, pruning: Prun
     columns = [*enrichment.keys, enrichment.day, "position"]
     tables = [lake.table(name).pin() for name in _places(enrichment)]
     with suppress(LeftToSparkError):
-        found = [find_rows(table, wanted, columns=columns, within=within, are_rare=True) for table in tables]
-        return frame_of(lake.spark, pa.concat_tables(found, promote_options="permissive"))
-    rows = (table.rows.where(pruning.rows).select(*columns) for table in tables)
-    return of_keys(reduce(DataFrame.union, rows), F.broadcast(keys))
+        rows = [find_rows(table, wanted, columns=columns, within=within, are_rare=True) for table in tables]
+        return frame_of(lake.spark, pa.concat_tables(rows, promote_options="permissive"))
+    return of_keys(placed_keys(lake, enrichment, pruning), F.broadcast(keys))
 
 
 def with_current(facts: DataFrame, *, gold: DataFrame, enrichment: Enrichment) -> DataFrame:
-    """Adds `current`, the fact's row in gold as a struct, or NULL."""
+    """Adds `_current`, the fact's row in gold as a struct, or NULL."""
     rows = gold.select("position", F.struct(*enrichment.gold_columns).alias(CURRENT))
     return facts.join(rows, on="position", how="left")
 
@@ -145,19 +143,19 @@ def write_difference(
 ) -> None:
     """Update gold and the waiting facts to what is wanted.
 
-    `wanted` are cached facts from `look_up`, with `current`, their row in gold or NULL, and `is_waiting`. A row of gold
-    is corrected if it lacks state now, or if `is_changed` is TRUE. With `at_once`, gold is written in one commit, which
-    costs more.
+    `wanted` are cached facts from `look_up`, with `_current`, their row in gold or NULL, and `_is_waiting`. A row of
+    gold is corrected if it lacks state now, or if `is_changed` is TRUE. With `at_once`, gold is written in one commit,
+    which costs more.
     """
     is_missing, in_gold = F.col("missing").isNotNull(), F.col(CURRENT).isNotNull()
     is_added, is_corrected = ~is_missing & ~in_gold, in_gold & (is_missing | is_changed)
     if at_once:
         is_added, is_corrected = F.lit(False), is_corrected | is_added
     writes: list[tuple[Column, Write]] = [
-        (is_missing & ~F.col("is_waiting"), _begin_waiting),
+        (is_missing & ~F.col("_is_waiting"), _begin_waiting),
         (is_added, _add_to_gold),
         (is_corrected, partial(_correct_gold, pruning=pruning, adds=at_once)),
-        (F.col("is_waiting"), _end_waiting),
+        (F.col("_is_waiting"), _end_waiting),
     ]
     [[rows, *counts]] = wanted.agg(F.count("*"), *(F.count_if(which) for which, _ in writes)).collect()
     with lake.sized(rows, wanted) as sized:
@@ -171,18 +169,18 @@ def write_duplicates(lake: Lake, enrichment: Enrichment, duplicates: DataFrame, 
     rows = duplicates.where("duplicate_of IS NOT NULL").select(
         *enrichment.columns, "position", "duplicate_of", F.current_timestamp().alias("found_at")
     )
-    held = lake.table(enrichment.duplicates.name)
+    table = lake.table(enrichment.duplicates.name)
     if are_new:
-        held.append(rows)
+        table.append(rows)
     elif not rows.isEmpty():
-        held.append_missing(rows, on=["position"])
+        table.append_missing(rows, on=["position"])
 
 
 def discard(lake: Lake, enrichment: Enrichment, positions: DataFrame) -> None:
     """Move waiting facts to the discarded ones. Facts at these positions that are not waiting stay where they are."""
     waiting = lake.table(enrichment.waiting.name).pin().rows
-    found = waiting.join(positions, on="position", how="left_semi").select(*waiting.columns)
-    with cached(found) as rows, lake.sized(rows.count(), rows) as sized:
+    chosen = waiting.join(positions, on="position", how="left_semi").select(*waiting.columns)
+    with cached(chosen) as rows, lake.sized(rows.count(), rows) as sized:
         sized.table(enrichment.discarded.name).append_missing(rows, on=["position"])
         sized.table(enrichment.waiting.name).merge(rows.select("position"), Merge(on=["position"], delete=True))
 
@@ -214,22 +212,16 @@ def _correct_gold(lake: Lake, enrichment: Enrichment, facts: DataFrame, pruning:
     """Update the state of facts in gold, and remove facts without usable state. With `adds`, also insert new facts."""
     rows = facts.select(*enrichment.gold_columns, F.col("missing").isNotNull().alias("_is_gone"))
     columns = {name: f"new.`{name}`" for name in enrichment.gold_columns}
-    inserted = columns if adds else None  # for Spark a full join, which sorts everything it reads
-    how = Merge(
-        on=["position"],
-        within=pruning.within,
-        delete="new._is_gone",
-        update=columns,
-        insert=inserted,
-        insert_if="NOT new._is_gone",
-    )
+    how = Merge(on=["position"], within=pruning.within, delete="new._is_gone", update=columns)
+    if adds:  # for Spark a full join, which sorts everything it reads
+        how = replace(how, insert=columns, insert_if="NOT new._is_gone")
     lake.table(enrichment.gold_table).merge(rows, how)
 
 
 def _end_waiting(lake: Lake, enrichment: Enrichment, facts: DataFrame) -> None:
     """Remove facts that are in gold now from the waiting facts. Update the others, and count one more attempt."""
     names = (*enrichment.columns, enrichment.day, *LACKS)
-    rows = facts.select("position", *names, F.col("missing").isNull().alias("is_done"))
+    rows = facts.select("position", *names, F.col("missing").isNull().alias("_is_done"))
     retry = {name: f"new.`{name}`" for name in names} | {"attempts": "held.attempts + 1"}
-    how = Merge(on=["position"], delete="new.is_done", update=retry)
+    how = Merge(on=["position"], delete="new._is_done", update=retry)
     lake.table(enrichment.waiting.name).merge(rows, how)

@@ -4,15 +4,14 @@ One transaction writes both the changes since the last one and the gold version 
 either both are in Postgres or neither.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import Any
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
 from psycopg.sql import SQL, Composed, Identifier
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, StructType
 
@@ -40,7 +39,7 @@ def publish_to_postgres(lake: Lake, table: SqlTable) -> int:
 
 
 @contextmanager
-def _transaction(settings: Settings, table: SqlTable) -> Iterator[psycopg.Cursor[Any]]:
+def _transaction(settings: Settings, table: SqlTable) -> Iterator[psycopg.Cursor]:
     if settings.postgres.url is None:
         raise ConfigurationError(f"{table.at}: publishes to Postgres: set LAKEHOUSE_POSTGRES__URL to its address")
     url = settings.postgres.url.get_secret_value()
@@ -55,19 +54,18 @@ def _transaction(settings: Settings, table: SqlTable) -> Iterator[psycopg.Cursor
         raise LakehouseError(f"Postgres, {table.postgres}: {str(error).partition(chr(10))[0]}") from error
 
 
-def _bring_over(lake: Lake, table: SqlTable, cursor: psycopg.Cursor[Any]) -> int:
-    id, version = lake.table(table.name).id, lake.table(table.name).version
-    rows = lake.table(table.name).read(version)
-    last = _last_published(cursor, table)
+def _bring_over(lake: Lake, table: SqlTable, cursor: psycopg.Cursor) -> int:
+    gold = lake.table(table.name)
+    id, version = gold.id, gold.version
+    rows, last = gold.read(version), _last_published(cursor, table)
     if last is not None and last[:2] == (id, version):
         return 0
     _create(cursor, table, rows.schema, exists=last is not None)
-    is_whole = last is None or last[0] != id or datetime.now(UTC) - last[2] > FEED
-    if is_whole or last is None:
+    if last is None or last[0] != id or datetime.now(UTC) - last[2] > FEED:
         cursor.execute(SQL("DELETE FROM {}").format(_target(table)))
         changes = rows.withColumn(DELETED, F.lit(False))
     else:
-        changes = _last_changes(lake.table(table.name).changes(last[1] + 1, version), table)
+        changes = _last_changes(gold.changes(last[1] + 1, version), table)
     changed = _apply(cursor, table, changes)
     cursor.execute(
         "INSERT INTO lakehouse_published VALUES (%s, %s, %s, now()) "
@@ -77,7 +75,7 @@ def _bring_over(lake: Lake, table: SqlTable, cursor: psycopg.Cursor[Any]) -> int
     return changed
 
 
-def _last_published(cursor: psycopg.Cursor[Any], table: SqlTable) -> tuple[str, int, datetime] | None:
+def _last_published(cursor: psycopg.Cursor, table: SqlTable) -> tuple[str, int, datetime] | None:
     """The id and version of the gold table that was published last, and when; None if none was.
 
     Takes a lock: other publications to the same target wait until this transaction ends.
@@ -91,11 +89,11 @@ def _last_published(cursor: psycopg.Cursor[Any], table: SqlTable) -> tuple[str, 
     cursor.execute("SET LOCAL TIME ZONE 'UTC'")
     cursor.execute("SELECT pg_advisory_xact_lock(hashtext('lakehouse_published'), hashtext(%s))", (table.postgres,))
     cursor.execute("SELECT table_id, version, at FROM lakehouse_published WHERE target = %s", (table.postgres,))
-    found: tuple[str, int, datetime] | None = cursor.fetchone()
-    return found
+    last: tuple[str, int, datetime] | None = cursor.fetchone()
+    return last
 
 
-def _create(cursor: psycopg.Cursor[Any], table: SqlTable, columns: StructType, *, exists: bool) -> None:
+def _create(cursor: psycopg.Cursor, table: SqlTable, columns: StructType, *, exists: bool) -> None:
     """Create the target table if it does not exist, or else add the columns that it lacks."""
     types = {column.name: SQL(POSTGRES_TYPES[type(column.dataType)]) for column in columns}
     if not exists:
@@ -106,11 +104,11 @@ def _create(cursor: psycopg.Cursor[Any], table: SqlTable, columns: StructType, *
                 "another table"
             )
         all_columns = SQL(", ").join(Identifier(name) + SQL(" ") + kind for name, kind in types.items())
-        keys = _names(table.keys)
-        cursor.execute(SQL("CREATE TABLE {} ({}, PRIMARY KEY ({}))").format(_target(table), all_columns, keys))
+        create = SQL("CREATE TABLE {} ({}, PRIMARY KEY ({}))")
+        cursor.execute(create.format(_target(table), all_columns, _names(table.keys)))
     cursor.execute(SQL("SELECT * FROM {} LIMIT 0").format(_target(table)))
-    held = {column.name for column in cursor.description or ()}
-    for name in types.keys() - held:
+    present = {column.name for column in cursor.description or ()}
+    for name in types.keys() - present:
         cursor.execute(SQL("ALTER TABLE {} ADD COLUMN {} {}").format(_target(table), Identifier(name), types[name]))
 
 
@@ -119,12 +117,12 @@ def _last_changes(feed: DataFrame, table: SqlTable) -> DataFrame:
     rows = [name for name in feed.columns if not name.startswith("_")]
     is_deleted = F.col("_change_type") == "delete"
     order = F.struct("_commit_version", ~is_deleted)
-    last = F.max_by(F.struct(*rows, is_deleted.alias(DELETED)), order).alias("last")
+    last = F.max_by(F.struct(*rows, is_deleted.alias(DELETED)), order).alias("_last")
     changes = feed.where("_change_type <> 'update_preimage'")
-    return changes.groupBy(*(F.col(key).alias(f"_{key}") for key in table.keys)).agg(last).select("last.*")
+    return changes.groupBy(*(F.col(key).alias(f"_{key}") for key in table.keys)).agg(last).select("_last.*")
 
 
-def _apply(cursor: psycopg.Cursor[Any], table: SqlTable, changes: DataFrame) -> int:
+def _apply(cursor: psycopg.Cursor, table: SqlTable, changes: DataFrame) -> int:
     names, keys = [name for name in changes.columns if name != DELETED], table.keys
     columns, target = _names(names), _target(table)
     cursor.execute(
@@ -135,8 +133,8 @@ def _apply(cursor: psycopg.Cursor[Any], table: SqlTable, changes: DataFrame) -> 
     with cursor.copy(SQL("COPY _changes ({}, {}) FROM STDIN").format(columns, Identifier(DELETED))) as copy:
         for row in changes.select(*(_to_text(changes, name) for name in (*names, DELETED))).toLocalIterator():
             copy.write_row(row)
-    same = SQL(" AND ").join(SQL("held.{0} = new.{0}").format(Identifier(key)) for key in keys)
-    cursor.execute(SQL("DELETE FROM {} held USING _changes new WHERE {} AND new._deleted").format(target, same))
+    same = SQL(" AND ").join(SQL("old.{0} = new.{0}").format(Identifier(key)) for key in keys)
+    cursor.execute(SQL("DELETE FROM {} old USING _changes new WHERE {} AND new._deleted").format(target, same))
     changed = cursor.rowcount
     others = [name for name in names if name not in keys]
     new_values = SQL(", ").join(SQL("{0} = EXCLUDED.{0}").format(Identifier(name)) for name in others)
@@ -150,7 +148,7 @@ def _apply(cursor: psycopg.Cursor[Any], table: SqlTable, changes: DataFrame) -> 
     return changed + cursor.rowcount
 
 
-def _to_text(rows: DataFrame, name: str) -> Any:
+def _to_text(rows: DataFrame, name: str) -> Column:
     """A value as text that Postgres can read, without NUL characters, because its texts can't contain them."""
     if isinstance(rows.schema[name].dataType, StructType | ArrayType):
         return F.regexp_replace(F.to_json(name), NUL_IN_JSON, "$1").alias(name)
@@ -161,5 +159,5 @@ def _target(table: SqlTable) -> Identifier:
     return Identifier(*str(table.postgres).split("."))
 
 
-def _names(names: Any) -> Composed:
+def _names(names: Iterable[str]) -> Composed:
     return SQL(", ").join(map(Identifier, names))

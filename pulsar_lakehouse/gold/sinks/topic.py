@@ -13,8 +13,8 @@ from itertools import chain
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql import types as T
 from pyspark.sql.streaming.readwriter import DataStreamWriter
-from pyspark.sql.types import ArrayType, DataType, DateType, DecimalType, MapType, StringType, StructType, TimestampType
 
 from pulsar_lakehouse.checkpoints.soundness import finished_version, sound_checkpoint
 from pulsar_lakehouse.contracts.avro_schemas import avro_record
@@ -93,13 +93,11 @@ def publish(lake: Lake, changelog: Changelog, endpoint: Endpoint) -> DataStreamW
     if not is_known:
         first = max(first, finished)
         _refuse_gone(lake, changelog, first)
-    feed = lake.spark.readStream.format("delta").option("readChangeFeed", True).option("startingVersion", first)
-    return (
-        feed.option("maxFilesPerTrigger", ALL_FILES)
-        .load(lake.settings.table_path(changelog.table))
-        .writeStream.foreachBatch(each_batch(partial(publish_batch, publication, changelog)))
-        .option("checkpointLocation", checkpoint)
+    changes = lake.table(changelog.table).stream(
+        readChangeFeed=True, startingVersion=first, maxFilesPerTrigger=ALL_FILES
     )
+    send_batch = each_batch(partial(publish_batch, publication, changelog))
+    return changes.writeStream.foreachBatch(send_batch).option("checkpointLocation", checkpoint)
 
 
 def _refuse_gone(lake: Lake, changelog: Changelog, first: int) -> None:
@@ -113,13 +111,13 @@ def _refuse_gone(lake: Lake, changelog: Changelog, first: int) -> None:
 
 def publication_of(lake: Lake, changelog: Changelog, endpoint: Endpoint) -> Publication:
     """The publication of gold's current schema and version. A recreated gold table is another publisher."""
-    fields = lake.table(changelog.table).read().schema
+    table = lake.table(changelog.table)
     return Publication(
         topic=changelog.topic,
-        publisher=f"lakehouse-{lake.table(changelog.table).id}",
+        publisher=f"lakehouse-{table.id}",
         record=changelog.record,
-        avro=json.dumps(avro_record(changelog.record, fields)),
-        since=lake.table(changelog.table).version,
+        avro=json.dumps(avro_record(changelog.record, table.read().schema)),
+        since=table.version,
         endpoint=endpoint,
         settings=lake.settings,
     )
@@ -145,7 +143,7 @@ def to_messages(changes: DataFrame, *, keys: Sequence[str], order_by: Sequence[s
     text. Several key columns are joined by `-`: in text columns, `-` and backslashes are escaped by a backslash. The
     topic's partition is the CRC-32 of the message key, modulo the number of partitions.
     """
-    row = StructType([field for field in changes.schema if not field.name.startswith("_")])
+    row = T.StructType([field for field in changes.schema if not field.name.startswith("_")])
     values = F.struct(*(to_avro(F.col(field.name), field.dataType).alias(field.name) for field in row))
     is_there = F.col("_change_type") != "delete"
     messages = changes.where("_change_type <> 'update_preimage'").select(
@@ -165,24 +163,24 @@ def to_messages(changes: DataFrame, *, keys: Sequence[str], order_by: Sequence[s
 
 def _part(rows: DataFrame, key: str) -> Column:
     """A key column as part of a joined key. Without escapes, ("a-b", "c") and ("a", "b-c") would be the same key."""
-    is_text = isinstance(rows.schema[key].dataType, StringType)
+    is_text = isinstance(rows.schema[key].dataType, T.StringType)
     return F.regexp_replace(key, r"([-\\])", r"\\$1") if is_text else F.col(key)
 
 
-def to_avro(value: Column, kind: DataType) -> Column:
+def to_avro(value: Column, kind: T.DataType) -> Column:
     """A value as its Avro type: times in epoch milliseconds, dates in days since 1970, decimals as text."""
     match kind:
-        case TimestampType():
+        case T.TimestampType():
             return F.unix_millis(value)
-        case DateType():
+        case T.DateType():
             return F.unix_date(value)
-        case DecimalType():
+        case T.DecimalType():
             return value.cast("string")
-        case ArrayType():
+        case T.ArrayType():
             return F.transform(value, lambda item: to_avro(item, kind.elementType))
-        case MapType():
+        case T.MapType():
             return F.transform_values(value, lambda _, item: to_avro(item, kind.valueType))
-        case StructType():
+        case T.StructType():
             fields = (to_avro(value[field.name], field.dataType).alias(field.name) for field in kind)
             return F.when(value.isNotNull(), F.struct(*fields))
     return value

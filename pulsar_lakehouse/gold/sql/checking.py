@@ -29,11 +29,7 @@ from pulsar_lakehouse.tables.lake import Lake
 
 
 def check_declarations(
-    lake: Lake,
-    tables: Sequence[SqlTable],
-    declared: Mapping[str, str],
-    *,
-    unknown: Collection[str] = (),
+    lake: Lake, tables: Sequence[SqlTable], declared: Mapping[str, str], *, unknown: Collection[str] = ()
 ) -> tuple[dict[str, StructType], list[str]]:
     """Parse and resolve all tables in the given order, without reading rows.
 
@@ -61,8 +57,12 @@ def checked(lake: Lake, statement: Statement, sources: Mapping[str, DataFrame]) 
     Raises ConfigurationError, with file and line, if the table can't be refreshed as declared.
     """
     rows = select(lake.spark, statement, sources)
-    _refuse_columns(statement, rows.schema)
     table = statement.table
+    for key in table.keys:
+        if key not in rows.columns:
+            raise ConfigurationError(f"{table.at}:1: keys: {key} is not a column of the SELECT")
+    for column in rows.schema:
+        _refuse_column(statement, column)
     for name, check in table.checks.items():
         resolve({name: check}, over=rows.schema, within=table.at_check(name))
     if table.refresh == INCREMENTAL:
@@ -79,15 +79,6 @@ def checked(lake: Lake, statement: Statement, sources: Mapping[str, DataFrame]) 
             ):
                 raise ConfigurationError(f"{table.at}:1: {name} has no change data feed: declare `refresh: full`")
     return rows
-
-
-def _refuse_columns(statement: Statement, columns: StructType) -> None:
-    table = statement.table
-    for key in table.keys:
-        if key not in columns.names:
-            raise ConfigurationError(f"{table.at}:1: keys: {key} is not a column of the SELECT")
-    for column in columns:
-        _refuse_column(statement, column)
 
 
 def _refuse_column(statement: Statement, column: StructField) -> None:
@@ -111,21 +102,13 @@ def _refuse_column(statement: Statement, column: StructField) -> None:
 
 
 def _nothing_of(
-    lake: Lake,
-    table: SqlTable,
-    name: str,
-    declared: Mapping[str, str],
-    known: Mapping[str, StructType],
+    lake: Lake, table: SqlTable, name: str, declared: Mapping[str, str], known: Mapping[str, StructType]
 ) -> DataFrame:
     """An empty frame with the columns of a source."""
-    if name in known:
-        return lake.spark.createDataFrame([], known[name])
-    if name in declared:
-        return lake.spark.createDataFrame([], declared[name])
-    if lake.table(name).exists():
-        return lake.spark.createDataFrame([], lake.table(name).read().schema)
-    raise ConfigurationError(f"{table.at}:1: {name}: no such table; declared tables: {_names(declared)}")
-
-
-def _names(declared: Mapping[str, str]) -> str:
-    return ", ".join(sorted(declared)) or "none"
+    columns: StructType | str | None = known.get(name) or declared.get(name)
+    if columns is None and lake.table(name).exists():
+        columns = lake.table(name).schema
+    if columns is None:
+        names = ", ".join(sorted(declared)) or "none"
+        raise ConfigurationError(f"{table.at}:1: {name}: no such table; declared tables: {names}")
+    return lake.spark.createDataFrame([], columns)

@@ -13,7 +13,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from sqlglot import exp
 
-from pulsar_lakehouse.contracts.values import shown
+from pulsar_lakehouse.contracts.values import told_with
 from pulsar_lakehouse.gold.sql.parsing import DIALECT
 from pulsar_lakehouse.gold.sql.statements import (
     AGGREGATES,
@@ -85,12 +85,11 @@ def _by_group(joined: DataFrame, statement: Statement, where: exp.Expr) -> DataF
     projections = {name: of_rows.taken(plain(node.unalias()), name) for name, node in statement.projections.items()}
     having = statement.tree.args.get("having")
     kept = of_rows.taken(plain(having.this), "HAVING") if having else exp.true()
+    values = {f"v{index}": node for index, (_, node) in enumerate(of_rows.values)}
     rows = joined.select(
         _tried({"holds": where}).alias("_where"),
         _tried({f"g{index}": node for index, node in enumerate(of_rows.groups)}).alias("_groups"),
-        _tried({"any": exp.true(), **{f"v{index}": node for index, (_, node) in enumerate(of_rows.values)}}).alias(
-            "_values"
-        ),
+        _tried({"any": exp.true(), **values}).alias("_values"),
         _reason([("WHERE", where), *(("GROUP BY", node) for node in of_rows.groups), *of_rows.values]).alias("_reason"),
     )
     fails = F.col("_where").isNull() | F.col("_groups").isNull() | F.col("_values").isNull()
@@ -117,7 +116,13 @@ def _by_group(joined: DataFrame, statement: Statement, where: exp.Expr) -> DataF
 class _OfRows:
     """What a SELECT with GROUP BY computes from each row: its groups, and the values to aggregate.
 
-    Each value comes with the name of the column or clause that uses it.
+    Each value comes with the name of the column or clause that uses it. For example, the SELECT
+
+        SELECT upper(city) AS city, sum(price / pieces) AS revenue FROM silver.sales GROUP BY upper(city)
+
+    has the one group `upper(city)`, which is `_groups.g0` from now on. To take `sum(price / pieces)` notes the value
+    `price / pieces`, as the first one, and gives `sum(_values.v0)`, or rather a `try_sum` of it that tells overflow. So
+    `price / pieces` is tried on each row, before the rows are grouped.
     """
 
     groups: Sequence[exp.Expr]
@@ -205,13 +210,9 @@ def _reason(parts: Sequence[tuple[str, exp.Expr]]) -> Column:
     """Which expressions fail on a row, and with which values; empty if none."""
 
     def told(name: str, node: exp.Expr) -> Column:
-        used = dict.fromkeys(column.sql(DIALECT) for column in node.find_all(exp.Column))
-        values = (
-            F.concat(F.lit(f"{each} = "), F.coalesce(shown(F.expr(each).cast("string")), F.lit("NULL")))
-            for each in used
-        )
-        line = F.lit(f"{name}: {node.sql(DIALECT, comments=False)} fails")
-        return F.concat_ws(" with ", line, F.nullif(F.concat_ws(", ", *values), F.lit("")))
+        used = (column.sql(DIALECT) for column in node.find_all(exp.Column))
+        values = {each: F.expr(each).cast("string") for each in used}
+        return told_with(f"{name}: {node.sql(DIALECT, comments=False)} fails", values)
 
     failures = [F.when(_tried({"value": node}).isNull(), told(name, node)) for name, node in parts]
     return F.concat_ws("; ", *failures)
@@ -220,13 +221,9 @@ def _reason(parts: Sequence[tuple[str, exp.Expr]]) -> Column:
 def _reason_of_group(parts: Mapping[str, exp.Expr], statement: Statement) -> Column:
     """Which expressions fail on a group; empty if none."""
     written = {**statement.projections, "HAVING": statement.tree.args.get("having") or exp.true()}
-    return F.concat_ws(
-        "; ",
-        *(
-            F.when(
-                _tried({"value": node}).isNull(),
-                F.lit(f"{name}: {written[name].unalias().sql(DIALECT, comments=False)} fails"),
-            )
-            for name, node in parts.items()
-        ),
-    )
+
+    def told(name: str) -> Column:
+        return F.lit(f"{name}: {written[name].unalias().sql(DIALECT, comments=False)} fails")
+
+    failures = [F.when(_tried({"value": node}).isNull(), told(name)) for name, node in parts.items()]
+    return F.concat_ws("; ", *failures)

@@ -1,11 +1,10 @@
 """Read the header of a SQL file: the comments before its SELECT that declare something."""
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TypeVar
 
 from pulsar_lakehouse.contracts.checks import Check, Mode, wrong_with
 from pulsar_lakehouse.errors import ConfigurationError
@@ -20,8 +19,6 @@ KINDS = (*ONCE, CHECK, PARAMETER)
 GONE = "sources"
 """What 0.1.0 had, too."""
 A_LITERAL = "must be a literal, such as 1, 'none' or DATE '2026-01-01'"
-
-Value = TypeVar("Value")
 
 _LINE = re.compile(r"--\s*(\w+)(?:\s+(\w+))?(?:\s*\((\w+)\))?:\s*(.*?)\s*")
 _NAME = re.compile(r"[a-z]\w*", re.ASCII)
@@ -67,8 +64,8 @@ def read_header(file: Path, sql: str) -> Header:
         keys=_keys(once["keys"]),
         refresh=refresh.text,
         published=_published(once["publish"]) if "publish" in once else {},
-        checks=_named(entries, CHECK, _check),
-        parameters=_named(entries, PARAMETER, _parameter),
+        checks={entry.name: _check(entry) for entry in entries if entry.kind == CHECK},
+        parameters={entry.name: _parameter(entry) for entry in entries if entry.kind == PARAMETER},
     )
 
 
@@ -77,10 +74,10 @@ def _entries(file: Path, sql: str) -> Iterator[_Entry]:
     for number, text in enumerate(sql.splitlines(), 1):
         if not text.startswith("--"):
             return
-        found = _LINE.fullmatch(text)
+        line = _LINE.fullmatch(text)
         # Other comments are for the reader, unless they look like a header with a typo.
-        if found and (not found[2] or get_close_matches(found[1], KINDS, n=1, cutoff=0.8)):
-            entry = _Entry(f"{shown(file)}:{number}", *(part or "" for part in found.groups()))
+        if line and (not line[2] or get_close_matches(line[1], KINDS, n=1, cutoff=0.8)):
+            entry = _Entry(f"{shown(file)}:{number}", *(part or "" for part in line.groups()))
             _refuse_form(entry)
             if (entry.kind, entry.name) in seen:
                 raise entry.wrong(f"{entry.kind} {entry.name}".strip() + " is given twice")
@@ -110,15 +107,11 @@ def _keys(entry: _Entry) -> tuple[str, ...]:
 
 
 def _published(entry: _Entry) -> dict[str, str]:
-    found = [re.fullmatch(rf"({TOPIC}|{POSTGRES}) ([\w.-]+)", part.strip()) for part in entry.text.split(",")]
-    given = {each[1]: each[2] for each in found if each}
-    if len(given) < len(found):
+    parts = [re.fullmatch(rf"({TOPIC}|{POSTGRES}) ([\w.-]+)", part.strip()) for part in entry.text.split(",")]
+    given = {part[1]: part[2] for part in parts if part}
+    if len(given) < len(parts):
         raise entry.wrong(f"publish: {entry.text}: must be `topic NAME`, `postgres TABLE`, or both")
     return given
-
-
-def _named(entries: list[_Entry], kind: str, read: Callable[[_Entry], Value]) -> dict[str, Value]:
-    return {entry.name: read(entry) for entry in entries if entry.kind == kind}
 
 
 def _check(entry: _Entry) -> Check:

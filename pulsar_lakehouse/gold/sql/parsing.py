@@ -21,11 +21,11 @@ def parsed(file: Path, sql: str) -> exp.Query:
     try:
         trees = [tree for tree in sqlglot.parse(sql, dialect=DIALECT) if tree is not None]
     except SqlglotError as error:
-        found = error.errors[0] if isinstance(error, ParseError) and error.errors else {}
-        reason = found.get("description") or str(error).partition("\n")[0]
-        if re.search(r"(?i)\bGROUP\s+BY\s+window\s*\(", found.get("start_context") or ""):
+        told = error.errors[0] if isinstance(error, ParseError) and error.errors else {}
+        reason = told.get("description") or str(error).partition("\n")[0]
+        if re.search(r"(?i)\bGROUP\s+BY\s+window\s*\(", told.get("start_context") or ""):
             reason = "put another key before window() in GROUP BY, or parentheses around it"
-        raise ConfigurationError(f"{shown(file)}:{found.get('line', 1)}: not SQL: {reason}") from None
+        raise ConfigurationError(f"{shown(file)}:{told.get('line', 1)}: not SQL: {reason}") from None
     if len(trees) != 1 or not isinstance(trees[0], exp.Query):
         raise ConfigurationError(f"{shown(file)}:1: the file must have a header and one SELECT")
     for node in tables_in(trees[0]):

@@ -12,16 +12,12 @@ from pulsar_lakehouse.tables.lake import Lake
 def quarantine(lake: Lake, table: SqlTable, failing: DataFrame) -> None:
     """Replace the table's quarantined rows by `failing`. Rows that were there already keep their `quarantined_at`."""
     lake.create(SQL_ROWS)
-    held = lake.table(SQL_ROWS.name).pin().rows.where(F.col("table") == table.name)
-    same = [failing[name].eqNullSafe(held[name]) for name in ("keys", "reason")]
+    known = lake.table(SQL_ROWS.name).pin().rows.where(F.col("table") == table.name)
+    same = [failing[name].eqNullSafe(known[name]) for name in ("keys", "reason")]
+    since = F.coalesce(known["quarantined_at"], F.current_timestamp()).alias("quarantined_at")
     (
-        failing.join(held, on=same, how="left")
-        .select(
-            F.lit(table.name).alias("table"),
-            failing["keys"],
-            failing["reason"],
-            F.coalesce(held["quarantined_at"], F.current_timestamp()).alias("quarantined_at"),
-        )
+        failing.join(known, on=same, how="left")
+        .select(F.lit(table.name).alias("table"), failing["keys"], failing["reason"], since)
         .write.format("delta")
         .mode("overwrite")
         .option("replaceWhere", f"`table` = '{table.name}'")

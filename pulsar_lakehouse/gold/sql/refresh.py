@@ -47,6 +47,8 @@ REFRESHES = Table(
 """What each refresh did, and the versions of the sources that the table was made from; none for a failed refresh."""
 
 FAILED, NOTHING_NEW = "failed", "nothing new"
+OF_FEED = ("_change_type", "_commit_version", "_commit_timestamp")
+"""The columns that a change feed adds to the rows as they were before and after."""
 
 Versions = Mapping[str, tuple[str, int]]
 """By source: the id of the table, which changes if it is recreated, and its version."""
@@ -88,12 +90,11 @@ def refresh(lake: Lake, table: SqlTable, *, full: bool = False) -> Refreshed:
     _refuse_other_keys(lake, table)
     lake.create(gold_table(table, whole.schema))
     lake.create(REFRESHES)
-    held = lake.table(table.name).read()
     last = _last_refresh(lake, statement)
     why_full = "requested" if full else _why_full(statement, last, versions)
     try:
         if why_full or last is None:
-            done = _write(lake, statement, whole, held, kind=FULL, reason=why_full)
+            done = _write(lake, statement, whole, lake.table(table.name).read(), kind=FULL, reason=why_full)
         else:
             done = _refresh_touched(lake, statement, sources, last, versions)
     except PySparkException as error:
@@ -108,23 +109,17 @@ def refresh(lake: Lake, table: SqlTable, *, full: bool = False) -> Refreshed:
 
 
 def _refresh_touched(
-    lake: Lake,
-    statement: Statement,
-    sources: Mapping[str, DataFrame],
-    last: Row,
-    versions: Versions,
+    lake: Lake, statement: Statement, sources: Mapping[str, DataFrame], last: Row, versions: Versions
 ) -> Refreshed:
     read = {name: last.sources[name].version for name in versions}
     changed = {
-        name: _changed_rows(lake, name, read[name] + 1, version)
+        name: lake.table(name).changes(read[name] + 1, version).drop(*OF_FEED)
         for name, (_, version) in versions.items()
         if version > read[name]
     }
     table = statement.table
     if not changed:
-        held_back = last.quarantined or 0
-        return Refreshed(table=table.name, kind=INCREMENTAL, reason=NOTHING_NEW, quarantined=held_back)
-    held = lake.table(table.name).read()
+        return Refreshed(table=table.name, kind=INCREMENTAL, reason=NOTHING_NEW, quarantined=last.quarantined or 0)
     with cached(touched(lake.spark, statement, sources, changed)) as groups:
         count, sources = narrow(statement, sources, groups)
         part = select(lake.spark, statement, sources)
@@ -132,15 +127,12 @@ def _refresh_touched(
         reason = f"{count:,} groups touched"
         if not count:
             return Refreshed(table=table.name, kind=INCREMENTAL, reason=reason)
-        fresh, held = of_keys(part, keys), of_keys(held, keys)
-        return _write(lake, statement, fresh, held, kind=INCREMENTAL, reason=reason)
+        present = of_keys(lake.table(table.name).read(), keys)
+        return _write(lake, statement, of_keys(part, keys), present, kind=INCREMENTAL, reason=reason)
 
 
 def _refresh_what_does_not_fail(
-    lake: Lake,
-    statement: Statement,
-    sources: Mapping[str, DataFrame],
-    error: PySparkException,
+    lake: Lake, statement: Statement, sources: Mapping[str, DataFrame], error: PySparkException
 ) -> Refreshed:
     """Recompute all rows that do not fail, and quarantine the failing ones.
 
@@ -161,21 +153,21 @@ def _refresh_what_does_not_fail(
             why = "rows fail, but it can't be determined which: the table stays as it was"
             return Refreshed(table=table.name, kind=FAILED, reason=why, quarantined=1, failing=(reason,))
         failing = rows.where("reason IS NOT NULL").select("keys", "reason").distinct()
-        whole, held = rows.where("reason IS NULL").select("row.*"), lake.table(table.name).read()
-        return _write(lake, statement, whole, held, kind=FULL, reason="rows fail", failing=failing)
+        whole, present = rows.where("reason IS NULL").select("row.*"), lake.table(table.name).read()
+        return _write(lake, statement, whole, present, kind=FULL, reason="rows fail", failing=failing)
 
 
 def _write(
     lake: Lake,
     statement: Statement,
     fresh: DataFrame,
-    held: DataFrame,
+    present: DataFrame,
     *,
     kind: str,
     reason: str,
     failing: DataFrame | None = None,
 ) -> Refreshed:
-    """Replace the `held` rows of the table by the `fresh` ones, except those that a check quarantines.
+    """Replace the `present` rows of the table by the `fresh` ones, except those that a check quarantines.
 
     These go to quarantine together with `failing`, the keys and reasons of rows that have no values.
     """
@@ -190,26 +182,18 @@ def _write(
             rejected = rejected.select(keys.alias("keys"), why).distinct()
             failing = rejected if failing is None else failing.union(rejected)
         if failing is not None:
-            quarantined, *reasons = failing.agg(F.count("*"), F.min("reason"), F.max("reason")).collect()[0]
-        if failing is not None and quarantined:
-            quarantine(lake, table, failing)
-        counts = _merge(lake, statement, fresh, held)
-    return Refreshed(
-        table=table.name,
-        kind=kind,
-        reason=reason,
-        inserted=counts["inserted"],
-        updated=counts["updated"],
-        deleted=counts["deleted"],
-        quarantined=quarantined,
-        failing=tuple(dict.fromkeys(reasons)) if quarantined else (),
-    )
+            [[quarantined, *reasons]] = failing.agg(F.count("*"), F.min("reason"), F.max("reason")).collect()
+            if quarantined:
+                quarantine(lake, table, failing)
+        counts = _merge(lake, statement, fresh, present)
+    failing_for = tuple(dict.fromkeys(reasons)) if quarantined else ()
+    return Refreshed(table=table.name, kind=kind, reason=reason, **counts, quarantined=quarantined, failing=failing_for)
 
 
 def _refuse_other_keys(lake: Lake, table: SqlTable) -> None:
     """Raises ConfigurationError for a key that the existing table does not have as a column."""
-    held = lake.table(table.name).read().columns if lake.table(table.name).exists() else table.keys
-    if missing := [key for key in table.keys if key not in held]:
+    present = lake.table(table.name).schema.names if lake.table(table.name).exists() else table.keys
+    if missing := [key for key in table.keys if key not in present]:
         raise ConfigurationError(
             f"{table.at}:1: keys: {missing[0]} is not in {table.name}: keys have changed: declare it under another name"
         )
@@ -221,7 +205,7 @@ def _why_full(statement: Statement, last: Row | None, versions: Versions) -> str
         return "declared"
     if last is None:
         return "first refresh"
-    if last.quarantined and versions != {name: (held.id, held.version) for name, held in last.sources.items()}:
+    if last.quarantined and versions != {name: (read.id, read.version) for name, read in last.sources.items()}:
         return "rows are in quarantine"
     if last.definition != _definition(statement):
         return "the declaration has changed"
@@ -233,16 +217,10 @@ def _why_full(statement: Statement, last: Row | None, versions: Versions) -> str
     return ""
 
 
-def _changed_rows(lake: Lake, name: str, first: int, last: int) -> DataFrame:
-    """The changed rows of a table in the versions `first` to `last`, as they were before and after."""
-    feed = lake.table(name).changes(first, last)
-    return feed.drop("_change_type", "_commit_version", "_commit_timestamp")
-
-
-def _merge(lake: Lake, statement: Statement, fresh: DataFrame, held: DataFrame) -> Counter[str]:
-    """Replace the `held` rows of the table by the `fresh` ones. Writes only what differs, and returns its counts."""
+def _merge(lake: Lake, statement: Statement, fresh: DataFrame, present: DataFrame) -> Counter[str]:
+    """Replace the `present` rows of the table by the `fresh` ones. Writes only what differs, and returns its counts."""
     table = statement.table
-    changes = fresh.transform(with_columns_of, held).transform(differences, held=held, keys=table.keys)
+    changes = fresh.transform(with_columns_of, present).transform(differences, present=present, keys=table.keys)
     with cached(changes) as changes:
         counts = _count(statement, changes)
         written = changes.where("_action IN ('inserted', 'updated')")
@@ -251,22 +229,22 @@ def _merge(lake: Lake, statement: Statement, fresh: DataFrame, held: DataFrame) 
             if counts.keys() == {"inserted"}:  # an append is far cheaper than a MERGE
                 sized.table(table.name).append(changes.drop("_action"))
             elif counts:
-                values = {name: f"new.`{name}`" for name in held.columns}
+                values = {name: f"new.`{name}`" for name in present.columns}
                 delete, insert_if = (f"new._action = '{action}'" for action in ("deleted", "inserted"))
                 how = Merge(on=table.keys, delete=delete, update=values, insert=values, insert_if=insert_if)
                 sized.table(table.name).merge(changes, how)
     return counts
 
 
-def differences(fresh: DataFrame, *, held: DataFrame, keys: Sequence[str]) -> DataFrame:
-    """The rows that differ from the held ones, with `_action`: inserted, updated or deleted.
+def differences(fresh: DataFrame, *, present: DataFrame, keys: Sequence[str]) -> DataFrame:
+    """The rows that differ from the present ones, with `_action`: inserted, updated or deleted.
 
     A row that can't be written has another `_action`: NULL for NULL keys, and repeated for keys that are not unique.
     """
-    row = F.struct(*held.columns)
+    row = F.struct(*present.columns)
     by_key = [F.col(key).alias(f"_{key}") for key in keys]
     new = fresh.groupBy(*by_key).agg(F.first(row).alias("new"), F.count("*").alias("rows")).alias("n")
-    old = held.select(*by_key, row.alias("old")).alias("o")
+    old = present.select(*by_key, row.alias("old")).alias("o")
     same = [F.col(f"n._{key}").eqNullSafe(F.col(f"o._{key}")) for key in keys]
     has_no_key = reduce(Column.__or__, (F.col("new")[key].isNull() for key in keys))
     action = (
@@ -296,11 +274,9 @@ def _count(statement: Statement, changes: DataFrame) -> Counter[str]:
 
 def _last_refresh(lake: Lake, statement: Statement) -> Row | None:
     """The last refresh of this table. Ignores a dropped table of this name."""
-    done = (
-        lake.table(REFRESHES.name)
-        .read()
-        .where((F.col("table") == statement.table.name) & (F.col("table_id") == lake.table(statement.table.name).id))
-    )
+    table = lake.table(statement.table.name)
+    is_of_table = (F.col("table") == table.name) & (F.col("table_id") == table.id)
+    done = lake.table(REFRESHES.name).read().where(is_of_table)
     return next(iter(done.orderBy(F.desc("at")).limit(1).collect()), None)
 
 
@@ -312,15 +288,10 @@ def is_redefined(lake: Lake, table: SqlTable) -> bool:
 
 
 def _remember(lake: Lake, statement: Statement, done: Refreshed, versions: Versions) -> None:
-    row = {
-        **asdict(done),
-        "table_id": lake.table(done.table).id,
-        "definition": _definition(statement),
-        "sources": []
-        if done.kind == FAILED
-        else [(name, {"id": id, "version": at}) for name, (id, at) in versions.items()],
-        "at": datetime.now(UTC),
-    }
+    read = {} if done.kind == FAILED else versions
+    of_table = {"table_id": lake.table(done.table).id, "definition": _definition(statement)}
+    sources = [(name, {"id": id, "version": at}) for name, (id, at) in read.items()]
+    row = {**asdict(done), **of_table, "sources": sources, "at": datetime.now(UTC)}
     append_values(lake.settings, REFRESHES.name, [row])
 
 

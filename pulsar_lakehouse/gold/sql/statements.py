@@ -9,9 +9,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from itertools import pairwise
-from typing import Any
 
 import sqlglot
+from py4j.java_gateway import JavaObject
 from pyspark.errors import AnalysisException, ParseException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -22,7 +22,9 @@ from pulsar_lakehouse.gold.sql.declaration import SqlTable
 from pulsar_lakehouse.gold.sql.header import FULL
 from pulsar_lakehouse.gold.sql.parsing import DIALECT, line_of, literal, name_of, parsed, tables_in
 from pulsar_lakehouse.spark.declared_sql import reason_of
+from pulsar_lakehouse.spark.files import java_class
 
+CATALYST = "org.apache.spark.sql.catalyst"
 CHANGED = "_changed"
 SKIPPED_BY = ("bigint", "int", "date", "timestamp", "string")
 """Types for which Delta can skip files by their lowest and highest values."""
@@ -66,7 +68,7 @@ class Statement:
     @property
     def bounds(self) -> dict[str, tuple[exp.Expr, exp.Expr]]:
         """By column of the first table: expressions for its lowest and highest value in a group, if keys give them."""
-        found = {}
+        bounds = {}
         for key in self.grouping:
             node = self.projections[key].unalias()
             column, low, high = node, node, node
@@ -74,8 +76,8 @@ class Statement:
                 column = node.this.expressions[0]
                 low, high = (exp.Dot.build([node.this.copy(), exp.to_identifier(end)]) for end in ("start", "end"))
             if isinstance(column, exp.Column) and column.table in ("", _joined(self.tree)[0].alias_or_name):
-                found[column.name] = (low, high)
-        return found
+                bounds[column.name] = (low, high)
+        return bounds
 
     def wrong(self, node: exp.Expr, reason: str) -> ConfigurationError:
         return ConfigurationError(f"{self.table.at}:{line_of(node)}: {reason}")
@@ -125,12 +127,12 @@ def touched(
     `changed` are the changed rows of sources, as they were before and after.
     """
     either = {name: rows.unionByName(changed[name]) if name in changed else rows for name, rows in current.items()}
-    found = []
-    for index, node in enumerate(_joined(statement.tree)):
-        if name_of(node) in changed:
-            rows = {**either, CHANGED: changed[name_of(node)]}
-            found.append(_run(spark, statement, _touched_by(statement, index), rows))
-    return reduce(DataFrame.union, found).distinct()
+    groups = (
+        _run(spark, statement, _touched_by(statement, index), {**either, CHANGED: changed[name_of(node)]})
+        for index, node in enumerate(_joined(statement.tree))
+        if name_of(node) in changed
+    )
+    return reduce(DataFrame.union, groups).distinct()
 
 
 def narrow(
@@ -143,8 +145,8 @@ def narrow(
     columns = [name for name, kind in known if kind in SKIPPED_BY and types.get(f"_low_{name}") == kind]
     # As text, because Python's types can't hold all of Spark's values.
     ends = [end.cast("string") for name in columns for end in (F.min(f"_low_{name}"), F.max(f"_high_{name}"))]
-    [[count, *found]] = groups.agg(F.count("*"), *ends).collect()
-    for name, low, high in zip(columns, found[::2], found[1::2], strict=True):
+    [[count, *texts]] = groups.agg(F.count("*"), *ends).collect()
+    for name, low, high in zip(columns, texts[::2], texts[1::2], strict=True):
         kind = types[f"_low_{name}"]
         is_near = F.col(name).between(*(F.lit(end).cast(kind) for end in (low, high)))
         rows = rows.where(F.col(name).isNull() | is_near)
@@ -186,8 +188,8 @@ def _refuse_shapes(statement: Statement) -> None:
     if not isinstance(tree, exp.Select) or tree.args.get("distinct") or len(list(tree.find_all(exp.Select))) > 1:
         raise _full_only(statement, tree, "a UNION, DISTINCT or a subquery")
     for kind, name in _NOT_BY_KEY.items():
-        if found := tree.find(kind):
-            raise _full_only(statement, found, name)
+        if node := tree.find(kind):
+            raise _full_only(statement, node, name)
 
 
 def _refuse_functions(statement: Statement, rows: DataFrame) -> None:
@@ -247,9 +249,9 @@ def refuse_sums_of_doubles(spark: SparkSession, statement: Statement, sources: M
     """Raises ConfigurationError, with file and line, for such sums and averages: rounding depends on the row order."""
     sums = list(statement.tree.find_all(exp.Sum, exp.Avg))
     added = [node.this.expressions[0] if isinstance(node.this, exp.Distinct) else node.this for node in sums]
-    values = [exp.alias_(value.copy(), f"value_{index}") for index, value in enumerate(added)]
-    if not values:
+    if not sums:
         return
+    values = [exp.alias_(value.copy(), f"value_{index}") for index, value in enumerate(added)]
     for column, total in zip(joined_rows(spark, statement, sources, values).schema, sums, strict=True):
         if (kind := column.dataType.simpleString()) in ("double", "float"):
             raise _full_only(statement, total, f"a sum of {kind}s, which depends on the order of rows (use DECIMAL),")
@@ -266,26 +268,27 @@ def _first_difference(given: str, read: str) -> tuple[int, str]:
 
 def _is_aggregate(spark: SparkSession, name: str) -> bool:
     """Whether Spark has a built-in aggregate function of this name: sqlglot does not know all of them."""
-    jvm = spark._jvm
-    assert jvm is not None
-    catalyst = jvm.org.apache.spark.sql.catalyst
-    found = catalyst.analysis.FunctionRegistry.builtin().lookupFunction(catalyst.FunctionIdentifier(name))
-    return bool(found.isDefined() and found.get().getGroup() == "agg_funcs")
+    registry = java_class(spark, f"{CATALYST}.analysis.FunctionRegistry").builtin()
+    function = registry.lookupFunction(java_class(spark, f"{CATALYST}.FunctionIdentifier")(name))
+    return bool(function.isDefined() and function.get().getGroup() == "agg_funcs")
 
 
-def _simplified(rows: DataFrame) -> Any:
+def _plan(rows: DataFrame, *rules: str) -> JavaObject:
+    """The plan of a query, changed by these rules of Spark's optimizer."""
+    plan = rows._jdf.queryExecution().analyzed()
+    for rule in rules:
+        plan = java_class(rows.sparkSession, f"{CATALYST}.optimizer.{rule}").apply(plan)
+    return plan
+
+
+def _simplified(rows: DataFrame) -> JavaObject:
     """The plan, with constants folded and conditions simplified, so that equal meanings compare as equal."""
-    plan, jvm = rows._jdf.queryExecution().analyzed(), rows.sparkSession._jvm
-    assert jvm is not None
-    rules = jvm.org.apache.spark.sql.catalyst.optimizer
-    return rules.BooleanSimplification.apply(rules.ConstantFolding.apply(plan))
+    return _plan(rows, "ConstantFolding", "BooleanSimplification")
 
 
 def _is_of_the_moment(rows: DataFrame) -> bool:
-    plan, jvm = rows._jdf.queryExecution().analyzed(), rows.sparkSession._jvm
-    assert jvm is not None
-    at_a_time = jvm.org.apache.spark.sql.catalyst.optimizer.ComputeCurrentTime.apply(plan)
-    return not plan.deterministic() or not plan.fastEquals(at_a_time)
+    plan = _plan(rows)
+    return not plan.deterministic() or not plan.fastEquals(_plan(rows, "ComputeCurrentTime"))
 
 
 def _touched_by(statement: Statement, index: int) -> str:

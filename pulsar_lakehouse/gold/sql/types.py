@@ -2,32 +2,19 @@
 
 from typing import LiteralString
 
-from pyspark.sql.types import (
-    ArrayType,
-    BooleanType,
-    DataType,
-    DateType,
-    DecimalType,
-    DoubleType,
-    FloatType,
-    IntegerType,
-    LongType,
-    StringType,
-    StructType,
-    TimestampType,
-)
+from pyspark.sql import types as T
 
-POSTGRES_TYPES: dict[type[DataType], LiteralString] = {
-    ArrayType: "jsonb",
-    BooleanType: "boolean",
-    DateType: "date",
-    DecimalType: "numeric",
-    DoubleType: "double precision",
-    FloatType: "real",
-    IntegerType: "integer",
-    LongType: "bigint",
-    StringType: "text",
-    StructType: "jsonb",
-    TimestampType: "timestamptz",
+POSTGRES_TYPES: dict[type[T.DataType], LiteralString] = {
+    T.ArrayType: "jsonb",
+    T.BooleanType: "boolean",
+    T.DateType: "date",
+    T.DecimalType: "numeric",
+    T.DoubleType: "double precision",
+    T.FloatType: "real",
+    T.IntegerType: "integer",
+    T.LongType: "bigint",
+    T.StringType: "text",
+    T.StructType: "jsonb",
+    T.TimestampType: "timestamptz",
 }
 """Columns of other types can't be published to Postgres."""

@@ -106,8 +106,8 @@ def test_lookups_that_see_the_same_changes_share_a_feed() -> None:
             "orders: a column of the day can't be named price, which is a column of orders itself",
         ),
         (
-            lambda: with_lookups(replace(ITEM, name="current")),
-            "orders: a column of lookup current can't be named current, which is a column of the enrichment",
+            lambda: with_lookups(replace(ITEM, name="missing")),
+            "orders: a column of lookup missing can't be named missing, which is a column of the enrichment",
         ),
         (
             lambda: with_lookups(replace(ITEM, name="_item_key")),

@@ -1,14 +1,16 @@
+from dataclasses import replace
 from datetime import date
 
 from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
+from pulsar_lakehouse.domains.shop.declarations.orders import ORDERS
 from pulsar_lakehouse.gold.enrichment.duplicates import find_duplicates, repeated_keys
 from tests.searching import few
 
 FACTS, HELD = "line INT, publish_time INT, position STRING, day DATE", "line INT, position STRING, day DATE"
-ONE_WEEK = {"keys": ["line"], "day": "day", "dedup_days": 7}
+LINES = replace(ORDERS, columns="line", keys=("line",), day="day", dedup_days=7, lookups=(), checks={})
 
 
 def day(number: int) -> date:
@@ -20,7 +22,7 @@ def test_a_repeat_is_of_what_is_held_else_of_the_first_to_come(spark: SparkSessi
     rows = [(1, 20, "b"), (1, 10, "c"), (2, 20, "d"), (3, 5, "e"), (3, 20, "f"), (4, 20, "g")]
     facts = spark.createDataFrame([(*row, day(1)) for row in rows], FACTS)
     held = spark.createDataFrame([(2, "a", day(1)), (3, "e", day(1)), (5, "h", day(1))], HELD)
-    duplicates = facts.transform(find_duplicates, placed=held, **ONE_WEEK)
+    duplicates = facts.transform(find_duplicates, placed=held, enrichment=LINES)
     assert sorted((row.line, row.position, row.duplicate_of) for row in duplicates.collect()) == [
         (1, "b", "c"),
         (2, "d", "a"),
@@ -40,7 +42,7 @@ def test_what_is_in_gold_and_still_waits_makes_one_repeat(spark: SparkSession) -
     """A crash between the two writes leaves an order in both tables."""
     facts = spark.createDataFrame([(1, 20, "b", day(1))], FACTS)
     held = spark.createDataFrame([(1, "a", day(1)), (1, "a", day(1))], HELD)
-    duplicates = facts.transform(find_duplicates, placed=held, **ONE_WEEK)
+    duplicates = facts.transform(find_duplicates, placed=held, enrichment=LINES)
     assert [tuple(row) for row in duplicates.collect()] == [(1, 20, "b", day(1), "a")]
 
 
@@ -48,7 +50,7 @@ def test_what_is_held_itself_duplicates_nothing_though_its_keys_are_held_twice(s
     """Order 1 came again too late to be a duplicate, so both are in gold. Both are read again, and a third comes."""
     facts = spark.createDataFrame([(1, 10, "a", day(1)), (1, 20, "b", day(9)), (1, 30, "c", day(8))], FACTS)
     held = spark.createDataFrame([(1, "a", day(1)), (1, "b", day(9))], HELD)
-    duplicates = facts.transform(find_duplicates, placed=held, **ONE_WEEK)
+    duplicates = facts.transform(find_duplicates, placed=held, enrichment=LINES)
     assert sorted((row.position, row.duplicate_of) for row in duplicates.collect()) == [
         ("a", None),
         ("b", None),
@@ -105,7 +107,7 @@ def test_a_fact_is_a_duplicate_within_days_whatever_came_in_one_batch(
     facts = [(line, place, f"{place:02}", day(number)) for place, (line, number) in enumerate(drawn) if place >= held]
     placed = [(line, f"{place:02}", day(number)) for line, number, place in firsts if place < held]
     duplicates = spark.createDataFrame(facts, FACTS).transform(
-        find_duplicates, placed=spark.createDataFrame(placed, HELD), **ONE_WEEK
+        find_duplicates, placed=spark.createDataFrame(placed, HELD), enrichment=LINES
     )
     assert {int(row.position): int(row.duplicate_of) for row in duplicates.collect()} == {
         position: first for position, first in expected.items() if position >= held

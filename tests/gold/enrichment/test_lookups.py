@@ -39,7 +39,7 @@ def joined(spark: SparkSession, users: list[int], state: DataFrame, lookup: Look
     """By user: the key looked up, the merged keys, the key of the row that is found, and why it can't be used."""
     facts = spark.createDataFrame([(user,) for user in users], "user_id INT").withColumn("created_at", F.lit(at(0)))
     merges = read_merges(state, lookup=lookup)
-    ways = ways_of(facts.select(F.col("user_id").alias("key")), merges=merges, limit=lookup.max_merges)
+    ways = ways_of(facts.select(F.col("user_id").alias("_key")), merges=merges, limit=lookup.max_merges)
     keyed = facts.transform(with_key, lookup=lookup).transform(with_survivor, ways=ways, lookup=lookup)
     rows = keyed.transform(with_state, state=state, lookup=lookup, event_time="created_at").collect()
     return sorted((row.user_id, row._user_key, row.user_merged, row.user and row.user.id, row.no_user) for row in rows)

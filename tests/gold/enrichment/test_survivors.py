@@ -1,10 +1,12 @@
 from time import process_time
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pyspark.sql import SparkSession
 
-from pulsar_lakehouse.gold.enrichment.survivors import Way, follow, leading_to
+from pulsar_lakehouse.gold.enrichment.survivors import Way, follow, leading_to, merged_among, ways_from, ways_of
 
 KEYS, LIMITS = st.integers(1, 6), st.integers(1, 7)
 
@@ -45,3 +47,12 @@ def test_long_ways_cost_no_more_than_many(length: int) -> None:
     assert len(leading_to(merges, merges=merges, limit=100)) == 100_000
     assert process_time() - began < 10
     assert {len(way.merged) for way in ways} == {min(length, 100)}
+
+
+@pytest.mark.parametrize("merges", [{1: 2, 2: 3, 4: 5, 5: 4, 6: 4}, {}])
+def test_many_keys_have_the_ways_of_few(spark: SparkSession, merges: dict[int, int]) -> None:
+    keys = [1, 2, 2, 3, 6, 7]
+    table = pa.table({"_key": pa.array(merges, pa.int64()), "_into": pa.array(merges.values(), pa.int64())})
+    few = ways_from(merged_among(pa.chunked_array([keys], pa.int64()), table), merges=table, limit=2)
+    many = ways_of(spark.createDataFrame([(key,) for key in keys], "_key BIGINT"), merges=table, limit=2)
+    assert many.sort_by("_key") == few.sort_by("_key")
