@@ -108,12 +108,12 @@ def said_once(settings: Settings, name: str, text: str) -> str:
             return held
         mode = "overwrite"  # a power cut has left it empty
     try:
-        if not is_remote(root):
+        if not has_tables(settings):
             Path(root).mkdir(parents=True, exist_ok=True)
         with suppress(AlreadyExistsError):
             obstore.put(folder(settings, root), name, text.encode(), mode=mode)
     except (OSError, BaseError) as error:
-        if is_remote(root):
+        if has_tables(settings):
             raise
         raise PermanentError(f"not writable: {root}: {getattr(error, 'strerror', None) or error}") from error
     return _read(settings, name)

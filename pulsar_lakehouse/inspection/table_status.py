@@ -1,9 +1,7 @@
 """The status of all tables, read from their logs and from the checkpoints, without Spark."""
 
-import json
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -13,6 +11,7 @@ import obstore
 from deltalake import DeltaTable
 
 from pulsar_lakehouse.checkpoints.batches import Batch, batches, last_batch
+from pulsar_lakehouse.checkpoints.offsets import table_offsets
 from pulsar_lakehouse.settings import Settings
 from pulsar_lakehouse.storage import folder
 from pulsar_lakehouse.tables.stored import dataset_of, existing_tables
@@ -107,18 +106,7 @@ def batches_of(settings: Settings, stream: str) -> list[tuple[datetime, dict[str
 
 def _read_by(batch: Batch) -> list[tuple[str, int]]:
     """The id of each table that the stream reads, with the last version that it has read; not if that is torn."""
-    found = []
-    for line in batch.offsets.splitlines():
-        with suppress(ValueError, TypeError, KeyError):  # torn, or not an offset of a table
-            offset = json.loads(line)
-            found.append((str(offset["reservoirId"]), _last_read(offset)))
-    return found
-
-
-def _last_read(offset: Mapping[str, object]) -> int:
-    """The last version that an offset has reached. With a negative index, it is still before its version."""
-    at, index = int(str(offset["reservoirVersion"])), int(str(offset["index"]))
-    return at - 1 if index < 0 else at
+    return [(offset.table_id, offset.last_read) for offset in table_offsets(batch.offsets)]
 
 
 def _refreshed(table: DeltaTable | None) -> dict[str, list[tuple[str, int]]]:

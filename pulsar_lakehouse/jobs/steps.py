@@ -20,6 +20,7 @@ from pulsar_lakehouse.gold.enrichment.declaration import ACTIONS, BACKFILLS, Enr
 from pulsar_lakehouse.gold.enrichment.enrich import create_tables as create_gold
 from pulsar_lakehouse.gold.enrichment.enrich import enrich
 from pulsar_lakehouse.gold.enrichment.reconciliation import reconcile_facts
+from pulsar_lakehouse.gold.enrichment.succession import Succession
 from pulsar_lakehouse.gold.sinks.postgres import publish_to_postgres
 from pulsar_lakehouse.gold.sinks.topic import changelog_of, publish
 from pulsar_lakehouse.gold.sql.declaration import SqlTable
@@ -48,7 +49,6 @@ from pulsar_lakehouse.silver.entity import Entity
 from pulsar_lakehouse.silver.merge import create_tables as create_silver
 from pulsar_lakehouse.silver.merge import merge
 from pulsar_lakehouse.silver.reconciliation import reconcile_entity
-from pulsar_lakehouse.spark.batches import Succession
 from pulsar_lakehouse.spark.parallel import side_by_side
 from pulsar_lakehouse.spark.session import kill_submitting_jvm, start_spark
 from pulsar_lakehouse.tables.lake import Lake

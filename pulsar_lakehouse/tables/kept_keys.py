@@ -14,10 +14,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 
+from pulsar_lakehouse.limits import KEPT_KEYS_BYTES
 from pulsar_lakehouse.tables.stored import dataset_of
 
-ROOM = 256 * 2**20
-"""Bytes of the keys that are kept, of all tables."""
 TEXT_BYTES = 40
 """What a text is taken for, before it is read."""
 FILE_BYTES = 2048
@@ -27,7 +26,7 @@ FILE_BYTES = 2048
 class KeptKeys:
     """The keys of files, in memory. Those that were used least recently make room for others."""
 
-    def __init__(self, room: int = ROOM) -> None:
+    def __init__(self, room: int = KEPT_KEYS_BYTES) -> None:
         self._room, self._bytes = room, 0
         self._kept: OrderedDict[tuple[str, ...], pa.Table] = OrderedDict()
         self._too_large: set[tuple[str, ...]] = set()

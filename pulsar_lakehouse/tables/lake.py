@@ -19,9 +19,9 @@ from pulsar_lakehouse.errors import ConfigurationError, LakehouseError, Permanen
 from pulsar_lakehouse.limits import FEW, FEW_BYTES, HANDFUL
 from pulsar_lakehouse.locks import exclusive
 from pulsar_lakehouse.settings import Settings
-from pulsar_lakehouse.spark.batches import ADAPTIVE, INTERPRETED, session_settings
 from pulsar_lakehouse.spark.files import Files, java_class
 from pulsar_lakehouse.spark.frames import of_keys, size_of, with_columns_of
+from pulsar_lakehouse.spark.session_settings import ADAPTIVE, INTERPRETED, session_settings
 from pulsar_lakehouse.tables import direct
 from pulsar_lakehouse.tables.declared import COMMITS, EACH_TABLE, LAST_CHECKPOINT, USER_METADATA, Table, commit_file
 from pulsar_lakehouse.tables.direct import Merge
