@@ -74,7 +74,7 @@ class StepRuns:
                 self._end(self._flow, "ABORT")
 
     def _remember(self, flow: Flow) -> None:
-        from pulsar_lakehouse.jobs.lineage.datasets import names_of  # takes half a second
+        from pulsar_lakehouse.jobs.lineage.events import names_of  # takes half a second
 
         self._names = self._names or names_of(self._settings, flow)
         if not self._versions:
