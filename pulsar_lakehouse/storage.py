@@ -5,7 +5,7 @@ of them find the credentials themselves, as other programs for AWS do.
 """
 
 from contextlib import suppress
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import urlsplit
@@ -86,6 +86,12 @@ def folder(settings: Settings, path: str) -> ObjectStore:
         parts.netloc, prefix=parts.path.strip("/"), config=config, client_options=client, retry_config=retries
     )
     return made
+
+
+def files_in(settings: Settings, path: str, under: str | None = None) -> dict[str, datetime]:
+    """When the files under a path were written, by their names relative to it."""
+    listed = obstore.list(folder(settings, path), under)
+    return {file["path"]: file["last_modified"] for batch in listed for file in batch}
 
 
 def warehouse_id(settings: Settings) -> str:

@@ -14,7 +14,7 @@ from itertools import pairwise
 import obstore
 
 from pulsar_lakehouse.settings import Settings
-from pulsar_lakehouse.storage import folder
+from pulsar_lakehouse.storage import files_in, folder
 from pulsar_lakehouse.tables.declared import LAST_CHECKPOINT
 from pulsar_lakehouse.tables.stored import stored_table
 
@@ -35,7 +35,7 @@ def remove_old_files(settings: Settings, table: str, *, keep: timedelta, held: S
         keep // timedelta(hours=1), dry_run=True, full=True, enforce_retention_duration=False, keep_versions=list(held)
     )
     # Those that an earlier run has removed are named again.
-    return _delete(settings, table, _files(settings, table).keys() & old) if old else 0
+    return _delete(settings, table, files_in(settings, settings.table_path(table)).keys() & old) if old else 0
 
 
 def remove_old_log(settings: Settings, table: str, *, keep: timedelta, held: Sequence[int] = ()) -> int:
@@ -45,7 +45,7 @@ def remove_old_log(settings: Settings, table: str, *, keep: timedelta, held: Seq
     Of what is kept, checksums and checkpoints go that have had a successor for an hour, but for the first checkpoint of
     each day. A checkpoint of a table that is written every few seconds names hundreds of thousands of files.
     """
-    written = _files(settings, table, "_delta_log")
+    written = files_in(settings, settings.table_path(table), "_delta_log")
     committed = {int(found[1]): at for path, at in written.items() if (found := _COMMIT.fullmatch(path))}
     checkpoints = [int(found[1]) for path in written if (found := _CHECKPOINT.fullmatch(path))]
     before = datetime.now(UTC) - keep
@@ -75,12 +75,6 @@ def last_checkpoint_size(settings: Settings, table: str) -> int:
         return int(json.loads(bytes(told))["size"])
     except (FileNotFoundError, ValueError, KeyError):  # it is only a hint, which can be torn
         return 0
-
-
-def _files(settings: Settings, table: str, under: str | None = None) -> dict[str, datetime]:
-    """The files of a table by path, relative to it, with the times when they were written."""
-    listed = obstore.list(folder(settings, settings.table_path(table)), under)
-    return {file["path"]: file["last_modified"] for batch in listed for file in batch}
 
 
 def _delete(settings: Settings, table: str, paths: Collection[str]) -> int:
