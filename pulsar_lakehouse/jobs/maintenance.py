@@ -21,13 +21,13 @@ from pulsar_lakehouse.locks import exclusive
 from pulsar_lakehouse.pipeline.loading import pipeline_of
 from pulsar_lakehouse.settings import Settings
 from pulsar_lakehouse.spark.error_causes import cause_of
-from pulsar_lakehouse.tables.declared import CHECKPOINT_INTERVAL, KEEP
+from pulsar_lakehouse.tables.declared import KEEP, LOG_CHECKPOINT_INTERVAL
 from pulsar_lakehouse.tables.direct import writer_properties
-from pulsar_lakehouse.tables.old_files import last_checkpoint_size, remove_old_files, remove_old_log
+from pulsar_lakehouse.tables.old_files import log_checkpoint_size, remove_old_files, remove_old_log
 from pulsar_lakehouse.tables.stored import stored_table, table_names
 
 LONG_INTERVAL, SHORT_INTERVAL = "100", "10"
-"""After how many commits the next checkpoint of a log is made."""
+"""After how many commits the next log checkpoint is made."""
 LARGE = 10_000
 """Files that are named by a large checkpoint: about 1 MB."""
 
@@ -117,12 +117,12 @@ def _space_checkpoints(settings: Settings, name: str, *, patience: float) -> Non
     With few checkpoints, each reader has to read more commits, which takes longer than a small checkpoint.
     """
     table = stored_table(settings, name)
-    wanted = LONG_INTERVAL if last_checkpoint_size(settings, name) > LARGE else SHORT_INTERVAL
-    has = table.metadata().configuration.get(CHECKPOINT_INTERVAL)
+    wanted = LONG_INTERVAL if log_checkpoint_size(settings, name) > LARGE else SHORT_INTERVAL
+    has = table.metadata().configuration.get(LOG_CHECKPOINT_INTERVAL)
     if {has, wanted} == {LONG_INTERVAL, SHORT_INTERVAL}:  # not the user's own value
         with _turn_at(settings, _writers(settings, name), patience):
             table.update_incremental()
-            table.alter.set_table_properties({CHECKPOINT_INTERVAL: wanted})
+            table.alter.set_table_properties({LOG_CHECKPOINT_INTERVAL: wanted})
 
 
 def _turn_at(settings: Settings, tables: Sequence[str], patience: float) -> AbstractContextManager[object]:
