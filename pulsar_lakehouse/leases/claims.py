@@ -23,7 +23,7 @@ from obstore.exceptions import AlreadyExistsError, BaseError
 from obstore.store import ObjectStore
 
 from pulsar_lakehouse.errors import BusyError
-from pulsar_lakehouse.leases.holders import Holder, busy, is_maintenance, known, name_of
+from pulsar_lakehouse.leases.holders import UNKNOWN, Holder, busy, known
 from pulsar_lakehouse.leases.homes import ID, home_id
 from pulsar_lakehouse.progress import CONSOLE, wait_until
 from pulsar_lakehouse.settings import Settings
@@ -36,7 +36,7 @@ RENEWAL, GIVE_UP, EXPIRY = 10.0, 90.0, 120.0
 @dataclass(frozen=True, kw_only=True)
 class _Held:
     number: int
-    holder: Holder | None
+    holder: Holder
     home: str
     beat: int
     """How often the claim was renewed; -1 after it was released."""
@@ -72,15 +72,14 @@ class Claims:
             last = self._last(table)
             if last is None or self._is_free(last) or (last == first and time.monotonic() - watched > EXPIRY):
                 return self._create(table, last.number + 1 if last else 0)
-            if last != first and is_maintenance(last.holder):
+            if last != first and last.holder.kind == "maintenance":
                 first, watched = last, time.monotonic()
             return last != first
 
-        waiting = f"Waiting for {_name_of(first)} to show that it still writes {table}, or to release it"
+        waiting = f"Waiting for {_holder(first)} to show that it still writes {table}, or to release it"
         wait_until(is_decided, waiting, max(self.until - time.monotonic(), 2 * EXPIRY))
         if table not in self.numbers:
-            last = self._last(table)
-            raise busy(table, last.holder if last else None)
+            raise busy(table, _holder(self._last(table)))
 
     def renew(self) -> None:
         """Write the claims anew. Ends this process if it has lost one."""
@@ -88,7 +87,7 @@ class Claims:
         for table, number in list(self.numbers.items()):  # the other thread may add one
             last = self._last(table)
             if last is None or last.number != number:
-                _end(f"{table}: the right to write it was lost to {_name_of(last)}", BusyError.exit_code)
+                _end(f"{table}: the right to write it was lost to {_holder(last)}", BusyError.exit_code)
             obstore.put(self.store, f"{table}/{number:020}", self._content())
         self._renewed = time.monotonic()
 
@@ -183,8 +182,8 @@ def _identity(settings: Settings) -> str:
     return f"{id}-{at.st_dev}-{at.st_ino}"
 
 
-def _name_of(last: _Held | None) -> str:
-    return name_of(last.holder if last else None)
+def _holder(last: _Held | None) -> Holder:
+    return last.holder if last else UNKNOWN
 
 
 def _end(line: str, code: int) -> NoReturn:

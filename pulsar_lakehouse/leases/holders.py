@@ -2,7 +2,6 @@
 
 import os
 import socket
-from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Literal, Self
 
@@ -27,23 +26,22 @@ class Holder(BaseModel):
         return cls(pid=os.getpid(), host=socket.gethostname(), command=command, kind=kind, since=datetime.now(UTC))
 
     def __str__(self) -> str:
+        if self is UNKNOWN:
+            return "another process"
         return f"pid {self.pid} on {self.host} (`lakehouse {self.command}`, since {self.since:%H:%M:%S} UTC)"
 
 
-def known(told: object) -> Holder | None:
-    """The holder; None if what is told is no such record, but a text of another release."""
-    with suppress(ValidationError):
+UNKNOWN = Holder.here("", "step")
+"""Stands for a holder that has left no record that this release reads."""
+
+
+def known(told: object) -> Holder:
+    """The holder that a record names; UNKNOWN if it is torn, or of another release."""
+    try:
         return Holder.model_validate(told)
-    return None
+    except ValidationError:
+        return UNKNOWN
 
 
-def is_maintenance(holder: Holder | None) -> bool:
-    return holder is not None and holder.kind == "maintenance"
-
-
-def name_of(holder: Holder | None) -> str:
-    return str(holder) if holder else "another process"
-
-
-def busy(table: str, holder: Holder | None) -> BusyError:
-    return BusyError(f"{table} is being written by {name_of(holder)}: wait until it ends, or stop it")
+def busy(table: str, holder: Holder) -> BusyError:
+    return BusyError(f"{table} is being written by {holder}: wait until it ends, or stop it")

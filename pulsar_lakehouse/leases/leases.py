@@ -15,7 +15,7 @@ from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 
 from pulsar_lakehouse.leases.claims import claimed
-from pulsar_lakehouse.leases.holders import Holder, Kind, busy, is_maintenance, name_of
+from pulsar_lakehouse.leases.holders import Holder, Kind, busy
 from pulsar_lakehouse.leases.homes import refuse_other_home
 from pulsar_lakehouse.leases.turns import POLL_SECONDS, Lock, lock_file, turn_at, turn_of
 from pulsar_lakehouse.progress import CONSOLE, spinner, wait_until
@@ -51,7 +51,7 @@ class Lease:
         yield
         for turn in self.turns:
             if not turn.take():
-                CONSOLE.say(f"Waiting for {name_of(turn.holder)}")
+                CONSOLE.say(f"Waiting for {turn.holder}")
                 while not turn.take():
                     beat()
                     time.sleep(POLL_SECONDS)
@@ -111,7 +111,7 @@ def _take(lock: Lock, table: str, *, or_wait_for: tuple[Kind, ...]) -> bool:
     """Take a lease; returns whether it was free. Raises BusyError if its holder is of no kind that is waited for."""
     if lock.take():
         return True
-    if (holder := lock.holder) and holder.kind in or_wait_for:
+    if (holder := lock.holder).kind in or_wait_for:
         return False
     raise busy(table, holder)
 
@@ -141,10 +141,10 @@ def _locked(settings: Settings, names: Iterable[str], lease: Lease, until: float
 
 
 def _wait_for(lock: Lock, table: str, until: float, *, whoever_has_it: bool) -> None:
-    message = f"Waiting for {table}, which {name_of(lock.holder)} has"
-    wait_until(
-        lambda: lock.take() or not (whoever_has_it or is_maintenance(lock.holder)), message, until - time.monotonic()
-    )
+    def is_decided() -> bool:
+        return lock.take() or not (whoever_has_it or lock.holder.kind == "maintenance")
+
+    wait_until(is_decided, f"Waiting for {table}, which {lock.holder} has", until - time.monotonic())
     if not lock.take():
         raise busy(table, lock.holder)
 

@@ -10,12 +10,12 @@ import fcntl
 import json
 import time
 from collections.abc import Collection, Iterable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import IO
 
 from pulsar_lakehouse.errors import BusyError
-from pulsar_lakehouse.leases.holders import Holder, Kind, known, name_of
+from pulsar_lakehouse.leases.holders import UNKNOWN, Holder, Kind, known
 from pulsar_lakehouse.settings import Settings
 
 POLL_SECONDS = 0.02
@@ -45,12 +45,13 @@ class Lock:
         self.file.flush()
 
     @property
-    def holder(self) -> Holder | None:
-        """Who has signed the file last; None if that is not known, as for a torn text or one of another release."""
+    def holder(self) -> Holder:
+        """Who has signed the file last."""
         self.file.seek(0)
-        with suppress(ValueError):
+        try:
             return known(json.loads(self.file.read()))
-        return None
+        except ValueError:
+            return UNKNOWN
 
 
 @contextmanager
@@ -80,7 +81,7 @@ def turn_at(
         until = time.monotonic() + patience
         while busy := _first_busy(turns):
             if time.monotonic() >= until:
-                raise BusyError(f"{busy} is being written by {name_of(turns[busy].holder)}")
+                raise BusyError(f"{busy} is being written by {turns[busy].holder}")
             time.sleep(POLL_SECONDS)
         for turn in turns.values():
             turn.sign(command, kind)
