@@ -1,6 +1,6 @@
 """Where small ends: up to these limits, work is done by this process or planned as small, and above them by Spark.
 
-Measured in `docs/decisions/012`, `043`, `044`, `046` and `047`.
+Measured in `docs/decisions/012`, `043`, `044`, `046` and `049`.
 """
 
 MIB = 2**20
@@ -13,8 +13,7 @@ reduced to the keys that are looked up, and delta-rs writes the rows."""
 FEW_BYTES = 16 * MIB
 """Bytes that few rows may take in Spark's memory: all of them pass through the driver."""
 MERGED_BYTES = 64 * MIB
-"""Bytes of the files that a MERGE of delta-rs may read: it holds their rows in memory,
-which takes four times as much."""
+"""Bytes of the files that a MERGE of delta-rs may read: it holds their rows, in four times as much memory."""
 READ_BYTES = 256 * MIB
 """Bytes of the files in which Arrow looks for rows. Of what Spark needs for more, planning is the smaller part."""
 FOUND_BYTES = 16 * MIB
@@ -24,8 +23,8 @@ SMALL_TABLE_BYTES = 4 * MIB
 KEPT_KEYS_BYTES = 256 * MIB
 """Bytes of keys of files that are kept in memory, of all tables."""
 BACKLOG_BYTES = 8 * MIB
-"""Bytes of a backlog, as the broker stores it, that is landed without Spark."""
+"""Bytes of a backlog, as the broker stores it, that is landed without Spark. One process reads more too slowly."""
 BACKLOG_MEMORY = 64 * MIB
-"""Bytes that its messages may take in memory: batches can be compressed."""
+"""Bytes that its messages may take in memory: they are compressed, and the broker tells sizes late."""
 VALIDATED_ROWS = 20_000
-"""Rows of a table up to which one thread validates them sooner than all cores would."""
+"""Rows of a table up to which to compile code for its validation takes longer than it saves."""

@@ -3,10 +3,11 @@
 import json
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
 
 from pulsar_lakehouse.reconciliation import Reconciliation
 from pulsar_lakehouse.settings import Settings
@@ -43,10 +44,15 @@ class ReconciliationRecord:
     """In seconds since 1970."""
 
 
+_STEP, _RECONCILIATION = TypeAdapter(StepRecord), TypeAdapter(ReconciliationRecord)
+
+
 def step_record(settings: Settings, step: str) -> StepRecord:
     """The record of a step; an empty one if there is none. Needs no field, and ignores those of other releases."""
-    path = _folder(settings) / f"{step}.json"
-    return StepRecord(**_known(StepRecord, _read(path)) | {"step": step})
+    try:
+        return _STEP.validate_json((_folder(settings) / f"{step}.json").read_bytes())
+    except (OSError, ValueError):  # there is none, or a power cut has torn it
+        return StepRecord(step=step)
 
 
 def step_records(settings: Settings) -> list[StepRecord]:
@@ -71,27 +77,16 @@ def keep_reconciliations(settings: Settings, done: Sequence[Reconciliation]) -> 
 
 def reconciliation_records(settings: Settings) -> list[ReconciliationRecord]:
     """The last reconciliation of each topic."""
-    known = [_known(ReconciliationRecord, each) for each in _read(_folder(settings) / "reconciliation.json") or ()]
-    whole = (each for each in known if len(each) == len(fields(ReconciliationRecord)))
-    return [ReconciliationRecord(**each | {"problems": tuple(each["problems"])}) for each in whole]
-
-
-def _known(kind: type[StepRecord | ReconciliationRecord], kept: Any) -> dict[str, Any]:
-    """The fields that a record of this release has; none if what was kept is no record."""
-    names = {field.name for field in fields(kind)}
-    return {name: value for name, value in kept.items() if name in names} if isinstance(kept, dict) else {}
+    found = []
+    with suppress(OSError, json.JSONDecodeError, UnicodeDecodeError):
+        for each in json.loads((_folder(settings) / "reconciliation.json").read_text()):
+            with suppress(ValidationError):  # of another release
+                found.append(_RECONCILIATION.validate_python(each))
+    return found
 
 
 def _folder(settings: Settings) -> Path:
     return settings.home / "records"
-
-
-def _read(path: Path) -> Any:
-    """The JSON of a file; None if there is none, or if a power cut has torn it."""
-    try:
-        return json.loads(path.read_text())
-    except (OSError, ValueError):
-        return None
 
 
 def _write(path: Path, content: object) -> None:

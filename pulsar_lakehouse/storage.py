@@ -5,7 +5,7 @@ of them find the credentials themselves, as other programs for AWS do.
 """
 
 from contextlib import suppress
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import urlsplit
@@ -88,6 +88,12 @@ def folder(settings: Settings, path: str) -> ObjectStore:
     return made
 
 
+def files_in(settings: Settings, path: str, under: str | None = None) -> dict[str, datetime]:
+    """When the files under a path were written, by their names relative to it."""
+    listed = obstore.list(folder(settings, path), under)
+    return {file["path"]: file["last_modified"] for batch in listed for file in batch}
+
+
 def warehouse_id(settings: Settings) -> str:
     """The id of the warehouse, which it has been given at the first call, and which a copy of it has, too.
 
@@ -108,12 +114,12 @@ def said_once(settings: Settings, name: str, text: str) -> str:
             return held
         mode = "overwrite"  # a power cut has left it empty
     try:
-        if not is_remote(root):
+        if not has_tables(settings):
             Path(root).mkdir(parents=True, exist_ok=True)
         with suppress(AlreadyExistsError):
             obstore.put(folder(settings, root), name, text.encode(), mode=mode)
     except (OSError, BaseError) as error:
-        if is_remote(root):
+        if has_tables(settings):
             raise
         raise PermanentError(f"not writable: {root}: {getattr(error, 'strerror', None) or error}") from error
     return _read(settings, name)

@@ -29,6 +29,7 @@ from pulsar_lakehouse.checkpoints.batches import Stopped, begin, next_batch, sto
 from pulsar_lakehouse.checkpoints.soundness import batch_context
 from pulsar_lakehouse.contracts.topics import Topic
 from pulsar_lakehouse.errors import LakehouseError
+from pulsar_lakehouse.limits import BACKLOG_BYTES, BACKLOG_MEMORY
 from pulsar_lakehouse.locks import Permit
 from pulsar_lakehouse.progress import CONSOLE
 from pulsar_lakehouse.pulsar.endpoint import Endpoint, connect
@@ -39,10 +40,6 @@ from pulsar_lakehouse.tables.direct import append_batch
 from pulsar_lakehouse.tables.lake import Lake
 from pulsar_lakehouse.tables.stored import columns_of, has_known_features, stored_table
 
-MAX_BYTES = 8 * 2**20
-"""The stored bytes of a small backlog. One process reads larger ones too slowly."""
-MAX_READ = 64 * 2**20
-"""The bytes of its messages in memory. The broker stores them compressed, and tells their size late."""
 READERS = 4
 """How many partitions are read at once."""
 TIMEOUT = 10.0
@@ -51,7 +48,7 @@ COLUMNS = [*ARROW_SCHEMA.names, "landed_at", "publish_date"]
 
 
 class _NotSmallError(LakehouseError):
-    """The messages take more memory than MAX_READ."""
+    """The messages take more memory than BACKLOG_MEMORY."""
 
 
 def land_small_backlog(lake: Lake, topic: Topic, endpoint: Endpoint, permit: Permit) -> int | None:
@@ -80,7 +77,7 @@ def _land(lake: Lake, topic: Topic, endpoint: Endpoint, permit: Permit) -> int |
     end = plan.limited_offsets(start, plan.latest_offsets(), ReadAllAvailable())
     ranges = [planned.value for planned in plan.ranges(start, end)]
     waiting = sum(span.bytes for each in ranges for span in each.spans)
-    if waiting > min(MAX_BYTES, lake.settings.run.max_bytes_per_batch):
+    if waiting > min(BACKLOG_BYTES, lake.settings.run.max_bytes_per_batch):
         return None
     if stopped:
         table = stored_table(lake.settings, name)
@@ -130,7 +127,7 @@ def _read(settings: Settings, endpoint: Endpoint, options: Options, ranges: Sequ
     def read(planned: Range) -> None:
         for batch in read_range(options, planned, client):
             batches.append(batch)
-            if sum(each.nbytes for each in batches) > MAX_READ:
+            if sum(each.nbytes for each in batches) > BACKLOG_MEMORY:
                 raise _NotSmallError
 
     # A client of this process logs to a file of the home, not to the terminal.

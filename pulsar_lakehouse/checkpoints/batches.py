@@ -2,10 +2,10 @@
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple
 from uuid import uuid4
@@ -14,8 +14,8 @@ import obstore
 from obstore.exceptions import BaseError
 from obstore.store import ObjectStore
 
-from pulsar_lakehouse.settings import Settings, is_remote
-from pulsar_lakehouse.storage import folder
+from pulsar_lakehouse.settings import Settings
+from pulsar_lakehouse.storage import folder, time_precision
 
 VERSION = "v1"
 """The version of the files of a checkpoint."""
@@ -32,45 +32,35 @@ class Batch:
 
 def last_batch(settings: Settings, stream: str) -> Batch | None:
     """The last batch that the stream has finished; None if there is none."""
-    checkpoint = folder(settings, settings.checkpoint_path(stream))
-    ended = _ended(settings, stream)
-    return _batch(checkpoint, max(ended), ended) if ended else None
+    return next(_newest_first(settings, stream), None)
 
 
 def batches(settings: Settings, stream: str) -> list[Batch]:
     """The batches that the stream has finished, oldest first. The last hundred are kept."""
-    checkpoint = folder(settings, settings.checkpoint_path(stream))
-    ended = _ended(settings, stream)
-    return [_batch(checkpoint, number, ended) for number in sorted(ended)]
+    return [*_newest_first(settings, stream)][::-1]
 
 
 def begun_at(settings: Settings, stream: str) -> datetime | None:
     """When the checkpoint of the stream was made; None if there is none."""
     try:
-        made = obstore.head(folder(settings, settings.checkpoint_path(stream)), "metadata")
+        made = obstore.head(_checkpoint(settings, stream), "metadata")
     except FileNotFoundError:
         return None
-    return made["last_modified"] + _precision(settings, stream)
+    return made["last_modified"] + time_precision(settings.checkpoint_path(stream))
 
 
-def _precision(settings: Settings, stream: str) -> timedelta:
-    """What to add to the time of a file: a store may know only the second in which it was written."""
-    return timedelta(milliseconds=999 if is_remote(settings.checkpoint_path(stream)) else 0)
+def _newest_first(settings: Settings, stream: str) -> Iterator[Batch]:
+    checkpoint, precision = _checkpoint(settings, stream), time_precision(settings.checkpoint_path(stream))
+    for number, written in sorted(_files(checkpoint, "commits").items(), reverse=True):
+        try:
+            offsets = _read(checkpoint, f"offsets/{number}")
+        except (FileNotFoundError, UnicodeDecodeError):
+            offsets = ""
+        yield Batch(ended=written + precision, offsets=offsets)
 
 
-def _ended(settings: Settings, stream: str) -> dict[int, datetime]:
-    """When each finished batch ended, by its number."""
-    commits = _files(folder(settings, settings.checkpoint_path(stream)), "commits")
-    precision = _precision(settings, stream)
-    return {number: ended + precision for number, ended in commits.items()}
-
-
-def _batch(checkpoint: ObjectStore, number: int, ended: Mapping[int, datetime]) -> Batch:
-    try:
-        offsets = _read(checkpoint, f"offsets/{number}")
-    except (FileNotFoundError, UnicodeDecodeError):
-        offsets = ""
-    return Batch(ended=ended[number], offsets=offsets)
+def _checkpoint(settings: Settings, stream: str) -> ObjectStore:
+    return folder(settings, settings.checkpoint_path(stream))
 
 
 class Stopped(NamedTuple):
@@ -86,16 +76,15 @@ class Stopped(NamedTuple):
 
 def begin(settings: Settings, stream: str, offset: str) -> Stopped:
     """Create the checkpoint of a stream that begins at an offset. There must be none."""
-    path = Path(settings.checkpoint_path(stream))
-    path.mkdir(parents=True)
+    Path(settings.checkpoint_path(stream)).mkdir(parents=True)
     id = str(uuid4())
-    _create(folder(settings, str(path)), "metadata", json.dumps({"id": id}))
+    _create(_checkpoint(settings, stream), "metadata", json.dumps({"id": id}))
     return Stopped(id, -1, offset)
 
 
 def stopped_after(settings: Settings, stream: str) -> Stopped | None:
     """Where the stream has stopped; None if it has no batch yet, or one that has not ended, or a torn checkpoint."""
-    checkpoint = folder(settings, settings.checkpoint_path(stream))
+    checkpoint = _checkpoint(settings, stream)
     with suppress(FileNotFoundError, ValueError, KeyError):
         number = max(_files(checkpoint, "commits"))
         if max(_files(checkpoint, "offsets")) != number:
@@ -112,13 +101,11 @@ def next_batch(
 ) -> Iterator[tuple[str, int]]:
     """The block appends what the stream's next batch reads, up to `offset`, to its table, with this id and number.
 
-    `context` is as of `batch_context`.
-
-    Afterwards, the stream goes on behind it. If the block fails, or is killed, the stream does the batch again: Spark
-    plans it up to the same offset, and leaves it out if the table has its id and number. It does all of this in the
-    same order: offsets, rows, commit.
+    `context` is as of `batch_context`. Afterwards, the stream goes on behind the batch. If the block fails, or is
+    killed, the stream does the batch again: Spark plans it up to the same offset, and leaves it out if the table has
+    its id and number. Spark itself works in the same order: offsets, rows, commit.
     """
-    checkpoint, number = folder(settings, settings.checkpoint_path(stream)), stopped.number + 1
+    checkpoint, number = _checkpoint(settings, stream), stopped.number + 1
     _create(checkpoint, f"offsets/{number}", VERSION, context, offset)
     yield stopped.stream, number
     _create(checkpoint, f"commits/{number}", VERSION, json.dumps({"nextBatchWatermarkMs": 0}))

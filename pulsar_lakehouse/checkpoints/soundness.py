@@ -6,15 +6,18 @@ That loses nothing: without a checkpoint, a stream continues from what its table
 import json
 import time
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from py4j.protocol import Py4JJavaError
+from pydantic import ValidationError
 from pyspark.sql import SparkSession
 
+from pulsar_lakehouse.checkpoints.batches import VERSION
+from pulsar_lakehouse.checkpoints.offsets import TableOffset
 from pulsar_lakehouse.progress import CONSOLE
-from pulsar_lakehouse.settings import is_remote
 from pulsar_lakehouse.spark.files import Files, java_class
+from pulsar_lakehouse.storage import time_precision
 from pulsar_lakehouse.tables.declared import KEEP, Table, commit_file
 from pulsar_lakehouse.tables.lake import Lake
 
@@ -36,25 +39,18 @@ def create_tables_of(lake: Lake, stream: str, tables: Sequence[Table]) -> None:
         lake.create(table)
     path = lake.settings.checkpoint_path(stream)
     if lake.files.exists(f"{path}/metadata"):
-        begun = lake.files.modified_at(f"{path}/metadata") + (999 if is_remote(path) else 0)  # a store knows seconds
+        begun = lake.files.modified_at(f"{path}/metadata") + time_precision(path) // timedelta(milliseconds=1)
         younger = [table.name for table in tables if lake.table(table.name).created_at > begun]
         if younger:
             _remove(lake.spark, path, f"{', '.join(younger)}: created after the stream had begun")
 
 
-def sound_checkpoint(
-    lake: Lake,
-    stream: str,
-    *,
-    reads: Sequence[str] = (),
-    appends_to: str | None = None,
-) -> str:
+def sound_checkpoint(lake: Lake, stream: str, *, reads: Sequence[str] = (), appends_to: str | None = None) -> str:
     """The path of the checkpoint of a stream that is about to start. This process must hold the stream's lease.
 
     The checkpoint is removed, and a line says why, in these cases: one of its files is torn or lost; the tables that
     the stream `reads`, in the order of its sources, are not those that it has read before, or have changes that it has
-    not read for `KEEP`; the table that Spark itself
-    `appends_to` lacks batches that the checkpoint says are done, or holds later ones.
+    not read for `KEEP`; the table that Spark itself `appends_to` lacks batches that are done, or holds later ones.
     """
     path = lake.settings.checkpoint_path(stream)
     if lake.files.exists(path):
@@ -81,7 +77,7 @@ def _state(spark: SparkSession, path: str) -> tuple[str, int, int]:
     planned = _last_batch(spark, "OffsetSeqLog", f"{path}/offsets")
     done = _last_batch(spark, "CommitLog", f"{path}/commits")
     for batch in range(max(planned - 1, 0), planned + 1):
-        _offsets(spark, f"{path}/offsets/{batch}")
+        _json_lines(spark, f"{path}/offsets/{batch}")
     if done not in (planned - 1, planned):
         raise _UnsoundError(f"{path}: the last batch in offsets is {planned}, in commits {done}")
     if done != NONE:
@@ -97,30 +93,25 @@ def _check_read(lake: Lake, path: str, reads: Sequence[str]) -> None:
     if len(offsets) != len(reads):
         raise _UnsoundError(f"{path}: the stream had {len(offsets)} sources, and has {len(reads)} now")
     for table, offset in zip(reads, offsets, strict=True):
-        if offset is not None and offset.get("reservoirId") != lake.table(table).id:
+        if offset is None:
+            continue
+        if offset.table_id != lake.table(table).id:
             raise _UnsoundError(f"{path}: {table} is not the table that the stream has read")
-        if offset is not None and offset["reservoirVersion"] > lake.table(table).version + 1:
+        if offset.version > lake.table(table).version + 1:
             raise _UnsoundError(f"{path}: {table} has gone back to an older version")
-        if offset is not None:
-            _check_unread(lake, path, table, offset)
+        _check_unread(lake, path, table, offset)
 
 
-def _check_unread(lake: Lake, path: str, table: str, offset: Any) -> None:
+def _check_unread(lake: Lake, path: str, table: str, offset: TableOffset) -> None:
     """Maintenance may have removed the files of changes that were not read in time."""
-    at, unread = offset["reservoirVersion"], _unread(offset)
+    unread = offset.last_read + 1
     if unread > lake.table(table).version:
         return
     log = lake.settings.table_path(table)
-    last_read, first_unread = (f"{log}/{commit_file(version)}" for version in (at, unread))
+    last_read, first_unread = (f"{log}/{commit_file(version)}" for version in (offset.version, unread))
     is_kept = lake.files.exists(last_read) and lake.files.exists(first_unread)
     if not is_kept or lake.files.modified_at(first_unread) < (datetime.now(UTC) - KEEP).timestamp() * 1000:
         raise _UnsoundError(f"{path}: changes of {table} were not read for {KEEP.days} days, and may be gone")
-
-
-def _unread(offset: Any) -> int:
-    """The version of a table from which a stream goes on that reads whole versions."""
-    version = int(offset["reservoirVersion"])
-    return version if offset["index"] < 0 else version + 1  # with a negative index, nothing of the version was read
 
 
 def batch_context(spark: SparkSession) -> str:
@@ -146,7 +137,7 @@ def finished_version(lake: Lake, stream: str, *, reads: str) -> int:
     except (_UnsoundError, ValueError):
         return 0
     id = lake.table(reads).id
-    read = [_unread(each) for each in offsets if each is not None and each["reservoirId"] == id]
+    read = [each.last_read + 1 for each in offsets if each is not None and each.table_id == id]
     finished = max([*read, int(noted.get(id, 0))])
     if finished and noted != {id: finished}:
         lake.files.write_text(note, json.dumps({id: finished}))
@@ -155,17 +146,20 @@ def finished_version(lake: Lake, stream: str, *, reads: str) -> int:
 
 def _check_log(lake: Lake, path: str, reads: Sequence[str]) -> None:
     for table, offset in zip(reads, _offsets(lake.spark, path), strict=False):
-        if offset is not None and not lake.table(table).has_changes_since(offset["reservoirVersion"] - 1):
-            raise _UnsoundError(f"{path}: the log of {table} no longer has version {offset['reservoirVersion']}")
+        if offset is not None and not lake.table(table).has_changes_since(offset.version - 1):
+            raise _UnsoundError(f"{path}: the log of {table} no longer has version {offset.version}")
 
 
-def _offsets(spark: SparkSession, path: str) -> list[Any]:
-    """The offset of each source; None for a source that had no data yet."""
+def _offsets(spark: SparkSession, path: str) -> list[TableOffset | None]:
+    """The offset of each source, all of them tables; None for one that had no data yet."""
     _, *offsets = _json_lines(spark, path)
-    return offsets
+    try:
+        return [None if each is None else TableOffset.model_validate(each) for each in offsets]
+    except ValidationError as error:
+        raise _UnsoundError(f"{path}: torn") from error
 
 
-def _json_lines(spark: SparkSession, path: str, *, version: str | None = "v1") -> list[Any]:
+def _json_lines(spark: SparkSession, path: str, *, version: str | None = VERSION) -> list[Any]:
     """The lines of a file as JSON, after the line with the version; None for a line `-`.
 
     Raises _UnsoundError, which names the file, if it is torn or lost.

@@ -63,6 +63,7 @@ from pulsar_lakehouse.jobs.steps import (
     steps_of_state,
 )
 from pulsar_lakehouse.jobs.streams import catch_up, keep_up
+from pulsar_lakehouse.leases.holders import Kind
 from pulsar_lakehouse.leases.leases import write_lease
 from pulsar_lakehouse.local import broker
 from pulsar_lakehouse.pipeline.declared import Pipeline
@@ -178,7 +179,8 @@ def run(
         require_extra(*NEEDED)
     broker.healthy_endpoint(settings)
     written = [*pipeline.written, *(table.name for table in sql_tables)]
-    with write_lease(settings, written) as lease, open_lake_with(settings, lease) as lake:
+    kind: Kind = "rounds" if every else "step"
+    with write_lease(settings, written, kind=kind) as lease, open_lake_with(settings, lease) as lake:
         if seconds is None:
             report.outcomes(run_all(lake))
             _reconcile(lake)
@@ -254,7 +256,7 @@ def purge() -> None:
     settings = load_settings()
     pipeline = pipeline_of(settings)
     tables = [entity.table.name for entity in pipeline.entities]
-    with open_lake_between_rounds(settings, tables) as lake:
+    with open_lake_between_rounds(settings, tables, kind="maintenance") as lake:
         require(lake, tables, made_by="run")
         purged = {each.name: purge_entity(lake, each, merges=_merges(pipeline, each)) for each in pipeline.entities}
     report.say("Purged: " + ", ".join(f"{count:,} {name}" for name, count in purged.items()))

@@ -36,7 +36,7 @@ def forget_command(
     entity, key = _parse(pipeline, person)
     written = (*pipeline.written, *(table.name for table in pipeline.sql_tables), *pipeline.published_topics)
     leases = (*written, *(each.shadow for each in pipeline.enrichments))
-    with open_lake(settings, writes=leases if approve else (), command=COMMAND) as lake:
+    with open_lake(settings, writes=leases if approve else (), command=COMMAND, kind="maintenance") as lake:
         require(lake, pipeline.written, made_by="run")
         if not approve:
             with spinner("Searching"):

@@ -21,6 +21,7 @@ from pulsar_lakehouse.expectations.evaluation import ExpectEachRow, ExpectOfTabl
 from pulsar_lakehouse.expectations.report import new_context, write_pages
 from pulsar_lakehouse.expectations.results import Result, Validated, figures, figures_of, keep, last_validated
 from pulsar_lakehouse.expectations.suites import CHANGE_FEED, Kind, Rule, Severity, Suite, with_figures
+from pulsar_lakehouse.limits import VALIDATED_ROWS
 from pulsar_lakehouse.progress import CONSOLE
 from pulsar_lakehouse.settings import Settings
 from pulsar_lakehouse.spark.frames import of_keys
@@ -33,9 +34,6 @@ WHOLE_AFTER = timedelta(days=1)
 
 AT_ONCE = 3
 """Tables that are validated side by side: small ones take most of their time for planning."""
-
-SMALL = 20_000
-"""The most rows of a table for which generating code takes longer than it saves."""
 
 WHOLE, NEW, NOTHING = "whole", "new", "nothing new"
 
@@ -96,7 +94,7 @@ class _Run:
         rules = [rule for rule in suite.rules if scope != NOTHING or rule.kind in (Kind.TABLE, Kind.TYPES)]
         own = figures_of(suite.table, self.known, last)
         read = [own["rows"], *(self.known.get(rule.to, 0) for rule in rules)]
-        spark = self.quick if scope == NOTHING or max(read) <= SMALL else self.spark
+        spark = self.quick if scope == NOTHING or max(read) <= VALIDATED_ROWS else self.spark
         rows = _rows(Lake(spark, self.settings), suite, scope, last, version)
         rows = rows.transform(_with_known, settings=self.settings, rules=rules)
         minimum = 1 if scope == WHOLE and not suite.may_be_empty else 0

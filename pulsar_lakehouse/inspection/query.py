@@ -8,9 +8,7 @@ import duckdb
 
 from pulsar_lakehouse.errors import LakehouseError
 from pulsar_lakehouse.settings import Settings
-from pulsar_lakehouse.tables.stored import dataset_of, existing_tables
-
-LAYERS = ("bronze", "silver", "gold", "quarantine", "quality")
+from pulsar_lakehouse.tables.stored import LAYERS, dataset_of, existing_tables
 
 
 def query(settings: Settings, sql: str, values: Mapping[str, object] | None = None) -> duckdb.DuckDBPyRelation:

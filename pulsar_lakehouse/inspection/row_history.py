@@ -1,7 +1,7 @@
 """The life of rows: what each commit of a table did to them, read from the table's log and files without Spark."""
 
 import json
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from math import isnan
@@ -11,13 +11,12 @@ from urllib.parse import unquote
 import duckdb
 import obstore
 import pyarrow as pa
-from deltalake import DeltaTable
 from pyarrow.dataset import dataset
 from pyarrow.fs import FileSystem
 
 from pulsar_lakehouse.settings import Settings
-from pulsar_lakehouse.storage import folder, table_options
-from pulsar_lakehouse.tables.stored import arrow_files, is_stored
+from pulsar_lakehouse.storage import files_in, folder
+from pulsar_lakehouse.tables.stored import arrow_files, is_stored, stored_table
 
 Row = dict[str, Any]
 
@@ -67,12 +66,12 @@ def changes_of_rows(
     if not is_stored(settings, name):
         return []
     path = settings.table_path(name)
-    commits, present = list(_commits(settings, path)), _files_in(settings, path)
-    begin, active = _first_whole(present, commits), _files_before(settings, path, commits[0])
-    needed = active.copy()
-    for commit in commits:
-        needed |= commit.added
-    readable = {file: values for file, values in needed.items() if file in present}
+    commits, present = list(_commits(settings, path)), files_in(settings, path)
+    active = _files_before(settings, name, commits[0])
+    # The first version that needs no file that is gone.
+    begin = max((each.version for each in commits if set(each.removed) - present.keys()), default=commits[0].version)
+    needed = active | {file: at for commit in commits for file, at in commit.added.items()}
+    readable = {file: at for file, at in needed.items() if file in present}
     found = _matching(arrow_files(settings, path), readable, where, values)
     changes: list[RowChange] = []
     for commit in commits:
@@ -84,11 +83,6 @@ def changes_of_rows(
         after = _rows_of(active if is_first else commit.added, found, identity)
         changes += _compare(name, commit, before, after, is_oldest=is_first and begin > 0)
     return changes
-
-
-def _files_in(settings: Settings, path: str) -> set[str]:
-    """The paths of all files within a table's folder."""
-    return {file["path"] for files in obstore.list(folder(settings, path)) for file in files}
 
 
 def _commits(settings: Settings, path: str) -> Iterator[_Commit]:
@@ -103,38 +97,27 @@ def _commits(settings: Settings, path: str) -> Iterator[_Commit]:
 
 def _commit(version: int, actions: str, written: datetime) -> _Commit:
     lines = [json.loads(line) for line in actions.splitlines() if line]
-    found = {kind: [each[kind] for each in lines if kind in each] for kind in ("commitInfo", "add", "remove")}
-    told = found["commitInfo"][0] if found["commitInfo"] else {}
+    told: dict[str, Any] = next((line["commitInfo"] for line in lines if "commitInfo" in line), {})
     return _Commit(
         version=version,
         at=datetime.fromtimestamp(told["timestamp"] / 1000, UTC) if told else written,
-        added={unquote(each["path"]): each["partitionValues"] for each in found["add"]},
-        removed=tuple(unquote(each["path"]) for each in found["remove"]),
+        added={unquote(line["add"]["path"]): line["add"]["partitionValues"] for line in lines if "add" in line},
+        removed=tuple(unquote(line["remove"]["path"]) for line in lines if "remove" in line),
         reason=told.get("userMetadata") or "",
     )
 
 
-def _files_before(settings: Settings, path: str, first: _Commit) -> Files:
+def _files_before(settings: Settings, name: str, first: _Commit) -> Files:
     """The files of the first version that the log still has, without those that its commit added."""
     if first.version == 0:
         return {}
-    table = DeltaTable(path, version=first.version, storage_options=table_options(settings))
-    rows = pa.table(table.get_add_actions()).to_pylist()
-    files = {unquote(row["path"]): _as_text(row.get("partition") or {}) for row in rows}
-    return {file: values for file, values in files.items() if file not in first.added}
-
-
-def _as_text(values: Mapping[str, object]) -> dict[str, str | None]:
-    return {name: None if value is None else str(value) for name, value in values.items()}
-
-
-def _first_whole(present: Collection[str], commits: Sequence[_Commit]) -> int:
-    """The first version that needs no file that is gone."""
-    first = commits[0].version
-    for commit in commits:
-        if any(file not in present for file in commit.removed):
-            first = commit.version
-    return first
+    rows = pa.table(stored_table(settings, name, first.version).get_add_actions()).to_pylist()
+    partitions = {unquote(row["path"]): row.get("partition") or {} for row in rows}
+    return {
+        file: {name: None if value is None else str(value) for name, value in values.items()}
+        for file, values in partitions.items()
+        if file not in first.added
+    }
 
 
 def _matching(files: FileSystem, needed: Files, where: str, values: Mapping[str, object]) -> dict[str, list[Row]]:
@@ -185,7 +168,7 @@ def _compare(
 
 
 def _values(value: Any) -> Any:
-    """A value to compare. A file that is older than a column lacks it, which is as if it were NULL. NaN equals NaN."""
+    """A value to compare. A column that an older file lacks counts as NULL. NaN equals NaN."""
     match value:
         case dict():
             return {name: _values(field) for name, field in value.items() if field is not None}

@@ -1,21 +1,21 @@
 """The status of all tables, read from their logs and from the checkpoints, without Spark."""
 
-import json
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
 
 import duckdb
 import obstore
+import pyarrow as pa
+import pyarrow.compute as pc
 from deltalake import DeltaTable
 
 from pulsar_lakehouse.checkpoints.batches import Batch, batches, last_batch
+from pulsar_lakehouse.checkpoints.offsets import table_offsets
 from pulsar_lakehouse.settings import Settings
-from pulsar_lakehouse.storage import folder
-from pulsar_lakehouse.tables.stored import dataset_of, existing_tables
+from pulsar_lakehouse.storage import files_in, folder
+from pulsar_lakehouse.tables.stored import bytes_of, dataset_of, existing_tables, files_of
 
 REFRESHES_TABLE = "gold.refreshes"
 """The table that records which versions of its sources the refresh of a SQL table has read."""
@@ -50,31 +50,30 @@ def table_statuses(settings: Settings) -> list[TableStatus]:
     for name, table in tables.items():
         batch = last_batch(settings, name)
         read = _read_by(batch) if batch else refreshed.get(str(table.metadata().id), ())
-        files = table.get_add_actions(flatten=True)
+        files = files_of(table)
         found.append(
             TableStatus(
                 name=name,
                 rows=table.count(),
                 version=table.version(),
-                size=sum(files["size_bytes"].to_pylist()),
-                files=files.num_rows,
+                size=bytes_of(files),
+                files=len(files),
                 deleted=_deleted(files),
                 made_at=datetime.fromtimestamp((table.metadata().created_time or 0) / 1000, UTC),
                 ran_at=batch.ended if batch else _changed_at(table),
-                lag=_behind(read, {table_id: version for table_id, (_, version) in by_id.items()}),
+                lag=_behind(read, by_id),
                 lag_seconds=_age(settings, read, by_id),
             )
         )
     return found
 
 
-def _deleted(files: Any) -> int | None:
+def _deleted(files: pa.Table) -> int | None:
     """Rows with a `deleted_at`, by the statistics of files: it takes no look into them."""
     nulls = "null_count.deleted_at"
-    if nulls not in files.schema.names:
+    if nulls not in files.column_names:
         return None
-    counts = zip(files["num_records"].to_pylist(), files[nulls].to_pylist(), strict=True)
-    return sum(int(rows - empty) for rows, empty in counts if rows is not None and empty is not None)
+    return pc.sum(pc.subtract(files["num_records"], files[nulls])).as_py() or 0
 
 
 def _age(settings: Settings, read: Sequence[tuple[str, int]], tables: Mapping[str, tuple[str, int]]) -> float | None:
@@ -93,7 +92,7 @@ def committed_at(settings: Settings, table: str, version: int) -> datetime:
     try:
         return obstore.head(log, f"{version:020}.json")["last_modified"]
     except FileNotFoundError:
-        return min(file["last_modified"] for files in obstore.list(log) for file in files)
+        return min(files_in(settings, f"{settings.table_path(table)}/_delta_log").values())
 
 
 def _changed_at(table: DeltaTable) -> datetime:
@@ -107,18 +106,7 @@ def batches_of(settings: Settings, stream: str) -> list[tuple[datetime, dict[str
 
 def _read_by(batch: Batch) -> list[tuple[str, int]]:
     """The id of each table that the stream reads, with the last version that it has read; not if that is torn."""
-    found = []
-    for line in batch.offsets.splitlines():
-        with suppress(ValueError, TypeError, KeyError):  # torn, or not an offset of a table
-            offset = json.loads(line)
-            found.append((str(offset["reservoirId"]), _last_read(offset)))
-    return found
-
-
-def _last_read(offset: Mapping[str, object]) -> int:
-    """The last version that an offset has reached. With a negative index, it is still before its version."""
-    at, index = int(str(offset["reservoirVersion"])), int(str(offset["index"]))
-    return at - 1 if index < 0 else at
+    return [(offset.table_id, offset.last_read) for offset in table_offsets(batch.offsets)]
 
 
 def _refreshed(table: DeltaTable | None) -> dict[str, list[tuple[str, int]]]:
@@ -130,10 +118,6 @@ def _refreshed(table: DeltaTable | None) -> dict[str, list[tuple[str, int]]]:
     return {made: [(source["id"], source["version"]) for source in sources] for made, sources in last}
 
 
-def _behind(read: Sequence[tuple[str, int]], versions: Mapping[str, int]) -> int | None:
-    """How many versions are newer than those that were read. `versions` are the current ones, by table id.
-
-    None if no table was read.
-    """
-    newer = [max(0, versions.get(table, 0) - version) for table, version in read]
-    return sum(newer) if newer else None
+def _behind(read: Sequence[tuple[str, int]], tables: Mapping[str, tuple[str, int]]) -> int | None:
+    """How many versions are newer than those that were read. `tables` are as in `_age`. None if no table was read."""
+    return sum(max(0, tables.get(table, ("", 0))[1] - version) for table, version in read) if read else None

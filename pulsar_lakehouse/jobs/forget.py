@@ -37,10 +37,11 @@ from pulsar_lakehouse.local.broker import endpoint
 from pulsar_lakehouse.pipeline.declared import Pipeline
 from pulsar_lakehouse.progress import CONSOLE, spinner
 from pulsar_lakehouse.pulsar.topic_admin import request_compaction
-from pulsar_lakehouse.settings import Settings, is_remote
+from pulsar_lakehouse.settings import Settings
 from pulsar_lakehouse.silver.entity import Entity
-from pulsar_lakehouse.spark.batches import session_settings
 from pulsar_lakehouse.spark.frames import cached, frame_of
+from pulsar_lakehouse.spark.session_settings import session_settings
+from pulsar_lakehouse.storage import has_tables
 from pulsar_lakehouse.tables.declared import KEEP, POSITION_OF_MESSAGE, USER_METADATA
 from pulsar_lakehouse.tables.direct import append_values
 from pulsar_lakehouse.tables.lake import Lake
@@ -354,7 +355,7 @@ def _beyond(settings: Settings, pipeline: Pipeline, topics: list[str], compacted
         yield f"the topic {topic} has no checkpoint here, so it was not reached: delete it if it has messages"
     for table in sorted(set(table_names(settings)) - _known(pipeline)):
         yield f"{table} is not declared, so it was not searched: delete its folder, if nobody needs it"
-    if is_remote(settings.warehouse_root):
+    if has_tables(settings):
         yield "the object store keeps older versions of objects if the bucket has versioning: let them expire"
     if any(table.postgres for table in pipeline.sql_tables):
         yield "Postgres: rows of old transactions until VACUUM, its log, and its backups"

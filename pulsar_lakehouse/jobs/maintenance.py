@@ -3,7 +3,7 @@
 import os
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from itertools import takewhile
@@ -15,18 +15,19 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 from pulsar_lakehouse.errors import BusyError, ConfigurationError, LakehouseError, PermanentError
 from pulsar_lakehouse.jobs.snapshots import held_versions
 from pulsar_lakehouse.leases.homes import refuse_other_home
-from pulsar_lakehouse.leases.leases import PATIENCE, turn_at
+from pulsar_lakehouse.leases.leases import PATIENCE
+from pulsar_lakehouse.leases.turns import turn_at
 from pulsar_lakehouse.locks import exclusive
 from pulsar_lakehouse.pipeline.loading import pipeline_of
 from pulsar_lakehouse.settings import Settings
 from pulsar_lakehouse.spark.error_causes import cause_of
-from pulsar_lakehouse.tables.declared import CHECKPOINT_INTERVAL, KEEP
+from pulsar_lakehouse.tables.declared import KEEP, LOG_CHECKPOINT_INTERVAL
 from pulsar_lakehouse.tables.direct import writer_properties
-from pulsar_lakehouse.tables.old_files import last_checkpoint_size, remove_old_files, remove_old_log
+from pulsar_lakehouse.tables.old_files import log_checkpoint_size, remove_old_files, remove_old_log
 from pulsar_lakehouse.tables.stored import stored_table, table_names
 
-FEW, MANY = "100", "10"
-"""After how many commits the next checkpoint of a log is made."""
+LONG_INTERVAL, SHORT_INTERVAL = "100", "10"
+"""After how many commits the next log checkpoint is made."""
 LARGE = 10_000
 """Files that are named by a large checkpoint: about 1 MB."""
 
@@ -99,7 +100,7 @@ def _compact(settings: Settings, vacuumed: Maintained, *, patience: float) -> Ma
         return vacuumed
     try:
         table = stored_table(settings, vacuumed.table)
-        turn = turn_at(settings, _written_with(settings, table, vacuumed.table), command="maintain", patience=patience)
+        turn = _turn_at(settings, _written_with(settings, table, vacuumed.table), patience)
         with turn, rewriting(settings):
             table.update_incremental()
             compacted = table.optimize.compact(writer_properties=writer_properties(table))["numFilesRemoved"]
@@ -116,11 +117,16 @@ def _space_checkpoints(settings: Settings, name: str, *, patience: float) -> Non
     With few checkpoints, each reader has to read more commits, which takes longer than a small checkpoint.
     """
     table = stored_table(settings, name)
-    wanted = FEW if last_checkpoint_size(settings, name) > LARGE else MANY
-    if {table.metadata().configuration.get(CHECKPOINT_INTERVAL), wanted} == {FEW, MANY}:  # not the user's own value
-        with turn_at(settings, _writers(settings, name), command="maintain", patience=patience):
+    wanted = LONG_INTERVAL if log_checkpoint_size(settings, name) > LARGE else SHORT_INTERVAL
+    has = table.metadata().configuration.get(LOG_CHECKPOINT_INTERVAL)
+    if {has, wanted} == {LONG_INTERVAL, SHORT_INTERVAL}:  # not the user's own value
+        with _turn_at(settings, _writers(settings, name), patience):
             table.update_incremental()
-            table.alter.set_table_properties({CHECKPOINT_INTERVAL: wanted})
+            table.alter.set_table_properties({LOG_CHECKPOINT_INTERVAL: wanted})
+
+
+def _turn_at(settings: Settings, tables: Sequence[str], patience: float) -> AbstractContextManager[object]:
+    return turn_at(settings, tables, command="maintain", kind="maintenance", patience=patience)
 
 
 @contextmanager

@@ -23,7 +23,7 @@ from pulsar_lakehouse.gold.enrichment.writes import remove
 from pulsar_lakehouse.inspection.query import query
 from pulsar_lakehouse.pipeline.declared import Pipeline
 from pulsar_lakehouse.settings import Settings
-from pulsar_lakehouse.spark.batches import session_settings
+from pulsar_lakehouse.spark.session_settings import session_settings
 from pulsar_lakehouse.storage import folder
 from pulsar_lakehouse.tables.declared import EACH_TABLE, USER_METADATA
 from pulsar_lakehouse.tables.lake import Lake

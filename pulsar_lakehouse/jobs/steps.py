@@ -22,6 +22,7 @@ from pulsar_lakehouse.gold.enrichment.declaration import ACTIONS, BACKFILLS, Enr
 from pulsar_lakehouse.gold.enrichment.enrich import create_tables as create_gold
 from pulsar_lakehouse.gold.enrichment.enrich import enrich
 from pulsar_lakehouse.gold.enrichment.reconciliation import reconcile_facts
+from pulsar_lakehouse.gold.enrichment.succession import Succession
 from pulsar_lakehouse.gold.sinks.postgres import publish_to_postgres
 from pulsar_lakehouse.gold.sinks.topic import changelog_of, publish
 from pulsar_lakehouse.gold.sql.declaration import SqlTable
@@ -38,6 +39,7 @@ from pulsar_lakehouse.jobs.lineage.flows import (
 )
 from pulsar_lakehouse.jobs.lineage.runs import prepare, told
 from pulsar_lakehouse.jobs.streams import Outcome, Stream, catch_up
+from pulsar_lakehouse.leases.holders import Kind
 from pulsar_lakehouse.leases.leases import Lease, lease_between_rounds, write_lease
 from pulsar_lakehouse.local.broker import endpoint, healthy_endpoint
 from pulsar_lakehouse.pipeline.declared import Pipeline
@@ -49,7 +51,6 @@ from pulsar_lakehouse.silver.entity import Entity
 from pulsar_lakehouse.silver.merge import create_tables as create_silver
 from pulsar_lakehouse.silver.merge import merge
 from pulsar_lakehouse.silver.reconciliation import reconcile_entity
-from pulsar_lakehouse.spark.batches import Succession
 from pulsar_lakehouse.spark.parallel import side_by_side
 from pulsar_lakehouse.spark.session import kill_submitting_jvm, start_spark
 from pulsar_lakehouse.tables.lake import Lake
@@ -58,22 +59,22 @@ Declared = TypeVar("Declared", Entity, Enrichment)
 
 
 @contextmanager
-def open_lake(settings: Settings, *, writes: Sequence[str], command: str = "") -> Iterator[Lake]:
+def open_lake(settings: Settings, *, writes: Sequence[str], command: str = "", kind: Kind = "step") -> Iterator[Lake]:
     """The lake in a Spark session that holds the leases of `writes`. Raises BusyError if another process has one.
 
     `command` is what that process would see as the holder; by default, the command line.
     """
-    with write_lease(settings, writes, command=command) as lease, open_lake_with(settings, lease) as lake:
+    with write_lease(settings, writes, command=command, kind=kind) as lease, open_lake_with(settings, lease) as lake:
         yield lake
 
 
 @contextmanager
-def open_lake_between_rounds(settings: Settings, tables: Sequence[str]) -> Iterator[Lake]:
+def open_lake_between_rounds(settings: Settings, tables: Sequence[str], *, kind: Kind = "step") -> Iterator[Lake]:
     """Like `open_lake`, but also while `lakehouse run --every` has the tables: its next round waits for the end.
 
     For commands that no step may write beside.
     """
-    with lease_between_rounds(settings, tables) as lease, open_lake_with(settings, lease) as lake:
+    with lease_between_rounds(settings, tables, kind=kind) as lease, open_lake_with(settings, lease) as lake:
         yield lake
 
 

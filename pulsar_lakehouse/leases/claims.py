@@ -10,7 +10,6 @@ A holder that finds a higher number ends at once, and so does one that can't wri
 
 import json
 import os
-import re
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -24,10 +23,11 @@ from obstore.exceptions import AlreadyExistsError, BaseError
 from obstore.store import ObjectStore
 
 from pulsar_lakehouse.errors import BusyError
+from pulsar_lakehouse.leases.holders import UNKNOWN, Holder, busy, known
 from pulsar_lakehouse.leases.homes import ID, home_id
 from pulsar_lakehouse.progress import CONSOLE, wait_until
 from pulsar_lakehouse.settings import Settings
-from pulsar_lakehouse.storage import folder
+from pulsar_lakehouse.storage import folder, has_tables
 
 RENEWAL, GIVE_UP, EXPIRY = 10.0, 90.0, 120.0
 """Seconds between writes of a claim, without a write until its holder ends, and until others may take over."""
@@ -36,7 +36,7 @@ RENEWAL, GIVE_UP, EXPIRY = 10.0, 90.0, 120.0
 @dataclass(frozen=True, kw_only=True)
 class _Held:
     number: int
-    holder: str
+    holder: Holder
     home: str
     beat: int
     """How often the claim was renewed; -1 after it was released."""
@@ -44,13 +44,12 @@ class _Held:
 
 @dataclass(kw_only=True)
 class Claims:
-    """The claims of one process. `waits_for` matches the holders that release a table soon."""
+    """The claims of one process, which waits `until` a time for maintenance."""
 
     store: ObjectStore
-    holder: str
+    holder: Holder
     home: str
     until: float
-    waits_for: re.Pattern[str]
 
     def __post_init__(self) -> None:
         self.numbers: dict[str, int] = {}
@@ -73,13 +72,14 @@ class Claims:
             last = self._last(table)
             if last is None or self._is_free(last) or (last == first and time.monotonic() - watched > EXPIRY):
                 return self._create(table, last.number + 1 if last else 0)
-            if last != first and self.waits_for.search(last.holder):
+            if last != first and last.holder.kind == "maintenance":
                 first, watched = last, time.monotonic()
             return last != first
 
-        wait_until(is_decided, _waiting(table, first), max(self.until - time.monotonic(), 2 * EXPIRY))
+        waiting = f"Waiting for {_holder(first)} to show that it still writes {table}, or to release it"
+        wait_until(is_decided, waiting, max(self.until - time.monotonic(), 2 * EXPIRY))
         if table not in self.numbers:
-            raise BusyError(f"{table} is being written by {_holder(self._last(table))}: wait until it ends, or stop it")
+            raise busy(table, _holder(self._last(table)))
 
     def renew(self) -> None:
         """Write the claims anew. Ends this process if it has lost one."""
@@ -130,26 +130,33 @@ class Claims:
             content = None if path is None else json.loads(bytes(obstore.get(self.store, path).bytes()))
         except FileNotFoundError:  # a newer one was created, and this one deleted
             return self._last(table)
-        return content and _Held(number=int(str(path).rpartition("/")[2]), **content)
+        return content and _Held(
+            number=int(str(path).rpartition("/")[2]),
+            holder=known(content["holder"]),
+            home=content["home"],
+            beat=content["beat"],
+        )
 
     def _paths(self, table: str) -> list[str]:
         return [file["path"] for batch in obstore.list(self.store, table) for file in batch]
 
     def _content(self) -> bytes:
-        return json.dumps({"holder": self.holder, "home": self.home, "beat": self._beat}).encode()
+        holder = self.holder.model_dump(mode="json")
+        return json.dumps({"holder": holder, "home": self.home, "beat": self._beat}).encode()
 
 
 @contextmanager
-def claimed(
-    settings: Settings, tables: Sequence[str], holder: str, *, until: float, waits_for: re.Pattern[str]
-) -> Iterator[None]:
-    """Claim `tables` while the block runs. This process must hold their locks.
+def claimed(settings: Settings, tables: Sequence[str], holder: Holder, until: float) -> Iterator[None]:
+    """Claim `tables` while the block runs, if they are in an object store. This process must hold their locks.
 
-    `until` is how long to wait for holders that `waits_for` matches, by `time.monotonic`. Raises BusyError if another
-    process writes a table, which it finds out in 10 seconds, or in 2 minutes if that process is dead.
+    `until` is how long to wait for maintenance, by `time.monotonic`. Raises BusyError if another process writes a
+    table, which it finds out in 10 seconds, or in 2 minutes if that process is dead.
     """
+    if not has_tables(settings):
+        yield
+        return
     store = folder(settings, f"{settings.warehouse_root}/.leases")
-    claims = Claims(store=store, holder=holder, home=_identity(settings), until=until, waits_for=waits_for)
+    claims = Claims(store=store, holder=holder, home=_identity(settings), until=until)
     stop = threading.Event()
     renewal = threading.Thread(target=claims.renew_until, args=[stop], daemon=True)
     watch = threading.Thread(target=claims.watch_until, args=[stop], daemon=True)
@@ -175,12 +182,8 @@ def _identity(settings: Settings) -> str:
     return f"{id}-{at.st_dev}-{at.st_ino}"
 
 
-def _waiting(table: str, held: _Held | None) -> str:
-    return f"Waiting for {_holder(held)} to show that it still writes {table}, or to release it"
-
-
-def _holder(held: _Held | None) -> str:
-    return held.holder if held else "another process"
+def _holder(last: _Held | None) -> Holder:
+    return last.holder if last else UNKNOWN
 
 
 def _end(line: str, code: int) -> NoReturn:

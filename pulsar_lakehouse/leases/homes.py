@@ -6,8 +6,8 @@ from pathlib import Path
 
 from pulsar_lakehouse.errors import ConfigurationError
 from pulsar_lakehouse.locks import exclusive
-from pulsar_lakehouse.settings import Settings, is_remote
-from pulsar_lakehouse.storage import said_once
+from pulsar_lakehouse.settings import Settings
+from pulsar_lakehouse.storage import has_tables, said_once
 
 ID = Path("leases") / ".id"
 """The file in a home that has its id."""
@@ -31,7 +31,7 @@ def refuse_other_home(settings: Settings) -> None:
 
     If none does, this one has the folder from now on. Others would not see its locks, and would land messages again.
     """
-    if not settings.warehouse or is_remote(settings.warehouse_root):
+    if not settings.warehouse or has_tables(settings):
         return
     own, at = home_id(settings), f"{socket.gethostname()}:{settings.home.resolve()}"
     id, _, home = said_once(settings, WRITER, f"{own} {at}").partition(" ")

@@ -27,6 +27,7 @@ from pulsar_lakehouse.jvm.java import java_home
 from pulsar_lakehouse.jvm.scala import compiled
 from pulsar_lakehouse.progress import spinner
 from pulsar_lakehouse.settings import Settings, variables
+from pulsar_lakehouse.spark.session_settings import ADAPTIVE, INTERPRETED
 from pulsar_lakehouse.storage import is_used, spark_properties
 
 # The code cache must be large: C1 alone gets 48 MB by default, and Spark's compiled code would be evicted all the time.
@@ -35,11 +36,7 @@ JAVA_OPTIONS = "-XX:+UseParallelGC -XX:ReservedCodeCacheSize=256m -XX:+ExitOnOut
 OUT_OF_MEMORY = 3
 """The exit code of a JVM that runs out of memory."""
 
-LITTLE_DATA = {
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-    "spark.sql.adaptive.enabled": "false",
-}
+LITTLE_DATA = {**INTERPRETED, ADAPTIVE: "false"}
 """Settings for queries that run only a few times: each is planned once, and no code is generated for it."""
 
 SHORT_RUN = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1", **LITTLE_DATA}

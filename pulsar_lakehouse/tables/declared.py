@@ -60,18 +60,18 @@ KEEP = timedelta(days=7)
 FEED = KEEP - timedelta(days=1)
 """How long a change feed is certain to be complete."""
 
-CHECKPOINT_INTERVAL = "delta.checkpointInterval"
-EACH_TABLE = {"delta.logRetentionDuration": f"interval {KEEP.days} days", CHECKPOINT_INTERVAL: "10"}
+LOG_CHECKPOINT_INTERVAL = "delta.checkpointInterval"
+EACH_TABLE = {"delta.logRetentionDuration": f"interval {KEEP.days} days", LOG_CHECKPOINT_INTERVAL: "10"}
 """Properties of all tables. A log must not be kept longer than the files that it names.
 
-delta-rs makes a checkpoint of it as often as Spark does by default, until `lakehouse maintain` finds that it is large.
+Log checkpoints are made as often as Spark makes them by default, until `lakehouse maintain` finds that they are large.
 """
 
 USER_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
 """The setting of a session that says why its commits are made. `lakehouse trace` tells that."""
 
 COMMITS = "_delta_log/[0-9]*.json"
-LAST_CHECKPOINT = "_delta_log/_last_checkpoint"
+LAST_LOG_CHECKPOINT = "_delta_log/_last_checkpoint"
 
 
 def commit_file(version: int) -> str:

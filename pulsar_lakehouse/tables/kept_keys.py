@@ -14,27 +14,26 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 
+from pulsar_lakehouse.limits import KEPT_KEYS_BYTES
 from pulsar_lakehouse.tables.stored import dataset_of
 
-ROOM = 256 * 2**20
-"""Bytes of the keys that are kept, of all tables."""
 TEXT_BYTES = 40
-"""What a text is taken for, before it is read."""
+"""The estimated size of a text that is not read yet."""
 FILE_BYTES = 2048
-"""What a file takes beside its keys."""
+"""What is kept of a file beside its keys."""
 
 
 class KeptKeys:
     """The keys of files, in memory. Those that were used least recently make room for others."""
 
-    def __init__(self, room: int = ROOM) -> None:
+    def __init__(self, room: int = KEPT_KEYS_BYTES) -> None:
         self._room, self._bytes = room, 0
         self._kept: OrderedDict[tuple[str, ...], pa.Table] = OrderedDict()
         self._too_large: set[tuple[str, ...]] = set()
         self._lock = Lock()
 
     def files_with(self, table: DeltaTable, files: pa.Table, keys: pa.Table, **options: Any) -> pa.Table | None:
-        """The `files` that have one of the keys, or perhaps have one; None if their keys would take too much memory.
+        """The `files` that have or may have one of the keys; None if the keys of all files would take too much memory.
 
         `options` are those of `dataset_of`.
         """
@@ -54,7 +53,7 @@ class KeptKeys:
         return files.take(np.unique(np.searchsorted(ends, found, side="right")))
 
     def _keys_of(self, table: DeltaTable, files: pa.Table, names: list[str], **options: Any) -> list[pa.Table] | None:
-        """The keys of each file; None, now and from now on, if they are larger than they were taken for."""
+        """The keys of each file; None, from now on, if they are larger than was estimated."""
         of_table = (table.table_uri, *names)
         if of_table in self._too_large:
             return None

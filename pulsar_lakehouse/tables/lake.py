@@ -19,11 +19,11 @@ from pulsar_lakehouse.errors import ConfigurationError, LakehouseError, Permanen
 from pulsar_lakehouse.limits import FEW, FEW_BYTES, HANDFUL
 from pulsar_lakehouse.locks import exclusive
 from pulsar_lakehouse.settings import Settings
-from pulsar_lakehouse.spark.batches import ADAPTIVE, INTERPRETED, session_settings
 from pulsar_lakehouse.spark.files import Files, java_class
 from pulsar_lakehouse.spark.frames import of_keys, size_of, with_columns_of
+from pulsar_lakehouse.spark.session_settings import ADAPTIVE, INTERPRETED, session_settings
 from pulsar_lakehouse.tables import direct
-from pulsar_lakehouse.tables.declared import COMMITS, EACH_TABLE, LAST_CHECKPOINT, USER_METADATA, Table, commit_file
+from pulsar_lakehouse.tables.declared import COMMITS, EACH_TABLE, LAST_LOG_CHECKPOINT, USER_METADATA, Table, commit_file
 from pulsar_lakehouse.tables.direct import Merge
 
 
@@ -113,7 +113,7 @@ class LakeTable:
 
         A long log is not listed, unless a cleanup and then a power cut left neither file.
         """
-        return any(self._has(file) for file in (commit_file(0), LAST_CHECKPOINT, COMMITS))
+        return any(self._has(file) for file in (commit_file(0), LAST_LOG_CHECKPOINT, COMMITS))
 
     def is_created(self) -> bool:
         """Whether the table exists, and its creation was not interrupted."""

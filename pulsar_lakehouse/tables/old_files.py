@@ -6,7 +6,7 @@ without a lease.
 
 import json
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
@@ -14,16 +14,13 @@ from itertools import pairwise
 import obstore
 
 from pulsar_lakehouse.settings import Settings
-from pulsar_lakehouse.storage import folder
-from pulsar_lakehouse.tables.declared import LAST_CHECKPOINT
+from pulsar_lakehouse.storage import files_in, folder
+from pulsar_lakehouse.tables.declared import LAST_LOG_CHECKPOINT
 from pulsar_lakehouse.tables.stored import stored_table
 
 _OF_VERSION = re.compile(r"_delta_log/\.?(\d{20})\.")
-_COMMIT = re.compile(r"_delta_log/(\d{20})\.json")
-_CHECKPOINT = re.compile(r"_delta_log/(\d{20})\.checkpoint\.parquet")
-_CHECKSUM = re.compile(r"_delta_log/(\d{20})\.crc")
 RECENT = timedelta(hours=1)
-"""How long a checkpoint or a checksum is kept after the next one was written: somebody may be about to read it."""
+"""How long a log checkpoint or a checksum is kept after the next one was written: somebody may be about to read it."""
 
 
 def remove_old_files(settings: Settings, table: str, *, keep: timedelta, held: Sequence[int] = ()) -> int:
@@ -35,52 +32,50 @@ def remove_old_files(settings: Settings, table: str, *, keep: timedelta, held: S
         keep // timedelta(hours=1), dry_run=True, full=True, enforce_retention_duration=False, keep_versions=list(held)
     )
     # Those that an earlier run has removed are named again.
-    return _delete(settings, table, _files(settings, table).keys() & old) if old else 0
+    return _delete(settings, table, files_in(settings, settings.table_path(table)).keys() & old) if old else 0
 
 
 def remove_old_log(settings: Settings, table: str, *, keep: timedelta, held: Sequence[int] = ()) -> int:
-    """Remove the log of versions before the last checkpoint that is older than `keep`; returns how many files.
+    """Remove the log of versions before the last log checkpoint that is older than `keep`; returns how many files.
 
-    What the versions in `held` need stays. Statistics in the log have values of rows that have left the table since.
-    Of what is kept, checksums and checkpoints go that have had a successor for an hour, but for the first checkpoint of
-    each day. A checkpoint of a table that is written every few seconds names hundreds of thousands of files.
+    The log has values of rows that have left the table since. What the versions in `held` need stays.
     """
-    written = _files(settings, table, "_delta_log")
-    committed = {int(found[1]): at for path, at in written.items() if (found := _COMMIT.fullmatch(path))}
-    checkpoints = [int(found[1]) for path in written if (found := _CHECKPOINT.fullmatch(path))]
-    before = datetime.now(UTC) - keep
-    old = [version for version in checkpoints if not keep or (version in committed and committed[version] <= before)]
-    kept_from = max((version for version in old if version <= min(held, default=version)), default=0)
+    written = files_in(settings, settings.table_path(table), "_delta_log")
     of_version = {path: int(found[1]) for path in written if (found := _OF_VERSION.match(path))}
+    committed = {of_version[path]: written[path] for path in _of_kind(written, "json")}
+    before = datetime.now(UTC) - keep
+    complete = [of_version[path] for path in _of_kind(written, "checkpoint.parquet")]
+    old = [version for version in complete if not keep or (version in committed and committed[version] <= before)]
+    kept_from = max((version for version in old if version <= min(held, default=version)), default=0)
     removed = {path for path, version in of_version.items() if version < kept_from}
-    return _delete(settings, table, removed | _surplus(written, kept_from))
+    kept = {path: at for path, at in written.items() if path not in removed}
+    return _delete(settings, table, removed | _surplus(kept))
 
 
-def _surplus(written: Mapping[str, datetime], kept_from: int) -> set[str]:
-    """The checkpoints and checksums of a log that commits and other checkpoints make up for."""
+def _surplus(kept: Mapping[str, datetime]) -> set[str]:
+    """The log checkpoints and checksums that have had a successor for an hour, except a day's first.
+
+    A log checkpoint of a table that is written every few seconds names hundreds of thousands of files.
+    """
     before = datetime.now(UTC) - RECENT
-    checkpoints = sorted(
-        path for path in written if (found := _CHECKPOINT.fullmatch(path)) and int(found[1]) >= kept_from
-    )
-    checksums = sorted(path for path in written if _CHECKSUM.fullmatch(path))
-    replaced = {path for kind in (checkpoints, checksums) for path, later in pairwise(kind) if written[later] < before}
-    first_of_day = {written[path].date(): path for path in reversed(checkpoints)}
+    checkpoints, checksums = _of_kind(kept, "checkpoint.parquet"), _of_kind(kept, "crc")
+    replaced = {path for kind in (checkpoints, checksums) for path, later in pairwise(kind) if kept[later] < before}
+    first_of_day = {kept[path].date(): path for path in reversed(checkpoints)}
     return replaced - {*checkpoints[:1], *first_of_day.values()}
 
 
-def last_checkpoint_size(settings: Settings, table: str) -> int:
-    """How many files the last checkpoint of the log names, with those that left the table; 0 if that is not known."""
+def _of_kind(paths: Iterable[str], ending: str) -> list[str]:
+    """The files of versions with this ending, sorted by version."""
+    return sorted(path for path in paths if re.fullmatch(rf"_delta_log/\d{{20}}\.{ending}", path))
+
+
+def log_checkpoint_size(settings: Settings, table: str) -> int:
+    """How many files the last log checkpoint names, with those that left the table; 0 if that is not known."""
     try:
-        told = obstore.get(folder(settings, settings.table_path(table)), LAST_CHECKPOINT).bytes()
+        told = obstore.get(folder(settings, settings.table_path(table)), LAST_LOG_CHECKPOINT).bytes()
         return int(json.loads(bytes(told))["size"])
     except (FileNotFoundError, ValueError, KeyError):  # it is only a hint, which can be torn
         return 0
-
-
-def _files(settings: Settings, table: str, under: str | None = None) -> dict[str, datetime]:
-    """The files of a table by path, relative to it, with the times when they were written."""
-    listed = obstore.list(folder(settings, settings.table_path(table)), under)
-    return {file["path"]: file["last_modified"] for batch in listed for file in batch}
 
 
 def _delete(settings: Settings, table: str, paths: Collection[str]) -> int:

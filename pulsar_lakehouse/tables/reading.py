@@ -1,8 +1,7 @@
 """Finds a few rows of Delta tables, by their keys or times, and reads small tables, without Spark.
 
 However few rows there are, Spark's driver plans each scan of a table for some 0.2 seconds, and runs a job to choose its
-files. delta-rs knows the files at once, and Arrow reads them. What can't be done so is left to Spark, for a reason that
-`LeftToSparkError` has.
+files. delta-rs knows the files at once, and Arrow reads them. Spark reads the rows if this raises LeftToSparkError.
 """
 
 from collections.abc import Sequence
@@ -54,8 +53,8 @@ def rows_of_keys(
 ) -> DataFrame:
     """The rows of a table that have one of these few keys, in columns of the same names; NULL counts as a key.
 
-    `columns`, by default all, have those of the key. `within` says where such rows can be, and so does `near` for
-    Spark.
+    `columns`, by default all, include those of the key. Such rows are only `within` these ranges; `near` is the same
+    condition for Spark.
     """
     columns = columns or pinned.schema.names
     with suppress(LeftToSparkError):
@@ -100,12 +99,12 @@ def find_rows(
 ) -> pa.Table:
     """Like `rows_of_keys`, in memory. Raises LeftToSparkError if Spark must look for the rows.
 
-    With `are_rare`, for keys that hardly any row has, the keys of files are kept in memory. Only files that have one
-    are read as a whole.
+    `are_rare` is for keys that hardly any row has. It keeps the keys of files in memory, and reads only files that have
+    one of these.
     """
     names = keys.column_names
     if not is_exact(keys.schema, pinned.schema):
-        raise LeftToSparkError("its equality is another one, as it is for floats")
+        raise LeftToSparkError("Spark compares values of these types in another way")
     keys = keys.group_by(names).aggregate([])
     is_one = (pc.field(name).isin(keys[name].combine_chunks()) for name in names)
     has_key: Expression = reduce(Expression.__and__, is_one) if len(keys) else pc.scalar(False)  # no file is read
@@ -118,7 +117,7 @@ def find_rows(
 
 
 def is_exact(keys: pa.Schema, schema: StructType) -> bool:
-    """Whether Spark takes values of these keys for equal to those of a table just if they are the same."""
+    """Whether values of these keys and of the table are equal in Spark only if they are the same."""
     return all(_is_plain(kind := schema[key.name].dataType) and key.type == to_arrow_type(kind) for key in keys)
 
 
@@ -141,9 +140,9 @@ def _scan(
     at_most: int | None = None,
     rare: pa.Table | None = None,
 ) -> pa.Table:
-    """The rows for which a condition holds. `at_most` are the bytes to read, by default READ_BYTES.
+    """The rows for which a condition holds. Reads `at_most` so many bytes of files, by default READ_BYTES.
 
-    `rare` are keys that all these rows have, if hardly any row has.
+    Each of these rows has one of the `rare` keys, if there are any.
     """
     settings = pinned.table.lake.settings
     if storage.has_tables(settings):

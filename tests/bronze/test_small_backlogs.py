@@ -277,7 +277,7 @@ def test_a_deleted_subscription_is_made_again(lake: Home) -> None:
     assert lake.topics.backlog(lake.partitions[0], EVENTS.subscription) == 0
 
 
-@pytest.mark.parametrize("limit", ["MAX_BYTES", "MAX_READ"])
+@pytest.mark.parametrize("limit", ["BACKLOG_BYTES", "BACKLOG_MEMORY"])
 def test_it_leaves_a_large_backlog_to_the_stream(lake: Home, monkeypatch: pytest.MonkeyPatch, limit: str) -> None:
     """The first limit is for what the broker tells of its size, the second one for its messages."""
     monkeypatch.setattr(f"pulsar_lakehouse.bronze.small_backlogs.{limit}", 1)

@@ -106,8 +106,8 @@ def drivers(project: Settings) -> list[psutil.Process]:
 def holder(project: Settings) -> int | None:
     """The pid of our process that writes the first table, or None."""
     file = project.home / "leases" / FIRST
-    told = file.read_text().split() if file.exists() else []
-    pid = int(told[1]) if told else None
+    told = file.read_text() if file.exists() else ""
+    pid = json.loads(told)["pid"] if told else None
     return pid if pid in [process.pid for process in drivers(project)] else None
 
 

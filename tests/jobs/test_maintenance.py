@@ -14,7 +14,7 @@ from pulsar_lakehouse.jobs.steps import enriching, merging, reconcile_all
 from pulsar_lakehouse.jobs.streams import Outcome, catch_up
 from pulsar_lakehouse.leases.leases import write_lease
 from pulsar_lakehouse.settings import Settings
-from pulsar_lakehouse.tables.declared import CHECKPOINT_INTERVAL
+from pulsar_lakehouse.tables.declared import LOG_CHECKPOINT_INTERVAL
 from pulsar_lakehouse.tables.lake import Lake
 from pulsar_lakehouse.tables.stored import stored_table
 from tests.lake import expected, land_literally, own_home, tables
@@ -184,7 +184,7 @@ def test_a_log_has_fewer_checkpoints_while_they_are_large(
     changed = ("bronze.orders", "silver.users", "gold.enriched_orders")
 
     def intervals() -> list[str | None]:
-        return [Lake(spark, project).table(name).delta_property(CHECKPOINT_INTERVAL) for name in changed]
+        return [Lake(spark, project).table(name).delta_property(LOG_CHECKPOINT_INTERVAL) for name in changed]
 
     for name in changed:
         stored_table(project, name).create_checkpoint()

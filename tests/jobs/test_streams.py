@@ -32,7 +32,7 @@ from tests.messages import item, message, order, user
 from tests.oracle import Message, Oracle
 from tests.shop import ENRICHMENTS, ENTITIES, TOPICS, WRITTEN
 
-NO_LEASE = Lease([], [], "")
+NO_LEASE = Lease(command="", kind="step")
 
 
 @pytest.mark.parametrize(("retries", "error"), [(1, None), (0, "^texts: it was busy$")])

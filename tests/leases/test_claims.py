@@ -16,16 +16,18 @@ import pytest
 from pulsar_lakehouse.errors import BusyError
 from pulsar_lakehouse.leases import claims
 from pulsar_lakehouse.leases.claims import claimed
+from pulsar_lakehouse.leases.holders import Holder
 from pulsar_lakehouse.settings import Settings
 from pulsar_lakehouse.storage import folder
 
-MAINTENANCE = re.compile("maintain")
+RUN = Holder.here("run", "step")
 
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(claims, "RENEWAL", 0.2)
     monkeypatch.setattr(claims, "EXPIRY", 2.0)
+    monkeypatch.setattr(claims, "has_tables", lambda _: True)
 
 
 def home(settings: Settings, tmp_path: Path, name: str) -> Settings:
@@ -35,8 +37,8 @@ def home(settings: Settings, tmp_path: Path, name: str) -> Settings:
 
 
 @contextmanager
-def held(settings: Settings, *tables: str, holder: str = "us") -> Iterator[None]:
-    with claimed(settings, tables, holder, until=time.monotonic() + 5, waits_for=MAINTENANCE):
+def held(settings: Settings, *tables: str, holder: Holder = RUN) -> Iterator[None]:
+    with claimed(settings, tables, holder, time.monotonic() + 5):
         yield
 
 
@@ -48,7 +50,8 @@ def stored(settings: Settings) -> dict[str, bytes]:
 def left_by_a_killed_process(settings: Settings, *tables: str) -> None:
     code = (
         "import os, sys\n"
-        "from tests.leases.test_claims import held; from pulsar_lakehouse.settings import load_settings\n"
+        "from tests.leases.test_claims import claims, held; from pulsar_lakehouse.settings import load_settings\n"
+        "claims.has_tables = lambda _: True\n"
         "with held(load_settings(home=sys.argv[1], warehouse=sys.argv[2]), *sys.argv[3:]): os._exit(1)"
     )
     subprocess.run([sys.executable, "-c", code, settings.home, settings.warehouse_root, *tables], check=False)
@@ -56,8 +59,8 @@ def left_by_a_killed_process(settings: Settings, *tables: str) -> None:
 
 def test_a_table_that_another_home_writes_is_busy_and_then_free(settings: Settings, tmp_path: Path) -> None:
     ours, theirs = home(settings, tmp_path, "ours"), home(settings, tmp_path, "theirs")
-    with held(ours, "gold.notes", holder="pid 1 on a"):
-        busy = r"^gold\.notes is being written by pid 1 on a: wait until it ends, or stop it$"
+    with held(ours, "gold.notes"):
+        busy = f"^gold.notes is being written by {re.escape(str(RUN))}: wait until it ends, or stop it$"
         with pytest.raises(BusyError, match=busy), held(theirs, "bronze.notes", "gold.notes"):
             pass
         with held(theirs, "bronze.notes"):
@@ -95,7 +98,7 @@ def test_maintenance_is_waited_for(settings: Settings, tmp_path: Path) -> None:
     done = threading.Event()
 
     def maintain() -> None:
-        with held(ours, "gold.notes", holder="pid 1 (`lakehouse maintain`)"):
+        with held(ours, "gold.notes", holder=Holder.here("maintain", "maintenance")):
             done.set()
             time.sleep(1)
 
@@ -134,20 +137,21 @@ def test_who_has_lost_a_claim_ends(settings: Settings, tmp_path: Path, monkeypat
     ours, ended = home(settings, tmp_path, "ours"), threading.Event()
 
     def end(line: str, code: int) -> None:
-        assert (line, code) == ("gold.notes: the right to write it was lost to another", 75)
+        assert code == 75
+        assert re.match(r"gold\.notes: the right to write it was lost to pid \d+ on .* \(`lakehouse enrich`, ", line)
         ended.set()
 
     monkeypatch.setattr(claims, "_end", end)
     with held(ours, "gold.notes"):
         [(path, content)] = stored(ours).items()
         store = folder(ours, f"{ours.warehouse_root}/.leases")
-        obstore.put(store, path[:-1] + "7", content.replace(b'"us"', b'"another"'))
+        obstore.put(store, path[:-1] + "7", content.replace(b'"run"', b'"enrich"'))
         assert ended.wait(5)
 
 
 def test_the_end_is_that_of_the_children_too() -> None:
     code = (
-        "import subprocess; from pulsar_lakehouse.DELTA.claims import _end\n"
+        "import subprocess; from pulsar_lakehouse.leases.claims import _end\n"
         "print(subprocess.Popen(['sleep', '60'], stdout=subprocess.DEVNULL).pid, flush=True)\n"
         "_end('lost', 75)"
     )

@@ -1,3 +1,4 @@
+import json
 import os
 import socket
 import subprocess
@@ -12,7 +13,8 @@ import pytest
 
 from pulsar_lakehouse.errors import BusyError
 from pulsar_lakehouse.leases import leases
-from pulsar_lakehouse.leases.leases import lease_between_rounds, turn_at, write_lease
+from pulsar_lakehouse.leases.leases import lease_between_rounds, write_lease
+from pulsar_lakehouse.leases.turns import turn_at
 from pulsar_lakehouse.settings import Settings
 from tests.lake import own_home
 
@@ -42,7 +44,18 @@ def test_another_process_is_named_until_it_is_killed(settings: Settings, tmp_pat
             pass
         holder.kill()
     with write_lease(own, ["silver.users"]):
-        assert f"pid {os.getpid()} " in (tmp_path / "leases" / "silver.users").read_text()
+        assert json.loads((tmp_path / "leases" / "silver.users").read_text())["pid"] == os.getpid()
+
+
+@pytest.mark.parametrize("text", [b"pid 7 on a (`lakehouse maintain`, since 12:00:00 UTC)", b'{"pid": ', b"\xff", b""])
+def test_a_holder_of_another_release_is_named_another_process(settings: Settings, tmp_path: Path, text: bytes) -> None:
+    own = own_home(settings, tmp_path)
+    with write_lease(own, ["silver.users"]):
+        (tmp_path / "leases" / "silver.users").write_bytes(text)
+        for lease in write_lease, lease_between_rounds:
+            busy = pytest.raises(BusyError, match=r"^silver.users is being written by another process: ")
+            with busy, lease(own, ["silver.users"]):
+                pass
 
 
 def test_what_keeps_a_table_up_is_waited_for(
@@ -50,7 +63,7 @@ def test_what_keeps_a_table_up_is_waited_for(
 ) -> None:
     own = own_home(settings, tmp_path)
     with ExitStack() as maintenance:
-        maintenance.enter_context(write_lease(own, ["silver.users"], command="maintain"))
+        maintenance.enter_context(write_lease(own, ["silver.users"], command="maintain", kind="maintenance"))
         sleep = time.sleep
 
         def sleep_and_end(seconds: float) -> None:
@@ -68,7 +81,7 @@ def test_what_keeps_a_table_up_for_too_long_is_named(
     own = own_home(settings, tmp_path)
     monkeypatch.setattr(leases, "PATIENCE", 0.3)
     with (
-        write_lease(own, ["silver.users"], command="purge"),
+        write_lease(own, ["silver.users"], command="purge", kind="maintenance"),
         pytest.raises(BusyError, match=rf"by pid {os.getpid()} on {socket.gethostname()} \(`lakehouse purge`, since "),
         write_lease(own, ["silver.users"]),
     ):
@@ -90,12 +103,12 @@ def test_a_process_that_inherits_the_files_holds_the_lease(settings: Settings, t
 def test_a_turn_that_is_lent_is_taken_back_when_maintenance_ends(settings: Settings, tmp_path: Path) -> None:
     own = own_home(settings, tmp_path)
     tables = ["bronze.users", "silver.users"]
-    with write_lease(own, tables, command="run --every 2s") as lease:
+    with write_lease(own, tables, command="run --every 2s", kind="rounds") as lease:
         with (
             pytest.raises(
                 BusyError, match=r"^silver.users is being written by pid \d+ on .* \(`lakehouse run --every 2s`"
             ),
-            turn_at(own, ["gold.orders", "silver.users"], command="maintain", patience=0),
+            turn_at(own, ["gold.orders", "silver.users"], command="maintain", kind="maintenance", patience=0),
         ):
             pass
         ended: list[bool] = []
@@ -110,7 +123,7 @@ def test_a_turn_that_is_lent_is_taken_back_when_maintenance_ends(settings: Setti
 def _maintain(
     own: Settings, tables: list[str], begun: threading.Event, beat: threading.Event, ended: list[bool]
 ) -> None:
-    with turn_at(own, tables, command="maintain", patience=60):
+    with turn_at(own, tables, command="maintain", kind="maintenance", patience=60):
         begun.set()
         ended.append(beat.wait(60))  # who waits shows life
 
@@ -124,7 +137,7 @@ def test_what_a_run_that_goes_on_has_is_borrowed_between_two_rounds(settings: Se
             begun.set()
             borrowed.extend((len(lease.locks), len(lease.turns)))
 
-    with write_lease(own, ["bronze.users", "silver.users"], command="run --every 2s") as lease:
+    with write_lease(own, ["bronze.users", "silver.users"], command="run --every 2s", kind="rounds") as lease:
         with ThreadPoolExecutor() as pool:
             begun = threading.Event()
             with lease.lent():
@@ -149,7 +162,7 @@ def test_a_run_that_is_starting_goes_before_who_borrows(settings: Settings, tmp_
 
     def run() -> None:
         begins.set()
-        with write_lease(own, tables, command="run --every 2s") as lease, lease.lent():
+        with write_lease(own, tables, command="run --every 2s", kind="rounds") as lease, lease.lent():
             assert borrowed.wait(60)
 
     def borrow() -> int:
@@ -158,7 +171,7 @@ def test_a_run_that_is_starting_goes_before_who_borrows(settings: Settings, tmp_
             return len(lease.locks)
 
     with ThreadPoolExecutor() as pool:
-        with turn_at(own, ["silver.items"], command="maintain", patience=60):
+        with turn_at(own, ["silver.items"], command="maintain", kind="maintenance", patience=60):
             running = pool.submit(run)
             assert begins.wait(60)
             time.sleep(0.2)  # the run waits for the turn, and has no lease yet of the table after it

@@ -1,14 +1,13 @@
-"""The frames of a batch are freed after it, and a stream knows which messages are new."""
+"""The frames of a batch are freed after it."""
 
 import gc
 import weakref
 from collections.abc import Iterator
-from contextlib import suppress
 from typing import Any
 
 import pytest
 
-from pulsar_lakehouse.spark.batches import Succession, each_batch
+from pulsar_lakehouse.spark.batches import each_batch
 
 
 class Frame:
@@ -30,31 +29,3 @@ def test_frames_are_freed() -> None:
     handle: Any = each_batch(lambda _: made.append(weakref.ref(Frame())))
     handle(None, 0)
     assert [each() for each in made] == [None]
-
-
-def test_messages_are_new_if_all_others_were_placed_by_this_process() -> None:
-    succession, found = Succession(), []
-    for event in ["4", "5", "caught up", "6", "7", "fails 8", "8", "9", "caught up", "10", "0", "1", "caught up", "2"]:
-        if event == "caught up":
-            succession.caught_up()
-            continue
-        with suppress(InterruptedError), succession.batch(int(event.split()[-1])):
-            found.append(f"{event}: {'new' if succession.is_new else 'perhaps not'}")
-            if event.startswith("fails"):
-                raise InterruptedError
-    assert found == [
-        *("4: perhaps not", "5: perhaps not", "6: new", "7: new", "fails 8: new", "8: perhaps not", "9: perhaps not"),
-        *("10: new", "0: perhaps not", "1: perhaps not", "2: new"),
-    ]
-
-
-def test_no_message_is_new_if_there_is_doubt() -> None:
-    succession = Succession()
-    with succession.batch(1):
-        succession.caught_up()
-    with succession.batch(2):
-        assert succession.is_new
-        succession.doubt()
-        assert not succession.is_new
-    with succession.batch(3):
-        assert not succession.is_new

@@ -10,7 +10,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from pulsar_lakehouse.settings import Settings
-from pulsar_lakehouse.tables.old_files import last_checkpoint_size, remove_old_files, remove_old_log
+from pulsar_lakehouse.tables.old_files import log_checkpoint_size, remove_old_files, remove_old_log
 from tests.lake import own_home
 
 NAME = "silver.people"
@@ -89,4 +89,4 @@ def test_checkpoints_and_checksums_that_others_make_up_for_go(settings: Settings
     DeltaTable(project.table_path(NAME)).create_checkpoint()
     assert remove_old_log(project, NAME, keep=timedelta(days=7)) == 0
     assert [len(names(project, version)) for version in range(8)] == [1, 2, 3, 4, 5, 6, 7, 8]
-    assert last_checkpoint_size(project, NAME) >= 8
+    assert log_checkpoint_size(project, NAME) >= 8

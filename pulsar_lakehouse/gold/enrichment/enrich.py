@@ -35,8 +35,9 @@ from pulsar_lakehouse.gold.enrichment.events import (
 from pulsar_lakehouse.gold.enrichment.facts import decode_facts
 from pulsar_lakehouse.gold.enrichment.lookups import VALID
 from pulsar_lakehouse.gold.enrichment.placing import place_new, quarantine_rejected
+from pulsar_lakehouse.gold.enrichment.succession import Succession
 from pulsar_lakehouse.gold.enrichment.writes import discard
-from pulsar_lakehouse.spark.batches import Succession, each_batch
+from pulsar_lakehouse.spark.batches import each_batch
 from pulsar_lakehouse.spark.frames import cached
 from pulsar_lakehouse.tables.declared import Table
 from pulsar_lakehouse.tables.definitions import refuse_other

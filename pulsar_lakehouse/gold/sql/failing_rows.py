@@ -24,8 +24,8 @@ from pulsar_lakehouse.gold.sql.statements import (
     refuse_what_is_read_otherwise,
     select,
 )
-from pulsar_lakehouse.spark.batches import session_settings
 from pulsar_lakehouse.spark.declared_sql import try_eval
+from pulsar_lakehouse.spark.session_settings import session_settings
 
 SHARING = "spark.sql.subexpressionElimination.enabled"
 

@@ -40,9 +40,9 @@ class Backend:
         except Full:
             self._complain("takes events too slowly")
 
-    def close(self, timeout: float = CLOSE_SECONDS) -> None:
+    def close(self) -> None:
         """Wait until all events are sent, but not for a backend that has failed."""
-        until = time.monotonic() + timeout
+        until = time.monotonic() + CLOSE_SECONDS
         while self._events.unfinished_tasks and not self._has_failed and time.monotonic() < until:
             time.sleep(0.02)
         if not self._has_failed:
@@ -70,18 +70,6 @@ class Backend:
 @cache
 def backend() -> Backend | None:
     """The configured backend. Raises ConfigurationError, whose message is one line, for a wrong configuration."""
-    client = _client()
-    return Backend(client) if client else None
-
-
-def close_backend() -> None:
-    """Send what is left, as far as that takes no longer than some seconds."""
-    if backend.cache_info().currsize and (opened := backend()):
-        opened.close()
-    backend.cache_clear()
-
-
-def _client() -> "OpenLineageClient | None":
     file, known = _file(), ("OPENLINEAGE_URL", "OPENLINEAGE__")
     if is_disabled() or (file is None and not any(name.startswith(known) for name in os.environ)):
         return None
@@ -96,7 +84,14 @@ def _client() -> "OpenLineageClient | None":
         raise ConfigurationError(f"the configuration of OpenLineage: {type(error).__name__}: {line}") from None
     if file is not None and not is_named:
         raise ConfigurationError(f"{file}: must be YAML that names a transport of OpenLineage")
-    return client if is_named else None
+    return Backend(client) if is_named else None
+
+
+def close_backend() -> None:
+    """Send what is left, as far as that takes no longer than some seconds."""
+    if backend.cache_info().currsize and (opened := backend()):
+        opened.close()
+    backend.cache_clear()
 
 
 def _file() -> Path | None:

@@ -65,15 +65,10 @@ def column_names(pipeline: Pipeline) -> dict[str, tuple[str, ...]]:
 
 
 def landed(topic: Topic) -> Flow:
-    source = f"topic {topic.name}"
-    columns = {f"payload.{name}": Origin(columns=((source, name),)) for name in topic.fields.names}
-    return Flow(
-        step=f"land {topic.name}",
-        reads=(source,),
-        writes=(topic.bronze_table,),
-        columns={topic.bronze_table: columns},
-        payload=topic.fields,
-    )
+    source, bronze = f"topic {topic.name}", topic.bronze_table
+    made = {f"payload.{name}": Origin(columns=((source, name),)) for name in topic.fields.names}
+    step = f"land {topic.name}"
+    return Flow(step=step, reads=(source,), writes=(bronze,), columns={bronze: made}, payload=topic.fields)
 
 
 def merged(entity: Entity) -> Flow:
@@ -110,25 +105,19 @@ def enriched(facts: Enrichment) -> Flow:
 
 
 def refreshed(table: SqlTable, names: Names) -> Flow:
-    columns = origins_in_select(table, names)
-    return Flow(
-        step=f"refresh {table.name}",
-        reads=table.sources,
-        writes=(table.name,),
-        columns={table.name: columns},
-        sql=table.sql,
-    )
+    made, step = origins_in_select(table, names), f"refresh {table.name}"
+    return Flow(step=step, reads=table.sources, writes=(table.name,), columns={table.name: made}, sql=table.sql)
 
 
 def published(table: str, topic: str, names: Names) -> Flow:
     """The publication of a gold table to a topic."""
-    return _copied(table, f"topic {topic}", names, step=f"publish {topic}")
+    return _copied(table, f"topic {topic}", f"publish {topic}", names)
 
 
 def sent_to_postgres(table: SqlTable, names: Names) -> Flow:
-    return _copied(table.name, f"postgres {table.postgres}", names, step=f"publish postgres {table.postgres}")
+    return _copied(table.name, f"postgres {table.postgres}", f"publish postgres {table.postgres}", names)
 
 
-def _copied(table: str, sink: str, names: Names, *, step: str) -> Flow:
+def _copied(table: str, sink: str, step: str, names: Names) -> Flow:
     same = {column: Origin(columns=((table, column),)) for column in names.get(table, ())}
     return Flow(step=step, reads=(table,), writes=(sink,), columns={sink: same})

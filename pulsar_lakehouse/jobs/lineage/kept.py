@@ -5,6 +5,7 @@ Only the process that holds the lease of the step's table writes the file.
 
 import json
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -42,34 +43,27 @@ def keep_event(settings: Settings, step: str, event: str) -> None:
 def last_run(settings: Settings, step: str) -> LastRun | None:
     """The last run of a step that is still known."""
     for event in _newest_first(settings, step):
-        rows = {name: count for output in event["outputs"] for name, count in _counted(output)}
-        counts = [
-            each["inputFacets"]["inputStatistics"]["rowCount"] for each in event["inputs"] if each.get("inputFacets")
-        ]
+        counts = [each["inputFacets"]["inputStatistics"] for each in event["inputs"] if each.get("inputFacets")]
         return LastRun(
             state=event["eventType"],
             at=datetime.fromisoformat(event["eventTime"]),
-            read=counts[0] if counts else None,
-            written=rows,
+            read=counts[0]["rowCount"] if counts else None,
+            written={
+                table["name"]: output["outputFacets"]["outputStatistics"]["rowCount"]
+                for output in event["outputs"]
+                if output.get("outputFacets", {}).get("outputStatistics")
+                for table in output["facets"]["symlinks"]["identifiers"]
+            },
             failure=event["run"]["facets"].get("errorMessage", {}).get("message", ""),
         )
     return None
 
 
-def _counted(output: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
-    if statistics := output.get("outputFacets", {}).get("outputStatistics"):
-        for table in output["facets"]["symlinks"]["identifiers"]:
-            yield table["name"], statistics["rowCount"]
-
-
 def _newest_first(settings: Settings, step: str) -> Iterator[Any]:
     for file in _files(settings, step):
-        lines = file.read_text().splitlines() if file.exists() else []
-        for line in reversed(lines):
-            try:
+        for line in reversed(file.read_text().splitlines() if file.exists() else []):
+            with suppress(ValueError):  # torn by a power cut
                 yield json.loads(line)
-            except ValueError:  # torn by a power cut
-                continue
 
 
 def _files(settings: Settings, step: str) -> tuple[Path, Path]:

@@ -79,8 +79,7 @@ def _as_schema(known: Mapping[str, Collection[str]]) -> dict[str, dict[str, dict
     schema: dict[str, dict[str, dict[str, str]]] = {}
     for name, columns in known.items():
         layer, _, table = name.partition(".")
-        if table and " " not in name:
-            schema.setdefault(layer, {})[table] = {column.partition(".")[0]: "UNKNOWN" for column in columns}
+        schema.setdefault(layer, {})[table] = {column.partition(".")[0]: "UNKNOWN" for column in columns}
     return schema
 
 

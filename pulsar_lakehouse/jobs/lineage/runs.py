@@ -50,35 +50,28 @@ class StepRuns:
     def start(self, *, tell: bool = True) -> None:
         """A run begins. Without `tell`, nobody hears of it before it has read rows, or has failed."""
         self._began = datetime.now(UTC)
-        if self._flow is not None:
+        if (flow := self._flow) is not None:
             with _never_stopping():
-                self._remember(self._flow)
+                from pulsar_lakehouse.jobs.lineage.events import names_of  # takes half a second
+
+                self._names = self._names or names_of(self._settings, flow)
+                if not self._versions:
+                    self._versions = {name: _version(table) for name, table in self._tables(flow.columns).items()}
                 if tell:
-                    self._tell(self._flow, "START")
+                    self._tell(flow, "START")
 
     def complete(self, read: int | None = None) -> None:
         """The run has ended, and read so many rows."""
-        if self._flow is not None and (self._run_id or read):
-            with _never_stopping():
-                self._end(self._flow, "COMPLETE", **self._done(self._flow), read=read)
+        if self._run_id or read:
+            self._end("COMPLETE", read=read)
 
     def fail(self, failure: str) -> None:
-        if self._flow is not None:
-            with _never_stopping():
-                self._end(self._flow, "FAIL", failure=failure)
+        self._end("FAIL", failure=failure)
 
     def abort(self) -> None:
         """The run is stopped, unless it has ended."""
-        if self._flow is not None and self._run_id:
-            with _never_stopping():
-                self._end(self._flow, "ABORT")
-
-    def _remember(self, flow: Flow) -> None:
-        from pulsar_lakehouse.jobs.lineage.datasets import names_of  # takes half a second
-
-        self._names = self._names or names_of(self._settings, flow)
-        if not self._versions:
-            self._versions = {name: _version(table) for name, table in self._tables(flow.columns).items()}
+        if self._run_id:
+            self._end("ABORT")
 
     def _tables(self, names: Iterable[str]) -> dict[str, DeltaTable | None]:
         at = self._settings
@@ -93,11 +86,14 @@ class StepRuns:
         schemas = {name: StructType.fromJson(json.loads(table.schema().to_json())) for name, table in known.items()}
         return {"written": written, "schemas": schemas}
 
-    def _end(self, flow: Flow, state: str, **done: Any) -> None:
-        if not self._run_id:
-            self._tell(flow, "START", at=self._began)
-        self._tell(flow, state, **done)
-        self._run_id = ""
+    def _end(self, state: str, **told: Any) -> None:
+        if (flow := self._flow) is not None:
+            with _never_stopping():
+                done = self._done(flow) if state == "COMPLETE" else {}
+                if not self._run_id:
+                    self._tell(flow, "START", at=self._began)
+                self._tell(flow, state, **done, **told)
+                self._run_id = ""
 
     def _tell(self, flow: Flow, state: str, *, at: datetime | None = None, **done: Any) -> None:
         from openlineage.client.serde import Serde

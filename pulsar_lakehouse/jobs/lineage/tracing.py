@@ -1,6 +1,6 @@
 """Where columns come from, and when each table was last written."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pulsar_lakehouse.errors import ConfigurationError
@@ -9,8 +9,6 @@ from pulsar_lakehouse.jobs.lineage.kept import LastRun, last_run
 from pulsar_lakehouse.jobs.lineage.origins import Column, Origin
 from pulsar_lakehouse.pipeline.declared import Pipeline
 from pulsar_lakehouse.settings import Settings
-
-Columns = Mapping[str, Mapping[str, Origin]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +36,7 @@ def trace_columns(pipeline: Pipeline, name: str) -> list[Source]:
     return [_source((table, each), columns) for each in found]
 
 
-def _source(column: Column, columns: Columns) -> Source:
+def _source(column: Column, columns: Mapping[str, Mapping[str, Origin]]) -> Source:
     table, name = column
     known, declared = columns.get(table, {}), name
     while declared and declared not in known:
@@ -50,10 +48,5 @@ def _source(column: Column, columns: Columns) -> Source:
 
 def last_runs(settings: Settings, pipeline: Pipeline) -> dict[str, tuple[Flow, LastRun | None]]:
     """By table, topic or sink that a step writes: the step, and its last run."""
-
-    def found() -> Iterator[tuple[str, tuple[Flow, LastRun | None]]]:
-        for flow in flows(pipeline):
-            last = last_run(settings, flow.step)
-            yield from ((name, (flow, last)) for name in flow.writes)
-
-    return dict(found())
+    told = [(flow, last_run(settings, flow.step)) for flow in flows(pipeline)]
+    return {name: (flow, last) for flow, last in told for name in flow.writes}

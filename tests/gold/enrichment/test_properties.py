@@ -17,11 +17,11 @@ from pulsar_lakehouse.errors import LakehouseError
 from pulsar_lakehouse.gold.enrichment.declaration import Enrichment, Lookup
 from pulsar_lakehouse.gold.enrichment.enrich import enrich
 from pulsar_lakehouse.gold.enrichment.reconciliation import reconcile_facts
+from pulsar_lakehouse.gold.enrichment.succession import Succession
 from pulsar_lakehouse.jobs.steps import as_written, merging
 from pulsar_lakehouse.jobs.streams import Stream, catch_up
 from pulsar_lakehouse.silver.entity import Entity
 from pulsar_lakehouse.silver.reconciliation import reconcile_entity
-from pulsar_lakehouse.spark.batches import Succession
 from pulsar_lakehouse.tables.lake import Lake
 from tests.crashes import DUPLICATES, PLACING, SILVER, crash_after
 from tests.lake import expected, land_literally, own_home, tables

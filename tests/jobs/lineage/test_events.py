@@ -11,8 +11,7 @@ from pyspark.sql.types import BinaryType, LongType, StringType, StructType
 
 from pulsar_lakehouse.contracts.topics import Topic
 from pulsar_lakehouse.gold.sql.declaration import read_declaration
-from pulsar_lakehouse.jobs.lineage.datasets import named, names_of
-from pulsar_lakehouse.jobs.lineage.events import Done, run_event
+from pulsar_lakehouse.jobs.lineage.events import Done, named, names_of, run_event
 from pulsar_lakehouse.jobs.lineage.flows import Flow, landed, refreshed
 from pulsar_lakehouse.settings import Pulsar, Settings
 from tests.lake import own_home

@@ -8,8 +8,7 @@ from openlineage.client.serde import Serde
 
 from pulsar_lakehouse.domains.shop.declarations.users import USERS
 from pulsar_lakehouse.jobs.lineage import kept
-from pulsar_lakehouse.jobs.lineage.datasets import names_of
-from pulsar_lakehouse.jobs.lineage.events import Done, run_event
+from pulsar_lakehouse.jobs.lineage.events import Done, names_of, run_event
 from pulsar_lakehouse.jobs.lineage.flows import merged
 from pulsar_lakehouse.jobs.lineage.kept import LastRun, keep_event, last_run
 from pulsar_lakehouse.settings import Settings

@@ -1,0 +1,26 @@
+"""How far streams have read Delta tables, as Delta's source notes it in their checkpoints."""
+
+from contextlib import suppress
+
+from pydantic import BaseModel, Field, ValidationError
+
+
+class TableOffset(BaseModel):
+    table_id: str = Field(alias="reservoirId")
+    version: int = Field(alias="reservoirVersion")
+    index: int
+    """The last file of the version that was read; negative if nothing of the version was."""
+
+    @property
+    def last_read(self) -> int:
+        """The last version that a stream has reached which reads whole versions."""
+        return self.version - 1 if self.index < 0 else self.version
+
+
+def table_offsets(lines: str) -> list[TableOffset]:
+    """Those lines of a batch's file in `offsets` that are whole, and of a table."""
+    found = []
+    for line in lines.splitlines():
+        with suppress(ValidationError):
+            found.append(TableOffset.model_validate_json(line))
+    return found
