@@ -92,12 +92,7 @@ def changes(lake: Lake, project: Project, in_sql: dict[str, StructType]) -> dict
 
 
 def _changes(
-    lake: Lake,
-    table: Table,
-    fixed: tuple[str, ...],
-    rebuild: str,
-    *,
-    joined: Collection[str] = (),
+    lake: Lake, table: Table, fixed: tuple[str, ...], rebuild: str, *, joined: Collection[str] = ()
 ) -> Iterator[Change]:
     """The changes of a table of silver or gold. `joined` are the columns that have rows of other tables."""
     if not lake.table(table.name).is_created():

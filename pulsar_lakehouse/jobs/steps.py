@@ -97,13 +97,7 @@ def require(lake: Lake, tables: Iterable[str], *, made_by: str) -> None:
             raise LakehouseError(f"{table} is not there yet: run `lakehouse {made_by}` first")
 
 
-def landing(
-    lake: Lake,
-    topics: Sequence[Topic],
-    *,
-    accept_loss: bool = False,
-    take_over: bool = False,
-) -> list[Stream]:
+def landing(lake: Lake, topics: Sequence[Topic], *, accept_loss: bool = False, take_over: bool = False) -> list[Stream]:
     """Streams that land topics. With `accept_loss`, lost messages are recorded first, so that landing can continue.
 
     With `take_over`, subscriptions that serve another warehouse serve this one from now on. Raises PermanentError if

@@ -211,10 +211,7 @@ def _confine(settings: Settings, extension: Path) -> bool:
         folder.mkdir(parents=True, exist_ok=True)
     python = (Path(sys.prefix), Path(sys.base_prefix), Path(pyspark.__file__).parent, SOURCE.parent.parent)
     reads = (*map(Path, SYSTEM), *python, java_home(), extension, *driver_jars(settings))
-    return confine(
-        reads=[*reads, *tables],
-        writes=[_folder(settings) / "tmp", home / "logs", Path("/dev/null")],
-    )
+    return confine(reads=[*reads, *tables], writes=[_folder(settings) / "tmp", home / "logs", Path("/dev/null")])
 
 
 def local_folders(root: str) -> list[Path]:
