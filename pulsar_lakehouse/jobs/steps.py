@@ -1,4 +1,13 @@
-"""The steps of the pipeline. Each step catches up with what the previous one has written."""
+"""The steps of the pipeline, in their order. Each catches up with what the previous ones have written.
+
+1. land: topics to bronze (`landing`)
+2. merge: changelogs to silver (`merging`)
+3. enrich: facts to gold (`enriching`)
+4. reconcile: compare what landed with what the tables hold (`reconcile_all`)
+5. validate: evaluate the rules of the tables (`expectations.validation`)
+6. refresh: bring the tables declared in SQL up to date (`refreshing`)
+7. publish: gold to its topics (`publishing`); a table declared in SQL is published by its refresh
+"""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -35,6 +44,7 @@ from pulsar_lakehouse.jobs.lineage.flows import (
     sent_to_postgres,
 )
 from pulsar_lakehouse.jobs.lineage.runs import prepare, told
+from pulsar_lakehouse.jobs.new_data import Look
 from pulsar_lakehouse.jobs.streams import Outcome, Stream, catch_up
 from pulsar_lakehouse.leases.leases import Lease, lease_between_rounds, write_lease
 from pulsar_lakehouse.local.broker import endpoint, healthy_endpoint
@@ -123,41 +133,19 @@ def landing(lake: Lake, topics: Sequence[Topic], *, accept_loss: bool = False, t
     ]
 
 
-def create_tables(lake: Lake) -> None:
-    """Create the tables of silver, gold and quarantine, empty, as their streams would. Existing ones do not change."""
-    pipeline = pipeline_of(lake.settings)
-    for entity in pipeline.entities:
-        create_silver(lake, entity)
-    for enrichment in pipeline.enrichments:
-        create_gold(lake, enrichment)
-
-
-def declared_columns(pipeline: Pipeline) -> dict[str, str]:
-    """Columns, as DDL, of the tables that SQL files can read, whether they exist yet or not. Needs a Spark session."""
-    tables = [*(bronze_table(topic) for topic in pipeline.topics), MALFORMED, BACKFILLS]
-    tables += [table for entity in pipeline.entities for table in (entity.table, entity.history)]
-    for enrichment in pipeline.enrichments:
-        states = {each.name: each.entity.table.schema for each in enrichment.lookups}
-        tables += [enrichment.gold(states), enrichment.waiting, enrichment.duplicates, enrichment.discarded]
-    return {table.name: table.ddl for table in tables}
-
-
 def merging(lake: Lake, entities: Sequence[Entity]) -> list[Stream]:
-    written = [as_written(lake, entity) for entity in entities]
-    return [
-        Stream(f"merge {entity.name}", partial(merge, lake, entity), merged(entity), is_kept=True) for entity in written
-    ]
+    written = (as_written(lake, entity) for entity in entities)
+    return [Stream(f"merge {each.name}", partial(merge, lake, each), merged(each), is_kept=True) for each in written]
 
 
 def enriching(lake: Lake, enrichments: Sequence[Enrichment]) -> list[Stream]:
-    written = [as_written(lake, enrichment) for enrichment in enrichments]
-
-    def stream_of(facts: Enrichment) -> Stream:
+    streams = []
+    for facts in (as_written(lake, enrichment) for enrichment in enrichments):
         succession = Succession()
         create = partial(enrich, lake, facts, succession)
-        return Stream(f"enrich {facts.topic.name}", create, enriched(facts), succession.caught_up, is_kept=True)
-
-    return [stream_of(facts) for facts in written]
+        name = f"enrich {facts.topic.name}"
+        streams.append(Stream(name, create, enriched(facts), succession.caught_up, is_kept=True))
+    return streams
 
 
 def as_written(lake: Lake, declared: Declared) -> Declared:
@@ -165,16 +153,16 @@ def as_written(lake: Lake, declared: Declared) -> Declared:
     return replace(declared, topic=with_writer_schemas(lake, declared.topic))
 
 
-def publishing(lake: Lake, declared: Iterable[Enrichment | SqlTable]) -> list[Stream]:
-    broker, names = endpoint(lake.settings), column_names(pipeline_of(lake.settings))
-    return [
-        Stream(
-            f"publish {changelog.topic}",
-            partial(publish, lake, changelog, broker),
-            published(changelog.table, changelog.topic, names),
-        )
-        for changelog in map(changelog_of, declared)
+def reconcile_all(lake: Lake) -> list[Reconciliation]:
+    """Compare what landed with what the tables hold, topic by topic."""
+    pipeline = pipeline_of(lake.settings)
+    reconciliations: list[Callable[[], Reconciliation]] = [
+        *(partial(reconcile_entity, lake, as_written(lake, entity)) for entity in pipeline.entities),
+        *(partial(reconcile_facts, lake, enrichment) for enrichment in pipeline.enrichments),
     ]
+    with spinner("Comparing what landed with what the tables hold"):
+        done = side_by_side(reconciliations)
+        return [with_erasures(lake, topic, each) for topic, each in zip(pipeline.topics, done, strict=True)]
 
 
 def refreshing(lake: Lake, tables: Sequence[SqlTable], *, full: bool = False) -> Iterator[Refreshed]:
@@ -193,6 +181,14 @@ def refreshing(lake: Lake, tables: Sequence[SqlTable], *, full: bool = False) ->
         if table.topic:
             catch_up(lake.settings, publishing(lake, [table]))
         yield done
+
+
+def publishing(lake: Lake, declared: Iterable[Enrichment | SqlTable]) -> list[Stream]:
+    broker, names = endpoint(lake.settings), column_names(pipeline_of(lake.settings))
+    return [
+        Stream(f"publish {each.topic}", partial(publish, lake, each, broker), published(each.table, each.topic, names))
+        for each in map(changelog_of, declared)
+    ]
 
 
 def run_all(lake: Lake) -> Iterator[Outcome]:
@@ -220,24 +216,31 @@ def steps_of_facts(lake: Lake) -> list[list[Stream]]:
     return [landing(lake, [each.topic for each in enrichments]), enriching(lake, enrichments)]
 
 
-def look_around(lake: Lake) -> object:
+def look_around(lake: Lake) -> Look:
     """The state of topics and tables: while it stays equal, no step has anything new to read."""
     broker, pipeline = endpoint(lake.settings), pipeline_of(lake.settings)
-    topics = {
-        partition: (held.last, held.created, held.cursor(topic.subscription) is None)
+    partitions = {
+        f"topic {partition}": (held.last, held.created, held.cursor(topic.subscription) is None)
         for topic in pipeline.topics
         for partition, held in ask_broker(lake.settings, broker, topic).items()
     }
-    return topics, lake.versions((*pipeline.written, ACTIONS.name, BACKFILLS.name))
+    return partitions | lake.versions((*pipeline.written, ACTIONS.name, BACKFILLS.name))
 
 
-def reconcile_all(lake: Lake) -> list[Reconciliation]:
-    """Compare what landed with what the tables hold, topic by topic."""
+def create_tables(lake: Lake) -> None:
+    """Create the tables of silver, gold and quarantine, empty, as their streams would. Existing ones do not change."""
     pipeline = pipeline_of(lake.settings)
-    reconciliations: list[Callable[[], Reconciliation]] = [
-        *(partial(reconcile_entity, lake, as_written(lake, entity)) for entity in pipeline.entities),
-        *(partial(reconcile_facts, lake, enrichment) for enrichment in pipeline.enrichments),
-    ]
-    with spinner("Comparing what landed with what the tables hold"):
-        found = side_by_side(reconciliations)
-        return [with_erasures(lake, topic, each) for topic, each in zip(pipeline.topics, found, strict=True)]
+    for entity in pipeline.entities:
+        create_silver(lake, entity)
+    for enrichment in pipeline.enrichments:
+        create_gold(lake, enrichment)
+
+
+def declared_columns(pipeline: Pipeline) -> dict[str, str]:
+    """Columns, as DDL, of the tables that SQL files can read, whether they exist yet or not. Needs a Spark session."""
+    tables = [*(bronze_table(topic) for topic in pipeline.topics), MALFORMED, BACKFILLS]
+    tables += [table for entity in pipeline.entities for table in (entity.table, entity.history)]
+    for enrichment in pipeline.enrichments:
+        states = {each.name: each.entity.table.schema for each in enrichment.lookups}
+        tables += [enrichment.gold(states), enrichment.waiting, enrichment.duplicates, enrichment.discarded]
+    return {table.name: table.ddl for table in tables}
