@@ -135,12 +135,12 @@ def types(columns: Ddl) -> Rule:
     return Rule(name="types_are_as_declared", kind=Kind.TYPES, holds="the declared types", columns=columns)
 
 
-def volume(*, severity: Severity = Severity.WARNING) -> tuple[Rule, ...]:
+def volume() -> tuple[Rule, ...]:
     """Compared with past validations, the table has not shrunk, and has not grown much less or more than usual."""
     usual = "{rows} - {rows_before} = 0 OR {rows} - {rows_before} BETWEEN 0.1 * {usual_growth} AND 10 * {usual_growth}"
     return (
-        whole("has_not_shrunk", "{rows_before} IS NULL OR {rows} >= 0.9 * {rows_before}", severity),
-        whole("grew_as_usual", f"{{usual_growth}} IS NULL OR {usual}", severity),
+        whole("has_not_shrunk", "{rows_before} IS NULL OR {rows} >= 0.9 * {rows_before}", Severity.WARNING),
+        whole("grew_as_usual", f"{{usual_growth}} IS NULL OR {usual}", Severity.WARNING),
     )
 
 

@@ -9,7 +9,7 @@ import sys
 import sysconfig
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from tempfile import NamedTemporaryFile, TemporaryDirectory
 from typing import Any
@@ -50,6 +50,8 @@ LOCAL_FILES = {
     "spark.hadoop.fs.file.impl": "lakehouse.LocalFiles",
     "spark.hadoop.fs.AbstractFileSystem.file.impl": "lakehouse.LocalContext",
     "spark.delta.logStore.file.impl": "lakehouse.LocalLog",
+    # Hadoop uses this instead of the umask of the process. Remote executors may belong to another user.
+    "spark.hadoop.fs.permissions.umask-mode": "077",
 }
 """Local files are created, renamed and listed by `local_files.scala`."""
 
@@ -111,12 +113,9 @@ def spark_conf(settings: Settings, *, keep_classes: bool = True) -> dict[str, st
         "spark.driver.memory": settings.spark.memory,
         "spark.driver.defaultJavaOptions": f"{JAVA_OPTIONS} {shlex.join(archive)}",
         "spark.executor.defaultJavaOptions": JAVA_OPTIONS,
-        **(LOCAL_FILES if is_local(settings) else {}),
+        # Remote executors fetch the jars. A local one has the driver's; to copy them would take a second of each start.
+        **(LOCAL_FILES if is_local(settings) else {"spark.jars": ",".join(jars)}),
         **spark_properties(settings),
-        # Remote executors fetch these. A local one has the driver's; to copy them would take a second of each start.
-        **({} if is_local(settings) else {"spark.jars": ",".join(jars)}),
-        # Hadoop uses this instead of the umask of the process. Remote executors may belong to another user.
-        **({"spark.hadoop.fs.permissions.umask-mode": "077"} if is_local(settings) else {}),
         "spark.local.dir": str(settings.home / "spark"),
         "spark.sql.warehouse.dir": str(settings.home / "spark" / "warehouse"),
         # Tables are small and cores few: more partitions than cores only add tasks to start.
@@ -158,16 +157,16 @@ def start_spark(settings: Settings, *, inherited: Sequence[int] = ()) -> SparkSe
 
     Raises LakehouseError if Spark's process ends while it starts.
     """
-    properties = list(spark_conf(settings).items())
+    properties = spark_conf(settings)
     if SparkContext._active_spark_context is None and "PYSPARK_GATEWAY_PORT" not in os.environ:
         os.environ.update(submit_environment(settings))
         (settings.home / "spark").mkdir(parents=True, exist_ok=True)
         (settings.home / "logs").mkdir(exist_ok=True)
-        gateway = _launch(dict(properties), inherited, settings)
+        gateway = _launch(properties, inherited, settings)
         ctrl_c = signal.getsignal(signal.SIGINT)
-        SparkContext(conf=SparkConf(loadDefaults=False).setAll(properties), gateway=gateway)
+        SparkContext(conf=SparkConf(loadDefaults=False).setAll(list(properties.items())), gateway=gateway)
         signal.signal(signal.SIGINT, ctrl_c)  # Spark's handler would call the JVM, even in the middle of another call
-    session = SparkSession.builder.config(map=dict(properties)).getOrCreate()
+    session = SparkSession.builder.config(map={**properties}).getOrCreate()
     server: Any = session.sparkContext._accumulatorServer
     server.handle_error = lambda *_: None  # the original shows a stack trace when the JVM has ended
     return session
@@ -238,11 +237,10 @@ def kill_submitting_jvm() -> None:
 def end_of_spark(settings: Settings, *, within: float = 0) -> str | None:
     """One line that says how the JVM of this process ended; None if it is still running after `within` seconds."""
     process = getattr(SparkContext._gateway, "proc", None)
-    try:
-        code = None if process is None else process.wait(within)
-    except subprocess.TimeoutExpired:
-        code = None
-    return None if code is None else _how_it_ended(code, settings)
+    if process is not None:
+        with suppress(subprocess.TimeoutExpired):
+            return _how_it_ended(process.wait(within), settings)
+    return None
 
 
 def _how_it_ended(code: int, settings: Settings) -> str:
