@@ -183,39 +183,41 @@ def restore(lake: Lake, pipeline: Pipeline, snapshot: Snapshot) -> Iterator[str]
     takes for done what its tables may lack.
     """
     refuse_lost(lake.settings, pipeline, snapshot)
-    _forget_checkpoints(lake, pipeline)
+    forget_checkpoints(lake, pipeline)
     because = {USER_METADATA: f"a restore of {snapshot.name}"}
     for name in restorable(pipeline):
         if kept := snapshot.tables.get(name):
             with session_settings(lake.spark, because):
-                _go_back(lake, name, kept.version)
+                go_back(lake, name, kept.version)
             yield f"{name}: as in version {kept.version}, {kept.rows:,} rows"
     with session_settings(lake.spark, because):
         for facts in pipeline.enrichments:
-            _keep_discarded(lake, facts)
-        _judge_again(lake)
+            keep_discarded(lake, facts)
+        judge_again(lake)
 
 
-def _forget_checkpoints(lake: Lake, pipeline: Pipeline) -> None:
-    streams = (*(each.gold_table for each in pipeline.enrichments), *(each.table.name for each in pipeline.entities))
-    for stream in streams:
+def forget_checkpoints(lake: Lake, pipeline: Pipeline) -> None:
+    for stream in (
+        *(each.gold_table for each in pipeline.enrichments),
+        *(each.table.name for each in pipeline.entities),
+    ):
         lake.files.delete(lake.settings.checkpoint_path(stream))
 
 
-def _go_back(lake: Lake, name: str, version: int) -> None:
+def go_back(lake: Lake, name: str, version: int) -> None:
     """In a new commit, so that readers of the change feed see it too."""
     if lake.table(name).version != version:
         lake.table(name).delta.restoreToVersion(version)
 
 
-def _keep_discarded(lake: Lake, facts: Enrichment) -> None:
+def keep_discarded(lake: Lake, facts: Enrichment) -> None:
     """Remove facts that were discarded since the snapshot from where they were then."""
     if all(lake.table(name).exists() for name in facts.places):
         discarded = lake.table(facts.discarded.name).read().select("position")
         remove(lake, [facts.gold_table, facts.waiting.name], discarded)
 
 
-def _judge_again(lake: Lake) -> None:
+def judge_again(lake: Lake) -> None:
     """Empty the malformed messages: all are read again, and today's contracts may accept some of them."""
     if lake.table(MALFORMED.name).exists():
         lake.table(MALFORMED.name).delta.delete()
@@ -236,12 +238,12 @@ def _path(name: str) -> str:
 
 def held_bytes(settings: Settings, snapshot: Snapshot, tables: Iterable[str]) -> int:
     """The bytes of files that the snapshot needs, but the present tables don't."""
-    held = 0
+    size = 0
     for name in tables:
         if (kept := snapshot.tables.get(name)) and _is_same(settings, name, kept):
             then, now = _sizes(settings, name, kept.version), _sizes(settings, name)
-            held += sum(size for file, size in then.items() if file not in now)
-    return held
+            size += sum(then[file] for file in then.keys() - now.keys())
+    return size
 
 
 def _sizes(settings: Settings, name: str, version: int | None = None) -> dict[str, int]:
