@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import Any
 
 from pulsar_lakehouse.contracts.checks import Check, Mode
 from pulsar_lakehouse.errors import ConfigurationError
@@ -153,7 +152,7 @@ def up_to_date() -> Rule:
     )
 
 
-def with_figures(sql: str, figures: Mapping[str, Any]) -> str:
+def with_figures(sql: str, figures: Mapping[str, object]) -> str:
     """The SQL with the value in place of each `{figure}`, or NULL if it is not known."""
 
     def value(name: re.Match[str]) -> str:

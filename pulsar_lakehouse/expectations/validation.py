@@ -17,8 +17,9 @@ from pyspark.sql import functions as F
 from pulsar_lakehouse.errors import LakehouseError
 from pulsar_lakehouse.expectations.evaluation import ExpectEachRow, ExpectOfTable, ExpectUnique
 from pulsar_lakehouse.expectations.report import new_context, write_pages
-from pulsar_lakehouse.expectations.results import Result, Validated, figures, figures_of, keep, last_validated
+from pulsar_lakehouse.expectations.results import Figures, Result, Validated, figures, figures_of, keep, last_validated
 from pulsar_lakehouse.expectations.suites import CHANGE_FEED, Kind, Rule, Severity, Suite, with_figures
+from pulsar_lakehouse.inspection.table_status import table_statuses
 from pulsar_lakehouse.progress import CONSOLE
 from pulsar_lakehouse.spark.frames import of_keys
 from pulsar_lakehouse.spark.parallel import side_by_side
@@ -67,22 +68,23 @@ class _Run:
         for setting, value in LITTLE_DATA.items():
             self.quick.spark.conf.set(setting, value)
         self.context, self.preparing = new_context(lake.settings), Lock()
-        self.known, self.before = figures(lake.settings), last_validated(lake.settings)
+        self.statuses = {status.name: status for status in table_statuses(lake.settings)}
+        self.known, self.before = figures(lake.settings, self.statuses.values()), last_validated(lake.settings)
 
     def evaluate(self, suite: Suite, only_new: bool) -> list[Result]:
-        last, version = self.before.get(suite.table), self.known[f"version/{suite.table}"]
-        scope = _scope(suite, last, version, self.started) if only_new else WHOLE
+        last, status = self.before.get(suite.table), self.statuses[suite.table]
+        scope = _scope(suite, last, status.version, self.started) if only_new else WHOLE
         if last is not None and scope == NEW and suite.arrives == CHANGE_FEED:
             scope = NEW if self.lake.table(suite.table).has_changes_since(last.version) else WHOLE
         rules = [rule for rule in suite.rules if scope != NOTHING or rule.kind in (Kind.TABLE, Kind.TYPES)]
         own = figures_of(suite.table, self.known, last)
-        read = [own["rows"], *(self.known.get(rule.to, 0) for rule in rules)]
+        read = (status.rows, *(self.statuses[rule.to].rows for rule in rules if rule.to in self.statuses))
         lake = self.quick if scope == NOTHING or max(read) <= SMALL else self.lake
-        rows = _with_known(_rows(lake, suite, scope, last, version), lake, rules)
+        rows = _with_known(_rows(lake, suite, scope, last, status.version), lake, rules)
         minimum = 1 if scope == WHOLE and not suite.may_be_empty else 0
         validation = self._prepare(suite, scope, [_expectation(rule, suite, own, minimum) for rule in rules])
         outcome = validation.run(batch_parameters={"dataframe": rows}, result_format="SUMMARY", run_id=self.id)
-        about = {"table_name": suite.table, "version": version, "table_rows": own["rows"], "scope": scope}
+        about = {"table_name": suite.table, "version": status.version, "table_rows": status.rows, "scope": scope}
         return [_result(each, about) for each in outcome.results]
 
     def _prepare(self, suite: Suite, scope: str, expected: list[BatchExpectation]) -> ValidationDefinition:
@@ -133,7 +135,7 @@ def _with_known(rows: DataFrame, lake: Lake, rules: Sequence[Rule]) -> DataFrame
     return rows
 
 
-def _expectation(rule: Rule, suite: Suite, figures: Mapping[str, Any], minimum: int) -> BatchExpectation:
+def _expectation(rule: Rule, suite: Suite, figures: Figures, minimum: int) -> BatchExpectation:
     about: dict[str, Any] = {
         # It becomes part of an HTML page, and of a template in which a dollar sign begins a parameter.
         "description": escape(f"{rule.name.replace('_', ' ')} ({rule.severity}): {rule.holds}").replace("$", "$$"),

@@ -220,9 +220,9 @@ def look_around(lake: Lake) -> Look:
     """The state of topics and tables: while it stays equal, no step has anything new to read."""
     broker, pipeline = endpoint(lake.settings), pipeline_of(lake.settings)
     partitions = {
-        f"topic {partition}": (held.last, held.created, held.cursor(topic.subscription) is None)
+        f"topic {partition}": (ledgers.last, ledgers.created, ledgers.cursor(topic.subscription) is None)
         for topic in pipeline.topics
-        for partition, held in ask_broker(lake.settings, broker, topic).items()
+        for partition, ledgers in ask_broker(lake.settings, broker, topic).items()
     }
     return partitions | lake.versions((*pipeline.written, ACTIONS.name, BACKFILLS.name))
 

@@ -67,8 +67,8 @@ def cause_of(error: BaseException) -> str:
     """The most helpful line: that of a known cause, else the first line of the innermost error."""
     text = _told_by(error)
     for pattern, line in _LINES:
-        if found := re.search(pattern, text):
-            return str(found.expand(line)).strip()
+        if match := re.search(pattern, text):
+            return str(match.expand(line)).strip()
     for pattern in _INNERMOST:
         if causes := re.findall(pattern, text, re.MULTILINE):
             return str(causes[-1]).strip()

@@ -94,11 +94,6 @@ def has_news(dag_run: DagRunProtocol) -> bool:
     return reason is not None
 
 
-def failed_as(error: AirflowException, kind: type[LakehouseError]) -> bool:
-    """Whether a command failed with the exit code of this kind of error."""
-    return f"Error code is: {kind.exit_code}." in str(error)
-
-
 class Step(SparkSubmitOperator):
     """A `lakehouse` command, run by spark-submit. Arguments that render to an empty text are left out.
 
@@ -157,9 +152,9 @@ class Step(SparkSubmitOperator):
         try:
             super().execute(context)
         except AirflowException as error:
-            if self.yields and failed_as(error, BusyError):
+            if self.yields and f"Error code is: {BusyError.exit_code}." in str(error):
                 raise AirflowSkipException("another process is writing these tables: left for the next run") from error
-            if failed_as(error, PermanentError):
+            if f"Error code is: {PermanentError.exit_code}." in str(error):
                 raise AirflowFailException(str(error)) from error
             raise
 
