@@ -33,16 +33,8 @@ from pulsar_lakehouse.gold.sinks.postgres import publish_to_postgres
 from pulsar_lakehouse.gold.sinks.topic import changelog_of, publish
 from pulsar_lakehouse.gold.sql.declaration import SqlTable
 from pulsar_lakehouse.gold.sql.refresh import FAILED, Refreshed, refresh
+from pulsar_lakehouse.jobs.lineage import flows
 from pulsar_lakehouse.jobs.lineage.backend import close_backend
-from pulsar_lakehouse.jobs.lineage.flows import (
-    column_names,
-    enriched,
-    landed,
-    merged,
-    published,
-    refreshed,
-    sent_to_postgres,
-)
 from pulsar_lakehouse.jobs.lineage.runs import prepare, told
 from pulsar_lakehouse.jobs.new_data import Look
 from pulsar_lakehouse.jobs.streams import Outcome, Stream, catch_up
@@ -125,7 +117,7 @@ def landing(lake: Lake, topics: Sequence[Topic], *, accept_loss: bool = False, t
         Stream(
             f"land {topic.name}",
             partial(land, lake, topic, broker),
-            landed(topic),
+            flows.landed(topic),
             partial(claim_again, topic, broker, lake.settings),
             at_once=partial(land_small_backlog, lake, topic, broker),
         )
@@ -135,7 +127,9 @@ def landing(lake: Lake, topics: Sequence[Topic], *, accept_loss: bool = False, t
 
 def merging(lake: Lake, entities: Sequence[Entity]) -> list[Stream]:
     written = (as_written(lake, entity) for entity in entities)
-    return [Stream(f"merge {each.name}", partial(merge, lake, each), merged(each), is_kept=True) for each in written]
+    return [
+        Stream(f"merge {each.name}", partial(merge, lake, each), flows.merged(each), is_kept=True) for each in written
+    ]
 
 
 def enriching(lake: Lake, enrichments: Sequence[Enrichment]) -> list[Stream]:
@@ -144,7 +138,7 @@ def enriching(lake: Lake, enrichments: Sequence[Enrichment]) -> list[Stream]:
         succession = Succession()
         create = partial(enrich, lake, facts, succession)
         name = f"enrich {facts.topic.name}"
-        streams.append(Stream(name, create, enriched(facts), succession.caught_up, is_kept=True))
+        streams.append(Stream(name, create, flows.enriched(facts), succession.caught_up, is_kept=True))
     return streams
 
 
@@ -167,16 +161,16 @@ def reconcile_all(lake: Lake) -> list[Reconciliation]:
 
 def refreshing(lake: Lake, tables: Sequence[SqlTable], *, full: bool = False) -> Iterator[Refreshed]:
     """Refresh tables declared in SQL and publish what changed in them; yields what each refresh did."""
-    names = column_names(pipeline_of(lake.settings))
+    names = flows.column_names(pipeline_of(lake.settings))
     for table in tables:
         require(lake, table.sources, made_by="run")
         with spinner(f"refresh {table.name}"):
-            with told(lake.settings, refreshed(table, names)) as runs:
+            with told(lake.settings, flows.refreshed(table, names)) as runs:
                 done = refresh(lake, table, full=full)
                 if done.kind == FAILED:
                     runs.fail(done.reason)
             if table.postgres:
-                with told(lake.settings, sent_to_postgres(table, names)) as runs:
+                with told(lake.settings, flows.sent_to_postgres(table, names)) as runs:
                     runs.complete(publish_to_postgres(lake, table))
         if table.topic:
             catch_up(lake.settings, publishing(lake, [table]))
@@ -184,9 +178,13 @@ def refreshing(lake: Lake, tables: Sequence[SqlTable], *, full: bool = False) ->
 
 
 def publishing(lake: Lake, declared: Iterable[Enrichment | SqlTable]) -> list[Stream]:
-    broker, names = endpoint(lake.settings), column_names(pipeline_of(lake.settings))
+    broker, names = endpoint(lake.settings), flows.column_names(pipeline_of(lake.settings))
     return [
-        Stream(f"publish {each.topic}", partial(publish, lake, each, broker), published(each.table, each.topic, names))
+        Stream(
+            f"publish {each.topic}",
+            partial(publish, lake, each, broker),
+            flows.published(each.table, each.topic, names),
+        )
         for each in map(changelog_of, declared)
     ]
 
