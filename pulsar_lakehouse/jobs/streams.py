@@ -164,9 +164,10 @@ def _until_caught_up(step: Sequence["_Supervised"], tell: Callable[[], None] = l
     started = time.monotonic()
     active, done = list(step), list[Outcome]()
     while active:
-        for each in [each for each in active if not each.is_active()]:
-            active.remove(each)
-            done.append(Outcome(name=each.name, rows=each.new_rows, seconds=time.monotonic() - started))
+        for each in list(active):
+            if not each.is_active():
+                active.remove(each)
+                done.append(Outcome(name=each.name, rows=each.new_rows, seconds=time.monotonic() - started))
         tell()
         lasted = time.monotonic() - started
         time.sleep(min(max(FIRST_POLL_SECONDS, lasted / 20), LAST_POLL_SECONDS))
