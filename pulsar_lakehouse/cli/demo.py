@@ -10,7 +10,7 @@ from pulsar_lakehouse.domains import DOMAINS, Workload, workload_of
 from pulsar_lakehouse.errors import ConfigurationError
 from pulsar_lakehouse.gold.enrichment.declaration import Enrichment
 from pulsar_lakehouse.inspection.query import query
-from pulsar_lakehouse.jobs.status import status_of
+from pulsar_lakehouse.jobs.pipeline_status import status_of
 from pulsar_lakehouse.jobs.steps import (
     create_tables,
     landing,

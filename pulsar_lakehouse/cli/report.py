@@ -20,11 +20,11 @@ from pulsar_lakehouse.jobs.lineage.flows import Flow
 from pulsar_lakehouse.jobs.lineage.kept import LastRun
 from pulsar_lakehouse.jobs.lineage.tracing import Source
 from pulsar_lakehouse.jobs.maintenance import Maintained
+from pulsar_lakehouse.jobs.pipeline_status import FailedChecks, Status, TopicState
 from pulsar_lakehouse.jobs.planning import Change
 from pulsar_lakehouse.jobs.problems import problems, warnings
 from pulsar_lakehouse.jobs.retention import State
 from pulsar_lakehouse.jobs.state_of_key import Part
-from pulsar_lakehouse.jobs.status import FailedChecks, Status, TopicState
 from pulsar_lakehouse.jobs.streams import Outcome
 from pulsar_lakehouse.jobs.trace import Event
 from pulsar_lakehouse.pipeline.graph import Node

@@ -11,8 +11,8 @@ from rich.text import Text
 
 from pulsar_lakehouse.cli import report
 from pulsar_lakehouse.errors import LakehouseError
+from pulsar_lakehouse.jobs.pipeline_status import Status, status_of
 from pulsar_lakehouse.jobs.retention import states
-from pulsar_lakehouse.jobs.status import Status, status_of
 from pulsar_lakehouse.settings import load_settings
 
 

@@ -139,6 +139,6 @@ class ExpectOfTable(_Expect):
     success_keys: ClassVar[tuple[str, ...]] = ("holds", "shows")
 
     def _validate(self, metrics, runtime_configuration=None, execution_engine=None):  # type: ignore[no-untyped-def]
-        found = json.loads(metrics[Measured.metric_name])
-        result = {**_shown(found.get("shown", "NULL")), "rows": metrics[ROWS]}
-        return {"success": found.get("holds") is True, "result": result}
+        measured = json.loads(metrics[Measured.metric_name])
+        result = {**_shown(measured.get("shown", "NULL")), "rows": metrics[ROWS]}
+        return {"success": measured.get("holds") is True, "result": result}

@@ -1,16 +1,15 @@
 """The results of rules, which are kept in `quality.results`, and figures from the tables' logs."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from itertools import pairwise
 from statistics import median
-from typing import Any
 
 from pulsar_lakehouse.contracts.decoding import MALFORMED
 from pulsar_lakehouse.expectations.suites import Severity
 from pulsar_lakehouse.inspection.query import query
-from pulsar_lakehouse.inspection.table_status import table_statuses
+from pulsar_lakehouse.inspection.table_status import TableStatus
 from pulsar_lakehouse.settings import Settings
 from pulsar_lakehouse.tables.declared import Table
 from pulsar_lakehouse.tables.direct import append_values
@@ -32,6 +31,8 @@ table had not changed since. `version` and `table_rows` are the table's.
 """
 
 NEWEST = "max.publish_time"
+
+Figures = Mapping[str, int | float | datetime | None]
 
 REMEMBERED = 10
 """Validations from which the usual growth is computed."""
@@ -77,7 +78,7 @@ def last_validated(settings: Settings) -> dict[str, Validated]:
     """The last validation of each table, from `quality.results`."""
     if not is_stored(settings, RESULTS.name):
         return {}
-    found = query(
+    last = query(
         settings,
         f"""
         SELECT table_name, arg_max(version, validated_at), max(validated_at),
@@ -99,7 +100,7 @@ def last_validated(settings: Settings) -> dict[str, Validated]:
             rows=rows[-1],
             usual_growth=usual_growth_of(rows),
         )
-        for table, version, at, whole_at, stopped, rows in found
+        for table, version, at, whole_at, stopped, rows in last
     }
 
 
@@ -109,29 +110,30 @@ def usual_growth_of(rows: Sequence[int]) -> float | None:
     return median(grown) if len(grown) >= 3 else None
 
 
-def figures(settings: Settings) -> dict[str, Any]:
+def figures(settings: Settings, statuses: Collection[TableStatus]) -> Figures:
     """Figures of tables, by name.
 
     A table's name stands for its rows, `quarantine.malformed.<topic>` for the topic's rows. There are also
-    `lag/<table>`, `version/<table>` and `newest/<table>`.
+    `lag/<table>` and `newest/<table>`.
     """
-    statuses = table_statuses(settings)
     topics = (status.name.removeprefix("bronze.") for status in statuses if status.name.startswith("bronze."))
-    known: dict[str, Any] = {f"{MALFORMED.name}.{topic}": 0 for topic in topics}
+    malformed = {f"{MALFORMED.name}.{topic}": 0 for topic in topics}
+    known: dict[str, int | float | datetime | None] = {}
     for status in statuses:
-        known |= {status.name: status.rows, f"lag/{status.name}": status.lag, f"version/{status.name}": status.version}
+        known |= {status.name: status.rows, f"lag/{status.name}": status.lag}
     for name, table in existing_tables(settings):
         files = table.get_add_actions(flatten=True)
         if name == MALFORMED.name:
             for topic, rows in zip(files["partition.topic"].to_pylist(), files["num_records"].to_pylist(), strict=True):
-                known[f"{name}.{topic}"] += rows
+                malformed[f"{name}.{topic}"] += rows
         elif NEWEST in files.schema.names:
             known[f"newest/{name}"] = max(filter(None, files[NEWEST].to_pylist()), default=None)
-    return known
+    return known | malformed
 
 
-def figures_of(table: str, known: Mapping[str, Any], before: Validated | None) -> dict[str, Any]:
+def figures_of(table: str, known: Figures, before: Validated | None) -> Figures:
     """The figures that the rules of a table can name."""
     own = {"rows": known.get(table), "lag": known.get(f"lag/{table}"), "newest": known.get(f"newest/{table}")}
-    last = {"rows_before": before and before.rows, "usual_growth": before and before.usual_growth}
-    return {**known, **own, **last}
+    if before is not None:
+        own |= {"rows_before": before.rows, "usual_growth": before.usual_growth}
+    return {**known, **own}

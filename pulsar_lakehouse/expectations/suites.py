@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import Any
 
 from pulsar_lakehouse.contracts.checks import Check, Mode
 from pulsar_lakehouse.errors import ConfigurationError
@@ -135,12 +134,12 @@ def types(columns: Ddl) -> Rule:
     return Rule(name="types_are_as_declared", kind=Kind.TYPES, holds="the declared types", columns=columns)
 
 
-def volume(*, severity: Severity = Severity.WARNING) -> tuple[Rule, ...]:
+def volume() -> tuple[Rule, ...]:
     """Compared with past validations, the table has not shrunk, and has not grown much less or more than usual."""
     usual = "{rows} - {rows_before} = 0 OR {rows} - {rows_before} BETWEEN 0.1 * {usual_growth} AND 10 * {usual_growth}"
     return (
-        whole("has_not_shrunk", "{rows_before} IS NULL OR {rows} >= 0.9 * {rows_before}", severity),
-        whole("grew_as_usual", f"{{usual_growth}} IS NULL OR {usual}", severity),
+        whole("has_not_shrunk", "{rows_before} IS NULL OR {rows} >= 0.9 * {rows_before}", Severity.WARNING),
+        whole("grew_as_usual", f"{{usual_growth}} IS NULL OR {usual}", Severity.WARNING),
     )
 
 
@@ -153,7 +152,7 @@ def up_to_date() -> Rule:
     )
 
 
-def with_figures(sql: str, figures: Mapping[str, Any]) -> str:
+def with_figures(sql: str, figures: Mapping[str, object]) -> str:
     """The SQL with the value in place of each `{figure}`, or NULL if it is not known."""
 
     def value(name: re.Match[str]) -> str:

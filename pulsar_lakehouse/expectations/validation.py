@@ -1,7 +1,6 @@
 """Evaluate the suites of tables, keep the results, and write the report."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from html import escape
@@ -11,19 +10,18 @@ from typing import Any
 from great_expectations.core import ExpectationSuite, ExpectationValidationResult
 from great_expectations.core.run_identifier import RunIdentifier
 from great_expectations.core.validation_definition import ValidationDefinition
-from great_expectations.data_context.data_context.ephemeral_data_context import EphemeralDataContext
 from great_expectations.expectations.expectation import BatchExpectation
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from pulsar_lakehouse.errors import LakehouseError
 from pulsar_lakehouse.expectations.evaluation import ExpectEachRow, ExpectOfTable, ExpectUnique
 from pulsar_lakehouse.expectations.report import new_context, write_pages
-from pulsar_lakehouse.expectations.results import Result, Validated, figures, figures_of, keep, last_validated
+from pulsar_lakehouse.expectations.results import Figures, Result, Validated, figures, figures_of, keep, last_validated
 from pulsar_lakehouse.expectations.suites import CHANGE_FEED, Kind, Rule, Severity, Suite, with_figures
+from pulsar_lakehouse.inspection.table_status import table_statuses
 from pulsar_lakehouse.limits import VALIDATED_ROWS
 from pulsar_lakehouse.progress import CONSOLE
-from pulsar_lakehouse.settings import Settings
 from pulsar_lakehouse.spark.frames import of_keys
 from pulsar_lakehouse.spark.parallel import side_by_side
 from pulsar_lakehouse.spark.session import LITTLE_DATA
@@ -47,19 +45,7 @@ def validate(lake: Lake, suites: Sequence[Suite], *, only_new: bool = False) -> 
     """
     started = datetime.now(UTC)
     name = f"{started:%Y-%m-%dT%H:%M:%SZ}"
-    quick = lake.spark.newSession()
-    for setting, value in LITTLE_DATA.items():
-        quick.conf.set(setting, value)
-    run = _Run(
-        spark=lake.spark,
-        quick=quick,
-        settings=lake.settings,
-        context=new_context(lake.settings),
-        id=RunIdentifier(run_name=name, run_time=started),
-        started=started,
-        known=figures(lake.settings),
-        before=last_validated(lake.settings),
-    )
+    run = _Run(lake, RunIdentifier(run_name=name, run_time=started), started)
     evaluated = side_by_side([partial(run.evaluate, suite, only_new) for suite in suites], at_once=AT_ONCE)
     results = [result for each in evaluated for result in each]
     keep(lake, results, run=name, at=started)
@@ -70,38 +56,34 @@ def validate(lake: Lake, suites: Sequence[Suite], *, only_new: bool = False) -> 
     return results
 
 
-@dataclass(frozen=True, kw_only=True)
 class _Run:
     """A validation, with what was known of the tables before it."""
 
-    spark: SparkSession
-    quick: SparkSession
-    """For tables of which little is read."""
-    settings: Settings
-    context: EphemeralDataContext
-    id: RunIdentifier
-    started: datetime
-    known: Mapping[str, Any]
-    before: Mapping[str, Validated]
-    preparing: Lock = field(default_factory=Lock)
+    def __init__(self, lake: Lake, id: RunIdentifier, started: datetime) -> None:
+        self.lake, self.id, self.started = lake, id, started
+        self.quick = Lake(lake.spark.newSession(), lake.settings)
+        """For tables of which little is read."""
+        for setting, value in LITTLE_DATA.items():
+            self.quick.spark.conf.set(setting, value)
+        self.context, self.preparing = new_context(lake.settings), Lock()
+        self.statuses = {status.name: status for status in table_statuses(lake.settings)}
+        self.known, self.before = figures(lake.settings, self.statuses.values()), last_validated(lake.settings)
 
     def evaluate(self, suite: Suite, only_new: bool) -> list[Result]:
-        last, version = self.before.get(suite.table), self.known[f"version/{suite.table}"]
-        scope = _scope(suite, last, version, self.started) if only_new else WHOLE
+        last, status = self.before.get(suite.table), self.statuses[suite.table]
+        scope = _scope(suite, last, status.version, self.started) if only_new else WHOLE
         if last is not None and scope == NEW and suite.arrives == CHANGE_FEED:
-            is_told = Lake(self.spark, self.settings).table(suite.table).has_changes_since(last.version)
-            scope = NEW if is_told else WHOLE
+            scope = NEW if self.lake.table(suite.table).has_changes_since(last.version) else WHOLE
         rules = [rule for rule in suite.rules if scope != NOTHING or rule.kind in (Kind.TABLE, Kind.TYPES)]
         own = figures_of(suite.table, self.known, last)
-        read = [own["rows"], *(self.known.get(rule.to, 0) for rule in rules)]
-        spark = self.quick if scope == NOTHING or max(read) <= VALIDATED_ROWS else self.spark
-        rows = _rows(Lake(spark, self.settings), suite, scope, last, version)
-        rows = rows.transform(_with_known, settings=self.settings, rules=rules)
+        read = (status.rows, *(self.statuses[rule.to].rows for rule in rules if rule.to in self.statuses))
+        lake = self.quick if scope == NOTHING or max(read) <= VALIDATED_ROWS else self.lake
+        rows = _with_known(_rows(lake, suite, scope, last, status.version), lake, rules)
         minimum = 1 if scope == WHOLE and not suite.may_be_empty else 0
         validation = self._prepare(suite, scope, [_expectation(rule, suite, own, minimum) for rule in rules])
-        found = validation.run(batch_parameters={"dataframe": rows}, result_format="SUMMARY", run_id=self.id)
-        about = {"table_name": suite.table, "version": version, "table_rows": own["rows"], "scope": scope}
-        return [_result(each, about) for each in found.results]
+        outcome = validation.run(batch_parameters={"dataframe": rows}, result_format="SUMMARY", run_id=self.id)
+        about = {"table_name": suite.table, "version": status.version, "table_rows": status.rows, "scope": scope}
+        return [_result(each, about) for each in outcome.results]
 
     def _prepare(self, suite: Suite, scope: str, expected: list[BatchExpectation]) -> ValidationDefinition:
         with self.preparing:
@@ -125,35 +107,33 @@ def _scope(suite: Suite, last: Validated | None, version: int, now: datetime) ->
 
 
 def _rows(lake: Lake, suite: Suite, scope: str, last: Validated | None, version: int) -> DataFrame:
+    table = lake.table(suite.table)
+    rows = table.read()
     if last is None or scope == WHOLE:
-        return lake.table(suite.table).read()
+        return rows
     if scope == NOTHING:
-        return lake.table(suite.table).read().where("false")
+        return rows.where("false")
     if suite.arrives != CHANGE_FEED:
-        return lake.table(suite.table).read().where(F.col(str(suite.arrives)) > F.lit(last.at))
-    changes = lake.table(suite.table).changes(last.version + 1, version)
-    changes = changes.where("_change_type IN ('insert', 'update_postimage')")
+        return rows.where(F.col(str(suite.arrives)) > F.lit(last.at))
+    changes = table.changes(last.version + 1, version).where("_change_type IN ('insert', 'update_postimage')")
     # The rows of changed keys as they are now: a change may be outdated by another, or repeat an older key.
-    return of_keys(lake.table(suite.table).read(), changes.select(*suite.key))
+    return of_keys(rows, changes.select(*suite.key))
 
 
-def _with_known(rows: DataFrame, *, settings: Settings, rules: Sequence[Rule]) -> DataFrame:
+def _with_known(rows: DataFrame, lake: Lake, rules: Sequence[Rule]) -> DataFrame:
     """Adds a column for each reference, named like its rule: TRUE if the value is known."""
     for rule in rules:
         if rule.kind is Kind.REFERENCE:
-            spark, columns = rows.sparkSession, rule.holds.split(", ")
-            if Lake(spark, settings).table(f"{rule.to}_history").exists():
-                held = Lake(spark, settings).table(f"{rule.to}_history").read().where("valid_until IS NULL")
-            else:
-                held = Lake(spark, settings).table(rule.to).read()
-            keys = {f"_key{place}": column for place, column in enumerate(columns)}
+            history = lake.table(f"{rule.to}_history")
+            known = history.read().where("valid_until IS NULL") if history.exists() else lake.table(rule.to).read()
+            keys = {f"_key{place}": column for place, column in enumerate(rule.holds.split(", "))}
             of_row = (F.col(column.rpartition(".")[2]).alias(key) for key, column in keys.items())
             same = [F.col(column) == F.col(key) for key, column in keys.items()]
-            rows = rows.join(held.select(*of_row, F.lit(True).alias(rule.name)), on=same, how="left").drop(*keys)
+            rows = rows.join(known.select(*of_row, F.lit(True).alias(rule.name)), on=same, how="left").drop(*keys)
     return rows
 
 
-def _expectation(rule: Rule, suite: Suite, figures: Mapping[str, Any], minimum: int) -> BatchExpectation:
+def _expectation(rule: Rule, suite: Suite, figures: Figures, minimum: int) -> BatchExpectation:
     about: dict[str, Any] = {
         # It becomes part of an HTML page, and of a template in which a dollar sign begins a parameter.
         "description": escape(f"{rule.name.replace('_', ' ')} ({rule.severity}): {rule.holds}").replace("$", "$$"),
@@ -177,22 +157,17 @@ def _expectation(rule: Rule, suite: Suite, figures: Mapping[str, Any], minimum: 
             return ExpectOfTable(holds=rule.sql_of_types, shows=f"'{rule.holds}'", **about)
 
 
-def _result(found: ExpectationValidationResult, about: Mapping[str, Any]) -> Result:
-    config = found.expectation_config
+def _result(done: ExpectationValidationResult, about: Mapping[str, Any]) -> Result:
+    config, info = done.expectation_config, done.exception_info or {}
     assert config is not None
-    error = _error(found.exception_info)
+    raised = [each for each in ([info] if "raised_exception" in info else info.values()) if each["raised_exception"]]
+    error = next((str(each["exception_message"]).split("\n")[0] for each in raised), "")
     return Result(
         **about,
         rule=config.meta["rule"],
         severity=Severity(config.meta["severity"]),
-        outcome="error" if error else "passed" if found.success else "failed",
-        rows=found.result.get("rows"),
-        failing=found.result.get("failing"),
-        observed=error or found.result["observed"],
+        outcome="error" if error else "passed" if done.success else "failed",
+        rows=done.result.get("rows"),
+        failing=done.result.get("failing"),
+        observed=error or done.result["observed"],
     )
-
-
-def _error(info: Mapping[str, Any] | None) -> str:
-    """Why a rule could not be evaluated, in one line; empty if it was."""
-    infos = [info] if info and "raised_exception" in info else list((info or {}).values())
-    return next((str(each["exception_message"]).split("\n")[0] for each in infos if each["raised_exception"]), "")

@@ -9,7 +9,6 @@ from datetime import UTC, datetime, timedelta
 from itertools import takewhile
 from pathlib import Path
 
-from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError, DeltaError
 
 from pulsar_lakehouse.errors import BusyError, ConfigurationError, LakehouseError, PermanentError
@@ -87,9 +86,9 @@ def _vacuum(settings: Settings, name: str) -> Maintained:
     What a snapshot needs stays.
     """
     try:
-        held = held_versions(settings, name)
-        removed = remove_old_files(settings, name, keep=KEEP, held=held)
-        remove_old_log(settings, name, keep=KEEP, held=held)
+        needed = held_versions(settings, name)
+        removed = remove_old_files(settings, name, keep=KEEP, held=needed)
+        remove_old_log(settings, name, keep=KEEP, held=needed)
     except Exception as error:
         return Maintained(table=name, failed=cause_of(error))
     return Maintained(table=name, removed=removed)
@@ -100,8 +99,10 @@ def _compact(settings: Settings, vacuumed: Maintained, *, patience: float) -> Ma
         return vacuumed
     try:
         table = stored_table(settings, vacuumed.table)
-        turn = _turn_at(settings, _written_with(settings, table, vacuumed.table), patience)
-        with turn, rewriting(settings):
+        # An append never conflicts with a compaction, a MERGE that rewrites files of the table does.
+        is_appended = table.metadata().configuration.get("delta.appendOnly") == "true"
+        writers = [] if is_appended else _writers(settings, vacuumed.table)
+        with _turn_at(settings, writers, patience), rewriting(settings):
             table.update_incremental()
             compacted = table.optimize.compact(writer_properties=writer_properties(table))["numFilesRemoved"]
     except (BusyError, CommitFailedError) as error:
@@ -136,14 +137,6 @@ def rewriting(settings: Settings) -> Iterator[None]:
         yield
 
 
-def _written_with(settings: Settings, table: DeltaTable, name: str) -> list[str]:
-    """The tables whose writers must not write meanwhile, because they rewrite files of the table in a MERGE.
-
-    An append never conflicts with a compaction.
-    """
-    return [] if table.metadata().configuration.get("delta.appendOnly") == "true" else _writers(settings, name)
-
-
 def _writers(settings: Settings, name: str) -> list[str]:
     """The leases of those who write the table. One without a lease of its own is written by any of the steps."""
     pipeline = pipeline_of(settings)
@@ -162,11 +155,7 @@ def clean_logs(folder: Path, *, keep: timedelta) -> int:
                 if log.stat().st_mtime < before:
                     log.unlink()
                     removed += 1
-                    _remove_empty(log.parents, below=folder)
+                    with suppress(OSError):  # raised by the first folder that is not empty
+                        for parent in takewhile(lambda parent: parent != folder, log.parents):
+                            parent.rmdir()
     return removed
-
-
-def _remove_empty(folders: Sequence[Path], *, below: Path) -> None:
-    with suppress(OSError):  # raised by the first folder that is not empty
-        for folder in takewhile(lambda folder: folder != below, folders):
-            folder.rmdir()

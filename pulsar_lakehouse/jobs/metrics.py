@@ -4,20 +4,17 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from socketserver import ThreadingMixIn
+from typing import TypeVar
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
-from prometheus_client.exposition import CONTENT_TYPE_LATEST
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, ThreadingWSGIServer
 from prometheus_client.registry import Collector
 
 from pulsar_lakehouse.errors import ConfigurationError, LakehouseError
-from pulsar_lakehouse.inspection.table_status import TableStatus
-from pulsar_lakehouse.jobs.status import Malformed, Status, Waiting, status_of
+from pulsar_lakehouse.jobs.pipeline_status import Status, status_of
 from pulsar_lakehouse.pipeline.loading import pipeline_of
-from pulsar_lakehouse.pulsar.backlog import TopicStatus
-from pulsar_lakehouse.records import ReconciliationRecord, StepRecord
 from pulsar_lakehouse.settings import Settings
 
 KEPT_SECONDS = 10.0
@@ -26,6 +23,7 @@ HUNG_SECONDS = 600.0
 """A pipeline that runs on is not healthy if it has shown no life for so long. It does so several times a second."""
 
 Samples = Iterable[tuple[tuple[str, ...], float]]
+Part = TypeVar("Part")
 
 
 @dataclass(frozen=True)
@@ -46,60 +44,38 @@ def _whole(name: str, says: str, value: Callable[[Status], float]) -> Figure:
     return Figure(name, says, (), lambda status: [((), value(status))])
 
 
-def _topic(name: str, says: str, value: Callable[[TopicStatus], float | None]) -> Figure:
-    def samples(status: Status) -> Samples:
-        values = ((each.name, value(each.status)) for each in status.topics if each.status)
-        return (((topic,), number) for topic, number in values if number is not None)
+def _each(
+    prefix: str, labels: tuple[str, ...], parts: Callable[[Status], Iterable[tuple[tuple[str, ...], Part]]]
+) -> Callable[[str, str, Callable[[Part], float | None]], Figure]:
+    """Makes figures with a sample for each of the parts, which have these labels, if the part has a value."""
 
-    return Figure(f"topic_{name}", says, ("topic",), samples)
+    def figure(name: str, says: str, value: Callable[[Part], float | None]) -> Figure:
+        def samples(status: Status) -> Samples:
+            values = ((given, value(part)) for given, part in parts(status))
+            return ((given, number) for given, number in values if number is not None)
 
+        return Figure(f"{prefix}_{name}", says, labels, samples)
 
-def _table(name: str, says: str, value: Callable[[TableStatus], float | None]) -> Figure:
-    def samples(status: Status) -> Samples:
-        values = ((each.name, value(each)) for each in status.tables)
-        return (((table,), number) for table, number in values if number is not None)
-
-    return Figure(f"table_{name}", says, ("table",), samples)
-
-
-def _waiting(name: str, says: str, value: Callable[[Waiting], float]) -> Figure:
-    return Figure(
-        f"waiting_{name}",
-        says,
-        ("topic", "entity", "reason"),
-        lambda status: (((each.topic, each.entity, each.reason), value(each)) for each in status.waiting),
-    )
+    return figure
 
 
-def _malformed(name: str, says: str, value: Callable[[Malformed], float]) -> Figure:
-    return Figure(
-        f"malformed_{name}",
-        says,
-        ("topic",),
-        lambda status: (((each.topic,), value(each)) for each in status.malformed),
-    )
+_topic = _each("topic", ("topic",), lambda it: (((each.name,), each.status) for each in it.topics if each.status))
+_table = _each("table", ("table",), lambda it: (((each.name,), each) for each in it.tables))
+_waiting = _each(
+    "waiting",
+    ("topic", "entity", "reason"),
+    lambda it: (((each.topic, each.entity, each.reason), each) for each in it.waiting),
+)
+_malformed = _each("malformed", ("topic",), lambda it: (((each.topic,), each) for each in it.malformed))
+_step = _each("step", ("step",), lambda it: (((each.step,), each) for each in it.steps))
+_reconciliation = _each("reconciliation", ("topic",), lambda it: (((each.topic,), each) for each in it.reconciliations))
 
 
 def _held(name: str, place: str, says: str) -> Figure:
-    return Figure(
-        name,
-        says,
-        ("topic",),
-        lambda status: (((topic,), rows) for (topic, where), rows in status.held.items() if where == place),
-    )
+    def samples(status: Status) -> Samples:
+        return (((topic,), rows) for (topic, where), rows in status.held.items() if where == place)
 
-
-def _step(name: str, says: str, value: Callable[[StepRecord], float]) -> Figure:
-    return Figure(f"step_{name}", says, ("step",), lambda status: (((it.step,), value(it)) for it in status.steps))
-
-
-def _reconciliation(name: str, says: str, value: Callable[[ReconciliationRecord], float]) -> Figure:
-    return Figure(
-        f"reconciliation_{name}",
-        says,
-        ("topic",),
-        lambda status: (((each.topic,), value(each)) for each in status.reconciliations),
-    )
+    return Figure(name, says, ("topic",), samples)
 
 
 FIGURES = (
@@ -169,7 +145,7 @@ FIGURES = (
         lambda status: (((each.table, each.severity), len(each.rules)) for each in status.checks),
     ),
 )
-"""All metrics. `jobs.status` finds their values."""
+"""All metrics. `jobs.pipeline_status` finds their values."""
 
 
 class Metrics(Collector):
@@ -188,9 +164,6 @@ class Metrics(Collector):
 
     def collect(self) -> Iterator[Metric]:
         yield from families(self.status())
-
-    def describe(self) -> Iterable[Metric]:
-        return ()  # so that it can be registered without asking the broker
 
     def text(self) -> bytes:
         """All metrics in Prometheus' text format."""
@@ -223,9 +196,7 @@ class Pulse:
         return f"the pipeline has not moved for {age:.0f} s" if age > HUNG_SECONDS else ""
 
 
-class _Server(ThreadingMixIn, WSGIServer):
-    daemon_threads = True
-
+class _Server(ThreadingWSGIServer):
     def handle_error(self, *_: object) -> None:
         """A reader that goes away in the middle of an answer is nothing to report."""
 
@@ -260,8 +231,7 @@ def application(metrics: Metrics, pulse: Pulse | None) -> Callable[..., list[byt
             case "/metrics":
                 kind, body = CONTENT_TYPE_LATEST, metrics.text()
             case "/-/healthy":
-                problem = pulse.problem() if pulse else ""
-                code, body = _verdict(problem)
+                code, body = _verdict(pulse.problem() if pulse else "")
             case "/-/ready":
                 status = metrics.status()
                 code, body = _verdict(status.broker or status.unreadable)

@@ -1,11 +1,16 @@
-"""Whether a run of the pipeline would find anything to do, and much or little of it, found without Spark."""
+"""Whether there is anything new for the pipeline: the reasons to run it, and whether it is little.
 
-from collections.abc import Sequence
+No reason means that there is nothing new. Airflow's runs and its backlog's trigger ask for `reasons` and
+`new_messages`; `lakehouse run --every` compares two looks by `reasons_since`. None of them needs Spark.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from enum import StrEnum
 
 from pulsar_lakehouse.contracts.topics import Topic
-from pulsar_lakehouse.expectations.results import last_validated
-from pulsar_lakehouse.expectations.suites import Suite
+from pulsar_lakehouse.expectations.results import Validated, last_validated
 from pulsar_lakehouse.gold.sql.header import INCREMENTAL
 from pulsar_lakehouse.inspection.table_status import TableStatus, table_statuses
 from pulsar_lakehouse.local.broker import endpoint
@@ -20,6 +25,29 @@ SELDOM = timedelta(hours=1)
 LITTLE = 16 * 2**20
 """Bytes of tables and backlogs that a run is short for: a few hundred thousand messages."""
 
+Look = Mapping[str, object]
+"""The states of topics and tables, by name."""
+
+
+class Kind(StrEnum):
+    NEW_MESSAGES = "new messages"
+    CHANGED = "changed"
+    UNREAD = "unread commits"
+    UNRECORDED = "no record"
+    REFRESHED_AS_A_WHOLE = "refreshed as a whole"
+    UNVALIDATED = "not validated"
+    HOUR_PASSED = "an hour has passed"
+    REQUESTED = "requested"
+    UNKNOWN = "not known"
+
+
+@dataclass(frozen=True)
+class Reason:
+    kind: Kind
+    line: str
+    count: int = 0
+    """Of the entries or commits."""
+
 
 def is_little(settings: Settings) -> bool:
     """Whether tables and backlogs are so small that Spark's planning and compiling are most of a run."""
@@ -31,56 +59,58 @@ def is_little(settings: Settings) -> bool:
         return False
 
 
-def news(settings: Settings) -> str:
-    """One line about what a run would find; empty if nothing arrived since the pipeline's own tables passed validation.
+def reasons(settings: Settings) -> Iterator[Reason]:
+    """What has come since the pipeline's own tables passed validation.
 
     Declarations are not compared: an edited one takes effect with the next messages, or after an hour.
     """
     try:
-        pipeline, statuses = pipeline_of(settings), table_statuses(settings)
-        return (
-            _not_landed(settings, pipeline.topics)
-            or _not_read(pipeline, statuses)
-            or _not_validated(settings, pipeline.suites, statuses)
-        )
+        pipeline, statuses = pipeline_of(settings), {status.name: status for status in table_statuses(settings)}
+        for topic in pipeline.topics:
+            if reason := new_messages(settings, topic):
+                yield reason
+        yield from _unread(pipeline, statuses)
+        validated = last_validated(settings)
+        for suite in pipeline.suites:
+            yield from _unvalidated(suite.table, validated.get(suite.table), statuses.get(suite.table))
     except Exception as error:  # such as a torn file: a run repairs it, or reports it better
-        return str(error) or type(error).__name__
+        yield Reason(Kind.UNKNOWN, str(error) or type(error).__name__)
 
 
-def _not_landed(settings: Settings, topics: Sequence[Topic]) -> str:
-    for topic in topics:
-        if backlog := topic_status(topic, endpoint(settings), settings).backlog:
-            return f"{topic.name}: {backlog:,} entries have not landed"
-    return ""
+def reasons_since(before: Look | None, now: Look | None) -> Iterator[Reason]:
+    """What has changed between two looks. None is a look that told nothing."""
+    if before is None or now is None:
+        yield Reason(Kind.UNKNOWN, "topics and tables can't be compared")
+        return
+    for name in sorted(before.keys() | now.keys()):
+        if before.get(name) != now.get(name):
+            yield Reason(Kind.CHANGED, f"{name} has changed")
 
 
-def _not_read(pipeline: Pipeline, statuses: Sequence[TableStatus]) -> str:
+def new_messages(settings: Settings, topic: Topic) -> Reason | None:
+    """Raises BrokerError if the broker does not say."""
+    backlog = topic_status(topic, endpoint(settings), settings).backlog
+    line = f"{topic.name}: {backlog:,} entries have not landed"
+    return Reason(Kind.NEW_MESSAGES, line, backlog) if backlog else None
+
+
+def _unread(pipeline: Pipeline, statuses: Mapping[str, TableStatus]) -> Iterator[Reason]:
     for table in pipeline.sql_tables:
         if table.refresh != INCREMENTAL:  # its rows can depend on the time
-            return f"{table.name} is declared to be refreshed as a whole"
-    lags = {status.name: status.lag for status in statuses}
-    streams = [
-        *(entity.table.name for entity in pipeline.entities),
-        *(facts.gold_table for facts in pipeline.enrichments),
-    ]
+            yield Reason(Kind.REFRESHED_AS_A_WHOLE, f"{table.name} is declared to be refreshed as a whole")
+    streams = [*(each.table.name for each in pipeline.entities), *(each.gold_table for each in pipeline.enrichments)]
     for name in (*streams, *(table.name for table in pipeline.sql_tables)):
-        lag = lags.get(name)
+        lag = statuses[name].lag if name in statuses else None
         if lag is None:  # there is no table, no checkpoint or no refresh
-            return f"{name}: no table, or no record of what it has read"
-        if lag:
-            return f"{name}: {lag:,} commits of its sources are newer"
-    return ""
+            yield Reason(Kind.UNRECORDED, f"{name}: no table, or no record of what it has read")
+        elif lag:
+            yield Reason(Kind.UNREAD, f"{name}: {lag:,} commits of its sources are newer", lag)
 
 
-def _not_validated(settings: Settings, suites: Sequence[Suite], statuses: Sequence[TableStatus]) -> str:
-    validated = last_validated(settings)
-    versions = {status.name: status.version for status in statuses}
-    for suite in suites:
-        last = validated.get(suite.table)
-        if last is None or last.version != versions.get(suite.table):
-            return f"{suite.table} has changed since its last validation, or was never validated"
-        if last.whole_at is None:
-            return f"{suite.table} did not pass its validation"
-        if last.at < datetime.now(UTC) - SELDOM:
-            return f"{suite.table} was last validated at {last.at:%H:%M}"
-    return ""
+def _unvalidated(table: str, last: Validated | None, status: TableStatus | None) -> Iterator[Reason]:
+    if last is None or status is None or last.version != status.version:
+        yield Reason(Kind.UNVALIDATED, f"{table} has changed since its last validation, or was never validated")
+    elif last.whole_at is None:
+        yield Reason(Kind.UNVALIDATED, f"{table} did not pass its validation")
+    elif last.at < datetime.now(UTC) - SELDOM:
+        yield Reason(Kind.HOUR_PASSED, f"{table} was last validated at {last.at:%H:%M}")

@@ -77,27 +77,22 @@ def _tables(entities: Iterable[Entity], enrichments: Iterable[Enrichment]) -> se
 
 def changes(lake: Lake, project: Project, in_sql: dict[str, StructType]) -> dict[str, list[Change]]:
     """By table: how what exists differs from the declarations. `in_sql` is what `resolve` returns."""
-    pipeline, found = project.pipeline, dict[str, list[Change]]()
+    pipeline, by_table = project.pipeline, dict[str, list[Change]]()
     for entity in pipeline.entities:
-        found[entity.table.name] = list(_changes(lake, entity.table, FIXED, entity.table.name))
+        by_table[entity.table.name] = list(_changes(lake, entity.table, FIXED, entity.table.name))
         if entity.keeps_history and not lake.table(entity.history.name).is_created():
-            found[entity.history.name] = [_new(entity.history)]
+            by_table[entity.history.name] = [_new(entity.history)]
     for facts in pipeline.enrichments:
         gold = facts.gold({each.name: each.entity.table.schema for each in facts.lookups})
         joined = [each.name for each in facts.lookups]
-        found[gold.name] = list(_changes(lake, gold, FIXED_IN_GOLD, gold.name, joined=joined))
+        by_table[gold.name] = list(_changes(lake, gold, FIXED_IN_GOLD, gold.name, joined=joined))
     for declared in pipeline.sql_tables:
-        found[declared.name] = list(_changes_in_sql(lake, declared, in_sql[declared.name]))
-    return found
+        by_table[declared.name] = list(_changes_in_sql(lake, declared, in_sql[declared.name]))
+    return by_table
 
 
 def _changes(
-    lake: Lake,
-    table: Table,
-    fixed: tuple[str, ...],
-    rebuild: str,
-    *,
-    joined: Collection[str] = (),
+    lake: Lake, table: Table, fixed: tuple[str, ...], rebuild: str, *, joined: Collection[str] = ()
 ) -> Iterator[Change]:
     """The changes of a table of silver or gold. `joined` are the columns that have rows of other tables."""
     if not lake.table(table.name).is_created():
@@ -123,19 +118,18 @@ def _new(table: Table) -> Change:
 
 
 def _column_changes(lake: Lake, table: Table, step: str, joined: Collection[str] = ()) -> Iterator[Change]:
-    for path, held, declared in column_changes(lake.table(table.name).schema, table.schema):
+    for path, stored, declared in column_changes(lake.table(table.name).schema, table.schema):
         name, is_own = ".".join(path), path[0] not in joined
         has_order = not is_own or table.name.startswith("silver.")
         if has_order and path[0 if is_own else 1 :][:1] == (SEQUENCE,):
             continue  # `sequence_by` says it better
-        if held is None:
+        if stored is None:
             what, then = f"{name} {declared} is added", f"the next {step} adds it; it is NULL in rows from before"
-        elif declared is None and is_own and len(path) > 1:
-            what, then = f"{name} {held} is no longer declared", REFUSED
         elif declared is None:
-            what, then = f"{name} {held} is no longer declared", "it stays, and is NULL in new rows"
+            what = f"{name} {stored} is no longer declared"
+            then = REFUSED if is_own and len(path) > 1 else "it stays, and is NULL in new rows"
         else:
-            what, then = f"{name} is {declared} instead of {held}", REFUSED
+            what, then = f"{name} is {declared} instead of {stored}", REFUSED
         yield Change(table=table.name, what=what, then=then)
 
 

@@ -6,7 +6,7 @@ What Prometheus alerts of is a problem here too. Only what shows over time, such
 from collections.abc import Iterator
 
 from pulsar_lakehouse.expectations.suites import Severity
-from pulsar_lakehouse.jobs.status import Status
+from pulsar_lakehouse.jobs.pipeline_status import Status
 from pulsar_lakehouse.records import ReconciliationRecord
 from pulsar_lakehouse.terminal import duration
 
@@ -37,10 +37,10 @@ def problems(status: Status) -> Iterator[str]:
         if each.expired:
             what = f"{each.expired:,} wait for {each.entity} and are no longer retried"
             yield f"{each.topic}: {what}: see `lakehouse quarantine inspect`"
-    for messages in status.malformed:
-        if messages.new > MANY_MALFORMED:
-            what = f"{messages.new:,} messages broke the contract within an hour"
-            yield f"{messages.topic}: {what}: see quarantine.malformed"
+    for topic in status.malformed:
+        if topic.new > MANY_MALFORMED:
+            what = f"{topic.new:,} messages broke the contract within an hour"
+            yield f"{topic.topic}: {what}: see quarantine.malformed"
     yield from _neglected(status)
 
 
@@ -50,8 +50,8 @@ def warnings(status: Status) -> Iterator[str]:
 
 
 def _broken(done: ReconciliationRecord) -> str:
-    found = "; ".join(done.problems) or f"landed and accounted messages differ by {done.difference:,}"
-    return f"{done.topic}: reconciliation does not hold: {found}: see `lakehouse reconcile`"
+    why = "; ".join(done.problems) or f"landed and accounted messages differ by {done.difference:,}"
+    return f"{done.topic}: reconciliation does not hold: {why}: see `lakehouse reconcile`"
 
 
 def _failing(status: Status, severity: Severity) -> Iterator[str]:

@@ -67,9 +67,9 @@ def rebuild(lake: Lake, tables: Wanted) -> Iterator[str]:
     """Rebuild silver, then gold; yields what was done, a line for each. This process must hold all leases."""
     require(lake, [each.topic.bronze_table for each in tables.entities], made_by="run")
     for each in tables.enrichments:
-        _forget(lake, each.gold_table, each.topic)
+        forget_progress(lake, each.gold_table, each.topic)
     for entity in tables.entities:
-        _forget(lake, entity.table.name, entity.topic)
+        forget_progress(lake, entity.table.name, entity.topic)
         for name in (entity.history.name, entity.table.name):  # the last one refuses a run with another key or order
             lake.table(name).remove()
         catch_up(lake.settings, merging(lake, [entity]))
@@ -118,10 +118,10 @@ def fits(lake: Lake, facts: Enrichment) -> bool:
     is_same = kept is None or all(kept[name] == declared[name] for name in FIXED)
     differing = column_changes(lake.table(gold.name).schema, gold.schema)
     # A MERGE can't write a struct that lacks a column.
-    return is_same and not any(held and (declared or len(path) > 1) for path, held, declared in differing)
+    return is_same and not any(stored and (declared or len(path) > 1) for path, stored, declared in differing)
 
 
-def _forget(lake: Lake, stream: str, topic: Topic) -> None:
+def forget_progress(lake: Lake, stream: str, topic: Topic) -> None:
     """Forget how far a stream has read, and which messages it has rejected: it reads and checks all of them again."""
     lake.files.delete(lake.settings.checkpoint_path(stream))
     if lake.table(MALFORMED.name).exists():
@@ -130,10 +130,8 @@ def _forget(lake: Lake, stream: str, topic: Topic) -> None:
 
 def _decode_discarded(lake: Lake, facts: Enrichment) -> None:
     """Make the discarded facts again from their messages, in one commit."""
-    name = facts.discarded.name
-    held = lake.table(name).pin().rows
+    discarded = lake.table(facts.discarded.name)
     landed = lake.table(facts.topic.bronze_table).pin().rows.transform(decode_facts, enrichment=facts)
-    kept = held.select("position", "reason", "missing", "attempts", "waiting_since")
+    kept = discarded.pin().rows.select("position", "reason", "missing", "attempts", "waiting_since")
     rows = valid_facts(landed, facts).join(kept, on="position").select(*facts.discarded.schema.names)
-    path = lake.settings.table_path(name)
-    rows.write.format("delta").mode("overwrite").option("overwriteSchema", True).save(path)
+    rows.write.format("delta").mode("overwrite").option("overwriteSchema", True).save(discarded.path)

@@ -33,7 +33,7 @@ class State:
     kept: str
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class _Kept:
     """Rows of a table that are state: those with a time, in some of its files."""
 
@@ -73,19 +73,18 @@ def _times(table: DeltaTable, files: pa.Table, time: tuple[str, ...]) -> Times:
     rows = pc.subtract(files["num_records"], files[nulls])
     has_bounds = pc.and_(pc.is_valid(files[low]), pc.is_valid(files[high]))
     is_told = pc.fill_null(pc.or_(pc.equal(rows, 0), pc.and_(has_bounds, pc.greater(rows, 0))), False)
-    told, others = files.filter(is_told), _times_of_rows(table, files.filter(pc.invert(is_told)), time)
-    by_log = pc.sum(rows.filter(is_told)).as_py() or 0, pc.min(told[low]).as_py(), pc.max(told[high]).as_py()
-    return _both(by_log, others)
+    told = files.filter(is_told)
+    count, oldest, newest = _times_of_rows(table, files.filter(pc.invert(is_told)), time)
+    return (
+        count + (pc.sum(rows.filter(is_told)).as_py() or 0),
+        min(filter(None, (oldest, pc.min(told[low]).as_py())), default=None),
+        max(filter(None, (newest, pc.max(told[high]).as_py())), default=None),
+    )
 
 
 def _times_of_rows(table: DeltaTable, files: pa.Table, time: tuple[str, ...]) -> Times:
     times = dataset_of(table, files).to_table(columns={"time": pc.field(*time)})["time"]
     return pc.count(times).as_py(), pc.min(times).as_py(), pc.max(times).as_py()
-
-
-def _both(one: Times, other: Times) -> Times:
-    oldest, newest = ([each for each in pair if each is not None] for pair in zip(one[1:], other[1:], strict=True))
-    return one[0] + other[0], min(oldest, default=None), max(newest, default=None)
 
 
 def _last_days(files: pa.Table, *, day: str, count: int) -> pa.Table:
@@ -111,30 +110,11 @@ def _checkpoints(settings: Settings) -> Iterator[State]:
 def _kept(pipeline: Pipeline) -> Iterator[_Kept]:
     for entity in pipeline.entities:
         if entity.keeps_history:
-            yield _Kept(
-                table=entity.history.name,
-                purpose=f"versions of {entity.name}",
-                time=("sequence", "event_time"),
-                kept="forever",
-            )
-        yield _Kept(
-            table=entity.table.name,
-            purpose=f"deleted {entity.name}",
-            time=("deleted_at",),
-            kept=f"{entity.keep_deleted} d",
-        )
+            yield _Kept(entity.history.name, f"versions of {entity.name}", ("sequence", "event_time"), "forever")
+        yield _Kept(entity.table.name, f"deleted {entity.name}", ("deleted_at",), f"{entity.keep_deleted} d")
     for each in pipeline.enrichments:
-        yield _Kept(
-            table=each.gold_table,
-            purpose=f"{each.topic.name}, to find duplicates",
-            time=(each.event_time,),
-            kept=f"{each.dedup_days} d",
-            of=partial(_last_days, day=each.day, count=each.dedup_days),
-        )
-        yield _Kept(
-            table=each.waiting.name,
-            purpose=f"waiting {each.topic.name}",
-            time=("waiting_since",),
-            kept=f"{each.retry_days} d",
-        )
-    yield _Kept(table=WRITER_SCHEMAS.name, purpose="schemas of Avro messages", time=(), kept="forever")
+        purpose, days = f"{each.topic.name}, to find duplicates", each.dedup_days
+        needed = partial(_last_days, day=each.day, count=days)
+        yield _Kept(each.gold_table, purpose, (each.event_time,), f"{days} d", needed)
+        yield _Kept(each.waiting.name, f"waiting {each.topic.name}", ("waiting_since",), f"{each.retry_days} d")
+    yield _Kept(WRITER_SCHEMAS.name, "schemas of Avro messages", (), "forever")

@@ -52,12 +52,7 @@ def retry_facts(lake: Lake, enrichment: Enrichment, *, dry_run: bool) -> Retried
 
 
 def _retry(
-    lake: Lake,
-    decoding: Decoding,
-    decode: Transformation,
-    place: Callable[[DataFrame], None],
-    *,
-    dry_run: bool,
+    lake: Lake, decoding: Decoding, decode: Transformation, place: Callable[[DataFrame], None], *, dry_run: bool
 ) -> Retried:
     """Messages leave quarantine last: after a crash at any point, the next retry ends in the same tables."""
     topic = decoding.topic

@@ -57,11 +57,9 @@ def restorable(pipeline: Pipeline) -> list[str]:
     So a fact whose tables are restored only in part is in two of them, or in none although it is in bronze. The next
     run corrects either.
     """
-    states = [
-        table.name
-        for each in pipeline.entities
-        for table in ([each.history, each.table] if each.keeps_history else [each.table])
-    ]
+    states = []
+    for each in pipeline.entities:
+        states += [each.history.name, each.table.name] if each.keeps_history else [each.table.name]
     quarantine = [table.name for each in pipeline.enrichments for table in (each.duplicates, each.waiting)]
     return [*states, *quarantine, *(each.gold_table for each in pipeline.enrichments)]
 
@@ -73,9 +71,7 @@ def create(lake: Lake, pipeline: Pipeline, name: str) -> Snapshot:
     """
     if not re.fullmatch(r"[\w-][\w.-]*", name):
         raise ConfigurationError(f"{name}: must be a name of letters, digits, dots, dashes and underscores")
-    for table in restorable(pipeline):
-        if lake.table(table).exists():
-            lake.table(table).set_properties({LOG_RETENTION: FOR_EVER})
+    _keep_logs(lake, pipeline, FOR_EVER)
     made = Snapshot(name=name, created_at=datetime.now(UTC), tables=present(lake.settings))
     if not made.tables:
         raise ConfigurationError(f"{lake.settings.warehouse_root} has no tables yet: `lakehouse run` creates them")
@@ -98,27 +94,31 @@ def drop(lake: Lake, pipeline: Pipeline, name: str) -> None:
     """Forget a snapshot. `lakehouse maintain` then removes files that only it needed."""
     snapshot = named(lake.settings, name)
     if snapshots(lake.settings) == [snapshot]:
-        for table in restorable(pipeline):
-            if lake.table(table).exists():
-                lake.table(table).set_properties({LOG_RETENTION: EACH_TABLE[LOG_RETENTION]})
+        _keep_logs(lake, pipeline, EACH_TABLE[LOG_RETENTION])
     obstore.delete(_warehouse(lake.settings), _path(name))
+
+
+def _keep_logs(lake: Lake, pipeline: Pipeline, how_long: str) -> None:
+    for table in map(lake.table, restorable(pipeline)):
+        if table.exists():
+            table.set_properties({LOG_RETENTION: how_long})
 
 
 def snapshots(settings: Settings) -> list[Snapshot]:
     """All snapshots, oldest first."""
-    store, found = _warehouse(settings), []
+    store, kept = _warehouse(settings), []
     for path in [file["path"] for batch in obstore.list(store, FOLDER) for file in batch]:
         with suppress(FileNotFoundError):  # dropped meanwhile
-            found.append(TypeAdapter(Snapshot).validate_json(bytes(obstore.get(store, path).bytes())))
-    return sorted(found, key=lambda each: each.created_at)
+            kept.append(TypeAdapter(Snapshot).validate_json(bytes(obstore.get(store, path).bytes())))
+    return sorted(kept, key=lambda each: each.created_at)
 
 
 def named(settings: Settings, name: str) -> Snapshot:
     """The snapshot of this name. Raises ConfigurationError if there is none."""
-    found = {each.name: each for each in snapshots(settings)}
-    if name not in found:
-        raise ConfigurationError(f"{name}: no such snapshot; there are {', '.join(found) or 'none'}")
-    return found[name]
+    kept = {each.name: each for each in snapshots(settings)}
+    if name not in kept:
+        raise ConfigurationError(f"{name}: no such snapshot; there are {', '.join(kept) or 'none'}")
+    return kept[name]
 
 
 def present(settings: Settings) -> dict[str, Version]:
@@ -154,9 +154,8 @@ def diff(settings: Settings, name: str, other: str = "") -> list[Difference]:
 
 def held_versions(settings: Settings, name: str) -> list[int]:
     """The versions of a table that snapshots need, so that no file of them may be removed."""
-    id = str(stored_table(settings, name).metadata().id)
     kept = (each.tables.get(name) for each in snapshots(settings))
-    return sorted({each.version for each in kept if each and each.id == id})
+    return sorted({each.version for each in kept if each and _is_same(settings, name, each)})
 
 
 def refuse_lost(settings: Settings, pipeline: Pipeline, snapshot: Snapshot) -> None:
@@ -168,7 +167,7 @@ def refuse_lost(settings: Settings, pipeline: Pipeline, snapshot: Snapshot) -> N
     for name in restorable(pipeline):
         if (kept := snapshot.tables.get(name)) is None:
             continue
-        if not is_stored(settings, name) or str(stored_table(settings, name).metadata().id) != kept.id:
+        if not _is_same(settings, name, kept):
             raise ConfigurationError(
                 f"{snapshot.name}: {name} was made again since, as by `lakehouse rebuild`: it can't go back"
             )
@@ -184,42 +183,49 @@ def restore(lake: Lake, pipeline: Pipeline, snapshot: Snapshot) -> Iterator[str]
     takes for done what its tables may lack.
     """
     refuse_lost(lake.settings, pipeline, snapshot)
-    _forget_checkpoints(lake, pipeline)
+    forget_checkpoints(lake, pipeline)
     because = {USER_METADATA: f"a restore of {snapshot.name}"}
     for name in restorable(pipeline):
         if kept := snapshot.tables.get(name):
             with session_settings(lake.spark, because):
-                _go_back(lake, name, kept.version)
+                go_back(lake, name, kept.version)
             yield f"{name}: as in version {kept.version}, {kept.rows:,} rows"
     with session_settings(lake.spark, because):
         for facts in pipeline.enrichments:
-            _keep_discarded(lake, facts)
-        _judge_again(lake)
+            keep_discarded(lake, facts)
+        judge_again(lake)
 
 
-def _forget_checkpoints(lake: Lake, pipeline: Pipeline) -> None:
-    streams = (*(each.gold_table for each in pipeline.enrichments), *(each.table.name for each in pipeline.entities))
-    for stream in streams:
+def forget_checkpoints(lake: Lake, pipeline: Pipeline) -> None:
+    for stream in (
+        *(each.gold_table for each in pipeline.enrichments),
+        *(each.table.name for each in pipeline.entities),
+    ):
         lake.files.delete(lake.settings.checkpoint_path(stream))
 
 
-def _go_back(lake: Lake, name: str, version: int) -> None:
+def go_back(lake: Lake, name: str, version: int) -> None:
     """In a new commit, so that readers of the change feed see it too."""
     if lake.table(name).version != version:
         lake.table(name).delta.restoreToVersion(version)
 
 
-def _keep_discarded(lake: Lake, facts: Enrichment) -> None:
+def keep_discarded(lake: Lake, facts: Enrichment) -> None:
     """Remove facts that were discarded since the snapshot from where they were then."""
     if all(lake.table(name).exists() for name in facts.places):
         discarded = lake.table(facts.discarded.name).read().select("position")
         remove(lake, [facts.gold_table, facts.waiting.name], discarded)
 
 
-def _judge_again(lake: Lake) -> None:
+def judge_again(lake: Lake) -> None:
     """Empty the malformed messages: all are read again, and today's contracts may accept some of them."""
     if lake.table(MALFORMED.name).exists():
         lake.table(MALFORMED.name).delta.delete()
+
+
+def _is_same(settings: Settings, name: str, kept: Version) -> bool:
+    """Whether the table is there, and was not made again."""
+    return is_stored(settings, name) and str(stored_table(settings, name).metadata().id) == kept.id
 
 
 def _warehouse(settings: Settings) -> ObjectStore:
@@ -232,13 +238,12 @@ def _path(name: str) -> str:
 
 def held_bytes(settings: Settings, snapshot: Snapshot, tables: Iterable[str]) -> int:
     """The bytes of files that the snapshot needs, but the present tables don't."""
-    held = 0
+    size = 0
     for name in tables:
-        kept = snapshot.tables.get(name)
-        if kept and is_stored(settings, name) and str(stored_table(settings, name).metadata().id) == kept.id:
+        if (kept := snapshot.tables.get(name)) and _is_same(settings, name, kept):
             then, now = _sizes(settings, name, kept.version), _sizes(settings, name)
-            held += sum(size for file, size in then.items() if file not in now)
-    return held
+            size += sum(then[file] for file in then.keys() - now.keys())
+    return size
 
 
 def _sizes(settings: Settings, name: str, version: int | None = None) -> dict[str, int]:

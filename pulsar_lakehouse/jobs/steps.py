@@ -1,4 +1,13 @@
-"""The steps of the pipeline. Each step catches up with what the previous one has written."""
+"""The steps of the pipeline, in their order. Each catches up with what the previous ones have written.
+
+1. land: topics to bronze (`landing`)
+2. merge: changelogs to silver (`merging`)
+3. enrich: facts to gold (`enriching`)
+4. reconcile: compare what landed with what the tables hold (`reconcile_all`)
+5. validate: evaluate the rules of the tables (`expectations.validation`)
+6. refresh: bring the tables declared in SQL up to date (`refreshing`)
+7. publish: gold to its topics (`publishing`); a table declared in SQL is published by its refresh
+"""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -27,17 +36,10 @@ from pulsar_lakehouse.gold.sinks.postgres import publish_to_postgres
 from pulsar_lakehouse.gold.sinks.topic import changelog_of, publish
 from pulsar_lakehouse.gold.sql.declaration import SqlTable
 from pulsar_lakehouse.gold.sql.refresh import FAILED, Refreshed, refresh
+from pulsar_lakehouse.jobs.lineage import flows
 from pulsar_lakehouse.jobs.lineage.backend import close_backend
-from pulsar_lakehouse.jobs.lineage.flows import (
-    column_names,
-    enriched,
-    landed,
-    merged,
-    published,
-    refreshed,
-    sent_to_postgres,
-)
 from pulsar_lakehouse.jobs.lineage.runs import prepare, told
+from pulsar_lakehouse.jobs.new_data import Look
 from pulsar_lakehouse.jobs.streams import Outcome, Stream, catch_up
 from pulsar_lakehouse.leases.holders import Kind
 from pulsar_lakehouse.leases.leases import Lease, lease_between_rounds, write_lease
@@ -100,13 +102,7 @@ def require(lake: Lake, tables: Iterable[str], *, made_by: str) -> None:
             raise LakehouseError(f"{table} is not there yet: run `lakehouse {made_by}` first")
 
 
-def landing(
-    lake: Lake,
-    topics: Sequence[Topic],
-    *,
-    accept_loss: bool = False,
-    take_over: bool = False,
-) -> list[Stream]:
+def landing(lake: Lake, topics: Sequence[Topic], *, accept_loss: bool = False, take_over: bool = False) -> list[Stream]:
     """Streams that land topics. With `accept_loss`, lost messages are recorded first, so that landing can continue.
 
     With `take_over`, subscriptions that serve another warehouse serve this one from now on. Raises PermanentError if
@@ -124,7 +120,7 @@ def landing(
         Stream(
             f"land {topic.name}",
             partial(land, lake, topic, broker),
-            landed(topic),
+            flows.landed(topic),
             partial(claim_again, topic, broker, lake.settings),
             at_once=partial(land_small_backlog, lake, topic, broker),
         )
@@ -132,41 +128,21 @@ def landing(
     ]
 
 
-def create_tables(lake: Lake) -> None:
-    """Create the tables of silver, gold and quarantine, empty, as their streams would. Existing ones do not change."""
-    pipeline = pipeline_of(lake.settings)
-    for entity in pipeline.entities:
-        create_silver(lake, entity)
-    for enrichment in pipeline.enrichments:
-        create_gold(lake, enrichment)
-
-
-def declared_columns(pipeline: Pipeline) -> dict[str, str]:
-    """Columns, as DDL, of the tables that SQL files can read, whether they exist yet or not. Needs a Spark session."""
-    tables = [*(bronze_table(topic) for topic in pipeline.topics), MALFORMED, BACKFILLS]
-    tables += [table for entity in pipeline.entities for table in (entity.table, entity.history)]
-    for enrichment in pipeline.enrichments:
-        states = {each.name: each.entity.table.schema for each in enrichment.lookups}
-        tables += [enrichment.gold(states), enrichment.waiting, enrichment.duplicates, enrichment.discarded]
-    return {table.name: table.ddl for table in tables}
-
-
 def merging(lake: Lake, entities: Sequence[Entity]) -> list[Stream]:
-    written = [as_written(lake, entity) for entity in entities]
+    written = (as_written(lake, entity) for entity in entities)
     return [
-        Stream(f"merge {entity.name}", partial(merge, lake, entity), merged(entity), is_kept=True) for entity in written
+        Stream(f"merge {each.name}", partial(merge, lake, each), flows.merged(each), is_kept=True) for each in written
     ]
 
 
 def enriching(lake: Lake, enrichments: Sequence[Enrichment]) -> list[Stream]:
-    written = [as_written(lake, enrichment) for enrichment in enrichments]
-
-    def stream_of(facts: Enrichment) -> Stream:
+    streams = []
+    for facts in (as_written(lake, enrichment) for enrichment in enrichments):
         succession = Succession()
         create = partial(enrich, lake, facts, succession)
-        return Stream(f"enrich {facts.topic.name}", create, enriched(facts), succession.caught_up, is_kept=True)
-
-    return [stream_of(facts) for facts in written]
+        name = f"enrich {facts.topic.name}"
+        streams.append(Stream(name, create, flows.enriched(facts), succession.caught_up, is_kept=True))
+    return streams
 
 
 def as_written(lake: Lake, declared: Declared) -> Declared:
@@ -174,34 +150,46 @@ def as_written(lake: Lake, declared: Declared) -> Declared:
     return replace(declared, topic=with_writer_schemas(lake, declared.topic))
 
 
-def publishing(lake: Lake, declared: Iterable[Enrichment | SqlTable]) -> list[Stream]:
-    broker, names = endpoint(lake.settings), column_names(pipeline_of(lake.settings))
-    return [
-        Stream(
-            f"publish {changelog.topic}",
-            partial(publish, lake, changelog, broker),
-            published(changelog.table, changelog.topic, names),
-        )
-        for changelog in map(changelog_of, declared)
+def reconcile_all(lake: Lake) -> list[Reconciliation]:
+    """Compare what landed with what the tables hold, topic by topic."""
+    pipeline = pipeline_of(lake.settings)
+    reconciliations: list[Callable[[], Reconciliation]] = [
+        *(partial(reconcile_entity, lake, as_written(lake, entity)) for entity in pipeline.entities),
+        *(partial(reconcile_facts, lake, enrichment) for enrichment in pipeline.enrichments),
     ]
+    with spinner("Comparing what landed with what the tables hold"):
+        done = side_by_side(reconciliations)
+        return [with_erasures(lake, topic, each) for topic, each in zip(pipeline.topics, done, strict=True)]
 
 
 def refreshing(lake: Lake, tables: Sequence[SqlTable], *, full: bool = False) -> Iterator[Refreshed]:
     """Refresh tables declared in SQL and publish what changed in them; yields what each refresh did."""
-    names = column_names(pipeline_of(lake.settings))
+    names = flows.column_names(pipeline_of(lake.settings))
     for table in tables:
         require(lake, table.sources, made_by="run")
         with spinner(f"refresh {table.name}"):
-            with told(lake.settings, refreshed(table, names)) as runs:
+            with told(lake.settings, flows.refreshed(table, names)) as runs:
                 done = refresh(lake, table, full=full)
                 if done.kind == FAILED:
                     runs.fail(done.reason)
             if table.postgres:
-                with told(lake.settings, sent_to_postgres(table, names)) as runs:
+                with told(lake.settings, flows.sent_to_postgres(table, names)) as runs:
                     runs.complete(publish_to_postgres(lake, table))
         if table.topic:
             catch_up(lake.settings, publishing(lake, [table]))
         yield done
+
+
+def publishing(lake: Lake, declared: Iterable[Enrichment | SqlTable]) -> list[Stream]:
+    broker, names = endpoint(lake.settings), flows.column_names(pipeline_of(lake.settings))
+    return [
+        Stream(
+            f"publish {each.topic}",
+            partial(publish, lake, each, broker),
+            flows.published(each.table, each.topic, names),
+        )
+        for each in map(changelog_of, declared)
+    ]
 
 
 def run_all(lake: Lake) -> Iterator[Outcome]:
@@ -229,24 +217,31 @@ def steps_of_facts(lake: Lake) -> list[list[Stream]]:
     return [landing(lake, [each.topic for each in enrichments]), enriching(lake, enrichments)]
 
 
-def look_around(lake: Lake) -> object:
+def look_around(lake: Lake) -> Look:
     """The state of topics and tables: while it stays equal, no step has anything new to read."""
     broker, pipeline = endpoint(lake.settings), pipeline_of(lake.settings)
-    topics = {
-        partition: (held.last, held.created, held.cursor(topic.subscription) is None)
+    partitions = {
+        f"topic {partition}": (ledgers.last, ledgers.created, ledgers.cursor(topic.subscription) is None)
         for topic in pipeline.topics
-        for partition, held in ask_broker(source_options(lake.settings, broker, topic)).items()
+        for partition, ledgers in ask_broker(source_options(lake.settings, broker, topic)).items()
     }
-    return topics, lake.versions((*pipeline.written, ACTIONS.name, BACKFILLS.name))
+    return partitions | lake.versions((*pipeline.written, ACTIONS.name, BACKFILLS.name))
 
 
-def reconcile_all(lake: Lake) -> list[Reconciliation]:
-    """Compare what landed with what the tables hold, topic by topic."""
+def create_tables(lake: Lake) -> None:
+    """Create the tables of silver, gold and quarantine, empty, as their streams would. Existing ones do not change."""
     pipeline = pipeline_of(lake.settings)
-    reconciliations: list[Callable[[], Reconciliation]] = [
-        *(partial(reconcile_entity, lake, as_written(lake, entity)) for entity in pipeline.entities),
-        *(partial(reconcile_facts, lake, enrichment) for enrichment in pipeline.enrichments),
-    ]
-    with spinner("Comparing what landed with what the tables hold"):
-        found = side_by_side(reconciliations)
-        return [with_erasures(lake, topic, each) for topic, each in zip(pipeline.topics, found, strict=True)]
+    for entity in pipeline.entities:
+        create_silver(lake, entity)
+    for enrichment in pipeline.enrichments:
+        create_gold(lake, enrichment)
+
+
+def declared_columns(pipeline: Pipeline) -> dict[str, str]:
+    """Columns, as DDL, of the tables that SQL files can read, whether they exist yet or not. Needs a Spark session."""
+    tables = [*(bronze_table(topic) for topic in pipeline.topics), MALFORMED, BACKFILLS]
+    tables += [table for entity in pipeline.entities for table in (entity.table, entity.history)]
+    for enrichment in pipeline.enrichments:
+        states = {each.name: each.entity.table.schema for each in enrichment.lookups}
+        tables += [enrichment.gold(states), enrichment.waiting, enrichment.duplicates, enrichment.discarded]
+    return {table.name: table.ddl for table in tables}

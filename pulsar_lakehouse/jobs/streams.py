@@ -17,6 +17,8 @@ from rich.text import Text
 from pulsar_lakehouse.errors import BrokerError, LakehouseError, PermanentError
 from pulsar_lakehouse.jobs.lineage.flows import Flow
 from pulsar_lakehouse.jobs.lineage.runs import StepRuns
+from pulsar_lakehouse.jobs.new_data import Look
+from pulsar_lakehouse.jobs.rounds import Rounds
 from pulsar_lakehouse.leases.leases import Lease
 from pulsar_lakehouse.locks import Permit
 from pulsar_lakehouse.progress import CONSOLE, spinner
@@ -30,14 +32,6 @@ FIRST_POLL_SECONDS, LAST_POLL_SECONDS = 0.02, 0.2
 """Seconds between two looks at whether a step has ended: at first, and at most, as a look costs a millisecond."""
 LOG_SECONDS = 60.0
 """Seconds between two progress lines where there is no terminal."""
-REST_SECONDS = 60.0
-"""Most seconds between two rounds, in case there is something new that `look` can't see."""
-STATE_RESTS = 2.0
-"""How long steps of state rest while there are facts to read, as a multiple of the time that they took."""
-STATE_REST_SECONDS = 15.0
-"""The most seconds of that rest: the first time, or with a backlog, they take long."""
-LENT_SECONDS = 0.1
-"""Fewest seconds between two rounds, in which maintenance or a check can begin."""
 
 THREADS = ThreadPoolExecutor(8, "at once")
 """Where streams try what they can do without Spark. They share the cores, so a ninth waits for one of them."""
@@ -87,7 +81,7 @@ def keep_up(
     *,
     state: Sequence[Sequence[Stream]] = (),
     every: float,
-    look: Callable[[], object],
+    look: Callable[[], Look],
     lease: Lease,
     beat: Callable[[], None] = lambda: None,
 ) -> NoReturn:
@@ -101,34 +95,27 @@ def keep_up(
     `REST_SECONDS`. Failures are retried as in `catch_up`, and counted for each round.
     `beat` is called again and again, also while a batch, a pause, maintenance or a check lasts long.
     """
-    made_ready, supervised = _in_rounds(state, settings), _in_rounds(steps, settings)
+    changelogs, facts = (
+        [[_Supervised(stream, settings, in_rounds=True) for stream in step] for step in given]
+        for given in (state, steps)
+    )
+    rounds = Rounds(every=every)
     with frozen_modules(), spinner("Running; Ctrl-C ends it") as status:
-        tell = _teller(status, [each for step in (*made_ready, *supervised) for each in step], beat)
-        ended, unchanged, state_due = 0.0, None, 0.0
+        tell = _teller(status, [each for step in (*changelogs, *facts) for each in step], beat)
         while True:
             began = time.monotonic()
             seen = _seen(look)
-            if seen is None or seen != unchanged or began - ended >= REST_SECONDS:
-                changes, is_due = 0, began >= state_due
-                if is_due:
-                    changes = _rows_of_round(made_ready, tell)
-                    state_due = _end_of_rest(began, time.monotonic())
-                rows = _rows_of_round(supervised, tell)
+            if rounds.is_due(at=began, seen=seen):
+                changes = None
+                if rounds.is_state_due(at=began):
+                    changes = _rows_of_round(changelogs, tell)
+                    rounds.state_ended(began=began, ended=time.monotonic())
+                rows = _rows_of_round(facts, tell)
                 drop_idle_callbacks()
-                state_due = state_due if rows else 0.0
-                ended, unchanged = time.monotonic(), seen if is_due and not (rows or changes) else None
+                rounds.round_ended(at=time.monotonic(), seen=seen, changes=changes, facts=rows)
             tell()
             with lease.lent(beat):
-                _rest(max(LENT_SECONDS, every - (time.monotonic() - began)), beat)
-
-
-def _in_rounds(steps: Sequence[Sequence[Stream]], settings: Settings) -> list[list["_Supervised"]]:
-    return [[_Supervised(stream, settings, in_rounds=True) for stream in streams] for streams in steps]
-
-
-def _end_of_rest(began: float, ended: float) -> float:
-    """When steps of state that lasted from `began` to `ended` begin again."""
-    return ended + min((ended - began) * STATE_RESTS, STATE_REST_SECONDS)
+                _rest(rounds.pause(began=began, ended=time.monotonic()), beat)
 
 
 def _rows_of_round(steps: Sequence[Sequence["_Supervised"]], tell: Callable[[], None]) -> int:
@@ -166,7 +153,7 @@ def _teller(status: Status, streams: Sequence["_Supervised"], beat: Callable[[],
     return tell
 
 
-def _seen(look: Callable[[], object]) -> object:
+def _seen(look: Callable[[], Look]) -> Look | None:
     try:
         return look()
     except Exception:  # such as an absent broker or a torn log: a round reports it better
@@ -175,16 +162,16 @@ def _seen(look: Callable[[], object]) -> object:
 
 def _until_caught_up(step: Sequence["_Supervised"], tell: Callable[[], None] = lambda: None) -> list[Outcome]:
     started = time.monotonic()
-    done: dict[str, Outcome] = {}
-    while len(done) < len(step):
-        for each in step:
-            if each.name not in done and not each.is_active():
-                seconds = time.monotonic() - started
-                done[each.name] = Outcome(name=each.name, rows=each.new_rows, seconds=seconds)
+    active, done = list(step), list[Outcome]()
+    while active:
+        for each in list(active):
+            if not each.is_active():
+                active.remove(each)
+                done.append(Outcome(name=each.name, rows=each.new_rows, seconds=time.monotonic() - started))
         tell()
         lasted = time.monotonic() - started
         time.sleep(min(max(FIRST_POLL_SECONDS, lasted / 20), LAST_POLL_SECONDS))
-    return list(done.values())
+    return done
 
 
 @contextmanager
@@ -196,14 +183,9 @@ def _started(step: Sequence["_Supervised"]) -> Iterator[None]:
             started.append(each)
             each.start()
         yield
-    except Exception:
+    except (Exception, KeyboardInterrupt) as error:
         for each in started:
-            each.stop()
-        raise
-    except KeyboardInterrupt:
-        for each in started:
-            each.permit.withdraw()
-            each.abort()
+            each.stop(query=not isinstance(error, KeyboardInterrupt))
         raise
 
 
@@ -222,8 +204,6 @@ class _Supervised:
     def __init__(self, stream: Stream, settings: Settings, *, in_rounds: bool = False) -> None:
         self._stream, self._settings, self._run = stream, settings, settings.run
         self.name = stream.name
-        self._failures = 0
-        self._began = 0.0
         self.permit = Permit()
         """What the thread needs to write. It is withdrawn if the step ends before the thread, as the lease may end."""
         self.rows = 0
@@ -263,14 +243,11 @@ class _Supervised:
         self._start()
         return True
 
-    def stop(self) -> None:
+    def stop(self, *, query: bool) -> None:
+        """Record that it has ended, though not by itself; stop its `query`, too."""
         self.permit.withdraw()
-        if self._query and self._query.isActive:
+        if query and self._query and self._query.isActive:
             self._query.stop()
-        self.abort()
-
-    def abort(self) -> None:
-        """Record that it has ended, though not by itself."""
         if self._record.retry:
             self._record.retry = ""
             keep_step(self._settings, self._record)

@@ -40,10 +40,7 @@ _LINES = (
         r"a table was written by a newer version of Delta Lake: \1",
     ),
     (r"Python worker exited unexpectedly", "a Python process of Spark was killed, perhaps because memory ran out"),
-    (
-        _TORN_COMMIT,
-        r"\1: torn, as by a power cut: see *After a power cut* in docs/operations.md",
-    ),
+    (_TORN_COMMIT, r"\1: torn, as by a power cut: see *After a power cut* in docs/operations.md"),
     (r"http://169\.254\.\d+\.\d+/|NoAwsCredentials|Unable to load credentials", NO_CREDENTIALS),
     (
         r"Error performing \w+ (https?://[^/\s]+)/([^/?\s]*)[\s\S]*?<Code>(\w+)</Code><Message>([^<]*)",
@@ -54,10 +51,7 @@ _LINES = (
     (r"Unable to execute HTTP request: ([^\n(]+)", r"the object store does not answer: \1"),
     (r"s3\.model\.\w+Exception: ([^\n(]+?) \(Service: S3, Status Code: (\d+)", r"the object store refuses: \2: \1"),
     (r".*No space left on device.*", "no space left on the disk"),
-    (
-        r".*ParentNotDirectoryException: Parent path is not a directory: (.*)",
-        r"not writable: \1 is not a folder",
-    ),
+    (r".*ParentNotDirectoryException: Parent path is not a directory: (.*)", r"not writable: \1 is not a folder"),
     (
         r"\[Errno \d+\] (Not a directory|Permission denied|Read-only file system): '(.+)'",
         r"not writable: \2: \1; LAKEHOUSE_HOME and LAKEHOUSE_CACHE say where files go",
@@ -73,8 +67,8 @@ def cause_of(error: BaseException) -> str:
     """The most helpful line: that of a known cause, else the first line of the innermost error."""
     text = _told_by(error)
     for pattern, line in _LINES:
-        if found := re.search(pattern, text):
-            return str(found.expand(line)).strip()
+        if match := re.search(pattern, text):
+            return str(match.expand(line)).strip()
     for pattern in _INNERMOST:
         if causes := re.findall(pattern, text, re.MULTILINE):
             return str(causes[-1]).strip()

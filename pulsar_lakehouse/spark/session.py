@@ -3,19 +3,20 @@
 import os
 import shlex
 import signal
+import struct
 import subprocess
 import sys
 import sysconfig
-import traceback
+import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
-from tempfile import NamedTemporaryFile
+from tempfile import NamedTemporaryFile, TemporaryDirectory
 from typing import Any
 
 import psutil
 import pyspark
-from py4j.java_gateway import JavaObject
+from py4j.java_gateway import JavaGateway, JavaObject
 from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
@@ -46,12 +47,14 @@ LOCAL_FILES = {
     "spark.hadoop.fs.file.impl": "lakehouse.LocalFiles",
     "spark.hadoop.fs.AbstractFileSystem.file.impl": "lakehouse.LocalContext",
     "spark.delta.logStore.file.impl": "lakehouse.LocalLog",
+    # Hadoop uses this instead of the umask of the process. Remote executors may belong to another user.
+    "spark.hadoop.fs.permissions.umask-mode": "077",
 }
 """Local files are created, renamed and listed by `local_files.scala`."""
 
 CLASS_PATH = "spark.driver.extraClassPath"
 PROGRAM = "spark"
-
+SPARK_HOME = str(Path(pyspark.__file__).parent)
 
 CONF = {
     "spark.ui.enabled": "false",
@@ -107,12 +110,9 @@ def spark_conf(settings: Settings, *, keep_classes: bool = True) -> dict[str, st
         "spark.driver.memory": settings.spark.memory,
         "spark.driver.defaultJavaOptions": f"{JAVA_OPTIONS} {shlex.join(archive)}",
         "spark.executor.defaultJavaOptions": JAVA_OPTIONS,
-        **(LOCAL_FILES if is_local(settings) else {}),
+        # Remote executors fetch the jars. A local one has the driver's; to copy them would take a second of each start.
+        **(LOCAL_FILES if is_local(settings) else {"spark.jars": ",".join(jars)}),
         **spark_properties(settings),
-        # Remote executors fetch these. A local one has the driver's; to copy them would take a second of each start.
-        **({} if is_local(settings) else {"spark.jars": ",".join(jars)}),
-        # Hadoop uses this instead of the umask of the process. Remote executors may belong to another user.
-        **({"spark.hadoop.fs.permissions.umask-mode": "077"} if is_local(settings) else {}),
         "spark.local.dir": str(settings.home / "spark"),
         "spark.sql.warehouse.dir": str(settings.home / "spark" / "warehouse"),
         # Tables are small and cores few: more partitions than cores only add tasks to start.
@@ -154,45 +154,63 @@ def start_spark(settings: Settings, *, inherited: Sequence[int] = ()) -> SparkSe
 
     Raises LakehouseError if Spark's process ends while it starts.
     """
-    properties = list(spark_conf(settings).items())
+    properties = spark_conf(settings)
     if SparkContext._active_spark_context is None and "PYSPARK_GATEWAY_PORT" not in os.environ:
         os.environ.update(submit_environment(settings))
         (settings.home / "spark").mkdir(parents=True, exist_ok=True)
         (settings.home / "logs").mkdir(exist_ok=True)
-        conf = SparkConf(loadDefaults=False).setAll(properties)
-        with (settings.home / "logs" / "spark.log").open("ab") as log:
-            process = {"pass_fds": tuple(inherited), "stdout": log, "stderr": log}
-            gateway = _launch(conf, process, settings)
+        gateway = _launch(properties, inherited, settings)
         ctrl_c = signal.getsignal(signal.SIGINT)
-        SparkContext(conf=conf, gateway=gateway)
+        SparkContext(conf=SparkConf(loadDefaults=False).setAll(list(properties.items())), gateway=gateway)
         signal.signal(signal.SIGINT, ctrl_c)  # Spark's handler would call the JVM, even in the middle of another call
-    session = SparkSession.builder.config(map=dict(properties)).getOrCreate()
+    session = SparkSession.builder.config(map={**properties}).getOrCreate()
     server: Any = session.sparkContext._accumulatorServer
     server.handle_error = lambda *_: None  # the original shows a stack trace when the JVM has ended
     return session
 
 
-def _launch(conf: SparkConf, process: dict[str, Any], settings: Settings) -> Any:
+def _launch(properties: Mapping[str, str], inherited: Sequence[int], settings: Settings) -> JavaGateway:
     """Start the JVM, with none of our settings in its environment and none of the user's properties in its arguments.
 
-    Both may be secrets. Raises LakehouseError if the JVM ends while it starts.
+    Both may be secrets. PySpark would start it in the same way, but keep its process to itself until it has answered.
+    Raises LakehouseError if the JVM ends while it starts.
     """
-    own, ours = settings.spark.conf, variables()
-    arguments = SparkConf(loadDefaults=False).setAll([each for each in conf.getAll() if each[0] not in own])
-    given = os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell")
-    with properties_file({name: value for name, value in conf.getAll() if name in own}) as file:
+    own, hidden = settings.spark.conf, variables()
+    arguments = [f"--conf={name}={value}" for name, value in properties.items() if name not in own]
+    given = shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell"))
+    with (
+        properties_file({name: value for name, value in properties.items() if name in own}) as file,
+        TemporaryDirectory() as folder,
+        (settings.home / "logs" / "spark.log").open("ab") as log,
+    ):
+        answer = Path(folder, "gateway")
+        environment = {name: value for name, value in os.environ.items() if name not in hidden}
+        process = subprocess.Popen(
+            [f"{SPARK_HOME}/bin/spark-submit", *arguments, "--properties-file", file, "--load-spark-defaults", *given],
+            stdin=subprocess.PIPE,  # the JVM ends when it is closed
+            stdout=log,
+            stderr=log,
+            pass_fds=tuple(inherited),
+            env={**environment, "SPARK_CONNECT_MODE": "0", "_PYSPARK_DRIVER_CONN_INFO_PATH": str(answer)},
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN),
+        )
         try:
-            os.environ["PYSPARK_SUBMIT_ARGS"] = f"--properties-file {shlex.quote(file)} --load-spark-defaults {given}"
-            for name in ours:
-                del os.environ[name]
-            return launch_gateway(arguments, process)  # type: ignore[no-untyped-call]
-        except BaseException as error:
-            code = _kill_launched(error)
-            if code is not None and isinstance(error, Exception):
-                raise LakehouseError(_how_it_ended(code, settings)) from error
+            while not answer.exists():
+                if (code := process.poll()) is not None:
+                    raise LakehouseError(_how_it_ended(code, settings))
+                time.sleep(0.1)
+            port, _ = struct.unpack_from("!ii", told := answer.read_bytes())  # and the length of the secret
+            os.environ.update(PYSPARK_GATEWAY_PORT=str(port), PYSPARK_GATEWAY_SECRET=told[8:].decode())
+            gateway: JavaGateway = launch_gateway()  # type: ignore[no-untyped-call]
+        except BaseException:
+            process.kill()  # without the folder in which it should answer, it would run forever
+            process.wait()
             raise
         finally:
-            os.environ.update(ours, PYSPARK_SUBMIT_ARGS=given)
+            for name in ("PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET"):
+                os.environ.pop(name, None)
+    gateway.proc = process
+    return gateway
 
 
 @contextmanager
@@ -216,11 +234,10 @@ def kill_submitting_jvm() -> None:
 def end_of_spark(settings: Settings, *, within: float = 0) -> str | None:
     """One line that says how the JVM of this process ended; None if it is still running after `within` seconds."""
     process = getattr(SparkContext._gateway, "proc", None)
-    try:
-        code = None if process is None else process.wait(within)
-    except subprocess.TimeoutExpired:
-        code = None
-    return None if code is None else _how_it_ended(code, settings)
+    if process is not None:
+        with suppress(subprocess.TimeoutExpired):
+            return _how_it_ended(process.wait(within), settings)
+    return None
 
 
 def _how_it_ended(code: int, settings: Settings) -> str:
@@ -239,7 +256,7 @@ def submit_environment(settings: Settings) -> dict[str, str]:
     python = str(Path(sysconfig.get_path("scripts"), "spark-python"))
     return {
         **local,
-        "SPARK_HOME": str(Path(pyspark.__file__).parent),
+        "SPARK_HOME": SPARK_HOME,
         "PYSPARK_PYTHON": python,
         "PYSPARK_DRIVER_PYTHON": python,
         "JAVA_HOME": str(java_home()),
@@ -249,23 +266,6 @@ def submit_environment(settings: Settings) -> dict[str, str]:
 def is_local(settings: Settings) -> bool:
     """Whether tasks run in the driver, with its class path."""
     return settings.spark.conf.get("spark.master", settings.spark.master).partition("[")[0] == "local"
-
-
-def _kill_launched(error: BaseException) -> int | None:
-    """Kill a JVM that was still starting, and return its exit code if it had already ended.
-
-    Otherwise it would run forever: the folder in which it should answer is gone. PySpark has not given us its process
-    yet, and a confined process can't search the system for it. But the frames of the traceback of `error` hold it, from
-    a millisecond after the fork.
-    """
-    for frame, _ in traceback.walk_tb(error.__traceback__):
-        for process in frame.f_locals.values():
-            if isinstance(process, subprocess.Popen) and getattr(process, "pid", None):
-                code = process.poll()
-                process.kill()
-                process.wait()
-                return code
-    return None
 
 
 def drop_idle_callbacks() -> None:

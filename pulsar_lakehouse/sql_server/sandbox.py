@@ -2,6 +2,7 @@
 
 import ctypes
 import os
+import struct
 import sys
 from collections.abc import Iterable
 from contextlib import suppress
@@ -19,15 +20,6 @@ RIGHTS = {1: (1 << 13) - 1, 2: (1 << 14) - 1, 3: (1 << 15) - 1}
 """All rights to files that each ABI version of Landlock can restrict. Later versions add nothing that is used here."""
 
 
-class _Ruleset(ctypes.Structure):
-    _fields_ = (("handled_access_fs", ctypes.c_uint64),)
-
-
-class _PathBeneath(ctypes.Structure):
-    _pack_ = 1
-    _fields_ = (("allowed_access", ctypes.c_uint64), ("parent_fd", ctypes.c_int32))
-
-
 def confine(*, reads: Iterable[Path], writes: Iterable[Path]) -> bool:
     """Let this thread and all that it starts read and execute only `reads` and `writes`, and write only `writes`.
 
@@ -38,7 +30,8 @@ def confine(*, reads: Iterable[Path], writes: Iterable[Path]) -> bool:
     if abi < 1:
         return False
     rights = RIGHTS[min(abi, max(RIGHTS))]
-    ruleset = _call(CREATE_RULESET, ctypes.byref(_Ruleset(rights)), ctypes.c_size_t(ctypes.sizeof(_Ruleset)), 0)
+    attributes = struct.pack("=Q", rights)
+    ruleset = _call(CREATE_RULESET, attributes, ctypes.c_size_t(len(attributes)), 0)
     try:
         for path in reads:
             _allow(ruleset, path, READ)
@@ -63,7 +56,7 @@ def _allow(ruleset: int, path: Path, rights: int) -> None:
         file = os.open(path, os.O_PATH | os.O_CLOEXEC)
         try:
             rights = rights if path.is_dir() else rights & OF_FILES
-            _call(ADD_RULE, ruleset, PATH_BENEATH, ctypes.byref(_PathBeneath(rights, file)), 0)
+            _call(ADD_RULE, ruleset, PATH_BENEATH, struct.pack("=Qi", rights, file), 0)
         finally:
             os.close(file)
 

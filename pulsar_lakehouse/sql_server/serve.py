@@ -16,7 +16,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import pyspark
 from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, load_pem_private_key, pkcs12
@@ -42,6 +42,7 @@ SOURCE = Path(__file__).with_suffix(".scala")
 ITERATIONS = 200_000
 """Iterations of a password's hash, as in `serve.scala`."""
 
+Loaded = TypeVar("Loaded")
 THRIFT_SERVER = "org.apache.spark.sql.hive.thriftserver"
 
 SYSTEM = (
@@ -65,22 +66,21 @@ class Served:
 
     def refresh(self) -> None:
         """Register new tables and changed columns, and drop tables that are gone. Rows are always current."""
-        found, unreadable = {}, set()
-        for name in [name for layer in LAYERS for name in self._lake.names_in(layer)]:
-            if name.count(".") > 1:
-                continue  # a copy that somebody made, such as gold/orders.bak
+        schemas, unreadable = {}, set()
+        names = (name for layer in LAYERS for name in self._lake.names_in(layer))
+        for name in (name for name in names if name.count(".") == 1):  # no copy that somebody made: gold/orders.bak
             try:
-                found[name] = self._lake.table(name).schema
+                schemas[name] = self._lake.table(name).schema
             except (Py4JJavaError, PySparkException):
                 unreadable.add(name)
         tables, session = _scala(self._lake.spark).Tables, self._lake.spark._jsparkSession
         for name, schema in self._schemas.items():
-            if found.get(name) != schema:
+            if schemas.get(name) != schema:
                 tables.forget(session, *name.split("."))
-        for name, schema in found.items():
+        for name, schema in schemas.items():
             if self._schemas.get(name) != schema:
                 tables.register(session, *name.split("."), self._lake.table(name).path, schema.json())
-        self._schemas, self.unreadable = found, unreadable
+        self._schemas, self.unreadable = schemas, unreadable
 
 
 @contextmanager
@@ -120,7 +120,7 @@ def serving(settings: Settings) -> Iterator[Served]:
 
 def _is_loopback(host: str) -> bool:
     try:
-        addresses = {str(found[4][0]) for found in socket.getaddrinfo(host, None)}
+        addresses = {str(each[4][0]) for each in socket.getaddrinfo(host, None)}
     except OSError as error:
         raise ConfigurationError(f"serve.host {host}: no such address: {error.strerror}") from error
     return all(ipaddress.ip_address(address).is_loopback for address in addresses)
@@ -133,7 +133,12 @@ def _keys(settings: Settings) -> tuple[bytes, str] | None:
         return None
     password = secrets.token_urlsafe(16)
     certificate, *others = _read("serve.tls_certificate", file, load_pem_x509_certificates, "certificate")
-    key = _read("serve.tls_key", key_file, lambda pem: load_pem_private_key(pem, None), "key without a passphrase")
+    key = _read(
+        "serve.tls_key",
+        key_file,
+        lambda pem: cast(pkcs12.PKCS12PrivateKeyTypes, load_pem_private_key(pem, None)),
+        "key without a passphrase",
+    )
     try:
         packed = pkcs12.serialize_key_and_certificates(
             b"lakehouse", key, certificate, others, BestAvailableEncryption(password.encode())
@@ -143,7 +148,7 @@ def _keys(settings: Settings) -> tuple[bytes, str] | None:
     return packed, password
 
 
-def _read(name: str, file: Path, load: Callable[[bytes], Any], what: str) -> Any:
+def _read(name: str, file: Path, load: Callable[[bytes], Loaded], what: str) -> Loaded:
     try:
         return load(file.read_bytes())
     except OSError as error:
@@ -211,10 +216,7 @@ def _confine(settings: Settings, extension: Path) -> bool:
         folder.mkdir(parents=True, exist_ok=True)
     python = (Path(sys.prefix), Path(sys.base_prefix), Path(pyspark.__file__).parent, SOURCE.parent.parent)
     reads = (*map(Path, SYSTEM), *python, java_home(), extension, *driver_jars(settings))
-    return confine(
-        reads=[*reads, *tables],
-        writes=[_folder(settings) / "tmp", home / "logs", Path("/dev/null")],
-    )
+    return confine(reads=[*reads, *tables], writes=[_folder(settings) / "tmp", home / "logs", Path("/dev/null")])
 
 
 def local_folders(root: str) -> list[Path]:

@@ -6,10 +6,10 @@ import pytest
 
 from pulsar_lakehouse.cli import report
 from pulsar_lakehouse.jobs.lineage.kept import LastRun
+from pulsar_lakehouse.jobs.pipeline_status import FailedChecks, Malformed, Status, Waiting
 from pulsar_lakehouse.jobs.planning import Change
-from pulsar_lakehouse.jobs.status import FailedChecks, Malformed, Status, Waiting
 from pulsar_lakehouse.settings import load_settings
-from tests.jobs.test_status import table
+from tests.jobs.test_pipeline_status import table
 
 
 def test_a_note_has_a_line_for_each_thing_said(tmp_path: Path) -> None:

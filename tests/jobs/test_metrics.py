@@ -13,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from pulsar_lakehouse.jobs import metrics as module
 from pulsar_lakehouse.jobs.metrics import FIGURES, Metrics, Pulse, application
-from pulsar_lakehouse.jobs.status import FailedChecks, Malformed, Status, TopicState, Waiting
+from pulsar_lakehouse.jobs.pipeline_status import FailedChecks, Malformed, Status, TopicState, Waiting
 from pulsar_lakehouse.pulsar.backlog import TopicStatus
 from pulsar_lakehouse.records import StepRecord
 from pulsar_lakehouse.settings import Settings

@@ -11,13 +11,18 @@ from pulsar_lakehouse.errors import BrokerError
 from pulsar_lakehouse.expectations.results import Validated
 from pulsar_lakehouse.inspection.table_status import TableStatus
 from pulsar_lakehouse.jobs import new_data as module
-from pulsar_lakehouse.jobs.new_data import is_little, news
+from pulsar_lakehouse.jobs.new_data import Kind, is_little, reasons, reasons_since
 from pulsar_lakehouse.pulsar.backlog import TopicStatus
 from pulsar_lakehouse.settings import Settings
 from tests.shop import SHOP, SQL_TABLES, SUITES
 
 NOW = datetime.now(UTC)
 ORDERS = "gold.enriched_orders"
+
+
+def news(settings: Settings) -> str:
+    """The line of the first reason to run."""
+    return next((reason.line for reason in reasons(settings)), "")
 
 
 @pytest.fixture
@@ -47,6 +52,28 @@ def found(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
 
 def test_nothing_is_new_if_all_has_landed_was_read_and_passed(settings: Settings, found: SimpleNamespace) -> None:
     assert news(settings) == ""
+
+
+def test_each_reason_has_its_name(settings: Settings, found: SimpleNamespace) -> None:
+    found.tables[ORDERS] = replace(found.tables[ORDERS], lag=2)
+    found.validated[ORDERS] = replace(found.validated[ORDERS], at=NOW - timedelta(hours=2))
+    assert [reason.kind for reason in reasons(settings)] == [Kind.UNREAD, Kind.HOUR_PASSED]
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "kinds"),
+    [
+        pytest.param({"users": 1, "silver.users": 7}, {"users": 1, "silver.users": 7}, [], id="nothing"),
+        pytest.param({"users": 1, "silver.users": 7}, {"users": 2, "silver.users": 7}, [Kind.CHANGED], id="messages"),
+        pytest.param({"silver.users": 7}, {}, [Kind.CHANGED], id="a table is gone"),
+        pytest.param(None, {}, [Kind.UNKNOWN], id="no earlier look"),
+        pytest.param({}, None, [Kind.UNKNOWN], id="one can't look"),
+    ],
+)
+def test_what_is_new_since_a_look(
+    before: dict[str, object] | None, now: dict[str, object] | None, kinds: list[Kind]
+) -> None:
+    assert [reason.kind for reason in reasons_since(before, now)] == kinds
 
 
 def test_messages_that_have_not_landed_are_news(settings: Settings, found: SimpleNamespace) -> None:

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from pulsar_lakehouse.jobs.metrics import families
+from pulsar_lakehouse.jobs.pipeline_status import FailedChecks, Malformed, Status, Waiting
 from pulsar_lakehouse.jobs.problems import problems, warnings
-from pulsar_lakehouse.jobs.status import FailedChecks, Malformed, Status, Waiting
 from pulsar_lakehouse.records import ReconciliationRecord, StepRecord
 from tests.jobs.test_metrics import RULES
-from tests.jobs.test_status import table, topic
+from tests.jobs.test_pipeline_status import table, topic
 
 
 def reconciled(topic: str, *, holds: bool = True) -> ReconciliationRecord:

@@ -23,7 +23,7 @@ from pulsar_lakehouse.jobs.steps import enriching, merging, reconcile_all
 from pulsar_lakehouse.jobs.streams import catch_up
 from pulsar_lakehouse.settings import Settings
 from pulsar_lakehouse.silver.entity import Entity
-from pulsar_lakehouse.tables.lake import Lake
+from pulsar_lakehouse.tables.lake import Lake, LakeTable
 from tests.crashes import fail_after
 from tests.jobs.test_crashes import is_free, start, wait_until
 from tests.lake import expected, land_literally, own_home, read, tables
@@ -126,7 +126,8 @@ def test_silver_and_the_gold_that_joins_it_are_made_again(spark: SparkSession, p
     check(Lake(spark, project))
 
 
-STEPS = ("_forget", "_forget", "remove_table", "remove_table", "catch_up", "begin_again_unless_fits", "catch_up")
+FORGET, REMOVE, CATCH_UP = (module, "forget_progress"), (LakeTable, "remove"), (module, "catch_up")
+STEPS = (FORGET, FORGET, REMOVE, REMOVE, CATCH_UP, (module, "begin_again_unless_fits"), CATCH_UP)
 
 
 @pytest.mark.long
@@ -134,13 +135,13 @@ def test_a_crash_after_each_step_loses_nothing(
     spark: SparkSession, project: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The same rebuild ends what a crash has left. Once all tables are removed, so does a run."""
-    for number, step in enumerate(STEPS):
-        calls = STEPS[:number].count(step)
+    for number, (owner, step) in enumerate(STEPS):
+        calls = STEPS[:number].count((owner, step))
         with monkeypatch.context() as patch:
-            patch.setattr(module, step, after(calls, getattr(module, step)))
+            patch.setattr(owner, step, after(calls, getattr(owner, step)))
             with pytest.raises(RuntimeError, match="power cut"):
                 rebuilt(Lake(spark, project), "silver.users")
-        if number > STEPS.index("catch_up"):
+        if number > STEPS.index(CATCH_UP):
             catch_up(project, merging(Lake(spark, project), [USERS, ITEMS]))
             catch_up(project, enriching(Lake(spark, project), [ORDERS]))
             check(Lake(spark, project))

@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import StructField, StructType
 
 from pulsar_lakehouse.cli import quarantine as cli_quarantine
+from pulsar_lakehouse.contracts.decoding import MALFORMED
 from pulsar_lakehouse.contracts.topics import Topic
 from pulsar_lakehouse.domains.shop.declarations.items import ITEMS
 from pulsar_lakehouse.domains.shop.declarations.orders import ORDERS
@@ -25,7 +26,7 @@ from pulsar_lakehouse.settings import Settings
 from pulsar_lakehouse.silver.reconciliation import reconcile_entity
 from pulsar_lakehouse.tables.lake import Lake
 from tests import oracle
-from tests.crashes import fail_after
+from tests.crashes import Write, crash_after, fail_after
 from tests.lake import expected, land_literally, own_home, read, tables, versions
 from tests.messages import item, message, order, user
 from tests.oracle import CONTRACTS, Message, Oracle
@@ -142,11 +143,14 @@ def test_what_keeps_the_fixed_contract_goes_where_it_belongs(
 def test_crashes_after_one_write_after_the_other_change_nothing(
     spark: SparkSession, project: Settings, fixed: dict[str, list[Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    of_users, of_orders = (("merge_batch", "_note", "_settle"), ("enrich_messages", "_note", "_settle"))
-    for write in (*of_users, *of_orders):
+    noted, settled = Write("append_missing", ACTIONS.name), Write("merge", MALFORMED.name)
+    for place in ("merge_batch", "enrich_messages"):
         with monkeypatch.context() as patch:
-            patch.setattr(steps, write, fail_after(getattr(steps, write)))
+            patch.setattr(steps, place, fail_after(getattr(steps, place)))
             with pytest.raises(RuntimeError, match="power cut"):
+                retry(Lake(spark, project))
+        for write in (noted, settled):
+            with crash_after(write), pytest.raises(RuntimeError, match="power cut"):
                 retry(Lake(spark, project))
     retry(Lake(spark, project))
     catch_up(project, enriching(Lake(spark, project), [FIXED_ORDERS]))

@@ -96,7 +96,7 @@ def restore_all(lake: Lake) -> None:
 def test_back_and_again_with_a_crash_after_each_step(
     spark: SparkSession, project: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for step in ("_forget_checkpoints", "_go_back", "_keep_discarded", "_judge_again"):
+    for step in ("forget_checkpoints", "go_back", "keep_discarded", "judge_again"):
         with monkeypatch.context() as patch:
             patch.setattr(snapshots, step, fail_after(getattr(snapshots, step)))
             with pytest.raises(RuntimeError, match="power cut"):
@@ -126,14 +126,14 @@ def changes_since(lake: Lake, snapshot: Snapshot) -> int:
 def test_a_run_without_the_rest_of_a_restore(
     spark: SparkSession, project: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = snapshots._go_back
+    real = snapshots.go_back
 
-    def go_back(lake: Lake, name: str, version: int) -> None:
+    def go_back_and_fail(lake: Lake, name: str, version: int) -> None:
         real(lake, name, version)
         if name == ORDERS.waiting.name:
             raise RuntimeError("power cut")
 
-    monkeypatch.setattr(snapshots, "_go_back", go_back)
+    monkeypatch.setattr(snapshots, "go_back", go_back_and_fail)
     with pytest.raises(RuntimeError, match="power cut"):
         restore_all(Lake(spark, project))
     follow(Lake(spark, project))

@@ -17,6 +17,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from pulsar_lakehouse.domains.shop.workload import Workload
 from pulsar_lakehouse.errors import BusyError, LakehouseError, PermanentError
 from pulsar_lakehouse.jobs.maintenance import Maintained, maintain
+from pulsar_lakehouse.jobs.new_data import Look
 from pulsar_lakehouse.jobs.steps import enriching, merging
 from pulsar_lakehouse.jobs.streams import Stream, catch_up, keep_up
 from pulsar_lakehouse.leases.leases import Lease
@@ -154,7 +155,7 @@ def test_a_round_that_finds_nothing_is_not_repeated(
     rest: float,
     rounds: str,
 ) -> None:
-    monkeypatch.setattr("pulsar_lakehouse.jobs.streams.REST_SECONDS", rest)
+    monkeypatch.setattr("pulsar_lakehouse.jobs.rounds.REST_SECONDS", rest)
     texts = tmp_path / "texts"
     texts.mkdir()
     texts.joinpath("a.txt").write_text("one\ntwo\n")
@@ -166,14 +167,14 @@ def test_a_round_that_finds_nothing_is_not_repeated(
         read = lake.spark.readStream.text(str(texts)).writeStream.format("noop")
         return read.option("checkpointLocation", str(tmp_path / name))
 
-    def look() -> str:
+    def look() -> Look:
         nonlocal seen
         if seen == looks:
             raise KeyboardInterrupt
         seen += looks[len(seen)]
         if seen[-1] == "?":
             raise LakehouseError("the broker does not answer")
-        return seen[-1]
+        return {"texts": seen[-1]}
 
     with pytest.raises(KeyboardInterrupt):
         keep_up(
@@ -183,8 +184,8 @@ def test_a_round_that_finds_nothing_is_not_repeated(
 
 
 def test_state_rests_while_there_are_facts(lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pulsar_lakehouse.jobs.streams.STATE_RESTS", 1000.0)
-    monkeypatch.setattr("pulsar_lakehouse.jobs.streams.STATE_REST_SECONDS", 1000.0)
+    monkeypatch.setattr("pulsar_lakehouse.jobs.rounds.STATE_RESTS", 1000.0)
+    monkeypatch.setattr("pulsar_lakehouse.jobs.rounds.STATE_REST_SECONDS", 1000.0)
     texts = tmp_path / "texts"
     texts.mkdir()
     made: list[str] = []
@@ -195,14 +196,14 @@ def test_state_rests_while_there_are_facts(lake: Lake, tmp_path: Path, monkeypat
         read = lake.spark.readStream.text(str(texts)).writeStream.format("noop")
         return read.option("checkpointLocation", str(tmp_path / name))
 
-    def look() -> str:
+    def look() -> Look:
         text = next(arriving, None)
         if text is None:
             raise KeyboardInterrupt
         made.append(f"{text}:")
         if text:
             (texts / f"{len(made)}.txt").write_text(text)
-        return text
+        return {"texts": text}
 
     state, facts = ([[Stream(name, partial(stream, name))]] for name in ("state", "facts"))
     with pytest.raises(KeyboardInterrupt):
@@ -294,13 +295,13 @@ def test_when_a_stream_is_created(lake: Lake, tmp_path: Path, is_kept: bool, cre
         lines = lake.spark.readStream.text(str(texts)).writeStream.foreachBatch(write)
         return lines.option("checkpointLocation", str(tmp_path / "checkpoint"))
 
-    def look() -> str:
+    def look() -> Look:
         nonlocal moment
         moment = next(moments, "")
         if not moment:
             raise KeyboardInterrupt
         texts.joinpath(f"{moment}.txt").write_text("one\n")
-        return moment
+        return {"texts": moment}
 
     run = lake.settings.run.model_copy(update={"retry_delay": 0})
     project = own_home(lake.settings, tmp_path).model_copy(update={"run": run})
@@ -324,14 +325,14 @@ def test_rows_are_told_once_where_there_is_no_terminal(
         read = lake.spark.readStream.text(str(texts)).writeStream.format("noop")
         return read.option("checkpointLocation", str(tmp_path / "checkpoint"))
 
-    def look() -> int:
+    def look() -> Look:
         nonlocal looks
         looks += 1
         if looks == 4:
             raise KeyboardInterrupt
         if looks == 2:
             texts.joinpath("a.txt").write_text("one\ntwo\n")
-        return looks
+        return {"texts": looks}
 
     with pytest.raises(KeyboardInterrupt):
         keep_up(lake.settings, [[Stream("texts", stream)]], every=0, look=look, lease=NO_LEASE)
@@ -348,12 +349,12 @@ def test_rounds_leave_no_threads(lake: Lake, tmp_path: Path) -> None:
         read = lake.spark.readStream.text(str(texts)).writeStream.foreachBatch(lambda _, number: batches.append(number))
         return read.option("checkpointLocation", str(tmp_path / "checkpoint"))
 
-    def look() -> int:
+    def look() -> Look:
         threads.append(threading.active_count())
         if len(threads) == 12:
             raise KeyboardInterrupt
         texts.joinpath(f"{len(threads)}.txt").write_text("one\n")
-        return len(threads)
+        return {"texts": len(threads)}
 
     with pytest.raises(KeyboardInterrupt):
         keep_up(lake.settings, [[Stream("texts", stream)]], every=0, look=look, lease=NO_LEASE)
@@ -376,9 +377,10 @@ def test_a_long_batch_shows_life(lake: Lake, tmp_path: Path) -> None:
         read = lake.spark.readStream.text(str(texts)).writeStream.foreachBatch(write)
         return read.option("checkpointLocation", str(tmp_path / "checkpoint"))
 
-    def look() -> None:
+    def look() -> Look:
         if heard:
             raise KeyboardInterrupt
+        return {}
 
     streams = [Stream("texts", stream)]
     with pytest.raises(KeyboardInterrupt):
@@ -394,7 +396,7 @@ def test_a_long_pause_shows_life(lake: Lake) -> None:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        keep_up(lake.settings, [], every=60, look=lambda: None, lease=NO_LEASE, beat=beat)
+        keep_up(lake.settings, [], every=60, look=dict, lease=NO_LEASE, beat=beat)
 
 
 def test_torn_checkpoints_lose_nothing_and_double_nothing(

@@ -28,22 +28,21 @@ class BacklogTrigger(BaseEventTrigger):
     async def run(self) -> AsyncIterator[TriggerEvent]:
         told = False
         while True:
-            waiting = await asyncio.to_thread(self._waiting)
+            waiting = await asyncio.to_thread(self.waiting)
             if waiting and not told:
                 yield TriggerEvent(waiting)  # type: ignore[no-untyped-call]
             told = bool(waiting)
             await asyncio.sleep(self.poll_seconds)
 
-    def _waiting(self) -> dict[str, int]:
+    def waiting(self) -> dict[str, int]:
         """Entries that have not landed, by topic. Leaves out a topic if the broker fails: a run reports that better."""
-        from pulsar_lakehouse.local.broker import endpoint
-        from pulsar_lakehouse.pulsar.backlog import topic_status
+        from pulsar_lakehouse.jobs.new_data import new_messages
 
-        settings, waiting = load_settings(), {}
+        settings, waiting = load_settings(), dict[str, int]()
         for topic in pipeline_of(settings).topics:
             try:
-                if backlog := topic_status(topic, endpoint(settings), settings).backlog:
-                    waiting[topic.name] = backlog
+                if reason := new_messages(settings, topic):
+                    waiting[topic.name] = reason.count
             except BrokerError as error:
                 self.log.info("%s", error)
         return waiting

@@ -3,11 +3,14 @@
 A task can't write the note. The scheduler can, and calls its listeners when a run has ended.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from airflow.listeners import hookimpl
 from sqlalchemy import select
 from sqlalchemy.orm import object_session
+
+if TYPE_CHECKING:
+    from airflow.models.dagrun import DagRun
 
 KEY = "lakehouse_note"
 """The key of the XCom in which a task puts its lines of the note."""
@@ -17,15 +20,15 @@ MOST = 1000
 
 class Notes:
     @hookimpl
-    def on_dag_run_success(self, dag_run: Any) -> None:
+    def on_dag_run_success(self, dag_run: "DagRun") -> None:
         take_note(dag_run)
 
     @hookimpl
-    def on_dag_run_failed(self, dag_run: Any) -> None:
+    def on_dag_run_failed(self, dag_run: "DagRun") -> None:
         take_note(dag_run)
 
 
-def take_note(dag_run: Any) -> None:
+def take_note(dag_run: "DagRun") -> None:
     """Set the note of a run to the lines of its tasks. A note that a person wrote is kept."""
     from airflow.models.xcom import XComModel
 

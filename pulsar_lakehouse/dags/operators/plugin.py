@@ -1,16 +1,19 @@
 """The Airflow plugin of this package. Airflow finds it by its entry point where the package is installed."""
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from airflow.plugins_manager import AirflowPlugin
 
 from pulsar_lakehouse.dags.operators.notes import Notes
 
+if TYPE_CHECKING:
+    from starlette.types import Receive, Scope, Send
+
 REPORT = "/lakehouse/quality"
 """The path of the last validation's report on Airflow's web server."""
 
 
-async def report_pages(scope: dict[str, Any], receive: Any, send: Any) -> None:
+async def report_pages(scope: "Scope", receive: "Receive", send: "Send") -> None:
     """An ASGI application that shows the report's pages to users who are logged in to Airflow."""
     # Every process of Airflow loads this module, but only the web server needs these.
     from airflow.api_fastapi.core_api.security import get_user

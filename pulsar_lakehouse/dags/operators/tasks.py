@@ -84,18 +84,14 @@ def only_for_param(name: str, *values: str) -> Callable[[Context], None]:
 
 def has_news(dag_run: DagRunProtocol) -> bool:
     """Whether a run has anything to do. A run that somebody asked for always has."""
-    from pulsar_lakehouse.jobs.new_data import news
+    from pulsar_lakehouse.jobs.new_data import Kind, Reason, reasons
 
-    if dag_run.run_type not in ("scheduled", "asset_triggered"):
-        return True
-    found = news(load_settings())
-    logging.getLogger(__name__).info(found or "Nothing new: the rest of this run is skipped")
-    return bool(found)
-
-
-def failed_as(error: AirflowException, kind: type[LakehouseError]) -> bool:
-    """Whether a command failed with the exit code of this kind of error."""
-    return f"Error code is: {kind.exit_code}." in str(error)
+    is_requested = dag_run.run_type not in ("scheduled", "asset_triggered")
+    requested = Reason(Kind.REQUESTED, "somebody has asked for this run")
+    reason = requested if is_requested else next(reasons(load_settings()), None)
+    line = f"{reason.kind.capitalize()}: {reason.line}" if reason else "Nothing new: the rest of this run is skipped"
+    logging.getLogger(__name__).info(line)
+    return reason is not None
 
 
 class Step(SparkSubmitOperator):
@@ -156,9 +152,9 @@ class Step(SparkSubmitOperator):
         try:
             super().execute(context)
         except AirflowException as error:
-            if self.yields and failed_as(error, BusyError):
+            if self.yields and f"Error code is: {BusyError.exit_code}." in str(error):
                 raise AirflowSkipException("another process is writing these tables: left for the next run") from error
-            if failed_as(error, PermanentError):
+            if f"Error code is: {PermanentError.exit_code}." in str(error):
                 raise AirflowFailException(str(error)) from error
             raise
 

@@ -34,10 +34,10 @@ def test_messages_that_wait_are_an_event(
     for name, value in environment(project).items():
         monkeypatch.setenv(name, value)
     trigger = BacklogTrigger()
-    assert trigger._waiting() == {}
+    assert trigger.waiting() == {}
     users = f"persistent/{project.pulsar.namespace}/users"
     call_admin("DELETE", f"{users}/partitions?force=true", endpoint, project)
-    assert trigger._waiting() == {}
+    assert trigger.waiting() == {}
     call_admin("PUT", users, endpoint, project)  # without partitions, as an early producer creates it
     workload = Workload(users=5, orders=20)
     produce([(topic, workload.first(topic.name)) for topic in TOPICS if topic.name != "items"], endpoint, project)
@@ -49,13 +49,13 @@ def test_messages_that_wait_are_an_event(
 def test_a_backlog_is_told_once_until_it_was_empty(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = iter([{}, {"orders": 2}, {"orders": 3}, {}, {"orders": 1}])
     trigger = BacklogTrigger(poll_seconds=0)
-    monkeypatch.setattr(trigger, "_waiting", lambda: next(seen))
+    monkeypatch.setattr(trigger, "waiting", lambda: next(seen))
     assert events(trigger, 2) == [{"orders": 2}, {"orders": 1}]
 
 
 def test_without_a_broker_nothing_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LAKEHOUSE_HOME", str(tmp_path))
-    assert BacklogTrigger()._waiting() == {}
+    assert BacklogTrigger().waiting() == {}
 
 
 def test_airflow_can_recreate_the_trigger() -> None:

@@ -72,7 +72,7 @@ def test_of_several_firsts_the_one_that_is_held_is_repeated_else_the_first_to_co
         FACTS,
     )
     held = spark.createDataFrame([(2, "g", day(1)), (3, "i", day(1)), (3, "h", day(9))], HELD)
-    duplicates = facts.transform(find_duplicates, placed=held, **ONE_WEEK)
+    duplicates = facts.transform(find_duplicates, placed=held, enrichment=LINES)
     assert sorted((row.position, row.duplicate_of) for row in duplicates.collect()) == [
         ("c", "b"),
         ("e", "g"),
@@ -83,7 +83,7 @@ def test_of_several_firsts_the_one_that_is_held_is_repeated_else_the_first_to_co
 def test_what_was_malformed_until_a_retry_repeats_what_came_after_it(spark: SparkSession) -> None:
     retried = spark.createDataFrame([(1, 10, "a", day(1))], FACTS)
     held = spark.createDataFrame([(1, "b", day(1))], HELD)
-    duplicates = retried.transform(find_duplicates, placed=held, **ONE_WEEK)
+    duplicates = retried.transform(find_duplicates, placed=held, enrichment=LINES)
     assert [tuple(row) for row in duplicates.collect()] == [(1, 10, "a", day(1), "b")]
 
 

@@ -75,7 +75,7 @@ class FailedChecks:
     """The rules that did not pass in the table's last validation; none if all did."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class Status:
     broker: str = ""
     """Why the broker can't be asked; empty if it answers."""
@@ -106,40 +106,31 @@ def status_of(settings: Settings) -> Status:
     began, pipeline = time.monotonic(), pipeline_of(settings)
     declared = {*(topic.name for topic in pipeline.topics), *pipeline.published_topics}
     declared |= {entity.name for entity in pipeline.entities}
-    reconciliations = [each for each in reconciliation_records(settings) if each.topic in declared]
-    broker, topics = _ask_broker(settings, pipeline)
-    tables: Sequence[TableStatus] = ()
-    waiting: Sequence[Waiting] = ()
-    malformed: Sequence[Malformed] = ()
-    held: Mapping[tuple[str, str], int] = {}
-    checks: Sequence[FailedChecks] = ()
-    unreadable = ""
-    try:
-        tables, known = table_statuses(settings), dict(existing_tables(settings))
-        waits = ((facts, known.get(facts.waiting.name)) for facts in pipeline.enrichments)
-        waiting = [each for facts, table in waits if table is not None for each in waiting_facts(facts, table)]
-        found = malformed_messages(known[MALFORMED.name]) if MALFORMED.name in known else {}
-        malformed = [found.get(topic.name, Malformed(topic=topic.name)) for topic in pipeline.topics]
-        held = _held(pipeline, tables)
-        checks = failed_checks(known.get(RESULTS.name))
-    except Exception as error:  # a store that is down, a torn log: the libraries have many errors
-        unreadable = cause_of(error)
-    return Status(
-        broker=broker,
-        unreadable=unreadable,
-        topics=topics,
-        tables=tables,
+    status = Status(
         streams=pipeline.written,
-        freshness=freshness(pipeline, topics, tables),
-        waiting=waiting,
-        malformed=malformed,
-        held=held,
         steps=[each for each in step_records(settings) if each.step.partition(" ")[2] in declared],
-        reconciliations=reconciliations,
-        unreconciled=unreconciled(pipeline, tables, reconciliations),
-        checks=checks,
-        seconds=time.monotonic() - began,
+        reconciliations=[each for each in reconciliation_records(settings) if each.topic in declared],
     )
+    status.broker, status.topics = _ask_broker(settings, pipeline)
+    try:
+        status.tables, stored = table_statuses(settings), dict(existing_tables(settings))
+        waiting = ((facts, stored.get(facts.waiting.name)) for facts in pipeline.enrichments)
+        status.waiting = [each for facts, table in waiting if table is not None for each in waiting_facts(facts, table)]
+        malformed = malformed_messages(stored[MALFORMED.name]) if MALFORMED.name in stored else {}
+        status.malformed = [malformed.get(topic.name, Malformed(topic=topic.name)) for topic in pipeline.topics]
+        rows = {each.name: each.rows for each in status.tables}
+        status.held = {
+            (facts.topic.name, place): rows.get(table.name, 0)
+            for facts in pipeline.enrichments
+            for place, table in (("duplicates", facts.duplicates), ("discarded", facts.discarded))
+        }
+        status.checks = failed_checks(stored.get(RESULTS.name))
+    except Exception as error:  # a store that is down, a torn log: the libraries have many errors
+        status.unreadable = cause_of(error)
+    status.freshness = freshness(pipeline, status.topics, status.tables)
+    status.unreconciled = unreconciled(pipeline, status.tables, status.reconciliations)
+    status.seconds = time.monotonic() - began
+    return status
 
 
 def freshness(pipeline: Pipeline, topics: Sequence[TopicState], tables: Sequence[TableStatus]) -> dict[str, float]:
@@ -187,15 +178,15 @@ def _ask_broker(settings: Settings, pipeline: Pipeline) -> tuple[str, list[Topic
 
 def _topic_state(topic: Topic, broker: Endpoint, settings: Settings) -> TopicState:
     """Raises UnreachableError if the broker does not answer."""
-    found = None
+    status = None
     try:
-        found = topic_status(topic, broker, settings)
+        status = topic_status(topic, broker, settings)
         problem = refusal(settings, topic, broker) or ""
     except UnreachableError:
         raise
     except Exception as error:  # what stops this look also stops landing
         problem = cause_of(error)
-    return TopicState(name=topic.name, status=found, problem=problem)
+    return TopicState(name=topic.name, status=status, problem=problem)
 
 
 def waiting_facts(facts: Enrichment, table: DeltaTable) -> list[Waiting]:
@@ -206,10 +197,10 @@ def waiting_facts(facts: Enrichment, table: DeltaTable) -> list[Waiting]:
         "date_diff('second', waiting_since, now()) AS age"
     )
     expired = f"count(*) FILTER (WHERE age > {facts.retry_days} * 86400)"
-    found = first.aggregate(f"entity, reason, count(*), {expired}, max(age)", "entity, reason").fetchall()
+    counts = first.aggregate(f"entity, reason, count(*), {expired}, max(age)", "entity, reason").fetchall()
     return [
         Waiting(topic=facts.topic.name, entity=entity, reason=reason, rows=count, expired=expired, oldest_seconds=age)
-        for entity, reason, count, expired, age in found
+        for entity, reason, count, expired, age in counts
     ]
 
 
@@ -223,21 +214,11 @@ def malformed_messages(table: DeltaTable) -> dict[str, Malformed]:
     rows = dataset_of(table, fresh).to_table(columns=["topic"], filter=pc.field("quarantined_at") >= since)
     new = Counter(rows["topic"].to_pylist())
     counted = files.group_by("partition.topic").aggregate([("num_records", "sum"), ("min.quarantined_at", "min")])
-    found = zip(*(column.to_pylist() for column in counted.columns), strict=True)
+    by_topic = zip(*(column.to_pylist() for column in counted.columns), strict=True)
     return {
         topic: Malformed(topic=topic, rows=count, new=new[topic], oldest_seconds=(now - oldest).total_seconds())
-        for topic, count, oldest in found
+        for topic, count, oldest in by_topic
     }
-
-
-def _held(pipeline: Pipeline, statuses: Sequence[TableStatus]) -> dict[tuple[str, str], int]:
-    """By topic and place, the facts there, by the tables' logs."""
-    rows = {each.name: each.rows for each in statuses}
-    held = {}
-    for facts in pipeline.enrichments:
-        held[facts.topic.name, "duplicates"] = rows.get(facts.duplicates.name, 0)
-        held[facts.topic.name, "discarded"] = rows.get(facts.discarded.name, 0)
-    return held
 
 
 def failed_checks(results: DeltaTable | None) -> list[FailedChecks]:
@@ -245,11 +226,10 @@ def failed_checks(results: DeltaTable | None) -> list[FailedChecks]:
     if results is None:
         return []
     since = datetime.fromtimestamp(time.time() - 2 * 86_400, UTC)
-    found = duckdb.from_arrow(dataset_of(results)).filter(f"validated_at > '{since.isoformat()}'")
-    found = found.project("*, max(validated_at) OVER (PARTITION BY table_name) AS last").filter("validated_at = last")
-    found = found.project(
-        "table_name, rule, outcome, CASE outcome WHEN 'error' THEN 'critical' ELSE severity END AS severity"
-    )
+    recent = duckdb.from_arrow(dataset_of(results)).filter(f"validated_at > '{since.isoformat()}'")
+    last = recent.project("*, max(validated_at) OVER (PARTITION BY table_name) AS last").filter("validated_at = last")
+    severity = "CASE outcome WHEN 'error' THEN 'critical' ELSE severity END AS severity"
     failed = "coalesce(list(rule ORDER BY rule) FILTER (WHERE outcome != 'passed'), [])"
-    last = found.aggregate(f"table_name, severity, {failed}", "table_name, severity").order("ALL").fetchall()
-    return [FailedChecks(table=table, severity=severity, rules=rules) for table, severity, rules in last]
+    rules = last.project(f"table_name, rule, outcome, {severity}")
+    failing = rules.aggregate(f"table_name, severity, {failed}", "table_name, severity").order("ALL").fetchall()
+    return [FailedChecks(table=table, severity=severity, rules=rules) for table, severity, rules in failing]

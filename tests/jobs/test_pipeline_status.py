@@ -13,7 +13,7 @@ from obstore.exceptions import GenericError
 from pulsar_lakehouse.domains.shop.declarations.orders import ORDERS
 from pulsar_lakehouse.errors import BrokerError, ConfigurationError, UnreachableError
 from pulsar_lakehouse.inspection.table_status import TableStatus
-from pulsar_lakehouse.jobs.status import (
+from pulsar_lakehouse.jobs.pipeline_status import (
     FailedChecks,
     Status,
     TopicState,
@@ -127,9 +127,9 @@ BROKER = Endpoint(service_url="pulsar://broker:6650", admin_url="http://broker:8
 
 def asked(settings: Settings, monkeypatch: pytest.MonkeyPatch, answer: Callable[[str], TopicStatus]) -> Status:
     """The status, with a broker that answers so for each topic."""
-    monkeypatch.setattr("pulsar_lakehouse.jobs.status.endpoint", lambda _: BROKER)
-    monkeypatch.setattr("pulsar_lakehouse.jobs.status.topic_status", lambda topic, *_: answer(topic.name))
-    monkeypatch.setattr("pulsar_lakehouse.jobs.status.refusal", lambda *_: None)
+    monkeypatch.setattr("pulsar_lakehouse.jobs.pipeline_status.endpoint", lambda _: BROKER)
+    monkeypatch.setattr("pulsar_lakehouse.jobs.pipeline_status.topic_status", lambda topic, *_: answer(topic.name))
+    monkeypatch.setattr("pulsar_lakehouse.jobs.pipeline_status.refusal", lambda *_: None)
     return status_of(settings)
 
 
@@ -168,7 +168,7 @@ def test_whatever_fails_the_status_says_so(
     def fail(_: Settings) -> None:
         raise error
 
-    monkeypatch.setattr(f"pulsar_lakehouse.jobs.status.{part}", fail)
+    monkeypatch.setattr(f"pulsar_lakehouse.jobs.pipeline_status.{part}", fail)
     found = status_of(own_home(settings, tmp_path))
     assert (found.broker if part == "endpoint" else found.unreadable) == "it is down"
 
@@ -179,10 +179,10 @@ def test_a_topic_whose_checkpoint_can_not_be_read_is_blocked(
     def refuse(*_: object) -> None:
         raise PermissionError("it is locked")
 
-    monkeypatch.setattr("pulsar_lakehouse.jobs.status.endpoint", lambda _: BROKER)
+    monkeypatch.setattr("pulsar_lakehouse.jobs.pipeline_status.endpoint", lambda _: BROKER)
     numbers = TopicStatus(name="any", messages=9, backlog=0, backlog_bytes=0, lag_seconds=0.0)
-    monkeypatch.setattr("pulsar_lakehouse.jobs.status.topic_status", lambda *_: numbers)
-    monkeypatch.setattr("pulsar_lakehouse.jobs.status.refusal", refuse)
+    monkeypatch.setattr("pulsar_lakehouse.jobs.pipeline_status.topic_status", lambda *_: numbers)
+    monkeypatch.setattr("pulsar_lakehouse.jobs.pipeline_status.refusal", refuse)
     found = status_of(own_home(settings, tmp_path))
     assert {(each.status, each.problem) for each in found.topics} == {(numbers, "it is locked")}
 
