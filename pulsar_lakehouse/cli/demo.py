@@ -4,8 +4,12 @@ import shutil
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import Annotated
+
+import typer
 
 from pulsar_lakehouse.cli import report
+from pulsar_lakehouse.cli.reconcile import refuse_broken
 from pulsar_lakehouse.domains import DOMAINS, Workload, workload_of
 from pulsar_lakehouse.errors import ConfigurationError
 from pulsar_lakehouse.gold.enrichment.declaration import Enrichment
@@ -29,7 +33,7 @@ from pulsar_lakehouse.pulsar.produce import Message, produce
 from pulsar_lakehouse.pulsar.topic_admin import create_published, create_topics
 from pulsar_lakehouse.reconciliation import Reconciliation
 from pulsar_lakehouse.records import keep_reconciliations
-from pulsar_lakehouse.settings import DECLARATIONS, Pulsar, Settings
+from pulsar_lakehouse.settings import DECLARATIONS, Pulsar, Settings, load_settings
 from pulsar_lakehouse.spark.session import for_short_run
 from pulsar_lakehouse.tables.lake import Lake
 from pulsar_lakehouse.terminal import shown
@@ -39,6 +43,14 @@ DEFAULT_SIZE = 20_000
 """More messages make the demo slower, and show nothing new."""
 
 Keys = set[tuple[object, ...]]
+
+
+def demo_command(
+    domain: Annotated[str, typer.Option(help="The domain whose data and tables to show.")] = DEFAULT_DOMAIN,
+    size: Annotated[int, typer.Option(min=1_000, help="About how many messages to produce.")] = DEFAULT_SIZE,
+) -> None:
+    """Run the whole pipeline of a domain on its own broker and fresh data, and show the results."""
+    refuse_broken(run_demo(load_settings(), domain=domain, size=size))
 
 
 def run_demo(settings: Settings, *, domain: str, size: int) -> list[Reconciliation]:
@@ -122,7 +134,7 @@ def _land_first(lake: Lake, workload: Workload) -> Endpoint:
 
 
 def _refresh(lake: Lake) -> None:
-    report.refreshed(refreshing(lake, pipeline_of(lake.settings).sql_tables))
+    report.refreshed(refreshing(lake, pipeline_of(lake.settings).sql_tables), lake.settings)
 
 
 def _show_moves(settings: Settings, facts: Enrichment, held: Keys, waited: Keys) -> None:

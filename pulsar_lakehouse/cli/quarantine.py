@@ -9,6 +9,7 @@ import pyarrow as pa
 import typer
 
 from pulsar_lakehouse.cli import report
+from pulsar_lakehouse.cli.arguments import Facts, Note
 from pulsar_lakehouse.contracts.decoding import MALFORMED
 from pulsar_lakehouse.errors import LakehouseError
 from pulsar_lakehouse.gold.enrichment.declaration import ACTIONS, Enrichment
@@ -23,12 +24,10 @@ from pulsar_lakehouse.tables.stored import is_stored, table_names
 
 app = typer.Typer(help="Inspect, retry, release or discard what is held back.", no_args_is_help=True)
 
-Facts = Annotated[str, typer.Option(help="The topic of the facts. Needed only if there are several.")]
 Reason = Annotated[str, typer.Option(help="Only facts that wait for this reason, such as missing or deleted.")]
 Entity = Annotated[str, typer.Option(help="Only facts that wait for this entity, such as users.")]
 Key = Annotated[str, typer.Option(help="Only facts that wait for this key.")]
 Days = Annotated[float, typer.Option(min=0, help="Only facts that have waited for more than this many days.")]
-Note = Annotated[str, typer.Option(help="Why, for the record.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only count.")]
 
 

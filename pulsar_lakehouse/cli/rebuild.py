@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from pulsar_lakehouse.cli import report
-from pulsar_lakehouse.cli.backfill import foresee
+from pulsar_lakehouse.cli.backfill import show_foreseen
 from pulsar_lakehouse.gold.enrichment.backfill import Scope
 from pulsar_lakehouse.gold.enrichment.declaration import Enrichment
 from pulsar_lakehouse.jobs.rebuild import Wanted, fits, publish_again, rebuild, wanted
@@ -48,7 +48,7 @@ def _preview_facts(settings: Settings, facts: Enrichment) -> None:
     with open_lake(settings, writes=[facts.shadow]) as lake:
         require(lake, [facts.gold_table], made_by="run")
         if fits(lake, facts):
-            foresee(lake, facts, Scope())
+            show_foreseen(lake, facts, Scope())
             return
     report.say(f"{facts.gold_table} would be made again from {facts.topic.bronze_table}: its keys, day or types differ")
     if facts.publish_to:

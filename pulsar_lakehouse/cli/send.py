@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from pulsar_lakehouse.cli import report
+from pulsar_lakehouse.cli.arguments import chosen
 from pulsar_lakehouse.contracts.topics import Encoding
 from pulsar_lakehouse.errors import ConfigurationError
 from pulsar_lakehouse.local import broker
@@ -28,13 +29,11 @@ def send_command(
 ) -> None:
     """Send the messages of a file to a topic of JSON payloads."""
     settings = load_settings()
-    known = {topic.name: topic for topic in pipeline_of(settings).topics}
-    if name not in known:
-        raise ConfigurationError(f"{name}: not declared; there are {', '.join(known)}")
-    if known[name].encoding != Encoding.JSON:
-        raise ConfigurationError(f"{name}: is declared as {known[name].encoding}: only JSON payloads can be sent")
+    [topic] = chosen([name], {topic.name: topic for topic in pipeline_of(settings).topics})
+    if topic.encoding != Encoding.JSON:
+        raise ConfigurationError(f"{name}: is declared as {topic.encoding}: only JSON payloads can be sent")
     messages = list(read_lines(_text(file).split("\n"), str(file)))  # all are read before any is sent
-    sent = produce([(known[name], messages)], broker.healthy_endpoint(settings), settings)
+    sent = produce([(topic, messages)], broker.healthy_endpoint(settings), settings)
     report.say(f"Acknowledged: {sent[name]:,} {name}")
 
 

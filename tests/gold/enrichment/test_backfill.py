@@ -11,7 +11,7 @@ import typer
 from pyspark.sql import SparkSession
 
 from pulsar_lakehouse.cli import commands as cli
-from pulsar_lakehouse.cli.backfill import request
+from pulsar_lakehouse.jobs.backfill_requests import request
 from pulsar_lakehouse.domains.shop.declarations.orders import ORDERS
 from pulsar_lakehouse.gold.enrichment import backfill as steps
 from pulsar_lakehouse.gold.enrichment.backfill import NEVER, Difference, Scope, backfill
