@@ -5,7 +5,6 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Sequence
 from contextlib import suppress
 from typing import NoReturn
 
@@ -109,7 +108,8 @@ def main() -> NoReturn:
         code = end.code if isinstance(end.code, int) else 0
     except LakehouseError as error:
         code = error.exit_code
-        _complain(*([ended] if (ended := _end_of_spark()) else _lines(error)))
+        mistakes = error.mistakes if isinstance(error, DeclarationsError) else [str(error)]
+        _complain(*([ended] if (ended := _end_of_spark()) else mistakes))
     except Exception as error:  # the exit code of a JVM that has ended may come a moment later
         code = PermanentError.exit_code if is_permanent(error) else 1
         _complain(_end_of_spark(within=2) or f"{cause_of(error)}{_log_traceback()}")
@@ -129,10 +129,6 @@ def _end_of_spark(within: float = 0) -> str | None:
     with suppress(LakehouseError):  # if the settings can't be loaded, Spark was not started
         return end_of_spark(load_settings(), within=within)
     return None
-
-
-def _lines(error: LakehouseError) -> Sequence[str]:
-    return error.mistakes if isinstance(error, DeclarationsError) else [str(error)]
 
 
 def _complain(*lines: str) -> None:

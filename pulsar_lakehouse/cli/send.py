@@ -23,7 +23,7 @@ def send_command(
         Path,
         typer.Argument(
             help='A message a line, such as {"key": "1", "event_time": "2026-01-31T12:00:00Z", "payload": {"id": 1}}: '
-            "the payload alone is required, and null makes a tombstone. - reads standard input.",
+            "the payload alone is required, and null makes a tombstone. - reads standard input."
         ),
     ],
 ) -> None:
