@@ -295,16 +295,15 @@ def _publications(settings: Settings, facts: Enrichment, in_gold: Sequence[RowCh
 
 
 def _told_of_state(change: RowChange) -> str:
-    row = _row(change)
     if change.after is None:
         return "removed from the latest state"
-    as_of = f"as of {row['sequence']['event_time']:%Y-%m-%d %H:%M:%S}"
-    return f"the latest state, deleted {as_of}" if row["deleted_at"] else f"the latest state, {as_of}"
+    deleted = "deleted " if change.after["deleted_at"] else ""
+    return f"the latest state, {deleted}as of {change.after['sequence']['event_time']:%Y-%m-%d %H:%M:%S}"
 
 
 def _told_of_version(change: RowChange) -> str:
-    row = _row(change)
-    if change.after is None:
+    row = change.after
+    if row is None:
         return "removed from the history"
     until = f"until {row['valid_until']:%Y-%m-%d %H:%M:%S}" if row["valid_until"] else "until further notice"
     return f"now valid {until}" if change.before else f"valid from {row['valid_from']:%Y-%m-%d %H:%M:%S} {until}"
