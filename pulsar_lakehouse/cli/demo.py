@@ -4,8 +4,12 @@ import shutil
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import Annotated
+
+import typer
 
 from pulsar_lakehouse.cli import report
+from pulsar_lakehouse.cli.reconcile import refuse_broken
 from pulsar_lakehouse.domains import DOMAINS, Workload, workload_of
 from pulsar_lakehouse.errors import ConfigurationError
 from pulsar_lakehouse.gold.enrichment.declaration import Enrichment
@@ -23,13 +27,14 @@ from pulsar_lakehouse.jobs.steps import (
 from pulsar_lakehouse.jobs.streams import catch_up
 from pulsar_lakehouse.leases.leases import home_lock, write_lease
 from pulsar_lakehouse.local import broker
+from pulsar_lakehouse.pipeline.declared import Pipeline
 from pulsar_lakehouse.pipeline.loading import pipeline_of
 from pulsar_lakehouse.pulsar.endpoint import Endpoint
 from pulsar_lakehouse.pulsar.produce import Message, produce
 from pulsar_lakehouse.pulsar.topic_admin import create_published, create_topics
 from pulsar_lakehouse.reconciliation import Reconciliation
 from pulsar_lakehouse.records import keep_reconciliations
-from pulsar_lakehouse.settings import DECLARATIONS, Pulsar, Settings
+from pulsar_lakehouse.settings import DECLARATIONS, Pulsar, Settings, load_settings
 from pulsar_lakehouse.spark.session import for_short_run
 from pulsar_lakehouse.tables.lake import Lake
 from pulsar_lakehouse.terminal import shown
@@ -41,12 +46,12 @@ DEFAULT_SIZE = 20_000
 Keys = set[tuple[object, ...]]
 
 
-def run_demo(settings: Settings, *, domain: str, size: int) -> list[Reconciliation]:
-    """Produce, land, merge, enrich, refresh, reconcile and query in `<home>/demo/<domain>`, which is emptied first.
-
-    The broker is always stopped at the end. Raises BusyError if another demo runs, or if a process still writes the
-    tables of the last one, and ConfigurationError if there is no such domain.
-    """
+def demo_command(
+    domain: Annotated[str, typer.Option(help="The domain whose data and tables to show.")] = DEFAULT_DOMAIN,
+    size: Annotated[int, typer.Option(min=1_000, help="About how many messages to produce.")] = DEFAULT_SIZE,
+) -> None:
+    """Run the whole pipeline of a domain on its own broker and fresh data, and show the results."""
+    settings = load_settings()
     if domain not in DOMAINS:
         raise ConfigurationError(f"--domain {domain}: no such domain; there are {', '.join(DOMAINS)}")
     started = time.monotonic()
@@ -60,13 +65,13 @@ def run_demo(settings: Settings, *, domain: str, size: int) -> list[Reconciliati
         try:
             broker.launch(own, keep_classes=True)
             with open_lake(own, writes=written) as lake:  # Spark and the broker start side by side
-                reconciliations = _show_pipeline(lake, workload)
+                reconciliations = _show_pipeline(lake, pipeline, workload)
             broker.stop(own, keep_classes=True)
         finally:
             broker.stop(own)
     report.say(f"\nThe demo took {time.monotonic() - started:.0f} s.")
     _show_next(own, size)
-    return reconciliations
+    refuse_broken(reconciliations)
 
 
 def demo_settings(settings: Settings, domain: str = DEFAULT_DOMAIN) -> Settings:
@@ -82,21 +87,20 @@ def demo_settings(settings: Settings, domain: str = DEFAULT_DOMAIN) -> Settings:
     return for_short_run(settings.model_copy(update=places | {"pulsar": pulsar}))
 
 
-def _show_pipeline(lake: Lake, workload: Workload) -> list[Reconciliation]:
+def _show_pipeline(lake: Lake, pipeline: Pipeline, workload: Workload) -> list[Reconciliation]:
     report.say(f"\n1. {workload.FIRST}", "bold")
-    endpoint = _land_first(lake, workload)
+    endpoint = _land_first(lake, pipeline, workload)
     report.outcomes(run_landed(lake))
-    before = {facts.topic.name: _places(lake.settings, facts) for facts in pipeline_of(lake.settings).enrichments}
-    for facts in pipeline_of(lake.settings).enrichments:
-        _, waited = before[facts.topic.name]
+    before = [_places(lake.settings, facts) for facts in pipeline.enrichments]
+    for facts, (_, waited) in zip(pipeline.enrichments, before, strict=True):
         report.say(f"{len(waited):,} {facts.topic.name} wait in quarantine for their {_states(facts)}")
-    _refresh(lake)
+    report.refreshed(refreshing(lake, pipeline.sql_tables), lake.settings)
     report.say(f"\n2. {workload.LATE}", "bold")
     _produce(lake.settings, endpoint, workload.late)
     report.outcomes(run_all(lake))
-    for facts in pipeline_of(lake.settings).enrichments:
-        _show_moves(lake.settings, facts, *before[facts.topic.name])
-    _refresh(lake)
+    for facts, (held, waited) in zip(pipeline.enrichments, before, strict=True):
+        _show_moves(lake.settings, facts, held, waited)
+    report.refreshed(refreshing(lake, pipeline.sql_tables), lake.settings)
     report.say("\n3. What there is now", "bold")
     found = status_of(lake.settings)
     report.OUT.print(report.tables(found.tables, found.freshness))
@@ -107,9 +111,8 @@ def _show_pipeline(lake: Lake, workload: Workload) -> list[Reconciliation]:
     return reconciliations
 
 
-def _land_first(lake: Lake, workload: Workload) -> Endpoint:
+def _land_first(lake: Lake, pipeline: Pipeline, workload: Workload) -> Endpoint:
     """Create topics and tables, and land the first phase."""
-    pipeline = pipeline_of(lake.settings)
     with ThreadPoolExecutor() as pool:
         tables = pool.submit(create_tables, lake)  # while the broker starts and messages land
         endpoint = broker.start(lake.settings)
@@ -119,10 +122,6 @@ def _land_first(lake: Lake, workload: Workload) -> Endpoint:
         report.outcomes(catch_up(lake.settings, landing(lake, pipeline.topics)))
         tables.result()
     return endpoint
-
-
-def _refresh(lake: Lake) -> None:
-    report.refreshed(refreshing(lake, pipeline_of(lake.settings).sql_tables))
 
 
 def _show_moves(settings: Settings, facts: Enrichment, held: Keys, waited: Keys) -> None:
@@ -141,10 +140,8 @@ def _produce(settings: Settings, endpoint: Endpoint, phase: Callable[[str], Iter
 def _places(settings: Settings, facts: Enrichment) -> tuple[Keys, Keys]:
     """The keys of the facts in gold, and of those that wait."""
     keys = ", ".join(facts.keys)
-    gold, waiting = (
-        set(query(settings, f"SELECT {keys} FROM {table}").fetchall())
-        for table in (facts.gold_table, facts.waiting.name)
-    )
+    tables = (facts.gold_table, facts.waiting.name)
+    gold, waiting = (set(query(settings, f"SELECT {keys} FROM {table}").fetchall()) for table in tables)
     return gold, waiting
 
 

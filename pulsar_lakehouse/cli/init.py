@@ -3,7 +3,7 @@
 import json
 import re
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -42,7 +42,9 @@ def init_command(
         endpoint = broker.healthy_endpoint(settings)
         drafts = _drafts(topics or [], endpoint, settings)
         _copy(folder, "drafts")
-        _write(folder, drafts)
+        (folder / DECLARATIONS).mkdir()
+        for topic, text in drafts.items():
+            (folder / DECLARATIONS / f"{topic}.py").write_text(text)
         _set(folder, settings.pulsar.namespace, endpoint)
     else:
         _copy(folder, "stores")
@@ -65,31 +67,21 @@ def _drafts(topics: Sequence[str], endpoint: Endpoint, settings: Settings) -> di
     return drafts
 
 
-def _write(folder: Path, drafts: Mapping[str, str]) -> None:
-    (folder / DECLARATIONS).mkdir()
-    for topic, text in drafts.items():
-        (folder / DECLARATIONS / f"{topic}.py").write_text(text)
-
-
-def _copy(folder: Path, *kinds: str) -> None:
-    for kind in ("shared", *kinds):
-        shutil.copytree(STARTER / kind, folder, ignore=shutil.ignore_patterns("__pycache__"), dirs_exist_ok=True)
+def _copy(folder: Path, kind: str) -> None:
+    for source in ("shared", kind):
+        shutil.copytree(STARTER / source, folder, ignore=shutil.ignore_patterns("__pycache__"), dirs_exist_ok=True)
     readme = folder / "README.md"
     readme.write_text(readme.read_text().replace("# starter", f"# {_name(folder)}", 1))
 
 
 def _set(folder: Path, namespace: str, endpoint: Endpoint | None = None) -> None:
     """Put the namespace, and the cluster if there is one, into the project's settings."""
-    text = (folder / FILE).read_text()
-    given = {"namespace": namespace} | ({} if endpoint is None else vars(endpoint))
-    for name, value in given.items():
-        text = "\n".join(_with_value(line, name, value) for line in text.split("\n"))
-    (folder / FILE).write_text(text)
-
-
-def _with_value(line: str, name: str, value: str) -> str:
-    """The line of a settings file; if it is that of `name`, also in a comment, with this value."""
-    return f"{name} = {json.dumps(value)}" if line.removeprefix("# ").startswith(f"{name} = ") else line
+    lines = (folder / FILE).read_text().split("\n")
+    for name, value in ({"namespace": namespace} | ({} if endpoint is None else vars(endpoint))).items():
+        given = f"{name} = {json.dumps(value)}"
+        # The line of a setting can be a comment.
+        lines = [given if line.removeprefix("# ").startswith(f"{name} = ") else line for line in lines]
+    (folder / FILE).write_text("\n".join(lines))
 
 
 def _name(folder: Path) -> str:

@@ -1,5 +1,6 @@
 """`lakehouse plan`: what the declarations make of what, what is wrong with them, and what they would change."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -8,12 +9,13 @@ import typer
 
 from pulsar_lakehouse.cli import report
 from pulsar_lakehouse.errors import ConfigurationError
-from pulsar_lakehouse.jobs.planning import changes, resolve
+from pulsar_lakehouse.jobs.planning import Change, changes, resolve
 from pulsar_lakehouse.jobs.steps import open_lake
 from pulsar_lakehouse.pipeline.graph import nodes, picture
 from pulsar_lakehouse.pipeline.loading import load, pipeline_of
 from pulsar_lakehouse.progress import spinner
 from pulsar_lakehouse.settings import load_settings
+from pulsar_lakehouse.tables.definitions import rebuild_command
 from pulsar_lakehouse.terminal import shown
 
 
@@ -31,14 +33,34 @@ def plan_command(
     """
     settings = load_settings()
     project = replace(load(settings.declarations), pipeline=pipeline_of(settings))
-    report.plan(nodes(project.pipeline), title=f"Declared in {shown(settings.declarations)}")
+    rows = ((each.layer, each.name, "\n".join(each.sources), each.how) for each in nodes(project.pipeline))
+    columns, title = ("layer", "table", "made from", "how"), f"Declared in {shown(settings.declarations)}"
+    report.OUT.print(report.grid(columns, rows, title=title))
     if picture_file is not None:
         write_picture(picture_file, picture(project.pipeline))
     if quick:
         return
     with open_lake(settings, writes=[]) as lake, spinner("Resolving SQL, and comparing with the tables that exist"):
         found = changes(lake, project, resolve(lake, project))
-    report.changes(found)
+    show_changes(found)
+
+
+def show_changes(found: Mapping[str, Sequence[Change]]) -> None:
+    """Print what differs from each table that exists, and how to rebuild those for which that is needed."""
+    differing = [each for of_table in found.values() for each in of_table]
+    if all(each.what == "new" for each in differing) and all(found.values()):
+        report.say("No table exists yet: `lakehouse run` makes them, and `lakehouse refresh` those that SQL declares")
+        return
+    if differing:
+        columns, rows = (
+            ("table", "what differs", "what happens"),
+            ((each.table, each.what, each.then) for each in differing),
+        )
+        report.OUT.print(report.grid(columns, rows, title="Compared with the tables that exist"))
+    unchanged = [name for name, of_table in found.items() if not of_table]
+    report.say(f"Unchanged: {', '.join(unchanged) or 'none'}")
+    if rebuilt := {each.rebuild for each in differing if each.rebuild}:
+        report.say(f"`{rebuild_command(sorted(rebuilt))}` makes these again, and what depends on them")
 
 
 def write_picture(file: Path, drawn: str) -> None:

@@ -2,13 +2,13 @@
 
 import getpass
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Annotated
 
 import pyarrow as pa
 import typer
 
 from pulsar_lakehouse.cli import report
+from pulsar_lakehouse.cli.arguments import Facts, Note
 from pulsar_lakehouse.contracts.decoding import MALFORMED
 from pulsar_lakehouse.errors import LakehouseError
 from pulsar_lakehouse.gold.enrichment.declaration import ACTIONS, Enrichment
@@ -23,12 +23,10 @@ from pulsar_lakehouse.tables.stored import is_stored, table_names
 
 app = typer.Typer(help="Inspect, retry, release or discard what is held back.", no_args_is_help=True)
 
-Facts = Annotated[str, typer.Option(help="The topic of the facts. Needed only if there are several.")]
 Reason = Annotated[str, typer.Option(help="Only facts that wait for this reason, such as missing or deleted.")]
 Entity = Annotated[str, typer.Option(help="Only facts that wait for this entity, such as users.")]
 Key = Annotated[str, typer.Option(help="Only facts that wait for this key.")]
 Days = Annotated[float, typer.Option(min=0, help="Only facts that have waited for more than this many days.")]
-Note = Annotated[str, typer.Option(help="Why, for the record.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only count.")]
 
 
@@ -52,31 +50,24 @@ def inspect(facts: Facts = "", reason: Reason = "", entity: Entity = "", key: Ke
     expired = f"waiting_since < now() - INTERVAL {chosen.enrichment.retry_days} DAY"
     keys = ", ".join(f'"{key}"' for key in chosen.enrichment.keys)
     fact = f"concat_ws(' ', {keys})"  # as `lakehouse trace` takes it
-    found = query(
-        settings,
-        f"""
+    statement = f"""
         SELECT _state.reason, _state.entity, count(*) AS {name}, min_by({fact}, waiting_since) AS oldest,
                count(DISTINCT _state.key) AS keys, min_by(_state.key, waiting_since) AS "such as",
                max(attempts) AS tried, min(waiting_since) AS since,
                count(*) FILTER (WHERE {expired}) AS expired
         FROM (SELECT *, unnest(missing) AS _state FROM {chosen.enrichment.waiting.name} WHERE {chosen.where})
         WHERE {chosen.state} GROUP BY ALL ORDER BY 3 DESC
-        """,
-        chosen.values,
-    )
+    """
+    found = query(settings, statement, chosen.values)
     report.rows(found.columns, found.fetchall(), title=f"Waiting {name}, by each state that they lack")
     if SQL_ROWS.name in table_names(settings):
-        failing = query(
-            settings,
-            f"""
+        statement = f"""
             SELECT "table", reason, count(*) AS rows, min(keys) AS example, min(quarantined_at) AS since
             FROM {SQL_ROWS.name} GROUP BY ALL ORDER BY 1, 3 DESC
-            """,
-        ).fetchall()
-        if failing:
-            report.rows(
-                ["table", "reason", "rows", "example", "since"], failing, title="Rows that SQL tables leave out"
-            )
+        """
+        failing = query(settings, statement)
+        if rows := failing.fetchall():
+            report.rows(failing.columns, rows, title="Rows that SQL tables leave out")
 
 
 @app.command("release", help="Retry waiting facts in the next batch, including expired ones.")
@@ -147,15 +138,10 @@ def _actions(settings: Settings, action: str, chosen: Chosen, note: str) -> pa.T
     waiting = chosen.enrichment.waiting.name
     if not is_stored(settings, waiting):
         raise LakehouseError(f"{waiting} is not there yet: run `lakehouse enrich` first")
-    found = query(settings, f"SELECT position FROM {waiting} WHERE {chosen.where}", chosen.values).to_arrow_table()
-    constants = {
-        "action": action,
-        "topic": chosen.enrichment.topic.name,
-        "requested_at": datetime.now(UTC),
-        "requested_by": getpass.getuser(),
-        "note": note or None,
-    }
-    kinds = {"requested_at": pa.timestamp("us", tz="UTC")}
-    for column, value in constants.items():
-        found = found.append_column(column, pa.repeat(pa.scalar(value, kinds.get(column, pa.string())), len(found)))
-    return found
+    rows = f"""
+        SELECT $action AS action, $topic AS topic, position, now() AS requested_at, $who AS requested_by,
+               nullif($note, '') AS note
+        FROM {waiting} WHERE {chosen.where}
+    """
+    told = {"action": action, "topic": chosen.enrichment.topic.name, "who": getpass.getuser(), "note": note}
+    return query(settings, rows, {**chosen.values, **told}).to_arrow_table()

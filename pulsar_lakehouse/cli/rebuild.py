@@ -5,10 +5,10 @@ from typing import Annotated
 import typer
 
 from pulsar_lakehouse.cli import report
-from pulsar_lakehouse.cli.backfill import foresee
+from pulsar_lakehouse.cli.backfill import show_foreseen
 from pulsar_lakehouse.gold.enrichment.backfill import Scope
 from pulsar_lakehouse.gold.enrichment.declaration import Enrichment
-from pulsar_lakehouse.jobs.rebuild import Wanted, fits, publish_again, rebuild, wanted
+from pulsar_lakehouse.jobs.rebuild import fits, publish_again, rebuild, wanted
 from pulsar_lakehouse.jobs.steps import open_lake, require
 from pulsar_lakehouse.pipeline.loading import pipeline_of
 from pulsar_lakehouse.settings import Settings, load_settings
@@ -25,7 +25,13 @@ def rebuild_command(
     settings = load_settings()
     chosen = wanted(pipeline_of(settings), tables)
     if not approve:
-        _preview(settings, chosen)
+        for entity in chosen.entities:
+            report.say(f"{entity.table.name} would be made again from {entity.topic.bronze_table}")
+        for facts in chosen.enrichments:
+            if chosen.entities:
+                report.say(f"{facts.gold_table} would be joined again with it")
+            else:
+                _preview(settings, facts)
         return
     with open_lake(settings, writes=chosen.written) as lake:
         for line in rebuild(lake, chosen):
@@ -34,21 +40,11 @@ def rebuild_command(
         report.say(f"`lakehouse refresh` brings up to date what SQL makes of them: {', '.join(chosen.sql_tables)}")
 
 
-def _preview(settings: Settings, chosen: Wanted) -> None:
-    for entity in chosen.entities:
-        report.say(f"{entity.table.name} would be made again from {entity.topic.bronze_table}")
-    for facts in chosen.enrichments:
-        if chosen.entities:
-            report.say(f"{facts.gold_table} would be joined again with it")
-        else:
-            _preview_facts(settings, facts)
-
-
-def _preview_facts(settings: Settings, facts: Enrichment) -> None:
+def _preview(settings: Settings, facts: Enrichment) -> None:
     with open_lake(settings, writes=[facts.shadow]) as lake:
         require(lake, [facts.gold_table], made_by="run")
         if fits(lake, facts):
-            foresee(lake, facts, Scope())
+            show_foreseen(lake, facts, Scope())
             return
     report.say(f"{facts.gold_table} would be made again from {facts.topic.bronze_table}: its keys, day or types differ")
     if facts.publish_to:

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from pulsar_lakehouse.cli import report
+from pulsar_lakehouse.cli.arguments import chosen
 from pulsar_lakehouse.contracts.topics import Encoding
 from pulsar_lakehouse.errors import ConfigurationError
 from pulsar_lakehouse.local import broker
@@ -22,19 +23,17 @@ def send_command(
         Path,
         typer.Argument(
             help='A message a line, such as {"key": "1", "event_time": "2026-01-31T12:00:00Z", "payload": {"id": 1}}: '
-            "the payload alone is required, and null makes a tombstone. - reads standard input.",
+            "the payload alone is required, and null makes a tombstone. - reads standard input."
         ),
     ],
 ) -> None:
     """Send the messages of a file to a topic of JSON payloads."""
     settings = load_settings()
-    known = {topic.name: topic for topic in pipeline_of(settings).topics}
-    if name not in known:
-        raise ConfigurationError(f"{name}: not declared; there are {', '.join(known)}")
-    if known[name].encoding != Encoding.JSON:
-        raise ConfigurationError(f"{name}: is declared as {known[name].encoding}: only JSON payloads can be sent")
+    [topic] = chosen([name], {topic.name: topic for topic in pipeline_of(settings).topics})
+    if topic.encoding != Encoding.JSON:
+        raise ConfigurationError(f"{name}: is declared as {topic.encoding}: only JSON payloads can be sent")
     messages = list(read_lines(_text(file).split("\n"), str(file)))  # all are read before any is sent
-    sent = produce([(known[name], messages)], broker.healthy_endpoint(settings), settings)
+    sent = produce([(topic, messages)], broker.healthy_endpoint(settings), settings)
     report.say(f"Acknowledged: {sent[name]:,} {name}")
 
 

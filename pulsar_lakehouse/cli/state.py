@@ -1,16 +1,19 @@
 """`lakehouse state`: what the pipeline keeps to be exact."""
 
+from collections.abc import Iterable
 from typing import Annotated
 
 import typer
 
 from pulsar_lakehouse.cli import report
-from pulsar_lakehouse.cli.backfill import right_key
-from pulsar_lakehouse.errors import ConfigurationError, LakehouseError
+from pulsar_lakehouse.cli.arguments import key_of
+from pulsar_lakehouse.errors import LakehouseError
+from pulsar_lakehouse.gold.enrichment.declaration import Enrichment
 from pulsar_lakehouse.jobs.retention import states
-from pulsar_lakehouse.jobs.state_of_key import state_of_facts, state_of_key
+from pulsar_lakehouse.jobs.state_of_key import Part, state_of_facts, state_of_key
 from pulsar_lakehouse.pipeline.loading import pipeline_of
 from pulsar_lakehouse.settings import load_settings
+from pulsar_lakehouse.silver.entity import Entity
 
 
 def state_command(
@@ -23,18 +26,21 @@ def state_command(
     if not key:
         if not (found := states(settings)):
             raise LakehouseError("no state yet: `lakehouse run` makes the tables")
-        report.show([report.states(found)])
+        report.OUT.print(report.states(found))
         return
     pipeline = pipeline_of(settings)
-    entities = {entity.name: entity for entity in pipeline.entities}
-    facts = {each.topic.name: each for each in pipeline.enrichments}
-    name, _, value = key.partition(":")
-    if name not in (known := {**entities, **facts}) or not value:
-        example = f"{next(iter(known), 'users')}:123"
-        raise ConfigurationError(f"{key}: must be one of {', '.join(known)} and a key, such as {example}")
-    if name in facts:
-        report.parts([state_of_facts(settings, facts[name], value)])
-        return
-    if right := right_key(entities[name], value):
-        raise ConfigurationError(f"{key}: a key of {name} is {right}")
-    report.parts(state_of_key(settings, pipeline, entities[name], value))
+    declared: tuple[Entity | Enrichment, ...] = (*pipeline.entities, *pipeline.enrichments)
+    named, value = key_of({each.topic.name: each for each in declared}, key)
+    if isinstance(named, Entity):
+        _show(state_of_key(settings, pipeline, named, value))
+    else:
+        _show([state_of_facts(settings, named, value)])
+
+
+def _show(parts: Iterable[Part]) -> None:
+    """Print tables with titles, in one line if they have a single column or no rows."""
+    for part in parts:
+        if len(part.columns) > 1 and part.rows:
+            report.rows(part.columns, part.rows, title=part.title)
+        else:
+            report.say(f"{part.title}: {', '.join(str(row[0]) for row in part.rows) or 'none'}")

@@ -1,6 +1,8 @@
 """`lakehouse status`: what is wrong, and then the numbers of topics, tables, quarantine and steps."""
 
 import time
+from collections.abc import Iterable
+from datetime import UTC, datetime
 from typing import Annotated
 
 import typer
@@ -11,9 +13,12 @@ from rich.text import Text
 
 from pulsar_lakehouse.cli import report
 from pulsar_lakehouse.errors import LakehouseError
-from pulsar_lakehouse.jobs.pipeline_status import Status, status_of
+from pulsar_lakehouse.jobs.pipeline_status import FailedChecks, Status, TopicState, status_of
+from pulsar_lakehouse.jobs.problems import problems, warnings
 from pulsar_lakehouse.jobs.retention import states
-from pulsar_lakehouse.settings import load_settings
+from pulsar_lakehouse.records import ReconciliationRecord, StepRecord
+from pulsar_lakehouse.settings import Settings, load_settings
+from pulsar_lakehouse.terminal import duration, one_line
 
 
 def status_command(
@@ -23,17 +28,76 @@ def status_command(
     """Show what is wrong, with what to do. Then the numbers of topics, tables, quarantine, steps and reconciliation."""
     settings = load_settings()
 
-    def shown(found: Status) -> list[Text | Table]:
-        return report.status(found, states(settings) if found.tables else ())
-
     if not watch:
         found = status_of(settings)
-        report.show(shown(found))
+        for part in parts(settings, found):
+            report.OUT.print(part, soft_wrap=isinstance(part, Text))
         if found.unreadable:
             raise LakehouseError(found.unreadable)
         return
-    now = Group(*shown(status_of(settings)))
+    now = Group(*parts(settings, status_of(settings)))
     with Live(now, console=report.OUT, screen=report.OUT.is_terminal, auto_refresh=False) as live:
         while True:
             time.sleep(interval)
-            live.update(Group(*shown(status_of(settings))), refresh=True)
+            live.update(Group(*parts(settings, status_of(settings))), refresh=True)
+
+
+def parts(settings: Settings, found: Status) -> list[Text | Table]:
+    """What is wrong, a line each, and then all numbers."""
+    wrong = [Text(f"✗ {one_line(line)}", "red") for line in problems(found)]
+    wrong += [Text(f"! {one_line(line)}", "yellow") for line in warnings(found)]
+    parts: list[Text | Table] = [*(wrong or [Text("✓ nothing is wrong", "green")]), _topics(found.topics)]
+    if found.tables:
+        parts += [report.tables(found.tables, found.freshness), _quarantine(found), _rules(found.checks)]
+        parts.append(report.states(states(settings)))
+    elif not found.unreadable:
+        parts.append(Text("Tables: none yet: `lakehouse run` makes them"))
+    parts += [_steps(found.steps), _last_reconciled(found.reconciliations)]
+    return [part for part in parts if isinstance(part, Text) or part.row_count]
+
+
+def _topics(found: Iterable[TopicState]) -> Table:
+    rows = []
+    for each in found:
+        if numbers := each.status:
+            age = "unknown" if numbers.lag_seconds is None else duration(numbers.lag_seconds)
+            oldest = age if numbers.backlog else ""
+            rows.append((each.name, f"{numbers.messages:,}", f"{numbers.backlog:,}", oldest))
+    columns = ("topic", "messages since the broker started", "backlog, in batches", "oldest")
+    return report.grid(columns, rows, numbers=True)
+
+
+def _quarantine(found: Status) -> Table:
+    rows = []
+    for each in found.waiting:
+        waits = one_line(f"{each.topic} wait: {each.entity} {each.reason}")
+        expired = f"{each.expired:,}" if each.expired else ""
+        rows.append((waits, f"{each.rows:,}", expired, duration(each.oldest_seconds)))
+    for messages in found.malformed:
+        if messages.rows:
+            rows.append((f"{messages.topic}: malformed", f"{messages.rows:,}", "", duration(messages.oldest_seconds)))
+    rows += [(f"{topic}: {place}", f"{count:,}", "", "") for (topic, place), count in found.held.items() if count]
+    return report.grid(("quarantine", "messages", "expired", "oldest"), rows, numbers=True)
+
+
+def _rules(checks: Iterable[FailedChecks]) -> Table:
+    rows = ((each.table, each.severity, one_line(", ".join(each.rules))) for each in checks if each.rules)
+    return report.grid(("table", "severity", "rules that did not pass"), rows)
+
+
+def _steps(records: Iterable[StepRecord]) -> Table:
+    rows = []
+    for each in records:
+        numbers = (each.rows, each.batches, round(each.seconds), each.retries, each.failures)
+        rows.append((each.step, *(f"{number:,}" for number in numbers), _ago(each.batch_at) if each.batch_at else ""))
+    columns = ("step", "rows", "batches", "seconds", "retries", "failures", "last batch")
+    return report.grid(columns, rows, numbers=True)
+
+
+def _last_reconciled(records: Iterable[ReconciliationRecord]) -> Table:
+    rows = ((each.topic, report.verdict(each.holds), _ago(each.at)) for each in records)
+    return report.grid(("reconciliation", "", "when"), rows, numbers=True)
+
+
+def _ago(at: float) -> str:
+    return f"{report.age(datetime.fromtimestamp(at, UTC))} ago"

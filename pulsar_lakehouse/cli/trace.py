@@ -9,6 +9,7 @@ from pulsar_lakehouse.errors import LakehouseError
 from pulsar_lakehouse.jobs.trace import trace_entity, trace_facts
 from pulsar_lakehouse.pipeline.loading import pipeline_of
 from pulsar_lakehouse.settings import load_settings
+from pulsar_lakehouse.terminal import one_line
 
 
 def trace_command(
@@ -25,4 +26,8 @@ def trace_command(
         events = trace_facts(settings, pipeline.facts_named(topic), key)
     if not events:
         raise LakehouseError(f"{' '.join(key)}: no message of this key has landed")
-    report.events(events)
+    tables = [each.table if each.version is None else f"{each.table} v{each.version}" for each in events]
+    width, place = max(map(len, tables)), max(len(each.message) for each in events)
+    for each, table in zip(events, tables, strict=True):
+        what = one_line(each.what)
+        report.say(f"{each.at:%Y-%m-%d %H:%M:%S}  {table:<{width}}  {each.message:<{place}}  {what}")

@@ -35,11 +35,11 @@ with DAG(
 
     @task(pool=GOLD_POOL)
     def compact() -> None:
-        from pulsar_lakehouse.cli import report
         from pulsar_lakehouse.jobs.maintenance import maintain
-        from pulsar_lakehouse.settings import load_settings
+        from pulsar_lakehouse.terminal import Terminal
 
-        report.maintenance(maintain(load_settings()))
+        for done in maintain(load_settings()):
+            Terminal().say(str(done))
 
     @task
     def clean_logs() -> int:

@@ -9,11 +9,11 @@ import hashlib
 import json
 import shutil
 import uuid
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
@@ -68,7 +68,7 @@ class Found:
     """Those that would be dropped, as all are."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Place:
     """A table that has rows made from the messages of a topic."""
 
@@ -80,19 +80,19 @@ class Place:
 
 def places_of(pipeline: Pipeline) -> Iterator[Place]:
     """Bronze comes first: what has left it can't come back by a stream."""
+    at_position = _same("held.position", PARTS)
     for topic in pipeline.topics:
-        yield Place(bronze=topic.bronze_table, table=topic.bronze_table, same=_same("held", PARTS))
+        yield Place(topic.bronze_table, topic.bronze_table, _same("held", PARTS))
     for topic in pipeline.topics:
-        of_topic = f"held.topic = '{topic.name}' AND {_same('held.position', PARTS)}"
-        yield Place(bronze=topic.bronze_table, table=MALFORMED.name, same=of_topic)
-        yield Place(bronze=topic.bronze_table, table=ACTIONS.name, same=of_topic)
+        for table in (MALFORMED, ACTIONS):
+            yield Place(topic.bronze_table, table.name, f"held.topic = '{topic.name}' AND {at_position}")
     for entity in pipeline.entities:
-        same = _same("held.sequence", PARTS[1:])  # a ledger is in one partition
         for table in (entity.table, *([entity.history] if entity.keeps_history else [])):
-            yield Place(bronze=entity.topic.bronze_table, table=table.name, same=same)
+            # A ledger is in one partition.
+            yield Place(entity.topic.bronze_table, table.name, _same("held.sequence", PARTS[1:]))
     for each in pipeline.enrichments:
         for name in each.places:
-            yield Place(bronze=each.topic.bronze_table, table=name, same=_same("held.position", PARTS))
+            yield Place(each.topic.bronze_table, name, at_position)
 
 
 def _existing(lake: Lake, pipeline: Pipeline) -> Iterator[Place]:
@@ -108,11 +108,10 @@ def find(lake: Lake, pipeline: Pipeline, entity: Entity, key: str) -> Found:
     """What was made from the messages of a person. Messages that have not been merged or enriched yet count, too."""
     keys = keys_of(lake, pipeline, entity, key)
     messages = frame_of(lake.spark, messages_of(lake, pipeline, keys).toArrow())
-    gone = messages.select("message.*")
-    tables: dict[str, int] = {}
+    tables = Counter[str]()
     for place in _existing(lake, pipeline):
-        rows = _rows_of(lake, place, gone).count()
-        tables[place.table] = tables.get(place.table, 0) + rows
+        gone = messages.select("message.*").where(F.col("bronze") == place.bronze)
+        tables[place.table] += _rows_among(lake, place.table, F.broadcast(gone), place.same).count()
     return Found(
         keys=keys,
         messages=messages,
@@ -122,10 +121,9 @@ def find(lake: Lake, pipeline: Pipeline, entity: Entity, key: str) -> Found:
     )
 
 
-def _rows_of(lake: Lake, place: Place, gone: DataFrame) -> DataFrame:
-    of_topic = gone.where(F.col("bronze") == place.bronze).alias("gone")
-    held = lake.table(place.table).read().alias("held")
-    return held.join(F.broadcast(of_topic), on=F.expr(place.same), how="left_semi")
+def _rows_among(lake: Lake, name: str, gone: DataFrame, same: str) -> DataFrame:
+    """The rows of a table that are the `same` as one of `gone`."""
+    return lake.table(name).read().alias("held").join(gone.alias("gone"), on=F.expr(same), how="left_semi")
 
 
 def forget(lake: Lake, pipeline: Pipeline, entity: Entity, key: str, *, now: bool) -> list[Path]:
@@ -138,8 +136,7 @@ def forget(lake: Lake, pipeline: Pipeline, entity: Entity, key: str, *, now: boo
     bring_up_to_date(lake, pipeline)
     if lake.table(ERASURES.name).exists():
         delete_erased(lake, pipeline)  # what has come back, as from a backup
-        for request in unfinished(lake):
-            certificates.append(complete(lake, pipeline, request))
+        certificates += [complete(lake, pipeline, request) for request in unfinished(lake)]
     found = find(lake, pipeline, entity, key)
     if found.tables:
         remove_requests(lake, found.keys)
@@ -203,9 +200,8 @@ def complete(lake: Lake, pipeline: Pipeline, request: str) -> Path:
     compacted = compact_topics(lake, pipeline)
     if asked.is_now:
         purge_versions(lake.settings, tables)
-    done = {"request": request, "event": DONE, "at": datetime.now(UTC)}
     path = write_certificate(lake.settings, pipeline, asked, compacted)
-    append_values(lake.settings, ERASURES.name, [done])
+    append_values(lake.settings, ERASURES.name, [{"request": request, "event": DONE, "at": datetime.now(UTC)}])
     return path
 
 
@@ -225,8 +221,7 @@ def _holding(lake: Lake, pipeline: Pipeline, topics: set[str]) -> list[str]:
 
 def _delete(lake: Lake, name: str, gone: DataFrame, same: str) -> None:
     """Delete the rows that are the `same` as one of `gone`. Its values are not in the commit, as a predicate's are."""
-    held = lake.table(name).read().alias("held")
-    if held.join(gone.alias("gone"), on=F.expr(same), how="left_semi").isEmpty():
+    if _rows_among(lake, name, gone, same).isEmpty():
         return
     _allow_changes(lake, name)
     with session_settings(lake.spark, {USER_METADATA: ERASURE}):
@@ -250,8 +245,7 @@ def decide_again(lake: Lake, enrichment: Enrichment) -> None:
     first = landed.select(F.col("position").alias("duplicate_of"))
     orphans = duplicates.join(first, on="duplicate_of", how="left_anti").select("position")
     _delete(lake, enrichment.duplicates.name, orphans, "held.position = gone.position")
-    placed = lake.table(MALFORMED.name).pin().rows.where(F.col("topic") == enrichment.topic.name)
-    placed = placed.select("position")
+    placed = lake.table(MALFORMED.name).pin().rows.where(F.col("topic") == enrichment.topic.name).select("position")
     for name in enrichment.places:
         placed = placed.union(lake.table(name).pin().rows.select("position"))
     with cached(landed.join(placed, on="position", how="left_anti").drop("position")) as messages:
@@ -262,12 +256,10 @@ def decide_again(lake: Lake, enrichment: Enrichment) -> None:
 def remove_examples(lake: Lake) -> None:
     """Remove all examples of failing rows from the results of validations, and the report."""
     shutil.rmtree(lake.settings.report.parent, ignore_errors=True)
-    if lake.table(RESULTS.name).exists():
-        has_example = F.col("observed").contains(", such as ")
-        if not lake.table(RESULTS.name).read().where(has_example).isEmpty():
-            _allow_changes(lake, RESULTS.name)
-            without = F.regexp_replace("observed", EXAMPLES, "")
-            lake.table(RESULTS.name).delta.update(has_example, {"observed": without})
+    results, has_example = lake.table(RESULTS.name), F.col("observed").contains(", such as ")
+    if results.exists() and not results.read().where(has_example).isEmpty():
+        _allow_changes(lake, RESULTS.name)
+        results.delta.update(has_example, {"observed": F.regexp_replace("observed", EXAMPLES, "")})
 
 
 def bring_up_to_date(lake: Lake, pipeline: Pipeline) -> None:
@@ -278,8 +270,7 @@ def bring_up_to_date(lake: Lake, pipeline: Pipeline) -> None:
     for done in refreshing(lake, made):
         if done.kind == FAILED:
             raise LakehouseError(f"{done.table}: {done.reason}: it may hold what is to be erased, so correct it first")
-    published = [each for topic, each in pipeline.published.items() if _is_published(lake, topic)]
-    if published:
+    if published := [each for topic, each in pipeline.published.items() if _is_published(lake, topic)]:
         catch_up(lake.settings, publishing(lake, published))
 
 
@@ -298,10 +289,8 @@ def compact_topics(lake: Lake, pipeline: Pipeline) -> list[str]:
 def seal(lake: Lake, tables: list[str], request: str) -> None:
     """End the log of each table with a commit and a checkpoint that have nothing of the rows that were erased."""
     for name in tables:
-        if lake.table(name).delta_property(APPEND_ONLY) == "false":
-            lake.table(name).set_properties({APPEND_ONLY: "true"})
-        else:
-            lake.table(name).set_properties({"lakehouse.erasure": request})
+        is_open = lake.table(name).delta_property(APPEND_ONLY) == "false"
+        lake.table(name).set_properties({APPEND_ONLY: "true"} if is_open else {"lakehouse.erasure": request})
         stored_table(lake.settings, name).create_checkpoint()
 
 
@@ -318,7 +307,7 @@ def write_certificate(settings: Settings, pipeline: Pipeline, asked: Row, compac
     now = datetime.now(UTC)
     topics = sorted({message.topic for message in asked.messages})
     removed = now if asked.is_now else now + KEEP
-    certificate: dict[str, Any] = {
+    certificate = {
         "request": asked.request,
         "subject": f"sha256 of {asked.request}:<entity>:<key> = {asked.subject}",
         "requested_at": asked["at"].astimezone(UTC).isoformat(timespec="seconds"),
@@ -345,10 +334,8 @@ def write_certificate(settings: Settings, pipeline: Pipeline, asked: Row, compac
 def _beyond(settings: Settings, pipeline: Pipeline, topics: list[str], compacted: list[str]) -> Iterator[str]:
     """What an erasure does not reach, and what to do there."""
     for topic in topics:
-        yield (
-            f"{topic} keeps the messages as long as its retention says: `pulsar-admin topics get-retention {topic}`; "
-            "set-retention shortens it"
-        )
+        shown = f"`pulsar-admin topics get-retention {topic}`; set-retention shortens it"
+        yield f"{topic} keeps the messages as long as its retention says: {shown}"
     for topic in compacted:
         yield f"the topic {topic} keeps what was published, for readers that don't read it compacted: see its retention"
     for topic in sorted(set(pipeline.published_topics) - set(compacted)):

@@ -41,6 +41,11 @@ class Maintained:
     """Why the table was not compacted, if another process was writing it all the time."""
     failed: str = ""
 
+    def __str__(self) -> str:
+        compacted = f"not compacted: {self.busy}" if self.busy else f"{self.compacted} small ones compacted"
+        told = f"failed: {self.failed}" if self.failed else f"{self.removed} old files removed, {compacted}"
+        return f"{self.table:<32} {told}"
+
 
 def maintain(settings: Settings) -> Iterator[Maintained]:
     """Vacuum all tables, which frees space, then compact them, and space the checkpoints of their logs.

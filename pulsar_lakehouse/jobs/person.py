@@ -29,19 +29,17 @@ Keys = Mapping[str, frozenset[str]]
 def keys_of(lake: Lake, pipeline: Pipeline, entity: Entity, key: str) -> Keys:
     """The keys that belong to the person with this key of the entity."""
     lookups = [lookup for each in pipeline.enrichments for lookup in each.lookups]
+    keys = {lookup.entity.name: frozenset[str]() for lookup in lookups} | {entity.name: frozenset([key])}
     known: dict[str, frozenset[str]] = {}
-    found: dict[str, frozenset[str]] = {entity.name: frozenset([key])}
-    while found != known:
-        known = dict(found)
+    while keys != known:
+        known = dict(keys)
         for lookup in lookups:
-            if keys := found.get(lookup.entity.name):
-                found[lookup.entity.name] = keys | _merged_with(lake, lookup, keys)
-        for each in pipeline.enrichments:
-            for lookup, leading in _leading(each):
-                if keys := found.get(lookup.entity.name):
-                    held = found.get(leading.entity.name, frozenset())
-                    found[leading.entity.name] = held | _through(lake, lookup, leading, keys)
-    return {name: keys for name, keys in found.items() if keys}
+            if of_entity := keys[lookup.entity.name]:
+                keys[lookup.entity.name] |= _merged_with(lake, lookup, of_entity)
+        for lookup, leading in (pair for each in pipeline.enrichments for pair in _leading(each)):
+            if of_entity := keys[lookup.entity.name]:
+                keys[leading.entity.name] |= _through(lake, lookup, leading, of_entity)
+    return {name: of_entity for name, of_entity in keys.items() if of_entity}
 
 
 def _merged_with(lake: Lake, lookup: Lookup, keys: frozenset[str]) -> set[str]:
@@ -68,23 +66,16 @@ def _through(lake: Lake, lookup: Lookup, leading: Lookup, keys: frozenset[str]) 
     if not lake.table(name).exists():
         return set()
     row = lake.table(name).read()
-    named = F.struct(*(F.col(column) for column in row.columns)).alias(leading.name)
-    rows = row.select(named).where(lookup.own_key.isin(*keys))
+    rows = row.select(F.struct(*row.columns).alias(leading.name)).where(lookup.own_key.isin(*keys))
     of_rows = rows.select(key_text([F.col(leading.name)[column] for column in leading.entity.keys]).alias("key"))
     return {found.key for found in of_rows.collect() if found.key is not None}
 
 
 def messages_of(lake: Lake, pipeline: Pipeline, keys: Keys) -> DataFrame:
     """The messages that belong to the keys, as rows of `message`, an ERASED."""
-    landed = [
-        *(_changes(lake, each, keys[each.name]) for each in pipeline.entities if each.name in keys),
-        *(
-            _facts(lake, each, keys)
-            for each in pipeline.enrichments
-            if any(lookup.entity.name in keys for lookup in each.lookups)
-        ),
-    ]
-    return reduce(DataFrame.union, landed)
+    changes = [_changes(lake, each, keys[each.name]) for each in pipeline.entities if each.name in keys]
+    looking = (each for each in pipeline.enrichments if any(lookup.entity.name in keys for lookup in each.lookups))
+    return reduce(DataFrame.union, [*changes, *(_facts(lake, each, keys) for each in looking)])
 
 
 def unreadable_among(lake: Lake, pipeline: Pipeline, keys: Keys) -> int:
@@ -139,16 +130,10 @@ def _own(lake: Lake, enrichment: Enrichment, keys: Keys) -> DataFrame:
 
 def _uses(enrichment: Enrichment, rows: DataFrame, keys: Keys) -> Column:
     """Whether a row of gold or of the waiting facts uses one of the keys."""
-    used = [
-        is_meant(
-            Scope(entity=entity, key=key),
-            enrichment,
-            rows,
-            {each.name: {key} if each.entity.name == entity else set() for each in enrichment.lookups},
-        )
-        for entity, of_entity in keys.items()
-        for key in sorted(of_entity)
-    ]
+    used = []
+    for entity, key in ((entity, key) for entity, of_entity in keys.items() for key in sorted(of_entity)):
+        leading = {each.name: {key} if each.entity.name == entity else set() for each in enrichment.lookups}
+        used.append(is_meant(Scope(entity=entity, key=key), enrichment, rows, leading))
     return reduce(Column.__or__, used)
 
 

@@ -1,7 +1,7 @@
 """What is kept for one key: of an entity its state, versions and merges, and who needs it; of facts where they are."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -9,9 +9,9 @@ from typing import Any
 import sqlglot
 
 from pulsar_lakehouse.errors import ConfigurationError, LakehouseError
-from pulsar_lakehouse.gold.enrichment.declaration import Enrichment
+from pulsar_lakehouse.gold.enrichment.declaration import Enrichment, Lookup
 from pulsar_lakehouse.inspection.query import query
-from pulsar_lakehouse.jobs.trace import typed
+from pulsar_lakehouse.jobs.trace import has_values
 from pulsar_lakehouse.pipeline.declared import Pipeline
 from pulsar_lakehouse.settings import Settings
 from pulsar_lakehouse.silver.entity import Entity
@@ -36,21 +36,23 @@ def state_of_key(settings: Settings, pipeline: Pipeline, entity: Entity, key: st
     Raises LakehouseError for a lookup whose `merged_into` DuckDB can't evaluate.
     """
     tables = set(table_names(settings))
+    where, values = _of_key(entity, key)
     if entity.table.name in tables:
-        latest = _rows(settings, entity.table.name, entity, key)
-        title = f"Latest state of {entity.name} {key}"
-        yield Part(title=title, columns=["column", "value"], rows=[pair for row in latest for pair in row.items()])
-        yield from _merges(settings, pipeline, entity, key)
+        latest = _rows(settings, f"SELECT * FROM {entity.table.name} WHERE {where}", values)
+        pairs = [pair for row in latest for pair in row.items()]
+        yield Part(title=f"Latest state of {entity.name} {key}", columns=["column", "value"], rows=pairs)
+        for merged_into in pipeline.merges_of(entity):
+            yield from _merges(settings, entity, key, merged_into)
     if entity.history.name in tables:
-        versions = _rows(settings, entity.history.name, entity, key, "ORDER BY sequence")
+        versions = _rows(settings, f"SELECT * FROM {entity.history.name} WHERE {where} ORDER BY sequence", values)
         columns = ["valid from", "valid until", "deleted at", "with"]
         yield Part(title="Its versions", columns=columns, rows=[_version(entity, row) for row in versions])
     for facts in pipeline.enrichments:
-        if any(lookup.entity.name == entity.name for lookup in facts.lookups):
-            if facts.waiting.name in tables:
-                yield _waiting(settings, facts, entity, key)
-            if facts.gold_table in tables:
-                yield _joined(settings, facts, entity, key)
+        lookups = [lookup for lookup in facts.lookups if lookup.entity.name == entity.name]
+        if lookups and facts.waiting.name in tables:
+            yield _waiting(settings, facts, entity, key)
+        if lookups and facts.gold_table in tables:
+            yield _joined(settings, facts, lookups, key)
 
 
 def state_of_facts(settings: Settings, facts: Enrichment, key: str) -> Part:
@@ -63,9 +65,7 @@ def state_of_facts(settings: Settings, facts: Enrichment, key: str) -> Part:
     if not tables:
         raise LakehouseError(f"{facts.topic.name}: there is no table of them yet: `lakehouse run` makes them")
     schema = columns_of(stored_table(settings, next(iter(tables))))
-    texts = dict(zip(facts.keys, _texts(facts, key), strict=False))
-    values = {f"key{place}": typed(name, text, schema) for place, (name, text) in enumerate(texts.items())}
-    where = " AND ".join(f'"{name}" = ${value}' for name, value in zip(texts, values, strict=True))
+    where, values = has_values(dict(zip(facts.keys, _texts(facts, key), strict=False)), schema)
     columns = ", ".join(f'"{name}"' for name in (*facts.keys, facts.event_time))
     selects = (f"SELECT {columns}, {shown} FROM {name} WHERE {where}" for name, shown in tables.items())
     statement = f"{' UNION ALL '.join(selects)} ORDER BY ALL LIMIT {MOST}"
@@ -120,9 +120,8 @@ def _of_key(entity: Entity, key: str, within: str = "") -> tuple[str, dict[str, 
     return " AND ".join(same), parts
 
 
-def _rows(settings: Settings, table: str, entity: Entity, key: str, order: str = "") -> list[dict[str, Any]]:
-    where, values = _of_key(entity, key)
-    found = query(settings, f"SELECT * FROM {table} WHERE {where} {order}", values)
+def _rows(settings: Settings, statement: str, values: Mapping[str, str]) -> list[dict[str, Any]]:
+    found = query(settings, statement, values)
     return [dict(zip(found.columns, row, strict=True)) for row in found.fetchall()]
 
 
@@ -131,16 +130,12 @@ def _part(settings: Settings, title: str, statement: str, values: Mapping[str, o
     return Part(title=title, columns=found.columns, rows=found.fetchall())
 
 
-def _merges(settings: Settings, pipeline: Pipeline, entity: Entity, key: str) -> Iterator[Part]:
-    lookups = [each for facts in pipeline.enrichments for each in facts.lookups if each.entity.name == entity.name]
-    where, values = _of_key(entity, key)
-    for merged_into in sorted({each.merged_into for each in lookups if each.merged_into is not None}):
-        [sql] = sqlglot.transpile(merged_into, read="spark", write="duckdb")
-        table, [column] = entity.table.name, entity.keys  # merges are followed only for keys of one column
-        into = f"SELECT {sql} FROM {table} WHERE {where} AND ({sql}) IS NOT NULL"
-        yield _part(settings, "Merged into", into, values)
-        merged = f'SELECT "{column}" FROM {table} WHERE ({sql})::VARCHAR = $key0 ORDER BY 1'
-        yield _part(settings, "Merged from", merged, values)
+def _merges(settings: Settings, entity: Entity, key: str, merged_into: str) -> Iterator[Part]:
+    [sql] = sqlglot.transpile(merged_into, read="spark", write="duckdb")
+    (where, values), table, [column] = _of_key(entity, key), entity.table.name, entity.keys  # never several columns
+    yield _part(settings, "Merged into", f"SELECT {sql} FROM {table} WHERE {where} AND ({sql}) IS NOT NULL", values)
+    merged = f'SELECT "{column}" FROM {table} WHERE ({sql})::VARCHAR = $key0 ORDER BY 1'
+    yield _part(settings, "Merged from", merged, values)
 
 
 def _waiting(settings: Settings, facts: Enrichment, entity: Entity, key: str) -> Part:
@@ -155,12 +150,10 @@ def _waiting(settings: Settings, facts: Enrichment, entity: Entity, key: str) ->
     return _part(settings, title, statement, {"entity": entity.name, "key": key})
 
 
-def _joined(settings: Settings, facts: Enrichment, entity: Entity, key: str) -> Part:
-    counts, values = [], dict[str, str]()
-    for lookup in facts.lookups:
-        if lookup.entity.name == entity.name:
-            where, values = _of_key(entity, key, f'"{lookup.name}".')
-            time = facts.event_time
-            numbers = f"count(*) AS {facts.topic.name}, min({time}) AS first, max({time}) AS last"
-            counts.append(f"SELECT '{lookup.name}' AS lookup, {numbers} FROM {facts.gold_table} WHERE {where}")
+def _joined(settings: Settings, facts: Enrichment, lookups: Sequence[Lookup], key: str) -> Part:
+    counts, time = [], facts.event_time
+    for lookup in lookups:
+        where, values = _of_key(lookup.entity, key, f'"{lookup.name}".')
+        numbers = f"count(*) AS {facts.topic.name}, min({time}) AS first, max({time}) AS last"
+        counts.append(f"SELECT '{lookup.name}' AS lookup, {numbers} FROM {facts.gold_table} WHERE {where}")
     return _part(settings, f"{facts.topic.name} in gold that have it", " UNION ALL ".join(counts), values)

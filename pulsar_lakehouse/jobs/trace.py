@@ -17,7 +17,7 @@ from pulsar_lakehouse.inspection.row_history import Row, RowChange, changes_of_r
 from pulsar_lakehouse.inspection.table_status import batches_of
 from pulsar_lakehouse.settings import Settings
 from pulsar_lakehouse.silver.entity import Entity
-from pulsar_lakehouse.tables.stored import stored_table, table_names
+from pulsar_lakehouse.tables.stored import columns_of, stored_table, table_names
 
 Place = tuple[int, int, int]
 """Ledger, entry and index in the batch of a message. Ledgers are of one partition each."""
@@ -42,7 +42,7 @@ def trace_facts(settings: Settings, facts: Enrichment, keys: Sequence[str]) -> l
     """
     changes = {name: _with_keys(settings, name, facts, keys, _place_of_fact) for name in facts.places}
     placed = {_place_of_fact(_row(change)) for of_table in changes.values() for change in of_table}
-    landed, rejected = _messages(settings, facts, keys, placed)
+    landed, events = _messages(settings, facts, keys, placed)
     in_gold = changes[facts.gold_table]
     tellers: dict[str, Callable[[RowChange], str]] = {
         facts.gold_table: partial(_told_of_gold, settings, facts, _arrivals(settings, facts, in_gold)),
@@ -50,12 +50,11 @@ def trace_facts(settings: Settings, facts: Enrichment, keys: Sequence[str]) -> l
         facts.duplicates.name: _told_of_duplicate,
         facts.discarded.name: _told_of_discarded,
     }
-    events = [*_landings(landed), *_rejections(rejected)]
     for name, tell in tellers.items():
         events += [_event(change, _position(_row(change)["position"]), tell(change)) for change in changes[name]]
     events += _requests(settings, facts, {_place_of_bronze(_row(change)) for change in landed})
     events += _publications(settings, facts, in_gold)
-    return _in_order(events)
+    return sorted(events, key=lambda event: event.at)
 
 
 def trace_entity(settings: Settings, entity: Entity, keys: Sequence[str]) -> list[Event]:
@@ -70,17 +69,12 @@ def trace_entity(settings: Settings, entity: Entity, keys: Sequence[str]) -> lis
     latest = _with_keys(settings, entity.table.name, entity, keys, key_of)
     versions = _with_keys(settings, entity.history.name, entity, keys, _place_of_version)
     placed = {_place_of_version(_row(change)) for change in (*latest, *versions)}
-    landed, rejected = _messages(settings, entity, keys, placed)
+    landed, events = _messages(settings, entity, keys, placed)
     known = {_place_of_bronze(_row(change)): _position(_row(change)) for change in landed}
-    events = [*_landings(landed), *_rejections(rejected)]
     for tell, changes in ((_told_of_state, latest), (_told_of_version, versions)):
         for change in changes:
             place = _place_of_version(_row(change))
             events.append(_event(change, known.get(place, _slashed(place)), tell(change)))
-    return _in_order(events)
-
-
-def _in_order(events: Iterable[Event]) -> list[Event]:
     return sorted(events, key=lambda event: event.at)
 
 
@@ -99,31 +93,34 @@ def _with_keys(
         )
     if table not in table_names(settings):
         return []
-    schema = pa.schema(stored_table(settings, table).schema().to_arrow())
-    names = dict(zip(declared.keys, keys, strict=False))
-    values = {f"key{place}": typed(name, key, schema) for place, (name, key) in enumerate(names.items())}
-    where = " AND ".join(f'"{name}" = ${value}' for name, value in zip(names, values, strict=True))
+    where, values = has_values(dict(zip(declared.keys, keys, strict=False)), columns_of(stored_table(settings, table)))
     return changes_of_rows(settings, table, where, values, identity=identity)
 
 
-def typed(column: str, text: str, schema: pa.Schema) -> object:
-    """A value of a column, from its text. Raises ConfigurationError if it is none."""
-    kind = schema.field(column).type
-    try:
-        return pa.scalar(text).cast(kind).as_py()
-    except pa.ArrowInvalid:
-        raise ConfigurationError(f"{text}: {column} is of type {kind}, and this is no value of it") from None
+def has_values(texts: Mapping[str, str], schema: pa.Schema) -> tuple[str, dict[str, object]]:
+    """The condition that columns have the values that these texts stand for, and its parameters.
+
+    Raises ConfigurationError for a text that is no value of its column.
+    """
+    values: dict[str, object] = {}
+    for place, (column, text) in enumerate(texts.items()):
+        kind = schema.field(column).type
+        try:
+            values[f"key{place}"] = pa.scalar(text).cast(kind).as_py()
+        except pa.ArrowInvalid:
+            raise ConfigurationError(f"{text}: {column} is of type {kind}, and this is no value of it") from None
+    return " AND ".join(f'"{column}" = ${value}' for column, value in zip(texts, values, strict=True)), values
 
 
 def _messages(
     settings: Settings, declared: Enrichment | Entity, keys: Sequence[str], placed: set[Place]
-) -> tuple[list[RowChange], list[RowChange]]:
-    """The messages in bronze and among the malformed ones, at these places or with these keys.
+) -> tuple[list[RowChange], list[Event]]:
+    """The messages in bronze at these places or with these keys, and what happened to them there or in quarantine.
 
     One that is in no other table is found by its message key, if that is the key of an entity, or by the fields of its
     payload, if that is JSON and the key columns are fields of it.
     """
-    topic, conditions, values = declared.topic, [], {f"key{place}": key for place, key in enumerate(keys)}
+    topic, conditions = declared.topic, []
     fields = [declared.columns[name] for name in declared.keys[: len(keys)]]
     if topic.encoding == Encoding.JSON and all(field in topic.fields.names for field in fields):
         payload = "TRY(decode(payload))"
@@ -131,22 +128,23 @@ def _messages(
         conditions.append(f"({' AND '.join(has)})")
     if isinstance(declared, Entity) and len(declared.keys) == len(keys) == 1:
         conditions.append("key = $key0")
-    if not conditions:
-        values = {}
-    at = ", ".join(_tuple(place) for place in placed)
-    of_bronze = [*conditions, *([f"({', '.join(PLACE)}) IN ({at})"] if at else [])]
-    in_position = f"({', '.join(f'position.{name}' for name in PLACE)}) IN ({at})"
-    of_malformed = f"topic = '{topic.name}' AND ({' OR '.join([*conditions, *([in_position] if at else [])])})"
-    if not of_bronze:
+    if not conditions and not placed:
         return [], []
-    return (
-        changes_of_rows(settings, topic.bronze_table, " OR ".join(of_bronze), values, identity=_place_of_bronze),
-        changes_of_rows(settings, MALFORMED.name, of_malformed, values, identity=_place_of_fact),
-    )
+    values = {f"key{place}": key for place, key in enumerate(keys)} if conditions else {}
+    in_bronze = " OR ".join([*conditions, _is_at(placed)])
+    in_malformed = f"topic = '{topic.name}' AND ({' OR '.join([*conditions, _is_at(placed, 'position.')])})"
+    landed = changes_of_rows(settings, topic.bronze_table, in_bronze, values, identity=_place_of_bronze)
+    rejected = changes_of_rows(settings, MALFORMED.name, in_malformed, values, identity=_place_of_fact)
+    events = [_event(change, _position(_row(change)), _told_of_landed(change)) for change in landed]
+    events += [_event(change, _position(_row(change)["position"]), _told_of_malformed(change)) for change in rejected]
+    return landed, events
 
 
-def _tuple(place: Place) -> str:
-    return f"({', '.join(map(str, place))})"
+def _is_at(places: Iterable[Place], within: str = "") -> str:
+    """The condition that a row is of a message at one of these places. `within` is a struct with the columns."""
+    columns = ", ".join(f"{within}{name}" for name in PLACE)
+    listed = ", ".join(f"({', '.join(map(str, place))})" for place in places)
+    return f"({columns}) IN ({listed})" if listed else "false"
 
 
 def _row(change: RowChange) -> Row:
@@ -181,18 +179,15 @@ def _event(change: RowChange, message: str, what: str) -> Event:
     return Event(at=change.at, table=change.table, version=change.version, message=message, what=before + what + by)
 
 
-def _landings(landed: Iterable[RowChange]) -> Iterator[Event]:
-    for change in landed:
-        row = _row(change)
-        what = "a tombstone landed" if row["payload"] is None else "landed"
-        told = f"{what}, published at {row['publish_time']:%Y-%m-%d %H:%M:%S} by {row['producer']}"
-        yield _event(change, _position(row), "removed" if change.after is None else told)
+def _told_of_landed(change: RowChange) -> str:
+    if change.after is None:
+        return "removed"
+    what = "a tombstone landed" if change.after["payload"] is None else "landed"
+    return f"{what}, published at {change.after['publish_time']:%Y-%m-%d %H:%M:%S} by {change.after['producer']}"
 
 
-def _rejections(rejected: Iterable[RowChange]) -> Iterator[Event]:
-    for change in rejected:
-        told = "left quarantine" if change.after is None else f"malformed: {_row(change)['reason']}"
-        yield _event(change, _position(_row(change)["position"]), told)
+def _told_of_malformed(change: RowChange) -> str:
+    return f"malformed: {change.after['reason']}" if change.after else "left quarantine"
 
 
 def _told_of_waiting(change: RowChange) -> str:
@@ -210,16 +205,14 @@ def _told_of_duplicate(change: RowChange) -> str:
 
 
 def _told_of_discarded(change: RowChange) -> str:
-    return (
-        "no longer among the discarded"
-        if change.after is None
-        else f"discarded, as it waited: {_row(change)['reason']}"
-    )
+    return f"discarded, as it waited: {change.after['reason']}" if change.after else "no longer among the discarded"
 
 
-def _told_of_gold(
-    settings: Settings, facts: Enrichment, arrivals: Mapping[tuple[str, Place], datetime], change: RowChange
-) -> str:
+Arrivals = Mapping[tuple[str, Place], datetime]
+"""When the states of facts landed, by entity and place of their message."""
+
+
+def _told_of_gold(settings: Settings, facts: Enrichment, arrivals: Arrivals, change: RowChange) -> str:
     def state(lookup: Lookup, row: Row) -> str:
         if (found := row.get(lookup.name)) is None:
             return f"no {lookup.name}"
@@ -243,8 +236,7 @@ def _told_of_gold(
     return f"corrected{by}: {', '.join(told)}"
 
 
-def _arrivals(settings: Settings, facts: Enrichment, in_gold: Iterable[RowChange]) -> dict[tuple[str, Place], datetime]:
-    """When the states of these rows landed, by entity and place of their message."""
+def _arrivals(settings: Settings, facts: Enrichment, in_gold: Iterable[RowChange]) -> Arrivals:
     needed: dict[str, set[Place]] = {}
     for row in (row for change in in_gold for row in (change.before, change.after) if row):
         for lookup in facts.lookups:
@@ -252,9 +244,8 @@ def _arrivals(settings: Settings, facts: Enrichment, in_gold: Iterable[RowChange
                 needed.setdefault(lookup.entity.topic.name, set()).add(_place_of_version(state))
     found: dict[tuple[str, Place], datetime] = {}
     for topic, places in needed.items():
-        at = ", ".join(map(_tuple, places))
-        rows = f'SELECT {", ".join(PLACE)}, landed_at FROM bronze."{topic}" WHERE ({", ".join(PLACE)}) IN ({at})'
-        found |= {(topic, (row[0], row[1], row[2])): row[3] for row in query(settings, rows).fetchall()}
+        rows = query(settings, f'SELECT {", ".join(PLACE)}, landed_at FROM bronze."{topic}" WHERE {_is_at(places)}')
+        found |= {(topic, (ledger, entry, index)): at for ledger, entry, index, at in rows.fetchall()}
     return found
 
 
@@ -263,22 +254,22 @@ def _backfilled(settings: Settings, facts: Enrichment, change: RowChange) -> str
     if BACKFILLS.name not in table_names(settings):
         return ""
     done = f"""
-        SELECT asked.requested_by, asked.note FROM {BACKFILLS.name} AS asked JOIN {BACKFILLS.name} AS done
+        SELECT asked.requested_by, asked.at, asked.note FROM {BACKFILLS.name} AS asked JOIN {BACKFILLS.name} AS done
         USING (request) WHERE asked.event = 'requested' AND done.event = 'done' AND asked.topic = $topic
         AND $at BETWEEN asked.at AND done.at ORDER BY done.at LIMIT 1
     """
     rows = query(settings, done, {"topic": facts.topic.name, "at": change.at}).fetchall()
-    return "".join(
-        f" by the backfill of {who}, {at:%Y-%m-%d %H:%M:%S}{f', {note}' * bool(note)}" for who, at, note in rows
-    )
+    if not rows:
+        return ""
+    [(who, at, note)] = rows
+    return f" by the backfill of {who}, {at:%Y-%m-%d %H:%M:%S}" + (f", {note}" if note else "")
 
 
 def _requests(settings: Settings, facts: Enrichment, places: set[Place]) -> Iterator[Event]:
     """What people requested for these messages."""
     if not places or ACTIONS.name not in table_names(settings):
         return
-    wanted = f"({', '.join(f'position.{name}' for name in PLACE)}) IN ({', '.join(map(_tuple, places))})"
-    columns = "requested_at, position, action, requested_by, note"
+    columns, wanted = "requested_at, position, action, requested_by, note", _is_at(places, "position.")
     rows = f"SELECT {columns} FROM {ACTIONS.name} WHERE topic = $topic AND {wanted}"
     for at, position, action, who, note in query(settings, rows, {"topic": facts.topic.name}).fetchall():
         what = f"{action} requested by {who}{f': {note}' if note else ''}"
@@ -304,16 +295,15 @@ def _publications(settings: Settings, facts: Enrichment, in_gold: Sequence[RowCh
 
 
 def _told_of_state(change: RowChange) -> str:
-    row = _row(change)
     if change.after is None:
         return "removed from the latest state"
-    as_of = f"as of {row['sequence']['event_time']:%Y-%m-%d %H:%M:%S}"
-    return f"the latest state, deleted {as_of}" if row["deleted_at"] else f"the latest state, {as_of}"
+    deleted = "deleted " if change.after["deleted_at"] else ""
+    return f"the latest state, {deleted}as of {change.after['sequence']['event_time']:%Y-%m-%d %H:%M:%S}"
 
 
 def _told_of_version(change: RowChange) -> str:
-    row = _row(change)
-    if change.after is None:
+    row = change.after
+    if row is None:
         return "removed from the history"
     until = f"until {row['valid_until']:%Y-%m-%d %H:%M:%S}" if row["valid_until"] else "until further notice"
     return f"now valid {until}" if change.before else f"valid from {row['valid_from']:%Y-%m-%d %H:%M:%S} {until}"

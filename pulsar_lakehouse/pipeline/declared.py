@@ -69,6 +69,11 @@ class Pipeline:
         """The rules for tables that are declared in SQL, once they exist, and for the rows that they leave out."""
         return (*(declared(table) for table in self.sql_tables), quarantine.sql_rows())
 
+    def merges_of(self, entity: Entity) -> list[str]:
+        """The SQL, in lookups of the entity, for the key into which a row was merged."""
+        lookups = (lookup for each in self.enrichments for lookup in each.lookups if lookup.entity == entity)
+        return sorted({lookup.merged_into for lookup in lookups if lookup.merged_into is not None})
+
     def facts_named(self, topic: str) -> Enrichment:
         """The enrichment of a topic; without a name, the only one. Raises ConfigurationError if there is none."""
         known = {each.topic.name: each for each in self.enrichments}

@@ -1,25 +1,25 @@
-from dataclasses import replace
-
 import pytest
 
-from pulsar_lakehouse.cli.backfill import right_key
-from pulsar_lakehouse.domains.shop.declarations.items import ITEMS
-from pulsar_lakehouse.domains.shop.declarations.users import USERS
-from pulsar_lakehouse.silver.entity import Entity
-
-KINDS = replace(ITEMS, key=("id", "category"))
+from tests.cli.outcome import Command
 
 
 @pytest.mark.parametrize(
-    ("entity", "key", "right"),
+    ("arguments", "line"),
     [
-        (USERS, "7", None),
-        (USERS, "ada", "a BIGINT, such as users:123"),
-        (replace(USERS, key="email_address"), "ada", None),
-        (KINDS, '[7,"tools"]', None),
-        (KINDS, "[7]", 'a JSON array of id, category, such as [7,"EUR"]'),
-        (KINDS, "7", 'a JSON array of id, category, such as [7,"EUR"]'),
+        ([], "backfill: give either days by --from and --to, or a key by --because"),
+        (
+            ["--from", "2026-01-01", "--because", "users:1"],
+            "backfill: give either days by --from and --to, or a key by",
+        ),
+        (
+            ["--because", "stores:1"],
+            "--because stores:1: must be one of ",
+        ),
+        (["--because", "users:ada"], "--because users:ada: a key of users is a BIGINT, such as users:123"),
+        (["--from", "today"], "--from today: must be a day, such as 2026-01-31"),
+        (["--from", "2026-01-02", "--to", "2026-01-01"], "--to 2026-01-01: must not be before --from 2026-01-02"),
     ],
 )
-def test_a_key_is_what_a_message_key_is(entity: Entity, key: str, right: str | None) -> None:
-    assert right_key(entity, key) == right
+def test_what_can_not_be_backfilled(lakehouse: Command, arguments: list[str], line: str) -> None:
+    done = lakehouse("backfill", *arguments)
+    assert (done.code, done.line.startswith(f"lakehouse: {line}")) == (78, True), done.line

@@ -1,21 +1,25 @@
-"""`lakehouse run --through-sql`, as Airflow runs it."""
+"""`lakehouse run`, also with `--through-sql`, as Airflow runs it."""
 
 from pathlib import Path
 
 import pytest
 import typer
+from pyspark.sql import SparkSession
 
 from pulsar_lakehouse.cli import commands as cli
+from pulsar_lakehouse.cli.run import run_command
 from pulsar_lakehouse.domains.shop.declarations.orders import ORDERS
 from pulsar_lakehouse.domains.shop.workload import Workload
 from pulsar_lakehouse.errors import ConfigurationError, QualityError
 from pulsar_lakehouse.inspection.query import query
+from pulsar_lakehouse.leases.leases import write_lease
 from pulsar_lakehouse.pulsar.endpoint import Endpoint
 from pulsar_lakehouse.pulsar.produce import produce
 from pulsar_lakehouse.settings import Settings
 from pulsar_lakehouse.tables.lake import Lake
+from tests.cli.outcome import Command
 from tests.lake import environment, own_topics
-from tests.shop import TOPICS
+from tests.shop import TOPICS, WRITTEN
 
 WORKLOAD = Workload(users=20, orders=200, late_users=0.3)
 
@@ -54,4 +58,40 @@ def test_sql_tables_are_refreshed_unless_what_comes_before_fails(
 
 def test_a_run_that_goes_on_does_not_refresh() -> None:
     with pytest.raises(ConfigurationError, match=r"^--through-sql can't be combined with --every"):
-        cli.run(every="2s", through_sql=True)
+        run_command(every="2s", through_sql=True)
+
+
+def test_a_run_without_a_broker(lakehouse: Command, spark: SparkSession) -> None:
+    done = lakehouse("run")
+    assert (done.code, done.line) == (
+        1,
+        "lakehouse: no broker is running: start it with `lakehouse up`, or set pulsar.service_url and pulsar.admin_url",
+    )
+
+
+def test_a_warehouse_that_can_not_be_written(lakehouse: Command, spark: SparkSession, project: Settings) -> None:
+    done = lakehouse("run", **environment(project, LAKEHOUSE_WAREHOUSE="/dev/null/warehouse"))
+    assert (done.code, done.line) == (78, "lakehouse: not writable: /dev/null/warehouse: Not a directory")
+
+
+def test_the_second_of_two_runs_names_the_first(lakehouse: Command, project: Settings) -> None:
+    with write_lease(project, WRITTEN):
+        done = lakehouse("run", **environment(project))
+    assert done.code == 75
+    assert done.line.startswith("lakehouse: bronze.items is being written by pid ")
+    assert done.line.endswith("UTC): wait until it ends, or stop it")
+
+
+def test_a_run_of_nothing(lakehouse: Command, spark: SparkSession, project: Settings) -> None:
+    done = lakehouse("run", **environment(project))
+    assert (done.code, done.out.count("holds")) == (0, 3)
+
+
+def test_a_missing_topic(lakehouse: Command, spark: SparkSession, endpoint: Endpoint) -> None:
+    urls = {"LAKEHOUSE_PULSAR__SERVICE_URL": endpoint.service_url, "LAKEHOUSE_PULSAR__ADMIN_URL": endpoint.admin_url}
+    done = lakehouse("run", LAKEHOUSE_PULSAR__NAMESPACE="public/nowhere", LAKEHOUSE_RUN__RETRY_DELAY="1", **urls)
+    assert done.code == 78
+    assert "retry 1 of" not in done.err
+    assert "public/nowhere/" in done.line
+    assert "no such topic" in done.line
+    assert "`lakehouse topics create`" in done.line

@@ -122,7 +122,7 @@ def once(crashed: set[str], name: str, step: Callable[..., object]) -> Callable[
 
     def stepped(*given: object, **named: object) -> object:
         done = step(*given, **named)
-        place = str(given[2]) if name == "_delete" else name
+        place = str(given[1]) if name == "_delete" else name
         if place in crashed or place not in CRASHES:
             return done
         crashed.add(place)

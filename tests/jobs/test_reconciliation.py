@@ -153,7 +153,8 @@ def test_the_command_names_the_difference_and_what_is_lost_of_a_topic(
     Lake(spark, project).table(ORDERS.waiting.name).delta.delete()
     monkeypatch.setenv("LAKEHOUSE_HOME", str(project.home))
     monkeypatch.setattr(broker, "endpoint", lambda settings: None)
-    monkeypatch.setattr(cli, "refusal", lambda settings, topic, endpoint: "lost" if topic == USERS.topic else None)
+    refusal = "pulsar_lakehouse.cli.reconcile.refusal"
+    monkeypatch.setattr(refusal, lambda settings, topic, endpoint: "lost" if topic == USERS.topic else None)
     with pytest.raises(ReconciliationError, match=r"^orders: 1 landed, but in no table .*, such as 0/7/4/0\. lost$"):
         cli.app(["reconcile"], standalone_mode=False)
     assert "does not hold" in capsys.readouterr().out

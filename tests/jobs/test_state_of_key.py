@@ -4,12 +4,17 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
+from pyspark.sql import functions as F
 
 from pulsar_lakehouse.domains.shop.declarations.orders import ORDERS
 from pulsar_lakehouse.domains.shop.declarations.users import USERS
 from pulsar_lakehouse.errors import ConfigurationError, LakehouseError
+from pulsar_lakehouse.gold.enrichment.declaration import awaited_keys
+from pulsar_lakehouse.gold.enrichment.survivors import mapping_of, read_merges
 from pulsar_lakehouse.jobs.state_of_key import state_of_facts, state_of_key
 from pulsar_lakehouse.settings import Settings
+from pulsar_lakehouse.tables.direct import append_values
+from pulsar_lakehouse.tables.lake import Lake
 from tests.lake import own_home
 from tests.messages import at
 from tests.shop import SHOP
@@ -44,6 +49,55 @@ def test_facts_that_wait_for_a_key_without_state(seen: Settings) -> None:
     assert found["Latest state of users 8"] == []
     [(invoice, line, reason, attempts, _)] = found["orders that wait for it, at most 20"]
     assert (invoice, line, reason, attempts) == (1, 5, "user missing", 1)
+
+
+@pytest.fixture(scope="module")
+def merges(lake: Lake, tmp_path_factory: pytest.TempPathFactory) -> tuple[Settings, dict[int, int]]:
+    """Users that were merged or not, and which merges enrichment reads of them, as an oracle for what is shown."""
+    project = Lake(lake.spark, own_home(lake.settings, tmp_path_factory.mktemp("merges")))
+    project.create(USERS.table)
+    rows = [(1, None, None), (2, at(0), 1), (3, None, 1), (4, at(0), None), (5, at(0), 2)]
+    users = [dict(zip(("id", "merged_at", "parent_user_id"), row, strict=True)) for row in rows]
+    append_values(project.settings, USERS.table.name, users)
+    [lookup] = [lookup for lookup in ORDERS.lookups if lookup.merged_into]
+    return project.settings, dict(mapping_of(read_merges(project.table(USERS.table.name).read(), lookup=lookup)))
+
+
+@pytest.mark.parametrize("key", [1, 2, 3, 4, 5])
+def test_merges_are_those_that_enrichment_follows(merges: tuple[Settings, dict[int, int]], key: int) -> None:
+    project, followed = merges
+    found = kept(project, str(key))
+    assert found["Merged into"] == [(followed[key],) for _ in [key] if key in followed]
+    assert found["Merged from"] == [(merged,) for merged, into in sorted(followed.items()) if into == key]
+
+
+MISSING = [
+    {"entity": "users", "key": "1"},
+    {"entity": "users", "key": "2", "merged": ["1", "3"]},
+    {"entity": "items", "key": "2", "via": [{"entity": "users", "key": "3"}]},
+    {"entity": "items", "key": "3", "merged": ["1"], "via": [{"entity": "users", "key": "2"}]},
+    {"entity": "items", "key": "1"},
+]
+
+
+@pytest.fixture(scope="module")
+def waiting(lake: Lake, tmp_path_factory: pytest.TempPathFactory) -> Lake:
+    """Orders that wait: one for each of these states, and one for all of them."""
+    project = Lake(lake.spark, own_home(lake.settings, tmp_path_factory.mktemp("waiting")))
+    project.create(ORDERS.waiting)
+    rows = [{"line_item_id": line, "missing": [state]} for line, state in enumerate(MISSING)]
+    append_values(project.settings, ORDERS.waiting.name, [*rows, {"line_item_id": len(MISSING), "missing": MISSING}])
+    return project
+
+
+@pytest.mark.parametrize("key", ["1", "2", "3", "4"])
+def test_facts_wait_for_the_keys_that_enrichment_awaits(waiting: Lake, key: str) -> None:
+    user = F.struct(F.lit("users").alias("entity"), F.lit(key).alias("key"))
+    rows = waiting.table(ORDERS.waiting.name).read()
+    awaiting = rows.where(F.exists("missing", lambda state: F.array_contains(awaited_keys(state), user))).collect()
+    shown = kept(waiting.settings, key)["orders that wait for it, at most 20"]
+    assert sorted(line for _, line, *_ in shown) == sorted(row.line_item_id for row in awaiting)
+    assert bool(shown) == (key != "4")
 
 
 def position(entry: int) -> dict[str, int]:

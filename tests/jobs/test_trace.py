@@ -4,6 +4,7 @@ import json
 import os
 import re
 import shutil
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -13,11 +14,13 @@ from pyspark.sql import SparkSession
 from pulsar_lakehouse.domains.shop.declarations.orders import ORDERS
 from pulsar_lakehouse.domains.shop.declarations.users import USERS
 from pulsar_lakehouse.errors import ConfigurationError
+from pulsar_lakehouse.gold.enrichment.declaration import BACKFILLS
 from pulsar_lakehouse.jobs.forget import forget
 from pulsar_lakehouse.jobs.retention import states
 from pulsar_lakehouse.jobs.snapshots import create, restore
 from pulsar_lakehouse.jobs.trace import Event, trace_entity, trace_facts
 from pulsar_lakehouse.settings import Settings
+from pulsar_lakehouse.tables.direct import append_values
 from pulsar_lakehouse.tables.lake import Lake
 from tests.jobs.test_maintenance import follow
 from tests.lake import land_literally, own_home
@@ -91,6 +94,16 @@ def test_a_history_begins_where_all_files_are_there(seen: Settings, tmp_path: Pa
     DeltaTable(copy.table_path(ORDERS.gold_table)).vacuum(0, dry_run=False, enforce_retention_duration=False)
     [enriched] = [each for each in trace_facts(copy, ORDERS, ["1", "1"]) if each.table == ORDERS.gold_table]
     assert enriched.what.startswith("already there when the history begins: enriched: user 1")
+
+
+def test_a_backfill(seen: Settings, tmp_path: Path) -> None:
+    shutil.copytree(seen.home, tmp_path, dirs_exist_ok=True)
+    copy = own_home(seen, tmp_path)
+    asked = {"request": "1", "event": "requested", "topic": "orders", "at": datetime(2026, 1, 2, tzinfo=UTC)}
+    done = {**asked, "event": "done", "at": datetime.now(UTC)}
+    append_values(copy, BACKFILLS.name, [{**asked, "requested_by": "ada", "note": "a new price"}, done])
+    enriched, *_ = [each for each in trace_facts(copy, ORDERS, ["1", "1"]) if each.table == ORDERS.gold_table]
+    assert enriched.what.startswith("enriched by the backfill of ada, 2026-01-02 00:00:00, a new price: user 1")
 
 
 def test_an_erasure(spark: SparkSession, seen: Settings, tmp_path: Path) -> None:

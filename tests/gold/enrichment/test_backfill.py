@@ -11,13 +11,13 @@ import typer
 from pyspark.sql import SparkSession
 
 from pulsar_lakehouse.cli import commands as cli
-from pulsar_lakehouse.cli.backfill import request
 from pulsar_lakehouse.domains.shop.declarations.orders import ORDERS
 from pulsar_lakehouse.gold.enrichment import backfill as steps
 from pulsar_lakehouse.gold.enrichment.backfill import NEVER, Difference, Scope, backfill
 from pulsar_lakehouse.gold.enrichment.declaration import BACKFILLS
 from pulsar_lakehouse.gold.enrichment.reconciliation import reconcile_facts
 from pulsar_lakehouse.gold.enrichment.writes import write_difference
+from pulsar_lakehouse.jobs.backfill_requests import request
 from pulsar_lakehouse.settings import Settings
 from pulsar_lakehouse.tables.lake import Lake
 from tests.crashes import BEGIN_WAITING, CORRECT_GOLD, END_WAITING, crash_after, fail_after

@@ -7,6 +7,7 @@ import typer
 from pyspark.sql import SparkSession
 
 from pulsar_lakehouse.cli import commands as cli
+from pulsar_lakehouse.cli.validate import QUOTED, quoted
 from pulsar_lakehouse.domains.shop.declarations.orders import ORDERS
 from pulsar_lakehouse.errors import ConfigurationError, LakehouseError, QualityError
 from pulsar_lakehouse.expectations.results import RESULTS
@@ -97,3 +98,8 @@ def test_what_the_pipeline_makes_passes_and_what_is_damaged_does_not(
 def test_a_table_of_which_nothing_is_expected(tmp_path: Path, settings: Settings) -> None:
     with pytest.raises(ConfigurationError, match=r"^gold.nothing: no rules are declared for it; there are rules for b"):
         validate(own_home(settings, tmp_path), "gold.nothing")
+
+
+def test_what_a_note_quotes_is_no_link() -> None:
+    assert quoted("such as `[x](http://e.org)`") == "`such as '[x](http://e.org)'`"
+    assert quoted("x" * 1000) == f"`{'x' * QUOTED}`"

@@ -1,0 +1,27 @@
+"""Validate tables: evaluate the rules that are declared for them."""
+
+from collections.abc import Sequence
+
+from pulsar_lakehouse.expectations.results import Result
+from pulsar_lakehouse.expectations.suites import Suite
+from pulsar_lakehouse.jobs.steps import require
+from pulsar_lakehouse.pipeline.loading import pipeline_of
+from pulsar_lakehouse.progress import spinner
+from pulsar_lakehouse.tables.lake import Lake
+
+
+def validate_tables(lake: Lake, suites: Sequence[Suite] | None = None, *, only_new: bool) -> list[Result]:
+    """Evaluate these suites, by default those of all tables, and write the report.
+
+    The tables must not change meanwhile.
+    """
+    pipeline = pipeline_of(lake.settings)
+    require(lake, [suite.table for suite in pipeline.suites], made_by="run")
+    if suites is None:
+        suites = [*pipeline.suites, *(each for each in pipeline.sql_suites if lake.table(each.table).exists())]
+    require(lake, [suite.table for suite in suites], made_by="refresh")
+    with spinner("Validating"):
+        # Importing this takes two seconds, which other commands should not spend.
+        from pulsar_lakehouse.expectations.validation import validate
+
+        return validate(lake, suites, only_new=only_new)
