@@ -23,8 +23,7 @@ Payload = dict[str, Any]
 ENTITY = '''\
 """A draft of the topic {topic}, from {source}."""
 
-from pulsar_lakehouse.contracts.topics import {imports}
-from pulsar_lakehouse.silver.entity import Entity
+from pulsar_lakehouse import {imports}
 
 # {why}
 # If messages are events, which replace none, declare an Enrichment instead.
@@ -41,8 +40,7 @@ from pulsar_lakehouse.silver.entity import Entity
 FACTS = '''\
 """A draft of the topic {topic}, from {source}."""
 
-from pulsar_lakehouse.gold.enrichment.declaration import Enrichment
-from pulsar_lakehouse.contracts.topics import {imports}
+from pulsar_lakehouse import {imports}
 
 # {why}
 # If a message replaces earlier ones of its key, declare an Entity instead.

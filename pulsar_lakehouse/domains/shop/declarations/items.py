@@ -1,8 +1,6 @@
 """The items changelog, its latest state, and the checks of it."""
 
-from pulsar_lakehouse.contracts.checks import quarantine, warn
-from pulsar_lakehouse.contracts.topics import Topic
-from pulsar_lakehouse.silver.entity import Entity
+from pulsar_lakehouse import Entity, Topic, quarantine, warn
 
 ITEMS_TOPIC = Topic(
     "items",

@@ -1,8 +1,6 @@
 """The orders topic, how orders are enriched, and the checks of enriched orders."""
 
-from pulsar_lakehouse.contracts.checks import quarantine, warn
-from pulsar_lakehouse.contracts.topics import Topic
-from pulsar_lakehouse.gold.enrichment.declaration import Enrichment, Lookup
+from pulsar_lakehouse import Enrichment, Lookup, Topic, quarantine, warn
 
 from .items import ITEMS
 from .users import USERS
