@@ -144,11 +144,12 @@ class _Draft:
         is_unique = 1 < len(values) == len(self.payloads) == len(set(map(str, values)))
         return is_unique and re.search(r"(^|_)id$", column.name) is not None
 
-    def filled(self, template: str, *, why: str, key: Column, columns: Sequence[Column], **more: str) -> str:
-        return template.format(
+    def filled(self, kind: str, *, why: str, key: Column, columns: Sequence[Column], **more: str) -> str:
+        """The text that declares the topic as an Entity or an Enrichment."""
+        return (ENTITY if kind == "Entity" else FACTS).format(
             topic=self.contents.topic,
             source=self._source(),
-            imports="Encoding, Topic" if self.encoding == Encoding.AVRO else "Topic",
+            imports=", ".join(sorted([kind, "Topic", *(["Encoding"] if self.encoding == Encoding.AVRO else [])])),
             why=why,
             variable=self.contents.topic.upper(),
             declared=self._declared(key),
@@ -195,7 +196,7 @@ def draft(contents: Contents) -> str:
 
 def _entity(found: _Draft, key: Column) -> str:
     why = f"Each message has a key, the {key.field}: it is taken for the state of that key."
-    return found.filled(ENTITY, why=why, key=key, columns=found.columns)
+    return found.filled("Entity", why=why, key=key, columns=found.columns)
 
 
 def _facts(found: _Draft) -> str:
@@ -206,7 +207,7 @@ def _facts(found: _Draft) -> str:
     time = next((each for each in found.columns if each.is_time), MESSAGE_TIME)
     columns = [*found.columns, *(each for each in (key, time) if each not in found.columns)]
     day = _unused(f"{time.name.removesuffix('_at').removesuffix('_time')}_date", {each.name for each in columns})
-    return found.filled(FACTS, why=why, key=key, columns=columns, time=time.name, day=day)
+    return found.filled("Enrichment", why=why, key=key, columns=columns, time=time.name, day=day)
 
 
 def _column(field: Field, taken: Iterable[str], values: Sequence[Any], topic: str) -> Column:

@@ -53,7 +53,7 @@ def test_every_table_has_a_suite_with_the_checks_that_are_declared_of_it(tmp_pat
 
 
 def test_the_example_is_a_project() -> None:
-    found = load(ROOT / "domains" / "favorites" / "declarations").pipeline
+    found = load(ROOT / "pulsar_lakehouse" / "domains" / "favorites" / "declarations").pipeline
     assert [entity.name for entity in found.entities] == ["account_users", "favorite_colors", "favorite_cheeses"]
     assert [table.name for table in found.sql_tables] == [
         "gold.user_count_by_account",
