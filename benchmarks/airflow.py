@@ -1,19 +1,15 @@
 """How long runs of the pipeline take in Airflow: one with a backlog, and one that finds nothing new.
 
-    .venv/bin/python benchmarks/airflow.py [--orders 10400] [--users 1000]
+    .venv/bin/python -m benchmarks airflow [--orders 10400] [--users 1000]
 
 A local Airflow starts beside an embedded broker that has the messages. Its first run takes them; the next one, five
 minutes after it at most, finds nothing new.
 """
 
 import os
-import sys
 import time
 from datetime import datetime
-from pathlib import Path
 from typing import Annotated, Any
-
-sys.path.insert(0, str(Path(__file__).parent.parent))
 
 import requests
 import typer
@@ -41,10 +37,7 @@ def main(
             airflow.stop(settings)
     report.rows(
         ["run", "seconds", "tasks"],
-        [
-            row(f"{sum(sent.values()):,} messages", *first),
-            row("nothing new", *second),
-        ],
+        [row(f"{sum(sent.values()):,} messages", *first), row("nothing new", *second)],
         title="Runs of the pipeline in Airflow",
     )
 
@@ -71,14 +64,5 @@ def ended_run(found: airflow.Airflow, number: int) -> tuple[dict[str, Any], list
 
 def row(name: str, run: dict[str, Any], tasks: list[dict[str, Any]]) -> list[str]:
     each = [f"{task['task_id']} {task['duration']:.0f}" for task in tasks if task["duration"]]
-    return [f"{name}: {run['state']}", f"{seconds(run):.0f}", ", ".join(each)]
-
-
-def seconds(run: dict[str, Any]) -> float:
-    """From the time at which the run was queued to its end."""
-    begin, end = (datetime.fromisoformat(run[name]) for name in ("queued_at", "end_date"))
-    return (end - begin).total_seconds()
-
-
-if __name__ == "__main__":
-    typer.run(main)
+    queued, ended = (datetime.fromisoformat(run[name]) for name in ("queued_at", "end_date"))
+    return [f"{name}: {run['state']}", f"{(ended - queued).total_seconds():.0f}", ", ".join(each)]

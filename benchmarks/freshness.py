@@ -1,6 +1,6 @@
 """How old orders are when they reach gold under `lakehouse run --every`: from publish time to commit.
 
-    .venv/bin/python benchmarks/freshness.py [--rate 1000] [--every 2s] [--seconds 120] [--warm-up 90]
+    .venv/bin/python -m benchmarks freshness [--rate 1000] [--every 2s] [--seconds 120] [--warm-up 90]
 
 Orders are sent at a steady rate, with some changes of users and prices each second. All users and items exist before.
 Orders sent during the warm-up do not count.
@@ -12,13 +12,11 @@ import random
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count, islice
 from pathlib import Path
 from typing import Annotated
-
-sys.path.insert(0, str(Path(__file__).parent.parent))
 
 import duckdb
 import typer
@@ -56,17 +54,15 @@ def main(
         with subprocess.Popen([LAKEHOUSE, "run", "--every", every], env=environment, stderr=subprocess.DEVNULL) as run:
             try:
                 until_there(settings, run)
-                begin = time.time()
-                busy = send(
-                    workload, endpoint, settings, (rate, user_changes, price_changes), warm_up, seconds, run.pid
-                )
+                begin, rates = time.time(), (rate, user_changes, price_changes)
+                busy = send(workload, endpoint, settings, rates, warm_up, seconds, run.pid)
                 time.sleep(30)
             finally:
                 run.terminate()
         latencies = ages(settings, since=begin + warm_up, until=begin + warm_up + seconds)
-    row = [f"{len(latencies):,}", *(f"{latencies[int(len(latencies) * part)]:.1f}" for part in (0.5, 0.95, 0.99))]
+    row = [*spread(latencies, 0.5, 0.95, 0.99), f"{busy:.2f}"]
     columns = ["orders", "p50 s", "p95 s", "p99 s", "cores busy"]
-    report.rows(columns, [[*row, f"{busy:.2f}"]], title=f"Age in gold, {rate:,} orders a second, every {every}")
+    report.rows(columns, [row], title=f"Age in gold, {rate:,} orders a second, every {every}")
 
 
 def until_there(settings: Settings, run: subprocess.Popen[bytes]) -> None:
@@ -82,7 +78,7 @@ def send(
     workload: Workload,
     endpoint: Endpoint,
     settings: Settings,
-    rates: tuple[int, int, int],
+    rates: Sequence[int],
     warm_up: int,
     seconds: int,
     pid: int,
@@ -116,16 +112,22 @@ def price_updates() -> Iterator[Message]:
         yield item.message(round(random.uniform(1, 100), 2), int(time.time() * 1000))
 
 
+def spread(seconds: Sequence[float], *parts: float) -> list[str]:
+    """How many values there are, which ascend, and those below which these parts of them are."""
+    return [f"{len(seconds):,}", *(f"{seconds[int(len(seconds) * part)]:.1f}" for part in parts)]
+
+
 def ages(settings: Settings, *, since: float, until: float) -> list[float]:
     """Seconds from publish time to commit, ascending, of the orders published between the two times (epoch seconds)."""
     gold = DeltaTable(settings.table_path(ORDERS.gold_table))
     added = gold.load_cdf(starting_version=1, columns=["position", "_change_type", "_commit_timestamp"]).read_all()
     landed = DeltaTable(settings.table_path(ORDERS.topic.bronze_table)).to_pyarrow_dataset()
-    connection = duckdb.connect()
-    connection.register("added", added)
-    connection.register("landed", landed)
-    found = connection.execute(
-        """
+    found = (
+        duckdb.connect()
+        .register("added", added)
+        .register("landed", landed)
+        .execute(
+            """
         SELECT epoch(min(_commit_timestamp)) - epoch(any_value(publish_time)) AS age
         FROM landed JOIN added ON position = {
             'partition': partition, 'ledger_id': ledger_id, 'entry_id': entry_id, 'batch_index': batch_index
@@ -133,10 +135,7 @@ def ages(settings: Settings, *, since: float, until: float) -> list[float]:
         WHERE _change_type = 'insert' AND epoch(publish_time) BETWEEN ? AND ?
         GROUP BY position ORDER BY age
         """,
-        [since, until],
+            [since, until],
+        )
     )
     return [age for (age,) in found.fetchall()]
-
-
-if __name__ == "__main__":
-    typer.run(main)

@@ -1,6 +1,6 @@
 """How old a tenant's orders are when they reach gold, alone and beside a tenant that is flooded, on the same machine.
 
-    .venv/bin/python benchmarks/tenants.py [--rate 200] [--flood 300000] [--seconds 60]
+    .venv/bin/python -m benchmarks tenants [--rate 200] [--flood 300000] [--seconds 60]
 
 One tenant runs `lakehouse run --every 1s`, and gets orders at a steady rate. Then another one works off a backlog, once
 for each way to bound it. What counts are the orders that are sent while it does, from its first batch on.
@@ -8,24 +8,20 @@ for each way to bound it. What counts are the orders that are sent while it does
 
 import os
 import subprocess
-import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import takewhile
-from pathlib import Path
 from threading import Event, Thread
 from types import MappingProxyType
 from typing import Annotated
-
-sys.path.insert(0, str(Path(__file__).parent.parent))
 
 import psutil
 import typer
 
 from benchmarks.bench import emptied_home
-from benchmarks.freshness import LAKEHOUSE, ages
+from benchmarks.freshness import LAKEHOUSE, ages, spread
 from pulsar_lakehouse.cli import report
 from pulsar_lakehouse.domains.shop.declarations.orders import ORDERS
 from pulsar_lakehouse.domains.shop.workload import Workload
@@ -141,9 +137,4 @@ def work_off(lake: Settings, orders: int, words: Sequence[str], given: Mapping[s
 
 def told(lake: Settings, since: float, until: float) -> list[str]:
     """How many orders were sent between two times (epoch seconds), and their median and 95th percentile in seconds."""
-    seconds = ages(lake, since=since, until=until)
-    return [f"{len(seconds):,}", *(f"{seconds[int(len(seconds) * part)]:.1f}" for part in (0.5, 0.95))]
-
-
-if __name__ == "__main__":
-    typer.run(main)
+    return spread(ages(lake, since=since, until=until), 0.5, 0.95)
