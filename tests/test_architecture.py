@@ -48,8 +48,8 @@ MAY_IMPORT = {
     "testing": ["jobs", "pipeline", "bronze", "gold.sql", *SHARED],
     "airflow": ["dags"],
 }
-"""The packages from which the modules of each package may import, beside their own. `""` has what all of them share, and
-`face` is the `__init__` above them."""
+"""The packages from which the modules of each package may import, beside their own. `""` has what all of them share,
+and `face` is the `__init__` above them."""
 ENGINES = sorted({room.partition(".")[0] for room in MAY_IMPORT} - {"", "domains"})
 
 
