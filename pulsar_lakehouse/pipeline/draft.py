@@ -146,9 +146,12 @@ class _Draft:
 
     def filled(self, kind: str, *, why: str, key: Column, columns: Sequence[Column], **more: str) -> str:
         """The text that declares the topic as an Entity or an Enrichment."""
+        source = f"{len(self.payloads):,} of its messages"
+        if self.record and self.contents.schema:
+            source = f"version {self.contents.schema['version']} of its {self.encoding} schema"
         return (ENTITY if kind == "Entity" else FACTS).format(
             topic=self.contents.topic,
-            source=self._source(),
+            source=source,
             imports=", ".join(sorted([kind, "Topic", *(["Encoding"] if self.encoding == Encoding.AVRO else [])])),
             why=why,
             variable=self.contents.topic.upper(),
@@ -157,11 +160,6 @@ class _Draft:
             columns=",\n        ".join(each.text for each in columns),
             **more,
         )
-
-    def _source(self) -> str:
-        if self.record and self.contents.schema:
-            return f"version {self.contents.schema['version']} of its {self.encoding} schema"
-        return f"{len(self.payloads):,} of its messages"
 
     def _declared(self, key: Column) -> str:
         """The Topic, as code."""
@@ -191,15 +189,9 @@ def draft(contents: Contents) -> str:
         raise ConfigurationError(f"{topic}: a topic that has tables must be named in lower case, such as orders")
     if not found.columns:
         raise ConfigurationError(f"{topic}: has no schema with fields, and no message with a JSON object")
-    return _facts(found) if found.key is None else _entity(found, found.key)
-
-
-def _entity(found: _Draft, key: Column) -> str:
-    why = f"Each message has a key, the {key.field}: it is taken for the state of that key."
-    return found.filled("Entity", why=why, key=key, columns=found.columns)
-
-
-def _facts(found: _Draft) -> str:
+    if found.key is not None:
+        why = f"Each message has a key, the {found.key.field}: it is taken for the state of that key."
+        return found.filled("Entity", why=why, key=found.key, columns=found.columns)
     has_keys = any(each.key for each in found.contents.sample)
     why = "The message keys are no field" if has_keys else "The messages have no keys"
     why = f"{why}: they are taken for events." if found.contents.sample else "There is no message yet."
@@ -237,7 +229,7 @@ def _required(field: Field, key: Column) -> str:
 
 def _text(value: Any) -> str | None:
     """A value as message keys have it, if they can."""
-    return str(value) if isinstance(value, str | int) and not isinstance(value, bool) else None
+    return str(value) if type(value) in (str, int) else None
 
 
 def _json_object(payload: bytes | None) -> Payload | None:

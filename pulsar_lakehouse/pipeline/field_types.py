@@ -10,20 +10,12 @@ from typing import Any
 from pulsar_lakehouse.contracts.topics import Topic
 from pulsar_lakehouse.errors import ConfigurationError
 
-AVRO = {
-    "boolean": "BOOLEAN",
-    "int": "INT",
-    "long": "BIGINT",
-    "float": "DOUBLE",
-    "double": "DOUBLE",
-    "string": "STRING",
-    "enum": "STRING",
-}
+AVRO = {"boolean": "BOOLEAN", "int": "INT", "long": "BIGINT", "float": "DOUBLE", "double": "DOUBLE"}
+AVRO |= {"string": "STRING", "enum": "STRING"}
 LOGICAL = {"date": "DATE", "timestamp-millis": "TIMESTAMP_MILLIS", "timestamp-micros": "TIMESTAMP_MICROS"}
 BIGINT = range(-(2**63), 2**63)
 TIMES = range(978_307_200_000, 4_102_444_800_000)
 """Numbers that are taken for times in epoch milliseconds: the years 2001 to 2099."""
-
 
 ID = re.compile("(^|_|[a-z])[Ii][Dd]$")
 """A field with such a name has no times, however large its numbers are."""
@@ -55,7 +47,7 @@ def fields_of_record(record: Mapping[str, Any]) -> list[Field]:
             name=each["name"],
             ddl=_of_avro(each["type"]),
             seen=shorten(json.dumps(each["type"]), 80, placeholder=" ..."),
-            is_required=not _can_be_null(each["type"]),
+            is_required="null" not in (each["type"] if isinstance(each["type"], list) else [each["type"]]),
         )
         for each in record.get("fields", ())
     ]
@@ -69,16 +61,10 @@ def fields_of_payloads(payloads: Iterable[Mapping[str, Any]]) -> list[Field]:
             values.setdefault(name, []).append(value)
     return [
         Field(
-            name=name,
-            ddl=_of_values(found, name),
-            seen=f"such as {shorten(json.dumps(found[-1]), 60, placeholder=' ...')}",
+            name=name, ddl=_of_values(of, name), seen=f"such as {shorten(json.dumps(of[-1]), 60, placeholder=' ...')}"
         )
-        for name, found in values.items()
+        for name, of in values.items()
     ]
-
-
-def _can_be_null(kind: Any) -> bool:
-    return kind == "null" or (isinstance(kind, list) and "null" in kind)
 
 
 def are_times(values: Sequence[Any]) -> bool:
