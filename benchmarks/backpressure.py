@@ -44,14 +44,9 @@ def main(
 
 def watched(settings: Settings, memory: str, batch: int) -> Counter[str]:
     """Run the pipeline. Returns the most bytes that its JVM had, and its JVM's Python processes had together."""
-    given = {
-        **os.environ,
-        "LAKEHOUSE_HOME": str(settings.home),
-        "LAKEHOUSE_SPARK__MEMORY": memory,
-        "LAKEHOUSE_RUN__MAX_BYTES_PER_BATCH": str(batch),
-    }
+    given = {"LAKEHOUSE_SPARK__MEMORY": memory, "LAKEHOUSE_RUN__MAX_BYTES_PER_BATCH": str(batch)}
     most: Counter[str] = Counter()
-    with subprocess.Popen([LAKEHOUSE, "run"], env=given) as run:
+    with subprocess.Popen([LAKEHOUSE, "run"], env=os.environ | {"LAKEHOUSE_HOME": str(settings.home)} | given) as run:
         while run.poll() is None:
             most |= resident(psutil.Process(run.pid))
             time.sleep(0.5)

@@ -12,10 +12,12 @@ No broker is needed, as Spark writes the messages. Of a few rounds in a warm JVM
 """
 
 import json
+import math
 import os
 import time
 from collections.abc import Callable, Iterator
 from datetime import date, datetime
+from itertools import product
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -64,7 +66,10 @@ def age(settings: Settings, name: str, *, commits: int, files: int, days: float)
         place = number % files
         replaced = old if number == 0 else [] if number < files else [adds[place]["path"]]
         if number >= files:
-            adds[place] = _copy(path, adds[place], f"{place}-{number // files}")
+            before = path / adds[place]["path"]
+            after = before.with_name(f"part-{place}-{number // files}.parquet")
+            os.link(before, after)
+            adds[place] = {**adds[place], "path": str(after.relative_to(path))}
         _commit(path / "_delta_log" / f"{first + number:020}.json", at, replaced, adds[place])
     kept = int(commits * min(1.0, KEPT_DAYS / days))
     for version in (first + commits - 1 - kept, first + commits - 1):
@@ -104,13 +109,6 @@ def _bounds(row: dict[str, Any]) -> Iterator[tuple[str, Any]]:
             yield name, value if not isinstance(value, date) else str(value)
 
 
-def _copy(path: Path, add: dict[str, Any], name: str) -> dict[str, Any]:
-    before = path / add["path"]
-    after = before.with_name(f"part-{name}.parquet")
-    os.link(before, after)
-    return {**add, "path": str(after.relative_to(path))}
-
-
 def _commit(file: Path, at: float, removed: list[str], add: dict[str, Any]) -> None:
     milliseconds = int(at * 1000)
     info = {"timestamp": milliseconds, "operation": "OPTIMIZE", "operationParameters": {}}
@@ -136,13 +134,12 @@ def best_of(messages: Measured, orders: int, rounds: int) -> dict[str, float]:
         "merge 40 users": lambda: caught_up(lake, merging(lake, users)),
         "merge, nothing new": lambda: caught_up(lake, merging(lake, users)),
     }
-    seconds: dict[str, list[float]] = {name: [] for name in steps}
-    for _ in range(rounds):
-        for name, step in steps.items():
-            began = time.monotonic()
-            step()
-            seconds[name].append(time.monotonic() - began)
-    return {name: min(each) for name, each in seconds.items()}
+    least = dict.fromkeys(steps, math.inf)
+    for _, (name, step) in product(range(rounds), steps.items()):
+        began = time.monotonic()
+        step()
+        least[name] = min(least[name], time.monotonic() - began)
+    return least
 
 
 def _log_files(settings: Settings) -> str:

@@ -6,32 +6,26 @@ One tenant runs `lakehouse run --every 1s`, and gets orders at a steady rate. Th
 for each way to bound it. What counts are the orders that are sent while it does, from its first batch on.
 """
 
-import os
-import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import takewhile
 from threading import Event, Thread
-from types import MappingProxyType
 from typing import Annotated
 
-import psutil
 import typer
 
 from benchmarks.bench import emptied_home
-from benchmarks.freshness import LAKEHOUSE, ages, spread
+from benchmarks.freshness import ages, running, spread, until_rows
 from pulsar_lakehouse.cli import report
 from pulsar_lakehouse.domains.shop.declarations.orders import ORDERS
 from pulsar_lakehouse.domains.shop.workload import Workload
 from pulsar_lakehouse.local import broker
-from pulsar_lakehouse.local.processes import end
 from pulsar_lakehouse.pulsar.endpoint import Endpoint
 from pulsar_lakehouse.pulsar.produce import produce
 from pulsar_lakehouse.settings import Settings
-from pulsar_lakehouse.tables.stored import is_stored, stored_table
-from tests.lake import environment, own_topics
+from tests.lake import own_topics
 from tests.shop import TOPICS
 
 ALL_JOIN = Workload(late_users=0, missing_users=0, missing_items=0, duplicates=0, malformed=0)
@@ -85,21 +79,6 @@ def tenant(settings: Settings, endpoint: Endpoint, name: str, workload: Workload
 
 
 @contextmanager
-def running(
-    lake: Settings, words: Sequence[str] = (), given: Mapping[str, str] = MappingProxyType({})
-) -> Iterator[subprocess.Popen[bytes]]:
-    """`lakehouse run --every 1s` of a tenant, in a session of its own, as of another user or service."""
-    own = {**os.environ, **environment(lake, LAKEHOUSE_SPARK__CONF="{}"), **given}
-    command = [*words, str(LAKEHOUSE), "run", "--every", "1s"]
-    process = subprocess.Popen(command, env=own, stderr=subprocess.DEVNULL, start_new_session=True)
-    try:
-        yield process
-    finally:
-        end([psutil.Process(process.pid)], 60)
-        process.wait()
-
-
-@contextmanager
 def steady(lake: Settings, endpoint: Endpoint, workload: Workload, rate: int) -> Iterator[None]:
     """Orders come at this rate, a second, while the block runs."""
     over = Event()
@@ -111,19 +90,6 @@ def steady(lake: Settings, endpoint: Endpoint, workload: Workload, rate: int) ->
     finally:
         over.set()
         thread.join()
-
-
-def rows(lake: Settings, *names: str) -> int:
-    """The rows of all tables that exist."""
-    return sum(stored_table(lake, name).count() for name in names if is_stored(lake, name))
-
-
-def until_rows(lake: Settings, least: int, process: subprocess.Popen[bytes], *names: str) -> None:
-    """Wait until the tables have so many rows."""
-    while rows(lake, *names) < least:
-        if process.poll() is not None:
-            raise SystemExit("the pipeline has ended")
-        time.sleep(0.5)
 
 
 def work_off(lake: Settings, orders: int, words: Sequence[str], given: Mapping[str, str]) -> tuple[float, float]:

@@ -97,7 +97,7 @@ def test_a_project_has_modules_of_any_name_beside_the_product(installed: Path, t
         (project / folder).mkdir(exist_ok=True)
         (project / folder / "own.py").write_text(f'NAME = "own {folder}"\n')
     assert "silver.stores" in run(installed, project, "plan", "--quick")
-    command = [installed / "bin" / "python", "-c", IN_A_PROJECT, str(tmp_path / "home")]
+    command = [str(installed / "bin" / "python"), "-c", IN_A_PROJECT, str(tmp_path / "home")]
     done = subprocess.run(command, env=environment_of_others(), cwd=project, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-2:] == ["[('Berlin',)]", "own cli own dags own gold own jobs"]

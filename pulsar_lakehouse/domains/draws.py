@@ -41,7 +41,8 @@ class Drawn:
 
     def ids(self, purpose: str, size: int, *chunk: int) -> list[int]:
         """The ids from 1 to `size` in a random order."""
-        return (self.random(purpose, *chunk).permutation(size) + 1).tolist()
+        ids: list[int] = (self.random(purpose, *chunk).permutation(size) + 1).tolist()
+        return ids
 
     def opened(self, id: int) -> int:
         """A time in the year that ends one day before `start`."""

@@ -46,7 +46,7 @@ def fields_of_record(record: Mapping[str, Any]) -> list[Field]:
         Field(
             name=each["name"],
             ddl=_of_avro(each["type"]),
-            seen=shorten(json.dumps(each["type"]), 80, placeholder=" ..."),
+            seen=_shown(each["type"], 80),
             is_required="null" not in (each["type"] if isinstance(each["type"], list) else [each["type"]]),
         )
         for each in record.get("fields", ())
@@ -60,11 +60,12 @@ def fields_of_payloads(payloads: Iterable[Mapping[str, Any]]) -> list[Field]:
         for name, value in payload.items():
             values.setdefault(name, []).append(value)
     return [
-        Field(
-            name=name, ddl=_of_values(of, name), seen=f"such as {shorten(json.dumps(of[-1]), 60, placeholder=' ...')}"
-        )
-        for name, of in values.items()
+        Field(name=name, ddl=_of_values(of, name), seen=f"such as {_shown(of[-1], 60)}") for name, of in values.items()
     ]
+
+
+def _shown(value: Any, width: int) -> str:
+    return shorten(json.dumps(value), width, placeholder=" ...")
 
 
 def are_times(values: Sequence[Any]) -> bool:
