@@ -73,19 +73,8 @@ airflow: install ## Start the broker and Airflow, which runs the pipeline every 
 
 .PHONY: bench
 bench: install ## Run all benchmarks (an hour and a half)
-	@$(RUN)/python benchmarks/land.py
-	@$(RUN)/python benchmarks/merge.py
-	@$(RUN)/python benchmarks/release.py
-	@$(RUN)/python benchmarks/correct.py
-	@$(RUN)/python benchmarks/publish.py
-	@$(RUN)/python benchmarks/refresh.py
-	@$(RUN)/python benchmarks/pipeline.py
-	@$(RUN)/python benchmarks/small.py
-	@$(RUN)/python benchmarks/freshness.py
-	@$(RUN)/python benchmarks/airflow.py
-	@$(RUN)/python benchmarks/quality.py
-	@$(RUN)/python benchmarks/cluster.py
-	@$(RUN)/python benchmarks/backpressure.py
+	@set -e; for each in land merge release correct publish refresh pipeline small freshness airflow quality cluster backpressure; do \
+		$(RUN)/python -m benchmarks $$each; done
 
 .PHONY: chaos
 chaos: install ## Inject faults into a running pipeline, and check its tables each time; SEED=1 FAULTS=200 (three hours)

@@ -1,30 +1,26 @@
 """Memory of `lakehouse run` while it reads backlogs that don't fit into it: the most that each kind of process takes.
 
-    .venv/bin/python benchmarks/backpressure.py [--orders 500000 --orders 2000000] [--memory 1g] [--batch 67108864]
+    .venv/bin/python -m benchmarks backpressure [--orders 500000 --orders 2000000] [--memory 1g] [--batch 67108864]
 
 Memory should not grow with the backlog, but with `LAKEHOUSE_RUN__MAX_BYTES_PER_BATCH`.
 """
 
 import os
 import subprocess
-import sys
 import time
 from collections import Counter
-from pathlib import Path
 from typing import Annotated
-
-sys.path.insert(0, str(Path(__file__).parent.parent))
 
 import psutil
 import typer
 
 from benchmarks.bench import backlog
+from benchmarks.freshness import LAKEHOUSE
 from pulsar_lakehouse.cli import report
 from pulsar_lakehouse.domains.shop.workload import Workload
 from pulsar_lakehouse.records import step_record
 from pulsar_lakehouse.settings import Settings
 
-LAKEHOUSE = Path(sys.prefix) / "bin" / "lakehouse"
 STEPS = ("land orders", "enrich orders")
 
 
@@ -48,14 +44,9 @@ def main(
 
 def watched(settings: Settings, memory: str, batch: int) -> Counter[str]:
     """Run the pipeline. Returns the most bytes that its JVM had, and its JVM's Python processes had together."""
-    given = {
-        **os.environ,
-        "LAKEHOUSE_HOME": str(settings.home),
-        "LAKEHOUSE_SPARK__MEMORY": memory,
-        "LAKEHOUSE_RUN__MAX_BYTES_PER_BATCH": str(batch),
-    }
+    given = {"LAKEHOUSE_SPARK__MEMORY": memory, "LAKEHOUSE_RUN__MAX_BYTES_PER_BATCH": str(batch)}
     most: Counter[str] = Counter()
-    with subprocess.Popen([LAKEHOUSE, "run"], env=given) as run:
+    with subprocess.Popen([LAKEHOUSE, "run"], env=os.environ | {"LAKEHOUSE_HOME": str(settings.home)} | given) as run:
         while run.poll() is None:
             most |= resident(psutil.Process(run.pid))
             time.sleep(0.5)
@@ -72,7 +63,3 @@ def resident(run: psutil.Process) -> Counter[str]:
         except psutil.NoSuchProcess:
             continue
     return held
-
-
-if __name__ == "__main__":
-    typer.run(main)

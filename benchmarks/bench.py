@@ -1,11 +1,10 @@
-"""What the benchmarks share: a broker with a backlog, and a clock that includes the CPU of child processes."""
+"""What the benchmarks share: lakes with a backlog, and a clock that includes the CPU of child processes."""
 
 import shutil
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from itertools import product
+from dataclasses import dataclass, replace
 from statistics import median
 
 import psutil
@@ -15,12 +14,13 @@ from pyspark.sql import functions as F
 from pulsar_lakehouse.bronze.landing import bronze_table
 from pulsar_lakehouse.domains.shop.workload import Workload
 from pulsar_lakehouse.jobs.steps import enriching, merging
-from pulsar_lakehouse.jobs.streams import catch_up
+from pulsar_lakehouse.jobs.streams import Stream, catch_up
 from pulsar_lakehouse.local import broker
 from pulsar_lakehouse.pulsar.endpoint import Endpoint
 from pulsar_lakehouse.pulsar.produce import produce
 from pulsar_lakehouse.pulsar.topic_admin import create_topics
 from pulsar_lakehouse.settings import Settings, load_settings
+from pulsar_lakehouse.spark.session import start_spark, stop_spark
 from pulsar_lakehouse.tables.lake import Lake
 from tests.shop import ENRICHMENTS, ENTITIES, TOPICS
 
@@ -35,6 +35,13 @@ class Lap:
     wall: float = 0.0
     cpu: float = 0.0
 
+    def seconds(self) -> tuple[str, str]:
+        return f"{self.wall:.1f}", f"{self.cpu:.1f}"
+
+    def rates(self, rows: int) -> tuple[str, str]:
+        """Rows a second, and CPU microseconds a row."""
+        return f"{rows / self.wall:,.0f}", f"{self.cpu / rows * 1e6:.1f}"
+
 
 @contextmanager
 def lap() -> Iterator[Lap]:
@@ -44,8 +51,20 @@ def lap() -> Iterator[Lap]:
     measured.wall, measured.cpu = time.monotonic() - wall, cpu_seconds() - cpu
 
 
-def middle(laps: list[Lap]) -> Lap:
+def middle(laps: Sequence[Lap]) -> Lap:
     return Lap(median(each.wall for each in laps), median(each.cpu for each in laps))
+
+
+def total(laps: Iterable[Lap]) -> Lap:
+    each = list(laps)
+    return Lap(sum(lap.wall for lap in each), sum(lap.cpu for lap in each))
+
+
+def caught_up(lake: Lake, streams: Sequence[Stream]) -> Lap:
+    """The time in which streams do all that there is to do."""
+    with lap() as measured:
+        catch_up(lake.settings, streams)
+    return measured
 
 
 def emptied_home() -> Settings:
@@ -55,6 +74,21 @@ def emptied_home() -> Settings:
     broker.stop(settings)
     shutil.rmtree(settings.home, ignore_errors=True)
     return settings
+
+
+@contextmanager
+def open_lake(settings: Settings | None = None) -> Iterator[Lake]:
+    """A lake with Spark, by default in an emptied home; Spark is stopped at the end."""
+    settings = settings or emptied_home()
+    try:
+        yield Lake(start_spark(settings), settings)
+    finally:
+        stop_spark()
+
+
+def of_home(lake: Lake, name: str) -> Lake:
+    """A lake in a folder of its own, with the same Spark."""
+    return replace(lake, settings=lake.settings.model_copy(update={"home": lake.settings.home / name}))
 
 
 @contextmanager
@@ -103,12 +137,13 @@ def land(lake: Lake, topic: str, ids: range, fields: dict[str, Column]) -> None:
     lake.table(f"bronze.{topic}").append(rows)
 
 
-def lakes(lake: Lake, sizes: Iterable[int]) -> dict[int, Settings]:
-    """An empty lakehouse for each size."""
-    found = {size: lake.settings.model_copy(update={"home": lake.settings.home / str(size)}) for size in sizes}
-    for own, topic in product(found.values(), TOPICS):
-        Lake(lake.spark, own).create(bronze_table(topic))
-    return found
+def lakes(lake: Lake, sizes: Iterable[int]) -> dict[int, Lake]:
+    """An empty lake for each size."""
+    made = {size: of_home(lake, str(size)) for size in sizes}
+    for own in made.values():
+        for topic in TOPICS:
+            own.create(bronze_table(topic))
+    return made
 
 
 def merge_and_enrich(lake: Lake) -> None:
@@ -119,11 +154,11 @@ def merge_and_enrich(lake: Lake) -> None:
 def cpu_seconds(pid: int | None = None) -> float:
     """CPU seconds of a process, by default this one, and of all its children."""
     this = psutil.Process(pid)
-    total = 0.0
+    spent = 0.0
     for process in [this, *this.children(recursive=True)]:
         try:
-            spent = process.cpu_times()
+            times = process.cpu_times()
         except psutil.NoSuchProcess:
             continue
-        total += spent.user + spent.system + spent.children_user + spent.children_system
-    return total
+        spent += times.user + times.system + times.children_user + times.children_system
+    return spent

@@ -1,6 +1,6 @@
 """A backlog on a Spark cluster of this machine, with one and with two executors of one core each.
 
-    .venv/bin/python benchmarks/cluster.py [--orders 500000] [--users 50000] [--rounds 3]
+    .venv/bin/python -m benchmarks cluster [--orders 500000] [--users 50000] [--rounds 3]
 
 One application first has one executor, then two, then one again, as the driver becomes faster in the course of time.
 With two executors, a backlog of the same size is read that is skewed: half of the orders are those of one user, and
@@ -8,22 +8,17 @@ all of them are on one partition. The first round of each kind is not counted. T
 executors share the cores of this machine, so the ratios say more than the speeds.
 """
 
-import sys
-from pathlib import Path
 from typing import Annotated
-
-sys.path.insert(0, str(Path(__file__).parent.parent))
 
 import typer
 
-from benchmarks.bench import Lap, backlog, middle
+from benchmarks.bench import Lap, backlog, middle, open_lake
 from benchmarks.pipeline import STEPS, run_afresh
 from pulsar_lakehouse.cli import report
 from pulsar_lakehouse.domains.shop.workload import Workload
 from pulsar_lakehouse.jobs.steps import reconcile_all
 from pulsar_lakehouse.pulsar.produce import produce
 from pulsar_lakehouse.settings import Settings
-from pulsar_lakehouse.spark.session import start_spark, stop_spark
 from pulsar_lakehouse.tables.lake import Lake
 from tests.cluster import Cluster, skewed
 from tests.lake import own_topics
@@ -46,21 +41,20 @@ def main(
             cluster.start(workers=1)
             show(orders, compare(cluster, settings, uneven, rounds))
         finally:
-            stop_spark()
             cluster.kill()
 
 
 def compare(cluster: Cluster, even: Settings, uneven: Settings, rounds: int) -> dict[str, dict[str, Lap]]:
     own = even.spark.model_copy(update={"master": cluster.master, "conf": PROPERTIES | even.spark.conf})
-    spark = start_spark(even.model_copy(update={"spark": own}))
-    found = {"one executor": measured(Lake(spark, even), rounds)}
-    cluster.add_worker()
-    cluster.wait_for_executors(2)
-    found["two executors"] = measured(Lake(spark, even), rounds)
-    found["two executors, skewed"] = measured(Lake(spark, uneven), rounds)
-    cluster.lose_worker()
-    found["one executor again"] = measured(Lake(spark, even), rounds)
-    report.reconciliation(reconcile_all(Lake(spark, even)))
+    with open_lake(even.model_copy(update={"spark": own})) as lake:
+        found = {"one executor": measured(lake, rounds)}
+        cluster.add_worker()
+        cluster.wait_for_executors(2)
+        found["two executors"] = measured(lake, rounds)
+        found["two executors, skewed"] = measured(Lake(lake.spark, uneven), rounds)
+        cluster.lose_worker()
+        found["one executor again"] = measured(lake, rounds)
+        report.reconciliation(reconcile_all(lake))
     return found
 
 
@@ -73,10 +67,5 @@ def show(orders: int, found: dict[str, dict[str, Lap]]) -> None:
     rows, first = [], next(iter(found.values()))
     for name, laps in found.items():
         for step, it in laps.items():
-            figures = (f"{orders / it.wall:,.0f}", f"{it.cpu / orders * 1e6:.1f}", f"{first[step].wall / it.wall:.2f}")
-            rows.append((f"{name}: {step}", *figures))
+            rows.append((f"{name}: {step}", *it.rates(orders), f"{first[step].wall / it.wall:.2f}"))
     report.rows(["", "orders/s", "CPU µs/order", "speed, to one executor's"], rows, title=f"{orders:,} orders to gold")
-
-
-if __name__ == "__main__":
-    typer.run(main)

@@ -1,26 +1,21 @@
 """The time in which late prices correct 1,000 orders in gold, of 1,000,000 or of 10,000.
 
-    .venv/bin/python benchmarks/correct.py [--orders 1000000] [--rounds 3]
+    .venv/bin/python -m benchmarks correct [--orders 1000000] [--rounds 3]
 
 Each day has 10,000 orders. Each item has ten orders, which with 1,000,000 are on ten days. The time is for merging 100
 items and for enriching: two batches. No broker is needed, as Spark writes the messages.
 """
 
-import sys
 from itertools import product
-from pathlib import Path
 from typing import Annotated
-
-sys.path.insert(0, str(Path(__file__).parent.parent))
 
 import typer
 from pyspark.sql import functions as F
 
-from benchmarks.bench import START, Lap, emptied_home, lakes, land, lap, merge_and_enrich, middle
+from benchmarks.bench import START, Lap, lakes, land, lap, merge_and_enrich, middle, open_lake
 from pulsar_lakehouse.cli import report
 from pulsar_lakehouse.domains.shop.declarations.orders import ORDERS
 from pulsar_lakehouse.jobs.steps import reconcile_all
-from pulsar_lakehouse.spark.session import start_spark, stop_spark
 from pulsar_lakehouse.tables.lake import Lake
 
 ORDERS_OF_AN_ITEM, ITEMS = 10, 100
@@ -31,23 +26,17 @@ def main(
     orders: Annotated[int, typer.Option(help="Orders in gold.", min=500_000)] = 1_000_000,
     rounds: Annotated[int, typer.Option(help="Repetitions; medians are shown.", min=1, max=4)] = 3,
 ) -> None:
-    settings = emptied_home()
-    spark = start_spark(settings)
-    try:
-        homes = lakes(Lake(spark, settings), (orders // 100, orders))
-        for size, own in homes.items():
-            fill(Lake(spark, own), size)
-        laps: dict[int, list[Lap]] = {size: [] for size in homes}
-        for number, (size, own) in product(range(1 + rounds), homes.items()):  # the first round is warm-up
-            laps[size].append(correct(Lake(spark, own), size // ORDERS_OF_AN_ITEM, number))
-        for own in homes.values():
-            report.reconciliation(reconcile_all(Lake(spark, own)))
-    finally:
-        stop_spark()
-    rows = []
-    for size, found in laps.items():
-        took = middle(found[1:])
-        rows.append((f"{size:,}", f"{ITEMS * ORDERS_OF_AN_ITEM:,}", f"{took.wall:.1f}", f"{took.cpu:.1f}"))
+    with open_lake() as outer:
+        by_size = lakes(outer, (orders // 100, orders))
+        for size, lake in by_size.items():
+            fill(lake, size)
+        laps: dict[int, list[Lap]] = {size: [] for size in by_size}
+        for number, (size, lake) in product(range(1 + rounds), by_size.items()):  # the first round is warm-up
+            laps[size].append(correct(lake, size // ORDERS_OF_AN_ITEM, number))
+        for lake in by_size.values():
+            report.reconciliation(reconcile_all(lake))
+    corrected = f"{ITEMS * ORDERS_OF_AN_ITEM:,}"
+    rows = [(f"{size:,}", corrected, *middle(found[1:]).seconds()) for size, found in laps.items()]
     report.rows(["in gold", "corrected", "seconds", "CPU s"], rows, title="Orders whose item had another price")
 
 
@@ -70,7 +59,3 @@ def correct(lake: Lake, items: int, number: int) -> Lap:
     corrected = lake.table(ORDERS.gold_table).read().where("item.price = 2.5").count()
     assert corrected == (number + 1) * ITEMS * ORDERS_OF_AN_ITEM, f"{corrected:,} are corrected"
     return measured
-
-
-if __name__ == "__main__":
-    typer.run(main)

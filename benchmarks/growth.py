@@ -1,6 +1,6 @@
 """What slows down as tables grow old, and what maintenance mends: seconds of reads and small batches.
 
-    .venv/bin/python benchmarks/growth.py [--commits 100000] [--files 20000] [--days 365]
+    .venv/bin/python -m benchmarks growth [--commits 100000] [--files 20000] [--days 365]
 
 Each table gets as many commits as a stream makes in `days`. The first `files` of them divide its rows into files of one
 row; each later one replaces one of these files. They are written straight into the log, as compactions, so that no
@@ -12,34 +12,29 @@ No broker is needed, as Spark writes the messages. Of a few rounds in a warm JVM
 """
 
 import json
+import math
 import os
-import sys
 import time
 from collections.abc import Callable, Iterator
 from datetime import date, datetime
+from itertools import product
 from pathlib import Path
 from typing import Annotated, Any
-
-sys.path.insert(0, str(Path(__file__).parent.parent))
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import typer
 from deltalake import DeltaTable
-from pyspark.sql import functions as F
 
-from benchmarks.bench import emptied_home, lakes
-from benchmarks.small import ITEMS, Measured
+from benchmarks.bench import caught_up, lakes, open_lake
+from benchmarks.small import Measured
 from pulsar_lakehouse.cli import report
 from pulsar_lakehouse.inspection.query import query
 from pulsar_lakehouse.inspection.table_status import table_statuses
 from pulsar_lakehouse.jobs.maintenance import maintain
 from pulsar_lakehouse.jobs.steps import enriching, merging
-from pulsar_lakehouse.jobs.streams import catch_up
 from pulsar_lakehouse.settings import Settings
-from pulsar_lakehouse.spark.session import start_spark, stop_spark
 from pulsar_lakehouse.tables.declared import commit_file
-from pulsar_lakehouse.tables.lake import Lake
 from tests.shop import ENRICHMENTS, ENTITIES
 
 AGED = (
@@ -59,7 +54,8 @@ def age(settings: Settings, name: str, *, commits: int, files: int, days: float)
     """Add commits to a table that divide its rows into files, and then replace these one by one."""
     path = Path(settings.table_path(name))
     table = DeltaTable(path)
-    rows, old, first = table.to_pyarrow_table(), _adds(table), table.version() + 1
+    old = [str(file) for file in pa.table(table.get_add_actions())["path"].to_pylist()]
+    rows, first = table.to_pyarrow_table(), table.version() + 1
     partitions = table.metadata().partition_columns
     files = min(files, commits, rows.num_rows)
     adds = [_write(path, rows.slice(i, 1), partitions, f"{i}-0") for i in range(files - 1)]
@@ -70,17 +66,16 @@ def age(settings: Settings, name: str, *, commits: int, files: int, days: float)
         place = number % files
         replaced = old if number == 0 else [] if number < files else [adds[place]["path"]]
         if number >= files:
-            adds[place] = _copy(path, adds[place], f"{place}-{number // files}")
+            before = path / adds[place]["path"]
+            after = before.with_name(f"part-{place}-{number // files}.parquet")
+            os.link(before, after)
+            adds[place] = {**adds[place], "path": str(after.relative_to(path))}
         _commit(path / "_delta_log" / f"{first + number:020}.json", at, replaced, adds[place])
     kept = int(commits * min(1.0, KEPT_DAYS / days))
     for version in (first + commits - 1 - kept, first + commits - 1):
         DeltaTable(path, version=version).create_checkpoint()
         at = (path / commit_file(version)).stat().st_mtime
         os.utime(path / commit_file(version).replace(".json", ".checkpoint.parquet"), (at, at))
-
-
-def _adds(table: DeltaTable) -> list[str]:
-    return [str(file) for file in pa.table(table.get_add_actions())["path"].to_pylist()]
 
 
 def _write(path: Path, rows: pa.Table, partitions: list[str], name: str) -> dict[str, Any]:
@@ -114,13 +109,6 @@ def _bounds(row: dict[str, Any]) -> Iterator[tuple[str, Any]]:
             yield name, value if not isinstance(value, date) else str(value)
 
 
-def _copy(path: Path, add: dict[str, Any], name: str) -> dict[str, Any]:
-    before = path / add["path"]
-    after = before.with_name(f"part-{name}.parquet")
-    os.link(before, after)
-    return {**add, "path": str(after.relative_to(path))}
-
-
 def _commit(file: Path, at: float, removed: list[str], add: dict[str, Any]) -> None:
     milliseconds = int(at * 1000)
     info = {"timestamp": milliseconds, "operation": "OPTIMIZE", "operationParameters": {}}
@@ -130,38 +118,28 @@ def _commit(file: Path, at: float, removed: list[str], add: dict[str, Any]) -> N
     os.utime(file, (at, at))
 
 
-def measured(lake: Measured, orders: int, rounds: int) -> dict[str, float]:
+def best_of(messages: Measured, orders: int, rounds: int) -> dict[str, float]:
     """The least seconds of each operation."""
-    settings, spark = lake.settings, lake.spark
-
-    def look(sql: str) -> Callable[[], object]:
-        return lambda: query(settings, sql).fetchall()
-
-    def send(topic: str, count: int) -> Callable[[], object]:
-        return lambda: lake.send(topic, count)
-
-    def one_order() -> object:
-        return Lake(spark, settings).table("gold.enriched_orders").read().where("invoice_id = 77").collect()
-
+    lake = messages.lake
     users = [each for each in ENTITIES if each.name == "users"]
+    gold = lake.table("gold.enriched_orders")
     steps: dict[str, Callable[[], object]] = {
-        "`lakehouse status`": lambda: table_statuses(settings),
-        "`lakehouse sql`: count gold": look("SELECT count(*) FROM gold.enriched_orders"),
-        "Spark: find an order": one_order,
-        f"append {orders:,} orders to bronze": send("orders", orders),
-        f"enrich {orders:,} orders": lambda: catch_up(settings, enriching(Lake(spark, settings), ENRICHMENTS)),
-        "enrich, nothing new": lambda: catch_up(settings, enriching(Lake(spark, settings), ENRICHMENTS)),
-        "append 40 users to bronze": send("users", 40),
-        "merge 40 users": lambda: catch_up(settings, merging(Lake(spark, settings), users)),
-        "merge, nothing new": lambda: catch_up(settings, merging(Lake(spark, settings), users)),
+        "`lakehouse status`": lambda: table_statuses(lake.settings),
+        "`lakehouse sql`: count gold": lambda: query(lake.settings, f"SELECT count(*) FROM {gold.name}").fetchall(),
+        "Spark: find an order": lambda: gold.read().where("invoice_id = 77").collect(),
+        f"append {orders:,} orders to bronze": lambda: messages.send("orders", orders),
+        f"enrich {orders:,} orders": lambda: caught_up(lake, enriching(lake, ENRICHMENTS)),
+        "enrich, nothing new": lambda: caught_up(lake, enriching(lake, ENRICHMENTS)),
+        "append 40 users to bronze": lambda: messages.send("users", 40),
+        "merge 40 users": lambda: caught_up(lake, merging(lake, users)),
+        "merge, nothing new": lambda: caught_up(lake, merging(lake, users)),
     }
-    seconds: dict[str, list[float]] = {name: [] for name in steps}
-    for _ in range(rounds):
-        for name, step in steps.items():
-            began = time.monotonic()
-            step()
-            seconds[name].append(time.monotonic() - began)
-    return {name: min(each) for name, each in seconds.items()}
+    least = dict.fromkeys(steps, math.inf)
+    for _, (name, step) in product(range(rounds), steps.items()):
+        began = time.monotonic()
+        step()
+        least[name] = min(least[name], time.monotonic() - began)
+    return least
 
 
 def _log_files(settings: Settings) -> str:
@@ -177,38 +155,25 @@ def main(
     orders: Annotated[int, typer.Option(help="New orders in a batch.")] = 2_000,
     rounds: Annotated[int, typer.Option(help="Rounds in a state, of which the best counts.")] = 5,
 ) -> None:
-    settings = emptied_home()
-    spark = start_spark(settings)
     found: dict[str, dict[str, float]] = {}
-    try:
-        lake = Measured(spark, lakes(Lake(spark, settings), [1])[1], files)
+    with open_lake() as outer:
+        messages = Measured(lakes(outer, [1])[1], files)
+        settings = messages.lake.settings
 
         def measure(when: str) -> None:
-            found[when] = measured(lake, orders, rounds)
-            report.say(f"{when}: {_log_files(lake.settings)}")
+            found[when] = best_of(messages, orders, rounds)
+            report.say(f"{when}: {_log_files(settings)}")
 
-        for topic, count in (("users", files), ("items", ITEMS), ("orders", files)):
-            lake.send(topic, count)
-        lake.send("orders", files, userId=F.col("id") + 10 * files)  # they wait for users who never come
-        catch_up(lake.settings, merging(Lake(spark, lake.settings), ENTITIES))
-        lake.enrich()
-        measured(lake, orders, rounds)
+        messages.fill(files, files)
+        best_of(messages, orders, rounds)
         measure("young")
         for name in AGED:
-            age(lake.settings, name, commits=commits, files=files, days=days)
-        report.say(f"aged: {_log_files(lake.settings)}")
+            age(settings, name, commits=commits, files=files, days=days)
+        report.say(f"aged: {_log_files(settings)}")
         measure("old")
         began = time.monotonic()
-        done = list(maintain(lake.settings))
-        report.say(
-            f"maintain: {time.monotonic() - began:.0f} s, {sum(each.compacted for each in done):,} files compacted"
-        )
+        compacted = sum(each.compacted for each in maintain(settings))
+        report.say(f"maintain: {time.monotonic() - began:.0f} s, {compacted:,} files compacted")
         measure("maintained")
-    finally:
-        stop_spark()
     rows = [[name, *(f"{each[name]:.2f}" for each in found.values())] for name in found["young"]]
     report.rows(["seconds", *found], rows, title=f"{commits:,} commits in {days:g} days, {files:,} files")
-
-
-if __name__ == "__main__":
-    typer.run(main)

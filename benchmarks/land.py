@@ -1,26 +1,21 @@
 """Landing in bronze, compared with the raw client's `batch_receive` on the same topic in the same run.
 
-.venv/bin/python benchmarks/land.py [--orders 1000000] [--rounds 3]
+.venv/bin/python -m benchmarks land [--orders 1000000] [--rounds 3]
 """
 
 import shutil
-import sys
+import time
 from concurrent.futures import ProcessPoolExecutor
-from pathlib import Path
 from typing import Annotated
-
-sys.path.insert(0, str(Path(__file__).parent.parent))
 
 import pulsar
 import typer
 
-from benchmarks.bench import Lap, backlog, lap, middle
+from benchmarks.bench import Lap, backlog, caught_up, lap, middle, open_lake
 from pulsar_lakehouse.cli import report
 from pulsar_lakehouse.domains.shop.declarations.orders import ORDERS_TOPIC
 from pulsar_lakehouse.domains.shop.workload import Workload
 from pulsar_lakehouse.jobs.steps import landing
-from pulsar_lakehouse.jobs.streams import catch_up
-from pulsar_lakehouse.spark.session import start_spark, stop_spark
 from pulsar_lakehouse.tables.lake import Lake
 
 BATCH = 10_000
@@ -34,16 +29,13 @@ def main(
         messages = sent["orders"]
         topic = f"persistent://{settings.pulsar.namespace}/orders"
         partitions = [f"{topic}-partition-{index}" for index in range(settings.pulsar.partitions)]
-        spark = start_spark(settings)
-        try:
-            land_afresh(Lake(spark, settings))
+        with open_lake(settings) as lake:
+            land_afresh(lake)
             one, each, landed = [], [], []
             for _ in range(rounds):
                 one.append(receive_all(endpoint.service_url, [topic], messages))
                 each.append(receive_all(endpoint.service_url, partitions, messages))
-                landed.append(land_afresh(Lake(spark, settings)))
-        finally:
-            stop_spark()
+                landed.append(land_afresh(lake))
     show(messages, middle(one), middle(each), middle(landed))
 
 
@@ -58,8 +50,6 @@ def receive_all(service_url: str, topics: list[str], messages: int) -> Lap:
 
 def receive(service_url: str, topic: str, at_most: int) -> tuple[int, float]:
     """The number of messages received until the topic is drained, and the seconds from the first batch to the last."""
-    import time
-
     client = pulsar.Client(service_url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
     consumer = client.subscribe(
         topic,
@@ -83,26 +73,15 @@ def land_afresh(lake: Lake) -> Lap:
     """Land the whole topic in an empty table."""
     shutil.rmtree(lake.settings.table_path(ORDERS_TOPIC.bronze_table), ignore_errors=True)
     shutil.rmtree(lake.settings.checkpoint_path(ORDERS_TOPIC.bronze_table), ignore_errors=True)
-    with lap() as measured:
-        catch_up(lake.settings, landing(lake, [ORDERS_TOPIC]))
-    return measured
+    return caught_up(lake, landing(lake, [ORDERS_TOPIC]))
 
 
 def show(messages: int, one: Lap, each: Lap, landed: Lap) -> None:
-    rows = [
-        ("batch_receive, one process", one),
-        ("batch_receive, a process for each partition", each),
-        ("landing in Delta", landed),
-    ]
-    report.rows(
-        ["", "rows/s", "CPU µs/row", "landing's ratio"],
-        [
-            (name, f"{messages / it.wall:,.0f}", f"{it.cpu / messages * 1e6:.1f}", f"{it.wall / landed.wall:.2f}")
-            for name, it in rows
-        ],
-        title=f"{messages:,} orders on 2 partitions; medians",
-    )
-
-
-if __name__ == "__main__":
-    typer.run(main)
+    laps = {
+        "batch_receive, one process": one,
+        "batch_receive, a process for each partition": each,
+        "landing in Delta": landed,
+    }
+    rows = [(name, *it.rates(messages), f"{it.wall / landed.wall:.2f}") for name, it in laps.items()]
+    columns = ["", "rows/s", "CPU µs/row", "landing's ratio"]
+    report.rows(columns, rows, title=f"{messages:,} orders on 2 partitions; medians")

@@ -1,7 +1,7 @@
 """Merging a changelog into silver, compared with a plain MERGE of the same messages: speed, CPU, files rewritten.
 
-    .venv/bin/python benchmarks/merge.py [--events 2000000] [--keys 200000] [--more 100000] [--rounds 3]
-    .venv/bin/python benchmarks/merge.py --growth [--largest 10000000]
+    .venv/bin/python -m benchmarks merge [--events 2000000] [--keys 200000] [--more 100000] [--rounds 3]
+    .venv/bin/python -m benchmarks merge --growth [--largest 10000000]
 
 10 % of the changelog's messages are out of order, and 2 % are tombstones. It is merged into an empty table, and then
 `more` messages into the result. The plain MERGE parses the payload and merges the last message of each key by event
@@ -11,33 +11,26 @@ tables with more and more keys. No broker is needed, as Spark writes the message
 
 import json
 import shutil
-import sys
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
-sys.path.insert(0, str(Path(__file__).parent.parent))
-
 import typer
-from delta.tables import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from benchmarks.bench import START, Lap, bronze_rows, emptied_home, lap, middle
+from benchmarks.bench import START, Lap, bronze_rows, caught_up, lap, middle, of_home, open_lake
 from pulsar_lakehouse.bronze.landing import bronze_table
 from pulsar_lakehouse.cli import report
 from pulsar_lakehouse.contracts.types import Encoding
 from pulsar_lakehouse.contracts.values import parsed_type, value_of
 from pulsar_lakehouse.domains.shop.declarations.users import USERS
 from pulsar_lakehouse.jobs.steps import merging
-from pulsar_lakehouse.jobs.streams import catch_up
-from pulsar_lakehouse.settings import Settings
-from pulsar_lakehouse.spark.session import start_spark, stop_spark
 from pulsar_lakehouse.tables.declared import commit_file
 from pulsar_lakehouse.tables.lake import Lake
 
-PLAIN = "silver.plain_users"
+BRONZE, PLAIN = USERS.topic.bronze_table, "silver.plain_users"
 VARIANTS = {"latest state": replace(USERS, keeps_history=False), "and history": USERS}
 BATCH = 10_000
 Result = tuple[Lap, str]
@@ -49,59 +42,42 @@ def main(
     keys: Annotated[int, typer.Option(help="Different users.")] = 200_000,
     more: Annotated[int, typer.Option(help="Messages that are merged afterwards.")] = 100_000,
     rounds: Annotated[int, typer.Option(help="Warm repetitions; medians are shown.")] = 3,
-    growth: Annotated[
-        bool, typer.Option("--growth", help="Merge 10,000 messages into tables with more and more keys.")
-    ] = False,
+    growth: Annotated[bool, typer.Option("--growth", help="Merge into tables with more and more keys.")] = False,
     largest: Annotated[int, typer.Option(help="Keys in the largest of these tables.")] = 10_000_000,
 ) -> None:
-    settings = emptied_home()
-    spark = start_spark(settings)
-    try:
+    with open_lake() as lake:
         if growth:
-            report.rows(["keys", "seconds", "CPU s", "files"], _grow(Lake(spark, settings), largest, rounds))
+            report.rows(["keys", "seconds", "CPU s", "files"], _grow(lake, largest, rounds))
             return
-        _round(Lake(spark, settings), [(0, events // 20), (events // 20, more // 20)], keys)
-        found = [_round(Lake(spark, settings), [(0, events), (events, more)], keys) for _ in range(rounds)]
-    finally:
-        stop_spark()
+        _round(lake, [(0, events // 20), (events // 20, more // 20)], keys)
+        found = [_round(lake, [(0, events), (events, more)], keys) for _ in range(rounds)]
     rows = []
     for name in found[0]:
         took = middle([each[name][0] for each in found])
         count = more if "onto" in name else events
         plain = middle([each[f"plain MERGE, {name.partition(', ')[2]}"][0] for each in found])
-        rows.append(
-            (
-                name,
-                f"{took.wall:.1f}",
-                f"{count / took.wall:,.0f}",
-                f"{took.cpu / count * 1e6:.1f}",
-                found[-1][name][1],
-                f"{took.wall / plain.wall:.2f}",
-            )
-        )
+        files, ratio = found[-1][name][1], f"{took.wall / plain.wall:.2f}"
+        rows.append((name, took.seconds()[0], *took.rates(count), files, ratio))
     columns = ["", "seconds", "messages/s", "CPU µs/message", "files", "time / plain"]
     report.rows(columns, rows, title=f"{events:,} messages of {keys:,} keys, then {more:,}")
 
 
 def _round(lake: Lake, parts: list[tuple[int, int]], keys: int) -> dict[str, Result]:
-    homes = {name: _afresh(lake, name) for name in VARIANTS}
-    plain_home = homes["latest state"]
-    lake.spark.sql(
-        f"CREATE TABLE delta.`{plain_home.table_path(PLAIN)}` ({USERS.decoding.ddl}, seq TIMESTAMP) USING delta"
-    )
+    by_name = {name: _afresh(lake, name) for name in VARIANTS}
+    beside = by_name["latest state"]
+    ddl = f"{USERS.decoding.ddl}, seq TIMESTAMP"
+    lake.spark.sql(f"CREATE TABLE delta.`{beside.table(PLAIN).path}` ({ddl}) USING delta")
     found = {}
     for size, (first, count) in zip(("empty", "onto that"), parts, strict=True):
         for name, entity in VARIANTS.items():
-            Lake(lake.spark, homes[name]).table(entity.topic.bronze_table).append(
-                changelog(lake.spark, range(first, first + count), keys)
-            )
-            with lap() as ours:
-                catch_up(homes[name], merging(Lake(lake.spark, homes[name]), [entity]))
-            found[f"{name}, {size}"] = (ours, _files(Lake(lake.spark, homes[name]), entity.table.name))
-        landed = Lake(lake.spark, plain_home).table(USERS.topic.bronze_table).read()
+            own = by_name[name]
+            own.table(BRONZE).append(changelog(lake.spark, range(first, first + count), keys))
+            ours = caught_up(own, merging(own, [entity]))
+            found[f"{name}, {size}"] = (ours, _files(own, entity.table.name))
+        landed = beside.table(BRONZE).read()
         with lap() as plain:
-            plain_merge(Lake(lake.spark, plain_home), landed.where(F.col("entry_id") >= first))
-        found[f"plain MERGE, {size}"] = (plain, _files(Lake(lake.spark, plain_home), PLAIN))
+            plain_merge(beside, landed.where(F.col("entry_id") >= first))
+        found[f"plain MERGE, {size}"] = (plain, _files(beside, PLAIN))
     return found
 
 
@@ -110,29 +86,21 @@ def _grow(lake: Lake, largest: int, rounds: int) -> list[tuple[str, ...]]:
     rows: list[tuple[str, ...]] = []
     for name, entity in VARIANTS.items():
         for keys in (largest // 100, largest // 10, largest):
-            home = _afresh(lake, name)
-            Lake(lake.spark, home).table(entity.topic.bronze_table).append(
-                changelog(lake.spark, range(keys), keys, each_key=True)
-            )
-            catch_up(home, merging(Lake(lake.spark, home), [entity]))
+            own = _afresh(lake, name)
+            own.table(BRONZE).append(changelog(lake.spark, range(keys), keys, each_key=True))
+            caught_up(own, merging(own, [entity]))
             laps = []
             for first in range(keys, keys + BATCH * rounds, BATCH):
-                Lake(lake.spark, home).table(entity.topic.bronze_table).append(
-                    changelog(lake.spark, range(first, first + BATCH), keys)
-                )
-                with lap() as measured:
-                    catch_up(home, merging(Lake(lake.spark, home), [entity]))
-                laps.append(measured)
-            took = middle(laps)
-            files = _files(Lake(lake.spark, home), entity.table.name)
-            rows.append((f"{name}, {keys:,}", f"{took.wall:.1f}", f"{took.cpu:.1f}", files))
+                own.table(BRONZE).append(changelog(lake.spark, range(first, first + BATCH), keys))
+                laps.append(caught_up(own, merging(own, [entity])))
+            rows.append((f"{name}, {keys:,}", *middle(laps).seconds(), _files(own, entity.table.name)))
     return rows
 
 
-def _afresh(lake: Lake, name: str) -> Settings:
-    own = lake.settings.model_copy(update={"home": lake.settings.home / name.replace(" ", "-")})
-    shutil.rmtree(own.home, ignore_errors=True)
-    Lake(lake.spark, own).create(bronze_table(USERS.topic))
+def _afresh(lake: Lake, name: str) -> Lake:
+    own = of_home(lake, name.replace(" ", "-"))
+    shutil.rmtree(own.settings.home, ignore_errors=True)
+    own.create(bronze_table(USERS.topic))
     return own
 
 
@@ -148,12 +116,8 @@ def changelog(spark: SparkSession, ids: range, keys: int, *, each_key: bool = Fa
         F.concat(F.lit(prefix), F.xxhash64(n) % 1000).alias(name)
         for prefix, name in (("Ada", "firstName"), ("L", "lastName"))
     ]
-    fields = [
-        user.alias("id"),
-        *names,
-        F.concat(F.lit("user"), user).alias("emailAddress"),
-        F.lit(0).alias("createdAt"),
-    ]
+    mail = F.concat(F.lit("user"), user).alias("emailAddress")
+    fields = [user.alias("id"), *names, mail, F.lit(0).alias("createdAt")]
     unset = [F.lit(-1).alias(name) for name in ("deletedAt", "mergedAt", "parentUserId")]
     return bronze_rows(
         spark,
@@ -180,8 +144,8 @@ def plain_merge(lake: Lake, messages: DataFrame) -> None:
     )
     last = typed.groupBy("id").agg(F.max_by(F.struct(*typed.columns), "seq").alias("last")).select("last.*")
     (
-        DeltaTable.forPath(lake.spark, lake.settings.table_path(PLAIN))
-        .alias("held")
+        lake.table(PLAIN)
+        .delta.alias("held")
         .merge(last.alias("new"), "held.id = new.id")
         .whenMatchedUpdateAll("new.seq > held.seq")
         .whenNotMatchedInsertAll()
@@ -191,10 +155,6 @@ def plain_merge(lake: Lake, messages: DataFrame) -> None:
 
 def _files(lake: Lake, name: str) -> str:
     """The files that the last commit added and removed."""
-    last = Path(lake.settings.table_path(name)) / commit_file(lake.table(name).version)
+    last = Path(lake.table(name).path) / commit_file(lake.table(name).version)
     actions = Counter(next(iter(json.loads(line))) for line in last.read_text().splitlines())
     return f"+{actions['add']} -{actions['remove']}"
-
-
-if __name__ == "__main__":
-    typer.run(main)

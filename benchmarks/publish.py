@@ -1,37 +1,32 @@
 """Publishing gold, compared with raw producers of the same payloads on the same broker in the same run.
 
-    .venv/bin/python benchmarks/publish.py [--orders 200000] [--rounds 3]
+    .venv/bin/python -m benchmarks publish [--orders 200000] [--rounds 3]
 
 Raw producers are one process for each partition, which sends what it has in memory: keyed, batched and compressed in
 the same way, but without sequence ids, to a topic without deduplication.
 """
 
-import sys
 import time
 from concurrent.futures import ProcessPoolExecutor
-from pathlib import Path
 from queue import SimpleQueue
 from typing import Annotated
-
-sys.path.insert(0, str(Path(__file__).parent.parent))
 
 import pulsar
 import typer
 
-from benchmarks.bench import Lap, backlog, lap, middle
+from benchmarks.bench import Lap, backlog, caught_up, lap, merge_and_enrich, middle, open_lake
 from pulsar_lakehouse.cli import report
 from pulsar_lakehouse.domains.shop.declarations.orders import ORDERS
 from pulsar_lakehouse.domains.shop.workload import Workload
 from pulsar_lakehouse.gold.sinks.topic import to_messages
-from pulsar_lakehouse.jobs.steps import enriching, landing, merging, publishing
+from pulsar_lakehouse.jobs.steps import landing, publishing
 from pulsar_lakehouse.jobs.streams import catch_up
 from pulsar_lakehouse.pulsar.endpoint import Endpoint, call_admin
 from pulsar_lakehouse.pulsar.produce import BATCH_BYTES, PENDING
 from pulsar_lakehouse.pulsar.topic_admin import create_published
 from pulsar_lakehouse.settings import Settings
-from pulsar_lakehouse.spark.session import start_spark, stop_spark
 from pulsar_lakehouse.tables.lake import Lake
-from tests.shop import ENRICHMENTS, ENTITIES, PUBLISHED, TOPICS
+from tests.shop import PUBLISHED, TOPICS
 
 Payloads = list[tuple[str, bytes]]
 
@@ -41,20 +36,15 @@ def main(
     rounds: Annotated[int, typer.Option(help="Repetitions of each, in turn, after one warm-up.")] = 3,
 ) -> None:
     workload = Workload(users=max(orders // 10, 1), orders=orders, late_users=0, duplicates=0, malformed=0)
-    with backlog(workload) as (settings, endpoint, _):
-        spark = start_spark(settings)
-        try:
-            catch_up(settings, landing(Lake(spark, settings), TOPICS))
-            catch_up(settings, merging(Lake(spark, settings), ENTITIES))
-            catch_up(settings, enriching(Lake(spark, settings), ENRICHMENTS))
-            payloads = payloads_of(Lake(spark, settings))
-            publish_afresh(Lake(spark, settings), endpoint)
-            raw, published = [], []
-            for _ in range(rounds):
-                raw.append(send_all(settings, endpoint, payloads))
-                published.append(publish_afresh(Lake(spark, settings), endpoint))
-        finally:
-            stop_spark()
+    with backlog(workload) as (settings, endpoint, _), open_lake(settings) as lake:
+        catch_up(settings, landing(lake, TOPICS))
+        merge_and_enrich(lake)
+        payloads = payloads_of(lake)
+        publish_afresh(lake, endpoint)
+        raw, published = [], []
+        for _ in range(rounds):
+            raw.append(send_all(settings, endpoint, payloads))
+            published.append(publish_afresh(lake, endpoint))
     show(payloads, middle(raw), middle(published))
 
 
@@ -109,23 +99,13 @@ def publish_afresh(lake: Lake, endpoint: Endpoint) -> Lap:
     path = f"persistent/{lake.settings.pulsar.namespace}/{ORDERS.publish_to}/partitions?force=true"
     call_admin("DELETE", path, endpoint, lake.settings, accept=(404,))
     create_published(PUBLISHED, endpoint, lake.settings)
-    with lap() as measured:
-        catch_up(lake.settings, publishing(lake, [ORDERS]))
-    return measured
+    return caught_up(lake, publishing(lake, [ORDERS]))
 
 
 def show(payloads: list[Payloads], raw: Lap, published: Lap) -> None:
     messages = sum(map(len, payloads))
     size = sum(len(payload) for part in payloads for _, payload in part) / messages
-    report.rows(
-        ["", "messages/s", "CPU µs/message", "publishing's ratio"],
-        [
-            (name, f"{messages / it.wall:,.0f}", f"{it.cpu / messages * 1e6:.1f}", f"{it.wall / published.wall:.2f}")
-            for name, it in (("raw producers, one for each partition", raw), ("publishing gold", published))
-        ],
-        title=f"{messages:,} messages of {size:,.0f} bytes on {len(payloads)} partitions; medians",
-    )
-
-
-if __name__ == "__main__":
-    typer.run(main)
+    laps = {"raw producers, one for each partition": raw, "publishing gold": published}
+    rows = [(name, *it.rates(messages), f"{it.wall / published.wall:.2f}") for name, it in laps.items()]
+    title = f"{messages:,} messages of {size:,.0f} bytes on {len(payloads)} partitions; medians"
+    report.rows(["", "messages/s", "CPU µs/message", "publishing's ratio"], rows, title=title)

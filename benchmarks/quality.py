@@ -1,21 +1,17 @@
 """What validating the tables costs, as a share of the run that made them.
 
-    .venv/bin/python benchmarks/quality.py [--orders 1000000] [--users 100000] [--rounds 2] [--times 5]
+    .venv/bin/python -m benchmarks quality [--orders 1000000] [--users 100000] [--rounds 2] [--times 5]
 
 All in one process: a cold run of the whole pipeline on a backlog, and a warm one with emptied tables. After each, all
 tables are validated as a whole. Then follow runs of a few more orders, each with the validation of the rows that it
 added.
 """
 
-import sys
-from pathlib import Path
 from typing import Annotated
-
-sys.path.insert(0, str(Path(__file__).parent.parent))
 
 import typer
 
-from benchmarks.bench import Lap, backlog, lap, middle
+from benchmarks.bench import Lap, backlog, lap, middle, open_lake, total
 from benchmarks.pipeline import run_afresh
 from pulsar_lakehouse.cli import report
 from pulsar_lakehouse.domains.shop.workload import Workload
@@ -23,7 +19,6 @@ from pulsar_lakehouse.expectations.validation import validate
 from pulsar_lakehouse.jobs.steps import run_all
 from pulsar_lakehouse.pulsar.endpoint import Endpoint
 from pulsar_lakehouse.pulsar.produce import produce
-from pulsar_lakehouse.spark.session import start_spark, stop_spark
 from pulsar_lakehouse.tables.lake import Lake
 from tests.shop import SUITES, TOPICS
 
@@ -37,24 +32,17 @@ def main(
 ) -> None:
     workload = Workload(users=users, orders=orders, late_users=0)
     rows = []
-    with backlog(workload) as (settings, endpoint, _):
-        spark = start_spark(settings)
-        try:
-            for number in range(rounds):
-                name = "warm" if number else "cold"
-                laps = run_afresh(Lake(spark, settings)).values()
-                run = Lap(sum(each.wall for each in laps), sum(each.cpu for each in laps))
-                with lap() as whole:
-                    results = validate(Lake(spark, settings), SUITES)
-                rows += [_row(f"{name} run", run, run), _row(f"{name} validation of the whole tables", whole, run)]
-            report.quality(results)
-            later = [
-                run_later(Lake(spark, settings), endpoint, workload, more, number) for number in range(1, times + 1)
-            ]
-            run, new = (middle([each[place] for each in later]) for place in (0, 1))
-            rows += [_row(f"run of {more:,} orders more", run, run), _row("validation of the new rows", new, run)]
-        finally:
-            stop_spark()
+    with backlog(workload) as (settings, endpoint, _), open_lake(settings) as lake:
+        for number in range(rounds):
+            name = "warm" if number else "cold"
+            run = total(run_afresh(lake).values())
+            with lap() as whole:
+                results = validate(lake, SUITES)
+            rows += [_row(f"{name} run", run, run), _row(f"{name} validation of the whole tables", whole, run)]
+        report.quality(results)
+        later = [run_later(lake, endpoint, workload, more, number) for number in range(1, times + 1)]
+        run, new = map(middle, zip(*later, strict=True))
+        rows += [_row(f"run of {more:,} orders more", run, run), _row("validation of the new rows", new, run)]
     report.rows(["", "seconds", "CPU seconds", "share of the time", "of the CPU"], rows, title=f"{orders:,} orders")
 
 
@@ -70,8 +58,4 @@ def run_later(lake: Lake, endpoint: Endpoint, workload: Workload, orders: int, n
 
 
 def _row(name: str, it: Lap, run: Lap) -> tuple[str, ...]:
-    return name, f"{it.wall:.1f}", f"{it.cpu:.1f}", f"{it.wall / run.wall:.0%}", f"{it.cpu / run.cpu:.0%}"
-
-
-if __name__ == "__main__":
-    typer.run(main)
+    return name, *it.seconds(), f"{it.wall / run.wall:.0%}", f"{it.cpu / run.cpu:.0%}"

@@ -1,25 +1,20 @@
 """Refresh SQL tables after a small change: only what it touches, compared with a full refresh.
 
-    .venv/bin/python benchmarks/refresh.py [--orders 1000000] [--changes 1000] [--rounds 3]
+    .venv/bin/python -m benchmarks refresh [--orders 1000000] [--changes 1000] [--rounds 3]
 
 One table has orders of 20 categories and 30 days, partitioned by day like gold. `changes` orders of the last two hours
 get another price. Then each SQL table of the shop is refreshed. After as many other changes, it is refreshed in full.
 No broker is needed.
 """
 
-import sys
-from pathlib import Path
 from typing import Annotated
-
-sys.path.insert(0, str(Path(__file__).parent.parent))
 
 import typer
 from pyspark.sql import functions as F
 
-from benchmarks.bench import START, Lap, emptied_home, lap, middle
+from benchmarks.bench import START, Lap, lap, middle, open_lake
 from pulsar_lakehouse.cli import report
 from pulsar_lakehouse.gold.sql.refresh import refresh
-from pulsar_lakehouse.spark.session import start_spark, stop_spark
 from pulsar_lakehouse.tables.declared import Table
 from pulsar_lakehouse.tables.lake import Lake
 from tests.shop import SQL_TABLES
@@ -38,36 +33,30 @@ def main(
     changes: Annotated[int, typer.Option(help="Orders whose price changes.")] = 1_000,
     rounds: Annotated[int, typer.Option(help="Repetitions; medians are shown.")] = 3,
 ) -> None:
-    settings = emptied_home()
-    spark = start_spark(settings)
-    tables = SQL_TABLES
-    laps: dict[str, list[tuple[Lap, Lap]]] = {table.name: [] for table in tables}
+    laps: dict[str, list[tuple[Lap, Lap]]] = {table.name: [] for table in SQL_TABLES}
     touched = {}
-    try:
-        _fill(Lake(spark, settings), orders)
-        for table in tables:
-            refresh(Lake(spark, settings), table)
+    with open_lake() as lake:
+        _fill(lake, orders)
+        for table in SQL_TABLES:
+            refresh(lake, table)
         for number in range(rounds + 1):  # the first round is warm-up
-            took: dict[str, list[Lap]] = {table.name: [] for table in tables}
+            took: dict[str, list[Lap]] = {table.name: [] for table in SQL_TABLES}
             for full in (False, True):
-                _change(Lake(spark, settings), orders, changes, 2 * number + full)
-                for table in tables:
+                _change(lake, orders, changes, 2 * number + full)
+                for table in SQL_TABLES:
                     with lap() as measured:
-                        done = refresh(Lake(spark, settings), table, full=full)
+                        done = refresh(lake, table, full=full)
                     took[table.name].append(measured)
                     if not full:
                         touched[table.name] = done.reason
             if number:
                 for name, (part, whole) in took.items():
                     laps[name].append((part, whole))
-    finally:
-        stop_spark()
     rows = []
     for name, pairs in laps.items():
-        part, whole = (middle([each[side] for each in pairs]) for side in (0, 1))
-        figures = (f"{value:.1f}" for value in (part.wall, part.cpu, whole.wall, whole.cpu))
+        part, whole = map(middle, zip(*pairs, strict=True))
         short = name.removeprefix("gold."), touched[name].removesuffix(" touched")
-        rows.append([*short, *figures, f"{part.wall / whole.wall:.2f}"])
+        rows.append([*short, *part.seconds(), *whole.seconds(), f"{part.wall / whole.wall:.2f}"])
     report.rows(["table", "touched", "s", "CPU s", "full: s", "CPU s", "ratio"], rows)
 
 
@@ -91,7 +80,3 @@ def _change(lake: Lake, orders: int, changes: int, number: int) -> None:
     lake.table(ORDERS.name).delta.update(
         f"id >= {orders - last} AND id % {step} = {number % step}", {"price": F.col("price") + 1}
     )
-
-
-if __name__ == "__main__":
-    typer.run(main)

@@ -1,26 +1,21 @@
 """The time to retry waiting orders whose users arrive: 1,000 or 100,000 of 1,000,000 orders, or 1,000 of 10,000.
 
-    .venv/bin/python benchmarks/release.py [--waiting 1000000] [--rounds 3]
+    .venv/bin/python -m benchmarks release [--waiting 1000000] [--rounds 3]
 
 Each user has ten waiting orders. The time is for merging the users and for enriching: two batches. No broker is needed,
 as Spark writes the messages.
 """
 
-import sys
 from itertools import product
-from pathlib import Path
 from typing import Annotated
-
-sys.path.insert(0, str(Path(__file__).parent.parent))
 
 import typer
 from pyspark.sql import functions as F
 
-from benchmarks.bench import Lap, emptied_home, lakes, land, lap, merge_and_enrich, middle
+from benchmarks.bench import Lap, lakes, land, lap, merge_and_enrich, middle, open_lake
 from pulsar_lakehouse.cli import report
 from pulsar_lakehouse.domains.shop.declarations.orders import ORDERS
 from pulsar_lakehouse.jobs.steps import reconcile_all
-from pulsar_lakehouse.spark.session import start_spark, stop_spark
 from pulsar_lakehouse.tables.lake import Lake
 
 ORDERS_OF_A_USER = 10
@@ -33,25 +28,18 @@ def main(
 ) -> None:
     few, many = RETRIED
     cases = ((waiting // 100, few), (waiting, few), (waiting, many))
-    settings = emptied_home()
-    spark = start_spark(settings)
     laps: dict[tuple[int, int], list[Lap]] = {case: [] for case in cases}
-    try:
-        homes = lakes(Lake(spark, settings), dict.fromkeys(size for size, _ in cases))
-        users = dict.fromkeys(homes, 0)
-        for size, own in homes.items():
-            fill(Lake(spark, own), size)
+    with open_lake() as outer:
+        by_size = lakes(outer, (size for size, _ in cases))
+        users = dict.fromkeys(by_size, 0)
+        for size, lake in by_size.items():
+            fill(lake, size)
         for _, (size, retried) in product(range(1 + rounds), cases):  # the first round is warm-up
-            laps[size, retried].append(retry(Lake(spark, homes[size]), users[size], retried))
+            laps[size, retried].append(retry(by_size[size], users[size], retried))
             users[size] += retried // ORDERS_OF_A_USER
-        for own in homes.values():
-            report.reconciliation(reconcile_all(Lake(spark, own)))
-    finally:
-        stop_spark()
-    rows = []
-    for (size, retried), found in laps.items():
-        took = middle(found[1:])
-        rows.append((f"{size:,}", f"{retried:,}", f"{took.wall:.1f}", f"{took.cpu:.1f}"))
+        for lake in by_size.values():
+            report.reconciliation(reconcile_all(lake))
+    rows = [(f"{size:,}", f"{retried:,}", *middle(found[1:]).seconds()) for (size, retried), found in laps.items()]
     report.rows(["waiting", "retried", "seconds", "CPU s"], rows, title="Orders that wait for their users")
 
 
@@ -71,7 +59,3 @@ def retry(lake: Lake, first: int, expected: int) -> Lap:
     retried = left - lake.table(ORDERS.waiting.name).read().count()
     assert retried == expected, f"{retried:,} of {expected:,} left quarantine"
     return measured
-
-
-if __name__ == "__main__":
-    typer.run(main)

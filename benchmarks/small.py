@@ -1,6 +1,6 @@
 """What small batches cost in a warm JVM: seconds, CPU seconds and Spark jobs of a step with a few new rows.
 
-    .venv/bin/python benchmarks/small.py [--orders 2000] [--changes 40] [--users 100000] [--gold 100000] [--waiting 0]
+    .venv/bin/python -m benchmarks small [--orders 2000] [--changes 40] [--users 100000] [--gold 100000] [--waiting 0]
         [--random-keys]
 
 Four kinds of batches take turns: orders whose users and items do not change; orders of which some are malformed, some
@@ -9,25 +9,20 @@ and prices. The medians are of the last third of the rounds, as the JVM needs
 some dozens of rounds to compile what it uses. No broker is needed, as Spark writes the messages.
 """
 
-import sys
+from collections import defaultdict
 from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path
 from statistics import median
 from typing import Annotated
 
-sys.path.insert(0, str(Path(__file__).parent.parent))
-
 import typer
-from pyspark.sql import Column, SparkSession
+from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from benchmarks.bench import START, Lap, emptied_home, lakes, land, lap, middle
+from benchmarks.bench import START, Lap, caught_up, lakes, land, middle, open_lake
 from pulsar_lakehouse.cli import report
 from pulsar_lakehouse.jobs.steps import enriching, merging
-from pulsar_lakehouse.jobs.streams import Stream, catch_up
-from pulsar_lakehouse.settings import Settings
-from pulsar_lakehouse.spark.session import start_spark, stop_spark
+from pulsar_lakehouse.jobs.streams import Stream
 from pulsar_lakehouse.tables.lake import Lake
 from tests.shop import ENRICHMENTS, ENTITIES
 
@@ -41,27 +36,32 @@ Steps = list[tuple[Lap, int]]
 class Measured:
     """A lakehouse whose messages are numbered by topic."""
 
-    spark: SparkSession
-    settings: Settings
+    lake: Lake
     users: int
     random_keys: bool = False
     sent: dict[str, int] = field(default_factory=lambda: {"users": 0, "items": 0, "orders": 0})
 
+    def fill(self, orders: int, waiting: int) -> None:
+        """All users and items, orders in gold, and others that wait for users who never come."""
+        for topic, count in (("users", self.users), ("items", ITEMS), ("orders", orders)):
+            self.send(topic, count)
+        self.send("orders", waiting, userId=F.col("id") + self.users)
+        self.step(merging(self.lake, ENTITIES))
+        self.enrich()
+
     def send(self, topic: str, count: int, **others: Column) -> None:
         """Land messages; `others` replace fields, as SQL columns over `id`."""
         ids = range(self.sent[topic], self.sent[topic] + count)
-        land(Lake(self.spark, self.settings), topic, ids, {**self._fields(topic), **others})
+        land(self.lake, topic, ids, {**self._fields(topic), **others})
         self.sent[topic] += count
 
     def step(self, streams: list[Stream]) -> tuple[Lap, int]:
-        scheduler = self.spark.sparkContext._jsc.sc().dagScheduler()
+        scheduler = self.lake.spark.sparkContext._jsc.sc().dagScheduler()
         before = scheduler.nextJobId()
-        with lap() as measured:
-            catch_up(self.settings, streams)
-        return measured, scheduler.nextJobId() - before
+        return caught_up(self.lake, streams), scheduler.nextJobId() - before
 
     def merge(self, name: str) -> tuple[Lap, int]:
-        return self.step(merging(Lake(self.spark, self.settings), [each for each in ENTITIES if each.name == name]))
+        return self.step(merging(self.lake, [each for each in ENTITIES if each.name == name]))
 
     def enrich(self) -> tuple[Lap, int]:
         return self.step(self.enriching)
@@ -69,7 +69,7 @@ class Measured:
     @cached_property
     def enriching(self) -> list[Stream]:
         """Kept, as by `run --every`: a process knows what it has placed itself."""
-        return enriching(Lake(self.spark, self.settings), ENRICHMENTS)
+        return enriching(self.lake, ENRICHMENTS)
 
     def mixed(self) -> dict[str, Column]:
         """Fields of orders of which 1 % are duplicates, 1 % lack their user and 0.2 % are malformed."""
@@ -127,51 +127,30 @@ def main(
     random_keys: Annotated[bool, typer.Option("--random-keys", help="Orders with random numbers.")] = False,
     rounds: Annotated[int, typer.Option(help="Batches of each kind.")] = 30,
 ) -> None:
-    settings = emptied_home()
-    spark = start_spark(settings)
-    try:
-        lake = Measured(spark, lakes(Lake(spark, settings), [1])[1], users, random_keys)
-        for topic, count in (("users", users), ("items", ITEMS), ("orders", gold)):
-            lake.send(topic, count)
-        lake.send("orders", waiting, userId=F.col("id") + users)
-        catch_up(lake.settings, merging(Lake(spark, lake.settings), ENTITIES))
-        lake.enrich()
-        found = batches(lake, orders, changes, rounds)
-    finally:
-        stop_spark()
+    with open_lake() as outer:
+        measured = Measured(lakes(outer, [1])[1], users, random_keys)
+        measured.fill(gold, waiting)
+        found = batches(measured, orders, changes, rounds)
     report.rows(["", "seconds", "CPU s", "jobs"], [_row(name, steps) for name, steps in found.items()], title="Warm")
 
 
-def batches(lake: Measured, orders: int, changes: int, rounds: int) -> dict[str, Steps]:
+def batches(measured: Measured, orders: int, changes: int, rounds: int) -> dict[str, Steps]:
     """The steps of each kind, by what is in a batch."""
-    quiet: Steps = []
-    mixed: Steps = []
-    merged: Steps = []
-    changed: Steps = []
+    steps: defaultdict[str, Steps] = defaultdict(list)
     for _ in range(rounds):
-        lake.send("orders", orders)
-        quiet.append(lake.enrich())
-        lake.send("orders", orders, **lake.mixed())
-        mixed.append(lake.enrich())
-        lake.send("users", changes)
-        merged.append(lake.merge("users"))
-        lake.send("items", changes // 10)
-        lake.merge("items")
-        lake.send("orders", orders)
-        changed.append(lake.enrich())
-    return {
-        f"{orders:,} orders": quiet,
-        f"{orders:,} mixed orders": mixed,
-        f"{changes:,} users": merged,
-        f"{orders:,} orders, changes": changed,
-    }
+        measured.send("orders", orders)
+        steps[f"{orders:,} orders"].append(measured.enrich())
+        measured.send("orders", orders, **measured.mixed())
+        steps[f"{orders:,} mixed orders"].append(measured.enrich())
+        measured.send("users", changes)
+        steps[f"{changes:,} users"].append(measured.merge("users"))
+        measured.send("items", changes // 10)
+        measured.merge("items")
+        measured.send("orders", orders)
+        steps[f"{orders:,} orders, changes"].append(measured.enrich())
+    return steps
 
 
 def _row(name: str, steps: Steps) -> list[str]:
     last = steps[-max(1, len(steps) // 3) :]
-    laps = middle([each for each, _ in last])
-    return [name, f"{laps.wall:.1f}", f"{laps.cpu:.1f}", f"{median(jobs for _, jobs in last):.0f}"]
-
-
-if __name__ == "__main__":
-    typer.run(main)
+    return [name, *middle([each for each, _ in last]).seconds(), f"{median(jobs for _, jobs in last):.0f}"]

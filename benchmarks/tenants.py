@@ -1,41 +1,31 @@
 """How old a tenant's orders are when they reach gold, alone and beside a tenant that is flooded, on the same machine.
 
-    .venv/bin/python benchmarks/tenants.py [--rate 200] [--flood 300000] [--seconds 60]
+    .venv/bin/python -m benchmarks tenants [--rate 200] [--flood 300000] [--seconds 60]
 
 One tenant runs `lakehouse run --every 1s`, and gets orders at a steady rate. Then another one works off a backlog, once
 for each way to bound it. What counts are the orders that are sent while it does, from its first batch on.
 """
 
-import os
-import subprocess
-import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import takewhile
-from pathlib import Path
 from threading import Event, Thread
-from types import MappingProxyType
 from typing import Annotated
 
-sys.path.insert(0, str(Path(__file__).parent.parent))
-
-import psutil
 import typer
 
 from benchmarks.bench import emptied_home
-from benchmarks.freshness import LAKEHOUSE, ages
+from benchmarks.freshness import ages, running, spread, until_rows
 from pulsar_lakehouse.cli import report
 from pulsar_lakehouse.domains.shop.declarations.orders import ORDERS
 from pulsar_lakehouse.domains.shop.workload import Workload
 from pulsar_lakehouse.local import broker
-from pulsar_lakehouse.local.processes import end
 from pulsar_lakehouse.pulsar.endpoint import Endpoint
 from pulsar_lakehouse.pulsar.produce import produce
 from pulsar_lakehouse.settings import Settings
-from pulsar_lakehouse.tables.stored import is_stored, stored_table
-from tests.lake import environment, own_topics
+from tests.lake import own_topics
 from tests.shop import TOPICS
 
 ALL_JOIN = Workload(late_users=0, missing_users=0, missing_items=0, duplicates=0, malformed=0)
@@ -89,21 +79,6 @@ def tenant(settings: Settings, endpoint: Endpoint, name: str, workload: Workload
 
 
 @contextmanager
-def running(
-    lake: Settings, words: Sequence[str] = (), given: Mapping[str, str] = MappingProxyType({})
-) -> Iterator[subprocess.Popen[bytes]]:
-    """`lakehouse run --every 1s` of a tenant, in a session of its own, as of another user or service."""
-    own = {**os.environ, **environment(lake, LAKEHOUSE_SPARK__CONF="{}"), **given}
-    command = [*words, str(LAKEHOUSE), "run", "--every", "1s"]
-    process = subprocess.Popen(command, env=own, stderr=subprocess.DEVNULL, start_new_session=True)
-    try:
-        yield process
-    finally:
-        end([psutil.Process(process.pid)], 60)
-        process.wait()
-
-
-@contextmanager
 def steady(lake: Settings, endpoint: Endpoint, workload: Workload, rate: int) -> Iterator[None]:
     """Orders come at this rate, a second, while the block runs."""
     over = Event()
@@ -117,19 +92,6 @@ def steady(lake: Settings, endpoint: Endpoint, workload: Workload, rate: int) ->
         thread.join()
 
 
-def rows(lake: Settings, *names: str) -> int:
-    """The rows of all tables that exist."""
-    return sum(stored_table(lake, name).count() for name in names if is_stored(lake, name))
-
-
-def until_rows(lake: Settings, least: int, process: subprocess.Popen[bytes], *names: str) -> None:
-    """Wait until the tables have so many rows."""
-    while rows(lake, *names) < least:
-        if process.poll() is not None:
-            raise SystemExit("the pipeline has ended")
-        time.sleep(0.5)
-
-
 def work_off(lake: Settings, orders: int, words: Sequence[str], given: Mapping[str, str]) -> tuple[float, float]:
     """Run a tenant until its orders have their places; returns when its first batch landed, and now (epoch seconds)."""
     with running(lake, words, given) as process:
@@ -141,9 +103,4 @@ def work_off(lake: Settings, orders: int, words: Sequence[str], given: Mapping[s
 
 def told(lake: Settings, since: float, until: float) -> list[str]:
     """How many orders were sent between two times (epoch seconds), and their median and 95th percentile in seconds."""
-    seconds = ages(lake, since=since, until=until)
-    return [f"{len(seconds):,}", *(f"{seconds[int(len(seconds) * part)]:.1f}" for part in (0.5, 0.95))]
-
-
-if __name__ == "__main__":
-    typer.run(main)
+    return spread(ages(lake, since=since, until=until), 0.5, 0.95)

@@ -126,7 +126,7 @@ def _declarations() -> Iterator[str]:
     yield "The folder `declarations/` says what a pipeline is made of: topics, entities and enrichments in Python, and"
     yield "a SQL file for each table that is made from other tables.\n"
     for declared in (Topic, Entity, Enrichment, Lookup):
-        yield f"## {declared.__name__}\n\n`from {declared.__module__} import {declared.__name__}`\n"
+        yield f"## {declared.__name__}\n\n`from pulsar_lakehouse import {declared.__name__}`\n"
         yield f"{inspect.getdoc(declared)}\n"
         docs = documented(declared)
         rows = (
@@ -139,7 +139,7 @@ def _declarations() -> Iterator[str]:
             for each in fields(declared)
         )
         yield from _grid(("parameter", "type", "default", "", "example"), rows)
-    yield f"## Check\n\n`from {Check.__module__} import fail, quarantine, warn`\n\n{inspect.getdoc(Check)}\n"
+    yield f"## Check\n\n`from pulsar_lakehouse import fail, quarantine, warn`\n\n{inspect.getdoc(Check)}\n"
     modes = ((f"`{each.__name__}(sql)`", inspect.getdoc(each) or "") for each in (warn, quarantine, fail))
     yield from _grid(("mode", "what happens with a row that fails"), modes)
     yield f"## SQL files\n\n{inspect.getdoc(SqlTable)}\n\nSee [gold tables in SQL](../sql-tables.md).\n"

@@ -1,1 +1,28 @@
-"""Code that all layers share: settings, contracts, Delta tables, the Spark session and the embedded broker."""
+"""What a project imports: the names in `__all__` for its declarations, `testing` for its tests, `airflow` for its DAGs.
+
+Each submodule imports this module first, so a name is loaded when it is asked for.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pulsar_lakehouse.contracts.checks import fail, quarantine, warn
+    from pulsar_lakehouse.contracts.topics import Encoding, Topic
+    from pulsar_lakehouse.gold.enrichment.declaration import Enrichment, Lookup
+    from pulsar_lakehouse.silver.entity import Entity
+
+__all__ = ["Encoding", "Enrichment", "Entity", "Lookup", "Topic", "fail", "quarantine", "warn"]
+_MODULES = {
+    "contracts.checks": ("fail", "quarantine", "warn"),
+    "contracts.topics": ("Encoding", "Topic"),
+    "gold.enrichment.declaration": ("Enrichment", "Lookup"),
+    "silver.entity": ("Entity",),
+}
+
+
+def __getattr__(name: str) -> object:
+    for module, names in _MODULES.items():
+        if name in names:
+            return getattr(import_module(f"{__name__}.{module}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,10 +1,11 @@
-"""The wheel, installed in an environment of its own: a project runs from it on a Spark cluster of that environment."""
+"""The wheel, installed in an environment of its own: projects run from it, also on a Spark cluster of it."""
 
 import json
 import os
 import shutil
 import subprocess
 import sys
+import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 from zipfile import ZipFile
@@ -53,16 +54,53 @@ def run(installed: Path, folder: Path, *command: str, **more: str) -> str:
     return done.stdout.decode()
 
 
-def test_the_wheel_has_every_file_of_its_packages(wheel: Path) -> None:
-    held = {name for name in ZipFile(wheel).namelist() if ".dist-info/" not in name and ".data/" not in name}
-    packages = {name.partition("/")[0] for name in held}
-    files = {
-        str(file.relative_to(CHECKOUT))
-        for package in packages
-        for file in (CHECKOUT / package).rglob("*")
-        if file.is_file() and "__pycache__" not in file.parts
-    }
-    assert held == files
+def files_of_the_package() -> set[str]:
+    files = (CHECKOUT / "pulsar_lakehouse").rglob("*")
+    return {str(file.relative_to(CHECKOUT)) for file in files if file.is_file() and "__pycache__" not in file.parts}
+
+
+def test_the_wheel_has_every_file_of_one_package(wheel: Path) -> None:
+    held = {name for name in ZipFile(wheel).namelist() if ".dist-info/" not in name}
+    scripts = {name for name in held if ".data/scripts/" in name}
+    assert held - scripts == files_of_the_package()
+    assert [Path(name).name for name in scripts] == ["spark-python"]
+
+
+def test_the_source_distribution_has_each_file_once(tmp_path: Path) -> None:
+    subprocess.run([UV, "build", "--sdist", "--quiet", "--out-dir", tmp_path], cwd=CHECKOUT, check=True)
+    with tarfile.open(next(tmp_path.glob("*.tar.gz"))) as archive:
+        held = [name.partition("/")[2] for name in archive.getnames()]
+    others = {"bin/spark-python", "pyproject.toml", "README.md", "LICENSE", "PKG-INFO", ".gitignore"}
+    assert sorted(held) == sorted(files_of_the_package() | others)
+
+
+IN_A_PROJECT = """
+import sys
+from pathlib import Path
+
+sys.path.insert(0, "")
+from pulsar_lakehouse.testing import run_messages
+
+sql = run_messages(Path(sys.argv[1]), stores=[{"key": "1", "payload": {"id": 1, "city": "Berlin"}}])
+print(sql("SELECT city FROM silver.stores"))
+import cli.own, dags.own, gold.own, jobs.own
+print(cli.own.NAME, dags.own.NAME, gold.own.NAME, jobs.own.NAME)
+"""
+"""A script that uses the product and the project's own modules in one process."""
+
+
+@pytest.mark.spark
+def test_a_project_has_modules_of_any_name_beside_the_product(installed: Path, tmp_path: Path) -> None:
+    run(installed, tmp_path, "init", "shops")
+    project = tmp_path / "shops"
+    for folder in ("cli", "dags", "gold", "jobs"):
+        (project / folder).mkdir(exist_ok=True)
+        (project / folder / "own.py").write_text(f'NAME = "own {folder}"\n')
+    assert "silver.stores" in run(installed, project, "plan", "--quick")
+    command = [str(installed / "bin" / "python"), "-c", IN_A_PROJECT, str(tmp_path / "home")]
+    done = subprocess.run(command, env=environment_of_others(), cwd=project, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-2:] == ["[('Berlin',)]", "own cli own dags own gold own jobs"]
 
 
 @pytest.mark.cluster

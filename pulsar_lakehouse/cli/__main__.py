@@ -24,7 +24,4 @@ def main() -> NoReturn:
 
 
 if __name__ == "__main__":
-    # Python looks first in the folder of a script. These modules must not hide packages of the same name.
-    here = os.path.realpath(os.path.dirname(__file__))  # noqa: PTH120
-    sys.path[:] = [folder for folder in sys.path if os.path.realpath(folder) != here]
     main()

@@ -31,7 +31,7 @@ with DAG(
     default_args=DEFAULTS,
     tags=["bronze", "silver", "gold"],
     doc_md=__doc__,
-):
+) as dag:
 
     @task(pool=GOLD_POOL)
     def compact() -> None:

@@ -51,7 +51,7 @@ with DAG(
     default_args=DEFAULTS,
     tags=["bronze", "silver", "gold"],
     doc_md=__doc__,
-):
+) as dag:
     declared = pipeline_of(load_settings())
     news = ShortCircuitOperator(task_id="news", python_callable=has_news)
     run = Run(

@@ -46,7 +46,7 @@ with DAG(
         "dry_run": Param(False, type="boolean", description="Only say what would change."),
     },
     doc_md=__doc__,
-):
+) as dag:
     for facts in ENRICHMENTS:
         Step(
             task_id=f"recompute_{facts.topic.name}",

@@ -1,10 +1,17 @@
-"""What workloads draw: groups of ids, the order of messages, and which are sent twice or as a broken copy, too."""
+"""What all workloads draw: groups of ids, times, the order of messages, and which are sent twice or broken, too."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
 
 import numpy as np
 
+from pulsar_lakehouse.domains import Share
 from pulsar_lakehouse.pulsar.produce import Message
+
+CHUNK = 10_000
+"""Messages that are made together. Their duplicates and broken copies follow them."""
+DAY = 86_400_000
 
 Breakage = Callable[[bytes], bytes]
 """Makes a payload that breaks the topic's contract."""
@@ -15,6 +22,43 @@ UNREADABLE: tuple[Breakage, ...] = (
     lambda payload: b"null",
     lambda payload: b'{"event":"heartbeat","source":"elsewhere"}',
 )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Drawn:
+    """How each workload is drawn. Rates are shares from 0 to 1."""
+
+    seed: int = 7
+    start: int = 1_767_225_600_000
+    """When the first phase begins, in epoch milliseconds. The default is 2026-01-01T00:00Z."""
+    duplicates: Share = 0.01
+    """Messages that are sent twice."""
+    malformed: Share = 0.002
+    """Messages that are also sent as a broken copy."""
+
+    def random(self, purpose: str, *chunk: int) -> np.random.Generator:
+        return np.random.default_rng([self.seed, *chunk, *purpose.encode()])
+
+    def ids(self, purpose: str, size: int, *chunk: int) -> list[int]:
+        """The ids from 1 to `size` in a random order."""
+        ids: list[int] = (self.random(purpose, *chunk).permutation(size) + 1).tolist()
+        return ids
+
+    def opened(self, id: int) -> int:
+        """A time in the year that ends one day before `start`."""
+        return self.start - DAY - id * 7_919_000 % (365 * DAY)
+
+    def noisy(
+        self, messages: Sequence[Message], random: np.random.Generator, breakages: Sequence[Breakage]
+    ) -> list[Message]:
+        """The messages, then duplicates of some, then broken copies of some."""
+        again, broken = random.random((2, len(messages)))
+        noise = [messages[index] for index in np.flatnonzero(again < self.duplicates).tolist()]
+        for index in np.flatnonzero(broken < self.malformed).tolist():
+            key, payload, event_time, _ = messages[index]
+            breakage = breakages[int(random.integers(len(breakages)))]
+            noise.append(Message(key, breakage(payload or b""), event_time, broken=True))
+        return [*messages, *noise]
 
 
 def groups_of(ids: Sequence[int], rates: Mapping[str, float]) -> dict[str, set[int]]:
@@ -30,19 +74,12 @@ def shuffled(messages: Sequence[Message], random: np.random.Generator) -> list[M
     return [messages[index] for index in random.permutation(len(messages)).tolist()]
 
 
-def with_noise(
-    messages: Sequence[Message],
-    random: np.random.Generator,
-    *,
-    duplicates: float,
-    malformed: float,
-    breakages: Sequence[Breakage],
-) -> list[Message]:
-    """The messages, then duplicates of some, then broken copies of some. The rates are shares from 0 to 1."""
-    again, broken = random.random((2, len(messages)))
-    noise = [messages[index] for index in np.flatnonzero(again < duplicates).tolist()]
-    for index in np.flatnonzero(broken < malformed).tolist():
-        key, payload, event_time, _ = messages[index]
-        breakage = breakages[int(random.integers(len(breakages)))]
-        noise.append(Message(key, breakage(payload or b""), event_time, broken=True))
-    return [*messages, *noise]
+def times(random: np.random.Generator, size: int, *, since: int, span: int) -> list[int]:
+    """Moments in the `span` from `since` on, in order."""
+    return sorted(since + offset for offset in random.integers(0, span, size).tolist())
+
+
+def chunks(messages: Iterable[Message]) -> Iterator[list[Message]]:
+    left = iter(messages)
+    while taken := list(islice(left, CHUNK)):
+        yield taken

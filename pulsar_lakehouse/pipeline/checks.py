@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from pulsar_lakehouse.contracts.topics import Topic
@@ -24,16 +24,13 @@ DAYS = ("dedup_days", "retry_days", "correction_days")
 def mistakes_of(declaration: Entity | Enrichment) -> Iterator[str]:
     """What is wrong with one declaration, whatever else there is: a line for each mistake."""
     yield from _topic(declaration.topic)
-    yield from _columns(declaration.columns)
+    for name in declaration.columns:
+        if not NAME.fullmatch(name):
+            yield f"columns: {name}: must be a name of lower-case letters, digits and _, after a letter"
     yield from _entity(declaration) if isinstance(declaration, Entity) else _enrichment(declaration)
 
 
-OWN_TABLES = (
-    "bronze.losses",
-    "bronze.writer_schemas",
-    "gold.backfills",
-    "gold.refreshes",
-)
+OWN_TABLES = ("bronze.losses", "bronze.writer_schemas", "gold.backfills", "gold.refreshes")
 """Tables in the layers of declared ones that each lakehouse has."""
 
 
@@ -67,12 +64,6 @@ def _topic(topic: Topic) -> Iterator[str]:
         yield f"topic {topic.name}: field {name} is there twice, as SQL does not tell upper from lower case"
 
 
-def _columns(columns: Mapping[str, str]) -> Iterator[str]:
-    for name in columns:
-        if not NAME.fullmatch(name):
-            yield f"columns: {name}: must be a name of lower-case letters, digits and _, after a letter"
-
-
 def _entity(entity: Entity) -> Iterator[str]:
     if entity.keep_deleted < 0:
         yield f"keep_deleted: {entity.keep_deleted}: must be 0 or more days"
@@ -86,7 +77,7 @@ def _enrichment(facts: Enrichment) -> Iterator[str]:
         yield "keys: there are none: name the columns that identify a fact"
     for argument, name in (*(("keys", key) for key in facts.keys), ("event_time", facts.event_time)):
         if name not in facts.columns:
-            yield _no_column(argument, name, facts.columns)
+            yield f"{argument}: {name} is not a column; there are {', '.join(facts.columns)}"
     yield from (f"keys: {name} is there twice" for name in _repeated(facts.keys))
     if not NAME.fullmatch(facts.day):
         yield f"day: {facts.day}: must be a name of lower-case letters, digits and _, after a letter"
@@ -106,8 +97,8 @@ def _twice(pipeline: Pipeline) -> Iterator[tuple[object, str]]:
     tables: Claims = [(each, facts) for facts in pipeline.enrichments for each in (facts.gold_table, facts.shadow)]
     tables += [(table.name, table) for table in pipeline.sql_tables]
     # Entities of one topic are told by the topic; here are those named like the history of another.
-    tables += [(name, each) for name, each in {each.table.name: each for each in pipeline.entities}.items()]
-    tables += [(name, each) for name, each in {each.history.name: each for each in pipeline.entities}.items()]
+    tables += list({each.table.name: each for each in pipeline.entities}.items())
+    tables += list({each.history.name: each for each in pipeline.entities}.items())
     for name, claimant in (*tables, *((each.topic.bronze_table, each) for each in of_topics)):
         if name in OWN_TABLES:
             yield claimant, f"{name}: the lakehouse itself has a table of this name: choose another"
@@ -118,10 +109,6 @@ def _twice(pipeline: Pipeline) -> Iterator[tuple[object, str]]:
             if name in seen:
                 yield claimant, f"{name}: another declaration has this {what} already"
             seen.add(name)
-
-
-def _no_column(argument: str, name: str, columns: Iterable[str]) -> str:
-    return f"{argument}: {name} is not a column; there are {', '.join(columns)}"
 
 
 def _repeated(names: Iterable[str]) -> list[str]:

@@ -77,11 +77,11 @@ class Pipeline:
     def facts_named(self, topic: str) -> Enrichment:
         """The enrichment of a topic; without a name, the only one. Raises ConfigurationError if there is none."""
         known = {each.topic.name: each for each in self.enrichments}
-        names = ", ".join(known) or "none"
         if not known:
             raise ConfigurationError("no facts are declared")
-        if not topic and len(known) != 1:
-            raise ConfigurationError(f"name the topic of the facts: there are {names}")
-        if topic and topic not in known:
-            raise ConfigurationError(f"{topic}: no such facts; there are {names}")
-        return known[topic] if topic else self.enrichments[0]
+        name = topic or next(iter(known))
+        if not topic and len(known) > 1:
+            raise ConfigurationError(f"name the topic of the facts: there are {', '.join(known)}")
+        if name not in known:
+            raise ConfigurationError(f"{topic}: no such facts; there are {', '.join(known)}")
+        return known[name]

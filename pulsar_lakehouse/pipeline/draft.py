@@ -23,8 +23,7 @@ Payload = dict[str, Any]
 ENTITY = '''\
 """A draft of the topic {topic}, from {source}."""
 
-from pulsar_lakehouse.contracts.topics import {imports}
-from pulsar_lakehouse.silver.entity import Entity
+from pulsar_lakehouse import {imports}
 
 # {why}
 # If messages are events, which replace none, declare an Enrichment instead.
@@ -41,8 +40,7 @@ from pulsar_lakehouse.silver.entity import Entity
 FACTS = '''\
 """A draft of the topic {topic}, from {source}."""
 
-from pulsar_lakehouse.gold.enrichment.declaration import Enrichment
-from pulsar_lakehouse.contracts.topics import {imports}
+from pulsar_lakehouse import {imports}
 
 # {why}
 # If a message replaces earlier ones of its key, declare an Entity instead.
@@ -146,11 +144,15 @@ class _Draft:
         is_unique = 1 < len(values) == len(self.payloads) == len(set(map(str, values)))
         return is_unique and re.search(r"(^|_)id$", column.name) is not None
 
-    def filled(self, template: str, *, why: str, key: Column, columns: Sequence[Column], **more: str) -> str:
-        return template.format(
+    def filled(self, kind: str, *, why: str, key: Column, columns: Sequence[Column], **more: str) -> str:
+        """The text that declares the topic as an Entity or an Enrichment."""
+        source = f"{len(self.payloads):,} of its messages"
+        if self.record and self.contents.schema:
+            source = f"version {self.contents.schema['version']} of its {self.encoding} schema"
+        return (ENTITY if kind == "Entity" else FACTS).format(
             topic=self.contents.topic,
-            source=self._source(),
-            imports="Encoding, Topic" if self.encoding == Encoding.AVRO else "Topic",
+            source=source,
+            imports=", ".join(sorted([kind, "Topic", *(["Encoding"] if self.encoding == Encoding.AVRO else [])])),
             why=why,
             variable=self.contents.topic.upper(),
             declared=self._declared(key),
@@ -158,11 +160,6 @@ class _Draft:
             columns=",\n        ".join(each.text for each in columns),
             **more,
         )
-
-    def _source(self) -> str:
-        if self.record and self.contents.schema:
-            return f"version {self.contents.schema['version']} of its {self.encoding} schema"
-        return f"{len(self.payloads):,} of its messages"
 
     def _declared(self, key: Column) -> str:
         """The Topic, as code."""
@@ -192,15 +189,9 @@ def draft(contents: Contents) -> str:
         raise ConfigurationError(f"{topic}: a topic that has tables must be named in lower case, such as orders")
     if not found.columns:
         raise ConfigurationError(f"{topic}: has no schema with fields, and no message with a JSON object")
-    return _facts(found) if found.key is None else _entity(found, found.key)
-
-
-def _entity(found: _Draft, key: Column) -> str:
-    why = f"Each message has a key, the {key.field}: it is taken for the state of that key."
-    return found.filled(ENTITY, why=why, key=key, columns=found.columns)
-
-
-def _facts(found: _Draft) -> str:
+    if found.key is not None:
+        why = f"Each message has a key, the {found.key.field}: it is taken for the state of that key."
+        return found.filled("Entity", why=why, key=found.key, columns=found.columns)
     has_keys = any(each.key for each in found.contents.sample)
     why = "The message keys are no field" if has_keys else "The messages have no keys"
     why = f"{why}: they are taken for events." if found.contents.sample else "There is no message yet."
@@ -208,7 +199,7 @@ def _facts(found: _Draft) -> str:
     time = next((each for each in found.columns if each.is_time), MESSAGE_TIME)
     columns = [*found.columns, *(each for each in (key, time) if each not in found.columns)]
     day = _unused(f"{time.name.removesuffix('_at').removesuffix('_time')}_date", {each.name for each in columns})
-    return found.filled(FACTS, why=why, key=key, columns=columns, time=time.name, day=day)
+    return found.filled("Enrichment", why=why, key=key, columns=columns, time=time.name, day=day)
 
 
 def _column(field: Field, taken: Iterable[str], values: Sequence[Any], topic: str) -> Column:
@@ -238,7 +229,7 @@ def _required(field: Field, key: Column) -> str:
 
 def _text(value: Any) -> str | None:
     """A value as message keys have it, if they can."""
-    return str(value) if isinstance(value, str | int) and not isinstance(value, bool) else None
+    return str(value) if type(value) in (str, int) else None
 
 
 def _json_object(payload: bytes | None) -> Payload | None:

@@ -10,20 +10,12 @@ from typing import Any
 from pulsar_lakehouse.contracts.topics import Topic
 from pulsar_lakehouse.errors import ConfigurationError
 
-AVRO = {
-    "boolean": "BOOLEAN",
-    "int": "INT",
-    "long": "BIGINT",
-    "float": "DOUBLE",
-    "double": "DOUBLE",
-    "string": "STRING",
-    "enum": "STRING",
-}
+AVRO = {"boolean": "BOOLEAN", "int": "INT", "long": "BIGINT", "float": "DOUBLE", "double": "DOUBLE"}
+AVRO |= {"string": "STRING", "enum": "STRING"}
 LOGICAL = {"date": "DATE", "timestamp-millis": "TIMESTAMP_MILLIS", "timestamp-micros": "TIMESTAMP_MICROS"}
 BIGINT = range(-(2**63), 2**63)
 TIMES = range(978_307_200_000, 4_102_444_800_000)
 """Numbers that are taken for times in epoch milliseconds: the years 2001 to 2099."""
-
 
 ID = re.compile("(^|_|[a-z])[Ii][Dd]$")
 """A field with such a name has no times, however large its numbers are."""
@@ -54,8 +46,8 @@ def fields_of_record(record: Mapping[str, Any]) -> list[Field]:
         Field(
             name=each["name"],
             ddl=_of_avro(each["type"]),
-            seen=shorten(json.dumps(each["type"]), 80, placeholder=" ..."),
-            is_required=not _can_be_null(each["type"]),
+            seen=_shown(each["type"], 80),
+            is_required="null" not in (each["type"] if isinstance(each["type"], list) else [each["type"]]),
         )
         for each in record.get("fields", ())
     ]
@@ -68,17 +60,12 @@ def fields_of_payloads(payloads: Iterable[Mapping[str, Any]]) -> list[Field]:
         for name, value in payload.items():
             values.setdefault(name, []).append(value)
     return [
-        Field(
-            name=name,
-            ddl=_of_values(found, name),
-            seen=f"such as {shorten(json.dumps(found[-1]), 60, placeholder=' ...')}",
-        )
-        for name, found in values.items()
+        Field(name=name, ddl=_of_values(of, name), seen=f"such as {_shown(of[-1], 60)}") for name, of in values.items()
     ]
 
 
-def _can_be_null(kind: Any) -> bool:
-    return kind == "null" or (isinstance(kind, list) and "null" in kind)
+def _shown(value: Any, width: int) -> str:
+    return shorten(json.dumps(value), width, placeholder=" ...")
 
 
 def are_times(values: Sequence[Any]) -> bool:

@@ -13,7 +13,7 @@ NOTED = 18
 """How much higher boxes with a note are."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Node:
     """A topic, a table or a sink."""
 
@@ -25,7 +25,7 @@ class Node:
 
 def nodes(pipeline: Pipeline) -> list[Node]:
     """All of the pipeline, layer by layer."""
-    return [*_landed(pipeline), *_merged(pipeline), *_enriched(pipeline), *_queried(pipeline), *_published(pipeline)]
+    return [*_tables(pipeline), *_sinks(pipeline)]
 
 
 @dataclass(frozen=True)
@@ -53,43 +53,30 @@ def picture(pipeline: Pipeline, notes: Mapping[str, Note] | None = None) -> str:
     return f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}">\n{body}\n</svg>\n'
 
 
-def _landed(pipeline: Pipeline) -> Iterator[Node]:
+def _tables(pipeline: Pipeline) -> Iterator[Node]:
     for topic in pipeline.topics:
-        yield Node(layer="topics", name=f"topic {topic.name}", how="changelog" if topic.changelog else "")
+        yield Node("topics", f"topic {topic.name}", how="changelog" if topic.changelog else "")
     for topic in pipeline.topics:
-        yield Node(layer="bronze", name=topic.bronze_table, sources=(f"topic {topic.name}",), how="land")
-
-
-def _merged(pipeline: Pipeline) -> Iterator[Node]:
+        yield Node("bronze", topic.bronze_table, (f"topic {topic.name}",), "land")
     for entity in pipeline.entities:
         sources = (entity.topic.bronze_table,)
-        yield Node(layer="silver", name=entity.table.name, sources=sources, how=f"merge by {', '.join(entity.keys)}")
+        yield Node("silver", entity.table.name, sources, f"merge by {', '.join(entity.keys)}")
         if entity.keeps_history:
-            yield Node(layer="silver", name=entity.history.name, sources=sources, how="all versions")
-
-
-def _enriched(pipeline: Pipeline) -> Iterator[Node]:
+            yield Node("silver", entity.history.name, sources, "all versions")
     for facts in pipeline.enrichments:
         joins = ", ".join(f"join {each.name} by {' and '.join(each.paths)}, {each.join}" for each in facts.lookups)
-        sources = (facts.topic.bronze_table, *facts.state_tables)
-        yield Node(layer="gold", name=facts.gold_table, sources=sources, how=joins or "append")
-
-
-def _queried(pipeline: Pipeline) -> Iterator[Node]:
+        yield Node("gold", facts.gold_table, (facts.topic.bronze_table, *facts.state_tables), joins or "append")
     for table in pipeline.sql_tables:
-        yield Node(
-            layer="SQL", name=table.name, sources=table.sources, how=f"{table.refresh}, by {', '.join(table.keys)}"
-        )
+        yield Node("SQL", table.name, table.sources, f"{table.refresh}, by {', '.join(table.keys)}")
 
 
-def _published(pipeline: Pipeline) -> Iterator[Node]:
+def _sinks(pipeline: Pipeline) -> Iterator[Node]:
     for topic, facts in pipeline.published.items():
-        yield Node(layer="sinks", name=f"topic {topic}", sources=(facts.gold_table,), how="publish")
+        yield Node("sinks", f"topic {topic}", (facts.gold_table,), "publish")
     for table in pipeline.sql_tables:
-        if table.topic:
-            yield Node(layer="sinks", name=f"topic {table.topic}", sources=(table.name,), how="publish")
-        if table.postgres:
-            yield Node(layer="sinks", name=f"postgres {table.postgres}", sources=(table.name,), how="publish")
+        for kind, sink in (("topic", table.topic), ("postgres", table.postgres)):
+            if sink:
+                yield Node("sinks", f"{kind} {sink}", (table.name,), "publish")
 
 
 def _lines(layers: Sequence[Sequence[Node]], places: dict[str, tuple[int, int]], tall: int) -> Iterator[str]:

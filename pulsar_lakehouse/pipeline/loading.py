@@ -42,9 +42,11 @@ GONE = {
     "key_type": OF_SQL,
 }
 """Names that 0.1.0 had, and what takes their place."""
+MOVED = ("gold.enrichment.declaration", "lakehouse.contracts.checks", "lakehouse.contracts.topics", "silver.entity")
+"""Modules from which declarations imported in 0.1.0. In a checkout, some of them are still there."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Project:
     """The declarations of a folder, and where each of them stands."""
 
@@ -72,14 +74,16 @@ def load(folder: Path) -> Project:
     """The project in a folder. Raises DeclarationsError if it has mistakes."""
     files = _Files(folder)
     files.read()
-    tables = _sql_tables(folder / "sql", files.mistakes)
-    found = [each for each, _ in files.found.values()]
-    pipeline = Pipeline(
-        entities=tuple(each for each in found if isinstance(each, Entity)),
-        enrichments=tuple(each for each in found if isinstance(each, Enrichment)),
-        sql_tables=tables,
-    )
-    project = Project(pipeline=pipeline, places={key: place for key, (_, place) in files.found.items()})
+    tables: tuple[SqlTable, ...] = ()
+    try:
+        tables = declared_in(folder / "sql")
+    except ConfigurationError as error:
+        files.mistakes += str(error).splitlines()
+    found = files.found
+    entities = tuple(each for each in found if isinstance(each, Entity))
+    enrichments = tuple(each for each in found if isinstance(each, Enrichment))
+    pipeline = Pipeline(entities=entities, enrichments=enrichments, sql_tables=tables)
+    project = Project(pipeline, files.places)
     # What is missing because of one mistake would only be told as another.
     refuse(files.mistakes or [f"{project.place(of)}: {line}" for of, line in mistakes_together(pipeline)])
     if not found:
@@ -93,21 +97,13 @@ def refuse(mistakes: Sequence[str]) -> None:
         raise DeclarationsError([one_line(line) for line in mistakes])
 
 
-def _sql_tables(folder: Path, mistakes: list[str]) -> tuple[SqlTable, ...]:
-    try:
-        return declared_in(folder)
-    except ConfigurationError as error:
-        mistakes += str(error).splitlines()
-        return ()
-
-
 @dataclass
 class _Files(MetaPathFinder, Loader):
     """The Python files of a folder: while they are read, they are found under the package `declarations`."""
 
     folder: Path
-    found: dict[int, tuple[object, str]] = field(default_factory=dict)
-    """Each declaration with its place, by its id."""
+    found: list[Entity | Enrichment] = field(default_factory=list)
+    places: dict[int, str] = field(default_factory=dict)
     mistakes: list[str] = field(default_factory=list)
     failed: set[str] = field(default_factory=set)
     """Names that have no value because of a mistake, and so explain others."""
@@ -131,9 +127,6 @@ class _Files(MetaPathFinder, Loader):
         file = self.folder / f"{module}.py"
         return spec_from_file_location(name, file, loader=self) if package == DECLARATIONS and file.is_file() else None
 
-    def create_module(self, spec: ModuleSpec) -> None:
-        return None
-
     def exec_module(self, module: ModuleType) -> None:
         file = str(module.__file__)
         try:
@@ -144,17 +137,21 @@ class _Files(MetaPathFinder, Loader):
             self.failed.add(module.__name__)
             return
         for statement in tree.body:
-            self._run(statement, module, shown(Path(file)))
+            self._run(statement, module)
 
-    def _run(self, statement: ast.stmt, module: ModuleType, file: str) -> None:
+    def _run(self, statement: ast.stmt, module: ModuleType) -> None:
         names = list(_bound(statement))
-        place = ": ".join([f"{file}:{statement.lineno}", *([", ".join(names)] if names else [])])
+        place = ": ".join(filter(None, (f"{shown(Path(str(module.__file__)))}:{statement.lineno}", ", ".join(names))))
         try:
+            if moved := "\n".join(_moved(statement)):
+                raise ConfigurationError(moved)
             exec(compile(ast.Module([statement], []), str(module.__file__), "exec"), module.__dict__)
         except Exception as error:  # whatever a file raises is a mistake in it
             if not self._follows(error):
                 self.mistakes += [f"{place}: {line}" for line in _reason(error).splitlines()]
-            self.failed |= {f"{module.__name__}.{name}" for name in (*names, *_imported(statement))}
+            imported = statement.names if isinstance(statement, ast.ImportFrom | ast.Import) else ()
+            names += [alias.asname or alias.name for alias in imported]
+            self.failed |= {f"{module.__name__}.{name}" for name in names}
             return
         for name in names:
             self._keep(name, place, module)
@@ -163,13 +160,14 @@ class _Files(MetaPathFinder, Loader):
         """Keep what a name declares; one with mistakes is treated as if it were not there."""
         value = getattr(module, name, None)
         for each in value if isinstance(value, tuple) else (value,):
-            if isinstance(each, KINDS) and id(each) not in self.found:
+            if isinstance(each, KINDS) and id(each) not in self.places:
                 if wrong := list(mistakes_of(each)):
                     self.mistakes += [f"{place}: {line}" for line in wrong]
                     self.failed.add(f"{module.__name__}.{name}")
                     delattr(module, name)
                     return
-                self.found[id(each)] = (each, place)
+                self.found.append(each)
+                self.places[id(each)] = place
 
     def _follows(self, error: Exception) -> bool:
         """Whether a statement fails only because another one did."""
@@ -187,9 +185,17 @@ def _bound(statement: ast.stmt) -> Iterator[str]:
             yield from (each.id for each in ast.walk(target) if isinstance(each, ast.Name))
 
 
-def _imported(statement: ast.stmt) -> Iterator[str]:
-    if isinstance(statement, ast.ImportFrom | ast.Import):
-        yield from (alias.asname or alias.name for alias in statement.names)
+def _moved(statement: ast.stmt) -> Iterator[str]:
+    """What to write in place of an import that 0.1.0 had."""
+    if isinstance(statement, ast.ImportFrom) and statement.module in MOVED:
+        yield from (_gone(alias.name) for alias in statement.names if alias.name in GONE)
+        if kept := [alias for alias in statement.names if alias.name not in GONE]:
+            now = ast.unparse(ast.ImportFrom("pulsar_lakehouse", kept, 0))
+            yield f"{statement.module}: gone since 0.1.0: {now}"
+
+
+def _gone(name: str) -> str:
+    return f"{name}: gone since 0.1.0: {GONE[name]}"
 
 
 def _reason(error: Exception) -> str:
@@ -197,7 +203,7 @@ def _reason(error: Exception) -> str:
         return str(error)
     named = re.search(r"(?:unexpected keyword argument|cannot import name) '(\w+)'", str(error))
     if named and named[1] in GONE:
-        return f"{named[1]}: gone since 0.1.0: {GONE[named[1]]}"
+        return _gone(named[1])
     if isinstance(error, TypeError) and (found := re.match(r"(\w+)\.__init__\(\) (.*)", str(error))):
         kind, problem = found.groups()
         names = list(signature(PARTS[kind]).parameters) if kind in PARTS else []
@@ -205,8 +211,7 @@ def _reason(error: Exception) -> str:
             near = get_close_matches(wrong[1], names, n=1)
             return f"{wrong[1]}: {kind} has no such argument" + (f"; did you mean {near[0]}?" if near else "")
         if "required keyword-only argument" in problem:
-            missing = re.findall(r"'(\w+)'", problem)
-            return f"{kind} needs {', '.join(missing)}"
+            return f"{kind} needs " + ", ".join(re.findall(r"'(\w+)'", problem))
         if "positional argument" in problem and names:
             return f"{kind} takes its arguments by name, such as {kind}({names[0]}=...)"
     return f"{type(error).__name__}: {error}"

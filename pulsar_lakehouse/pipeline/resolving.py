@@ -7,15 +7,7 @@ from collections.abc import Iterator, Mapping
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import (
-    AtomicType,
-    DataType,
-    DateType,
-    IntegralType,
-    NullType,
-    StringType,
-    TimestampType,
-)
+from pyspark.sql.types import AtomicType, DataType, DateType, IntegralType, NullType, StringType, TimestampType
 
 from pulsar_lakehouse.contracts.checks import Check, Mode
 from pulsar_lakehouse.contracts.decoding import no_messages

@@ -12,7 +12,7 @@ from airflow.sdk import DAG
 from pulsar_lakehouse.dags.operators.tasks import alert, alert_of_timeout
 from tests.shop import SQL_TABLES, WRITTEN
 
-FILES = sorted((Path(__file__).parent.parent.parent / "dags").glob("[a-z]*.py"))
+FILES = sorted((Path(__file__).parent.parent.parent / "pulsar_lakehouse" / "dags").glob("[a-z]*.py"))
 IMPORT = """
 import runpy, sys
 

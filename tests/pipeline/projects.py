@@ -4,9 +4,7 @@ from pathlib import Path
 
 VISITORS = """
 from pyspark.sql.types import LongType, StringType, StructField, StructType
-from pulsar_lakehouse.contracts.topics import Topic
-from pulsar_lakehouse.silver.entity import Entity
-from pulsar_lakehouse.contracts.checks import fail, quarantine, warn
+from pulsar_lakehouse import Entity, Topic, fail, quarantine, warn
 
 VISITORS_TOPIC = Topic(
     name="visitors",
@@ -24,9 +22,7 @@ VISITORS = Entity(
 VISITS = """
 from declarations.visitors import VISITORS
 from pyspark.sql.types import LongType, StructField, StructType
-from pulsar_lakehouse.gold.enrichment.declaration import Enrichment, Lookup
-from pulsar_lakehouse.contracts.topics import Topic
-from pulsar_lakehouse.contracts.checks import fail, quarantine, warn
+from pulsar_lakehouse import Enrichment, Lookup, Topic, fail, quarantine, warn
 
 VISITS_TOPIC = Topic(
     name="visits",

@@ -50,8 +50,7 @@ def test_messages_whose_key_is_a_field_are_an_entity() -> None:
         == '''\
 """A draft of the topic users, from 2 of its messages."""
 
-from pulsar_lakehouse.contracts.topics import Topic
-from pulsar_lakehouse.silver.entity import Entity
+from pulsar_lakehouse import Entity, Topic
 
 # Each message has a key, the id: it is taken for the state of that key.
 # If messages are events, which replace none, declare an Enrichment instead.
@@ -85,8 +84,7 @@ def test_messages_without_keys_are_facts() -> None:
         == '''\
 """A draft of the topic sales, from 2 of its messages."""
 
-from pulsar_lakehouse.gold.enrichment.declaration import Enrichment
-from pulsar_lakehouse.contracts.topics import Topic
+from pulsar_lakehouse import Enrichment, Topic
 
 # The messages have no keys: they are taken for events.
 # If a message replaces earlier ones of its key, declare an Entity instead.

@@ -53,7 +53,7 @@ def test_every_table_has_a_suite_with_the_checks_that_are_declared_of_it(tmp_pat
 
 
 def test_the_example_is_a_project() -> None:
-    found = load(ROOT / "domains" / "favorites" / "declarations").pipeline
+    found = load(ROOT / "pulsar_lakehouse" / "domains" / "favorites" / "declarations").pipeline
     assert [entity.name for entity in found.entities] == ["account_users", "favorite_colors", "favorite_cheeses"]
     assert [table.name for table in found.sql_tables] == [
         "gold.user_count_by_account",
@@ -75,8 +75,8 @@ def test_of_several_facts_one_must_be_named(tmp_path: Path) -> None:
         found.facts_named("")
 
 
-ENTITY = "declarations/visitors.py:13: VISITORS: "
-FACTS = "declarations/visits.py:13: VISITS: "
+ENTITY = "declarations/visitors.py:11: VISITORS: "
+FACTS = "declarations/visits.py:11: VISITS: "
 CITY = '"city": "upper(city)"}'
 AT = '"visited_at": "timestamp_millis(at)"}'
 CHECKS = 'checks={"is_counted": quarantine("id > 0")}'
@@ -104,11 +104,13 @@ A_LOOKUP = 'Lookup(name="visitor", entity=VISITORS, on="visitor_id")'
         ("topic=VISITORS_TOPIC", 'topic="visitors"', f"{ENTITY}topic: visitors: must be a Topic"),
         ("topic=VISITORS_TOPIC", "topic=VISITOR_TOPIC", f"{ENTITY}NameError: name 'VISITOR_TOPIC' is not defined"),
         ('name="visitors"', 'name="Visitors"', f"{ENTITY}topic Visitors: must be named in lower case, such as orders: its tables have the name, too"),
-        ('record="Visitor"', "record=None", "declarations/visitors.py:7: VISITORS_TOPIC: topic visitors: record: None: must be a text"),
+        ('record="Visitor"', "record=None", "declarations/visitors.py:5: VISITORS_TOPIC: topic visitors: record: None: must be a text"),
         ('StructField("city", StringType())', 'StructField("ID", StringType())', f"{ENTITY}topic visitors: field id is there twice, as SQL does not tell upper from lower case"),
-        ('StructField("city", StringType())', 'StructField("city", StructType())', "declarations/visitors.py:7: VISITORS_TOPIC: topic visitors: field city has no fields"),
-        ("from pulsar_lakehouse.silver.entity import Entity", "from pulsar_lakehouse.silver.entities import Entity", "declarations/visitors.py:4: ModuleNotFoundError: No module named 'pulsar_lakehouse.silver.entities'"),
-        ("VISITORS = Entity(", "VISITORS = Entity((", "declarations/visitors.py:13: '(' was never closed"),
+        ('StructField("city", StringType())', 'StructField("city", StructType())', "declarations/visitors.py:5: VISITORS_TOPIC: topic visitors: field city has no fields"),
+        ("from pulsar_lakehouse import Entity", "from pulsar_lakehouse.entities import Entity", "declarations/visitors.py:3: ModuleNotFoundError: No module named 'pulsar_lakehouse.entities'"),
+        ("from pulsar_lakehouse import Entity", "from silver.entity import Entity\nfrom pulsar_lakehouse import Entity", "declarations/visitors.py:3: silver.entity: gone since 0.1.0: from pulsar_lakehouse import Entity"),
+        ("from pulsar_lakehouse import Enrichment, Lookup, Topic", "from gold.enrichment.declaration import Enrichment as Facts, Lookup\nfrom pulsar_lakehouse import Enrichment, Lookup, Topic", "declarations/visits.py:4: gold.enrichment.declaration: gone since 0.1.0: from pulsar_lakehouse import Enrichment as Facts, Lookup"),
+        ("VISITORS = Entity(", "VISITORS = Entity((", "declarations/visitors.py:11: '(' was never closed"),
         ('keys=("id",)', 'keys="id"', f'{FACTS}keys: id: must be a tuple of texts, such as ("id",), with the comma'),
         ('keys=("id",)', 'keys=["id"]', f"{FACTS}keys: ['id']: must be a tuple of texts, such as (\"id\",), with the comma"),
         ('keys=("id",)', "keys=()", f"{FACTS}keys: there are none: name the columns that identify a fact"),
@@ -124,7 +126,7 @@ A_LOOKUP = 'Lookup(name="visitor", entity=VISITORS, on="visitor_id")'
         ('on="visitor_id"', 'on="visitor_id", join="asof"', f'{FACTS}lookup visitor: join: asof: must be "latest" or "as_of"'),
         ('on="visitor_id"', 'on="visitor_id", max_merges=0', f"{FACTS}lookup visitor: max_merges is 0: must be 1 or more"),
         ('key="id"', 'key="id", key_type="BIGINT"', f"{ENTITY}key_type: gone since 0.1.0: types are those of the SQL: leave it out, and write a CAST where they differ"),
-        ("from pulsar_lakehouse.silver.entity import Entity", "from pulsar_lakehouse.silver.entity import Entity\nfrom pulsar_lakehouse.contracts.topics import epoch_millis", "declarations/visitors.py:5: epoch_millis: gone since 0.1.0: declare the field as TIMESTAMP_MILLIS"),
+        ("import Entity, Topic", "import epoch_millis, Entity, Topic", "declarations/visitors.py:3: epoch_millis: gone since 0.1.0: declare the field as TIMESTAMP_MILLIS"),
         ("-- refresh", "-- sources: silver.visitors\n-- refresh", "declarations/sql/counts.sql:3: sources: gone since 0.1.0: remove the line; the sources are those that the SELECT reads"),
         ('on="visitor_id"', 'on="visitor_id", key="city"', f"{FACTS}key: Lookup has no such argument"),
         ('on="visitor_id"', 'on="visitor_id", requires=False', f"{FACTS}requires: Lookup has no such argument; did you mean required?"),
@@ -162,10 +164,27 @@ def test_all_mistakes_are_told_at_once_and_none_that_only_follows(tmp_path: Path
     stores = VISITORS.replace("visitors", "stores").replace('key="id"', 'key="uid"').replace('"upper(city)"', '""')
     files = {"again": SEE_VISITORS, "visitors": visitors, "visits": visits, "stores": stores}
     assert refused(project(tmp_path, **files, counts=COUNTS.replace("keys", "kyes"))) == [
-        "declarations/visitors.py:13: VISITORS: deletedat: Entity has no such argument; did you mean deleted_at?",
-        "declarations/stores.py:13: VISITORS: stores: column city: '': must not be empty",
-        "declarations/visits.py:13: VISITS: day_of: Enrichment has no such argument; did you mean day?",
+        "declarations/visitors.py:11: VISITORS: deletedat: Entity has no such argument; did you mean deleted_at?",
+        "declarations/stores.py:11: VISITORS: stores: column city: '': must not be empty",
+        "declarations/visits.py:11: VISITS: day_of: Enrichment has no such argument; did you mean day?",
         "declarations/sql/counts.sql:2: kyes: unknown; must be one of keys, refresh, publish, check, parameter",
+    ]
+
+
+def test_old_imports_are_told_with_those_that_are_right_now(tmp_path: Path) -> None:
+    """What only follows, that no name is known, is not told."""
+    imports = (
+        "from lakehouse.contracts.topics import Topic, epoch_millis\n"
+        "from silver.entity import Entity\n"
+        "from lakehouse.contracts.checks import fail, quarantine, warn\n"
+    )
+    visitors = VISITORS.replace("from pulsar_lakehouse import Entity, Topic, fail, quarantine, warn\n", imports)
+    assert refused(project(tmp_path, visitors=visitors)) == [
+        "declarations/visitors.py:3: epoch_millis: gone since 0.1.0: declare the field as TIMESTAMP_MILLIS",
+        "declarations/visitors.py:3: lakehouse.contracts.topics: gone since 0.1.0: from pulsar_lakehouse import Topic",
+        "declarations/visitors.py:4: silver.entity: gone since 0.1.0: from pulsar_lakehouse import Entity",
+        "declarations/visitors.py:5: lakehouse.contracts.checks: gone since 0.1.0: "
+        "from pulsar_lakehouse import fail, quarantine, warn",
     ]
 
 

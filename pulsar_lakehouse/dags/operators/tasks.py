@@ -140,6 +140,7 @@ class Step(SparkSubmitOperator):
             # Airflow does the retries, so that its pages show them.
             of_step = {"LAKEHOUSE_DECLARATIONS": str(settings.declarations), "LAKEHOUSE_HOME": str(settings.home)}
             of_step |= {"LAKEHOUSE_RUN__RETRIES": "0", "LAKEHOUSE_RUN__NOTE_FILE": note.name, "COLUMNS": "120"}
+            of_step["PYTHONSAFEPATH"] = "1"  # else the modules beside the command hide packages of the same name
             self.env_vars = {**submit_environment(settings), **handed, **of_step, **parent_run(context)}
             try:
                 self._submit(context)

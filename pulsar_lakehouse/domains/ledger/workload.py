@@ -8,22 +8,19 @@ phases, some messages are sent twice, or broken. A broken message is an extra co
 import json
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cached_property
-from itertools import count, islice
+from itertools import count
 from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from pulsar_lakehouse.domains import Amount, Share
-from pulsar_lakehouse.domains.draws import UNREADABLE, Breakage, groups_of, shuffled, with_noise
+from pulsar_lakehouse.domains.draws import DAY, UNREADABLE, Breakage, Drawn, chunks, groups_of, shuffled, times
 from pulsar_lakehouse.pulsar.produce import Message
 
-CHUNK = 10_000
-"""Messages that are made together. Their duplicates and broken copies follow them."""
-DAY = 86_400_000
 DISTRICTS = 77
 FREQUENCIES = ("Monthly Issuance", "Weekly Issuance", "Issuance After Transaction")
 CREDITS = ("Credit in Cash", "Collection from Another Bank")
@@ -43,17 +40,14 @@ TRANSACTION_BREAKAGES: tuple[Breakage, ...] = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Workload:
+class Workload(Drawn):
     """How much is sent, and how messy it is. Rates are shares from 0 to 1."""
 
     FIRST: ClassVar[str] = "Customers, accounts and transactions arrive; some of each are late"
     LATE: ClassVar[str] = "The late ones arrive, and changes: customers and accounts move, are deleted or closed"
 
-    seed: int = 7
     customers: Amount = 2_000
     transactions: Amount = 20_000
-    start: int = 1_767_225_600_000
-    """When transactions begin, in epoch milliseconds. The default is 2026-01-01T00:00Z."""
     days: float = 14.0
     """The days over which transactions, and changes to customers and accounts, are spread."""
     missing_customers: Share = 0.01
@@ -69,10 +63,6 @@ class Workload:
     moved_accounts: Share = 0.05
     closed_accounts: Share = 0.01
     """They are closed by `closedAt`."""
-    duplicates: Share = 0.01
-    """Messages that are sent twice."""
-    malformed: Share = 0.002
-    """Messages that are also sent as a broken copy."""
 
     @classmethod
     def of(cls, size: int) -> Self:
@@ -81,33 +71,22 @@ class Workload:
 
     def first(self, topic: str) -> Iterator[Message]:
         """The first phase of a topic. Only `customers`, `accounts` and `transactions` have messages."""
-        match topic:
-            case "customers":
-                late = self._customer_groups["late"]
-                messages = (self._customer(id) for id in range(1, self.customers + 1) if id not in late)
-            case "accounts":
-                late = self._account_groups["late"]
-                messages = (self._account(id) for id in range(1, self.accounts + 1) if id not in late)
-            case "transactions":
-                made = self._transactions(range(self.transactions))
-                messages = (message for message, is_late in made if not is_late)
-            case _:
-                return iter(())
-        return self._sent(messages, f"first {topic}")
+        late_customers, late_accounts = self._customer_groups["late"], self._account_groups["late"]
+        early = {
+            "customers": (self._customer(id) for id in range(1, self.customers + 1) if id not in late_customers),
+            "accounts": (self._account(id) for id in range(1, self.accounts + 1) if id not in late_accounts),
+            "transactions": self._first_transactions(late=False),
+        }
+        return self._sent(early.get(topic, ()), f"first {topic}")
 
     def late(self, topic: str) -> Iterator[Message]:
         """The second phase of a topic."""
-        match topic:
-            case "customers":
-                messages = self._customer_changes()
-            case "accounts":
-                messages = self._account_changes()
-            case "transactions":
-                made = self._transactions(range(self.transactions))
-                messages = (message for message, is_late in made if is_late)
-            case _:
-                return iter(())
-        return self._sent(messages, f"late {topic}")
+        late = {
+            "customers": self._customer_changes(),
+            "accounts": self._account_changes(),
+            "transactions": self._first_transactions(late=True),
+        }
+        return self._sent(late.get(topic, ()), f"late {topic}")
 
     def endless(self, rate: float) -> tuple[str, Iterator[Message]]:
         """Transactions made from now on, `rate` a second, with ids that no earlier call has used."""
@@ -121,10 +100,14 @@ class Workload:
         """Fewer than customers: some share an account."""
         return -(-self.customers * 4 // 5)
 
+    def _first_transactions(self, *, late: bool) -> Iterator[Message]:
+        return (each for each, is_late in self._transactions(range(self.transactions)) if is_late == late)
+
     def _transactions(self, numbers: Iterable[int], first_id: int = 1) -> Iterator[tuple[Message, bool]]:
         """Each transaction, and whether it is late, in the order of their times."""
-        random = self._random("transactions")
+        random = self.random("transactions")
         balances: Counter[str] = Counter()
+        rates = self.missing_customers, self.missing_accounts, self.late_transactions
         for number in numbers:
             at = self.start + int(number * self._span / self.transactions)
             customer = int(random.integers(1, self.customers + 1))
@@ -133,7 +116,7 @@ class Workload:
             is_credit = cents > balances[account] or random.random() < 0.4
             balances[account] += cents if is_credit else -cents
             kinds = CREDITS if is_credit else DEBITS
-            no_customer, no_account, is_late = random.random(3) < self._rates
+            no_customer, no_account, is_late = random.random(3) < rates
             payload = {
                 "transactionId": f"T{first_id + number:08}",
                 "accountId": _account_id(self.accounts + first_id + number) if no_account else account,
@@ -147,17 +130,18 @@ class Workload:
             yield _message(f"T{first_id + number:08}", payload, at), bool(is_late)
 
     def _customer_changes(self) -> Iterator[Message]:
-        random, groups = self._random("customer changes"), self._customer_groups
+        random, groups = self.random("customer changes"), self._customer_groups
         yield from (self._customer(id) for id in sorted(groups["late"]))
         for id in sorted(groups["moved"]):
             first, second = self._times(random, 2)
             yield self._customer(id, first, moves=1)
             yield self._customer(id, second, moves=2)
         for id in sorted(groups["deleted"]):
-            yield Message(_customer_id(id), None, self._times(random, 1)[0])
+            (at,) = self._times(random, 1)
+            yield Message(_customer_id(id), None, at)
 
     def _account_changes(self) -> Iterator[Message]:
-        random, groups = self._random("account changes"), self._account_groups
+        random, groups = self.random("account changes"), self._account_groups
         yield from (self._account(id) for id in sorted(groups["late"]))
         for id in sorted(groups["moved"]):
             first, second = self._times(random, 2)
@@ -173,12 +157,12 @@ class Workload:
             "fullName": NAMES[id % len(NAMES)],
             "email": f"customer{id}@example.org",
             "city": CITIES[(id // len(NAMES) + moves) % len(CITIES)],
-            "updateTime": self._opened(id) if at is None else at,
+            "updateTime": self.opened(id) if at is None else at,
         }
         return _message(payload["customerId"], payload, payload["updateTime"])
 
     def _account(self, id: int, at: int | None = None, *, moves: int = 0, closed_at: int | None = None) -> Message:
-        opened = self._opened(id)
+        opened = self.opened(id)
         payload: dict[str, Any] = {
             "accountId": _account_id(id),
             "districtId": (id + moves) % DISTRICTS + 1,
@@ -194,40 +178,25 @@ class Workload:
         return int(self.days * DAY)
 
     @cached_property
-    def _rates(self) -> tuple[float, float, float]:
-        return self.missing_customers, self.missing_accounts, self.late_transactions
-
-    @cached_property
     def _customer_groups(self) -> dict[str, set[int]]:
         rates = {"late": self.late_customers, "moved": self.moved_customers, "deleted": self.deleted_customers}
-        return self._groups("customer groups", self.customers, rates)
+        return groups_of(self.ids("customer groups", self.customers), rates)
 
     @cached_property
     def _account_groups(self) -> dict[str, set[int]]:
         rates = {"late": self.late_accounts, "moved": self.moved_accounts, "closed": self.closed_accounts}
-        return self._groups("account groups", self.accounts, rates)
-
-    def _groups(self, purpose: str, size: int, rates: Mapping[str, float]) -> dict[str, set[int]]:
-        return groups_of((self._random(purpose).permutation(size) + 1).tolist(), rates)
-
-    def _opened(self, id: int) -> int:
-        """A time in the year that ends one day before `start`."""
-        return self.start - DAY - id * 7_919_000 % (365 * DAY)
+        return groups_of(self.ids("account groups", self.accounts), rates)
 
     def _times(self, random: np.random.Generator, size: int) -> list[int]:
         """Moments in the days of the workload, in order."""
-        return sorted(self.start + offset for offset in random.integers(0, self._span, size).tolist())
+        return times(random, size, since=self.start, span=self._span)
 
-    def _random(self, purpose: str) -> np.random.Generator:
-        return np.random.default_rng([self.seed, *purpose.encode()])
-
-    def _sent(self, messages: Iterator[Message], purpose: str) -> Iterator[Message]:
+    def _sent(self, messages: Iterable[Message], purpose: str) -> Iterator[Message]:
         """The messages in no order, with noise."""
-        random = self._random(purpose)
+        random = self.random(purpose)
         breakages = TRANSACTION_BREAKAGES if "transactions" in purpose else BREAKAGES
-        rates = {"duplicates": self.duplicates, "malformed": self.malformed}
-        while taken := list(islice(messages, CHUNK)):
-            yield from with_noise(shuffled(taken, random), random, **rates, breakages=breakages)
+        for taken in chunks(messages):
+            yield from self.noisy(shuffled(taken, random), random, breakages)
 
 
 def _message(key: str, payload: dict[str, Any], at: int) -> Message:

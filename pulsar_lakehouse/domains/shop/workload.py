@@ -8,10 +8,10 @@ late, sent twice, or broken. A broken message is an extra copy of a good one.
 import csv
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import count, islice
+from itertools import count
 from pathlib import Path
 from typing import Annotated, ClassVar, NamedTuple, Self
 
@@ -19,29 +19,17 @@ import numpy as np
 from pydantic import Field
 
 from pulsar_lakehouse.domains import Amount, Share
-from pulsar_lakehouse.domains.draws import UNREADABLE, Breakage, groups_of, shuffled, with_noise
+from pulsar_lakehouse.domains.draws import CHUNK, DAY, UNREADABLE, Breakage, Drawn, chunks, groups_of, shuffled, times
 from pulsar_lakehouse.pulsar.produce import Message
 
 ITEMS_FILE = Path(__file__).with_name("items.csv")
-CHUNK = 10_000
-"""Messages that are made together. Their duplicates and broken copies follow them."""
-DAY = 86_400_000
 HOUR = 3_600_000
 UNKNOWN_ITEM = 1_000_000_000
 """The lowest id of items that never arrive. The ids of users that never arrive begin at `Workload.users` + 1."""
 
 FIRST_NAMES = ("Ada", "Alan", "Barbara", "Edsger", "Grace", "John", "Katherine", "Ken", "Margaret", "Zoë")
 LAST_NAMES = (
-    "Dijkstra",
-    "Hamilton",
-    "Hopper",
-    "Johnson",
-    "Liskov",
-    "Lovelace",
-    "McCarthy",
-    "Thompson",
-    "Turing",
-    "Ōno",
+    *("Dijkstra", "Hamilton", "Hopper", "Johnson", "Liskov", "Lovelace", "McCarthy", "Thompson", "Turing", "Ōno"),
 )
 
 USER = (
@@ -73,17 +61,14 @@ class Item(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Workload:
+class Workload(Drawn):
     """How much is sent, and how messy it is. Rates are shares from 0 to 1."""
 
     FIRST: ClassVar[str] = "Items, users and orders arrive; some users are late"
     LATE: ClassVar[str] = "The late users arrive, and changes: updates, deletes, merges, prices"
 
-    seed: int = 7
     users: Amount = 10_000
     orders: Annotated[int, Field(ge=0)] = 100_000
-    start: int = 1_767_225_600_000
-    """When orders begin, in epoch milliseconds. The default is 2026-01-01T00:00Z."""
     days: float = 3.0
     """The days over which orders, and changes to users and items, are spread."""
     missing_users: Share = 0.01
@@ -98,10 +83,6 @@ class Workload:
     updated_items: Share = 0.05
     """Items whose price changes."""
     deleted_items: Share = 0.002
-    duplicates: Share = 0.01
-    """Messages that are sent twice."""
-    malformed: Share = 0.002
-    """Messages that are also sent as a broken copy."""
 
     @classmethod
     def of(cls, size: int) -> Self:
@@ -134,7 +115,7 @@ class Workload:
             yield from self._order_chunk(chunk, min(CHUNK, self.orders - chunk * CHUNK))
 
     def _order_chunk(self, chunk: int, size: int, first_id: int = 0) -> list[Message]:
-        random = self._random("orders", chunk)
+        random = self.random("orders", chunk)
         numbers = np.arange(chunk * CHUNK, chunk * CHUNK + size)
         ids = first_id + numbers
         lateness = random.exponential(HOUR / 6, size).astype(np.int64)
@@ -151,17 +132,17 @@ class Workload:
             Message(str(id), ORDER % (id // 3, id, user_id, item, created, paid), created)
             for id, user_id, item, created, paid in zip(*columns, strict=True)
         ]
-        return self._with_noise(messages, random)
+        return self.noisy(messages, random, BREAKAGES)
 
     def _early_users(self) -> Iterator[Message]:
         late = self._user_groups["late"]
         yield from self._in_chunks("users", (self._new_user(id) for id in range(1, self.users + 1) if id not in late))
 
     def _user_changes(self) -> Iterator[Message]:
-        random, groups = self._random("user changes"), self._user_groups
+        random, groups = self.random("user changes", 0), self._user_groups
         messages = [self._new_user(id) for id in sorted(groups["late"])]
         for id in sorted(groups["updated"]):
-            at, again = sorted(self._times(random, 2))
+            at, again = self._times(random, 2)
             messages += [self._user(id, at, email=b"moved%d@example.org" % id)]
             messages += [self._user(id, again, email=b"moved%d@example.com" % id)]
         for id in sorted(groups["deleted"]):
@@ -171,23 +152,23 @@ class Workload:
             (at,) = self._times(random, 1)
             parent = int(random.integers(1, id))  # a smaller id, so that chains end
             messages.append(self._user(id, at, merged_at=at, parent=parent))
-        yield from self._in_chunks("late users", iter(shuffled(messages, random)))
+        yield from self._in_chunks("late users", shuffled(messages, random))
 
     def _items(self) -> Iterator[Message]:
         yield from self._in_chunks("items", (item.message(item.price, item.created_at) for item in ITEMS))
 
     def _item_changes(self) -> Iterator[Message]:
-        random = self._random("item changes")
+        random = self.random("item changes", 0)
         order = random.permutation(len(ITEMS)).tolist()
         updated, deleted = round(self.updated_items * len(ITEMS)), round(self.deleted_items * len(ITEMS))
         messages = []
         for item in (ITEMS[index] for index in order[:updated]):
-            at, again = sorted(self._times(random, 2))
+            at, again = self._times(random, 2)
             messages += [item.message(item.price * 1.1, at), item.message(item.price * 0.9, again)]
         for item in (ITEMS[index] for index in order[updated : updated + deleted]):
             (at,) = self._times(random, 1)
             messages.append(Message(str(item.id), None, at))
-        yield from self._in_chunks("late items", iter(shuffled(messages, random)))
+        yield from self._in_chunks("late items", shuffled(messages, random))
 
     @cached_property
     def _span(self) -> int:
@@ -200,40 +181,29 @@ class Workload:
     @cached_property
     def _user_groups(self) -> dict[str, set[int]]:
         """The ids of users that arrive late, are updated, deleted or merged, by group. No user is in two groups."""
-        ids = (self._random("user groups").permutation(self.users) + 1).tolist()
         rates = {name: getattr(self, f"{name}_users") for name in ("late", "updated", "deleted", "merged")}
-        return groups_of(ids, rates)
+        return groups_of(self.ids("user groups", self.users, 0), rates)
 
     def _new_user(self, id: int) -> Message:
-        return self._user(id, self._user_created_at(id))
+        return self._user(id, self.opened(id))
 
     def _user(
         self, id: int, at: int, *, email: bytes = b"", deleted_at: int = -1, merged_at: int = -1, parent: int = -1
     ) -> Message:
         first, last = FIRST_NAMES[id % len(FIRST_NAMES)], LAST_NAMES[id // len(FIRST_NAMES) % len(LAST_NAMES)]
         names = first.encode(), last.encode(), email or b"user%d@example.org" % id
-        return Message(str(id), USER % (id, *names, self._user_created_at(id), deleted_at, merged_at, parent), at)
+        return Message(str(id), USER % (id, *names, self.opened(id), deleted_at, merged_at, parent), at)
 
     def _user_created_at(self, id: int) -> int:
         """A time in the year that ends one day before `start`."""
         return self.start - DAY - id * 7_919_000 % (365 * DAY)
 
     def _times(self, random: np.random.Generator, size: int) -> list[int]:
-        return [self.start + offset for offset in random.integers(0, self._span, size).tolist()]
+        return times(random, size, since=self.start, span=self._span)
 
-    def _random(self, purpose: str, chunk: int = 0) -> np.random.Generator:
-        return np.random.default_rng([self.seed, chunk, *purpose.encode()])
-
-    def _in_chunks(self, purpose: str, messages: Iterator[Message]) -> Iterator[Message]:
-        for chunk in count():
-            taken = list(islice(messages, CHUNK))
-            if not taken:
-                return
-            yield from self._with_noise(taken, self._random(purpose, chunk))
-
-    def _with_noise(self, messages: list[Message], random: np.random.Generator) -> list[Message]:
-        rates = {"duplicates": self.duplicates, "malformed": self.malformed}
-        return with_noise(messages, random, **rates, breakages=BREAKAGES)
+    def _in_chunks(self, purpose: str, messages: Iterable[Message]) -> Iterator[Message]:
+        for chunk, taken in enumerate(chunks(messages)):
+            yield from self.noisy(taken, self.random(purpose, chunk), BREAKAGES)
 
 
 def _read_items() -> list[Item]:

@@ -3,8 +3,7 @@
 Their tables keep where each row comes from: topic, position, event time and the producer's properties.
 """
 
-from pulsar_lakehouse.contracts.topics import Topic
-from pulsar_lakehouse.silver.entity import Entity
+from pulsar_lakehouse import Entity, Topic
 
 METADATA = {
     "event_time": "message.event_time",

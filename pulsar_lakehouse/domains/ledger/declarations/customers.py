@@ -1,8 +1,6 @@
 """The customers changelog, its latest state, and the checks of it."""
 
-from pulsar_lakehouse.contracts.checks import warn
-from pulsar_lakehouse.contracts.topics import Topic
-from pulsar_lakehouse.silver.entity import Entity
+from pulsar_lakehouse import Entity, Topic, warn
 
 CUSTOMERS = Entity(
     topic=Topic(

@@ -3,9 +3,7 @@
 Amounts are sent as text, such as "12.50", and are exact DECIMALs.
 """
 
-from pulsar_lakehouse.contracts.checks import quarantine
-from pulsar_lakehouse.contracts.topics import Topic
-from pulsar_lakehouse.gold.enrichment.declaration import Enrichment, Lookup
+from pulsar_lakehouse import Enrichment, Lookup, Topic, quarantine
 
 from .accounts import ACCOUNTS
 from .customers import CUSTOMERS

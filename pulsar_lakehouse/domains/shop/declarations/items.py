@@ -1,8 +1,6 @@
 """The items changelog, its latest state, and the checks of it."""
 
-from pulsar_lakehouse.contracts.checks import quarantine, warn
-from pulsar_lakehouse.contracts.topics import Topic
-from pulsar_lakehouse.silver.entity import Entity
+from pulsar_lakehouse import Entity, Topic, quarantine, warn
 
 ITEMS_TOPIC = Topic(
     "items",
@@ -22,15 +20,7 @@ ITEMS_TOPIC = Topic(
 ITEMS = Entity(
     topic=ITEMS_TOPIC,
     key="id",
-    columns={
-        "id": "id",
-        "created_at": "createdAt",
-        "adjective": "adjective",
-        "category": "category",
-        "modifier": "modifier",
-        "name": "name",
-        "price": "price",
-    },
+    columns="id, createdAt AS created_at, adjective, category, modifier, name, price",
     checks={
         "price_is_not_negative": quarantine("price >= 0"),
         "price_is_plausible": warn("price <= 100000"),

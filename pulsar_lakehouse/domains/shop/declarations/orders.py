@@ -1,8 +1,6 @@
 """The orders topic, how orders are enriched, and the checks of enriched orders."""
 
-from pulsar_lakehouse.contracts.checks import quarantine, warn
-from pulsar_lakehouse.contracts.topics import Topic
-from pulsar_lakehouse.gold.enrichment.declaration import Enrichment, Lookup
+from pulsar_lakehouse import Enrichment, Lookup, Topic, quarantine, warn
 
 from .items import ITEMS
 from .users import USERS
@@ -25,17 +23,10 @@ ORDERS_TOPIC = Topic(
 
 ORDERS = Enrichment(
     topic=ORDERS_TOPIC,
-    columns={
-        "invoice_id": "invoiceId",
-        "line_item_id": "lineItemId",
-        "user_id": "userId",
-        "item_id": "itemId",
-        "item_name": "itemName",
-        "item_category": "itemCategory",
-        "price": "price",
-        "created_at": "createdAt",
-        "paid_at": "paidAt",
-    },
+    columns="""
+        invoiceId AS invoice_id, lineItemId AS line_item_id, userId AS user_id, itemId AS item_id,
+        itemName AS item_name, itemCategory AS item_category, price, createdAt AS created_at, paidAt AS paid_at
+    """,
     keys=("invoice_id", "line_item_id"),
     event_time="created_at",
     day="order_date",

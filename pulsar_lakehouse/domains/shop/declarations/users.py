@@ -1,8 +1,6 @@
 """The users changelog, its latest state, and the checks of it."""
 
-from pulsar_lakehouse.contracts.checks import warn
-from pulsar_lakehouse.contracts.topics import Topic
-from pulsar_lakehouse.silver.entity import Entity
+from pulsar_lakehouse import Entity, Topic, warn
 
 USERS_TOPIC = Topic(
     "users",
@@ -23,15 +21,10 @@ USERS_TOPIC = Topic(
 USERS = Entity(
     topic=USERS_TOPIC,
     key="id",
-    columns={
-        "id": "id",
-        "first_name": "firstName",
-        "last_name": "lastName",
-        "email_address": "emailAddress",
-        "created_at": "createdAt",
-        "merged_at": "nullif(mergedAt, timestamp_millis(-1))",
-        "parent_user_id": "nullif(parentUserId, -1)",
-    },
+    columns="""
+        id, firstName AS first_name, lastName AS last_name, emailAddress AS email_address, createdAt AS created_at,
+        nullif(mergedAt, timestamp_millis(-1)) AS merged_at, nullif(parentUserId, -1) AS parent_user_id
+    """,
     deleted_at="nullif(deletedAt, timestamp_millis(-1))",
     checks={
         "created_in_this_age": warn("created_at BETWEEN '2000-01-01' AND now() + INTERVAL 1 DAY"),

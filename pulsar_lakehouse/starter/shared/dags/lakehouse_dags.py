@@ -4,4 +4,4 @@ For an Airflow of your own, let `dags_folder` be the folder of this file, and gi
 and the settings of lakehouse.toml as variables, such as LAKEHOUSE_PULSAR__NAMESPACE.
 """
 
-from pulsar_lakehouse.dags import maintenance, pipeline, reprocess  # noqa: F401
+from pulsar_lakehouse.airflow import maintenance, pipeline, reprocess  # noqa: F401

@@ -1,9 +1,7 @@
 """Sales: facts, each joined with its store. A sale whose store is not known yet waits for it in quarantine."""
 
 from declarations.stores import STORES
-from pulsar_lakehouse.gold.enrichment.declaration import Enrichment, Lookup
-from pulsar_lakehouse.contracts.checks import quarantine
-from pulsar_lakehouse.contracts.topics import Topic
+from pulsar_lakehouse import Enrichment, Lookup, Topic, quarantine
 
 SALES = Enrichment(
     topic=Topic(

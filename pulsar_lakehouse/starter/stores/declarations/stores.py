@@ -1,8 +1,6 @@
 """Stores: a changelog. The last message of a key is the state of a store, and one without a payload deletes it."""
 
-from pulsar_lakehouse.contracts.checks import warn
-from pulsar_lakehouse.contracts.topics import Topic
-from pulsar_lakehouse.silver.entity import Entity
+from pulsar_lakehouse import Entity, Topic, warn
 
 STORES = Entity(
     topic=Topic("stores", "id BIGINT NOT NULL, city STRING", changelog=True),

@@ -3,7 +3,7 @@
 from decimal import Decimal
 from pathlib import Path
 
-from pulsar_lakehouse.jobs.testing import run_messages
+from pulsar_lakehouse.testing import run_messages
 
 BERLIN = {"key": "1", "payload": {"id": 1, "city": "Berlin"}}
 SALE = {"payload": {"id": 7, "storeId": 1, "cents": 250, "soldAt": 1767225600000}}
