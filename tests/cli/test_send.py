@@ -24,7 +24,7 @@ def test_what_is_not_sent(
 ) -> None:
     ships = VISITORS.replace("VISITORS", "SHIPS").replace("visitors", "ships")
     ships = ships.replace("changelog=True", "encoding=Encoding.AVRO")
-    ships = ships.replace("import Topic\n", "import Encoding, Topic\n")
+    ships = ships.replace("import Entity,", "import Encoding, Entity,")
     project(tmp_path, visitors=VISITORS, zships=ships)
     monkeypatch.chdir(tmp_path)
     if content is not None:
