@@ -1,1 +1,1 @@
-"""Delta tables: create, read, write and lease them, and query them without Spark."""
+"""Delta tables: declared, created, read and written."""
