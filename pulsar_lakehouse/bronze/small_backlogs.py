@@ -25,6 +25,7 @@ from pulsar_lakehouse.bronze.pulsar.options import Options, PulsarSourceError
 from pulsar_lakehouse.bronze.pulsar.planning import Plan
 from pulsar_lakehouse.bronze.pulsar.positions import Offsets, Range
 from pulsar_lakehouse.bronze.pulsar.reading import read_range
+from pulsar_lakehouse.bronze.pulsar.subscription import acknowledge, ensure_subscriptions
 from pulsar_lakehouse.checkpoints.batches import Stopped, begin, next_batch, stopped_after
 from pulsar_lakehouse.checkpoints.soundness import batch_context
 from pulsar_lakehouse.contracts.topics import Topic
@@ -86,7 +87,7 @@ def _land(lake: Lake, topic: Topic, endpoint: Endpoint, permit: Permit) -> int |
     elif not ranges or any(Path(of(name)).exists() for of in (lake.settings.table_path, lake.settings.checkpoint_path)):
         return None  # there is a table or a checkpoint, or a rest of one
     plan.refuse_lost_data(start)
-    plan.ensure_subscriptions()
+    ensure_subscriptions(plan)
     landed = 0
     if ranges:
         rows = arrow_to_bronze(_read(lake.settings, endpoint, options, ranges))
@@ -100,7 +101,7 @@ def _land(lake: Lake, topic: Topic, endpoint: Endpoint, permit: Permit) -> int |
                 append_batch(lake.settings, name, rows, batch, seen=table)
         landed = rows.num_rows
     with suppress(PulsarSourceError):  # it is acknowledged the next time
-        plan.acknowledge(end)
+        acknowledge(plan, end)
     return landed
 
 

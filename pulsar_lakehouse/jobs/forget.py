@@ -25,7 +25,7 @@ from pulsar_lakehouse.contracts.decoding import MALFORMED
 from pulsar_lakehouse.errors import LakehouseError
 from pulsar_lakehouse.expectations.results import RESULTS
 from pulsar_lakehouse.gold.enrichment.declaration import ACTIONS, BACKFILLS, Enrichment
-from pulsar_lakehouse.gold.enrichment.enrich import enrich_messages
+from pulsar_lakehouse.gold.enrichment.stages import enrich_messages
 from pulsar_lakehouse.gold.sql.declaration import SQL_ROWS
 from pulsar_lakehouse.gold.sql.refresh import FAILED, REFRESHES
 from pulsar_lakehouse.jobs.maintenance import rewriting

@@ -19,7 +19,8 @@ from pulsar_lakehouse.pipeline.resolving import unresolved_enrichment, unresolve
 from pulsar_lakehouse.silver.entity import FIXED, Entity
 from pulsar_lakehouse.tables.declared import Table
 from pulsar_lakehouse.tables.definitions import declared_definition, kept_definition
-from pulsar_lakehouse.tables.lake import Lake, column_changes
+from pulsar_lakehouse.tables.evolution import column_changes
+from pulsar_lakehouse.tables.lake import Lake
 
 Declared = TypeVar("Declared", Entity, Enrichment)
 

@@ -23,7 +23,8 @@ from pulsar_lakehouse.jobs.streams import catch_up
 from pulsar_lakehouse.pipeline.declared import Pipeline
 from pulsar_lakehouse.silver.entity import Entity
 from pulsar_lakehouse.tables.definitions import declared_definition, keep_definition, kept_definition
-from pulsar_lakehouse.tables.lake import Lake, column_changes
+from pulsar_lakehouse.tables.evolution import column_changes
+from pulsar_lakehouse.tables.lake import Lake
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,8 +12,8 @@ from pulsar_lakehouse.contracts.decoding import MALFORMED, Decoding, explain
 from pulsar_lakehouse.contracts.topics import Topic
 from pulsar_lakehouse.gold.enrichment.declaration import ACTIONS, Enrichment
 from pulsar_lakehouse.gold.enrichment.enrich import create_tables as create_gold
-from pulsar_lakehouse.gold.enrichment.enrich import enrich_messages
 from pulsar_lakehouse.gold.enrichment.facts import decode_facts
+from pulsar_lakehouse.gold.enrichment.stages import enrich_messages
 from pulsar_lakehouse.jobs.steps import as_written
 from pulsar_lakehouse.silver.entity import Entity
 from pulsar_lakehouse.silver.merge import create_tables as create_silver

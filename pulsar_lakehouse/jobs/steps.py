@@ -22,7 +22,7 @@ from pulsar_lakehouse.bronze.landing import bronze_table, land
 from pulsar_lakehouse.bronze.losses import LOSSES
 from pulsar_lakehouse.bronze.partitions import ask_broker, source_options
 from pulsar_lakehouse.bronze.small_backlogs import land_small_backlog
-from pulsar_lakehouse.bronze.subscriptions import claim_again, claim_subscription
+from pulsar_lakehouse.bronze.warehouse_claims import claim_again, claim_subscription
 from pulsar_lakehouse.bronze.writer_schemas import keep_writer_schemas, with_writer_schemas
 from pulsar_lakehouse.contracts.decoding import MALFORMED
 from pulsar_lakehouse.contracts.topics import Topic

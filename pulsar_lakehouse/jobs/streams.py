@@ -18,7 +18,7 @@ from pulsar_lakehouse.errors import BrokerError, LakehouseError, PermanentError
 from pulsar_lakehouse.jobs.lineage.flows import Flow
 from pulsar_lakehouse.jobs.lineage.runs import StepRuns
 from pulsar_lakehouse.jobs.new_data import Look
-from pulsar_lakehouse.jobs.rounds import Rounds
+from pulsar_lakehouse.jobs.pacing import Rounds
 from pulsar_lakehouse.leases.leases import Lease
 from pulsar_lakehouse.locks import Permit
 from pulsar_lakehouse.progress import CONSOLE, spinner

@@ -12,10 +12,10 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import ArrayType, StructType
+from pyspark.sql.types import StructType
 
 from pulsar_lakehouse import storage
-from pulsar_lakehouse.errors import ConfigurationError, LakehouseError, PermanentError
+from pulsar_lakehouse.errors import LakehouseError, PermanentError
 from pulsar_lakehouse.limits import FEW, FEW_BYTES, HANDFUL
 from pulsar_lakehouse.locks import exclusive
 from pulsar_lakehouse.settings import Settings
@@ -25,6 +25,7 @@ from pulsar_lakehouse.spark.session_settings import ADAPTIVE, INTERPRETED, sessi
 from pulsar_lakehouse.tables import direct
 from pulsar_lakehouse.tables.declared import COMMITS, EACH_TABLE, LAST_LOG_CHECKPOINT, USER_METADATA, Table, commit_file
 from pulsar_lakehouse.tables.direct import Merge
+from pulsar_lakehouse.tables.evolution import alterations, properties_in_sql
 
 
 @dataclass(frozen=True)
@@ -91,8 +92,8 @@ class Lake:
             raise PermanentError(
                 f"{table.name}: {last}: torn, as by a power cut: see *After a power cut* in docs/operations.md"
             )
-        held._add_columns(table)
-        held._add_properties(table)
+        for change in alterations(table, held.schema, held.properties):
+            held._alter(change)
         held._renew_checksum()
         return False
 
@@ -169,12 +170,18 @@ class LakeTable:
     def has_change_feed(self) -> bool:
         return self.delta_property("delta.enableChangeDataFeed") is not None
 
+    @property
+    def properties(self) -> Mapping[str, str]:
+        """All Delta properties of the table."""
+        as_java = java_class(self.lake.spark, "scala.jdk.javaapi.CollectionConverters").asJava
+        return dict(as_java(self._snapshot.metadata().configuration()))
+
     def delta_property(self, key: str) -> str | None:
         configuration = self._snapshot.metadata().configuration()
         return str(configuration.apply(key)) if configuration.contains(key) else None
 
     def set_properties(self, properties: Mapping[str, str]) -> None:
-        self._alter(f"SET TBLPROPERTIES ({_as_sql(properties)})")
+        self._alter(f"SET TBLPROPERTIES ({properties_in_sql(properties)})")
 
     def committed_batch(self, stream: str) -> int:
         """The last batch that the stream with this id has appended to the table; -1 if there is none."""
@@ -311,37 +318,11 @@ class LakeTable:
         try:
             self.lake.spark.sql(
                 f"CREATE TABLE IF NOT EXISTS delta.`{path}` ({table.ddl}) USING delta {partitioned} "
-                f"TBLPROPERTIES ({_as_sql(properties)})"
+                f"TBLPROPERTIES ({properties_in_sql(properties)})"
             )
         except PySparkException:
             if not self.is_created():  # else another machine has created it meanwhile
                 raise
-
-    def _add_columns(self, table: Table) -> None:
-        lacking = []
-        for path, held, declared in column_changes(self.schema, table.schema):
-            if held is None:
-                lacking.append(f"{'.'.join(f'`{name}`' for name in path)} {declared}")
-            elif declared is not None:
-                raise ConfigurationError(
-                    f"{self.name}.{'.'.join(path)} is {held} in the table, but declared as {declared}: CAST it, or "
-                    "declare it under another name"
-                )
-            elif len(path) > 1:  # a MERGE can't write a struct that lacks a field
-                raise ConfigurationError(
-                    f"{self.name}.{'.'.join(path)} is {held} in the table, but not declared any more: declare it, or "
-                    "make the table again by `lakehouse rebuild`"
-                )
-        if lacking:
-            self._alter(f"ADD COLUMNS ({', '.join(lacking)})")
-
-    def _add_properties(self, table: Table) -> None:
-        """Set Delta's properties. What an earlier version has not declared, it has not set."""
-        held = self._snapshot.metadata().configuration()
-        declared = {**EACH_TABLE, **table.properties}.items()
-        lacking = {name: value for name, value in declared if name.startswith("delta.") and not held.contains(name)}
-        if lacking:
-            self.set_properties(lacking)
 
     def _alter(self, change: str) -> None:
         self.lake.spark.sql(f"ALTER TABLE delta.`{self.path}` {change}")
@@ -388,35 +369,3 @@ def _is_empty(snapshot: Any) -> bool:
 
 def _schema_of(snapshot: Any) -> StructType:
     return StructType.fromJson(json.loads(snapshot.schema().json()))
-
-
-def _as_sql(properties: Mapping[str, str]) -> str:
-    return ", ".join(f"'{name}' = {_literal(value)}" for name, value in properties.items())
-
-
-def _literal(text: str) -> str:
-    """A text in SQL. A dollar sign, with which a variable would begin, is escaped too."""
-    escaped = text.replace("\\", "\\\\").replace("'", "\\'").replace("$", "\\u0024")
-    return f"'{escaped}'"
-
-
-def column_changes(
-    held: StructType, declared: StructType, within: tuple[str, ...] = ()
-) -> Iterator[tuple[tuple[str, ...], str | None, str | None]]:
-    """The columns in which a table differs from its declaration, also within structs and arrays of them.
-
-    Each is the path of its name, its type in the table and its declared one; None stands for the type of a column that
-    is not there.
-    """
-    before, after = ({column.name: column.dataType for column in columns} for columns in (held, declared))
-    for name in dict.fromkeys((*after, *before)):
-        was, becomes = before.get(name), after.get(name)
-        path = (*within, name)
-        if isinstance(was, ArrayType) and isinstance(becomes, ArrayType) and isinstance(was.elementType, StructType):
-            was, becomes, path = was.elementType, becomes.elementType, (*path, "element")
-        if isinstance(was, StructType) and isinstance(becomes, StructType):
-            yield from column_changes(was, becomes, path)
-            continue
-        held_as, declared_as = (None if kind is None else kind.simpleString() for kind in (was, becomes))
-        if held_as != declared_as:
-            yield path, held_as, declared_as

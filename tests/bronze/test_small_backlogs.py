@@ -161,7 +161,7 @@ def test_what_is_landed_counts_though_the_broker_does_not_hear_of_it(
 
     lake.send(b"1")
     with monkeypatch.context() as patch:
-        patch.setattr("pulsar_lakehouse.bronze.pulsar.planning.Plan.acknowledge", refuse)
+        patch.setattr("pulsar_lakehouse.bronze.small_backlogs.acknowledge", refuse)
         assert lake.land() == 1
     assert (lake.land(), lake.topics.backlog(lake.partitions[0], EVENTS.subscription)) == (0, 0)
 

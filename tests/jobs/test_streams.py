@@ -155,7 +155,7 @@ def test_a_round_that_finds_nothing_is_not_repeated(
     rest: float,
     rounds: str,
 ) -> None:
-    monkeypatch.setattr("pulsar_lakehouse.jobs.rounds.REST_SECONDS", rest)
+    monkeypatch.setattr("pulsar_lakehouse.jobs.pacing.REST_SECONDS", rest)
     texts = tmp_path / "texts"
     texts.mkdir()
     texts.joinpath("a.txt").write_text("one\ntwo\n")
@@ -184,8 +184,8 @@ def test_a_round_that_finds_nothing_is_not_repeated(
 
 
 def test_state_rests_while_there_are_facts(lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pulsar_lakehouse.jobs.rounds.STATE_RESTS", 1000.0)
-    monkeypatch.setattr("pulsar_lakehouse.jobs.rounds.STATE_REST_SECONDS", 1000.0)
+    monkeypatch.setattr("pulsar_lakehouse.jobs.pacing.STATE_RESTS", 1000.0)
+    monkeypatch.setattr("pulsar_lakehouse.jobs.pacing.STATE_REST_SECONDS", 1000.0)
     texts = tmp_path / "texts"
     texts.mkdir()
     made: list[str] = []

@@ -31,7 +31,7 @@ class Plan:
     """What the broker holds at one moment, and the offsets and ranges derived from it."""
 
     def __init__(self, options: Options, *, dated: bool = False) -> None:
-        self._options = options
+        self.options = options
         self.admin = Admin(options)
         held = self.admin.dated_ledgers if dated else self.admin.ledgers
         self.held = {
@@ -39,7 +39,7 @@ class Plan:
         }
 
     def starting_offsets(self) -> Offsets:
-        position = self._options.starting_position
+        position = self.options.starting_position
         earliest = {name: Position(held.first, -1) for name, held in self.held.items()}
         if position == EARLIEST:
             return Offsets(earliest)
@@ -96,37 +96,20 @@ class Plan:
             if name in self.held
             if (found := spans_between(self.held[name].ledgers, start.get(name, BEGINNING), position))
         }
-        parts = -(-self._options.min_partitions // max(len(spans), 1))
+        parts = -(-self.options.min_partitions // max(len(spans), 1))
         return [
             RangePartition(planned)
             for name, found in spans.items()
             for planned in split(name, start.get(name, BEGINNING), found, parts)
         ]
 
-    def acknowledge(self, after: Offsets) -> None:
-        """Acknowledge what has been read, for partitions whose subscription is elsewhere."""
-        subscription = self._options.subscription
-        if not subscription:
-            return
-        for partition, position in after.items():
-            held = self.held.get(partition)
-            if held and position.entry >= 0 and position != held.cursor(subscription):
-                self.admin.acknowledge(partition, subscription, position)
-
-    def ensure_subscriptions(self) -> None:
-        """Create missing subscriptions. They hide lost data, so it must be looked for before."""
-        subscription = self._options.subscription
-        for partition, held in self.held.items():
-            if subscription and held.cursor(subscription) is None:
-                self.admin.ensure_subscription(partition, subscription)
-
     def refuse_lost_data(self, start: Offsets, created: Mapping[str, str] = MappingProxyType({})) -> None:
         """Raise PulsarSourceError if entries after `start` are, or may be, lost; `created` is as in `find_loss`."""
-        if not self._options.fail_on_data_loss:
+        if not self.options.fail_on_data_loss:
             return
         for name in start | self.held:
             after = start.get(name, BEGINNING)
-            loss = find_loss(name, after, self.held.get(name), self._options.subscription, created.get(name))
+            loss = find_loss(name, after, self.held.get(name), self.options.subscription, created.get(name))
             if loss and loss.can_resume:
                 raise PulsarSourceError(f"{loss}; failOnDataLoss=false goes on")
             if loss:

@@ -18,6 +18,7 @@ from .columns import SCHEMA
 from .options import Options
 from .planning import Plan, RangePartition
 from .positions import Offsets
+from .subscription import acknowledge, ensure_subscriptions
 
 
 class PulsarDataSource(DataSource):
@@ -80,7 +81,7 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         plan = Plan(self._options, dated=True)
         after = Offsets.from_json(start)
         self._guard(plan, after)
-        plan.acknowledge(after)  # Spark's own call of `commit` comes one batch late, and never for the last batch
+        acknowledge(plan, after)  # Spark's own call of `commit` comes one batch late, and never for the last batch
         return plan.limited_offsets(after, self._target or plan.latest_offsets(), limit).to_json()
 
     def reportLatestOffset(self) -> dict[str, str]:
@@ -94,7 +95,7 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _guard(self, plan: Plan, after: Offsets) -> None:
         plan.refuse_lost_data(after, self._created)
-        plan.ensure_subscriptions()
+        ensure_subscriptions(plan)
         for partition, held in plan.held.items():
             if held.created:
                 self._created.setdefault(partition, held.created)

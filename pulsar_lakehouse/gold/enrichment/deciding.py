@@ -7,7 +7,6 @@ from typing import NamedTuple
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from pulsar_lakehouse.gold.enrichment.batch import Batch
 from pulsar_lakehouse.gold.enrichment.changes import (
     corrections_by,
     fact_columns,
@@ -17,7 +16,7 @@ from pulsar_lakehouse.gold.enrichment.changes import (
     waiting_for,
 )
 from pulsar_lakehouse.gold.enrichment.declaration import Lookup
-from pulsar_lakehouse.gold.enrichment.events import CHANGE, is_event
+from pulsar_lakehouse.gold.enrichment.events import CHANGE, Batch, is_event
 from pulsar_lakehouse.gold.enrichment.lookups import is_corrected, look_up
 from pulsar_lakehouse.gold.enrichment.writes import (
     Pruning,

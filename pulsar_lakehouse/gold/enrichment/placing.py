@@ -8,9 +8,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from pulsar_lakehouse.contracts.malformed import quarantine_malformed
-from pulsar_lakehouse.gold.enrichment.batch import Batch
 from pulsar_lakehouse.gold.enrichment.duplicates import find_duplicates, repeated_keys
-from pulsar_lakehouse.gold.enrichment.events import REJECTED, facts_among, is_event
+from pulsar_lakehouse.gold.enrichment.events import REJECTED, Batch, facts_among, is_event
 from pulsar_lakehouse.gold.enrichment.lookups import look_up
 from pulsar_lakehouse.gold.enrichment.writes import placed_keys, placed_of, pruning_filter, write_duplicates, write_new
 from pulsar_lakehouse.limits import FEW

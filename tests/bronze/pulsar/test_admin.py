@@ -17,7 +17,8 @@ from pulsar_lakehouse.bronze.pulsar.admin import Admin, EntryMetadata
 from pulsar_lakehouse.bronze.pulsar.options import NoAnswerError, Options, PulsarSourceError
 from pulsar_lakehouse.bronze.pulsar.planning import Plan
 from pulsar_lakehouse.bronze.pulsar.positions import BEGINNING, Ledger, Position, Range, Span
-from pulsar_lakehouse.bronze.subscriptions import claim_subscription
+from pulsar_lakehouse.bronze.pulsar.subscription import acknowledge
+from pulsar_lakehouse.bronze.warehouse_claims import claim_subscription
 from pulsar_lakehouse.domains.shop.declarations.items import ITEMS
 from pulsar_lakehouse.domains.shop.workload import Workload
 from pulsar_lakehouse.errors import BrokerError, RefusedError
@@ -161,7 +162,7 @@ def test_a_role_that_may_produce_and_consume_can_land(guarded: Topics, tmp_path:
     claim_subscription(topic, endpoint, reader)
     options = source_options(reader, endpoint, topic)
     plan = Plan(Options.parse(options), dated=True)
-    plan.acknowledge(plan.latest_offsets())
+    acknowledge(plan, plan.latest_offsets())
     assert [guarded.backlog(partition, topic.subscription) for partition in plan.held] == [0, 0]
     assert [row["payload"] for row in guarded.read(options["topic"], token=token("reader"))] == [b"{}"]
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from pulsar_lakehouse.bronze.subscriptions import claim_subscription
+from pulsar_lakehouse.bronze.warehouse_claims import claim_subscription
 from pulsar_lakehouse.domains.shop.declarations.orders import ORDERS
 from pulsar_lakehouse.errors import PermanentError
 from pulsar_lakehouse.jobs.steps import landing

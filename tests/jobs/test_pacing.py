@@ -2,7 +2,7 @@
 
 import pytest
 
-from pulsar_lakehouse.jobs.rounds import Rounds
+from pulsar_lakehouse.jobs.pacing import Rounds
 
 
 @pytest.mark.parametrize(
