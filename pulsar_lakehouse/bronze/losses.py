@@ -1,9 +1,11 @@
 """Decides, from how far a topic has landed and what the broker still has, whether messages were lost in between."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
 import duckdb
+import pyarrow as pa
 from deltalake.exceptions import DeltaError
 
 from pulsar_lakehouse.bronze.erasures import ERASURES
@@ -20,7 +22,7 @@ from pulsar_lakehouse.bronze.pulsar.losses import Loss, find_loss
 from pulsar_lakehouse.bronze.pulsar.positions import BEGINNING, Offsets, Position
 from pulsar_lakehouse.checkpoints.batches import last_batch
 from pulsar_lakehouse.contracts.topics import Topic
-from pulsar_lakehouse.errors import PermanentError
+from pulsar_lakehouse.errors import LakehouseError, PermanentError
 from pulsar_lakehouse.pulsar.endpoint import Endpoint
 from pulsar_lakehouse.settings import Settings
 from pulsar_lakehouse.tables.declared import Table
@@ -119,7 +121,9 @@ def landed_offsets(settings: Settings, topic: Topic) -> Offsets:
         (ERASURES.name, erased, [topic.bronze_table]),
         (LOSSES.name, "stored WHERE topic = ?", [full_name(settings, topic)]),
     ):
-        if is_stored(settings, name):
+        with _retried(name):
+            if not is_stored(settings, name):
+                continue
             tables = duckdb.connect().register("stored", dataset_of(stored_table(settings, name)))
             last = "max(struct_pack(ledger := ledger_id, entry := entry_id))"
             found = tables.execute(f"SELECT topic, partition, {last} FROM {rows} GROUP BY ALL", values).fetchall()
@@ -127,3 +131,12 @@ def landed_offsets(settings: Settings, topic: Topic) -> Offsets:
                 partition = f"{topic_name}-partition-{index}"
                 landed[partition] = max(landed.get(partition, BEGINNING), Position(end["ledger"], end["entry"]))
     return landed
+
+
+@contextmanager
+def _retried(name: str) -> Iterator[None]:
+    """Raises LakehouseError, after which a stream tries again, if a table can't be read."""
+    try:
+        yield
+    except (DeltaError, duckdb.Error, pa.ArrowException, OSError) as error:
+        raise LakehouseError(f"{name}: {error}") from error

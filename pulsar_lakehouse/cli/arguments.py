@@ -19,12 +19,12 @@ Note = Annotated[str, typer.Option(help="Why, for the record.")]
 
 
 def chosen(
-    names: Iterable[str] | None, known: Mapping[str, Declared], *, lacking: str = "not declared"
+    names: Iterable[str] | None, known: Mapping[str, Declared], *, lacking: str = "not declared; there are"
 ) -> list[Declared]:
     """What the names stand for, by default all. Raises ConfigurationError for one that is not known."""
     for name in names or ():
         if name not in known:
-            raise ConfigurationError(f"{name}: {lacking}; there are {', '.join(known)}")
+            raise ConfigurationError(f"{name}: {lacking} {', '.join(known)}")
     return [known[name] for name in dict.fromkeys(names or known)]
 
 

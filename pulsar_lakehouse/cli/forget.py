@@ -65,16 +65,16 @@ def _show_found(found: Found) -> None:
 def _show_certificate(path: Path) -> None:
     """Print the certificate of an erasure, and where it is."""
     given = json.loads(path.read_text())
-    older = given["older_versions"]
+    older, compacted = given["older_versions"], given["compacted_topics"]
     recomputed = (*given["recomputed"], *(f"{name} in Postgres" for name in given["postgres"]))
     rows = [
         ("rows erased", "\n".join(f"{name}: {rows:,}" for name, rows in given["rows"].items())),
-        ("recomputed", "\n".join(recomputed)),
-        ("tombstones sent, and compaction requested", "\n".join(given["compacted_topics"])),
+        *([("recomputed", "\n".join(recomputed))] if recomputed else []),
+        *([("tombstones sent, and compaction requested", "\n".join(compacted))] if compacted else []),
         ("older versions", f"leave at {older['leave_at']}, by {older['by']}"),
         ("malformed messages that can be anybody's", f"{given['unreadable_messages']:,}"),
         *(("left to you", line) for line in given["beyond"]),
     ]
     title = f"Erasure {given['request']}, completed at {given['completed_at']}"
-    report.OUT.print(report.grid(("what", "where"), (row for row in rows if row[1]), title=title))
+    report.OUT.print(report.grid(("what", "where"), rows, title=title))
     report.say(f"Certificate: {path}")

@@ -23,7 +23,7 @@ def refresh_command(
     settings = load_settings()
     known = {table.name.removeprefix("gold."): table for table in pipeline_of(settings).sql_tables}
     names = [name.removeprefix("gold.") for name in tables or ()]
-    wanted = [table.name for table in chosen(names, known, lacking="no SQL file declares it")]
+    wanted = [table.name for table in chosen(names, known, lacking="no SQL file declares it; there are")]
     in_order = [table for table in known.values() if table.name in wanted]
     with open_lake(settings, writes=wanted) as lake:
         report.refreshed(refresh_each(lake, in_order, full=full), settings)

@@ -32,7 +32,7 @@ def validate_command(
     settings = load_settings()
     pipeline = pipeline_of(settings)
     known = {suite.table: suite for suite in (*pipeline.suites, *pipeline.sql_suites)}
-    suites = chosen(tables, known, lacking="no rules are declared for it") if tables else None
+    suites = chosen(tables, known, lacking="no rules are declared for it; there are rules for") if tables else None
     held = [*pipeline.written, *(suite.table for suite in pipeline.sql_suites)]
     with open_lake_between_rounds(settings, held) as lake:
         show_results(validate_tables(lake, suites, only_new=new), settings)

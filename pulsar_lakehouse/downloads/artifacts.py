@@ -43,7 +43,10 @@ def downloaded(name: str, cache: Path) -> list[Path]:
     """
     download = _listed(name)
     digest = hashlib.sha256("".join(download.files.values()).encode()).hexdigest()[:12]
-    return sorted(make_once(name, cache / f"{name}-{digest}", partial(_fetch, download)).iterdir())
+    folder = make_once(name, cache / f"{name}-{digest}", partial(_fetch, download))
+    files = [folder / file for file in sorted(download.files)]
+    # The SQL endpoint may read files, but not list the folder. An archive is not there any more.
+    return files if files[0].exists() else sorted(folder.iterdir())
 
 
 def pulsar_home(cache: Path) -> Path:

@@ -72,8 +72,7 @@ def _retry(
         before = malformed.select("position", F.col("reason").alias("before"))
         changed = verdicts.join(before, on="position").where("reason IS NULL OR reason != before")
         if not changed.isEmpty():
-            with lake.sized(outcome.malformed, verdicts) as sized:
-                _settle(sized, topic, changed)
+            _settle(lake.writing(outcome.malformed, verdicts), topic, changed)
     return outcome
 
 

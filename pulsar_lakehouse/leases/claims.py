@@ -186,11 +186,15 @@ def _holder(last: _Held | None) -> Holder:
     return last.holder if last else UNKNOWN
 
 
+_SUBMITTED = "PYSPARK_GATEWAY_PORT" in os.environ
+"""Whether the JVM of spark-submit has started this process."""
+
+
 def _end(line: str, code: int) -> NoReturn:
     """End this process and its JVM, which must not write any more."""
     own = psutil.Process()
     writers = own.children(recursive=True)
-    if "PYSPARK_GATEWAY_PORT" in os.environ:  # spark-submit, whose JVM has started this process
+    if _SUBMITTED:
         writers.append(psutil.Process(own.ppid()))
     for process in writers:
         with suppress(psutil.NoSuchProcess):

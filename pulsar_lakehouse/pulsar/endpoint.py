@@ -69,7 +69,8 @@ def call_admin(
     BrokerError for any other HTTP error.
     """
     try:
-        response = Admin(endpoint.cluster(settings), timeout=TIMEOUT).answer(method, path, body)
+        with closing(Admin(endpoint.cluster(settings), timeout=TIMEOUT)) as admin:
+            response = admin.answer(method, path, body)
     except CertificateError as error:
         raise RefusedError(f"{error.url}: {_tls_problem(error, settings)}") from error
     except NoAnswerError as error:

@@ -114,14 +114,14 @@ def _merge_changes(lake: Lake, entity: Entity, changes: DataFrame, number: int) 
         [[changed, newer]] = rows.agg(F.count_if("_is_changed"), F.count_if("_is_newer")).collect()
         written = rows.where("_has_new_values OR _is_newer")
         stop_if_failed(written, entity.checks_of_rows, table=entity.table.name, keys=(*entity.keys, "sequence"))
-        with lake.sized(max(changed, newer), rows) as sized:
-            if changed:
-                versions = rows.where("_is_changed").drop("_is_changed", "_has_new_values", "_is_newer")
-                history = sized.table(entity.history.name)
-                history.upsert(versions, on=[*entity.keys, "sequence"], update=changeable(entity))
-            if newer:
-                latest = rows.where("_is_newer").select(*changes.columns)
-                sized.table(entity.table.name).upsert(latest, on=entity.keys)
+        sized = lake.writing(max(changed, newer), rows)
+        if changed:
+            versions = rows.where("_is_changed").drop("_is_changed", "_has_new_values", "_is_newer")
+            history = sized.table(entity.history.name)
+            history.upsert(versions, on=[*entity.keys, "sequence"], update=changeable(entity))
+        if newer:
+            latest = rows.where("_is_newer").select(*changes.columns)
+            sized.table(entity.table.name).upsert(latest, on=entity.keys)
 
 
 def decode_changes(messages: DataFrame, *, entity: Entity) -> DataFrame:
@@ -153,7 +153,7 @@ def latest_changes(changes: DataFrame, *, keys: Sequence[str]) -> DataFrame:
     """The change of each key with the highest sequence."""
     row = F.struct(*changes.columns)
     by_key = changes.groupBy(*(F.col(key).alias(f"_{key}") for key in keys))
-    return by_key.agg(F.max_by(row, "sequence").alias("_last")).select("_last.*")
+    return by_key.agg(F.max_by(row, "sequence").alias("last")).select("last.*")
 
 
 def place() -> Column:

@@ -24,6 +24,5 @@ def purge(lake: Lake, entity: Entity, *, merges: Iterable[str] = ()) -> int:
         gone = gone.where(f"({into}) IS NULL").join(survivors, on=key, how="left_anti")
     with cached(gone.select(*entity.keys)) as gone:
         if count := gone.count():
-            with lake.sized(count, gone) as sized:
-                sized.table(entity.table.name).merge(gone, Merge(on=entity.keys, delete=True))
+            lake.writing(count, gone).table(entity.table.name).merge(gone, Merge(on=entity.keys, delete=True))
     return count

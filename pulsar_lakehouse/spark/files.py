@@ -14,7 +14,9 @@ class Files:
 
     def exists(self, path: str) -> bool:
         """Whether a path exists, or any path that matches a glob pattern."""
-        return bool(self.matching(path))
+        files, where = self._at(path)
+        found = files.globStatus(where)
+        return found is not None and len(found) > 0
 
     def matching(self, pattern: str) -> list[str]:
         """The sorted paths that match a glob pattern."""

@@ -177,7 +177,7 @@ def _launch(properties: Mapping[str, str], inherited: Sequence[int], settings: S
     """
     own, hidden = settings.spark.conf, variables()
     arguments = [f"--conf={name}={value}" for name, value in properties.items() if name not in own]
-    given = shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell"))
+    defaults, given = ["--load-spark-defaults"], shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell"))
     with (
         properties_file({name: value for name, value in properties.items() if name in own}) as file,
         TemporaryDirectory() as folder,
@@ -185,16 +185,18 @@ def _launch(properties: Mapping[str, str], inherited: Sequence[int], settings: S
     ):
         answer = Path(folder, "gateway")
         environment = {name: value for name, value in os.environ.items() if name not in hidden}
-        process = subprocess.Popen(
-            [f"{SPARK_HOME}/bin/spark-submit", *arguments, "--properties-file", file, "--load-spark-defaults", *given],
-            stdin=subprocess.PIPE,  # the JVM ends when it is closed
-            stdout=log,
-            stderr=log,
-            pass_fds=tuple(inherited),
-            env={**environment, "SPARK_CONNECT_MODE": "0", "_PYSPARK_DRIVER_CONN_INFO_PATH": str(answer)},
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN),
-        )
+        process: subprocess.Popen[bytes] | None = None
         try:
+            with _interrupts_later():
+                process = subprocess.Popen(
+                    [f"{SPARK_HOME}/bin/spark-submit", *arguments, "--properties-file", file, *defaults, *given],
+                    stdin=subprocess.PIPE,  # the JVM ends when it is closed
+                    stdout=log,
+                    stderr=log,
+                    pass_fds=tuple(inherited),
+                    env={**environment, "SPARK_CONNECT_MODE": "0", "_PYSPARK_DRIVER_CONN_INFO_PATH": str(answer)},
+                    preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN),
+                )
             while not answer.exists():
                 if (code := process.poll()) is not None:
                     raise LakehouseError(_how_it_ended(code, settings))
@@ -202,7 +204,11 @@ def _launch(properties: Mapping[str, str], inherited: Sequence[int], settings: S
             port, _ = struct.unpack_from("!ii", told := answer.read_bytes())  # and the length of the secret
             os.environ.update(PYSPARK_GATEWAY_PORT=str(port), PYSPARK_GATEWAY_SECRET=told[8:].decode())
             gateway: JavaGateway = launch_gateway()  # type: ignore[no-untyped-call]
-        except BaseException:
+        except BaseException as error:
+            if process is None:
+                raise
+            if isinstance(error, Exception) and (code := process.poll()) is not None:
+                raise LakehouseError(_how_it_ended(code, settings)) from error
             process.kill()  # without the folder in which it should answer, it would run forever
             process.wait()
             raise
@@ -211,6 +217,23 @@ def _launch(properties: Mapping[str, str], inherited: Sequence[int], settings: S
                 os.environ.pop(name, None)
     gateway.proc = process
     return gateway
+
+
+@contextmanager
+def _interrupts_later() -> Iterator[None]:
+    """Let signals interrupt only after the block, in which a process that starts could get lost."""
+    came: list[int] = []
+    handlers = {
+        number: signal.signal(number, lambda number, _: came.append(number))
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    }
+    try:
+        yield
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        for each in came:
+            signal.raise_signal(each)
 
 
 @contextmanager

@@ -21,3 +21,15 @@ def session_settings(spark: SparkSession, settings: Mapping[str, str]) -> Iterat
     finally:
         for name, held in before:
             spark.conf.unset(name) if held is None else spark.conf.set(name, held)
+
+
+@contextmanager
+def described(spark: SparkSession, description: str) -> Iterator[None]:
+    """Spark's pages show the description with the jobs of the block."""
+    context = spark.sparkContext
+    before = context.getLocalProperty("spark.job.description")
+    context.setJobDescription(description)
+    try:
+        yield
+    finally:
+        context.setLocalProperty("spark.job.description", before)  # type: ignore[arg-type]  # None removes it

@@ -62,17 +62,20 @@ class Lake:
     def sized(self, number: int, rows: DataFrame | None = None, *, interpreted: bool = False) -> Iterator["Lake"]:
         """The block handles a batch of so many rows: queries are planned, and rows are written, as its size asks for.
 
-        Give the batch's cached `rows` if the block writes such rows, none of them larger, and at most so many. For few
-        rows, adaptive execution is off: it plans again after each stage, and needs a job for each. With `interpreted`,
-        the queries read nothing but these rows: for a handful, no code is generated either.
+        `rows` are as for `writing`, if the block writes any. For few rows, adaptive execution is off: it plans again
+        after each stage, and needs a job for each. With `interpreted`, the queries read nothing but these rows: for a
+        handful, no code is generated either.
 
         It changes session settings, and restores them at the end.
         """
         few = number <= FEW
         planned = ({ADAPTIVE: "false"} if few else {}) | (INTERPRETED if interpreted and number <= HANDFUL else {})
-        writes_few = self.writes_few if rows is None else few and size_of(rows) <= FEW_BYTES
         with session_settings(self.spark, planned):
-            yield replace(self, writes_few=writes_few)
+            yield self if rows is None else self.writing(number, rows)
+
+    def writing(self, number: int, rows: DataFrame) -> "Lake":
+        """The lake for writes of these cached `rows`, at most so many of them and none larger."""
+        return replace(self, writes_few=number <= FEW and size_of(rows) <= FEW_BYTES)
 
     def create(self, table: Table) -> bool:
         """Create the table unless it exists, and return whether it was created.

@@ -53,7 +53,7 @@ def remove_old_log(settings: Settings, table: str, *, keep: timedelta, held: Seq
 
 
 def _surplus(kept: Mapping[str, datetime]) -> set[str]:
-    """The log checkpoints and checksums that have had a successor for an hour, except a day's first.
+    """The checksums and log checkpoints that have had a successor for an hour; not the first checkpoint of a day.
 
     A log checkpoint of a table that is written every few seconds names hundreds of thousands of files.
     """

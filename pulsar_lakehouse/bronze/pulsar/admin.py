@@ -73,6 +73,9 @@ class Admin:
         if cluster.token:
             self._session.headers["Authorization"] = f"Bearer {cluster.token}"
 
+    def close(self) -> None:
+        self._session.close()
+
     def answer(self, method: str, path: str, json: object = None, *, stream: bool = False) -> requests.Response:
         """The answer to a call of `path`, below `/admin/v2/`, whatever its status: of the first broker that gives one.
 

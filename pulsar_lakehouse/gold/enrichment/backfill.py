@@ -188,8 +188,8 @@ def _write(lake: Lake, enrichment: Enrichment, work: Work, decided: Decided, *, 
     quarantine_malformed(lake, enrichment.decoding, _broken(work.decoded, work.never))
     remove(lake, [enrichment.gold_table, enrichment.waiting.name], decided.wrong.select("position"))
     write_difference(lake, enrichment, decided.wanted, work.pruning, is_changed=is_changed, at_once=True)
-    with lake.sized(decided.duplicates.count(), decided.duplicates) as sized:
-        write_duplicates(sized, enrichment, decided.duplicates)
+    few = lake.writing(decided.duplicates.count(), decided.duplicates)
+    write_duplicates(few, enrichment, decided.duplicates)
 
 
 def _placed(lake: Lake, enrichment: Enrichment, scope: Scope, tables: Sequence[DataFrame]) -> DataFrame:

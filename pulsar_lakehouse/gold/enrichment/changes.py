@@ -90,7 +90,7 @@ def losses_by(changes: DataFrame, *, lake: Lake, lookup: Lookup) -> DataFrame:
     state = lake.table(lookup.table).pin()
     changed = _changed_keys(changes, lookup=lookup)
     kinds = [state.schema[name].dataType for name in lookup.entity.keys]
-    keys, ways = changed.select(lookup.key_from(key_values(F.col("_by_key"), kinds)).alias("_own_key")), None
+    keys, ways = changed.select(lookup.key_from(key_values(F.col("_by_key"), kinds)).alias("_own")), None
     if lookup.merged_into is not None:
         keys, ways = _leading_to(keys, merges_of(state, lookup=lookup), lookup=lookup)
     survivors = keys.transform(_with_survivor, ways=ways, state=state.rows, lookup=lookup)
@@ -126,32 +126,32 @@ def _changed_keys(changes: DataFrame, *, lookup: Lookup) -> DataFrame:
 
 def _leading_to(keys: DataFrame, merges: pa.Table, *, lookup: Lookup) -> tuple[DataFrame, pa.Table]:
     """All keys whose merges lead to one of `keys`, these included, and the ways from them."""
-    kind = to_arrow_type(keys.schema["_own_key"].dataType)
-    changed = keys.toArrow()["_own_key"].to_pylist()
+    kind = to_arrow_type(keys.schema["_own"].dataType)
+    changed = keys.toArrow()["_own"].to_pylist()
     leading = list(leading_to(changed, merges=mapping_of(merges), limit=lookup.max_merges))
-    all_keys = frame_of(keys.sparkSession, pa.table({"_own_key": pa.array(leading, kind)}))
+    all_keys = frame_of(keys.sparkSession, pa.table({"_own": pa.array(leading, kind)}))
     return all_keys, ways_from(leading, merges=merges, limit=lookup.max_merges)
 
 
 def _with_survivor(keys: DataFrame, *, ways: pa.Table | None, state: DataFrame, lookup: Lookup) -> DataFrame:
-    """Adds the survivor of each `_own_key`, with its state, and why that can't be used by all facts, or NULL.
+    """Adds the survivor of each `_own`, with its state, and why that can't be used by all facts, or NULL.
 
     A state that is deleted at any time is so for a fact that occurs at the end of time.
     """
     return (
-        keys.withColumns({f"_{lookup.name}_key": F.col("_own_key"), "_end_of_time": F.expr(END_OF_TIME)})
+        keys.withColumns({f"_{lookup.name}_key": F.col("_own"), "_end_of_time": F.expr(END_OF_TIME)})
         .transform(with_survivor, ways=ways, lookup=lookup)
         .transform(with_state, state=state, lookup=lookup, event_time="_end_of_time")
     )
 
 
 def _each_on_way(survivors: DataFrame, *, lookup: Lookup) -> DataFrame:
-    """A row for each key on the way from an `_own_key` to its survivor, as `_by_key`, and whether that can be used."""
+    """A row for each key on the way from an `_own` to its survivor, as `_by_key`, and whether that can be used."""
     reason = F.col(f"no_{lookup.name}")
     way = F.array_append(lookup.way, lookup.text_of(F.col(f"_{lookup.name}_key")))
     return survivors.select(
         F.lit(lookup.entity.name).alias("changed_entity"),
-        lookup.text_of(F.col("_own_key")).alias("changed_key"),
+        lookup.text_of(F.col("_own")).alias("changed_key"),
         F.when(reason == "deleted", F.col(lookup.name)["deleted_at"]).alias("_deleted_at"),
         reason.isNotNull().alias("_is_lost"),
         F.explode(way).alias("_by_key"),

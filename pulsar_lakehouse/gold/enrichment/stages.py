@@ -27,6 +27,7 @@ from pulsar_lakehouse.gold.enrichment.placing import place_new, quarantine_rejec
 from pulsar_lakehouse.gold.enrichment.succession import Succession
 from pulsar_lakehouse.gold.enrichment.writes import discard
 from pulsar_lakehouse.spark.frames import cached
+from pulsar_lakehouse.spark.session_settings import described
 from pulsar_lakehouse.tables.lake import Lake
 
 
@@ -76,8 +77,8 @@ def enrich_batch(
         )
         for stage in stages_of(batch):
             if stage.is_due:
-                lake.spark.sparkContext.setJobDescription(f"{enrichment.topic.name}: {stage.does}")
-                stage.do(batch)
+                with described(lake.spark, f"{enrichment.topic.name}: {stage.does}"):
+                    stage.do(batch)
 
 
 def discard_requested(batch: Batch) -> None:

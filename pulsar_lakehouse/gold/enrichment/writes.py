@@ -21,7 +21,7 @@ from pulsar_lakehouse.gold.enrichment.lookups import CURRENT, LACKS
 from pulsar_lakehouse.limits import FEW
 from pulsar_lakehouse.spark.frames import cached, frame_of, of_keys
 from pulsar_lakehouse.tables.direct import Merge, Within, widened
-from pulsar_lakehouse.tables.lake import Lake
+from pulsar_lakehouse.tables.lake import Lake, Pinned
 from pulsar_lakehouse.tables.reading import LeftToSparkError, find_rows, rows_if_small
 from pulsar_lakehouse.tables.stored import Ranges
 
@@ -76,23 +76,25 @@ def rounded(low: End, high: End) -> tuple[End, End]:
 def placed_keys(lake: Lake, enrichment: Enrichment, pruning: Pruning) -> DataFrame:
     """The keys, days and positions of facts that are in gold, waiting or discarded."""
     columns = (*enrichment.keys, enrichment.day, "position")
-    tables = (rows_if_small(lake.table(name).pin(), columns=columns) for name in _places(enrichment))
+    tables = (rows_if_small(table, columns=columns) for table in _places(lake, enrichment))
     return reduce(DataFrame.union, (table.where(pruning.rows) for table in tables))
 
 
-def _places(enrichment: Enrichment) -> tuple[str, ...]:
-    return enrichment.gold_table, enrichment.waiting.name, enrichment.discarded.name
+def _places(lake: Lake, enrichment: Enrichment) -> list[Pinned]:
+    names = enrichment.gold_table, enrichment.waiting.name, enrichment.discarded.name
+    return [lake.table(name).pin() for name in names]
 
 
 def placed_of(keys: DataFrame, lake: Lake, enrichment: Enrichment, pruning: Pruning) -> DataFrame:
     """Like `placed_keys`, of the facts that have one of these few keys."""
     wanted, within = keys.toArrow(), pruning.within.ranges
     columns = [*enrichment.keys, enrichment.day, "position"]
-    tables = [lake.table(name).pin() for name in _places(enrichment)]
+    tables = _places(lake, enrichment)
     with suppress(LeftToSparkError):
         rows = [find_rows(table, wanted, columns=columns, within=within, are_rare=True) for table in tables]
         return frame_of(lake.spark, pa.concat_tables(rows, promote_options="permissive"))
-    return of_keys(placed_keys(lake, enrichment, pruning), F.broadcast(keys))
+    near = (table.rows.where(pruning.rows).select(*columns) for table in tables)
+    return of_keys(reduce(DataFrame.union, near), F.broadcast(keys))
 
 
 def with_current(facts: DataFrame, *, gold: DataFrame, enrichment: Enrichment) -> DataFrame:
@@ -118,12 +120,12 @@ def write_new(lake: Lake, enrichment: Enrichment, wanted: DataFrame, *, number: 
     with cached(wanted) as wanted:
         _stop_if_failed(enrichment, wanted.where(~is_missing))
         [[rows, waiting]] = wanted.agg(F.count("*"), F.count_if(is_missing)).collect()
-        with lake.sized(rows, wanted) as sized:
-            if rows > waiting:
-                _add_to_gold(sized, enrichment, wanted.where(~is_missing))
-            if waiting:
-                with sized.sized(waiting if number <= FEW else number, interpreted=True) as lacking:
-                    _begin_waiting(lacking, enrichment, wanted.where(is_missing))
+        sized = lake.writing(rows, wanted)
+        if rows > waiting:
+            _add_to_gold(sized, enrichment, wanted.where(~is_missing))
+        if waiting:
+            with sized.sized(waiting if number <= FEW else number, interpreted=True) as lacking:
+                _begin_waiting(lacking, enrichment, wanted.where(is_missing))
 
 
 def stop_if_difference_fails(enrichment: Enrichment, wanted: DataFrame, *, is_changed: Column) -> None:
@@ -158,10 +160,10 @@ def write_difference(
         (F.col("_is_waiting"), _end_waiting),
     ]
     [[rows, *counts]] = wanted.agg(F.count("*"), *(F.count_if(which) for which, _ in writes)).collect()
-    with lake.sized(rows, wanted) as sized:
-        for count, (which, write) in zip(counts, writes, strict=True):
-            if count:
-                write(sized, enrichment, wanted.where(which))
+    sized = lake.writing(rows, wanted)
+    for count, (which, write) in zip(counts, writes, strict=True):
+        if count:
+            write(sized, enrichment, wanted.where(which))
 
 
 def write_duplicates(lake: Lake, enrichment: Enrichment, duplicates: DataFrame, *, are_new: bool = False) -> None:
@@ -180,7 +182,8 @@ def discard(lake: Lake, enrichment: Enrichment, positions: DataFrame) -> None:
     """Move waiting facts to the discarded ones. Facts at these positions that are not waiting stay where they are."""
     waiting = lake.table(enrichment.waiting.name).pin().rows
     chosen = waiting.join(positions, on="position", how="left_semi").select(*waiting.columns)
-    with cached(chosen) as rows, lake.sized(rows.count(), rows) as sized:
+    with cached(chosen) as rows:
+        sized = lake.writing(rows.count(), rows)
         sized.table(enrichment.discarded.name).append_missing(rows, on=["position"])
         sized.table(enrichment.waiting.name).merge(rows.select("position"), Merge(on=["position"], delete=True))
 
@@ -188,9 +191,9 @@ def discard(lake: Lake, enrichment: Enrichment, positions: DataFrame) -> None:
 def remove(lake: Lake, tables: Iterable[str], positions: DataFrame) -> None:
     """Delete the rows at these positions from the tables, if there are any positions."""
     if number := positions.count():
-        with lake.sized(number, positions) as sized:
-            for table in tables:
-                sized.table(table).merge(positions, Merge(on=["position"], delete=True))
+        sized = lake.writing(number, positions)
+        for table in tables:
+            sized.table(table).merge(positions, Merge(on=["position"], delete=True))
 
 
 def _stop_if_failed(enrichment: Enrichment, rows: DataFrame) -> None:

@@ -117,9 +117,9 @@ def _last_changes(feed: DataFrame, table: SqlTable) -> DataFrame:
     rows = [name for name in feed.columns if not name.startswith("_")]
     is_deleted = F.col("_change_type") == "delete"
     order = F.struct("_commit_version", ~is_deleted)
-    last = F.max_by(F.struct(*rows, is_deleted.alias(DELETED)), order).alias("_last")
+    last = F.max_by(F.struct(*rows, is_deleted.alias(DELETED)), order).alias("last")
     changes = feed.where("_change_type <> 'update_preimage'")
-    return changes.groupBy(*(F.col(key).alias(f"_{key}") for key in table.keys)).agg(last).select("_last.*")
+    return changes.groupBy(*(F.col(key).alias(f"_{key}") for key in table.keys)).agg(last).select("last.*")
 
 
 def _apply(cursor: psycopg.Cursor, table: SqlTable, changes: DataFrame) -> int:

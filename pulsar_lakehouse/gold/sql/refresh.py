@@ -225,14 +225,14 @@ def _merge(lake: Lake, statement: Statement, fresh: DataFrame, present: DataFram
         counts = _count(statement, changes)
         written = changes.where("_action IN ('inserted', 'updated')")
         stop_if_failed(written, table.checks, table=table.name, keys=table.keys)
-        with lake.sized(counts.total(), changes) as sized:
-            if counts.keys() == {"inserted"}:  # an append is far cheaper than a MERGE
-                sized.table(table.name).append(changes.drop("_action"))
-            elif counts:
-                values = {name: f"new.`{name}`" for name in present.columns}
-                delete, insert_if = (f"new._action = '{action}'" for action in ("deleted", "inserted"))
-                how = Merge(on=table.keys, delete=delete, update=values, insert=values, insert_if=insert_if)
-                sized.table(table.name).merge(changes, how)
+        target = lake.writing(counts.total(), changes).table(table.name)
+        if counts.keys() == {"inserted"}:  # an append is far cheaper than a MERGE
+            target.append(changes.drop("_action"))
+        elif counts:
+            values = {name: f"new.`{name}`" for name in present.columns}
+            delete, insert_if = (f"new._action = '{action}'" for action in ("deleted", "inserted"))
+            how = Merge(on=table.keys, delete=delete, update=values, insert=values, insert_if=insert_if)
+            target.merge(changes, how)
     return counts
 
 
