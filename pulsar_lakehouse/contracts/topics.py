@@ -11,6 +11,7 @@ from pulsar_lakehouse.contracts.arguments import checked
 from pulsar_lakehouse.contracts.avro_schemas import topic_record
 from pulsar_lakehouse.contracts.ddl import parse_fields
 from pulsar_lakehouse.contracts.types import Encoding as Encoding
+from pulsar_lakehouse.contracts.types import KeyEncoding as KeyEncoding
 from pulsar_lakehouse.contracts.types import wrong_types
 from pulsar_lakehouse.errors import ConfigurationError
 
@@ -39,18 +40,24 @@ class Topic:
     """A Pulsar topic whose payloads are objects."""
 
     name: str
-    """The topic's name within the namespace. Its bronze table has it, too. Example: `name="stores"`"""
+    """The name of the topic's bronze table. The topic has it, too, unless `topic` says another.
+    Example: `name="stores"`"""
     fields: Fields = Fields()
     """The payload's typed fields, as DDL text or a StructType. Those that are NOT NULL are required.
     Example: `fields="id BIGINT NOT NULL, city STRING"`"""
     _: KW_ONLY
+    topic: str = ""
+    """The topic's name in Pulsar, if it is another one: within the namespace, or a full one.
+    Example: `topic="persistent://sales/eu/Stores-v1"`"""
     record: str = ""
     """The name of the schema that is registered in Pulsar; by default that of the topic, such as Stores for stores.
     Example: `record="Store"`"""
     changelog: bool = False
     """Whether the broker keeps the messages forever. Example: `changelog=True`"""
     encoding: Encoding = Encoding.JSON
-    """How payloads are written: JSON objects, or Avro records. Example: `encoding=Encoding.AVRO`"""
+    """How payloads are written, where no registered schema tells it. Example: `encoding=Encoding.AVRO`"""
+    key_encoding: KeyEncoding = KeyEncoding.TEXT
+    """How message keys are written, where no registered schema tells it. Example: `key_encoding=KeyEncoding.JSON`"""
     writer_schemas: Mapping[int, str] = field(default_factory=dict)
     """The schemas that Avro messages were written with, by version. Not declared: a step reads them when it starts."""
 

@@ -11,6 +11,23 @@ class Encoding(StrEnum):
 
     JSON = "JSON"
     AVRO = "AVRO"
+    PROTOBUF = "PROTOBUF"
+    PROTOBUF_NATIVE = "PROTOBUF_NATIVE"
+    STRING = "STRING"
+    BYTES = "BYTES"
+
+
+class KeyEncoding(StrEnum):
+    """How message keys are written, where no registered KeyValue schema tells it."""
+
+    TEXT = "TEXT"
+    """The value as text; several values as a JSON array."""
+    JSON = "JSON"
+    """A JSON object of the key's fields."""
+    BYTES = "BYTES"
+    """That text, or that object, as bytes: clients show the key in base64."""
+    NONE = "NONE"
+    """Nothing of the row's key: only the payload has that."""
 
 
 class TimestampMillis(T.TimestampType):
