@@ -19,12 +19,12 @@ from typing import Annotated
 import typer
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import LongType, StructField, StructType
 
 from benchmarks.bench import START, Lap, bronze_rows, caught_up, lap, middle, of_home, open_lake
 from pulsar_lakehouse.bronze.landing import bronze_table
 from pulsar_lakehouse.cli import report
-from pulsar_lakehouse.contracts.types import Encoding
-from pulsar_lakehouse.contracts.values import parsed_type, value_of
+from pulsar_lakehouse.contracts.types import TimestampMillis
 from pulsar_lakehouse.domains.shop.declarations.users import USERS
 from pulsar_lakehouse.jobs.steps import merging
 from pulsar_lakehouse.tables.declared import commit_file
@@ -131,8 +131,10 @@ def changelog(spark: SparkSession, ids: range, keys: int, *, each_key: bool = Fa
 
 def plain_merge(lake: Lake, messages: DataFrame) -> None:
     fields = USERS.topic.fields
-    parsed = F.from_json(F.col("payload").cast("string"), parsed_type(fields, Encoding.JSON).simpleString())
-    value = value_of(fields, parsed, Encoding.JSON)
+    times = [field.name for field in fields if isinstance(field.dataType, TimestampMillis)]
+    parsed_as = [StructField(each.name, LongType() if each.name in times else each.dataType) for each in fields]
+    parsed = F.from_json(F.col("payload").cast("string"), StructType(parsed_as))
+    value = F.struct(*((F.timestamp_millis(parsed[n]) if n in times else parsed[n]).alias(n) for n in fields.names))
     rows = messages.select(
         F.col("key").cast("long").alias("_key"), "payload", F.col("event_time").alias("seq"), value.alias("v")
     ).select("_key", "payload", "seq", "v.*")

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pyspark.sql import functions as F
 
 from pulsar_lakehouse.bronze.contracts import registered_schemas
+from pulsar_lakehouse.contracts.schemas import RegisteredSchema
 from pulsar_lakehouse.contracts.topics import Encoding, Topic
 from pulsar_lakehouse.pulsar.endpoint import Endpoint
 from pulsar_lakehouse.tables.declared import Table
@@ -23,7 +24,7 @@ def keep_writer_schemas(lake: Lake, topics: Iterable[Topic], endpoint: Endpoint)
         if topic.encoding is not Encoding.AVRO:
             continue
         lake.create(WRITER_SCHEMAS)
-        known = with_writer_schemas(lake, topic).writer_schemas
+        known = {each.version for each in with_writer_schemas(lake, topic).schemas}
         registered = registered_schemas(topic, endpoint, lake.settings)
         if new := [each for each in registered if each["version"] not in known]:
             rows = [{"topic": topic.name, "version": each["version"], "schema": each["data"]} for each in new]
@@ -35,4 +36,5 @@ def with_writer_schemas(lake: Lake, topic: Topic) -> Topic:
     if topic.encoding is not Encoding.AVRO or not lake.table(WRITER_SCHEMAS.name).exists():
         return topic
     rows = lake.table(WRITER_SCHEMAS.name).read().where(F.col("topic") == topic.name).collect()
-    return replace(topic, writer_schemas={row.version: row.schema for row in rows})
+    schemas = (RegisteredSchema(version=row.version, type=Encoding.AVRO, data=row.schema) for row in rows)
+    return replace(topic, schemas=tuple(schemas))

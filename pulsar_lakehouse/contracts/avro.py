@@ -1,54 +1,130 @@
-"""Decodes Avro payloads into typed fields, with the schema that each was written with."""
+"""Parses Avro payloads with the schema that each was written with.
 
+A field that this schema lacks is resolved as Avro's specification says: by the aliases and the default that a newer
+schema of the topic has for it. The types of values are resolved by the declared fields, see values.py.
+"""
+
+import io
 import json
+from collections.abc import Iterable, Mapping
+from decimal import Decimal
+from typing import Any
 
-from pyspark.sql import Column
-from pyspark.sql import functions as F
-from pyspark.sql.avro.functions import from_avro
-from pyspark.sql.types import BooleanType, StructType
+import fastavro
 
-from pulsar_lakehouse.contracts.avro_schemas import Written
-from pulsar_lakehouse.contracts.topics import Encoding, Topic
-from pulsar_lakehouse.contracts.values import Mistakes, parsed_type, told_of
+from pulsar_lakehouse.contracts.avro_schemas import Avro, Written
+from pulsar_lakehouse.contracts.schemas import RegisteredSchema
+from pulsar_lakehouse.contracts.values import EXACT, Days, Micros, Millis, NotReadableError, Value
 
-DECODED = "_decoded"
-
-
-def parse_avro(payload: str, version: str, topic: Topic) -> Column:
-    """A struct of the contract's fields and DECODED, which is NULL if the payload does not fit its writer's schema.
-
-    The struct is NULL if that schema is unknown, or can't be read as declared. `payload` and `version` are names of
-    columns.
-    """
-    fields = parsed_type(topic.fields, Encoding.AVRO)
-    assert isinstance(fields, StructType)
-    fields = fields.add(DECODED, BooleanType())
-    value = F.lit(None).cast(fields)
-    for number, schema in topic.writer_schemas.items():
-        written = Written(schema)
-        if not written.differences(topic.fields, Encoding.AVRO):
-            options = {"mode": "PERMISSIVE", "avroSchema": _reader_schema(written, topic)}
-            record = from_avro(payload, schema, options).cast(fields)
-            value = F.when(F.col(version) == number, record).otherwise(value)
-    return value
+TIMES: Mapping[str, type[int]] = {"timestamp-millis": Millis, "timestamp-micros": Micros, "date": Days}
+"""Also of local times, which count as those of UTC. Nanoseconds are cut off."""
+OWN = "lakehouse-"
+"""Precedes the logical types that are read here: fastavro's own readers fail for values out of range."""
 
 
-def _reader_schema(written: Written, topic: Topic) -> str:
-    record = written.reader(topic.record, topic.fields)
-    # No writer has this field, so it gets its default in every record that can be read.
-    record["fields"].append({"name": DECODED, "type": "boolean", "default": True})
-    return json.dumps(record)
+class AvroReader:
+    """Reads the records of one schema."""
+
+    def __init__(self, schema: RegisteredSchema, newest: str = "") -> None:
+        """`newest` is the schema whose aliases and defaults count; by default, the same. Raises ValueError."""
+        self._version = schema.version
+        self._written = fastavro.parse_schema(_with_own_readers(json.loads(schema.data)))
+        self._resolution = _Resolution(schema.data, newest) if newest not in ("", schema.data) else None
+
+    def read(self, payload: bytes) -> Value:
+        """The record of a payload, as a dict, or another value. Raises NotReadableError."""
+        data = io.BytesIO(payload)
+        try:
+            value = fastavro.schemaless_reader(data, self._written, None, handle_unicode_errors="surrogateescape")
+        except Exception:  # of many types, by what the bytes happen to be
+            value, data = None, io.BytesIO()
+        if data.tell() < len(payload):
+            raise NotReadableError(f"no Avro record of schema version {self._version}")
+        return self._resolution.resolved(value) if self._resolution else value
 
 
-def avro_difference(topic: Topic, version: Column, value: Column, mistakes: Mistakes) -> Column:
-    """How an Avro message breaks the contract. `value` is what `parse_avro` makes of it."""
-    number = version.cast("string")
-    difference = F.when(version.isNull(), "no schema version")
-    for known, schema in topic.writer_schemas.items():
-        if differences := Written(schema).differences(topic.fields, Encoding.AVRO):
-            difference = difference.when(version == known, f"schema version {known}: {'; '.join(differences)}")
-    return (
-        difference.when(value.isNull(), F.concat(F.lit("unknown schema version: "), number))
-        .when(value[DECODED].isNull(), F.concat(F.lit("no Avro record of schema version "), number))
-        .otherwise(told_of(mistakes))
-    )
+class _Resolution:
+    """What records of a schema lack that a newer one has."""
+
+    def __init__(self, schema: str, newest: str) -> None:
+        self._schema, self._newest = Written(schema), Written(newest)
+
+    def resolved(self, value: Value) -> Value:
+        return self._resolved(value, self._schema.record, self._newest.record)
+
+    def _resolved(self, value: Value, written: Avro, newest: Avro) -> Value:
+        match value:
+            case str() if enum := _one(self._newest.branches(newest), "enum"):
+                return value if value in enum["symbols"] else enum.get("default", value)
+            case list():
+                return [self._resolved(each, *self._within(written, newest, "array", "items")) for each in value]
+            case dict() if _one(self._schema.branches(written), "map"):
+                inner = self._within(written, newest, "map", "values")
+                return {name: self._resolved(each, *inner) for name, each in value.items()}
+            case dict():
+                return self._record(value, *self._within(written, newest, "record", "fields"))
+        return value
+
+    def _within(self, written: Avro, newest: Avro, kind: str, part: str) -> tuple[Avro, Avro]:
+        of_written = _one(self._schema.branches(written), kind) or {}
+        of_newest = _one(self._newest.branches(newest), kind) or {}
+        return of_written.get(part, []), of_newest.get(part, [])
+
+    def _record(self, value: dict[str, Value], written: Avro, newest: Avro) -> Value:
+        kinds = {field["name"]: field["type"] for field in written}
+        fields = {field["name"]: field for field in newest}
+        values = {
+            name: self._resolved(each, kinds[name], fields.get(name, NO_FIELD)["type"]) for name, each in value.items()
+        }
+        for name in fields.keys() - value.keys():
+            field = fields[name]
+            if former := next((alias for alias in field.get("aliases", ()) if alias in value), None):
+                values[name] = self._resolved(value[former], kinds[former], field["type"])
+            elif "default" in field:
+                values[name] = _default(field["default"], self._newest.branches(field["type"]))
+        return values
+
+
+NO_FIELD: Mapping[str, Avro] = {"type": []}
+
+
+def _one(branches: Iterable[Avro], kind: str) -> Avro:
+    return next((each for each in branches if each["type"] == kind), None)
+
+
+def _default(value: Any, branches: list[Avro]) -> Value:
+    """A default, which schemas have as JSON, as the value of the type."""
+    if isinstance(value, str) and any(each["type"] in ("bytes", "fixed") for each in branches):
+        data = value.encode("latin-1")  # by the specification
+        decimal = next((each for each in branches if each.get("logicalType") == "decimal"), None)
+        return _decimal(data, decimal) if decimal else data
+    time = next((each.get("logicalType", "") for each in branches if each["type"] in ("int", "long")), "")
+    made = TIMES.get(time.removeprefix("local-"))
+    return made(value) if made and isinstance(value, int) else value
+
+
+def _decimal(data: bytes, schema: Any, _: object = None) -> Decimal:
+    """All digits, even more than the schema says."""
+    return Decimal(int.from_bytes(data, signed=True)).scaleb(-schema.get("scale", 0), context=EXACT)
+
+
+def _with_own_readers(schema: Avro) -> Avro:
+    match schema:
+        case list():
+            return [_with_own_readers(each) for each in schema]
+        case dict():
+            made = {
+                name: _with_own_readers(each) if name in ("type", "items", "values", "fields") else each
+                for name, each in schema.items()
+            }
+            return made | {"logicalType": f"{OWN}{schema['logicalType']}"} if "logicalType" in schema else made
+    return schema
+
+
+for prefix in ("", "local-"):
+    for name, made in TIMES.items():
+        for kind in ("int", "long"):
+            fastavro.read.LOGICAL_READERS[f"{kind}-{OWN}{prefix}{name}"] = lambda value, *_, made=made: made(value)
+    fastavro.read.LOGICAL_READERS[f"long-{OWN}{prefix}timestamp-nanos"] = lambda value, *_: Micros(value // 1000)
+for kind in ("bytes", "fixed"):
+    fastavro.read.LOGICAL_READERS[f"{kind}-{OWN}decimal"] = _decimal

@@ -1,7 +1,6 @@
-"""The Avro schemas of topics: as they are made from fields, compared with the declaration, and read with."""
+"""The Avro schemas of topics: as they are made from fields, and compared with the declaration."""
 
 import json
-import math
 import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -97,20 +96,20 @@ def _declared(name: str, kind: T.DataType, encoding: Encoding) -> Avro:
 
 
 class Written:
-    """An Avro record that producers write, and how it is read as the fields of a topic."""
+    """An Avro schema that messages are written with."""
 
     def __init__(self, schema: str) -> None:
         self._named: dict[str, Avro] = {}
-        self._record = self._with_full_names(json.loads(schema), "")
+        self.record = self._with_full_names(json.loads(schema), "")
 
     @property
     def names(self) -> list[str]:
         """The names of the record's fields. There are none in schemas of old clients, which are not records."""
-        return list(_fields(self._record))
+        return list(_fields(self.record))
 
     def differences(self, fields: T.StructType, encoding: Encoding) -> list[str]:
         """Why what is written breaks the contract: a line for each field that differs."""
-        return list(self._missing_or_other(self._record, fields, encoding, ""))
+        return list(self._missing_or_other(self.record, fields, encoding, ""))
 
     def _missing_or_other(self, record: Avro, fields: T.StructType, encoding: Encoding, within: str) -> Iterator[str]:
         written = _fields(record)
@@ -122,7 +121,7 @@ class Written:
                 yield f"{path} is not registered, but declared as a required {_word(field.dataType, encoding)}"
 
     def _other(self, schema: Avro, kind: T.DataType, encoding: Encoding, path: str) -> Iterator[str]:
-        branches = self._branches(schema)
+        branches = self.branches(schema)
         one = branches[0] if len(branches) == 1 else {}
         match kind, one:
             case T.StructType(), {"type": "record"}:
@@ -135,51 +134,11 @@ class Written:
                 registered = " or ".join(map(_word_of, branches))
                 yield f"{path} is registered as {registered}, but declared as {_word(kind, encoding)}"
 
-    def reader(self, name: str, fields: T.StructType) -> dict[str, Any]:
-        """The record with which Spark reads the fields, if there are no differences.
-
-        Enums and decimals are read as they were written, times and dates as numbers. Everything can be null.
-        """
-        return self._reader(self._record, name, fields, set())
-
-    def _reader(self, record: Avro, name: str, fields: T.StructType, defined: set[str]) -> dict[str, Any]:
-        written = _fields(record)
-
-        def of(field: T.StructField) -> dict[str, Any]:
-            kind = self._read(written.get(field.name, []), _within(name, field), field.dataType, defined)
-            return {"name": field.name, "type": ["null", kind], "default": None}
-
-        return {"type": "record", "name": name, "fields": [of(field) for field in fields]}
-
-    def _read(self, schema: Avro, name: str, kind: T.DataType, defined: set[str]) -> Avro:
-        branch = next(iter(self._branches(schema)), {})
-        match kind:
-            case T.StructType():
-                return self._reader(branch, name, kind, defined)
-            case T.ArrayType():
-                items = self._read(branch.get("items", []), name, kind.elementType, defined)
-                return {"type": "array", "items": ["null", items]}
-            case T.MapType():
-                values = self._read(branch.get("values", []), name, kind.valueType, defined)
-                return {"type": "map", "values": ["null", values]}
-            case TimestampMillis() | TimestampMicros():
-                return "long"
-            case T.DateType():
-                return "int"
-        is_decimal = isinstance(kind, T.DecimalType) and branch.get("logicalType") == "decimal"
-        if not is_decimal and branch.get("type") != "enum":
-            return PRIMITIVES.get(type(kind), "string")
-        full = branch.get("name", "")
-        if full in defined:
-            return full
-        defined |= {full} - {""}
-        return {**branch, "precision": _most_digits(branch)} if is_decimal else branch
-
-    def _branches(self, schema: Avro) -> list[dict[str, Any]]:
+    def branches(self, schema: Avro) -> list[dict[str, Any]]:
         """The types that a value can have, without null."""
         match schema:
             case list():
-                return [branch for each in schema for branch in self._branches(each)]
+                return [branch for each in schema for branch in self.branches(each)]
             case str():
                 return [self._named.get(schema, {"type": schema})] if schema != "null" else []
         return [schema]
@@ -248,8 +207,3 @@ def _word(kind: T.DataType, encoding: Encoding) -> str:
 def _word_of(branch: dict[str, Any]) -> str:
     logical = branch.get("logicalType")
     return f"{branch['type']} ({logical})" if logical else str(branch["type"])
-
-
-def _most_digits(decimal: dict[str, Any]) -> int:
-    """The digits of all numbers that the bytes can hold: a value can have more of them than its schema says."""
-    return min(38, int((8 * decimal.get("size", 16) - 1) * math.log10(2)))

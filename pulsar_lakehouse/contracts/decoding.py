@@ -1,23 +1,23 @@
-"""Decodes payloads into typed columns by the topic's contract, and says how those that break it differ."""
+"""Decodes messages into typed columns: the fields by the topic's contract, the columns by their SQL."""
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 
-from pyspark import SparkContext
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
+from pyspark.sql.pandas.functions import arrow_udf
 
-from pulsar_lakehouse.contracts.avro import DECODED, avro_difference, parse_avro
+from pulsar_lakehouse.contracts.batches import BatchDecoder
 from pulsar_lakehouse.contracts.columns import COLUMNS, Columns
-from pulsar_lakehouse.contracts.json_objects import UNPARSED, is_sound, json_difference, parse_json
-from pulsar_lakehouse.contracts.topics import Encoding, Topic
-from pulsar_lakehouse.contracts.values import Mistakes, is_parsed_as_itself, mistakes_in, told_with, value_of
+from pulsar_lakehouse.contracts.topics import Topic
+from pulsar_lakehouse.contracts.types import in_spark
 from pulsar_lakehouse.errors import DeclarationsError
-from pulsar_lakehouse.spark.declared_sql import naming, try_eval
+from pulsar_lakehouse.spark.declared_sql import naming, told_with, try_eval
 from pulsar_lakehouse.tables.declared import POSITION, POSITION_OF_MESSAGE, Table
 
 MALFORMED = Table(
@@ -29,8 +29,8 @@ MALFORMED = Table(
     partition_by=("topic",),
 )
 
-BROKEN, FAILS = "broken contract", "columns that fail"
-"""Short reasons, which `explain` replaces."""
+FAILS = "columns that fail"
+"""A short reason, which `explain` replaces."""
 ONLY_IF_REJECTED = ("payload", "topic", "properties", "schema_version")
 """Fields of `message` that `decode` keeps for rejected messages only."""
 MESSAGE = f"""STRUCT<
@@ -46,6 +46,8 @@ class Decoding:
 
     topic: Topic
     columns: Columns = COLUMNS
+    keys: tuple[str, ...] = ()
+    """The columns of the key, which a message key can have as an object."""
 
     @property
     def schema(self) -> T.StructType:
@@ -59,6 +61,11 @@ class Decoding:
     def ddl(self) -> str:
         """The same as DDL."""
         return ", ".join(f"`{column.name}` {column.dataType.simpleString()}" for column in self.schema)
+
+    @property
+    def key_names(self) -> tuple[tuple[str, ...], ...]:
+        """The names that each column of the key can have in a message key: its own, and that of its field."""
+        return tuple((name, self.columns[name].strip("`")) for name in self.keys)
 
     @property
     def values(self) -> dict[str, Column]:
@@ -105,27 +112,23 @@ def decode(
 ) -> DataFrame:
     """Bronze messages as the columns of `decoding`, `message` and `reason`.
 
-    `reason` is NULL for a good message. Otherwise, it says that the payload breaks the contract or that the SQL of a
+    `reason` is NULL for a good message. Otherwise, it says how the payload breaks the contract or that the SQL of a
     column fails, or it is the value of `reject`, a text or NULL over the columns and `message`. A tombstone keeps any
     contract: its fields are NULL. `keys` replace columns of the same names, before `reject` is evaluated.
     `message` identifies the source of a row. The SQL of columns can use its fields ONLY_IF_REJECTED, but in the result
     they are NULL unless the message is rejected. Raises ConfigurationError for a column that Spark can't resolve.
     """
-    topic = decoding.topic
-    parsed = messages.select(_message(), _parse("payload", "schema_version", topic).alias("_value"))
-    broken = F.when(~F.col("message.is_tombstone") & ~_keeps_contract(topic), BROKEN)
-    fields = _fields(topic, F.col("_broken").isNull())
-    checked = parsed.withColumn("_broken", broken).select("message", "_broken", *fields)
     values = decoding.values
+    read = messages.transform(_read, decoding=decoding).select("message", "_broken", "_fields", "_fields.*")
     # The SQL of columns never sees the values of a broken payload.
     row = F.when(F.col("_broken").isNull(), try_eval(F.struct(*values.values()))).alias("_row")
-    typed = checked.select("message", "_broken", row)
+    typed = read.select("message", "_broken", "_fields", row)
     fails = F.when(F.col("_row").isNull(), FAILS)
-    wrong = typed.select("message", F.coalesce("_broken", fails).alias("_wrong"), "_row.*").withColumns(
+    wrong = typed.select("message", "_fields", F.coalesce("_broken", fails).alias("_wrong"), "_row.*").withColumns(
         dict(keys or {})
     )
     reasoned = wrong.withColumn("reason", F.coalesce("_wrong", reject))
-    kept = F.col("message")
+    kept = F.col("message").withField("fields", F.when(F.col("_wrong") == FAILS, F.col("_fields")))
     for name in ONLY_IF_REJECTED:
         kept = kept.withField(name, F.when(F.col("reason").isNotNull(), F.col("message")[name]))
     return reasoned.select(kept.alias("message"), *values, "reason")
@@ -136,95 +139,67 @@ def decode_if_readable(messages: DataFrame, *, decoding: Decoding, names: Sequen
 
     A column is NULL if it can't be read.
     """
-    topic = decoding.topic
-    parsed = messages.select(_message(), _parse("payload", "schema_version", topic).alias("_value"))
-    fields = parsed.select("message", *_fields(topic, _keeps_contract(topic)))
+    fields = messages.transform(_read, decoding=decoding).select("message", "_fields.*")
     values = (try_eval(F.expr(decoding.columns[name])) for name in names)
-    is_payload = F.col("message.payload").isNotNull()  # a tombstone has no fields
+    is_payload = ~F.col("message.is_tombstone")
     columns = (F.when(is_payload, value).alias(name) for name, value in zip(names, values, strict=True))
     return fields.select("message", *columns)
 
 
-def _message() -> Column:
-    """Over bronze's columns: `message`."""
-    return F.struct(
+def _read(messages: DataFrame, *, decoding: Decoding) -> DataFrame:
+    """Bronze messages as `message`, `_fields` and `_broken`, the reason why a payload breaks the contract."""
+    decoder = _Decoder(decoding.topic, decoding.key_names)
+    decoded = arrow_udf(decoder.decode, decoder.type)(  # type: ignore[call-overload]
+        "payload", "key", "schema_version", "publish_time"
+    )
+    message = F.struct(
         F.expr(POSITION_OF_MESSAGE).alias("position"),
-        "key",
+        "_decoded.key",
         "event_time",
         "publish_time",
-        F.col("payload").isNull().alias("is_tombstone"),
+        "_decoded.is_tombstone",
         *ONLY_IF_REJECTED,
-    ).alias("message")
-
-
-def _parse(payload: str, version: str, topic: Topic) -> Column:
-    return parse_avro(payload, version, topic) if topic.encoding is Encoding.AVRO else parse_json(payload, topic)
-
-
-def _keeps_contract(topic: Topic) -> Column:
-    value = F.col("_value")
-    if topic.encoding is Encoding.AVRO:
-        kept = value[DECODED]
-    else:
-        kept = value[UNPARSED].isNull() & is_sound(F.col("message.payload").cast("string"))
-    for mistake in _mistakes(topic):
-        kept = kept & ~mistake.is_made
-    return F.coalesce(kept, F.lit(False))
-
-
-def _mistakes(topic: Topic) -> Mistakes:
-    for field in topic.fields:
-        parsed = F.col("_value")[field.name]
-        yield from mistakes_in(field, parsed, F.lit(field.name), topic.encoding, within=F.lit(True))
-
-
-def _fields(topic: Topic, are_sound: Column) -> Iterator[Column]:
-    """The fields' values. Those that are parsed as another type are NULL where the payload may break the contract."""
-    for field in topic.fields:
-        parsed = F.col("_value")[field.name]
-        if not is_parsed_as_itself(field.dataType, topic.encoding):
-            parsed = F.when(are_sound, value_of(field.dataType, parsed, topic.encoding))
-        yield parsed.alias(field.name)
-
-
-def explain(rejected: DataFrame, *, decoding: Decoding) -> DataFrame:
-    """The `message` and `reason` of rejected rows, where `reason` says how the payload differs, or which SQL fails.
-
-    It parses the payloads again, on the assumption that few messages are rejected.
-    """
-    topic = decoding.topic
-    value = _parse("message.payload", "message.schema_version", topic)
-    parsed = rejected.select("message", F.col("reason").alias("_reason"), value.alias("_value"))
-    fields = _fields(topic, F.col("_reason") == FAILS)
-    made = rejected.sparkSession.sparkContext, repr(decoding)
-    if made not in _REASONS:
-        _REASONS[made] = _reason(decoding)
-    return parsed.select("message", "_reason", "_value", *fields).select("message", _REASONS[made].alias("reason"))
-
-
-_REASONS: dict[tuple[SparkContext, str], Column] = {}
-"""What `_reason` has made, by JVM and declaration. It takes half a second, as it calls the JVM a thousand times."""
-
-
-def _reason(decoding: Decoding) -> Column:
-    return (
-        F.when(F.col("_reason") == BROKEN, _difference(decoding.topic))
-        .when(F.col("_reason") == FAILS, _failures(decoding))
-        .otherwise(F.col("_reason"))
+    )
+    return messages.withColumn("_decoded", decoded).select(
+        message.alias("message"), F.col("_decoded.fields").alias("_fields"), F.col("_decoded.reason").alias("_broken")
     )
 
 
-def _difference(topic: Topic) -> Column:
-    """How a payload breaks the contract."""
-    value = F.col("_value")
-    if topic.encoding is Encoding.AVRO:
-        return avro_difference(topic, F.col("message.schema_version"), value, _mistakes(topic))
-    return json_difference(topic, F.col("message.payload").cast("string"), value)
+@dataclass(frozen=True)
+class _Decoder:
+    """Decodes batches in a Python process of Spark."""
+
+    topic: Topic
+    key_names: tuple[tuple[str, ...], ...]
+
+    @property
+    def type(self) -> T.StructType:
+        fields = in_spark(self.topic.fields)
+        return (
+            T.StructType()
+            .add("fields", fields)
+            .add("reason", "string")
+            .add("key", "string")
+            .add("is_tombstone", "boolean")
+        )
+
+    def decode(self, payloads: pa.Array, keys: pa.Array, versions: pa.Array, published: pa.Array) -> pa.Array:
+        return self._batches.decode(payloads, keys, versions, published)
+
+    @cached_property
+    def _batches(self) -> BatchDecoder:
+        return BatchDecoder(self.topic, self.key_names)
+
+
+def explain(rejected: DataFrame, *, decoding: Decoding) -> DataFrame:
+    """The `message` and `reason` of rejected rows, where `reason` says which SQL fails."""
+    reason = F.when(F.col("reason") == FAILS, _failures(decoding)).otherwise(F.col("reason"))
+    return rejected.select("message", "reason", "message.fields.*").select("message", reason.alias("reason"))
 
 
 def _failures(decoding: Decoding) -> Column:
     """Names the columns whose SQL fails, with the values that they use."""
-    given = {name: F.col(name).cast("string") for name in decoding.topic.fields.names}
+    given = {name: F.col(f"`{name}`").cast("string") for name in decoding.topic.fields.names}
     given["message.properties"] = F.to_json("message.properties")
     schema = decoding.schema
 

@@ -2,14 +2,14 @@
 
 import json
 import re
-from collections.abc import Mapping
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass
 
 from pyspark.sql.types import StructType
 
 from pulsar_lakehouse.contracts.arguments import checked
 from pulsar_lakehouse.contracts.avro_schemas import topic_record
 from pulsar_lakehouse.contracts.ddl import parse_fields
+from pulsar_lakehouse.contracts.schemas import RegisteredSchema
 from pulsar_lakehouse.contracts.types import Encoding as Encoding
 from pulsar_lakehouse.contracts.types import KeyEncoding as KeyEncoding
 from pulsar_lakehouse.contracts.types import wrong_types
@@ -58,8 +58,8 @@ class Topic:
     """How payloads are written, where no registered schema tells it. Example: `encoding=Encoding.AVRO`"""
     key_encoding: KeyEncoding = KeyEncoding.TEXT
     """How message keys are written, where no registered schema tells it. Example: `key_encoding=KeyEncoding.JSON`"""
-    writer_schemas: Mapping[int, str] = field(default_factory=dict)
-    """The schemas that Avro messages were written with, by version. Not declared: a step reads them when it starts."""
+    schemas: tuple[RegisteredSchema, ...] = ()
+    """The schemas that messages were sent with. Not declared: a step reads them for each batch."""
 
     def __post_init__(self) -> None:
         if not self.record:

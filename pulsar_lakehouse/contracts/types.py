@@ -80,6 +80,22 @@ def type_name(kind: T.DataType) -> str:
     return kind.simpleString()
 
 
+def in_spark(kind: T.DataType) -> T.DataType:
+    """The type with Spark's own types only. All in it can be NULL."""
+    match kind:
+        case T.StructType():
+            return T.StructType([T.StructField(each.name, in_spark(each.dataType)) for each in kind])
+        case T.ArrayType():
+            return T.ArrayType(in_spark(kind.elementType))
+        case T.MapType():
+            return T.MapType(T.StringType(), in_spark(kind.valueType))
+        case T.TimestampType():
+            return T.TimestampType()
+        case Enum():
+            return T.StringType()
+    return kind
+
+
 def wrong_types(kind: T.DataType, path: str) -> Iterator[str]:
     """What is wrong with the type of a field, or of one in it: a line for each mistake."""
     match kind:

@@ -1,240 +1,341 @@
-"""How payloads carry values, type by type: what each is parsed as, what can be wrong with it, and its value.
+"""Reads the values of payloads as the types of fields, and says what is wrong with those that do not fit.
 
-Some types are parsed as another one: Spark rounds decimals silently, and takes many texts for a time.
+Each encoding parses a payload into Python's values: None, booleans, numbers, texts, bytes, lists, and dicts or `Pairs`
+for objects. Here is how each declared type reads them. Times become whole numbers, as Arrow takes them.
 """
 
-from collections.abc import Callable, Iterator, Mapping
-from functools import reduce
-from operator import or_
-from typing import NamedTuple
+import json
+import re
+from collections.abc import Callable, Iterable
+from datetime import UTC, date, datetime, timedelta
+from decimal import Context, Decimal, InvalidOperation
+from typing import Any
 
-from pyspark.sql import Column
-from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from pulsar_lakehouse.contracts.types import Encoding, Enum, TimestampMicros, TimestampMillis, type_name
+from pulsar_lakehouse.contracts.types import Enum, TimestampMicros, TimestampMillis, type_name
 
 MILLIS = (-62_135_596_800_000, 253_402_300_799_999)
 MICROS = (-62_135_596_800_000_000, 253_402_300_799_999_999)
 DAYS = (-719_162, 2_932_896)
 """The years 1 to 9999, the range of times in SQL and Python, since 1970."""
-FIRST, LAST = "0001-01-01T00:00:00Z", "9999-12-31T23:59:59.999999Z"
-DATE = r"(?!0000)[0-9]{4}-[0-9]{2}-[0-9]{2}"
-TIME = rf"{DATE}T[0-9]{{2}}:[0-9]{{2}}:[0-9]{{2}}([.][0-9]{{1,6}}0*)?(Z|[+-][0-9]{{2}}:[0-9]{{2}})"
+BITS = {T.IntegerType: 32, T.LongType: 64}
+NUMBER = re.compile(r"-?(0|[1-9][0-9]*)([.][0-9]+)?([eE][+-]?[0-9]+)?")
+TIME = re.compile(
+    r"([0-9]{4}-[0-9]{2}-[0-9]{2})[Tt ]([0-9]{2}:[0-9]{2}(?::[0-9]{2})?)(?:[.,]([0-9]+))?"
+    r"([Zz]|[+-][0-9]{2}(?::?[0-9]{2})?)(?:\[[^]]+\])?"
+)
+"""A time in ISO 8601 and RFC 3339, with the name of its zone as Java's ZonedDateTime writes it."""
+EXACT = Context(prec=2000)
 SHOWN = 100
 """Characters of a value that a reason shows."""
 NAMED = 10
 """Elements of an array, or values of a map, that a reason names."""
 
-
-class Mistake(NamedTuple):
-    """What can be wrong with a value: whether it is, which is never NULL, and the reason."""
-
-    is_made: Column
-    reason: Column
+Value = Any
+"""A value of a payload, or one of a field."""
+Read = Callable[[Value, str, list[str]], Value]
+"""Reads a value at a path as a type. It adds what is wrong with it to the list of reasons, and returns None then."""
 
 
-Mistakes = Iterator[Mistake]
+class NotReadableError(Exception):
+    """A payload is not of its encoding. The message is the reason."""
 
 
-def parsed_type(kind: T.DataType, encoding: Encoding) -> T.DataType:
-    """The type that Spark parses a value as. All in it can be NULL."""
+class Number(str):
+    """A number of JSON, as it is written."""
+
+
+class Pairs(list[tuple[str, Value]]):
+    """A JSON object, with all values of each name."""
+
+
+class Millis(int):
+    """A time in milliseconds since 1970, of an encoding that tells so."""
+
+
+class Micros(int):
+    """The same in microseconds."""
+
+
+class Days(int):
+    """A date in days since 1970."""
+
+
+def read_as(kind: T.DataType) -> Read:
+    """How values are read as a type. None is read as None."""
     match kind:
         case T.StructType():
-            return T.StructType([T.StructField(field.name, parsed_type(field.dataType, encoding)) for field in kind])
+            return _struct(kind)
         case T.ArrayType():
-            return T.ArrayType(parsed_type(kind.elementType, encoding))
+            return _array(kind)
         case T.MapType():
-            return T.MapType(T.StringType(), parsed_type(kind.valueType, encoding))
-        case TimestampMillis() | TimestampMicros():
-            return T.LongType()
-        case T.DateType() if encoding is Encoding.AVRO:
-            return T.IntegerType()
-        case T.DecimalType() if encoding is Encoding.JSON:
-            return T.VariantType()  # a STRING has the text of a number only after it was a double
-        case T.DecimalType() | T.DateType() | T.TimestampType() | Enum():
-            return T.StringType()
-    return kind
-
-
-def mistakes_in(field: T.StructField, parsed: Column, path: Column, encoding: Encoding, *, within: Column) -> Mistakes:
-    """What can be wrong with the parsed value of a field. `within` says whether there is what should have the field."""
-    if not field.nullable:
-        yield Mistake(within & ~_is_there(field.dataType, parsed, encoding), F.concat(path, F.lit(" is missing")))
-
-    def of_each(kind: T.DataType, can_be_null: bool) -> Callable[[Column, Column], Mistakes]:
-        item = T.StructField("", kind, can_be_null)
-        return lambda value, place: mistakes_in(item, value, place, encoding, within=F.lit(True))
-
-    match kind := field.dataType:
-        case T.StructType():
-            for each in kind:
-                place = F.concat(path, F.lit(f".{each.name}"))
-                yield from mistakes_in(each, parsed[each.name], place, encoding, within=parsed.isNotNull())
-        case T.ArrayType():
-            yield from in_array(parsed, path, of_each(kind.elementType, kind.containsNull))
-        case T.MapType():
-            yield from _mistakes_of_keys(F.map_keys(parsed), path, encoding)
-            yield from in_map(parsed, path, of_each(kind.valueType, kind.valueContainsNull))
+            return _map(kind)
+        case Enum():
+            refusal = f"none of {', '.join(kind.values)}"
         case _:
-            yield from _mistake_of_value(kind, parsed, path, encoding)
+            refusal = f"no {type_name(kind)}"
+    leaf = _leaf(kind)
+
+    def read(value: Value, path: str, reasons: list[str]) -> Value:
+        if value is None:
+            return None
+        try:
+            return leaf(value)
+        except (UnicodeEncodeError, UnicodeDecodeError) as error:
+            reasons.append(f"{path} is {not_utf8(error)}")
+        except OverflowError:
+            reasons.append(f"{path} is out of range: {shown(value)}")
+        except ValueError:
+            reasons.append(f"{path} is {refusal}: {shown(value)}")
+        return None
+
+    return read
 
 
-def _mistakes_of_keys(keys: Column, path: Column, encoding: Encoding) -> Mistakes:
-    is_twice = F.size(F.array_distinct(keys)) < F.size(keys)
-    yield Mistake(F.coalesce(is_twice, F.lit(False)), F.concat(path, F.lit(" has a key more than once")))
-    if encoding is Encoding.AVRO:
-        is_other = F.exists(keys, lambda key: ~F.is_valid_utf8(key))
-        yield Mistake(F.coalesce(is_other, F.lit(False)), F.concat(path, F.lit(" has a key that is not UTF-8")))
+def read_fields(fields: T.StructType) -> Read:
+    """How an object is read as fields, whose paths begin with `path`."""
+    known = {field.name: (read_as(field.dataType), type_name(field.dataType)) for field in fields}
+    required = [field.name for field in fields if not field.nullable]
+
+    def read(value: Value, path: str, reasons: list[str]) -> Value:
+        values, wrong = {}, dict[str, list[str]]()
+        for name, given in value if isinstance(value, Pairs) else value.items():
+            if name in known:
+                read_field, kind = known[name]
+                earlier, wrong[name] = wrong.get(name), list[str]()
+                values[name] = read_field(given, f"{path}{name}", wrong[name])
+                if earlier and not wrong[name]:  # of several values, the last one counts
+                    wrong[name] = [f"{path}{name} is no {kind} each time"]
+                    values[name] = None
+        for name in known:
+            if wrong.get(name):
+                reasons += wrong[name]
+            elif values.get(name) is None and name in required:
+                reasons.append(f"{path}{name} is missing")
+        return values
+
+    return read
 
 
-def _mistake_of_value(kind: T.DataType, parsed: Column, path: Column, encoding: Encoding) -> Mistakes:
-    if (fits := _fits(kind, parsed, encoding)) is not None:
-        text = _text(kind, parsed, encoding)
-        match kind:
-            case Enum():
-                reason = F.lit(f" is none of {', '.join(kind.values)}: ")
-            case _ if isinstance(parsed_type(kind, encoding), T.StringType | T.VariantType):
-                reason = F.lit(f" is no {type_name(kind)}: ")
-            case _:
-                reason = F.lit(" is out of range: ")
-        is_wrong = _is_there(kind, parsed, encoding) & ~F.coalesce(fits, F.lit(False))
-        utf8 = F.concat(path, F.lit(" is "), not_utf8(text))
-        told = F.concat(path, reason, shown(text))
-        yield Mistake(is_wrong, utf8 if type(kind) is T.StringType else told)
+def _struct(kind: T.StructType) -> Read:
+    fields = read_fields(kind)
+
+    def read(value: Value, path: str, reasons: list[str]) -> Value:
+        if value is None:
+            return None
+        if isinstance(value, Pairs | dict):
+            return fields(value, f"{path}.", reasons)
+        reasons.append(f"{path} is no struct: {shown(value)}")
+        return None
+
+    return read
 
 
-def _fits(kind: T.DataType, parsed: Column, encoding: Encoding) -> Column | None:
-    """Whether a parsed value fits its type, FALSE or NULL if not; None if all do."""
+def _array(kind: T.ArrayType) -> Read:
+    item = _item(kind.elementType, kind.containsNull)
+
+    def read(value: Value, path: str, reasons: list[str]) -> Value:
+        if value is None:
+            return None
+        if isinstance(value, list) and not isinstance(value, Pairs):
+            return _items(((f"{path}[{at}]", each) for at, each in enumerate(value)), item, reasons)
+        reasons.append(f"{path} is no array: {shown(value)}")
+        return None
+
+    return read
+
+
+def _map(kind: T.MapType) -> Read:
+    item = _item(kind.valueType, kind.valueContainsNull)
+
+    def read(value: Value, path: str, reasons: list[str]) -> Value:
+        if value is None:
+            return None
+        if not isinstance(value, Pairs | dict):
+            reasons.append(f"{path} is no map: {shown(value)}")
+            return None
+        entries = list(value if isinstance(value, Pairs) else value.items())
+        names = [name for name, _ in entries]
+        if len({*names}) < len(names):
+            reasons.append(f"{path} has a key more than once")
+        try:
+            "".join(names).encode()
+        except UnicodeError:
+            reasons.append(f"{path} has a key that is not UTF-8")
+        values = _items(((f"{path}['{shown(name)}']", each) for name, each in entries), item, reasons)
+        return list(zip(names, values, strict=True))
+
+    return read
+
+
+def _item(kind: T.DataType, can_be_null: bool) -> Read:
+    read_item = read_as(kind)
+
+    def read(value: Value, path: str, reasons: list[str]) -> Value:
+        if value is None and not can_be_null:
+            reasons.append(f"{path} is missing")
+        return read_item(value, path, reasons)
+
+    return read
+
+
+def _items(placed: Iterable[tuple[str, Value]], item: Read, reasons: list[str]) -> list[Value]:
+    wrong: list[str] = []
+    values = [item(value, path, wrong) for path, value in placed]
+    reasons += wrong[:NAMED]
+    return values
+
+
+def _leaf(kind: T.DataType) -> Callable[[Value], Value]:
+    """Reads a value that is not null. Raises ValueError if it is none of the type, OverflowError if out of range."""
     match kind:
-        case T.DoubleType() if encoding is Encoding.JSON:
-            return F.abs(parsed) < float("inf")  # JSON has no infinity: the number was too large for a double
-        case TimestampMillis():
-            return parsed.between(*map(F.lit, MILLIS))
-        case TimestampMicros():
-            return parsed.between(*map(F.lit, MICROS))
-        case T.DateType() if encoding is Encoding.AVRO:
-            return parsed.between(*map(F.lit, DAYS))
-        case T.DateType():
-            return _is(parsed, DATE) & parsed.try_cast(kind).isNotNull()
-        case T.TimestampType():
-            return _is(parsed, TIME) & parsed.try_cast(kind).between(F.lit(FIRST).cast(kind), F.lit(LAST).cast(kind))
+        case T.IntegerType() | T.LongType():
+            return lambda value: _integer(value, BITS[type(kind)])
         case T.DecimalType():
-            fits = _is(_text(kind, parsed, encoding), _digits(kind))
-            # What has more digits than a decimal can have is a DOUBLE in a variant.
-            return fits & (F.schema_of_variant(parsed) != "DOUBLE") if encoding is Encoding.JSON else fits
+            return lambda value: _decimal(value, kind)
         case Enum():
-            return parsed.isin(*kind.values)
-        case T.StringType() if encoding is Encoding.AVRO:
-            return F.is_valid_utf8(parsed)
-    return None
-
-
-def _is(text: Column, pattern: str) -> Column:
-    return text.rlike(rf"\A(?:{pattern})\z")
-
-
-def _digits(kind: T.DecimalType) -> str:
-    """A pattern of the numbers that a decimal holds exactly: zeros at the end of a fraction do not count."""
-    most = kind.precision - kind.scale
-    whole = f"0|[1-9][0-9]{{0,{most - 1}}}" if most else "0"
-    return f"-?({whole})([.](?=[0-9])[0-9]{{0,{kind.scale}}}0*)?"
-
-
-def _text(kind: T.DataType, parsed: Column, encoding: Encoding) -> Column:
-    if isinstance(kind, T.DecimalType) and encoding is Encoding.JSON:
-        return F.variant_get(parsed, "$", "string")
-    return parsed.cast("string")
-
-
-def _is_there(kind: T.DataType, parsed: Column, encoding: Encoding) -> Column:
-    """Whether there is a value: a JSON null is no NULL in a variant."""
-    return (_text(kind, parsed, encoding) if isinstance(kind, T.DecimalType) else parsed).isNotNull()
-
-
-def value_of(kind: T.DataType, parsed: Column, encoding: Encoding) -> Column:
-    """The value of what was parsed and has no mistake."""
-    if is_parsed_as_itself(kind, encoding):
-        return parsed
-    match kind:
-        case T.StructType():
-            values = (value_of(each.dataType, parsed[each.name], encoding).alias(each.name) for each in kind)
-            return F.when(parsed.isNotNull(), F.struct(*values))
-        case T.ArrayType():
-            return F.transform(parsed, lambda item: value_of(kind.elementType, item, encoding))
-        case T.MapType():
-            return F.transform_values(parsed, lambda _, item: value_of(kind.valueType, item, encoding))
+            return lambda value: value if value in kind.values else _refuse(value)
+        case T.StringType():
+            return as_text
         case TimestampMillis():
-            return F.timestamp_millis(parsed)
+            return _millis
         case TimestampMicros():
-            return F.timestamp_micros(parsed)
-        case T.DateType() if encoding is Encoding.AVRO:
-            return F.date_from_unix_date(parsed)
-        case Enum():
-            return parsed
-    return _text(kind, parsed, encoding).cast(kind)
+            return lambda value: _micros(value, plain=1)
+        case T.TimestampType():
+            return lambda value: _micros(value, plain=0)
+        case T.DateType():
+            return _days
+        case T.DoubleType():
+            return _double
+    return lambda value: value if isinstance(value, bool) else _refuse(value)
 
 
-def is_parsed_as_itself(kind: T.DataType, encoding: Encoding) -> bool:
-    match kind:
-        case T.StructType():
-            return all(is_parsed_as_itself(each.dataType, encoding) for each in kind)
-        case T.ArrayType():
-            return is_parsed_as_itself(kind.elementType, encoding)
-        case T.MapType():
-            return is_parsed_as_itself(kind.valueType, encoding)
-    return parsed_type(kind, encoding) is kind
+def _refuse(value: Value) -> Value:
+    raise ValueError(value)
 
 
-def in_array(array: Column, path: Column, mistakes: Callable[[Column, Column], Mistakes]) -> Mistakes:
-    """What can be wrong with the elements of an array, of which `mistakes` gives that of one by its path."""
-    if any(mistakes(F.lit(None), path)):
-        told = F.transform(
-            array, lambda item, at: told_of(mistakes(item, F.concat(path, F.lit("["), at.cast("string"), F.lit("]"))))
-        )
-        yield Mistake(_any_in(array, lambda item: mistakes(item, path)), _first_told(told))
+def _whole(value: Value) -> int:
+    """A whole number, without a fraction or an exponent."""
+    if isinstance(value, Number) and len(value) <= 20:
+        return int(value)
+    return int(value) if isinstance(value, int) and not isinstance(value, bool) else _refuse(value)
 
 
-def in_map(items: Column, path: Column, mistakes: Callable[[Column, Column], Mistakes]) -> Mistakes:
-    """The same of the values of a map."""
-    if any(mistakes(F.lit(None), path)):
-
-        def of(entry: Column) -> Column:
-            place = F.concat(path, F.lit("['"), shown(entry["key"]), F.lit("']"))
-            return told_of(mistakes(entry["value"], place))
-
-        told = F.transform(F.map_entries(items), of)
-        yield Mistake(_any_in(F.map_values(items), lambda item: mistakes(item, path)), _first_told(told))
+def _integer(value: Value, bits: int) -> int:
+    number = _whole(value)
+    return number if -(1 << bits - 1) <= number < 1 << bits - 1 else _refuse(value)
 
 
-def _any_in(array: Column, mistakes: Callable[[Column], Mistakes]) -> Column:
-    made = F.exists(array, lambda item: reduce(or_, (each.is_made for each in mistakes(item))))
-    return F.coalesce(made, F.lit(False))
+def _double(value: Value) -> float:
+    if isinstance(value, Number):  # JSON has no infinity: the number is too large for a double
+        return number if abs(number := float(value)) < float("inf") else _beyond(value)
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else _refuse(value)
 
 
-def _first_told(told: Column) -> Column:
-    return F.array_join(F.slice(F.filter(told, lambda each: each != ""), 1, NAMED), "; ")
+def _beyond(value: Value) -> Value:
+    raise OverflowError(value)
 
 
-def told_of(mistakes: Mistakes) -> Column:
-    """The reasons of the mistakes that are made, as one text; empty if none is."""
-    return F.concat_ws("; ", *(F.when(each.is_made, each.reason) for each in mistakes))
+def _decimal(value: Value, kind: T.DecimalType) -> Decimal:
+    """A number, also in a text, that the type holds exactly. Zeros at the end of a fraction do not count."""
+    if isinstance(value, bool) or (isinstance(value, str) and not NUMBER.fullmatch(value)):
+        _refuse(value)
+    try:
+        given = value if isinstance(value, Decimal) else Decimal(value if isinstance(value, str) else repr(value))
+        number = given.quantize(Decimal(1).scaleb(-kind.scale), context=EXACT)
+    except (InvalidOperation, ValueError):
+        _refuse(value)
+    return number if number == given and number.adjusted() < kind.precision - kind.scale else _refuse(value)
 
 
-def not_utf8(text: Column) -> Column:
-    """The offset of the first byte of a text that is not UTF-8, counted from 0."""
-    # In the valid text, a replacement character stands for that byte, and all bytes before it are the same. It is the
-    # first replacement character, because those in the original text are replaced before.
-    valid = F.make_valid_utf8(F.replace(text, F.lit("\ufffd"), F.lit("???")))
-    return F.concat(F.lit("not UTF-8 at byte "), F.octet_length(F.substring_index(valid, "\ufffd", 1)).cast("string"))
+def _millis(value: Value) -> int:
+    if isinstance(value, Micros):
+        return int(value) // 1000 if value % 1000 == 0 else _refuse(value)
+    return _within(_integer(value, 64), MILLIS)
 
 
-def told_with(line: str, values: Mapping[str, Column]) -> Column:
-    """A line, followed by the values that it is about, if there are any. The values are texts."""
-    each = (F.concat(F.lit(f"{name} = "), F.coalesce(shown(text), F.lit("NULL"))) for name, text in values.items())
-    return F.concat_ws(" with ", F.lit(line), F.nullif(F.concat_ws(", ", *each), F.lit("")))
+def _micros(value: Value, *, plain: int) -> int:
+    """Microseconds since 1970, of a text or of a time; `plain` is how many a number without a unit stands for."""
+    match value:
+        case Millis():
+            return _within(int(value) * 1000, MICROS)
+        case Micros():
+            return _within(int(value), MICROS)
+        case str() if not plain and not isinstance(value, Number):
+            return _since_1970(value)
+    return _within(_integer(value, 64) * plain, MICROS) if plain else _refuse(value)
 
 
-def shown(text: Column) -> Column:
-    """A text as a reason shows it, truncated if it is long."""
-    return F.when(F.length(text) > SHOWN, F.concat(F.left(text, F.lit(SHOWN)), F.lit("…"))).otherwise(text)
+def _since_1970(text: str) -> int:
+    """Microseconds of a time in ISO 8601 with an offset. What is less than a microsecond is cut off."""
+    found = TIME.fullmatch(text) or _refuse(text)
+    day, clock, fraction, offset = found.groups()
+    if offset[1:3] > "18":
+        _refuse(text)
+    local = datetime.fromisoformat(f"{day}T{clock}{offset.upper()}")
+    seconds = (local - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(seconds=1)
+    micros = seconds * 1_000_000 + int((fraction or "0").ljust(6, "0")[:6])
+    return micros if MICROS[0] <= micros <= MICROS[1] else _refuse(text)
+
+
+def _days(value: Value) -> int:
+    """Days since 1970 of a text such as 2026-01-31, of Java's [2026, 1, 31], or of a number of days."""
+    if isinstance(value, str) and not isinstance(value, Number):
+        return _days_to(date.fromisoformat(value) if len(value) == 10 else _refuse(value))
+    if isinstance(value, list) and len(value) == 3:
+        return _days_to(date(*map(_whole, value)))
+    return _within(_integer(value, 32), DAYS)
+
+
+def _days_to(day: date) -> int:
+    return day.toordinal() - date(1970, 1, 1).toordinal()
+
+
+def _within(number: int, limits: tuple[int, int]) -> int:
+    return number if limits[0] <= number <= limits[1] else _beyond(number)
+
+
+def as_text(value: Value) -> str:
+    """A text as it is, and any other value as its JSON text. Raises UnicodeError for one that is not UTF-8."""
+    if isinstance(value, bytes):
+        return value.decode()
+    if isinstance(value, str):
+        if not value.isascii() and not isinstance(value, Number):
+            value.encode()
+        return value
+    return _json_text(value)
+
+
+def _json_text(value: Value) -> str:
+    """A value as JSON, with all values of each name, and numbers as they were written."""
+    match value:
+        case Number():
+            return value
+        case Pairs() | dict():
+            entries = value if isinstance(value, Pairs) else value.items()
+            return f"{{{','.join(f'{_json_text(name)}:{_json_text(each)}' for name, each in entries)}}}"
+        case list():
+            return f"[{','.join(map(_json_text, value))}]"
+        case bytes():
+            return _json_text(value.decode(errors="replace"))
+        case Decimal():
+            return f"{value:f}"
+    return json.dumps(value, ensure_ascii=False, default=str)
+
+
+def shown(value: Value) -> str:
+    """A value as a reason shows it, truncated if it is long."""
+    text = value if isinstance(value, str) else _json_text(value)
+    text = text if text.isascii() else text.encode(errors="replace").decode()
+    return f"{text[:SHOWN]}…" if len(text) > SHOWN else text
+
+
+def not_utf8(error: UnicodeEncodeError | UnicodeDecodeError) -> str:
+    """Where bytes are not UTF-8, or a text that was made of them with `surrogateescape`."""
+    try:
+        given = error.object
+        (given.encode(errors="surrogateescape") if isinstance(given, str) else given).decode()
+    except UnicodeDecodeError as found:
+        return f"not UTF-8 at byte {found.start}"
+    return "not UTF-8"

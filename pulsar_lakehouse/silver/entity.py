@@ -90,7 +90,9 @@ class Entity:
     @property
     def decoding(self) -> Decoding:
         return Decoding(
-            topic=self.topic, columns={**self.columns, "deleted_at": f"CAST({self.deleted_at} AS TIMESTAMP)"}
+            topic=self.topic,
+            columns={**self.columns, "deleted_at": f"CAST({self.deleted_at} AS TIMESTAMP)"},
+            keys=self.keys,
         )
 
     @property

@@ -12,13 +12,13 @@ from pulsar_lakehouse.contracts.checks import Mode, failed, of_mode, resolve, st
 from pulsar_lakehouse.contracts.decoding import MALFORMED, decode
 from pulsar_lakehouse.contracts.keys import key_text, key_values
 from pulsar_lakehouse.contracts.malformed import quarantine_malformed
-from pulsar_lakehouse.contracts.values import shown
 from pulsar_lakehouse.errors import ConfigurationError
 from pulsar_lakehouse.limits import FEW
 from pulsar_lakehouse.silver.entity import FIXED, Entity
 from pulsar_lakehouse.silver.history import changeable, needed, versions_of
 from pulsar_lakehouse.spark.batches import each_batch
 from pulsar_lakehouse.spark.comparing import is_same
+from pulsar_lakehouse.spark.declared_sql import shown
 from pulsar_lakehouse.spark.frames import cached, of_keys
 from pulsar_lakehouse.tables.declared import Table
 from pulsar_lakehouse.tables.definitions import rebuild_command, refuse_other

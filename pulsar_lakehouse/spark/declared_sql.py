@@ -15,6 +15,8 @@ from pulsar_lakehouse.errors import DeclarationsError
 
 _EXPRESSIONS = "org.apache.spark.sql.classic.ExpressionUtils"
 _TRY = "org.apache.spark.sql.catalyst.expressions.TryEval"
+SHOWN = 100
+"""Characters of a value that a reason shows."""
 
 
 def try_eval(value: Column) -> Column:
@@ -67,3 +69,14 @@ def reason_of(error: PySparkException) -> str:
     """Spark's reason for an error, in one line."""
     reason, _, _ = str(error).strip().partition(";")
     return re.sub(r"\s+SQLSTATE.*", "", " ".join(reason.split()))
+
+
+def told_with(line: str, values: Mapping[str, Column]) -> Column:
+    """A line, followed by the values that it is about, if there are any. The values are texts."""
+    each = (F.concat(F.lit(f"{name} = "), F.coalesce(shown(text), F.lit("NULL"))) for name, text in values.items())
+    return F.concat_ws(" with ", F.lit(line), F.nullif(F.concat_ws(", ", *each), F.lit("")))
+
+
+def shown(text: Column) -> Column:
+    """A text as a reason shows it, truncated if it is long."""
+    return F.when(F.length(text) > SHOWN, F.concat(F.left(text, F.lit(SHOWN)), F.lit("…"))).otherwise(text)

@@ -28,6 +28,7 @@ GOOD = {
     b' \t{"price": 2, "id": 1}\r\n ': (1, None, None, 2.0),
     '{"id": 1, "label": "zoë } {", "price": 2}'.encode(): (1, None, "ZOË } {", 2.0),
     None: (None, None, None, None),
+    b"": (None, None, None, None),
 }
 BROKEN = {
     b'{"id": "1", "price": 2}': "id is no bigint: 1",
@@ -41,7 +42,6 @@ BROKEN = {
     b'{"id": "1", "price": "x", "id": 1, "price": 2}': "id is no bigint each time; price is no double each time",
     b'{"ID": 1, "at": {}}': "id is missing; at is no bigint: {}; price is missing",
     b"{}": "id is missing; price is missing",
-    b"": "empty payload",
     b"null": "not a JSON object",
     b"[]": "not a JSON object",
     b'[{"id": 1, "price": 2}]': "not a JSON object",

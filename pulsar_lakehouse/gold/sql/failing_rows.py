@@ -13,7 +13,6 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from sqlglot import exp
 
-from pulsar_lakehouse.contracts.values import told_with
 from pulsar_lakehouse.gold.sql.parsing import DIALECT
 from pulsar_lakehouse.gold.sql.statements import (
     AGGREGATES,
@@ -24,7 +23,7 @@ from pulsar_lakehouse.gold.sql.statements import (
     refuse_what_is_read_otherwise,
     select,
 )
-from pulsar_lakehouse.spark.declared_sql import try_eval
+from pulsar_lakehouse.spark.declared_sql import told_with, try_eval
 from pulsar_lakehouse.spark.session_settings import session_settings
 
 SHARING = "spark.sql.subexpressionElimination.enabled"

@@ -1,0 +1,189 @@
+"""Decodes Arrow batches of messages.
+
+Most messages are JSON objects as declared. A parser in C reads those: it takes only what the decoder would take, with
+the same values. The decoder reads all others, one by one.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal, NotRequired, Required, TypedDict
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import types as T
+
+from pulsar_lakehouse.contracts.decoder import Decoded, Decoder, Message
+from pulsar_lakehouse.contracts.json_objects import is_deep, parse_value
+from pulsar_lakehouse.contracts.topics import Topic
+from pulsar_lakehouse.contracts.types import Encoding, Enum, KeyEncoding, TimestampMicros, TimestampMillis
+from pulsar_lakehouse.contracts.values import BITS, MICROS, MILLIS, Value, read_as
+
+SURROGATE = r"\\u[dD][89a-fA-F]"
+"""An escape of half a surrogate pair, of which the parser in C does not look for the other half everywhere."""
+DECODED = {"reason": pa.string(), "key": pa.string(), "is_tombstone": pa.bool_()}
+"""What is decoded beside the fields."""
+
+
+class BatchDecoder:
+    """Decodes batches of one topic's messages."""
+
+    def __init__(self, topic: Topic, key_names: Sequence[Sequence[str]]) -> None:
+        self._decoder = Decoder(topic, key_names)
+        self._is_json = topic.encoding is Encoding.JSON
+        self._keeps_keys = topic.key_encoding is KeyEncoding.TEXT
+        self._typed_versions = pa.array(self._decoder.typed_versions, pa.int64())
+        self._parse = msgspec.json.Decoder(_typed_dict(topic.fields)).decode
+        self._raw = {
+            each.name: (read_as(each.dataType), not each.nullable)
+            for each in topic.fields
+            if _parsed_type(each.dataType) is msgspec.Raw
+        }
+        self._parsed = pa.struct([(each.name, arrow_type(each.dataType, milliseconds="ms")) for each in topic.fields])
+        self._fields = pa.struct([(each.name, arrow_type(each.dataType)) for each in topic.fields])
+
+    def decode(self, payloads: pa.Array, keys: pa.Array, versions: pa.Array, published: pa.Array) -> pa.StructArray:
+        """Structs of the topic's fields, NULL unless a message keeps the contract, and of `DECODED`."""
+        rows = self._fast(payloads, versions)
+        left = [at for at, row in enumerate(rows) if row is None]
+        others: dict[int, Decoded] = {}
+        if left:
+            of_left = (each.take(pa.array(left)) for each in (keys, payloads, versions, published.cast(pa.int64())))
+            for at, message in zip(left, zip(*(each.to_pylist() for each in of_left), strict=True), strict=True):
+                key, payload, version, micros = message
+                decoded = others[at] = self._decoder.decode(Message(key, payload, version, micros // 1000))
+                rows[at] = decoded.fields
+        found = [others.get(at) for at in range(len(rows))]
+        columns = [
+            pa.array(rows, self._parsed).cast(self._fields),
+            pa.array([each and each.reason for each in found], pa.string()),
+            self._keys(keys, found),
+            pa.array([each is not None and each.is_tombstone for each in found], pa.bool_()),
+        ]
+        return pa.StructArray.from_arrays(columns, ["fields", *DECODED])
+
+    def _keys(self, keys: pa.Array, found: list[Decoded | None]) -> pa.Array:
+        if not self._typed_versions and self._keeps_keys:
+            return keys
+        given = keys.to_pylist()
+        return pa.array([each.key if each else key for key, each in zip(given, found, strict=True)], pa.string())
+
+    def _fast(self, payloads: pa.Array, versions: pa.Array) -> list[dict[str, Value] | None]:
+        """The rows of the messages that the parser in C takes; None for others."""
+        if not self._is_json or not self._keeps_keys:
+            return [None] * len(payloads)
+        parse, rows = self._parse, list[dict[str, Value] | None]()
+        for payload, is_left in zip(payloads.to_pylist(), self._left(payloads, versions), strict=True):
+            try:
+                rows.append(None if is_left else parse(payload))
+            except (ValueError, RecursionError):
+                rows.append(None)
+        return [self._read_raw(row) for row in rows] if self._raw else rows
+
+    def _left(self, payloads: pa.Array, versions: pa.Array) -> list[bool]:
+        """Which messages are left to the decoder, whatever the parser says."""
+        try:
+            texts = payloads.cast(pa.string())
+        except pa.ArrowInvalid:  # the parser does not look at the bytes of fields that are not declared
+            texts = pa.array([_utf8(each) for each in payloads.to_pylist()], pa.string())
+        left = texts.is_null()
+        if pc.any(pc.match_substring(texts, r"\u")).as_py():
+            left = pc.or_(left, pc.fill_null(pc.match_substring_regex(texts, SURROGATE), True))
+        if len(self._typed_versions):
+            left = pc.or_(left, pc.is_in(versions, self._typed_versions))
+        if any(map(is_deep, payloads.drop_null().to_pylist())):
+            left = pc.or_(left, pa.array([each is None or is_deep(each) for each in payloads.to_pylist()]))
+        found: list[bool] = left.to_pylist()
+        return found
+
+    def _read_raw(self, row: dict[str, Value] | None) -> dict[str, Value] | None:
+        """The row with the values that the parser did not read; None if one is wrong."""
+        if row is None:
+            return None
+        for name, (read, is_required) in self._raw.items():
+            if (raw := row.get(name)) is not None:
+                reasons: list[str] = []
+                row[name] = read(parse_value(bytes(raw)), name, reasons)
+                if reasons or (row[name] is None and is_required):
+                    return None
+        return row
+
+
+def arrow_type(kind: T.DataType, *, milliseconds: str = "us") -> pa.DataType:
+    """The Arrow type of a field; `milliseconds` is the unit of those times."""
+
+    def of(inner: T.DataType) -> pa.DataType:
+        return arrow_type(inner, milliseconds=milliseconds)
+
+    match kind:
+        case T.StructType():
+            return pa.struct([(each.name, of(each.dataType)) for each in kind])
+        case T.ArrayType():
+            return pa.list_(of(kind.elementType))
+        case T.MapType():
+            return pa.map_(pa.string(), of(kind.valueType))
+        case T.DecimalType():
+            return pa.decimal128(kind.precision, kind.scale)
+        case TimestampMillis():
+            return pa.timestamp(milliseconds, "UTC")
+        case T.TimestampType():
+            return pa.timestamp("us", "UTC")
+    return _LEAVES[type(kind)]
+
+
+_LEAVES: Mapping[type[T.DataType], pa.DataType] = {
+    T.BooleanType: pa.bool_(),
+    T.IntegerType: pa.int32(),
+    T.LongType: pa.int64(),
+    T.DoubleType: pa.float64(),
+    T.StringType: pa.string(),
+    Enum: pa.string(),
+    T.DateType: pa.date32(),
+}
+
+
+def _typed_dict(fields: T.StructType) -> Any:
+    """The type that the parser in C reads an object as. If a field occurs more than once, it checks each value."""
+    kinds = {each.name: _parsed_type(each.dataType) for each in fields}
+    return TypedDict(  # type: ignore[operator]
+        "Fields",
+        {
+            each.name: NotRequired[_or_null(kinds[each.name])] if each.nullable else Required[kinds[each.name]]
+            for each in fields
+        },
+    )
+
+
+def _or_null(kind: Any) -> Any:
+    return kind if kind is msgspec.Raw else kind | None
+
+
+def _parsed_type(kind: T.DataType) -> Any:
+    """The type that the parser in C reads a value as: Raw for what it does not read as the decoder does."""
+    match kind:
+        case T.BooleanType():
+            return bool
+        case T.IntegerType() | T.LongType():
+            limit = 1 << BITS[type(kind)] - 1
+            return Annotated[int, msgspec.Meta(ge=-limit, le=limit - 1)]
+        case T.DoubleType():
+            return float
+        case TimestampMillis():
+            return Annotated[int, msgspec.Meta(ge=MILLIS[0], le=MILLIS[1])]
+        case TimestampMicros():
+            return Annotated[int, msgspec.Meta(ge=MICROS[0], le=MICROS[1])]
+        case Enum():
+            return Literal[kind.values]
+        case T.StringType():
+            return str
+        case T.ArrayType() if (item := _parsed_type(kind.elementType)) is not msgspec.Raw:
+            return list[_or_null(item) if kind.containsNull else item]  # type: ignore[misc]
+        case T.StructType() if not any(_parsed_type(each.dataType) is msgspec.Raw for each in kind):
+            return _typed_dict(kind)
+    return msgspec.Raw
+
+
+def _utf8(payload: bytes | None) -> str | None:
+    try:
+        return None if payload is None else payload.decode()
+    except UnicodeDecodeError:
+        return None

@@ -1,0 +1,156 @@
+"""Decodes messages by their topic's contract: a message in; its fields, or the reason why it is malformed, out.
+
+A message is read as the schema says that it was sent with; without one, as the topic is declared.
+"""
+
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import NamedTuple
+
+from pulsar_lakehouse.contracts.avro import AvroReader
+from pulsar_lakehouse.contracts.json_objects import parse_object
+from pulsar_lakehouse.contracts.message_keys import key_object, key_value_of, split, text_of_key
+from pulsar_lakehouse.contracts.primitives import PRIMITIVES, parse_primitive
+from pulsar_lakehouse.contracts.protobuf import protobuf_reader
+from pulsar_lakehouse.contracts.schemas import RegisteredSchema
+from pulsar_lakehouse.contracts.topics import Topic
+from pulsar_lakehouse.contracts.types import Encoding
+from pulsar_lakehouse.contracts.values import NotReadableError, Pairs, Value, read_fields, shown
+
+SELF_DESCRIBING = (Encoding.JSON, Encoding.STRING, Encoding.BYTES)
+"""Payloads that can be read without a schema."""
+UNTYPED = ("STRING", "BYTES", "NONE")
+"""Schemas that leave open what is in the text or the bytes: the declaration says it."""
+SKEW = 60_000
+"""Milliseconds by which a producer's clock may be behind the broker's."""
+
+Parse = Callable[[bytes], Value]
+
+
+class Message(NamedTuple):
+    key: str | None
+    payload: bytes | None
+    version: int | None
+    """Of the schema; None if it was sent without one."""
+    published: int
+    """Epoch milliseconds."""
+
+
+class Decoded(NamedTuple):
+    fields: dict[str, Value] | None
+    """Without the values that are wrong; None for a tombstone, and for what can't be read at all."""
+    reason: str | None
+    key: str | None
+    """The text of the row's key."""
+    is_tombstone: bool
+
+
+class _Form(NamedTuple):
+    """How the messages of a schema are written."""
+
+    kind: str
+    parse: Parse
+    key: Parse | None = None
+    """Of a KeyValue."""
+    is_inline: bool = False
+
+
+class Decoder:
+    """Decodes the messages of one topic."""
+
+    def __init__(self, topic: Topic, key_names: Sequence[Sequence[str]] = ()) -> None:
+        """`key_names` are the names that each part of the key can have in a message key that is an object."""
+        self._topic, self._key_names = topic, key_names
+        self._read = read_fields(topic.fields)
+        self._forms: dict[int | None, _Form] = {}
+        self._schemas: dict[int, list[RegisteredSchema]] = {}
+        for schema in sorted(topic.schemas, key=lambda each: each.registered_at):
+            self._schemas.setdefault(schema.version, []).append(schema)
+        avro = [each for each in topic.schemas if each.type == Encoding.AVRO]
+        self._newest = max(avro, key=lambda each: (each.registered_at, each.version)).data if avro else ""
+
+    @property
+    def typed_versions(self) -> list[int]:
+        """The versions of schemas other than those of plain JSON messages."""
+        plain = (Encoding.JSON, *UNTYPED)
+        return sorted({each.version for each in self._topic.schemas if each.type not in plain})
+
+    def decode(self, message: Message) -> Decoded:
+        key = message.key
+        try:
+            form = self._form_of(message)
+            payload, given = message.payload, key_object(key, self._topic.key_encoding)
+            if form.key:
+                first, payload = split(payload, key, is_inline=form.is_inline)
+                given = None if first is None else form.key(first)
+            key = text_of_key(given, self._key_names)
+            if payload is None or (not payload and form.kind not in (Encoding.STRING, Encoding.BYTES)):
+                return Decoded(None, None, key, True)
+            reasons: list[str] = []
+            fields = self._read(self._object(form.parse(payload), given), "", reasons)
+        except NotReadableError as error:
+            return Decoded(None, str(error), key, False)
+        return Decoded(fields, "; ".join(reasons) or None, key, False)
+
+    def _object(self, value: Value, key: Value) -> Value:
+        """The fields of a payload, and those that only the key's object has; of a single value, the one field."""
+        if not isinstance(value, Pairs | dict):
+            names = self._topic.fields.names
+            if len(names) > 1:
+                raise NotReadableError(f"one value, where {len(names)} fields are declared: {shown(value)}")
+            return {names[0]: value}
+        if not isinstance(key, Pairs | dict):
+            return value
+        own = dict(value)
+        lacked = [(name, each) for name, each in dict(key).items() if name not in own]
+        return Pairs([*value, *lacked]) if isinstance(value, Pairs) else {**own, **dict(lacked)}
+
+    def _form_of(self, message: Message) -> _Form:
+        try:
+            schema = self._schema_of(message)
+            made = id(schema) if schema else None
+            if made not in self._forms:
+                self._forms[made] = self._new_form(schema)
+            return self._forms[made]
+        except NotReadableError as error:
+            return _Form(self._topic.encoding, partial(_refuse, str(error)))  # a tombstone needs no schema
+        except ValueError as error:
+            return _Form(
+                self._topic.encoding, partial(_refuse, f"schema version {message.version} can't be read: {error}")
+            )
+
+    def _schema_of(self, message: Message) -> RegisteredSchema | None:
+        """The schema that a message was sent with. Versions begin again at 0 if a topic's schema is made anew."""
+        if message.version is None:
+            return None
+        known = self._schemas.get(message.version, [])
+        at = bisect_right(known, message.published + SKEW, key=lambda each: each.registered_at)
+        if at:
+            return known[at - 1]
+        if known:
+            raise NotReadableError(f"schema version {message.version} was registered anew since, so its own is unknown")
+        if self._topic.encoding in SELF_DESCRIBING:
+            return None
+        raise NotReadableError(f"unknown schema version: {message.version}")
+
+    def _new_form(self, schema: RegisteredSchema | None) -> _Form:
+        if schema and schema.type == "KEY_VALUE":
+            parts = key_value_of(schema)
+            form = self._new_form(parts.value)
+            return form._replace(key=self._new_form(parts.key).parse, is_inline=parts.is_inline)
+        kind = self._topic.encoding if schema is None or schema.type in UNTYPED else schema.type
+        match kind:
+            case Encoding.JSON:
+                return _Form(kind, parse_object)
+            case Encoding.AVRO if schema:
+                return _Form(kind, AvroReader(schema, self._newest).read)
+            case Encoding.PROTOBUF | Encoding.PROTOBUF_NATIVE if schema:
+                return _Form(kind, protobuf_reader(schema))
+            case _ if kind in PRIMITIVES:
+                return _Form(kind, partial(parse_primitive, kind=kind))
+        raise NotReadableError("no schema version" if schema is None else f"a schema of type {kind} is not supported")
+
+
+def _refuse(reason: str, _: bytes) -> Value:
+    raise NotReadableError(reason)
