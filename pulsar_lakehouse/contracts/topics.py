@@ -10,6 +10,7 @@ from pyspark.sql.types import StructType
 from pulsar_lakehouse.contracts.arguments import checked
 from pulsar_lakehouse.contracts.avro_schemas import topic_record
 from pulsar_lakehouse.contracts.ddl import parse_fields
+from pulsar_lakehouse.contracts.schemas import RegisteredSchema
 from pulsar_lakehouse.contracts.types import Encoding as Encoding
 from pulsar_lakehouse.contracts.types import KeyEncoding as KeyEncoding
 from pulsar_lakehouse.contracts.types import wrong_types
@@ -58,6 +59,8 @@ class Topic:
     """How payloads are written, where no registered schema tells it. Example: `encoding=Encoding.AVRO`"""
     key_encoding: KeyEncoding = KeyEncoding.TEXT
     """How message keys are written, where no registered schema tells it. Example: `key_encoding=KeyEncoding.JSON`"""
+    schemas: tuple[RegisteredSchema, ...] = ()
+    """The schemas that its messages were written with. Not declared: a step reads them when it starts."""
     writer_schemas: Mapping[int, str] = field(default_factory=dict)
     """The schemas that Avro messages were written with, by version. Not declared: a step reads them when it starts."""
 
@@ -72,6 +75,15 @@ class Topic:
                 )
             if wrong := next(wrong_types(column.dataType, column.name), None):
                 raise ConfigurationError(f"topic {self.name}: field {wrong}")
+
+    @property
+    def own_name(self) -> str:
+        """Its name in Pulsar: within the namespace, or a full one."""
+        return self.topic or self.name
+
+    def full_name(self, namespace: str) -> str:
+        """Its name in Pulsar, such as `persistent://sales/eu/Stores-v1`, if the pipeline has this namespace."""
+        return self.own_name if "://" in self.own_name else f"persistent://{namespace}/{self.own_name}"
 
     @property
     def bronze_table(self) -> str:
