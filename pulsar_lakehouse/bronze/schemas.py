@@ -60,6 +60,12 @@ def kept_schemas(settings: Settings, topic: Topic) -> tuple[RegisteredSchema, ..
     return tuple(sorted(kept, key=lambda each: (each.registered_at, each.version)))
 
 
+def unreadable(settings: Settings, topic: Topic) -> list[str]:
+    """Why messages with the newest of these can't be read as the topic is declared; none if they can."""
+    kept = kept_schemas(settings, topic)
+    return differences(topic, kept[-1]) if kept else []
+
+
 def _kept(settings: Settings, table_name: str, topic: str) -> tuple[RegisteredSchema, ...]:
     if not is_stored(settings, table_name):
         return ()

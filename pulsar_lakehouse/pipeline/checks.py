@@ -32,7 +32,14 @@ def mistakes_of(declaration: Entity | Enrichment) -> Iterator[str]:
     yield from _entity(declaration) if isinstance(declaration, Entity) else _enrichment(declaration)
 
 
-OWN_TABLES = ("bronze.losses", "bronze.schemas", "bronze.writer_schemas", "gold.backfills", "gold.refreshes")
+OWN_TABLES = (
+    "bronze.erasures",
+    "bronze.losses",
+    "bronze.schemas",
+    "bronze.writer_schemas",
+    "gold.backfills",
+    "gold.refreshes",
+)
 """Tables in the layers of declared ones that each lakehouse has."""
 
 
