@@ -15,6 +15,7 @@ from pulsar_lakehouse.contracts.avro import DECODED, avro_difference, parse_avro
 from pulsar_lakehouse.contracts.columns import COLUMNS, Columns
 from pulsar_lakehouse.contracts.json_objects import UNPARSED, is_sound, json_difference, parse_json
 from pulsar_lakehouse.contracts.topics import Encoding, Topic
+from pulsar_lakehouse.contracts.types import sql_type
 from pulsar_lakehouse.contracts.values import Mistakes, is_parsed_as_itself, mistakes_in, told_with, value_of
 from pulsar_lakehouse.errors import DeclarationsError
 from pulsar_lakehouse.spark.declared_sql import naming, try_eval
@@ -58,7 +59,7 @@ class Decoding:
     @property
     def ddl(self) -> str:
         """The same as DDL."""
-        return ", ".join(f"`{column.name}` {column.dataType.simpleString()}" for column in self.schema)
+        return ", ".join(f"`{column.name}` {sql_type(column.dataType)}" for column in self.schema)
 
     @property
     def values(self) -> dict[str, Column]:

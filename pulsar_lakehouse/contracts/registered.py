@@ -3,14 +3,12 @@
 import json
 from typing import Any
 
-from pyspark.sql import types as T
-
 from pulsar_lakehouse.contracts.avro_schemas import Written
 from pulsar_lakehouse.contracts.schemas import RegisteredSchema
 from pulsar_lakehouse.contracts.topics import Encoding, Topic
 
 KEY, VALUE = "key", "value"
-"""The parts of a KeyValue schema; and the fields of a key and of a value that are no record."""
+"""The parts of a KeyValue schema."""
 PRIMITIVES = {
     "BOOLEAN": "BOOLEAN",
     "INT8": "INT",
@@ -25,6 +23,8 @@ PRIMITIVES = {
     "INSTANT": "TIMESTAMP",
     "LOCAL_DATE": "DATE",
     "LOCAL_DATE_TIME": "TIMESTAMP",
+    "TIME": "BIGINT",
+    "LOCAL_TIME": "BIGINT",
 }
 """By Pulsar's type of a schema, the type of the one value that a message is."""
 RECORDS = (Encoding.JSON, Encoding.AVRO, Encoding.PROTOBUF)
@@ -61,13 +61,11 @@ def record_of(schema: RegisteredSchema) -> dict[str, Any]:
 def differences(topic: Topic, schema: RegisteredSchema) -> list[str]:
     """Why messages with this schema can't be read as the topic declares: a line for each field that differs."""
     value, record = part_of(schema, VALUE), record_of(schema)
-    if value.type in PRIMITIVES.keys() - {Encoding.STRING} and VALUE not in topic.fields.names:
-        return [f"registered as {value.type}: declare one field, {VALUE} {PRIMITIVES[value.type]}"]
+    if value.type in PRIMITIVES.keys() - {Encoding.STRING} and len(topic.fields) > 1:
+        return [f"registered as {value.type}: declare one field, such as {VALUE} {PRIMITIVES[value.type]}"]
     if not record or value.type == Encoding.PROTOBUF:
         return []
-    told_apart = {KEY} if part_of(schema, KEY).type in PRIMITIVES else set()
-    fields = T.StructType([field for field in topic.fields if field.name not in told_apart])
-    return Written(json.dumps(record)).differences(fields, Encoding(value.type))
+    return Written(json.dumps(record)).differences(topic.fields, Encoding(value.type))
 
 
 def _record(schema: RegisteredSchema) -> dict[str, Any]:

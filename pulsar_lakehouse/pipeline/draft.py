@@ -18,6 +18,7 @@ from pulsar_lakehouse.gold.enrichment.declaration import OWN_COLUMNS
 from pulsar_lakehouse.pipeline.checks import IN_PULSAR, NAME, OWN_TABLES, table_name
 from pulsar_lakehouse.pipeline.drafted_keys import FoundKey, key_of_messages, key_of_schema
 from pulsar_lakehouse.pipeline.field_types import ID, Field, are_times, fields_of_payloads, fields_of_record, quoted
+from pulsar_lakehouse.pipeline.protobuf_fields import fields_of_descriptor
 from pulsar_lakehouse.pulsar.topic_contents import Contents
 from pulsar_lakehouse.silver.entity import RESERVED
 from pulsar_lakehouse.terminal import one_line
@@ -107,7 +108,8 @@ class _Draft:
     def encoding(self) -> Encoding:
         if self.value.type == Encoding.STRING and not self.payloads:
             return Encoding.STRING
-        return Encoding(self.value.type) if self.record else Encoding.JSON
+        is_told = self.record or self.value.type == Encoding.PROTOBUF_NATIVE
+        return Encoding(self.value.type) if is_told else Encoding.JSON
 
     @cached_property
     def payloads(self) -> list[tuple[str | None, Payload]]:
@@ -129,12 +131,15 @@ class _Draft:
     def found(self) -> list[Field]:
         """The fields of the payload, and those of the key that it has not."""
         fields, known = self.fields_of_value, {each.name for each in self.fields_of_value}
-        return [*fields, *(each for each in (self.key.fields if self.key else ()) if each.name not in known)]
+        of_key = self.key.fields if self.key and not self.key.is_single else ()
+        return [*fields, *(each for each in of_key if each.name not in known)]
 
     @cached_property
     def fields_of_value(self) -> list[Field]:
         if self.record:
             fields = fields_of_record(self.record, self.encoding)
+        elif self.value.type == Encoding.PROTOBUF_NATIVE:
+            fields = fields_of_descriptor(self.value)
         elif self.value.type in PRIMITIVES and not self.payloads:
             kind = PRIMITIVES[self.value.type]
             fields = [Field(name=VALUE, ddl=kind, seen=self.value.type, is_required=True)]
@@ -155,6 +160,10 @@ class _Draft:
             if each.is_declarable:
                 columns.append(_column(each, taken, self.values(each.name), self.name))
                 taken.add(columns[-1].name)
+        if self.key and self.key.is_single:
+            [key] = self.key.fields
+            sql = "message.key" if key.ddl == "STRING" else f"CAST(message.key AS {key.ddl})"
+            columns.append(Column(name=_unused(key.name, taken, self.name), sql=sql, field=key.name))
         return columns
 
     @cached_property
@@ -168,6 +177,8 @@ class _Draft:
             found = key_of_messages([key for key in keys if key], fields, self.payloads)
         else:
             found = None
+        if found and self.value.type in PRIMITIVES and not self.payloads and not found.is_single:
+            found = None  # beside the one value of a payload, there are no fields of the key
         return found if found and found.is_usable and all(each.is_declarable for each in found.fields) else None
 
     def is_time(self, field: Field) -> bool:
@@ -205,10 +216,10 @@ class _Draft:
     @property
     def _encodings(self) -> dict[str, str]:
         """The arguments of the Topic for what its schema does not tell, as code."""
-        key = self.key.encoding if self.key else KeyEncoding.TEXT
-        given: dict[str, Encoding | KeyEncoding] = {"encoding": self.encoding, "key_encoding": key}
-        default = (Encoding.JSON, KeyEncoding.TEXT)
-        return {name: f"{type(each).__name__}.{each.name}" for name, each in given.items() if each not in default}
+        given = {"encoding": f"Encoding.{self.encoding}"} if self.encoding is not Encoding.JSON else {}
+        if self.key and self.key.encoding is not KeyEncoding.TEXT:
+            given["key_encoding"] = f"KeyEncoding.{self.key.encoding}"
+        return given
 
     def _declared(self, keys: Iterable[str]) -> str:
         """The Topic, as code."""
@@ -258,7 +269,7 @@ def draft(contents: Contents, name: str) -> str:
         why = contents.problem or "has no schema with fields, and no message with a JSON object"
         raise ConfigurationError(f"{topic}: {why}")
     if found.key is not None:
-        by_field = {each.field: each for each in found.columns}
+        by_field = {each.field: each for each in found.columns}  # the last one is a key that is no field
         keys = [by_field[each.name] for each in found.key.fields]
         named = " and ".join(each.field for each in keys)
         why = f"Each message has a key, the {named}: it is taken for the state of that key."

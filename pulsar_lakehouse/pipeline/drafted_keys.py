@@ -22,7 +22,10 @@ PARTS = ("STRING", "BOOLEAN", "DATE", *NUMBERS)
 @dataclass(frozen=True)
 class FoundKey:
     fields: tuple[Field, ...]
+    """Those of the payload, or of the key alone."""
     encoding: KeyEncoding = KeyEncoding.TEXT
+    is_single: bool = False
+    """Whether the message key is one value, which no field has."""
 
     @property
     def is_usable(self) -> bool:
@@ -32,7 +35,7 @@ class FoundKey:
 
 
 def key_of_schema(schema: RegisteredSchema, fields: Sequence[Field], pairs: Pairs) -> FoundKey | None:
-    """The key that a KeyValue schema tells. One that is no record is the field that it equals, or a field `key`."""
+    """The key that a KeyValue schema tells. One that is no record is the field that it equals, or no field."""
     key = part_of(schema, KEY)
     if record := record_of(key):
         known = {each.name: each for each in fields}
@@ -42,8 +45,7 @@ def key_of_schema(schema: RegisteredSchema, fields: Sequence[Field], pairs: Pair
         return None
     if equal := _equal(fields, pairs):
         return FoundKey((equal,))
-    is_taken = any(each.name == KEY for each in fields)
-    return None if is_taken else FoundKey((Field(name=KEY, ddl=PRIMITIVES[key.type], seen=key.type),))
+    return FoundKey((Field(name=KEY, ddl=PRIMITIVES[key.type], seen=key.type),), is_single=True)
 
 
 def key_of_messages(keys: Sequence[str], fields: Sequence[Field], pairs: Pairs) -> FoundKey | None:

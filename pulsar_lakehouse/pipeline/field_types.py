@@ -97,17 +97,15 @@ def _of_avro(kind: Any, encoding: Encoding, named: Named) -> str:
     match kind:
         case [one] | ["null", one] | [one, "null"]:
             return _of_avro(one, encoding, named)
-        case {"logicalType": "date"} if encoding is not Encoding.AVRO:
-            return "INT"  # only Avro writes a DATE as a number
         case {"logicalType": logical} if logical in LOGICAL:
             return LOGICAL[logical]
         case {"logicalType": "decimal", "precision": precision}:
             return f"DECIMAL({precision}, {kind.get('scale', 0)})"
-        case {"type": "record", "fields": fields}:
+        case {"type": "record", "fields": fields} if encoding is not Encoding.PROTOBUF:  # which reads them as bytes
             others = {name: each for name, each in named.items() if each is not kind}  # one in itself has no type
-            return _struct({each["name"]: _of_avro(each["type"], encoding, others) for each in fields})
+            return struct_of({each["name"]: _of_avro(each["type"], encoding, others) for each in fields})
         case {"type": "array", "items": items}:
-            return _of("ARRAY<{}>", _of_avro(items, encoding, named))
+            return array_of(_of_avro(items, encoding, named))
         case {"type": "map", "values": values}:
             return _of("MAP<STRING, {}>", _of_avro(values, encoding, named))
         case {"type": inner}:
@@ -131,13 +129,13 @@ def _of_values(values: Sequence[Any], name: str = "") -> str:
     if kinds == {str}:
         return "STRING"
     if kinds == {dict}:
-        return _struct({each.name: each.ddl for each in fields_of_payloads(given)})
+        return struct_of({each.name: each.ddl for each in fields_of_payloads(given)})
     if kinds == {list}:
-        return _of("ARRAY<{}>", _of_values([each for value in given for each in value]))
+        return array_of(_of_values([each for value in given for each in value]))
     return ""
 
 
-def _struct(fields: Mapping[str, str]) -> str:
+def struct_of(fields: Mapping[str, str]) -> str:
     inner = ", ".join(f"{quoted(name)}: {ddl}" for name, ddl in fields.items())
     return _of("STRUCT<{}>", inner if all(fields.values()) else "")
 
@@ -146,6 +144,10 @@ def quoted(name: str) -> str:
     """A field's name in SQL: in backticks unless it is a word that SQL has no other use for."""
     is_word = re.fullmatch(r"[a-zA-Z]\w*", name, re.ASCII) and tokenize(name)[0].token_type is TokenType.VAR
     return name if is_word else f"`{name}`"
+
+
+def array_of(inner: str) -> str:
+    return _of("ARRAY<{}>", inner)
 
 
 def _of(outer: str, inner: str) -> str:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import pulsar
 
 from pulsar_lakehouse.contracts.schemas import RegisteredSchema
-from pulsar_lakehouse.errors import BrokerError, ConfigurationError, UnreachableError
+from pulsar_lakehouse.errors import ConfigurationError
 from pulsar_lakehouse.pulsar.endpoint import Endpoint, call_admin, connected
 from pulsar_lakehouse.pulsar.publishing import SEQUENCE, SINCE
 from pulsar_lakehouse.pulsar.registered_schemas import newest_schema
@@ -72,17 +72,15 @@ def topic_names(endpoint: Endpoint, settings: Settings) -> list[str]:
 
 
 def _contents(name: str, client: pulsar.Client, endpoint: Endpoint, settings: Settings) -> Contents:
-    """What is in one topic. Raises UnreachableError; any other failure is the `problem`."""
+    """What is in one topic. Whatever its messages can't be read for is the `problem`."""
     topic = f"persistent://{settings.pulsar.namespace}/{name}"
-    schema, sample, problem = None, list[Sampled](), ""
+    sample, problem = list[Sampled](), ""
+    schema = newest_schema(topic, endpoint, settings)
     try:
-        schema = newest_schema(topic, endpoint, settings)
         partitions = client.get_topic_partitions(topic)
         for each in partitions:
             sample.extend(islice(_messages(each, client), -(-SAMPLE // len(partitions))))
-    except UnreachableError:
-        raise
-    except (BrokerError, pulsar.PulsarException) as error:  # such as of a topic that this token may not read
+    except pulsar.PulsarException as error:  # such as of messages that are encrypted
         problem = str(error)
     return Contents(topic=name, schema=schema, sample=tuple(sample), problem=problem)
 

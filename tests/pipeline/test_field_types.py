@@ -35,9 +35,12 @@ def test_the_type_of_a_schema(avro: Any, ddl: str) -> None:
     assert (found.ddl, found.is_required) == (ddl, "null" not in avro)
 
 
-def test_only_avro_has_dates_as_numbers() -> None:
-    record = {"fields": [{"name": "day", "type": {"type": "int", "logicalType": "date"}}]}
-    assert [fields_of_record(record, each)[0].ddl for each in (Encoding.AVRO, Encoding.JSON)] == ["DATE", "INT"]
+def test_a_protobuf_schema_tells_only_the_fields_of_the_message_itself() -> None:
+    symbol, record = {"type": "enum", "name": "E", "symbols": ["A"]}, {"type": "record", "name": "R", "fields": []}
+    kinds = [{"type": "int"}, symbol, record]
+    fields = [{"name": f"field{at}", "type": kind} for at, kind in enumerate(kinds)]
+    found = fields_of_record({"type": "record", "name": "Store", "fields": fields}, Encoding.PROTOBUF)
+    assert [(each.ddl, each.is_required) for each in found] == [("INT", False), ("STRING", False), ("", False)]
 
 
 def test_a_type_is_named_once_and_used_again() -> None:
