@@ -22,7 +22,7 @@ from typer.core import TyperArgument, TyperGroup, TyperOption
 from pulsar_lakehouse.bronze.erasures import ERASURES
 from pulsar_lakehouse.bronze.landing import bronze_table
 from pulsar_lakehouse.bronze.losses import LOSSES
-from pulsar_lakehouse.bronze.writer_schemas import WRITER_SCHEMAS
+from pulsar_lakehouse.bronze.schemas import SCHEMAS
 from pulsar_lakehouse.cli.commands import app
 from pulsar_lakehouse.contracts.checks import Check, fail, quarantine, warn
 from pulsar_lakehouse.contracts.decoding import MALFORMED
@@ -191,7 +191,7 @@ def _table(name: str, doc: str, columns: Iterable[tuple[str, ...]], partition_by
 def _declared_tables() -> Iterator[tuple[Table, str]]:
     for topic in SHOP.topics:
         yield bronze_table(topic), f"The messages of the topic `{topic.name}`, as they came, a row each."
-    yield WRITER_SCHEMAS, "The schemas with which Avro messages were written."
+    yield SCHEMAS, "The schemas that are registered for topics."
     yield LOSSES, "Messages that the broker deleted before they landed, and that somebody accepted as lost."
     yield ERASURES, "Which messages were erased, and what each table lost."
     for entity in SHOP.entities:

@@ -5,7 +5,7 @@ import json
 from datetime import UTC, datetime
 
 from pulsar_lakehouse.bronze.losses import LOSSES, find_losses, refusal_of
-from pulsar_lakehouse.bronze.partitions import CREATED, ask_broker, creation_times, full_name, source_options
+from pulsar_lakehouse.bronze.partitions import CREATED, ask_broker, creation_times, source_options
 from pulsar_lakehouse.bronze.pulsar.losses import Loss
 from pulsar_lakehouse.contracts.topics import Topic
 from pulsar_lakehouse.errors import PermanentError
@@ -33,7 +33,7 @@ def accept_losses(lake: Lake, topic: Topic, endpoint: Endpoint) -> list[Loss]:
             raise PermanentError(refusal_of(topic, loss))
     if losses:
         lake.create(LOSSES)
-        name, now, user = full_name(lake.settings, topic), datetime.now(UTC), getpass.getuser()
+        name, now, user = topic.full_name(lake.settings.pulsar.namespace), datetime.now(UTC), getpass.getuser()
         partitions = [int(each.partition.rpartition("-")[2]) for each in losses]
         rows = [
             (name, partition, *each.after, *each.resume, each.entries, each.reason, now, user)

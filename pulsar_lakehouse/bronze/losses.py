@@ -13,7 +13,6 @@ from pulsar_lakehouse.bronze.partitions import (
     CREATED,
     ask_broker,
     creation_times,
-    full_name,
     partition_in_bronze,
     source_options,
 )
@@ -119,7 +118,7 @@ def landed_offsets(settings: Settings, topic: Topic) -> Offsets:
     for name, rows, values in (
         (topic.bronze_table, "stored", []),
         (ERASURES.name, erased, [topic.bronze_table]),
-        (LOSSES.name, "stored WHERE topic = ?", [full_name(settings, topic)]),
+        (LOSSES.name, "stored WHERE topic = ?", [topic.full_name(settings.pulsar.namespace)]),
     ):
         with _retried(name):
             if not is_stored(settings, name):

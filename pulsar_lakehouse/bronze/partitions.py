@@ -25,7 +25,7 @@ def source_options(settings: Settings, endpoint: Endpoint, topic: Topic) -> dict
         "token": cluster.token,
         "tlsTrustCerts": cluster.tls_trust_certs,
         "tlsValidateHostname": str(cluster.tls_validate_hostname).lower(),
-        "topic": full_name(settings, topic),
+        "topic": topic.full_name(settings.pulsar.namespace),
         "subscription": topic.subscription,
     }
     return {name: value for name, value in options.items() if value}
@@ -56,7 +56,3 @@ def partition_in_bronze(partition: str) -> str:
 
 def creation_times(held: Mapping[str, Held]) -> dict[str, str]:
     return {name: each.created for name, each in held.items() if each.created}
-
-
-def full_name(settings: Settings, topic: Topic) -> str:
-    return f"persistent://{settings.pulsar.namespace}/{topic.name}"

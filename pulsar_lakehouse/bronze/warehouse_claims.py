@@ -6,7 +6,7 @@ from obstore.exceptions import BaseError
 
 from pulsar_lakehouse.contracts.topics import Topic
 from pulsar_lakehouse.errors import BrokerError, PermanentError
-from pulsar_lakehouse.pulsar.endpoint import Endpoint, call_admin
+from pulsar_lakehouse.pulsar.endpoint import Endpoint, admin_path, call_admin
 from pulsar_lakehouse.settings import Settings
 from pulsar_lakehouse.storage import warehouse_id
 
@@ -21,8 +21,9 @@ def claim_subscription(topic: Topic, endpoint: Endpoint, settings: Settings, *, 
     Two pipelines that share a subscription lose messages: the broker deletes what one of them has acknowledged, even if
     the other has not landed it. Raises PermanentError if the subscription has another id, unless `take_over`.
     """
-    name, subscription, id = f"{settings.pulsar.namespace}/{topic.name}", topic.subscription, warehouse_id(settings)
-    path = f"persistent/{name}/subscription/{subscription}/properties"
+    name = topic.full_name(settings.pulsar.namespace)
+    subscription, id = topic.subscription, warehouse_id(settings)
+    path = f"{admin_path(name)}/subscription/{subscription}/properties"
     found = call_admin("GET", path, endpoint, settings, accept=(MISSING,))
     if found.status_code == MISSING:
         return
@@ -31,8 +32,8 @@ def claim_subscription(topic: Topic, endpoint: Endpoint, settings: Settings, *, 
         call_admin("PUT", path, endpoint, settings, body={**properties, WAREHOUSE: id})
     elif properties[WAREHOUSE] != id:
         raise PermanentError(
-            f"the subscription {subscription} of {name} serves another warehouse: give each project a namespace of its "
-            "own. If that warehouse is gone for good, run `lakehouse land --take-over`"
+            f"the subscription {subscription} of {name} serves another warehouse: give each project a "
+            "namespace of its own. If that warehouse is gone for good, run `lakehouse land --take-over`"
         )
 
 

@@ -12,7 +12,7 @@ import typer
 from pulsar_lakehouse.cli import report
 from pulsar_lakehouse.errors import ConfigurationError
 from pulsar_lakehouse.local import broker
-from pulsar_lakehouse.pipeline.draft import draft
+from pulsar_lakehouse.pipeline.draft import draft, names_of
 from pulsar_lakehouse.pulsar.endpoint import Endpoint
 from pulsar_lakehouse.pulsar.topic_contents import contents_of_topics
 from pulsar_lakehouse.settings import DECLARATIONS, FILE, Settings, load_settings
@@ -43,8 +43,8 @@ def init_command(
         drafts = _drafts(topics or [], endpoint, settings)
         _copy(folder, "drafts")
         (folder / DECLARATIONS).mkdir()
-        for topic, text in drafts.items():
-            (folder / DECLARATIONS / f"{topic}.py").write_text(text)
+        for name, text in drafts.items():
+            (folder / DECLARATIONS / f"{name}.py").write_text(text)
         _set(folder, settings.pulsar.namespace, endpoint)
     else:
         _copy(folder, "stores")
@@ -55,9 +55,12 @@ def init_command(
 def _drafts(topics: Sequence[str], endpoint: Endpoint, settings: Settings) -> dict[str, str]:
     """The text of a file for each topic that can be declared. Raises ConfigurationError if there is none."""
     drafts, problems = {}, []
-    for contents in contents_of_topics(topics, endpoint, settings):
+    found = contents_of_topics(topics, endpoint, settings)
+    names = names_of(each.topic for each in found)
+    for contents in found:
+        name = names[contents.topic]
         try:
-            drafts[contents.topic] = draft(contents)
+            drafts[name] = draft(contents, name)
         except ConfigurationError as error:
             problems.append(str(error))
     if not drafts:

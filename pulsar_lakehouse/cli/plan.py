@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from pulsar_lakehouse.bronze.schemas import unreadable
 from pulsar_lakehouse.cli import report
 from pulsar_lakehouse.errors import ConfigurationError
 from pulsar_lakehouse.jobs.planning import Change, changes, resolve
@@ -43,6 +44,9 @@ def plan_command(
     with open_lake(settings, writes=[]) as lake, spinner("Resolving SQL, and comparing with the tables that exist"):
         found = changes(lake, project, resolve(lake, project))
     show_changes(found)
+    for topic in project.pipeline.topics:
+        for line in unreadable(settings, topic):
+            report.say(f"{topic.name}: {line}: its messages are malformed until that is declared")
 
 
 def show_changes(found: Mapping[str, Sequence[Change]]) -> None:

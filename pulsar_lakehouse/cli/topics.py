@@ -13,10 +13,13 @@ app = typer.Typer(help="Create the topics of the pipeline.", no_args_is_help=Tru
 
 @app.command("create")
 def create() -> None:
-    """Create the declared topics. Those that exist keep their messages; their schema and retention are updated."""
+    """Create the declared topics. Those that exist keep their messages; their schema and retention are updated.
+
+    A topic keeps a registered schema of another type, or one that refuses the declared one.
+    """
     settings = load_settings()
     pipeline, endpoint = pipeline_of(settings), broker.healthy_endpoint(settings)
-    create_topics(pipeline.topics, endpoint, settings)
     create_published(pipeline.published_topics, endpoint, settings)
-    names = [*(topic.name for topic in pipeline.topics), *pipeline.published_topics]
+    create_topics(pipeline.topics, endpoint, settings)
+    names = [*(topic.own_name for topic in pipeline.topics), *pipeline.published_topics]
     report.say(f"Topics in {settings.pulsar.namespace}: {', '.join(names)}")

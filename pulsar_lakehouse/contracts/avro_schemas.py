@@ -186,12 +186,12 @@ def _is_readable(branch: dict[str, Any], kind: T.DataType, encoding: Encoding) -
     match kind:
         case TimestampMillis() | TimestampMicros():
             return written in PROMOTED["long"] and logical in (None, TIMES[type(kind)])
-        case T.DateType() if encoding is Encoding.AVRO:
-            return (written, logical) == ("int", "date")
+        case T.DateType():
+            return (written, logical) == ("int", "date") or (encoding is Encoding.JSON and bool(written == "string"))
         case T.DecimalType():
             is_number = encoding is Encoding.JSON and written in PROMOTED["double"]
             return is_number or written == "string" or logical == "decimal"
-        case T.DateType() | T.TimestampType():
+        case T.TimestampType():
             return bool(written == "string")
         case Enum():
             return written in PROMOTED["string"]

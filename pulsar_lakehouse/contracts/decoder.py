@@ -10,9 +10,10 @@ from typing import NamedTuple
 
 from pulsar_lakehouse.contracts.avro import AvroReader
 from pulsar_lakehouse.contracts.json_objects import parse_object
-from pulsar_lakehouse.contracts.message_keys import key_object, key_value_of, split, text_of_key
+from pulsar_lakehouse.contracts.message_keys import key_object, split, text_of_key
 from pulsar_lakehouse.contracts.primitives import PRIMITIVES, parse_primitive
 from pulsar_lakehouse.contracts.protobuf import protobuf_reader
+from pulsar_lakehouse.contracts.registered import KEY, VALUE, part_of
 from pulsar_lakehouse.contracts.schemas import RegisteredSchema
 from pulsar_lakehouse.contracts.topics import Topic
 from pulsar_lakehouse.contracts.types import Encoding
@@ -136,9 +137,8 @@ class Decoder:
 
     def _new_form(self, schema: RegisteredSchema | None) -> _Form:
         if schema and schema.type == "KEY_VALUE":
-            parts = key_value_of(schema)
-            form = self._new_form(parts.value)
-            return form._replace(key=self._new_form(parts.key).parse, is_inline=parts.is_inline)
+            form, key = self._new_form(part_of(schema, VALUE)), self._new_form(part_of(schema, KEY))
+            return form._replace(key=key.parse, is_inline=schema.properties.get("kv.encoding.type") != "SEPARATED")
         kind = self._topic.encoding if schema is None or schema.type in UNTYPED else schema.type
         match kind:
             case Encoding.JSON:

@@ -8,11 +8,8 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from pulsar_lakehouse.contracts.json_objects import parse_object
-from pulsar_lakehouse.contracts.schemas import RegisteredSchema
 from pulsar_lakehouse.contracts.types import KeyEncoding
 from pulsar_lakehouse.contracts.values import NotReadableError, Number, Pairs, Value, as_text
-
-INLINE = "INLINE"
 
 
 class Split(NamedTuple):
@@ -20,30 +17,6 @@ class Split(NamedTuple):
 
     key: bytes | None
     value: bytes | None
-
-
-class KeyValue(NamedTuple):
-    """A KEY_VALUE schema: those of the two parts, and whether the payload holds both."""
-
-    key: RegisteredSchema
-    value: RegisteredSchema
-    is_inline: bool
-
-
-def key_value_of(schema: RegisteredSchema) -> KeyValue:
-    """Raises ValueError if the schema does not tell its parts."""
-    told, given = json.loads(schema.data), schema.properties
-
-    def part(name: str) -> RegisteredSchema:
-        text = told.get(name) or ""
-        data = text if isinstance(text, str) else json.dumps(text)
-        properties = json.loads(given.get(f"{name}.schema.properties") or "{}")
-        kind = given.get(f"{name}.schema.type", "BYTES")
-        return RegisteredSchema(
-            version=schema.version, type=kind, data=data, properties=properties, registered_at=schema.registered_at
-        )
-
-    return KeyValue(part("key"), part("value"), given.get("kv.encoding.type", INLINE) == INLINE)
 
 
 def split(payload: bytes | None, key: str | None, *, is_inline: bool) -> Split:

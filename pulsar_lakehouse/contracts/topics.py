@@ -74,6 +74,15 @@ class Topic:
                 raise ConfigurationError(f"topic {self.name}: field {wrong}")
 
     @property
+    def own_name(self) -> str:
+        """Its name in Pulsar: within the namespace, or a full one."""
+        return self.topic or self.name
+
+    def full_name(self, namespace: str) -> str:
+        """Its name in Pulsar, such as `persistent://sales/eu/Stores-v1`, if the pipeline has this namespace."""
+        return self.own_name if "://" in self.own_name else f"persistent://{namespace}/{self.own_name}"
+
+    @property
     def bronze_table(self) -> str:
         return f"bronze.{self.name}"
 

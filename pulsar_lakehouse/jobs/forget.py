@@ -20,7 +20,7 @@ from pyspark.sql import functions as F
 
 from pulsar_lakehouse.bronze.erasures import DONE, ERASURE, ERASURES, PARTS, REQUESTED, erased_messages, unfinished
 from pulsar_lakehouse.bronze.losses import LOSSES
-from pulsar_lakehouse.bronze.writer_schemas import WRITER_SCHEMAS
+from pulsar_lakehouse.bronze.schemas import SCHEMAS, WRITER_SCHEMAS
 from pulsar_lakehouse.contracts.decoding import MALFORMED
 from pulsar_lakehouse.errors import LakehouseError
 from pulsar_lakehouse.expectations.results import RESULTS
@@ -357,5 +357,6 @@ def _beyond(settings: Settings, pipeline: Pipeline, topics: list[str], compacted
 def _known(pipeline: Pipeline) -> set[str]:
     """The tables that an erasure reaches, and those that have nothing of any person."""
     reached = {place.table for place in places_of(pipeline)} | {table.name for table in pipeline.sql_tables}
-    own = {each.name for each in (ACTIONS, BACKFILLS, ERASURES, LOSSES, REFRESHES, RESULTS, SQL_ROWS, WRITER_SCHEMAS)}
+    own = {each.name for each in (ACTIONS, BACKFILLS, ERASURES, LOSSES, REFRESHES, RESULTS, SQL_ROWS)}
+    own |= {SCHEMAS.name, WRITER_SCHEMAS.name}
     return reached | own | {each.shadow for each in pipeline.enrichments}

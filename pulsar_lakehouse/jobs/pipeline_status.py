@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable
 
 from pulsar_lakehouse.bronze.losses import refusal
+from pulsar_lakehouse.bronze.schemas import unreadable
 from pulsar_lakehouse.contracts.decoding import MALFORMED
 from pulsar_lakehouse.contracts.topics import Topic
 from pulsar_lakehouse.errors import UnreachableError
@@ -81,6 +82,8 @@ class Status:
     """Why the broker can't be asked; empty if it answers."""
     unreadable: str = ""
     """Why the tables can't be read; empty if they can."""
+    contracts: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """By topic: how its newest schema differs from what is declared, so that its messages can't be read."""
     topics: Sequence[TopicState] = ()
     tables: Sequence[TableStatus] = ()
     freshness: Mapping[str, float] = field(default_factory=dict)
@@ -114,6 +117,8 @@ def status_of(settings: Settings) -> Status:
     status.broker, status.topics = _ask_broker(settings, pipeline)
     try:
         status.tables, stored = table_statuses(settings), dict(existing_tables(settings))
+        differing = {topic.name: unreadable(settings, topic) for topic in pipeline.topics}
+        status.contracts = {name: lines for name, lines in differing.items() if lines}
         waiting = ((facts, stored.get(facts.waiting.name)) for facts in pipeline.enrichments)
         status.waiting = [each for facts, table in waiting if table is not None for each in waiting_facts(facts, table)]
         malformed = malformed_messages(stored[MALFORMED.name]) if MALFORMED.name in stored else {}
@@ -139,7 +144,8 @@ def freshness(pipeline: Pipeline, topics: Sequence[TopicState], tables: Sequence
     It is not known, and left out, if the lag of one of its topics is not.
     """
     statuses = [each.status for each in topics if each.status]
-    lags = {f"topic {each.name}": each.lag_seconds for each in statuses if each.lag_seconds is not None}
+    own = {topic.name: topic.own_name for topic in pipeline.topics}
+    lags = {f"topic {own[each.name]}": each.lag_seconds for each in statuses if each.lag_seconds is not None}
     lags |= {each.name: each.lag_seconds or 0.0 for each in tables if each.name in pipeline.written}
     lags |= {each.history.name: lags[each.table.name] for each in pipeline.entities if each.table.name in lags}
     oldest: dict[str, float] = {}

@@ -23,6 +23,9 @@ SMALL_BYTES = 1e6
 
 def problems(status: Status) -> Iterator[str]:
     """A line for each thing that is wrong, with what to do about it; the gravest first."""
+    for name, lines in status.contracts.items():
+        then = "its messages are malformed until that is declared; then run `lakehouse quarantine retry`"
+        yield f"{name}: {'; '.join(lines)}: {then}"
     yield from (_broken(each) for each in status.reconciliations if not each.holds)
     if status.unreadable:
         yield f"the tables can't be read: {status.unreadable}"

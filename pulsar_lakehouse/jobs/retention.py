@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 
-from pulsar_lakehouse.bronze.writer_schemas import WRITER_SCHEMAS
+from pulsar_lakehouse.bronze.schemas import SCHEMAS
 from pulsar_lakehouse.pipeline.declared import Pipeline
 from pulsar_lakehouse.pipeline.loading import pipeline_of
 from pulsar_lakehouse.settings import Settings
@@ -117,4 +117,4 @@ def _kept(pipeline: Pipeline) -> Iterator[_Kept]:
         needed = partial(_last_days, day=each.day, count=days)
         yield _Kept(each.gold_table, purpose, (each.event_time,), f"{days} d", needed)
         yield _Kept(each.waiting.name, f"waiting {each.topic.name}", ("waiting_since",), f"{each.retry_days} d")
-    yield _Kept(WRITER_SCHEMAS.name, "schemas of Avro messages", (), "forever")
+    yield _Kept(SCHEMAS.name, "schemas of messages", (), "forever")

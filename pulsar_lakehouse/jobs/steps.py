@@ -15,15 +15,16 @@ from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+
 from pulsar_lakehouse.bronze.accepted_losses import accept_losses
-from pulsar_lakehouse.bronze.contracts import check_contracts
 from pulsar_lakehouse.bronze.erasures import with_erasures
 from pulsar_lakehouse.bronze.landing import bronze_table, land
 from pulsar_lakehouse.bronze.losses import LOSSES
 from pulsar_lakehouse.bronze.partitions import ask_broker, source_options
+from pulsar_lakehouse.bronze.schemas import keep_schemas, kept_schemas, with_schemas
 from pulsar_lakehouse.bronze.small_backlogs import land_small_backlog
 from pulsar_lakehouse.bronze.warehouse_claims import claim_again, claim_subscription
-from pulsar_lakehouse.bronze.writer_schemas import keep_writer_schemas, with_writer_schemas
 from pulsar_lakehouse.contracts.decoding import MALFORMED
 from pulsar_lakehouse.contracts.topics import Topic
 from pulsar_lakehouse.errors import LakehouseError
@@ -47,6 +48,7 @@ from pulsar_lakehouse.local.broker import endpoint, healthy_endpoint
 from pulsar_lakehouse.pipeline.declared import Pipeline
 from pulsar_lakehouse.pipeline.loading import pipeline_of
 from pulsar_lakehouse.progress import CONSOLE, spinner
+from pulsar_lakehouse.pulsar.endpoint import Endpoint
 from pulsar_lakehouse.reconciliation import Reconciliation
 from pulsar_lakehouse.settings import Settings
 from pulsar_lakehouse.silver.entity import Entity
@@ -114,40 +116,63 @@ def landing(lake: Lake, topics: Sequence[Topic], *, accept_loss: bool = False, t
     for topic in topics if accept_loss else ():
         for loss in accept_losses(lake, topic, broker):
             CONSOLE.say(f"{loss}: accepted, see {LOSSES.name}")
-    check_contracts(topics, broker, lake.settings)
-    keep_writer_schemas(lake, topics, broker)
+    for topic in topics:
+        keep_schemas(lake, topic, broker)
     return [
         Stream(
             f"land {topic.name}",
             partial(land, lake, topic, broker),
             flows.landed(topic),
-            partial(claim_again, topic, broker, lake.settings),
+            partial(_landed, lake, topic, broker),
             at_once=partial(land_small_backlog, lake, topic, broker),
         )
         for topic in topics
     ]
 
 
+def _landed(lake: Lake, topic: Topic, broker: Endpoint) -> None:
+    """What a topic needs once it has landed: its messages may have made the subscription, and have new schemas."""
+    claim_again(topic, broker, lake.settings)
+    keep_schemas(lake, topic, broker)
+
+
 def merging(lake: Lake, entities: Sequence[Entity]) -> list[Stream]:
-    written = (as_written(lake, entity) for entity in entities)
     return [
-        Stream(f"merge {each.name}", partial(merge, lake, each), flows.merged(each), is_kept=True) for each in written
+        Stream(
+            f"merge {entity.name}",
+            partial(_merge, lake, entity),
+            flows.merged(entity),
+            kept_for=partial(kept_schemas, lake.settings, entity.topic),
+        )
+        for entity in entities
     ]
 
 
 def enriching(lake: Lake, enrichments: Sequence[Enrichment]) -> list[Stream]:
-    streams = []
-    for facts in (as_written(lake, enrichment) for enrichment in enrichments):
-        succession = Succession()
-        create = partial(enrich, lake, facts, succession)
-        name = f"enrich {facts.topic.name}"
-        streams.append(Stream(name, create, flows.enriched(facts), succession.caught_up, is_kept=True))
-    return streams
+    successions = [Succession() for _ in enrichments]
+    return [
+        Stream(
+            f"enrich {facts.topic.name}",
+            partial(_enrich, lake, facts, succession),
+            flows.enriched(facts),
+            succession.caught_up,
+            kept_for=partial(kept_schemas, lake.settings, facts.topic),
+        )
+        for facts, succession in zip(enrichments, successions, strict=True)
+    ]
+
+
+def _merge(lake: Lake, entity: Entity) -> DataStreamWriter:
+    return merge(lake, as_written(lake, entity))
+
+
+def _enrich(lake: Lake, facts: Enrichment, succession: Succession) -> DataStreamWriter:
+    return enrich(lake, as_written(lake, facts), succession)
 
 
 def as_written(lake: Lake, declared: Declared) -> Declared:
     """The declaration, with the schemas that its topic's messages were written with."""
-    return replace(declared, topic=with_writer_schemas(lake, declared.topic))
+    return replace(declared, topic=with_schemas(lake.settings, declared.topic))
 
 
 def reconcile_all(lake: Lake) -> list[Reconciliation]:

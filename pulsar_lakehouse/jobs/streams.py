@@ -52,8 +52,8 @@ class Stream:
 
     It writes only while it has the permit.
     """
-    is_kept: bool = False
-    """Whether it starts again as it was created, once it has caught up."""
+    kept_for: Callable[[], object] | None = None
+    """While this gives the same value, it starts again as it was created, once it has caught up."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -198,8 +198,8 @@ class _Supervised:
     _thread: Future[int | None] | None = None
     _query: StreamingQuery | None = None
     """None before it is started, such as while the thread tries."""
-    _writer: DataStreamWriter | None = None
-    """The stream as it was created, if it is kept and has not failed since."""
+    _kept: tuple[DataStreamWriter, object] | None = None
+    """The stream as it was created, if it is kept and has not failed since, and what it is kept for."""
 
     def __init__(self, stream: Stream, settings: Settings, *, in_rounds: bool = False) -> None:
         self._stream, self._settings, self._run = stream, settings, settings.run
@@ -276,7 +276,7 @@ class _Supervised:
     def _start(self) -> None:
         while True:
             try:
-                writer = self._writer or self._stream.create()
+                writer = self._writer()
                 self._query = writer.queryName(self.name).trigger(availableNow=True).start()
             except (PySparkException, Py4JJavaError, BrokerError) as error:
                 self._wait_after(error)
@@ -284,13 +284,21 @@ class _Supervised:
                 self._note_failure(f"{self.name}: {error}", is_over=True)
                 raise
             else:
-                self._writer = writer if self._stream.is_kept else None
                 self._counted = -1
                 return
 
+    def _writer(self) -> DataStreamWriter:
+        """The stream: the kept one, if there is one for what is now, or else a new one."""
+        if self._stream.kept_for is None:
+            return self._stream.create()
+        now = self._stream.kept_for()
+        if self._kept is None or self._kept[1] != now:
+            self._kept = self._stream.create(), now
+        return self._kept[0]
+
     def _wait_after(self, error: Exception) -> None:
         """Wait for the next retry. Raises LakehouseError if none is left, and PermanentError if a retry can't help."""
-        self._writer = None
+        self._kept = None
         line = f"{self.name}: {cause_of(error)}"
         is_over = is_permanent(error) or self._failures == self._run.retries
         self._note_failure(line, is_over=is_over)

@@ -16,6 +16,8 @@ from pulsar_lakehouse.pipeline.declared import Pipeline
 from pulsar_lakehouse.silver.entity import Entity
 
 NAME = re.compile(r"[a-z]\w*", re.ASCII)
+IN_PULSAR = re.compile(r"(persistent://[^/,\s]+/[^/,\s]+/)?[^/,\s]([^/,]*[^/,\s])?")
+"""A topic's own name. Slashes part the names in a full one; the Pulsar source takes several with commas between."""
 Claims = list[tuple[str, object]]
 """Names, and the declarations that claim them."""
 DAYS = ("dedup_days", "retry_days", "correction_days")
@@ -30,7 +32,14 @@ def mistakes_of(declaration: Entity | Enrichment) -> Iterator[str]:
     yield from _entity(declaration) if isinstance(declaration, Entity) else _enrichment(declaration)
 
 
-OWN_TABLES = ("bronze.losses", "bronze.writer_schemas", "gold.backfills", "gold.refreshes")
+OWN_TABLES = (
+    "bronze.erasures",
+    "bronze.losses",
+    "bronze.schemas",
+    "bronze.writer_schemas",
+    "gold.backfills",
+    "gold.refreshes",
+)
 """Tables in the layers of declared ones that each lakehouse has."""
 
 
@@ -47,6 +56,29 @@ def mistakes_together(pipeline: Pipeline) -> Iterator[tuple[object, str]]:
         yield from ((table, line) for line in _suite(declared, table))
 
 
+def topics_twice(pipeline: Pipeline, namespace: str = "") -> Iterator[tuple[object, str]]:
+    """The declarations whose topic another one has, too, if the pipeline has this namespace: a line for each.
+
+    The names within it are compared with full ones only if it is known.
+    """
+    of_topics: tuple[Entity | Enrichment, ...] = (*pipeline.entities, *pipeline.enrichments)
+    topics: Claims = [(each.topic.full_name(namespace), each) for each in of_topics]
+    topics += [
+        (f"persistent://{namespace}/{each.publish_to}", each) for each in pipeline.enrichments if each.publish_to
+    ]
+    topics += [(f"persistent://{namespace}/{table.topic}", table) for table in pipeline.sql_tables if table.topic]
+    home = f"persistent://{namespace}/"
+    yield from _claimed_twice([(name.removeprefix(home), of) for name, of in topics], "topic")
+
+
+def _claimed_twice(claimed: Claims, what: str) -> Iterator[tuple[object, str]]:
+    seen: set[str] = set()
+    for name, claimant in claimed:
+        if name in seen:
+            yield claimant, f"{name}: another declaration has this {what} already"
+        seen.add(name)
+
+
 def _suite(make: Callable[[Any], Suite], of: object) -> Iterator[str]:
     """What is wrong with the checks of a table together with the rules that it has anyway."""
     try:
@@ -57,7 +89,11 @@ def _suite(make: Callable[[Any], Suite], of: object) -> Iterator[str]:
 
 def _topic(topic: Topic) -> Iterator[str]:
     if not NAME.fullmatch(topic.name):
-        yield f"topic {topic.name}: must be named in lower case, such as orders: its tables have the name, too"
+        named = f'Topic("{table_name(topic.name)}", topic="{topic.own_name}", ...)'
+        yield f"topic {topic.name}: its tables need a name of lower-case letters, digits and _: declare {named}"
+    if not IN_PULSAR.fullmatch(topic.own_name):
+        right = "a name such as orders-v1, or a full one such as persistent://sales/eu/orders-v1"
+        yield f"topic {topic.name}: topic: {topic.own_name}: must be {right}"
     if not topic.fields:
         yield f"topic {topic.name}: has no fields"
     for name in _repeated(topic.fields.names):
@@ -91,24 +127,25 @@ def _enrichment(facts: Enrichment) -> Iterator[str]:
 def _twice(pipeline: Pipeline) -> Iterator[tuple[object, str]]:
     """Topics and tables that two declarations claim, or a declaration and the lakehouse itself."""
     of_topics: tuple[Entity | Enrichment, ...] = (*pipeline.entities, *pipeline.enrichments)
-    topics: Claims = [(each.topic.name, each) for each in of_topics]
-    topics += [(each.publish_to, each) for each in pipeline.enrichments if each.publish_to]
-    topics += [(table.topic, table) for table in pipeline.sql_tables if table.topic]
     tables: Claims = [(each, facts) for facts in pipeline.enrichments for each in (facts.gold_table, facts.shadow)]
     tables += [(table.name, table) for table in pipeline.sql_tables]
-    # Entities of one topic are told by the topic; here are those named like the history of another.
+    # Declarations of one topic are told by the topic; here are those of another topic, or named like another's history.
+    tables += {each.topic.own_name: (each.topic.bronze_table, each) for each in of_topics}.values()
     tables += list({each.table.name: each for each in pipeline.entities}.items())
     tables += list({each.history.name: each for each in pipeline.entities}.items())
-    for name, claimant in (*tables, *((each.topic.bronze_table, each) for each in of_topics)):
+    for name, claimant in tables:
         if name in OWN_TABLES:
             yield claimant, f"{name}: the lakehouse itself has a table of this name: choose another"
     targets: Claims = [(each.postgres.removeprefix("public."), each) for each in pipeline.sql_tables if each.postgres]
-    for what, claimed in (("topic", topics), ("table", tables), ("table in Postgres", targets)):
-        seen: set[str] = set()
-        for name, claimant in claimed:
-            if name in seen:
-                yield claimant, f"{name}: another declaration has this {what} already"
-            seen.add(name)
+    yield from topics_twice(pipeline)
+    for what, claimed in (("table", tables), ("table in Postgres", targets)):
+        yield from _claimed_twice(claimed, what)
+
+
+def table_name(topic: str) -> str:
+    """The name for the tables of a topic with this name in Pulsar: `user_events` for UserEvents or user-events."""
+    words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|[\W_]+", "_", topic.rpartition("/")[2], flags=re.ASCII).lower().strip("_")
+    return words if NAME.fullmatch(words) else f"topic_{words}".strip("_")
 
 
 def _repeated(names: Iterable[str]) -> list[str]:

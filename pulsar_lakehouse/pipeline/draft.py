@@ -2,18 +2,23 @@
 
 import json
 import re
+import struct
+from base64 import b64decode
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import count
 from typing import Any
 
-from sqlglot import TokenType, tokenize
-
-from pulsar_lakehouse.contracts.topics import Encoding, Topic
+from pulsar_lakehouse.contracts.registered import KEY, PRIMITIVES, VALUE, part_of, record_of
+from pulsar_lakehouse.contracts.schemas import RegisteredSchema
+from pulsar_lakehouse.contracts.topics import Encoding, KeyEncoding, Topic
 from pulsar_lakehouse.errors import ConfigurationError
 from pulsar_lakehouse.gold.enrichment.declaration import OWN_COLUMNS
-from pulsar_lakehouse.pipeline.checks import NAME
-from pulsar_lakehouse.pipeline.field_types import Field, are_times, fields_of_payloads, fields_of_record
+from pulsar_lakehouse.pipeline.checks import IN_PULSAR, NAME, OWN_TABLES, table_name
+from pulsar_lakehouse.pipeline.drafted_keys import FoundKey, key_of_messages, key_of_schema
+from pulsar_lakehouse.pipeline.field_types import ID, Field, are_times, fields_of_payloads, fields_of_record, quoted
+from pulsar_lakehouse.pipeline.protobuf_fields import fields_of_descriptor
 from pulsar_lakehouse.pulsar.topic_contents import Contents
 from pulsar_lakehouse.silver.entity import RESERVED
 from pulsar_lakehouse.terminal import one_line
@@ -29,7 +34,7 @@ from pulsar_lakehouse import {imports}
 # If messages are events, which replace none, declare an Enrichment instead.
 {variable} = Entity(
     topic={declared},
-    key="{key}",
+    key={key},
     columns="""
         {columns}
     """,
@@ -50,7 +55,7 @@ from pulsar_lakehouse import {imports}
         {columns}
     """,
     # Which columns tell a duplicate from another event?
-    keys=("{key}",),
+    keys=({key},),
     # When did it happen?
     event_time="{time}",
     day="{day}",
@@ -85,27 +90,61 @@ class _Draft:
     """What the texts say of a topic."""
 
     contents: Contents
+    name: str
+    """That of its tables."""
+
+    @cached_property
+    def value(self) -> RegisteredSchema:
+        """The registered schema, or that of the value if it is a KeyValue schema."""
+        none = RegisteredSchema(version=0, type="NONE", data="")
+        return part_of(self.contents.schema or none, VALUE)
 
     @cached_property
     def record(self) -> Payload:
         """The record of the registered schema; empty if there is none."""
-        schema = self.contents.schema
-        found = json.loads(schema["data"]) if schema and schema["type"] in list(Encoding) else {}
-        return found if "fields" in found else {}
+        return record_of(self.value)
 
     @cached_property
     def encoding(self) -> Encoding:
-        return Encoding(self.contents.schema["type"]) if self.record and self.contents.schema else Encoding.JSON
+        if self.value.type == Encoding.STRING and not self.payloads:
+            return Encoding.STRING
+        is_told = self.record or self.value.type == Encoding.PROTOBUF_NATIVE
+        return Encoding(self.value.type) if is_told else Encoding.JSON
 
     @cached_property
     def payloads(self) -> list[tuple[str | None, Payload]]:
         """The payloads that are JSON objects, each with its message key."""
-        read = ((each.key, _json_object(each.payload)) for each in self.contents.sample)
+        read = ((key, _json_object(value)) for key, value in self.messages)
         return [(key, payload) for key, payload in read if payload is not None]
 
     @cached_property
+    def messages(self) -> list[tuple[str | None, bytes | None]]:
+        """The keys and values of the sample. A pair of a KeyValue schema is taken apart."""
+        schema, sample = self.contents.schema, self.contents.sample
+        if schema is None or schema.type != "KEY_VALUE":
+            return [(each.key, each.payload) for each in sample]
+        is_inline, kind = schema.properties.get("kv.encoding.type") == "INLINE", part_of(schema, KEY).type
+        pairs = (_pair(each.payload) if is_inline else (b64decode(each.key or ""), each.payload) for each in sample)
+        return [(_text_of(kind, key), value) for key, value in pairs]
+
+    @cached_property
     def found(self) -> list[Field]:
-        fields = fields_of_record(self.record) if self.record else fields_of_payloads(each for _, each in self.payloads)
+        """The fields of the payload, and those of the key that it has not."""
+        fields, known = self.fields_of_value, {each.name for each in self.fields_of_value}
+        of_key = self.key.fields if self.key and not self.key.is_single else ()
+        return [*fields, *(each for each in of_key if each.name not in known)]
+
+    @cached_property
+    def fields_of_value(self) -> list[Field]:
+        if self.record:
+            fields = fields_of_record(self.record, self.encoding)
+        elif self.value.type == Encoding.PROTOBUF_NATIVE:
+            fields = fields_of_descriptor(self.value)
+        elif self.value.type in PRIMITIVES and not self.payloads:
+            kind = PRIMITIVES[self.value.type]
+            fields = [Field(name=VALUE, ddl=kind, seen=self.value.type, is_required=True)]
+        else:
+            fields = fields_of_payloads(each for _, each in self.payloads)
         names = [each.name.lower() for each in fields]  # SQL does not tell upper from lower case
         return [
             replace(each, ddl="" if name in names[:at] else each.ddl)
@@ -119,20 +158,31 @@ class _Draft:
         columns = []
         for each in self.found:
             if each.is_declarable:
-                columns.append(_column(each, taken, self.values(each.name), self.contents.topic))
+                columns.append(_column(each, taken, self.values(each.name), self.name))
                 taken.add(columns[-1].name)
+        if self.key and self.key.is_single:
+            [key] = self.key.fields
+            sql = "message.key" if key.ddl == "STRING" else f"CAST(message.key AS {key.ddl})"
+            columns.append(Column(name=_unused(key.name, taken, self.name), sql=sql, field=key.name))
         return columns
 
     @cached_property
-    def key(self) -> Column | None:
-        """The column that is the message key of each message; where payloads are not JSON, the one named id."""
-        keys = [each.key for each in self.contents.sample]
-        if not keys or None in keys:
-            return None
-        if not self.payloads:
-            return next((each for each in self.columns if each.name == "id"), None)
-        equal = (each for each in self.columns if all(_text(row.get(each.field)) == key for key, row in self.payloads))
-        return next(equal, None)
+    def key(self) -> FoundKey | None:
+        """The fields that are the message key of each message; None if no fields are."""
+        fields = [each for each in self.fields_of_value if each.is_declarable and not self.is_time(each)]
+        keys, schema = [key for key, _ in self.messages], self.contents.schema
+        if schema and schema.type == "KEY_VALUE":
+            found = key_of_schema(schema, self.fields_of_value, self.payloads)
+        elif keys and None not in keys:
+            found = key_of_messages([key for key in keys if key], fields, self.payloads)
+        else:
+            found = None
+        if found and self.value.type in PRIMITIVES and not self.payloads and not found.is_single:
+            found = None  # beside the one value of a payload, there are no fields of the key
+        return found if found and found.is_usable and all(each.is_declarable for each in found.fields) else None
+
+    def is_time(self, field: Field) -> bool:
+        return _column(field, (), self.values(field.name), self.name).is_time
 
     def values(self, field: str) -> list[Any]:
         """The values of a field that are not null, in the sample."""
@@ -144,54 +194,86 @@ class _Draft:
         is_unique = 1 < len(values) == len(self.payloads) == len(set(map(str, values)))
         return is_unique and re.search(r"(^|_)id$", column.name) is not None
 
-    def filled(self, kind: str, *, why: str, key: Column, columns: Sequence[Column], **more: str) -> str:
+    def filled(self, kind: str, *, why: str, keys: Sequence[Column], columns: Sequence[Column], **more: str) -> str:
         """The text that declares the topic as an Entity or an Enrichment."""
         source = f"{len(self.payloads):,} of its messages"
-        if self.record and self.contents.schema:
-            source = f"version {self.contents.schema['version']} of its {self.encoding} schema"
+        if self.contents.schema and (self.record or not self.payloads):
+            source = f"version {self.contents.schema.version} of its {self.contents.schema.type} schema"
+        names = [f'"{each.name}"' for each in keys]
+        used = {kind, "Topic", *(each.partition(".")[0] for each in self._encodings.values())}
         return (ENTITY if kind == "Entity" else FACTS).format(
-            topic=self.contents.topic,
+            topic=re.sub(r"[\"\\]", "'", one_line(self.contents.topic)),
             source=source,
-            imports=", ".join(sorted([kind, "Topic", *(["Encoding"] if self.encoding == Encoding.AVRO else [])])),
+            imports=", ".join(sorted(used)),
             why=why,
-            variable=self.contents.topic.upper(),
-            declared=self._declared(key),
-            key=key.name,
+            variable=self.name.upper(),
+            declared=self._declared({each.field for each in keys}),
+            key=f"({', '.join(names)})" if kind == "Entity" and len(names) > 1 else ", ".join(names),
             columns=",\n        ".join(each.text for each in columns),
             **more,
         )
 
-    def _declared(self, key: Column) -> str:
+    @property
+    def _encodings(self) -> dict[str, str]:
+        """The arguments of the Topic for what its schema does not tell, as code."""
+        given = {"encoding": f"Encoding.{self.encoding}"} if self.encoding is not Encoding.JSON else {}
+        if self.key and self.key.encoding is not KeyEncoding.TEXT:
+            given["key_encoding"] = f"KeyEncoding.{self.key.encoding}"
+        return given
+
+    def _declared(self, keys: Iterable[str]) -> str:
         """The Topic, as code."""
-        name, fields = self.contents.topic, (each for each in self.found if each.is_declarable)
-        ddl = [f"{_quoted(each.name)} {each.ddl}{_required(each, key)}" for each in fields]
-        record = self.record.get("name")
+        of_payload, own, record = {each.name for each in self.fields_of_value}, self.contents.topic, self.record
+        fields = (each for each in self.found if each.is_declarable)
+        required = {each.name for each in self.found if each.is_required or each.name in keys} & of_payload
+        ddl = [f"{quoted(each.name)} {each.ddl}{' NOT NULL' * (each.name in required)}" for each in fields]
+        is_named = record and record.get("name") != Topic(self.name, "id INT").record
         lines = [
-            f'"{name}",',
+            f'"{self.name}",',
             '"""',
             *(f"    {each}," for each in ddl[:-1]),
             f"    {ddl[-1]}",
             '""",',
             *(f"# Not declared: {one_line(each.name)}: {each.seen}" for each in self.found if not each.is_declarable),
-            *([f"record={json.dumps(record)},"] if record and record != Topic(name, "id INT").record else []),
-            *(["encoding=Encoding.AVRO,"] if self.encoding == Encoding.AVRO else []),
+            *([f"topic={json.dumps(own, ensure_ascii=False)},"] if own != self.name else []),
+            *([f"record={json.dumps(record['name'])},"] if is_named else []),
+            *(f"{name}={code}," for name, code in self._encodings.items()),
         ]
         return "\n        ".join(["Topic(", *lines]) + "\n    )"
 
 
-def draft(contents: Contents) -> str:
-    """The text of a Python file that declares the topic: an entity if a field is the message key, else facts.
+def names_of(topics: Iterable[str]) -> dict[str, str]:
+    """A name for the tables of each topic. A topic whose name tables can have keeps it; others get one that is free."""
+    wanted = {topic: table_name(topic) for topic in topics}
+    taken = {name.partition(".")[2] for name in OWN_TABLES}
+    names: dict[str, str] = {}
+    for topic, name in sorted(wanted.items(), key=lambda each: (each[0] != each[1], each)):
+        free = (each for at in count(1) if (each := name if at == 1 else f"{name}_{at}") not in taken)
+        names[topic] = next(each for each in free if f"{each}_history" not in taken)
+        taken |= {names[topic], f"{names[topic]}_history"}
+    return names
 
-    Raises ConfigurationError if its name can't be that of tables, or if no field is known.
+
+def draft(contents: Contents, name: str) -> str:
+    """The text of a Python file that declares the topic: an entity if fields are the message key, else facts.
+
+    `name` is that of its tables. Raises ConfigurationError if no field is known, or if the topic is published by a
+    lakehouse.
     """
-    found, topic = _Draft(contents), contents.topic
-    if not NAME.fullmatch(topic):
-        raise ConfigurationError(f"{topic}: a topic that has tables must be named in lower case, such as orders")
+    found, topic = _Draft(contents, name), contents.topic
+    if any(each.is_published for each in contents.sample):
+        raise ConfigurationError(f"{topic}: a lakehouse publishes it from a table")
+    if not IN_PULSAR.fullmatch(topic):
+        raise ConfigurationError(f"{topic}: a topic with a comma or a space at an end of its name can't be read")
     if not found.columns:
-        raise ConfigurationError(f"{topic}: has no schema with fields, and no message with a JSON object")
+        why = contents.problem or "has no schema with fields, and no message with a JSON object"
+        raise ConfigurationError(f"{topic}: {why}")
     if found.key is not None:
-        why = f"Each message has a key, the {found.key.field}: it is taken for the state of that key."
-        return found.filled("Entity", why=why, key=found.key, columns=found.columns)
+        by_field = {each.field: each for each in found.columns}  # the last one is a key that is no field
+        keys = [by_field[each.name] for each in found.key.fields]
+        named = " and ".join(each.field for each in keys)
+        why = f"Each message has a key, the {named}: it is taken for the state of that key."
+        return found.filled("Entity", why=why, keys=keys, columns=found.columns)
     has_keys = any(each.key for each in found.contents.sample)
     why = "The message keys are no field" if has_keys else "The messages have no keys"
     why = f"{why}: they are taken for events." if found.contents.sample else "There is no message yet."
@@ -199,14 +281,14 @@ def draft(contents: Contents) -> str:
     time = next((each for each in found.columns if each.is_time), MESSAGE_TIME)
     columns = [*found.columns, *(each for each in (key, time) if each not in found.columns)]
     day = _unused(f"{time.name.removesuffix('_at').removesuffix('_time')}_date", {each.name for each in columns})
-    return found.filled("Enrichment", why=why, key=key, columns=columns, time=time.name, day=day)
+    return found.filled("Enrichment", why=why, keys=[key], columns=columns, time=time.name, day=day)
 
 
 def _column(field: Field, taken: Iterable[str], values: Sequence[Any], topic: str) -> Column:
     words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|\W+", "_", field.name, flags=re.ASCII).lower().strip("_")
     name = _unused(words if NAME.fullmatch(words) else f"{topic}_{words}", taken, topic)
-    sql = _quoted(field.name)
-    if field.ddl == "BIGINT" and are_times(values):
+    sql = quoted(field.name)
+    if field.ddl == "BIGINT" and are_times(values) and not ID.search(field.name):
         return Column(name=name, sql=f"timestamp_millis({sql})", field=field.name, is_time=True)
     return Column(name=name, sql=sql, field=field.name, is_time=field.ddl.startswith("TIMESTAMP"))
 
@@ -217,19 +299,22 @@ def _unused(name: str, taken: Iterable[str], topic: str = "") -> str:
     return name
 
 
-def _quoted(name: str) -> str:
-    """A field's name in SQL: in backticks unless it is a word that SQL has no other use for."""
-    is_word = re.fullmatch(r"[a-zA-Z]\w*", name, re.ASCII) and tokenize(name)[0].token_type is TokenType.VAR
-    return name if is_word else f"`{name}`"
+def _text_of(kind: str, key: bytes | None) -> str | None:
+    """The key of a pair as text, if it is a text or an integer; the bytes of others are not compared."""
+    if key is None:
+        return None
+    return str(int.from_bytes(key, "big", signed=True)) if kind.startswith("INT") else key.decode(errors="replace")
 
 
-def _required(field: Field, key: Column) -> str:
-    return " NOT NULL" if field.is_required or field.name == key.field else ""
-
-
-def _text(value: Any) -> str | None:
-    """A value as message keys have it, if they can."""
-    return str(value) if type(value) in (str, int) else None
+def _pair(payload: bytes | None) -> tuple[bytes | None, bytes | None]:
+    """The key and the value of an INLINE pair: each has its length before it, which is -1 if there is none."""
+    parts, rest = list[bytes | None](), payload or b""
+    for _ in range(2):
+        length = struct.unpack(">i", rest[:4])[0] if len(rest) >= 4 else -1
+        parts.append(rest[4 : 4 + length] if length >= 0 else None)
+        rest = rest[4 + max(length, 0) :]
+    key, value = parts
+    return key, value
 
 
 def _json_object(payload: bytes | None) -> Payload | None:

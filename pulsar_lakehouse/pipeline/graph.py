@@ -55,9 +55,9 @@ def picture(pipeline: Pipeline, notes: Mapping[str, Note] | None = None) -> str:
 
 def _tables(pipeline: Pipeline) -> Iterator[Node]:
     for topic in pipeline.topics:
-        yield Node("topics", f"topic {topic.name}", how="changelog" if topic.changelog else "")
+        yield Node("topics", f"topic {topic.own_name}", how="changelog" if topic.changelog else "")
     for topic in pipeline.topics:
-        yield Node("bronze", topic.bronze_table, (f"topic {topic.name}",), "land")
+        yield Node("bronze", topic.bronze_table, (f"topic {topic.own_name}",), "land")
     for entity in pipeline.entities:
         sources = (entity.topic.bronze_table,)
         yield Node("silver", entity.table.name, sources, f"merge by {', '.join(entity.keys)}")

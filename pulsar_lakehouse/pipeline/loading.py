@@ -23,7 +23,7 @@ from pulsar_lakehouse.contracts.topics import Topic
 from pulsar_lakehouse.errors import ConfigurationError, DeclarationsError
 from pulsar_lakehouse.gold.enrichment.declaration import Enrichment, Lookup
 from pulsar_lakehouse.gold.sql.declaration import SqlTable, declared_in, with_parameters
-from pulsar_lakehouse.pipeline.checks import mistakes_of, mistakes_together
+from pulsar_lakehouse.pipeline.checks import mistakes_of, mistakes_together, topics_twice
 from pulsar_lakehouse.pipeline.declared import Pipeline
 from pulsar_lakehouse.settings import DECLARATIONS, Settings
 from pulsar_lakehouse.silver.entity import Entity
@@ -63,7 +63,9 @@ def pipeline_of(settings: Settings) -> Pipeline:
 
     Raises ConfigurationError for settings of parameters that it does not declare.
     """
-    pipeline = load(settings.declarations).pipeline
+    project = load(settings.declarations)
+    pipeline = project.pipeline
+    refuse([f"{project.place(of)}: {line}" for of, line in topics_twice(pipeline, settings.pulsar.namespace)])
     if not settings.parameters:
         return pipeline
     return replace(pipeline, sql_tables=with_parameters(pipeline.sql_tables, settings.parameters))

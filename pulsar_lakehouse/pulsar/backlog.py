@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from pulsar_lakehouse.contracts.topics import Topic
 from pulsar_lakehouse.errors import BrokerError
-from pulsar_lakehouse.pulsar.endpoint import NO_SUCH_TOPIC, Endpoint, call_admin
+from pulsar_lakehouse.pulsar.endpoint import NO_SUCH_TOPIC, Endpoint, admin_path, call_admin
 from pulsar_lakehouse.settings import Settings
 
 STATISTICS = "perPartition=true&getPreciseBacklog=true&getEarliestTimeInBacklog=true"
@@ -26,7 +26,7 @@ class TopicStatus:
 
 def topic_status(topic: Topic, endpoint: Endpoint, settings: Settings) -> TopicStatus:
     """Raises BrokerError if the topic does not exist, and UnreachableError if the broker does not answer."""
-    path = f"persistent/{settings.pulsar.namespace}/{topic.name}"
+    path = admin_path(topic.full_name(settings.pulsar.namespace))
     parted = call_admin("GET", f"{path}/partitions", endpoint, settings, accept=(404,))
     kind = "partitioned-stats" if parted.ok and parted.json()["partitions"] else "stats"
     found = call_admin("GET", f"{path}/{kind}?{STATISTICS}", endpoint, settings, accept=(404,))

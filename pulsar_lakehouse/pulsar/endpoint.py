@@ -5,7 +5,7 @@ import ssl
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 import pulsar
 import requests
@@ -83,6 +83,14 @@ def call_admin(
     if not response.ok and response.status_code not in accept:
         raise BrokerError(f"{method} {response.url}: the broker answered {response.status_code}: {_reason(response)}")
     return response
+
+
+def admin_path(topic: str, kind: str = "persistent") -> str:
+    """The path in the admin API of a topic, or of its `schemas`, by its full name, which can have any characters."""
+    name = topic.removeprefix("persistent://")
+    if kind == "schemas":
+        name = name.replace("%", "%25")  # Pulsar 4.0.8 decodes it twice there
+    return f"{kind}/{quote(name)}"
 
 
 def check_certificate(endpoint: Endpoint, settings: Settings) -> None:

@@ -103,7 +103,7 @@ class Sender:
         # queue can serve as one: `put(result, message_id)` stores the result, and ignores its second argument, `block`.
         self._results: SimpleQueue[pulsar.Result] = SimpleQueue()
         self._settled: Counter[pulsar.Result] = Counter()
-        name = f"persistent://{settings.pulsar.namespace}/{topic.name}"
+        name = topic.full_name(settings.pulsar.namespace)
         try:
             self._producer = _producer(client, name, EncodedJson(topic.record, topic.pulsar_schema()))
             self._schemaless = _producer(client, name, BytesSchema())

@@ -4,15 +4,20 @@ from collections.abc import Iterable
 
 import obstore
 
-from pulsar_lakehouse.contracts.topics import Topic
-from pulsar_lakehouse.errors import RefusedError
-from pulsar_lakehouse.pulsar.endpoint import Endpoint, call_admin
+from pulsar_lakehouse.contracts.registered import differences
+from pulsar_lakehouse.contracts.topics import Encoding, Topic
+from pulsar_lakehouse.errors import BrokerError, RefusedError, UnreachableError
+from pulsar_lakehouse.pulsar.endpoint import Endpoint, admin_path, call_admin
+from pulsar_lakehouse.pulsar.registered_schemas import newest_schema
 from pulsar_lakehouse.settings import Settings
 from pulsar_lakehouse.storage import folder
 
 EARLIEST = {"ledgerId": -1, "entryId": -1, "partitionIndex": -1}
-EXISTS = 409
+EXISTS = INCOMPATIBLE = 409
+INVALID = 422
 MISSING = UNPARTITIONED = 404
+MADE = (Encoding.JSON, Encoding.AVRO)
+"""The encodings whose schema is made from the declared fields. Producers register others."""
 FOR_EVER = {"retentionTimeInMinutes": -1, "retentionSizeInMB": -1}
 
 
@@ -20,29 +25,56 @@ def create_topics(topics: Iterable[Topic], endpoint: Endpoint, settings: Setting
     """Create what is missing: tenant, namespace, and topics with their partitions, schemas and subscriptions.
 
     A topic that exists keeps its messages and its number of partitions. It gets the declared schema and retention, and
-    partitions that were deleted are created again. Messages that have not landed never expire, whatever the policy of
-    the namespace. If the bronze table exists, a missing subscription is not created here: landing does that, after it
-    has checked for messages that were lost without it.
+    partitions that were deleted are created again. A registered schema of another type stays, and so does one that
+    refuses the declared one. Messages that have not landed never expire, whatever the policy of the namespace. If the
+    bronze table exists, a missing subscription is not created here: landing does that, after it has checked for
+    messages that were lost without it.
 
-    Raises BrokerError, also if a schema is incompatible with the registered one, and RefusedError if the tenant is
-    missing and this token may not create it.
+    Raises BrokerError after all topics, which says which of them could not be created, and which registered schemas
+    can't be read as declared; and RefusedError if the tenant is missing and this token may not create it.
     """
-    _create_namespace(endpoint, settings)
+    failures = []
+    _create_namespace(settings.pulsar.namespace, endpoint, settings)
     for topic in topics:
-        name = f"{settings.pulsar.namespace}/{topic.name}"
-        path = f"persistent/{name}"
-        call_admin("PUT", f"{path}/partitions", endpoint, settings, body=settings.pulsar.partitions, accept=(EXISTS,))
-        call_admin("POST", f"{path}/createMissedPartitions", endpoint, settings, accept=(UNPARTITIONED,))
+        try:
+            _create_topic(topic, endpoint, settings)
+            failures += [f"{topic.name}: {line}" for line in _register(topic, endpoint, settings)]
+        except UnreachableError:
+            raise
+        except BrokerError as error:
+            failures.append(f"{topic.name}: {error}")
+    if failures:
+        raise BrokerError("; ".join(failures))
+
+
+def _create_topic(topic: Topic, endpoint: Endpoint, settings: Settings) -> None:
+    """Create all of a topic but its schema."""
+    name = topic.full_name(settings.pulsar.namespace)
+    path, namespace = admin_path(name), name.removeprefix("persistent://").rpartition("/")[0]
+    if namespace != settings.pulsar.namespace:
+        _create_namespace(namespace, endpoint, settings)
+    call_admin("PUT", f"{path}/partitions", endpoint, settings, body=settings.pulsar.partitions, accept=(EXISTS,))
+    call_admin("POST", f"{path}/createMissedPartitions", endpoint, settings, accept=(UNPARTITIONED,))
+    table = folder(settings, settings.table_path(topic.bronze_table))
+    if "_delta_log" not in obstore.list_with_delimiter(table)["common_prefixes"]:
+        subscription = f"{path}/subscription/{topic.subscription}"
+        call_admin("PUT", subscription, endpoint, settings, body=EARLIEST, accept=(EXISTS,))
+    # Otherwise, messages that have not landed could expire. 0 means never, whatever the policy of the namespace.
+    call_admin("POST", f"{path}/messageTTL?messageTTL=0", endpoint, settings)
+    if topic.changelog:
+        call_admin("POST", f"{path}/retention", endpoint, settings, body=FOR_EVER)
+
+
+def _register(topic: Topic, endpoint: Endpoint, settings: Settings) -> list[str]:
+    """Register the declared schema, unless the topic keeps its own. Returns how that differs from what is declared."""
+    name = topic.full_name(settings.pulsar.namespace)
+    registered = newest_schema(name, endpoint, settings)
+    if topic.encoding in MADE and (registered is None or registered.type == topic.encoding):
         schema = {"type": topic.encoding, "schema": topic.pulsar_schema(), "properties": {}}
-        call_admin("POST", f"schemas/{name}/schema", endpoint, settings, body=schema)
-        table = folder(settings, settings.table_path(topic.bronze_table))
-        if "_delta_log" not in obstore.list_with_delimiter(table)["common_prefixes"]:
-            subscription = f"{path}/subscription/{topic.subscription}"
-            call_admin("PUT", subscription, endpoint, settings, body=EARLIEST, accept=(EXISTS,))
-        # Otherwise, messages that have not landed could expire. 0 means never, whatever the policy of the namespace.
-        call_admin("POST", f"{path}/messageTTL?messageTTL=0", endpoint, settings)
-        if topic.changelog:
-            call_admin("POST", f"{path}/retention", endpoint, settings, body=FOR_EVER)
+        path, kept = f"{admin_path(name, 'schemas')}/schema", () if registered is None else (INCOMPATIBLE, INVALID)
+        if call_admin("POST", path, endpoint, settings, body=schema, accept=kept).ok:
+            return []
+    return [] if registered is None else differences(topic, registered)
 
 
 def create_published(names: Iterable[str], endpoint: Endpoint, settings: Settings) -> None:
@@ -50,7 +82,7 @@ def create_published(names: Iterable[str], endpoint: Endpoint, settings: Setting
 
     Their schema is that of the gold table, so publishing registers it.
     """
-    _create_namespace(endpoint, settings)
+    _create_namespace(settings.pulsar.namespace, endpoint, settings)
     for name in names:
         path = f"persistent/{settings.pulsar.namespace}/{name}"
         call_admin("PUT", f"{path}/partitions", endpoint, settings, body=settings.pulsar.partitions, accept=(EXISTS,))
@@ -64,16 +96,15 @@ def request_compaction(name: str, endpoint: Endpoint, settings: Settings) -> Non
     call_admin("PUT", path, endpoint, settings, accept=(EXISTS,))  # one that runs already
 
 
-def _create_namespace(endpoint: Endpoint, settings: Settings) -> None:
-    path = f"namespaces/{settings.pulsar.namespace}"
+def _create_namespace(namespace: str, endpoint: Endpoint, settings: Settings) -> None:
+    path = f"namespaces/{namespace}"
     if call_admin("PUT", path, endpoint, settings, accept=(EXISTS, MISSING)).status_code == MISSING:
-        _create_tenant(endpoint, settings)
+        _create_tenant(namespace.partition("/")[0], endpoint, settings)
         call_admin("PUT", path, endpoint, settings, accept=(EXISTS,))
 
 
-def _create_tenant(endpoint: Endpoint, settings: Settings) -> None:
+def _create_tenant(tenant: str, endpoint: Endpoint, settings: Settings) -> None:
     """Create the tenant, which only an administrator of Pulsar may do."""
-    tenant = settings.pulsar.namespace.partition("/")[0]
     try:
         cluster = call_admin("GET", "brokers/configuration/runtime", endpoint, settings).json()["clusterName"]
         allowed = {"adminRoles": [], "allowedClusters": [cluster]}

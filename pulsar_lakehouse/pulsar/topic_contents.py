@@ -5,12 +5,15 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pulsar
 
+from pulsar_lakehouse.contracts.schemas import RegisteredSchema
 from pulsar_lakehouse.errors import ConfigurationError
 from pulsar_lakehouse.pulsar.endpoint import Endpoint, call_admin, connected
+from pulsar_lakehouse.pulsar.publishing import SEQUENCE, SINCE
+from pulsar_lakehouse.pulsar.registered_schemas import newest_schema
 from pulsar_lakehouse.settings import Settings
 
 SAMPLE = 1_000
@@ -18,21 +21,28 @@ SAMPLE = 1_000
 READ_TIMEOUT = 10_000
 """Milliseconds."""
 PARTITION = re.compile(r"-partition-\d+$")
+SYSTEM = re.compile(r"__.*|.*__transaction_pending_ack")
+"""The names of topics that the broker has for itself."""
 
 
 class Sampled(NamedTuple):
     key: str | None
     payload: bytes | None
     """None is a tombstone."""
+    is_published: bool = False
+    """Whether a lakehouse has published it."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Contents:
     topic: str
-    schema: dict[str, Any] | None
-    """The newest registered schema, as the admin API returns it."""
+    """Its name within the namespace."""
+    schema: RegisteredSchema | None
+    """The newest registered schema."""
     sample: tuple[Sampled, ...]
     """The oldest messages of the topic."""
+    problem: str = ""
+    """Why it can't be read, or not to the end of the sample."""
 
 
 def contents_of_topics(names: Sequence[str], endpoint: Endpoint, settings: Settings) -> list[Contents]:
@@ -50,10 +60,7 @@ def contents_of_topics(names: Sequence[str], endpoint: Endpoint, settings: Setti
     if not there:
         raise ConfigurationError(f"pulsar.namespace: {settings.pulsar.namespace}: has no topics")
     with connected(endpoint, settings) as client:
-        return [
-            Contents(topic=name, schema=_schema(name, endpoint, settings), sample=_sample(name, client, settings))
-            for name in dict.fromkeys(names or there)
-        ]
+        return [_contents(name, client, endpoint, settings) for name in dict.fromkeys(names or there)]
 
 
 def topic_names(endpoint: Endpoint, settings: Settings) -> list[str]:
@@ -61,24 +68,29 @@ def topic_names(endpoint: Endpoint, settings: Settings) -> list[str]:
     path = f"persistent/{settings.pulsar.namespace}"
     listed = [call_admin("GET", each, endpoint, settings).json() for each in (path, f"{path}/partitioned")]
     names = {PARTITION.sub("", name).rpartition("/")[2] for found in listed for name in found}
-    return sorted(name for name in names if not name.startswith("__"))
+    return sorted(name for name in names if not SYSTEM.fullmatch(name))
 
 
-def _schema(name: str, endpoint: Endpoint, settings: Settings) -> dict[str, Any] | None:
-    path = f"schemas/{settings.pulsar.namespace}/{name}/schema"
-    response = call_admin("GET", path, endpoint, settings, accept=(404,))
-    found: dict[str, Any] | None = response.json() if response.ok else None
-    return found
-
-
-def _sample(name: str, client: pulsar.Client, settings: Settings) -> tuple[Sampled, ...]:
-    partitions = client.get_topic_partitions(f"persistent://{settings.pulsar.namespace}/{name}")
-    share = -(-SAMPLE // len(partitions))
-    return tuple(message for each in partitions for message in islice(_messages(each, client), share))
+def _contents(name: str, client: pulsar.Client, endpoint: Endpoint, settings: Settings) -> Contents:
+    """What is in one topic. Whatever its messages can't be read for is the `problem`."""
+    topic = f"persistent://{settings.pulsar.namespace}/{name}"
+    sample, problem = list[Sampled](), ""
+    schema = newest_schema(topic, endpoint, settings)
+    try:
+        partitions = client.get_topic_partitions(topic)
+        for each in partitions:
+            sample.extend(islice(_messages(each, client), -(-SAMPLE // len(partitions))))
+    except pulsar.PulsarException as error:  # such as of messages that are encrypted
+        problem = str(error)
+    return Contents(topic=name, schema=schema, sample=tuple(sample), problem=problem)
 
 
 def _messages(partition: str, client: pulsar.Client) -> Iterator[Sampled]:
     with closing(client.create_reader(partition, pulsar.MessageId.earliest)) as reader:
         while reader.has_message_available():
             message = reader.read_next(READ_TIMEOUT)
-            yield Sampled(message.partition_key() or None, None if message.has_null_value() else message.data())
+            yield Sampled(
+                key=message.partition_key() or None,
+                payload=None if message.has_null_value() else message.data(),
+                is_published=message.properties().keys() == {SEQUENCE, SINCE},
+            )

@@ -36,8 +36,9 @@ def test_the_second_project_stops_before_it_has_a_table(
         landing(Lake(spark, other), TOPICS)
     first = TOPICS[0]
     assert str(error.value) == (
-        f"the subscription {first.subscription} of {project.pulsar.namespace}/{first.name} serves another warehouse: "
-        "give each project a namespace of its own. If that warehouse is gone for good, run `lakehouse land --take-over`"
+        f"the subscription {first.subscription} of persistent://{project.pulsar.namespace}/{first.name} serves another "
+        "warehouse: give each project a namespace of its own. If that warehouse is gone for good, run "
+        "`lakehouse land --take-over`"
     )
     assert list(table_names(other)) == []
 

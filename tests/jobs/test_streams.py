@@ -3,6 +3,7 @@
 import re
 import shutil
 import threading
+from collections.abc import Callable
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import replace
@@ -268,13 +269,16 @@ def test_what_is_read_at_once_is_not_written_after_the_step(
 
 
 @pytest.mark.parametrize(
-    ("is_kept", "created"),
+    ("kept_for", "created"),
     [
-        pytest.param(False, "round 1 2 retry round 3", id="each time"),
-        pytest.param(True, "round 1 retry", id="only after a failure"),
+        pytest.param(None, "round 1 2 retry round 3", id="each time"),
+        pytest.param(lambda: "the same", "round 1 retry", id="only after a failure"),
+        pytest.param(iter([1, 1, 1, 2]).__next__, "round 1 retry round 3", id="or for something else"),
     ],
 )
-def test_when_a_stream_is_created(lake: Lake, tmp_path: Path, is_kept: bool, created: str) -> None:
+def test_when_a_stream_is_created(
+    lake: Lake, tmp_path: Path, kept_for: Callable[[], object] | None, created: str
+) -> None:
     texts = tmp_path / "texts"
     texts.mkdir()
     made: list[str] = []
@@ -306,7 +310,7 @@ def test_when_a_stream_is_created(lake: Lake, tmp_path: Path, is_kept: bool, cre
     run = lake.settings.run.model_copy(update={"retry_delay": 0})
     project = own_home(lake.settings, tmp_path).model_copy(update={"run": run})
     with pytest.raises(KeyboardInterrupt):
-        keep_up(project, [[Stream("texts", stream, is_kept=is_kept)]], every=0, look=look, lease=NO_LEASE)
+        keep_up(project, [[Stream("texts", stream, kept_for=kept_for)]], every=0, look=look, lease=NO_LEASE)
     assert (" ".join(made), read) == (created, [1, 1, 1])
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from pulsar_lakehouse.contracts.schemas import RegisteredSchema
 from pulsar_lakehouse.contracts.topics import Encoding
 from pulsar_lakehouse.errors import ConfigurationError
 from pulsar_lakehouse.pipeline.declared import Pipeline
@@ -17,7 +18,7 @@ from pulsar_lakehouse.pulsar.topic_contents import Contents, Sampled
 def contents(topic: str, *messages: tuple[str | None, Any], schema: Any = None, encoding: str = "JSON") -> Contents:
     """`messages` are keys and payloads."""
     sample = tuple(Sampled(key, None if value is None else json.dumps(value).encode()) for key, value in messages)
-    registered = {"type": encoding, "version": 3, "data": json.dumps(schema)} if schema else None
+    registered = RegisteredSchema(version=3, type=encoding, data=json.dumps(schema)) if schema else None
     return Contents(topic=topic, schema=registered, sample=sample)
 
 
@@ -32,7 +33,7 @@ def record(record_name: str, **fields: Any) -> dict[str, Any]:
 def loaded(folder: Path, *drafts: Contents) -> Pipeline:
     (folder / "declarations").mkdir()
     for each in drafts:
-        (folder / "declarations" / f"{each.topic}.py").write_text(draft(each))
+        (folder / "declarations" / f"{each.topic}.py").write_text(draft(each, each.topic))
     return load(folder / "declarations").pipeline
 
 
@@ -46,7 +47,7 @@ USERS = contents(
 
 def test_messages_whose_key_is_a_field_are_an_entity() -> None:
     assert (
-        draft(USERS)
+        draft(USERS, "users")
         == '''\
 """A draft of the topic users, from 2 of its messages."""
 
@@ -80,7 +81,7 @@ USERS = Entity(
 def test_messages_without_keys_are_facts() -> None:
     sales = contents("sales", *((None, {"saleId": n, "price": n / 2, "soldAt": 1767225600000}) for n in (1, 2)))
     assert (
-        draft(sales)
+        draft(sales, "sales")
         == '''\
 """A draft of the topic sales, from 2 of its messages."""
 
@@ -120,7 +121,7 @@ def test_facts_without_an_id_and_a_time_have_those_of_the_message(tmp_path: Path
     assert list(clicks.columns) == ["page", "message_id", "event_time"]
 
 
-@pytest.mark.parametrize("encoding", Encoding)
+@pytest.mark.parametrize("encoding", [Encoding.JSON, Encoding.AVRO])
 def test_a_registered_schema_gives_the_fields(tmp_path: Path, encoding: Encoding) -> None:
     schema = record(
         "Person", id="long", name=["null", "string"], height=["null", "float"], age="int", member="boolean", hat="null"
@@ -137,7 +138,7 @@ def test_a_registered_schema_gives_the_fields(tmp_path: Path, encoding: Encoding
 
 
 def test_a_schema_without_messages_says_so() -> None:
-    text = draft(contents("people", schema=record("People", id="long")))
+    text = draft(contents("people", schema=record("People", id="long")), "people")
     assert "# There is no message yet." in text
     assert "from version 3 of its JSON schema" in text
 
@@ -146,7 +147,7 @@ def test_the_key_of_payloads_that_are_not_json_is_guessed(tmp_path: Path) -> Non
     schema = record("People", id="long", city=["null", "string"])
     avro = Contents(
         topic="people",
-        schema={"type": "AVRO", "version": 0, "data": json.dumps(schema)},
+        schema=RegisteredSchema(version=0, type="AVRO", data=json.dumps(schema)),
         sample=(Sampled("7", b"\x0e\x02\x08Bonn"),),
     )
     assert loaded(tmp_path, avro).entities[0].key == "id"
@@ -168,7 +169,9 @@ def test_names_that_sql_or_tables_have_are_changed(tmp_path: Path) -> None:
 
 
 def test_a_field_that_can_not_be_declared_is_a_comment() -> None:
-    text = draft(contents("odd", ("1", {"id": 1, "message": "x", "mixed": 1, "none": None}), ("1", {"mixed": "x"})))
+    text = draft(
+        contents("odd", ("1", {"id": 1, "message": "x", "mixed": 1, "none": None}), ("1", {"mixed": "x"})), "odd"
+    )
     assert [line.strip() for line in text.splitlines() if "Not declared" in line] == [
         '# Not declared: message: such as "x"',
         '# Not declared: mixed: such as "x"',
@@ -179,12 +182,12 @@ def test_a_field_that_can_not_be_declared_is_a_comment() -> None:
 @pytest.mark.parametrize(
     ("found", "line"),
     [
-        (contents("My-Topic"), "My-Topic: a topic that has tables must be named in lower case, such as orders"),
+        (contents("a, b"), "a, b: a topic with a comma or a space at an end of its name can't be read"),
         (contents("empty"), "empty: has no schema with fields, and no message with a JSON object"),
         (contents("texts", ("1", "x")), "texts: has no schema with fields, and no message with a JSON object"),
     ],
 )
 def test_what_can_not_be_drafted(found: Contents, line: str) -> None:
     with pytest.raises(ConfigurationError) as error:
-        draft(found)
+        draft(found, "found")
     assert str(error.value) == line

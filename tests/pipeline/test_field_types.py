@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from pulsar_lakehouse.contracts.topics import Encoding
 from pulsar_lakehouse.pipeline.field_types import Field, fields_of_payloads, fields_of_record
 
 
@@ -30,8 +31,28 @@ from pulsar_lakehouse.pipeline.field_types import Field, fields_of_payloads, fie
     ],
 )
 def test_the_type_of_a_schema(avro: Any, ddl: str) -> None:
-    [found] = fields_of_record({"fields": [{"name": "field", "type": avro}]})
+    [found] = fields_of_record({"fields": [{"name": "field", "type": avro}]}, Encoding.AVRO)
     assert (found.ddl, found.is_required) == (ddl, "null" not in avro)
+
+
+def test_a_protobuf_schema_tells_only_the_fields_of_the_message_itself() -> None:
+    symbol, record = {"type": "enum", "name": "E", "symbols": ["A"]}, {"type": "record", "name": "R", "fields": []}
+    kinds = [{"type": "int"}, symbol, record]
+    fields = [{"name": f"field{at}", "type": kind} for at, kind in enumerate(kinds)]
+    found = fields_of_record({"type": "record", "name": "Store", "fields": fields}, Encoding.PROTOBUF)
+    assert [(each.ddl, each.is_required) for each in found] == [("INT", False), ("STRING", False), ("", False)]
+
+
+def test_a_type_is_named_once_and_used_again() -> None:
+    place = {"type": "record", "name": "Place", "namespace": "geo", "fields": [{"name": "http.city", "type": "string"}]}
+    fields = [{"name": "here", "type": place}, {"name": "there", "type": ["null", "geo.Place"]}]
+    found = fields_of_record({"type": "record", "name": "Trip", "fields": fields}, Encoding.AVRO)
+    assert [each.ddl for each in found] == ["STRUCT<`http.city`: STRING>"] * 2
+
+
+def test_a_record_in_itself_has_no_type() -> None:
+    tree = {"type": "record", "name": "Tree", "fields": [{"name": "parent", "type": ["null", "Tree"]}]}
+    assert [each.ddl for each in fields_of_record(tree, Encoding.AVRO)] == [""]
 
 
 @pytest.mark.parametrize(

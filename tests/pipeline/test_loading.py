@@ -103,7 +103,7 @@ A_LOOKUP = 'Lookup(name="visitor", entity=VISITORS, on="visitor_id")'
         ('deleted_at="CAST(NULL AS TIMESTAMP)"', "ignore_null_updates=True, keeps_history=False", f"{ENTITY}visitors: ignore_null_updates needs keeps_history"),
         ("topic=VISITORS_TOPIC", 'topic="visitors"', f"{ENTITY}topic: visitors: must be a Topic"),
         ("topic=VISITORS_TOPIC", "topic=VISITOR_TOPIC", f"{ENTITY}NameError: name 'VISITOR_TOPIC' is not defined"),
-        ('name="visitors"', 'name="Visitors"', f"{ENTITY}topic Visitors: must be named in lower case, such as orders: its tables have the name, too"),
+        ('name="visitors"', 'name="Visitors"', f'{ENTITY}topic Visitors: its tables need a name of lower-case letters, digits and _: declare Topic("visitors", topic="Visitors", ...)'),
         ('record="Visitor"', "record=None", "declarations/visitors.py:5: VISITORS_TOPIC: topic visitors: record: None: must be a text"),
         ('StructField("city", StringType())', 'StructField("ID", StringType())', f"{ENTITY}topic visitors: field id is there twice, as SQL does not tell upper from lower case"),
         ('StructField("city", StringType())', 'StructField("city", StructType())', "declarations/visitors.py:5: VISITORS_TOPIC: topic visitors: field city has no fields"),

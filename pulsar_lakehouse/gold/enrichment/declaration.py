@@ -14,7 +14,7 @@ from pulsar_lakehouse.contracts.columns import COLUMNS, Columns
 from pulsar_lakehouse.contracts.decoding import Decoding
 from pulsar_lakehouse.contracts.keys import key_text
 from pulsar_lakehouse.contracts.topics import Topic
-from pulsar_lakehouse.contracts.types import type_name
+from pulsar_lakehouse.contracts.types import sql_type, type_name
 from pulsar_lakehouse.errors import ConfigurationError
 from pulsar_lakehouse.silver.entity import Entity
 from pulsar_lakehouse.spark.declared_sql import try_eval
@@ -320,9 +320,9 @@ class Enrichment:
         added: dict[str, str] = {}
         for lookup in self.lookups:
             row = states[lookup.name]
-            added[lookup.name] = row.simpleString()
+            added[lookup.name] = sql_type(row)
             if lookup.merged_into is not None:
-                added[lookup.merged] = f"array<{row[lookup.key].dataType.simpleString()}>"
+                added[lookup.merged] = f"array<{sql_type(row[lookup.key].dataType)}>"
         joined = (f"`{name}` {kind}" for name, kind in added.items())
         identity = dict.fromkeys((*self.keys, self.event_time))
         statistics = [*identity, "position.partition", "position.ledger_id", "position.entry_id"]

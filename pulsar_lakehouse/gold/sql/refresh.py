@@ -21,6 +21,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from pulsar_lakehouse.contracts.checks import Mode, failed, of_mode, stop_if_failed
+from pulsar_lakehouse.contracts.types import sql_type
 from pulsar_lakehouse.errors import ConfigurationError, PermanentError
 from pulsar_lakehouse.gold.sql.checking import checked
 from pulsar_lakehouse.gold.sql.declaration import SqlTable
@@ -73,7 +74,7 @@ class Refreshed:
 
 
 def gold_table(table: SqlTable, columns: StructType) -> Table:
-    types = ", ".join(f"`{column.name}` {column.dataType.simpleString()}" for column in columns)
+    types = ", ".join(f"`{column.name}` {sql_type(column.dataType)}" for column in columns)
     return Table(name=table.name, columns=types, properties={"delta.enableChangeDataFeed": "true"})
 
 

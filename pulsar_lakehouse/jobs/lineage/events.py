@@ -61,9 +61,10 @@ def names_of(settings: Settings, flow: Flow) -> Named:
 
 def named(settings: Settings, name: str) -> tuple[str, str]:
     """The namespace and the name of a dataset, as https://openlineage.io/docs/spec/naming has them."""
-    kind, _, short = name.rpartition(" ")
+    kind, _, short = name.partition(" ")
     if kind == "topic":
-        return endpoint(settings).service_url.partition(",")[0].rstrip("/"), f"{settings.pulsar.namespace}/{short}"
+        full = short.removeprefix("persistent://") if "://" in short else f"{settings.pulsar.namespace}/{short}"
+        return endpoint(settings).service_url.partition(",")[0].rstrip("/"), full
     if kind == "postgres":
         url = settings.postgres.url
         known = conninfo_to_dict(url.get_secret_value() if url else "")

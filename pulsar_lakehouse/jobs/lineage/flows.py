@@ -65,7 +65,7 @@ def column_names(pipeline: Pipeline) -> dict[str, tuple[str, ...]]:
 
 
 def landed(topic: Topic) -> Flow:
-    source, bronze = f"topic {topic.name}", topic.bronze_table
+    source, bronze = f"topic {topic.own_name}", topic.bronze_table
     made = {f"payload.{name}": Origin(columns=((source, name),)) for name in topic.fields.names}
     step = f"land {topic.name}"
     return Flow(step=step, reads=(source,), writes=(bronze,), columns={bronze: made}, payload=topic.fields)

@@ -1,0 +1,136 @@
+"""The registered schemas of topics, kept beside bronze because its messages can't be read without them."""
+
+import hashlib
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+import pyarrow.compute as pc
+from deltalake import DeltaTable
+
+from pulsar_lakehouse.contracts.registered import differences, record_of
+from pulsar_lakehouse.contracts.schemas import RegisteredSchema
+from pulsar_lakehouse.contracts.topics import Encoding, Topic
+from pulsar_lakehouse.progress import CONSOLE
+from pulsar_lakehouse.pulsar.endpoint import Endpoint
+from pulsar_lakehouse.pulsar.registered_schemas import all_schemas, newest_schema
+from pulsar_lakehouse.settings import Settings
+from pulsar_lakehouse.tables.declared import Table
+from pulsar_lakehouse.tables.direct import append_values
+from pulsar_lakehouse.tables.lake import Lake
+from pulsar_lakehouse.tables.stored import dataset_of, is_stored, stored_table
+
+SCHEMAS = Table(
+    name="bronze.schemas",
+    columns="""
+        topic STRING, version BIGINT, type STRING, schema STRING, properties MAP<STRING, STRING>, hash STRING,
+        registered_at TIMESTAMP
+    """,
+    partition_by=("topic",),
+)
+"""By full name of the topic. `hash` is the SHA-256 of the schema's text.
+
+A version has several rows if the topic or its schema was made anew, after which versions begin again at 0.
+"""
+WRITER_SCHEMAS = Table(
+    name="bronze.writer_schemas", columns="topic STRING, version BIGINT, schema STRING", partition_by=("topic",)
+)
+"""Those of Avro topics, by name, that releases before this one have kept. It gets no rows any more."""
+
+_READ: dict[tuple[str, str], tuple[int, tuple[RegisteredSchema, ...]]] = {}
+"""By path of a table and topic: a version of the table, and the schemas in it."""
+
+
+def with_schemas(settings: Settings, topic: Topic) -> Topic:
+    """The topic with the schemas that are kept of it."""
+    schemas = kept_schemas(settings, topic)
+    return replace(topic, schemas=schemas) if schemas else topic
+
+
+def kept_schemas(settings: Settings, topic: Topic) -> tuple[RegisteredSchema, ...]:
+    """The schemas that are kept of a topic, oldest first. Does not need Spark.
+
+    Those of a release that did not keep the time at which they were registered have 0.
+    """
+    name = topic.full_name(settings.pulsar.namespace)
+    kept = (*_kept(settings, WRITER_SCHEMAS.name, topic.name), *_kept(settings, SCHEMAS.name, name))
+    return tuple(sorted(kept, key=lambda each: (each.registered_at, each.version)))
+
+
+def unreadable(settings: Settings, topic: Topic) -> list[str]:
+    """Why messages with the newest of these can't be read as the topic is declared; none if they can."""
+    kept = kept_schemas(settings, topic)
+    return differences(topic, kept[-1]) if kept else []
+
+
+def _kept(settings: Settings, table_name: str, topic: str) -> tuple[RegisteredSchema, ...]:
+    if not is_stored(settings, table_name):
+        return ()
+    table, place = stored_table(settings, table_name), (settings.table_path(table_name), topic)
+    if place not in _READ or _READ[place][0] != table.version():
+        _READ[place] = table.version(), tuple(map(_schema, _rows(table, topic)))
+    return _READ[place][1]
+
+
+def _rows(table: DeltaTable, topic: str) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = dataset_of(table).to_table(filter=pc.field("topic") == topic).to_pylist()
+    return rows
+
+
+def _schema(row: dict[str, Any]) -> RegisteredSchema:
+    at = row.get("registered_at")
+    return RegisteredSchema(
+        version=row["version"],
+        type=row.get("type", Encoding.AVRO),
+        data=row["schema"],
+        properties=dict(row.get("properties") or ()),
+        registered_at=round(at.timestamp() * 1000) if at else 0,
+    )
+
+
+def keep_schemas(lake: Lake, topic: Topic, endpoint: Endpoint) -> None:
+    """Keep the schemas of a topic that are not kept yet, and say how the newest of them differs from what is declared.
+
+    Landing does not depend on it: a failure is told in a line, and messages whose schema is unknown can be retried.
+    """
+    try:
+        if new := _keep(lake, topic, endpoint):
+            _tell(topic, new[-1])
+    except Exception as error:  # of the broker, of a table, or of a schema that nobody has thought of
+        CONSOLE.say(f"{topic.name}: its registered schemas could not be kept; the next landing tries again: {error}")
+
+
+def _tell(topic: Topic, schema: RegisteredSchema) -> None:
+    for line in differences(topic, schema):
+        CONSOLE.say(f"{topic.name}: {line}")
+    registered = {field["name"] for field in record_of(schema).get("fields", ())}
+    if ignored := registered - set(topic.fields.names):
+        CONSOLE.say(f"{topic.name}: registered, but not declared: {', '.join(sorted(ignored))}")
+
+
+def _keep(lake: Lake, topic: Topic, endpoint: Endpoint) -> list[RegisteredSchema]:
+    name, known = topic.full_name(lake.settings.pulsar.namespace), kept_schemas(lake.settings, topic)
+    newest = newest_schema(name, endpoint, lake.settings)
+    if newest is None or newest in known:
+        return []
+    new = [each for each in all_schemas(name, endpoint, lake.settings) if each not in known]
+    lake.create(SCHEMAS)
+    append_schemas(lake.settings, topic, new)
+    return new
+
+
+def append_schemas(settings: Settings, topic: Topic, schemas: list[RegisteredSchema]) -> None:
+    """Append schemas of a topic to the table, which exists. Does not need Spark."""
+    rows = [
+        {
+            "topic": topic.full_name(settings.pulsar.namespace),
+            "version": each.version,
+            "type": each.type,
+            "schema": each.data,
+            "properties": list(each.properties.items()),
+            "hash": hashlib.sha256(each.data.encode()).hexdigest(),
+            "registered_at": datetime.fromtimestamp(each.registered_at / 1000, UTC),
+        }
+        for each in schemas
+    ]
+    append_values(settings, SCHEMAS.name, rows)

@@ -1,0 +1,82 @@
+"""What the registered schema of a topic says of its messages, and how that differs from what is declared."""
+
+import json
+from typing import Any
+
+from pulsar_lakehouse.contracts.avro_schemas import Written
+from pulsar_lakehouse.contracts.schemas import RegisteredSchema
+from pulsar_lakehouse.contracts.topics import Encoding, Topic
+
+KEY, VALUE = "key", "value"
+"""The parts of a KeyValue schema."""
+PRIMITIVES = {
+    "BOOLEAN": "BOOLEAN",
+    "INT8": "INT",
+    "INT16": "INT",
+    "INT32": "INT",
+    "INT64": "BIGINT",
+    "FLOAT": "DOUBLE",
+    "DOUBLE": "DOUBLE",
+    "STRING": "STRING",
+    "DATE": "TIMESTAMP",
+    "TIMESTAMP": "TIMESTAMP",
+    "INSTANT": "TIMESTAMP",
+    "LOCAL_DATE": "DATE",
+    "LOCAL_DATE_TIME": "TIMESTAMP",
+    "TIME": "BIGINT",
+    "LOCAL_TIME": "BIGINT",
+}
+"""By Pulsar's type of a schema, the type of the one value that a message is."""
+RECORDS = (Encoding.JSON, Encoding.AVRO, Encoding.PROTOBUF)
+"""The encodings whose schema is an Avro record."""
+
+
+def part_of(schema: RegisteredSchema, part: str) -> RegisteredSchema:
+    """The schema of the `key` or the `value` of a KeyValue schema. Another schema is that of the value."""
+    if schema.type != "KEY_VALUE":
+        return schema if part == VALUE else RegisteredSchema(version=schema.version, type="NONE", data="")
+    text = parsed(schema.data).get(part) or ""
+    return RegisteredSchema(
+        version=schema.version,
+        type=schema.properties.get(f"{part}.schema.type", "NONE"),
+        data=text if isinstance(text, str) else json.dumps(text),
+        properties=parsed(schema.properties.get(f"{part}.schema.properties", "")),
+        registered_at=schema.registered_at,
+    )
+
+
+def record_of(schema: RegisteredSchema) -> dict[str, Any]:
+    """The Avro record of a schema; empty if it has none. That of a KeyValue schema is the value's.
+
+    It also has the fields of the key, if that is a record, which the value has not.
+    """
+    value, key = (_record(part_of(schema, part)) for part in (VALUE, KEY))
+    if not value:
+        return {}
+    names = {field["name"] for field in value["fields"]}
+    of_key = [field for field in key.get("fields", ()) if field["name"] not in names]
+    return {**value, "fields": [*value["fields"], *of_key]}
+
+
+def differences(topic: Topic, schema: RegisteredSchema) -> list[str]:
+    """Why messages with this schema can't be read as the topic declares: a line for each field that differs."""
+    value, record = part_of(schema, VALUE), record_of(schema)
+    if value.type in PRIMITIVES.keys() - {Encoding.STRING} and len(topic.fields) > 1:
+        return [f"registered as {value.type}: declare one field, such as {VALUE} {PRIMITIVES[value.type]}"]
+    if not record or value.type == Encoding.PROTOBUF:
+        return []
+    return Written(json.dumps(record)).differences(topic.fields, Encoding(value.type))
+
+
+def _record(schema: RegisteredSchema) -> dict[str, Any]:
+    found = parsed(schema.data) if schema.type in RECORDS else {}
+    return found if found.get("fields") else {}
+
+
+def parsed(text: str) -> dict[str, Any]:
+    """A JSON object; empty if the text is none, as in schemas of old clients."""
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
