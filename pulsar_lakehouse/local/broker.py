@@ -95,12 +95,14 @@ def healthy_endpoint(settings: Settings) -> Endpoint:
 def wait_until_healthy(endpoint: Endpoint, settings: Settings) -> None:
     """Wait until a cluster answers.
 
-    Raises BrokerError after `run.broker_timeout` seconds. Raises RefusedError at once if the token or the certificate
-    is rejected.
+    Raises BrokerError after `run.broker_timeout` seconds. Raises RefusedError at once if the token or a certificate is
+    rejected.
     """
-    message = f"Waiting for the broker at {endpoint.admin_url}"
-    if not wait_until(lambda: _answers("brokers/ready", endpoint, settings), message, settings.run.broker_timeout):
-        raise BrokerError(f"{endpoint.admin_url}: no answer from the broker in {settings.run.broker_timeout:g} s")
+    message, told = f"Waiting for the broker at {endpoint.admin_url}", list[BrokerError]()
+    if not wait_until(
+        lambda: _answers("brokers/ready", endpoint, settings, told), message, settings.run.broker_timeout
+    ):
+        raise BrokerError(f"{told[-1]}, for {settings.run.broker_timeout:g} s") from told[-1]
     check_certificate(endpoint, settings)
 
 
@@ -115,12 +117,15 @@ def _wait_until_up(endpoint: Endpoint, process: psutil.Process, settings: Settin
         raise BrokerError(f"the broker was not up in {settings.run.broker_timeout:g} s; see {_log(settings)}")
 
 
-def _answers(path: str, endpoint: Endpoint, settings: Settings) -> bool:
+def _answers(path: str, endpoint: Endpoint, settings: Settings, told: list[BrokerError] | None = None) -> bool:
+    """Whether the broker answers. If not, `told` gets the reason."""
     try:
         return call_admin("GET", path, endpoint, settings).ok
     except RefusedError:
         raise
-    except BrokerError:
+    except BrokerError as error:
+        if told is not None:
+            told.append(error)
         return False
 
 

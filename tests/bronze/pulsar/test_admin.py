@@ -109,7 +109,9 @@ def test_a_certificate_that_is_not_trusted(guarded: Topics, encrypted: Encrypted
     trustme.CA().cert_pem.write_to_path(tmp_path / "other.pem")
     topic, (planned,) = guarded.create("encrypted"), guarded.plan(guarded.create("encrypted"), token=token("owner"))
     options = {"token": token("owner"), "tlsTrustCerts": tmp_path / "other.pem"}
-    refused = r"^https://.*: the certificate is refused: unable to get local issuer certificate$"
+    refused = (
+        rf"^https://.*: its certificate is not signed by a CA of option tlsTrustCerts, {options['tlsTrustCerts']}$"
+    )
     with pytest.raises(PulsarSourceError, match=refused):
         guarded.plan(topic, adminUrl=encrypted.endpoint.admin_url, **options)
     with pytest.raises(PulsarSourceError, match=f"^{planned}: Pulsar error: ConnectError$"):
@@ -198,7 +200,8 @@ def test_commands_wait_for_no_broker_that_refuses_them(guarded: Topics, encrypte
         (
             plain,
             {"token": None},
-            f"{ready}: no token was sent: set LAKEHOUSE_PULSAR__TOKEN: Unauthorized",
+            f"{ready}: no token was sent: set pulsar.token_file, pulsar.oauth2_issuer_url or LAKEHOUSE_PULSAR__TOKEN: "
+            "Unauthorized",
         ),
     ]
     found = []
