@@ -20,13 +20,14 @@ def token(role: str, key: bytes = KEY, *, seconds: float | None = None) -> str:
     return f"{text}.{encode(hmac.digest(key, text.encode(), hashlib.sha256))}"
 
 
+PROVIDERS = "org.apache.pulsar.broker.authentication"
 AUTHENTICATION = f"""
 authenticationEnabled=true
 authorizationEnabled=true
-authenticationProviders=org.apache.pulsar.broker.authentication.AuthenticationProviderToken
+authenticationProviders={PROVIDERS}.AuthenticationProviderToken,{PROVIDERS}.AuthenticationProviderTls
 tokenSecretKey=data:;base64,{base64.b64encode(KEY).decode()}
 superUserRoles=owner
 brokerClientAuthenticationPlugin=org.apache.pulsar.client.impl.auth.AuthenticationToken
 brokerClientAuthenticationParameters=token:{token("owner")}
 """
-"""The configuration of a broker that wants a token and knows one role, `owner`."""
+"""The configuration of a broker that wants a token or a certificate, and knows one role, `owner`."""

@@ -1,7 +1,6 @@
 """Connects to a Pulsar cluster: by its binary protocol for messages, and by its admin API for all else."""
 
 import socket
-import ssl
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ from pulsar_lakehouse.bronze.pulsar import reading
 from pulsar_lakehouse.bronze.pulsar.admin import Admin
 from pulsar_lakehouse.bronze.pulsar.credentials import refused
 from pulsar_lakehouse.bronze.pulsar.options import Cluster, NoAnswerError, PulsarSourceError
-from pulsar_lakehouse.bronze.pulsar.sessions import tls_problem
+from pulsar_lakehouse.bronze.pulsar.sessions import tls_context, tls_problem
 from pulsar_lakehouse.errors import BrokerError, RefusedError, UnreachableError, naming_settings
 from pulsar_lakehouse.settings import Settings
 
@@ -116,15 +115,11 @@ def check_certificate(endpoint: Endpoint, settings: Settings) -> None:
     if not endpoint.service_url.startswith(ENCRYPTED):
         return
     cluster = endpoint.cluster(settings)
-    context = ssl.create_default_context(cafile=cluster.tls_trust_certs)
-    context.check_hostname = cluster.tls_validate_hostname
-    if cluster.tls_certificate:
-        context.load_cert_chain(cluster.tls_certificate, cluster.tls_key, password="")  # which asks nobody for one
     for address in endpoint.service_url.removeprefix(ENCRYPTED).split(","):
         url = urlsplit(f"//{address}")
         try:
             with socket.create_connection((url.hostname, url.port or ENCRYPTED_PORT), TIMEOUT[0]) as connection:
-                context.wrap_socket(connection, server_hostname=url.hostname).close()
+                tls_context(cluster).wrap_socket(connection, server_hostname=url.hostname).close()
         except OSError as error:  # may pass, unless TLS caused it
             if problem := tls_problem(error, cluster):
                 raise RefusedError(naming_settings(f"{ENCRYPTED}{address}: {problem}")) from error

@@ -12,7 +12,7 @@ import requests
 from .credentials import refused, token_of
 from .options import Cluster, NoAnswerError, PulsarSourceError
 from .positions import BEGINNING, Ledger, Position
-from .sessions import Session, tls_problem
+from .sessions import Session, tls_problem, what_a_server_refuses
 
 NOTHING = "a call without a token"
 
@@ -90,7 +90,10 @@ class Admin:
                     stream=stream,
                 )
             except requests.RequestException as error:
-                if problem := tls_problem(error, self._cluster):
+                problem = tls_problem(error, self._cluster)
+                if not problem and isinstance(error, requests.exceptions.ConnectionError) and url.startswith("https:"):
+                    problem = what_a_server_refuses(url, self._cluster)
+                if problem:
                     raise PulsarSourceError(f"{url}: {problem}") from error
                 failure = error
             except OSError as error:  # of requests, whose text has the path

@@ -1,8 +1,10 @@
 """HTTP calls that say who we are, and what keeps them from being encrypted."""
 
+import socket
 import ssl
 from collections.abc import Callable
 from typing import Any
+from urllib.parse import urlsplit
 
 import requests
 
@@ -10,6 +12,9 @@ from .options import Cluster
 
 UNKNOWN_SIGNERS = (2, 7, 18, 19, 20, 21, 30)
 """OpenSSL's error codes for certificates that no trusted CA has signed."""
+HTTPS = 443
+REFUSED_WITHIN = 2.0
+"""Seconds to wait for what a server has against our certificate."""
 MAY_PASS = (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError)
 """Errors of a connection that ended, as when a broker stops."""
 
@@ -35,6 +40,32 @@ class Session(requests.Session):
         """Send the token to the broker that serves a topic too: all others redirect to it."""
         if response.url.startswith("https:") and not str(prepared_request.url).startswith("https:"):
             prepared_request.headers.pop("Authorization", None)
+
+
+def tls_context(cluster: Cluster) -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=cluster.tls_trust_certs)
+    context.check_hostname = cluster.tls_validate_hostname
+    if cluster.tls_certificate:
+        context.load_cert_chain(cluster.tls_certificate, cluster.tls_key, password="")  # which asks nobody for one
+    return context
+
+
+def what_a_server_refuses(url: str, cluster: Cluster) -> str | None:
+    """What TLS has against us at a host, as `tls_problem` says it.
+
+    A server says only after the handshake that it wants a certificate, or another one. Calls often end before they have
+    read that.
+    """
+    host = urlsplit(url)
+    try:
+        with (
+            socket.create_connection((host.hostname, host.port or HTTPS), REFUSED_WITHIN) as connection,
+            tls_context(cluster).wrap_socket(connection, server_hostname=host.hostname) as encrypted,
+        ):
+            encrypted.recv(1)
+    except OSError as error:
+        return tls_problem(error, cluster)
+    return None
 
 
 def tls_problem(error: BaseException | None, cluster: Cluster) -> str | None:
