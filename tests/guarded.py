@@ -48,9 +48,9 @@ def encrypted_ports(folder: Path) -> Encrypted:
 
 
 @contextmanager
-def guarded_broker(home: Path, encrypted: Encrypted, configuration: str = "") -> Iterator[Topics]:
+def guarded_broker(home: Path, encrypted: Encrypted, configuration: str = "", *, port: int = 0) -> Iterator[Topics]:
     """Topics of a broker that wants a token or a certificate, and whose superuser is `owner`."""
-    settings = load_settings(home=home, pulsar={"token": token("owner")})
+    settings = load_settings(home=home, pulsar={"token": token("owner"), "broker_port": port})
     certificate, key = encrypted.issue("127.0.0.1")
     configured = broker._configured
     access = f"""

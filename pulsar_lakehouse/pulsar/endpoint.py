@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 import pulsar
 import requests
@@ -123,6 +123,19 @@ def check_certificate(endpoint: Endpoint, settings: Settings) -> None:
         except OSError as error:  # may pass, unless TLS caused it
             if problem := tls_problem(error, cluster):
                 raise RefusedError(naming_settings(f"{ENCRYPTED}{address}: {problem}")) from error
+
+
+def check_listener(endpoint: Endpoint, settings: Settings) -> None:
+    """Raises RefusedError if the brokers advertise no listener with the name that is set.
+
+    The client itself would try for half a minute, and then say only that it timed out.
+    """
+    if (name := settings.pulsar.listener_name) is None:
+        return
+    path = f"../../lookup/v2/topic/persistent/{settings.pulsar.namespace}/any?listenerName={quote(name, safe='')}"
+    found = call_admin("GET", path, endpoint, settings, accept=(404, 500))
+    if f"do not have {name} listener" in found.text:
+        raise RefusedError(f"pulsar.listener_name: {endpoint.admin_url} advertises no listener {name}")
 
 
 def _reason(response: requests.Response) -> str:
