@@ -1,12 +1,10 @@
-"""What stands between a company's machines and its brokers: a port that forwards, an HTTP proxy, Pulsar's own proxy."""
+"""What stands between a company's machines and its brokers: an HTTP proxy, or Pulsar's own."""
 
-import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from socketserver import BaseRequestHandler, ThreadingTCPServer
 from threading import Thread
 from urllib.parse import urlsplit
 
@@ -29,37 +27,6 @@ class Passed:
 
     url: str = ""
     seen: list[str] = field(default_factory=list)
-
-
-@contextmanager
-def forwarding_port(port: int, to: int) -> Iterator[Passed]:
-    passed = Passed()
-
-    class Forward(BaseRequestHandler):
-        def handle(self) -> None:
-            passed.seen.append(self.client_address[0])
-            with socket.create_connection((HOST, to)) as target:
-                back = Thread(target=pour, args=(target, self.request), daemon=True)
-                back.start()
-                pour(self.request, target)
-                back.join(5)
-
-    def pour(source: socket.socket, target: socket.socket) -> None:
-        try:
-            while data := source.recv(65_536):
-                target.sendall(data)
-            target.shutdown(socket.SHUT_WR)
-        except OSError:
-            pass
-
-    with _Server((HOST, port), Forward) as server:
-        Thread(target=server.serve_forever, daemon=True).start()
-        yield passed
-        server.shutdown()
-
-
-class _Server(ThreadingTCPServer):
-    allow_reuse_address = daemon_threads = True
 
 
 @contextmanager
@@ -110,6 +77,7 @@ def pulsar_proxy(folder: Path, broker: Endpoint, settings: Settings) -> Iterator
         "brokerProxyAllowedTargetPorts": "*",
         "brokerProxyAllowedHostNames": HOST,
         "brokerProxyAllowedIPAddresses": HOST,
+        "clusterName": "standalone",
         "authorizationEnabled": "false",  # which needs the broker's metadata store
         "forwardAuthorizationCredentials": "true",
     }
