@@ -24,8 +24,13 @@ RENEWED_AT = 0.8
 
 class _Grant(NamedTuple):
     token: str
-    until: float
-    """The time, in epoch seconds, after which another token is asked for."""
+    at: float
+    """When it was granted, in epoch seconds."""
+    lifetime: float
+    """Seconds."""
+
+    def is_within(self, part: float) -> bool:
+        return time.time() < self.at + part * self.lifetime
 
 
 _GRANTS: dict[tuple[str | None, ...], _Grant] = {}
@@ -35,14 +40,18 @@ _LOCK = Lock()
 def granted_token(cluster: Cluster) -> str:
     """The token to send now, which is asked for only if the last one gets old.
 
-    Raises PulsarSourceError if the issuer refuses, and NoAnswerError if it does not answer.
+    Raises PulsarSourceError if the issuer refuses, and NoAnswerError if it does not answer and the last token expired.
     """
     asked = (cluster.oauth2_issuer_url, cluster.oauth2_key_file, cluster.oauth2_audience, cluster.oauth2_scope)
     with _LOCK:
-        found = _GRANTS.get(asked)
-        if found is None or time.time() >= found.until:
-            found = _GRANTS[asked] = _ask(cluster)
-        return found.token
+        last = _GRANTS.get(asked)
+        if last is None or not last.is_within(RENEWED_AT):
+            try:
+                last = _GRANTS[asked] = _ask(cluster)
+            except NoAnswerError:
+                if last is None or not last.is_within(1):
+                    raise
+        return last.token
 
 
 def _ask(cluster: Cluster) -> _Grant:
@@ -53,7 +62,7 @@ def _ask(cluster: Cluster) -> _Grant:
         known = _answer(session, issuer, "GET", issuer + DISCOVERY)
         answer = _answer(session, issuer, "POST", known.get("token_endpoint", ""), form | client)
     try:
-        return _Grant(answer["access_token"], time.time() + RENEWED_AT * float(answer.get("expires_in", LIFETIME)))
+        return _Grant(answer["access_token"], time.time(), float(answer.get("expires_in", LIFETIME)))
     except (KeyError, TypeError, ValueError):
         why = ": ".join(str(answer[name]) for name in ("error", "error_description") if answer.get(name))
         refused = f"{issuer} refuses the client {client['client_id']}: {' '.join(why.split()) or 'no access_token'}"

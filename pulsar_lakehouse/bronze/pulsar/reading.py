@@ -47,7 +47,7 @@ def connect(cluster: Cluster, logger: pulsar.ConsoleLogger | pulsar.FileLogger) 
 
 def _authentication(cluster: Cluster) -> pulsar.Authentication | None:
     if cluster.has_token:
-        return pulsar.AuthenticationToken(supplier(cluster))
+        return pulsar.AuthenticationToken(cluster.token or supplier(cluster))
     if cluster.tls_certificate:
         return pulsar.AuthenticationTLS(cluster.tls_certificate, cluster.tls_key)
     return None
