@@ -34,6 +34,7 @@ NEEDS = {
     "port": "spark",
     "endpoint": "broker",
     "guarded": "broker",
+    "company": "broker",
     "store": "broker",
     "cluster": "spark",
     "api": "airflow",

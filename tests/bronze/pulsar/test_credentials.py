@@ -95,6 +95,17 @@ def test_an_issuer_is_asked_again_when_most_of_a_tokens_life_is_over(issuer: Iss
     assert "s3cret" not in repr(given)
 
 
+def test_an_issuer_that_does_not_answer_while_the_last_token_is_valid(issuer: Issuer, tmp_path: Path) -> None:
+    issuer.lifetime = 3
+    given = cluster(oauth2_issuer_url=issuer.url, oauth2_key_file=str(key_file(tmp_path)))
+    first = token_of(given)
+    issuer.status = 503
+    time.sleep(2.5)
+    assert token_of(given) == first
+    time.sleep(0.6)
+    assert line(given) == f"option oauth2IssuerUrl: {issuer.url}: it answered 503 Service Unavailable"
+
+
 def test_an_issuer_that_gives_no_token(issuer: Issuer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files, "PAUSES", ())
     right, (wrong, empty) = key_file(tmp_path), [tmp_path / name for name in ("wrong", "empty")]
