@@ -133,8 +133,11 @@ def check_listener(endpoint: Endpoint, settings: Settings) -> None:
     if (name := settings.pulsar.listener_name) is None:
         return
     path = f"../../lookup/v2/topic/persistent/{settings.pulsar.namespace}/any?listenerName={quote(name, safe='')}"
-    found = call_admin("GET", path, endpoint, settings, accept=(404, 500))
-    if f"do not have {name} listener" in found.text:
+    try:
+        answer = call_admin("GET", path, endpoint, settings, accept=(404, 500)).text
+    except RefusedError:  # a role with rights on single topics may not ask
+        return
+    if f"do not have {name} listener" in answer:
         raise RefusedError(f"pulsar.listener_name: {endpoint.admin_url} advertises no listener {name}")
 
 

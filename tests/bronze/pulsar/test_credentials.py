@@ -150,6 +150,26 @@ def test_what_a_broker_has_refused(tmp_path: Path) -> None:
     assert [*found[:2], found[3]] == [None, "the token", "the certificate of option tlsCertificate, /run/own.pem,"]
 
 
+@pytest.mark.parametrize(
+    ("given", "line"),
+    [
+        (
+            {"tls_trust_certs": "/none.pem"},
+            "Could not find a suitable TLS CA certificate bundle, invalid path: /none.pem",
+        ),
+        (
+            {"tls_certificate": "/none.pem", "tls_key": "/none.key"},
+            "Could not find the TLS certificate file, invalid path: /none.pem",
+        ),
+    ],
+)
+def test_a_file_that_an_executor_lacks(given: dict[str, str], line: str) -> None:
+    there = Cluster(service_url="pulsar+ssl://x", admin_url="https://127.0.0.1:1", **given)  # type: ignore[arg-type]
+    with pytest.raises(PulsarSourceError) as error:
+        Admin(there).partitions("persistent://public/default/events")
+    assert str(error.value) == line
+
+
 def test_a_netrc_does_not_replace_the_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "netrc").write_text("machine localhost login somebody password else\n")
     monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
