@@ -1,6 +1,10 @@
 """The errors that a user can see. Each message is one line that names the bad value and what would be right."""
 
+import re
 from collections.abc import Sequence
+
+OPTION = re.compile(r"\boption ((?:token|oauth2|tls)\w*)")
+"""Matches an option of the Pulsar source that is also a setting, such as `option tokenFile`."""
 
 
 class LakehouseError(Exception):
@@ -53,3 +57,8 @@ class ReconciliationError(LakehouseError):
 
 class QualityError(PermanentError):
     """A critical rule of a table failed, or a rule could not be evaluated."""
+
+
+def naming_settings(line: str) -> str:
+    """A line of the Pulsar source with settings in place of its options: `pulsar.token_file` for `option tokenFile`."""
+    return OPTION.sub(lambda found: "pulsar." + re.sub("(?=[A-Z])", "_", found[1]).lower(), line)

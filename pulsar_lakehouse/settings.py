@@ -106,7 +106,20 @@ def _certificates(path: Path) -> Path:
     return path
 
 
+def _check_pair(certificate: Path, key: Path) -> None:
+    try:
+        ssl.create_default_context().load_cert_chain(certificate, key, password="")  # which asks nobody for one
+    except OSError:
+        needed = "tls_certificate and tls_key must be PEM files of a certificate and its key, without a passphrase"
+        raise ValueError(f"{needed} (given: {certificate}, {key})") from None
+
+
+def _file(path: Path) -> Path:
+    return path.expanduser().absolute()
+
+
 Folder = Annotated[Path, AfterValidator(_folder)]
+File = Annotated[Path, AfterValidator(_file)]
 Port = Annotated[int, Field(ge=0, le=65535)]
 UserName = Annotated[str, Field(pattern=r"^\S+$")]
 Password = Annotated[SecretStr, Field(min_length=8)]
@@ -126,8 +139,25 @@ class Pulsar(Section):
     """Where the topics are: tenant and namespace."""
     partitions: int = Field(2, ge=1)
     """Partitions of topics that `lakehouse topics create` creates."""
+    listener_name: str | None = None
+    """The advertised listener whose addresses the brokers tell us. Unset: that of the service URL."""
     token: Annotated[SecretStr, AfterValidator(_token)] | None = None
     """A JSON web token that is sent to the cluster."""
+    token_file: File | None = None
+    """A file with such a token, in place of `token`. It is read again each time that a token is sent, so it can be
+    renewed."""
+    oauth2_issuer_url: Annotated[str, Field(pattern=r"^https?://[^/\s]+\S*$")] | None = None
+    """An OAuth2 issuer, which grants tokens for client credentials, in place of `token`."""
+    oauth2_key_file: File | None = None
+    """The JSON file with `client_id` and `client_secret`, as Pulsar's own clients take it."""
+    oauth2_audience: str | None = None
+    """The audience of the tokens, if the issuer wants to know it."""
+    oauth2_scope: str | None = None
+    """Their scope, if it wants to know that."""
+    tls_certificate: File | None = None
+    """A PEM file with our own certificate, for mutual TLS. It is our role, too, unless a token is sent."""
+    tls_key: File | None = None
+    """A PEM file with the certificate's key, without a passphrase."""
     tls_trust_certs: Annotated[Path, AfterValidator(_certificates)] | None = None
     """A PEM file of CA certificates. Unset: those of the system."""
     tls_validate_hostname: bool = True
@@ -143,6 +173,26 @@ class Pulsar(Section):
     def _urls_come_together(self) -> Self:
         if (self.service_url is None) != (self.admin_url is None):
             raise ValueError("service_url and admin_url come together: set both, or neither for the embedded broker")
+        return self
+
+    @model_validator(mode="after")
+    def _credentials_go_together(self) -> Self:
+        if sum(each is not None for each in (self.token, self.token_file, self.oauth2_issuer_url)) > 1:
+            raise ValueError("set one of token, token_file and oauth2_issuer_url")
+        if (self.oauth2_issuer_url is None) != (self.oauth2_key_file is None):
+            raise ValueError("oauth2_issuer_url and oauth2_key_file come together: set both, or neither")
+        if self.oauth2_issuer_url is None and (self.oauth2_audience or self.oauth2_scope):
+            raise ValueError("oauth2_audience and oauth2_scope are for oauth2_issuer_url, which is not set")
+        if (self.tls_certificate is None) != (self.tls_key is None):
+            raise ValueError("tls_certificate and tls_key come together: set both, or neither")
+        if self.tls_certificate and self.tls_key:
+            _check_pair(self.tls_certificate, self.tls_key)
+            if self.service_url and not (
+                self.service_url.startswith("pulsar+ssl:") and str(self.admin_url).startswith("https:")
+            ):
+                raise ValueError(
+                    "tls_certificate needs a service_url with pulsar+ssl:// and an admin_url with https://"
+                )
         return self
 
 

@@ -38,6 +38,7 @@ NEEDS = {
     "endpoint": "broker",
     "java": "broker",
     "guarded": "broker",
+    "company": "broker",
     "store": "broker",
     "cluster": "spark",
     "api": "airflow",

@@ -4,6 +4,8 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+import trustme
+from cryptography.hazmat.primitives import serialization
 from deltalake import write_deltalake
 
 from pulsar_lakehouse.errors import ConfigurationError
@@ -51,6 +53,48 @@ def test_a_file_of_certificates_has_some(tmp_path: Path, text: str | None) -> No
     with pytest.raises(ConfigurationError) as error:
         load_settings(pulsar={"tls_trust_certs": path})
     assert str(error.value) == (f"pulsar.tls_trust_certs: must be a file of certificates, in PEM (given: {path!r})")
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"token": "a.s3cret.token", "token_file": "/run/token"}, "set one of token, token_file and oauth2_issuer_url"),
+        (
+            {"oauth2_key_file": "/run/key.json"},
+            "oauth2_issuer_url and oauth2_key_file come together: set both, or neither",
+        ),
+        ({"oauth2_scope": "read"}, "oauth2_audience and oauth2_scope are for oauth2_issuer_url, which is not set"),
+        ({"tls_key": "/run/key.pem"}, "tls_certificate and tls_key come together: set both, or neither"),
+        (
+            {"tls_certificate": "/none.pem", "tls_key": "/none.key"},
+            "tls_certificate and tls_key must be PEM files of a certificate and its key, without a passphrase "
+            "(given: /none.pem, /none.key)",
+        ),
+    ],
+)
+def test_credentials_that_do_not_go_together(given: dict[str, str], told: str) -> None:
+    with pytest.raises(ConfigurationError) as error:
+        load_settings(pulsar=given)
+    assert str(error.value) == f"pulsar: {told}"
+
+
+def test_a_certificate_of_our_own_needs_its_key_and_encryption(tmp_path: Path) -> None:
+    own, other = (trustme.CA().issue_cert("us") for _ in range(2))
+    own.cert_chain_pems[0].write_to_path(tmp_path / "own.pem")
+    for name, issued in {"own": own, "other": other}.items():
+        issued.private_key_pem.write_to_path(tmp_path / f"{name}.key")
+    key = serialization.load_pem_private_key(own.private_key_pem.bytes(), None)
+    form = (serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.BestAvailableEncryption(b"x"))
+    (tmp_path / "locked.key").write_bytes(key.private_bytes(*form))
+    for name in ("other", "locked"):
+        with pytest.raises(ConfigurationError, match="must be PEM files of a certificate and its key, without a pass"):
+            load_settings(pulsar={"tls_certificate": tmp_path / "own.pem", "tls_key": tmp_path / f"{name}.key"})
+    pair = {"tls_certificate": tmp_path / "own.pem", "tls_key": tmp_path / "own.key"}
+    with pytest.raises(
+        ConfigurationError, match=r"needs a service_url with pulsar\+ssl:// and an admin_url with https:"
+    ):
+        load_settings(pulsar=pair | {"service_url": "pulsar+ssl://one:6651", "admin_url": "http://one:8080"})
+    load_settings(pulsar=pair | {"service_url": "pulsar+ssl://one:6651", "admin_url": "https://one:8443"})
 
 
 def test_an_empty_variable_is_none(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,17 +18,8 @@ CREATED = "lakehouse.partitions"
 
 def source_options(settings: Settings, endpoint: Endpoint, topic: Topic) -> dict[str, str]:
     """The options of the Pulsar source: how to reach the broker, and what to read."""
-    cluster = endpoint.cluster(settings)
-    options = {
-        "serviceUrl": cluster.service_url,
-        "adminUrl": cluster.admin_url,
-        "token": cluster.token,
-        "tlsTrustCerts": cluster.tls_trust_certs,
-        "tlsValidateHostname": str(cluster.tls_validate_hostname).lower(),
-        "topic": topic.full_name(settings.pulsar.namespace),
-        "subscription": topic.subscription,
-    }
-    return {name: value for name, value in options.items() if value}
+    read = {"topic": topic.full_name(settings.pulsar.namespace), "subscription": topic.subscription}
+    return endpoint.cluster(settings).options() | read
 
 
 def ask_broker(source: Mapping[str, str]) -> dict[str, Held]:
@@ -39,7 +30,7 @@ def ask_broker(source: Mapping[str, str]) -> dict[str, Held]:
     try:
         return held_by(Plan(Options.parse(source), dated=True))
     except NoAnswerError as error:
-        raise UnreachableError(str(error)) from error
+        raise UnreachableError(cause_of(error)) from error
     except PulsarSourceError as error:
         raise PermanentError(cause_of(error)) from error
 

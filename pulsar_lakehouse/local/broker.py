@@ -16,7 +16,7 @@ from pulsar_lakehouse.jvm.java import java_home
 from pulsar_lakehouse.local.processes import HOST, begun_by, choose_port, end, is_alive, read_state, write_state
 from pulsar_lakehouse.locks import exclusive
 from pulsar_lakehouse.progress import spinner, wait_until
-from pulsar_lakehouse.pulsar.endpoint import Endpoint, call_admin, check_certificate
+from pulsar_lakehouse.pulsar.endpoint import Endpoint, call_admin, check_certificate, check_listener
 from pulsar_lakehouse.settings import Settings, environment_of_others
 
 STOP_TIMEOUT, KEEP_TIMEOUT = 20.0, 60.0
@@ -95,13 +95,16 @@ def healthy_endpoint(settings: Settings) -> Endpoint:
 def wait_until_healthy(endpoint: Endpoint, settings: Settings) -> None:
     """Wait until a cluster answers.
 
-    Raises BrokerError after `run.broker_timeout` seconds. Raises RefusedError at once if the token or the certificate
-    is rejected.
+    Raises BrokerError after `run.broker_timeout` seconds. Raises RefusedError at once if the token or a certificate is
+    rejected, or if the brokers don't know our listener.
     """
-    message = f"Waiting for the broker at {endpoint.admin_url}"
-    if not wait_until(lambda: _answers("brokers/ready", endpoint, settings), message, settings.run.broker_timeout):
-        raise BrokerError(f"{endpoint.admin_url}: no answer from the broker in {settings.run.broker_timeout:g} s")
+    message, told = f"Waiting for the broker at {endpoint.admin_url}", list[BrokerError]()
+    if not wait_until(
+        lambda: _answers("brokers/ready", endpoint, settings, told), message, settings.run.broker_timeout
+    ):
+        raise BrokerError(f"{told[-1]}, for {settings.run.broker_timeout:g} s") from told[-1]
     check_certificate(endpoint, settings)
+    check_listener(endpoint, settings)
 
 
 def _wait_until_up(endpoint: Endpoint, process: psutil.Process, settings: Settings) -> None:
@@ -115,12 +118,15 @@ def _wait_until_up(endpoint: Endpoint, process: psutil.Process, settings: Settin
         raise BrokerError(f"the broker was not up in {settings.run.broker_timeout:g} s; see {_log(settings)}")
 
 
-def _answers(path: str, endpoint: Endpoint, settings: Settings) -> bool:
+def _answers(path: str, endpoint: Endpoint, settings: Settings, told: list[BrokerError] | None = None) -> bool:
+    """Whether the broker answers. If not, `told` gets the reason."""
     try:
         return call_admin("GET", path, endpoint, settings).ok
     except RefusedError:
         raise
-    except BrokerError:
+    except BrokerError as error:
+        if told is not None:
+            told.append(error)
         return False
 
 
@@ -134,7 +140,7 @@ def _launch(settings: Settings, *, keep_classes: bool = False) -> psutil.Process
     _configuration(settings).write_text(_configured((home / "conf" / "standalone.conf").read_text(), ports))
     command: list[str | Path] = [home / "bin" / "pulsar", *STANDALONE]
     command += ["--metadata-dir", folder / "metadata", "--bookkeeper-dir", folder / "bookkeeper"]
-    command += ["--config", _configuration(settings), "--advertised-address", HOST]
+    command += ["--config", _configuration(settings)]
     environment = {
         "PULSAR_LOG_LEVEL": "warn",
         **environment_of_others(),
@@ -193,6 +199,7 @@ def _configured(text: str, ports: dict[str, int]) -> str:
         "brokerServicePort": str(ports["broker"]),
         "webServicePort": str(ports["web"]),
         "bindAddress": HOST,
+        "advertisedAddress": HOST,
         "listeningInterface": loopback(),  # BookKeeper's setting for the same
         "webSocketServiceEnabled": "false",
         # Topics without traffic must not be deleted.

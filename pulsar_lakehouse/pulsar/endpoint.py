@@ -1,19 +1,21 @@
 """Connects to a Pulsar cluster: by its binary protocol for messages, and by its admin API for all else."""
 
 import socket
-import ssl
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from urllib.parse import quote, urlsplit
 
 import pulsar
 import requests
 
 from pulsar_lakehouse.bronze.pulsar import reading
-from pulsar_lakehouse.bronze.pulsar.admin import Admin, tls_error
-from pulsar_lakehouse.bronze.pulsar.options import CertificateError, Cluster, NoAnswerError
-from pulsar_lakehouse.errors import BrokerError, RefusedError, UnreachableError
+from pulsar_lakehouse.bronze.pulsar.admin import Admin
+from pulsar_lakehouse.bronze.pulsar.credentials import refused
+from pulsar_lakehouse.bronze.pulsar.options import Cluster, NoAnswerError, PulsarSourceError
+from pulsar_lakehouse.bronze.pulsar.sessions import tls_context, tls_problem
+from pulsar_lakehouse.errors import BrokerError, RefusedError, UnreachableError, naming_settings
 from pulsar_lakehouse.settings import Settings
 
 TIMEOUT = (5, 30)
@@ -21,9 +23,7 @@ TIMEOUT = (5, 30)
 
 NO_SUCH_TOPIC = "no such topic: `lakehouse topics create` makes the declared ones"
 ENCRYPTED, ENCRYPTED_PORT = "pulsar+ssl://", 6651
-
-UNKNOWN_SIGNERS = (2, 7, 18, 19, 20, 21, 30)
-"""OpenSSL's error codes for certificates that no trusted CA has signed."""
+NOT_SENT = "no token was sent: set pulsar.token_file, pulsar.oauth2_issuer_url or LAKEHOUSE_PULSAR__TOKEN"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,22 +32,38 @@ class Endpoint:
     admin_url: str
 
     def cluster(self, settings: Settings) -> Cluster:
-        """How to reach it with the token and certificates of the settings."""
+        """How to reach it with the credentials of the settings."""
         given = settings.pulsar
+
+        def path(file: Path | None) -> str | None:
+            return str(file) if file else None
+
         return Cluster(
             service_url=self.service_url,
             admin_url=self.admin_url,
+            listener_name=given.listener_name,
             token=given.token.get_secret_value() if given.token else None,
-            tls_trust_certs=str(given.tls_trust_certs) if given.tls_trust_certs else None,
+            token_file=path(given.token_file),
+            oauth2_issuer_url=given.oauth2_issuer_url,
+            oauth2_key_file=path(given.oauth2_key_file),
+            oauth2_audience=given.oauth2_audience,
+            oauth2_scope=given.oauth2_scope,
+            tls_certificate=path(given.tls_certificate),
+            tls_key=path(given.tls_key),
+            tls_trust_certs=path(given.tls_trust_certs),
             tls_validate_hostname=given.tls_validate_hostname,
         )
 
 
 def connect(endpoint: Endpoint, settings: Settings) -> pulsar.Client:
-    """A client, which the caller must close. It logs to `<home>/pulsar-client.log`."""
+    """A client, which the caller must close. It logs to `<home>/pulsar-client.log`.
+
+    Raises RefusedError if there is no token to send, and UnreachableError if its issuer does not answer.
+    """
     settings.home.mkdir(parents=True, exist_ok=True)
     logger = pulsar.FileLogger(pulsar.LoggerLevel.Warn, str(settings.home / "pulsar-client.log"))
-    return reading.connect(endpoint.cluster(settings), logger)
+    with _told():
+        return reading.connect(endpoint.cluster(settings), logger)
 
 
 @contextmanager
@@ -65,20 +81,15 @@ def call_admin(
 ) -> requests.Response:
     """Call `path`, below `/admin/v2/`. Responses with an HTTP status in `accept` are returned like a success.
 
-    Raises UnreachableError if no broker answers, RefusedError if the token or the certificate is rejected, and
+    Raises UnreachableError if no broker answers, RefusedError if the token or a certificate is rejected, and
     BrokerError for any other HTTP error.
     """
-    try:
-        with closing(Admin(endpoint.cluster(settings), timeout=TIMEOUT)) as admin:
-            response = admin.answer(method, path, body)
-    except CertificateError as error:
-        raise RefusedError(f"{error.url}: {_tls_problem(error, settings)}") from error
-    except NoAnswerError as error:
-        if problem := _tls_problem(error, settings):
-            raise RefusedError(f"{endpoint.admin_url}: {problem}") from error
-        raise UnreachableError(str(error)) from error
+    cluster = endpoint.cluster(settings)
+    with _told(), closing(Admin(cluster, timeout=TIMEOUT)) as admin:
+        response = admin.answer(method, path, body)
     if response.status_code in (401, 403):
-        why = "the token was refused" if settings.pulsar.token else "no token was sent: set LAKEHOUSE_PULSAR__TOKEN"
+        sent = refused(cluster)
+        why = naming_settings(f"{sent} was refused") if sent else NOT_SENT
         raise RefusedError(f"{method} {response.url}: {why}: {_reason(response)}")
     if not response.ok and response.status_code not in accept:
         raise BrokerError(f"{method} {response.url}: the broker answered {response.status_code}: {_reason(response)}")
@@ -93,38 +104,49 @@ def admin_path(topic: str, kind: str = "persistent") -> str:
     return f"{kind}/{quote(name)}"
 
 
+@contextmanager
+def _told() -> Iterator[None]:
+    """Raises errors of the source for those of this package, with the names of settings."""
+    try:
+        yield
+    except NoAnswerError as error:
+        raise UnreachableError(naming_settings(str(error))) from error
+    except PulsarSourceError as error:
+        raise RefusedError(naming_settings(str(error))) from error
+
+
 def check_certificate(endpoint: Endpoint, settings: Settings) -> None:
-    """Raises RefusedError if the certificate of the service URL is not trusted.
+    """Raises RefusedError if TLS keeps us from a host of the service URL for good.
 
     The client itself would try for half a minute, and then say only that it could not connect.
     """
     if not endpoint.service_url.startswith(ENCRYPTED):
         return
-    context = ssl.create_default_context(cafile=settings.pulsar.tls_trust_certs)
-    context.check_hostname = settings.pulsar.tls_validate_hostname
+    cluster = endpoint.cluster(settings)
     for address in endpoint.service_url.removeprefix(ENCRYPTED).split(","):
         url = urlsplit(f"//{address}")
         try:
             with socket.create_connection((url.hostname, url.port or ENCRYPTED_PORT), TIMEOUT[0]) as connection:
-                context.wrap_socket(connection, server_hostname=url.hostname).close()
-        except OSError as error:  # may be transient, unless the certificate caused it
-            if problem := _tls_problem(error, settings):
-                raise RefusedError(f"{endpoint.service_url}: {problem}") from error
+                tls_context(cluster).wrap_socket(connection, server_hostname=url.hostname).close()
+        except OSError as error:  # may pass, unless TLS caused it
+            if problem := tls_problem(error, cluster):
+                raise RefusedError(naming_settings(f"{ENCRYPTED}{address}: {problem}")) from error
 
 
-def _tls_problem(error: Exception, settings: Settings) -> str | None:
-    """Why the server's certificate or TLS caused an error; None if it did not."""
-    trusted = settings.pulsar.tls_trust_certs
-    match tls_error(error):
-        case ssl.SSLCertVerificationError(verify_code=code) if code in UNKNOWN_SIGNERS and trusted:
-            return f"its certificate is not signed by a CA of pulsar.tls_trust_certs, {trusted}"
-        case ssl.SSLCertVerificationError(verify_code=code) if code in UNKNOWN_SIGNERS:
-            return "its certificate is not signed by a CA that this machine trusts: set pulsar.tls_trust_certs"
-        case ssl.SSLCertVerificationError(verify_message=message):
-            return f"its certificate is refused: {message}"
-        case ssl.SSLError(reason="WRONG_VERSION_NUMBER"):
-            return "the server there does not use TLS"
-    return None
+def check_listener(endpoint: Endpoint, settings: Settings) -> None:
+    """Raises RefusedError if the brokers advertise no listener with the name that is set.
+
+    The client itself would try for half a minute, and then say only that it timed out.
+    """
+    if (name := settings.pulsar.listener_name) is None:
+        return
+    path = f"../../lookup/v2/topic/persistent/{settings.pulsar.namespace}/any?listenerName={quote(name, safe='')}"
+    try:
+        answer = call_admin("GET", path, endpoint, settings, accept=(404, 500)).text
+    except RefusedError:  # a role with rights on single topics may not ask
+        return
+    if f"do not have {name} listener" in answer:
+        raise RefusedError(f"pulsar.listener_name: {endpoint.admin_url} advertises no listener {name}")
 
 
 def _reason(response: requests.Response) -> str:

@@ -2,7 +2,7 @@
 
 import re
 
-from pulsar_lakehouse.errors import PermanentError
+from pulsar_lakehouse.errors import PermanentError, naming_settings
 
 PERMANENT = (
     "PulsarSourceError:",
@@ -65,7 +65,7 @@ _INNERMOST = (r"^Caused by: (.+)$", r"^: (.+)$", r"^(\w[\w.]*(?:Error|Exception)
 
 def cause_of(error: BaseException) -> str:
     """The most helpful line: that of a known cause, else the first line of the innermost error."""
-    text = _told_by(error)
+    text = naming_settings(_told_by(error))
     for pattern, line in _LINES:
         if match := re.search(pattern, text):
             return str(match.expand(line)).strip()

@@ -178,7 +178,7 @@ def test_a_schema_that_was_made_anew_is_told_apart_by_its_time() -> None:
 
 
 def described() -> descriptor_pb2.FileDescriptorSet:
-    """Message Ship { int64 id = 1; optional string name = 2; State state = 3; Port port = 4; repeated int32 n = 5; }."""
+    """Of `Ship { int64 id = 1; optional string name = 2; State state = 3; Port port = 4; repeated int32 n = 5; }`."""
     kind = descriptor_pb2.FieldDescriptorProto
     file = descriptor_pb2.FileDescriptorProto(name="fleet.proto", package="acme", syntax="proto3")
     state = file.enum_type.add(name="State")

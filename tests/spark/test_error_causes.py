@@ -42,6 +42,10 @@ RuntimeError: power cut
             "ConnectionRefusedError: [Errno 111] Connection refused\nbronze.pulsar.options.NoAnswerError: x: no answer",
             "x: no answer",
         ),
+        (
+            "bronze.pulsar.options.PulsarSourceError: option tokenFile: /run/token: No such file or directory",
+            "pulsar.token_file: /run/token: No such file or directory",
+        ),
         ("\nwhat a pity\nthe rest", "what a pity"),
         ("x/orders: no such topic", "x/orders: no such topic: `lakehouse topics create` makes the declared ones"),
         ("", "RuntimeError"),

@@ -1,6 +1,5 @@
 """Pulsar's admin API: one call, and the questions that the source asks by it."""
 
-import ssl
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,8 +9,12 @@ from urllib.parse import quote
 
 import requests
 
-from .options import CertificateError, Cluster, NoAnswerError, PulsarSourceError
+from .credentials import refused, token_of
+from .options import Cluster, NoAnswerError, PulsarSourceError
 from .positions import BEGINNING, Ledger, Position
+from .sessions import Session, tls_problem, what_a_server_refuses
+
+NOTHING = "a call without a token"
 
 BUSY_PAUSES = (0.1,) * 100
 """Pauses, in seconds, while somebody else creates the same subscription."""
@@ -54,13 +57,6 @@ class Held(NamedTuple):
         return Position.parse(found["markDeletePosition"]) if found else None
 
 
-class _Session(requests.Session):
-    """Sends the token to the broker that serves a topic too: all others redirect to it."""
-
-    def should_strip_auth(self, old_url: str, new_url: str) -> bool:
-        return old_url.startswith("https:") and not new_url.startswith("https:")
-
-
 _ANSWERED: dict[str, str] = {}
 """By admin URL of a cluster: the URL of the broker that answered last, which is asked first."""
 
@@ -69,9 +65,9 @@ class Admin:
     def __init__(self, cluster: Cluster, *, timeout: tuple[float, float] = (10, 60)) -> None:
         """The `timeout` of each call is in seconds: to connect, and to wait for the answer."""
         self._cluster, self._timeout = cluster, timeout
-        self._session = _Session()
-        if cluster.token:
-            self._session.headers["Authorization"] = f"Bearer {cluster.token}"
+        self._session = Session(lambda: token_of(cluster))
+        if cluster.tls_certificate and cluster.tls_key:
+            self._session.cert = (cluster.tls_certificate, cluster.tls_key)
 
     def close(self) -> None:
         self._session.close()
@@ -79,11 +75,11 @@ class Admin:
     def answer(self, method: str, path: str, json: object = None, *, stream: bool = False) -> requests.Response:
         """The answer to a call of `path`, below `/admin/v2/`, whatever its status: of the first broker that gives one.
 
-        Raises NoAnswerError if none does, and CertificateError.
+        Raises NoAnswerError if none does. Raises PulsarSourceError if TLS keeps us from one of them for good, if there
+        is no token to send, or if a file is missing.
         """
         last = _ANSWERED.get(self._cluster.admin_url)
         for url in sorted(self._cluster.admin_urls, key=lambda each: each != last):
-            self._session.trust_env = "//127.0.0.1:" not in url  # a proxy can't reach this machine's loopback
             try:
                 response = self._session.request(
                     method,
@@ -94,9 +90,14 @@ class Admin:
                     stream=stream,
                 )
             except requests.RequestException as error:
-                if isinstance(refused := tls_error(error), ssl.SSLCertVerificationError):
-                    raise CertificateError(url, refused) from error
+                problem = tls_problem(error, self._cluster)
+                if not problem and isinstance(error, requests.exceptions.ConnectionError) and url.startswith("https:"):
+                    problem = what_a_server_refuses(url, self._cluster)
+                if problem:
+                    raise PulsarSourceError(f"{url}: {problem}") from error
                 failure = error
+            except OSError as error:  # of requests, whose text has the path
+                raise PulsarSourceError(str(error)) from error
             else:
                 _ANSWERED[self._cluster.admin_url] = url
                 return response
@@ -183,15 +184,7 @@ class Admin:
             return response
         match response.status_code:
             case 401 | 403:
-                given = "the token" if self._cluster.token else "a call without a token"
-                raise PulsarSourceError(f"{topic}: the broker refused {given}")
+                raise PulsarSourceError(f"{topic}: the broker refused {refused(self._cluster) or NOTHING}")
             case 404:
                 raise PulsarSourceError(f"{topic}: no such topic")
         raise NoAnswerError(f"{topic}: the broker answered {response.status_code} {response.reason}")
-
-
-def tls_error(error: BaseException | None) -> ssl.SSLError | None:
-    """The error of TLS that led to an error; None if there is none."""
-    while error is not None and not isinstance(error, ssl.SSLError):
-        error = error.__cause__ or error.__context__
-    return error

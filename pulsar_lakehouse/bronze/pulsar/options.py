@@ -2,10 +2,9 @@
 
 import json
 import re
-import ssl
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -22,23 +21,46 @@ class NoAnswerError(PulsarSourceError):
     """The broker did not answer, or answered with an unexpected status. A retry may succeed."""
 
 
-class CertificateError(PulsarSourceError):
-    """The certificate of the server at `url` is refused."""
-
-    def __init__(self, url: str, error: ssl.SSLCertVerificationError) -> None:
-        super().__init__(f"{url}: the certificate is refused: {error.verify_message}")
-        self.url = url
-
-
 @dataclass(frozen=True, kw_only=True)
 class Cluster:
-    """How to reach the brokers."""
+    """How to reach the brokers, and who we are. Raises PulsarSourceError for credentials that don't go together."""
 
     service_url: str
     admin_url: str
+    listener_name: str | None = None
+    """Which of the addresses that a broker advertises is for us."""
     token: str | None = field(default=None, repr=False)
+    token_file: str | None = None
+    """A file with the token, which is read each time that a token is sent."""
+    oauth2_issuer_url: str | None = None
+    """An issuer that grants tokens."""
+    oauth2_key_file: str | None = None
+    """A JSON file with the client_id and client_secret that the issuer knows us by."""
+    oauth2_audience: str | None = None
+    oauth2_scope: str | None = None
+    tls_certificate: str | None = None
+    """A PEM file with our own certificate."""
+    tls_key: str | None = None
     tls_trust_certs: str | None = None
     tls_validate_hostname: bool = True
+
+    def __post_init__(self) -> None:
+        if sum(map(bool, (self.token, self.token_file, self.oauth2_issuer_url))) > 1:
+            raise PulsarSourceError("set one of token, tokenFile and oauth2IssuerUrl")
+        if bool(self.oauth2_issuer_url) != bool(self.oauth2_key_file):
+            raise PulsarSourceError("oauth2IssuerUrl and oauth2KeyFile come together: set both, or neither")
+        if (self.tls_certificate is None) != (self.tls_key is None):
+            raise PulsarSourceError("tlsCertificate and tlsKey come together: set both, or neither")
+
+    def options(self) -> dict[str, str]:
+        """The options of the source that reach the same brokers as the same user."""
+        given = {name: getattr(self, attribute) for name, (attribute, _) in _OPTIONS.items() if attribute in _REACH}
+        told = {name: str(value).lower() if isinstance(value, bool) else value for name, value in given.items()}
+        return {name: value for name, value in told.items() if value}
+
+    @property
+    def has_token(self) -> bool:
+        return bool(self.token or self.token_file or self.oauth2_issuer_url)
 
     @property
     def admin_urls(self) -> list[str]:
@@ -103,7 +125,7 @@ def _boolean(text: str) -> bool:
     return text.lower() == "true"
 
 
-def _token(text: str) -> str:
+def json_web_token(text: str) -> str:
     if not re.fullmatch(r"[\w-]+\.[\w-]+\.[\w-]+", text, re.ASCII):
         raise ValueError("must be a JSON web token: three parts with a dot between, and no space or end of line")
     return text
@@ -149,7 +171,16 @@ _OPTIONS: Mapping[str, tuple[str, Callable[[str], Any]]] = {
     "minPartitions": ("min_partitions", _positive),
     "failOnDataLoss": ("fail_on_data_loss", _boolean),
     "readTimeout": ("read_timeout", _seconds),
-    "token": ("token", _token),
+    "listenerName": ("listener_name", str),
+    "token": ("token", json_web_token),
+    "tokenFile": ("token_file", str),
+    "oauth2IssuerUrl": ("oauth2_issuer_url", str),
+    "oauth2KeyFile": ("oauth2_key_file", str),
+    "oauth2Audience": ("oauth2_audience", str),
+    "oauth2Scope": ("oauth2_scope", str),
+    "tlsCertificate": ("tls_certificate", str),
+    "tlsKey": ("tls_key", str),
     "tlsTrustCerts": ("tls_trust_certs", str),
     "tlsValidateHostname": ("tls_validate_hostname", _boolean),
 }
+_REACH = {each.name for each in fields(Cluster)}

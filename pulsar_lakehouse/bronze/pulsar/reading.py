@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from .admin import Admin, EntryMetadata
 from .columns import ARROW_SCHEMA, PROPERTIES, TIMESTAMP
+from .credentials import supplier
 from .options import Cluster, NoAnswerError, Options, PulsarSourceError
 from .positions import BEGINNING, Position, Range, backwards, between, spans_between
 
@@ -31,13 +32,25 @@ LAST_MILLISECOND = 253_402_300_799_999
 
 
 def connect(cluster: Cluster, logger: pulsar.ConsoleLogger | pulsar.FileLogger) -> pulsar.Client:
+    """A client. Raises PulsarSourceError if there is no token to send, or TLS keeps us from the issuer."""
     return pulsar.Client(
         cluster.service_url,
-        authentication=pulsar.AuthenticationToken(cluster.token) if cluster.token else None,
+        authentication=_authentication(cluster),
+        listener_name=cluster.listener_name,
+        tls_certificate_file_path=cluster.tls_certificate,
+        tls_private_key_file_path=cluster.tls_key,
         tls_trust_certs_file_path=cluster.tls_trust_certs,
         tls_validate_hostname=cluster.tls_validate_hostname,
         logger=logger,
     )
+
+
+def _authentication(cluster: Cluster) -> pulsar.Authentication | None:
+    if cluster.has_token:
+        return pulsar.AuthenticationToken(cluster.token or supplier(cluster))
+    if cluster.tls_certificate:
+        return pulsar.AuthenticationTLS(cluster.tls_certificate, cluster.tls_key)
+    return None
 
 
 def read_range(options: Options, planned: Range, client: pulsar.Client | None = None) -> Iterator[pa.RecordBatch]:

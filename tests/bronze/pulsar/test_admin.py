@@ -3,14 +3,13 @@
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import trustme
-from cryptography.hazmat.primitives import serialization
 
 from pulsar_lakehouse.bronze.partitions import source_options
 from pulsar_lakehouse.bronze.pulsar.admin import Admin, EntryMetadata
@@ -23,56 +22,26 @@ from pulsar_lakehouse.domains.shop.declarations.items import ITEMS
 from pulsar_lakehouse.domains.shop.workload import Workload
 from pulsar_lakehouse.errors import BrokerError, RefusedError
 from pulsar_lakehouse.local import broker
-from pulsar_lakehouse.local.processes import choose_port
 from pulsar_lakehouse.pulsar.endpoint import Endpoint, call_admin
 from pulsar_lakehouse.pulsar.produce import Message, produce
 from pulsar_lakehouse.pulsar.topic_admin import create_topics
 from pulsar_lakehouse.settings import load_settings
 from tests.bronze.broker_topics import Topics, numbers
+from tests.guarded import Encrypted, encrypted_ports, guarded_broker
 from tests.redirects import redirecting_brokers
-from tests.tokens import AUTHENTICATION, token
-
-
-@dataclass(frozen=True, kw_only=True)
-class Encrypted:
-    """The guarded broker's encrypted ports, and the certificate of the authority that signed the broker's own."""
-
-    endpoint: Endpoint
-    trusted: Path
+from tests.tokens import token
 
 
 @pytest.fixture(scope="module")
 def encrypted(tmp_path_factory: pytest.TempPathFactory) -> Encrypted:
-    folder, authority = tmp_path_factory.mktemp("certificates"), trustme.CA()
-    authority.cert_pem.write_to_path(folder / "trusted.pem")
-    own = authority.issue_cert("127.0.0.1")
-    own.cert_chain_pems[0].write_to_path(folder / "broker.pem")
-    key = serialization.load_pem_private_key(own.private_key_pem.bytes(), None)
-    form = (serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    (folder / "key.pem").write_bytes(key.private_bytes(*form))  # the only format that Pulsar reads
-    ports = [choose_port("", 0, 0) for _ in range(2)]
-    endpoint = Endpoint(service_url=f"pulsar+ssl://127.0.0.1:{ports[0]}", admin_url=f"https://127.0.0.1:{ports[1]}")
-    return Encrypted(endpoint=endpoint, trusted=folder / "trusted.pem")
+    return encrypted_ports(tmp_path_factory.mktemp("certificates"))
 
 
 @pytest.fixture(scope="module")
 def guarded(encrypted: Encrypted, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Topics]:
     """Topics of a broker that wants a token and knows one role, `owner`."""
-    settings = load_settings(home=tmp_path_factory.mktemp("guarded"), pulsar={"token": token("owner")})
-    configured = broker._configured
-    encryption = f"""
-brokerServicePortTls={encrypted.endpoint.service_url.rpartition(":")[2]}
-webServicePortTls={encrypted.endpoint.admin_url.rpartition(":")[2]}
-tlsCertificateFilePath={encrypted.trusted.parent}/broker.pem
-tlsKeyFilePath={encrypted.trusted.parent}/key.pem
-"""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(broker, "_configured", lambda *given: configured(*given) + AUTHENTICATION + encryption)
-        endpoint = broker.start(settings)
-    topics = Topics("public/guarded", endpoint, settings)
-    yield topics
-    topics.close()
-    broker.stop(settings)
+    with guarded_broker(tmp_path_factory.mktemp("guarded"), encrypted) as topics:
+        yield topics
 
 
 def test_the_right_token_reads(guarded: Topics) -> None:
@@ -109,7 +78,9 @@ def test_a_certificate_that_is_not_trusted(guarded: Topics, encrypted: Encrypted
     trustme.CA().cert_pem.write_to_path(tmp_path / "other.pem")
     topic, (planned,) = guarded.create("encrypted"), guarded.plan(guarded.create("encrypted"), token=token("owner"))
     options = {"token": token("owner"), "tlsTrustCerts": tmp_path / "other.pem"}
-    refused = r"^https://.*: the certificate is refused: unable to get local issuer certificate$"
+    refused = (
+        rf"^https://.*: its certificate is not signed by a CA of option tlsTrustCerts, {options['tlsTrustCerts']}$"
+    )
     with pytest.raises(PulsarSourceError, match=refused):
         guarded.plan(topic, adminUrl=encrypted.endpoint.admin_url, **options)
     with pytest.raises(PulsarSourceError, match=f"^{planned}: Pulsar error: ConnectError$"):
@@ -198,7 +169,8 @@ def test_commands_wait_for_no_broker_that_refuses_them(guarded: Topics, encrypte
         (
             plain,
             {"token": None},
-            f"{ready}: no token was sent: set LAKEHOUSE_PULSAR__TOKEN: Unauthorized",
+            f"{ready}: no token was sent: set pulsar.token_file, pulsar.oauth2_issuer_url or LAKEHOUSE_PULSAR__TOKEN: "
+            "Unauthorized",
         ),
     ]
     found = []

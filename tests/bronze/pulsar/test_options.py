@@ -34,7 +34,10 @@ def test_all_options_in_any_case() -> None:
         "minPartitions": "8",
         "failOnDataLoss": "False",
         "readTimeout": "1.5",
+        "listenerName": "external",
         "token": "a.secret.token",
+        "tlsCertificate": "/etc/own.pem",
+        "tlsKey": "/etc/own-key.pem",
         "tlsTrustCerts": "/etc/ca.pem",
         "tlsValidateHostname": "false",
     }
@@ -48,7 +51,10 @@ def test_all_options_in_any_case() -> None:
         min_partitions=8,
         fail_on_data_loss=False,
         read_timeout=1.5,
+        listener_name="external",
         token="a.secret.token",
+        tls_certificate="/etc/own.pem",
+        tls_key="/etc/own-key.pem",
         tls_trust_certs="/etc/ca.pem",
         tls_validate_hostname=False,
     )
@@ -100,6 +106,33 @@ def test_a_bad_value_is_named_with_what_would_be_right(name: str, value: str, re
     with pytest.raises(PulsarSourceError) as error:
         Options.parse(REQUIRED | {name: value})
     assert str(error.value) == f"option {name}={value!r}: {reason}"
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"token": "a.b.c", "tokenFile": "/run/token"}, "set one of token, tokenFile and oauth2IssuerUrl"),
+        (
+            {"oauth2IssuerUrl": "https://sso"},
+            "oauth2IssuerUrl and oauth2KeyFile come together: set both, or neither",
+        ),
+        ({"tlsKey": "/etc/own-key.pem"}, "tlsCertificate and tlsKey come together: set both, or neither"),
+    ],
+)
+def test_credentials_go_together(given: dict[str, str], told: str) -> None:
+    with pytest.raises(PulsarSourceError, match=f"^{told}$"):
+        Options.parse(REQUIRED | given)
+
+
+def test_a_cluster_as_options_of_the_source() -> None:
+    reach = {"serviceUrl": "pulsar://broker:6650", "adminUrl": "http://broker:8080", "tlsValidateHostname": "true"}
+    oauth2 = {
+        "oauth2IssuerUrl": "https://sso",
+        "oauth2KeyFile": "/run/key.json",
+        "oauth2Audience": "pulsar",
+        "oauth2Scope": "read",
+    }
+    assert Options.parse(REQUIRED | oauth2).options() == reach | oauth2
 
 
 def test_two_limits_are_refused() -> None:
