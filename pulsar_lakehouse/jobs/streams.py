@@ -25,7 +25,7 @@ from pulsar_lakehouse.progress import CONSOLE, spinner
 from pulsar_lakehouse.records import keep_failure, keep_step, step_record
 from pulsar_lakehouse.settings import Settings
 from pulsar_lakehouse.spark.batches import frozen_modules
-from pulsar_lakehouse.spark.error_causes import cause_of, is_permanent
+from pulsar_lakehouse.spark.error_causes import cause_of, is_of_busy_machine, is_permanent
 from pulsar_lakehouse.spark.session import drop_idle_callbacks
 
 FIRST_POLL_SECONDS, LAST_POLL_SECONDS = 0.02, 0.2
@@ -314,10 +314,10 @@ class _Supervised:
         if is_permanent(error) or self._failures == self._run.retries:
             raise (PermanentError if is_permanent(error) else LakehouseError)(line) from error
         self._note_failure(line, is_over=False)
+        delay = self._run.retry_delay * (2**self._failures if is_of_busy_machine(error) else 1)
         self._failures += 1
-        again = f"retry {self._failures} of {self._run.retries} in {self._run.retry_delay:g} s"
-        CONSOLE.say(f"{line.rstrip('.')}; {again}")
-        time.sleep(self._run.retry_delay)
+        CONSOLE.say(f"{line.rstrip('.')}; retry {self._failures} of {self._run.retries} in {delay:g} s")
+        time.sleep(delay)
 
     @contextmanager
     def _end_noted(self) -> Iterator[None]:

@@ -53,6 +53,24 @@ def test_what_fails_before_a_stream_starts_is_tried_again(
         assert [(outcome.name, outcome.rows) for outcome in outcomes] == [("texts", 0)]
 
 
+def test_a_busy_machine_gets_more_time_with_each_retry(
+    lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And then one whose broker was away gets the usual time."""
+    late = "org.apache.spark.SparkException: Python worker failed to connect back."
+    failures = ["it was away", *([late] * 3)]
+    slept: list[float] = []
+    monkeypatch.setattr("pulsar_lakehouse.jobs.streams.time.sleep", slept.append)
+
+    def stream() -> DataStreamWriter:
+        if failures:
+            raise PySparkException(failures.pop())
+        return lake.spark.readStream.text(str(tmp_path)).writeStream.format("noop")
+
+    catch_up(own_home(lake.settings, tmp_path), [Stream("texts", stream)])
+    assert slept[:4] == [10, 20, 40, 10]
+
+
 def test_a_backlog_in_bronze_is_read_in_several_batches(lake: Lake, tmp_path: Path) -> None:
     run = lake.settings.run.model_copy(update={"max_bytes_per_batch": 1})
     project = own_home(lake.settings, tmp_path).model_copy(update={"run": run})
