@@ -18,7 +18,7 @@ from pulsar_lakehouse.contracts.topics import Encoding, Topic
 from pulsar_lakehouse.contracts.values import Mistakes, is_parsed_as_itself, mistakes_in, told_with, value_of
 from pulsar_lakehouse.errors import DeclarationsError
 from pulsar_lakehouse.spark.declared_sql import naming, try_eval
-from pulsar_lakehouse.tables.declared import POSITION, POSITION_OF_MESSAGE, Table
+from pulsar_lakehouse.tables.declared import POSITION, POSITION_OF_MESSAGE, Table, ddl_of
 
 MALFORMED = Table(
     name="quarantine.malformed",
@@ -58,7 +58,7 @@ class Decoding:
     @property
     def ddl(self) -> str:
         """The same as DDL."""
-        return ", ".join(f"`{column.name}` {column.dataType.simpleString()}" for column in self.schema)
+        return ddl_of(self.schema)
 
     @property
     def values(self) -> dict[str, Column]:

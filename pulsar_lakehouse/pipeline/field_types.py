@@ -9,6 +9,7 @@ from typing import Any
 
 from pulsar_lakehouse.contracts.topics import Topic
 from pulsar_lakehouse.errors import ConfigurationError
+from pulsar_lakehouse.tables.declared import quoted
 
 AVRO = {"boolean": "BOOLEAN", "int": "INT", "long": "BIGINT", "float": "DOUBLE", "double": "DOUBLE"}
 AVRO |= {"string": "STRING", "enum": "STRING"}
@@ -112,7 +113,7 @@ def _of_values(values: Sequence[Any], name: str = "") -> str:
 
 
 def _struct(fields: Mapping[str, str]) -> str:
-    inner = ", ".join(f"{name}: {ddl}" for name, ddl in fields.items())
+    inner = ", ".join(f"{quoted(name)}: {ddl}" for name, ddl in fields.items())
     return _of("STRUCT<{}>", inner if all(fields.values()) else "")
 
 

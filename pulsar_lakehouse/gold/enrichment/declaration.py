@@ -18,7 +18,7 @@ from pulsar_lakehouse.contracts.types import type_name
 from pulsar_lakehouse.errors import ConfigurationError
 from pulsar_lakehouse.silver.entity import Entity
 from pulsar_lakehouse.spark.declared_sql import try_eval
-from pulsar_lakehouse.tables.declared import POSITION, Table, made_from
+from pulsar_lakehouse.tables.declared import POSITION, Table, made_from, sql_type
 
 
 @checked
@@ -326,7 +326,7 @@ class Enrichment:
         added: dict[str, str] = {}
         for lookup in self.lookups:
             row = states[lookup.name]
-            added[lookup.name] = row.simpleString()
+            added[lookup.name] = sql_type(row)
             if lookup.merged_into is not None:
                 added[lookup.merged] = f"array<{row[lookup.key].dataType.simpleString()}>"
         joined = (f"`{name}` {kind}" for name, kind in added.items())

@@ -31,7 +31,7 @@ from pulsar_lakehouse.gold.sql.quarantine import clear_quarantine, quarantine
 from pulsar_lakehouse.gold.sql.statements import Statement, located, narrow, parse, select, touched
 from pulsar_lakehouse.inspection.table_status import REFRESHES_TABLE
 from pulsar_lakehouse.spark.frames import cached, of_keys, with_columns_of
-from pulsar_lakehouse.tables.declared import FEED, Table
+from pulsar_lakehouse.tables.declared import FEED, Table, ddl_of
 from pulsar_lakehouse.tables.direct import Merge, append_values
 from pulsar_lakehouse.tables.lake import Lake
 
@@ -73,8 +73,7 @@ class Refreshed:
 
 
 def gold_table(table: SqlTable, columns: StructType) -> Table:
-    types = ", ".join(f"`{column.name}` {column.dataType.simpleString()}" for column in columns)
-    return Table(name=table.name, columns=types, properties={"delta.enableChangeDataFeed": "true"})
+    return Table(name=table.name, columns=ddl_of(columns), properties={"delta.enableChangeDataFeed": "true"})
 
 
 def refresh(lake: Lake, table: SqlTable, *, full: bool = False) -> Refreshed:
