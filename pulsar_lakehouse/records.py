@@ -85,6 +85,15 @@ def reconciliation_records(settings: Settings) -> list[ReconciliationRecord]:
     return found
 
 
+def keep_failure(settings: Settings, step: str, why: str) -> None:
+    """Keep that a run of the step failed outside a stream, and why; with an empty `why`, that it did not."""
+    record = step_record(settings, step)
+    if why or record.failure:
+        record.failures += bool(why)
+        record.failure, record.retry = why, ""
+        keep_step(settings, record)
+
+
 def _folder(settings: Settings) -> Path:
     return settings.home / "records"
 

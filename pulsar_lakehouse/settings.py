@@ -209,7 +209,7 @@ class Run(Section):
     retries: int = Field(5, ge=0)
     """Retries of a stream after transient failures, before the command fails."""
     retry_delay: float = Field(10.0, ge=0)
-    """Seconds before the next try."""
+    """Seconds before the next try. They double each time while the machine is too busy to start Spark's processes."""
     broker_timeout: float = Field(60.0, gt=0)
     """Seconds to wait at the start until the broker answers."""
     max_bytes_per_batch: int = Field(512 * 2**20, ge=2**20)

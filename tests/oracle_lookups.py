@@ -33,6 +33,11 @@ class Join:
         """The earlier lookups whose rows have columns of the key."""
         return list(dict.fromkeys(path.split(".")[0] for path in self.on if "." in path))
 
+    @property
+    def own(self) -> list[str]:
+        """The columns of the key that are the fact's own."""
+        return [path for path in self.on if "." not in path]
+
     def key_in(self, row: Row | None) -> tuple[Any, ...] | None:
         return tuple(row[name] for name in self.keys) if row else None
 
@@ -75,8 +80,8 @@ def found(fact: Row, joins: Sequence[Join], versions: Versions, held: Row | None
     leading = {name for join in joins for name in join.through}
     for join in joins:
         added |= dict.fromkeys(names_of(join))
-        if any(added[name] is None for name in join.through):
-            continue  # the key is not known
+        if any(added[name] is None for name in join.through) or any(fact[name] is None for name in join.own):
+            continue  # there is no key
         key, merged, no_way = join.survivor(tuple(_value(fact | added, path) for path in join.on), versions)
         row = join.state(key_of(key), fact["created_at"], versions)
         via = [each for earlier in _earlier(join, joins) for each in ways[earlier]]

@@ -43,9 +43,17 @@ class Chosen:
 
 @app.command()
 def inspect(facts: Facts = "", reason: Reason = "", entity: Entity = "", key: Key = "", older_than: Days = 0) -> None:
-    """Show which facts wait, for what and since when, and which rows are missing in tables declared in SQL, and why."""
+    """Show which facts wait, for what and since when; which messages are malformed, and which rows SQL tables lack."""
     settings = load_settings()
-    chosen = _choose(settings, facts, reason, entity, key, older_than)
+    filtered = bool(facts or reason or entity or key or older_than)
+    if filtered or pipeline_of(settings).enrichments:
+        _show_waiting(settings, _choose(settings, facts, reason, entity, key, older_than))
+    if not filtered:
+        _show_malformed(settings)
+    _show_sql_rows(settings)
+
+
+def _show_waiting(settings: Settings, chosen: Chosen) -> None:
     name = chosen.enrichment.topic.name
     expired = f"waiting_since < now() - INTERVAL {chosen.enrichment.retry_days} DAY"
     keys = ", ".join(f'"{key}"' for key in chosen.enrichment.keys)
@@ -60,14 +68,31 @@ def inspect(facts: Facts = "", reason: Reason = "", entity: Entity = "", key: Ke
     """
     found = query(settings, statement, chosen.values)
     report.rows(found.columns, found.fetchall(), title=f"Waiting {name}, by each state that they lack")
-    if SQL_ROWS.name in table_names(settings):
-        statement = f"""
-            SELECT "table", reason, count(*) AS rows, min(keys) AS example, min(quarantined_at) AS since
-            FROM {SQL_ROWS.name} GROUP BY ALL ORDER BY 1, 3 DESC
-        """
-        failing = query(settings, statement)
-        if rows := failing.fetchall():
-            report.rows(failing.columns, rows, title="Rows that SQL tables leave out")
+
+
+def _show_malformed(settings: Settings) -> None:
+    """By topic, as each message can have a reason of its own."""
+    statement = f"""
+        SELECT topic, count(*) AS messages, max_by(reason, quarantined_at) AS "such as",
+               min(quarantined_at) AS since, max(quarantined_at) AS until
+        FROM {MALFORMED.name} GROUP BY ALL ORDER BY 2 DESC
+    """
+    _show_if_any(settings, MALFORMED.name, statement, title="Malformed messages")
+
+
+def _show_sql_rows(settings: Settings) -> None:
+    statement = f"""
+        SELECT "table", reason, count(*) AS rows, min(keys) AS example, min(quarantined_at) AS since
+        FROM {SQL_ROWS.name} GROUP BY ALL ORDER BY 1, 3 DESC
+    """
+    _show_if_any(settings, SQL_ROWS.name, statement, title="Rows that SQL tables leave out")
+
+
+def _show_if_any(settings: Settings, table: str, statement: str, *, title: str) -> None:
+    if table in table_names(settings):
+        found = query(settings, statement)
+        if rows := found.fetchall():
+            report.rows(found.columns, rows, title=title)
 
 
 @app.command("release", help="Retry waiting facts in the next batch, including expired ones.")

@@ -1,6 +1,7 @@
 """`lakehouse send`: messages from a file, to try a topic."""
 
 import sys
+from itertools import groupby
 from pathlib import Path
 from typing import Annotated
 
@@ -8,7 +9,6 @@ import typer
 
 from pulsar_lakehouse.cli import report
 from pulsar_lakehouse.cli.arguments import chosen
-from pulsar_lakehouse.contracts.topics import Encoding
 from pulsar_lakehouse.errors import ConfigurationError
 from pulsar_lakehouse.local import broker
 from pulsar_lakehouse.pipeline.loading import pipeline_of
@@ -23,18 +23,19 @@ def send_command(
         Path,
         typer.Argument(
             help='A message a line, such as {"key": "1", "event_time": "2026-01-31T12:00:00Z", "payload": {"id": 1}}: '
-            "the payload alone is required, and null makes a tombstone. - reads standard input."
+            "the payload alone is required, and null makes a tombstone. It can also have properties, a schema, and "
+            "key_bytes or payload_bytes in base64. - reads standard input."
         ),
     ],
 ) -> None:
-    """Send the messages of a file to a topic of JSON payloads."""
+    """Send the messages of a file to a topic, with its schema or with their own."""
     settings = load_settings()
     [topic] = chosen([name], {topic.name: topic for topic in pipeline_of(settings).topics})
-    if topic.encoding != Encoding.JSON:
-        raise ConfigurationError(f"{name}: is declared as {topic.encoding}: only JSON payloads can be sent")
-    messages = list(read_lines(_text(file).split("\n"), str(file)))  # all are read before any is sent
-    sent = produce([(topic, messages)], broker.healthy_endpoint(settings), settings)
-    report.say(f"Acknowledged: {sent[name]:,} {name}")
+    messages = list(read_lines(_text(file).split("\n"), str(file), topic))  # all are read before any is sent
+    # Each schema has its own producer, and what one has sent arrives before the next one sends.
+    streams = [(topic, list(those)) for _, those in groupby(messages, key=lambda message: message.schema)]
+    sent = produce(streams, broker.healthy_endpoint(settings), settings)
+    report.say(f"Acknowledged: {sent.get(name, 0):,} {name}")
 
 
 def _text(file: Path) -> str:

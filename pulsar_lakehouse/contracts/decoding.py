@@ -15,10 +15,10 @@ from pyspark.sql.pandas.functions import arrow_udf
 from pulsar_lakehouse.contracts.batches import BatchDecoder
 from pulsar_lakehouse.contracts.columns import COLUMNS, Columns
 from pulsar_lakehouse.contracts.topics import Topic
-from pulsar_lakehouse.contracts.types import in_spark, sql_type
+from pulsar_lakehouse.contracts.types import in_spark
 from pulsar_lakehouse.errors import DeclarationsError
 from pulsar_lakehouse.spark.declared_sql import naming, told_with, try_eval
-from pulsar_lakehouse.tables.declared import POSITION, POSITION_OF_MESSAGE, Table
+from pulsar_lakehouse.tables.declared import POSITION, POSITION_OF_MESSAGE, Table, ddl_of
 
 MALFORMED = Table(
     name="quarantine.malformed",
@@ -60,7 +60,7 @@ class Decoding:
     @property
     def ddl(self) -> str:
         """The same as DDL."""
-        return ", ".join(f"`{column.name}` {sql_type(column.dataType)}" for column in self.schema)
+        return ddl_of(self.schema)
 
     @property
     def key_names(self) -> tuple[tuple[str, ...], ...]:

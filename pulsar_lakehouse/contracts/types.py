@@ -68,19 +68,6 @@ NAMES = (
 """The types that a field can have, for messages."""
 
 
-def sql_type(kind: T.DataType) -> str:
-    """A type in SQL, whatever the names in it are."""
-    match kind:
-        case T.StructType():
-            fields = (f"`{each.name.replace('`', '``')}`: {sql_type(each.dataType)}" for each in kind)
-            return f"struct<{', '.join(fields)}>"
-        case T.ArrayType():
-            return f"array<{sql_type(kind.elementType)}>"
-        case T.MapType():
-            return f"map<{sql_type(kind.keyType)}, {sql_type(kind.valueType)}>"
-    return kind.simpleString()
-
-
 def type_name(kind: T.DataType) -> str:
     """A type as reasons name it, such as `bigint`, `decimal(10,2)` or `struct`."""
     match kind:

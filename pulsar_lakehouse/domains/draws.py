@@ -7,7 +7,7 @@ from itertools import islice
 import numpy as np
 
 from pulsar_lakehouse.domains import Share
-from pulsar_lakehouse.pulsar.produce import Message
+from pulsar_lakehouse.pulsar.produce import NO_SCHEMA, Message
 
 CHUNK = 10_000
 """Messages that are made together. Their duplicates and broken copies follow them."""
@@ -55,9 +55,9 @@ class Drawn:
         again, broken = random.random((2, len(messages)))
         noise = [messages[index] for index in np.flatnonzero(again < self.duplicates).tolist()]
         for index in np.flatnonzero(broken < self.malformed).tolist():
-            key, payload, event_time, _ = messages[index]
+            key, payload, event_time, *_ = messages[index]
             breakage = breakages[int(random.integers(len(breakages)))]
-            noise.append(Message(key, breakage(payload or b""), event_time, broken=True))
+            noise.append(Message(key, breakage(payload or b""), event_time, schema=NO_SCHEMA))
         return [*messages, *noise]
 
 

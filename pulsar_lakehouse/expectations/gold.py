@@ -43,11 +43,15 @@ def enriched(enrichment: Enrichment) -> Suite:
 
 
 def _joined(lookup: Lookup, event_time: str) -> Iterator[Rule]:
-    """The state is there, it is that of the fact's key or of its survivor, and it was not deleted before the fact."""
+    """The state is that of the fact's key or of its survivor, and it was not deleted before the fact.
+
+    It is there, unless it need not be, or the fact names none.
+    """
     name, keys = lookup.name, [f"{lookup.name}.{key}" for key in lookup.entity.keys]
-    yield known(*keys, to=lookup.entity.table.name, may_be_null=not lookup.required)
+    yield known(*keys, to=lookup.entity.table.name, may_be_null=True)
     is_own = " AND ".join(f"{key} = {path}" for key, path in zip(keys, lookup.paths, strict=True))
     if lookup.merged_into:
         is_own += f" OR {lookup.merged}[0] = {lookup.paths[0]}"
-    yield each_row(f"{name}_is_its_own", is_own if lookup.required else f"{name} IS NULL OR {is_own}")
+    names_none = " OR ".join(f"{path} IS NULL" for path in lookup.paths) if lookup.required else "true"
+    yield each_row(f"{name}_is_its_own", f"{name} IS NULL AND ({names_none}) OR {is_own}")
     yield each_row(f"{name}_was_not_deleted_before", f"coalesce({name}.deleted_at > {event_time}, true)")

@@ -121,6 +121,18 @@ FIGURES = (
     _malformed("oldest_seconds", "Seconds since the oldest came; 0 if there is none", lambda it: it.oldest_seconds),
     _held("duplicate_facts", "duplicates", "Messages that repeat a fact"),
     _held("discarded_facts", "discarded", "Waiting facts that somebody discarded"),
+    Figure(
+        "landed_messages",
+        "Messages of the topic that have landed",
+        ("topic",),
+        lambda status: (((topic,), rows) for topic, rows in status.landed.items()),
+    ),
+    Figure(
+        "held_back_messages",
+        "Those of them that are malformed, waiting or duplicates",
+        ("topic",),
+        lambda status: (((topic,), sum(status.held_back(topic).values())) for topic in status.landed),
+    ),
     _step("rows_total", "Rows read: messages, or changes of tables", lambda it: it.rows),
     _step("batches_total", "Batches", lambda it: it.batches),
     _step("seconds_total", "Seconds that batches took", lambda it: it.seconds),

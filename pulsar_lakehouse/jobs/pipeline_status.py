@@ -100,15 +100,25 @@ class Status:
     """By topic that has landed: seconds since its last reconciliation or, if there was none, since its table was
     made."""
     checks: Sequence[FailedChecks] = ()
+    landed: Mapping[str, int] = field(default_factory=dict)
+    """By topic: its messages in bronze."""
     seconds: float = 0.0
     """The time that it took to find all this."""
+
+    def held_back(self, topic: str) -> dict[str, int]:
+        """How many of a topic's messages are in no layer, and why. Discarded ones are where they are meant to be."""
+        return {
+            "malformed": sum(each.rows for each in self.malformed if each.topic == topic),
+            "waiting": sum(each.rows for each in self.waiting if each.topic == topic),
+            "duplicate": self.held.get((topic, "duplicates"), 0),
+        }
 
 
 def status_of(settings: Settings) -> Status:
     """Does not fail for an absent broker or an unreadable table: the status says so."""
     began, pipeline = time.monotonic(), pipeline_of(settings)
     declared = {*(topic.name for topic in pipeline.topics), *pipeline.published_topics}
-    declared |= {entity.name for entity in pipeline.entities}
+    declared |= {entity.name for entity in pipeline.entities} | {table.name for table in pipeline.sql_tables}
     status = Status(
         streams=pipeline.written,
         steps=[each for each in step_records(settings) if each.step.partition(" ")[2] in declared],
@@ -124,6 +134,7 @@ def status_of(settings: Settings) -> Status:
         malformed = malformed_messages(stored[MALFORMED.name]) if MALFORMED.name in stored else {}
         status.malformed = [malformed.get(topic.name, Malformed(topic=topic.name)) for topic in pipeline.topics]
         rows = {each.name: each.rows for each in status.tables}
+        status.landed = {topic.name: rows.get(topic.bronze_table, 0) for topic in pipeline.topics}
         status.held = {
             (facts.topic.name, place): rows.get(table.name, 0)
             for facts in pipeline.enrichments

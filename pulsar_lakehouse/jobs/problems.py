@@ -5,6 +5,7 @@ What Prometheus alerts of is a problem here too. Only what shows over time, such
 
 from collections.abc import Iterator
 
+from pulsar_lakehouse.expectations.quarantine import TOO_MUCH
 from pulsar_lakehouse.expectations.suites import Severity
 from pulsar_lakehouse.jobs.pipeline_status import Status
 from pulsar_lakehouse.records import ReconciliationRecord
@@ -32,7 +33,7 @@ def problems(status: Status) -> Iterator[str]:
     if status.broker:
         yield f"the broker can't be asked: {status.broker}"
     yield from (f"{each.name}: can't land: {each.problem}" for each in status.topics if each.problem)
-    yield from (f"the last run failed: {each.failure}" for each in status.steps if each.failure)
+    yield from dict.fromkeys(f"the last run failed: {each.failure}" for each in status.steps if each.failure)
     yield from (f"a step was tried again: {each.retry}" for each in status.steps if each.retry)
     yield from _failing(status, Severity.CRITICAL)
     yield from _late(status)
@@ -40,6 +41,7 @@ def problems(status: Status) -> Iterator[str]:
         if each.expired:
             what = f"{each.expired:,} wait for {each.entity} and are no longer retried"
             yield f"{each.topic}: {what}: see `lakehouse quarantine inspect`"
+    yield from _held_back(status)
     for topic in status.malformed:
         if topic.new > MANY_MALFORMED:
             what = f"{topic.new:,} messages broke the contract within an hour"
@@ -62,6 +64,15 @@ def _failing(status: Status, severity: Severity) -> Iterator[str]:
         if each.rules and each.severity == severity:
             count = f"1 {severity} rule" if len(each.rules) == 1 else f"{len(each.rules)} {severity} rules"
             yield f"{each.table}: {count} did not pass: see `lakehouse validate`"
+
+
+def _held_back(status: Status) -> Iterator[str]:
+    """Topics of which most messages are in no layer: their contract, their keys or their lookups must be wrong."""
+    for topic, landed in status.landed.items():
+        held = {what: count for what, count in status.held_back(topic).items() if count}
+        if sum(held.values()) > TOO_MUCH * landed:
+            what = ", ".join(f"{count:,} {what}" for what, count in held.items())
+            yield f"{topic}: of {landed:,} messages, most are held back: {what}: see `lakehouse quarantine inspect`"
 
 
 def _late(status: Status) -> Iterator[str]:

@@ -8,9 +8,11 @@ from pyspark.errors import PySparkException
 from pulsar_lakehouse.errors import LakehouseError, PermanentError
 from pulsar_lakehouse.gold.sql.declaration import SqlTable
 from pulsar_lakehouse.gold.sql.quarantine import clear_undeclared
-from pulsar_lakehouse.gold.sql.refresh import Refreshed
+from pulsar_lakehouse.gold.sql.refresh import FAILED, Refreshed
 from pulsar_lakehouse.jobs.steps import refreshing
+from pulsar_lakehouse.jobs.streams import failures_noted
 from pulsar_lakehouse.pipeline.loading import pipeline_of
+from pulsar_lakehouse.records import keep_failure
 from pulsar_lakehouse.spark.error_causes import cause_of, is_permanent
 from pulsar_lakehouse.tables.lake import Lake
 
@@ -23,7 +25,10 @@ def refresh_each(lake: Lake, tables: Sequence[SqlTable], *, full: bool = False) 
     failed: list[LakehouseError] = []
     for table in tables:
         try:
-            yield from refreshing(lake, [table], full=full)
+            with failures_noted(lake.settings, [f"refresh {table.name}"]):
+                for done in refreshing(lake, [table], full=full):
+                    keep_failure(lake.settings, f"refresh {table.name}", _why_failed(done))
+                    yield done
         except LakehouseError as error:
             failed.append(error)
         except (PySparkException, DeltaError) as error:
@@ -34,3 +39,7 @@ def refresh_each(lake: Lake, tables: Sequence[SqlTable], *, full: bool = False) 
         # A retry is worthwhile if it can help one of them.
         kind = next((type(each) for each in failed if not isinstance(each, PermanentError)), type(failed[0]))
         raise kind(". ".join(map(str, failed)))
+
+
+def _why_failed(done: Refreshed) -> str:
+    return f"refresh {done.table}: {done.reason}" if done.kind == FAILED else ""

@@ -12,8 +12,8 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
-from typing import TypeVar
+from functools import partial, wraps
+from typing import Any, TypeVar
 
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
@@ -41,7 +41,7 @@ from pulsar_lakehouse.jobs.lineage import flows
 from pulsar_lakehouse.jobs.lineage.backend import close_backend
 from pulsar_lakehouse.jobs.lineage.runs import prepare, told
 from pulsar_lakehouse.jobs.new_data import Look
-from pulsar_lakehouse.jobs.streams import Outcome, Stream, catch_up
+from pulsar_lakehouse.jobs.streams import Outcome, Stream, catch_up, failures_noted
 from pulsar_lakehouse.leases.holders import Kind
 from pulsar_lakehouse.leases.leases import Lease, lease_between_rounds, write_lease
 from pulsar_lakehouse.local.broker import endpoint, healthy_endpoint
@@ -60,6 +60,7 @@ from pulsar_lakehouse.spark.session import kill_submitting_jvm, start_spark
 from pulsar_lakehouse.tables.lake import Lake
 
 Declared = TypeVar("Declared", Entity, Enrichment)
+Making = TypeVar("Making", bound=Callable[..., list[Stream]])
 
 
 @contextmanager
@@ -104,6 +105,21 @@ def require(lake: Lake, tables: Iterable[str], *, made_by: str) -> None:
             raise LakehouseError(f"{table} is not there yet: run `lakehouse {made_by}` first")
 
 
+def _noted(step: Callable[[Any], str]) -> Callable[[Making], Making]:
+    """For a function that makes a stream of each thing declared: an error is recorded as that of these steps."""
+
+    def noting(make: Callable[..., list[Stream]]) -> Any:
+        @wraps(make)
+        def made(lake: Lake, declared: Sequence[Any], **options: Any) -> list[Stream]:
+            with failures_noted(lake.settings, map(step, declared)):
+                return make(lake, declared, **options)
+
+        return made
+
+    return noting
+
+
+@_noted(lambda topic: f"land {topic.name}")
 def landing(lake: Lake, topics: Sequence[Topic], *, accept_loss: bool = False, take_over: bool = False) -> list[Stream]:
     """Streams that land topics. With `accept_loss`, lost messages are recorded first, so that landing can continue.
 
@@ -136,6 +152,7 @@ def _landed(lake: Lake, topic: Topic, broker: Endpoint) -> None:
     keep_schemas(lake, topic, broker)
 
 
+@_noted(lambda entity: f"merge {entity.name}")
 def merging(lake: Lake, entities: Sequence[Entity]) -> list[Stream]:
     return [
         Stream(
@@ -148,6 +165,7 @@ def merging(lake: Lake, entities: Sequence[Entity]) -> list[Stream]:
     ]
 
 
+@_noted(lambda facts: f"enrich {facts.topic.name}")
 def enriching(lake: Lake, enrichments: Sequence[Enrichment]) -> list[Stream]:
     successions = [Succession() for _ in enrichments]
     return [

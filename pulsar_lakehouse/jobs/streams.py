@@ -1,7 +1,7 @@
 """Run streams until they have caught up, or forever, and retry them after transient failures."""
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -22,10 +22,10 @@ from pulsar_lakehouse.jobs.pacing import Rounds
 from pulsar_lakehouse.leases.leases import Lease
 from pulsar_lakehouse.locks import Permit
 from pulsar_lakehouse.progress import CONSOLE, spinner
-from pulsar_lakehouse.records import keep_step, step_record
+from pulsar_lakehouse.records import keep_failure, keep_step, step_record
 from pulsar_lakehouse.settings import Settings
 from pulsar_lakehouse.spark.batches import frozen_modules
-from pulsar_lakehouse.spark.error_causes import cause_of, is_permanent
+from pulsar_lakehouse.spark.error_causes import cause_of, is_of_busy_machine, is_permanent
 from pulsar_lakehouse.spark.session import drop_idle_callbacks
 
 FIRST_POLL_SECONDS, LAST_POLL_SECONDS = 0.02, 0.2
@@ -116,6 +116,23 @@ def keep_up(
             tell()
             with lease.lent(beat):
                 _rest(rounds.pause(began=began, ended=time.monotonic()), beat)
+
+
+@contextmanager
+def failures_noted(settings: Settings, steps: Iterable[str]) -> Iterator[None]:
+    """Records why these steps failed, if the block raises an error: it makes their streams, or does their work."""
+    try:
+        yield
+    except Exception as error:
+        for step in steps:
+            keep_failure(settings, step, _line(step, error))
+        raise
+
+
+def _line(step: str, error: Exception) -> str:
+    """What is recorded and told of a failure of the step."""
+    why = str(error) if isinstance(error, LakehouseError) else cause_of(error)
+    return f"{step}: {why.removeprefix(f'{step}: ')}"
 
 
 def _rows_of_round(steps: Sequence[Sequence["_Supervised"]], tell: Callable[[], None]) -> int:
@@ -224,10 +241,15 @@ class _Supervised:
         if self._stream.at_once:
             self._thread = THREADS.submit(self._stream.at_once, self.permit)
         else:
-            self._start()
+            with self._end_noted():
+                self._start()
 
     def is_active(self) -> bool:
         """Whether it still reads; restarts the query after a failure. Raises LakehouseError if it can't be retried."""
+        with self._end_noted():
+            return self._is_active()
+
+    def _is_active(self) -> bool:
         if self._query is None:
             return self._is_active_at_once()
         active = self._query.isActive  # read before the progress, or the last of it could be missed
@@ -280,9 +302,6 @@ class _Supervised:
                 self._query = writer.queryName(self.name).trigger(availableNow=True).start()
             except (PySparkException, Py4JJavaError, BrokerError) as error:
                 self._wait_after(error)
-            except LakehouseError as error:
-                self._note_failure(f"{self.name}: {error}", is_over=True)
-                raise
             else:
                 self._counted = -1
                 return
@@ -300,14 +319,22 @@ class _Supervised:
         """Wait for the next retry. Raises LakehouseError if none is left, and PermanentError if a retry can't help."""
         self._kept = None
         line = f"{self.name}: {cause_of(error)}"
-        is_over = is_permanent(error) or self._failures == self._run.retries
-        self._note_failure(line, is_over=is_over)
-        if is_over:
+        if is_permanent(error) or self._failures == self._run.retries:
             raise (PermanentError if is_permanent(error) else LakehouseError)(line) from error
+        self._note_failure(line, is_over=False)
+        delay = self._run.retry_delay * (2**self._failures if is_of_busy_machine(error) else 1)
         self._failures += 1
-        again = f"retry {self._failures} of {self._run.retries} in {self._run.retry_delay:g} s"
-        CONSOLE.say(f"{line.rstrip('.')}; {again}")
-        time.sleep(self._run.retry_delay)
+        CONSOLE.say(f"{line.rstrip('.')}; retry {self._failures} of {self._run.retries} in {delay:g} s")
+        time.sleep(delay)
+
+    @contextmanager
+    def _end_noted(self) -> Iterator[None]:
+        """Record whatever error ends the run: of the stream, or of what is done around it."""
+        try:
+            yield
+        except Exception as error:
+            self._note_failure(_line(self.name, error), is_over=True)
+            raise
 
     def _note_failure(self, line: str, *, is_over: bool) -> None:
         """Record a retry or the end of the run, and why."""

@@ -192,11 +192,19 @@ def _told_of_malformed(change: RowChange) -> str:
 
 def _told_of_waiting(change: RowChange) -> str:
     row = _row(change)
-    keys = ", ".join(f"{each['entity']} {each['key']}" for each in row["missing"] or ())
+    keys = ", ".join(map(_awaited, row["missing"] or ()))
     if change.after is None:
         return f"no longer waits, after {str(change.at - row['waiting_since']).partition('.')[0]}"
     tried = f"tried {row['attempts']} times, still " if change.before else ""
     return f"{tried}waits for {keys}: {row['reason']}"
+
+
+def _awaited(state: Row) -> str:
+    """A state that a fact waits for. Without a key, the last row that led to it has none."""
+    if state["key"] is not None or not state["via"]:
+        return f"{state['entity']} {state['key']}"
+    last = state["via"][-1]
+    return f"{state['entity']}, of whom {last['entity']} {last['key']} names none"
 
 
 def _told_of_duplicate(change: RowChange) -> str:

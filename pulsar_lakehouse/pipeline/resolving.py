@@ -7,7 +7,16 @@ from collections.abc import Iterator, Mapping
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import AtomicType, DataType, DateType, IntegralType, NullType, StringType, TimestampType
+from pyspark.sql.types import (
+    AtomicType,
+    DataType,
+    DateType,
+    IntegralType,
+    NullType,
+    StringType,
+    StructType,
+    TimestampType,
+)
 
 from pulsar_lakehouse.contracts.checks import Check, Mode
 from pulsar_lakehouse.contracts.decoding import no_messages
@@ -15,6 +24,7 @@ from pulsar_lakehouse.errors import ConfigurationError
 from pulsar_lakehouse.gold.enrichment.declaration import Enrichment, Lookup
 from pulsar_lakehouse.silver.entity import Entity
 from pulsar_lakehouse.spark.declared_sql import why_no_condition, why_unresolved
+from pulsar_lakehouse.tables.declared import unstorable_names
 
 TIME = "must be a TIMESTAMP, such as a field of type TIMESTAMP_MILLIS"
 
@@ -25,6 +35,9 @@ def unresolved_entity(spark: SparkSession, entity: Entity) -> Iterator[str]:
         _ = entity.decoding.schema
     except ConfigurationError as error:
         yield from str(error).splitlines()
+        return
+    if wrong := list(_unstorable(entity.decoding.schema)):
+        yield from wrong
         return
     mistakes = list(entity.mistakes_in_types())
     yield from mistakes
@@ -43,6 +56,9 @@ def unresolved_enrichment(spark: SparkSession, facts: Enrichment) -> Iterator[st
     except ConfigurationError as error:
         yield from str(error).splitlines()
         return
+    if wrong := list(_unstorable(columns)):
+        yield from wrong
+        return
     rows = spark.createDataFrame([], columns)
     for name in facts.keys:
         if not isinstance(columns[name].dataType, AtomicType):
@@ -54,6 +70,14 @@ def unresolved_enrichment(spark: SparkSession, facts: Enrichment) -> Iterator[st
     yield from _checks(facts.checks, before=rows, after=gold)
     for lookup in facts.lookups:
         yield from _lookup(spark, lookup, gold)
+
+
+def _unstorable(columns: StructType) -> Iterator[str]:
+    """Columns with names in their structs that no table can have."""
+    for column in columns:
+        for name in unstorable_names(column.dataType):
+            what = f"has a field named `{name}`, which no table can have"
+            yield f"column {column.name} {what}: take its fields one by one, or to_json() of it"
 
 
 def _checks(checks: Mapping[str, Check], *, before: DataFrame, after: DataFrame) -> Iterator[str]:

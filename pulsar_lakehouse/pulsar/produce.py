@@ -2,7 +2,7 @@
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from itertools import islice
 from queue import SimpleQueue
@@ -15,9 +15,9 @@ from rich.progress import Progress, ProgressColumn, SpinnerColumn, Task, TextCol
 from rich.text import Text
 
 from pulsar_lakehouse.contracts.topics import Topic
-from pulsar_lakehouse.errors import BrokerError
+from pulsar_lakehouse.errors import BrokerError, ConfigurationError
 from pulsar_lakehouse.progress import CONSOLE
-from pulsar_lakehouse.pulsar.endpoint import NO_SUCH_TOPIC, Endpoint, connected
+from pulsar_lakehouse.pulsar.endpoint import NO_SUCH_TOPIC, Endpoint, admin_path, call_admin, connected
 from pulsar_lakehouse.settings import Settings
 
 BATCH = 10_000
@@ -36,11 +36,35 @@ BATCHED = {
 """The options of a producer that packs messages into entries."""
 
 
-class EncodedJson(Schema):  # type: ignore[misc]
-    """A topic's registered JSON schema, for payloads that are already encoded. `avro` is an Avro record, as JSON."""
+class MessageSchema(NamedTuple):
+    """A schema that messages are written with."""
 
-    def __init__(self, record: str, avro: str) -> None:
-        self._schema_info = SchemaInfo(SchemaType.JSON, record, avro)
+    type: str
+    """As Pulsar's admin API names it, such as AVRO or KEY_VALUE."""
+    data: str = ""
+    """Its text, as the admin API takes it: for AVRO and JSON, an Avro record."""
+    properties: tuple[tuple[str, str], ...] = ()
+
+
+NOT_SENT = "KEY_VALUE"
+"""The schema type with which the Python client, in C++ below, breaks down."""
+NO_SCHEMA = MessageSchema("BYTES")
+WITH_TEXT = "JSON", "AVRO"
+"""The schema types for which a topic's declaration has the text."""
+
+
+def own_schema(topic: Topic) -> MessageSchema:
+    """The schema that `lakehouse topics create` registers for the topic; none if its fields do not tell it."""
+    if topic.encoding in WITH_TEXT:
+        return MessageSchema(topic.encoding, topic.pulsar_schema())
+    return MessageSchema("STRING") if topic.encoding == "STRING" else NO_SCHEMA
+
+
+class Encoded(Schema):  # type: ignore[misc]
+    """A registered schema, for payloads that are already encoded."""
+
+    def __init__(self, schema: MessageSchema, record: str) -> None:
+        self._schema_info = SchemaInfo(SchemaType.__members__[schema.type], record, schema.data)
 
     def encode(self, payload: bytes) -> bytes:
         return payload
@@ -48,13 +72,19 @@ class EncodedJson(Schema):  # type: ignore[misc]
 
 class Message(NamedTuple):
     key: str
-    """Empty for none."""
+    """Empty for none. A key of bytes is their base64 text, as all clients show it."""
     payload: bytes | None
-    """JSON; None is a tombstone."""
+    """None is a tombstone."""
     event_time: int
     """Epoch milliseconds; 0 for none."""
-    broken: bool = False
-    """It does not fit the topic's schema, so it must be sent without a schema."""
+    properties: Mapping[str, str] | None = None
+    schema: MessageSchema | None = None
+    """The schema that it is sent with; None for the topic's own."""
+
+    @property
+    def broken(self) -> bool:
+        """Whether it may be anything, as it is sent without a schema."""
+        return self.schema == NO_SCHEMA
 
 
 Streams = Iterable[tuple[Topic, Iterable[Message]]]
@@ -81,7 +111,7 @@ def produce(streams: Streams, endpoint: Endpoint, settings: Settings, *, rate: f
         Progress(*columns, TimeElapsedColumn(), console=CONSOLE) as progress,
     ):
         for topic, messages in streams:
-            sender = Sender(client, topic, settings)
+            sender = Sender(client, topic, endpoint, settings)
             bar = progress.add_task(topic.name, total=None)
             try:
                 for batch in _batches(messages, rate):
@@ -96,38 +126,52 @@ def produce(streams: Streams, endpoint: Endpoint, settings: Settings, *, rate: f
 class Sender:
     """Sends to one topic and accounts for every message: it is acknowledged, or it counts as failed."""
 
-    def __init__(self, client: pulsar.Client, topic: Topic, settings: Settings) -> None:
+    def __init__(self, client: pulsar.Client, topic: Topic, endpoint: Endpoint, settings: Settings) -> None:
         self.sent = 0
-        self._topic = topic.name
+        self._topic, self._client, self._endpoint, self._settings = topic, client, endpoint, settings
         # The client calls back for each message. A callback in C costs half as much as one in Python. The method of a
         # queue can serve as one: `put(result, message_id)` stores the result, and ignores its second argument, `block`.
         self._results: SimpleQueue[pulsar.Result] = SimpleQueue()
         self._settled: Counter[pulsar.Result] = Counter()
-        name = topic.full_name(settings.pulsar.namespace)
-        try:
-            self._producer = _producer(client, name, EncodedJson(topic.record, topic.pulsar_schema()))
-            self._schemaless = _producer(client, name, BytesSchema())
-        except pulsar.TopicNotFound as error:
-            raise BrokerError(f"{topic.name}: {NO_SUCH_TOPIC}") from error
+        self._producers: dict[MessageSchema | None, pulsar.Producer] = {}
+
+    def _producer(self, schema: MessageSchema | None) -> pulsar.Producer:
+        """A producer with this schema, which is registered if it is new; with None, the topic's own."""
+        if schema not in self._producers:
+            if schema and schema.type == NOT_SENT:
+                raise ConfigurationError(f"schema: type: {NOT_SENT}: this client can't send it; tests can use it")
+            name, full_name = self._topic.name, self._topic.full_name(self._settings.pulsar.namespace)
+            written = schema or own_schema(self._topic)
+            try:
+                if written.properties:  # the client can't say them
+                    _register(full_name, written, self._endpoint, self._settings)
+                how = BytesSchema() if written == NO_SCHEMA else Encoded(written, self._topic.record)
+                self._producers[schema] = _producer(self._client, full_name, how)
+            except pulsar.TopicNotFound as error:
+                raise BrokerError(f"{name}: {NO_SUCH_TOPIC}") from error
+            except pulsar.IncompatibleSchema as error:
+                raise BrokerError(f"{name}: the broker refuses the schema {written.type} {written.data}") from error
+        return self._producers[schema]
 
     def send(self, messages: Iterable[Message]) -> None:
         """Pass messages to the client. Raises BrokerError if an earlier one is known to have failed."""
         settle = self._results.put
-        for key, payload, event_time, broken in messages:
-            producer = self._schemaless if broken else self._producer
-            producer.send_async(payload, settle, partition_key=key, event_timestamp=event_time)
+        producers = self._producers
+        for key, payload, event_time, properties, schema in messages:
+            producer = producers.get(schema) or self._producer(schema)
+            producer.send_async(payload, settle, properties, key, event_timestamp=event_time)
             self.sent += 1
         self._settle(self._results.qsize())
         self._check()
 
     def close(self) -> int:
         """Wait for all acknowledgements and return their number. Raises BrokerError if messages failed."""
-        for producer in (self._producer, self._schemaless):
+        for producer in self._producers.values():
             with suppress(pulsar.PulsarException):  # each message has its own result
                 producer.flush()
         self._settle(self.sent - self._settled.total())
         self._check()
-        for producer in (self._producer, self._schemaless):
+        for producer in self._producers.values():
             producer.close()
         return self.sent
 
@@ -138,7 +182,13 @@ class Sender:
         failed = {result: count for result, count in self._settled.items() if result != pulsar.Result.Ok}
         if failed:
             reasons = ", ".join(f"{count:,} {result.name}" for result, count in failed.items())
-            raise BrokerError(f"{self._topic}: not all {self.sent:,} messages were acknowledged: {reasons}")
+            raise BrokerError(f"{self._topic.name}: not all {self.sent:,} messages were acknowledged: {reasons}")
+
+
+def _register(name: str, schema: MessageSchema, endpoint: Endpoint, settings: Settings) -> None:
+    """Register a schema with its properties, before a producer with the same text finds it."""
+    body = {"type": schema.type, "schema": schema.data, "properties": dict(schema.properties)}
+    call_admin("POST", f"{admin_path(name, 'schemas')}/schema", endpoint, settings, body=body)
 
 
 def _producer(client: pulsar.Client, topic: str, schema: Schema) -> pulsar.Producer:

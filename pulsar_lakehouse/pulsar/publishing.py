@@ -14,7 +14,7 @@ import pulsar
 
 from pulsar_lakehouse.errors import BrokerError, BusyError
 from pulsar_lakehouse.pulsar.endpoint import NO_SUCH_TOPIC, Endpoint, call_admin, connected
-from pulsar_lakehouse.pulsar.produce import BATCH_BYTES, BATCHED, PENDING, EncodedJson
+from pulsar_lakehouse.pulsar.produce import BATCH_BYTES, BATCHED, PENDING, Encoded, MessageSchema
 from pulsar_lakehouse.settings import Settings
 
 SEQUENCE = "sequence"
@@ -99,7 +99,7 @@ class _Sender:
             self._producer = client.create_producer(
                 self._partition,
                 producer_name=publication.publisher,
-                schema=EncodedJson(publication.record, publication.avro),
+                schema=Encoded(MessageSchema("JSON", publication.avro), publication.record),
                 send_timeout_millis=0,  # a message that times out while later ones succeed would be lost
                 max_pending_messages=2 * PENDING,
                 compression_type=pulsar.CompressionType.LZ4,

@@ -16,6 +16,9 @@ PERMANENT = (
 )
 """Texts that mark an error as permanent: a retry would fail in the same way."""
 
+_BUSY_MACHINE = r"Python (?:worker|daemon) failed to (?:connect back|launch worker)|Python worker to connect back"
+"""A Python process of Spark had ten seconds to start, and did not: nothing is wrong with what it should read."""
+
 _PERMANENT_STATES = re.compile(r"SQLSTATE: (22|23|42(?!K0[34]|KD6)|P0)")
 """Errors of values, constraints, statements and `raise_error`, but not of files that are missing or already exist."""
 NO_CREDENTIALS = (
@@ -39,6 +42,7 @@ _LINES = (
         r"DELTA_UNSUPPORTED_FEATURES_FOR_(?:READ|WRITE)\S* (.+)",
         r"a table was written by a newer version of Delta Lake: \1",
     ),
+    (_BUSY_MACHINE, "a Python process of Spark did not start in time: is the machine busy, or its memory used up?"),
     (r"Python worker exited unexpectedly", "a Python process of Spark was killed, perhaps because memory ran out"),
     (_TORN_COMMIT, r"\1: torn, as by a power cut: see *After a power cut* in docs/operations.md"),
     (r"http://169\.254\.\d+\.\d+/|NoAwsCredentials|Unable to load credentials", NO_CREDENTIALS),
@@ -83,6 +87,11 @@ def is_permanent(error: BaseException) -> bool:
         or any(mark in text for mark in PERMANENT)
         or any(re.search(pattern, text) for pattern in (_PERMANENT_STATES, _TORN_COMMIT))
     )
+
+
+def is_of_busy_machine(error: BaseException) -> bool:
+    """Whether it needs time rather than another try."""
+    return re.search(_BUSY_MACHINE, _told_by(error)) is not None
 
 
 def _told_by(error: BaseException | None) -> str:

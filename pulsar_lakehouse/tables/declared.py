@@ -1,11 +1,12 @@
 """Declares Delta tables. Nothing here needs Spark but the schema of a table."""
 
 import json
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from pyspark.sql.types import StructType
+from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 Ddl = str | Callable[[], str]
 """Columns as Spark DDL, or what derives it: a function that needs Spark."""
@@ -13,6 +14,46 @@ Ddl = str | Callable[[], str]
 
 def as_ddl(columns: Ddl) -> str:
     return columns if isinstance(columns, str) else columns()
+
+
+def ddl_of(columns: StructType) -> str:
+    """Columns as DDL."""
+    return ", ".join(f"`{column.name}` {sql_type(column.dataType)}" for column in columns)
+
+
+def sql_type(kind: DataType) -> str:
+    """A type as DDL has it: the name of a field that is no word, such as `http.method`, is quoted."""
+    match kind:
+        case StructType():
+            return f"struct<{','.join(f'{quoted(field.name)}:{sql_type(field.dataType)}' for field in kind)}>"
+        case ArrayType():
+            return f"array<{sql_type(kind.elementType)}>"
+        case MapType():
+            return f"map<{sql_type(kind.keyType)},{sql_type(kind.valueType)}>"
+    return kind.simpleString()
+
+
+def quoted(name: str) -> str:
+    """The name of a field in DDL."""
+    return name if re.fullmatch(r"[a-zA-Z_]\w*", name, re.ASCII) else f"`{name}`"
+
+
+NO_NAME = re.compile(r"[ ,;{}()\n\t=`]")
+"""What Delta takes in no name; and what quotes names."""
+
+
+def unstorable_names(kind: DataType) -> Iterator[str]:
+    """The names of fields within a type that no table can have."""
+    match kind:
+        case StructType():
+            for field in kind:
+                yield from [field.name] if NO_NAME.search(field.name) else ()
+                yield from unstorable_names(field.dataType)
+        case ArrayType():
+            yield from unstorable_names(kind.elementType)
+        case MapType():
+            yield from unstorable_names(kind.keyType)
+            yield from unstorable_names(kind.valueType)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from pyspark.sql.types import ArrayType, StructType
 
 from pulsar_lakehouse.errors import ConfigurationError
-from pulsar_lakehouse.tables.declared import EACH_TABLE, Table
+from pulsar_lakehouse.tables.declared import EACH_TABLE, Table, sql_type
 
 
 def alterations(table: Table, schema: StructType, properties: Mapping[str, str]) -> Iterator[str]:
@@ -55,7 +55,7 @@ def column_changes(
         if isinstance(was, StructType) and isinstance(becomes, StructType):
             yield from column_changes(was, becomes, path)
             continue
-        held_as, declared_as = (None if kind is None else kind.simpleString() for kind in (was, becomes))
+        held_as, declared_as = (None if kind is None else sql_type(kind) for kind in (was, becomes))
         if held_as != declared_as:
             yield path, held_as, declared_as
 

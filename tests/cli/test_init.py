@@ -24,7 +24,7 @@ from pulsar_lakehouse.jobs.steps import landing, run_all
 from pulsar_lakehouse.jobs.streams import catch_up
 from pulsar_lakehouse.pipeline.loading import pipeline_of
 from pulsar_lakehouse.pulsar.endpoint import Endpoint, call_admin, connect
-from pulsar_lakehouse.pulsar.produce import EncodedJson
+from pulsar_lakehouse.pulsar.produce import Encoded, MessageSchema
 from pulsar_lakehouse.pulsar.topic_admin import create_published
 from pulsar_lakehouse.settings import Settings, load_settings
 from pulsar_lakehouse.tables.lake import Lake
@@ -90,7 +90,7 @@ def test_topics_are_named_only_to_be_read(folder: Path) -> None:
 def test_the_tests_of_a_project_pass(folder: Path) -> None:
     init_command(Path("shops"))
     own = {**os.environ, "PYTEST_DEBUG_TEMPROOT": str(folder)}  # the folder of this run would become its own
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider"]
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-o", "tmp_path_retention_policy=failed"]
     done = subprocess.run(command, cwd="shops", env=own, capture_output=True)
     assert (done.returncode, b"2 passed" in done.stdout) == (0, True), done.stdout.decode()
 
@@ -139,10 +139,9 @@ def test_drafts_of_topics_can_be_run(
     for name, value in environment(own).items():
         monkeypatch.setenv(name, value)
     call_admin("PUT", f"persistent/{own.pulsar.namespace}/users/partitions", endpoint, own, body=2)
-    send(
-        own, endpoint, "users", EncodedJson("User", json.dumps(USER)), b'{"id": 1, "joinedAt": 1767225600000}', key="1"
-    )
-    send(own, endpoint, "users", EncodedJson("User", json.dumps(USER)), None, key="2")
+    written = Encoded(MessageSchema("JSON", json.dumps(USER)), "User")
+    send(own, endpoint, "users", written, b'{"id": 1, "joinedAt": 1767225600000}', key="1")
+    send(own, endpoint, "users", written, None, key="2")
     send(own, endpoint, "ships", AvroSchema(None, schema_definition=SHIP), {"id": 7, "speed": 1.5}, key="7")
     send(own, endpoint, "clicks", BytesSchema(), b'{"page": "/", "clickedAt": 1767225600000}')
     send(own, endpoint, "My-Texts", BytesSchema(), b"hello")

@@ -7,6 +7,8 @@ import pytest
 import typer
 
 from pulsar_lakehouse.cli import quarantine, report
+from pulsar_lakehouse.contracts.decoding import MALFORMED
+from pulsar_lakehouse.settings import Settings
 from pulsar_lakehouse.tables.direct import append_values
 from pulsar_lakehouse.tables.lake import Lake
 from tests.lake import own_home
@@ -41,4 +43,31 @@ def test_inspect_names_the_order_that_has_waited_longest(
     assert [row[:6] for row in map(tuple, shown)] == [
         ("reason", "entity", "orders", "oldest", "keys", "such as"),
         ("missing", "users", 3, "7 2", 2, "9"),
+    ]
+
+
+def test_inspect_shows_malformed_messages_also_without_facts(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lake: Lake
+) -> None:
+    declarations = tmp_path / "declarations"
+    declarations.mkdir()
+    declarations.joinpath("stores.py").write_text(
+        "from pulsar_lakehouse import Entity, Topic\n"
+        'STORES = Entity(topic=Topic("stores", "id BIGINT NOT NULL", changelog=True), key="id", columns="id")\n'
+    )
+    project = own_home(settings, tmp_path)
+    Lake(lake.spark, project).create(MALFORMED)
+    rows = [
+        {"topic": "stores", "reason": reason, "quarantined_at": datetime(2026, 1, day, tzinfo=UTC)}
+        for day, reason in ((1, "not a JSON object"), (2, "id is missing"))
+    ]
+    append_values(project, MALFORMED.name, rows)
+    monkeypatch.setenv("LAKEHOUSE_HOME", str(project.home))
+    monkeypatch.setenv("LAKEHOUSE_DECLARATIONS", str(declarations))
+    shown: list[tuple[object, ...]] = []
+    monkeypatch.setattr(report, "rows", lambda columns, rows, **_: shown.extend([columns, *rows]))
+    typer.main.get_command(quarantine.app)(["inspect"], standalone_mode=False)
+    assert [row[:3] for row in map(tuple, shown)] == [
+        ("topic", "messages", "such as"),
+        ("stores", 2, "id is missing"),
     ]

@@ -13,7 +13,7 @@ from tests.pipeline.projects import VISITORS, project
     ("topic", "content", "line"),
     [
         ("visits", b"", "visits: not declared; there are visitors, ships"),
-        ("ships", b"", "ships: is declared as AVRO: only JSON payloads can be sent"),
+        ("ships", b'{"payload": {}}', "some.jsonl:1: payload: can't be written with the schema {"),
         ("visitors", None, "some.jsonl: can't be read: No such file or directory"),
         ("visitors", b'{"payload": "\xff"}', "some.jsonl: can't be read: 'utf-8' codec can't decode byte 0xff"),
         ("visitors", b'{"payload": null}\n{"id": 1}', "some.jsonl:2: must be an object with a payload"),

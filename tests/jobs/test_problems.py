@@ -82,6 +82,26 @@ def test_rules_that_only_warn_are_no_problem_but_are_told() -> None:
     assert list(warnings(status)) == ["gold.orders: 2 warning rules did not pass: see `lakehouse validate`"]
 
 
+def test_a_topic_of_which_nothing_gets_through() -> None:
+    """Users break the contract. All orders wait, and all payments have the keys of another one."""
+    status = Status(
+        landed={"users": 3, "orders": 9, "payments": 2_000, "items": 4},
+        malformed=[Malformed(topic="users", rows=3)],
+        waiting=[waiting(expired=0)],
+        held={("payments", "duplicates"): 1_999, ("items", "discarded"): 4},
+    )
+    assert list(problems(status)) == [
+        "users: of 3 messages, most are held back: 3 malformed: see `lakehouse quarantine inspect`",
+        "orders: of 9 messages, most are held back: 9 waiting: see `lakehouse quarantine inspect`",
+        "payments: of 2,000 messages, most are held back: 1,999 duplicate: see `lakehouse quarantine inspect`",
+    ]
+
+
+def test_a_failure_of_several_steps_for_one_reason_is_told_once() -> None:
+    steps = [StepRecord(step=f"land {name}", failure="land orders: no subscription") for name in ("orders", "users")]
+    assert list(problems(Status(steps=steps))) == ["the last run failed: land orders: no subscription"]
+
+
 LIMITS: list[tuple[str, Callable[[Any], Status], object, object]] = [
     ("ReconciliationFailed", lambda holds: Status(reconciliations=[reconciled("orders", holds=holds)]), True, False),
     ("ReconciliationOld", lambda age: Status(unreconciled={"orders": age}), 86_400, 86_401),
@@ -93,6 +113,7 @@ LIMITS: list[tuple[str, Callable[[Any], Status], object, object]] = [
     ("GoldLate", lambda age: late_gold(age), 900, 1_801),
     ("FactsExpired", lambda count: Status(waiting=[waiting(expired=count)]), 0, 1),
     ("MalformedMessages", lambda new: Status(malformed=[Malformed(topic="orders", rows=500, new=new)]), 100, 101),
+    ("MostHeldBack", lambda count: malformed_of_ten(count), 5, 6),
     ("CriticalRuleFails", lambda names: Status(checks=[rules("critical", *names)]), [], ["key_is_unique"]),
     ("ManySmallFiles", lambda count: files(count, size=10), 2_000, 2_001),
     ("ManySmallFiles", lambda size: files(3_000, size=size), 1_000_000, 999_999),
@@ -109,6 +130,10 @@ ONLY_OVER_TIME = {
 def late_gold(age: float) -> Status:
     """Gold is as late as a table on the way to it, and that is what the problem names."""
     return Status(tables=[table("silver.users", lag=age)], streams=["silver.users"], freshness={"gold.orders": age})
+
+
+def malformed_of_ten(count: int) -> Status:
+    return Status(landed={"orders": 10}, malformed=[Malformed(topic="orders", rows=count)])
 
 
 def files(count: int, *, size: int) -> Status:

@@ -54,6 +54,24 @@ def test_what_fails_before_a_stream_starts_is_tried_again(
         assert [(outcome.name, outcome.rows) for outcome in outcomes] == [("texts", 0)]
 
 
+def test_a_busy_machine_gets_more_time_with_each_retry(
+    lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And then one whose broker was away gets the usual time."""
+    late = "org.apache.spark.SparkException: Python worker failed to connect back."
+    failures = ["it was away", *([late] * 3)]
+    slept: list[float] = []
+    monkeypatch.setattr("pulsar_lakehouse.jobs.streams.time.sleep", slept.append)
+
+    def stream() -> DataStreamWriter:
+        if failures:
+            raise PySparkException(failures.pop())
+        return lake.spark.readStream.text(str(tmp_path)).writeStream.format("noop")
+
+    catch_up(own_home(lake.settings, tmp_path), [Stream("texts", stream)])
+    assert slept[:4] == [10, 20, 40, 10]
+
+
 def test_a_backlog_in_bronze_is_read_in_several_batches(lake: Lake, tmp_path: Path) -> None:
     run = lake.settings.run.model_copy(update={"max_bytes_per_batch": 1})
     project = own_home(lake.settings, tmp_path).model_copy(update={"run": run})
@@ -91,7 +109,8 @@ def test_what_is_read_again_in_several_batches_is_placed_once(lake: Lake, tmp_pa
 
 
 @pytest.mark.parametrize(
-    "error", [PermanentError("the schema has changed"), BusyError("it is busy"), PySparkException("no heap")]
+    "error",
+    [PermanentError("the schema has changed"), BusyError("it is busy"), PySparkException("no heap"), KeyError("name")],
 )
 def test_a_step_that_can_not_start_has_failed(settings: Settings, tmp_path: Path, error: Exception) -> None:
     def stream() -> DataStreamWriter:
@@ -99,11 +118,48 @@ def test_a_step_that_can_not_start_has_failed(settings: Settings, tmp_path: Path
 
     run = settings.run.model_copy(update={"retries": 0})
     project = own_home(settings, tmp_path).model_copy(update={"run": run})
-    with pytest.raises(LakehouseError):
+    with pytest.raises((LakehouseError, KeyError)):
         catch_up(project, [Stream("land orders", stream)])
     assert step_record(project, "land orders") == StepRecord(
         step="land orders", failures=1, failure=f"land orders: {error}"
     )
+
+
+@pytest.mark.parametrize("part", ["at_once", "caught_up"])
+def test_what_is_done_beside_a_stream_can_fail_the_step(lake: Lake, tmp_path: Path, part: str) -> None:
+    def fail(*_: object) -> None:
+        raise AttributeError("'NoneType' object has no attribute 'get'")
+
+    def stream() -> DataStreamWriter:
+        return lake.spark.readStream.text(str(tmp_path)).writeStream.format("noop")
+
+    streams = {
+        "at_once": Stream("land orders", stream, at_once=fail),
+        "caught_up": Stream("land orders", stream, caught_up=fail),
+    }
+    project = own_home(lake.settings, tmp_path)
+    with pytest.raises(AttributeError):
+        catch_up(project, [streams[part]])
+    record = step_record(project, "land orders")
+    assert (record.failures, record.failure) == (1, "land orders: 'NoneType' object has no attribute 'get'")
+
+
+def test_a_step_whose_streams_can_not_be_made_has_failed_until_it_succeeds(lake: Lake, tmp_path: Path) -> None:
+    """The record of the schemas that messages were written with can't be read."""
+    step = f"merge {ENTITIES[0].name}"
+    own = Lake(lake.spark, own_home(lake.settings, tmp_path))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("pulsar_lakehouse.jobs.steps.as_written", refuse)
+        with pytest.raises(LakehouseError):
+            merging(own, ENTITIES[:1])
+    assert step_record(own.settings, step) == StepRecord(step=step, failures=1, failure=f"{step}: no schema")
+    land_literally(own, [])
+    catch_up(own.settings, merging(own, ENTITIES[:1]))
+    assert step_record(own.settings, step).failure == ""
+
+
+def refuse(*_: object) -> None:
+    raise LakehouseError("no schema")
 
 
 @pytest.mark.parametrize(

@@ -191,3 +191,12 @@ def test_what_can_not_be_drafted(found: Contents, line: str) -> None:
     with pytest.raises(ConfigurationError) as error:
         draft(found, "found")
     assert str(error.value) == line
+
+
+def test_names_within_fields_are_quoted_where_they_must_be(tmp_path: Path) -> None:
+    calls = contents(
+        "calls", *((None, {"id": n, "labels": {"http.method": "GET", "$oid": "a", "ok": True}}) for n in (1, 2))
+    )
+    assert "labels STRUCT<`http.method`: STRING, `$oid`: STRING, ok: BOOLEAN>" in draft(calls, "calls")
+    [drafted] = loaded(tmp_path, calls).enrichments
+    assert drafted.topic.fields["labels"].dataType.simpleString() == "struct<http.method:string,$oid:string,ok:boolean>"

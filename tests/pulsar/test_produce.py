@@ -4,18 +4,18 @@ import pulsar
 import pytest
 
 from pulsar_lakehouse.contracts.topics import Topic
-from pulsar_lakehouse.errors import BrokerError
+from pulsar_lakehouse.errors import BrokerError, ConfigurationError
 from pulsar_lakehouse.pulsar.endpoint import Endpoint, call_admin, connect
-from pulsar_lakehouse.pulsar.produce import Message, produce
+from pulsar_lakehouse.pulsar.produce import NO_SCHEMA, Message, MessageSchema, produce
 from pulsar_lakehouse.pulsar.topic_admin import create_topics
 from pulsar_lakehouse.settings import Settings
 
 COUNTERS = Topic("counters", "id BIGINT NOT NULL")
-FIRST_VERSION, NO_SCHEMA = "\0" * 8, ""
+FIRST_VERSION, NO_VERSION = "\0" * 8, ""
 MESSAGES = [
     Message("1", b'{"id":1}', 1_000),
     Message("1", None, 2_000),
-    Message("2", b'{"id":"two"}', 3_000, broken=True),
+    Message("2", b'{"id":"two"}', 3_000, schema=NO_SCHEMA),
     Message("2", b'{"id":2}', 4_000),
 ]
 
@@ -46,9 +46,44 @@ def test_messages_arrive_as_they_are(endpoint: Endpoint, empty: Settings) -> Non
     } == {
         1_000: ("1", False, b'{"id":1}', FIRST_VERSION),
         2_000: ("1", True, b"", FIRST_VERSION),
-        3_000: ("2", False, b'{"id":"two"}', NO_SCHEMA),
+        3_000: ("2", False, b'{"id":"two"}', NO_VERSION),
         4_000: ("2", False, b'{"id":2}', FIRST_VERSION),
     }
+
+
+def test_messages_are_sent_with_the_schemas_that_they_name(endpoint: Endpoint, empty: Settings) -> None:
+    """Properties of a schema are registered, too. The topic's own schema has version 0."""
+    with_size = COUNTERS.pulsar_schema().replace(
+        '"fields": [', '"fields": [{"name": "size", "type": ["null", "int"], "default": null}, '
+    )
+    later = MessageSchema("JSON", with_size)
+    owned = MessageSchema("JSON", with_size.replace("size", "width"), (("owner", "me"),))
+    messages = [
+        Message("1", b'{"id":1}', 1_000, {"sent-by": "me"}),
+        Message("1", b'{"id":1,"size":2}', 2_000, schema=later),
+        Message("1", b'{"id":1,"width":2}', 3_000, schema=owned),
+    ]
+    produce([(COUNTERS, messages)], endpoint, empty)
+    arrived = {message.event_timestamp(): message for message in received(3, endpoint, empty)}
+    assert {time: (each.properties(), ord(each.schema_version()[-1])) for time, each in arrived.items()} == {
+        1_000: ({"sent-by": "me"}, 0),
+        2_000: ({}, 1),
+        3_000: ({}, 2),
+    }
+    found = call_admin("GET", f"schemas/{empty.pulsar.namespace}/counters/schema", endpoint, empty).json()
+    assert (found["version"], found["properties"]) == (2, {"owner": "me"})
+
+
+def test_a_schema_that_the_client_can_not_send_is_named(endpoint: Endpoint, empty: Settings) -> None:
+    schema = MessageSchema("KEY_VALUE", '{"key": "", "value": ""}')
+    with pytest.raises(ConfigurationError, match=r"^schema: type: KEY_VALUE: this client can't send it"):
+        produce([(COUNTERS, [Message("1", b"hello", 1_000, schema=schema)])], endpoint, empty)
+
+
+def test_a_schema_that_the_broker_refuses_is_named(endpoint: Endpoint, empty: Settings) -> None:
+    schema = MessageSchema("STRING")
+    with pytest.raises(BrokerError, match=r"^counters: the broker refuses the schema STRING"):
+        produce([(COUNTERS, [Message("1", b"hello", 1_000, schema=schema)])], endpoint, empty)
 
 
 def test_a_topic_that_is_not_there_is_named(endpoint: Endpoint, settings: Settings) -> None:

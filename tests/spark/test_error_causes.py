@@ -46,6 +46,11 @@ RuntimeError: power cut
             "bronze.pulsar.options.PulsarSourceError: option tokenFile: /run/token: No such file or directory",
             "pulsar.token_file: /run/token: No such file or directory",
         ),
+        (
+            "org.apache.spark.SparkException: Python worker failed to connect back.\n\tat org.apache.Worker(1)\n"
+            "Caused by: java.net.SocketTimeoutException: Accept timed out",
+            "a Python process of Spark did not start in time: is the machine busy, or its memory used up?",
+        ),
         ("\nwhat a pity\nthe rest", "what a pity"),
         ("x/orders: no such topic", "x/orders: no such topic: `lakehouse topics create` makes the declared ones"),
         ("", "RuntimeError"),

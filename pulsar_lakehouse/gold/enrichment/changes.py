@@ -198,8 +198,8 @@ def waiting_for(
     events.
 
     The changed key is a missing one, or one on the way to it: a merged one, or one of an earlier lookup. A fact that an
-    older release put there does not say in `missing` what it waits for. A change does not retry a fact that has waited
-    for more than `retry_days` days.
+    older release put there does not say in `missing` what it waits for, or says a key that is NULL. A change does not
+    retry a fact that has waited for more than `retry_days` days.
     """
     # A fixed time, because a MERGE does not reuse a cached plan with current_timestamp(). A whole minute, the next one,
     # because the batches of a minute then have the same generated code.
@@ -217,7 +217,8 @@ def waiting_for(
         changes = changes.join(wanted, on=is_awaited, how="left_semi")
     is_hit = is_awaited & was_valid(F.col(enrichment.event_time))
     retried = by_key.join(changes, on=is_hit, how="left_semi").select("position")
-    others = (events.where(is_event(RELEASE)), outdated, waiting.where("missing IS NULL"))
+    is_of_earlier_release = "missing IS NULL OR exists(missing, each -> each.key IS NULL AND each.via IS NULL)"
+    others = (events.where(is_event(RELEASE)), outdated, waiting.where(is_of_earlier_release))
     return reduce(DataFrame.union, (rows.select("position") for rows in others), retried)
 
 

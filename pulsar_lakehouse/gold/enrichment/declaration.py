@@ -14,11 +14,11 @@ from pulsar_lakehouse.contracts.columns import COLUMNS, Columns
 from pulsar_lakehouse.contracts.decoding import Decoding
 from pulsar_lakehouse.contracts.keys import key_text
 from pulsar_lakehouse.contracts.topics import Topic
-from pulsar_lakehouse.contracts.types import sql_type, type_name
+from pulsar_lakehouse.contracts.types import type_name
 from pulsar_lakehouse.errors import ConfigurationError
 from pulsar_lakehouse.silver.entity import Entity
 from pulsar_lakehouse.spark.declared_sql import try_eval
-from pulsar_lakehouse.tables.declared import POSITION, Table, made_from
+from pulsar_lakehouse.tables.declared import POSITION, Table, made_from, sql_type
 
 
 @checked
@@ -49,7 +49,8 @@ class Lookup:
     required: bool = True
     """Whether a fact waits until its state is there. If not, it goes to gold with NULL in place of the state, and is
     corrected, within `correction_days`, when the state comes, is deleted or is there again. State that is looked up
-    through a row that is not required can't be required. Example: `required=False`"""
+    through a row that is not required can't be required. A fact whose own column of `on` is NULL names no row: it waits
+    for none, and its state is NULL in either case. Example: `required=False`"""
     merged_into: str | None = None
     """SQL over the entity's columns: the key that this row was merged into, or NULL. The join follows merges to the
     survivor, and the column `<name>_merged` holds the keys on the way. A merge that arrives later, or is undone,
@@ -100,6 +101,11 @@ class Lookup:
     def paths(self) -> tuple[str, ...]:
         """The columns of `on`."""
         return (self.on,) if isinstance(self.on, str) else self.on
+
+    @property
+    def own_paths(self) -> tuple[str, ...]:
+        """Those of the fact itself."""
+        return tuple(path for path in self.paths if "." not in path)
 
     @property
     def through(self) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from pulsar_lakehouse.contracts.keys import key_text
 from pulsar_lakehouse.gold.enrichment.declaration import MISSING, Enrichment, Lookup, keys_of
 from pulsar_lakehouse.gold.enrichment.survivors import merged_among, merges_of, ways_from, ways_of
 from pulsar_lakehouse.limits import FEW
@@ -20,7 +21,8 @@ LACKS = ("reason", "missing")
 CURRENT = "_current"
 """The column with a fact's present row in gold as a struct, or NULL."""
 UNKNOWN = "unknown"
-"""Why state can't be used whose key is in a row that can't be used itself. The fact waits for that row only."""
+"""Why there is no state where there is no key to look up: the fact's own column is NULL, so it names no row, or the key
+is in a row that can't be used itself. The fact does not wait for this state."""
 
 
 def look_up(
@@ -62,8 +64,7 @@ def _join(
             few = {**few, **_collected(facts, [lookup])}
         keys = None if few is None else few[lookup.name]
         facts = facts.transform(_with_found, lake, lookup, enrichment.event_time, source=source, few=keys)
-        if lookup.through:
-            facts = facts.transform(with_unknown, lookup=lookup)
+        facts = facts.transform(with_unknown, lookup=lookup)
         if keeps is not None and lookup.name in enrichment.leading and not lookup.is_as_of:
             facts = facts.transform(with_kept, lookup=lookup, keeps=keeps)
     return facts.transform(with_missing, lookups=enrichment.lookups)
@@ -113,16 +114,19 @@ def _with_found(
 
 
 def with_key(facts: DataFrame, *, lookup: Lookup) -> DataFrame:
-    """Adds `_<name>_key`, the key that the lookup's columns have; NULL if a row that has one of them can't be used."""
+    """Adds `_<name>_key`, the key that the lookup's columns have; NULL if it is not known."""
     key = lookup.key_from([F.col(path) for path in lookup.paths])
-    if lookup.through:
-        key = F.when(_is_known(lookup), key)
-    return facts.withColumn(f"_{lookup.name}_key", key)
+    return facts.withColumn(f"_{lookup.name}_key", F.when(_is_known(lookup), key))
 
 
 def _is_known(lookup: Lookup) -> Column:
-    """Whether the rows of the earlier lookups, which have columns of the key, can be used."""
-    return reduce(Column.__and__, (F.col(f"no_{name}").isNull() for name in lookup.through))
+    """Whether the fact's own columns of the key have values, and the earlier lookups' rows that have others are usable.
+
+    A NULL in such a row is another matter: that row can change, and the fact waits for it. A fact never changes.
+    """
+    is_named = (F.col(path).isNotNull() for path in lookup.own_paths)
+    is_usable = (F.col(f"no_{name}").isNull() for name in lookup.through)
+    return reduce(Column.__and__, (*is_named, *is_usable))
 
 
 def with_survivor(facts: DataFrame, *, ways: pa.Table | None, lookup: Lookup) -> DataFrame:
@@ -199,7 +203,7 @@ def _key_in(row: Column, lookup: Lookup) -> Column:
 
 
 def with_unknown(facts: DataFrame, *, lookup: Lookup) -> DataFrame:
-    """Says in `no_<name>` that the key is unknown, if a row that has a column of it can't be used."""
+    """Says in `no_<name>` that the key is not known, where it is not."""
     no_state = f"no_{lookup.name}"
     return facts.withColumn(no_state, F.when(_is_known(lookup), F.col(no_state)).otherwise(UNKNOWN))
 
@@ -235,9 +239,9 @@ def with_missing(facts: DataFrame, *, lookups: Sequence[Lookup]) -> DataFrame:
 
 
 def _lack(lookup: Lookup) -> Column:
-    """Why the fact waits for the lookup's state, or NULL. It does not if an earlier lookup has no key for it."""
+    """Why the fact waits for the lookup's state, or NULL. It does not if there is no key to look up."""
     reason = F.col(f"no_{lookup.name}")
-    return F.when(reason != UNKNOWN, reason) if lookup.through else reason
+    return F.when(reason != UNKNOWN, reason)
 
 
 def _needed(lookup: Lookup, reason: Column, known: Mapping[str, Lookup]) -> Column:
@@ -245,7 +249,7 @@ def _needed(lookup: Lookup, reason: Column, known: Mapping[str, Lookup]) -> Colu
     via = [_keys(each) for each in _earlier(lookup, known)]
     return F.struct(
         F.lit(lookup.entity.name).alias("entity"),
-        lookup.text_of(F.col(f"_{lookup.name}_key")).alias("key"),
+        _text_of_key(lookup).alias("key"),
         reason.alias("reason"),
         lookup.merged_keys.alias("merged"),
         (F.concat(*via) if via else F.lit(None)).alias("via"),
@@ -261,7 +265,13 @@ def _earlier(lookup: Lookup, known: Mapping[str, Lookup]) -> list[Lookup]:
 
 
 def _keys(lookup: Lookup) -> Column:
-    return keys_of(F.lit(lookup.entity.name), lookup.merged_keys, lookup.text_of(F.col(f"_{lookup.name}_key")))
+    return keys_of(F.lit(lookup.entity.name), lookup.merged_keys, _text_of_key(lookup))
+
+
+def _text_of_key(lookup: Lookup) -> Column:
+    """The text of the key that was looked up. One of several columns may have no value of the entity's types."""
+    text = lookup.text_of(F.col(f"_{lookup.name}_key"))
+    return F.coalesce(text, key_text([F.col(path) for path in lookup.paths])) if len(lookup.paths) > 1 else text
 
 
 def was_valid(moment: Column) -> Column:

@@ -25,6 +25,7 @@ from pulsar_lakehouse.gold.sql.statements import (
 )
 from pulsar_lakehouse.gold.sql.types import POSTGRES_TYPES
 from pulsar_lakehouse.spark.comparing import has_map
+from pulsar_lakehouse.tables.declared import unstorable_names
 from pulsar_lakehouse.tables.lake import Lake
 
 
@@ -88,6 +89,8 @@ def _refuse_column(statement: Statement, column: StructField) -> None:
         raise statement.wrong(
             node, f"{column.name}: must be named with AS: lower-case letters, digits and _, after a letter"
         )
+    for name in unstorable_names(column.dataType):
+        raise statement.wrong(node, f"{column.name} has a field named `{name}`, which no table can have")
     if has_map(column.dataType):
         raise statement.wrong(node, f"{column.name} is a map, which can't be compared: use to_json() or its fields")
     if table.postgres and type(column.dataType) not in POSTGRES_TYPES:

@@ -21,7 +21,6 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from pulsar_lakehouse.contracts.checks import Mode, failed, of_mode, stop_if_failed
-from pulsar_lakehouse.contracts.types import sql_type
 from pulsar_lakehouse.errors import ConfigurationError, PermanentError
 from pulsar_lakehouse.gold.sql.checking import checked
 from pulsar_lakehouse.gold.sql.declaration import SqlTable
@@ -32,7 +31,7 @@ from pulsar_lakehouse.gold.sql.quarantine import clear_quarantine, quarantine
 from pulsar_lakehouse.gold.sql.statements import Statement, located, narrow, parse, select, touched
 from pulsar_lakehouse.inspection.table_status import REFRESHES_TABLE
 from pulsar_lakehouse.spark.frames import cached, of_keys, with_columns_of
-from pulsar_lakehouse.tables.declared import FEED, Table
+from pulsar_lakehouse.tables.declared import FEED, Table, ddl_of
 from pulsar_lakehouse.tables.direct import Merge, append_values
 from pulsar_lakehouse.tables.lake import Lake
 
@@ -74,8 +73,7 @@ class Refreshed:
 
 
 def gold_table(table: SqlTable, columns: StructType) -> Table:
-    types = ", ".join(f"`{column.name}` {sql_type(column.dataType)}" for column in columns)
-    return Table(name=table.name, columns=types, properties={"delta.enableChangeDataFeed": "true"})
+    return Table(name=table.name, columns=ddl_of(columns), properties={"delta.enableChangeDataFeed": "true"})
 
 
 def refresh(lake: Lake, table: SqlTable, *, full: bool = False) -> Refreshed:

@@ -41,7 +41,8 @@ def priced(id: int, price: float, kind: str, when: int = 0) -> Message:
 
 
 PRICED = st.builds(priced, ITEMS, PRICES, KINDS, MOMENTS)
-ORDERED = st.builds(partial(order), LINES, user=IDS, item=ITEMS, itemCategory=KINDS, when=MOMENTS, place=st.just(0))
+NAMED = st.sampled_from(["a", "b", None])  # an order that names no category names no item by its category
+ORDERED = st.builds(partial(order), LINES, user=IDS, item=ITEMS, itemCategory=NAMED, when=MOMENTS, place=st.just(0))
 MERGED = st.builds(partial(user), IDS, when=MOMENTS, late=MOMENTS, mergedAt=st.just(millis(at(0))), parentUserId=IDS)
 MESSAGES = st.one_of(
     st.builds(partial(user), IDS, when=MOMENTS, late=MOMENTS, parentUserId=IDS),
@@ -65,7 +66,7 @@ def with_lookups(*lookups: Lookup, required: bool = True) -> Enrichment:
 
 
 LOOKUPS = {
-    "state is required": with_lookups(USER, ITEM),
+    "state is required": with_lookups(USER, KIND),
     "no state is required": with_lookups(USER, ITEM, required=False),
     "through latest rows": with_lookups(replace(USER, merged_into=None), replace(PARENT, merged_into=None), KIND),
     "through rows as of a time": with_lookups(
