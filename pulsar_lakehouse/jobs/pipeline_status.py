@@ -154,9 +154,8 @@ def freshness(pipeline: Pipeline, topics: Sequence[TopicState], tables: Sequence
 
     It is not known, and left out, if the lag of one of its topics is not.
     """
-    statuses = [each.status for each in topics if each.status]
-    own = {topic.name: topic.own_name for topic in pipeline.topics}
-    lags = {f"topic {own[each.name]}": each.lag_seconds for each in statuses if each.lag_seconds is not None}
+    told = {each.name: each.status.lag_seconds for each in topics if each.status}
+    lags = {f"topic {topic.own_name}": lag for topic in pipeline.topics if (lag := told.get(topic.name)) is not None}
     lags |= {each.name: each.lag_seconds or 0.0 for each in tables if each.name in pipeline.written}
     lags |= {each.history.name: lags[each.table.name] for each in pipeline.entities if each.table.name in lags}
     oldest: dict[str, float] = {}

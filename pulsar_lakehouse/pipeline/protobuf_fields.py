@@ -4,14 +4,19 @@ import json
 from base64 import b64decode
 from collections.abc import Iterable, Mapping
 
-from google.protobuf.descriptor_pb2 import DescriptorProto, FieldDescriptorProto, FileDescriptorSet
-from google.protobuf.message import DecodeError
+from google.protobuf.descriptor_pb2 import (  # type: ignore[import-untyped]
+    DescriptorProto,
+    FieldDescriptorProto,
+    FileDescriptorSet,
+)
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from pulsar_lakehouse.contracts.schemas import RegisteredSchema
 from pulsar_lakehouse.pipeline.field_types import Field, array_of, struct_of
 
 Messages = Mapping[str, DescriptorProto]
 """By full name, such as `.shop.Store`."""
+Named = Iterable[tuple[str, DescriptorProto]]
 KINDS = {
     **dict.fromkeys(("DOUBLE", "FLOAT"), "DOUBLE"),
     **dict.fromkeys(("INT32", "SINT32", "SFIXED32"), "INT"),
@@ -23,11 +28,9 @@ KINDS = {
 WELL_KNOWN = {
     ".google.protobuf.Timestamp": "TIMESTAMP",
     **{
-        f".google.protobuf.{name}Value": KINDS[name.upper()] for name in ("Double", "Float", "Int32", "Int64", "UInt32")
+        f".google.protobuf.{name}Value": KINDS[name.upper()]
+        for name in ("Double", "Float", "Int32", "Int64", "UInt32", "UInt64", "Bool", "String")
     },
-    ".google.protobuf.UInt64Value": KINDS["UINT64"],
-    ".google.protobuf.BoolValue": "BOOLEAN",
-    ".google.protobuf.StringValue": "STRING",
 }
 
 
@@ -36,21 +39,19 @@ def fields_of_descriptor(schema: RegisteredSchema) -> list[Field]:
     try:
         told = json.loads(schema.data)
         files = FileDescriptorSet.FromString(b64decode(told["fileDescriptorSet"])).file
-        messages = dict(_named("", [(f".{file.package}" if file.package else "", file.message_type) for file in files]))
+        packages = ((f".{file.package}" if file.package else "", file.message_type) for file in files)
+        messages = dict(each for package, found in packages for each in _named(package, found))
         root = messages[f".{told['rootMessageTypeName']}"]
     except (ValueError, KeyError, TypeError, DecodeError):
         return []
     return [Field(name=each.name, ddl=_of(each, messages), seen=_seen(each)) for each in root.field]
 
 
-def _named(
-    within: str, groups: Iterable[tuple[str, Iterable[DescriptorProto]]]
-) -> Iterable[tuple[str, DescriptorProto]]:
-    for package, found in groups:
-        for each in found:
-            name = f"{within}{package}.{each.name}"
-            yield name, each
-            yield from _named(name, [("", each.nested_type)])
+def _named(within: str, messages: Iterable[DescriptorProto]) -> Named:
+    for each in messages:
+        name = f"{within}.{each.name}"
+        yield name, each
+        yield from _named(name, each.nested_type)
 
 
 def _of(field: FieldDescriptorProto, messages: Messages) -> str:
@@ -72,4 +73,4 @@ def _one(field: FieldDescriptorProto, messages: Messages) -> str:
 
 
 def _seen(field: FieldDescriptorProto) -> str:
-    return FieldDescriptorProto.Type.Name(field.type).removeprefix("TYPE_")
+    return str(FieldDescriptorProto.Type.Name(field.type)).removeprefix("TYPE_")

@@ -45,6 +45,7 @@ def test_a_pipeline_with_nothing_wrong() -> None:
 def test_the_gravest_problem_comes_first() -> None:
     status = Status(
         broker="no broker is running",
+        contracts={"orders": ["id is registered as string, but declared as long"]},
         unreadable="silver.users: torn",
         topics=[topic("items", problem="5 entries are lost"), topic("users", lag=7_300)],
         tables=[table("silver.users", lag=901), replace(table("bronze.users"), files=2_500)],
@@ -60,6 +61,8 @@ def test_the_gravest_problem_comes_first() -> None:
         checks=[rules("critical", "key_is_unique"), rules("warning", "grew_as_usual")],
     )
     assert list(problems(status)) == [
+        "orders: id is registered as string, but declared as long: its messages are malformed until that is declared; "
+        "then run `lakehouse quarantine retry`",
         "orders: reconciliation does not hold: 2 in no table: see `lakehouse reconcile`",
         "the tables can't be read: silver.users: torn",
         "the broker can't be asked: no broker is running",

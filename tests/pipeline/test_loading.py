@@ -104,6 +104,9 @@ A_LOOKUP = 'Lookup(name="visitor", entity=VISITORS, on="visitor_id")'
         ("topic=VISITORS_TOPIC", 'topic="visitors"', f"{ENTITY}topic: visitors: must be a Topic"),
         ("topic=VISITORS_TOPIC", "topic=VISITOR_TOPIC", f"{ENTITY}NameError: name 'VISITOR_TOPIC' is not defined"),
         ('name="visitors"', 'name="Visitors"', f'{ENTITY}topic Visitors: its tables need a name of lower-case letters, digits and _: declare Topic("visitors", topic="Visitors", ...)'),
+        ('record="Visitor"', 'topic="eu/visitors"', f"{ENTITY}topic visitors: topic: eu/visitors: must be a name such as orders-v1, or a full one such as persistent://sales/eu/orders-v1"),
+        ('record="Visitor"', 'topic="non-persistent://sales/eu/visitors"', f"{ENTITY}topic visitors: topic: non-persistent://sales/eu/visitors: must be a name such as orders-v1, or a full one such as persistent://sales/eu/orders-v1"),
+        ('name="visitors"', 'name="orders-v1"', f'{ENTITY}topic orders-v1: its tables need a name of lower-case letters, digits and _: declare Topic("orders_v1", topic="orders-v1", ...)'),
         ('record="Visitor"', "record=None", "declarations/visitors.py:5: VISITORS_TOPIC: topic visitors: record: None: must be a text"),
         ('StructField("city", StringType())', 'StructField("ID", StringType())', f"{ENTITY}topic visitors: field id is there twice, as SQL does not tell upper from lower case"),
         ('StructField("city", StringType())', 'StructField("city", StructType())', "declarations/visitors.py:5: VISITORS_TOPIC: topic visitors: field city has no fields"),
@@ -226,6 +229,19 @@ def test_two_tables_do_not_share_one_in_postgres(tmp_path: Path) -> None:
     assert refused(folder) == [
         "declarations/sql/b.sql:1: counts: another declaration has this table in Postgres already"
     ]
+
+
+def test_a_topic_of_the_namespace_is_that_of_the_full_name(tmp_path: Path) -> None:
+    full = 'name="visits", topic="persistent://public/lakehouse/visitors"'
+    settings = load_settings(declarations=visits_project(tmp_path, 'name="visits"', full))
+    with pytest.raises(DeclarationsError) as error:
+        pipeline_of(settings)
+    assert error.value.mistakes == [f"{FACTS}visitors: another declaration has this topic already"]
+
+
+def test_topics_of_other_names_need_tables_of_their_own(tmp_path: Path) -> None:
+    folder = visits_project(tmp_path, 'name="visits"', 'name="visitors", topic="visits"')
+    assert refused(folder) == [f"{FACTS}bronze.visitors: another declaration has this table already"]
 
 
 def test_a_folder_without_declarations_is_none(tmp_path: Path) -> None:

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from pulsar_lakehouse.contracts.topics import Topic
-from pulsar_lakehouse.pulsar.endpoint import Endpoint, call_admin
+from pulsar_lakehouse.errors import BrokerError
+from pulsar_lakehouse.pulsar.endpoint import Endpoint, admin_path, call_admin
 from pulsar_lakehouse.pulsar.topic_admin import create_published, create_topics
 from pulsar_lakehouse.settings import Settings
 from tests.lake import own_home
@@ -94,6 +95,42 @@ def test_a_topic_that_a_producer_has_made_stays_without_partitions(endpoint: End
     assert told(f"{path}/partitions", endpoint, settings)["partitions"] == 0
     assert told(f"{path}/subscriptions", endpoint, settings) == ["lakehouse-bronze.alone"]
     assert told("schemas/public/lakehouse/alone/schema", endpoint, settings)["type"] == "JSON"
+
+
+@pytest.mark.parametrize("own", ["sightings-v1", "DB.inventory.sightings", "Größe 50%?", "persistent://zoo/south/All"])
+def test_a_topic_has_any_name_in_any_namespace(endpoint: Endpoint, settings: Settings, own: str) -> None:
+    topic = replace(EVENTS, topic=own)
+    create_topics([topic], endpoint, settings)
+    name = topic.full_name(settings.pulsar.namespace)
+    assert told(f"{admin_path(name)}-partition-0/subscriptions", endpoint, settings) == [EVENTS.subscription]
+    assert told(f"{admin_path(name, 'schemas')}/schema", endpoint, settings)["type"] == "JSON"
+
+
+@pytest.mark.parametrize("type", ["STRING", "BYTES", "AVRO"])
+def test_a_schema_of_another_type_stays(endpoint: Endpoint, settings: Settings, type: str) -> None:
+    texts = replace(EVENTS, name=f"as_{type.lower()}")
+    path = f"schemas/public/lakehouse/{texts.name}/schema"
+    registered = {"type": type, "schema": EVENTS.pulsar_schema() if type == "AVRO" else "", "properties": {}}
+    call_admin("POST", path, endpoint, settings, body=registered)
+    before = told(path, endpoint, settings)
+    create_topics([texts, replace(EVENTS, name=f"after_{texts.name}")], endpoint, settings)
+    assert told(path, endpoint, settings) == before
+    for topic in (texts.name, f"after_{texts.name}"):
+        path = f"persistent/public/lakehouse/{topic}-partition-0/subscriptions"
+        assert told(path, endpoint, settings) == [f"lakehouse-bronze.{topic}"]
+
+
+def test_a_schema_that_can_not_be_read_is_told_and_later_topics_are_created(
+    endpoint: Endpoint, settings: Settings
+) -> None:
+    other = replace(EVENTS, name="other", fields="id STRING NOT NULL")
+    create_topics([other], endpoint, settings)
+    with pytest.raises(BrokerError) as error:
+        create_topics([replace(EVENTS, name="other"), replace(EVENTS, name="later")], endpoint, settings)
+    assert str(error.value) == "other: id is registered as string, but declared as long"
+    assert told("persistent/public/lakehouse/later-partition-0/subscriptions", endpoint, settings) == [
+        "lakehouse-bronze.later"
+    ]
 
 
 def test_published_topics_are_kept_and_deduplicated(endpoint: Endpoint, settings: Settings) -> None:
