@@ -44,7 +44,7 @@ print(sql("SELECT id, name, CAST(built AS VARCHAR), sent_by FROM silver.ships OR
 TIMES = "CAST(event_time AS VARCHAR), CAST(nullif(publish_date, current_date) AS VARCHAR)"
 print(sql(f"SELECT key, {TIMES}, schema_version FROM bronze.ships ORDER BY 1"))
 print(sql("SELECT key, payload, schema_version FROM bronze.ports ORDER BY 1"))
-print(sql("SELECT version FROM bronze.writer_schemas ORDER BY 1"))
+print(sql("SELECT version FROM bronze.schemas ORDER BY 1"))
 shutil.rmtree(first)
 sql = run_messages(Path("second").absolute(), ships=[TWO])
 print(sql("SELECT id FROM silver.ships"))

@@ -5,6 +5,8 @@ the same values. The decoder reads all others, one by one.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Annotated, Any, Literal, NotRequired, Required, TypedDict
 
 import msgspec
@@ -15,7 +17,7 @@ from pyspark.sql import types as T
 from pulsar_lakehouse.contracts.decoder import Decoded, Decoder, Message
 from pulsar_lakehouse.contracts.json_objects import is_deep, parse_value
 from pulsar_lakehouse.contracts.topics import Topic
-from pulsar_lakehouse.contracts.types import Encoding, Enum, KeyEncoding, TimestampMicros, TimestampMillis
+from pulsar_lakehouse.contracts.types import Encoding, Enum, KeyEncoding, TimestampMicros, TimestampMillis, in_spark
 from pulsar_lakehouse.contracts.values import BITS, MICROS, MILLIS, Value, read_as
 
 SURROGATE = r"\\u[dD][89a-fA-F]"
@@ -106,6 +108,26 @@ class BatchDecoder:
                 if reasons or (row[name] is None and is_required):
                     return None
         return row
+
+
+@dataclass(frozen=True)
+class SparkDecoder:
+    """Decodes batches in a Python process of Spark, which makes the decoder when it gets the first batch."""
+
+    topic: Topic
+    key_names: tuple[tuple[str, ...], ...]
+
+    @property
+    def type(self) -> T.StructType:
+        decoded = T.StructType().add("fields", in_spark(self.topic.fields))
+        return decoded.add("reason", "string").add("key", "string").add("is_tombstone", "boolean")
+
+    def decode(self, payloads: pa.Array, keys: pa.Array, versions: pa.Array, published: pa.Array) -> pa.Array:
+        return self._batches.decode(payloads, keys, versions, published)
+
+    @cached_property
+    def _batches(self) -> BatchDecoder:
+        return BatchDecoder(self.topic, self.key_names)
 
 
 def arrow_type(kind: T.DataType, *, milliseconds: str = "us") -> pa.DataType:

@@ -4,18 +4,15 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache
 
-import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from pyspark.sql.pandas.functions import arrow_udf
 
-from pulsar_lakehouse.contracts.batches import BatchDecoder
 from pulsar_lakehouse.contracts.columns import COLUMNS, Columns
 from pulsar_lakehouse.contracts.topics import Topic
-from pulsar_lakehouse.contracts.types import in_spark
 from pulsar_lakehouse.errors import DeclarationsError
 from pulsar_lakehouse.spark.declared_sql import naming, told_with, try_eval
 from pulsar_lakehouse.tables.declared import POSITION, POSITION_OF_MESSAGE, Table, ddl_of
@@ -148,7 +145,9 @@ def decode_if_readable(messages: DataFrame, *, decoding: Decoding, names: Sequen
 
 def _read(messages: DataFrame, *, decoding: Decoding) -> DataFrame:
     """Bronze messages as `message`, `_fields` and `_broken`, the reason why a payload breaks the contract."""
-    decoder = _Decoder(decoding.topic, decoding.key_names)
+    from pulsar_lakehouse.contracts.batches import SparkDecoder  # declarations load no engine
+
+    decoder = SparkDecoder(decoding.topic, decoding.key_names)
     decoded = arrow_udf(decoder.decode, decoder.type)(  # type: ignore[call-overload]
         "payload", "key", "schema_version", "publish_time"
     )
@@ -163,32 +162,6 @@ def _read(messages: DataFrame, *, decoding: Decoding) -> DataFrame:
     return messages.withColumn("_decoded", decoded).select(
         message.alias("message"), F.col("_decoded.fields").alias("_fields"), F.col("_decoded.reason").alias("_broken")
     )
-
-
-@dataclass(frozen=True)
-class _Decoder:
-    """Decodes batches in a Python process of Spark."""
-
-    topic: Topic
-    key_names: tuple[tuple[str, ...], ...]
-
-    @property
-    def type(self) -> T.StructType:
-        fields = in_spark(self.topic.fields)
-        return (
-            T.StructType()
-            .add("fields", fields)
-            .add("reason", "string")
-            .add("key", "string")
-            .add("is_tombstone", "boolean")
-        )
-
-    def decode(self, payloads: pa.Array, keys: pa.Array, versions: pa.Array, published: pa.Array) -> pa.Array:
-        return self._batches.decode(payloads, keys, versions, published)
-
-    @cached_property
-    def _batches(self) -> BatchDecoder:
-        return BatchDecoder(self.topic, self.key_names)
 
 
 def explain(rejected: DataFrame, *, decoding: Decoding) -> DataFrame:

@@ -4,12 +4,12 @@ import json
 from base64 import b64decode
 from collections.abc import Iterable, Mapping
 
-from google.protobuf.descriptor_pb2 import (  # type: ignore[import-untyped]
+from google.protobuf.descriptor_pb2 import (
     DescriptorProto,
     FieldDescriptorProto,
     FileDescriptorSet,
 )
-from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+from google.protobuf.message import DecodeError
 
 from pulsar_lakehouse.contracts.schemas import RegisteredSchema
 from pulsar_lakehouse.pipeline.field_types import Field, array_of, struct_of

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet  # type: ignore[import-untyped]
+from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
 from pulsar.schema import AvroSchema, BytesSchema, Schema
 from pyspark.sql.types import DataType, StructType
 
