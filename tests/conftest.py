@@ -1,6 +1,7 @@
 """What tests share. `endpoint` is a real broker, started once for all tests that ask for it."""
 
 import gc
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +16,9 @@ from pulsar_lakehouse.pulsar.endpoint import Endpoint
 from pulsar_lakehouse.settings import Settings, load_settings
 from pulsar_lakehouse.spark.session import LITTLE_DATA, start_spark, stop_spark
 from pulsar_lakehouse.tables.lake import Lake
+from tests.bronze.broker_topics import Topics
 from tests.cluster import Cluster
+from tests.java_client import JavaClient, java_client
 from tests.s3 import CREDENTIALS, Server
 
 # Great Expectations imports PySpark's client of Spark Connect. In a pytest-xdist worker, whose main module is no file,
@@ -33,6 +36,7 @@ NEEDS = {
     "spark": "spark",
     "port": "spark",
     "endpoint": "broker",
+    "java": "broker",
     "guarded": "broker",
     "store": "broker",
     "cluster": "spark",
@@ -73,6 +77,21 @@ def settings(tmp_path_factory: pytest.TempPathFactory) -> Settings:
 def endpoint(settings: Settings) -> Iterator[Endpoint]:
     yield broker.start(settings)
     broker.stop(settings)
+
+
+@pytest.fixture
+def topics(settings: Settings, endpoint: Endpoint, request: pytest.FixtureRequest) -> Iterator[Topics]:
+    """An empty namespace, named after the test."""
+    topics = Topics(f"public/{re.sub(r'[^a-z0-9]+', '-', request.node.name.lower())}", endpoint, settings)
+    yield topics
+    topics.close()
+
+
+@pytest.fixture(scope="session")
+def java(endpoint: Endpoint, settings: Settings) -> Iterator[JavaClient]:
+    """Pulsar's own Java client."""
+    with java_client(endpoint, settings) as client:
+        yield client
 
 
 @pytest.fixture(scope="session")
