@@ -112,7 +112,7 @@ object JavaClient {
     val producer = builder.create
     val transaction = Option(command.get("transaction")).map(name => transactions(name.textValue)).orNull
     val ids = command.get("messages").elements.asScala.map(send(producer, transaction, _)).toList
-    producer.flush()
+    while (!ids.forall(_.isDone)) producer.flush() // a message of a transaction waits until the coordinator knows of it
     producer.close()
     ids.map(_.get.toString)
   }

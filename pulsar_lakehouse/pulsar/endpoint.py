@@ -46,8 +46,7 @@ class Endpoint:
 def connect(endpoint: Endpoint, settings: Settings) -> pulsar.Client:
     """A client, which the caller must close. It logs to `<home>/pulsar-client.log`."""
     settings.home.mkdir(parents=True, exist_ok=True)
-    logger = pulsar.FileLogger(pulsar.LoggerLevel.Warn, str(settings.home / "pulsar-client.log"))
-    return reading.connect(endpoint.cluster(settings), logger)
+    return reading.connect(endpoint.cluster(settings), str(settings.home / "pulsar-client.log"))
 
 
 @contextmanager

@@ -13,6 +13,9 @@ import requests
 from .options import CertificateError, Cluster, NoAnswerError, PulsarSourceError
 from .positions import BEGINNING, Ledger, Position
 
+NO_TRANSACTIONS = "NoSnapshot"
+"""The state of a partition that never had a transaction."""
+
 BUSY_PAUSES = (0.1,) * 100
 """Pauses, in seconds, while somebody else creates the same subscription."""
 
@@ -26,12 +29,14 @@ class EntryMetadata:
     chunks: int
     uuid: str | None
     """Identifies the large message that a chunk belongs to."""
-    is_marker: bool
-    """Whether the broker itself wrote the entry, for example for a transaction. Readers never get it."""
+    is_hidden: bool
+    """Whether readers never get the entry: a marker of the broker, or a message of an aborted transaction."""
+
+    is_encrypted: bool
 
     @property
     def is_message(self) -> bool:
-        return not self.is_marker and self.chunk == self.chunks - 1
+        return not self.is_hidden and self.chunk == self.chunks - 1
 
 
 class Held(NamedTuple):
@@ -76,7 +81,9 @@ class Admin:
     def close(self) -> None:
         self._session.close()
 
-    def answer(self, method: str, path: str, json: object = None, *, stream: bool = False) -> requests.Response:
+    def answer(
+        self, method: str, path: str, json: object = None, *, stream: bool = False, version: int = 2
+    ) -> requests.Response:
         """The answer to a call of `path`, below `/admin/v2/`, whatever its status: of the first broker that gives one.
 
         Raises NoAnswerError if none does, and CertificateError.
@@ -87,7 +94,7 @@ class Admin:
             try:
                 response = self._session.request(
                     method,
-                    f"{url}/admin/v2/{path}",
+                    f"{url}/admin/v{version}/{path}",
                     json=json,
                     timeout=self._timeout,
                     verify=self._cluster.tls_trust_certs or True,  # which REQUESTS_CA_BUNDLE does not override
@@ -144,8 +151,23 @@ class Admin:
             chunk=int(headers.get("X-Pulsar-chunk-id", 0)),
             chunks=int(headers.get("X-Pulsar-num-chunks-from-msg", 1)),
             uuid=headers.get("X-Pulsar-uuid"),
-            is_marker="X-Pulsar-marker-type" in headers,
+            is_hidden="X-Pulsar-marker-type" in headers or headers.get("X-Pulsar-txn-aborted") == "true",
+            is_encrypted=headers.get("X-Pulsar-Is-Encrypted") == "true",
         )
+
+    def stored(self, partition: str, position: Position) -> requests.Response:
+        """An entry as the broker stores it: its metadata in headers, and its payload."""
+        return self._call("GET", partition, f"/ledger/{position.ledger}/entry/{position.entry}")
+
+    def readable_end(self, partition: str) -> Position | None:
+        """The last entry before the oldest open transaction, up to which readers get messages.
+
+        None if the partition never had a transaction.
+        """
+        path = quote(partition.partition("://")[2])
+        found = self.answer("GET", f"transactions/transactionBufferStats/{path}", version=3)
+        stats = found.json() if found.ok else {"state": NO_TRANSACTIONS}  # the brokers have none, or none yet
+        return None if stats["state"] == NO_TRANSACTIONS else Position.parse(stats["maxReadPosition"])
 
     def position_before(self, partition: str, publish_time: int) -> Position:
         """The last entry published before `publish_time`, in epoch milliseconds."""

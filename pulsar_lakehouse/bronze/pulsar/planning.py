@@ -64,9 +64,12 @@ class Plan:
         )
 
     def limited_offsets(self, start: Offsets, target: Offsets, limit: ReadLimit) -> Offsets:
-        """Where a batch after `start` ends: at `target`, or at the limit, which partitions share by size."""
+        """Where a batch after `start` ends: at `target`, or at the limit, which partitions share by size.
+
+        It ends before the oldest open transaction of a partition.
+        """
         waiting = {
-            name: spans_between(self.held[name].ledgers, start.get(name, BEGINNING), end)
+            name: spans_between(self.held[name].ledgers, start.get(name, BEGINNING), self._readable(name, end))
             for name, end in target.items()
             if end > start.get(name, BEGINNING)
         }
@@ -77,6 +80,9 @@ class Plan:
             chosen, _ = divide(spans, entries=self._allowed(name, spans, limit, share))
             ends[name] = _end(chosen, start.get(name, BEGINNING))
         return ends
+
+    def _readable(self, partition: str, end: Position) -> Position:
+        return min(end, self.admin.readable_end(partition) or end)
 
     def _allowed(self, partition: str, spans: Sequence[Span], limit: ReadLimit, share: float) -> int:
         """The entries that a partition's share of the limit allows. A limit in rows uses the next entry's size."""
