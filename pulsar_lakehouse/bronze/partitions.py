@@ -1,5 +1,6 @@
 """The partitions of a topic: what the broker holds of them, and their creation times, which a bronze table keeps."""
 
+import json
 import re
 from collections.abc import Mapping
 
@@ -19,12 +20,14 @@ CREATED = "lakehouse.partitions"
 def source_options(settings: Settings, endpoint: Endpoint, topic: Topic) -> dict[str, str]:
     """The options of the Pulsar source: how to reach the broker, and what to read."""
     cluster = endpoint.cluster(settings)
+    keys = {name: str(file) for name, file in settings.pulsar.decryption_keys.items()}
     options = {
         "serviceUrl": cluster.service_url,
         "adminUrl": cluster.admin_url,
         "token": cluster.token,
         "tlsTrustCerts": cluster.tls_trust_certs,
         "tlsValidateHostname": str(cluster.tls_validate_hostname).lower(),
+        "decryptionKeys": json.dumps(keys) if keys else None,
         "topic": full_name(settings, topic),
         "subscription": topic.subscription,
     }

@@ -32,7 +32,8 @@ class EntryMetadata:
     is_hidden: bool
     """Whether readers never get the entry: a marker of the broker, or a message of an aborted transaction."""
 
-    is_encrypted: bool
+    sealed: tuple[Mapping[str, str], bytes] | None
+    """What the broker says of an encrypted entry, and its payload; None if it is not encrypted."""
 
     @property
     def is_message(self) -> bool:
@@ -140,10 +141,11 @@ class Admin:
         return self.ledgers(partition)._replace(created=created)
 
     def entry(self, partition: str, position: Position) -> EntryMetadata | None:
-        """The metadata of an entry, without its payload; None if the broker has deleted the entry."""
+        """The metadata of an entry; None if the broker has deleted the entry."""
         path = f"/ledger/{position.ledger}/entry/{position.entry}"
-        with self._call("GET", partition, path, accept=(404,)) as response:  # whose payload is never fetched
+        with self._call("GET", partition, path, accept=(404,)) as response:  # whose payload is seldom fetched
             headers = response.headers
+            sealed = (headers, response.content) if headers.get("X-Pulsar-Is-Encrypted") == "true" else None
         if response.status_code == 404:
             return None
         return EntryMetadata(
@@ -152,12 +154,8 @@ class Admin:
             chunks=int(headers.get("X-Pulsar-num-chunks-from-msg", 1)),
             uuid=headers.get("X-Pulsar-uuid"),
             is_hidden="X-Pulsar-marker-type" in headers or headers.get("X-Pulsar-txn-aborted") == "true",
-            is_encrypted=headers.get("X-Pulsar-Is-Encrypted") == "true",
+            sealed=sealed,
         )
-
-    def stored(self, partition: str, position: Position) -> requests.Response:
-        """An entry as the broker stores it: its metadata in headers, and its payload."""
-        return self._call("GET", partition, f"/ledger/{position.ledger}/entry/{position.entry}")
 
     def readable_end(self, partition: str) -> Position | None:
         """The last entry before the oldest open transaction, up to which readers get messages.

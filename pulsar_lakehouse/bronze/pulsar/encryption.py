@@ -61,6 +61,11 @@ class Encryption:
     def key_names(self) -> list[str]:
         return sorted({name for part in self.parts for name in part.keys})
 
+    @property
+    def reason(self) -> str:
+        """Why the payload can't be read without a private key."""
+        return f"encrypted with key {', '.join(self.key_names)}"
+
     def to_json(self) -> str:
         parts = [
             {
@@ -119,8 +124,8 @@ class Sealed:
 
     @classmethod
     def of(cls, headers: Mapping[str, str], payload: bytes) -> "Sealed":
-        """An entry as the admin API returns it."""
-        given = {name.lower().removeprefix("x-pulsar-"): _utf8(value) for name, value in headers.items()}
+        """An entry as the admin API returns it, which writes `?` for what is not Latin-1 in a key or a property."""
+        given = {name.lower().removeprefix("x-pulsar-"): value for name, value in headers.items()}
         keys = [fields(b64decode(each)) for each in given["base64-encryption-keys"].split(",")]
         named = {_text(key[1]): _bytes(key[2]) for key in map(dict, keys)}
         version = given.get("base64-schema-version")
@@ -151,12 +156,27 @@ class Sealed:
         return replace(chunks[-1], payload=payload, encryption=replace(chunks[-1].encryption, parts=parts))
 
     def opened(self, keys: Mapping[str, PrivateKey]) -> list[Opened]:
-        """The messages; or the entry as it is, with its encryption in a property, if the keys don't open it."""
-        found = decrypt(self.payload, self.encryption, keys)
-        as_it_is = Opened(payload=self.payload, key=self.key, properties=self.properties, event_time=self.event_time)
-        if isinstance(found, str):
-            return [replace(as_it_is, properties={**self.properties, ENCRYPTION: self.encryption.to_json()})]
-        return [replace(as_it_is, payload=found[0].payload)] if self.encryption.messages is None else found
+        """The messages, or, if the keys don't open them, what must be kept of each.
+
+        The first message of a batch then keeps the payload of all, and each one its `Encryption` in a property.
+        """
+        found, count = decrypt(self.payload, self.encryption, keys), self.encryption.messages
+        alone = Opened(payload=self.payload, key=self.key, properties=self.properties, event_time=self.event_time)
+        if isinstance(found, list):
+            return [replace(alone, payload=found[0].payload)] if count is None else found
+        mark = {ENCRYPTION: self.encryption.to_json()}
+        if count is None:
+            return [replace(alone, properties={**self.properties, **mark})]
+        payloads = [self.payload, *[b""] * (count - 1)]
+        return [Opened(payload=each, properties=mark, batch_index=index) for index, each in enumerate(payloads)]
+
+
+def encrypted_with(mark: str) -> str:
+    """Why a message can't be read whose property ENCRYPTION is `mark`."""
+    try:
+        return Encryption.from_json(mark).reason
+    except ValueError as error:  # a producer wrote the property
+        return str(error)
 
 
 def load_keys(files: Mapping[str, Path]) -> dict[str, PrivateKey]:
@@ -166,20 +186,20 @@ def load_keys(files: Mapping[str, Path]) -> dict[str, PrivateKey]:
 
 def decrypt(payload: bytes, encryption: Encryption, keys: Mapping[str, PrivateKey]) -> list[Opened] | str:
     """The messages of an encrypted payload: several if it is a batch. Else, in one line, why it can't be read."""
-    wanted = ", ".join(encryption.key_names)
+    reason = encryption.reason
     if not all(part.keys.keys() & keys.keys() for part in encryption.parts):
-        return f"encrypted with key {wanted}"
+        return reason
     try:
         opened = b"".join(_decrypted_parts(payload, encryption, keys))
     except (InvalidTag, InvalidSignature, ValueError):
-        return f"encrypted with key {wanted}, and the private key of that name does not open it"
+        return f"{reason}, and the private key of that name does not open it"
     try:
         plain = _decompressed(opened, encryption)
         if encryption.messages is None:
             return [Opened(payload=None if encryption.is_tombstone else plain)]
         return list(_unpacked(plain, encryption.messages))
     except (zlib.error, pa.ArrowException, OSError, LookupError, ValueError):
-        return f"encrypted with key {wanted}, and not readable once it is decrypted"
+        return f"{reason}, and not readable once it is decrypted"
 
 
 def _load_key(name: str, file: Path) -> PrivateKey:
@@ -229,7 +249,7 @@ def _decompressed(data: bytes, encryption: Encryption) -> bytes:
         case "" | "NONE":
             return data
         case "ZLIB":
-            return zlib.decompress(data)
+            return zlib.decompressobj().decompress(data)  # the Java client does not end the stream
         case name:
             codec = {"LZ4": "lz4_raw"}.get(name, name.lower())
             found: bytes = pa.decompress(data, encryption.uncompressed_size, codec=codec, asbytes=True)
@@ -261,11 +281,6 @@ def _unpacked(data: bytes, messages: int) -> Iterator[Opened]:
 
 def _milliseconds(time: str) -> int:
     return round(datetime.fromisoformat(time).timestamp() * 1000)
-
-
-def _utf8(header: str) -> str:
-    """A header's text, which clients of HTTP take for Latin-1."""
-    return header.encode("latin-1").decode()
 
 
 def _text(value: int | bytes) -> str:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import cache, cached_property
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pulsar
@@ -17,15 +17,18 @@ import pyarrow as pa
 
 from .admin import Admin, EntryMetadata
 from .columns import ARROW_SCHEMA, PROPERTIES, TIMESTAMP
-from .encryption import PrivateKey, Sealed, load_keys
 from .options import Cluster, NoAnswerError, Options, PulsarSourceError
 from .positions import AFTER_ALL, BEGINNING, Position, Range, backwards, between, spans_between
+
+if TYPE_CHECKING:
+    from .encryption import PrivateKey
 
 BATCH_ROWS = 20_000
 BATCH_BYTES = 32 * 2**20
 QUEUE_MESSAGES = 5_000
 QUEUE_BYTES = 256 * 2**20
-POLL_SECONDS = 1.0
+FIRST_POLL, POLL_SECONDS = 0.0625, 1.0
+"""Seconds to wait for a message before asking whether one can come: at first, and at most, after doubling."""
 
 REFUSALS = (pulsar.AuthenticationError, pulsar.AuthorizationError, pulsar.TopicNotFound)
 """Errors that a retry would not cure. Other errors of the client mean that the broker could not be reached."""
@@ -165,6 +168,7 @@ class _RangeReader:
             self._range.partition,
             after,
             receiver_queue_size=self._queue_size(),
+            crypto_key_reader=self._key_reader,
             crypto_failure_action=pulsar.ConsumerCryptoFailureAction.DISCARD,
         )
 
@@ -180,20 +184,21 @@ class _RangeReader:
     def _messages(self, reader: pulsar.Reader, may_end: Callable[[], bool]) -> Iterator[Message]:
         """Messages as they arrive.
 
-        Ends after a second without any if `may_end()` is true, and raises NoAnswerError after `readTimeout` seconds.
+        Ends after a pause if `may_end()` is true, and raises NoAnswerError after `readTimeout` seconds.
         """
-        read_next, timeout, quiet = reader._reader.read_next, round(POLL_SECONDS * 1000), 0.0
+        read_next, poll, quiet = reader._reader.read_next, FIRST_POLL, 0.0
         while True:
             try:
-                message = read_next(timeout)
+                message = read_next(round(poll * 1000))
             except pulsar.Timeout:
-                quiet += POLL_SECONDS
+                quiet += poll
+                poll = min(2 * poll, POLL_SECONDS)
                 if may_end():
                     return
                 if quiet >= self._options.read_timeout:
-                    raise NoAnswerError(f"{self._range}: no message for {quiet:g} s after {self._seen}") from None
+                    raise NoAnswerError(f"{self._range}: no message for {quiet:.0f} s after {self._seen}") from None
             else:
-                quiet = 0.0
+                poll, quiet = FIRST_POLL, 0.0
                 yield message
 
     def _nothing_can_come(self, reader: pulsar.Reader) -> bool:
@@ -209,7 +214,7 @@ class _RangeReader:
                 entry = self._entry(position)
             except NoAnswerError:
                 return False
-            if entry is None or entry.is_hidden:
+            if entry is None or entry.is_hidden or entry.sealed:
                 continue
             if entry.chunks == 1 or (entry.chunk == 0 and entry.uuid in ended):
                 return False
@@ -267,22 +272,21 @@ class _RangeReader:
             entry = self._entry(position)
             if entry is None or not entry.is_message:
                 continue
-            if entry.chunks == 1 and not entry.is_encrypted:
+            if entry.chunks == 1 and not entry.sealed:
                 raise PulsarSourceError(f"{self._range}: the message at {position} did not arrive")
-            if chunks := self._chunks(position, entry):
-                self._take_sealed(chunks) if entry.is_encrypted else self._take_chunked(chunks)
+            chunks = [(position, entry)] if entry.chunks == 1 else self._chunks(position, entry)
+            if chunks:
+                self._take_sealed(chunks) if entry.sealed else self._take_chunked(chunks)
             if self._rows.is_full():
                 yield self._taken()
 
-    def _chunks(self, position: Position, last: EntryMetadata) -> list[Position]:
-        """The entries of a message, of which `last` is the last one; none if the first ones are lost."""
-        if last.chunks == 1:
-            return [position]
+    def _chunks(self, position: Position, last: EntryMetadata) -> list[tuple[Position, EntryMetadata]]:
+        """The entries of a large message, of which `last` is the last one; none if the first ones are lost."""
         ledgers, found = self._admin.ledgers(self._range.partition).ledgers, []
         for candidate in backwards(spans_between(ledgers, BEGINNING, position)):
             entry = self._admin.entry(self._range.partition, candidate)
             if entry and entry.uuid == last.uuid:
-                found.append(candidate)
+                found.append((candidate, entry))
                 if entry.chunk == 0:
                     return found[::-1]
         if self._options.fail_on_data_loss:
@@ -292,9 +296,9 @@ class _RangeReader:
             )
         return []
 
-    def _take_chunked(self, chunks: Sequence[Position]) -> None:
+    def _take_chunked(self, chunks: Sequence[tuple[Position, EntryMetadata]]) -> None:
         """Read one large message from its first chunk on. It belongs to the range of its last chunk."""
-        first, position = chunks[0], chunks[-1]
+        (first, _), (position, _) = chunks[0], chunks[-1]
         reader = self._open(Position(first.ledger, first.entry - 1))
         message = next(each for each in self._messages(reader, may_end=lambda: False) if _position(each) >= position)
         reader.close()
@@ -302,18 +306,34 @@ class _RangeReader:
             raise PulsarSourceError(f"{self._range}: the message at {position} did not arrive")
         self._take_entry(message, iter(()))
 
-    def _take_sealed(self, chunks: Sequence[Position]) -> None:
+    def _take_sealed(self, chunks: Sequence[tuple[Position, EntryMetadata]]) -> None:
         """Add the messages of an encrypted entry."""
-        stored = [self._admin.stored(self._range.partition, chunk) for chunk in chunks]
-        sealed = Sealed.joined([Sealed.of(each.headers, each.content) for each in stored])
+        from .encryption import Sealed  # late, because it loads a large library that few topics need
+
+        sealed = Sealed.joined([Sealed.of(*entry.sealed) for _, entry in chunks if entry.sealed])
         opened = sealed.opened(self._private_keys)
         written = sealed.publish_time, sealed.producer, sealed.schema_version
-        self._rows.entries.append((chunks[-1], len(opened), opened[0].batch_index, *written))
+        self._rows.entries.append((chunks[-1][0], len(opened), opened[0].batch_index, *written))
         self._rows.messages += [(each.key, each.payload, each.properties, each.event_time) for each in opened]
         self._rows.bytes += len(sealed.payload)
 
     @cached_property
-    def _private_keys(self) -> dict[str, PrivateKey]:
+    def _key_reader(self) -> pulsar.CryptoKeyReader | None:
+        """The client decrypts with one key of RSA, which the first entry decides. It is fast, and the rest is not."""
+        files, span = self._options.decryption_keys, self._range.spans[0]
+        if not files:
+            return None
+        from .encryption import Sealed
+
+        first = self._entry(Position(span.ledger, span.first))
+        names = Sealed.of(*first.sealed).encryption.key_names if first and first.sealed else []
+        file = next(files[name] for name in [*names, *files] if name in files)
+        return pulsar.CryptoKeyReader("", str(file))
+
+    @cached_property
+    def _private_keys(self) -> "dict[str, PrivateKey]":
+        from .encryption import load_keys
+
         try:
             return load_keys(self._options.decryption_keys)
         except ValueError as error:

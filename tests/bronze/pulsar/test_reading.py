@@ -152,6 +152,7 @@ def test_a_range_ends_where_it_was_planned_to(topics: Topics) -> None:
 
 
 def test_a_poll_without_messages_does_not_end_a_range(topics: Topics, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "FIRST_POLL", 0.001)
     monkeypatch.setattr(reading, "POLL_SECONDS", 0.001)
     topic = topics.create()
     topics.send_numbers(topic, range(5_000), batch=500)

@@ -88,7 +88,8 @@ def test_a_large_message_that_began_before_the_range(topics: Topics, java: JavaC
     java.send(topic, [message(b"large" * 1_000)], chunk_bytes=1_000)
     send(java, topic, b"1")
     entries = topics.entries(topic)
-    assert sorted(payloads(topics.read_range(range_of(topic, entries[3], entries[4:])))) == [b"1", b"large" * 1_000]
+    found = payloads(topics.read_range(range_of(topic, entries[3], entries[4:])))
+    assert sorted(payload or b"" for payload in found) == [b"1", b"large" * 1_000]
 
 
 def test_deleted_ledgers_are_noticed(topics: Topics, java: JavaClient) -> None:
