@@ -10,14 +10,17 @@ from urllib.parse import quote
 
 import requests
 
-from .options import CertificateError, Cluster, NoAnswerError, PulsarSourceError
-from .positions import BEGINNING, Ledger, Position
+from .options import CertificateError, Cluster, MissingError, NoAnswerError, PulsarSourceError
+from .positions import BEGINNING, Ledger, Position, spans_between
 
 NO_TRANSACTIONS = "NoSnapshot"
 """The state of a partition that never had a transaction."""
 
+LOADING = ("None", "Initializing")
+"""Its states just after a broker has begun to serve it."""
+
 BUSY_PAUSES = (0.1,) * 100
-"""Pauses, in seconds, while somebody else creates the same subscription."""
+"""Pauses, in seconds, while somebody else creates the same subscription, or while a partition is loaded."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,11 +56,20 @@ class Held(NamedTuple):
     """The oldest ledger that still exists. It may be empty."""
     created: str | None = None
     """When the partition was created; a recreated one has another time. None if it is unknown or was not asked for."""
+    compacted: Ledger | None = None
+    """The broker's own ledger with the last message of each key, as of the last compaction."""
 
     def cursor(self, subscription: str | None) -> Position | None:
         """The position up to which a subscription has acknowledged everything; None if it does not exist."""
         found = self.cursors.get(subscription) if subscription else None
         return Position.parse(found["markDeletePosition"]) if found else None
+
+
+class OpenTransaction(NamedTuple):
+    id: str
+    """As Pulsar writes it, such as `(0,3)`."""
+    since: datetime
+    """When its first message in the partition was published."""
 
 
 class _Session(requests.Session):
@@ -120,7 +132,7 @@ class Admin:
         return [f"{topic}-partition-{index}" for index in range(count)]
 
     def ledgers(self, partition: str) -> Held:
-        """What the broker holds of a partition."""
+        """What the broker holds of a partition. Raises MissingError if there is no such partition."""
         stats = self._call("GET", partition, "/internalStats").json()
         last = Position.parse(stats["lastConfirmedEntry"])
         ledgers = []
@@ -131,14 +143,20 @@ class Admin:
             if id <= last.ledger and entries > 0:
                 ledgers.append(Ledger(id, entries, max(size, entries)))
         first = min((ledger["ledgerId"] for ledger in stats["ledgers"]), default=last.ledger + 1)
-        return Held(ledgers, stats["cursors"], last, first)
+        kept = stats.get("compactedLedger", {})
+        compacted = Ledger(kept["ledgerId"], kept["entries"], kept["size"]) if kept.get("entries", 0) > 0 else None
+        return Held(ledgers, stats["cursors"], last, first, compacted=compacted)
 
     def dated_ledgers(self, partition: str) -> Held:
-        """What the broker holds of a partition, with its creation time, which needs a second call."""
+        """What the broker holds of a partition, with its creation time, which needs a second call.
+
+        Raises MissingError if there is no such partition.
+        """
+        held = self.ledgers(partition)
         created = self._call("GET", partition, "/internal-info").json().get("creationDate")
         if created:  # each broker writes it in its own time zone
             created = datetime.fromisoformat(created).astimezone(UTC).isoformat()
-        return self.ledgers(partition)._replace(created=created)
+        return held._replace(created=created)
 
     def entry(self, partition: str, position: Position) -> EntryMetadata | None:
         """The metadata of an entry; None if the broker has deleted the entry."""
@@ -160,12 +178,32 @@ class Admin:
     def readable_end(self, partition: str) -> Position | None:
         """The last entry before the oldest open transaction, up to which readers get messages.
 
-        None if the partition never had a transaction.
+        None if the partition never had a transaction. Raises NoAnswerError if the broker does not know it yet.
         """
         path = quote(partition.partition("://")[2])
-        found = self.answer("GET", f"transactions/transactionBufferStats/{path}", version=3)
-        stats = found.json() if found.ok else {"state": NO_TRANSACTIONS}  # the brokers have none, or none yet
+        for pause in (*BUSY_PAUSES, None):
+            found = self.answer("GET", f"transactions/transactionBufferStats/{path}", version=3)
+            stats = found.json() if found.ok else {"state": NO_TRANSACTIONS}  # the brokers have none
+            if stats["state"] not in LOADING or pause is None:
+                break
+            time.sleep(pause)
+        if stats["state"] in LOADING:
+            raise NoAnswerError(f"{partition}: the broker is still reading which transactions were aborted")
         return None if stats["state"] == NO_TRANSACTIONS else Position.parse(stats["maxReadPosition"])
+
+    def open_transaction(self, partition: str) -> OpenTransaction | None:
+        """The oldest open transaction of a partition, if it holds back messages."""
+        end = self.readable_end(partition)
+        behind = spans_between(self.ledgers(partition).ledgers, end) if end else []
+        if not behind:
+            return None
+        path = f"/ledger/{behind[0].ledger}/entry/{behind[0].first}"
+        with self._call("GET", partition, path, accept=(404,)) as response:
+            headers = response.headers
+        if "X-Pulsar-txnid-least-bits" not in headers:  # it has just ended
+            return None
+        id = f"({headers['X-Pulsar-txnid-most-bits']},{headers['X-Pulsar-txnid-least-bits']})"
+        return OpenTransaction(id, datetime.fromisoformat(headers["X-Pulsar-publish-time"]))
 
     def position_before(self, partition: str, publish_time: int) -> Position:
         """The last entry published before `publish_time`, in epoch milliseconds."""
@@ -206,7 +244,7 @@ class Admin:
                 given = "the token" if self._cluster.token else "a call without a token"
                 raise PulsarSourceError(f"{topic}: the broker refused {given}")
             case 404:
-                raise PulsarSourceError(f"{topic}: no such topic")
+                raise MissingError(f"{topic}: no such topic")
         raise NoAnswerError(f"{topic}: the broker answered {response.status_code} {response.reason}")
 
 

@@ -23,6 +23,10 @@ class NoAnswerError(PulsarSourceError):
     """The broker did not answer, or answered with an unexpected status. A retry may succeed."""
 
 
+class MissingError(PulsarSourceError):
+    """There is no such topic, or partition."""
+
+
 class CertificateError(PulsarSourceError):
     """The certificate of the server at `url` is refused."""
 

@@ -93,7 +93,8 @@ def read_range(options: Options, planned: Range, client: pulsar.Client | None = 
     """
     try:
         with nullcontext(client) if client else _own_client(options) as connected:
-            yield from _RangeReader(options, planned, connected).batches()
+            reader, before = _RangeReader(options, planned, connected), planned.compacted_before
+            yield from reader.batches() if before is None else reader.kept_by_compaction(before)
     except REFUSALS as error:
         raise PulsarSourceError(f"{planned}: {error}") from error
     except pulsar.PulsarException as error:
@@ -158,16 +159,33 @@ class _RangeReader:
         if self._rows.messages:
             yield self._taken()
 
+    def kept_by_compaction(self, before: int) -> Iterator[pa.RecordBatch]:
+        """What compaction has kept of the ledgers before one: the last message of each key, where it was."""
+        logged, reader = _logged(), self._open(BEGINNING, is_read_compacted=True)
+        for message in self._messages(reader, may_end=lambda: not reader.has_message_available()):
+            if _position(message).ledger >= before:
+                break
+            if message.data() or message.partition_key():  # else compaction has removed it from its batch
+                self._take(message, 1)
+            if self._rows.is_full():
+                yield self._taken()
+        reader.close()
+        if _logged() > logged:
+            raise NoAnswerError(f"{self._range.partition}: the client has warned of messages that compaction has kept")
+        if self._rows.messages:
+            yield self._taken()
+
     def _taken(self) -> pa.RecordBatch:
         rows, self._rows = self._rows, _Rows()
         return _to_arrow(self._range.partition, rows)
 
-    def _open(self, start: Position) -> pulsar.Reader:
+    def _open(self, start: Position, *, is_read_compacted: bool = False) -> pulsar.Reader:
         after = pulsar.MessageId.earliest if start == BEGINNING else pulsar.MessageId(-1, *start, -1)
         return self._client.create_reader(
             self._range.partition,
             after,
             receiver_queue_size=self._queue_size(),
+            is_read_compacted=is_read_compacted,
             crypto_key_reader=self._key_reader,
             crypto_failure_action=pulsar.ConsumerCryptoFailureAction.DISCARD,
         )
@@ -178,6 +196,8 @@ class _RangeReader:
         entry_bytes = sum(span.bytes for span in spans) // sum(span.entries for span in spans)
         if entry_bytes * QUEUE_MESSAGES <= QUEUE_BYTES:
             return QUEUE_MESSAGES
+        if self._range.compacted_before is not None:
+            return 1
         first = self._entry(Position(spans[0].ledger, spans[0].first))
         return min(QUEUE_MESSAGES, max(1, QUEUE_BYTES * (first.messages if first else 1) // entry_bytes))
 
@@ -232,15 +252,19 @@ class _RangeReader:
         """Add the first message of an entry, and the rest of its batch."""
         id, position = first.message_id(), _position(first)
         count = _batch_size(id) - id.batch_index() if id.batch_index() >= 0 else 1
-        version = first.int_schema_version()  # schema_version() fails on versions above 127
-        written = first.publish_timestamp(), first.producer_name(), version if version >= 0 else None
-        self._rows.entries.append((position, count, id.batch_index(), *written))
-        self._rows.append(first)
+        self._take(first, count)
         last = first
         for last in islice(messages, count - 1):
             self._rows.append(last)
         if count > 1 and (_position(last), last.message_id().batch_index()) != (position, _batch_size(id) - 1):
             raise PulsarSourceError(f"{self._range}: the batch at {position} arrived incomplete or out of order")
+
+    def _take(self, message: Message, count: int) -> None:
+        """Add a message, which is the first one of `count` of its entry."""
+        version = message.int_schema_version()  # schema_version() fails on versions above 127
+        written = message.publish_timestamp(), message.producer_name(), version if version >= 0 else None
+        self._rows.entries.append((_position(message), count, message.message_id().batch_index(), *written))
+        self._rows.append(message)
 
     @cached_property
     def _has_transactions(self) -> bool:
@@ -325,7 +349,7 @@ class _RangeReader:
             return None
         from .encryption import Sealed
 
-        first = self._entry(Position(span.ledger, span.first))
+        first = None if self._range.compacted_before else self._entry(Position(span.ledger, span.first))
         names = Sealed.of(*first.sealed).encryption.key_names if first and first.sealed else []
         file = next(files[name] for name in [*names, *files] if name in files)
         return pulsar.CryptoKeyReader("", str(file))
