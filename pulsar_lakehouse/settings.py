@@ -118,6 +118,18 @@ def _file(path: Path) -> Path:
     return path.expanduser().absolute()
 
 
+def _private_key(path: Path) -> Path:
+    from cryptography.exceptions import UnsupportedAlgorithm  # late, because few projects need it
+    from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
+    path = path.expanduser().absolute()
+    try:
+        load_pem_private_key(path.read_bytes(), password=None)
+    except (OSError, ValueError, TypeError, UnsupportedAlgorithm):
+        raise ValueError("must be a PEM file of a private key, without a password") from None
+    return path
+
+
 Folder = Annotated[Path, AfterValidator(_folder)]
 File = Annotated[Path, AfterValidator(_file)]
 Port = Annotated[int, Field(ge=0, le=65535)]
@@ -162,6 +174,9 @@ class Pulsar(Section):
     """A PEM file of CA certificates. Unset: those of the system."""
     tls_validate_hostname: bool = True
     """Whether the certificate must name the host of the service URL."""
+    decryption_keys: dict[str, Annotated[Path, AfterValidator(_private_key)]] = {}
+    """PEM files of private keys, by the names under which producers encrypt messages for them. Messages of other keys
+    land encrypted."""
     broker_port: Port = 0
     """Port of the embedded broker; 0 means a free one."""
     web_port: Port = 0

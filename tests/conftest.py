@@ -91,7 +91,7 @@ def topics(settings: Settings, endpoint: Endpoint, request: pytest.FixtureReques
 @pytest.fixture(scope="session")
 def java(endpoint: Endpoint, settings: Settings) -> Iterator[JavaClient]:
     """Pulsar's own Java client."""
-    with java_client(endpoint, settings) as client:
+    with java_client(endpoint, settings, transactions=True) as client:
         yield client
 
 

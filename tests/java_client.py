@@ -4,7 +4,7 @@ import json
 import os
 import subprocess
 from base64 import b64encode
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -74,8 +74,13 @@ class JavaClient:
         command = {"do": "send", "topic": topic, "messages": messages, "schema": schema, "producer": producer}
         if transaction:
             command["transaction"] = transaction
-        ids = [id.split(":") for id in self._call(command)["ids"]]
-        return [Position(int(id[0]), int(id[1])) for id in ids]
+        return self._positions(command)
+
+    def send_committed(self, topic: str, payloads: Iterable[bytes], *, each: int = 1) -> list[Position]:
+        """Send payloads in transactions of so many `each`, and commit these. Returns the position of each payload."""
+        messages = [message(payload) for payload in payloads]
+        command = {"do": "send committed", "topic": topic, "messages": messages, "each": each}
+        return self._positions({**command, "schema": schema("BYTES")})
 
     def begin(self, *, seconds: int = 600) -> str:
         """Begin a transaction, which the broker aborts after so many seconds. Returns its id."""
@@ -86,6 +91,10 @@ class JavaClient:
 
     def abort(self, transaction: str) -> None:
         self._call({"do": "abort", "transaction": transaction})
+
+    def _positions(self, command: Mapping[str, Any]) -> list[Position]:
+        ids = [id.split(":") for id in self._call(command)["ids"]]
+        return [Position(int(id[0]), int(id[1])) for id in ids]
 
     def _call(self, command: Mapping[str, Any]) -> dict[str, Any]:
         assert self._process.stdin

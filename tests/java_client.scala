@@ -1,10 +1,10 @@
-/** Sends messages as Pulsar's own Java client does. Reads a command a line from stdin, as JSON, and answers with a line. */
+/** Sends messages by Pulsar's own Java client. Reads a command a line from stdin, as JSON, and answers with a line. */
 package lakehouse.tests
 
 import java.io.{FileOutputStream, FileDescriptor, PrintStream}
 import java.nio.charset.StandardCharsets.UTF_8
 import java.time.{Instant, LocalDate, LocalDateTime, LocalTime}
-import java.util.concurrent.{CompletableFuture, TimeUnit}
+import java.util.concurrent.{CompletableFuture, Semaphore, TimeUnit}
 import java.util.{Base64, Date}
 
 import scala.collection.mutable
@@ -95,6 +95,7 @@ object JavaClient {
     case "commit" => transactions.remove(command.get("transaction").textValue).get.commit.get; Map.empty
     case "abort"  => transactions.remove(command.get("transaction").textValue).get.abort.get; Map.empty
     case "send"   => Map("ids" -> sent(client, command).asJava)
+    case "send committed" => Map("ids" -> committed(client, command).asJava)
   }
 
   private def sent(client: PulsarClient, command: JsonNode): Seq[String] = {
@@ -112,9 +113,31 @@ object JavaClient {
     val producer = builder.create
     val transaction = Option(command.get("transaction")).map(name => transactions(name.textValue)).orNull
     val ids = command.get("messages").elements.asScala.map(send(producer, transaction, _)).toList
-    producer.flush()
-    producer.close()
+    finished(producer, ids)
     ids.map(_.get.toString)
+  }
+
+  /** Sends so many messages in each transaction, some of which are open at once. */
+  private def committed(client: PulsarClient, command: JsonNode): Seq[String] = {
+    val producer = client.newProducer(schema(command.get("schema"))).topic(command.get("topic").textValue)
+      .enableBatching(false).sendTimeout(0, TimeUnit.SECONDS).create
+    val open = new Semaphore(100)
+    val ends = command.get("messages").elements.asScala.grouped(command.get("each").intValue).map { messages =>
+      open.acquire()
+      val begun = client.newTransaction.withTransactionTimeout(1, TimeUnit.HOURS).build
+      val ended = begun.thenCompose { transaction =>
+        val sent = messages.map(send(producer, transaction, _)).toList
+        CompletableFuture.allOf(sent: _*).thenCompose(_ => transaction.commit).thenApply(_ => sent)
+      }
+      ended.whenComplete((_, _) => open.release())
+    }.toList
+    finished(producer, ends)
+    ends.flatMap(_.get).map(_.get.toString)
+  }
+
+  private def finished(producer: Producer[Any], sent: Seq[CompletableFuture[_]]): Unit = {
+    while (!sent.forall(_.isDone)) producer.flush() // messages of transactions wait for the coordinator
+    producer.close()
   }
 
   private def send(to: Producer[Any], in: Transaction, given: JsonNode): CompletableFuture[MessageId] = {

@@ -1,5 +1,6 @@
 """The partitions of a topic: what the broker holds of them, and their creation times, which a bronze table keeps."""
 
+import json
 import re
 from collections.abc import Mapping
 
@@ -18,8 +19,9 @@ CREATED = "lakehouse.partitions"
 
 def source_options(settings: Settings, endpoint: Endpoint, topic: Topic) -> dict[str, str]:
     """The options of the Pulsar source: how to reach the broker, and what to read."""
+    keys = {name: str(file) for name, file in settings.pulsar.decryption_keys.items()}
     read = {"topic": topic.full_name(settings.pulsar.namespace), "subscription": topic.subscription}
-    return endpoint.cluster(settings).options() | read
+    return endpoint.cluster(settings).options() | read | ({"decryptionKeys": json.dumps(keys)} if keys else {})
 
 
 def ask_broker(source: Mapping[str, str]) -> dict[str, Held]:

@@ -3,6 +3,7 @@
 What Prometheus alerts of is a problem here too. Only what shows over time, such as growth, is not.
 """
 
+import time
 from collections.abc import Iterator
 
 from pulsar_lakehouse.expectations.quarantine import TOO_MUCH
@@ -13,6 +14,8 @@ from pulsar_lakehouse.terminal import duration
 
 LATE = 15 * 60.0
 """Seconds after which it is a problem that messages have not landed, or that commits were not read."""
+LONG_TRANSACTION = 60.0
+"""Seconds after which it is a problem that a transaction is open."""
 UNRECONCILED = 86_400.0
 """Seconds after which a topic has to be reconciled again."""
 MANY_MALFORMED = 100
@@ -78,7 +81,12 @@ def _held_back(status: Status) -> Iterator[str]:
 def _late(status: Status) -> Iterator[str]:
     for topic in status.topics:
         waited = topic.status.lag_seconds if topic.status else None
-        if waited is not None and waited > LATE:
+        if topic.status and (open_one := topic.status.transaction):
+            age = time.time() - open_one.since.timestamp()
+            if age > LONG_TRANSACTION:
+                what = f"the transaction {open_one.id}, open for {duration(age)}, holds back what is behind it"
+                yield f"{topic.name}: {what}: does its producer live?"
+        elif waited is not None and waited > LATE:
             yield f"{topic.name}: messages have waited in the broker for {duration(waited)}: does the pipeline run?"
     for table in status.tables:
         if table.name in status.streams and table.lag_seconds is not None and table.lag_seconds > LATE:

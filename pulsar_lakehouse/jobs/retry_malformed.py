@@ -8,6 +8,7 @@ from functools import partial
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from pulsar_lakehouse.bronze.decryption import decrypted
 from pulsar_lakehouse.contracts.decoding import MALFORMED, Decoding, explain
 from pulsar_lakehouse.contracts.topics import Topic
 from pulsar_lakehouse.gold.enrichment.declaration import ACTIONS, Enrichment
@@ -60,6 +61,7 @@ def _retry(
     position = F.expr(POSITION_OF_MESSAGE)
     landed = lake.table(topic.bronze_table).pin().rows.withColumn("position", position)
     messages = landed.join(malformed.select("position"), on="position", how="left_semi")
+    messages = messages.transform(partial(decrypted, files=lake.settings.pulsar.decryption_keys))
     checked = messages.drop("position").transform(decode).transform(explain, decoding=decoding)
     with cached(checked.select("message.position", "reason")) as verdicts:
         sound = verdicts.where("reason IS NULL").select("position")

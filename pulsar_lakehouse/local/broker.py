@@ -204,6 +204,7 @@ def _configured(text: str, ports: dict[str, int]) -> str:
         "webSocketServiceEnabled": "false",
         # Topics without traffic must not be deleted.
         "brokerDeleteInactiveTopicsEnabled": "false",
+        "transactionCoordinatorEnabled": "true",
     }
     for name in values:
         text = re.sub(rf"^{name}=.*\n", "", text, flags=re.MULTILINE)

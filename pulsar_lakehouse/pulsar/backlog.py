@@ -1,8 +1,10 @@
 """Asks the broker how many messages a topic has, and how many have not landed."""
 
 import time
+from contextlib import closing
 from dataclasses import dataclass
 
+from pulsar_lakehouse.bronze.pulsar.admin import Admin, OpenTransaction
 from pulsar_lakehouse.contracts.topics import Topic
 from pulsar_lakehouse.errors import BrokerError
 from pulsar_lakehouse.pulsar.endpoint import NO_SUCH_TOPIC, Endpoint, admin_path, call_admin
@@ -22,6 +24,8 @@ class TopicStatus:
     """About how many stored bytes these are, or more, if another subscription is further behind."""
     lag_seconds: float | None
     """The age of the oldest of these entries; 0 if there are none, None if the broker does not say."""
+    transaction: OpenTransaction | None = None
+    """The oldest open transaction, if it holds back entries."""
 
 
 def topic_status(topic: Topic, endpoint: Endpoint, settings: Settings) -> TopicStatus:
@@ -33,14 +37,23 @@ def topic_status(topic: Topic, endpoint: Endpoint, settings: Settings) -> TopicS
     if found.status_code == 404:
         raise BrokerError(f"{topic.name}: {NO_SUCH_TOPIC}")
     stats = found.json()
-    backlog, size, oldest = 0, 0, []
-    for part in stats["partitions"].values() if kind == "partitioned-stats" else [stats]:
+    backlog, size, oldest, transactions = 0, 0, [], []
+    parts = stats["partitions"] if kind == "partitioned-stats" else {path.replace("/", "://", 1): stats}
+    for name, part in parts.items():
         cursor = part["subscriptions"].get(topic.subscription, {})
         backlog += cursor.get("msgBacklog", part["msgInCounter"])  # without a subscription, nothing has landed
         size += part["backlogSize"] if cursor else part["storageSize"]
         if (published := cursor.get("earliestMsgPublishTimeInBacklog", 0)) > 0:  # 0 or -1 if there is none
             oldest.append(published / 1000)
+        if part.get("ongoingTxnCount"):
+            with closing(Admin(endpoint.cluster(settings))) as admin:
+                transactions.append(admin.open_transaction(name))
     lag = (max(0.0, time.time() - min(oldest)) if oldest else None) if backlog else 0.0
     return TopicStatus(
-        name=topic.name, messages=stats["msgInCounter"], backlog=backlog, backlog_bytes=size, lag_seconds=lag
+        name=topic.name,
+        messages=stats["msgInCounter"],
+        backlog=backlog,
+        backlog_bytes=size,
+        lag_seconds=lag,
+        transaction=min(filter(None, transactions), key=lambda each: each.since, default=None),
     )

@@ -61,9 +61,8 @@ def connect(endpoint: Endpoint, settings: Settings) -> pulsar.Client:
     Raises RefusedError if there is no token to send, and UnreachableError if its issuer does not answer.
     """
     settings.home.mkdir(parents=True, exist_ok=True)
-    logger = pulsar.FileLogger(pulsar.LoggerLevel.Warn, str(settings.home / "pulsar-client.log"))
     with _told():
-        return reading.connect(endpoint.cluster(settings), logger)
+        return reading.connect(endpoint.cluster(settings), str(settings.home / "pulsar-client.log"))
 
 
 @contextmanager

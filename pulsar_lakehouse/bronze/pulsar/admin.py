@@ -10,14 +10,19 @@ from urllib.parse import quote
 import requests
 
 from .credentials import refused, token_of
-from .options import Cluster, NoAnswerError, PulsarSourceError
-from .positions import BEGINNING, Ledger, Position
+from .options import Cluster, MissingError, NoAnswerError, PulsarSourceError
+from .positions import BEGINNING, Ledger, Position, spans_between
 from .sessions import Session, tls_problem, what_a_server_refuses
 
 NOTHING = "a call without a token"
+NO_TRANSACTIONS = "NoSnapshot"
+"""The state of a partition that never had a transaction."""
+
+LOADING = ("None", "Initializing")
+"""Its states just after a broker has begun to serve it."""
 
 BUSY_PAUSES = (0.1,) * 100
-"""Pauses, in seconds, while somebody else creates the same subscription."""
+"""Pauses, in seconds, while somebody else creates the same subscription, or while a partition is loaded."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,12 +34,15 @@ class EntryMetadata:
     chunks: int
     uuid: str | None
     """Identifies the large message that a chunk belongs to."""
-    is_marker: bool
-    """Whether the broker itself wrote the entry, for example for a transaction. Readers never get it."""
+    is_hidden: bool
+    """Whether readers never get the entry: a marker of the broker, or a message of an aborted transaction."""
+
+    sealed: tuple[Mapping[str, str], bytes] | None
+    """What the broker says of an encrypted entry, and its payload; None if it is not encrypted."""
 
     @property
     def is_message(self) -> bool:
-        return not self.is_marker and self.chunk == self.chunks - 1
+        return not self.is_hidden and self.chunk == self.chunks - 1
 
 
 class Held(NamedTuple):
@@ -50,11 +58,20 @@ class Held(NamedTuple):
     """The oldest ledger that still exists. It may be empty."""
     created: str | None = None
     """When the partition was created; a recreated one has another time. None if it is unknown or was not asked for."""
+    compacted: Ledger | None = None
+    """The broker's own ledger with the last message of each key, as of the last compaction."""
 
     def cursor(self, subscription: str | None) -> Position | None:
         """The position up to which a subscription has acknowledged everything; None if it does not exist."""
         found = self.cursors.get(subscription) if subscription else None
         return Position.parse(found["markDeletePosition"]) if found else None
+
+
+class OpenTransaction(NamedTuple):
+    id: str
+    """As Pulsar writes it, such as `(0,3)`."""
+    since: datetime
+    """When its first message in the partition was published."""
 
 
 _ANSWERED: dict[str, str] = {}
@@ -72,7 +89,9 @@ class Admin:
     def close(self) -> None:
         self._session.close()
 
-    def answer(self, method: str, path: str, json: object = None, *, stream: bool = False) -> requests.Response:
+    def answer(
+        self, method: str, path: str, json: object = None, *, stream: bool = False, version: int = 2
+    ) -> requests.Response:
         """The answer to a call of `path`, below `/admin/v2/`, whatever its status: of the first broker that gives one.
 
         Raises NoAnswerError if none does. Raises PulsarSourceError if TLS keeps us from one of them for good, if there
@@ -83,7 +102,7 @@ class Admin:
             try:
                 response = self._session.request(
                     method,
-                    f"{url}/admin/v2/{path}",
+                    f"{url}/admin/v{version}/{path}",
                     json=json,
                     timeout=self._timeout,
                     verify=self._cluster.tls_trust_certs or True,  # which REQUESTS_CA_BUNDLE does not override
@@ -113,7 +132,7 @@ class Admin:
         return [f"{topic}-partition-{index}" for index in range(count)]
 
     def ledgers(self, partition: str) -> Held:
-        """What the broker holds of a partition."""
+        """What the broker holds of a partition. Raises MissingError if there is no such partition."""
         stats = self._call("GET", partition, "/internalStats").json()
         last = Position.parse(stats["lastConfirmedEntry"])
         ledgers = []
@@ -124,20 +143,27 @@ class Admin:
             if id <= last.ledger and entries > 0:
                 ledgers.append(Ledger(id, entries, max(size, entries)))
         first = min((ledger["ledgerId"] for ledger in stats["ledgers"]), default=last.ledger + 1)
-        return Held(ledgers, stats["cursors"], last, first)
+        kept = stats.get("compactedLedger", {})
+        compacted = Ledger(kept["ledgerId"], kept["entries"], kept["size"]) if kept.get("entries", 0) > 0 else None
+        return Held(ledgers, stats["cursors"], last, first, compacted=compacted)
 
     def dated_ledgers(self, partition: str) -> Held:
-        """What the broker holds of a partition, with its creation time, which needs a second call."""
+        """What the broker holds of a partition, with its creation time, which needs a second call.
+
+        Raises MissingError if there is no such partition.
+        """
+        held = self.ledgers(partition)
         created = self._call("GET", partition, "/internal-info").json().get("creationDate")
         if created:  # each broker writes it in its own time zone
             created = datetime.fromisoformat(created).astimezone(UTC).isoformat()
-        return self.ledgers(partition)._replace(created=created)
+        return held._replace(created=created)
 
     def entry(self, partition: str, position: Position) -> EntryMetadata | None:
-        """The metadata of an entry, without its payload; None if the broker has deleted the entry."""
+        """The metadata of an entry; None if the broker has deleted the entry."""
         path = f"/ledger/{position.ledger}/entry/{position.entry}"
-        with self._call("GET", partition, path, accept=(404,)) as response:  # whose payload is never fetched
+        with self._call("GET", partition, path, accept=(404,)) as response:  # whose payload is seldom fetched
             headers = response.headers
+            sealed = (headers, response.content) if headers.get("X-Pulsar-Is-Encrypted") == "true" else None
         if response.status_code == 404:
             return None
         return EntryMetadata(
@@ -145,8 +171,39 @@ class Admin:
             chunk=int(headers.get("X-Pulsar-chunk-id", 0)),
             chunks=int(headers.get("X-Pulsar-num-chunks-from-msg", 1)),
             uuid=headers.get("X-Pulsar-uuid"),
-            is_marker="X-Pulsar-marker-type" in headers,
+            is_hidden="X-Pulsar-marker-type" in headers or headers.get("X-Pulsar-txn-aborted") == "true",
+            sealed=sealed,
         )
+
+    def readable_end(self, partition: str) -> Position | None:
+        """The last entry before the oldest open transaction, up to which readers get messages.
+
+        None if the partition never had a transaction. Raises NoAnswerError if the broker does not know it yet.
+        """
+        path = quote(partition.partition("://")[2])
+        for pause in (*BUSY_PAUSES, None):
+            found = self.answer("GET", f"transactions/transactionBufferStats/{path}", version=3)
+            stats = found.json() if found.ok else {"state": NO_TRANSACTIONS}  # the brokers have none
+            if stats["state"] not in LOADING or pause is None:
+                break
+            time.sleep(pause)
+        if stats["state"] in LOADING:
+            raise NoAnswerError(f"{partition}: the broker is still reading which transactions were aborted")
+        return None if stats["state"] == NO_TRANSACTIONS else Position.parse(stats["maxReadPosition"])
+
+    def open_transaction(self, partition: str) -> OpenTransaction | None:
+        """The oldest open transaction of a partition, if it holds back messages."""
+        end = self.readable_end(partition)
+        behind = spans_between(self.ledgers(partition).ledgers, end) if end else []
+        if not behind:
+            return None
+        path = f"/ledger/{behind[0].ledger}/entry/{behind[0].first}"
+        with self._call("GET", partition, path, accept=(404,)) as response:
+            headers = response.headers
+        if "X-Pulsar-txnid-least-bits" not in headers:  # it has just ended
+            return None
+        id = f"({headers['X-Pulsar-txnid-most-bits']},{headers['X-Pulsar-txnid-least-bits']})"
+        return OpenTransaction(id, datetime.fromisoformat(headers["X-Pulsar-publish-time"]))
 
     def position_before(self, partition: str, publish_time: int) -> Position:
         """The last entry published before `publish_time`, in epoch milliseconds."""
@@ -186,5 +243,5 @@ class Admin:
             case 401 | 403:
                 raise PulsarSourceError(f"{topic}: the broker refused {refused(self._cluster) or NOTHING}")
             case 404:
-                raise PulsarSourceError(f"{topic}: no such topic")
+                raise MissingError(f"{topic}: no such topic")
         raise NoAnswerError(f"{topic}: the broker answered {response.status_code} {response.reason}")

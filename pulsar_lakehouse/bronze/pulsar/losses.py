@@ -45,6 +45,8 @@ def find_loss(
             return None
         reason = f"the last entry read is {after}, but the partition no longer exists"
         return Loss(partition=partition, after=after, resume=after, reason=reason, can_resume=False, exists=False)
+    if held.compacted and after == BEGINNING:
+        return None  # the broker deletes no ledger before compaction has read it
     if created and held.created and held.created != created:
         return _recreated(partition, after, held, created)
     if after > held.last and after.entry >= 0:

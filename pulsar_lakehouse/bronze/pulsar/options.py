@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, fields
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -19,6 +20,10 @@ class PulsarSourceError(Exception):
 
 class NoAnswerError(PulsarSourceError):
     """The broker did not answer, or answered with an unexpected status. A retry may succeed."""
+
+
+class MissingError(PulsarSourceError):
+    """There is no such topic, or partition."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,6 +88,8 @@ class Options(Cluster):
     fail_on_data_loss: bool = True
     read_timeout: float = 120.0
     """Seconds without any message after which reading a range fails."""
+    decryption_keys: Mapping[str, Path] = field(default_factory=dict)
+    """PEM files of private keys, by the names under which producers encrypt messages for them."""
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> "Options":
@@ -160,6 +167,13 @@ def _starting_position(text: str) -> str:
     return text
 
 
+def _files(text: str) -> dict[str, Path]:
+    try:
+        return {name: Path(file) for name, file in json.loads(text).items()}
+    except (ValueError, TypeError, AttributeError) as error:
+        raise ValueError("must be a JSON object of file names") from error
+
+
 _OPTIONS: Mapping[str, tuple[str, Callable[[str], Any]]] = {
     "serviceUrl": ("service_url", str),
     "adminUrl": ("admin_url", lambda url: url.rstrip("/")),
@@ -171,6 +185,7 @@ _OPTIONS: Mapping[str, tuple[str, Callable[[str], Any]]] = {
     "minPartitions": ("min_partitions", _positive),
     "failOnDataLoss": ("fail_on_data_loss", _boolean),
     "readTimeout": ("read_timeout", _seconds),
+    "decryptionKeys": ("decryption_keys", _files),
     "listenerName": ("listener_name", str),
     "token": ("token", json_web_token),
     "tokenFile": ("token_file", str),

@@ -7,11 +7,12 @@ from types import MappingProxyType
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxBytes, ReadMaxRows
 
-from .admin import Admin
+from .admin import Admin, Held
 from .losses import find_loss
-from .options import EARLIEST, LATEST, Options, PulsarSourceError
+from .options import EARLIEST, LATEST, MissingError, Options, PulsarSourceError
 from .positions import (
     BEGINNING,
+    Ledger,
     Offsets,
     Position,
     Range,
@@ -33,16 +34,22 @@ class Plan:
     def __init__(self, options: Options, *, dated: bool = False) -> None:
         self.options = options
         self.admin = Admin(options)
-        held = self.admin.dated_ledgers if dated else self.admin.ledgers
-        self.held = {
-            partition: held(partition) for topic in options.topics for partition in self.admin.partitions(topic)
-        }
+        self.held: dict[str, Held] = {}
+        self.missing: list[str] = []
+        """Partitions that the broker has deleted because they were idle, or has not made yet."""
+        ask = self.admin.dated_ledgers if dated else self.admin.ledgers
+        for partition in (each for topic in options.topics for each in self.admin.partitions(topic)):
+            try:
+                self.held[partition] = ask(partition)
+            except MissingError:
+                self.missing.append(partition)
 
     def starting_offsets(self) -> Offsets:
         position = self.options.starting_position
         earliest = {name: Position(held.first, -1) for name, held in self.held.items()}
         if position == EARLIEST:
-            return Offsets(earliest)
+            compacted = {name: BEGINNING for name, held in self.held.items() if held.compacted}
+            return Offsets(earliest | compacted)
         if position == LATEST or position.isdigit():
             ends = self.latest_offsets()
             if position != LATEST:
@@ -64,19 +71,31 @@ class Plan:
         )
 
     def limited_offsets(self, start: Offsets, target: Offsets, limit: ReadLimit) -> Offsets:
-        """Where a batch after `start` ends: at `target`, or at the limit, which partitions share by size."""
+        """Where a batch after `start` ends: at `target`, or at the limit, which partitions share by size.
+
+        It ends before the oldest open transaction of a partition.
+        """
         waiting = {
-            name: spans_between(self.held[name].ledgers, start.get(name, BEGINNING), end)
+            name: spans_between(self.held[name].ledgers, start.get(name, BEGINNING), self._readable(name, end))
             for name, end in target.items()
             if end > start.get(name, BEGINNING)
         }
         total = sum(span.bytes for spans in waiting.values() for span in spans)
         ends = Offsets({name: position for name, position in start.items() if name in self.held})
+        for name in self._compacted(start):
+            ends[name] = Position(self.held[name].first, -1)
         for name, spans in waiting.items():
             share = sum(span.bytes for span in spans) / max(total, 1)
             chosen, _ = divide(spans, entries=self._allowed(name, spans, limit, share))
-            ends[name] = _end(chosen, start.get(name, BEGINNING))
+            ends[name] = _end(chosen, ends.get(name, BEGINNING))
         return ends
+
+    def _compacted(self, start: Offsets) -> list[str]:
+        """The partitions that were not read yet, and of whose deleted ledgers compaction may have kept something."""
+        return [name for name, held in self.held.items() if held.compacted and start.get(name, BEGINNING) == BEGINNING]
+
+    def _readable(self, partition: str, end: Position) -> Position:
+        return min(end, self.admin.readable_end(partition) or end)
 
     def _allowed(self, partition: str, spans: Sequence[Span], limit: ReadLimit, share: float) -> int:
         """The entries that a partition's share of the limit allows. A limit in rows uses the next entry's size."""
@@ -96,12 +115,20 @@ class Plan:
             if name in self.held
             if (found := spans_between(self.held[name].ledgers, start.get(name, BEGINNING), position))
         }
+        kept = [self._kept_by_compaction(name) for name in self._compacted(start) if name in end]
         parts = -(-self.options.min_partitions // max(len(spans), 1))
-        return [
-            RangePartition(planned)
+        entries = [
+            planned
             for name, found in spans.items()
             for planned in split(name, start.get(name, BEGINNING), found, parts)
         ]
+        return [RangePartition(planned) for planned in [*kept, *entries]]
+
+    def _kept_by_compaction(self, partition: str) -> Range:
+        held = self.held[partition]
+        size = held.compacted or Ledger(0, 1, 1)
+        span = Span(held.first - 1, 0, size.entries - 1, size.bytes)
+        return Range(partition, BEGINNING, (span,), compacted_before=held.first)
 
     def refuse_lost_data(self, start: Offsets, created: Mapping[str, str] = MappingProxyType({})) -> None:
         """Raise PulsarSourceError if entries after `start` are, or may be, lost; `created` is as in `find_loss`."""

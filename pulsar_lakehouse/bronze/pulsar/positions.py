@@ -72,6 +72,9 @@ class Range:
     partition: str
     start: Position
     spans: tuple[Span, ...]
+    compacted_before: int | None = None
+    """If it is set, the task reads instead what compaction has kept of the ledgers before this one, which are gone. The
+    only span then has about its size."""
 
     @property
     def end(self) -> Position:

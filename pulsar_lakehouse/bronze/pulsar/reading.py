@@ -1,10 +1,15 @@
 """Read one range of a partition into Arrow record batches."""
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, nullcontext
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass, field
+from functools import cache, cached_property
 from itertools import islice
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pulsar
@@ -14,13 +19,17 @@ from .admin import Admin, EntryMetadata
 from .columns import ARROW_SCHEMA, PROPERTIES, TIMESTAMP
 from .credentials import supplier
 from .options import Cluster, NoAnswerError, Options, PulsarSourceError
-from .positions import BEGINNING, Position, Range, backwards, between, spans_between
+from .positions import AFTER_ALL, BEGINNING, Position, Range, backwards, between, spans_between
+
+if TYPE_CHECKING:
+    from .encryption import PrivateKey
 
 BATCH_ROWS = 20_000
 BATCH_BYTES = 32 * 2**20
 QUEUE_MESSAGES = 5_000
 QUEUE_BYTES = 256 * 2**20
-POLL_SECONDS = 1.0
+FIRST_POLL, POLL_SECONDS = 0.0625, 1.0
+"""Seconds to wait for a message before asking whether one can come: at first, and at most, after doubling."""
 
 REFUSALS = (pulsar.AuthenticationError, pulsar.AuthorizationError, pulsar.TopicNotFound)
 """Errors that a retry would not cure. Other errors of the client mean that the broker could not be reached."""
@@ -31,8 +40,17 @@ Message = Any
 LAST_MILLISECOND = 253_402_300_799_999
 
 
-def connect(cluster: Cluster, logger: pulsar.ConsoleLogger | pulsar.FileLogger) -> pulsar.Client:
-    """A client. Raises PulsarSourceError if there is no token to send, or TLS keeps us from the issuer."""
+_LOG: list[str] = []
+"""The file that all clients of this process log to: that of the first one."""
+
+
+def connect(cluster: Cluster, log: str) -> pulsar.Client:
+    """A client, which the caller must close. If it is the first of the process, all of them log to the file `log`.
+
+    Raises PulsarSourceError if there is no token to send, or TLS keeps us from the issuer.
+    """
+    if not _LOG:
+        _LOG.append(log)
     return pulsar.Client(
         cluster.service_url,
         authentication=_authentication(cluster),
@@ -41,7 +59,7 @@ def connect(cluster: Cluster, logger: pulsar.ConsoleLogger | pulsar.FileLogger) 
         tls_private_key_file_path=cluster.tls_key,
         tls_trust_certs_file_path=cluster.tls_trust_certs,
         tls_validate_hostname=cluster.tls_validate_hostname,
-        logger=logger,
+        logger=pulsar.FileLogger(pulsar.LoggerLevel.Warn, log),
     )
 
 
@@ -53,19 +71,45 @@ def _authentication(cluster: Cluster) -> pulsar.Authentication | None:
     return None
 
 
-def read_range(options: Options, planned: Range, client: pulsar.Client | None = None) -> Iterator[pa.RecordBatch]:
-    """All messages of a range as batches of `ARROW_SCHEMA`. A `client` that is given stays open.
+@cache
+def _nameless_log() -> str:
+    """A log that vanishes with the process."""
+    with tempfile.TemporaryFile() as file:
+        return f"/dev/fd/{os.dup(file.fileno())}"
 
-    Every entry of the range is accounted for: it was read, or the broker says that it is not a message by itself (a
-    chunk of a larger message, or a marker). A poll that returns nothing does not end a range. Messages are in order,
-    except that a large message that began before the range can come before messages that precede it.
+
+@contextmanager
+def _own_client(cluster: Cluster) -> Iterator[pulsar.Client]:
+    """A client for the block. Its errors go to stderr at the end."""
+    log = _nameless_log()
+    before = Path(log).stat().st_size
+    try:
+        with closing(connect(cluster, log)) as client:
+            yield client
+    finally:
+        logged = Path(log).read_bytes()[before:].decode(errors="replace")
+        sys.stderr.writelines(line for line in logged.splitlines(keepends=True) if " ERROR " in line)
+
+
+def _logged() -> int:
+    """How much clients of this process have logged: they warn of each message that they don't hand on."""
+    return Path(_LOG[0]).stat().st_size
+
+
+def read_range(options: Options, planned: Range, client: pulsar.Client | None = None) -> Iterator[pa.RecordBatch]:
+    """All messages of a range as batches of `ARROW_SCHEMA`. A `client` that is given, of `connect`, stays open.
+
+    Every entry of the range is accounted for: it was read, or it is not a message by itself (a chunk of a larger
+    message, or what the broker hides from readers: a marker, or a message of an aborted transaction). A poll that
+    returns nothing does not end a range. Messages are in order, except that a large message that began before the range
+    can come before messages that precede it.
     Raises PulsarSourceError if no message comes for `readTimeout` seconds, if the broker refuses, or, with
     `failOnDataLoss`, if entries of the range are gone.
     """
     try:
-        logger = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
-        with nullcontext(client) if client else closing(connect(options, logger)) as connected:
-            yield from _RangeReader(options, planned, connected).batches()
+        with nullcontext(client) if client else _own_client(options) as connected:
+            reader, before = _RangeReader(options, planned, connected), planned.compacted_before
+            yield from reader.batches() if before is None else reader.kept_by_compaction(before)
     except REFUSALS as error:
         raise PulsarSourceError(f"{planned}: {error}") from error
     except pulsar.PulsarException as error:
@@ -76,7 +120,7 @@ def read_range(options: Options, planned: Range, client: pulsar.Client | None = 
 class _Rows:
     """Rows under construction. Values that all messages of an entry share are stored once for each entry."""
 
-    messages: list[tuple[str | None, bytes | None, dict[str, str], int]] = field(default_factory=list)
+    messages: list[tuple[str | None, bytes | None, Mapping[str, str], int]] = field(default_factory=list)
     """Key, payload, properties and event time."""
     entries: list[tuple[Position, int, int, int, str, int | None]] = field(default_factory=list)
     """Position, number of messages, index of the first one, publish time, producer and version of the schema."""
@@ -99,13 +143,15 @@ class _RangeReader:
         self._range = planned
         self._client = client
         self._admin = Admin(options)
+        self._rows = _Rows()
         self._seen = planned.start
         """The last entry that was read; at first, the one before the range."""
+        self._hidden: list[tuple[Position, Position]] = []
+        """Positions of entries that followed each other, if the broker can have hidden those between from readers."""
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        rows = _Rows()
-        reader = self._open(self._range.start)
-        messages = self._messages(reader, may_end=self._nothing_can_come)
+        logged, reader = _logged(), self._open(self._range.start)
+        messages = self._messages(reader, may_end=lambda: self._nothing_can_come(reader))
         for message in messages:
             position = _position(message)
             if position <= self._range.start:  # the broker sends the batch at the start again
@@ -113,22 +159,51 @@ class _RangeReader:
             if position > self._range.end:
                 break
             if position != (self._seen.ledger, self._seen.entry + 1):
-                yield from self._account_for(between(self._range.spans, self._seen, position))
-            self._take_entry(message, messages, rows)
+                yield from self._account_for(self._seen, position)
+            self._take_entry(message, messages)
             self._seen = position
-            if rows.is_full():
-                yield _to_arrow(self._range.partition, rows)
-                rows = _Rows()
+            if self._rows.is_full():
+                yield self._taken()
             if position == self._range.end:
                 break
         reader.close()
-        if rows.messages:
-            yield _to_arrow(self._range.partition, rows)
-        yield from self._account_for(between(self._range.spans, self._seen))
+        yield from self._account_for(self._seen, AFTER_ALL)
+        if self._hidden and (_logged() > logged or self._has_lost_ledgers()):
+            for after, before in self._hidden:
+                yield from self._ask_for(after, before)
+        if self._rows.messages:
+            yield self._taken()
 
-    def _open(self, start: Position) -> pulsar.Reader:
+    def kept_by_compaction(self, before: int) -> Iterator[pa.RecordBatch]:
+        """What compaction has kept of the ledgers before one: the last message of each key, where it was."""
+        logged, reader = _logged(), self._open(BEGINNING, is_read_compacted=True)
+        for message in self._messages(reader, may_end=lambda: not reader.has_message_available()):
+            if _position(message).ledger >= before:
+                break
+            if message.data() or message.partition_key():  # else compaction has removed it from its batch
+                self._take(message, 1)
+            if self._rows.is_full():
+                yield self._taken()
+        reader.close()
+        if _logged() > logged:
+            raise NoAnswerError(f"{self._range.partition}: the client has warned of messages that compaction has kept")
+        if self._rows.messages:
+            yield self._taken()
+
+    def _taken(self) -> pa.RecordBatch:
+        rows, self._rows = self._rows, _Rows()
+        return _to_arrow(self._range.partition, rows)
+
+    def _open(self, start: Position, *, is_read_compacted: bool = False) -> pulsar.Reader:
         after = pulsar.MessageId.earliest if start == BEGINNING else pulsar.MessageId(-1, *start, -1)
-        return self._client.create_reader(self._range.partition, after, receiver_queue_size=self._queue_size())
+        return self._client.create_reader(
+            self._range.partition,
+            after,
+            receiver_queue_size=self._queue_size(),
+            is_read_compacted=is_read_compacted,
+            crypto_key_reader=self._key_reader,
+            crypto_failure_action=pulsar.ConsumerCryptoFailureAction.DISCARD,
+        )
 
     def _queue_size(self) -> int:
         """How many messages the client may fetch ahead: fewer if they are large, to bound memory."""
@@ -136,40 +211,45 @@ class _RangeReader:
         entry_bytes = sum(span.bytes for span in spans) // sum(span.entries for span in spans)
         if entry_bytes * QUEUE_MESSAGES <= QUEUE_BYTES:
             return QUEUE_MESSAGES
+        if self._range.compacted_before is not None:
+            return 1
         first = self._entry(Position(spans[0].ledger, spans[0].first))
         return min(QUEUE_MESSAGES, max(1, QUEUE_BYTES * (first.messages if first else 1) // entry_bytes))
 
     def _messages(self, reader: pulsar.Reader, may_end: Callable[[], bool]) -> Iterator[Message]:
         """Messages as they arrive.
 
-        Ends after a second without any if `may_end()` is true, and raises NoAnswerError after `readTimeout` seconds.
+        Ends after a pause if `may_end()` is true, and raises NoAnswerError after `readTimeout` seconds.
         """
-        read_next, timeout, quiet = reader._reader.read_next, round(POLL_SECONDS * 1000), 0.0
+        read_next, poll, quiet = reader._reader.read_next, FIRST_POLL, 0.0
         while True:
             try:
-                message = read_next(timeout)
+                message = read_next(round(poll * 1000))
             except pulsar.Timeout:
-                quiet += POLL_SECONDS
+                quiet += poll
+                poll = min(2 * poll, POLL_SECONDS)
                 if may_end():
                     return
                 if quiet >= self._options.read_timeout:
-                    raise NoAnswerError(f"{self._range}: no message for {quiet:g} s after {self._seen}") from None
+                    raise NoAnswerError(f"{self._range}: no message for {quiet:.0f} s after {self._seen}") from None
             else:
-                quiet = 0.0
+                poll, quiet = FIRST_POLL, 0.0
                 yield message
 
-    def _nothing_can_come(self) -> bool:
+    def _nothing_can_come(self, reader: pulsar.Reader) -> bool:
         """Whether the rest of the range holds no message to wait for.
 
         A large message that began at or before the last entry read does not count: `_account_for` reads it.
         """
+        if self._has_transactions and not reader.has_message_available():
+            return True
         ended = set()
         for position in backwards(self._range.spans, self._seen):
             try:
                 entry = self._entry(position)
             except NoAnswerError:
                 return False
-            if entry is None or entry.is_marker:
+            if entry is None or entry.is_hidden or entry.sealed:
                 continue
             if entry.chunks == 1 or (entry.chunk == 0 and entry.uuid in ended):
                 return False
@@ -183,56 +263,120 @@ class _RangeReader:
             raise PulsarSourceError(f"{self._range}: the broker has deleted {position}; failOnDataLoss=false goes on")
         return entry
 
-    def _take_entry(self, first: Message, messages: Iterator[Message], rows: _Rows) -> None:
+    def _take_entry(self, first: Message, messages: Iterator[Message]) -> None:
         """Add the first message of an entry, and the rest of its batch."""
         id, position = first.message_id(), _position(first)
         count = _batch_size(id) - id.batch_index() if id.batch_index() >= 0 else 1
-        version = first.int_schema_version()  # schema_version() fails on versions above 127
-        written = first.publish_timestamp(), first.producer_name(), version if version >= 0 else None
-        rows.entries.append((position, count, id.batch_index(), *written))
-        rows.append(first)
+        self._take(first, count)
         last = first
         for last in islice(messages, count - 1):
-            rows.append(last)
+            self._rows.append(last)
         if count > 1 and (_position(last), last.message_id().batch_index()) != (position, _batch_size(id) - 1):
             raise PulsarSourceError(f"{self._range}: the batch at {position} arrived incomplete or out of order")
 
-    def _account_for(self, positions: Iterator[Position]) -> Iterator[pa.RecordBatch]:
-        """Check why entries gave no message, and read the large messages that end among them."""
-        for position in positions:
+    def _take(self, message: Message, count: int) -> None:
+        """Add a message, which is the first one of `count` of its entry."""
+        version = message.int_schema_version()  # schema_version() fails on versions above 127
+        written = message.publish_timestamp(), message.producer_name(), version if version >= 0 else None
+        self._rows.entries.append((_position(message), count, message.message_id().batch_index(), *written))
+        self._rows.append(message)
+
+    @cached_property
+    def _has_transactions(self) -> bool:
+        return self._admin.readable_end(self._range.partition) is not None
+
+    def _has_lost_ledgers(self) -> bool:
+        held = {ledger.id for ledger in self._admin.ledgers(self._range.partition).ledgers}
+        return not held.issuperset(span.ledger for span in self._range.spans)
+
+    def _account_for(self, after: Position, before: Position) -> Iterator[pa.RecordBatch]:
+        """Check why the entries between two positions, if there are any, gave no message.
+
+        Where there are transactions, the broker hides one or more entries of each, which are too many to ask for. So
+        they are asked for only if the client has warned of anything until the end, or if the broker has deleted some.
+        """
+        if next(between(self._range.spans, after, before), None) is None:
+            return
+        if self._has_transactions:
+            self._hidden.append((after, before))
+        else:
+            yield from self._ask_for(after, before)
+
+    def _ask_for(self, after: Position, before: Position) -> Iterator[pa.RecordBatch]:
+        """Ask the broker what the entries between two positions are, and take the messages that end there.
+
+        The client hands on neither a large message that began before the range, nor one that it can't decrypt.
+        """
+        for position in between(self._range.spans, after, before):
             entry = self._entry(position)
             if entry is None or not entry.is_message:
                 continue
-            if entry.chunks == 1:
+            if entry.chunks == 1 and not entry.sealed:
                 raise PulsarSourceError(f"{self._range}: the message at {position} did not arrive")
-            yield from self._read_chunked(position, entry)
+            chunks = [(position, entry)] if entry.chunks == 1 else self._chunks(position, entry)
+            if chunks:
+                self._take_sealed(chunks) if entry.sealed else self._take_chunked(chunks)
+            if self._rows.is_full():
+                yield self._taken()
 
-    def _read_chunked(self, position: Position, last: EntryMetadata) -> Iterator[pa.RecordBatch]:
+    def _chunks(self, position: Position, last: EntryMetadata) -> list[tuple[Position, EntryMetadata]]:
+        """The entries of a large message, of which `last` is the last one; none if the first ones are lost."""
+        ledgers, found = self._admin.ledgers(self._range.partition).ledgers, []
+        for candidate in backwards(spans_between(ledgers, BEGINNING, position)):
+            entry = self._admin.entry(self._range.partition, candidate)
+            if entry and entry.uuid == last.uuid:
+                found.append((candidate, entry))
+                if entry.chunk == 0:
+                    return found[::-1]
+        if self._options.fail_on_data_loss:
+            raise PulsarSourceError(
+                f"{self._range}: the broker has deleted the first chunks of the message at {position}; "
+                "failOnDataLoss=false goes on"
+            )
+        return []
+
+    def _take_chunked(self, chunks: Sequence[tuple[Position, EntryMetadata]]) -> None:
         """Read one large message from its first chunk on. It belongs to the range of its last chunk."""
-        first = self._first_chunk(position, last)
-        if first is None:
-            if self._options.fail_on_data_loss:
-                raise PulsarSourceError(
-                    f"{self._range}: the broker has deleted the first chunks of the message at {position}; "
-                    "failOnDataLoss=false goes on"
-                )
-            return
+        (first, _), (position, _) = chunks[0], chunks[-1]
         reader = self._open(Position(first.ledger, first.entry - 1))
         message = next(each for each in self._messages(reader, may_end=lambda: False) if _position(each) >= position)
         reader.close()
         if _position(message) != position:
             raise PulsarSourceError(f"{self._range}: the message at {position} did not arrive")
-        rows = _Rows()
-        self._take_entry(message, iter(()), rows)
-        yield _to_arrow(self._range.partition, rows)
+        self._take_entry(message, iter(()))
 
-    def _first_chunk(self, position: Position, last: EntryMetadata) -> Position | None:
-        ledgers = self._admin.ledgers(self._range.partition).ledgers
-        for candidate in backwards(spans_between(ledgers, BEGINNING, position)):
-            entry = self._admin.entry(self._range.partition, candidate)
-            if entry and entry.uuid == last.uuid and entry.chunk == 0:
-                return candidate
-        return None
+    def _take_sealed(self, chunks: Sequence[tuple[Position, EntryMetadata]]) -> None:
+        """Add the messages of an encrypted entry."""
+        from .encryption import Sealed  # late, because it loads a large library that few topics need
+
+        sealed = Sealed.joined([Sealed.of(*entry.sealed) for _, entry in chunks if entry.sealed])
+        opened = sealed.opened(self._private_keys)
+        written = sealed.publish_time, sealed.producer, sealed.schema_version
+        self._rows.entries.append((chunks[-1][0], len(opened), opened[0].batch_index, *written))
+        self._rows.messages += [(each.key, each.payload, each.properties, each.event_time) for each in opened]
+        self._rows.bytes += len(sealed.payload)
+
+    @cached_property
+    def _key_reader(self) -> pulsar.CryptoKeyReader | None:
+        """The client decrypts with one key of RSA, which the first entry decides. It is fast, and the rest is not."""
+        files, span = self._options.decryption_keys, self._range.spans[0]
+        if not files:
+            return None
+        from .encryption import Sealed
+
+        first = None if self._range.compacted_before else self._entry(Position(span.ledger, span.first))
+        names = Sealed.of(*first.sealed).encryption.key_names if first and first.sealed else []
+        file = next(files[name] for name in [*names, *files] if name in files)
+        return pulsar.CryptoKeyReader("", str(file))
+
+    @cached_property
+    def _private_keys(self) -> "dict[str, PrivateKey]":
+        from .encryption import load_keys
+
+        try:
+            return load_keys(self._options.decryption_keys)
+        except ValueError as error:
+            raise PulsarSourceError(f"option decryptionKeys: {error}") from error
 
 
 def _position(message: Message) -> Position:
@@ -296,7 +440,7 @@ def _timestamps(milliseconds: np.ndarray) -> pa.Array:
     return pa.array(np.where(unusable, 0, milliseconds).astype(np.int64) * 1000, mask=unusable).cast(TIMESTAMP)
 
 
-def _properties(properties: Sequence[dict[str, str]]) -> pa.Array:
+def _properties(properties: Sequence[Mapping[str, str]]) -> pa.Array:
     if not any(properties):
         return pa.MapArray.from_arrays(np.zeros(len(properties) + 1, np.int32), [], [])
     return pa.array([list(each.items()) for each in properties], PROPERTIES)

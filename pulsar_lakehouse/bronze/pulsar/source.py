@@ -46,7 +46,8 @@ class PulsarReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         plan = Plan(self._options)
-        return plan.ranges(plan.starting_offsets(), plan.latest_offsets())
+        start = plan.starting_offsets()
+        return plan.ranges(start, plan.limited_offsets(start, plan.latest_offsets(), ReadAllAvailable()))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if partition.value is None:  # Spark adds this partition itself if there are none

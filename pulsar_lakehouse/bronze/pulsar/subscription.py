@@ -16,8 +16,8 @@ def acknowledge(plan: Plan, after: Offsets) -> None:
 
 
 def ensure_subscriptions(plan: Plan) -> None:
-    """Create missing subscriptions. They hide lost data, so it must be looked for before."""
-    subscription = plan.options.subscription
-    for partition, held in plan.held.items():
-        if subscription and held.cursor(subscription) is None:
+    """Create missing subscriptions, and partitions. They hide lost data, so it must be looked for before."""
+    if subscription := plan.options.subscription:
+        without = [name for name, held in plan.held.items() if held.cursor(subscription) is None]
+        for partition in [*without, *plan.missing]:
             plan.admin.ensure_subscription(partition, subscription)

@@ -236,9 +236,11 @@ def test_what_an_entry_says_of_itself(topics: Topics) -> None:
     topic = topics.create()
     one, many = *topics.send(topic, b"a"), topics.send(topic, b"a", b"b", batched=True)[0]
     admin = Admin(Options.parse(topics.options(topic)))
-    plain = EntryMetadata(messages=1, chunk=0, chunks=1, uuid=None, is_marker=False)
+    plain = EntryMetadata(messages=1, chunk=0, chunks=1, uuid=None, is_hidden=False, sealed=None)
     assert (admin.entry(topic, one), plain.is_message) == (plain, True)
-    assert admin.entry(topic, many) == EntryMetadata(messages=2, chunk=0, chunks=1, uuid=None, is_marker=False)
+    assert admin.entry(topic, many) == EntryMetadata(
+        messages=2, chunk=0, chunks=1, uuid=None, is_hidden=False, sealed=None
+    )
     assert admin.entry(topic, Position(one.ledger + 1_000, 0)) is None
 
 

@@ -5,8 +5,10 @@ import pytest
 from pulsar.schema import JsonSchema, Record, String
 
 from pulsar_lakehouse.bronze.pulsar import reading
-from pulsar_lakehouse.bronze.pulsar.options import PulsarSourceError
+from pulsar_lakehouse.bronze.pulsar.options import Options, PulsarSourceError
+from pulsar_lakehouse.bronze.pulsar.planning import Plan
 from pulsar_lakehouse.bronze.pulsar.positions import BEGINNING, Position, Range, Span
+from pulsar_lakehouse.bronze.pulsar.subscription import ensure_subscriptions
 from tests.bronze.broker_topics import Topics, numbers, payloads, range_of
 
 COMPRESSIONS = [
@@ -152,6 +154,7 @@ def test_a_range_ends_where_it_was_planned_to(topics: Topics) -> None:
 
 
 def test_a_poll_without_messages_does_not_end_a_range(topics: Topics, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "FIRST_POLL", 0.001)
     monkeypatch.setattr(reading, "POLL_SECONDS", 0.001)
     topic = topics.create()
     topics.send_numbers(topic, range(5_000), batch=500)
@@ -187,3 +190,15 @@ def test_a_topic_deleted_after_planning_is_an_error(topics: Topics) -> None:
     topics.admin("DELETE", planned.partition)
     with pytest.raises(PulsarSourceError, match=f"^{planned}: .+$"):
         topics.read_range(planned, readTimeout=1)
+
+
+def test_a_partition_that_the_broker_deleted_is_created_again(topics: Topics) -> None:
+    topic = topics.create(partitions=2)
+    topics.send(f"{topic}-partition-0", b"0")
+    topics.admin("DELETE", f"{topic}-partition-1")
+    assert numbers(topics.read(topic)) == [0]
+    plan = Plan(Options.parse(topics.options(topic, subscription="reads")), dated=True)
+    assert plan.missing == [f"{topic}-partition-1"]
+    ensure_subscriptions(plan)
+    topics.send(f"{topic}-partition-1", b"1")
+    assert numbers(topics.read(topic)) == [0, 1]

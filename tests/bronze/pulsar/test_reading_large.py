@@ -85,6 +85,7 @@ def test_chunks_of_two_producers_between_each_other(topics: Topics) -> None:
 
 
 def test_a_large_message_is_waited_for(topics: Topics, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "FIRST_POLL", 0.001)
     monkeypatch.setattr(reading, "POLL_SECONDS", 0.001)
     topic = topics.create()
     send_large(topics, topic, LARGE)

@@ -1,0 +1,50 @@
+"""Decrypts messages that landed encrypted, once their private keys are there."""
+
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F
+
+from pulsar_lakehouse.bronze.pulsar.encryption import ENCRYPTION, Encryption, decrypt, load_keys
+
+ENTRY = ("topic", "partition", "ledger_id", "entry_id")
+
+
+def decrypted(messages: DataFrame, *, files: Mapping[str, Path]) -> DataFrame:
+    """Bronze messages, where those are decrypted whose private key is in one of the PEM `files`, by its name.
+
+    The messages of an entry must be there together, because the first one keeps the payload of all.
+    """
+    if not files:
+        return messages
+    is_encrypted = F.col("properties")[ENCRYPTION].isNotNull()
+    of_entry = Window.partitionBy(*ENTRY).orderBy("batch_index")
+    whole = messages.where(is_encrypted).withColumn("payload", F.first("payload").over(of_entry))
+    opened = whole.mapInArrow(partial(_opened, files=files), messages.schema)
+    return messages.where(~is_encrypted).unionByName(opened)
+
+
+def _opened(batches: Iterator[pa.RecordBatch], files: Mapping[str, Path]) -> Iterator[pa.RecordBatch]:
+    keys = load_keys(files)
+    for batch in batches:
+        rows = [{**row, **readable(row, keys)} for row in batch.to_pylist()]
+        yield pa.RecordBatch.from_pylist(rows, batch.schema)
+
+
+def readable(row: Mapping[str, Any], keys: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a bronze row that decryption changes; none if it can't be decrypted."""
+    properties = dict(row["properties"])
+    encryption = Encryption.from_json(properties.pop(ENCRYPTION))
+    found = decrypt(row["payload"], encryption, keys)
+    if isinstance(found, str):
+        return {}
+    if encryption.messages is None:
+        return {"payload": found[0].payload, "properties": properties}
+    message = found[row["batch_index"]]
+    event_time = datetime.fromtimestamp(message.event_time / 1000, UTC) if message.event_time else None
+    return {"payload": message.payload, "key": message.key, "properties": message.properties, "event_time": event_time}
