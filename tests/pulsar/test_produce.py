@@ -1,10 +1,12 @@
 import time
+from dataclasses import replace
 
 import pulsar
 import pytest
 
 from pulsar_lakehouse.contracts.topics import Topic
 from pulsar_lakehouse.errors import BrokerError
+from pulsar_lakehouse.pulsar.backlog import topic_status
 from pulsar_lakehouse.pulsar.endpoint import Endpoint, call_admin, connect
 from pulsar_lakehouse.pulsar.produce import Message, produce
 from pulsar_lakehouse.pulsar.topic_admin import create_topics
@@ -49,6 +51,15 @@ def test_messages_arrive_as_they_are(endpoint: Endpoint, empty: Settings) -> Non
         3_000: ("2", False, b'{"id":"two"}', NO_SCHEMA),
         4_000: ("2", False, b'{"id":2}', FIRST_VERSION),
     }
+
+
+@pytest.mark.parametrize("own", ["Counters-v1", "DB.größe 50%", "persistent://public/lakehouse/Counters"])
+def test_a_topic_of_another_name_is_sent_to_and_counted(endpoint: Endpoint, settings: Settings, own: str) -> None:
+    topic = replace(COUNTERS, topic=own)
+    create_topics([topic], endpoint, settings)
+    assert produce([(topic, MESSAGES)], endpoint, settings) == {"counters": 4}
+    found = topic_status(topic, endpoint, settings)
+    assert (found.name, found.messages, found.backlog > 0) == ("counters", 4, True)
 
 
 def test_a_topic_that_is_not_there_is_named(endpoint: Endpoint, settings: Settings) -> None:
