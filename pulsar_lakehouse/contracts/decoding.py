@@ -30,6 +30,8 @@ FAILS = "columns that fail"
 """A short reason, which `explain` replaces."""
 ONLY_IF_REJECTED = ("payload", "topic", "properties", "schema_version")
 """Fields of `message` that `decode` keeps for rejected messages only."""
+ENCRYPTION = "pulsar.encryption"
+"""The property of messages that landed encrypted, as bronze/pulsar/encryption.py writes it."""
 MESSAGE = f"""STRUCT<
     position: {POSITION}, key: STRING, event_time: TIMESTAMP, publish_time: TIMESTAMP, is_tombstone: BOOLEAN,
     payload: BINARY, topic: STRING, properties: MAP<STRING, STRING>, schema_version: BIGINT
@@ -151,17 +153,25 @@ def _read(messages: DataFrame, *, decoding: Decoding) -> DataFrame:
     decoded = arrow_udf(decoder.decode, decoder.type)(  # type: ignore[call-overload]
         "payload", "key", "schema_version", "publish_time"
     )
+    is_encrypted = F.col("properties")[ENCRYPTION].isNotNull()
     message = F.struct(
         F.expr(POSITION_OF_MESSAGE).alias("position"),
         "_decoded.key",
         "event_time",
         "publish_time",
-        "_decoded.is_tombstone",
+        (F.col("_decoded.is_tombstone") & ~F.coalesce(is_encrypted, F.lit(False))).alias("is_tombstone"),
         *ONLY_IF_REJECTED,
     )
     return messages.withColumn("_decoded", decoded).select(
-        message.alias("message"), F.col("_decoded.fields").alias("_fields"), F.col("_decoded.reason").alias("_broken")
+        message.alias("message"),
+        F.col("_decoded.fields").alias("_fields"),
+        F.when(is_encrypted, _encrypted()).otherwise(F.col("_decoded.reason")).alias("_broken"),
     )
+
+
+def _encrypted() -> Column:
+    keys = F.json_object_keys(F.get_json_object(F.col("properties")[ENCRYPTION], "$.parts[0].keys"))
+    return F.concat(F.lit("encrypted with key "), F.array_join(F.array_sort(keys), ", "))
 
 
 def explain(rejected: DataFrame, *, decoding: Decoding) -> DataFrame:

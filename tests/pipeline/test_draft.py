@@ -10,7 +10,7 @@ from pulsar_lakehouse.contracts.schemas import RegisteredSchema
 from pulsar_lakehouse.contracts.topics import Encoding
 from pulsar_lakehouse.errors import ConfigurationError
 from pulsar_lakehouse.pipeline.declared import Pipeline
-from pulsar_lakehouse.pipeline.draft import draft
+from pulsar_lakehouse.pipeline.draft import draft, names_of
 from pulsar_lakehouse.pipeline.loading import load
 from pulsar_lakehouse.pulsar.topic_contents import Contents, Sampled
 
@@ -153,6 +153,45 @@ def test_the_key_of_payloads_that_are_not_json_is_guessed(tmp_path: Path) -> Non
     assert loaded(tmp_path, avro).entities[0].key == "id"
 
 
+@pytest.mark.parametrize(
+    ("keys", "payload", "key", "encoding"),
+    [
+        (["a"], {"id": "a"}, "id", "TEXT"),
+        (["7"], {"id": 7}, "id", "TEXT"),
+        (["Nw=="], {"id": 7}, "id", "BYTES"),
+        (['[7,"EUR"]'], {"id": 7, "currency": "EUR"}, ("id", "currency"), "TEXT"),
+        (['{"id": 7}'], {"id": 7}, "id", "JSON"),
+        (['{"id": 7, "shop": "a"}'], {"at": 1}, ("id", "shop"), "JSON"),
+        (["eyJpZCI6IDd9"], {"at": 1}, "id", "BYTES"),
+    ],
+)
+def test_how_keys_are_written(
+    tmp_path: Path, keys: list[str], payload: dict[str, Any], key: str | tuple[str, ...], encoding: str
+) -> None:
+    [entity] = loaded(tmp_path, contents("odd", *((each, payload) for each in keys))).entities
+    assert (entity.key, entity.topic.key_encoding) == (key, encoding)
+
+
+@pytest.mark.parametrize("key", ["b", '{"id": 8}', '{"id": {"nested": 7}}', "[7]", '["x"]', "Yg=="])
+def test_keys_that_are_no_field_are_those_of_events(tmp_path: Path, key: str) -> None:
+    assert len(loaded(tmp_path, contents("odd", (key, {"id": 7}))).enrichments) == 1
+
+
+def test_each_topic_has_tables_of_its_own() -> None:
+    topics = ["user-events", "UserEvents", "user_events", "users", "users_history", "schemas", "2026", "größe", "___"]
+    assert names_of(topics) == {
+        "user-events": "user_events_3",
+        "UserEvents": "user_events_2",
+        "user_events": "user_events",
+        "users": "users",
+        "users_history": "users_history_2",
+        "schemas": "schemas_2",
+        "2026": "topic_2026",
+        "größe": "gr_e",
+        "___": "topic",
+    }
+
+
 def test_names_that_sql_or_tables_have_are_changed(tmp_path: Path) -> None:
     payload = {"id": 1, "order": 2, "select": 3, "deletedAt": "x", "some-thing": 3, "größe": 4, "1st": 5, "null": 6}
     [odd] = loaded(tmp_path, contents("odd", ("1", payload))).entities
@@ -183,6 +222,11 @@ def test_a_field_that_can_not_be_declared_is_a_comment() -> None:
     ("found", "line"),
     [
         (contents("a, b"), "a, b: a topic with a comma or a space at an end of its name can't be read"),
+        (
+            Contents(topic="out", schema=None, sample=(Sampled("1", b'{"id": 1}', is_published=True),)),
+            "out: a lakehouse publishes it from a table",
+        ),
+        (Contents(topic="closed", schema=None, sample=(), problem="it is encrypted"), "closed: it is encrypted"),
         (contents("empty"), "empty: has no schema with fields, and no message with a JSON object"),
         (contents("texts", ("1", "x")), "texts: has no schema with fields, and no message with a JSON object"),
     ],

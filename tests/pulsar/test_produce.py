@@ -1,10 +1,12 @@
 import time
+from dataclasses import replace
 
 import pulsar
 import pytest
 
 from pulsar_lakehouse.contracts.topics import Topic
 from pulsar_lakehouse.errors import BrokerError, ConfigurationError
+from pulsar_lakehouse.pulsar.backlog import topic_status
 from pulsar_lakehouse.pulsar.endpoint import Endpoint, call_admin, connect
 from pulsar_lakehouse.pulsar.produce import NO_SCHEMA, Message, MessageSchema, produce
 from pulsar_lakehouse.pulsar.topic_admin import create_topics
@@ -84,6 +86,15 @@ def test_a_schema_that_the_broker_refuses_is_named(endpoint: Endpoint, empty: Se
     schema = MessageSchema("STRING")
     with pytest.raises(BrokerError, match=r"^counters: the broker refuses the schema STRING"):
         produce([(COUNTERS, [Message("1", b"hello", 1_000, schema=schema)])], endpoint, empty)
+
+
+@pytest.mark.parametrize("own", ["Counters-v1", "DB.größe 50%", "persistent://public/lakehouse/Counters"])
+def test_a_topic_of_another_name_is_sent_to_and_counted(endpoint: Endpoint, settings: Settings, own: str) -> None:
+    topic = replace(COUNTERS, topic=own)
+    create_topics([topic], endpoint, settings)
+    assert produce([(topic, MESSAGES)], endpoint, settings) == {"counters": 4}
+    found = topic_status(topic, endpoint, settings)
+    assert (found.name, found.messages, found.backlog > 0) == ("counters", 4, True)
 
 
 def test_a_topic_that_is_not_there_is_named(endpoint: Endpoint, settings: Settings) -> None:
