@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from pulsar.schema import AvroSchema
 
+from pulsar_lakehouse.cli.plan import plan_command
 from pulsar_lakehouse.contracts.topics import Encoding, Topic
 from pulsar_lakehouse.jobs import steps
 from pulsar_lakehouse.jobs.new_data import Look
@@ -18,7 +19,7 @@ from pulsar_lakehouse.pulsar.endpoint import Endpoint, connect
 from pulsar_lakehouse.settings import Settings
 from pulsar_lakehouse.silver.entity import Entity
 from pulsar_lakehouse.tables.lake import Lake
-from tests.lake import own_topics, read
+from tests.lake import environment, own_topics, read
 
 SHIPS = Entity(
     topic=Topic("ships", "id BIGINT NOT NULL, name STRING", topic="Ships-v1", encoding=Encoding.AVRO),
@@ -70,7 +71,13 @@ def test_a_schema_that_is_registered_while_rounds_run_is_read_in_the_next(
     assert {row["id"]: row["name"] for row in read(project, "silver.ships")} == {0: None, 1: None, 2: "Zoë"}
 
 
-def test_another_type_of_record_concerns_its_topic_alone(lake: Lake, endpoint: Endpoint, tmp_path: Path) -> None:
+def test_another_type_of_record_concerns_its_topic_alone(
+    lake: Lake,
+    endpoint: Endpoint,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     (tmp_path / "declarations").mkdir()
     (tmp_path / "declarations" / "vessels.py").write_text(DECLARED.format(tables="VESSELS"))
     project = own_topics(lake.settings, endpoint, tmp_path, [])
@@ -90,4 +97,10 @@ def test_another_type_of_record_concerns_its_topic_alone(lake: Lake, endpoint: E
     assert next(problems(status_of(project))) == (
         "boats: id is registered as string, but declared as long: its messages are malformed until that is declared; "
         "then run `lakehouse quarantine retry`"
+    )
+    for name, value in environment(project, LAKEHOUSE_DECLARATIONS=str(project.declarations)).items():
+        monkeypatch.setenv(name, value)
+    plan_command()
+    assert capsys.readouterr().out.splitlines()[-1] == (
+        "boats: id is registered as string, but declared as long: its messages are malformed until that is declared"
     )
