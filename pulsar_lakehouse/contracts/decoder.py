@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from pulsar_lakehouse.contracts.avro import AvroReader
 from pulsar_lakehouse.contracts.json_objects import parse_object
-from pulsar_lakehouse.contracts.message_keys import key_object, split, text_of_key
+from pulsar_lakehouse.contracts.message_keys import key_object, parse_text_or_object, split, text_of_key
 from pulsar_lakehouse.contracts.primitives import PRIMITIVES, parse_primitive
 from pulsar_lakehouse.contracts.protobuf import protobuf_reader
 from pulsar_lakehouse.contracts.registered import KEY, VALUE, part_of
@@ -137,8 +137,9 @@ class Decoder:
 
     def _new_form(self, schema: RegisteredSchema | None) -> _Form:
         if schema and schema.type == "KEY_VALUE":
-            form, key = self._new_form(part_of(schema, VALUE)), self._new_form(part_of(schema, KEY))
-            return form._replace(key=key.parse, is_inline=schema.properties.get("kv.encoding.type") != "SEPARATED")
+            form, key = self._new_form(part_of(schema, VALUE)), part_of(schema, KEY)
+            parse_key = parse_text_or_object if key.type in UNTYPED else self._new_form(key).parse
+            return form._replace(key=parse_key, is_inline=schema.properties.get("kv.encoding.type") != "SEPARATED")
         kind = self._topic.encoding if schema is None or schema.type in UNTYPED else schema.type
         match kind:
             case Encoding.JSON:

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from pulsar_lakehouse.contracts.json_objects import parse_object
+from pulsar_lakehouse.contracts.primitives import parse_primitive
 from pulsar_lakehouse.contracts.types import KeyEncoding
 from pulsar_lakehouse.contracts.values import NotReadableError, Number, Pairs, Value, as_text
 
@@ -61,11 +62,15 @@ def key_object(key: str | None, encoding: KeyEncoding) -> Value:
         return None
     try:
         if encoding is KeyEncoding.BYTES:
-            data = key_bytes(key) or b""
-            return parse_object(data) if data.startswith(b"{") else data.decode()
+            return parse_text_or_object(key_bytes(key) or b"")
         return parse_object(key.encode()) if encoding is KeyEncoding.JSON else key
-    except (NotReadableError, UnicodeDecodeError):
+    except NotReadableError:
         return key  # as it is, so that a reason can show it
+
+
+def parse_text_or_object(data: bytes) -> Value:
+    """A text, or the object that it is. Raises NotReadableError."""
+    return parse_object(data) if data.startswith(b"{") else parse_primitive(data, "STRING")
 
 
 def text_of_key(value: Value, names: Sequence[Sequence[str]]) -> str | None:

@@ -281,6 +281,11 @@ def test_key_value_separated() -> None:
     assert keyed(topic, b"{}", key="7") == ("7", "message key 7 is not in base64")
 
 
+def test_a_key_value_with_a_text_for_a_key() -> None:
+    topic = Topic("ships", "name STRING", schemas=(key_value("SEPARATED", schema("STRING"), NAME),))
+    assert keyed(topic, b'{"name": "Ada"}', key=base64.b64encode(b"S7").decode()) == ("S7", {"name": "Ada"})
+
+
 def test_key_value_inline() -> None:
     def inline(key: bytes, value: bytes | None) -> bytes:
         end = struct.pack(">i", -1) if value is None else struct.pack(">i", len(value)) + value
