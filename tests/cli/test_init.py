@@ -20,8 +20,7 @@ from pulsar_lakehouse.cli.send import send_command
 from pulsar_lakehouse.contracts.topics import Encoding, KeyEncoding, Topic
 from pulsar_lakehouse.errors import ConfigurationError
 from pulsar_lakehouse.inspection.query import query
-from pulsar_lakehouse.jobs.steps import landing, run_all
-from pulsar_lakehouse.jobs.streams import catch_up
+from pulsar_lakehouse.jobs.steps import run_all
 from pulsar_lakehouse.pipeline.loading import pipeline_of
 from pulsar_lakehouse.pulsar.endpoint import Endpoint, call_admin, connect
 from pulsar_lakehouse.pulsar.produce import Encoded, MessageSchema
@@ -29,7 +28,7 @@ from pulsar_lakehouse.pulsar.topic_admin import create_published
 from pulsar_lakehouse.settings import Settings, load_settings
 from pulsar_lakehouse.tables.lake import Lake
 from tests.java_client import JavaClient, Pair, key_value, message, schema
-from tests.lake import environment, own_topics
+from tests.lake import environment, own_topics, read
 
 
 @pytest.fixture
@@ -270,7 +269,6 @@ def told(kind: DataType) -> str:
     return kind.simpleString().upper()
 
 
-@pytest.mark.long
 def test_topics_as_people_have_them_are_drafted_as_they_are(
     folder: Path,
     lake: Lake,
@@ -301,12 +299,13 @@ def test_topics_as_people_have_them_are_drafted_as_they_are(
 
     plan_command()
     own_lake = Lake(lake.spark, project)
-    rows = catch_up(project, landing(own_lake, pipeline.topics))
-    assert {each.name: each.rows for each in rows} == {
+    rows = {each.name: each.rows for each in run_all(own_lake)}
+    assert {name: count for name, count in rows.items() if name.startswith("land ")} == {
         f"land {expected[topic].partition(':')[0]}": len(messages)
         for topic, _, messages, _ in AS_PEOPLE_HAVE_THEM
         if topic in expected
     }
+    assert [(row["topic"], row["reason"]) for row in read(project, "quarantine.malformed")] == []
 
 
 def test_topics_that_are_not_there(
