@@ -188,7 +188,8 @@ def _failures(decoding: Decoding) -> Column:
 
     def failure(name: str, value: Column) -> Column:
         sql = decoding.columns[name]
-        used = {each: text for each, text in given.items() if re.search(rf"(?i)\b{re.escape(each)}\b", sql)}
+        words = {*re.findall(r"\w+", sql.lower())}
+        used = {each: text for each, text in given.items() if words.issuperset(re.findall(r"\w+", each.lower()))}
         line = f"{name}: {sql} gives no {schema[name].dataType.simpleString()}"
         return F.when(try_eval(F.struct(value)).isNull(), told_with(line, used))
 
