@@ -5,7 +5,8 @@ from collections.abc import Iterable
 import obstore
 
 from pulsar_lakehouse.contracts.topics import Topic
-from pulsar_lakehouse.errors import RefusedError
+from pulsar_lakehouse.errors import BrokerError, RefusedError, UnreachableError
+from pulsar_lakehouse.progress import CONSOLE
 from pulsar_lakehouse.pulsar.endpoint import Endpoint, call_admin
 from pulsar_lakehouse.settings import Settings
 from pulsar_lakehouse.storage import folder
@@ -43,6 +44,32 @@ def create_topics(topics: Iterable[Topic], endpoint: Endpoint, settings: Setting
         call_admin("POST", f"{path}/messageTTL?messageTTL=0", endpoint, settings)
         if topic.changelog:
             call_admin("POST", f"{path}/retention", endpoint, settings, body=FOR_EVER)
+    if problem := expiry_of_subscriptions(endpoint, settings):
+        CONSOLE.say(problem)
+
+
+def expiry_of_subscriptions(endpoint: Endpoint, settings: Settings) -> str | None:
+    """What is wrong if the broker deletes subscriptions that are idle, as ours are between runs; None if it doesn't.
+
+    Raises UnreachableError if no broker answers.
+    """
+    namespace = settings.pulsar.namespace
+    try:
+        path = f"namespaces/{namespace}/subscriptionExpirationTime"
+        minutes = call_admin("GET", path, endpoint, settings, accept=(MISSING,))
+        found = minutes.json() if minutes.ok and minutes.text else None
+        if found is None:
+            broker = call_admin("GET", "brokers/configuration/runtime", endpoint, settings).json()
+            found = int(broker.get("subscriptionExpirationTimeMinutes", 0))
+    except UnreachableError:
+        raise
+    except BrokerError:  # this role may not ask
+        return None
+    if not found:
+        return None
+    never = f"`pulsar-admin namespaces set-subscription-expiration-time {namespace} --time 0`"
+    what = f"the broker deletes subscriptions that are idle for {found} minutes, and then what has not landed"
+    return f"{namespace}: {what}: let an administrator run {never}"
 
 
 def create_published(names: Iterable[str], endpoint: Endpoint, settings: Settings) -> None:
