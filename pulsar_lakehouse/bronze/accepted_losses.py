@@ -5,7 +5,7 @@ import json
 from datetime import UTC, datetime
 
 from pulsar_lakehouse.bronze.losses import LOSSES, find_losses, refusal_of
-from pulsar_lakehouse.bronze.partitions import CREATED, ask_broker, creation_times, source_options
+from pulsar_lakehouse.bronze.partitions import CREATED, ask_broker, creation_times, held_by, source_options
 from pulsar_lakehouse.bronze.pulsar.losses import Loss
 from pulsar_lakehouse.contracts.topics import Topic
 from pulsar_lakehouse.errors import PermanentError
@@ -25,7 +25,7 @@ def accept_losses(lake: Lake, topic: Topic, endpoint: Endpoint) -> list[Loss]:
     table = lake.table(topic.bronze_table)
     if not table.exists():
         return []
-    held = ask_broker(source_options(lake.settings, endpoint, topic))
+    held = held_by(ask_broker(source_options(lake.settings, endpoint, topic)))
     kept = json.loads(table.delta_property(CREATED) or "{}")
     losses = find_losses(lake.settings, topic, held, kept)
     for loss in losses:

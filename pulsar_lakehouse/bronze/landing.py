@@ -11,13 +11,15 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from pulsar_lakehouse.bronze.losses import keep_created, landed_offsets
-from pulsar_lakehouse.bronze.partitions import CREATED, ask_broker, creation_times, source_options
+from pulsar_lakehouse.bronze.partitions import CREATED, ask_broker, creation_times, held_by, source_options
 from pulsar_lakehouse.bronze.pulsar import PulsarDataSource
 from pulsar_lakehouse.bronze.pulsar.admin import Held
 from pulsar_lakehouse.bronze.pulsar.columns import SCHEMA, TIMESTAMP
 from pulsar_lakehouse.bronze.pulsar.options import EARLIEST
+from pulsar_lakehouse.bronze.pulsar.planning import Plan
 from pulsar_lakehouse.checkpoints.soundness import sound_checkpoint
 from pulsar_lakehouse.contracts.topics import Topic
+from pulsar_lakehouse.progress import CONSOLE
 from pulsar_lakehouse.pulsar.endpoint import Endpoint
 from pulsar_lakehouse.tables.declared import Table
 from pulsar_lakehouse.tables.lake import Lake
@@ -61,22 +63,43 @@ def land(lake: Lake, topic: Topic, endpoint: Endpoint) -> DataStreamWriter:
     answer.
     """
     lake.spark.dataSource.register(PulsarDataSource)
-    table, source = bronze_table(topic), source_options(lake.settings, endpoint, topic)
-    held = ask_broker(source)
-    is_new = create_bronze_table(lake, topic, held)
-    checkpoint = sound_checkpoint(lake, table.name, appends_to=table.name)
+    source = source_options(lake.settings, endpoint, topic)
+    plan = ask_broker(source)
+    is_new = create_bronze_table(lake, topic, held_by(plan))
     if not is_new:
-        keep_created(lake, topic, held)
+        keep_created(lake, topic, held_by(plan))
+    say_what_is_unusual(topic, plan, is_new=is_new)
+    checkpoint = sound_checkpoint(lake, topic.bronze_table, appends_to=topic.bronze_table)
+    messages = _read(lake, source, _starting_position(lake, topic, checkpoint, is_new=is_new))
+    return _write(lake, topic, messages.transform(to_bronze), checkpoint)
+
+
+def say_what_is_unusual(topic: Topic, plan: Plan, *, is_new: bool) -> None:
+    """Say of which partitions landing can't simply read all that was ever sent."""
+    for partition in plan.missing:
+        CONSOLE.say(f"{topic.name}: {partition} is not there, perhaps because it was idle: landing creates it again")
+    if is_new and (compacted := [name for name, held in plan.held.items() if held.compacted]):
+        what = f"{len(compacted)} partitions are" if len(compacted) > 1 else f"{compacted[0]} is"
+        why = "of messages that the broker has deleted, the last one of each key lands"
+        CONSOLE.say(f"{topic.name}: {what} compacted: {why}")
+
+
+def _starting_position(lake: Lake, topic: Topic, checkpoint: str, *, is_new: bool) -> str:
+    """Where the stream begins if its checkpoint has no offsets: after what has landed."""
     # Spark creates the folder before it plans the first batch, so the folder alone proves nothing.
-    known = is_new or lake.files.exists(f"{checkpoint}/offsets/[0-9]*")
-    start = EARLIEST if known else json.dumps(landed_offsets(lake.settings, topic).to_json())
+    if is_new or lake.files.exists(f"{checkpoint}/offsets/[0-9]*"):
+        return EARLIEST
+    return json.dumps(landed_offsets(lake.settings, topic).to_json())
+
+
+def _read(lake: Lake, source: Mapping[str, str], start: str) -> DataFrame:
+    reader = lake.spark.readStream.format("pulsar").options(**source, startingPosition=start)
+    return reader.option("maxBytesPerTrigger", lake.settings.run.max_bytes_per_batch).load()
+
+
+def _write(lake: Lake, topic: Topic, rows: DataFrame, checkpoint: str) -> DataStreamWriter:
     return (
-        lake.spark.readStream.format("pulsar")
-        .options(**source, startingPosition=start)
-        .option("maxBytesPerTrigger", lake.settings.run.max_bytes_per_batch)
-        .load()
-        .transform(to_bronze)
-        .writeStream.format("delta")
-        .option("path", lake.settings.table_path(table.name))
+        rows.writeStream.format("delta")
+        .option("path", lake.settings.table_path(topic.bronze_table))
         .option("checkpointLocation", checkpoint)
     )

@@ -13,6 +13,7 @@ from pulsar_lakehouse.bronze.partitions import (
     CREATED,
     ask_broker,
     creation_times,
+    held_by,
     partition_in_bronze,
     source_options,
 )
@@ -65,7 +66,7 @@ def refusal(settings: Settings, topic: Topic, endpoint: Endpoint) -> str | None:
     except DeltaError:  # there is no table, or its creation was cut off
         return None
     try:
-        held = ask_broker(source_options(settings, endpoint, topic))
+        held = held_by(ask_broker(source_options(settings, endpoint, topic)))
     except PermanentError as error:
         return str(error)
     kept = json.loads(table.metadata().configuration.get(CREATED, "{}"))

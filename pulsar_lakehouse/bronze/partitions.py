@@ -24,13 +24,13 @@ def source_options(settings: Settings, endpoint: Endpoint, topic: Topic) -> dict
     return endpoint.cluster(settings).options() | read | ({"decryptionKeys": json.dumps(keys)} if keys else {})
 
 
-def ask_broker(source: Mapping[str, str]) -> dict[str, Held]:
-    """What the broker holds of each partition that the options of a source name, by the name that bronze uses.
+def ask_broker(source: Mapping[str, str]) -> Plan:
+    """A plan with what the broker holds of each partition that the options of a source name.
 
     Raises UnreachableError if the broker does not answer, and PermanentError if it refuses or has no such topic.
     """
     try:
-        return held_by(Plan(Options.parse(source), dated=True))
+        return Plan(Options.parse(source), dated=True)
     except NoAnswerError as error:
         raise UnreachableError(cause_of(error)) from error
     except PulsarSourceError as error:

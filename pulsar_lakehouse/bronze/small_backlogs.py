@@ -18,7 +18,7 @@ from deltalake.exceptions import DeltaError
 from obstore.exceptions import BaseError
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
-from pulsar_lakehouse.bronze.landing import arrow_to_bronze, bronze_table, create_bronze_table
+from pulsar_lakehouse.bronze.landing import arrow_to_bronze, bronze_table, create_bronze_table, say_what_is_unusual
 from pulsar_lakehouse.bronze.partitions import CREATED, creation_times, held_by, source_options
 from pulsar_lakehouse.bronze.pulsar.columns import ARROW_SCHEMA
 from pulsar_lakehouse.bronze.pulsar.options import Options, PulsarSourceError
@@ -87,6 +87,7 @@ def _land(lake: Lake, topic: Topic, endpoint: Endpoint, permit: Permit) -> int |
     elif not ranges or any(Path(of(name)).exists() for of in (lake.settings.table_path, lake.settings.checkpoint_path)):
         return None  # there is a table or a checkpoint, or a rest of one
     plan.refuse_lost_data(start)
+    say_what_is_unusual(topic, plan, is_new=stopped is None)
     ensure_subscriptions(plan)
     landed = 0
     if ranges:

@@ -6,6 +6,7 @@
 import time
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
@@ -17,7 +18,7 @@ from pulsar_lakehouse.bronze.losses import refusal
 from pulsar_lakehouse.bronze.schemas import unreadable
 from pulsar_lakehouse.contracts.decoding import MALFORMED
 from pulsar_lakehouse.contracts.topics import Topic
-from pulsar_lakehouse.errors import UnreachableError
+from pulsar_lakehouse.errors import BrokerError, UnreachableError
 from pulsar_lakehouse.expectations.results import RESULTS
 from pulsar_lakehouse.gold.enrichment.declaration import Enrichment
 from pulsar_lakehouse.inspection.table_status import TableStatus, table_statuses
@@ -27,6 +28,7 @@ from pulsar_lakehouse.pipeline.graph import nodes
 from pulsar_lakehouse.pipeline.loading import pipeline_of
 from pulsar_lakehouse.pulsar.backlog import TopicStatus, topic_status
 from pulsar_lakehouse.pulsar.endpoint import Endpoint
+from pulsar_lakehouse.pulsar.topic_admin import expiry_of_subscriptions
 from pulsar_lakehouse.records import ReconciliationRecord, StepRecord, reconciliation_records, step_records
 from pulsar_lakehouse.settings import Settings
 from pulsar_lakehouse.spark.error_causes import cause_of
@@ -84,6 +86,8 @@ class Status:
     """Why the tables can't be read; empty if they can."""
     contracts: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """By topic: how its newest schema differs from what is declared, so that its messages can't be read."""
+    expiring: str = ""
+    """Why subscriptions, and so messages, would expire; empty if they don't."""
     topics: Sequence[TopicState] = ()
     tables: Sequence[TableStatus] = ()
     freshness: Mapping[str, float] = field(default_factory=dict)
@@ -125,6 +129,8 @@ def status_of(settings: Settings) -> Status:
         reconciliations=[each for each in reconciliation_records(settings) if each.topic in declared],
     )
     status.broker, status.topics = _ask_broker(settings, pipeline)
+    with suppress(BrokerError):  # which is told already
+        status.expiring = expiry_of_subscriptions(endpoint(settings), settings) or "" if not status.broker else ""
     try:
         status.tables, stored = table_statuses(settings), dict(existing_tables(settings))
         differing = {topic.name: unreadable(settings, topic) for topic in pipeline.topics}

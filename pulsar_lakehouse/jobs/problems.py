@@ -36,6 +36,8 @@ def problems(status: Status) -> Iterator[str]:
     if status.broker:
         yield f"the broker can't be asked: {status.broker}"
     yield from (f"{each.name}: can't land: {each.problem}" for each in status.topics if each.problem)
+    if status.expiring:
+        yield status.expiring
     yield from dict.fromkeys(f"the last run failed: {each.failure}" for each in status.steps if each.failure)
     yield from (f"a step was tried again: {each.retry}" for each in status.steps if each.retry)
     yield from _failing(status, Severity.CRITICAL)

@@ -21,7 +21,7 @@ from pulsar_lakehouse.bronze.accepted_losses import accept_losses
 from pulsar_lakehouse.bronze.erasures import with_erasures
 from pulsar_lakehouse.bronze.landing import bronze_table, land
 from pulsar_lakehouse.bronze.losses import LOSSES
-from pulsar_lakehouse.bronze.partitions import ask_broker, source_options
+from pulsar_lakehouse.bronze.partitions import ask_broker, held_by, source_options
 from pulsar_lakehouse.bronze.schemas import keep_schemas, kept_schemas, with_schemas
 from pulsar_lakehouse.bronze.small_backlogs import land_small_backlog
 from pulsar_lakehouse.bronze.warehouse_claims import claim_again, claim_subscription
@@ -266,7 +266,7 @@ def look_around(lake: Lake) -> Look:
     partitions = {
         f"topic {partition}": (ledgers.last, ledgers.created, ledgers.cursor(topic.subscription) is None)
         for topic in pipeline.topics
-        for partition, ledgers in ask_broker(source_options(lake.settings, broker, topic)).items()
+        for partition, ledgers in held_by(ask_broker(source_options(lake.settings, broker, topic))).items()
     }
     return partitions | lake.versions((*pipeline.written, ACTIONS.name, BACKFILLS.name))
 

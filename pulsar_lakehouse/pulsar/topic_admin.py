@@ -43,6 +43,8 @@ def create_topics(topics: Iterable[Topic], endpoint: Endpoint, settings: Setting
             raise
         except BrokerError as error:
             failures.append(f"{topic.name}: {error}")
+    if problem := expiry_of_subscriptions(endpoint, settings):
+        CONSOLE.say(problem)
     if failures:
         raise BrokerError("; ".join(failures))
 
@@ -75,6 +77,30 @@ def _register(topic: Topic, endpoint: Endpoint, settings: Settings) -> list[str]
         if call_admin("POST", path, endpoint, settings, body=schema, accept=kept).ok:
             return []
     return [] if registered is None else differences(topic, registered)
+
+
+def expiry_of_subscriptions(endpoint: Endpoint, settings: Settings) -> str | None:
+    """What is wrong if the broker deletes subscriptions that are idle, as ours are between runs; None if it doesn't.
+
+    Raises UnreachableError if no broker answers.
+    """
+    namespace = settings.pulsar.namespace
+    try:
+        path = f"namespaces/{namespace}/subscriptionExpirationTime"
+        minutes = call_admin("GET", path, endpoint, settings, accept=(MISSING,))
+        found = minutes.json() if minutes.ok and minutes.text else None
+        if found is None:
+            broker = call_admin("GET", "brokers/configuration/runtime", endpoint, settings).json()
+            found = int(broker.get("subscriptionExpirationTimeMinutes", 0))
+    except UnreachableError:
+        raise
+    except BrokerError:  # this role may not ask
+        return None
+    if not found:
+        return None
+    never = f"`pulsar-admin namespaces set-subscription-expiration-time {namespace} --time 0`"
+    what = f"the broker deletes subscriptions that are idle for {found} minutes, and then what has not landed"
+    return f"{namespace}: {what}: let an administrator run {never}"
 
 
 def create_published(names: Iterable[str], endpoint: Endpoint, settings: Settings) -> None:

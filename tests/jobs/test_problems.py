@@ -3,10 +3,12 @@
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
+from pulsar_lakehouse.bronze.pulsar.admin import OpenTransaction
 from pulsar_lakehouse.jobs.metrics import families
 from pulsar_lakehouse.jobs.pipeline_status import FailedChecks, Malformed, Status, Waiting
 from pulsar_lakehouse.jobs.problems import problems, warnings
@@ -40,6 +42,19 @@ def test_a_pipeline_with_nothing_wrong() -> None:
         checks=[rules("critical"), rules("warning")],
     )
     assert (list(problems(status)), list(warnings(status))) == ([], [])
+
+
+def test_a_transaction_is_a_problem_once_it_is_long() -> None:
+    def status(minutes: float) -> Status:
+        [held] = [topic("orders", lag=9_999)]
+        assert held.status
+        transaction = OpenTransaction("(0,3)", datetime.now(UTC) - timedelta(minutes=minutes))
+        return Status(topics=[replace(held, status=replace(held.status, transaction=transaction))])
+
+    assert list(problems(status(0.5))) == []
+    assert list(problems(status(20))) == [
+        "orders: the transaction (0,3), open for 20 min, holds back what is behind it: does its producer live?"
+    ]
 
 
 def test_the_gravest_problem_comes_first() -> None:

@@ -8,7 +8,7 @@ import pytest
 from pulsar_lakehouse.contracts.topics import Topic
 from pulsar_lakehouse.errors import BrokerError
 from pulsar_lakehouse.pulsar.endpoint import Endpoint, admin_path, call_admin
-from pulsar_lakehouse.pulsar.topic_admin import create_published, create_topics
+from pulsar_lakehouse.pulsar.topic_admin import create_published, create_topics, expiry_of_subscriptions
 from pulsar_lakehouse.settings import Settings
 from tests.lake import own_home
 
@@ -57,6 +57,20 @@ def test_messages_that_have_not_landed_do_not_expire(endpoint: Endpoint, setting
     found = [told(applied.format(topic), endpoint, settings) for topic in ("sightings", "elsewhere")]
     call_admin("DELETE", "namespaces/public/lakehouse/messageTTL", endpoint, settings)
     assert found == [0, 60]
+
+
+def test_a_namespace_whose_subscriptions_expire_is_told(
+    endpoint: Endpoint, settings: Settings, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pulsar = settings.pulsar.model_copy(update={"namespace": "public/expiring"})
+    own = settings.model_copy(update={"pulsar": pulsar})
+    create_topics([EVENTS], endpoint, own)
+    assert expiry_of_subscriptions(endpoint, own) is None
+    path = f"namespaces/{own.pulsar.namespace}/subscriptionExpirationTime"
+    call_admin("POST", path, endpoint, own, body=60)
+    create_topics([EVENTS], endpoint, own)
+    told = f"{own.pulsar.namespace}: the broker deletes subscriptions that are idle for 60 minutes"
+    assert told in capsys.readouterr().err.replace("\n", " ")
 
 
 def test_creating_again_changes_nothing(endpoint: Endpoint, settings: Settings) -> None:

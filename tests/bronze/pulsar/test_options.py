@@ -80,7 +80,7 @@ def test_a_missing_option_is_named(name: str) -> None:
 
 
 def test_an_unknown_option_is_named_with_those_there_are() -> None:
-    with pytest.raises(PulsarSourceError, match=r"^unknown option topics; the options are adminUrl, fail.+$"):
+    with pytest.raises(PulsarSourceError, match=r"^unknown option topics; the options are adminUrl, decryptionKeys.+$"):
         Options.parse(REQUIRED | {"topics": "events"})
 
 
