@@ -7,6 +7,7 @@ import obstore
 from pulsar_lakehouse.contracts.registered import differences
 from pulsar_lakehouse.contracts.topics import Encoding, Topic
 from pulsar_lakehouse.errors import BrokerError, RefusedError, UnreachableError
+from pulsar_lakehouse.progress import CONSOLE
 from pulsar_lakehouse.pulsar.endpoint import Endpoint, admin_path, call_admin
 from pulsar_lakehouse.pulsar.registered_schemas import newest_schema
 from pulsar_lakehouse.settings import Settings
