@@ -6,6 +6,7 @@ from pulsar_lakehouse.errors import PermanentError, naming_settings
 
 PERMANENT = (
     "PulsarSourceError:",
+    "MissingError:",
     *(f"errors.{kind}Error:" for kind in ("Permanent", "Configuration", "Refused")),
     "DELTA_INVALID_PROTOCOL",
     "DELTA_UNSUPPORTED_FEATURES",

@@ -245,10 +245,10 @@ def test_a_listener_that_the_brokers_know_or_not(company: Company, namespace: st
     assert str(error.value) == f"pulsar.listener_name: {company.endpoint.admin_url} advertises no listener other"
 
 
-def test_the_client_asks_for_the_addresses_of_the_listener(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_client_asks_for_the_addresses_of_the_listener(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(pulsar, "Client", lambda _, **given: given)
     cluster = Cluster(service_url="pulsar://one:6650", admin_url="http://one:8080", listener_name="external")
-    client: Any = reading.connect(cluster, pulsar.ConsoleLogger())
+    client: Any = reading.connect(cluster, str(tmp_path / "log"))
     assert client["listener_name"] == "external"
 
 

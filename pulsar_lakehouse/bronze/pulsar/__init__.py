@@ -1,6 +1,7 @@
 """A Pulsar data source for Spark 4.2, for batch and streaming queries.
 
-It needs pyspark, pulsar-client, pyarrow, numpy and requests, and nothing else of this project::
+It needs pyspark, pulsar-client, pyarrow, numpy, requests and, for encrypted messages, cryptography. It needs nothing else
+of this project::
 
     spark.dataSource.register(PulsarDataSource)
     spark.readStream.format("pulsar").options(serviceUrl=…, adminUrl=…, topic=…).load()
