@@ -29,14 +29,14 @@ NO_CREDENTIALS = (
 _TORN_COMMIT = r"reading file (?:file:/*)?(/\S+/_delta_log/\d+\.json)"
 
 _LINES = (
-    (r"(?:Pulsar\w+Error: |^)(\S+: no such topic)(?!:)", r"\1: `lakehouse topics create` makes the declared ones"),
+    (r"(?:Pulsar\w+Error: |MissingError: |^)(\S+: no such topic)(?!:)", r"\1: `lakehouse topics create` makes the declared ones"),
     (
         r"PulsarSourceError: (\S+/([^/\s]+?)(?:-partition-\d+)?(?::| after) .+); failOnDataLoss=false goes on",
         r"\1; `lakehouse land \2 --accept-loss` writes that down and goes on",
     ),
     (r"DeltaError: (\S+): [^\n]*Permission denied", r"not writable: \1"),
     (r"DeltaError: (\S+): [^\n]*No space left", r"\1: no space left on the disk"),
-    (r"\b(?:PulsarSource|NoAnswer|Broker|Unreachable|Permanent|Configuration|Refused|Busy)Error: (.+)", r"\1"),
+    (r"\b(?:PulsarSource|Missing|NoAnswer|Broker|Unreachable|Permanent|Configuration|Refused|Busy)Error: (.+)", r"\1"),
     (r"\bDeltaError: (.+)", r"\1"),
     (r"DELTA_INVALID_PROTOCOL_VERSION\S* (.+)", r"a table was written by a newer version of Delta Lake: \1"),
     (
