@@ -193,4 +193,6 @@ def _failures(decoding: Decoding) -> Column:
         line = f"{name}: {sql} gives no {schema[name].dataType.simpleString()}"
         return F.when(try_eval(F.struct(value)).isNull(), told_with(line, used))
 
-    return F.concat_ws("; ", *(failure(name, value) for name, value in decoding.values.items()))
+    values = decoding.values
+    can_fail = [name for name in values if decoding.columns[name].strip("`") not in decoding.topic.fields.names]
+    return F.concat_ws("; ", *(failure(name, values[name]) for name in can_fail))

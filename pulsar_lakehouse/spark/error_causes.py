@@ -29,7 +29,10 @@ NO_CREDENTIALS = (
 _TORN_COMMIT = r"reading file (?:file:/*)?(/\S+/_delta_log/\d+\.json)"
 
 _LINES = (
-    (r"(?:Pulsar\w+Error: |MissingError: |^)(\S+: no such topic)(?!:)", r"\1: `lakehouse topics create` makes the declared ones"),
+    (
+        r"(?:Pulsar\w+Error: |MissingError: |^)(\S+: no such topic)(?!:)",
+        r"\1: `lakehouse topics create` makes the declared ones",
+    ),
     (
         r"PulsarSourceError: (\S+/([^/\s]+?)(?:-partition-\d+)?(?::| after) .+); failOnDataLoss=false goes on",
         r"\1; `lakehouse land \2 --accept-loss` writes that down and goes on",

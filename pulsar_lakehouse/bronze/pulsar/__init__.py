@@ -1,6 +1,6 @@
 """A Pulsar data source for Spark 4.2, for batch and streaming queries.
 
-It needs pyspark, pulsar-client, pyarrow, numpy, requests and, for encrypted messages, cryptography. It needs nothing else
+It needs pyspark, pulsar-client, pyarrow, numpy and requests, for encrypted messages also cryptography, and nothing else
 of this project::
 
     spark.dataSource.register(PulsarDataSource)

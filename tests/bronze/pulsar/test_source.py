@@ -39,9 +39,7 @@ def test_a_batch_query_of_an_empty_topic(spark: SparkSession, topics: Topics) ->
 
 def test_a_batch_query_of_a_missing_topic(spark: SparkSession, topics: Topics) -> None:
     spark.dataSource.register(PulsarDataSource)
-    with pytest.raises(
-        PySparkException, match=f"MissingError: persistent://{topics.namespace}/none: no such topic"
-    ):
+    with pytest.raises(PySparkException, match=f"MissingError: persistent://{topics.namespace}/none: no such topic"):
         spark.read.format("pulsar").options(**topics.options(f"{topics.namespace}/none")).load().collect()
 
 

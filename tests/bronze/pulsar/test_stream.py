@@ -184,8 +184,7 @@ def test_a_missing_topic_fails_in_one_line(stream: Stream, topics: Topics) -> No
     with pytest.raises(StreamingQueryException) as error:
         stream.run(topic)
     assert (
-        f"pulsar_lakehouse.bronze.pulsar.options.MissingError: {topic}: no such topic"
-        in str(error.value).splitlines()
+        f"pulsar_lakehouse.bronze.pulsar.options.MissingError: {topic}: no such topic" in str(error.value).splitlines()
     )
 
 
