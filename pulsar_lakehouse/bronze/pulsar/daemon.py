@@ -14,8 +14,13 @@ import pyarrow as pa
 import pyspark.worker  # noqa: F401
 from pyspark.daemon import manager
 
-if __name__ == "__main__":
+
+def run() -> None:
     pa.array([])  # loads pandas, if it is installed
     os.register_at_fork(after_in_child=np.random.seed)  # otherwise all workers would draw the same numbers
     gc.freeze()  # otherwise each worker would scan all of this after each task
     manager()
+
+
+if __name__ == "__main__":
+    run()
