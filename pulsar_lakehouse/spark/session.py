@@ -119,7 +119,7 @@ def spark_conf(settings: Settings, *, keep_classes: bool = True) -> dict[str, st
         "spark.sql.shuffle.partitions": cores,
         # The daemon imports modules before it forks the tasks' Python processes. Otherwise each of them takes 1 to 2
         # seconds for that. On other systems, the libraries that numpy loads may not survive a fork.
-        **({"spark.python.daemon.module": "pulsar_lakehouse.jobs.python_daemon"} if sys.platform == "linux" else {}),
+        **({"spark.python.daemon.module": "pulsar_lakehouse.bronze.python_daemon"} if sys.platform == "linux" else {}),
         **own,
         CLASS_PATH: os.pathsep.join([*jars, *filter(None, [own.get(CLASS_PATH)])]),
     }
