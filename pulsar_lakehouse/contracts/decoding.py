@@ -13,6 +13,7 @@ from pyspark.sql.pandas.functions import arrow_udf
 
 from pulsar_lakehouse.contracts.columns import COLUMNS, Columns
 from pulsar_lakehouse.contracts.topics import Topic
+from pulsar_lakehouse.contracts.types import in_spark
 from pulsar_lakehouse.errors import DeclarationsError
 from pulsar_lakehouse.spark.declared_sql import naming, told_with, try_eval
 from pulsar_lakehouse.tables.declared import POSITION, POSITION_OF_MESSAGE, Table, ddl_of
@@ -69,7 +70,13 @@ class Decoding:
     @property
     def values(self) -> dict[str, Column]:
         """The columns by name."""
-        return {name: F.expr(self.columns[name]).alias(name) for name in self.schema.names}
+        return {each.name: self._value_of(each).alias(each.name) for each in self.schema}
+
+    def _value_of(self, column: T.StructField) -> Column:
+        value = F.expr(self.columns[column.name])
+        # Of what SQL makes of literals, Spark knows that it is never NULL. In rows of malformed messages it is.
+        is_nested = isinstance(column.dataType, T.StructType | T.ArrayType | T.MapType)
+        return value.cast(in_spark(column.dataType)) if is_nested else value
 
 
 @cache

@@ -88,7 +88,7 @@ def in_spark(kind: T.DataType) -> T.DataType:
         case T.ArrayType():
             return T.ArrayType(in_spark(kind.elementType))
         case T.MapType():
-            return T.MapType(T.StringType(), in_spark(kind.valueType))
+            return T.MapType(in_spark(kind.keyType), in_spark(kind.valueType))
         case T.TimestampType():
             return T.TimestampType()
         case Enum():

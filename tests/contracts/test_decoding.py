@@ -101,6 +101,14 @@ def test_a_message_keeps_its_payload_only_if_it_is_rejected(spark: SparkSession)
     ]
 
 
+def test_what_sql_makes_of_literals_is_null_for_malformed_messages(spark: SparkSession) -> None:
+    decoding = Decoding(topic=COUNTERS, columns={"made": "named_struct('ids', array(1, 2))"})
+    rows = [bronze_row(message("counters", b"{}", key="k"))]
+    messages = spark.createDataFrame(rows, bronze_table(COUNTERS).ddl)
+    decoded = messages.transform(decode, decoding=decoding, reject=F.lit(None).cast("string"))
+    assert decoded.select("made").toArrow().to_pylist() == [{"made": None}]
+
+
 @pytest.fixture
 def quarantine(lake: Lake, tmp_path: Path) -> Settings:
     own = own_home(lake.settings, tmp_path)
