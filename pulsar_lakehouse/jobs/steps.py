@@ -12,8 +12,8 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial, wraps
-from typing import Any, TypeVar
+from functools import partial
+from typing import TypeVar
 
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
@@ -105,35 +105,21 @@ def require(lake: Lake, tables: Iterable[str], *, made_by: str) -> None:
             raise LakehouseError(f"{table} is not there yet: run `lakehouse {made_by}` first")
 
 
-def _noted(step: Callable[[Any], str]) -> Callable[[Making], Making]:
-    """For a function that makes a stream of each thing declared: an error is recorded as that of these steps."""
-
-    def noting(make: Callable[..., list[Stream]]) -> Any:
-        @wraps(make)
-        def made(lake: Lake, declared: Sequence[Any], **options: Any) -> list[Stream]:
-            with failures_noted(lake.settings, map(step, declared)):
-                return make(lake, declared, **options)
-
-        return made
-
-    return noting
-
-
-@_noted(lambda topic: f"land {topic.name}")
 def landing(lake: Lake, topics: Sequence[Topic], *, accept_loss: bool = False, take_over: bool = False) -> list[Stream]:
     """Streams that land topics. With `accept_loss`, lost messages are recorded first, so that landing can continue.
 
     With `take_over`, subscriptions that serve another warehouse serve this one from now on. Raises PermanentError if
     there is such a one without it.
     """
-    broker = healthy_endpoint(lake.settings)
-    for topic in topics:
-        claim_subscription(topic, broker, lake.settings, take_over=take_over)
-    for topic in topics if accept_loss else ():
-        for loss in accept_losses(lake, topic, broker):
-            CONSOLE.say(f"{loss}: accepted, see {LOSSES.name}")
-    for topic in topics:
-        keep_schemas(lake, topic, broker)
+    with failures_noted(lake.settings, [f"land {topic.name}" for topic in topics]):
+        broker = healthy_endpoint(lake.settings)
+        for topic in topics:
+            claim_subscription(topic, broker, lake.settings, take_over=take_over)
+        for topic in topics if accept_loss else ():
+            for loss in accept_losses(lake, topic, broker):
+                CONSOLE.say(f"{loss}: accepted, see {LOSSES.name}")
+        for topic in topics:
+            keep_schemas(lake, topic, broker)
     return [
         Stream(
             f"land {topic.name}",
@@ -152,7 +138,6 @@ def _landed(lake: Lake, topic: Topic, broker: Endpoint) -> None:
     keep_schemas(lake, topic, broker)
 
 
-@_noted(lambda entity: f"merge {entity.name}")
 def merging(lake: Lake, entities: Sequence[Entity]) -> list[Stream]:
     return [
         Stream(
@@ -165,7 +150,6 @@ def merging(lake: Lake, entities: Sequence[Entity]) -> list[Stream]:
     ]
 
 
-@_noted(lambda facts: f"enrich {facts.topic.name}")
 def enriching(lake: Lake, enrichments: Sequence[Enrichment]) -> list[Stream]:
     successions = [Succession() for _ in enrichments]
     return [

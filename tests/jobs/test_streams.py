@@ -19,7 +19,7 @@ from pulsar_lakehouse.domains.shop.workload import Workload
 from pulsar_lakehouse.errors import BusyError, LakehouseError, PermanentError
 from pulsar_lakehouse.jobs.maintenance import Maintained, maintain
 from pulsar_lakehouse.jobs.new_data import Look
-from pulsar_lakehouse.jobs.steps import enriching, merging
+from pulsar_lakehouse.jobs.steps import enriching, landing, merging
 from pulsar_lakehouse.jobs.streams import Stream, catch_up, keep_up
 from pulsar_lakehouse.leases.leases import Lease
 from pulsar_lakehouse.locks import Permit
@@ -144,22 +144,18 @@ def test_what_is_done_beside_a_stream_can_fail_the_step(lake: Lake, tmp_path: Pa
     assert (record.failures, record.failure) == (1, "land orders: 'NoneType' object has no attribute 'get'")
 
 
-def test_a_step_whose_streams_can_not_be_made_has_failed_until_it_succeeds(lake: Lake, tmp_path: Path) -> None:
-    """The record of the schemas that messages were written with can't be read."""
-    step = f"merge {ENTITIES[0].name}"
+def test_a_step_whose_streams_can_not_be_made_has_failed(lake: Lake, tmp_path: Path) -> None:
     own = Lake(lake.spark, own_home(lake.settings, tmp_path))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("pulsar_lakehouse.jobs.steps.as_written", refuse)
+        patch.setattr("pulsar_lakehouse.jobs.steps.healthy_endpoint", refuse)
         with pytest.raises(LakehouseError):
-            merging(own, ENTITIES[:1])
-    assert step_record(own.settings, step) == StepRecord(step=step, failures=1, failure=f"{step}: no schema")
-    land_literally(own, [])
-    catch_up(own.settings, merging(own, ENTITIES[:1]))
-    assert step_record(own.settings, step).failure == ""
+            landing(own, [ENTITIES[0].topic])
+    step = f"land {ENTITIES[0].name}"
+    assert step_record(own.settings, step) == StepRecord(step=step, failures=1, failure=f"{step}: no broker")
 
 
 def refuse(*_: object) -> None:
-    raise LakehouseError("no schema")
+    raise LakehouseError("no broker")
 
 
 @pytest.mark.parametrize(
