@@ -62,7 +62,7 @@ def test_messages_have_what_they_have_in_a_topic(tmp_path: Path) -> None:
         "[(1, 'Ada', '2026-01-01 00:00:00+00', 'me'), (2, None, None, None)]",
         "[('1', '2026-01-01 12:00:00+00', '2026-01-02', 0), ('2', None, None, 1)]",
         "[('AQ==', b'\\x00', None), (None, b'', 0)]",
-        "[(0,), (1,)]",
+        "[(0,), (0,), (1,)]",
         "[(2,)]",
     ], done.stderr
 
