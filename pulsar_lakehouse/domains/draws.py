@@ -18,7 +18,7 @@ Breakage = Callable[[bytes], bytes]
 
 UNREADABLE: tuple[Breakage, ...] = (
     lambda payload: payload[: len(payload) // 2],
-    lambda payload: b"",
+    lambda payload: b" ",
     lambda payload: b"null",
     lambda payload: b'{"event":"heartbeat","source":"elsewhere"}',
 )
