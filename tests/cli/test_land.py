@@ -14,6 +14,6 @@ def test_a_registered_schema_that_breaks_the_contract_is_told_and_lands_all_the_
     lakehouse: Command, lake: Lake, endpoint: Endpoint, tmp_path: Path
 ) -> None:
     without_id = replace(TOPICS[0], fields=StructType(TOPICS[0].fields.fields[1:]))
-    done = lakehouse("land", **environment(own_topics(lake.settings, endpoint, tmp_path, [without_id])))
+    done = lakehouse("land", "items", **environment(own_topics(lake.settings, endpoint, tmp_path, [without_id])))
     line = "items: id is not registered, but declared as a required long"
     assert (done.code, line in done.err.splitlines()) == (0, True)
