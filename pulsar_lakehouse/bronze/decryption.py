@@ -39,7 +39,10 @@ def _opened(batches: Iterator[pa.RecordBatch], files: Mapping[str, Path]) -> Ite
 def readable(row: Mapping[str, Any], keys: Mapping[str, Any]) -> dict[str, Any]:
     """The fields of a bronze row that decryption changes; none if it can't be decrypted."""
     properties = dict(row["properties"])
-    encryption = Encryption.from_json(properties.pop(ENCRYPTION))
+    try:
+        encryption = Encryption.from_json(properties.pop(ENCRYPTION))
+    except ValueError:  # a producer wrote the property
+        return {}
     found = decrypt(row["payload"], encryption, keys)
     if isinstance(found, str):
         return {}

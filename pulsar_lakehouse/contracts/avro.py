@@ -28,8 +28,11 @@ class AvroReader:
     def __init__(self, schema: RegisteredSchema, newest: str = "") -> None:
         """`newest` is the schema whose aliases and defaults count; by default, the same. Raises ValueError."""
         self._version = schema.version
-        self._written = fastavro.parse_schema(_with_own_readers(json.loads(schema.data)))
-        self._resolution = _Resolution(schema.data, newest) if newest not in ("", schema.data) else None
+        try:
+            self._written = fastavro.parse_schema(_with_own_readers(json.loads(schema.data)))
+            self._resolution = _Resolution(schema.data, newest) if newest not in ("", schema.data) else None
+        except Exception as error:  # of many types, by what is wrong with the schema
+            raise ValueError(str(error)) from error
 
     def read(self, payload: bytes) -> Value:
         """The record of a payload, as a dict, or another value. Raises NotReadableError."""

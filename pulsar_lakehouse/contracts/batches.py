@@ -4,6 +4,7 @@ Most messages are JSON objects as declared. A parser in C reads those: it takes 
 the same values. The decoder reads all others, one by one.
 """
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -22,8 +23,8 @@ from pulsar_lakehouse.contracts.values import BITS, MICROS, MILLIS, Value, read_
 
 SURROGATE = r"\\u[dD][89a-fA-F]"
 """An escape of half a surrogate pair, of which the parser in C does not look for the other half everywhere."""
-DECODED = {"reason": pa.string(), "key": pa.string(), "is_tombstone": pa.bool_()}
-"""What is decoded beside the fields."""
+NOW = 2**63 - 1
+"""Stands for a publish time that bronze has none of: the newest schema of a version counts."""
 
 
 class BatchDecoder:
@@ -40,11 +41,12 @@ class BatchDecoder:
             for each in topic.fields
             if _parsed_type(each.dataType) is msgspec.Raw
         }
+        self._raw_names = [json.dumps(name, ensure_ascii=False).encode() for name in self._raw]
         self._parsed = pa.struct([(each.name, arrow_type(each.dataType, milliseconds="ms")) for each in topic.fields])
         self._fields = pa.struct([(each.name, arrow_type(each.dataType)) for each in topic.fields])
 
     def decode(self, payloads: pa.Array, keys: pa.Array, versions: pa.Array, published: pa.Array) -> pa.StructArray:
-        """Structs of the topic's fields, NULL unless a message keeps the contract, and of `DECODED`."""
+        """Structs of the topic's `fields`, of `reason`, `key` and `is_tombstone`."""
         rows = self._fast(payloads, versions)
         left = [at for at, row in enumerate(rows) if row is None]
         others: dict[int, Decoded] = {}
@@ -52,7 +54,8 @@ class BatchDecoder:
             of_left = (each.take(pa.array(left)) for each in (keys, payloads, versions, published.cast(pa.int64())))
             for at, message in zip(left, zip(*(each.to_pylist() for each in of_left), strict=True), strict=True):
                 key, payload, version, micros = message
-                decoded = others[at] = self._decoder.decode(Message(key, payload, version, micros // 1000))
+                milliseconds = NOW if micros is None else micros // 1000
+                decoded = others[at] = self._decoder.decode(Message(key, payload, version, milliseconds))
                 rows[at] = decoded.fields
         found = [others.get(at) for at in range(len(rows))]
         columns = [
@@ -61,7 +64,7 @@ class BatchDecoder:
             self._keys(keys, found),
             pa.array([each is not None and each.is_tombstone for each in found], pa.bool_()),
         ]
-        return pa.StructArray.from_arrays(columns, ["fields", *DECODED])
+        return pa.StructArray.from_arrays(columns, ["fields", "reason", "key", "is_tombstone"])
 
     def _keys(self, keys: pa.Array, found: list[Decoded | None]) -> pa.Array:
         if not self._typed_versions and self._keeps_keys:
@@ -73,33 +76,31 @@ class BatchDecoder:
         """The rows of the messages that the parser in C takes; None for others."""
         if not self._is_json or not self._keeps_keys:
             return [None] * len(payloads)
-        parse, rows = self._parse, list[dict[str, Value] | None]()
-        for payload, is_left in zip(payloads.to_pylist(), self._left(payloads, versions), strict=True):
+        parse, rows, given = self._parse, list[dict[str, Value] | None](), payloads.to_pylist()
+        for payload, is_left in zip(given, self._left(payloads, given, versions), strict=True):
             try:
                 rows.append(None if is_left else parse(payload))
             except (ValueError, RecursionError):
                 rows.append(None)
-        return [self._read_raw(row) for row in rows] if self._raw else rows
+        return list(map(self._read_raw, rows, given)) if self._raw else rows
 
-    def _left(self, payloads: pa.Array, versions: pa.Array) -> list[bool]:
-        """Which messages are left to the decoder, whatever the parser says."""
+    def _left(self, payloads: pa.Array, given: list[bytes | None], versions: pa.Array) -> list[bool]:
+        """Which messages are left to the decoder, whatever the parser says. `given` are the payloads in Python."""
         try:
             texts = payloads.cast(pa.string())
         except pa.ArrowInvalid:  # the parser does not look at the bytes of fields that are not declared
-            texts = pa.array([_utf8(each) for each in payloads.to_pylist()], pa.string())
+            texts = pa.array(map(_utf8, given), pa.string())
         left = texts.is_null()
         if pc.any(pc.match_substring(texts, r"\u")).as_py():
             left = pc.or_(left, pc.fill_null(pc.match_substring_regex(texts, SURROGATE), True))
         if len(self._typed_versions):
             left = pc.or_(left, pc.is_in(versions, self._typed_versions))
-        if any(map(is_deep, payloads.drop_null().to_pylist())):
-            left = pc.or_(left, pa.array([each is None or is_deep(each) for each in payloads.to_pylist()]))
         found: list[bool] = left.to_pylist()
-        return found
+        return [is_left or is_deep(payload or b"") for is_left, payload in zip(found, given, strict=True)]
 
-    def _read_raw(self, row: dict[str, Value] | None) -> dict[str, Value] | None:
-        """The row with the values that the parser did not read; None if one is wrong."""
-        if row is None:
+    def _read_raw(self, row: dict[str, Value] | None, payload: bytes) -> dict[str, Value] | None:
+        """The row with the values that the parser did not read; None if one is wrong, or may occur more than once."""
+        if row is None or b"\\u" in payload or any(payload.count(name) > 1 for name in self._raw_names):
             return None
         for name, (read, is_required) in self._raw.items():
             if (raw := row.get(name)) is not None:

@@ -17,7 +17,7 @@ from pulsar_lakehouse.contracts.registered import KEY, VALUE, part_of
 from pulsar_lakehouse.contracts.schemas import RegisteredSchema
 from pulsar_lakehouse.contracts.topics import Topic
 from pulsar_lakehouse.contracts.types import Encoding
-from pulsar_lakehouse.contracts.values import NotReadableError, Pairs, Value, read_fields, shown
+from pulsar_lakehouse.contracts.values import NotReadableError, Pairs, Value, not_utf8, read_fields, shown
 
 SELF_DESCRIBING = (Encoding.JSON, Encoding.STRING, Encoding.BYTES)
 """Payloads that can be read without a schema."""
@@ -85,7 +85,7 @@ class Decoder:
             if form.key:
                 first, payload = split(payload, key, is_inline=form.is_inline)
                 given = None if first is None else form.key(first)
-            key = text_of_key(given, self._key_names)
+            key = self._text_of_key(given)
             if payload is None or (not payload and form.kind not in (Encoding.STRING, Encoding.BYTES)):
                 return Decoded(None, None, key, True)
             reasons: list[str] = []
@@ -93,6 +93,12 @@ class Decoder:
         except NotReadableError as error:
             return Decoded(None, str(error), key, False)
         return Decoded(fields, "; ".join(reasons) or None, key, False)
+
+    def _text_of_key(self, given: Value) -> str | None:
+        try:
+            return text_of_key(given, self._key_names)
+        except (UnicodeEncodeError, UnicodeDecodeError) as error:
+            raise NotReadableError(f"message key is {not_utf8(error)}") from None
 
     def _object(self, value: Value, key: Value) -> Value:
         """The fields of a payload, and those that only the key's object has; of a single value, the one field."""

@@ -160,23 +160,24 @@ def _read(messages: DataFrame, *, decoding: Decoding) -> DataFrame:
     decoded = arrow_udf(decoder.decode, decoder.type)(  # type: ignore[call-overload]
         "payload", "key", "schema_version", "publish_time"
     )
-    is_encrypted = F.col("properties")[ENCRYPTION].isNotNull()
+    encrypted = _encrypted()
     message = F.struct(
         F.expr(POSITION_OF_MESSAGE).alias("position"),
         "_decoded.key",
         "event_time",
         "publish_time",
-        (F.col("_decoded.is_tombstone") & ~F.coalesce(is_encrypted, F.lit(False))).alias("is_tombstone"),
+        (F.col("_decoded.is_tombstone") & encrypted.isNull()).alias("is_tombstone"),
         *ONLY_IF_REJECTED,
     )
     return messages.withColumn("_decoded", decoded).select(
         message.alias("message"),
         F.col("_decoded.fields").alias("_fields"),
-        F.when(is_encrypted, _encrypted()).otherwise(F.col("_decoded.reason")).alias("_broken"),
+        F.coalesce(encrypted, "_decoded.reason").alias("_broken"),
     )
 
 
 def _encrypted() -> Column:
+    """Over bronze's columns: with which key a message is encrypted; NULL if landing did not mark it so."""
     keys = F.json_object_keys(F.get_json_object(F.col("properties")[ENCRYPTION], "$.parts[0].keys"))
     return F.concat(F.lit("encrypted with key "), F.array_join(F.array_sort(keys), ", "))
 

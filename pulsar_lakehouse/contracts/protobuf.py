@@ -37,7 +37,7 @@ def protobuf_reader(schema: RegisteredSchema) -> Callable[[bytes], Value]:
     def read(payload: bytes) -> Value:
         try:
             return _tree(kind.FromString(payload))
-        except DecodeError:
+        except (DecodeError, UnicodeDecodeError):
             raise NotReadableError("no Protobuf message") from None
 
     return read

@@ -22,7 +22,7 @@ DAYS = (-719_162, 2_932_896)
 BITS = {T.IntegerType: 32, T.LongType: 64}
 NUMBER = re.compile(r"-?(0|[1-9][0-9]*)([.][0-9]+)?([eE][+-]?[0-9]+)?")
 TIME = re.compile(
-    r"([0-9]{4}-[0-9]{2}-[0-9]{2})[Tt ]([0-9]{2}:[0-9]{2}(?::[0-9]{2})?)(?:[.,]([0-9]+))?"
+    r"([0-9]{4}-[0-9]{2}-[0-9]{2})[Tt ]([0-9]{2}:[0-9]{2}(?::[0-9]{2}(?:[.,]([0-9]+))?)?)"
     r"([Zz]|[+-][0-9]{2}(?::?[0-9]{2})?)(?:\[[^]]+\])?"
 )
 """A time in ISO 8601 and RFC 3339, with the name of its zone as Java's ZonedDateTime writes it."""
@@ -120,51 +120,49 @@ def read_fields(fields: T.StructType) -> Read:
 
 def _struct(kind: T.StructType) -> Read:
     fields = read_fields(kind)
-
-    def read(value: Value, path: str, reasons: list[str]) -> Value:
-        if value is None:
-            return None
-        if isinstance(value, Pairs | dict):
-            return fields(value, f"{path}.", reasons)
-        reasons.append(f"{path} is no struct: {shown(value)}")
-        return None
-
-    return read
+    return _container("struct", _is_object, lambda value, path, reasons: fields(value, f"{path}.", reasons))
 
 
 def _array(kind: T.ArrayType) -> Read:
     item = _item(kind.elementType, kind.containsNull)
 
     def read(value: Value, path: str, reasons: list[str]) -> Value:
-        if value is None:
-            return None
-        if isinstance(value, list) and not isinstance(value, Pairs):
-            return _items(((f"{path}[{at}]", each) for at, each in enumerate(value)), item, reasons)
-        reasons.append(f"{path} is no array: {shown(value)}")
-        return None
+        return _items(((f"{path}[{at}]", each) for at, each in enumerate(value)), item, reasons)
 
-    return read
+    return _container("array", lambda value: isinstance(value, list) and not _is_object(value), read)
 
 
 def _map(kind: T.MapType) -> Read:
     item = _item(kind.valueType, kind.valueContainsNull)
 
     def read(value: Value, path: str, reasons: list[str]) -> Value:
-        if value is None:
-            return None
-        if not isinstance(value, Pairs | dict):
-            reasons.append(f"{path} is no map: {shown(value)}")
-            return None
         entries = list(value if isinstance(value, Pairs) else value.items())
         names = [name for name, _ in entries]
         if len({*names}) < len(names):
             reasons.append(f"{path} has a key more than once")
+        values = _items(((f"{path}['{shown(name)}']", each) for name, each in entries), item, reasons)
         try:
             "".join(names).encode()
         except UnicodeError:
             reasons.append(f"{path} has a key that is not UTF-8")
-        values = _items(((f"{path}['{shown(name)}']", each) for name, each in entries), item, reasons)
+            return None
         return list(zip(names, values, strict=True))
+
+    return _container("map", _is_object, read)
+
+
+def _is_object(value: Value) -> bool:
+    return isinstance(value, Pairs | dict)
+
+
+def _container(kind: str, is_one: Callable[[Value], bool], read_one: Read) -> Read:
+    def read(value: Value, path: str, reasons: list[str]) -> Value:
+        if value is None:
+            return None
+        if is_one(value):
+            return read_one(value, path, reasons)
+        reasons.append(f"{path} is no {kind}: {shown(value)}")
+        return None
 
     return read
 
@@ -251,7 +249,7 @@ def _decimal(value: Value, kind: T.DecimalType) -> Decimal:
 
 def _millis(value: Value) -> int:
     if isinstance(value, Micros):
-        return int(value) // 1000 if value % 1000 == 0 else _refuse(value)
+        return _within(int(value) // 1000, MILLIS) if value % 1000 == 0 else _refuse(value)
     return _within(_integer(value, 64), MILLIS)
 
 
@@ -273,7 +271,7 @@ def _since_1970(text: str) -> int:
     day, clock, fraction, offset = found.groups()
     if offset[1:3] > "18":
         _refuse(text)
-    local = datetime.fromisoformat(f"{day}T{clock}{offset.upper()}")
+    local = datetime.fromisoformat(f"{day}T{clock[:8]}{offset.upper()}")
     seconds = (local - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(seconds=1)
     micros = seconds * 1_000_000 + int((fraction or "0").ljust(6, "0")[:6])
     return micros if MICROS[0] <= micros <= MICROS[1] else _refuse(text)
@@ -300,11 +298,10 @@ def as_text(value: Value) -> str:
     """A text as it is, and any other value as its JSON text. Raises UnicodeError for one that is not UTF-8."""
     if isinstance(value, bytes):
         return value.decode()
-    if isinstance(value, str):
-        if not value.isascii() and not isinstance(value, Number):
-            value.encode()
-        return value
-    return _json_text(value)
+    text = value if isinstance(value, str) else _json_text(value)
+    if not text.isascii():
+        text.encode()
+    return text
 
 
 def _json_text(value: Value) -> str:
