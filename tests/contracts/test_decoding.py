@@ -5,7 +5,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from pulsar_lakehouse.bronze.landing import bronze_table
-from pulsar_lakehouse.contracts.decoding import MALFORMED, Decoding, decode, explain
+from pulsar_lakehouse.contracts.decoding import ENCRYPTION, MALFORMED, Decoding, decode, explain
 from pulsar_lakehouse.contracts.malformed import quarantine_malformed
 from pulsar_lakehouse.contracts.topics import Topic
 from pulsar_lakehouse.settings import Settings
@@ -97,6 +97,22 @@ def test_a_message_keeps_its_payload_only_if_it_is_rejected(spark: SparkSession)
     assert [(row.message.payload, row.message.is_tombstone) for row in rows] == [
         (None, False),
         (bytearray(b"{}"), False),
+        (None, True),
+    ]
+
+
+def test_a_message_that_landed_encrypted_says_with_which_key(spark: SparkSession) -> None:
+    """Even one without a payload, as most of an encrypted batch; but not one whose producer wrote the property."""
+    marks = ['{"parts": [{"keys": {"b": "", "a": ""}}]}', "what is this?"]
+    rows = [
+        (*row[:7], {ENCRYPTION: mark}, *row[8:])
+        for mark in marks
+        for row in [bronze_row(message("counters", b"", key="k"))]
+    ]
+    messages = spark.createDataFrame(rows, bronze_table(COUNTERS).ddl)
+    found = messages.transform(decode, decoding=COUNTED, reject=F.lit(None).cast("string")).collect()
+    assert [(row.reason, row.message.is_tombstone) for row in found] == [
+        ("encrypted with key a, b", False),
         (None, True),
     ]
 
