@@ -4,6 +4,7 @@ import base64
 import hashlib
 import hmac
 import json
+import math
 import time
 
 KEY = b"the key of the tests, which is long enough"
@@ -15,7 +16,7 @@ def token(role: str, key: bytes = KEY, *, seconds: float | None = None) -> str:
     def encode(data: bytes) -> str:
         return base64.urlsafe_b64encode(data).decode().rstrip("=")
 
-    claims = {"sub": role} if seconds is None else {"sub": role, "exp": int(time.time() + seconds)}
+    claims = {"sub": role} if seconds is None else {"sub": role, "exp": math.ceil(time.time() + seconds)}
     text = f"{encode(json.dumps({'alg': 'HS256'}).encode())}.{encode(json.dumps(claims).encode())}"
     return f"{text}.{encode(hmac.digest(key, text.encode(), hashlib.sha256))}"
 

@@ -18,14 +18,14 @@ TIMEOUT = (5, 10)
 DISCOVERY = "/.well-known/openid-configuration"
 LIFETIME = 60.0
 """Seconds for which a token is used if its issuer does not say how long it is valid."""
-RENEWED_AT = 0.8
+RENEWED_AT = 0.5
 """The part of a token's life after which another one is asked for."""
 
 
 class _Grant(NamedTuple):
     token: str
     at: float
-    """When it was granted, in epoch seconds."""
+    """When it was asked for, in epoch seconds."""
     lifetime: float
     """Seconds."""
 
@@ -58,11 +58,12 @@ def _ask(cluster: Cluster) -> _Grant:
     issuer = str(cluster.oauth2_issuer_url).rstrip("/")
     client = read("oauth2KeyFile", str(cluster.oauth2_key_file), _client)
     form = {"grant_type": "client_credentials", "audience": cluster.oauth2_audience, "scope": cluster.oauth2_scope}
+    at = time.time()
     with Session() as session:
         known = _answer(session, issuer, "GET", issuer + DISCOVERY)
         answer = _answer(session, issuer, "POST", known.get("token_endpoint", ""), form | client)
     try:
-        return _Grant(answer["access_token"], time.time(), float(answer.get("expires_in", LIFETIME)))
+        return _Grant(answer["access_token"], at, float(answer.get("expires_in", LIFETIME)))
     except (KeyError, TypeError, ValueError):
         why = ": ".join(str(answer[name]) for name in ("error", "error_description") if answer.get(name))
         refused = f"{issuer} refuses the client {client['client_id']}: {' '.join(why.split()) or 'no access_token'}"
