@@ -164,6 +164,7 @@ _LEAVES: Mapping[type[T.DataType], pa.DataType] = {
     T.LongType: pa.int64(),
     T.DoubleType: pa.float64(),
     T.StringType: pa.string(),
+    T.BinaryType: pa.binary(),
     Enum: pa.string(),
     T.DateType: pa.date32(),
 }

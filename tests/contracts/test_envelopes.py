@@ -15,7 +15,10 @@ PLACEHOLDER = "__debezium_unavailable_value"
 IN_BASE64 = b64encode(PLACEHOLDER.encode()).decode()
 CITIES = Topic(
     "cities",
-    "id INT NOT NULL, name STRING NOT NULL, tags ARRAY<STRING>, __op STRING, __source_lsn BIGINT, __source_ts_ms BIGINT",
+    """
+        id INT NOT NULL, name STRING NOT NULL, tags ARRAY<STRING>,
+        __op STRING, __source_lsn BIGINT, __source_ts_ms BIGINT
+    """,
     key_encoding=KeyEncoding.JSON,
     envelope=Debezium(),
 )
