@@ -283,9 +283,15 @@ class _Draft:
         return "\n        ".join(["Topic(", *lines]) + "\n    )"
 
 
-def names_of(topics: Iterable[str]) -> dict[str, str]:
-    """A name for the tables of each topic. A topic whose name tables can have keeps it; others get one that is free."""
-    wanted = {topic: table_name(topic) for topic in topics}
+def names_of(found: Iterable[Contents]) -> dict[str, str]:
+    """A name for the tables of each topic. A topic whose name tables can have keeps it; others get one that is free.
+
+    Debezium's topics are named after a server, a schema and a table: the tables here are named after that table.
+    """
+    wanted = {
+        each.topic: table_name(each.topic.rpartition(".")[2] if _Draft(each, "").envelope else each.topic)
+        for each in found
+    }
     taken = {name.partition(".")[2] for name in OWN_TABLES}
     names: dict[str, str] = {}
     for topic, name in sorted(wanted.items(), key=lambda each: (each[0] != each[1], each)):

@@ -8,7 +8,7 @@ import pytest
 
 from pulsar_lakehouse.contracts.schemas import RegisteredSchema
 from pulsar_lakehouse.errors import ConfigurationError
-from pulsar_lakehouse.pipeline.draft import draft
+from pulsar_lakehouse.pipeline.draft import draft, names_of
 from pulsar_lakehouse.pipeline.loading import load
 from pulsar_lakehouse.pulsar.topic_contents import Contents, Sampled
 
@@ -119,3 +119,7 @@ def test_the_positions_of_a_connector_are_no_table() -> None:
     found = Contents(topic="shop-debezium-offset-topic", schema=None, sample=())
     with pytest.raises(ConfigurationError, match="a connector of Pulsar keeps its own position there"):
         draft(found, "positions")
+
+
+def test_its_tables_are_named_after_the_table_of_the_database() -> None:
+    assert names_of([contents(*CHANGES)]) == {"shop.public.cities": "cities"}
