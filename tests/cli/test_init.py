@@ -196,7 +196,7 @@ AS_PEOPLE_HAVE_THEM: list[tuple[str, dict[str, Any], list[dict[str, Any]], str]]
             message(b'{"op": "d", "before": {"id": 7}, "source": {"lsn": 6}}', key='{"id":7}'),
             message(b"", key='{"id":7}'),
         ],
-        "customers: id BIGINT, __source_lsn BIGINT, __source_ts_ms TIMESTAMP_MILLIS by id in JSON",
+        "customers: id BIGINT, __source_lsn BIGINT, __source_ts_ms TIMESTAMP by id in JSON",
     ),
     ("user_events", schema("BYTES"), [message(b'{"page": "/"}')], "user_events: page STRING"),
     ("UserEvents", schema("BYTES"), [message(b'{"page": "/"}')], "user_events_2: page STRING"),
