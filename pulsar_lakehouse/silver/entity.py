@@ -35,7 +35,17 @@ OCCURRED_AT = "_occurred_at"
 
 RESERVED = (
     *("deleted_at", "sequence", "valid_from", "valid_until", "given", "message", "reason", "_since", "_stored"),
-    *("_latest", "_latest_row", "_is_given", "_is_changed", "_is_last", "_is_newer", "_has_new_values", "_life"),
+    *(
+        "_latest",
+        "_latest_row",
+        "_is_given",
+        "_is_changed",
+        "_is_last",
+        "_is_newer",
+        "_has_new_values",
+        "_life",
+        "_said",
+    ),
     OCCURRED_AT,
 )
 """Columns that an entity can't declare, because its tables or the merge have columns of these names."""
@@ -85,9 +95,10 @@ class Entity:
     Example: `deleted_at="closedAt"`"""
     keeps_history: bool = True
     """Whether there is a table of all versions, for joins as of a time. Example: `keeps_history=False`"""
-    ignore_null_updates: bool = False
-    """Whether messages are partial updates: a NULL field keeps its previous value, unless the key was deleted since.
-    Needs `keeps_history`. Example: `ignore_null_updates=True`"""
+    ignore_null_updates: bool | tuple[str, ...] = False
+    """Whether messages are partial updates: a column that is NULL keeps its previous value, unless the key was deleted
+    since. Of a struct, each field does. If only some columns do, name them: NULL is a value of the others. Needs
+    `keeps_history`. Example: `ignore_null_updates=("city", "address")`"""
     keep_deleted: int = 90
     """Days after which a deleted key may be purged. Without the history, an older message that arrives after that
     brings the key back. Example: `keep_deleted=30`"""
@@ -104,6 +115,18 @@ class Entity:
         """Whether the delete of a key took effect and was published more than `keep_deleted` days ago."""
         since = F.current_timestamp() - F.make_dt_interval(F.lit(self.keep_deleted))
         return F.coalesce(deleted_at < since, F.lit(False)) & (published < since)
+
+    @property
+    def ignoring(self) -> tuple[str, ...]:
+        """The columns of `ignore_null_updates`."""
+        if isinstance(self.ignore_null_updates, tuple):
+            return self.ignore_null_updates
+        return self.values if self.ignore_null_updates else ()
+
+    @property
+    def is_partial(self) -> bool:
+        """Whether a message may leave out values, which then are those of earlier messages."""
+        return bool(self.ignoring)
 
     @property
     def decoding(self) -> Decoding:
@@ -144,6 +167,7 @@ class Entity:
     @property
     def definition(self) -> dict[str, str]:
         """What the rows of its tables are made from, by name. `FIXED` are the names that only a rebuild can change."""
+        some = self.ignore_null_updates or False
         others = (name for name in self.columns if name not in (*self.keys, *self.ordered_by))
         return {
             "key": self._sql_of(self.keys),
@@ -152,7 +176,7 @@ class Entity:
             **{f"field {each.name}": type_name(each.dataType) for each in self.topic.fields},
             **{f"column {name}": self.columns[name] for name in others},
             "deleted_at": self.deleted_at,
-            "ignore_null_updates": str(self.ignore_null_updates),
+            "ignore_null_updates": ", ".join(some) if isinstance(some, tuple) else str(some),
             **{f"check {name}": check.sql for name, check in of_mode(self.checks, Mode.QUARANTINE).items()},
         }
 
@@ -181,6 +205,10 @@ class Entity:
                     raise ConfigurationError(f"{self.name}: {what} {name}: must be one of {', '.join(self.columns)}")
         if taken := [name for name in self.columns if name.lower() in RESERVED]:
             raise ConfigurationError(f"{self.name}: column {taken[0]}: silver has one of that name: choose another")
+        for name in self.ignoring:
+            if name not in self.values:
+                known = ", ".join(self.values)
+                raise ConfigurationError(f"{self.name}: ignore_null_updates {name}: must be one of {known}")
         if self.ignore_null_updates and not self.keeps_history:
             raise ConfigurationError(f"{self.name}: ignore_null_updates needs keeps_history")
         self._refuse_wrong_checks()
@@ -211,9 +239,9 @@ class Entity:
         `valid_from` is the version's event time, and `valid_until` the earliest event time of the versions that follow
         it in their sequence. The last version has no `valid_until`. A version that was replaced at the same event time,
         or by one with an earlier event time, was never valid: its two times are equal. With partial updates, `given`
-        names the fields that the message had.
+        names the columns that the message gave, and the fields of structs that ignore NULL, such as `address.city`.
         """
-        given = ", given ARRAY<STRING>" if self.ignore_null_updates else ""
+        given = ", given ARRAY<STRING>" if self.is_partial else ""
         return self._table(f"{self.name}_history", f", {VALIDITY}{given}")
 
     def _table(self, name: str, more: str = "") -> Table:

@@ -107,7 +107,7 @@ def _merge_changes(lake: Lake, entity: Entity, changes: DataFrame, number: int) 
     row = F.struct(*changes.columns)
     latest = latest.select(*entity.keys, F.col("sequence").alias("_latest"), row.alias("_latest_row"))
     is_newer = F.col("_latest").isNull() | (F.col("sequence") > F.col("_latest"))
-    if entity.ignore_null_updates:  # an older message can fill a NULL field of the last one
+    if entity.is_partial:  # an older message can have a value that the last one does not give
         is_newer = is_newer | ~is_same(row, F.col("_latest_row"), latest.schema["_latest_row"].dataType)
     rows = versions.join(latest, on=list(entity.keys), how="left").withColumn("_is_newer", F.col("_is_last") & is_newer)
     with cached(rows.drop("_latest", "_latest_row", "_is_last")) as rows:
