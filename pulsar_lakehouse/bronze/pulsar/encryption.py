@@ -149,6 +149,29 @@ class Sealed:
         )
 
     @classmethod
+    def received(cls, message: Any) -> "Sealed":
+        """A message of the client's own library that it could not decrypt, and so hands on as it is: a whole entry."""
+        told, payload, version = message.encryption_context(), message.data(), message.int_schema_version()
+        keys = {key.key: key.value() for key in told.keys()}  # noqa: SIM118
+        encryption = Encryption(
+            parts=(Part(length=len(payload), keys=keys, parameter=told.param()),),
+            compression=told.compression_type().name.upper(),
+            uncompressed_size=told.uncompressed_message_size(),
+            messages=told.batch_size() if told.batch_size() >= 0 else None,
+            is_tombstone=message.has_null_value(),
+        )
+        return cls(
+            payload=payload,
+            encryption=encryption,
+            key=message.partition_key() or None,
+            properties=message.properties(),
+            event_time=message.event_timestamp(),
+            publish_time=message.publish_timestamp(),
+            producer=message.producer_name(),
+            schema_version=version if version >= 0 else None,
+        )
+
+    @classmethod
     def joined(cls, chunks: Sequence["Sealed"]) -> "Sealed":
         """The message whose chunks these are, each of which is encrypted by itself."""
         payload = b"".join(chunk.payload for chunk in chunks)
@@ -169,14 +192,6 @@ class Sealed:
             return [replace(alone, properties={**self.properties, **mark})]
         payloads = [self.payload, *[b""] * (count - 1)]
         return [Opened(payload=each, properties=mark, batch_index=index) for index, each in enumerate(payloads)]
-
-
-def encrypted_with(mark: str) -> str:
-    """Why a message can't be read whose property ENCRYPTION is `mark`."""
-    try:
-        return Encryption.from_json(mark).reason
-    except ValueError as error:  # a producer wrote the property
-        return str(error)
 
 
 def load_keys(files: Mapping[str, Path]) -> dict[str, PrivateKey]:
