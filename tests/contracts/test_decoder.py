@@ -342,8 +342,8 @@ SCHEMAS = [
     schema("AVRO", {"type": "record", "name": "Ship", "fields": [{"name": "id"}]}),
     schema("PROTOBUF", record(), __PARSING_INFO__="[1]"),
     schema("PROTOBUF_NATIVE", {"fileDescriptorSet": "//8=", "rootMessageTypeName": "Ship"}),
-    schema("KEY_VALUE", {"key": "", "value": NESTED}, **{"value.schema.type": "AVRO", "key.schema.type": "INT32"}),
-    schema("KEY_VALUE", "{", **{"kv.encoding.type": "SEPARATED"}),
+    RegisteredSchema(version=0, type="KEY_VALUE", data="{", properties={"kv.encoding.type": "SEPARATED"}),
+    RegisteredSchema(version=0, type="KEY_VALUE", data="", properties={"value.schema.type": "DOUBLE"}),
 ]
 PAYLOADS = st.binary(max_size=30) | st.sampled_from(
     [b'{"id": 1, "v": {"a": 1e999}}', b'{"id":' * 1001, b'{"v": "\\ud800"}']
