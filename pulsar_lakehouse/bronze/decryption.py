@@ -70,11 +70,13 @@ def readable(row: Mapping[str, Any], keys: Mapping[str, Any]) -> dict[str, Any]:
         encryption = Encryption.from_json(properties.pop(ENCRYPTION))
     except ValueError:  # a producer wrote the property
         return {}
-    found = decrypt(row["payload"], encryption, keys)
+    found = decrypt(row["payload"] or b"", encryption, keys)
     if isinstance(found, str):
         return {}
     if encryption.messages is None:
         return {"payload": found[0].payload, "properties": properties}
+    if not 0 <= row["batch_index"] < len(found):
+        return {}
     message = found[row["batch_index"]]
     event_time = datetime.fromtimestamp(message.event_time / 1000, UTC) if message.event_time else None
     return {"payload": message.payload, "key": message.key, "properties": message.properties, "event_time": event_time}

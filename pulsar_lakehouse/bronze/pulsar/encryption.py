@@ -90,9 +90,14 @@ class Encryption:
                 )
                 for part in given["parts"]
             )
-            return cls(**{**given, "parts": parts})
-        except (TypeError, KeyError, AttributeError) as error:
+            found = cls(**{**given, "parts": parts})
+        except (TypeError, KeyError, AttributeError, ValueError) as error:
             raise ValueError(f"{ENCRYPTION}: not what landing writes") from error
+        sizes = [found.uncompressed_size, *(part.length for part in parts)]
+        counts = [*sizes, 1 if found.messages is None else found.messages]
+        if not isinstance(found.compression, str) or not all(type(each) is int and each >= 0 for each in counts):
+            raise ValueError(f"{ENCRYPTION}: not what landing writes")
+        return found
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -213,7 +218,7 @@ def decrypt(payload: bytes, encryption: Encryption, keys: Mapping[str, PrivateKe
         if encryption.messages is None:
             return [Opened(payload=None if encryption.is_tombstone else plain)]
         return list(_unpacked(plain, encryption.messages))
-    except (zlib.error, pa.ArrowException, OSError, LookupError, ValueError):
+    except (zlib.error, pa.ArrowException, OSError, LookupError, ValueError, MemoryError):
         return f"{reason}, and not readable once it is decrypted"
 
 

@@ -1,5 +1,6 @@
 """Messages that a Java client has encrypted: with the private key they are read, without it they are kept."""
 
+from json import dumps, loads
 from pathlib import Path
 from typing import Any
 
@@ -123,6 +124,25 @@ def test_the_wrong_key_under_the_right_name(
     for wrong in (ec_key, other):
         [row] = read(topics, topic, ("K", wrong))
         assert reason(row) == "encrypted with key K"
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {},
+        {"messages": 2},  # the row is another one of the batch
+        {"messages": -1},
+        {"messages": 1.5},
+        {"compression": None},
+        {"compression": "ZSTD", "uncompressed_size": 10**15},
+        {"parts": []},
+    ],
+)
+def test_a_property_that_a_producer_wrote(wrong: dict[str, Any]) -> None:
+    sound = Encryption(parts=(), compression="", uncompressed_size=0, messages=1, is_tombstone=False)
+    given = {**loads(sound.to_json()), **wrong} if wrong else {}
+    row = {"payload": None, "properties": [(ENCRYPTION, dumps(given))], "batch_index": 7}
+    assert readable(row, {}) == {}
 
 
 def test_a_file_that_is_no_private_key(tmp_path: Path) -> None:
