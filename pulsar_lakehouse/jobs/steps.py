@@ -120,7 +120,7 @@ def landing(lake: Lake, topics: Sequence[Topic], *, accept_loss: bool = False, t
             for loss in accept_losses(lake, topic, broker):
                 CONSOLE.say(f"{loss}: accepted, see {LOSSES.name}")
         for topic in topics:
-            keep_schemas(lake, topic, broker)
+            keep_schemas(lake, topic, broker)  # at first, as others can merge before all has landed
     return [
         Stream(
             f"land {topic.name}",
