@@ -66,6 +66,7 @@ def test_a_topic_that_holds_nothing_but_what_compaction_has_kept(topics: Topics)
     compact(topics, topic)
     topics.delete_read_ledgers(topic)
     assert payloads(topics.read(topic)) == [b"a2"]
+    assert payloads(topics.read(topic, startingPosition="{}")) == [b"a2"]  # which names other partitions, if any
 
 
 @pytest.mark.parametrize("batched", [False, True])
