@@ -138,7 +138,7 @@ class _Draft:
         if schema is None or schema.type != "KEY_VALUE":
             return [(plain_key(each.key), each.payload) for each in sample]
         is_inline, kind = schema.properties.get("kv.encoding.type") == "INLINE", part_of(schema, KEY).type
-        pairs = (_pair(each.payload) if is_inline else (b64decode(each.key or ""), each.payload) for each in sample)
+        pairs = (_pair(each.payload) if is_inline else (_bytes_of(each.key), each.payload) for each in sample)
         return [(_text_of(kind, key), value) for key, value in pairs]
 
     @cached_property
@@ -195,7 +195,10 @@ class _Draft:
             found = None
         if found and self.value.type in PRIMITIVES and not self.payloads and not found.is_single:
             found = None  # beside the one value of a payload, there are no fields of the key
-        return found if found and found.is_usable and all(each.is_declarable for each in found.fields) else None
+        undeclared = {each.name for each in self.fields_of_value if not each.is_declarable}
+        if found and any(each.name in undeclared or not each.is_declarable for each in found.fields):
+            found = None
+        return found if found and found.is_usable else None
 
     def _has_no_key(self, key: str | None) -> bool:
         return self.envelope is not None and key in (None, NO_KEY)
@@ -314,7 +317,7 @@ def draft(contents: Contents, name: str) -> str:
         raise ConfigurationError(f"{topic}: a topic with a comma or a space at an end of its name can't be read")
     if topic.endswith(OFFSETS):
         raise ConfigurationError(f"{topic}: a connector of Pulsar keeps its own position there")
-    if not found.columns:
+    if not any(each.is_declarable for each in found.found):
         why = contents.problem or "has no schema with fields, and no message with a JSON object"
         raise ConfigurationError(f"{topic}: {why}")
     if found.key is not None:
@@ -356,11 +359,20 @@ def _unused(name: str, taken: Iterable[str], topic: str = "") -> str:
     return name
 
 
+def _bytes_of(key: str | None) -> bytes | None:
+    """What a message key has in base64; None if it is not in base64."""
+    try:
+        return b64decode(key or "", validate=True)
+    except ValueError:
+        return None
+
+
 def _text_of(kind: str, key: bytes | None) -> str | None:
     """The key of a pair as text, if it is a text or an integer; the bytes of others are not compared."""
     if key is None:
         return None
-    return str(int.from_bytes(key, "big", signed=True)) if kind.startswith("INT") else key.decode(errors="replace")
+    is_number = kind.startswith("INT") and len(key) <= 8
+    return str(int.from_bytes(key, "big", signed=True)) if is_number else key.decode(errors="replace")
 
 
 def _pair(payload: bytes | None) -> tuple[bytes | None, bytes | None]:
@@ -377,6 +389,6 @@ def _pair(payload: bytes | None) -> tuple[bytes | None, bytes | None]:
 def _json_object(payload: bytes | None) -> Payload | None:
     try:
         value = json.loads(payload or b"null")
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
