@@ -8,13 +8,26 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pulsar_lakehouse.contracts.checks import fail, quarantine, warn
+    from pulsar_lakehouse.contracts.envelopes import Debezium
     from pulsar_lakehouse.contracts.topics import Encoding, KeyEncoding, Topic
     from pulsar_lakehouse.gold.enrichment.declaration import Enrichment, Lookup
     from pulsar_lakehouse.silver.entity import Entity
 
-__all__ = ["Encoding", "Enrichment", "Entity", "KeyEncoding", "Lookup", "Topic", "fail", "quarantine", "warn"]
+__all__ = [
+    "Debezium",
+    "Encoding",
+    "Enrichment",
+    "Entity",
+    "KeyEncoding",
+    "Lookup",
+    "Topic",
+    "fail",
+    "quarantine",
+    "warn",
+]
 _MODULES = {
     "contracts.checks": ("fail", "quarantine", "warn"),
+    "contracts.envelopes": ("Debezium",),
     "contracts.topics": ("Encoding", "KeyEncoding", "Topic"),
     "gold.enrichment.declaration": ("Enrichment", "Lookup"),
     "silver.entity": ("Entity",),

@@ -27,6 +27,7 @@ PROMOTED: Mapping[str, tuple[str, ...]] = {
     "int": ("int",),
     "long": ("int", "long"),
     "string": ("string", "enum"),
+    "bytes": ("bytes", "fixed"),
 }
 """By declared type, the types that can be read as it."""
 TIMES: Mapping[type[T.DataType], str] = {TimestampMillis: "timestamp-millis", TimestampMicros: "timestamp-micros"}
@@ -90,6 +91,8 @@ def _declared(name: str, kind: T.DataType, encoding: Encoding) -> Avro:
             return {"type": "int", "logicalType": "date"}
         case T.DecimalType() if is_avro:
             return {"type": "bytes", "logicalType": "decimal", "precision": kind.precision, "scale": kind.scale}
+        case T.BinaryType():
+            return "bytes"
         case Enum() if all(SYMBOL.fullmatch(value) for value in kind.values):
             return {"type": "enum", "name": name, "symbols": list(kind.values)}
     return PRIMITIVES.get(type(kind), "string")
@@ -195,6 +198,8 @@ def _is_readable(branch: dict[str, Any], kind: T.DataType, encoding: Encoding) -
             return bool(written == "string")
         case Enum():
             return written in PROMOTED["string"]
+        case T.BinaryType():
+            return written in PROMOTED["bytes"] and logical is None
     return written in PROMOTED.get(PRIMITIVES.get(type(kind), ""), ())
 
 

@@ -23,6 +23,7 @@ from pulsar_lakehouse.contracts.values import BITS, MICROS, MILLIS, Value, read_
 
 SURROGATE = r"\\u[dD][89a-fA-F]"
 """An escape of half a surrogate pair, of which the parser in C does not look for the other half everywhere."""
+PARTS = ("fields", "reason", "key", "is_tombstone", "unavailable")
 NOW = 2**63 - 1
 """Stands for a publish time that bronze has none of: the newest schema of a version counts."""
 
@@ -32,7 +33,8 @@ class BatchDecoder:
 
     def __init__(self, topic: Topic, key_names: Sequence[Sequence[str]]) -> None:
         self._decoder = Decoder(topic, key_names)
-        self._is_json = topic.encoding is Encoding.JSON
+        self._is_plain_json = topic.encoding is Encoding.JSON and not topic.envelope
+        self._has_envelope = topic.envelope is not None
         self._keeps_keys = topic.key_encoding is KeyEncoding.TEXT
         self._typed_versions = pa.array(self._decoder.typed_versions, pa.int64())
         self._parse = msgspec.json.Decoder(_typed_dict(topic.fields)).decode
@@ -46,7 +48,7 @@ class BatchDecoder:
         self._fields = pa.struct([(each.name, arrow_type(each.dataType)) for each in topic.fields])
 
     def decode(self, payloads: pa.Array, keys: pa.Array, versions: pa.Array, published: pa.Array) -> pa.StructArray:
-        """Structs of the topic's `fields`, of `reason`, `key` and `is_tombstone`."""
+        """Structs of the PARTS of what is decoded; `unavailable` is only in those of a topic with an envelope."""
         rows = self._fast(payloads, versions)
         left = [at for at, row in enumerate(rows) if row is None]
         others: dict[int, Decoded] = {}
@@ -64,7 +66,9 @@ class BatchDecoder:
             self._keys(keys, found),
             pa.array([each is not None and each.is_tombstone for each in found], pa.bool_()),
         ]
-        return pa.StructArray.from_arrays(columns, ["fields", "reason", "key", "is_tombstone"])
+        if self._has_envelope:
+            columns.append(pa.array([each and each.unavailable for each in found], pa.list_(pa.string())))
+        return pa.StructArray.from_arrays(columns, PARTS[: len(columns)])
 
     def _keys(self, keys: pa.Array, found: list[Decoded | None]) -> pa.Array:
         if not self._typed_versions and self._keeps_keys:
@@ -74,7 +78,7 @@ class BatchDecoder:
 
     def _fast(self, payloads: pa.Array, versions: pa.Array) -> list[dict[str, Value] | None]:
         """The rows of the messages that the parser in C takes; None for others."""
-        if not self._is_json or not self._keeps_keys:
+        if not self._is_plain_json or not self._keeps_keys:
             return [None] * len(payloads)
         parse, rows, given = self._parse, list[dict[str, Value] | None](), payloads.to_pylist()
         for payload, is_left in zip(given, self._left(payloads, given, versions), strict=True):
@@ -121,7 +125,8 @@ class SparkDecoder:
     @property
     def type(self) -> T.StructType:
         decoded = T.StructType().add("fields", in_spark(self.topic.fields))
-        return decoded.add("reason", "string").add("key", "string").add("is_tombstone", "boolean")
+        decoded = decoded.add("reason", "string").add("key", "string").add("is_tombstone", "boolean")
+        return decoded.add("unavailable", "array<string>") if self.topic.envelope else decoded
 
     def decode(self, payloads: pa.Array, keys: pa.Array, versions: pa.Array, published: pa.Array) -> pa.Array:
         return self._batches.decode(payloads, keys, versions, published)
@@ -159,6 +164,7 @@ _LEAVES: Mapping[type[T.DataType], pa.DataType] = {
     T.LongType: pa.int64(),
     T.DoubleType: pa.float64(),
     T.StringType: pa.string(),
+    T.BinaryType: pa.binary(),
     Enum: pa.string(),
     T.DateType: pa.date32(),
 }

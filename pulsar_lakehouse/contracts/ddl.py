@@ -15,6 +15,7 @@ TYPES: Mapping[str, T.DataType] = {
     "LONG": T.LongType(),
     "DOUBLE": T.DoubleType(),
     "STRING": T.StringType(),
+    "BINARY": T.BinaryType(),
     "DATE": T.DateType(),
     "TIMESTAMP": T.TimestampType(),
     "TIMESTAMP_MILLIS": TimestampMillis(),

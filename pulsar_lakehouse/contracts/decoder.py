@@ -8,7 +8,10 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple
 
+from pyspark.sql.types import StructField, StructType
+
 from pulsar_lakehouse.contracts.avro import AvroReader
+from pulsar_lakehouse.contracts.envelopes import METADATA, Change, without_connect_schema
 from pulsar_lakehouse.contracts.json_objects import parse_object
 from pulsar_lakehouse.contracts.message_keys import key_object, parse_text_or_object, split, text_of_key
 from pulsar_lakehouse.contracts.primitives import PRIMITIVES, parse_primitive
@@ -17,7 +20,7 @@ from pulsar_lakehouse.contracts.registered import KEY, VALUE, part_of
 from pulsar_lakehouse.contracts.schemas import RegisteredSchema
 from pulsar_lakehouse.contracts.topics import Topic
 from pulsar_lakehouse.contracts.types import Encoding
-from pulsar_lakehouse.contracts.values import NotReadableError, Pairs, Value, not_utf8, read_fields, shown
+from pulsar_lakehouse.contracts.values import NotReadableError, Pairs, Read, Value, not_utf8, read_fields, shown
 
 SELF_DESCRIBING = (Encoding.JSON, Encoding.STRING, Encoding.BYTES)
 """Payloads that can be read without a schema."""
@@ -40,11 +43,15 @@ class Message(NamedTuple):
 
 class Decoded(NamedTuple):
     fields: dict[str, Value] | None
-    """Without the values that are wrong; None for a tombstone, and for what can't be read at all."""
+    """Without the values that are wrong; None for what can't be read at all.
+
+    A tombstone has none either, unless an envelope says more of the delete: then these are its key and metadata."""
     reason: str | None
     key: str | None
     """The text of the row's key."""
     is_tombstone: bool
+    unavailable: tuple[str, ...] = ()
+    """Fields that the message leaves out because they did not change; only in an envelope."""
 
 
 class _Form(NamedTuple):
@@ -64,6 +71,8 @@ class Decoder:
         """`key_names` are the names that each part of the key can have in a message key that is an object."""
         self._topic, self._key_names = topic, key_names
         self._read = read_fields(topic.fields)
+        self._readers: dict[tuple[str, ...], Read] = {}
+        """By the names of fields that may be missing though they are required."""
         self._forms: dict[int | None, _Form] = {}
         self._schemas: dict[int, list[RegisteredSchema]] = {}
         for schema in sorted(topic.schemas, key=lambda each: each.registered_at):
@@ -85,14 +94,37 @@ class Decoder:
             if form.key:
                 first, payload = split(payload, key, is_inline=form.is_inline)
                 given = None if first is None else form.key(first)
+            if self._topic.envelope:
+                given = without_connect_schema(given)
             key = self._text_of_key(given)
             if payload is None or (not payload and form.kind not in (Encoding.STRING, Encoding.BYTES)):
                 return Decoded(None, None, key, True)
-            reasons: list[str] = []
-            fields = self._read(self._object(form.parse(payload), given), "", reasons)
+            value, reasons = form.parse(payload), list[str]()
+            if self._topic.envelope:
+                return self._changed(self._topic.envelope.change(value, self._topic.fields.names), given, key)
+            fields = self._read(self._object(value, given), "", reasons)
         except NotReadableError as error:
             return Decoded(None, str(error), key, False)
         return Decoded(fields, "; ".join(reasons) or None, key, False)
+
+    def _changed(self, change: Change, key: Value, text: str | None) -> Decoded:
+        """What an envelope says. Of a deleted row, only the key is known: databases log the other columns at will."""
+        row, reasons = change.row, list[str]()
+        if change.is_delete:
+            of_key = {name for names in self._key_names for name in names}
+            row = {name: value for name, value in row.items() if name in of_key or name.startswith(METADATA)}
+        optional = tuple(self._topic.fields.names) if change.is_delete else change.unavailable
+        fields = self._reader(optional)(self._object(row, key), "", reasons)
+        return Decoded(fields, "; ".join(reasons) or None, text, change.is_delete, change.unavailable)
+
+    def _reader(self, optional: tuple[str, ...]) -> Read:
+        if optional not in self._readers:
+            fields = (
+                StructField(each.name, each.dataType, each.nullable or each.name in optional)
+                for each in self._topic.fields
+            )
+            self._readers[optional] = read_fields(StructType([*fields]))
+        return self._readers[optional]
 
     def _text_of_key(self, given: Value) -> str | None:
         try:

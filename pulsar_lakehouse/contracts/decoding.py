@@ -120,7 +120,8 @@ def decode(
 
     `reason` is NULL for a good message. Otherwise, it says how the payload breaks the contract or that the SQL of a
     column fails, or it is the value of `reject`, a text or NULL over the columns and `message`. A tombstone keeps any
-    contract: its fields are NULL. `keys` replace columns of the same names, before `reject` is evaluated.
+    contract: its fields are NULL, but for those that an envelope tells. `keys` replace columns of the same names,
+    before `reject` is evaluated.
     `message` identifies the source of a row. The SQL of columns can use its fields ONLY_IF_REJECTED, but in the result
     they are NULL unless the message is rejected. Raises ConfigurationError for a column that Spark can't resolve.
     """
@@ -168,6 +169,7 @@ def _read(messages: DataFrame, *, decoding: Decoding) -> DataFrame:
         "publish_time",
         (F.col("_decoded.is_tombstone") & encrypted.isNull()).alias("is_tombstone"),
         *ONLY_IF_REJECTED,
+        *(["_decoded.unavailable"] if decoding.topic.envelope else []),
     )
     return messages.withColumn("_decoded", decoded).select(
         message.alias("message"),

@@ -28,7 +28,7 @@ def _local_date_time(payload: bytes) -> Value:
 
 PRIMITIVES: Mapping[str, Callable[[bytes], Value]] = {
     "STRING": bytes.decode,
-    "BYTES": bytes.decode,
+    "BYTES": bytes,
     "BOOLEAN": lambda payload: struct.unpack(">b", payload)[0] != 0,
     "INT8": _number("b"),
     "INT16": _number("h"),

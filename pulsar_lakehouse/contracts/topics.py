@@ -9,6 +9,7 @@ from pyspark.sql.types import StructType
 from pulsar_lakehouse.contracts.arguments import checked
 from pulsar_lakehouse.contracts.avro_schemas import topic_record
 from pulsar_lakehouse.contracts.ddl import parse_fields
+from pulsar_lakehouse.contracts.envelopes import Debezium
 from pulsar_lakehouse.contracts.schemas import RegisteredSchema
 from pulsar_lakehouse.contracts.types import Encoding as Encoding
 from pulsar_lakehouse.contracts.types import KeyEncoding as KeyEncoding
@@ -58,6 +59,9 @@ class Topic:
     """How payloads are written, where no registered schema tells it. Example: `encoding=Encoding.AVRO`"""
     key_encoding: KeyEncoding = KeyEncoding.TEXT
     """How message keys are written, where no registered schema tells it. Example: `key_encoding=KeyEncoding.JSON`"""
+    envelope: Debezium | None = None
+    """What a payload wraps a row in, if a tool replicates a database. The fields are the row's columns, and metadata
+    such as `__source_ts_ms`. Example: `envelope=Debezium()`"""
     schemas: tuple[RegisteredSchema, ...] = ()
     """The schemas that messages were sent with. Not declared: a step reads them for each batch."""
 

@@ -59,10 +59,10 @@ class Enum(T.StringType):
 
 LEAVES = (
     *(T.BooleanType, T.DoubleType, T.IntegerType, T.LongType, T.StringType, T.DecimalType, T.DateType, T.TimestampType),
-    *(TimestampMillis, TimestampMicros, Enum),
+    *(TimestampMillis, TimestampMicros, Enum, T.BinaryType),
 )
 NAMES = (
-    "BOOLEAN, INT, BIGINT, DOUBLE, STRING, DECIMAL(p, s), DATE, TIMESTAMP, TIMESTAMP_MILLIS, TIMESTAMP_MICROS, "
+    "BOOLEAN, INT, BIGINT, DOUBLE, STRING, BINARY, DECIMAL(p, s), DATE, TIMESTAMP, TIMESTAMP_MILLIS, TIMESTAMP_MICROS, "
     "ENUM('a', 'b'), STRUCT<...>, ARRAY<...>, MAP<STRING, ...>"
 )
 """The types that a field can have, for messages."""

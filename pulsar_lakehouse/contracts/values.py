@@ -6,6 +6,7 @@ for objects. Here is how each declared type reads them. Times become whole numbe
 
 import json
 import re
+from base64 import b64decode
 from collections.abc import Callable, Iterable
 from datetime import UTC, date, datetime, timedelta
 from decimal import Context, Decimal, InvalidOperation
@@ -194,23 +195,21 @@ def _leaf(kind: T.DataType) -> Callable[[Value], Value]:
             return lambda value: _decimal(value, kind)
         case Enum():
             return lambda value: value if value in kind.values else _refuse(value)
-        case T.StringType():
-            return as_text
         case TimestampMillis():
             return _millis
         case TimestampMicros():
             return lambda value: _micros(value, plain=1)
         case T.TimestampType():
             return lambda value: _micros(value, plain=0)
-        case T.DateType():
-            return _days
-        case T.DoubleType():
-            return _double
-    return lambda value: value if isinstance(value, bool) else _refuse(value)
+    return _LEAVES[type(kind)]
 
 
 def _refuse(value: Value) -> Value:
     raise ValueError(value)
+
+
+def _boolean(value: Value) -> bool:
+    return value if isinstance(value, bool) else _refuse(value)
 
 
 def _whole(value: Value) -> int:
@@ -218,6 +217,13 @@ def _whole(value: Value) -> int:
     if isinstance(value, Number) and len(value) <= 20:
         return int(value)
     return int(value) if isinstance(value, int) and not isinstance(value, bool) else _refuse(value)
+
+
+def _bytes(value: Value) -> bytes:
+    """Bytes, which JSON has as a text in base64."""
+    if isinstance(value, str) and not isinstance(value, Number):
+        return b64decode(value, validate=True)
+    return value if isinstance(value, bytes) else _refuse(value)
 
 
 def _integer(value: Value, bits: int) -> int:
@@ -319,6 +325,15 @@ def _json_text(value: Value) -> str:
         case Decimal():
             return f"{value:f}"
     return json.dumps(value, ensure_ascii=False, default=str)
+
+
+_LEAVES: dict[type[T.DataType], Callable[[Value], Value]] = {
+    T.BinaryType: _bytes,
+    T.BooleanType: _boolean,
+    T.DateType: _days,
+    T.DoubleType: _double,
+    T.StringType: as_text,
+}
 
 
 def shown(value: Value) -> str:

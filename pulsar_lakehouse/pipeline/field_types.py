@@ -13,7 +13,7 @@ from pulsar_lakehouse.contracts.topics import Encoding, Topic
 from pulsar_lakehouse.errors import ConfigurationError
 
 AVRO = {"boolean": "BOOLEAN", "int": "INT", "long": "BIGINT", "float": "DOUBLE", "double": "DOUBLE"}
-AVRO |= {"string": "STRING", "enum": "STRING"}
+AVRO |= {"string": "STRING", "enum": "STRING", "bytes": "BINARY", "fixed": "BINARY"}
 LOGICAL = {"date": "DATE", "timestamp-millis": "TIMESTAMP_MILLIS", "timestamp-micros": "TIMESTAMP_MICROS"}
 Named = Mapping[str, Any]
 """The types that a schema has named, by name."""

@@ -55,7 +55,7 @@ WITH_TEXT = "JSON", "AVRO"
 
 def own_schema(topic: Topic) -> MessageSchema:
     """The schema that `lakehouse topics create` registers for the topic; none if its fields do not tell it."""
-    if topic.encoding in WITH_TEXT:
+    if topic.encoding in WITH_TEXT and not topic.envelope:
         return MessageSchema(topic.encoding, topic.pulsar_schema())
     return MessageSchema("STRING") if topic.encoding == "STRING" else NO_SCHEMA
 

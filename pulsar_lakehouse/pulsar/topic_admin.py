@@ -72,7 +72,7 @@ def _register(topic: Topic, endpoint: Endpoint, settings: Settings) -> list[str]
     """Register the declared schema, unless the topic keeps its own. Returns how that differs from what is declared."""
     name = topic.full_name(settings.pulsar.namespace)
     registered = newest_schema(name, endpoint, settings)
-    if topic.encoding in MADE and (registered is None or registered.type == topic.encoding):
+    if topic.encoding in MADE and not topic.envelope and (registered is None or registered.type == topic.encoding):
         schema = {"type": topic.encoding, "schema": topic.pulsar_schema(), "properties": {}}
         path, kept = f"{admin_path(name, 'schemas')}/schema", () if registered is None else (INCOMPATIBLE, INVALID)
         if call_admin("POST", path, endpoint, settings, body=schema, accept=kept).ok:

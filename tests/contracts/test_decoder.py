@@ -74,6 +74,7 @@ def test_times_as_real_writers_have_them(written: str, micros: int) -> None:
         ("DATE", "20484", date(2026, 1, 31).toordinal() - date(1970, 1, 1).toordinal()),
         ("DATE", "[2026, 1, 31]", 20484),
         ("STRING", "12345678901234567890.10", "12345678901234567890.10"),
+        ("BINARY", '"AP8="', b"\x00\xff"),
         ("STRING", '{"a": [1.0, true, null]}', '{"a":[1.0,true,null]}'),
         ("STRUCT<`http.method`: STRING, `@type`: STRING, `$oid`: BIGINT>", '{"http.method": "GET", "$oid": 1}',
          {"http.method": "GET", "$oid": 1}),
@@ -126,6 +127,7 @@ def test_old_avro_records_are_resolved_with_the_newest_schema() -> None:
         (["null", "string", "long"], 7, "STRING", "7"),
         (["null", "int"], None, "BIGINT", None),
         ("bytes", b"a", "STRING", "a"),
+        ("bytes", b"\xff", "BINARY", b"\xff"),
         ({"type": "long", "logicalType": "timestamp-micros"}, 1_500, "TIMESTAMP", 1_500),
         ({"type": "long", "logicalType": "timestamp-millis"}, 2, "TIMESTAMP_MICROS", 2_000),
         ({"type": "long", "logicalType": "local-timestamp-millis"}, 2, "TIMESTAMP", 2_000),
@@ -247,6 +249,11 @@ def test_protobuf_by_its_list_of_fields() -> None:
 def test_primitive_schemas(type: str, payload: bytes, ddl: str, value: Any) -> None:
     topic = Topic("ships", f"value {ddl}", encoding=Encoding.STRING, schemas=(schema(type),))
     assert decoded(topic, payload) == {"value": value}
+
+
+def test_payloads_of_any_bytes() -> None:
+    topic = Topic("ships", "value BINARY", encoding=Encoding.BYTES, schemas=(schema("BYTES"),))
+    assert decoded(topic, b"\xff") == {"value": b"\xff"}
 
 
 def test_primitive_payloads_that_are_none() -> None:

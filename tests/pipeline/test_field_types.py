@@ -24,9 +24,9 @@ from pulsar_lakehouse.pipeline.field_types import Field, fields_of_payloads, fie
         ({"type": "array", "items": ["null", "long"]}, "ARRAY<BIGINT>"),
         ({"type": "map", "values": "string"}, "MAP<STRING, STRING>"),
         ({"type": "record", "name": "R", "fields": [{"name": "x", "type": "int"}]}, "STRUCT<x: INT>"),
-        ({"type": "record", "name": "R", "fields": [{"name": "x", "type": "bytes"}]}, ""),
+        ({"type": "record", "name": "R", "fields": [{"name": "x", "type": "bytes"}]}, "STRUCT<x: BINARY>"),
         (["null", "int", "string"], ""),
-        ("bytes", ""),
+        ("bytes", "BINARY"),
         ("Another", ""),
     ],
 )

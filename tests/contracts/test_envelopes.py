@@ -1,0 +1,113 @@
+"""A message of a replicated database in; the row, what deletes it and what it leaves out."""
+
+import json
+from base64 import b64encode
+from typing import Any
+
+import pytest
+
+from pulsar_lakehouse.contracts.decoder import Decoded, Decoder, Message
+from pulsar_lakehouse.contracts.envelopes import Debezium
+from pulsar_lakehouse.contracts.topics import Topic
+from pulsar_lakehouse.contracts.types import KeyEncoding
+
+PLACEHOLDER = "__debezium_unavailable_value"
+IN_BASE64 = b64encode(PLACEHOLDER.encode()).decode()
+CITIES = Topic(
+    "cities",
+    """
+        id INT NOT NULL, name STRING NOT NULL, tags ARRAY<STRING>,
+        __op STRING, __source_lsn BIGINT, __source_ts_ms BIGINT
+    """,
+    key_encoding=KeyEncoding.JSON,
+    envelope=Debezium(),
+)
+SOURCE = {"lsn": 77, "ts_ms": 5000, "table": "cities"}
+KEY = '{"id":1}'
+
+
+def decoded(payload: Any, *, key: str | None = KEY, topic: Topic = CITIES) -> Decoded:
+    data = None if payload is None else json.dumps(payload).encode()
+    return Decoder(topic, [["id"]]).decode(Message(key, data, None, 0))
+
+
+def envelope(op: str, *, after: Any = None, before: Any = None) -> dict[str, Any]:
+    return {"before": before, "after": after, "source": SOURCE, "op": op, "ts_ms": 6000, "transaction": None}
+
+
+@pytest.mark.parametrize("op", ["c", "r", "u"])
+def test_the_row_is_what_it_is_after_the_change(op: str) -> None:
+    after, before = {"id": 1, "name": "Ulm"}, {"id": 1, "name": "Rom"}
+    row = {**after, "__op": op, "__source_lsn": 77, "__source_ts_ms": 5000}
+    assert decoded(envelope(op, after=after, before=before)) == Decoded(row, None, "1", False)
+
+
+def test_of_a_deleted_row_only_the_key_and_the_metadata_are_known() -> None:
+    row = {"id": 1, "__op": "d", "__source_lsn": 77, "__source_ts_ms": 5000}
+    for before in ({"id": 1, "name": ""}, {"id": 1, "name": "Ulm", "tags": ["x"]}):  # by Postgres' replica identity
+        assert decoded(envelope("d", before=before)) == Decoded(row, None, "1", True)
+    assert decoded(envelope("d", before=None)).fields == row  # the message key has it
+    assert decoded(envelope("d", before={"id": 1, "name": ""}), key=None).fields == row
+
+
+def test_a_null_payload_deletes_without_metadata() -> None:
+    assert decoded(None) == Decoded(None, None, "1", True)
+
+
+def test_connects_schemas_are_opened() -> None:
+    after = {"id": 1, "name": "Ulm"}
+    wrapped = {"schema": {"type": "struct"}, "payload": envelope("c", after=after)}
+    key = json.dumps({"schema": {"type": "struct"}, "payload": {"id": 1}})
+    assert decoded(wrapped, key=key) == decoded(envelope("c", after=after))
+
+
+def test_topics_that_are_unwrapped_already_are_read_as_well() -> None:
+    row = {"id": 1, "name": "Ulm", "__op": "u", "__source_lsn": 77}
+    assert decoded({**row, "__deleted": "false"}) == Decoded(row, None, "1", False)
+    deleted = {"id": 1, "name": "", "__source_lsn": 78, "__deleted": "true"}
+    assert decoded(deleted) == Decoded({"id": 1, "__source_lsn": 78}, None, "1", True)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("name STRING NOT NULL", PLACEHOLDER),
+        ("data STRING", IN_BASE64),  # bytes
+        ("tags ARRAY<STRING>", [PLACEHOLDER]),
+        ("blobs ARRAY<STRING>", [IN_BASE64]),
+        ("counts ARRAY<INT>", [*PLACEHOLDER.encode()]),
+        ("ids ARRAY<STRING>", ["b68a35a7-17ad-35b3-af2a-ae46edb4545a"]),
+        ("hash MAP<STRING, STRING>", {PLACEHOLDER: PLACEHOLDER}),
+        ("hash STRING", json.dumps({PLACEHOLDER: PLACEHOLDER}, separators=(",", ":"))),
+    ],
+)
+def test_a_value_that_the_database_did_not_log_is_unavailable(field: str, value: Any) -> None:
+    name, topic = field.split()[0], Topic("cities", f"id INT, {field}", envelope=Debezium())
+    found = decoded(envelope("u", after={"id": 1, name: value}), topic=topic)
+    assert found == Decoded({"id": 1, name: None}, None, KEY, False, (name,))
+
+
+def test_a_null_is_no_unavailable_value() -> None:
+    found = decoded(envelope("u", after={"id": 1, "name": "Ulm", "tags": None}))
+    assert found.unavailable == ()
+
+
+def test_the_placeholder_can_be_another() -> None:
+    topic = Topic("cities", "id INT, name STRING", envelope=Debezium(unavailable_value="?"))
+    assert decoded(envelope("u", after={"id": 1, "name": "?"}), topic=topic).unavailable == ("name",)
+
+
+@pytest.mark.parametrize(
+    ("payload", "reason"),
+    [
+        (envelope("x", after={"id": 1}), "op is none of c, r, u, d: x"),
+        (envelope("c"), "op is c, but after is missing"),
+        (envelope("c", after=[1]), "no object: [1]"),
+        (envelope("c", after={"id": "one", "name": "Ulm"}), "id is no int: one"),
+        (envelope("c", after={"id": 1}), "name is missing"),
+        ([], "not a JSON object"),
+        ({"schema": {}, "payload": 7}, "no object: 7"),
+    ],
+)
+def test_what_is_no_change_of_a_row_has_a_reason(payload: Any, reason: str) -> None:
+    assert decoded(payload).reason == reason
