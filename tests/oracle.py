@@ -85,6 +85,8 @@ class Oracle:
     """The lookups of orders, in order."""
     sequence_by: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """By entity, the columns that order its messages before their event time does."""
+    occurred_at: Mapping[str, str] = field(default_factory=dict)
+    """By entity, the field with the time of the change, which counts before that of the message."""
     keys: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """By entity, the columns of its key, if they are not `id`."""
     gold: list[Row] = field(default_factory=list)
@@ -126,7 +128,7 @@ class Oracle:
 
     def _merge(self, message: Message) -> None:
         keys = self.keys.get(message.topic, ("id",))
-        row = state_of(message, keys)
+        row = state_of(message, keys, self.occurred_at.get(message.topic))
         if row is None:
             self.malformed.add((message.topic, message.position))
             return
@@ -281,8 +283,11 @@ def _refuse_excess(text: str) -> None:
             raise ValueError("nested too deep")
 
 
-def state_of(message: Message, keys: tuple[str, ...] = ("id",)) -> Row | None:
-    """The silver row of a message about a user or an item; None if it is malformed."""
+def state_of(message: Message, keys: tuple[str, ...] = ("id",), occurred_at: str | None = None) -> Row | None:
+    """The silver row of a message about a user or an item; None if it is malformed.
+
+    `occurred_at` is the field that has the time of the change, if one is declared.
+    """
     given = values_of(message.key, keys)
     event_time = message.event_time or message.publish_time
     sequence = {"event_time": event_time, "publish_time": message.publish_time, **message.position._asdict()}
@@ -299,6 +304,8 @@ def state_of(message: Message, keys: tuple[str, ...] = ("id",)) -> Row | None:
     row = columns(value)
     if not keeps_checks(message.topic, row):
         return None
+    if occurred_at is not None and (own := moment(value[occurred_at])) is not None:
+        sequence["event_time"] = own
     row |= {name: value for name, value in (given or {}).items() if row[name] is None}
     if any(row[name] is None for name in keys) or message.key not in (None, text_of([row[name] for name in keys])):
         return None

@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 
+from pulsar_lakehouse.contracts.envelopes import METADATA
 from pulsar_lakehouse.contracts.registered import differences, record_of
 from pulsar_lakehouse.contracts.schemas import RegisteredSchema
 from pulsar_lakehouse.contracts.topics import Encoding, Topic
@@ -103,8 +104,10 @@ def keep_schemas(lake: Lake, topic: Topic, endpoint: Endpoint) -> None:
 def _tell(topic: Topic, schema: RegisteredSchema) -> None:
     for line in differences(topic, schema):
         CONSOLE.say(f"{topic.name}: {line}")
-    registered = {field["name"] for field in record_of(schema).get("fields", ())}
-    if ignored := registered - set(topic.fields.names):
+    registered = {
+        field["name"] for field in record_of(schema, in_envelope=topic.envelope is not None).get("fields", ())
+    }
+    if ignored := {each for each in registered - set(topic.fields.names) if not each.startswith(METADATA)}:
         CONSOLE.say(f"{topic.name}: registered, but not declared: {', '.join(sorted(ignored))}")
 
 

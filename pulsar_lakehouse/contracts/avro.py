@@ -14,10 +14,12 @@ import fastavro
 
 from pulsar_lakehouse.contracts.avro_schemas import Avro, Written
 from pulsar_lakehouse.contracts.schemas import RegisteredSchema
-from pulsar_lakehouse.contracts.values import EXACT, Days, Micros, Millis, NotReadableError, Value
+from pulsar_lakehouse.contracts.values import Days, Micros, Millis, NotReadableError, Value, number_of
 
 TIMES: Mapping[str, type[int]] = {"timestamp-millis": Millis, "timestamp-micros": Micros, "date": Days}
 """Also of local times, which count as those of UTC. Nanoseconds are cut off."""
+OFFSET = "__AVRO_READ_OFFSET__"
+"""The property of a schema with the number of bytes before each record: Connect's converter writes an id there."""
 OWN = "lakehouse-"
 """Precedes the logical types that are read here: fastavro's own readers fail for values out of range."""
 
@@ -27,7 +29,7 @@ class AvroReader:
 
     def __init__(self, schema: RegisteredSchema, newest: str = "") -> None:
         """`newest` is the schema whose aliases and defaults count; by default, the same. Raises ValueError."""
-        self._version = schema.version
+        self._version, self._offset = schema.version, int(schema.properties.get(OFFSET, 0))
         try:
             self._written = fastavro.parse_schema(_with_own_readers(json.loads(schema.data)))
             self._resolution = _Resolution(schema.data, newest) if newest not in ("", schema.data) else None
@@ -37,6 +39,7 @@ class AvroReader:
     def read(self, payload: bytes) -> Value:
         """The record of a payload, as a dict, or another value. Raises NotReadableError."""
         data = io.BytesIO(payload)
+        data.seek(self._offset)
         try:
             value = fastavro.schemaless_reader(data, self._written, None, handle_unicode_errors="surrogateescape")
         except Exception:  # of many types, by what the bytes happen to be
@@ -108,7 +111,7 @@ def _default(value: Any, branches: list[Avro]) -> Value:
 
 def _decimal(data: bytes, schema: Any, _: object = None) -> Decimal:
     """All digits, even more than the schema says."""
-    return Decimal(int.from_bytes(data, signed=True)).scaleb(-schema.get("scale", 0), context=EXACT)
+    return number_of(data, schema.get("scale", 0))
 
 
 def _with_own_readers(schema: Avro) -> Avro:

@@ -31,6 +31,8 @@ PROMOTED: Mapping[str, tuple[str, ...]] = {
 }
 """By declared type, the types that can be read as it."""
 TIMES: Mapping[type[T.DataType], str] = {TimestampMillis: "timestamp-millis", TimestampMicros: "timestamp-micros"}
+VARIABLE_DECIMAL = "io.debezium.data.VariableScaleDecimal"
+"""The record of a decimal, each with the place of its point."""
 SYMBOL = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 
 
@@ -190,10 +192,12 @@ def _is_readable(branch: dict[str, Any], kind: T.DataType, encoding: Encoding) -
         case TimestampMillis() | TimestampMicros():
             return written in PROMOTED["long"] and logical in (None, TIMES[type(kind)])
         case T.DateType():
-            return (written, logical) == ("int", "date") or (encoding is Encoding.JSON and bool(written == "string"))
+            return (written == "int" and logical in (None, "date")) or (
+                encoding is Encoding.JSON and written == "string"
+            )
         case T.DecimalType():
             is_number = encoding is Encoding.JSON and written in PROMOTED["double"]
-            return is_number or written == "string" or logical == "decimal"
+            return is_number or written == "string" or logical == "decimal" or branch.get("name") == VARIABLE_DECIMAL
         case T.TimestampType():
             return bool(written == "string")
         case Enum():

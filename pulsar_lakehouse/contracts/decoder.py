@@ -11,7 +11,9 @@ from typing import NamedTuple
 from pyspark.sql.types import StructField, StructType
 
 from pulsar_lakehouse.contracts.avro import AvroReader
-from pulsar_lakehouse.contracts.envelopes import METADATA, Change, without_connect_schema
+from pulsar_lakehouse.contracts.connect import unwrapped
+from pulsar_lakehouse.contracts.decimals import reader_by_avro
+from pulsar_lakehouse.contracts.envelopes import METADATA, Change
 from pulsar_lakehouse.contracts.json_objects import parse_object
 from pulsar_lakehouse.contracts.message_keys import key_object, parse_text_or_object, split, text_of_key
 from pulsar_lakehouse.contracts.primitives import PRIMITIVES, parse_primitive
@@ -95,7 +97,7 @@ class Decoder:
                 first, payload = split(payload, key, is_inline=form.is_inline)
                 given = None if first is None else form.key(first)
             if self._topic.envelope:
-                given = without_connect_schema(given)
+                given = unwrapped(given)
             key = self._text_of_key(given)
             if payload is None or (not payload and form.kind not in (Encoding.STRING, Encoding.BYTES)):
                 return Decoded(None, None, key, True)
@@ -181,7 +183,7 @@ class Decoder:
         kind = self._topic.encoding if schema is None or schema.type in UNTYPED else schema.type
         match kind:
             case Encoding.JSON:
-                return _Form(kind, parse_object)
+                return _Form(kind, _json_parser(schema))
             case Encoding.AVRO if schema:
                 return _Form(kind, AvroReader(schema, self._newest).read)
             case Encoding.PROTOBUF | Encoding.PROTOBUF_NATIVE if schema:
@@ -189,6 +191,11 @@ class Decoder:
             case _ if kind in PRIMITIVES:
                 return _Form(kind, partial(parse_primitive, kind=kind))
         raise NotReadableError("no schema version" if schema is None else f"a schema of type {kind} is not supported")
+
+
+def _json_parser(schema: RegisteredSchema | None) -> Parse:
+    read = reader_by_avro(schema.data) if schema and schema.type == Encoding.JSON and schema.data else None
+    return (lambda payload: read(parse_object(payload))) if read else parse_object
 
 
 def _refuse(reason: str, _: bytes) -> Value:

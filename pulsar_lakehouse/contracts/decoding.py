@@ -42,7 +42,10 @@ MESSAGE = f"""STRUCT<
 
 @dataclass(frozen=True, kw_only=True)
 class Decoding:
-    """The columns that are made from a topic's messages: by name, SQL over the contract's fields and `message`."""
+    """The columns that are made from a topic's messages: by name, SQL over the contract's fields and `message`.
+
+    Reasons tell a column that no table has, such as `_occurred_at`, without the underscore.
+    """
 
     topic: Topic
     columns: Columns = COLUMNS
@@ -83,11 +86,12 @@ class Decoding:
 def _schema_of(topic: str, fields: str, columns: tuple[tuple[str, str], ...]) -> T.StructType:
     """The schema of a Decoding, whose declaration is given in values that can be cached."""
     messages = no_messages(T.StructType.fromJson(json.loads(fields)))
-    with naming(messages, {f"{topic}: {name}": sql for name, sql in columns}):
+    told = {f"{topic}: {name.lstrip('_')}": sql for name, sql in columns}
+    with naming(messages, told):
         row = F.struct(*(F.expr(sql).alias(name) for name, sql in columns)).alias("row")
         schema = messages.select(row, "message").schema["row"].dataType
     assert isinstance(schema, T.StructType)
-    kinds = {f"{topic}: {name}: {sql}": schema[name].dataType for name, sql in columns}
+    kinds = {f"{named}: {sql}": each.dataType for (named, sql), each in zip(told.items(), schema, strict=True)}
     if wrong := [
         f"{named}: is of type {kind.simpleString()}, which no table can have: CAST it to another"
         for named, kind in kinds.items()
@@ -200,7 +204,7 @@ def _failures(decoding: Decoding) -> Column:
         sql = decoding.columns[name]
         words = {*re.findall(r"\w+", sql.lower())}
         used = {each: text for each, text in given.items() if words.issuperset(re.findall(r"\w+", each.lower()))}
-        line = f"{name}: {sql} gives no {schema[name].dataType.simpleString()}"
+        line = f"{name.lstrip('_')}: {sql} gives no {schema[name].dataType.simpleString()}"
         return F.when(try_eval(F.struct(value)).isNull(), told_with(line, used))
 
     values = decoding.values

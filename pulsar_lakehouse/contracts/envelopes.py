@@ -1,7 +1,7 @@
 """Envelopes: what a tool that replicates a database wraps a row in. The row's columns are the topic's fields.
 
 Metadata of a change are fields, too, under the names that Debezium's "new record state extraction" gives them:
-`__op`, `__source_lsn`, `__source_ts_ms`. Such a name is the path of a value in the envelope, joined by `_`.
+`__op`, `__ts_ms`, `__source_lsn`, `__transaction_id`.
 """
 
 from base64 import b64encode
@@ -13,12 +13,18 @@ from typing import NamedTuple
 from uuid import UUID
 
 from pulsar_lakehouse.contracts.arguments import checked
-from pulsar_lakehouse.contracts.values import NotReadableError, Pairs, Value, as_text, shown
+from pulsar_lakehouse.contracts.connect import unwrapped
+from pulsar_lakehouse.contracts.values import NotReadableError, Pairs, Value, shown
 
 METADATA = "__"
 """Begins the names of fields that are in the envelope, not in the row."""
 OPERATIONS = {"c": "after", "r": "after", "u": "after", "d": "before"}
 """By Debezium's `op`, the part of the envelope that has the row: create, read (in a snapshot), update, delete."""
+
+
+ROWS = ("before", "after")
+PARTS = ("source", "transaction")
+"""The objects with metadata in Debezium's envelope."""
 
 
 class Change(NamedTuple):
@@ -50,9 +56,9 @@ class Debezium:
 
         Raises NotReadableError if it is none.
         """
-        envelope = _as_dict(without_connect_schema(payload))
+        envelope = _as_dict(unwrapped(payload))
         metadata = {name: value for name in names if (value := _metadata(envelope, name)) is not None}
-        if "op" not in envelope or not envelope.keys() & OPERATIONS.values():
+        if "op" not in envelope or not envelope.keys() & {*ROWS}:
             is_delete = envelope.get("__op") == "d" or envelope.get("__deleted") in (True, "true")
             row = envelope
         else:
@@ -67,9 +73,11 @@ class Debezium:
         return Change(row | metadata | dict.fromkeys(left_out), is_delete, left_out)
 
     def _is_unavailable(self, value: Value) -> bool:
-        if isinstance(value, list | dict):
-            return len(value) <= len(self.unavailable_value) and as_text(value) in self._unavailable_texts
-        return isinstance(value, str | bytes) and as_text(value) in self._unavailable_texts
+        if isinstance(value, bytes):
+            return value == self.unavailable_value.encode()
+        if isinstance(value, list | dict) and 0 < len(value) <= len(self.unavailable_value):
+            value = shown(value)  # which shortens texts that are longer
+        return isinstance(value, str) and value in self._unavailable_texts
 
     @cached_property
     def _unavailable_texts(self) -> frozenset[str]:
@@ -78,32 +86,22 @@ class Debezium:
         uuid = str(UUID(bytes=md5(data, usedforsecurity=False).digest(), version=3))
         in_json = b64encode(data).decode()
         arrays = ([text], [in_json], [uuid], [*data])
-        return frozenset({text, in_json, *map(as_text, arrays), as_text({text: text})})
+        return frozenset({text, in_json, *map(shown, arrays), shown({text: text})})
 
 
-def without_connect_schema(value: Value) -> Value:
-    """A value of Kafka Connect's JSON converter without the schema that it may be wrapped in."""
-    if isinstance(value, Pairs | dict) and len(value) == 2:
-        wrapped = dict(value)
-        if wrapped.keys() == {"schema", "payload"}:
-            return wrapped["payload"]
-    return value
+def path_of(name: str) -> tuple[str, ...]:
+    """Where in the envelope the value is that a field is named after; empty if the field is a column of the row."""
+    if not name.startswith(METADATA):
+        return ()
+    part, _, rest = name.removeprefix(METADATA).partition("_")
+    return (part, rest) if part in PARTS and rest else (name.removeprefix(METADATA),)
 
 
 def _metadata(envelope: Mapping[str, Value], name: str) -> Value:
-    """The value whose path in the envelope a field is named after; None if it is no metadata, or not there."""
-    return _at(envelope, name.removeprefix(METADATA)) if name.startswith(METADATA) else None
-
-
-def _at(within: Value, path: str) -> Value:
-    if not isinstance(within, Pairs | dict):
-        return None
-    values = dict(within)
-    if path in values:
-        return values[path]
-    below = (name for name in values if path.startswith(f"{name}_"))
-    found = (_at(values[name], path.removeprefix(f"{name}_")) for name in below)
-    return next((value for value in found if value is not None), None)
+    value: Value = envelope if (path := path_of(name)) else None
+    for part in path:
+        value = dict(value).get(part) if isinstance(value, Pairs | dict) else None
+    return value
 
 
 def _as_dict(value: Value) -> dict[str, Value]:

@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 from pulsar_lakehouse.contracts.avro_schemas import Written
+from pulsar_lakehouse.contracts.envelopes import METADATA, PARTS, ROWS
 from pulsar_lakehouse.contracts.schemas import RegisteredSchema
 from pulsar_lakehouse.contracts.topics import Encoding, Topic
 
@@ -45,12 +46,14 @@ def part_of(schema: RegisteredSchema, part: str) -> RegisteredSchema:
     )
 
 
-def record_of(schema: RegisteredSchema) -> dict[str, Any]:
+def record_of(schema: RegisteredSchema, *, in_envelope: bool = False) -> dict[str, Any]:
     """The Avro record of a schema; empty if it has none. That of a KeyValue schema is the value's.
 
-    It also has the fields of the key, if that is a record, which the value has not.
+    It also has the fields of the key, if that is a record, which the value has not. `in_envelope`, the value's are
+    those of its rows.
     """
     value, key = (_record(part_of(schema, part)) for part in (VALUE, KEY))
+    value = row_of(value) if in_envelope else value
     if not value:
         return {}
     names = {field["name"] for field in value["fields"]}
@@ -58,9 +61,27 @@ def record_of(schema: RegisteredSchema) -> dict[str, Any]:
     return {**value, "fields": [*value["fields"], *of_key]}
 
 
+def row_of(record: dict[str, Any]) -> dict[str, Any]:
+    """The record of the rows in a record of Debezium's envelope, with the metadata; the same record if it is none."""
+    kinds = {field["name"]: field["type"] for field in record.get("fields", ())}
+    rows = [each for name in ROWS for each in _branches(kinds.get(name)) if isinstance(each, dict) and "fields" in each]
+    if not rows or "op" not in kinds:
+        return record
+    metadata = {f"{METADATA}{name}": kind for name, kind in kinds.items() if name not in (*ROWS, *PARTS)}
+    for part in PARTS:
+        fields = (field for each in _branches(kinds.get(part)) if isinstance(each, dict) for field in each["fields"])
+        metadata |= {f"{METADATA}{part}_{field['name']}": field["type"] for field in fields}
+    columns = [*rows[0]["fields"], *({"name": name, "type": ["null", kind]} for name, kind in metadata.items())]
+    return {"namespace": record.get("namespace", ""), **rows[0], "fields": columns}
+
+
+def _branches(kind: Any) -> list[Any]:
+    return kind if isinstance(kind, list) else [kind]
+
+
 def differences(topic: Topic, schema: RegisteredSchema) -> list[str]:
     """Why messages with this schema can't be read as the topic declares: a line for each field that differs."""
-    value, record = part_of(schema, VALUE), record_of(schema)
+    value, record = part_of(schema, VALUE), record_of(schema, in_envelope=topic.envelope is not None)
     if value.type in PRIMITIVES.keys() - {Encoding.STRING} and len(topic.fields) > 1:
         return [f"registered as {value.type}: declare one field, such as {VALUE} {PRIMITIVES[value.type]}"]
     if not record or value.type == Encoding.PROTOBUF:

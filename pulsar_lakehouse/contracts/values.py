@@ -219,6 +219,11 @@ def _whole(value: Value) -> int:
     return int(value) if isinstance(value, int) and not isinstance(value, bool) else _refuse(value)
 
 
+def number_of(unscaled: bytes, scale: int) -> Decimal:
+    """The decimal whose digits are these bytes, as Java's BigInteger has them."""
+    return Decimal(int.from_bytes(unscaled, "big", signed=True)).scaleb(-scale, context=EXACT)
+
+
 def _bytes(value: Value) -> bytes:
     """Bytes, which JSON has as a text in base64."""
     if isinstance(value, str) and not isinstance(value, Number):
@@ -232,8 +237,11 @@ def _integer(value: Value, bits: int) -> int:
 
 
 def _double(value: Value) -> float:
+    """A number, or one of the three texts that Java's writers have for what is none."""
     if isinstance(value, Number):  # JSON has no infinity: the number is too large for a double
         return number if abs(number := float(value)) < float("inf") else _beyond(value)
+    if isinstance(value, str) and value in ("NaN", "Infinity", "-Infinity"):
+        return float(value)
     return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else _refuse(value)
 
 
@@ -242,7 +250,12 @@ def _beyond(value: Value) -> Value:
 
 
 def _decimal(value: Value, kind: T.DecimalType) -> Decimal:
-    """A number, also in a text, that the type holds exactly. Zeros at the end of a fraction do not count."""
+    """A number, also in a text, that the type holds exactly. Zeros at the end of a fraction do not count.
+
+    It may be Debezium's VariableScaleDecimal.
+    """
+    if isinstance(value, Pairs | dict) and (parts := dict(value)).keys() == {"scale", "value"}:
+        value = number_of(_bytes(parts["value"]), _integer(parts["scale"], 16))
     if isinstance(value, bool) or (isinstance(value, str) and not NUMBER.fullmatch(value)):
         _refuse(value)
     try:

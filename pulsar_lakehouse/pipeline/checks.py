@@ -105,6 +105,8 @@ def _entity(entity: Entity) -> Iterator[str]:
         yield f"keep_deleted: {entity.keep_deleted}: must be 0 or more days"
     if not entity.deleted_at.strip():
         yield "deleted_at: has no SQL; leave it out if nothing is deleted"
+    if not entity.occurred_at.strip():
+        yield "occurred_at: has no SQL; leave it out if the message's own time counts"
     yield from _suite(latest, entity)
 
 

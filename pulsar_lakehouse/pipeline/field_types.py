@@ -15,6 +15,14 @@ from pulsar_lakehouse.errors import ConfigurationError
 AVRO = {"boolean": "BOOLEAN", "int": "INT", "long": "BIGINT", "float": "DOUBLE", "double": "DOUBLE"}
 AVRO |= {"string": "STRING", "enum": "STRING", "bytes": "BINARY", "fixed": "BINARY"}
 LOGICAL = {"date": "DATE", "timestamp-millis": "TIMESTAMP_MILLIS", "timestamp-micros": "TIMESTAMP_MICROS"}
+CONNECT = {
+    "io.debezium.time.Date": "DATE",
+    "io.debezium.time.Timestamp": "TIMESTAMP_MILLIS",
+    "io.debezium.time.MicroTimestamp": "TIMESTAMP_MICROS",
+    "io.debezium.time.ZonedTimestamp": "TIMESTAMP",
+    "io.debezium.data.VariableScaleDecimal": "DECIMAL(38, 9)",
+}
+"""By the names of Debezium's types."""
 Named = Mapping[str, Any]
 """The types that a schema has named, by name."""
 BIGINT = range(-(2**63), 2**63)
@@ -100,7 +108,9 @@ def _of_avro(kind: Any, encoding: Encoding, named: Named) -> str:
         case {"logicalType": logical} if logical in LOGICAL:
             return LOGICAL[logical]
         case {"logicalType": "decimal", "precision": precision}:
-            return f"DECIMAL({precision}, {kind.get('scale', 0)})"
+            return f"DECIMAL({min(precision, 38)}, {kind.get('scale', 0)})"
+        case {"connect.name": name} if name in CONNECT:
+            return CONNECT[name]
         case {"type": "record", "fields": fields} if encoding is not Encoding.PROTOBUF:  # which reads them as bytes
             others = {name: each for name, each in named.items() if each is not kind}  # one in itself has no type
             return struct_of({each["name"]: _of_avro(each["type"], encoding, others) for each in fields})

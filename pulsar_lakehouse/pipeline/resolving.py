@@ -22,11 +22,9 @@ from pulsar_lakehouse.contracts.checks import Check, Mode
 from pulsar_lakehouse.contracts.decoding import no_messages
 from pulsar_lakehouse.errors import ConfigurationError
 from pulsar_lakehouse.gold.enrichment.declaration import Enrichment, Lookup
-from pulsar_lakehouse.silver.entity import Entity
+from pulsar_lakehouse.silver.entity import TIME, Entity
 from pulsar_lakehouse.spark.declared_sql import why_no_condition, why_unresolved
 from pulsar_lakehouse.tables.declared import unstorable_names
-
-TIME = "must be a TIMESTAMP, such as a field of type TIMESTAMP_MILLIS"
 
 
 def unresolved_entity(spark: SparkSession, entity: Entity) -> Iterator[str]:

@@ -5,7 +5,16 @@ from dataclasses import dataclass, field, replace
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
-from pyspark.sql.types import AtomicType, BooleanType, DataType, DateType, IntegralType, StringType
+from pyspark.sql.types import (
+    AtomicType,
+    BooleanType,
+    DataType,
+    DateType,
+    IntegralType,
+    StringType,
+    StructType,
+    TimestampType,
+)
 
 from pulsar_lakehouse.contracts.arguments import checked
 from pulsar_lakehouse.contracts.checks import Check, Mode, of_mode, refuse_wrong
@@ -14,20 +23,25 @@ from pulsar_lakehouse.contracts.decoding import Decoding
 from pulsar_lakehouse.contracts.topics import Topic
 from pulsar_lakehouse.contracts.types import type_name
 from pulsar_lakehouse.errors import ConfigurationError, DeclarationsError
-from pulsar_lakehouse.tables.declared import Table, made_from
+from pulsar_lakehouse.tables.declared import Table, ddl_of, made_from
 
 SEQUENCE = "event_time: TIMESTAMP, publish_time: TIMESTAMP, ledger_id: BIGINT, entry_id: BIGINT, batch_index: INT"
 """The total order of messages: by event time, then publish time, then position in the topic. Ledger ids are unique
-across partitions, so no two messages are equal. A message without event time uses its publish time. With `sequence_by`,
-the struct begins with the columns that are declared there, as the struct `by`."""
+across partitions, so no two messages are equal. The event time is `occurred_at`, if that is declared and not NULL. A
+message without event time uses its publish time. With `sequence_by`, the struct begins with the columns that are
+declared there, as the struct `by`."""
+OCCURRED_AT = "_occurred_at"
+"""The column of decoded messages that has the value of `occurred_at`, if that is declared."""
 
 RESERVED = (
     *("deleted_at", "sequence", "valid_from", "valid_until", "given", "message", "reason", "_since", "_stored"),
     *("_latest", "_latest_row", "_is_given", "_is_changed", "_is_last", "_is_newer", "_has_new_values", "_life"),
+    OCCURRED_AT,
 )
 """Columns that an entity can't declare, because its tables or the merge have columns of these names."""
+TIME = "must be a TIMESTAMP, such as a field of type TIMESTAMP_MILLIS"
 VALIDITY = "valid_from TIMESTAMP, valid_until TIMESTAMP"
-FIXED = ("key", "sequence_by")
+FIXED = ("key", "sequence_by", "occurred_at")
 """What tables that exist keep: an older row would not meet a newer one of its key, or not in their order."""
 
 
@@ -62,6 +76,10 @@ class Entity:
     messages with a value. With a history, the state at a time is the last version in this order of those whose event
     time is not after it. Tables that exist keep their order, and the SQL of these columns: to change it,
     `lakehouse rebuild` them. Example: `sequence_by="version"`"""
+    occurred_at: str = "NULL"
+    """SQL over the same: the time of the change, from which its version is valid. Where it is NULL, and on a tombstone
+    that has none, it is the message's event time, or else its publish time. Tables that exist keep their time: to
+    change it, `lakehouse rebuild` them. Example: `occurred_at="changedAt"`"""
     deleted_at: str = "NULL"
     """SQL over the same: the time from which the key is deleted, or NULL.
     Example: `deleted_at="closedAt"`"""
@@ -89,11 +107,16 @@ class Entity:
 
     @property
     def decoding(self) -> Decoding:
-        return Decoding(
-            topic=self.topic,
-            columns={**self.columns, "deleted_at": f"CAST({self.deleted_at} AS TIMESTAMP)"},
-            keys=self.keys,
-        )
+        """The columns of its tables that are made from a message, and OCCURRED_AT."""
+        times = {"deleted_at": f"CAST({self.deleted_at} AS TIMESTAMP)"}
+        if self.has_own_time:
+            times[OCCURRED_AT] = self.occurred_at
+        return Decoding(topic=self.topic, columns={**self.columns, **times}, keys=self.keys)
+
+    @property
+    def has_own_time(self) -> bool:
+        """Whether `occurred_at` is declared."""
+        return self.occurred_at != "NULL"
 
     @property
     def checks_of_rows(self) -> Mapping[str, Check]:
@@ -125,6 +148,7 @@ class Entity:
         return {
             "key": self._sql_of(self.keys),
             "sequence_by": self._sql_of(self.ordered_by),
+            **({"occurred_at": self.occurred_at} if self.has_own_time else {}),
             **{f"field {each.name}": type_name(each.dataType) for each in self.topic.fields},
             **{f"column {name}": self.columns[name] for name in others},
             "deleted_at": self.deleted_at,
@@ -202,10 +226,14 @@ class Entity:
     def _columns(self, more: str) -> str:
         if wrong := list(self.mistakes_in_types()):
             raise DeclarationsError([f"{self.name}: {line}" for line in wrong])
-        return f"{self.decoding.ddl}, sequence {self.sequence_type}{more}"
+        columns = StructType([each for each in self.decoding.schema if each.name != OCCURRED_AT])
+        return f"{ddl_of(columns)}, sequence {self.sequence_type}{more}"
 
     def mistakes_in_types(self) -> Iterator[str]:
-        """A line for each column that has no order, or that is in a key and no message key can have. Needs Spark."""
+        """A line for each column that has no order or that no message key can have, and for a wrong `occurred_at`.
+
+        Needs Spark.
+        """
         atomic = "a number, a text or a time"
         yield from self._unlike("sequence_by", self.ordered_by, (AtomicType,), atomic)
         if len(self.keys) == 1:
@@ -213,6 +241,8 @@ class Entity:
         else:
             kinds = (StringType, IntegralType, BooleanType, DateType)
             yield from self._unlike("key", self.keys, kinds, "a text, an integer, a boolean or a date")
+        if self.has_own_time and not isinstance(kind := self.decoding.schema[OCCURRED_AT].dataType, TimestampType):
+            yield f"occurred_at: {self.occurred_at} is {kind.simpleString()}: {TIME}"
 
     def _unlike(
         self, what: str, columns: Sequence[str], kinds: tuple[type[DataType], ...], right: str

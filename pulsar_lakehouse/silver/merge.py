@@ -14,7 +14,7 @@ from pulsar_lakehouse.contracts.keys import key_text, key_values
 from pulsar_lakehouse.contracts.malformed import quarantine_malformed
 from pulsar_lakehouse.errors import ConfigurationError
 from pulsar_lakehouse.limits import FEW
-from pulsar_lakehouse.silver.entity import FIXED, Entity
+from pulsar_lakehouse.silver.entity import FIXED, OCCURRED_AT, Entity
 from pulsar_lakehouse.silver.history import changeable, needed, versions_of
 from pulsar_lakehouse.spark.batches import each_batch
 from pulsar_lakehouse.spark.comparing import is_same
@@ -134,12 +134,13 @@ def decode_changes(messages: DataFrame, *, entity: Entity) -> DataFrame:
         fails = ~F.col("message.is_tombstone") & (failed(checks) != "")
         reject = reject.when(fails, F.concat(F.lit("fails "), failed(checks)))
     decoded = messages.transform(decode, decoding=entity.decoding, reject=reject, keys=_key(entity))
-    return decoded.withColumns(
+    event_time = _event_time(entity)
+    merged = decoded.withColumns(
         {
-            "deleted_at": F.when(F.col("message.is_tombstone"), _event_time()).otherwise(F.col("deleted_at")),
+            "deleted_at": F.when(F.col("message.is_tombstone"), event_time).otherwise(F.col("deleted_at")),
             "sequence": F.struct(
                 *([F.struct(*entity.ordered_by).alias("by")] if entity.ordered_by else []),
-                _event_time().alias("event_time"),
+                event_time.alias("event_time"),
                 "message.publish_time",
                 "message.position.ledger_id",
                 "message.position.entry_id",
@@ -147,6 +148,7 @@ def decode_changes(messages: DataFrame, *, entity: Entity) -> DataFrame:
             ),
         }
     )
+    return merged.drop(OCCURRED_AT)
 
 
 def latest_changes(changes: DataFrame, *, keys: Sequence[str]) -> DataFrame:
@@ -161,8 +163,10 @@ def place() -> Column:
     return F.struct("sequence.ledger_id", "sequence.entry_id", "sequence.batch_index").alias("_place")
 
 
-def _event_time() -> Column:
-    return F.coalesce("message.event_time", "message.publish_time")
+def _event_time(entity: Entity) -> Column:
+    """When a version begins. A time that no calendar has, before the year 1 or after 9999, counts as none."""
+    own = [F.when(F.year(OCCURRED_AT).between(1, 9999), F.col(OCCURRED_AT))] if entity.has_own_time else []
+    return F.coalesce(*own, "message.event_time", "message.publish_time")
 
 
 def _key(entity: Entity) -> dict[str, Column]:

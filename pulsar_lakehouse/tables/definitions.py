@@ -39,9 +39,9 @@ def refuse_other(lake: Lake, table: Table, fixed: Sequence[str], *, rebuild: str
         keep_definition(lake, table.name, declared)
         return
     for name in fixed:
-        if declared[name] != kept.get(name):
+        if declared.get(name) != kept.get(name):
             raise ConfigurationError(
-                f"{table.name}: {name} is {declared[name] or 'nothing'}, but its rows were made with "
+                f"{table.name}: {name} is {declared.get(name) or 'nothing'}, but its rows were made with "
                 f"{kept.get(name) or 'nothing'}: keep that, or run `{rebuild_command([rebuild])}`"
             )
 

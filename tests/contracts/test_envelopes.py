@@ -1,13 +1,19 @@
 """A message of a replicated database in; the row, what deletes it and what it leaves out."""
 
+import io
 import json
 from base64 import b64encode
+from dataclasses import replace
+from decimal import Decimal
 from typing import Any
 
+import fastavro
 import pytest
 
 from pulsar_lakehouse.contracts.decoder import Decoded, Decoder, Message
 from pulsar_lakehouse.contracts.envelopes import Debezium
+from pulsar_lakehouse.contracts.registered import differences
+from pulsar_lakehouse.contracts.schemas import RegisteredSchema
 from pulsar_lakehouse.contracts.topics import Topic
 from pulsar_lakehouse.contracts.types import KeyEncoding
 
@@ -111,3 +117,63 @@ def test_the_placeholder_can_be_another() -> None:
 )
 def test_what_is_no_change_of_a_row_has_a_reason(payload: Any, reason: str) -> None:
     assert decoded(payload).reason == reason
+
+
+DECIMAL = {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2, "connect.name": "Decimal"}
+CONNECT_DECIMAL = {"type": "bytes", "name": "org.apache.kafka.connect.data.Decimal", "parameters": {"scale": "2"}}
+PAID = {"id": 1, "amount": "B8Y=", "rates": ["Mg==", None]}
+PAYMENTS = Topic("payments", "id INT, amount DECIMAL(9, 2), rates ARRAY<DECIMAL(9, 2)>", envelope=Debezium())
+
+
+def test_decimals_in_base64_are_read_by_the_schema_beside_the_payload() -> None:
+    fields = [{"field": "amount", **CONNECT_DECIMAL}, {"field": "rates", "type": "array", "items": CONNECT_DECIMAL}]
+    schema = {"type": "struct", "fields": [{"field": "after", "type": "struct", "fields": fields}]}
+    wrapped = {"schema": schema, "payload": envelope("c", after=PAID)}
+    row = {"id": 1, "amount": Decimal("19.90"), "rates": [Decimal("0.50"), None]}
+    assert decoded(wrapped, topic=PAYMENTS).fields == row
+
+
+def registered(*fields: dict[str, Any]) -> dict[str, Any]:
+    """The record that Connect's converter registers for an envelope: `after` refers to what `before` has defined."""
+    row = {"type": "record", "name": "Value", "fields": list(fields)}
+    source = {"type": "record", "name": "Source", "fields": [{"name": "lsn", "type": ["null", "long"]}]}
+    parts = {"before": ["null", row], "after": ["null", "Value"], "source": source, "op": "string"}
+    of_envelope = [{"name": name, "type": kind} for name, kind in parts.items()]
+    return {"type": "record", "name": "Envelope", "namespace": "shop.public.payments", "fields": of_envelope}
+
+
+def test_decimals_in_base64_are_read_by_the_registered_schema() -> None:
+    amount = {"name": "amount", "type": ["null", DECIMAL]}
+    rates = {"name": "rates", "type": {"type": "array", "items": ["null", DECIMAL]}}
+    schema = RegisteredSchema(version=0, type="JSON", data=json.dumps(registered(amount, rates)))
+    payload = json.dumps(envelope("c", after=PAID)).encode()
+    found = Decoder(replace(PAYMENTS, schemas=(schema,))).decode(Message(None, payload, 0, 1))
+    assert found.fields == {"id": 1, "amount": Decimal("19.90"), "rates": [Decimal("0.50"), None]}
+
+
+def test_a_decimal_in_base64_is_malformed_if_no_schema_tells_its_scale() -> None:
+    assert decoded(envelope("c", after=PAID), topic=PAYMENTS).reason == (
+        "amount is no decimal(9,2): B8Y=; rates[0] is no decimal(9,2): Mg=="
+    )
+
+
+def test_avro_of_connects_converter_begins_with_an_id() -> None:
+    written = registered({"name": "id", "type": "int"}, {"name": "name", "type": "string"})
+    payload = io.BytesIO(b"\0\0\0\0\7")
+    payload.seek(5)
+    change = {"before": None, "after": {"id": 1, "name": "Ulm"}, "source": {"lsn": 77}, "op": "c"}
+    fastavro.schemaless_writer(payload, written, change)
+    schema = RegisteredSchema(
+        version=0, type="AVRO", data=json.dumps(written), properties={"__AVRO_READ_OFFSET__": "5"}
+    )
+    found = Decoder(replace(CITIES, schemas=(schema,)), [["id"]]).decode(Message(KEY, payload.getvalue(), 0, 1))
+    assert found == Decoded({"id": 1, "name": "Ulm", "__op": "c", "__source_lsn": 77}, None, "1", False)
+
+
+def test_what_differs_from_the_declaration_is_told_of_the_row() -> None:
+    written = registered({"name": "id", "type": "string"})
+    schema = RegisteredSchema(version=0, type="JSON", data=json.dumps(written))
+    assert differences(CITIES, schema) == [
+        "id is registered as string, but declared as int",
+        "name is not registered, but declared as a required string",
+    ]

@@ -47,6 +47,8 @@ CHECKED = Entity(
     columns="id, name, ok",
     checks={{"typo": warn("length(nam) > 0"), "number": fail("length(name)"), "right": warn("ok OR NULL")}},
 )
+TIMED = Entity(topic=Topic("timed", FIELDS), key="id", columns="id", occurred_at="at")
+MISTIMED = Entity(topic=Topic("mistimed", FIELDS), key="id", columns="id", occurred_at="happened")
 """
 FACTS = f"""{IMPORTS}
 from declarations.entities import GOOD, NAMES, TYPO
@@ -91,6 +93,8 @@ MISTAKES = [
     f"{HERE}:15: PAIRS: key rate is double: must be a text, an integer, a boolean or a date",
     f"{HERE}:17: CHECKED: check typo: length(nam) > 0: {COLUMN}",
     f"{HERE}:17: CHECKED: check number: length(name) is int: must be a condition, which is TRUE or not",
+    f"{HERE}:23: TIMED: occurred_at: at is bigint: must be a TIMESTAMP, such as a field of type TIMESTAMP_MILLIS",
+    f"{HERE}:24: MISTIMED: mistimed: occurred_at: happened: {COLUMN}",
     f"{THERE}:15: TIMELESS: keys: ids is array<bigint>: must be a number, a text or a time",
     f"{THERE}:15: TIMELESS: event_time: at is bigint: must be a TIMESTAMP, such as a field of type TIMESTAMP_MILLIS",
     f"{THERE}:17: RULES: check typo: nam = '': {COLUMN}",

@@ -97,6 +97,7 @@ A_LOOKUP = 'Lookup(name="visitor", entity=VISITORS, on="visitor_id")'
         (CITY, CITY.replace('"city"', '"City"'), f"{ENTITY}columns: City: must be a name of lower-case letters, digits and _, after a letter"),
         (CITY, CITY.replace('"city"', '"sequence"'), f"{ENTITY}visitors: column sequence: silver has one of that name: choose another"),
         ('deleted_at="CAST(NULL AS TIMESTAMP)"', 'deleted_at=""', f"{ENTITY}deleted_at: has no SQL; leave it out if nothing is deleted"),
+        (DELETED_AT, 'occurred_at=" "', f"{ENTITY}occurred_at: has no SQL; leave it out if the message's own time counts"),
         ('deleted_at="CAST(NULL AS TIMESTAMP)"', "keep_deleted=-1", f"{ENTITY}keep_deleted: -1: must be 0 or more days"),
         ('deleted_at="CAST(NULL AS TIMESTAMP)"', 'keep_deleted="90"', f"{ENTITY}keep_deleted: 90: must be a whole number"),
         ('deleted_at="CAST(NULL AS TIMESTAMP)"', "keeps_history=1", f"{ENTITY}keeps_history: 1: must be True or False"),

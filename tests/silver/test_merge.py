@@ -1,6 +1,7 @@
 import json
 from collections.abc import Iterable
 from dataclasses import replace
+from datetime import UTC, datetime
 from functools import partial
 from itertools import chain, combinations, permutations
 from pathlib import Path
@@ -12,7 +13,8 @@ from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 
 from pulsar_lakehouse.bronze.landing import bronze_table
-from pulsar_lakehouse.contracts.decoding import MALFORMED
+from pulsar_lakehouse.contracts.decoding import MALFORMED, explain
+from pulsar_lakehouse.contracts.topics import Topic
 from pulsar_lakehouse.domains.shop.declarations.users import USERS
 from pulsar_lakehouse.errors import ConfigurationError
 from pulsar_lakehouse.jobs.streams import Stream, catch_up
@@ -22,7 +24,7 @@ from pulsar_lakehouse.silver.merge import create_tables, decode_changes, latest_
 from pulsar_lakehouse.silver.reconciliation import reconcile_entity
 from pulsar_lakehouse.tables.lake import Lake
 from tests.lake import bronze_row, land_literally, own_home, read
-from tests.messages import at, message, tombstone, user
+from tests.messages import at, message, millis, tombstone, user
 from tests.oracle import Message, Oracle, Position, by_id, by_version
 from tests.oracle_lookups import Row, text_of
 from tests.searching import few
@@ -73,8 +75,8 @@ def test_every_order_in_every_three_batches_gives_the_same(spark: SparkSession, 
 
 
 CHANGES = st.builds(
-    lambda id, name, when, late, place, kind, version: {
-        "update": user(id, name, when=when, late=late, place=place, parentUserId=version),
+    lambda id, name, when, late, place, kind, version, moved: {
+        "update": user(id, name, when=when, late=late, place=place, parentUserId=version, mergedAt=moved),
         "delete": user(id, name, when=when, late=late, place=place, parentUserId=version, deletedAt=1_767_225_600_000),
         "tombstone": tombstone("users", str(id), when=when, late=late, place=place),
         "timeless": message("users", {"id": id, "createdAt": 0}, key=None, when=None, late=late, place=place),
@@ -88,10 +90,14 @@ CHANGES = st.builds(
     place=st.integers(0, 1_000_000),
     kind=st.sampled_from(["update", "delete", "tombstone", "timeless", "broken", "misplaced"]),
     version=st.sampled_from([None, 1, 2, 3]),
+    moved=st.sampled_from([None, -1, millis(at(1)), millis(at(3)), millis(datetime(9999, 12, 31, tzinfo=UTC))]),
 )
 
 
-@pytest.mark.parametrize("by", [(), ("parent_user_id", "first_name")])
+@pytest.mark.parametrize(
+    ("by", "occurred_at"),
+    [((), None), (("parent_user_id", "first_name"), None), (("parent_user_id",), "mergedAt")],
+)
 @few(1)
 @given(
     changes=st.lists(CHANGES, min_size=40, max_size=80, unique_by=lambda change: change.position),
@@ -101,17 +107,18 @@ def test_any_order_any_batches_and_any_repeats_give_the_same(
     lake: Lake,
     tmp_path_factory: pytest.TempPathFactory,
     by: tuple[str, ...],
+    occurred_at: str | None,
     changes: list[Message],
     random: Random,
 ) -> None:
-    users = replace(USERS, sequence_by=by)
+    users = replace(USERS, sequence_by=by, occurred_at=occurred_at or "NULL")
     own = own_home(lake.settings, tmp_path_factory.mktemp("silver"))
     create_tables(Lake(lake.spark, own), users)
     arrival = random.sample(changes, len(changes))
     cut = random.randint(0, len(arrival))
     again = random.sample(changes[:cut], cut // 2)
     land_literally(Lake(lake.spark, own), changes)
-    oracle = Oracle(sequence_by={"users": by}).run(changes)
+    oracle = Oracle(sequence_by={"users": by}, occurred_at={"users": occurred_at} if occurred_at else {}).run(changes)
     assert merge_all(Lake(lake.spark, own), [arrival[:cut], arrival[cut:], again], users) == oracle.latest("users")
     assert by_version(read(own, USERS.history.name)) == by_version(oracle.history("users"))
     assert len(read(own, MALFORMED.name)) == len(oracle.malformed)
@@ -252,6 +259,57 @@ def test_a_version_of_an_earlier_time_takes_the_time_of_those_before_it(lake: La
         ("second", at(5), at(20)),
         ("third", at(20), None),
     ]
+
+
+VERSIONED = Entity(
+    topic=Topic("users", "id BIGINT NOT NULL, seq BIGINT"),
+    key="id",
+    columns="id, coalesce(seq, CAST(message.properties['seq'] AS BIGINT)) AS seq",
+    sequence_by="seq",
+    occurred_at="timestamp_seconds(coalesce(seq, CAST(message.properties['seq'] AS BIGINT)))",
+)
+
+
+def test_versions_begin_at_the_time_that_their_payloads_have(lake: Lake, tmp_path: Path) -> None:
+    """The messages have no event time, and are published at once. The greatest time is after the year 9999."""
+    own = Lake(lake.spark, own_home(lake.settings, tmp_path))
+    create_tables(own, VERSIONED)
+    last, delete = 10**12, 40
+    for place, seq in enumerate([20, 10, None, last, delete]):
+        sent = message("users", None if seq == delete else {"id": 1, "seq": seq}, key="1", when=None, place=place)
+        row = list(bronze_row(sent))
+        row[7] = {"seq": "40"} if seq == delete else {}
+        merge_batch(own, VERSIONED, own.spark.createDataFrame([tuple(row)], bronze_table(USERS.topic).ddl))
+    rows = by_version(read(own.settings, VERSIONED.history.name))
+    published = at(0)
+    assert [(row["seq"], row["deleted_at"], row["valid_from"], row["valid_until"]) for row in rows] == [
+        (None, None, published, published),
+        (10, None, second(10), second(20)),
+        (20, None, second(20), second(40)),
+        (40, second(40), second(40), published),
+        (last, None, published, None),
+    ]
+
+
+def second(number: int) -> datetime:
+    return datetime.fromtimestamp(number, UTC)
+
+
+def test_an_occurred_at_that_fails_rejects_its_message(spark: SparkSession) -> None:
+    users = replace(USERS, occurred_at="to_timestamp(firstName)")
+    rows = bronze(spark, [user(1, "2026-01-01"), user(2, "Ada")]).transform(decode_changes, entity=users)
+    rejected = rows.where("reason IS NOT NULL").transform(explain, decoding=users.decoding)
+    assert [row.reason for row in rejected.collect()] == [
+        "occurred_at: to_timestamp(firstName) gives no timestamp with firstName = Ada"
+    ]
+
+
+def test_an_occurred_at_is_a_time(spark: SparkSession) -> None:
+    line = (
+        r"^users: occurred_at: parentUserId is bigint: must be a TIMESTAMP, such as a field of type TIMESTAMP_MILLIS$"
+    )
+    with pytest.raises(ConfigurationError, match=line):
+        replace(USERS, occurred_at="parentUserId").table.ddl  # noqa: B018
 
 
 def test_a_table_keeps_its_order(spark: SparkSession, silver: Settings) -> None:
