@@ -124,6 +124,7 @@ class Connector:
         assert wait_until(lambda: self._flushed() is not None, "Waiting for the slot", timeout), self._told()
         self._mark()
         (committed,) = self._one("SELECT pg_current_wal_lsn() - '0/0'::pg_lsn")
+        assert committed is not None
 
         def is_sent() -> bool:
             assert self.process is not None, "it is not running"
@@ -145,7 +146,7 @@ class Connector:
         return None if found[0] is None else int(found[0])
 
     def _one(self, query: str, *given: str) -> tuple[int | None]:
-        row: tuple[int | None] | None = self._database.execute(query, given).fetchone()  # type: ignore[arg-type]
+        row: tuple[int | None] | None = self._database.execute(query, given).fetchone()
         assert row is not None
         return row
 
