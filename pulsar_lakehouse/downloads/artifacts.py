@@ -29,19 +29,20 @@ FILE_PATTERN = "[artifact]-[revision](-[classifier]).[ext]"
 
 @dataclass(frozen=True, kw_only=True)
 class Download:
-    """A configuration in `artifacts.xml`; `files` maps file names to SHA-512 checksums."""
+    """A configuration in a list of artifacts; `files` maps file names to SHA-512 checksums."""
 
     name: str
     title: str
     files: dict[str, str]
+    listed: Path = LIST
 
 
-def downloaded(name: str, cache: Path) -> list[Path]:
-    """The files of a configuration in `artifacts.xml`, downloaded if `cache` lacks them. An archive is unpacked.
+def downloaded(name: str, cache: Path, *, listed: Path = LIST) -> list[Path]:
+    """The files of a configuration in a list, downloaded if `cache` lacks them. An archive is unpacked.
 
     Raises LakehouseError if that fails.
     """
-    download = _listed(name)
+    download = _listed(name, listed)
     digest = hashlib.sha256("".join(download.files.values()).encode()).hexdigest()[:12]
     folder = make_once(name, cache / f"{name}-{digest}", partial(_fetch, download))
     files = [folder / file for file in sorted(download.files)]
@@ -54,8 +55,8 @@ def pulsar_home(cache: Path) -> Path:
     return downloaded("pulsar", cache)[0]
 
 
-def _listed(name: str) -> Download:
-    root = ElementTree.parse(LIST).getroot()
+def _listed(name: str, listed: Path) -> Download:
+    root = ElementTree.parse(listed).getroot()
     title = next(conf.attrib["description"] for conf in root.iter("conf") if conf.attrib["name"] == name)
     files = {}
     for dependency in root.iter("dependency"):
@@ -63,7 +64,7 @@ def _listed(name: str) -> Download:
             (artifact,) = dependency
             parts = [artifact.attrib["name"], dependency.attrib["rev"], artifact.get(CLASSIFIER)]
             files[f"{'-'.join(filter(None, parts))}.{artifact.attrib['type']}"] = artifact.attrib[CHECKSUM]
-    return Download(name=name, title=title, files=files)
+    return Download(name=name, title=title, files=files, listed=listed)
 
 
 def _fetch(download: Download, folder: Path) -> None:
@@ -85,8 +86,8 @@ def _fetch(download: Download, folder: Path) -> None:
 def _run_ivy(download: Download, draft: Path) -> None:
     draft.mkdir(parents=True)
     (ivy,) = Path(pyspark.__file__).parent.glob("jars/ivy-*.jar")
-    command: list[str | Path] = [java_home() / "bin" / "java", "-jar", ivy, "-ivy", LIST, "-confs", download.name]
-    command += ["-cache", draft / "cache", "-retrieve", draft / "files" / FILE_PATTERN]
+    command: list[str | Path] = [java_home() / "bin" / "java", "-jar", ivy, "-ivy", download.listed]
+    command += ["-confs", download.name, "-cache", draft / "cache", "-retrieve", draft / "files" / FILE_PATTERN]
     message = f"Downloading {download.title}, once"
     with spinner(message) as status, (draft / "log").open("w") as log:
         ivy_process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)

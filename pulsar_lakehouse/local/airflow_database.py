@@ -41,8 +41,11 @@ def create(data: Path, log: IO[bytes]) -> None:
         raise LakehouseError(f"the database of Airflow could not be made; see {log.name}")
 
 
-def launch(data: Path, log: IO[bytes]) -> psutil.Popen:
-    """Begin to start the database; it accepts connections once `is_ready`. The last one must have ended."""
+def launch(data: Path, log: IO[bytes], *options: str) -> psutil.Popen:
+    """Begin to start the database; it accepts connections once `is_ready`. The last one must have ended.
+
+    The options are more of Postgres' own, such as `-c`, `wal_level=logical`.
+    """
     (data / "postmaster.pid").unlink(missing_ok=True)  # of a killed server, whose id may be another's by now
     _open_ways(data)
     sockets = data
@@ -52,7 +55,7 @@ def launch(data: Path, log: IO[bytes]) -> psutil.Popen:
             shutil.chown(sockets, UNPRIVILEGED)
     # Whoever reaches the socket becomes the administrator, so only its owner may.
     return psutil.Popen(
-        [_programs() / "postgres", "-D", data, "-h", "", "-k", sockets, "-c", "unix_socket_permissions=0700"],
+        [_programs() / "postgres", "-D", data, "-h", "", "-k", sockets, "-c", "unix_socket_permissions=0700", *options],
         env=environment_of_others(),
         stdin=subprocess.DEVNULL,
         stdout=log,
