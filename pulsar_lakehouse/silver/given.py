@@ -8,7 +8,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, StructField, StructType
 
-from pulsar_lakehouse.silver.entity import Entity
+from pulsar_lakehouse.silver.entity import UNAVAILABLE, Entity
 from pulsar_lakehouse.tables.declared import quoted
 
 
@@ -37,12 +37,18 @@ class Value:
 
 
 def given_by(entity: Entity) -> Column:
-    """Over the columns of a message: the names of what it gives. A column that ignores NULL is not given as NULL."""
-    names = (
-        F.when(each.column.isNotNull(), each.name) if each.path[0] in entity.ignoring else F.lit(each.name)
-        for each in values_of(entity)
-    )
-    return F.array_compact(F.array(*names))
+    """Over the columns of a message and UNAVAILABLE: the names of what it gives.
+
+    A column that ignores NULL is not given as NULL, and one whose SQL uses an unavailable field is not given at all.
+    """
+    return F.array_compact(F.array(*(F.when(_is_given(each, entity), each.name) for each in values_of(entity))))
+
+
+def _is_given(value: Value, entity: Entity) -> Column:
+    column = value.path[0]
+    is_there = value.column.isNotNull() if column in entity.ignoring else F.lit(True)
+    left_out = (F.array_contains(UNAVAILABLE, name) for name in entity.may_lack.get(column, ()))
+    return reduce(Column.__and__, (~F.coalesce(each, F.lit(False)) for each in left_out), is_there)
 
 
 def values_of(entity: Entity) -> list[Value]:

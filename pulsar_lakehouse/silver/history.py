@@ -7,7 +7,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, StructType
 
-from pulsar_lakehouse.silver.entity import Entity
+from pulsar_lakehouse.silver.entity import UNAVAILABLE, Entity
 from pulsar_lakehouse.silver.given import columns_from, given_by, values_of
 from pulsar_lakehouse.spark.comparing import is_same
 
@@ -53,9 +53,10 @@ def _versions_with_whole(changes: DataFrame, touched: DataFrame, entity: Entity)
 
 def _versions_with_partial(changes: DataFrame, touched: DataFrame, entity: Entity) -> DataFrame:
     """The versions of partial updates, which get from older ones what they do not give. Any of them may change."""
-    changes = changes.withColumn("given", given_by(entity))
+    changes = changes.withColumn("given", given_by(entity)).drop(UNAVAILABLE)
     # A version from before `ignore_null_updates` was declared has all its values from its own message.
-    known = touched.withColumns({"given": F.coalesce("given", given_by(entity)), "_is_given": F.lit(True)})
+    known = touched.withColumn(UNAVAILABLE, F.lit(None).cast("ARRAY<STRING>"))
+    known = known.withColumns({"given": F.coalesce("given", given_by(entity)), "_is_given": F.lit(True)})
     known = known.select(*changes.columns, "_stored")
     return _each_once(changes, known, entity).transform(with_older, entity=entity)
 
