@@ -137,7 +137,9 @@ class SparkDecoder:
     def type(self) -> T.StructType:
         decoded = T.StructType().add("fields", in_spark(self.topic.fields))
         decoded = decoded.add("reason", "string").add("key", "string").add("is_tombstone", "boolean")
-        return decoded.add("unavailable", T.ArrayType(T.StringType())) if self.topic.envelope else decoded
+        if self.topic.envelope:
+            decoded = decoded.add("unavailable", T.ArrayType(T.StringType())).add("is_truncation", "boolean")
+        return decoded
 
     def decode(self, payloads: pa.Array, keys: pa.Array, versions: pa.Array, published: pa.Array) -> pa.Array:
         return self._batches.decode(payloads, keys, versions, published)
