@@ -70,9 +70,9 @@ FIXED = ("key", "sequence_by", "occurred_at")
 class Entity:
     """A keyed changelog and its silver table.
 
-    Raises ConfigurationError for `ignore_null_updates` without `keeps_history`, a `key` or `sequence_by` that is no
-    column, a column with the name of one that is added, and checks that quarantine with `ignore_null_updates` or
-    without `keeps_history`.
+    Raises ConfigurationError for `ignore_null_updates` without `keeps_history`, for a `key`, `sequence_by` or
+    `ignore_null_updates` that is no column, for a column with the name of one that is added, and for checks that
+    quarantine with `ignore_null_updates` or without `keeps_history`.
     """
 
     topic: Topic
@@ -108,7 +108,7 @@ class Entity:
     ignore_null_updates: bool | tuple[str, ...] = False
     """Whether messages are partial updates: a column that is NULL keeps its previous value, unless the key was deleted
     since. Of a struct, each field does. If only some columns do, name them: NULL is a value of the others. Needs
-    `keeps_history`. Example: `ignore_null_updates=("city", "address")`"""
+    `keeps_history`. Example: `ignore_null_updates=("city",)`"""
     keep_deleted: int = 90
     """Days after which a deleted key may be purged. Without the history, an older message that arrives after that
     brings the key back. Example: `keep_deleted=30`"""
