@@ -4,25 +4,20 @@ Postgres sends its rows by a COPY, in no order. DuckDB keeps their keys and hash
 table's rows. Where these are not equal, the rows themselves are read, on both sides, and compared value by value.
 """
 
-import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from decimal import Decimal
 from functools import cached_property
 from tempfile import TemporaryDirectory
 from time import monotonic
-from typing import Any
 
 import duckdb
 import psycopg
 import pyarrow as pa
-from psycopg.sql import SQL, Composed, Identifier, Literal
-from pyarrow import csv
+from psycopg.sql import SQL, Composable, Composed, Identifier, Literal
 
 from pulsar_lakehouse.errors import ConfigurationError, LakehouseError
-from pulsar_lakehouse.inspection.postgres_texts import JSON, MACROS, SESSION, Texts, texts_of
-from pulsar_lakehouse.limits import MIB
+from pulsar_lakehouse.inspection.postgres_texts import JSON, MACROS, SESSION, Texts, same_json, texts_in, texts_of
 from pulsar_lakehouse.postgres import postgres_transaction
 from pulsar_lakehouse.progress import spinner, wait_until
 from pulsar_lakehouse.settings import Settings
@@ -32,9 +27,7 @@ EXAMPLES = 3
 """Rows that are shown of each difference."""
 ASKED_KEYS = 10_000
 """Keys that Postgres is asked for, at most. For more, it sends all rows again."""
-LONGEST_ROW = 32 * MIB
-"""Bytes of a row of Postgres, as CSV."""
-BOTH, ONLY_HERE, ONLY_THERE = "h0 IS NOT NULL AND t0 IS NOT NULL", "t0 IS NULL", "h0 IS NULL"
+ONLY_HERE, ONLY_THERE = "only here", "only there"
 MEMORY = "1GB"
 """What DuckDB takes. It keeps more on disk."""
 
@@ -58,7 +51,7 @@ class Difference:
     """Rows that have other values in a column, or that one side lacks."""
 
     what: str
-    """The column, or `only here` or `only there`."""
+    """The column, or `ONLY_HERE` or `ONLY_THERE`."""
     rows: int
     examples: tuple[tuple[str | None, ...], ...]
     """A few of them, by key: the values of the key, and those here and there."""
@@ -69,8 +62,8 @@ class Comparison:
     version: int
     """Of the table, at the last look."""
     columns: tuple[str, ...]
-    """Those that were compared."""
-    left_out: dict[str, tuple[str, ...]]
+    """Those that were compared, first those of the key."""
+    left_out: Mapping[str, tuple[str, ...]]
     """The others, by why they were not compared."""
     equal: int
     """Rows that are the same here and there."""
@@ -82,130 +75,157 @@ class Comparison:
 
 
 def compare(settings: Settings, replica: Replica, *, wait: float = 0) -> Comparison:
-    """Compare all rows. Those that differ are looked at again for `wait` seconds, with each new version of the table.
+    """Compare all rows. Those that differ are looked at again with each new version of the table, for `wait` seconds.
 
-    Needs room for the rows in the folder of temporary files. Raises ConfigurationError if Postgres has no such key, and
-    LakehouseError with Postgres's or DuckDB's reason, and if keys are not unique.
+    Raises ConfigurationError if Postgres has no such key, and LakehouseError with Postgres's or DuckDB's reason, and if
+    several rows have the same key.
     """
     end = monotonic() + wait
     with _duckdb() as local:
         pairs = _Pairs(settings, replica, local)
         with spinner(f"Comparing {replica.table} with {replica.original}"):
-            pairs.find()
-            if pairs.unequal:
-                pairs.look()
-        while pairs.unequal and monotonic() < end and wait_until(pairs.is_renewed, _awaited(pairs), end - monotonic()):
-            pairs.look()
-        return pairs.result()
-
-
-def _awaited(pairs: "_Pairs") -> str:
-    return f"{pairs.unequal:,} rows differ: waiting for a new version of {pairs.replica.table}"
+            keys = pairs.find()
+            if pairs.count:
+                pairs.look_again()
+        while pairs.count and monotonic() < end:
+            message = f"{pairs.count:,} rows differ: waiting for a new version of {replica.table}"
+            if wait_until(pairs.is_outdated, message, end - monotonic()):
+                pairs.look_again()
+        found = {each.what: each for each in pairs.differences()}
+        only_here, only_there = (found[side].rows if side in found else 0 for side in (ONLY_HERE, ONLY_THERE))
+        return Comparison(
+            version=pairs.version,
+            columns=tuple(pairs.texts),
+            left_out=pairs.left_out,
+            equal=keys - pairs.count,
+            differ=pairs.count - only_here - only_there,
+            only_here=only_here,
+            only_there=only_there,
+            differences=tuple(found.values()),
+        )
 
 
 @contextmanager
 def _duckdb() -> Iterator[duckdb.DuckDBPyConnection]:
+    """A connection that keeps on disk what does not fit into its memory."""
     with TemporaryDirectory(prefix="lakehouse-compare-") as folder, duckdb.connect() as connection:
-        connection.execute(
-            f"SET temp_directory = '{folder}'; SET memory_limit = '{MEMORY}'; SET TimeZone = 'UTC'; {MACROS}"
-        )
-        connection.create_function("same_json", _same_json, ["VARCHAR", "VARCHAR"], "BOOLEAN")
+        connection.execute(f"SET temp_directory = '{folder}'; SET memory_limit = '{MEMORY}'; SET TimeZone = 'UTC'")
+        connection.execute(MACROS)
+        connection.create_function("same_json", same_json, ["VARCHAR", "VARCHAR"], "BOOLEAN")
         try:
             yield connection
         except (duckdb.Error, pa.ArrowException) as error:
-            raise LakehouseError(f"{str(error).partition(chr(10))[0]}") from error
-
-
-def _same_json(one: str, other: str) -> bool:
-    def value(text: str) -> Any:
-        return json.loads(
-            text, parse_int=lambda digits: (Decimal(digits),), parse_float=lambda digits: (Decimal(digits),)
-        )
-
-    try:
-        return bool(value(one) == value(other))
-    except (ValueError, RecursionError):
-        return False
+            raise LakehouseError(str(error).partition("\n")[0]) from error
 
 
 class _Pairs:
-    """Rows with the same key that are not equal, in DuckDB's table `pairs`: `h0`, `h1`, … here and `t0`, … there.
+    """Rows that are not equal, in DuckDB's table `pairs`: their key, `_here` and `_there`. NULL: there is no row.
 
-    The columns of the key are the first ones. The table `asked` has the keys, as `k0`, ….
+    These are hashes of rows after `find`, and lists of their values as texts after `look_again`.
     """
 
     def __init__(self, settings: Settings, replica: Replica, local: duckdb.DuckDBPyConnection) -> None:
         self.settings, self.replica, self.local = settings, replica, local
+        self.keys = ", ".join(map(_quoted, replica.keys))
         self.types: dict[str, str] = {}
         """Of the columns in Postgres."""
-        self.keys = 0
-        """How many there are, here and there."""
-        self.unequal = 0
+        self.count = 0
 
-    def find(self) -> None:
-        """Find the keys of the rows that are not equal, by hashes of all rows."""
-        keys = {side: ", ".join(f"{side}{n}" for n, _ in enumerate(self.replica.keys)) for side in "ht"}
-        with self._rows():
-            texts = ", ".join(f"t{n}" for n, _ in enumerate(self.texts))
-            self.local.execute(f"CREATE TABLE there AS SELECT {keys['t']}, hash({texts}) AS t FROM ({self._there})")
-        texts = ", ".join(f"h{n}" for n, _ in enumerate(self.texts))
-        here = f"SELECT {keys['h']}, hash({texts}) AS h FROM ({self._here})"
-        self.local.execute(
-            f"CREATE TABLE asked AS SELECT {self._key}, t IS NULL AS only_here, h IS NULL AS only_there "
-            f"FROM ({here}) FULL JOIN there ON {self._same('h{0} = t{0}')} WHERE h IS DISTINCT FROM t"
+    def find(self) -> int:
+        """Find the rows that are not equal among all. Returns how many keys there are.
+
+        Raises LakehouseError if several rows have the same key, or one has none.
+        """
+        self._join("hash", "_here IS DISTINCT FROM _there")
+        replica, keys = self.replica, ", ".join(self.replica.keys)
+        here, there = self._rows(f"stored WHERE {replica.where}"), self._rows("there")
+        only_here, only_there = self._rows("pairs WHERE _there IS NULL"), self._rows("pairs WHERE _here IS NULL")
+        if self._rows(f"there WHERE {' OR '.join(f'{_quoted(key)} IS NULL' for key in replica.keys)}"):
+            raise LakehouseError(f"{replica.original}: a row has no {keys}, by which rows are compared")
+        if here - only_here != there - only_there:
+            where = replica.table if here - only_here > there - only_there else replica.original
+            raise LakehouseError(f"{where}: several rows have the same {keys}, by which rows are compared")
+        return here + only_there
+
+    def look_again(self) -> None:
+        """Compare these rows as they are now, value by value."""
+        differ = " OR ".join(self._differs(name) for name in self.texts)
+        self._join(
+            "list_value", f"_here IS NULL OR _there IS NULL OR {differ}", among=f"SEMI JOIN pairs USING ({self.keys})"
         )
-        self.unequal = self._count("asked")
-        self.keys = self._count_keys()
 
-    def look(self) -> None:
-        """Compare the rows that were not equal, as they are now."""
-        with self._rows():
-            rows = f"FROM ({self._there}) SEMI JOIN asked ON {self._same('t{0} = k{0}')}"
-            self.local.execute(f"CREATE OR REPLACE TABLE there AS {rows}")
-        here = f"FROM ({self._here}) SEMI JOIN asked ON {self._same('h{0} = k{0}')}"
-        unequal = " OR ".join((ONLY_HERE, ONLY_THERE, *(self._differs(name) for name in self.texts)))
-        self.local.execute(
-            f"CREATE OR REPLACE TABLE pairs AS FROM ({here}) FULL JOIN there ON {self._same('h{0} = t{0}')} "
-            f"WHERE {unequal}"
-        )
-        self.local.execute(f"CREATE OR REPLACE TABLE asked AS SELECT {self._key} FROM pairs")
-        self.unequal = self._count("asked")
-
-    def is_renewed(self) -> bool:
+    def is_outdated(self) -> bool:
         """Whether the table has a newer version than the one that was looked at."""
-        return stored_table(self.settings, self.replica.table).version() > self.table.version()
+        self.table.update_incremental()
+        return self.table.version() > self.version
 
-    @contextmanager
-    def _rows(self) -> Iterator[None]:
-        """While Postgres sends its rows: DuckDB has them as `copied`, and those of the table as `stored`."""
+    def differences(self) -> Iterator[Difference]:
+        for name in self.texts if self.count else ():
+            place = list(self.texts).index(name) + 1
+            where = f"_here IS NOT NULL AND _there IS NOT NULL AND {self._differs(name)}"
+            yield from self._difference(name, where, f"_here[{place}], _there[{place}]")
+        yield from self._difference(ONLY_HERE, "_there IS NULL", "'a row', 'no row'")
+        yield from self._difference(ONLY_THERE, "_here IS NULL", "'no row', 'a row'")
+
+    def _difference(self, what: str, where: str, values: str) -> Iterator[Difference]:
+        if rows := self._rows(f"pairs WHERE {where}"):
+            few = f"SELECT {self.keys}, {values} FROM pairs WHERE {where} ORDER BY ALL LIMIT {EXAMPLES}"
+            yield Difference(what=what, rows=rows, examples=tuple(self.local.execute(few).fetchall()))
+
+    def _join(self, row: str, unequal: str, *, among: str = "") -> None:
+        """Fill the table `pairs`. `row` is the function of DuckDB that makes one value of a row's values."""
         self.table = stored_table(self.settings, self.replica.table)  # first, so that Postgres is not behind it
+        self.version = self.table.version()
         self.local.register("stored", dataset_of(self.table))
         needed = f"{self.replica.table} is compared with {self.replica.original} in Postgres"
         with postgres_transaction(self.settings, self.replica.original, needed=needed) as cursor:
             cursor.execute(SESSION)
             self.types = self.types or self._types(cursor)
             with cursor.copy(self._copy()) as copy:
-                self.local.register("copied", _arrow(copy, self.texts))
-                yield
+                self.local.register("copied", texts_in(copy, self.texts))
+                there = self._select({name: each.there for name, each in self.texts.items()}, f"{row}({{}}) AS _there")
+                self.local.execute(f"CREATE OR REPLACE TABLE there AS FROM ({there} FROM copied) {among}")
+        here = self._select({name: each.here for name, each in self.texts.items()}, f"{row}({{}}) AS _here")
+        self.local.execute(
+            f"CREATE OR REPLACE TABLE pairs AS SELECT {self.keys}, _here, _there FROM "
+            f"(FROM ({here} FROM stored WHERE {self.replica.where}) {among}) FULL JOIN there USING ({self.keys}) "
+            f"WHERE {unequal}"
+        )
+        self.count = self._rows("pairs")
+
+    def _select(self, sql: Mapping[str, str], row: str) -> str:
+        """Selects the key and the row, by the SQL of the values."""
+        texts = {name: each.format(_quoted(name)) for name, each in sql.items()}
+        key = ", ".join(f"{texts[name]} AS {_quoted(name)}" for name in self.replica.keys)
+        return f"SELECT {key}, {row.format(', '.join(texts.values()))}"
+
+    def _differs(self, name: str) -> str:
+        here, there = (f"{row}[{list(self.texts).index(name) + 1}]" for row in ("_here", "_there"))
+        differs = f"{here} IS DISTINCT FROM {there}"
+        same = f"coalesce(same_json({here}, {there}), false)"
+        return f"CASE WHEN {differs} THEN NOT {same} ELSE false END" if self.types[name] in JSON else differs
+
+    def _rows(self, of: str) -> int:
+        [(count,)] = self.local.execute(f"SELECT count(*) FROM {of}").fetchall()
+        return int(count)
+
+    @cached_property
+    def kinds(self) -> dict[str, pa.DataType]:
+        """The types of the columns here that may be compared; those of the key come first."""
+        kinds = {each.name: each.type for each in columns_of(self.table)}
+        return {name: kinds[name] for name in (*self.replica.keys, *(self.replica.columns or kinds)) if name in kinds}
 
     @cached_property
     def texts(self) -> dict[str, Texts]:
-        """How each column that is compared becomes text; those of the key come first."""
-        kinds = {each.name: each.type for each in columns_of(self.table)}
-        may_be = dict.fromkeys((*self.replica.keys, *(self.replica.columns or kinds)))
-        found = {
-            name: texts_of(kinds[name], self.types[name]) for name in may_be if name in kinds and name in self.types
-        }
-        return {name: texts for name, texts in found.items() if texts}
+        both = {name: texts_of(kind, self.types[name]) for name, kind in self.kinds.items() if name in self.types}
+        return {name: texts for name, texts in both.items() if texts}
 
-    @cached_property
+    @property
     def left_out(self) -> dict[str, tuple[str, ...]]:
-        kinds = columns_of(self.table).names
-        here = [name for name in self.replica.columns or kinds if name not in self.texts]
         return {
-            "only here": tuple(name for name in here if name not in self.types),
-            "only there": tuple(name for name in self.types if name not in self.texts and name not in here),
-            "not comparable": tuple(name for name in here if name in self.types),
+            ONLY_HERE: tuple(name for name in self.kinds if name not in self.types),
+            ONLY_THERE: tuple(name for name in self.types if name not in self.kinds),
+            "not comparable": tuple(name for name in self.kinds if name in self.types and name not in self.texts),
         }
 
     def _types(self, cursor: psycopg.Cursor) -> dict[str, str]:
@@ -217,137 +237,36 @@ class _Pairs:
         for key in self.replica.keys:
             if key not in types:
                 raise ConfigurationError(
-                    f"{self.replica.original}: has no column {key}, the key of {self.replica.table}: give a SELECT "
-                    f'that has one, such as "(SELECT number AS {key}, * FROM {self.replica.original})"'
+                    f"{self.replica.original}: has no column {key}, the key of {self.replica.table}: "
+                    f"give a SELECT that has, such as (SELECT number AS {key}, name FROM customers)"
                 )
         return types
 
     @property
-    def _original(self) -> Composed:
+    def _original(self) -> Composable:
         name = self.replica.original
-        return Composed([SQL(name) if name.startswith("(") else Identifier(*name.split("."))])
+        return SQL(name) if name.startswith("(") else Identifier(*name.split("."))
 
     def _copy(self) -> Composed:
-        columns = SQL(", ").join(
-            SQL(texts.asked).format(Identifier("compared", name)) + SQL(" AS {}").format(Identifier(name))
-            for name, texts in self.texts.items()
+        """Asks for all rows or, if few are not equal, for these."""
+        columns = [SQL(each.asked).format(Identifier("compared", name)) for name, each in self.texts.items()]
+        named = [SQL("{} AS {}").format(each, Identifier(name)) for each, name in zip(columns, self.texts, strict=True)]
+        is_asked = self._is_asked() if 0 < self.count <= ASKED_KEYS else SQL("true")
+        copy = SQL("COPY (SELECT {} FROM {} AS compared WHERE {}) TO STDOUT (FORMAT csv, HEADER)")
+        return copy.format(SQL(", ").join(named), self._original, is_asked)
+
+    def _is_asked(self) -> Composed:
+        keys = {key: Identifier(f"key{place}") for place, key in enumerate(self.replica.keys)}
+        rows = self.local.execute(f"SELECT {self.keys} FROM pairs").fetchall()
+        parts = (
+            [Identifier("compared", key) for key in keys],
+            [SQL(f"{{}}::{self.types[key]}").format(name) for key, name in keys.items()],
+            [SQL("{}::text[]").format(Literal(list(column))) for column in zip(*rows, strict=True)],
+            keys.values(),
         )
-        copy = "COPY (SELECT {} FROM {} AS compared WHERE {}) TO STDOUT (FORMAT csv, HEADER)"
-        return SQL(copy).format(columns, self._original, self._asked_keys())
-
-    def _asked_keys(self) -> Composed:
-        if not 0 < self.unequal <= ASKED_KEYS:
-            return Composed([SQL("true")])
-        keys = self.replica.keys
-        rows = self.local.execute(f"SELECT {', '.join(f'k{n}' for n, _ in enumerate(keys))} FROM asked").fetchall()
-        names = [Identifier(f"key{n}") for n, _ in enumerate(keys)]
-        casts = [SQL(f"{{}}::{self.types[key]}").format(name) for key, name in zip(keys, names, strict=True)]
-        values = [SQL("{}::text[]").format(Literal(list(column))) for column in zip(*rows, strict=True)]
-        columns = [Identifier("compared", key) for key in keys]
-        parts = (SQL(", ").join(each) for each in (columns, casts, values, names))
-        return SQL("({}) IN (SELECT {} FROM unnest({}) AS asked ({}))").format(*parts)
-
-    @property
-    def _here(self) -> str:
-        texts = (f"{texts.here.format(_name(name))} AS h{n}" for n, (name, texts) in enumerate(self.texts.items()))
-        return f"SELECT {', '.join(texts)} FROM stored WHERE {self.replica.where}"
-
-    @property
-    def _there(self) -> str:
-        texts = (f"{texts.there.format(_name(name))} AS t{n}" for n, (name, texts) in enumerate(self.texts.items()))
-        return f"SELECT {', '.join(texts)} FROM copied"
-
-    def _count_keys(self) -> int:
-        """How many keys there are here and there. Raises LakehouseError if several rows have the same, or one none."""
-        here, there = self._count(f"stored WHERE {self.replica.where}"), self._count("there")
-        only_here, only_there = self._count("asked WHERE only_here"), self._count("asked WHERE only_there")
-        keyless = self._count(f"there WHERE NOT ({self._same('t{0} IS NOT NULL')})")
-        if keyless or here - only_here != there - only_there:
-            where = self.replica.original if keyless or here - only_here < there - only_there else self.replica.table
-            what = "rows have no" if keyless else "several rows have the same"
-            raise LakehouseError(
-                f"{where}: {what} {', '.join(self.replica.keys)}: give a SELECT that has one row a key"
-            )
-        return here + only_there
-
-    def _count(self, rows: str) -> int:
-        [(count,)] = self.local.execute(f"SELECT count(*) FROM {rows}").fetchall()
-        return int(count)
-
-    def result(self) -> Comparison:
-        values = {name: (f"{BOTH} AND {self._differs(name)}", f"h{n}, t{n}") for n, name in enumerate(self.texts)}
-        kinds = {
-            **values,
-            "only here": (ONLY_HERE, "'a row', 'no row'"),
-            "only there": (ONLY_THERE, "'no row', 'a row'"),
-        }
-        found = [self._difference(what, *kind) for what, kind in kinds.items()] if self.unequal else []
-        rows = {each.what: each.rows for each in found}
-        only_here, only_there = rows.get("only here", 0), rows.get("only there", 0)
-        return Comparison(
-            version=self.table.version(),
-            columns=tuple(self.texts),
-            left_out=self.left_out,
-            equal=self.keys - self.unequal,
-            differ=self.unequal - only_here - only_there,
-            only_here=only_here,
-            only_there=only_there,
-            differences=tuple(each for each in found if each.rows),
-        )
-
-    def _difference(self, what: str, where: str, values: str) -> Difference:
-        rows = f"pairs WHERE {where}"
-        examples = self.local.execute(
-            f"SELECT {self._key}, {values} FROM {rows} ORDER BY ALL LIMIT {EXAMPLES}"
-        ).fetchall()
-        return Difference(what=what, rows=self._count(rows), examples=tuple(examples))
-
-    @property
-    def _key(self) -> str:
-        return ", ".join(f"coalesce(h{n}, t{n}) AS k{n}" for n, _ in enumerate(self.replica.keys))
-
-    def _same(self, condition: str) -> str:
-        """A condition for each column of the key, of which `{0}` is the number."""
-        return " AND ".join(condition.format(n) for n, _ in enumerate(self.replica.keys))
-
-    def _differs(self, name: str) -> str:
-        here, there = (f"{side}{list(self.texts).index(name)}" for side in "ht")
-        if self.types[name] in JSON:
-            same = f"coalesce(same_json({here}, {there}), false)"
-            return f"CASE WHEN {here} IS NOT DISTINCT FROM {there} THEN false ELSE NOT {same} END"
-        return f"{here} IS DISTINCT FROM {there}"
+        asked = SQL("({}) IN (SELECT {} FROM unnest({}) AS asked ({}))")
+        return asked.format(*(SQL(", ").join(part) for part in parts))
 
 
-def _name(column: str) -> str:
-    return '"' + column.replace('"', '""') + '"'
-
-
-def _arrow(copy: psycopg.Copy, columns: Iterable[str]) -> csv.CSVStreamingReader:
-    """The rows that Postgres sends, as texts."""
-    return csv.open_csv(
-        pa.PythonFile(_Csv(copy), mode="r"),
-        read_options=csv.ReadOptions(block_size=LONGEST_ROW),
-        parse_options=csv.ParseOptions(newlines_in_values=True, ignore_empty_lines=False),
-        convert_options=csv.ConvertOptions(
-            column_types=dict.fromkeys(columns, pa.string()),
-            strings_can_be_null=True,
-            quoted_strings_can_be_null=False,
-            null_values=[""],
-        ),
-    )
-
-
-class _Csv:
-    """What Postgres sends, as a file for Arrow."""
-
-    closed = False
-
-    def __init__(self, copy: psycopg.Copy) -> None:
-        self.copy, self.held = copy, bytearray()
-
-    def read(self, size: int) -> bytes:
-        while len(self.held) < size and (row := self.copy.read()):
-            self.held += row
-        given = bytes(self.held[:size])
-        del self.held[:size]
-        return given
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'

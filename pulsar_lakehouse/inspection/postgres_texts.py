@@ -1,8 +1,19 @@
 """Writes values of the lake and of Postgres as texts that are equal if the values are: mostly as Postgres does."""
 
+import json
+from collections.abc import Iterable
 from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
 
+import psycopg
 import pyarrow as pa
+from pyarrow import csv
+
+from pulsar_lakehouse.limits import MIB
+
+LONGEST_ROW = 32 * MIB
+"""Bytes of a row of Postgres, as CSV."""
 
 MONTH = 2_629_800
 """Seconds of a month in an interval, as Debezium counts them: a twelfth of 365.25 days."""
@@ -70,6 +81,50 @@ def _of_lists(kind: pa.DataType, theirs: str) -> Texts | None:
     texts = "from_json({0}, '[\"VARCHAR\"]')"
     return Texts(
         f"to_json({widened}::text[])",
-        f"to_json(list_transform({texts}, lambda x: {of_value.there.format('x')}))",
-        f"to_json(list_transform({{0}}, lambda x: {of_value.here.format('x')}))",
+        f"to_json(list_transform({texts}, lambda x: {of_value.there.format('x')}))::VARCHAR",
+        f"to_json(list_transform({{0}}, lambda x: {of_value.here.format('x')}))::VARCHAR",
     )
+
+
+def same_json(one: str, other: str) -> bool:
+    def value(text: str) -> Any:
+        return json.loads(text, parse_int=_number, parse_float=_number)
+
+    try:
+        return bool(value(one) == value(other))
+    except (ValueError, RecursionError):
+        return False
+
+
+def _number(digits: str) -> tuple[Decimal]:
+    """A number that is not equal to a boolean."""
+    return (Decimal(digits),)
+
+
+def texts_in(copy: psycopg.Copy, columns: Iterable[str]) -> csv.CSVStreamingReader:
+    """The rows that Postgres sends as CSV, in batches of texts."""
+    return csv.open_csv(
+        pa.PythonFile(_Sent(copy), mode="r"),
+        read_options=csv.ReadOptions(block_size=LONGEST_ROW),
+        parse_options=csv.ParseOptions(newlines_in_values=True, ignore_empty_lines=False),
+        convert_options=csv.ConvertOptions(
+            column_types=dict.fromkeys(columns, pa.string()),
+            **{"strings_can_be_null": True, "quoted_strings_can_be_null": False, "null_values": [""]},
+        ),
+    )
+
+
+class _Sent:
+    """What Postgres sends, as a file."""
+
+    closed = False
+
+    def __init__(self, copy: psycopg.Copy) -> None:
+        self.copy, self.held = copy, bytearray()
+
+    def read(self, size: int) -> bytes:
+        while len(self.held) < size and (row := self.copy.read()):
+            self.held += row
+        given = bytes(self.held[:size])
+        del self.held[:size]
+        return given
