@@ -181,8 +181,8 @@ class _Pairs:
         with postgres_transaction(self.settings, self.replica.original, needed=needed) as cursor:
             cursor.execute(SESSION)
             self.types = self.types or self._types(cursor)
-            with cursor.copy(self._copy()) as copy:
-                self.local.register("copied", texts_in(copy, self.texts))
+            with cursor.copy(self._copy()) as copy, texts_in(copy, self.texts) as copied:
+                self.local.register("copied", copied)
                 there = self._select({name: each.there for name, each in self.texts.items()}, f"{row}({{}}) AS _there")
                 self.local.execute(f"CREATE OR REPLACE TABLE there AS FROM ({there} FROM copied) {among}")
         here = self._select({name: each.here for name, each in self.texts.items()}, f"{row}({{}}) AS _here")

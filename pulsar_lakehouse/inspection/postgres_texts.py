@@ -1,11 +1,13 @@
 """Writes values of the lake and of Postgres as texts that are equal if the values are: mostly as Postgres does."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
+import duckdb
 import psycopg
 import pyarrow as pa
 from pyarrow import csv
@@ -101,17 +103,24 @@ def _number(digits: str) -> tuple[Decimal]:
     return (Decimal(digits),)
 
 
-def texts_in(copy: psycopg.Copy, columns: Iterable[str]) -> csv.CSVStreamingReader:
-    """The rows that Postgres sends as CSV, in batches of texts."""
-    return csv.open_csv(
-        pa.PythonFile(_Sent(copy), mode="r"),
-        read_options=csv.ReadOptions(block_size=LONGEST_ROW),
-        parse_options=csv.ParseOptions(newlines_in_values=True, ignore_empty_lines=False),
-        convert_options=csv.ConvertOptions(
-            column_types=dict.fromkeys(columns, pa.string()),
-            **{"strings_can_be_null": True, "quoted_strings_can_be_null": False, "null_values": [""]},
-        ),
-    )
+@contextmanager
+def texts_in(copy: psycopg.Copy, columns: Iterable[str]) -> Iterator[csv.CSVStreamingReader]:
+    """The rows that Postgres sends as CSV, in batches of texts. Raises psycopg.Error if it does not send all."""
+    sent = _Sent(copy)
+    try:
+        yield csv.open_csv(
+            pa.PythonFile(sent, mode="r"),
+            read_options=csv.ReadOptions(block_size=LONGEST_ROW),
+            parse_options=csv.ParseOptions(newlines_in_values=True, ignore_empty_lines=False),
+            convert_options=csv.ConvertOptions(
+                column_types=dict.fromkeys(columns, pa.string()),
+                **{"strings_can_be_null": True, "quoted_strings_can_be_null": False, "null_values": [""]},
+            ),
+        )
+    except duckdb.Error:
+        if sent.errors:
+            raise sent.errors.pop() from None
+        raise
 
 
 class _Sent:
@@ -121,10 +130,16 @@ class _Sent:
 
     def __init__(self, copy: psycopg.Copy) -> None:
         self.copy, self.held = copy, bytearray()
+        self.errors: list[psycopg.Error] = []
+        """Why it ended too early. Arrow and DuckDB tell it with a stack trace."""
 
     def read(self, size: int) -> bytes:
-        while len(self.held) < size and (row := self.copy.read()):
-            self.held += row
+        try:
+            while len(self.held) < size and (row := self.copy.read()):
+                self.held += row
+        except psycopg.Error as error:
+            self.errors.append(error)
+            raise
         given = bytes(self.held[:size])
         del self.held[:size]
         return given

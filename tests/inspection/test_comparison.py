@@ -12,7 +12,7 @@ import pytest
 from deltalake import write_deltalake
 
 from pulsar_lakehouse.errors import ConfigurationError, LakehouseError
-from pulsar_lakehouse.inspection import comparison
+from pulsar_lakehouse.inspection import comparison, postgres_texts
 from pulsar_lakehouse.inspection.comparison import ONLY_HERE, ONLY_THERE, Comparison, Difference, Replica, compare
 from pulsar_lakehouse.settings import Settings, load_settings
 from tests.postgres import in_postgres
@@ -255,6 +255,14 @@ def test_rows_that_cannot_be_compared(
         compared(customers, original=original)
     assert original in str(raised.value)
     assert told in str(raised.value)
+
+
+def test_postgres_fails_midway(customers: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(postgres_texts, "LONGEST_ROW", 1024)
+    rows = "(SELECT 1 / (9000 - id) AS id FROM generate_series(1, 9000) AS id)"
+    with pytest.raises(LakehouseError) as raised:
+        compared(customers, original=rows)
+    assert str(raised.value) == f"Postgres, {rows}: division by zero"
 
 
 def test_a_key_that_is_here_twice(customers: Settings) -> None:
