@@ -1,5 +1,6 @@
 """`lakehouse compare` in a project that replicates a table of a real Postgres."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import psycopg
@@ -7,6 +8,9 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
+from pulsar_lakehouse.cli.compare import replicas
+from pulsar_lakehouse.domains import DOMAINS
+from pulsar_lakehouse.pipeline.loading import load
 from tests.cli.outcome import Command, Outcome
 
 DECLARATIONS = """
@@ -75,6 +79,18 @@ def test_what_differs_is_shown(compare: Command, postgres: str, tmp_path: Path) 
 )
 def test_wrong_arguments(compare: Command, arguments: list[str], code: int, line: str) -> None:
     assert compare(*arguments) == Outcome(code, "", f"lakehouse: {line}\n")
+
+
+def test_tables_are_compared_with_those_of_the_same_name_or_to_which_they_are_published() -> None:
+    shop = load(DOMAINS["shop"] / "declarations").pipeline
+    published = tuple(replace(each, postgres="reports.revenue") for each in shop.sql_tables[:1])
+    found = replicas(replace(shop, sql_tables=published))
+    assert {each.table: (each.keys, each.original) for each in found} == {
+        "silver.items": (("id",), "items"),
+        "silver.users": (("id",), "users"),
+        "gold.enriched_orders": (("invoice_id", "line_item_id"), "enriched_orders"),
+        published[0].name: (published[0].keys, "reports.revenue"),
+    }
 
 
 def test_it_needs_to_know_where_postgres_is(compare: Command) -> None:
