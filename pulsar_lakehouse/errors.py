@@ -52,7 +52,7 @@ class BusyError(LakehouseError):
 
 
 class ReconciliationError(LakehouseError):
-    """Reconciliation found a difference: rows were lost, or are in two places."""
+    """Rows were lost, are in two places, or are not those of the database that they are from."""
 
 
 class QualityError(PermanentError):

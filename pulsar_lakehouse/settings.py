@@ -262,7 +262,8 @@ class S3(Section):
 
 class Postgres(Section):
     url: SecretStr | None = None
-    """`postgresql://user:password@host/database`, to which gold tables that declare it are published."""
+    """`postgresql://user:password@host/database`, to which gold tables that declare it are published, and with
+    which `lakehouse compare` compares tables. The password can be in `PGPASSWORD` or `~/.pgpass` instead."""
 
 
 class Serve(Section):

@@ -28,10 +28,10 @@ def chosen(
     return [known[name] for name in dict.fromkeys(names or known)]
 
 
-def seconds(every: str) -> float:
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|s|m|h)", every)
+def seconds(text: str, *, option: str = "--every") -> float:
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|s|m|h)", text)
     if not found:
-        raise ConfigurationError(f"--every {every}: must be a number with ms, s, m or h, such as 2s")
+        raise ConfigurationError(f"{option} {text}: must be a number with ms, s, m or h, such as 2s")
     return float(found[1]) * {"ms": 0.001, "s": 1, "m": 60, "h": 3600}[found[2]]
 
 

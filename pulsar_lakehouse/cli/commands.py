@@ -13,6 +13,7 @@ import typer
 from pulsar_lakehouse.cli.airflow import app as airflow_app
 from pulsar_lakehouse.cli.backfill import backfill_command
 from pulsar_lakehouse.cli.broker import down_command, up_command
+from pulsar_lakehouse.cli.compare import compare_command
 from pulsar_lakehouse.cli.demo import demo_command
 from pulsar_lakehouse.cli.enrich import enrich_command
 from pulsar_lakehouse.cli.forget import forget_command
@@ -85,6 +86,7 @@ app.command("send", rich_help_panel=BROKER)(send_command)
 app.command("serve", rich_help_panel=DATA)(serve_command)
 app.command("state", rich_help_panel=DATA)(state_command)
 app.command("trace", rich_help_panel=DATA)(trace_command)
+app.command("compare", rich_help_panel=PIPELINE)(compare_command)
 app.command("validate", rich_help_panel=PIPELINE)(validate_command)
 app.add_typer(topics_app, name="topics", rich_help_panel=BROKER)
 app.add_typer(quarantine_app, name="quarantine", rich_help_panel=DATA)

@@ -4,21 +4,19 @@ One transaction writes both the changes since the last one and the gold version 
 either both are in Postgres or neither.
 """
 
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from datetime import UTC, datetime
 
 import psycopg
-from psycopg.conninfo import conninfo_to_dict
 from psycopg.sql import SQL, Composed, Identifier
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, StructType
 
-from pulsar_lakehouse.errors import ConfigurationError, LakehouseError
+from pulsar_lakehouse.errors import LakehouseError
 from pulsar_lakehouse.gold.sql.declaration import SqlTable
 from pulsar_lakehouse.gold.sql.types import POSTGRES_TYPES
-from pulsar_lakehouse.settings import Settings
+from pulsar_lakehouse.postgres import postgres_transaction
 from pulsar_lakehouse.tables.declared import FEED
 from pulsar_lakehouse.tables.lake import Lake
 
@@ -34,24 +32,9 @@ def publish_to_postgres(lake: Lake, table: SqlTable) -> int:
     feed reaches. Raises ConfigurationError if the URL is missing or invalid, and LakehouseError with Postgres's reason,
     or if the target table exists but was not created by a publication.
     """
-    with _transaction(lake.settings, table) as cursor:
+    needed = f"{table.at}: publishes to Postgres"
+    with postgres_transaction(lake.settings, str(table.postgres), needed=needed) as cursor:
         return _bring_over(lake, table, cursor)
-
-
-@contextmanager
-def _transaction(settings: Settings, table: SqlTable) -> Iterator[psycopg.Cursor]:
-    if settings.postgres.url is None:
-        raise ConfigurationError(f"{table.at}: publishes to Postgres: set LAKEHOUSE_POSTGRES__URL to its address")
-    url = settings.postgres.url.get_secret_value()
-    try:
-        conninfo_to_dict(url)
-    except psycopg.ProgrammingError:  # its message quotes the URL, with the password
-        raise ConfigurationError("LAKEHOUSE_POSTGRES__URL: must be postgresql://user:password@host/database") from None
-    try:
-        with psycopg.connect(url) as connection, connection.cursor() as cursor:
-            yield cursor
-    except psycopg.Error as error:
-        raise LakehouseError(f"Postgres, {table.postgres}: {str(error).partition(chr(10))[0]}") from error
 
 
 def _bring_over(lake: Lake, table: SqlTable, cursor: psycopg.Cursor) -> int:

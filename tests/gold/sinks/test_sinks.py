@@ -20,6 +20,7 @@ from pulsar_lakehouse.domains.favorites.declarations.changelogs import (
 from pulsar_lakehouse.errors import ConfigurationError, LakehouseError
 from pulsar_lakehouse.gold.sinks import postgres as sink
 from pulsar_lakehouse.gold.sql.declaration import declared_in
+from pulsar_lakehouse.inspection.comparison import Replica, compare
 from pulsar_lakehouse.jobs.lineage.kept import last_run
 from pulsar_lakehouse.jobs.steps import landing, merging, refreshing
 from pulsar_lakehouse.jobs.streams import catch_up
@@ -122,6 +123,10 @@ def test_changes_reach_the_topic_and_postgres_once(
     assert len(changes) == 4
     assert dict(changes) == {"7": {"account_id": 7, "users": 2, "last_change": millis(at(10))}, "8": None}
     assert held_in_postgres(postgres, COUNTS.postgres or "") == by_first(read(project, COUNTS.name))
+    for table in (COUNTS, FAVORITES):
+        assert not compare(
+            project, Replica(table=table.name, keys=table.keys, original=str(table.postgres))
+        ).differences
     rows = held_in_postgres(postgres, FAVORITES.postgres or "")
     assert [(row["user_id"], row["color"], row["cheese"]) for row in rows] == [(1, "blue", None), (3, None, "brie")]
     assert dict(consumed(project, endpoint, "user_favorite_color_and_cheese"))["2"] is None

@@ -1,0 +1,92 @@
+"""`lakehouse compare`: whether tables are equal to those in Postgres that they replicate."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Annotated
+
+import typer
+
+from pulsar_lakehouse.cli import report
+from pulsar_lakehouse.cli.arguments import chosen, seconds
+from pulsar_lakehouse.errors import ConfigurationError, LakehouseError, ReconciliationError
+from pulsar_lakehouse.inspection.comparison import Comparison, Replica, compare
+from pulsar_lakehouse.pipeline.declared import Pipeline
+from pulsar_lakehouse.pipeline.loading import pipeline_of
+from pulsar_lakehouse.settings import load_settings
+from pulsar_lakehouse.tables.stored import is_stored
+
+
+def compare_command(
+    tables: Annotated[
+        list[str] | None, typer.Argument(help="Such as silver.customers. Default: those of topics with an envelope.")
+    ] = None,
+    original: Annotated[
+        str, typer.Option("--with", help="A table such as public.customers, or a SELECT in parentheses.")
+    ] = "",
+    wait: Annotated[
+        str, typer.Option(help="Look again at rows that differ, after each run within this time, such as 10m.")
+    ] = "",
+) -> None:
+    """Compare tables with those in Postgres that they replicate, by key; exit with 1 if one differs.
+
+    LAKEHOUSE_POSTGRES__URL says which Postgres. Default for --with: the table after which Debezium has named the topic,
+    the one to which a gold table is published, or else one of the same name. Does not start Spark.
+    """
+    settings = load_settings()
+    for_seconds = seconds(wait, option="--wait") if wait else 0
+    pipeline = pipeline_of(settings)
+    names = tables or [entity.table.name for entity in pipeline.entities if entity.topic.envelope]
+    if not names:
+        raise ConfigurationError("no topic has an envelope: name the tables, such as silver.customers")
+    if original and len(names) > 1:
+        raise ConfigurationError(f"--with {original}: is for one table, not for {', '.join(names)}")
+    unequal = []
+    for replica in chosen(names, {each.table: each for each in replicas(pipeline)}):
+        if not is_stored(settings, replica.table):
+            raise LakehouseError(f"{replica.table} is not there yet: run `lakehouse run` first")
+        replica = replace(replica, original=original or replica.original)
+        found = compare(settings, replica, wait=for_seconds)
+        line = f"{replica.table} and {replica.original}: {summary(found)}"
+        report.note([line], settings)
+        report.say(line)
+        show(replica, found)
+        unequal += [line] if found.differences else []
+    if unequal:
+        raise ReconciliationError(". ".join(unequal))
+
+
+def replicas(pipeline: Pipeline) -> Iterator[Replica]:
+    """The tables that can be compared."""
+    for entity in pipeline.entities:
+        path = entity.topic.own_name.rpartition("/")[2].split(".")
+        yield Replica(
+            table=entity.table.name,
+            keys=entity.keys,
+            columns=tuple(entity.columns),
+            where="deleted_at IS NULL OR deleted_at > now()",
+            original=".".join(path[-2:]) if entity.topic.envelope else entity.name,
+        )
+    for facts in pipeline.enrichments:
+        yield Replica(table=facts.gold_table, keys=facts.keys, original=facts.gold_table.partition(".")[2])
+    for table in pipeline.sql_tables:
+        yield Replica(table=table.name, keys=table.keys, original=table.postgres or table.file.stem)
+
+
+def summary(found: Comparison) -> str:
+    sides = f"{found.only_here:,} only here, {found.only_there:,} only there"
+    return f"{found.equal:,} rows are equal, {found.differ:,} differ, {sides}"
+
+
+def show(replica: Replica, found: Comparison) -> None:
+    """Print which columns were compared, at which version, and how the rows differ, with a few of them."""
+    report.say(f"  compared at version {found.version}, by {', '.join(replica.keys)}: {', '.join(found.columns)}")
+    for why, columns in found.left_out.items():
+        if columns:
+            report.say(f"  {why}: {', '.join(columns)}")
+    rows = (
+        (each.what, f"{each.rows:,}", *("NULL" if value is None else value for value in example))
+        for each in found.differences
+        for example in each.examples
+    )
+    if found.differences:
+        report.rows(("what differs", "rows", *(f"such as {key}" for key in replica.keys), "here", "there"), rows)
