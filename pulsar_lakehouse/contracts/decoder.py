@@ -9,7 +9,7 @@ from functools import partial
 from typing import NamedTuple
 
 from pulsar_lakehouse.contracts.avro import AvroReader
-from pulsar_lakehouse.contracts.json_objects import parse_object
+from pulsar_lakehouse.contracts.json_objects import TOO_DEEP, parse_object
 from pulsar_lakehouse.contracts.message_keys import key_object, parse_text_or_object, split, text_of_key
 from pulsar_lakehouse.contracts.primitives import PRIMITIVES, parse_primitive
 from pulsar_lakehouse.contracts.protobuf import protobuf_reader
@@ -92,6 +92,8 @@ class Decoder:
             fields = self._read(self._object(form.parse(payload), given), "", reasons)
         except NotReadableError as error:
             return Decoded(None, str(error), key, False)
+        except RecursionError:
+            return Decoded(None, TOO_DEEP, key, False)
         return Decoded(fields, "; ".join(reasons) or None, key, False)
 
     def _text_of_key(self, given: Value) -> str | None:

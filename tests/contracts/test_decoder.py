@@ -324,6 +324,35 @@ def test_a_key_of_several_columns_is_a_json_array_in_their_order() -> None:
     assert keyed(topic, None, key=key, version=None) == ('[7,"de"]', None)
 
 
+def resolved(written: Any, newest: Any, value: Any, ddl: str) -> Any:
+    """The field `v` of a record that an older schema wrote, as one of type `ddl`."""
+    old, new = (record({"name": "v", "type": each}) for each in (written, newest))
+    schemas = schema("AVRO", old), schema("AVRO", new, version=1, at=1)
+    return decoded(Topic("ships", f"v {ddl}", encoding=Encoding.AVRO, schemas=schemas), in_avro(old, {"v": value}))
+
+
+def test_a_union_is_resolved_by_what_was_written() -> None:
+    one = record({"name": "x", "type": "int"}, name="One")
+    two, newer = record({"name": "y", "type": "int"}, name="Two"), {"name": "z", "type": "int", "default": 7}
+    added = {**two, "fields": [*two["fields"], newer]}
+    found = resolved(["null", one, two], ["null", one, added], {"y": 1}, "STRUCT<y: INT, z: INT>")
+    assert found == {"v": {"y": 1, "z": 7}}
+
+
+def test_a_text_beside_an_enum_stays_a_text() -> None:
+    known = {"type": "enum", "name": "Flag", "symbols": ["NO"], "default": "NO"}
+    assert resolved(["string", known], ["string", known | {"doc": ""}], ("string", "SE"), "STRING") == {"v": "SE"}
+
+
+@pytest.mark.parametrize("depth", [600, 100_000])
+def test_records_within_themselves_end_no_process(depth: int) -> None:
+    """The payload is all that is needed for it: two bytes a record."""
+    node = record({"name": "id", "type": "int"}, {"name": "next", "type": ["null", "Ship"]})
+    topic = Topic("ships", "id INT", encoding=Encoding.AVRO, schemas=(schema("AVRO", node),))
+    found = decoded(topic, b"\0\2" * depth + b"\0\0")
+    assert found == ({"id": 0} if depth == 600 else "nested more than 1,000 levels deep")
+
+
 def test_an_array_of_null_takes_no_memory() -> None:
     """Ten bytes stand for 2**40 of them."""
     endless = schema("AVRO", record({"name": "v", "type": {"type": "array", "items": "null"}}))
