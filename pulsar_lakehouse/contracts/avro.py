@@ -58,6 +58,7 @@ class _Resolution:
     """What records of a schema lack that a newer one has."""
 
     def __init__(self, schema: str, newest: str) -> None:
+        fastavro.parse_schema(json.loads(newest))  # raises what is wrong with it
         self._schema, self._newest = Written(schema), Written(newest)
 
     def resolved(self, value: Value) -> Value:

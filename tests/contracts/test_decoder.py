@@ -223,10 +223,11 @@ def test_protobuf_by_its_list_of_fields() -> None:
         {"number": 1, "name": "id", "type": "INT64", "label": "LABEL_OPTIONAL", "definition": None},
         {"number": 2, "name": "name", "type": "STRING", "label": "LABEL_OPTIONAL", "definition": None},
         {"number": 4, "name": "port", "type": "MESSAGE", "label": "LABEL_OPTIONAL", "definition": None},
+        {"number": 5, "name": "DESCRIPTOR", "type": "INT32", "label": "LABEL_OPTIONAL", "definition": None},
     ]
     registered = schema("PROTOBUF", {}, __PARSING_INFO__=json.dumps(listed))
     topic = Topic("ships", "id BIGINT, name STRING", schemas=(registered,))
-    assert decoded(topic, b"\x08\x07\x12\x01a\x22\x06\x0a\x04Kiel") == {"id": 7, "name": "a"}
+    assert decoded(topic, b"\x08\x07\x12\x01a\x22\x06\x0a\x04Kiel\x28\x01") == {"id": 7, "name": "a"}
 
 
 @pytest.mark.parametrize(
