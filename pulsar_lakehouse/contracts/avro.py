@@ -11,8 +11,10 @@ from decimal import Decimal
 from typing import Any
 
 import fastavro
+from fastavro import _read_py
 
 from pulsar_lakehouse.contracts.avro_schemas import Avro, Written
+from pulsar_lakehouse.contracts.json_objects import DEEPEST, TOO_DEEP
 from pulsar_lakehouse.contracts.schemas import RegisteredSchema
 from pulsar_lakehouse.contracts.values import Days, Micros, Millis, NotReadableError, Value, number_of
 
@@ -35,13 +37,19 @@ class AvroReader:
             self._resolution = _Resolution(schema.data, newest) if newest not in ("", schema.data) else None
         except Exception as error:  # of many types, by what is wrong with the schema
             raise ValueError(str(error)) from error
+        self._is_recursive = _is_recursive(self._written)
 
     def read(self, payload: bytes) -> Value:
         """The record of a payload, as a dict, or another value. Raises NotReadableError."""
         data = io.BytesIO(payload)
         data.seek(self._offset)
+        # The reader in C does not look how deep records are nested, and would end the process.
+        may_be_deep = self._is_recursive and len(payload) > DEEPEST
+        read = _read_py.schemaless_reader if may_be_deep else fastavro.schemaless_reader
         try:
-            value = fastavro.schemaless_reader(data, self._written, None, handle_unicode_errors="surrogateescape")
+            value = read(data, self._written, None, handle_unicode_errors="surrogateescape")
+        except RecursionError:
+            raise NotReadableError(TOO_DEEP) from None
         except Exception:  # of many types, by what the bytes happen to be
             value, data = None, io.BytesIO()
         if data.tell() < len(payload):
@@ -53,6 +61,7 @@ class _Resolution:
     """What records of a schema lack that a newer one has."""
 
     def __init__(self, schema: str, newest: str) -> None:
+        fastavro.parse_schema(json.loads(newest))  # raises what is wrong with it
         self._schema, self._newest = Written(schema), Written(newest)
 
     def resolved(self, value: Value) -> Value:
@@ -61,20 +70,33 @@ class _Resolution:
     def _resolved(self, value: Value, written: Avro, newest: Avro) -> Value:
         match value:
             case str() if enum := _one(self._newest.branches(newest), "enum"):
-                return value if value in enum["symbols"] else enum.get("default", value)
+                is_known = value in enum["symbols"] or _one(self._newest.branches(newest), "string")
+                return value if is_known else enum.get("default", value)
             case list():
                 return [self._resolved(each, *self._within(written, newest, "array", "items")) for each in value]
-            case dict() if _one(self._schema.branches(written), "map"):
+            case dict() if record := self._record_of(value, written):
+                return self._record(value, record["fields"], self._same(record, newest)["fields"])
+            case dict():
                 inner = self._within(written, newest, "map", "values")
                 return {name: self._resolved(each, *inner) for name, each in value.items()}
-            case dict():
-                return self._record(value, *self._within(written, newest, "record", "fields"))
         return value
 
     def _within(self, written: Avro, newest: Avro, kind: str, part: str) -> tuple[Avro, Avro]:
         of_written = _one(self._schema.branches(written), kind) or {}
         of_newest = _one(self._newest.branches(newest), kind) or {}
         return of_written.get(part, []), of_newest.get(part, [])
+
+    def _record_of(self, value: Mapping[str, Value], written: Avro) -> Avro:
+        """The record that a value was written as, of perhaps several in a union; None if it was written as a map."""
+        records = (each for each in self._schema.branches(written) if each["type"] == "record")
+        return next((each for each in records if {field["name"] for field in each["fields"]} == value.keys()), None)
+
+    def _same(self, record: Avro, newest: Avro) -> Avro:
+        """The newer record, of perhaps several in a union: that of the same name, or else the first one."""
+        records = [each for each in self._newest.branches(newest) if each["type"] == "record"]
+        name = record["name"].rpartition(".")[2]
+        named = (each for each in records if each["name"].rpartition(".")[2] == name)
+        return next(named, records[0] if records else {"fields": []})
 
     def _record(self, value: dict[str, Value], written: Avro, newest: Avro) -> Value:
         kinds = {field["name"]: field["type"] for field in written}
@@ -89,6 +111,20 @@ class _Resolution:
             elif "default" in field:
                 values[name] = _default(field["default"], self._newest.branches(field["type"]))
         return values
+
+
+def _is_recursive(schema: Avro, within: tuple[str, ...] = ()) -> bool:
+    """Whether a record can be within itself. The schema has full names."""
+    match schema:
+        case str():
+            return schema in within
+        case list():
+            return any(_is_recursive(each, within) for each in schema)
+        case {"type": "record", "name": name, "fields": fields}:
+            return any(_is_recursive(field["type"], (*within, name)) for field in fields)
+        case {"type": "array", "items": inner} | {"type": "map", "values": inner} | {"type": inner}:
+            return _is_recursive(inner, within)
+    return False
 
 
 NO_FIELD: Mapping[str, Avro] = {"type": []}

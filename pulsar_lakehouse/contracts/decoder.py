@@ -14,7 +14,7 @@ from pulsar_lakehouse.contracts.avro import AvroReader
 from pulsar_lakehouse.contracts.connect import unwrapped
 from pulsar_lakehouse.contracts.decimals import reader_by_avro
 from pulsar_lakehouse.contracts.envelopes import METADATA, Change
-from pulsar_lakehouse.contracts.json_objects import parse_object
+from pulsar_lakehouse.contracts.json_objects import TOO_DEEP, parse_object
 from pulsar_lakehouse.contracts.message_keys import key_object, parse_text_or_object, split, text_of_key
 from pulsar_lakehouse.contracts.primitives import PRIMITIVES, parse_primitive
 from pulsar_lakehouse.contracts.protobuf import protobuf_reader
@@ -101,7 +101,7 @@ class Decoder:
             given = self._given_key(message, self._form_of(message))
             lacks = isinstance(given, Pairs | dict) and any(name not in row for name in dict(given))
             return None if lacks else self._text_of_key(given)
-        except NotReadableError:
+        except (NotReadableError, RecursionError):
             return None
 
     def _given_key(self, message: Message, form: _Form) -> Value:
@@ -128,6 +128,8 @@ class Decoder:
             fields = self._read(self._object(value, given), "", reasons)
         except NotReadableError as error:
             return Decoded(None, str(error), key, False)
+        except RecursionError:
+            return Decoded(None, TOO_DEEP, key, False)
         return Decoded(fields, "; ".join(reasons) or None, key, False)
 
     def _changed(self, change: Change, key: Value, text: str | None) -> Decoded:

@@ -8,6 +8,7 @@ from pulsar_lakehouse.contracts.values import NotReadableError, Number, Pairs, V
 
 WHITESPACE = " \t\r\n"
 DEEPEST = 1000
+TOO_DEEP = f"nested more than {DEEPEST:,} levels deep"
 sys.setrecursionlimit(max(sys.getrecursionlimit(), 10 * DEEPEST))
 BRACKETS = re.compile(r'"(?:[^"\\]|\\.)*"|[][{}]', re.DOTALL)
 PAIR = re.compile(r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}")
@@ -32,7 +33,7 @@ def parse_object(payload: bytes) -> Pairs:
     if text.startswith("\ufeff"):
         raise NotReadableError("begins with a byte order mark")
     if is_deep(payload) and _depth(text) > DEEPEST:
-        raise NotReadableError(f"nested more than {DEEPEST:,} levels deep")
+        raise NotReadableError(TOO_DEEP)
     start = len(text) - len(text.lstrip(WHITESPACE))
     try:
         value, end = _DECODER.raw_decode(text, start)

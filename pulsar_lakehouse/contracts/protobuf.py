@@ -70,7 +70,7 @@ def _listed(properties: Mapping[str, str]) -> Descriptor:
 
 def _tree(message: Message) -> Value:
     """The fields by name. One that is not set is None if that can be told from its default."""
-    return {field.name: _value_of(message, field) for field in message.DESCRIPTOR.fields}
+    return {field.name: _value_of(message, field) for field in type(message).DESCRIPTOR.fields}
 
 
 def _value_of(message: Message, field: Any) -> Value:

@@ -227,10 +227,11 @@ def test_protobuf_by_its_list_of_fields() -> None:
         {"number": 1, "name": "id", "type": "INT64", "label": "LABEL_OPTIONAL", "definition": None},
         {"number": 2, "name": "name", "type": "STRING", "label": "LABEL_OPTIONAL", "definition": None},
         {"number": 4, "name": "port", "type": "MESSAGE", "label": "LABEL_OPTIONAL", "definition": None},
+        {"number": 5, "name": "DESCRIPTOR", "type": "INT32", "label": "LABEL_OPTIONAL", "definition": None},
     ]
     registered = schema("PROTOBUF", {}, __PARSING_INFO__=json.dumps(listed))
     topic = Topic("ships", "id BIGINT, name STRING", schemas=(registered,))
-    assert decoded(topic, b"\x08\x07\x12\x01a\x22\x06\x0a\x04Kiel") == {"id": 7, "name": "a"}
+    assert decoded(topic, b"\x08\x07\x12\x01a\x22\x06\x0a\x04Kiel\x28\x01") == {"id": 7, "name": "a"}
 
 
 @pytest.mark.parametrize(
@@ -331,6 +332,35 @@ def test_a_key_of_several_columns_is_a_json_array_in_their_order() -> None:
     topic = Topic("ships", "id BIGINT, lang STRING", key_encoding=KeyEncoding.JSON)
     key = '{"language": "de", "id": 7}'
     assert keyed(topic, None, key=key, version=None) == ('[7,"de"]', None)
+
+
+def resolved(written: Any, newest: Any, value: Any, ddl: str) -> Any:
+    """The field `v` of a record that an older schema wrote, as one of type `ddl`."""
+    old, new = (record({"name": "v", "type": each}) for each in (written, newest))
+    schemas = schema("AVRO", old), schema("AVRO", new, version=1, at=1)
+    return decoded(Topic("ships", f"v {ddl}", encoding=Encoding.AVRO, schemas=schemas), in_avro(old, {"v": value}))
+
+
+def test_a_union_is_resolved_by_what_was_written() -> None:
+    one = record({"name": "x", "type": "int"}, name="One")
+    two, newer = record({"name": "y", "type": "int"}, name="Two"), {"name": "z", "type": "int", "default": 7}
+    added = {**two, "fields": [*two["fields"], newer]}
+    found = resolved(["null", one, two], ["null", one, added], {"y": 1}, "STRUCT<y: INT, z: INT>")
+    assert found == {"v": {"y": 1, "z": 7}}
+
+
+def test_a_text_beside_an_enum_stays_a_text() -> None:
+    known = {"type": "enum", "name": "Flag", "symbols": ["NO"], "default": "NO"}
+    assert resolved(["string", known], ["string", known | {"doc": ""}], ("string", "SE"), "STRING") == {"v": "SE"}
+
+
+@pytest.mark.parametrize("depth", [600, 100_000])
+def test_records_within_themselves_end_no_process(depth: int) -> None:
+    """The payload is all that is needed for it: two bytes a record."""
+    node = record({"name": "id", "type": "int"}, {"name": "next", "type": ["null", "Ship"]})
+    topic = Topic("ships", "id INT", encoding=Encoding.AVRO, schemas=(schema("AVRO", node),))
+    found = decoded(topic, b"\0\2" * depth + b"\0\0")
+    assert found == ({"id": 0} if depth == 600 else "nested more than 1,000 levels deep")
 
 
 def test_an_array_of_null_takes_no_memory() -> None:

@@ -49,7 +49,10 @@ def time(second: int) -> datetime:
 def change(op: str, lsn: int, *, id: int = 1, name: str = "Ulm", bio: Any = None, second: int | None = None) -> Message:
     """A change at the time of its position in the log, in seconds, if no other is given. It lands at that place."""
     key, row = f'{{"id": {id}}}', {"id": id, "name": name, "bio": bio}
-    rows = {"d": {"before": {"id": id, "name": ""}, "after": None}, "t": {"before": None, "after": None}}
+    rows: dict[str, Row] = {
+        "d": {"before": {"id": id, "name": ""}, "after": None},
+        "t": {"before": None, "after": None},
+    }
     source = {"lsn": lsn, "ts_ms": 1000 * (lsn if second is None else second)}
     payload = {"op": op, "source": source, **rows.get(op, {"before": None, "after": row})}
     return message("cities", payload, key=None if op == "t" else key, when=None, place=lsn)
