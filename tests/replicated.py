@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
-from itertools import groupby
+from itertools import groupby, islice
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -282,10 +282,10 @@ def without_repeats(changes: list[Change]) -> list[Change]:
     return [next(group) for _, group in groupby(changes, key=lambda change: change[1])]
 
 
-def differences(expected: Mapping[Any, Any], found: Mapping[Any, Any]) -> list[Any]:
-    """Some of what differs, with its key. A change since None may be found with any time."""
-    keys = [key for key in {**expected, **found} if not _agree(expected.get(key), found.get(key))]
-    return [(key, expected.get(key), found.get(key)) for key in keys[:3]]
+def differences(expected: Mapping[Any, Any], found: Mapping[Any, Any]) -> list[str]:
+    """Some of what differs, by key. A change since None may be found with any time."""
+    differing = (key for key in {**expected, **found} if not _agree(expected.get(key), found.get(key)))
+    return [f"{key}: {_shown(expected.get(key), found.get(key))}" for key in islice(differing, 3)]
 
 
 def _agree(expected: Any, found: Any) -> bool:
@@ -294,6 +294,28 @@ def _agree(expected: Any, found: Any) -> bool:
     pairs = zip(expected, found, strict=False)
     agree = (each[1] == other[1] and each[0] in (None, other[0]) for each, other in pairs)
     return len(expected) == len(found) and all(agree)
+
+
+def _shown(expected: Any, found: Any) -> str:
+    """What differs in rows, or from the first change on that differs."""
+    match expected, found:
+        case dict(), dict():
+            names = [name for name in {**expected, **found} if expected.get(name) != found.get(name)]
+            return "; ".join(f"{name} {_cut(expected.get(name))}, not {_cut(found.get(name))}" for name in names)
+        case list(), list() if len(expected) == len(found):
+            at = next(
+                at for at, pair in enumerate(zip(expected, found, strict=True)) if not _agree(*([x] for x in pair))
+            )
+            (since, row), (other_since, other_row) = expected[at], found[at]
+            return f"change {at} since {since}, not {other_since}: {_shown(row, other_row)}"
+        case list(), list():
+            since = [[str(change[0]) for change in changes] for changes in (expected, found)]
+            return f"changes since {since[0]}, not {since[1]}"
+    return f"{_cut(expected)}, not {_cut(found)}"
+
+
+def _cut(value: Any) -> str:
+    return repr(value)[:60]
 
 
 def held(settings: Settings, table: Table, names: set[str]) -> dict[tuple[Any, ...], Row]:
