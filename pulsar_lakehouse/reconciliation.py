@@ -18,6 +18,13 @@ class Reconciliation:
     landed: int
     accounted: Mapping[str, int]
     problems: tuple[str, ...] = ()
+    compacted: int = 0
+    """The landed messages that compaction had kept, after the broker had deleted others of their keys."""
+
+    @property
+    def arrived(self) -> str:
+        """How many landed, and which of them compaction had kept."""
+        return f"{self.landed:,}" + (f" ({self.compacted:,} kept by compaction)" if self.compacted else "")
 
     @property
     def difference(self) -> int:
@@ -31,7 +38,7 @@ class Reconciliation:
     def __str__(self) -> str:
         """One line with the topic's equation and its problems."""
         accounted = " + ".join(f"{count:,} {status}" for status, count in self.accounted.items())
-        equation = f"{self.topic}: {self.landed:,} landed {'=' if self.holds else '≠'} {accounted}"
+        equation = f"{self.topic}: {self.arrived} landed {'=' if self.holds else '≠'} {accounted}"
         return "; ".join((equation, *self.problems))
 
 

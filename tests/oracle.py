@@ -1,6 +1,6 @@
 """What the tables must hold, in plain Python: the meaning of the pipeline without its machinery.
 
-It leaves out what depends on the clock (retry and duplicate days, purges), manual commands, and partial updates.
+It leaves out what depends on the clock (retry and duplicate days, purges) and manual commands.
 
 `Oracle.run` takes messages in rounds, as `lakehouse run` does: it lands them all, merges them all, then enriches.
 Its state is the versions of each user and item, from which the tables are computed.
@@ -85,6 +85,8 @@ class Oracle:
     """The lookups of orders, in order."""
     sequence_by: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """By entity, the columns that order its messages before their event time does."""
+    ignoring: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """By entity, the columns that keep their value where a message has NULL."""
     occurred_at: Mapping[str, str] = field(default_factory=dict)
     """By entity, the field with the time of the change, which counts before that of the message."""
     keys: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -115,16 +117,29 @@ class Oracle:
         return self
 
     def latest(self, entity: str) -> list[Row]:
-        return by_version(versions[-1] for (name, _), versions in self._versions.items() if name == entity)
+        return by_version(
+            self._filled(entity, versions)[-1] for (name, _), versions in self._versions.items() if name == entity
+        )
 
     def history(self, entity: str) -> list[Row]:
         rows = []
-        for (name, _), versions in self._versions.items():
+        for (name, _), stated in self._versions.items():
+            versions = self._filled(entity, stated)
             times = [row["sequence"]["event_time"] for row in versions]
             for at, row in enumerate(versions):
                 end = max(times[at], min(times[at + 1 :])) if times[at + 1 :] else None
                 rows += [row | {"valid_from": times[at], "valid_until": end}] * (name == entity)
         return rows
+
+    def _filled(self, entity: str, versions: list[Row]) -> list[Row]:
+        """The versions of a key, with the values that they leave out. A delete has its own only, and ends all."""
+        before, filled = Row(), list[Row]()
+        for row in versions:
+            kept = {name: value for name, value in before.items() if row[name] is None}
+            filled.append(row | (kept if row["deleted_at"] is None else {}))
+            is_deleted = row["deleted_at"] is not None
+            before = {} if is_deleted else {name: filled[-1][name] for name in self.ignoring.get(entity, ())}
+        return filled
 
     def _merge(self, message: Message) -> None:
         keys = self.keys.get(message.topic, ("id",))

@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+from pulsar_lakehouse.bronze.compaction import note_of_compacted
 from pulsar_lakehouse.bronze.losses import keep_created, landed_offsets
 from pulsar_lakehouse.bronze.partitions import CREATED, ask_broker, creation_times, held_by, source_options
 from pulsar_lakehouse.bronze.pulsar import PulsarDataSource
@@ -40,7 +41,7 @@ def bronze_table(topic: Topic) -> Table:
 def create_bronze_table(lake: Lake, topic: Topic, held: Mapping[str, Held]) -> bool:
     """Create the topic's table unless it exists, and return whether it was created. It knows the `held` partitions."""
     table = bronze_table(topic)
-    made = {CREATED: json.dumps(creation_times(held), sort_keys=True)}
+    made = {CREATED: json.dumps(creation_times(held), sort_keys=True)} | note_of_compacted(held, held)
     return lake.create(replace(table, properties={**table.properties, **made}))
 
 

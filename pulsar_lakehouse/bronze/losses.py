@@ -8,6 +8,7 @@ import duckdb
 import pyarrow as pa
 from deltalake.exceptions import DeltaError
 
+from pulsar_lakehouse.bronze.compaction import COMPACTED, note_of_compacted
 from pulsar_lakehouse.bronze.erasures import ERASURES
 from pulsar_lakehouse.bronze.partitions import (
     CREATED,
@@ -43,7 +44,7 @@ LOSSES = Table(
 
 
 def keep_created(lake: Lake, topic: Topic, held: Mapping[str, Held]) -> None:
-    """Record the creation times of partitions that have none in the table's properties.
+    """Record the creation times of partitions that have none in the table's properties, and which are compacted.
 
     Raises PermanentError if a partition was recreated since its time was recorded.
     """
@@ -52,8 +53,10 @@ def keep_created(lake: Lake, topic: Topic, held: Mapping[str, Held]) -> None:
     if any(found.get(name, time) != time for name, time in kept.items()):
         for loss in find_losses(lake.settings, topic, held, kept):
             raise PermanentError(refusal_of(topic, loss))
-    if found.keys() - kept.keys():
-        table.set_properties({CREATED: json.dumps(found | kept, sort_keys=True)})
+    if new := found.keys() - kept.keys():
+        # A table that knows none is of an early release: its partitions have landed.
+        compacted = note_of_compacted(held, new, table.delta_property(COMPACTED)) if kept else {}
+        table.set_properties({CREATED: json.dumps(found | kept, sort_keys=True)} | compacted)
 
 
 def refusal(settings: Settings, topic: Topic, endpoint: Endpoint) -> str | None:

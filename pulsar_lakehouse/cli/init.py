@@ -56,7 +56,7 @@ def _drafts(topics: Sequence[str], endpoint: Endpoint, settings: Settings) -> di
     """The text of a file for each topic that can be declared. Raises ConfigurationError if there is none."""
     drafts, problems = {}, []
     found = contents_of_topics(topics, endpoint, settings)
-    names = names_of(each.topic for each in found)
+    names = names_of(found)
     for contents in found:
         name = names[contents.topic]
         try:

@@ -128,7 +128,10 @@ def retry(
     topic: Annotated[str, typer.Option(help="Only messages of this topic. Default: all topics.")] = "",
     dry_run: DryRun = False,
 ) -> None:
-    """Retry malformed messages after their contract was fixed: those that satisfy it now move to their tables."""
+    """Retry malformed messages after their contract was fixed: those that satisfy it now move to their tables.
+
+    Encrypted messages are decrypted, also in bronze, if their private key is there now.
+    """
     settings = load_settings()
     pipeline = pipeline_of(settings)
     known = [each.name for each in pipeline.topics]
@@ -137,7 +140,8 @@ def retry(
     entities = [entity for entity in pipeline.entities if topic in ("", entity.name)]
     enrichments = [enrichment for enrichment in pipeline.enrichments if topic in ("", enrichment.topic.name)]
     writes = [*(each.table.name for each in entities), *(each.gold_table for each in enrichments)]
-    with open_lake(settings, writes=writes) as lake:
+    topics = [each for each in pipeline.topics if topic in ("", each.name)] if settings.pulsar.decryption_keys else []
+    with open_lake(settings, writes=[*writes, *(each.bronze_table for each in topics)]) as lake:
         require(lake, [*writes, MALFORMED.name], made_by="run")
         done = [
             *(retry_changes(lake, entity, dry_run=dry_run) for entity in entities),

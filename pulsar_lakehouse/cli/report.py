@@ -85,7 +85,7 @@ def reconciliation(reconciliations: Iterable[Reconciliation]) -> None:
     rows = []
     for each in reconciliations:
         accounted = " + ".join(f"{count:,} {status}" for status, count in each.accounted.items())
-        rows.append((each.topic, f"{each.landed:,}", "=" if each.holds else "≠", accounted, verdict(each.holds)))
+        rows.append((each.topic, each.arrived, "=" if each.holds else "≠", accounted, verdict(each.holds)))
     columns = ("topic", "landed", "", "accounted for", "")
     OUT.print(grid(columns, rows, title="Reconciliation: where the landed messages are"))
 

@@ -118,6 +118,8 @@ def _with_own_readers(schema: Avro) -> Avro:
     match schema:
         case list():
             return [_with_own_readers(each) for each in schema]
+        case {"type": "array", "items": "null"}:
+            raise ValueError("an array of null: a few bytes can stand for any number of them")
         case dict():
             made = {
                 name: _with_own_readers(each) if name in ("type", "items", "values", "fields") else each

@@ -5,10 +5,9 @@ the same values. The decoder reads all others, one by one.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Annotated, Any, Literal, NotRequired, Required, TypedDict
 
 import msgspec
 import pyarrow as pa
@@ -17,9 +16,10 @@ from pyspark.sql import types as T
 
 from pulsar_lakehouse.contracts.decoder import Decoded, Decoder, Message
 from pulsar_lakehouse.contracts.json_objects import is_deep, parse_value
+from pulsar_lakehouse.contracts.parsers import json_parser, may_be_unavailable, parsed_type
 from pulsar_lakehouse.contracts.topics import Topic
-from pulsar_lakehouse.contracts.types import Encoding, Enum, KeyEncoding, TimestampMicros, TimestampMillis, in_spark
-from pulsar_lakehouse.contracts.values import BITS, MICROS, MILLIS, Value, read_as
+from pulsar_lakehouse.contracts.types import Encoding, Enum, TimestampMillis, in_spark
+from pulsar_lakehouse.contracts.values import Value, read_as
 
 SURROGATE = r"\\u[dD][89a-fA-F]"
 """An escape of half a surrogate pair, of which the parser in C does not look for the other half everywhere."""
@@ -33,15 +33,13 @@ class BatchDecoder:
 
     def __init__(self, topic: Topic, key_names: Sequence[Sequence[str]]) -> None:
         self._decoder = Decoder(topic, key_names)
-        self._is_plain_json = topic.encoding is Encoding.JSON and not topic.envelope
-        self._has_envelope = topic.envelope is not None
-        self._keeps_keys = topic.key_encoding is KeyEncoding.TEXT
+        self._is_json, self._envelope = topic.encoding is Encoding.JSON, topic.envelope
         self._typed_versions = pa.array(self._decoder.typed_versions, pa.int64())
-        self._parse = msgspec.json.Decoder(_typed_dict(topic.fields)).decode
+        self._parse = json_parser(topic)
         self._raw = {
             each.name: (read_as(each.dataType), not each.nullable)
             for each in topic.fields
-            if _parsed_type(each.dataType) is msgspec.Raw
+            if parsed_type(each.dataType) is msgspec.Raw
         }
         self._raw_names = [json.dumps(name, ensure_ascii=False).encode() for name in self._raw]
         self._parsed = pa.struct([(each.name, arrow_type(each.dataType, milliseconds="ms")) for each in topic.fields])
@@ -50,35 +48,41 @@ class BatchDecoder:
     def decode(self, payloads: pa.Array, keys: pa.Array, versions: pa.Array, published: pa.Array) -> pa.StructArray:
         """Structs of the PARTS of what is decoded; `unavailable` is only in those of a topic with an envelope."""
         rows = self._fast(payloads, versions)
+        texts = self._read_keys(rows, keys, versions, published) if self._decoder.reads_keys else keys.to_pylist()
         left = [at for at, row in enumerate(rows) if row is None]
         others: dict[int, Decoded] = {}
         if left:
             of_left = (each.take(pa.array(left)) for each in (keys, payloads, versions, published.cast(pa.int64())))
-            for at, message in zip(left, zip(*(each.to_pylist() for each in of_left), strict=True), strict=True):
-                key, payload, version, micros = message
-                milliseconds = NOW if micros is None else micros // 1000
-                decoded = others[at] = self._decoder.decode(Message(key, payload, version, milliseconds))
+            for at, message in zip(left, _messages(*of_left), strict=True):
+                decoded = others[at] = self._decoder.decode(message)
                 rows[at] = decoded.fields
         found = [others.get(at) for at in range(len(rows))]
         columns = [
             pa.array(rows, self._parsed).cast(self._fields),
             pa.array([each and each.reason for each in found], pa.string()),
-            self._keys(keys, found),
+            pa.array([each.key if each else key for key, each in zip(texts, found, strict=True)], pa.string()),
             pa.array([each is not None and each.is_tombstone for each in found], pa.bool_()),
         ]
-        if self._has_envelope:
+        if self._envelope:
             columns.append(pa.array([each and each.unavailable for each in found], pa.list_(pa.string())))
         return pa.StructArray.from_arrays(columns, PARTS[: len(columns)])
 
-    def _keys(self, keys: pa.Array, found: list[Decoded | None]) -> pa.Array:
-        if not self._typed_versions and self._keeps_keys:
-            return keys
-        given = keys.to_pylist()
-        return pa.array([each.key if each else key for key, each in zip(given, found, strict=True)], pa.string())
+    def _read_keys(
+        self, rows: list[dict[str, Value] | None], keys: pa.Array, versions: pa.Array, published: pa.Array
+    ) -> list[str | None]:
+        """The texts of the keys. A row whose key can't be read, or has what the payload lacks, becomes None."""
+        texts: list[str | None] = []
+        payloads = pa.nulls(len(keys), pa.binary())
+        for at, message in enumerate(_messages(keys, payloads, versions, published.cast(pa.int64()))):
+            text = self._decoder.key_of(message, row) if (row := rows[at]) is not None else None
+            texts.append(text)
+            if text is None:
+                rows[at] = None
+        return texts
 
     def _fast(self, payloads: pa.Array, versions: pa.Array) -> list[dict[str, Value] | None]:
         """The rows of the messages that the parser in C takes; None for others."""
-        if not self._is_plain_json or not self._keeps_keys:
+        if not self._is_json:
             return [None] * len(payloads)
         parse, rows, given = self._parse, list[dict[str, Value] | None](), payloads.to_pylist()
         for payload, is_left in zip(given, self._left(payloads, given, versions), strict=True):
@@ -97,6 +101,8 @@ class BatchDecoder:
         left = texts.is_null()
         if pc.any(pc.match_substring(texts, r"\u")).as_py():
             left = pc.or_(left, pc.fill_null(pc.match_substring_regex(texts, SURROGATE), True))
+        if self._envelope:
+            left = pc.or_(left, pc.fill_null(pc.match_substring_regex(texts, may_be_unavailable(self._envelope)), True))
         if len(self._typed_versions):
             left = pc.or_(left, pc.is_in(versions, self._typed_versions))
         found: list[bool] = left.to_pylist()
@@ -104,7 +110,7 @@ class BatchDecoder:
 
     def _read_raw(self, row: dict[str, Value] | None, payload: bytes) -> dict[str, Value] | None:
         """The row with the values that the parser did not read; None if one is wrong, or may occur more than once."""
-        if row is None or b"\\u" in payload or any(payload.count(name) > 1 for name in self._raw_names):
+        if row is None or (not self._envelope and self._may_occur_twice(payload)):
             return None
         for name, (read, is_required) in self._raw.items():
             if (raw := row.get(name)) is not None:
@@ -113,6 +119,10 @@ class BatchDecoder:
                 if reasons or (row[name] is None and is_required):
                     return None
         return row
+
+    def _may_occur_twice(self, payload: bytes) -> bool:
+        """Whether a field that the parser did not read may occur more than once; in envelopes, only the last counts."""
+        return b"\\u" in payload or any(payload.count(name) > 1 for name in self._raw_names)
 
 
 @dataclass(frozen=True)
@@ -170,45 +180,10 @@ _LEAVES: Mapping[type[T.DataType], pa.DataType] = {
 }
 
 
-def _typed_dict(fields: T.StructType) -> Any:
-    """The type that the parser in C reads an object as. If a field occurs more than once, it checks each value."""
-    kinds = {each.name: _parsed_type(each.dataType) for each in fields}
-    return TypedDict(  # type: ignore[operator]
-        "Fields",
-        {
-            each.name: NotRequired[_or_null(kinds[each.name])] if each.nullable else Required[kinds[each.name]]
-            for each in fields
-        },
-    )
-
-
-def _or_null(kind: Any) -> Any:
-    return kind if kind is msgspec.Raw else kind | None
-
-
-def _parsed_type(kind: T.DataType) -> Any:
-    """The type that the parser in C reads a value as: Raw for what it does not read as the decoder does."""
-    match kind:
-        case T.BooleanType():
-            return bool
-        case T.IntegerType() | T.LongType():
-            limit = 1 << BITS[type(kind)] - 1
-            return Annotated[int, msgspec.Meta(ge=-limit, le=limit - 1)]
-        case T.DoubleType():
-            return float
-        case TimestampMillis():
-            return Annotated[int, msgspec.Meta(ge=MILLIS[0], le=MILLIS[1])]
-        case TimestampMicros():
-            return Annotated[int, msgspec.Meta(ge=MICROS[0], le=MICROS[1])]
-        case Enum():
-            return Literal[kind.values]
-        case T.StringType():
-            return str
-        case T.ArrayType() if (item := _parsed_type(kind.elementType)) is not msgspec.Raw:
-            return list[_or_null(item) if kind.containsNull else item]  # type: ignore[misc]
-        case T.StructType() if not any(_parsed_type(each.dataType) is msgspec.Raw for each in kind):
-            return _typed_dict(kind)
-    return msgspec.Raw
+def _messages(keys: pa.Array, payloads: pa.Array, versions: pa.Array, micros: pa.Array) -> Iterator[Message]:
+    columns = (each.to_pylist() for each in (keys, payloads, versions, micros))
+    for key, payload, version, published in zip(*columns, strict=True):
+        yield Message(key, payload, version, NOW if published is None else published // 1000)
 
 
 def _utf8(payload: bytes | None) -> str | None:

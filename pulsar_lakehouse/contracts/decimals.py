@@ -49,21 +49,20 @@ def _of_object(fields: Mapping[str, Read | None]) -> Read | None:
     readers = {name: read for name, read in fields.items() if read}
 
     def read(value: Value) -> Value:
-        if not isinstance(value, Pairs | dict):
-            return value
-        pairs = value if isinstance(value, Pairs) else value.items()
-        return Pairs((name, readers[name](each) if name in readers else each) for name, each in pairs)
+        return _mapped(value, lambda name, each: readers[name](each) if name in readers else each)
 
     return read if readers else None
 
 
 def _of_map(inner: Read | None) -> Read | None:
-    def read(value: Value) -> Value:
-        if not isinstance(value, Pairs | dict) or not inner:
-            return value
-        return Pairs((name, inner(each)) for name, each in (value if isinstance(value, Pairs) else value.items()))
+    return inner and (lambda value: _mapped(value, lambda _, each: inner(each)))
 
-    return inner and read
+
+def _mapped(value: Value, change: Callable[[str, Value], Value]) -> Value:
+    """An object with other values; what is no object stays as it is."""
+    if isinstance(value, Pairs):
+        return Pairs((name, change(name, each)) for name, each in value)
+    return {name: change(name, each) for name, each in value.items()} if isinstance(value, dict) else value
 
 
 def _of_list(inner: Read | None) -> Read | None:

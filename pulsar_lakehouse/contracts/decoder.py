@@ -4,7 +4,7 @@ A message is read as the schema says that it was sent with; without one, as the 
 """
 
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -21,7 +21,7 @@ from pulsar_lakehouse.contracts.protobuf import protobuf_reader
 from pulsar_lakehouse.contracts.registered import KEY, VALUE, part_of
 from pulsar_lakehouse.contracts.schemas import RegisteredSchema
 from pulsar_lakehouse.contracts.topics import Topic
-from pulsar_lakehouse.contracts.types import Encoding
+from pulsar_lakehouse.contracts.types import Encoding, KeyEncoding
 from pulsar_lakehouse.contracts.values import NotReadableError, Pairs, Read, Value, not_utf8, read_fields, shown
 
 SELF_DESCRIBING = (Encoding.JSON, Encoding.STRING, Encoding.BYTES)
@@ -84,20 +84,39 @@ class Decoder:
 
     @property
     def typed_versions(self) -> list[int]:
-        """The versions of schemas other than those of plain JSON messages."""
-        plain = (Encoding.JSON, *UNTYPED)
-        return sorted({each.version for each in self._topic.schemas if each.type not in plain})
+        """The versions of schemas other than those of plain JSON payloads."""
+        return sorted({each.version for each in self._topic.schemas if not _is_plain_json(each)})
+
+    @property
+    def reads_keys(self) -> bool:
+        """Whether the text of a row's key is not that of the message key."""
+        is_pair = any(each.type == "KEY_VALUE" for each in self._topic.schemas)
+        return is_pair or self._topic.key_encoding is not KeyEncoding.TEXT
+
+    def key_of(self, message: Message, row: Mapping[str, Value]) -> str | None:
+        """The text of the key of a message that is this row; None if it has none, can't be read, or has more fields."""
+        try:
+            given = self._given_key(message, self._form_of(message))
+            lacks = isinstance(given, Pairs | dict) and any(name not in row for name in dict(given))
+            return None if lacks else self._text_of_key(given)
+        except NotReadableError:
+            return None
+
+    def _given_key(self, message: Message, form: _Form) -> Value:
+        if not form.key:
+            given = key_object(message.key, self._topic.key_encoding)
+        else:
+            first, _ = split(message.payload, message.key, is_inline=form.is_inline)
+            given = None if first is None else form.key(first)
+        return unwrapped(given) if self._topic.envelope else given
 
     def decode(self, message: Message) -> Decoded:
         key = message.key
         try:
             form = self._form_of(message)
-            payload, given = message.payload, key_object(key, self._topic.key_encoding)
-            if form.key:
-                first, payload = split(payload, key, is_inline=form.is_inline)
-                given = None if first is None else form.key(first)
-            if self._topic.envelope:
-                given = unwrapped(given)
+            payload, given = message.payload, self._given_key(message, form)
+            if form.is_inline:
+                _, payload = split(payload, key, is_inline=True)
             key = self._text_of_key(given)
             if payload is None or (not payload and form.kind not in (Encoding.STRING, Encoding.BYTES)):
                 return Decoded(None, None, key, True)
@@ -191,6 +210,14 @@ class Decoder:
             case _ if kind in PRIMITIVES:
                 return _Form(kind, partial(parse_primitive, kind=kind))
         raise NotReadableError("no schema version" if schema is None else f"a schema of type {kind} is not supported")
+
+
+def _is_plain_json(schema: RegisteredSchema) -> bool:
+    """Whether payloads are JSON objects that need nothing else of their schema."""
+    if schema.type == "KEY_VALUE" and schema.properties.get("kv.encoding.type") != "SEPARATED":
+        return False
+    value = part_of(schema, VALUE)
+    return value.type in UNTYPED or (value.type == Encoding.JSON and _json_parser(value) is parse_object)
 
 
 def _json_parser(schema: RegisteredSchema | None) -> Parse:

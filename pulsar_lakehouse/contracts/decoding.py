@@ -13,7 +13,7 @@ from pyspark.sql.pandas.functions import arrow_udf
 
 from pulsar_lakehouse.contracts.columns import COLUMNS, Columns
 from pulsar_lakehouse.contracts.topics import Topic
-from pulsar_lakehouse.contracts.types import in_spark
+from pulsar_lakehouse.contracts.types import in_spark, names_twice
 from pulsar_lakehouse.errors import DeclarationsError
 from pulsar_lakehouse.spark.declared_sql import naming, told_with, try_eval
 from pulsar_lakehouse.tables.declared import POSITION, POSITION_OF_MESSAGE, Table, ddl_of
@@ -92,11 +92,13 @@ def _schema_of(topic: str, fields: str, columns: tuple[tuple[str, str], ...]) ->
         schema = messages.select(row, "message").schema["row"].dataType
     assert isinstance(schema, T.StructType)
     kinds = {f"{named}: {sql}": each.dataType for (named, sql), each in zip(told.items(), schema, strict=True)}
-    if wrong := [
+    wrong = [
         f"{named}: is of type {kind.simpleString()}, which no table can have: CAST it to another"
         for named, kind in kinds.items()
         if not _can_be_stored(kind)
-    ]:
+    ]
+    wrong += [f"{topic}: {line}" for each in schema for line in names_twice(each.dataType, each.name)]
+    if wrong:
         raise DeclarationsError(wrong)
     return schema
 

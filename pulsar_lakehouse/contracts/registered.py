@@ -91,7 +91,10 @@ def differences(topic: Topic, schema: RegisteredSchema) -> list[str]:
 
 def _record(schema: RegisteredSchema) -> dict[str, Any]:
     found = parsed(schema.data) if schema.type in RECORDS else {}
-    return found if found.get("fields") else {}
+    try:
+        return found if found and Written(schema.data).names else {}
+    except (KeyError, TypeError, AttributeError):  # no Avro, as in schemas of old clients
+        return {}
 
 
 def parsed(text: str) -> dict[str, Any]:

@@ -100,11 +100,9 @@ def wrong_types(kind: T.DataType, path: str) -> Iterator[str]:
     """What is wrong with the type of a field, or of one in it: a line for each mistake."""
     match kind:
         case T.StructType():
-            names = [field.name.lower() for field in kind]
-            if not names:
+            if not kind.fields:
                 yield f"{path} has no fields"
-            if twice := [name for name in names if names.count(name) > 1]:
-                yield f"{path} has {twice[0]} twice, as SQL does not tell upper from lower case"
+            yield from _twice(kind, path)
             for field in kind:
                 yield from wrong_types(field.dataType, f"{path}.{field.name}")
         case T.ArrayType():
@@ -115,3 +113,22 @@ def wrong_types(kind: T.DataType, path: str) -> Iterator[str]:
             yield f"{path} is an ENUM of {', '.join(map(repr, kind.values)) or 'nothing'}: must be texts, each once"
         case _ if type(kind) not in LEAVES:
             yield f"{path} is {kind.simpleString()}: must be one of {NAMES}"
+
+
+def names_twice(kind: T.DataType, path: str) -> Iterator[str]:
+    """A line for each struct, in a column of this type, that has one name twice."""
+    match kind:
+        case T.StructType():
+            yield from _twice(kind, path)
+            for field in kind:
+                yield from names_twice(field.dataType, f"{path}.{field.name}")
+        case T.ArrayType():
+            yield from names_twice(kind.elementType, f"{path}[]")
+        case T.MapType():
+            yield from names_twice(kind.valueType, f"{path}[]")
+
+
+def _twice(kind: T.StructType, path: str) -> Iterator[str]:
+    names = [field.name.lower() for field in kind]
+    if twice := [name for name in names if names.count(name) > 1]:
+        yield f"{path} has {twice[0]} twice, as SQL does not tell upper from lower case"

@@ -44,11 +44,10 @@ from pulsar_lakehouse.spark.session_settings import session_settings
 from pulsar_lakehouse.storage import has_tables
 from pulsar_lakehouse.tables.declared import KEEP, POSITION_OF_MESSAGE, USER_METADATA
 from pulsar_lakehouse.tables.direct import append_values
-from pulsar_lakehouse.tables.lake import Lake
+from pulsar_lakehouse.tables.lake import APPEND_ONLY, Lake
 from pulsar_lakehouse.tables.old_files import remove_old_files, remove_old_log
 from pulsar_lakehouse.tables.stored import stored_table, table_names
 
-APPEND_ONLY = "delta.appendOnly"
 EXAMPLES = r"(?s), such as .*"
 """In the results of validations: the example of a failing row."""
 

@@ -8,7 +8,7 @@ from functools import partial
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from pulsar_lakehouse.bronze.decryption import decrypted
+from pulsar_lakehouse.bronze.decryption import decrypt_landed, decrypted
 from pulsar_lakehouse.contracts.decoding import MALFORMED, Decoding, explain
 from pulsar_lakehouse.contracts.topics import Topic
 from pulsar_lakehouse.gold.enrichment.declaration import ACTIONS, Enrichment
@@ -24,6 +24,8 @@ from pulsar_lakehouse.tables.declared import POSITION_OF_MESSAGE
 from pulsar_lakehouse.tables.direct import Merge, Within
 from pulsar_lakehouse.tables.lake import Lake
 
+SHOWN = ("key", "payload", "event_time")
+"""What quarantine shows of a message, as it is: decrypted, if it could be."""
 Transformation = Callable[[DataFrame], DataFrame]
 
 
@@ -40,6 +42,7 @@ def retry_changes(lake: Lake, entity: Entity, *, dry_run: bool) -> Retried:
     entity = as_written(lake, entity)
     if not dry_run:
         create_silver(lake, entity)
+        decrypt_landed(lake, entity.topic)
     decode, place = partial(decode_changes, entity=entity), partial(merge_batch, lake, entity)
     return _retry(lake, entity.decoding, decode, place, dry_run=dry_run)
 
@@ -48,6 +51,7 @@ def retry_facts(lake: Lake, enrichment: Enrichment, *, dry_run: bool) -> Retried
     enrichment = as_written(lake, enrichment)
     if not dry_run:
         create_gold(lake, enrichment)
+        decrypt_landed(lake, enrichment.topic)
     decode, place = partial(decode_facts, enrichment=enrichment), partial(enrich_messages, lake, enrichment)
     return _retry(lake, enrichment.decoding, decode, place, dry_run=dry_run)
 
@@ -63,7 +67,7 @@ def _retry(
     messages = landed.join(malformed.select("position"), on="position", how="left_semi")
     messages = messages.transform(partial(decrypted, files=lake.settings.pulsar.decryption_keys))
     checked = messages.drop("position").transform(decode).transform(explain, decoding=decoding)
-    with cached(checked.select("message.position", "reason")) as verdicts:
+    with cached(checked.select("message.position", "reason", *(f"message.{name}" for name in SHOWN))) as verdicts:
         sound = verdicts.where("reason IS NULL").select("position")
         outcome = Retried(topic=topic.name, malformed=malformed.count(), sound=sound.count())
         if dry_run:
@@ -92,7 +96,8 @@ def _note(lake: Lake, topic: Topic, positions: DataFrame) -> None:
 
 
 def _settle(lake: Lake, topic: Topic, verdicts: DataFrame) -> None:
-    """Remove messages without a reason from quarantine, and update the reason of the others."""
+    """Remove messages without a reason from quarantine, and update the others."""
     within = Within(F.col("held.topic") == topic.name, {"topic": (topic.name, topic.name)})
-    how = Merge(on=["position"], within=within, delete="new.reason IS NULL", update={"reason": "new.reason"})
+    update = {name: f"new.{name}" for name in ("reason", *SHOWN)}
+    how = Merge(on=["position"], within=within, delete="new.reason IS NULL", update=update)
     lake.table(MALFORMED.name).merge(verdicts, how)

@@ -18,6 +18,7 @@ from typing import TypeVar
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from pulsar_lakehouse.bronze.accepted_losses import accept_losses
+from pulsar_lakehouse.bronze.compaction import with_compacted
 from pulsar_lakehouse.bronze.erasures import with_erasures
 from pulsar_lakehouse.bronze.landing import bronze_table, land
 from pulsar_lakehouse.bronze.losses import LOSSES
@@ -119,7 +120,7 @@ def landing(lake: Lake, topics: Sequence[Topic], *, accept_loss: bool = False, t
             for loss in accept_losses(lake, topic, broker):
                 CONSOLE.say(f"{loss}: accepted, see {LOSSES.name}")
         for topic in topics:
-            keep_schemas(lake, topic, broker)
+            keep_schemas(lake, topic, broker)  # at first, as others can merge before all has landed
     return [
         Stream(
             f"land {topic.name}",
@@ -186,7 +187,8 @@ def reconcile_all(lake: Lake) -> list[Reconciliation]:
     ]
     with spinner("Comparing what landed with what the tables hold"):
         done = side_by_side(reconciliations)
-        return [with_erasures(lake, topic, each) for topic, each in zip(pipeline.topics, done, strict=True)]
+        counted = [with_compacted(lake, topic, each) for topic, each in zip(pipeline.topics, done, strict=True)]
+        return [with_erasures(lake, topic, each) for topic, each in zip(pipeline.topics, counted, strict=True)]
 
 
 def refreshing(lake: Lake, tables: Sequence[SqlTable], *, full: bool = False) -> Iterator[Refreshed]:

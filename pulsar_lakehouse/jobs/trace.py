@@ -182,6 +182,8 @@ def _event(change: RowChange, message: str, what: str) -> Event:
 def _told_of_landed(change: RowChange) -> str:
     if change.after is None:
         return "removed"
+    if change.before:
+        return "decrypted"
     what = "a tombstone landed" if change.after["payload"] is None else "landed"
     return f"{what}, published at {change.after['publish_time']:%Y-%m-%d %H:%M:%S} by {change.after['producer']}"
 

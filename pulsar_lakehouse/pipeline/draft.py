@@ -16,6 +16,7 @@ from pulsar_lakehouse.contracts.topics import Encoding, KeyEncoding, Topic
 from pulsar_lakehouse.errors import ConfigurationError
 from pulsar_lakehouse.gold.enrichment.declaration import OWN_COLUMNS
 from pulsar_lakehouse.pipeline.checks import IN_PULSAR, NAME, OWN_TABLES, table_name
+from pulsar_lakehouse.pipeline.drafted_envelopes import NO_KEY, SOURCE, FoundEnvelope, envelope_of, plain_key
 from pulsar_lakehouse.pipeline.drafted_keys import FoundKey, key_of_messages, key_of_schema
 from pulsar_lakehouse.pipeline.field_types import ID, Field, are_times, fields_of_payloads, fields_of_record, quoted
 from pulsar_lakehouse.pipeline.protobuf_fields import fields_of_descriptor
@@ -31,17 +32,19 @@ ENTITY = '''\
 from pulsar_lakehouse import {imports}
 
 # {why}
-# If messages are events, which replace none, declare an Enrichment instead.
 {variable} = Entity(
     topic={declared},
     key={key},
     columns="""
         {columns}
     """,
-    # If a field says since when the key is deleted, name it: deleted_at="deletedAt"
-    # If a field orders the messages of a key better than their event time, name it: sequence_by="version"
+    {order}
 )
 '''
+ORDER = '''\
+# If a field says since when the key is deleted, name it: deleted_at="deletedAt"
+    # If a field orders the messages of a key better than their event time, name it: sequence_by="version"'''
+OR_FACTS = "# If messages are events, which replace none, declare an Enrichment instead."
 FACTS = '''\
 """A draft of the topic {topic}, from {source}."""
 
@@ -63,6 +66,9 @@ from pulsar_lakehouse import {imports}
     lookups=(),
 )
 '''
+
+
+OFFSETS = "-debezium-offset-topic"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,14 +112,22 @@ class _Draft:
 
     @cached_property
     def encoding(self) -> Encoding:
-        if self.value.type == Encoding.STRING and not self.payloads:
+        if self.value.type == Encoding.STRING and not self.objects:
             return Encoding.STRING
         is_told = self.record or self.value.type == Encoding.PROTOBUF_NATIVE
         return Encoding(self.value.type) if is_told else Encoding.JSON
 
     @cached_property
+    def envelope(self) -> FoundEnvelope | None:
+        return envelope_of(self.record, self.encoding, self.objects)
+
+    @cached_property
     def payloads(self) -> list[tuple[str | None, Payload]]:
-        """The payloads that are JSON objects, each with its message key."""
+        """The payloads that are JSON objects, or the rows in them, each with its message key."""
+        return [*self.envelope.rows] if self.envelope else self.objects
+
+    @cached_property
+    def objects(self) -> list[tuple[str | None, Payload]]:
         read = ((key, _json_object(value)) for key, value in self.messages)
         return [(key, payload) for key, payload in read if payload is not None]
 
@@ -122,9 +136,9 @@ class _Draft:
         """The keys and values of the sample. A pair of a KeyValue schema is taken apart."""
         schema, sample = self.contents.schema, self.contents.sample
         if schema is None or schema.type != "KEY_VALUE":
-            return [(each.key, each.payload) for each in sample]
+            return [(plain_key(each.key), each.payload) for each in sample]
         is_inline, kind = schema.properties.get("kv.encoding.type") == "INLINE", part_of(schema, KEY).type
-        pairs = (_pair(each.payload) if is_inline else (b64decode(each.key or ""), each.payload) for each in sample)
+        pairs = (_pair(each.payload) if is_inline else (_bytes_of(each.key), each.payload) for each in sample)
         return [(_text_of(kind, key), value) for key, value in pairs]
 
     @cached_property
@@ -136,7 +150,9 @@ class _Draft:
 
     @cached_property
     def fields_of_value(self) -> list[Field]:
-        if self.record:
+        if self.envelope:
+            fields = [*self.envelope.columns]
+        elif self.record:
             fields = fields_of_record(self.record, self.encoding)
         elif self.value.type == Encoding.PROTOBUF_NATIVE:
             fields = fields_of_descriptor(self.value)
@@ -170,7 +186,7 @@ class _Draft:
     def key(self) -> FoundKey | None:
         """The fields that are the message key of each message; None if no fields are."""
         fields = [each for each in self.fields_of_value if each.is_declarable and not self.is_time(each)]
-        keys, schema = [key for key, _ in self.messages], self.contents.schema
+        keys, schema = [key for key, _ in self.messages if not self._has_no_key(key)], self.contents.schema
         if schema and schema.type == "KEY_VALUE":
             found = key_of_schema(schema, self.fields_of_value, self.payloads)
         elif keys and None not in keys:
@@ -179,7 +195,20 @@ class _Draft:
             found = None
         if found and self.value.type in PRIMITIVES and not self.payloads and not found.is_single:
             found = None  # beside the one value of a payload, there are no fields of the key
-        return found if found and found.is_usable and all(each.is_declarable for each in found.fields) else None
+        undeclared = {each.name for each in self.fields_of_value if not each.is_declarable}
+        if found and any(each.name in undeclared or not each.is_declarable for each in found.fields):
+            found = None
+        return found if found and found.is_usable else None
+
+    def _has_no_key(self, key: str | None) -> bool:
+        return self.envelope is not None and key in (None, NO_KEY)
+
+    @cached_property
+    def position(self) -> list[Column]:
+        """What orders the changes of a row, in an envelope."""
+        fields, taken = self.envelope.position if self.envelope else (), {each.name for each in self.columns}
+        names = ((each, each.name.removeprefix(SOURCE)) for each in fields)
+        return [Column(name=_unused(name, taken, self.name), sql=each.name, field=each.name) for each, name in names]
 
     def is_time(self, field: Field) -> bool:
         return _column(field, (), self.values(field.name), self.name).is_time
@@ -199,19 +228,32 @@ class _Draft:
         source = f"{len(self.payloads):,} of its messages"
         if self.contents.schema and (self.record or not self.payloads):
             source = f"version {self.contents.schema.version} of its {self.contents.schema.type} schema"
-        names = [f'"{each.name}"' for each in keys]
-        used = {kind, "Topic", *(each.partition(".")[0] for each in self._encodings.values())}
+        used = {
+            kind,
+            "Topic",
+            *(["Debezium"] if self.envelope else []),
+            *(each.partition(".")[0] for each in self._encodings.values()),
+        }
         return (ENTITY if kind == "Entity" else FACTS).format(
             topic=re.sub(r"[\"\\]", "'", one_line(self.contents.topic)),
             source=source,
             imports=", ".join(sorted(used)),
             why=why,
             variable=self.name.upper(),
+            order=self._order,
             declared=self._declared({each.field for each in keys}),
-            key=f"({', '.join(names)})" if kind == "Entity" and len(names) > 1 else ", ".join(names),
+            key=_listed(keys),
             columns=",\n        ".join(each.text for each in columns),
             **more,
         )
+
+    @property
+    def _order(self) -> str:
+        if not self.envelope:
+            return ORDER
+        lines = [f"sequence_by={_listed(self.position)},"] if self.position else []
+        lines += [f'occurred_at="{self.envelope.time.name}",'] if self.envelope.time else []
+        return "\n    ".join(lines)
 
     @property
     def _encodings(self) -> dict[str, str]:
@@ -224,10 +266,11 @@ class _Draft:
     def _declared(self, keys: Iterable[str]) -> str:
         """The Topic, as code."""
         of_payload, own, record = {each.name for each in self.fields_of_value}, self.contents.topic, self.record
-        fields = (each for each in self.found if each.is_declarable)
+        metadata = [*self.envelope.position, *filter(None, [self.envelope.time])] if self.envelope else []
+        fields = (each for each in (*self.found, *metadata) if each.is_declarable)
         required = {each.name for each in self.found if each.is_required or each.name in keys} & of_payload
         ddl = [f"{quoted(each.name)} {each.ddl}{' NOT NULL' * (each.name in required)}" for each in fields]
-        is_named = record and record.get("name") != Topic(self.name, "id INT").record
+        is_named = record and not self.envelope and record.get("name") != Topic(self.name, "id INT").record
         lines = [
             f'"{self.name}",',
             '"""',
@@ -238,13 +281,20 @@ class _Draft:
             *([f"topic={json.dumps(own, ensure_ascii=False)},"] if own != self.name else []),
             *([f"record={json.dumps(record['name'])},"] if is_named else []),
             *(f"{name}={code}," for name, code in self._encodings.items()),
+            *(["envelope=Debezium(),"] if self.envelope else []),
         ]
         return "\n        ".join(["Topic(", *lines]) + "\n    )"
 
 
-def names_of(topics: Iterable[str]) -> dict[str, str]:
-    """A name for the tables of each topic. A topic whose name tables can have keeps it; others get one that is free."""
-    wanted = {topic: table_name(topic) for topic in topics}
+def names_of(found: Iterable[Contents]) -> dict[str, str]:
+    """A name for the tables of each topic. A topic whose name tables can have keeps it; others get one that is free.
+
+    Debezium's topics are named after a server, a schema and a table: the tables here are named after that table.
+    """
+    wanted = {
+        each.topic: table_name(each.topic.rpartition(".")[2] if _Draft(each, "").envelope else each.topic)
+        for each in found
+    }
     taken = {name.partition(".")[2] for name in OWN_TABLES}
     names: dict[str, str] = {}
     for topic, name in sorted(wanted.items(), key=lambda each: (each[0] != each[1], each)):
@@ -265,15 +315,19 @@ def draft(contents: Contents, name: str) -> str:
         raise ConfigurationError(f"{topic}: a lakehouse publishes it from a table")
     if not IN_PULSAR.fullmatch(topic):
         raise ConfigurationError(f"{topic}: a topic with a comma or a space at an end of its name can't be read")
-    if not found.columns:
+    if topic.endswith(OFFSETS):
+        raise ConfigurationError(f"{topic}: a connector of Pulsar keeps its own position there")
+    if not any(each.is_declarable for each in found.found):
         why = contents.problem or "has no schema with fields, and no message with a JSON object"
         raise ConfigurationError(f"{topic}: {why}")
     if found.key is not None:
         by_field = {each.field: each for each in found.columns}  # the last one is a key that is no field
         keys = [by_field[each.name] for each in found.key.fields]
         named = " and ".join(each.field for each in keys)
-        why = f"Each message has a key, the {named}: it is taken for the state of that key."
-        return found.filled("Entity", why=why, keys=keys, columns=found.columns)
+        why = f"Each message has a key, the {named}: it is taken for the state of that key.\n{OR_FACTS}"
+        if found.envelope:
+            why = f"Debezium replicates a table whose key is {named}."
+        return found.filled("Entity", why=why, keys=keys, columns=[*found.columns, *found.position])
     has_keys = any(each.key for each in found.contents.sample)
     why = "The message keys are no field" if has_keys else "The messages have no keys"
     why = f"{why}: they are taken for events." if found.contents.sample else "There is no message yet."
@@ -293,17 +347,32 @@ def _column(field: Field, taken: Iterable[str], values: Sequence[Any], topic: st
     return Column(name=name, sql=sql, field=field.name, is_time=field.ddl.startswith("TIMESTAMP"))
 
 
+def _listed(columns: Sequence[Column]) -> str:
+    """The names of columns as code: a text, or a tuple of several."""
+    names = ", ".join(f'"{each.name}"' for each in columns)
+    return f"({names})" if len(columns) > 1 else names
+
+
 def _unused(name: str, taken: Iterable[str], topic: str = "") -> str:
     while name in taken:
         name = f"{topic}_{name}" if topic else f"{name}_"
     return name
 
 
+def _bytes_of(key: str | None) -> bytes | None:
+    """What a message key has in base64; None if it is not in base64."""
+    try:
+        return b64decode(key or "", validate=True)
+    except ValueError:
+        return None
+
+
 def _text_of(kind: str, key: bytes | None) -> str | None:
     """The key of a pair as text, if it is a text or an integer; the bytes of others are not compared."""
     if key is None:
         return None
-    return str(int.from_bytes(key, "big", signed=True)) if kind.startswith("INT") else key.decode(errors="replace")
+    is_number = kind.startswith("INT") and len(key) <= 8
+    return str(int.from_bytes(key, "big", signed=True)) if is_number else key.decode(errors="replace")
 
 
 def _pair(payload: bytes | None) -> tuple[bytes | None, bytes | None]:
@@ -320,6 +389,6 @@ def _pair(payload: bytes | None) -> tuple[bytes | None, bytes | None]:
 def _json_object(payload: bytes | None) -> Payload | None:
     try:
         value = json.loads(payload or b"null")
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None

@@ -152,7 +152,7 @@ def struct_of(fields: Mapping[str, str]) -> str:
 
 def quoted(name: str) -> str:
     """A field's name in SQL: in backticks unless it is a word that SQL has no other use for."""
-    is_word = re.fullmatch(r"[a-zA-Z]\w*", name, re.ASCII) and tokenize(name)[0].token_type is TokenType.VAR
+    is_word = re.fullmatch(r"[a-zA-Z_]\w*", name, re.ASCII) and tokenize(name)[0].token_type is TokenType.VAR
     return name if is_word else f"`{name}`"
 
 

@@ -1,7 +1,6 @@
 """Messages as people write them: an object with a payload, and perhaps a key and more, a line each."""
 
 import base64
-import binascii
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
@@ -12,6 +11,7 @@ from typing import Any
 from _pulsar import SchemaType
 from fastavro import parse_schema, schemaless_writer
 
+from pulsar_lakehouse.bronze.pulsar.reading import LAST_MILLISECOND
 from pulsar_lakehouse.contracts.topics import Topic
 from pulsar_lakehouse.errors import ConfigurationError
 from pulsar_lakehouse.pulsar.produce import Message, MessageSchema, own_schema
@@ -30,7 +30,7 @@ def read_lines(lines: Iterable[str], name: str, topic: Topic) -> Iterator[Messag
         if line.strip():
             try:
                 yield message_of(json.loads(line, parse_float=Decimal, parse_constant=_refuse), topic)
-            except ValueError as error:
+            except (ValueError, RecursionError) as error:
                 raise ConfigurationError(f"{name}:{number}: not JSON: {error}") from None
             except ConfigurationError as error:
                 raise ConfigurationError(f"{name}:{number}: {error}") from None
@@ -74,7 +74,7 @@ def _payload_of(given: Mapping[str, Any], schema: MessageSchema) -> bytes | None
     if payload is None:
         return None
     if schema.type in AS_JSON:
-        return json_text(payload).encode()
+        return _text_of("payload", json_text(payload)).encode()
     if schema.type == "AVRO":
         return _avro(payload, schema.data)
     raise ConfigurationError(f"payload: with a schema of type {schema.type}, write it as payload_bytes, in base64")
@@ -111,19 +111,23 @@ def _schema_of(given: Any) -> MessageSchema:
         raise ConfigurationError(f"schema: type: {given['type']}: must be one of {', '.join(TYPES)}")
     data = given.get("schema", "")
     properties = _texts_of("schema: properties", given.get("properties", {}))
-    return MessageSchema(
-        given["type"], data if isinstance(data, str) else json_text(data), tuple(sorted(properties.items()))
-    )
+    text = _text_of("schema: schema", data if isinstance(data, str) else json_text(data))
+    return MessageSchema(given["type"], text, tuple(sorted(properties.items())))
 
 
 def _text_of(name: str, value: Any) -> str:
-    if not isinstance(value, str):
+    if not _is_text(value):
         raise ConfigurationError(f"{name}: {json_text(value)}: must be a text, as in {SUCH_AS}")
-    return value
+    return str(value)
+
+
+def _is_text(value: Any) -> bool:
+    """Whether it is a text that UTF-8 can encode, as it can't half of a surrogate pair."""
+    return isinstance(value, str) and not any("\ud800" <= each <= "\udfff" for each in value)
 
 
 def _texts_of(name: str, value: Any) -> dict[str, str]:
-    if not isinstance(value, dict) or not all(isinstance(each, str) for each in value.values()):
+    if not isinstance(value, dict) or not all(map(_is_text, (*value, *value.values()))):
         raise ConfigurationError(f'{name}: {json_text(value)}: must be an object of texts, such as {{"sent-by": "me"}}')
     return value
 
@@ -131,7 +135,7 @@ def _texts_of(name: str, value: Any) -> dict[str, str]:
 def _bytes_of(name: str, value: Any) -> bytes:
     try:
         return base64.b64decode(_text_of(name, value), validate=True)
-    except binascii.Error:
+    except ValueError:
         raise ConfigurationError(f"{name}: {value}: must be base64, such as aGVsbG8=") from None
 
 
@@ -154,8 +158,8 @@ def epoch_millis_of(name: str, value: Any) -> int:
     except ValueError:
         raise ConfigurationError(f"{name}: {value}: must be a time such as 2026-01-31T12:00:00Z") from None
     millis = round((time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp() * 1000)
-    if millis <= 0:
-        raise ConfigurationError(f"{name}: {value}: must be after 1970-01-01T00:00:00Z")
+    if not 0 < millis <= LAST_MILLISECOND:
+        raise ConfigurationError(f"{name}: {value}: must be after 1970-01-01T00:00:00Z, and before the year 10000")
     return millis
 
 

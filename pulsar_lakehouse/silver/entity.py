@@ -1,16 +1,20 @@
 """Declare how a changelog topic becomes a table of latest state."""
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql.types import (
+    ArrayType,
     AtomicType,
+    BinaryType,
     BooleanType,
     DataType,
     DateType,
     IntegralType,
+    MapType,
     StringType,
     StructType,
     TimestampType,
@@ -20,6 +24,7 @@ from pulsar_lakehouse.contracts.arguments import checked
 from pulsar_lakehouse.contracts.checks import Check, Mode, of_mode, refuse_wrong
 from pulsar_lakehouse.contracts.columns import COLUMNS, Columns
 from pulsar_lakehouse.contracts.decoding import Decoding
+from pulsar_lakehouse.contracts.envelopes import path_of
 from pulsar_lakehouse.contracts.topics import Topic
 from pulsar_lakehouse.contracts.types import type_name
 from pulsar_lakehouse.errors import ConfigurationError, DeclarationsError
@@ -30,15 +35,30 @@ SEQUENCE = "event_time: TIMESTAMP, publish_time: TIMESTAMP, ledger_id: BIGINT, e
 across partitions, so no two messages are equal. The event time is `occurred_at`, if that is declared and not NULL. A
 message without event time uses its publish time. With `sequence_by`, the struct begins with the columns that are
 declared there, as the struct `by`."""
+UNAVAILABLE = "_unavailable"
+"""The column of decoded messages that names the fields which a message leaves out, if some of its topic may."""
 OCCURRED_AT = "_occurred_at"
 """The column of decoded messages that has the value of `occurred_at`, if that is declared."""
 
 RESERVED = (
     *("deleted_at", "sequence", "valid_from", "valid_until", "given", "message", "reason", "_since", "_stored"),
-    *("_latest", "_latest_row", "_is_given", "_is_changed", "_is_last", "_is_newer", "_has_new_values", "_life"),
+    *(
+        "_latest",
+        "_latest_row",
+        "_is_given",
+        "_is_changed",
+        "_is_last",
+        "_is_newer",
+        "_has_new_values",
+        "_life",
+        "_said",
+    ),
     OCCURRED_AT,
+    UNAVAILABLE,
 )
 """Columns that an entity can't declare, because its tables or the merge have columns of these names."""
+LONG = (StringType, BinaryType, ArrayType, MapType)
+"""The types of fields that a message may leave out, as their values can be long: Postgres' TOAST."""
 TIME = "must be a TIMESTAMP, such as a field of type TIMESTAMP_MILLIS"
 VALIDITY = "valid_from TIMESTAMP, valid_until TIMESTAMP"
 FIXED = ("key", "sequence_by", "occurred_at")
@@ -85,9 +105,10 @@ class Entity:
     Example: `deleted_at="closedAt"`"""
     keeps_history: bool = True
     """Whether there is a table of all versions, for joins as of a time. Example: `keeps_history=False`"""
-    ignore_null_updates: bool = False
-    """Whether messages are partial updates: a NULL field keeps its previous value, unless the key was deleted since.
-    Needs `keeps_history`. Example: `ignore_null_updates=True`"""
+    ignore_null_updates: bool | tuple[str, ...] = False
+    """Whether messages are partial updates: a column that is NULL keeps its previous value, unless the key was deleted
+    since. Of a struct, each field does. If only some columns do, name them: NULL is a value of the others. Needs
+    `keeps_history`. Example: `ignore_null_updates=("city", "address")`"""
     keep_deleted: int = 90
     """Days after which a deleted key may be purged. Without the history, an older message that arrives after that
     brings the key back. Example: `keep_deleted=30`"""
@@ -104,6 +125,28 @@ class Entity:
         """Whether the delete of a key took effect and was published more than `keep_deleted` days ago."""
         since = F.current_timestamp() - F.make_dt_interval(F.lit(self.keep_deleted))
         return F.coalesce(deleted_at < since, F.lit(False)) & (published < since)
+
+    @property
+    def ignoring(self) -> tuple[str, ...]:
+        """The columns of `ignore_null_updates`."""
+        if isinstance(self.ignore_null_updates, tuple):
+            return self.ignore_null_updates
+        return self.values if self.ignore_null_updates else ()
+
+    @property
+    def is_partial(self) -> bool:
+        """Whether a message may leave out values, which then are those of earlier messages."""
+        return bool(self.ignoring or self.may_lack)
+
+    @property
+    def may_lack(self) -> Mapping[str, tuple[str, ...]]:
+        """By column, the fields in its SQL that a message may leave out because the database did not log them."""
+        if not self.topic.envelope:
+            return {}
+        fields = [each.name for each in self.topic.fields if isinstance(each.dataType, LONG) and not path_of(each.name)]
+        words = {name: set(re.findall(r"\w+", self.columns[name].lower())) for name in self.values}
+        used = {name: tuple(each for each in fields if each.lower() in words[name]) for name in self.values}
+        return {name: each for name, each in used.items() if each}
 
     @property
     def decoding(self) -> Decoding:
@@ -144,6 +187,7 @@ class Entity:
     @property
     def definition(self) -> dict[str, str]:
         """What the rows of its tables are made from, by name. `FIXED` are the names that only a rebuild can change."""
+        some = self.ignore_null_updates or False
         others = (name for name in self.columns if name not in (*self.keys, *self.ordered_by))
         return {
             "key": self._sql_of(self.keys),
@@ -152,7 +196,8 @@ class Entity:
             **{f"field {each.name}": type_name(each.dataType) for each in self.topic.fields},
             **{f"column {name}": self.columns[name] for name in others},
             "deleted_at": self.deleted_at,
-            "ignore_null_updates": str(self.ignore_null_updates),
+            **({"envelope": str(self.topic.envelope)} if self.topic.envelope else {}),
+            "ignore_null_updates": ", ".join(some) if isinstance(some, tuple) else str(some),
             **{f"check {name}": check.sql for name, check in of_mode(self.checks, Mode.QUARANTINE).items()},
         }
 
@@ -181,17 +226,31 @@ class Entity:
                     raise ConfigurationError(f"{self.name}: {what} {name}: must be one of {', '.join(self.columns)}")
         if taken := [name for name in self.columns if name.lower() in RESERVED]:
             raise ConfigurationError(f"{self.name}: column {taken[0]}: silver has one of that name: choose another")
+        self._refuse_wrong_updates()
+        self._refuse_wrong_checks()
+
+    def _refuse_wrong_updates(self) -> None:
+        for name in self.ignoring:
+            if name not in self.values:
+                known = ", ".join(self.values)
+                raise ConfigurationError(f"{self.name}: ignore_null_updates {name}: must be one of {known}")
         if self.ignore_null_updates and not self.keeps_history:
             raise ConfigurationError(f"{self.name}: ignore_null_updates needs keeps_history")
-        self._refuse_wrong_checks()
+        if self.may_lack and not self.keeps_history:
+            name = next(iter(self.may_lack))
+            raise ConfigurationError(
+                f"{self.name}: keeps_history=False: column {name} needs it, as a message may leave out what did not "
+                "change: keep the history"
+            )
 
     def _refuse_wrong_checks(self) -> None:
         refuse_wrong(self.checks, within=self.name)
         for name in of_mode(self.checks, Mode.QUARANTINE):
-            if self.ignore_null_updates:
+            if self.is_partial:
+                by = "ignore_null_updates has updates of some fields"
                 raise ConfigurationError(
-                    f"{self.name}: check {name}: quarantine is of whole messages, and ignore_null_updates has "
-                    "updates of some fields: use warn or fail"
+                    f"{self.name}: check {name}: quarantine is of whole messages, and "
+                    f"{by if self.ignoring else 'an envelope may leave out some fields'}: use warn or fail"
                 )
             if not self.keeps_history:
                 raise ConfigurationError(
@@ -211,9 +270,9 @@ class Entity:
         `valid_from` is the version's event time, and `valid_until` the earliest event time of the versions that follow
         it in their sequence. The last version has no `valid_until`. A version that was replaced at the same event time,
         or by one with an earlier event time, was never valid: its two times are equal. With partial updates, `given`
-        names the fields that the message had.
+        names the columns that the message gave, and the fields of structs that ignore NULL, such as `address.city`.
         """
-        given = ", given ARRAY<STRING>" if self.ignore_null_updates else ""
+        given = ", given ARRAY<STRING>" if self.is_partial else ""
         return self._table(f"{self.name}_history", f", {VALIDITY}{given}")
 
     def _table(self, name: str, more: str = "") -> Table:

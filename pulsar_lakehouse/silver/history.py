@@ -7,18 +7,19 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, StructType
 
-from pulsar_lakehouse.silver.entity import Entity
+from pulsar_lakehouse.silver.entity import UNAVAILABLE, Entity
+from pulsar_lakehouse.silver.given import columns_from, given_by, values_of
 from pulsar_lakehouse.spark.comparing import is_same
 
 
 def changeable(entity: Entity) -> list[str]:
     """The columns of a stored version that a message of a later batch can change."""
-    return ["valid_until", *((*entity.values, "given") if entity.ignore_null_updates else ())]
+    return ["valid_until", *((*entity.values, "given") if entity.is_partial else ())]
 
 
 def needed(entity: Entity) -> list[str] | None:
     """The columns of stored versions that `versions_of` needs; None if these are all."""
-    return None if entity.ignore_null_updates else [*entity.keys, "sequence", *changeable(entity)]
+    return None if entity.is_partial else [*entity.keys, "sequence", *changeable(entity)]
 
 
 def versions_of(changes: DataFrame, *, stored: DataFrame, entity: Entity) -> DataFrame:
@@ -31,7 +32,7 @@ def versions_of(changes: DataFrame, *, stored: DataFrame, entity: Entity) -> Dat
     touched = stored.join(changes.groupBy(*keys).agg(F.min("sequence.event_time").alias("_since")), on=keys)
     as_stored = F.struct(*changeable(entity)).alias("_stored")
     changes = changes.withColumn("_is_given", F.lit(True))
-    versions_with = _versions_with_partial if entity.ignore_null_updates else _versions_with_whole
+    versions_with = _versions_with_partial if entity.is_partial else _versions_with_whole
     versions = versions_with(changes, touched.select("*", as_stored), entity)
     as_it_is, kind = F.struct(*changeable(entity)), stored.select(as_stored).schema["_stored"].dataType
     return (
@@ -51,13 +52,12 @@ def _versions_with_whole(changes: DataFrame, touched: DataFrame, entity: Entity)
 
 
 def _versions_with_partial(changes: DataFrame, touched: DataFrame, entity: Entity) -> DataFrame:
-    """The versions of partial updates, whose NULL fields are filled from older ones. Any of them may change."""
-    given = F.array_compact(F.array(*(F.when(F.col(name).isNotNull(), name) for name in entity.values)))
-    changes = changes.withColumn("given", given)
+    """The versions of partial updates, which get from older ones what they do not give. Any of them may change."""
+    changes = changes.withColumn("given", given_by(entity)).drop(UNAVAILABLE)
     # A version from before `ignore_null_updates` was declared has all its values from its own message.
-    known = touched.withColumn("given", F.coalesce("given", given))
-    said = {name: F.when(F.array_contains("given", name), F.col(name)) for name in entity.values}
-    known = known.withColumns({**said, "_is_given": F.lit(True)}).select(*changes.columns, "_stored")
+    known = touched.withColumn(UNAVAILABLE, F.lit(None).cast("ARRAY<STRING>"))
+    known = known.withColumns({"given": F.coalesce("given", given_by(entity)), "_is_given": F.lit(True)})
+    known = known.select(*changes.columns, "_stored")
     return _each_once(changes, known, entity).transform(with_older, entity=entity)
 
 
@@ -72,7 +72,7 @@ def _each_once(changes: DataFrame, known: DataFrame, entity: Entity) -> DataFram
 def _has_stored_values(entity: Entity, kind: DataType) -> Column:
     """Whether the values of a version are those of its row in the history, whose type of `_stored` is `kind`."""
     assert isinstance(kind, StructType)
-    values = entity.values if entity.ignore_null_updates else ()  # others never change
+    values = entity.values if entity.is_partial else ()  # others never change
     same = (is_same(F.col("_stored")[name], F.col(name), kind[name].dataType) for name in values)
     return reduce(Column.__and__, same, F.lit(True))
 
@@ -87,13 +87,17 @@ def _valid_until(keys: Sequence[str]) -> Column:
 
 
 def with_older(versions: DataFrame, *, entity: Entity) -> DataFrame:
-    """Fill each NULL from earlier versions of the key, but not from before a delete. A delete itself is not filled."""
+    """Take what a version does not give from earlier ones of its key, but not for a delete, nor from before one."""
     before = Window.partitionBy(*entity.keys).orderBy("sequence").rowsBetween(Window.unboundedPreceding, -1)
     life = F.count_if(F.col("deleted_at").isNotNull()).over(before)
     so_far = Window.partitionBy(*entity.keys, "_life").orderBy("sequence")
-    said = {name: F.last(name, ignorenulls=True).over(so_far) for name in entity.values}
-    values = {name: F.when(F.col("deleted_at").isNull(), value).otherwise(F.col(name)) for name, value in said.items()}
-    return versions.withColumn("_life", life).withColumns(values).drop("_life")
+    is_deleted = F.col("deleted_at").isNotNull()
+    said = (
+        F.when(is_deleted, each.own).otherwise(F.last(each.own, ignorenulls=True).over(so_far)).alias(each.name)
+        for each in values_of(entity)
+    )
+    filled = versions.withColumn("_life", life).withColumn("_said", F.struct(*said))
+    return filled.withColumns(columns_from("_said", entity)).drop("_life", "_said")
 
 
 def _either(name: str) -> Column:

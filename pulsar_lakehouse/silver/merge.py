@@ -14,7 +14,7 @@ from pulsar_lakehouse.contracts.keys import key_text, key_values
 from pulsar_lakehouse.contracts.malformed import quarantine_malformed
 from pulsar_lakehouse.errors import ConfigurationError
 from pulsar_lakehouse.limits import FEW
-from pulsar_lakehouse.silver.entity import FIXED, OCCURRED_AT, Entity
+from pulsar_lakehouse.silver.entity import FIXED, OCCURRED_AT, UNAVAILABLE, Entity
 from pulsar_lakehouse.silver.history import changeable, needed, versions_of
 from pulsar_lakehouse.spark.batches import each_batch
 from pulsar_lakehouse.spark.comparing import is_same
@@ -104,10 +104,11 @@ def _merge_changes(lake: Lake, entity: Entity, changes: DataFrame, number: int) 
     latest = stored_in(entity.table.name)
     if few is None:
         latest = of_keys(latest, keys)
-    row = F.struct(*changes.columns)
+    columns = [each for each in changes.columns if each != UNAVAILABLE]
+    row = F.struct(*columns)
     latest = latest.select(*entity.keys, F.col("sequence").alias("_latest"), row.alias("_latest_row"))
     is_newer = F.col("_latest").isNull() | (F.col("sequence") > F.col("_latest"))
-    if entity.ignore_null_updates:  # an older message can fill a NULL field of the last one
+    if entity.is_partial:  # an older message can have a value that the last one does not give
         is_newer = is_newer | ~is_same(row, F.col("_latest_row"), latest.schema["_latest_row"].dataType)
     rows = versions.join(latest, on=list(entity.keys), how="left").withColumn("_is_newer", F.col("_is_last") & is_newer)
     with cached(rows.drop("_latest", "_latest_row", "_is_last")) as rows:
@@ -120,7 +121,7 @@ def _merge_changes(lake: Lake, entity: Entity, changes: DataFrame, number: int) 
             history = sized.table(entity.history.name)
             history.upsert(versions, on=[*entity.keys, "sequence"], update=changeable(entity))
         if newer:
-            latest = rows.where("_is_newer").select(*changes.columns)
+            latest = rows.where("_is_newer").select(*columns)
             sized.table(entity.table.name).upsert(latest, on=entity.keys)
 
 
@@ -148,6 +149,8 @@ def decode_changes(messages: DataFrame, *, entity: Entity) -> DataFrame:
             ),
         }
     )
+    if entity.may_lack:
+        merged = merged.withColumn(UNAVAILABLE, F.col("message.unavailable"))
     return merged.drop(OCCURRED_AT)
 
 
@@ -182,7 +185,7 @@ def _unusable_key(entity: Entity) -> Column:
     no_key = F.concat(
         F.lit(f"tombstone whose message key is not of type {kind}: "), F.coalesce(shown(given), F.lit("none"))
     )
-    reason = F.when(F.col("message.is_tombstone") & key_values(given, entity.key_types)[0].isNull(), no_key).when(
+    reason = F.when(F.col("message.is_tombstone") & key[entity.keys[0]].isNull(), no_key).when(
         given != text, F.concat(F.lit("message key "), shown(given), F.lit(f" is not the {name}: "), text)
     )
     for column, value in key.items():

@@ -11,16 +11,17 @@ from pulsar_lakehouse.tables.declared import EACH_TABLE, Table, sql_type
 def alterations(table: Table, schema: StructType, properties: Mapping[str, str]) -> Iterator[str]:
     """What to ALTER in a table that has this schema and these properties.
 
-    Raises ConfigurationError if a column does not have the declared type, or if a struct has a column that is not
-    declared any more. Properties that an earlier version has not declared, it has not set.
+    Raises ConfigurationError if a column does not have the declared type, or its name in another case, or if a struct
+    has a column that is not declared any more. Properties that an earlier version has not declared, it has not set.
     """
     columns = []
     for path, stored, declared in column_changes(schema, table.schema):
         if stored is None:
             columns.append(f"{'.'.join(f'`{name}`' for name in path)} {declared}")
         elif declared is not None:
+            how = "name it as there" if declared.lower() == stored.lower() else "CAST it"
             raise ConfigurationError(
-                f"{table.name}.{'.'.join(path)} is {stored} in the table, but declared as {declared}: CAST it, or "
+                f"{table.name}.{'.'.join(path)} is {stored} in the table, but declared as {declared}: {how}, or "
                 "declare it under another name"
             )
         elif len(path) > 1:  # a MERGE can't write a struct that lacks a field
@@ -44,12 +45,18 @@ def column_changes(
     """The columns in which a table differs from its declaration, also within structs and arrays of them.
 
     Each is the path of its name, its type in the table and its declared one; None stands for the type of a column that
-    is not there.
+    is not there. For a name that differs in case, which to SQL is the same, there are both names in place of the types.
     """
-    before, after = ({column.name: column.dataType for column in columns} for columns in (held, declared))
+    before, after = ({column.name.lower(): column for column in columns} for columns in (held, declared))
     for name in dict.fromkeys((*after, *before)):
-        was, becomes = before.get(name), after.get(name)
-        path = (*within, name)
+        columns = before.get(name), after.get(name)
+        was, becomes = (column and column.dataType for column in columns)
+        names = dict.fromkeys(column.name for column in columns if column)
+        path = (*within, next(iter(names)))
+        if len(names) > 1:
+            before_name, after_name = names
+            yield path, f"`{before_name}`", f"`{after_name}`"
+            continue
         if isinstance(was, ArrayType) and isinstance(becomes, ArrayType) and isinstance(was.elementType, StructType):
             was, becomes, path = was.elementType, becomes.elementType, (*path, "element")
         if isinstance(was, StructType) and isinstance(becomes, StructType):

@@ -27,6 +27,8 @@ from pulsar_lakehouse.tables.declared import COMMITS, EACH_TABLE, LAST_LOG_CHECK
 from pulsar_lakehouse.tables.direct import Merge
 from pulsar_lakehouse.tables.evolution import alterations, properties_in_sql
 
+APPEND_ONLY = "delta.appendOnly"
+
 
 @dataclass(frozen=True)
 class Lake:
@@ -185,6 +187,15 @@ class LakeTable:
 
     def set_properties(self, properties: Mapping[str, str]) -> None:
         self._alter(f"SET TBLPROPERTIES ({properties_in_sql(properties)})")
+
+    @contextmanager
+    def changeable(self) -> Iterator[None]:
+        """In the block, rows of the append-only table can be changed."""
+        self.set_properties({APPEND_ONLY: "false"})
+        try:
+            yield
+        finally:
+            self.set_properties({APPEND_ONLY: "true"})
 
     def committed_batch(self, stream: str) -> int:
         """The last batch that the stream with this id has appended to the table; -1 if there is none."""

@@ -6,12 +6,14 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+from pulsar_lakehouse.bronze.compaction import with_compacted
 from pulsar_lakehouse.bronze.decryption import decrypted
 from pulsar_lakehouse.bronze.pulsar.encryption import ENCRYPTION
 from pulsar_lakehouse.bronze.small_backlogs import land_small_backlog
 from pulsar_lakehouse.bronze.warehouse_claims import claim_subscription
 from pulsar_lakehouse.locks import Permit
 from pulsar_lakehouse.pulsar.backlog import topic_status
+from pulsar_lakehouse.reconciliation import Reconciliation
 from pulsar_lakehouse.tables.lake import Lake
 from tests.bronze.broker_topics import Topics
 from tests.bronze.pulsar.test_compacted import compact
@@ -80,7 +82,9 @@ def test_encrypted_messages_land_and_are_decrypted_later(
     assert opened.schema == lake.table().schema
 
 
-def test_the_first_landing_of_a_compacted_topic(lake: Home, topics: Topics, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_first_landing_of_a_compacted_topic(
+    lake: Home, topics: Topics, spark: SparkSession, capsys: pytest.CaptureFixture[str]
+) -> None:
     [partition, _] = lake.partitions
     topics.admin("DELETE", partition, f"/subscription/{EVENTS.subscription}")
     send_keys(topics, partition, ("a", b"a1"), ("b", b"b1"), ("a", b"a2"))
@@ -89,10 +93,14 @@ def test_the_first_landing_of_a_compacted_topic(lake: Home, topics: Topics, caps
     topics.delete_read_ledgers(partition)
     assert {b"a2", b"b2"} <= set(lake.payloads()) <= {b"a2", b"b1", b"b2"}
     assert f"events: {partition} is compacted: of messages that the broker has deleted" in capsys.readouterr().err
+    landed = Reconciliation(topic="events", landed=len(lake.payloads()), accounted={})
+    kept = landed.landed - 1
+    own = Lake(spark, lake.settings)
+    assert with_compacted(own, EVENTS, landed).arrived == f"{kept + 1} ({kept} kept by compaction)"
     lake.lose_checkpoint()
-    before = len(lake.payloads())
     send_keys(topics, partition, ("b", b"b3"))
-    assert len(lake.payloads()) == before + 1
+    assert len(lake.payloads()) == kept + 2
+    assert with_compacted(own, EVENTS, landed).compacted == kept
 
 
 def test_a_partition_that_was_deleted_hinders_nothing(

@@ -191,8 +191,12 @@ AS_PEOPLE_HAVE_THEM: list[tuple[str, dict[str, Any], list[dict[str, Any]], str]]
     (
         "dbserver1.inventory.customers",
         schema("BYTES"),
-        [message(b'{"op": "c", "after": {"id": 7}}', key='{"id":7}'), message(b"", key='{"id":7}')],
-        "dbserver1_inventory_customers: op STRING, after STRUCT<id: BIGINT>, id BIGINT by id in JSON",
+        [
+            message(b'{"op": "c", "after": {"id": 7}, "source": {"lsn": 5, "ts_ms": 1769860800000}}', key='{"id":7}'),
+            message(b'{"op": "d", "before": {"id": 7}, "source": {"lsn": 6}}', key='{"id":7}'),
+            message(b"", key='{"id":7}'),
+        ],
+        "customers: id BIGINT, __source_lsn BIGINT, __source_ts_ms TIMESTAMP by id in JSON",
     ),
     ("user_events", schema("BYTES"), [message(b'{"page": "/"}')], "user_events: page STRING"),
     ("UserEvents", schema("BYTES"), [message(b'{"page": "/"}')], "user_events_2: page STRING"),

@@ -1,6 +1,7 @@
 """A batch of messages has what the decoder gives for each; whatever one of them is, the others are decoded."""
 
 import base64
+import json
 from datetime import UTC, datetime
 from typing import Any
 
@@ -10,8 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pulsar_lakehouse.contracts.batches import BatchDecoder
+from pulsar_lakehouse.contracts.envelopes import Debezium
 from pulsar_lakehouse.contracts.schemas import RegisteredSchema
 from pulsar_lakehouse.contracts.topics import Topic
+from pulsar_lakehouse.contracts.types import KeyEncoding
 from tests.contracts.test_decoder import NAME, described, in_avro, key_value, record, schema
 
 NUMBERS = record({"name": "v", "type": {"type": "map", "values": "int"}})
@@ -71,6 +74,21 @@ def test_times_in_milliseconds_are_times() -> None:
     assert found["fields"] == {"v": datetime.fromtimestamp(1.5, UTC), "w": [datetime.fromtimestamp(0, UTC)]}
 
 
+CHANGES = Topic(
+    "cities",
+    """
+        id INT NOT NULL, v DECIMAL(3, 1), w DATE, name STRING NOT NULL, tags ARRAY<BIGINT>,
+        __op STRING, __source_lsn BIGINT
+    """,
+    key_encoding=KeyEncoding.JSON,
+    envelope=Debezium(),
+)
+
+
+def change(after: Any, *, op: str = "u", before: Any = None, source: Any = None) -> dict[str, Any]:
+    return {"before": before, "after": after, "source": source, "op": op, "ts_ms": 1}
+
+
 FUZZED = {
     "Avro": (topic("v MAP<STRING, INT>", schema("AVRO", NUMBERS)), in_avro(NUMBERS, {"v": {"ab": 1, "c": 2}})),
     "texts in Avro": (topic("v STRING", schema("AVRO", TEXTS)), in_avro(TEXTS, {"v": ["ab", "c"]})),
@@ -79,6 +97,7 @@ FUZZED = {
                  b"\x08\x07\x12\x01a\x22\x06\x0a\x04Kiel\x2a\x02\x01\x02"),
     "KeyValue": (topic("name STRING", key_value("INLINE", schema("AVRO", ID), NAME)),
                  b'\0\0\0\x03\x04ab\0\0\0\x0d{"name": "a"}'),
+    "envelope": (CHANGES, json.dumps(change({"id": 1, "v": "1.5", "w": "2026-01-31"})).encode()),
     "JSON": (topic("v DECIMAL(3, 1), w DATE, x MAP<STRING, BIGINT>"), b'{"v": 1.5, "w": "2026-01-31", "x": {"a": 1}}'),
 }  # fmt: skip
 
@@ -93,3 +112,32 @@ def test_no_bytes_stop_a_batch(name: str, data: st.DataObject) -> None:
         changed[at] = data.draw(st.integers(0, 255))
     found = decoded(declared, bytes(changed[: data.draw(st.integers(1, len(payload)))]))
     assert found["reason"] is not None or found["fields"] is not None or found["is_tombstone"]
+
+
+UNAVAILABLE = "__debezium_unavailable_value"
+VALUES = st.sampled_from(
+    [None, 1, -1, 2**40, 1.5, "1.5", "Mg==", "2026-01-31", "a", "\"é\n", True, [1], {"scale": 1, "value": "AQ=="}, {},
+     UNAVAILABLE, [UNAVAILABLE], [*UNAVAILABLE.encode()]]
+)  # fmt: skip
+ROWS = st.dictionaries(st.sampled_from(["id", "v", "w", "name", "tags", "more"]), VALUES) | VALUES
+SOURCES = st.none() | st.dictionaries(st.sampled_from(["lsn", "ts_ms"]), VALUES) | VALUES
+
+
+@settings(max_examples=500, deadline=None)
+@given(
+    op=st.sampled_from("cruds"),
+    after=st.builds(lambda row: {"id": 1, "name": "Ulm", **row} if isinstance(row, dict) else row, ROWS),
+    before=ROWS,
+    source=SOURCES,
+    key=st.sampled_from(['{"id":1}', '{"id":1,"v":2}', '{"id":null}', "{}", "1", "{", None]),
+    is_wrapped=st.booleans(),
+)
+def test_a_batch_has_what_the_decoder_gives(
+    op: str, after: Any, before: Any, source: Any, key: str | None, is_wrapped: bool
+) -> None:
+    sent = change(after, op=op, before=before, source=source)
+    given = {"schema": {}, "payload": sent} if is_wrapped else sent
+    payload = json.dumps(given, ensure_ascii=False).encode()
+    escaped = payload.replace(b'"ts_ms": 1', b'"ts_ms": 1, "\\u0041": 1')  # which only the decoder reads
+    found, expected = (decoded(CHANGES, each, key=key) for each in (payload, escaped))
+    assert found | {"unavailable": found["unavailable"] or []} == expected

@@ -12,6 +12,8 @@ from typing import Any
 import fastavro
 import pytest
 from google.protobuf import descriptor_pb2
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pulsar_lakehouse.contracts.decoder import Decoder, Message
 from pulsar_lakehouse.contracts.schemas import RegisteredSchema
@@ -329,6 +331,41 @@ def test_a_key_of_several_columns_is_a_json_array_in_their_order() -> None:
     topic = Topic("ships", "id BIGINT, lang STRING", key_encoding=KeyEncoding.JSON)
     key = '{"language": "de", "id": 7}'
     assert keyed(topic, None, key=key, version=None) == ('[7,"de"]', None)
+
+
+def test_an_array_of_null_takes_no_memory() -> None:
+    """Ten bytes stand for 2**40 of them."""
+    endless = schema("AVRO", record({"name": "v", "type": {"type": "array", "items": "null"}}))
+    topic = Topic("ships", "v ARRAY<STRING>", encoding=Encoding.AVRO, schemas=(endless,))
+    reason = "schema version 0 can't be read: an array of null: a few bytes can stand for any number of them"
+    assert decoded(topic, b"\x80\x80\x80\x80\x80\x80\x01\x00") == reason
+
+
+NESTED = record({"name": "id", "type": "long"}, {"name": "v", "type": {"type": "map", "values": "double"}})
+SCHEMAS = [
+    schema("JSON"),
+    schema("STRING"),
+    schema("BYTES"),
+    schema("INSTANT"),
+    schema("AVRO", NESTED),
+    schema("AVRO", {"type": "record", "name": "Ship", "fields": [{"name": "id"}]}),
+    schema("PROTOBUF", record(), __PARSING_INFO__="[1]"),
+    schema("PROTOBUF_NATIVE", {"fileDescriptorSet": "//8=", "rootMessageTypeName": "Ship"}),
+    RegisteredSchema(version=0, type="KEY_VALUE", data="{", properties={"kv.encoding.type": "SEPARATED"}),
+    RegisteredSchema(version=0, type="KEY_VALUE", data="", properties={"value.schema.type": "DOUBLE"}),
+]
+PAYLOADS = st.binary(max_size=30) | st.sampled_from(
+    [b'{"id": 1, "v": {"a": 1e999}}', b'{"id":' * 1001, b'{"v": "\\ud800"}']
+)
+
+
+@given(st.sampled_from(SCHEMAS), st.sampled_from(KeyEncoding), st.none() | st.text(), st.none() | PAYLOADS)
+def test_whatever_is_sent_has_fields_or_a_reason(
+    sent: RegisteredSchema, written: KeyEncoding, key: str | None, payload: bytes | None
+) -> None:
+    topic = Topic("ships", "id BIGINT, v MAP<STRING, DOUBLE>", key_encoding=written, schemas=(sent,))
+    found = Decoder(topic, [["id"]]).decode(Message(key, payload, 0, 1_000_000))
+    assert found.is_tombstone or found.reason or found.fields is not None
 
 
 def test_an_empty_payload_is_a_tombstone_except_of_a_text() -> None:

@@ -69,3 +69,11 @@ def test_one_value_is_one_field() -> None:
 def test_a_pair_has_the_fields_of_the_value_and_then_those_of_the_key() -> None:
     pair = key_value(record({"id": "long", "shop": "string"}), record({"id": "long", "distance": "double"}))
     assert [field["name"] for field in record_of(pair)["fields"]] == ["id", "distance", "shop"]
+
+
+@pytest.mark.parametrize("fields", [{"id": "int"}, [{"name": "id"}], [{"type": "int"}], [5], "id"])
+def test_a_schema_that_is_no_avro_has_no_fields(fields: object) -> None:
+    broken = RegisteredSchema(
+        version=0, type="JSON", data=json.dumps({"type": "record", "name": "R", "fields": fields})
+    )
+    assert (record_of(broken), differences(TRIPS, broken)) == ({}, [])

@@ -48,6 +48,7 @@ CHECKED = Entity(
     checks={{"typo": warn("length(nam) > 0"), "number": fail("length(name)"), "right": warn("ok OR NULL")}},
 )
 TIMED = Entity(topic=Topic("timed", FIELDS), key="id", columns="id", occurred_at="at")
+TWICE = Entity(topic=Topic("twice", FIELDS), key="id", columns="id, named_struct('city', 1, 'City', id) AS home")
 MISTIMED = Entity(topic=Topic("mistimed", FIELDS), key="id", columns="id", occurred_at="happened")
 """
 FACTS = f"""{IMPORTS}
@@ -94,7 +95,8 @@ MISTAKES = [
     f"{HERE}:17: CHECKED: check typo: length(nam) > 0: {COLUMN}",
     f"{HERE}:17: CHECKED: check number: length(name) is int: must be a condition, which is TRUE or not",
     f"{HERE}:23: TIMED: occurred_at: at is bigint: must be a TIMESTAMP, such as a field of type TIMESTAMP_MILLIS",
-    f"{HERE}:24: MISTIMED: mistimed: occurred_at: happened: {COLUMN}",
+    f"{HERE}:24: TWICE: twice: home has city twice, as SQL does not tell upper from lower case",
+    f"{HERE}:25: MISTIMED: mistimed: occurred_at: happened: {COLUMN}",
     f"{THERE}:15: TIMELESS: keys: ids is array<bigint>: must be a number, a text or a time",
     f"{THERE}:15: TIMELESS: event_time: at is bigint: must be a TIMESTAMP, such as a field of type TIMESTAMP_MILLIS",
     f"{THERE}:17: RULES: check typo: nam = '': {COLUMN}",

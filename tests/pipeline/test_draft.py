@@ -37,6 +37,11 @@ def loaded(folder: Path, *drafts: Contents) -> Pipeline:
     return load(folder / "declarations").pipeline
 
 
+def pair(data: str, *, of_key: str, of_value: str) -> RegisteredSchema:
+    types = {"key.schema.type": of_key, "value.schema.type": of_value, "kv.encoding.type": "SEPARATED"}
+    return RegisteredSchema(version=0, type="KEY_VALUE", data=data, properties=types)
+
+
 USERS = contents(
     "users",
     ("1", {"id": 1, "firstName": "Ada", "createdAt": 1767225600000, "tags": None}),
@@ -179,7 +184,7 @@ def test_keys_that_are_no_field_are_those_of_events(tmp_path: Path, key: str) ->
 
 def test_each_topic_has_tables_of_its_own() -> None:
     topics = ["user-events", "UserEvents", "user_events", "users", "users_history", "schemas", "2026", "größe", "___"]
-    assert names_of(topics) == {
+    assert names_of(contents(each) for each in topics) == {
         "user-events": "user_events_3",
         "UserEvents": "user_events_2",
         "user_events": "user_events",
@@ -228,6 +233,14 @@ def test_a_field_that_can_not_be_declared_is_a_comment() -> None:
         ),
         (Contents(topic="closed", schema=None, sample=(), problem="it is encrypted"), "closed: it is encrypted"),
         (contents("empty"), "empty: has no schema with fields, and no message with a JSON object"),
+        (
+            Contents(topic="deep", schema=None, sample=(Sampled("1", b'{"a":' * 100_000),)),
+            "deep: has no schema with fields, and no message with a JSON object",
+        ),
+        (
+            Contents(topic="pairs", schema=pair("{", of_key="LOCAL_DATE", of_value="AVRO"), sample=()),
+            "pairs: has no schema with fields, and no message with a JSON object",
+        ),
         (contents("texts", ("1", "x")), "texts: has no schema with fields, and no message with a JSON object"),
     ],
 )
@@ -235,6 +248,21 @@ def test_what_can_not_be_drafted(found: Contents, line: str) -> None:
     with pytest.raises(ConfigurationError) as error:
         draft(found, "found")
     assert str(error.value) == line
+
+
+@pytest.mark.parametrize("key", ["no base64", "\u00e9", "AAAA" * 2_000])
+def test_a_pair_whose_key_is_not_what_its_schema_says(tmp_path: Path, key: str) -> None:
+    sent = Contents(
+        topic="pairs", schema=pair("", of_key="INT64", of_value="JSON"), sample=(Sampled(key, b'{"id": 7}'),)
+    )
+    [drafted] = loaded(tmp_path, sent).entities
+    assert drafted.columns == {"id": "id", "key": "CAST(message.key AS BIGINT)"}
+
+
+def test_a_key_that_has_a_field_which_can_not_be_declared(tmp_path: Path) -> None:
+    schema = record("Event", id=["string", "long"], n="int")
+    sent = contents("events", ('{"id": 7}', {"id": 7, "n": 1}), schema=schema)
+    assert [each.topic.fields.names for each in loaded(tmp_path, sent).enrichments] == [["n"]]
 
 
 def test_names_within_fields_are_quoted_where_they_must_be(tmp_path: Path) -> None:

@@ -95,6 +95,7 @@ A_LOOKUP = 'Lookup(name="visitor", entity=VISITORS, on="visitor_id")'
         ('"upper(city)"', "1", f"{ENTITY}columns: {{'id': 'id', 'city': 1}}: must be a dict of texts by name or a text"),
         ('"city": "upper(city)"', '"city": " "', f"{ENTITY}visitors: column city:  : must not be empty"),
         (CITY, CITY.replace('"city"', '"City"'), f"{ENTITY}columns: City: must be a name of lower-case letters, digits and _, after a letter"),
+        (CITY, CITY.replace('"city"', '"cITY"'), f"{ENTITY}columns: cITY: must be a name of lower-case letters, digits and _, after a letter"),
         (CITY, CITY.replace('"city"', '"sequence"'), f"{ENTITY}visitors: column sequence: silver has one of that name: choose another"),
         ('deleted_at="CAST(NULL AS TIMESTAMP)"', 'deleted_at=""', f"{ENTITY}deleted_at: has no SQL; leave it out if nothing is deleted"),
         (DELETED_AT, 'occurred_at=" "', f"{ENTITY}occurred_at: has no SQL; leave it out if the message's own time counts"),

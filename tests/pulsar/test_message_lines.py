@@ -82,6 +82,16 @@ NAMES = "key, key_bytes, event_time, properties, schema, payload, payload_bytes"
         ('{"payload": 1, "key": 1}', f"key: 1: must be a text, as in {SUCH_AS}"),
         ('{"payload": 1, "key": "1", "key_bytes": "MQ=="}', "key_bytes: a message has one key: remove this or key"),
         ('{"payload_bytes": "hello"}', "payload_bytes: hello: must be base64, such as aGVsbG8="),
+        ('{"payload_bytes": "\u00e9"}', "payload_bytes: \u00e9: must be base64, such as aGVsbG8="),
+        (r'{"payload": 1, "key": "\ud800"}', f'key: "\ud800": must be a text, as in {SUCH_AS}'),
+        (
+            '{"payload": ' + "[" * 100_000,
+            "not JSON: maximum recursion depth exceeded while decoding a JSON array from a unicode string",
+        ),
+        (
+            '{"payload": 1, "event_time": "9999-12-31T23:00:00-12:00"}',
+            "event_time: 9999-12-31T23:00:00-12:00: must be after 1970-01-01T00:00:00Z, and before the year 10000",
+        ),
         ('{"payload": 1, "event_time": "noon"}', "event_time: noon: must be a time such as 2026-01-31T12:00:00Z"),
         (
             '{"payload": 1, "properties": {"a": 1}}',

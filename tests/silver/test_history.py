@@ -3,15 +3,18 @@
 from dataclasses import replace
 from itertools import permutations
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from pulsar_lakehouse.contracts.topics import Topic
 from pulsar_lakehouse.domains.shop.declarations.users import USERS
 from pulsar_lakehouse.errors import ConfigurationError
+from pulsar_lakehouse.silver.entity import Entity
 from pulsar_lakehouse.silver.merge import create_tables, merge_batch
 from pulsar_lakehouse.tables.lake import Lake
 from tests.lake import own_home, read
-from tests.messages import at, millis, tombstone, user
+from tests.messages import at, message, millis, tombstone, user
 from tests.oracle import Message, by_id, by_version
 from tests.silver.test_merge import bronze
 
@@ -82,6 +85,55 @@ def test_updates_that_are_partial_from_now_on_keep_what_was_known(
         merge_batch(Lake(lake.spark, project), entity, bronze(lake.spark, [change]))
     versions = by_version(read(project, PARTIAL.history.name))
     assert [(row["first_name"], row["last_name"]) for row in versions] == [("Ada", None), ("Ada", "Lovelace")]
+
+
+PROFILE = "city: STRING, home: STRUCT<zip: BIGINT>"
+PROFILES = Entity(
+    topic=Topic("users", f"id BIGINT, name STRING, note STRING, profile STRUCT<{PROFILE}>"),
+    key="id",
+    columns="id, name, note, profile",
+    ignore_null_updates=("name", "profile"),
+)
+PROFILE_STORY: list[dict[str, Any] | None] = [
+    {"name": "Ada", "note": "old", "profile": {"city": "Turin", "home": {"zip": 10121}}},
+    {"name": None, "note": None, "profile": {"home": {"zip": 10001}}},
+    {"name": "Eve", "note": "new", "profile": {}},
+    None,
+    {"profile": {"city": None, "home": {}}},
+    {"profile": {"city": "Bari"}},
+]
+
+
+def profile(id: int, place: int) -> Message:
+    said = PROFILE_STORY[place]
+    return message("users", said and {"id": id, **said}, key=str(id), when=place, place=10 * id + place)
+
+
+def test_some_columns_keep_their_value_and_structs_each_field(lake: Lake, tmp_path: Path) -> None:
+    """The messages arrive in two orders. NULL is a value of the note."""
+    own = Lake(lake.spark, own_home(lake.settings, tmp_path))
+    create_tables(own, PROFILES)
+    for arrival in ([1, 4, 2], [5, 0, 3, 1]):
+        changes = [*(profile(1, place) for place in arrival), *(profile(2, 5 - place) for place in arrival)]
+        merge_batch(own, PROFILES, bronze(own.spark, changes))
+    rows = by_version(read(own.settings, PROFILES.history.name))
+    turin, bari = {"city": "Turin", "home": {"zip": 10001}}, {"city": "Bari", "home": None}
+    first = {"city": "Turin", "home": {"zip": 10121}}
+    for id in (1, 2):
+        assert [(row["name"], row["note"], row["profile"], row["given"]) for row in rows if row["id"] == id] == [
+            ("Ada", "old", first, ["name", "note", "profile.city", "profile.home.zip"]),
+            ("Ada", None, turin, ["note", "profile.home.zip"]),
+            ("Eve", "new", turin, ["name", "note"]),
+            (None, None, None, ["note"]),
+            (None, None, None, ["note"]),
+            (None, None, bari, ["note", "profile.city"]),
+        ]
+    assert [row["profile"] for row in read(own.settings, PROFILES.table.name)] == [bari, bari]
+
+
+def test_a_column_that_ignores_null_is_there() -> None:
+    with pytest.raises(ConfigurationError, match=r"^users: ignore_null_updates id: must be one of first_name, last_"):
+        replace(USERS, ignore_null_updates=("id",))
 
 
 def test_partial_updates_need_the_history() -> None:

@@ -102,6 +102,16 @@ def test_a_table_gains_columns_at_any_depth(spark: SparkSession, project: Settin
             "silver.boats.owner is struct<name:string,home:struct<city:string>> in the table, but declared as string: "
             "CAST it, or declare it under another name",
         ),
+        (
+            "ID BIGINT",
+            "silver.boats.id is `id` in the table, but declared as `ID`: name it as there, or declare it under another "
+            "name",
+        ),
+        (
+            "owner STRUCT<home: STRUCT<City: STRING>>",
+            "silver.boats.owner.home.city is `city` in the table, but declared as `City`: name it as there, or declare "
+            "it under another name",
+        ),
     ],
 )
 def test_a_column_of_another_type_is_refused(

@@ -90,9 +90,14 @@ class Encryption:
                 )
                 for part in given["parts"]
             )
-            return cls(**{**given, "parts": parts})
-        except (TypeError, KeyError, AttributeError) as error:
+            found = cls(**{**given, "parts": parts})
+        except (TypeError, KeyError, AttributeError, ValueError) as error:
             raise ValueError(f"{ENCRYPTION}: not what landing writes") from error
+        sizes = [found.uncompressed_size, *(part.length for part in parts)]
+        counts = [*sizes, 1 if found.messages is None else found.messages]
+        if not isinstance(found.compression, str) or not all(type(each) is int and each >= 0 for each in counts):
+            raise ValueError(f"{ENCRYPTION}: not what landing writes")
+        return found
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,6 +154,29 @@ class Sealed:
         )
 
     @classmethod
+    def received(cls, message: Any) -> "Sealed":
+        """A message of the client's own library that it could not decrypt, and so hands on as it is: a whole entry."""
+        told, payload, version = message.encryption_context(), message.data(), message.int_schema_version()
+        keys = {key.key: key.value() for key in told.keys()}  # noqa: SIM118
+        encryption = Encryption(
+            parts=(Part(length=len(payload), keys=keys, parameter=told.param()),),
+            compression=told.compression_type().name.upper(),
+            uncompressed_size=told.uncompressed_message_size(),
+            messages=told.batch_size() if told.batch_size() >= 0 else None,
+            is_tombstone=message.has_null_value(),
+        )
+        return cls(
+            payload=payload,
+            encryption=encryption,
+            key=message.partition_key() or None,
+            properties=message.properties(),
+            event_time=message.event_timestamp(),
+            publish_time=message.publish_timestamp(),
+            producer=message.producer_name(),
+            schema_version=version if version >= 0 else None,
+        )
+
+    @classmethod
     def joined(cls, chunks: Sequence["Sealed"]) -> "Sealed":
         """The message whose chunks these are, each of which is encrypted by itself."""
         payload = b"".join(chunk.payload for chunk in chunks)
@@ -171,14 +199,6 @@ class Sealed:
         return [Opened(payload=each, properties=mark, batch_index=index) for index, each in enumerate(payloads)]
 
 
-def encrypted_with(mark: str) -> str:
-    """Why a message can't be read whose property ENCRYPTION is `mark`."""
-    try:
-        return Encryption.from_json(mark).reason
-    except ValueError as error:  # a producer wrote the property
-        return str(error)
-
-
 def load_keys(files: Mapping[str, Path]) -> dict[str, PrivateKey]:
     """The private keys of PEM files, by name. Raises ValueError, in one line, for one that can't be read."""
     return {name: _load_key(name, file) for name, file in files.items()}
@@ -198,7 +218,7 @@ def decrypt(payload: bytes, encryption: Encryption, keys: Mapping[str, PrivateKe
         if encryption.messages is None:
             return [Opened(payload=None if encryption.is_tombstone else plain)]
         return list(_unpacked(plain, encryption.messages))
-    except (zlib.error, pa.ArrowException, OSError, LookupError, ValueError):
+    except (zlib.error, pa.ArrowException, OSError, LookupError, ValueError, MemoryError):
         return f"{reason}, and not readable once it is decrypted"
 
 

@@ -47,9 +47,9 @@ class Plan:
     def starting_offsets(self) -> Offsets:
         position = self.options.starting_position
         earliest = {name: Position(held.first, -1) for name, held in self.held.items()}
+        beginnings = earliest | {name: BEGINNING for name, held in self.held.items() if held.compacted}
         if position == EARLIEST:
-            compacted = {name: BEGINNING for name, held in self.held.items() if held.compacted}
-            return Offsets(earliest | compacted)
+            return Offsets(beginnings)
         if position == LATEST or position.isdigit():
             ends = self.latest_offsets()
             if position != LATEST:
@@ -63,7 +63,7 @@ class Plan:
         unknown = sorted(given.keys() - names.keys())
         if unknown:
             raise PulsarSourceError(f"startingPosition names {unknown[0]}, which is not a partition of the topic")
-        return Offsets(earliest | {names[name]: given[name] for name in given})
+        return Offsets(beginnings | {names[name]: given[name] for name in given})
 
     def latest_offsets(self) -> Offsets:
         return Offsets(

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from functools import cache, cached_property
 from itertools import islice
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,7 +23,7 @@ from .options import Cluster, NoAnswerError, Options, PulsarSourceError
 from .positions import AFTER_ALL, BEGINNING, Position, Range, backwards, between, spans_between
 
 if TYPE_CHECKING:
-    from .encryption import PrivateKey
+    from .encryption import PrivateKey, Sealed
 
 BATCH_ROWS = 20_000
 BATCH_BYTES = 32 * 2**20
@@ -94,6 +95,11 @@ def _own_client(cluster: Cluster) -> Iterator[pulsar.Client]:
 def _logged() -> int:
     """How much clients of this process have logged: they warn of each message that they don't hand on."""
     return Path(_LOG[0]).stat().st_size
+
+
+def _has_warned(since: int) -> bool:
+    """Whether clients of this process have logged more since then than that they can't decrypt a message."""
+    return any(b"crypt" not in line.lower() for line in Path(_LOG[0]).read_bytes()[since:].splitlines())
 
 
 def read_range(options: Options, planned: Range, client: pulsar.Client | None = None) -> Iterator[pa.RecordBatch]:
@@ -180,12 +186,14 @@ class _RangeReader:
         for message in self._messages(reader, may_end=lambda: not reader.has_message_available()):
             if _position(message).ledger >= before:
                 break
-            if message.data() or message.partition_key():  # else compaction has removed it from its batch
+            if (context := message.encryption_context()) and context.is_decryption_failed():
+                self._take_sealed(_position(message), _encryption().Sealed.received(message))
+            elif message.data() or message.partition_key():  # else compaction has removed it from its batch
                 self._take(message, 1)
             if self._rows.is_full():
                 yield self._taken()
         reader.close()
-        if _logged() > logged:
+        if _has_warned(logged):
             raise NoAnswerError(f"{self._range.partition}: the client has warned of messages that compaction has kept")
         if self._rows.messages:
             yield self._taken()
@@ -196,13 +204,16 @@ class _RangeReader:
 
     def _open(self, start: Position, *, is_read_compacted: bool = False) -> pulsar.Reader:
         after = pulsar.MessageId.earliest if start == BEGINNING else pulsar.MessageId(-1, *start, -1)
+        # The broker can't be asked for what compaction has kept. Elsewhere, the client must not consume what it can't
+        # decrypt: with a large message, it writes beyond its memory.
+        unreadable = pulsar.ConsumerCryptoFailureAction
         return self._client.create_reader(
             self._range.partition,
             after,
             receiver_queue_size=self._queue_size(),
             is_read_compacted=is_read_compacted,
             crypto_key_reader=self._key_reader,
-            crypto_failure_action=pulsar.ConsumerCryptoFailureAction.DISCARD,
+            crypto_failure_action=unreadable.CONSUME if is_read_compacted else unreadable.DISCARD,
         )
 
     def _queue_size(self) -> int:
@@ -314,8 +325,11 @@ class _RangeReader:
             if entry.chunks == 1 and not entry.sealed:
                 raise PulsarSourceError(f"{self._range}: the message at {position} did not arrive")
             chunks = [(position, entry)] if entry.chunks == 1 else self._chunks(position, entry)
-            if chunks:
-                self._take_sealed(chunks) if entry.sealed else self._take_chunked(chunks)
+            if chunks and entry.sealed:
+                parts = [_encryption().Sealed.of(*each.sealed) for _, each in chunks if each.sealed]
+                self._take_sealed(position, _encryption().Sealed.joined(parts))
+            elif chunks:
+                self._take_chunked(chunks)
             if self._rows.is_full():
                 yield self._taken()
 
@@ -345,14 +359,11 @@ class _RangeReader:
             raise PulsarSourceError(f"{self._range}: the message at {position} did not arrive")
         self._take_entry(message, iter(()))
 
-    def _take_sealed(self, chunks: Sequence[tuple[Position, EntryMetadata]]) -> None:
+    def _take_sealed(self, position: Position, sealed: "Sealed") -> None:
         """Add the messages of an encrypted entry."""
-        from .encryption import Sealed  # late, because it loads a large library that few topics need
-
-        sealed = Sealed.joined([Sealed.of(*entry.sealed) for _, entry in chunks if entry.sealed])
         opened = sealed.opened(self._private_keys)
         written = sealed.publish_time, sealed.producer, sealed.schema_version
-        self._rows.entries.append((chunks[-1][0], len(opened), opened[0].batch_index, *written))
+        self._rows.entries.append((position, len(opened), opened[0].batch_index, *written))
         self._rows.messages += [(each.key, each.payload, each.properties, each.event_time) for each in opened]
         self._rows.bytes += len(sealed.payload)
 
@@ -362,21 +373,25 @@ class _RangeReader:
         files, span = self._options.decryption_keys, self._range.spans[0]
         if not files:
             return None
-        from .encryption import Sealed
-
         first = None if self._range.compacted_before else self._entry(Position(span.ledger, span.first))
-        names = Sealed.of(*first.sealed).encryption.key_names if first and first.sealed else []
+        names = _encryption().Sealed.of(*first.sealed).encryption.key_names if first and first.sealed else []
         file = next(files[name] for name in [*names, *files] if name in files)
         return pulsar.CryptoKeyReader("", str(file))
 
     @cached_property
     def _private_keys(self) -> "dict[str, PrivateKey]":
-        from .encryption import load_keys
-
         try:
-            return load_keys(self._options.decryption_keys)
+            keys: dict[str, PrivateKey] = _encryption().load_keys(self._options.decryption_keys)
         except ValueError as error:
             raise PulsarSourceError(f"option decryptionKeys: {error}") from error
+        return keys
+
+
+def _encryption() -> ModuleType:
+    """The module `encryption`, late: it loads a large library that few topics need."""
+    from . import encryption
+
+    return encryption
 
 
 def _position(message: Message) -> Position:

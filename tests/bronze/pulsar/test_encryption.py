@@ -1,5 +1,6 @@
 """Messages that a Java client has encrypted: with the private key they are read, without it they are kept."""
 
+from json import dumps, loads
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 
 from pulsar_lakehouse.bronze.decryption import readable
-from pulsar_lakehouse.bronze.pulsar.encryption import ENCRYPTION, encrypted_with, load_keys
+from pulsar_lakehouse.bronze.pulsar.encryption import ENCRYPTION, Encryption, load_keys
 from tests.bronze.broker_topics import Row, Topics, payloads
 from tests.java_client import JavaClient, message
 
@@ -40,6 +41,10 @@ def read(topics: Topics, topic: str, *keys: tuple[str, Key]) -> list[Row]:
 
 def json(files: dict[str, Path]) -> str:
     return str({name: str(file) for name, file in files.items()}).replace("'", '"')
+
+
+def reason(row: Row) -> str:
+    return Encryption.from_json(dict(row["properties"])[ENCRYPTION]).reason
 
 
 def shown(row: Row) -> tuple[Any, ...]:
@@ -79,7 +84,7 @@ def test_messages_without_a_private_key_are_kept_until_it_is_there(
     topics.send(topic, b"plain")
     *found, plain = read(topics, topic, ("other", ec_key))
     assert plain["payload"] == b"plain"
-    assert {encrypted_with(dict(row["properties"])[ENCRYPTION]) for row in found} == {"encrypted with key K"}
+    assert {reason(row) for row in found} == {"encrypted with key K"}
     assert [row["batch_index"] for row in found] == ([0, 1, 2] if batched else [-1, -1, -1])
     whole = [{**row, "payload": found[0]["payload"]} for row in found] if batched else found
     assert all(readable(row, load_keys({"other": ec_key.private})) == {} for row in whole)
@@ -93,7 +98,7 @@ def test_one_of_several_keys_is_enough(topics: Topics, java: JavaClient, rsa_key
     java.send(topic, [message(b"one")], public_keys=both)
     assert payloads(read(topics, topic, ("B", ec_key))) == [b"one"]
     [row] = topics.read(topic)
-    assert encrypted_with(dict(row["properties"])[ENCRYPTION]) == "encrypted with key A, B"
+    assert reason(row) == "encrypted with key A, B"
 
 
 @pytest.mark.parametrize("compression", ["NONE", "ZSTD"])
@@ -118,11 +123,26 @@ def test_the_wrong_key_under_the_right_name(
     other = Key(tmp_path, rsa.generate_private_key(65537, 2048))
     for wrong in (ec_key, other):
         [row] = read(topics, topic, ("K", wrong))
-        assert encrypted_with(dict(row["properties"])[ENCRYPTION]) == "encrypted with key K"
+        assert reason(row) == "encrypted with key K"
 
 
-def test_a_property_that_landing_did_not_write() -> None:
-    assert encrypted_with("{}") == "pulsar.encryption: not what landing writes"
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {},
+        {"messages": 2},  # the row is another one of the batch
+        {"messages": -1},
+        {"messages": 1.5},
+        {"compression": None},
+        {"compression": "ZSTD", "uncompressed_size": 10**15},
+        {"parts": []},
+    ],
+)
+def test_a_property_that_a_producer_wrote(wrong: dict[str, Any]) -> None:
+    sound = Encryption(parts=(), compression="", uncompressed_size=0, messages=1, is_tombstone=False)
+    given = {**loads(sound.to_json()), **wrong} if wrong else {}
+    row = {"payload": None, "properties": [(ENCRYPTION, dumps(given))], "batch_index": 7}
+    assert readable(row, {}) == {}
 
 
 def test_a_file_that_is_no_private_key(tmp_path: Path) -> None:
