@@ -23,7 +23,7 @@ from pulsar_lakehouse.contracts.values import Value, read_as
 
 SURROGATE = r"\\u[dD][89a-fA-F]"
 """An escape of half a surrogate pair, of which the parser in C does not look for the other half everywhere."""
-PARTS = ("fields", "reason", "key", "is_tombstone", "unavailable")
+PARTS = ("fields", "reason", "key", "is_tombstone", "unavailable", "is_truncation")
 NOW = 2**63 - 1
 """Stands for a publish time that bronze has none of: the newest schema of a version counts."""
 
@@ -46,7 +46,7 @@ class BatchDecoder:
         self._fields = pa.struct([(each.name, arrow_type(each.dataType)) for each in topic.fields])
 
     def decode(self, payloads: pa.Array, keys: pa.Array, versions: pa.Array, published: pa.Array) -> pa.StructArray:
-        """Structs of the PARTS of what is decoded; `unavailable` is only in those of a topic with an envelope."""
+        """Structs of the PARTS of what is decoded; the last two are only in those of a topic with an envelope."""
         rows = self._fast(payloads, versions)
         texts = self._read_keys(rows, keys, versions, published) if self._decoder.reads_keys else keys.to_pylist()
         left = [at for at, row in enumerate(rows) if row is None]
@@ -65,6 +65,7 @@ class BatchDecoder:
         ]
         if self._envelope:
             columns.append(pa.array([each and each.unavailable for each in found], pa.list_(pa.string())))
+            columns.append(pa.array([each is not None and each.is_truncation for each in found], pa.bool_()))
         return pa.StructArray.from_arrays(columns, PARTS[: len(columns)])
 
     def _read_keys(

@@ -54,6 +54,8 @@ class Decoded(NamedTuple):
     is_tombstone: bool
     unavailable: tuple[str, ...] = ()
     """Fields that the message leaves out because they did not change; only in an envelope."""
+    is_truncation: bool = False
+    """Whether it deletes all rows; only in an envelope. It has no key."""
 
 
 class _Form(NamedTuple):
@@ -131,12 +133,14 @@ class Decoder:
     def _changed(self, change: Change, key: Value, text: str | None) -> Decoded:
         """What an envelope says. Of a deleted row, only the key is known: databases log the other columns at will."""
         row, reasons = change.row, list[str]()
+        if change.is_truncation:
+            key, text = None, None  # Debezium Server writes one all the same
         if change.is_delete:
             of_key = {name for names in self._key_names for name in names}
             row = {name: value for name, value in row.items() if name in of_key or name.startswith(METADATA)}
         optional = tuple(self._topic.fields.names) if change.is_delete else change.unavailable
         fields = self._reader(optional)(self._object(row, key), "", reasons)
-        return Decoded(fields, "; ".join(reasons) or None, text, change.is_delete, change.unavailable)
+        return Decoded(fields, "; ".join(reasons) or None, text, *change[1:])
 
     def _reader(self, optional: tuple[str, ...]) -> Read:
         if optional not in self._readers:

@@ -175,7 +175,7 @@ def _read(messages: DataFrame, *, decoding: Decoding) -> DataFrame:
         "publish_time",
         (F.col("_decoded.is_tombstone") & encrypted.isNull()).alias("is_tombstone"),
         *ONLY_IF_REJECTED,
-        *(["_decoded.unavailable"] if decoding.topic.envelope else []),
+        *(["_decoded.unavailable", "_decoded.is_truncation"] if decoding.topic.envelope else []),
     )
     return messages.withColumn("_decoded", decoded).select(
         message.alias("message"),

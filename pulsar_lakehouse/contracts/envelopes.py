@@ -22,6 +22,7 @@ OPERATIONS = {"c": "after", "r": "after", "u": "after", "d": "before"}
 """By Debezium's `op`, the part of the envelope that has the row: create, read (in a snapshot), update, delete."""
 
 
+TRUNCATE = "t"
 ROWS = ("before", "after")
 PARTS = ("source", "transaction")
 """The objects with metadata in Debezium's envelope."""
@@ -35,6 +36,8 @@ class Change(NamedTuple):
     is_delete: bool
     unavailable: tuple[str, ...] = ()
     """Columns that the message leaves out, because the database did not log their value: they did not change."""
+    is_truncation: bool = False
+    """Whether all rows of the table are deleted."""
 
 
 @checked
@@ -63,8 +66,10 @@ class Debezium:
             row = envelope
         else:
             operation = envelope["op"]
+            if operation == TRUNCATE:
+                return Change(metadata, True, is_truncation=True)
             if operation not in OPERATIONS:
-                raise NotReadableError(f"op is none of {', '.join(OPERATIONS)}: {shown(operation)}")
+                raise NotReadableError(f"op is none of {', '.join([*OPERATIONS, TRUNCATE])}: {shown(operation)}")
             is_delete = operation == "d"
             row = _as_dict(envelope.get(OPERATIONS[operation]) or {})
             if not row and not is_delete:

@@ -48,7 +48,8 @@ def _joined(lookup: Lookup, event_time: str) -> Iterator[Rule]:
     It is there, unless it need not be, or the fact names none.
     """
     name, keys = lookup.name, [f"{lookup.name}.{key}" for key in lookup.entity.keys]
-    yield known(*keys, to=lookup.entity.table.name, may_be_null=True)
+    may_be_truncated = lookup.entity.topic.envelope is not None
+    yield known(*keys, to=lookup.entity.table.name, may_be_null=True, may_be_truncated=may_be_truncated)
     is_own = " AND ".join(f"{key} = {path}" for key, path in zip(keys, lookup.paths, strict=True))
     if lookup.merged_into:
         is_own += f" OR {lookup.merged}[0] = {lookup.paths[0]}"

@@ -21,22 +21,32 @@ SEQUENCE = ("event_time", "publish_time", "ledger_id", "entry_id", "batch_index"
 
 def latest(entity: Entity) -> Suite:
     """The rules of every latest state, and the checks of this one."""
-    rules = (unique(*entity.keys), *checked(entity.checks_of_rows), *_conserved(entity), up_to_date())
+    rules = (
+        *not_null(*entity.keys),
+        unique(*entity.keys),
+        *checked(entity.checks_of_rows),
+        *_conserved(entity),
+        up_to_date(),
+    )
     return _suite(entity, entity.table, *rules)
 
 
 def versions(entity: Entity) -> Suite:
-    """The rules of every history: no version ends before it begins, and each key has exactly one last version."""
+    """The rules of every history: no version ends before it begins, and each key has exactly one last version.
+
+    In an envelope, there are truncations: versions without a key, after which keys have none that is valid.
+    """
+    equal, of_truncation = ("<=", " OR valid_until = valid_from") if entity.topic.envelope else ("=", "")
+    last = f"count_if(valid_until IS NULL) {equal} count(DISTINCT {', '.join(entity.keys)})"
     return _suite(
         entity,
         entity.history,
+        *(each_row(f"{key}_is_there", f"{key} IS NOT NULL{of_truncation}") for key in entity.keys),
         unique(*entity.keys, "sequence"),
         *not_null("valid_from"),
         each_row("begins_with_its_message", "valid_from = sequence.event_time"),
         each_row("ends_after_it_begins", "valid_until IS NULL OR valid_until >= valid_from"),
-        whole(
-            "each_key_has_one_last_version", f"count_if(valid_until IS NULL) = count(DISTINCT {', '.join(entity.keys)})"
-        ),
+        whole("each_key_has_one_last_version", last),
     )
 
 
@@ -47,7 +57,7 @@ def _suite(entity: Entity, table: Table, *rules: Rule) -> Suite:
         table=table.name,
         key=entity.keys,
         arrives=CHANGE_FEED,
-        rules=(types(table.columns), *not_null(*entity.keys), each_row("sequence_is_there", is_there), *rules),
+        rules=(types(table.columns), each_row("sequence_is_there", is_there), *rules),
     )
 
 

@@ -7,7 +7,7 @@ and keys fail, unless the suite says that the table may be empty.
 import re
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 
@@ -47,6 +47,8 @@ class Rule:
     """For a reference: the table that must have the value as a key."""
     may_be_null: bool = False
     """For a reference: whether NULL passes."""
+    may_be_truncated: bool = False
+    """For a reference: whether a key can be without a last version, as a truncation has deleted it."""
     shows: str = ""
     """For a table: SQL for what the report shows. If empty, the report shows `holds` with its figures."""
     columns: Ddl = ""
@@ -112,10 +114,11 @@ def unique(*columns: str) -> Rule:
     return Rule(name=f"{'_'.join(columns)}_is_unique", kind=Kind.KEY, holds=", ".join(columns))
 
 
-def known(*columns: str, to: str, may_be_null: bool = False) -> Rule:
+def known(*columns: str, to: str, may_be_null: bool = False, may_be_truncated: bool = False) -> Rule:
     """The values are the key of a row in the table, or in its history if it has one: the history forgets no key."""
     name = f"{'_and_'.join(columns).replace('.', '_')}_is_known"
-    return Rule(name=name, kind=Kind.REFERENCE, holds=", ".join(columns), to=to, may_be_null=may_be_null)
+    rule = Rule(name=name, kind=Kind.REFERENCE, holds=", ".join(columns), to=to, may_be_null=may_be_null)
+    return replace(rule, may_be_truncated=may_be_truncated)
 
 
 def whole(name: str, holds: str, severity: Severity = Severity.CRITICAL, *, shows: str = "") -> Rule:

@@ -126,6 +126,8 @@ def _with_known(rows: DataFrame, lake: Lake, rules: Sequence[Rule]) -> DataFrame
         if rule.kind is Kind.REFERENCE:
             history = lake.table(f"{rule.to}_history")
             known = history.read().where("valid_until IS NULL") if history.exists() else lake.table(rule.to).read()
+            if rule.may_be_truncated and history.exists():
+                known = history.read().dropDuplicates([each.rpartition(".")[2] for each in rule.holds.split(", ")])
             keys = {f"_key{place}": column for place, column in enumerate(rule.holds.split(", "))}
             of_row = (F.col(column.rpartition(".")[2]).alias(key) for key, column in keys.items())
             same = [F.col(column) == F.col(key) for key, column in keys.items()]

@@ -16,6 +16,7 @@ from pulsar_lakehouse.errors import ConfigurationError
 from pulsar_lakehouse.limits import FEW
 from pulsar_lakehouse.silver.entity import FIXED, OCCURRED_AT, UNAVAILABLE, Entity
 from pulsar_lakehouse.silver.history import changeable, needed, versions_of
+from pulsar_lakehouse.silver.truncations import is_truncation, state_of, truncations_of
 from pulsar_lakehouse.spark.batches import each_batch
 from pulsar_lakehouse.spark.comparing import is_same
 from pulsar_lakehouse.spark.declared_sql import shown
@@ -72,12 +73,14 @@ def merge_batch(lake: Lake, entity: Entity, messages: DataFrame) -> None:
     rejected_message = F.when(F.col("reason").isNotNull(), F.col("message"))  # accepted messages need only their row
     with cached(decoded.withColumn("message", rejected_message)) as rows:
         with lake.sized(0):
-            [[number, rejected]] = rows.agg(F.count("*"), F.count("reason")).collect()
+            truncates = F.count_if(F.col("reason").isNull() & is_truncation(entity))
+            [[number, rejected, truncated]] = rows.agg(F.count("*"), F.count("reason"), truncates).collect()
         with lake.sized(number, rows) as sized:
             if rejected:
                 _quarantine(sized, entity, rows.where("reason IS NOT NULL"))
             if number > rejected:
-                _merge_changes(sized, entity, rows.where("reason IS NULL").drop("message", "reason"), number)
+                changes = rows.where("reason IS NULL").drop("message", "reason")
+                _merge_changes(sized, entity, changes, number, truncates=truncated > 0)
 
 
 def _quarantine(lake: Lake, entity: Entity, rejected: DataFrame) -> None:
@@ -87,9 +90,9 @@ def _quarantine(lake: Lake, entity: Entity, rejected: DataFrame) -> None:
     quarantine_malformed(lake, entity.decoding, rejected)
 
 
-def _merge_changes(lake: Lake, entity: Entity, changes: DataFrame, number: int) -> None:
+def _merge_changes(lake: Lake, entity: Entity, changes: DataFrame, number: int, *, truncates: bool) -> None:
     keys = changes.select(*entity.keys)
-    few = keys.toArrow() if number <= FEW else None
+    few = keys.toArrow() if number <= FEW and not truncates else None
 
     def stored_in(name: str, columns: Sequence[str] | None = None) -> DataFrame:
         table = lake.table(name).pin()
@@ -97,31 +100,36 @@ def _merge_changes(lake: Lake, entity: Entity, changes: DataFrame, number: int) 
 
     if entity.keeps_history:
         stored = stored_in(entity.history.name, needed(entity))
-        versions = changes.transform(versions_of, stored=stored, entity=entity)
+        history = lake.table(entity.history.name).pin()
+        truncations = truncations_of(history, changes, entity, truncates=truncates)
+        changes = changes.where(~is_truncation(entity)) if truncations.are_stored else changes
+        versions = changes.transform(versions_of, stored=stored, entity=entity, truncations=truncations)
     else:
         states = {"_is_changed": F.lit(False), "_has_new_values": F.lit(False), "_is_last": F.lit(True)}
         versions = changes.transform(latest_changes, keys=entity.keys).withColumns(states)
     latest = stored_in(entity.table.name)
-    if few is None:
+    if few is None and not truncates:
         latest = of_keys(latest, keys)
     columns = [each for each in changes.columns if each != UNAVAILABLE]
     row = F.struct(*columns)
     latest = latest.select(*entity.keys, F.col("sequence").alias("_latest"), row.alias("_latest_row"))
+    state = F.struct(*state_of(entity, columns)) if "_truncated_at" in versions.columns else row
     is_newer = F.col("_latest").isNull() | (F.col("sequence") > F.col("_latest"))
-    if entity.is_partial:  # an older message can have a value that the last one does not give
-        is_newer = is_newer | ~is_same(row, F.col("_latest_row"), latest.schema["_latest_row"].dataType)
-    rows = versions.join(latest, on=list(entity.keys), how="left").withColumn("_is_newer", F.col("_is_last") & is_newer)
-    with cached(rows.drop("_latest", "_latest_row", "_is_last")) as rows:
+    if entity.is_partial or entity.topic.envelope:  # the last message stays, and the state changes
+        is_newer = is_newer | ~is_same(state, F.col("_latest_row"), latest.schema["_latest_row"].dataType)
+    rows = versions.join(latest, on=list(entity.keys), how="left").withColumns(
+        {"_is_newer": F.col("_is_last") & is_newer, "_state": state}
+    )
+    with cached(rows.drop("_latest", "_latest_row", "_is_last", "_truncated_at")) as rows:
         [[changed, newer]] = rows.agg(F.count_if("_is_changed"), F.count_if("_is_newer")).collect()
         written = rows.where("_has_new_values OR _is_newer")
         stop_if_failed(written, entity.checks_of_rows, table=entity.table.name, keys=(*entity.keys, "sequence"))
         sized = lake.writing(max(changed, newer), rows)
         if changed:
-            versions = rows.where("_is_changed").drop("_is_changed", "_has_new_values", "_is_newer")
-            history = sized.table(entity.history.name)
-            history.upsert(versions, on=[*entity.keys, "sequence"], update=changeable(entity))
+            versions = rows.where("_is_changed").drop("_is_changed", "_has_new_values", "_is_newer", "_state")
+            sized.table(entity.history.name).upsert(versions, on=[*entity.keys, "sequence"], update=changeable(entity))
         if newer:
-            latest = rows.where("_is_newer").select(*columns)
+            latest = rows.where("_is_newer").select("_state.*")
             sized.table(entity.table.name).upsert(latest, on=entity.keys)
 
 
@@ -131,9 +139,12 @@ def decode_changes(messages: DataFrame, *, entity: Entity) -> DataFrame:
     Raises ConfigurationError if Spark can't resolve the SQL of a column.
     """
     checks, reject = of_mode(entity.checks_of_rows, Mode.QUARANTINE), _unusable_key(entity)
+    if entity.topic.envelope:
+        no_history = None if entity.keeps_history else "a truncation, which needs keeps_history"
+        reject = F.when(F.col("message.is_truncation"), F.lit(no_history)).otherwise(reject)
     if checks:
         fails = ~F.col("message.is_tombstone") & (failed(checks) != "")
-        reject = reject.when(fails, F.concat(F.lit("fails "), failed(checks)))
+        reject = F.coalesce(reject, F.when(fails, F.concat(F.lit("fails "), failed(checks))))
     decoded = messages.transform(decode, decoding=entity.decoding, reject=reject, keys=_key(entity))
     event_time = _event_time(entity)
     merged = decoded.withColumns(

@@ -10,8 +10,10 @@ from pulsar_lakehouse.contracts.decoding import MALFORMED
 from pulsar_lakehouse.reconciliation import Reconciliation, fingerprint
 from pulsar_lakehouse.silver.entity import Entity
 from pulsar_lakehouse.silver.merge import decode_changes, place
+from pulsar_lakehouse.silver.truncations import is_truncation
 from pulsar_lakehouse.tables.lake import Lake
 
+TRUNCATIONS = "truncations"
 TO_BE_RETRIED = "to be retried"
 NOT_MERGED = "landed, but not merged (they are lost if `lakehouse merge` has run since, and since any restore)"
 
@@ -21,9 +23,9 @@ def reconcile_entity(lake: Lake, entity: Entity) -> Reconciliation:
 
     A message is one of these: `current`, it made the row; `superseded`, it is older than the message that did;
     `malformed`; `to be retried`, it is quarantined but keeps today's contract; `purged`, its key was deleted long ago
-    and has no row. Any other message was not merged, which is a problem. Each row must come from one landed message,
-    and the history must have the sequences of all merged messages. A message in the history counts as merged even if
-    today's stricter contract rejects it.
+    and has no row; `truncations`, it deleted all keys. Any other message was not merged, which is a problem. Each row
+    must come from one landed message, and the history must have the sequences of all merged messages. A message in the
+    history counts as merged even if today's stricter contract rejects it.
     """
     bronze, silver = (lake.table(name).read() for name in (entity.topic.bronze_table, entity.table.name))
     latest = silver.select(*entity.keys, F.col("sequence").alias("_latest"))
@@ -75,16 +77,18 @@ def _is_same_history(lake: Lake, entity: Entity, by_status: Sequence[Row]) -> bo
 
 
 def _accounted(counts: Counter[str], in_quarantine: int, purged: int) -> dict[str, int]:
-    """Messages by status; the last two are left out if there are none."""
-    to_retry = counts[TO_BE_RETRIED]
+    """Messages by status; the last three are left out if there are none."""
+    to_retry, truncations = counts[TO_BE_RETRIED], counts[TRUNCATIONS]
     always = {"current": counts["current"], "superseded": counts["superseded"], "malformed": in_quarantine - to_retry}
-    return always | {name: count for name, count in (("purged", purged), (TO_BE_RETRIED, to_retry)) if count}
+    others = (("purged", purged), (TO_BE_RETRIED, to_retry), (TRUNCATIONS, truncations))
+    return always | {name: count for name, count in others if count}
 
 
 def _by_status(messages: DataFrame, latest: DataFrame, quarantined: DataFrame, entity: Entity) -> list[Row]:
     """By status: the number of messages, and the number and fingerprint of the merged ones."""
     status = (
         F.when(F.col("reason").isNotNull(), "malformed")
+        .when(is_truncation(entity), TRUNCATIONS)
         .when(F.col("sequence") == F.col("_latest"), "current")
         .when(F.col("_is_quarantined"), TO_BE_RETRIED)
         .when(F.col("sequence") < F.col("_latest"), "superseded")
@@ -119,9 +123,13 @@ def _as_merged(messages: DataFrame, *, history: DataFrame, keys: Sequence[str]) 
 
 
 def _purged(messages: DataFrame, latest: DataFrame, entity: Entity) -> int:
-    """The number of messages whose key has no row and whose last message is an expired delete."""
-    missing = messages.where("reason IS NULL").join(latest, on=list(entity.keys), how="left_anti")
-    last = F.max_by(F.struct("deleted_at", "sequence.publish_time"), "sequence")
+    """The number of messages whose key has no row, and was deleted long ago by its last message or by a truncation."""
+    merged = messages.where("reason IS NULL")
+    truncation = merged.where(is_truncation(entity)).agg(F.max("sequence").alias("_truncation"))
+    missing = merged.where(~is_truncation(entity)).join(latest, on=list(entity.keys), how="left_anti")
+    last = F.max_by(F.struct("deleted_at", "sequence"), "sequence")
     keys = missing.groupBy(*entity.keys).agg(F.count("*").alias("messages"), last.alias("_last"))
-    expired = keys.where(entity.is_expired(F.col("_last.deleted_at"), F.col("_last.publish_time")))
+    is_truncated = F.col("_last.deleted_at").isNull() & (F.col("_truncation") > F.col("_last.sequence"))
+    deleted_at = F.when(is_truncated, F.col("_truncation.event_time")).otherwise(F.col("_last.deleted_at"))
+    expired = keys.crossJoin(truncation).where(entity.is_expired(deleted_at, F.col("_last.sequence.publish_time")))
     return int(expired.agg(F.coalesce(F.sum("messages"), F.lit(0))).collect()[0][0])

@@ -31,6 +31,7 @@ from pulsar_lakehouse.tables.stored import (
     bytes_of,
     dataset_of,
     ends_of,
+    files_with_null,
     files_within,
     has_known_features,
     stored_table,
@@ -76,6 +77,13 @@ def rows_since(
         return _framed(pinned, _scan(pinned, columns, pc.field(of_time) >= moment, within=within), columns)
     is_since = (F.col(of_day) >= F.lit(first).cast("date")) & (F.col(of_time) >= F.lit(since).cast("timestamp"))
     return pinned.rows.where(is_since).select(*columns)
+
+
+def rows_with_null(pinned: Pinned, column: str, *, columns: Sequence[str]) -> DataFrame:
+    """The rows without a value in a column that hardly any row is without."""
+    with suppress(LeftToSparkError):
+        return _framed(pinned, _scan(pinned, columns, pc.field(column).is_null(), null=column), columns)
+    return pinned.rows.where(F.col(column).isNull()).select(*columns)
 
 
 def rows_if_small(pinned: Pinned, columns: Sequence[str] | None = None) -> DataFrame:
@@ -139,17 +147,18 @@ def _scan(
     within: Ranges = ANYWHERE,
     at_most: int | None = None,
     rare: pa.Table | None = None,
+    null: str | None = None,
 ) -> pa.Table:
     """The rows for which a condition holds. Reads `at_most` so many bytes of files, by default READ_BYTES.
 
-    Each of these rows has one of the `rare` keys, if there are any.
+    Each of these rows has one of the `rare` keys, if there are any, and NULL in the column `null`, if one is given.
     """
     settings = pinned.table.lake.settings
     if storage.has_tables(settings):
         raise LeftToSparkError("the table is in an object store")
     try:
         table = stored_table(settings, pinned.table.name, pinned.version)
-        files = files_within(table, within)
+        files = files_within(table, within) if null is None else files_with_null(table, null)
         if not has_known_features(table):
             raise LeftToSparkError("the table has a feature that delta-rs handles in another way")
         where = arrow_files(settings, pinned.table.path)

@@ -131,6 +131,14 @@ def files_within(table: DeltaTable, near: Ranges) -> pa.Table:
     return files.filter(may_match)
 
 
+def files_with_null(table: DeltaTable, column: str) -> pa.Table:
+    """The `files_of` a table that may have rows without a value in a column."""
+    files, nulls = files_of(table), f"null_count.{column}"
+    if nulls not in files.column_names:
+        return files
+    return files.filter(pc.fill_null(pc.greater(files[nulls], 0), True))
+
+
 def bytes_of(files: pa.Table) -> int:
     return pc.sum(files["size_bytes"]).as_py() or 0
 

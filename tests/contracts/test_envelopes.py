@@ -60,6 +60,11 @@ def test_a_null_payload_deletes_without_metadata() -> None:
     assert decoded(None) == Decoded(None, None, "1", True)
 
 
+def test_a_truncation_has_no_key() -> None:
+    metadata = {"__op": "t", "__source_lsn": 77, "__source_ts_ms": 5000}
+    assert decoded(envelope("t"), key="default") == Decoded(metadata, None, None, True, (), True)
+
+
 def test_connects_schemas_are_opened() -> None:
     after = {"id": 1, "name": "Ulm"}
     wrapped = {"schema": {"type": "struct"}, "payload": envelope("c", after=after)}
@@ -106,7 +111,7 @@ def test_the_placeholder_can_be_another() -> None:
 @pytest.mark.parametrize(
     ("payload", "reason"),
     [
-        (envelope("x", after={"id": 1}), "op is none of c, r, u, d: x"),
+        (envelope("x", after={"id": 1}), "op is none of c, r, u, d, t: x"),
         (envelope("c"), "op is c, but after is missing"),
         (envelope("c", after=[1]), "no object: [1]"),
         (envelope("c", after={"id": "one", "name": "Ulm"}), "id is no int: one"),
