@@ -65,6 +65,10 @@ test-cluster: install ## Kill executors and workers of a Spark cluster, and run 
 test-brokers: install ## Kill brokers and bookies of a Pulsar cluster while messages land (15 minutes)
 	@exec $(RUN)/pytest -n 0 -m brokers
 
+.PHONY: test-cdc
+test-cdc: install ## Replicate a Postgres by Debezium, in each form that it has in Pulsar (10 minutes)
+	@exec $(RUN)/pytest -n 0 -m cdc
+
 .PHONY: airflow
 airflow: install ## Start the broker and Airflow, which runs the pipeline every few minutes
 	@$(RUN)/lakehouse up
