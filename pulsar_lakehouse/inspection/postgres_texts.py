@@ -33,7 +33,6 @@ SESSION = """SET TRANSACTION READ ONLY; SET LOCAL TIME ZONE 'UTC'; SET LOCAL dat
 MACROS = """
     CREATE MACRO plain(x) AS CASE WHEN contains(x, '.') THEN rtrim(rtrim(x, '0'), '.') ELSE x END;
     CREATE MACRO era(x) AS CASE WHEN contains(x, ' (BC)') THEN replace(x, ' (BC)', '') || ' BC' ELSE x END;
-    CREATE MACRO shortest(x) AS coalesce(TRY_CAST(x AS DOUBLE)::VARCHAR, x);
 """
 """What the SQL of `there` and `here` uses in DuckDB."""
 
@@ -63,8 +62,10 @@ def texts_of(kind: pa.DataType, theirs: str) -> Texts | None:
             times = {"interval": MICROSECONDS, "time without time zone": OF_DAY, "money": "{0}::numeric"}
             return Texts(times.get(theirs, "{0}"), "plain({0})", "plain({0}::VARCHAR)")
         case _ if pa.types.is_floating(kind):
-            widened = "{0}::float8" if theirs in ("real", "numeric") else "{0}"
-            return Texts(widened, "shortest({0})", "{0}::DOUBLE::VARCHAR")
+            as_floats = (
+                f"coalesce(TRY_CAST({{0}} AS {'FLOAT' if theirs == 'real' else 'DOUBLE'})::VARCHAR, {{0}}::VARCHAR)"
+            )
+            return Texts("{0}", as_floats, as_floats)
         case _ if pa.types.is_timestamp(kind):
             return Texts("{0}", "replace({0}, '+00', '')", "era(({0}::TIMESTAMPTZ AT TIME ZONE 'UTC')::VARCHAR)")
         case _ if pa.types.is_date(kind):
@@ -79,10 +80,9 @@ def _of_lists(kind: pa.DataType, theirs: str) -> Texts | None:
     of_value = texts_of(kind, theirs.removesuffix("[]"))
     if of_value is None or not theirs.endswith("[]"):
         return None
-    widened = "{0}::float8[]" if pa.types.is_floating(kind) else "{0}"
     texts = "from_json({0}, '[\"VARCHAR\"]')"
     return Texts(
-        f"to_json({widened}::text[])",
+        "to_json({0}::text[])",
         f"to_json(list_transform({texts}, lambda x: {of_value.there.format('x')}))::VARCHAR",
         f"to_json(list_transform({{0}}, lambda x: {of_value.here.format('x')}))::VARCHAR",
     )
