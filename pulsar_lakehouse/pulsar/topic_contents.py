@@ -9,11 +9,12 @@ from typing import NamedTuple
 
 import pulsar
 
+from pulsar_lakehouse.contracts.registered import KEY, part_of
 from pulsar_lakehouse.contracts.schemas import RegisteredSchema
 from pulsar_lakehouse.errors import ConfigurationError
 from pulsar_lakehouse.pulsar.endpoint import Endpoint, call_admin, connected
 from pulsar_lakehouse.pulsar.publishing import SEQUENCE, SINCE
-from pulsar_lakehouse.pulsar.registered_schemas import newest_schema
+from pulsar_lakehouse.pulsar.registered_schemas import all_schemas, newest_schema
 from pulsar_lakehouse.settings import Settings
 
 SAMPLE = 1_000
@@ -75,7 +76,7 @@ def _contents(name: str, client: pulsar.Client, endpoint: Endpoint, settings: Se
     """What is in one topic. Whatever its messages can't be read for is the `problem`."""
     topic = f"persistent://{settings.pulsar.namespace}/{name}"
     sample, problem = list[Sampled](), ""
-    schema = newest_schema(topic, endpoint, settings)
+    schema = _schema(topic, endpoint, settings)
     try:
         partitions = client.get_topic_partitions(topic)
         for each in partitions:
@@ -83,6 +84,15 @@ def _contents(name: str, client: pulsar.Client, endpoint: Endpoint, settings: Se
     except pulsar.PulsarException as error:  # such as of messages that are encrypted
         problem = str(error)
     return Contents(topic=name, schema=schema, sample=tuple(sample), problem=problem)
+
+
+def _schema(topic: str, endpoint: Endpoint, settings: Settings) -> RegisteredSchema | None:
+    """The newest schema. If its messages have no key, as truncations of a database have none, an older one tells it."""
+    newest = newest_schema(topic, endpoint, settings)
+    if newest is None or newest.type != "KEY_VALUE" or part_of(newest, KEY).type != "BYTES":
+        return newest
+    older = reversed(all_schemas(topic, endpoint, settings))
+    return next((each for each in older if part_of(each, KEY).type not in ("BYTES", "NONE")), newest)
 
 
 def _messages(partition: str, client: pulsar.Client) -> Iterator[Sampled]:
