@@ -156,6 +156,7 @@ def test_batches_are_read_while_tokens_expire(
         planner = PulsarStreamReader(Options.parse(options))
         end = planner.initialOffset()
         for number in range(3):
+            time.sleep(TOKEN_LIFE * (number > 0))
             company.send(namespace, str(number))
             start, end = end, planner.latestOffset(end, ReadAllAvailable())
             worker = pickle.loads(pickle.dumps(planner))
@@ -165,7 +166,6 @@ def test_batches_are_read_while_tokens_expire(
                 for batch in worker.read(each)
                 for row in batch.to_pylist()
             ]
-            time.sleep(TOKEN_LIFE)
     assert payloads(found) == [b"0", b"1", b"2"]
     assert source == "file" or len(issuer.asked) > 2
     assert "s3cret" not in str(options)
@@ -177,9 +177,9 @@ def test_a_stream_of_spark_goes_on_while_its_tokens_expire(
     given = {"oauth2_issuer_url": issuer.url, "oauth2_key_file": key_file(tmp_path, client_id=LANDER)}
     settings = company.settings(namespace, **given).model_copy(update={"home": tmp_path})
     for number in range(2):
+        time.sleep(TOKEN_LIFE * number)
         company.send(namespace, str(number))
         land(Lake(spark, settings), EVENTS, company.endpoint).trigger(availableNow=True).start().awaitTermination()
-        time.sleep(TOKEN_LIFE)
     rows = Lake(spark, settings).table(EVENTS.bronze_table).read().select("payload").collect()
     assert sorted(bytes(row.payload) for row in rows) == [b"0", b"1"]
 
@@ -216,8 +216,8 @@ def test_a_role_that_publishes_may_produce_and_consume(company: Company, namespa
 
     def slowly() -> Iterator[Numbered]:
         for number in range(5):
+            time.sleep(TOKEN_LIFE / 2 * (number > 0))
             yield (number, "key", b'{"id": 1}')
-            time.sleep(TOKEN_LIFE / 2)
 
     with renewed(tmp_path / "token", PUBLISHER):
         assert count_partitions(publication) == 2

@@ -10,7 +10,6 @@ from pulsar_lakehouse import Enrichment, Entity, Lookup, Topic
 from pulsar_lakehouse.cli import quarantine as cli_quarantine
 from pulsar_lakehouse.gold.enrichment.backfill import Difference, Scope, backfill
 from pulsar_lakehouse.gold.enrichment.reconciliation import reconcile_facts
-from pulsar_lakehouse.jobs.rebuild import rebuild, wanted
 from pulsar_lakehouse.jobs.steps import enriching, landing, merging
 from pulsar_lakehouse.jobs.streams import catch_up
 from pulsar_lakehouse.jobs.trace import trace_facts
@@ -83,9 +82,8 @@ def test_a_retry_decrypts_what_landed_without_its_private_key(
     monkeypatch.setenv("LAKEHOUSE_HOME", str(project.home))
     monkeypatch.setenv("LAKEHOUSE_PULSAR__DECRYPTION_KEYS", f'{{"K": "{rsa_key.private}"}}')
     monkeypatch.setattr(cli_quarantine, "pipeline_of", lambda _: PIPELINE)
-    assert retry("--dry-run") == (
+    assert retry("--topic", "stores", "--dry-run") == (
         "stores: 3 of 4 malformed messages satisfy the contract now; nothing was done\n"
-        "sales: 2 of 2 malformed messages satisfy the contract now; nothing was done\n"
     )
     assert retry() == (
         "stores: 3 of 4 malformed messages satisfy the contract now and left quarantine\n"
@@ -99,10 +97,8 @@ def test_a_retry_decrypts_what_landed_without_its_private_key(
 
     assert sorted(row["payload"] for row in read(project, "bronze.stores")) == sorted(CITIES)
     assert own.table("bronze.stores").properties["delta.appendOnly"] == "true"
-    assert reconcile_entity(own, STORES).accounted == {"current": 2, "superseded": 1, "malformed": 1}
-    assert reconcile_entity(own, STORES).holds
+    balance = reconcile_entity(own, STORES)
+    assert (balance.accounted, balance.holds) == ({"current": 2, "superseded": 1, "malformed": 1}, True)
     assert reconcile_facts(own, SALES).holds
     assert backfill(own, SALES, Scope()) == Difference(unchanged=2)
-    list(rebuild(own, wanted(PIPELINE, ["silver.stores"])))
-    assert (cities(project), sold(project)) == (bonn_and_porto, bonn_and_porto)
     assert [each.what for each in trace_facts(project, SALES, ["1"])].count("decrypted") == 1
