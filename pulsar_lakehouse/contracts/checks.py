@@ -1,7 +1,6 @@
 """Checks: SQL that must be TRUE of each row of a table, and what happens with a row of which it is not."""
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -16,8 +15,7 @@ from sqlglot.errors import SqlglotError
 
 from pulsar_lakehouse.errors import ConfigurationError, DeclarationsError, PermanentError
 from pulsar_lakehouse.spark.declared_sql import try_eval, why_no_condition
-
-_NAME = re.compile(r"[a-z]\w*", re.ASCII)
+from pulsar_lakehouse.tables.declared import NAME
 
 
 class Mode(StrEnum):
@@ -61,7 +59,7 @@ def fail(sql: str) -> Check:
 
 def wrong_with(name: str, check: Check) -> str:
     """What is wrong with a check, as far as it can be known without Spark; empty if nothing is."""
-    if not _NAME.fullmatch(name):
+    if not NAME.fullmatch(name):
         return f"check {name or repr(name)}: must be named with lower-case letters, digits and _, after a letter"
     if not check.sql.strip():
         return f"check {name}: has no SQL"

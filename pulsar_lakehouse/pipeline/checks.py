@@ -14,8 +14,8 @@ from pulsar_lakehouse.expectations.suites import Suite
 from pulsar_lakehouse.gold.enrichment.declaration import Enrichment
 from pulsar_lakehouse.pipeline.declared import Pipeline
 from pulsar_lakehouse.silver.entity import Entity
+from pulsar_lakehouse.tables.declared import NAME
 
-NAME = re.compile(r"[a-z][a-z0-9_]*")
 IN_PULSAR = re.compile(r"(persistent://[^/,\s]+/[^/,\s]+/)?[^/,\s]([^/,]*[^/,\s])?")
 """A topic's own name. Slashes part the names in a full one; the Pulsar source takes several with commas between."""
 Claims = list[tuple[str, object]]

@@ -15,13 +15,14 @@ from pulsar_lakehouse.contracts.schemas import RegisteredSchema
 from pulsar_lakehouse.contracts.topics import Encoding, KeyEncoding, Topic
 from pulsar_lakehouse.errors import ConfigurationError
 from pulsar_lakehouse.gold.enrichment.declaration import OWN_COLUMNS
-from pulsar_lakehouse.pipeline.checks import IN_PULSAR, NAME, OWN_TABLES, table_name
+from pulsar_lakehouse.pipeline.checks import IN_PULSAR, OWN_TABLES, table_name
 from pulsar_lakehouse.pipeline.drafted_envelopes import NO_KEY, SOURCE, FoundEnvelope, envelope_of, plain_key
 from pulsar_lakehouse.pipeline.drafted_keys import FoundKey, key_of_messages, key_of_schema
 from pulsar_lakehouse.pipeline.field_types import ID, Field, are_times, fields_of_payloads, fields_of_record, quoted
 from pulsar_lakehouse.pipeline.protobuf_fields import fields_of_descriptor
 from pulsar_lakehouse.pulsar.topic_contents import Contents
 from pulsar_lakehouse.silver.entity import RESERVED
+from pulsar_lakehouse.tables.declared import NAME
 from pulsar_lakehouse.terminal import one_line
 
 Payload = dict[str, Any]

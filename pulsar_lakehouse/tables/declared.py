@@ -38,6 +38,8 @@ def quoted(name: str) -> str:
     return name if re.fullmatch(r"[a-zA-Z_]\w*", name, re.ASCII) else f"`{name}`"
 
 
+NAME = re.compile(r"[a-z][a-z0-9_]*")
+"""The name of a table, a column or a check. SQL does not tell upper from lower case, but files and other readers do."""
 NO_NAME = re.compile(r"[ ,;{}()\n\t=`]")
 """What Delta takes in no name; and what quotes names."""
 

@@ -197,8 +197,8 @@ def test_an_entity_as_of_a_time_needs_its_history(tmp_path: Path) -> None:
     visits = VISITS.replace('on="visitor_id"', 'on="visitor_id", join="as_of"')
     without = VISITORS.replace("deleted_at=", "keeps_history=False, deleted_at=")
     assert refused(project(tmp_path, visitors=without, visits=visits)) == [
-        f"{FACTS}lookup visitor: joins visitors as_of a time, which needs a history of whole updates: "
-        'use join="latest", or declare the entity with keeps_history and without ignore_null_updates'
+        f"{FACTS}lookup visitor: joins visitors as_of a time, which needs a history: "
+        'use join="latest", or declare the entity with keeps_history'
     ]
 
 

@@ -46,8 +46,9 @@ def changes_of(feed: DataFrame, *, lookup: Lookup) -> DataFrame:
             F.col("_commit_version").alias("changed_in"),
             "_change_type",
         )
-    # A history's other changes only end versions where a new one begins.
-    kinds = ("insert",) if lookup.is_as_of else ("insert", "update_postimage")
+    # Other changes of a history only end versions where a new one begins, unless a version has values of older ones.
+    only_inserts = lookup.is_as_of and not lookup.entity.is_partial
+    kinds = ("insert",) if only_inserts else ("insert", "update_postimage")
     is_change = F.col("_change_type").isin(*kinds) | (F.col("is_before") & F.col("loss").isNotNull())
     is_ever = F.coalesce(F.col("valid_from") < F.col("valid_until"), F.lit(True))
     return changed.where(is_change & is_ever).drop("_change_type")

@@ -27,7 +27,7 @@ class Lookup:
     """A join with an entity.
 
     Raises ConfigurationError for an `on` that has not as many columns as the entity's key, for an `as_of` join with an
-    entity that keeps no history of whole updates, for `merged_into` with an `as_of` join or with a key of several
+    entity that keeps no history, for `merged_into` with an `as_of` join or with a key of several
     columns, and for `max_merges` below 1.
     """
 
@@ -74,10 +74,10 @@ class Lookup:
                 f"lookup {self.name}: follows merges, but the key of {self.entity.name} is {keys}: "
                 "remove merged_into, or look up an entity whose key is one column"
             )
-        if self.is_as_of and (self.entity.ignore_null_updates or not self.entity.keeps_history):
+        if self.is_as_of and not self.entity.keeps_history:
             raise ConfigurationError(
-                f"lookup {self.name}: joins {self.entity.name} as_of a time, which needs a history of whole updates: "
-                'use join="latest", or declare the entity with keeps_history and without ignore_null_updates'
+                f"lookup {self.name}: joins {self.entity.name} as_of a time, which needs a history: "
+                'use join="latest", or declare the entity with keeps_history'
             )
         if self.is_as_of and self.merged_into is not None:
             raise ConfigurationError(

@@ -11,6 +11,7 @@ from pulsar_lakehouse.contracts.keys import key_text
 from pulsar_lakehouse.gold.enrichment.declaration import MISSING, Enrichment, Lookup, keys_of
 from pulsar_lakehouse.gold.enrichment.survivors import merged_among, merges_of, ways_from, ways_of
 from pulsar_lakehouse.limits import FEW
+from pulsar_lakehouse.spark.comparing import is_same
 from pulsar_lakehouse.spark.frames import frame_of
 from pulsar_lakehouse.tables.lake import Lake
 from pulsar_lakehouse.tables.reading import is_exact, rows_of_keys
@@ -283,13 +284,18 @@ def was_valid(moment: Column) -> Column:
 def is_corrected(enrichment: Enrichment) -> Column:
     """Whether the state that a fact should have differs from its row in gold.
 
-    For an as_of lookup, another version differs. For a latest lookup, only another survivor, other merged keys, or no
-    state instead of some, differ: newer state of the same key is not a correction.
+    For an as_of lookup, another version differs, or the same one has other values of older ones. For a latest lookup,
+    only another survivor, other merged keys, or no state instead of some, differ: newer state of the same key is not a
+    correction.
     """
     current, same = F.col(CURRENT), F.lit(True)
     for lookup in enrichment.lookups:
         if lookup.is_as_of:
-            same = same & current[lookup.name]["sequence"].eqNullSafe(F.col(lookup.name)["sequence"])
+            due, present = current[lookup.name], F.col(lookup.name)
+            same = same & due["sequence"].eqNullSafe(present["sequence"])
+            for name in lookup.entity.values if lookup.entity.is_partial else ():
+                kind = lookup.entity.decoding.schema[name].dataType
+                same = same & is_same(due[name], present[name], kind)
             continue
         if lookup.merged_into is not None or not lookup.required or lookup.through:
             due, present = (_key_in(row, lookup) for row in (F.col(lookup.name), current[lookup.name]))

@@ -1,6 +1,5 @@
 """Check declared tables before anything runs: Spark must resolve them, and they must be refreshable as declared."""
 
-import re
 from collections.abc import Collection, Mapping, Sequence
 
 from pyspark.errors import PySparkException
@@ -25,7 +24,7 @@ from pulsar_lakehouse.gold.sql.statements import (
 )
 from pulsar_lakehouse.gold.sql.types import POSTGRES_TYPES
 from pulsar_lakehouse.spark.comparing import has_map
-from pulsar_lakehouse.tables.declared import unstorable_names
+from pulsar_lakehouse.tables.declared import NAME, unstorable_names
 from pulsar_lakehouse.tables.lake import Lake
 
 
@@ -85,7 +84,7 @@ def checked(lake: Lake, statement: Statement, sources: Mapping[str, DataFrame]) 
 def _refuse_column(statement: Statement, column: StructField) -> None:
     table = statement.table
     node, kind = statement.projections.get(column.name, statement.tree), column.dataType.simpleString()
-    if not re.fullmatch(r"[a-z]\w*", column.name):  # sinks reserve names that begin with _ for the change feed
+    if not NAME.fullmatch(column.name):  # sinks reserve names that begin with _ for the change feed
         raise statement.wrong(
             node, f"{column.name}: must be named with AS: lower-case letters, digits and _, after a letter"
         )

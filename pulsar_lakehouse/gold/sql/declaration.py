@@ -21,7 +21,7 @@ from pulsar_lakehouse.contracts.checks import Check
 from pulsar_lakehouse.errors import ConfigurationError, DeclarationsError
 from pulsar_lakehouse.gold.sql.header import A_LITERAL, CHECK, PARAMETER, POSTGRES, TOPIC, read_header
 from pulsar_lakehouse.gold.sql.parsing import literal, name_of, parameters_in, parsed, tables_in
-from pulsar_lakehouse.tables.declared import Table
+from pulsar_lakehouse.tables.declared import NAME, Table
 from pulsar_lakehouse.terminal import shown
 
 SQL_ROWS = Table(
@@ -31,8 +31,6 @@ SQL_ROWS = Table(
 )
 """Rows of declared tables on which the SELECT fails, or that fail a check. `keys` are JSON; NULL stands for the whole
 table."""
-
-_NAME = re.compile(r"[a-z]\w*")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,7 +97,7 @@ def read_declaration(file: Path) -> SqlTable:
     Raises ConfigurationError, with file and line, for an invalid name or header, and for what is no SELECT.
     """
     sql = file.read_text()
-    if not _NAME.fullmatch(file.stem):
+    if not NAME.fullmatch(file.stem):
         raise ConfigurationError(
             f"{shown(file)}: the file name becomes the table's: use lower-case letters, digits and _"
         )

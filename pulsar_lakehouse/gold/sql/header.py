@@ -9,6 +9,7 @@ from pathlib import Path
 from pulsar_lakehouse.contracts.checks import Check, Mode, wrong_with
 from pulsar_lakehouse.errors import ConfigurationError
 from pulsar_lakehouse.gold.sql.parsing import literal
+from pulsar_lakehouse.tables.declared import NAME
 from pulsar_lakehouse.terminal import shown
 
 INCREMENTAL, FULL = "incremental", "full"
@@ -21,7 +22,6 @@ GONE = "sources"
 A_LITERAL = "must be a literal, such as 1, 'none' or DATE '2026-01-01'"
 
 _LINE = re.compile(r"--\s*(\w+)(?:\s+(\w+))?(?:\s*\((\w+)\))?:\s*(.*?)\s*")
-_NAME = re.compile(r"[a-z]\w*", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ def _refuse_form(entry: _Entry) -> None:
 def _keys(entry: _Entry) -> tuple[str, ...]:
     names = tuple(name.strip() for name in entry.text.split(","))
     for name in names:
-        if not _NAME.fullmatch(name):
+        if not NAME.fullmatch(name):
             raise entry.wrong(f"{name or 'nothing'}: must be columns such as category, window_start")
     return names
 

@@ -46,8 +46,8 @@ def test_lookups_that_see_the_same_changes_share_a_feed() -> None:
         (lambda: replace(USER, max_merges=0), "lookup user: max_merges is 0: must be 1 or more"),
         (
             lambda: replace(ITEM, entity=replace(ITEMS, keeps_history=False, checks={})),
-            "lookup item: joins items as_of a time, which needs a history of whole updates: "
-            'use join="latest", or declare the entity with keeps_history and without ignore_null_updates',
+            "lookup item: joins items as_of a time, which needs a history: "
+            'use join="latest", or declare the entity with keeps_history',
         ),
         (
             lambda: with_lookups(replace(USER, on="account.user_id")),
