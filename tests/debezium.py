@@ -36,7 +36,7 @@ class Form(StrEnum):
     JSON = "Pulsar's connector, JSON"
     AVRO = "Pulsar's connector, Avro"
     SERVER = "Debezium Server, JSON with Connect's schemas"
-    SERVER_PLAIN = "Debezium Server, JSON"
+    SERVER_PLAIN = "Debezium Server, JSON without them"
 
 
 AVRO = "io.confluent.connect.avro.AvroConverter"
@@ -46,6 +46,7 @@ OF_FORM: dict[Form, dict[str, str]] = {
     Form.SERVER: {"skipped.operations": "none"},
     Form.SERVER_PLAIN: {
         "skipped.operations": "none",
+        "decimal.handling.mode": "string",  # without a schema, no one knows the scale of precise ones
         **{f"{part}.converter.schemas.enable": "false" for part in ("key", "value", "header")},
     },
 }

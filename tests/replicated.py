@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
-from itertools import groupby, islice
+from itertools import groupby, islice, zip_longest
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -325,14 +325,24 @@ def held(settings: Settings, table: Table, names: set[str]) -> dict[tuple[Any, .
 
 
 def held_history(settings: Settings, table: Table, names: set[str]) -> dict[tuple[Any, ...], list[Change]]:
-    """By key, the versions of the silver history in their order."""
+    """By key, the versions of the silver history in their order. A truncation only ends versions."""
     rows = sorted(read(settings, f"silver.{table.name}_history"), key=lambda row: row["sequence"]["by"]["lsn"] or 0)
-    versions: dict[tuple[Any, ...], list[Change]] = {}
+    versions: dict[tuple[Any, ...], list[Row]] = {}
     for row in rows:
         if row["sequence"]["by"]["lsn"] is not None:  # a tombstone after its delete says nothing
-            state = {name: row[name] for name in row if name in names} if row["deleted_at"] is None else None
-            versions.setdefault(tuple(row[name] for name in table.key), []).append((row["valid_from"], state))
-    return {key: without_repeats(each) for key, each in versions.items()}
+            versions.setdefault(tuple(row[name] for name in table.key), []).append(row)
+    return {key: _changes(rows, names) for key, rows in versions.items() if None not in key}
+
+
+def _changes(versions: list[Row], names: set[str]) -> list[Change]:
+    changes: list[Change] = []
+    for version, following in zip_longest(versions, versions[1:]):
+        is_deleted, until = version["deleted_at"] is not None, version["valid_until"]
+        state = None if is_deleted else {name: version[name] for name in version if name in names}
+        changes.append((version["valid_from"], state))
+        if until is not None and (following is None or until < following["valid_from"]):
+            changes.append((until, None))
+    return without_repeats(changes)
 
 
 class Workload:

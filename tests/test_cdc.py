@@ -120,6 +120,23 @@ def test_a_database_is_replicated_with_its_history(
         shop.connector.kill()
         workload.run(50)
         shop.connector.start()
+        shop.database.execute("TRUNCATE carts")
         workload.run(50)
+        shop.arrive()
+        assert (shop.wrong_rows(), shop.wrong_histories()) == ({}, {})
+
+
+@pytest.mark.cdc
+def test_a_truncation_empties_a_table(
+    spark: SparkSession, settings: Settings, endpoint: Endpoint, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path_factory.mktemp("truncated")
+    with replication(spark, settings, endpoint, folder, Form.SERVER, (BY_NAME["carts"],)) as shop:
+        workload = Workload(shop.database, seed=3)
+        shop.connector.start()
+        shop.connector.wait_until_sent()
+        workload.run(10)
+        shop.database.execute("TRUNCATE carts")
+        workload.run(10)
         shop.arrive()
         assert (shop.wrong_rows(), shop.wrong_histories()) == ({}, {})
