@@ -18,6 +18,7 @@ from docs.generate import FOLDER, examples, pages, pages_of_types
 from docs.plots import IMAGES, plots
 from pulsar_lakehouse.cli.commands import app
 from pulsar_lakehouse.contracts.checks import quarantine, warn
+from pulsar_lakehouse.contracts.envelopes import Debezium
 from pulsar_lakehouse.contracts.topics import Encoding, KeyEncoding, Topic
 from pulsar_lakehouse.gold.enrichment.declaration import Enrichment, Lookup
 from pulsar_lakehouse.gold.sql.declaration import SqlTable, read_declaration
@@ -120,7 +121,7 @@ GIVEN: dict[Any, dict[str, Any]] = {
 @pytest.mark.parametrize(("kind", "name"), [(kind, name) for kind in GIVEN for name in examples(kind)])
 def test_the_example_of_a_parameter_can_be_declared(kind: Any, name: str) -> None:
     names = {"STORES": STORES, "quarantine": quarantine, "warn": warn}
-    names |= {"Topic": Topic, "Lookup": Lookup, "Encoding": Encoding, "KeyEncoding": KeyEncoding}
+    names |= {"Debezium": Debezium, "Topic": Topic, "Lookup": Lookup, "Encoding": Encoding, "KeyEncoding": KeyEncoding}
     given = eval(f"dict({examples(kind)[name]})", names)
     declared = kind(**GIVEN[kind] | given)
     assert list(given) == [name]
