@@ -1,5 +1,6 @@
 """A Postgres that is replicated by Debezium through Pulsar: silver is the database, and its history what happened."""
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -8,11 +9,14 @@ import pytest
 from pyspark.sql import SparkSession
 
 from pulsar_lakehouse.jobs.steps import run_all
+from pulsar_lakehouse.pipeline.loading import pipeline_of
 from pulsar_lakehouse.pulsar.endpoint import Endpoint
+from pulsar_lakehouse.pulsar.message_lines import read_lines
+from pulsar_lakehouse.pulsar.produce import produce
 from pulsar_lakehouse.settings import Settings
 from pulsar_lakehouse.tables.lake import Lake
 from tests.debezium import Connector, Form, allow_any_schema, logical_postgres
-from tests.lake import own_topics
+from tests.lake import own_topics, read
 from tests.replicated import (
     ALTERATIONS,
     BY_NAME,
@@ -140,3 +144,28 @@ def test_a_truncation_empties_a_table(
         workload.run(10)
         shop.arrive()
         assert (shop.wrong_rows(), shop.wrong_histories()) == ({}, {})
+
+
+@pytest.mark.cdc
+@pytest.mark.parametrize("form", [Form.JSON, Form.SERVER_PLAIN])
+def test_rows_that_were_deleted_while_there_was_no_slot_are_deleted_by_hand(
+    spark: SparkSession, settings: Settings, endpoint: Endpoint, tmp_path_factory: pytest.TempPathFactory, form: Form
+) -> None:
+    folder, carts = tmp_path_factory.mktemp(f"lost_{form.name.lower()}"), BY_NAME["carts"]
+    with replication(spark, settings, endpoint, folder, form, (carts,)) as shop:
+        workload = Workload(shop.database, seed=4)
+        workload.run(10)
+        shop.connector.start()
+        shop.arrive()
+        shop.connector.stop()
+        shop.connector.forget()
+        shop.database.execute("DELETE FROM carts WHERE ctid = (SELECT min(ctid) FROM carts)")
+        shop.connector.start()
+        shop.arrive()
+        assert len(shop.wrong_rows()) == 1
+        newest = max(row["lsn"] for row in read(shop.lake.settings, "silver.carts"))
+        line = json.dumps({"payload": {"op": "t", "source": {"lsn": newest - 1, "ts_ms": 1795872589490}}})
+        [topic] = pipeline_of(shop.lake.settings).topics
+        produce([(topic, list(read_lines([line], "emptied", topic)))], endpoint, shop.lake.settings)
+        shop.arrive()
+        assert shop.wrong_rows() == {}
