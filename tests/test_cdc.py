@@ -140,3 +140,24 @@ def test_a_truncation_empties_a_table(
         workload.run(10)
         shop.arrive()
         assert (shop.wrong_rows(), shop.wrong_histories()) == ({}, {})
+
+
+@pytest.mark.cdc
+@pytest.mark.xfail(reason="no message tells of the rows that were deleted while there was no slot")
+def test_another_snapshot_after_the_slot_was_lost(
+    spark: SparkSession, settings: Settings, endpoint: Endpoint, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path_factory.mktemp("lost")
+    with replication(spark, settings, endpoint, folder, Form.SERVER, (BY_NAME["carts"],)) as shop:
+        workload = Workload(shop.database, seed=4)
+        shop.connector.start()
+        shop.connector.wait_until_sent()
+        workload.run(30)
+        shop.arrive()
+        assert shop.wrong_rows() == {}
+        shop.connector.stop()
+        shop.connector.forget()
+        workload.run(30)
+        shop.connector.start()
+        shop.arrive()
+        assert shop.wrong_rows() == {}
