@@ -40,12 +40,15 @@ class Form(StrEnum):
 
 
 AVRO = "io.confluent.connect.avro.AvroConverter"
+KEEP_NULL = "value.converter.replace.null.with.default"
+"""Unless it is false, a column with a default never becomes NULL."""
 OF_FORM: dict[Form, dict[str, str]] = {
     Form.JSON: {"truncate.handling.mode": "include"},
     Form.AVRO: {"truncate.handling.mode": "include", "key.converter": AVRO, "value.converter": AVRO},
-    Form.SERVER: {"skipped.operations": "none"},
+    Form.SERVER: {"skipped.operations": "none", KEEP_NULL: "false"},
     Form.SERVER_PLAIN: {
         "skipped.operations": "none",
+        KEEP_NULL: "false",
         "decimal.handling.mode": "string",  # without a schema, no one knows the scale of precise ones
         **{f"{part}.converter.schemas.enable": "false" for part in ("key", "value", "header")},
     },
