@@ -40,15 +40,15 @@ class Form(StrEnum):
 
 
 AVRO = "io.confluent.connect.avro.AvroConverter"
-KEEP_NULL = "value.converter.replace.null.with.default"
-"""Unless it is false, a column with a default never becomes NULL."""
+KEEP_NULL = "replace.null.with.default"
+"""Of Connect's JSON: unless it is false, the messages have a column's default in place of NULL. Avro always has it."""
 OF_FORM: dict[Form, dict[str, str]] = {
-    Form.JSON: {"truncate.handling.mode": "include"},
+    Form.JSON: {"truncate.handling.mode": "include", KEEP_NULL: "false"},
     Form.AVRO: {"truncate.handling.mode": "include", "key.converter": AVRO, "value.converter": AVRO},
-    Form.SERVER: {"skipped.operations": "none", KEEP_NULL: "false"},
+    Form.SERVER: {"skipped.operations": "none", f"value.converter.{KEEP_NULL}": "false"},
     Form.SERVER_PLAIN: {
         "skipped.operations": "none",
-        KEEP_NULL: "false",
+        f"value.converter.{KEEP_NULL}": "false",
         "decimal.handling.mode": "string",  # without a schema, no one knows the scale of precise ones
         **{f"{part}.converter.schemas.enable": "false" for part in ("key", "value", "header")},
     },

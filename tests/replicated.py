@@ -120,8 +120,8 @@ TABLES = (
     Table(
         "products",
         ("sku",),
-        "sku text, title text, price numeric(10, 2), weight numeric, discount share, sizes int[], available boolean, "
-        "length real, volume double precision, stock smallint, made_at inet",
+        "sku text, title text, price numeric(10, 2), weight numeric, discount share, sizes int[], "
+        "available boolean DEFAULT true, length real, volume double precision, stock smallint, made_at inet",
         "sku STRING NOT NULL, title STRING, price DECIMAL(10,2), weight DECIMAL(20,6), discount DECIMAL(5,4), "
         "sizes ARRAY<INT>, available BOOLEAN, length DOUBLE, volume DOUBLE, stock INT, made_at STRING",
     ),

@@ -80,6 +80,8 @@ def replication(
         names = [table.name for table in tables]
         connector = Connector(PREFIX, url, own, folder / "connector", tables=names, form=form)
         database = Replicated(url, tables)
+        if form is Form.AVRO and BY_NAME["products"] in tables:
+            database.execute("ALTER TABLE products ALTER available DROP DEFAULT")  # it would be there for NULL
         try:
             yield Replication(Lake(spark, own), database, connector)
         finally:
