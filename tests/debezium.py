@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import psutil
 import psycopg
@@ -57,9 +58,17 @@ OF_FORM: dict[Form, dict[str, str]] = {
 
 @contextmanager
 def logical_postgres(folder: Path) -> Iterator[str]:
-    """The address of a new Postgres whose log can be replicated, for the block."""
-    data, port = folder / "data", free_port()
-    with (folder / "postgres.log").open("wb") as log:
+    """The address of a new Postgres whose log can be replicated, for the block. The folder has its own log.
+
+    Its data are elsewhere: if another user runs it, that user must reach them. Each pytest closes the folder of all.
+    """
+    with TemporaryDirectory(prefix="lakehouse-") as reachable:
+        yield from _postgres(Path(reachable) / "data", folder / "postgres.log")
+
+
+def _postgres(data: Path, told: Path) -> Iterator[str]:
+    port = free_port()
+    with told.open("wb") as log:
         airflow_database.create(data, log)
         options = {**LOGICAL, "port": str(port)}
         given = [text for name, value in options.items() for text in ("-c", f"{name}={value}")]
