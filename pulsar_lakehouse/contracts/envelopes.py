@@ -61,7 +61,7 @@ class Debezium:
         """
         envelope = _as_dict(unwrapped(payload))
         metadata = {name: value for name in names if (value := _metadata(envelope, name)) is not None}
-        if "op" not in envelope or not envelope.keys() & {*ROWS}:
+        if "op" not in envelope or not envelope.keys() & {*ROWS, "source"}:
             is_delete = envelope.get("__op") == "d" or envelope.get("__deleted") in (True, "true")
             row = envelope
         else:

@@ -63,6 +63,9 @@ def test_a_null_payload_deletes_without_metadata() -> None:
 def test_a_truncation_has_no_key() -> None:
     metadata = {"__op": "t", "__source_lsn": 77, "__source_ts_ms": 5000}
     assert decoded(envelope("t"), key="default") == Decoded(metadata, None, None, True, (), True)
+    assert decoded({"op": "t", "source": {"lsn": 7}}) == Decoded(
+        {"__op": "t", "__source_lsn": 7}, None, None, True, (), True
+    )
 
 
 def test_connects_schemas_are_opened() -> None:
