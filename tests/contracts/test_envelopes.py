@@ -2,6 +2,7 @@
 
 import io
 import json
+import struct
 from base64 import b64encode
 from dataclasses import replace
 from decimal import Decimal
@@ -13,9 +14,9 @@ import pytest
 from pulsar_lakehouse.contracts.decoder import Decoded, Decoder, Message
 from pulsar_lakehouse.contracts.envelopes import Debezium
 from pulsar_lakehouse.contracts.registered import differences
-from pulsar_lakehouse.contracts.schemas import RegisteredSchema
 from pulsar_lakehouse.contracts.topics import Topic
 from pulsar_lakehouse.contracts.types import KeyEncoding
+from tests.contracts.test_decoder import key_value, record, schema
 
 PLACEHOLDER = "__debezium_unavailable_value"
 IN_BASE64 = b64encode(PLACEHOLDER.encode()).decode()
@@ -135,8 +136,8 @@ PAYMENTS = Topic("payments", "id INT, amount DECIMAL(9, 2), rates ARRAY<DECIMAL(
 
 def test_decimals_in_base64_are_read_by_the_schema_beside_the_payload() -> None:
     fields = [{"field": "amount", **CONNECT_DECIMAL}, {"field": "rates", "type": "array", "items": CONNECT_DECIMAL}]
-    schema = {"type": "struct", "fields": [{"field": "after", "type": "struct", "fields": fields}]}
-    wrapped = {"schema": schema, "payload": envelope("c", after=PAID)}
+    beside = {"type": "struct", "fields": [{"field": "after", "type": "struct", "fields": fields}]}
+    wrapped = {"schema": beside, "payload": envelope("c", after=PAID)}
     row = {"id": 1, "amount": Decimal("19.90"), "rates": [Decimal("0.50"), None]}
     assert decoded(wrapped, topic=PAYMENTS).fields == row
 
@@ -153,9 +154,9 @@ def registered(*fields: dict[str, Any]) -> dict[str, Any]:
 def test_decimals_in_base64_are_read_by_the_registered_schema() -> None:
     amount = {"name": "amount", "type": ["null", DECIMAL]}
     rates = {"name": "rates", "type": {"type": "array", "items": ["null", DECIMAL]}}
-    schema = RegisteredSchema(version=0, type="JSON", data=json.dumps(registered(amount, rates)))
+    written = schema("JSON", registered(amount, rates))
     payload = json.dumps(envelope("c", after=PAID)).encode()
-    found = Decoder(replace(PAYMENTS, schemas=(schema,))).decode(Message(None, payload, 0, 1))
+    found = Decoder(replace(PAYMENTS, schemas=(written,))).decode(Message(None, payload, 0, 1))
     assert found.fields == {"id": 1, "amount": Decimal("19.90"), "rates": [Decimal("0.50"), None]}
 
 
@@ -171,17 +172,26 @@ def test_avro_of_connects_converter_begins_with_an_id() -> None:
     payload.seek(5)
     change = {"before": None, "after": {"id": 1, "name": "Ulm"}, "source": {"lsn": 77}, "op": "c"}
     fastavro.schemaless_writer(payload, written, change)
-    schema = RegisteredSchema(
-        version=0, type="AVRO", data=json.dumps(written), properties={"__AVRO_READ_OFFSET__": "5"}
-    )
-    found = Decoder(replace(CITIES, schemas=(schema,)), [["id"]]).decode(Message(KEY, payload.getvalue(), 0, 1))
+    by_connect = schema("AVRO", written, __AVRO_READ_OFFSET__="5")
+    found = Decoder(replace(CITIES, schemas=(by_connect,)), [["id"]]).decode(Message(KEY, payload.getvalue(), 0, 1))
     assert found == Decoded({"id": 1, "name": "Ulm", "__op": "c", "__source_lsn": 77}, None, "1", False)
+
+
+@pytest.mark.parametrize("kind", ["INLINE", "SEPARATED"])
+def test_the_envelope_can_be_the_value_of_a_pair(kind: str) -> None:
+    value = registered({"name": "id", "type": "int"}, {"name": "name", "type": "string"})
+    pair = key_value(kind, schema("JSON", record({"name": "id", "type": "int"})), schema("JSON", value))
+    key, row = b'{"id": 1}', {"id": 1, "__op": "d", "__source_lsn": 77, "__source_ts_ms": 5000}
+    payload = json.dumps(envelope("d", before={"id": 1, "name": ""})).encode()
+    if kind == "INLINE":
+        payload = struct.pack(">i", len(key)) + key + struct.pack(">i", len(payload)) + payload
+    message = Message(None if kind == "INLINE" else b64encode(key).decode(), payload, 0, 1)
+    assert Decoder(replace(CITIES, schemas=(pair,)), [["id"]]).decode(message) == Decoded(row, None, "1", True)
 
 
 def test_what_differs_from_the_declaration_is_told_of_the_row() -> None:
     written = registered({"name": "id", "type": "string"})
-    schema = RegisteredSchema(version=0, type="JSON", data=json.dumps(written))
-    assert differences(CITIES, schema) == [
+    assert differences(CITIES, schema("JSON", written)) == [
         "id is registered as string, but declared as int",
         "name is not registered, but declared as a required string",
     ]
