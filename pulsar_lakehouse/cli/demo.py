@@ -158,7 +158,7 @@ def _show_expected(settings: Settings, workload: Workload) -> list[str]:
     for what, sql, rows in workload.expected():
         found = Counter(query(settings, sql).fetchall())
         lacks, has = (Counter(rows) - found).total(), (found - Counter(rows)).total()
-        lines.append((what, len(rows), report.verdict(lacks == has == 0)))
+        lines.append((what, f"{len(rows):,}", report.verdict(lacks == has == 0)))
         different += [f"{what}: {lacks:,} rows are missing, and {has:,} are others"] if lacks or has else []
     if lines:
         report.OUT.print(report.grid(("rows", "number", ""), lines, title="What must be there"))

@@ -8,7 +8,7 @@ import gzip
 import json
 import time
 from base64 import b64encode
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
@@ -36,9 +36,12 @@ OF_TEXT = {
 }
 """Makes the values of columns that JSON has as text."""
 
+LINES = """
+    SELECT order_id, line, "order".status, customer.name, customer.city, customer.notes, product.name, product.price
+    FROM gold.enriched_order_lines
+"""
+
 Row = dict[str, Any]
-Database = dict[str, dict[tuple[Any, ...], Row]]
-"""By table and key, the rows."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,11 +63,13 @@ class Workload:
 
     def first(self, topic: str) -> Iterator[Message]:
         """The first phase of a topic. Only those in KEYS have messages."""
-        return (message for at, message in _messages(topic) if at <= self._until(topic))
+        until = self._until(topic)
+        return (message for at, message in _messages(topic) if at <= until)
 
     def late(self, topic: str) -> Iterator[Message]:
         """The second phase of a topic."""
-        return (message for at, message in _messages(topic) if at > self._until(topic))
+        until = self._until(topic)
+        return (message for at, message in _messages(topic) if at > until)
 
     def endless(self, rate: float) -> tuple[str, Iterator[Message]]:
         """Prices that change from now on, `rate` a second."""
@@ -88,22 +93,20 @@ class Workload:
         return "products", changes()
 
     def expected(self) -> Iterator[Expected]:
-        """Each table is that of the database, and each line has the state that the database had when it came."""
+        """Tables and histories are those of the database, and lines have the state that it had when they came."""
         (database,) = _lines("database")
+        begin = next(change["at"] for change in database["changes"] if change["at"])
         for table, rows in database["tables"].items():
             columns = ", ".join(rows[0])
             source = "gold.enriched_order_lines" if table == FACTS else f"silver.{table} WHERE deleted_at IS NULL"
-            found = [tuple(_typed(row).values()) for row in rows]
-            yield Expected(f"{table} as in Postgres", f"SELECT {columns} FROM {source}", found)
-        yield Expected(
-            "prices and customers as of each order",
-            """
-            SELECT order_id, line, "order".status, customer.name, customer.city, customer.notes, product.name,
-                product.price
-            FROM gold.enriched_order_lines
-            """,
-            list(_lines_as_of_their_time(database["changes"])),
-        )
+            yield Expected(f"{table} as in Postgres", f"SELECT {columns} FROM {source}", [*map(_values, rows)])
+            if table != FACTS:
+                since = f"if(valid_from < '{begin}', NULL, valid_from)"  # a snapshot does not know since when
+                is_row = f"deleted_at IS NULL AND {KEYS[table][0]} IS NOT NULL"
+                sql = f"SELECT {columns}, {since}, valid_until FROM silver.{table}_history WHERE {is_row}"
+                changes = (change for change in database["changes"] if change["table"] == table)
+                yield Expected(f"the history of {table}", sql, list(_versions(changes, KEYS[table])))
+        yield Expected("order lines as of their time", LINES, list(_lines_as_of_their_time(database["changes"])))
 
     def _until(self, topic: str) -> int:
         """The time of the last change of the topic in the first phase."""
@@ -112,28 +115,50 @@ class Workload:
         return log[max(0, int(share * len(log)) - 1)]
 
 
-def state_after(changes: Iterable[Row]) -> Iterator[tuple[Database, list[Row]]]:
-    """The database after each transaction, and the changes of it, as its own trigger has recorded them."""
-    database: Database = {table: {} for table in KEYS}
-    for _, group in groupby(changes, key=lambda change: change["at"]):
-        transaction = list(group)
-        for change in transaction:
-            rows, keys = database[change["table"]], KEYS[change["table"]]
-            if change["old"]:
-                del rows[tuple(change["old"][key] for key in keys)]
-            if change["new"]:
-                rows[tuple(change["new"][key] for key in keys)] = change["new"]
-        yield database, transaction
+def _versions(changes: Iterable[Row], keys: Sequence[str]) -> Iterator[tuple[Any, ...]]:
+    """The versions of a table's rows, each with the times when it began and ended, as its trigger has recorded them."""
+    current: dict[tuple[Any, ...], tuple[Any, ...]] = {}
+    for change in changes:
+        at = _in_millis(change["at"])
+        if change["old"]:
+            yield (*current.pop(_key(change["old"], keys)), at)
+        if change["new"]:
+            current[_key(change["new"], keys)] = (*_values(change["new"]), at)
+    for version in current.values():
+        yield (*version, None)
 
 
 def _lines_as_of_their_time(changes: Iterable[Row]) -> Iterator[tuple[Any, ...]]:
-    for database, transaction in state_after(changes):
+    """The rows of LINES, from the changes that the trigger has recorded, transaction by transaction."""
+    state: dict[str, dict[tuple[Any, ...], Row]] = {table: {} for table in KEYS}
+    for _, group in groupby(changes, key=lambda change: change["at"]):
+        transaction = list(group)
+        for change in transaction:
+            rows, keys = state[change["table"]], KEYS[change["table"]]
+            if change["old"]:
+                del rows[_key(change["old"], keys)]
+            if change["new"]:
+                rows[_key(change["new"], keys)] = change["new"]
         for line in (change["new"] for change in transaction if change["table"] == FACTS):
-            order = database["orders"][(line["order_id"],)]
-            customer = database["customers"][(order["customer_id"],)]
-            product = database["products"][(line["sku"],)]
+            order = state["orders"][(line["order_id"],)]
+            customer = state["customers"][(order["customer_id"],)]
+            product = state["products"][(line["sku"],)]
             of_customer = (customer[name] for name in ("name", "city", "notes"))
             yield (line["order_id"], line["line"], order["status"], *of_customer, product["name"], product["price"])
+
+
+def _key(row: Row, names: Sequence[str]) -> tuple[Any, ...]:
+    return tuple(row[name] for name in names)
+
+
+def _values(row: Row) -> tuple[Any, ...]:
+    return tuple(OF_TEXT[name](value) if name in OF_TEXT and value else value for name, value in row.items())
+
+
+def _in_millis(at: str | None) -> datetime | None:
+    """The time of a commit as Debezium tells it."""
+    time = at and datetime.fromisoformat(at)
+    return time.replace(microsecond=time.microsecond // 1000 * 1000) if time else None
 
 
 def _messages(topic: str) -> Iterator[tuple[int, Message]]:
@@ -151,7 +176,3 @@ def _lines(name: str) -> Iterator[Row]:
     with gzip.open(RECORDED / f"{name}.jsonl.gz", "rt", encoding="utf-8") as lines:
         for line in lines:
             yield json.loads(line, parse_float=Decimal)
-
-
-def _typed(row: Row) -> Row:
-    return {name: OF_TEXT[name](value) if name in OF_TEXT and value else value for name, value in row.items()}
