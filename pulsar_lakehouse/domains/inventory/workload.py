@@ -95,7 +95,7 @@ class Workload:
     def expected(self) -> Iterator[Expected]:
         """Tables and histories are those of the database, and lines have the state that it had when they came."""
         (database,) = _lines("database")
-        begin = next(change["at"] for change in database["changes"] if change["at"])
+        begin = _in_millis(next(change["at"] for change in database["changes"] if change["at"]))
         for table, rows in database["tables"].items():
             columns = ", ".join(rows[0])
             source = "gold.enriched_order_lines" if table == FACTS else f"silver.{table} WHERE deleted_at IS NULL"

@@ -28,5 +28,6 @@ ORDER_LINES = Enrichment(
         Lookup(name="product", entity=PRODUCTS, on="sku", join="as_of"),
     ),
     checks={"quantity_is_positive": quarantine("quantity > 0")},
+    dedup_days=3650,  # a second snapshot tells all lines again, with its own time
     correction_days=3650,  # the recorded lines are from November 2026, whenever they are sent
 )

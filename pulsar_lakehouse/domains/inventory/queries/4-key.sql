@@ -2,6 +2,6 @@
 SELECT sku, name, price, stock, strftime(valid_from, '%H:%M:%S.%g') AS valid_from,
     deleted_at IS NOT NULL AS is_deleted
 FROM silver.products_history
-WHERE sku IN ('L-101', 'L-901')
-ORDER BY lsn DESC NULLS LAST
-LIMIT 3
+WHERE sku LIKE 'L-%01' AND lsn IS NOT NULL
+ORDER BY lsn DESC
+LIMIT 4
