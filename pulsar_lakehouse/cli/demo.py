@@ -2,6 +2,7 @@
 
 import shutil
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Annotated
@@ -65,13 +66,13 @@ def demo_command(
         try:
             broker.launch(own, keep_classes=True)
             with open_lake(own, writes=written) as lake:  # Spark and the broker start side by side
-                reconciliations = _show_pipeline(lake, pipeline, workload)
+                found = _show_pipeline(lake, pipeline, workload)
             broker.stop(own, keep_classes=True)
         finally:
             broker.stop(own)
     report.say(f"\nThe demo took {time.monotonic() - started:.0f} s.")
     _show_next(own, size)
-    refuse_broken(reconciliations)
+    refuse_broken(*found)
 
 
 def demo_settings(settings: Settings, domain: str = DEFAULT_DOMAIN) -> Settings:
@@ -87,7 +88,8 @@ def demo_settings(settings: Settings, domain: str = DEFAULT_DOMAIN) -> Settings:
     return for_short_run(settings.model_copy(update=places | {"pulsar": pulsar}))
 
 
-def _show_pipeline(lake: Lake, pipeline: Pipeline, workload: Workload) -> list[Reconciliation]:
+def _show_pipeline(lake: Lake, pipeline: Pipeline, workload: Workload) -> tuple[list[Reconciliation], list[str]]:
+    """Returns where the messages are, and what is not as expected."""
     report.say(f"\n1. {workload.FIRST}", "bold")
     endpoint = _land_first(lake, pipeline, workload)
     report.outcomes(run_landed(lake))
@@ -107,8 +109,9 @@ def _show_pipeline(lake: Lake, pipeline: Pipeline, workload: Workload) -> list[R
     reconciliations = reconcile_all(lake)
     keep_reconciliations(lake.settings, reconciliations)
     report.reconciliation(reconciliations)
+    different = _show_expected(lake.settings, workload)
     _show_queries(lake.settings)
-    return reconciliations
+    return reconciliations, different
 
 
 def _land_first(lake: Lake, pipeline: Pipeline, workload: Workload) -> Endpoint:
@@ -147,6 +150,19 @@ def _places(settings: Settings, facts: Enrichment) -> tuple[Keys, Keys]:
 
 def _states(facts: Enrichment) -> str:
     return " or ".join(lookup.name for lookup in facts.lookups if lookup.required)
+
+
+def _show_expected(settings: Settings, workload: Workload) -> list[str]:
+    """Print whether tables have the rows that are known without the pipeline; returns a line for each that has not."""
+    lines, different = [], []
+    for what, sql, rows in workload.expected():
+        found = Counter(query(settings, sql).fetchall())
+        lacks, has = (Counter(rows) - found).total(), (found - Counter(rows)).total()
+        lines.append((what, f"{len(rows):,}", report.verdict(lacks == has == 0)))
+        different += [f"{what}: {lacks:,} rows are missing, and {has:,} are others"] if lacks or has else []
+    if lines:
+        report.OUT.print(report.grid(("rows", "number", ""), lines, title="What must be there"))
+    return different
 
 
 def _show_queries(settings: Settings) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Protocol, Self, cast
+from typing import Annotated, Any, ClassVar, NamedTuple, Protocol, Self, cast
 
 from pydantic import Field
 
@@ -14,6 +14,14 @@ Share = Annotated[float, Field(ge=0, le=1)]
 
 DOMAINS = {file.parent.name: file.parent for file in sorted(Path(__file__).resolve().parent.glob("*/workload.py"))}
 """The folders, by name."""
+
+
+class Expected(NamedTuple):
+    """What a query over the tables must give in the end, in any order."""
+
+    what: str
+    query: str
+    rows: list[tuple[Any, ...]]
 
 
 class Workload(Protocol):
@@ -39,6 +47,9 @@ class Workload(Protocol):
 
     def endless(self, rate: float) -> tuple[str, Iterator[Message]]:
         """A topic, and messages of now on for it without an end, `rate` a second."""
+
+    def expected(self) -> Iterator[Expected]:
+        """What both phases lead to, as far as it is known without the pipeline."""
 
 
 def workload_of(domain: str) -> type[Workload]:

@@ -1,0 +1,1 @@
+"""The tables of the database, and what is made from them."""
