@@ -1,8 +1,9 @@
 """Tables as delta-rs, Arrow and DuckDB know them, without Spark."""
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from datetime import datetime, timedelta
-from functools import reduce
+from functools import cached_property, reduce
 from types import MappingProxyType
 from typing import Any
 from urllib.parse import unquote
@@ -24,6 +25,8 @@ LAYERS = ("bronze", "silver", "gold", "quarantine", "quality")
 FEATURES = {"appendOnly", "invariants", "checkConstraints", "changeDataFeed", "generatedColumns"}
 """The features of tables that delta-rs reads and writes as Spark does."""
 MOST_ROWS = 2**30
+OF_DELTA_RS = "-c000."
+"""In the names of files that delta-rs writes; Spark's have a dot instead of the hyphen."""
 """More than a row group has."""
 
 Ranges = Mapping[str, tuple[Any, Any]]
@@ -80,8 +83,23 @@ class _Unsliced(FileSystemDataset):  # type: ignore[misc]  # pyarrow has no type
     """A dataset whose batches are row groups. Of slices of them, DuckDB refuses those with a struct in a struct."""
 
     def scanner(self, **options: Any) -> Scanner:
-        whole = {"batch_size": MOST_ROWS, "batch_readahead": 1}
-        return super().scanner(**whole | options)
+        given = {"batch_size": MOST_ROWS, "batch_readahead": 1} | options
+        condition = given.get("filter")
+        if condition is None or not self._has_views:
+            return super().scanner(**given)
+        # Arrow can't compare such texts with the bounds of row groups: it must not see the condition before it reads.
+        read = super().scanner(**given | {"filter": None})
+        with suppress(pa.ArrowInvalid):  # if the condition is over other columns, too
+            return Scanner.from_batches(read.to_batches(), schema=read.projected_schema, filter=condition)
+        read = super().scanner(**given | {"filter": None, "columns": None})
+        batches, columns = read.to_batches(), given["columns"]
+        return Scanner.from_batches(batches, schema=read.projected_schema, columns=columns, filter=condition)
+
+    @cached_property
+    def _has_views(self) -> bool:
+        """Whether texts are `string_view` in one of the files, as in those that a merge of delta-rs has written."""
+        merged = (each for each in self.get_fragments() if OF_DELTA_RS in each.path)
+        return any("string_view" in str(field.type) for each in merged for field in each.physical_schema)
 
 
 def files_of(table: DeltaTable) -> pa.Table:
