@@ -1,11 +1,12 @@
 """Kafka Connect's JSON converter, which may write the schema of each value beside it."""
 
 import json
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from pulsar_lakehouse.contracts.avro_schemas import Avro
-from pulsar_lakehouse.contracts.decimals import reader_by_avro
-from pulsar_lakehouse.contracts.values import Pairs, Value
+from pulsar_lakehouse.contracts.decimals import Read, reader_by_avro
+from pulsar_lakehouse.contracts.values import NotReadableError, Pairs, Value, as_text, shown
 
 TYPES = {"int8": "int", "int16": "int", "int32": "int", "int64": "long", "float32": "float", "float64": "double"}
 TYPES |= {each: each for each in ("boolean", "string", "bytes", "float", "double")}
@@ -32,12 +33,23 @@ def wrapped(value: Value) -> Wrapped | None:
 
 
 def unwrapped(value: Value) -> Value:
-    """A value without the wrapping with its schema, which may tell where the points of decimals are."""
+    """A value without the wrapping with its schema, which may tell where the points of decimals are.
+
+    Raises NotReadableError if that schema is none.
+    """
     found = wrapped(value)
     if found is None:
         return value
-    read = reader_by_avro(json.dumps(avro_of(found.schema)))
+    read = _reader(as_text(found.schema))
     return read(found.payload) if read else found.payload
+
+
+@lru_cache(maxsize=256)
+def _reader(schema: str) -> Read | None:
+    try:
+        return reader_by_avro(json.dumps(avro_of(json.loads(schema))))
+    except (ValueError, TypeError, LookupError, AttributeError):  # by what is wrong with the schema
+        raise NotReadableError(f"the schema beside the payload can't be read: {shown(schema)}") from None
 
 
 def avro_of(schema: Value, within: str = "") -> Avro:

@@ -65,13 +65,14 @@ class Debezium:
             is_delete = envelope.get("__op") == "d" or envelope.get("__deleted") in (True, "true")
             row = envelope
         else:
-            operation = envelope["op"]
+            operation = shown(envelope["op"])
             if operation == TRUNCATE:
                 return Change(metadata, True, is_truncation=True)
             if operation not in OPERATIONS:
-                raise NotReadableError(f"op is none of {', '.join([*OPERATIONS, TRUNCATE])}: {shown(operation)}")
+                raise NotReadableError(f"op is none of {', '.join([*OPERATIONS, TRUNCATE])}: {operation}")
             is_delete = operation == "d"
-            row = _as_dict(envelope.get(OPERATIONS[operation]) or {})
+            after = _as_dict(envelope.get(OPERATIONS[operation]) or {})
+            row = {name: value for name, value in after.items() if not name.startswith(METADATA)}
             if not row and not is_delete:
                 raise NotReadableError(f"op is {operation}, but {OPERATIONS[operation]} is missing")
         left_out = tuple(name for name, value in row.items() if self._is_unavailable(value))

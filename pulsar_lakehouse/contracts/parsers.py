@@ -34,14 +34,16 @@ def _change_parser(fields: T.StructType) -> Parse:
     parts |= {name: NotRequired[_or_null(TypedDict(name, each))] for name, each in inner.items()}  # type: ignore[operator]
     envelope = TypedDict("Envelope", parts)  # type: ignore[misc]
     parse_plain = msgspec.json.Decoder(envelope).decode
-    parse_wrapped = msgspec.json.Decoder(TypedDict("Wrapped", {"payload": envelope})).decode  # type: ignore[operator]
+    parts_of_wrapped = [("schema", msgspec.Raw), ("payload", envelope)]
+    wrapped: Any = msgspec.defstruct("Wrapped", parts_of_wrapped, forbid_unknown_fields=True)
+    parse_wrapped = msgspec.json.Decoder(wrapped).decode
     tells_scales = any(_has_decimals(each.dataType) for each in fields)
 
     def parse(payload: bytes) -> dict[str, Value]:
         if payload.startswith(WRAPPED):
             if tells_scales:
                 raise ValueError("only the schema beside the payload tells the scales of decimals")
-            parsed = parse_wrapped(payload)["payload"]
+            parsed = parse_wrapped(payload).payload
         else:
             parsed = parse_plain(payload)
         row: dict[str, Value] = parsed["after"]

@@ -39,7 +39,9 @@ def versions_of(changes: DataFrame, *, stored: DataFrame, entity: Entity, trunca
     versions = versions_with(changes, touched.select("*", as_stored), entity, truncations)
     as_it_is, kind = F.struct(*changeable(entity)), stored.select(as_stored).schema["_stored"].dataType
     if truncations.known:
-        versions = versions.withColumn("_truncated_at", truncations.time_after("sequence"))
+        truncated_at = truncations.time_after("sequence")
+        ended = F.when(truncated_at.isNotNull(), F.greatest("sequence.event_time", truncated_at))
+        versions = versions.withColumn("_truncated_at", ended)
     is_given = F.coalesce("_is_given", F.lit(False)) | F.lit(truncations.are_new)
     return (
         versions.withColumns({"valid_from": F.col("sequence.event_time"), "_replaced": _replaced(keys)})

@@ -102,7 +102,7 @@ def _merge_changes(lake: Lake, entity: Entity, changes: DataFrame, number: int, 
         stored = stored_in(entity.history.name, needed(entity))
         history = lake.table(entity.history.name).pin()
         truncations = truncations_of(history, changes, entity, truncates=truncates)
-        changes = changes.where(~is_truncation(entity)) if truncations.are_stored else changes
+        changes = changes.transform(truncations.without_stored)
         versions = changes.transform(versions_of, stored=stored, entity=entity, truncations=truncations)
     else:
         states = {"_is_changed": F.lit(False), "_has_new_values": F.lit(False), "_is_last": F.lit(True)}
@@ -140,8 +140,7 @@ def decode_changes(messages: DataFrame, *, entity: Entity) -> DataFrame:
     """
     checks, reject = of_mode(entity.checks_of_rows, Mode.QUARANTINE), _unusable_key(entity)
     if entity.topic.envelope:
-        no_history = None if entity.keeps_history else "a truncation, which needs keeps_history"
-        reject = F.when(F.col("message.is_truncation"), F.lit(no_history)).otherwise(reject)
+        reject = F.when(F.col("message.is_truncation"), _unusable_truncation(entity)).otherwise(reject)
     if checks:
         fails = ~F.col("message.is_tombstone") & (failed(checks) != "")
         reject = F.coalesce(reject, F.when(fails, F.concat(F.lit("fails "), failed(checks))))
@@ -201,6 +200,15 @@ def _unusable_key(entity: Entity) -> Column:
     )
     for column, value in key.items():
         reason = reason.when(value.isNull(), f"{column} is NULL")
+    return reason
+
+
+def _unusable_truncation(entity: Entity) -> Column:
+    if not entity.keeps_history:
+        return F.lit("a truncation, which needs keeps_history")
+    reason = F.lit(None).cast("string")
+    for name in entity.ordered_by:  # or else it would be older than all keys
+        reason = F.coalesce(reason, F.when(F.col(name).isNull(), F.lit(f"a truncation without {name}")))
     return reason
 
 

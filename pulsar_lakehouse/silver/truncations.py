@@ -24,8 +24,8 @@ class Truncations:
     """The sequences of all of them."""
     new: tuple[Row, ...] = ()
     """Those that came with this batch."""
-    are_stored: bool = False
-    """Whether the history has the new ones already, as the batch runs again."""
+    stored: tuple[Row, ...] = ()
+    """Those in the history. It has new ones if their batch runs again, or if the checkpoint was lost."""
     type: DataType = field(default_factory=NullType)
 
     @property
@@ -40,11 +40,17 @@ class Truncations:
 
     def beside(self, versions: DataFrame) -> DataFrame:
         """The versions, each with all sequences."""
-        if not self.known:
-            return versions
+        return self._with(versions, self.known) if self.known else versions
+
+    def without_stored(self, changes: DataFrame) -> DataFrame:
+        """The changes without truncations that the history has: an upsert does not find a row without a key."""
+        if not set(self.new) & set(self.stored):
+            return changes
+        return self._with(changes, self.stored).where(~F.array_contains(KNOWN, F.col("sequence"))).drop(KNOWN)
+
+    def _with(self, rows: DataFrame, sequences: Sequence[Row]) -> DataFrame:
         kind = StructType().add(KNOWN, ArrayType(self.type))
-        one = versions.sparkSession.createDataFrame([([*self.known],)], kind)
-        return versions.crossJoin(F.broadcast(one))
+        return rows.crossJoin(F.broadcast(rows.sparkSession.createDataFrame([([*sequences],)], kind)))
 
     def time_after(self, sequence: str) -> Column:
         """The earliest time of those that follow a version; NULL if none does."""
@@ -70,18 +76,17 @@ def truncations_of(history: Pinned, changes: DataFrame, entity: Entity, *, trunc
     stored = _sequences(rows_with_null(history, entity.keys[0], columns=[*entity.keys, "sequence"]))
     new = _sequences(changes.where(is_truncation(entity))) if truncates else ()
     known = tuple(dict.fromkeys((*stored, *new)))
-    return Truncations(known, new, set(new) <= set(stored), changes.schema["sequence"].dataType)
+    return Truncations(known, new, stored, changes.schema["sequence"].dataType)
 
 
 def state_of(entity: Entity, columns: Sequence[str]) -> list[Column]:
     """The columns of the state that a version leaves: only a key, if a truncation deletes it."""
-    is_emptied = F.col("_truncated_at").isNotNull() & F.col("deleted_at").isNull()
-    kept = (*entity.keys, "sequence")
-    emptied = {name: F.lit(None) for name in columns if name not in kept} | {"deleted_at": F.col("_truncated_at")}
-    return [
-        (F.when(is_emptied, emptied[name]).otherwise(F.col(name)) if name in emptied else F.col(name)).alias(name)
-        for name in columns
-    ]
+    truncated_at, deleted_at = F.col("_truncated_at"), F.col("deleted_at")
+    is_emptied = truncated_at.isNotNull() & (deleted_at.isNull() | (deleted_at > truncated_at))
+    own = {name: F.col(name) for name in columns}
+    emptied = {name: F.lit(None) for name in columns} | {"deleted_at": truncated_at}
+    emptied |= {name: own[name] for name in (*entity.keys, "sequence")}
+    return [F.when(is_emptied, emptied[name]).otherwise(own[name]).alias(name) for name in columns]
 
 
 def _sequences(rows: DataFrame) -> tuple[Row, ...]:

@@ -38,7 +38,10 @@ def decoded(payload: Any, *, key: str | None = KEY, topic: Topic = CITIES) -> De
     return Decoder(topic, [["id"]]).decode(Message(key, data, None, 0))
 
 
-def envelope(op: str, *, after: Any = None, before: Any = None) -> dict[str, Any]:
+CAN_NOT_BE_READ = 'the schema beside the payload can\'t be read: {"type":"struct","fields":5}'
+
+
+def envelope(op: Any, *, after: Any = None, before: Any = None) -> dict[str, Any]:
     return {"before": before, "after": after, "source": SOURCE, "op": op, "ts_ms": 6000, "transaction": None}
 
 
@@ -115,6 +118,8 @@ def test_the_placeholder_can_be_another() -> None:
 @pytest.mark.parametrize(
     ("payload", "reason"),
     [
+        (envelope(["c"], after={"id": 1}), 'op is none of c, r, u, d, t: ["c"]'),
+        ({"schema": {"type": "struct", "fields": 5}, "payload": {}}, CAN_NOT_BE_READ),
         (envelope("x", after={"id": 1}), "op is none of c, r, u, d, t: x"),
         (envelope("c"), "op is c, but after is missing"),
         (envelope("c", after=[1]), "no object: [1]"),

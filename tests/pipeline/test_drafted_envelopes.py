@@ -96,8 +96,10 @@ def test_the_schema_of_connects_converter_gives_the_types() -> None:
     ("source", "order"),
     [
         ({"connector": "mysql", "file": "mysql-bin.3", "pos": 5, "row": 0}, '("file", "pos", "row")'),
-        ({"connector": "sqlserver", "commit_lsn": "1:2", "event_serial_no": 1}, '("commit_lsn", "event_serial_no")'),
-        ({"connector": "oracle", "scn": "5"}, '"scn"'),
+        (
+            {"connector": "sqlserver", "commit_lsn": "1:2", "change_lsn": "1:3", "event_serial_no": 1},
+            '("commit_lsn", "change_lsn", "event_serial_no")',
+        ),
     ],
 )
 def test_each_database_has_its_own_order(source: dict[str, Any], order: str) -> None:
@@ -113,6 +115,19 @@ def test_topics_that_are_unwrapped_already_are_drafted_as_well() -> None:
 def test_a_table_without_a_key_is_one_of_events() -> None:
     found = contents(("default", change("c", None, {"name": "Ulm"})))
     assert "= Enrichment(" in draft(found, "cities")
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        {"op": "add", "before": 1, "after": 2},
+        {"id": 1, "__op": "u", "source": "web"},
+        {"schema": {"type": "struct", "fields": 5}, "payload": {"id": 1}},
+        {**change("c", None, {"id": 1}), "source": None},
+    ],
+)
+def test_what_only_looks_like_an_envelope_stops_no_draft(payload: dict[str, Any]) -> None:
+    assert "CITIES = " in draft(contents(({"id": 1}, payload)), "cities")
 
 
 def test_the_positions_of_a_connector_are_no_table() -> None:

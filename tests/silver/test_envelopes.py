@@ -112,6 +112,12 @@ def test_a_truncation_deletes_what_is_older_whenever_it_arrives(lake: Lake, tmp_
     assert held(own)[0] == {"id": 1, "name": "Ulm", "bio": None, "deleted_at": None}
 
 
+def test_a_truncation_without_a_position_is_malformed(lake: Lake, tmp_path: Path) -> None:
+    own, payload = project(lake, tmp_path), {"op": "t", "source": {"ts_ms": 4000}}
+    merge(own, [change("c", 1), message("cities", payload, key=None, when=None, place=2)])
+    assert [row["reason"] for row in read(own.settings, MALFORMED.name)] == ["a truncation without lsn"]
+
+
 def test_the_tombstone_after_a_delete_changes_nothing(lake: Lake, tmp_path: Path) -> None:
     own = project(lake, tmp_path)
     merge(own, [change("c", 1), change("d", 2), tombstone(2)], [change("c", 3)], [tombstone(2)])
@@ -162,11 +168,11 @@ def expected(drawn: Sequence[tuple[str, int, str, str | None, int]]) -> tuple[li
                 former["valid_until"] = until
         if op == "t":
             for each in state.values():
-                emptied = {"name": None, "bio": None, "deleted_at": each["deleted_at"] or at}
-                each |= emptied if each["deleted_at"] is None else {"deleted_at": each["deleted_at"]}
+                if each["deleted_at"] is None:
+                    each |= {"name": None, "bio": None, "deleted_at": max(at, each["since"])}
         else:
-            state[id] = row
-    return [state[id] for id in sorted(state)], history
+            state[id] = {**row, "since": at}
+    return [{name: state[id][name] for name in STATE} for id in sorted(state)], history
 
 
 @few(2)
