@@ -237,11 +237,8 @@ def _integer(value: Value, bits: int) -> int:
 
 
 def _double(value: Value) -> float:
-    """A number, or one of the three texts that Java's writers have for what is none."""
     if isinstance(value, Number):  # JSON has no infinity: the number is too large for a double
         return number if abs(number := float(value)) < float("inf") else _beyond(value)
-    if isinstance(value, str) and value in ("NaN", "Infinity", "-Infinity"):
-        return float(value)
     return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else _refuse(value)
 
 
