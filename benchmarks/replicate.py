@@ -1,42 +1,29 @@
-"""A table that Debezium replicates: what merging its changes costs, and how late a change is in silver.
+"""Merging the changes of a table that Debezium replicates, compared with the plainest way of Spark.
 
     .venv/bin/python -m benchmarks replicate [--changes 500000] [--keys 50000] [--rounds 3]
-    .venv/bin/python -m benchmarks replicate --delay [--rate 100] [--seconds 120] [--warm-up 90]
 
-The first merges envelopes in JSON, of which 2 % delete, into latest state and history, beside the
-plainest way of Spark: a stream whose `foreachBatch` parses them and merges the last change of each key by its position
-in the log, without history, contract or quarantine. Both tables must be equal. No broker is needed, as Spark writes the
-messages. The second has a Postgres, Pulsar's own connector, a broker and `lakehouse run --every 1s`: the delay is from
-the update in the database to the commit in silver.
+Envelopes in JSON, of which 2 % delete, are merged into latest state and history. The plain way is a stream whose
+`foreachBatch` parses them and merges the last change of each key by its position in the log, without history, contract
+or quarantine. Both tables must be equal. No broker is needed, as Spark writes the messages.
 """
 
 import shutil
-import time
 from collections.abc import Callable
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Annotated
 
-import duckdb
-import psycopg
 import typer
-from deltalake import DeltaTable
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from benchmarks.bench import START, Lap, bronze_rows, caught_up, emptied_home, lap, middle, of_home, open_lake
-from benchmarks.freshness import running, spread, until_rows
+from benchmarks.bench import START, Lap, bronze_rows, caught_up, lap, middle, of_home, open_lake
 from pulsar_lakehouse.bronze.landing import bronze_table
 from pulsar_lakehouse.cli import report
 from pulsar_lakehouse.contracts.envelopes import Debezium
 from pulsar_lakehouse.contracts.topics import Topic
 from pulsar_lakehouse.contracts.types import KeyEncoding
 from pulsar_lakehouse.jobs.steps import merging
-from pulsar_lakehouse.local import broker
-from pulsar_lakehouse.settings import Settings
 from pulsar_lakehouse.silver.entity import Entity
 from pulsar_lakehouse.tables.lake import Lake
-from tests.debezium import Connector, allow_any_schema, logical_postgres
 
 FIELDS = "id BIGINT NOT NULL, name STRING NOT NULL, city STRING, rating INT, changed BIGINT"
 CUSTOMERS = Entity(
@@ -55,37 +42,13 @@ CUSTOMERS = Entity(
 )
 BRONZE, PLAIN = CUSTOMERS.topic.bronze_table, "silver.plain_customers"
 PARSED = f"op STRING, before STRUCT<id: BIGINT>, after STRUCT<{FIELDS}>, source STRUCT<lsn: BIGINT>"
-DECLARATION = """
-from pulsar_lakehouse import Debezium, Entity, Topic
-
-CUSTOMERS = Entity(
-    topic=Topic(
-        "customers",
-        "id BIGINT NOT NULL, changed TIMESTAMP, __source_lsn BIGINT, __source_ts_ms TIMESTAMP_MILLIS",
-        topic="shop.public.customers",
-        envelope=Debezium(),
-    ),
-    key="id",
-    columns="id, changed, __source_lsn AS lsn",
-    sequence_by="lsn",
-    occurred_at="__source_ts_ms",
-)
-"""
 
 
 def main(
     changes: Annotated[int, typer.Option(help="Changes of rows.")] = 500_000,
     keys: Annotated[int, typer.Option(help="Different rows.")] = 50_000,
     rounds: Annotated[int, typer.Option(help="Warm repetitions; medians are shown.")] = 3,
-    delay: Annotated[bool, typer.Option("--delay", help="Measure how late changes are instead.")] = False,
-    rate: Annotated[int, typer.Option(help="Changes a second, of 1,000 rows.")] = 100,
-    warm_up: Annotated[int, typer.Option(help="Seconds of warm-up, which do not count.")] = 90,
-    seconds: Annotated[int, typer.Option(help="Seconds that count.")] = 120,
 ) -> None:
-    if delay:
-        title = f"{rate:,} changes/s: seconds from the database to silver"
-        report.rows(["changes", "p50", "p95"], [spread(_delays(rate, warm_up, seconds), 0.5, 0.95)], title=title)
-        return
     with open_lake() as lake:
         ways: dict[str, Callable[[Lake], Lap]] = {"latest state and history": _ours, "plain MERGE": _plain}
         found: dict[str, list[Lap]] = {name: [] for name in ways}
@@ -167,49 +130,3 @@ def _check_equal(lake: Lake) -> None:
     ours = lake.table(CUSTOMERS.table.name).read().where("deleted_at IS NULL").select(*plain.columns)
     if ours.exceptAll(plain).count() or plain.exceptAll(ours).count():
         raise SystemExit("the two tables differ")
-
-
-def _delays(rate: int, warm_up: int, seconds: int) -> list[float]:
-    """Seconds from the update of a row to the commit of its version in silver, ascending."""
-    settings = emptied_home()
-    declarations = settings.home / "declarations"
-    declarations.mkdir(parents=True)
-    (declarations / "customers.py").write_text(DECLARATION)
-    settings = settings.model_copy(update={"declarations": declarations})
-    with (
-        TemporaryDirectory() as folder,
-        logical_postgres(Path(folder)) as url,
-        psycopg.connect(url, autocommit=True) as db,
-    ):
-        broker.start(settings)
-        db.execute(
-            "CREATE TABLE customers (id int PRIMARY KEY, changed timestamptz); "
-            "CREATE TABLE marks (id serial PRIMARY KEY)"
-        )
-        db.execute("INSERT INTO customers SELECT n, clock_timestamp() FROM generate_series(1, 1000) n")
-        allow_any_schema(settings)
-        connector = Connector("shop", url, settings, Path(folder) / "connector", tables=["customers"])
-        try:
-            connector.start()
-            connector.wait_until_sent()
-            with running(settings, every="1s") as run:
-                until_rows(settings, 1000, run, CUSTOMERS.history.name)
-                begin = time.time()
-                for n in range(rate * (warm_up + seconds)):
-                    time.sleep(max(0.0, begin + n / rate - time.time()))
-                    db.execute("UPDATE customers SET changed = clock_timestamp() WHERE id = %s", [n % 1000 + 1])
-                time.sleep(15)
-        finally:
-            connector.close()
-            broker.stop(settings)
-    return _ages(settings, since=begin + warm_up)
-
-
-def _ages(settings: Settings, *, since: float) -> list[float]:
-    history = DeltaTable(settings.table_path(CUSTOMERS.history.name))
-    added = history.load_cdf(starting_version=1, columns=["changed", "_change_type", "_commit_timestamp"]).read_all()
-    query = """
-        SELECT epoch(_commit_timestamp) - epoch(changed) AS age FROM added
-        WHERE _change_type = 'insert' AND epoch(changed) > ? ORDER BY age
-    """
-    return [age for (age,) in duckdb.connect().register("added", added).execute(query, [since]).fetchall()]
