@@ -48,7 +48,7 @@ class BatchDecoder:
     def decode(self, payloads: pa.Array, keys: pa.Array, versions: pa.Array, published: pa.Array) -> pa.StructArray:
         """Structs of the PARTS of what is decoded; the last two are only in those of a topic with an envelope."""
         rows = self._fast(payloads, versions)
-        texts = self._read_keys(rows, keys, versions, published) if self._decoder.reads_keys else keys.to_pylist()
+        texts = self._read_keys(rows, keys, versions, published) if self._decoder.reads_keys else None
         left = [at for at, row in enumerate(rows) if row is None]
         others: dict[int, Decoded] = {}
         if left:
@@ -60,13 +60,19 @@ class BatchDecoder:
         columns = [
             pa.array(rows, self._parsed).cast(self._fields),
             pa.array([each and each.reason for each in found], pa.string()),
-            pa.array([each.key if each else key for key, each in zip(texts, found, strict=True)], pa.string()),
+            self._keys(keys, texts, found),
             pa.array([each is not None and each.is_tombstone for each in found], pa.bool_()),
         ]
         if self._envelope:
             columns.append(pa.array([each and each.unavailable for each in found], pa.list_(pa.string())))
             columns.append(pa.array([each is not None and each.is_truncation for each in found], pa.bool_()))
         return pa.StructArray.from_arrays(columns, PARTS[: len(columns)])
+
+    def _keys(self, keys: pa.Array, texts: list[str | None] | None, found: list[Decoded | None]) -> pa.Array:
+        if texts is None and not self._envelope:
+            return keys
+        given = keys.to_pylist() if texts is None else texts
+        return pa.array([each.key if each else key for key, each in zip(given, found, strict=True)], pa.string())
 
     def _read_keys(
         self, rows: list[dict[str, Value] | None], keys: pa.Array, versions: pa.Array, published: pa.Array

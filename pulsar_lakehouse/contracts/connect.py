@@ -52,32 +52,27 @@ def _reader(schema: str) -> Read | None:
         raise NotReadableError(f"the schema beside the payload can't be read: {shown(schema)}") from None
 
 
-def avro_of(schema: Value, within: str = "") -> Avro:
+def avro_of(schema: Any, within: str = "") -> Avro:
     """The Avro schema that Connect's Avro converter would register. Records without a name have that of their place."""
-    given = _plain(schema)
-    if not isinstance(given, dict):
+    if not isinstance(schema, dict):
         return "null"
-    kind, name = given.get("type"), given.get("name")
+    kind, name = schema.get("type"), schema.get("name")
     named = {"connect.name": name} if name else {}
     found: Avro = {"type": TYPES.get(str(kind), "null"), **named}
     if kind == "struct":
-        fields = [_plain(each) for each in given.get("fields") or ()]
         found = {"type": "record", "name": name or f"{within}Value", **named}
         found["fields"] = [
-            {"name": each["field"], "type": avro_of(each, f"{within}{each['field']}.")} for each in fields
+            {"name": each["field"], "type": avro_of(each, f"{within}{each['field']}.")}
+            for each in schema.get("fields") or ()
         ]
     elif kind == "array":
-        found = {"type": "array", "items": avro_of(given.get("items"), within)}
+        found = {"type": "array", "items": avro_of(schema.get("items"), within)}
     elif kind == "map":
-        found = {"type": "map", "values": avro_of(given.get("values"), within)}
+        found = {"type": "map", "values": avro_of(schema.get("values"), within)}
     elif name == DECIMAL:
-        parameters = _plain(given.get("parameters") or {})
+        parameters = schema.get("parameters") or {}
         precision = int(parameters.get("connect.decimal.precision", LONGEST))
         found |= {"logicalType": "decimal", "precision": precision, "scale": int(parameters.get("scale", 0))}
     elif name in LOGICAL:
         found |= {"logicalType": LOGICAL[name]}
-    return ["null", found] if given.get("optional") in (True, None) else found
-
-
-def _plain(value: Any) -> Any:
-    return dict(value) if isinstance(value, Pairs) else value
+    return ["null", found] if schema.get("optional") in (True, None) else found

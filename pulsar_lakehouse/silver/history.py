@@ -20,8 +20,12 @@ def changeable(entity: Entity) -> list[str]:
 
 def needed(entity: Entity) -> list[str] | None:
     """The columns of stored versions that `versions_of` needs; None if these are all."""
-    of_truncated = ["deleted_at"] if entity.topic.envelope else []
-    return None if entity.is_partial else [*entity.keys, "sequence", *of_truncated, *changeable(entity)]
+    return None if entity.is_partial else [*_identity(entity), *changeable(entity)]
+
+
+def _identity(entity: Entity) -> list[str]:
+    """What a stored version of whole updates keeps: its values are read only if a truncation may hide them."""
+    return [*entity.keys, "sequence", *(["deleted_at"] if entity.topic.envelope else [])]
 
 
 def versions_of(changes: DataFrame, *, stored: DataFrame, entity: Entity, truncations: Truncations = NONE) -> DataFrame:
@@ -65,7 +69,7 @@ def _touched(changes: DataFrame, stored: DataFrame, keys: Sequence[str], truncat
 def _versions_with_whole(changes: DataFrame, touched: DataFrame, entity: Entity, truncations: Truncations) -> DataFrame:
     """The versions of whole updates. Those that ended before the first change of their key stay as they are."""
     not_ended = F.col("valid_until").isNull() | (F.col("valid_until") >= F.col("_since"))
-    known = touched.where(not_ended).drop(*changeable(entity), "_since")
+    known = touched.where(not_ended).select(*_identity(entity), "_stored")
     return _each_once(changes, known, entity).transform(truncations.beside)
 
 

@@ -100,8 +100,7 @@ def _merge_changes(lake: Lake, entity: Entity, changes: DataFrame, number: int, 
 
     if entity.keeps_history:
         stored = stored_in(entity.history.name, needed(entity))
-        history = lake.table(entity.history.name).pin()
-        truncations = truncations_of(history, changes, entity, truncates=truncates)
+        truncations = truncations_of(lake, changes, entity, truncates=truncates)
         changes = changes.transform(truncations.without_stored)
         versions = changes.transform(versions_of, stored=stored, entity=entity, truncations=truncations)
     else:
@@ -111,25 +110,24 @@ def _merge_changes(lake: Lake, entity: Entity, changes: DataFrame, number: int, 
     if few is None and not truncates:
         latest = of_keys(latest, keys)
     columns = [each for each in changes.columns if each != UNAVAILABLE]
-    row = F.struct(*columns)
+    row, is_truncated = F.struct(*columns), "_truncated_at" in versions.columns
     latest = latest.select(*entity.keys, F.col("sequence").alias("_latest"), row.alias("_latest_row"))
-    state = F.struct(*state_of(entity, columns)) if "_truncated_at" in versions.columns else row
+    state = F.struct(*state_of(entity, columns)) if is_truncated else row
     is_newer = F.col("_latest").isNull() | (F.col("sequence") > F.col("_latest"))
-    if entity.is_partial or entity.topic.envelope:  # the last message stays, and the state changes
+    if entity.is_partial or is_truncated:  # the last message stays, and the state changes
         is_newer = is_newer | ~is_same(state, F.col("_latest_row"), latest.schema["_latest_row"].dataType)
-    rows = versions.join(latest, on=list(entity.keys), how="left").withColumns(
-        {"_is_newer": F.col("_is_last") & is_newer, "_state": state}
-    )
-    with cached(rows.drop("_latest", "_latest_row", "_is_last", "_truncated_at")) as rows:
+    rows = versions.join(latest, on=list(entity.keys), how="left").withColumn("_is_newer", F.col("_is_last") & is_newer)
+    with cached(rows.drop("_latest", "_latest_row", "_is_last")) as rows:
         [[changed, newer]] = rows.agg(F.count_if("_is_changed"), F.count_if("_is_newer")).collect()
         written = rows.where("_has_new_values OR _is_newer")
         stop_if_failed(written, entity.checks_of_rows, table=entity.table.name, keys=(*entity.keys, "sequence"))
         sized = lake.writing(max(changed, newer), rows)
         if changed:
-            versions = rows.where("_is_changed").drop("_is_changed", "_has_new_values", "_is_newer", "_state")
+            versions = rows.where("_is_changed").drop("_is_changed", "_has_new_values", "_is_newer")
+            versions = versions.drop("_truncated_at")
             sized.table(entity.history.name).upsert(versions, on=[*entity.keys, "sequence"], update=changeable(entity))
         if newer:
-            latest = rows.where("_is_newer").select("_state.*")
+            latest = rows.where("_is_newer").select(*(state_of(entity, columns) if is_truncated else columns))
             sized.table(entity.table.name).upsert(latest, on=entity.keys)
 
 

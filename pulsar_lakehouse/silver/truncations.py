@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, DataType, NullType, StructType
 
 from pulsar_lakehouse.silver.entity import Entity
-from pulsar_lakehouse.tables.lake import Pinned
+from pulsar_lakehouse.tables.lake import Lake
 from pulsar_lakehouse.tables.reading import rows_with_null
 
 KNOWN = "_truncations"
@@ -69,10 +69,11 @@ def is_truncation(entity: Entity) -> Column:
     return F.col(entity.keys[0]).isNull()
 
 
-def truncations_of(history: Pinned, changes: DataFrame, entity: Entity, *, truncates: bool) -> Truncations:
+def truncations_of(lake: Lake, changes: DataFrame, entity: Entity, *, truncates: bool) -> Truncations:
     """Those in the history and, if the batch `truncates`, those among its changes."""
     if not entity.topic.envelope:
         return NONE
+    history = lake.table(entity.history.name).pin()
     stored = _sequences(rows_with_null(history, entity.keys[0], columns=[*entity.keys, "sequence"]))
     new = _sequences(changes.where(is_truncation(entity))) if truncates else ()
     known = tuple(dict.fromkeys((*stored, *new)))
