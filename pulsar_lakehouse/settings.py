@@ -220,6 +220,11 @@ class Spark(Section):
     """More Spark properties, passed on unchanged."""
 
 
+class Engine(Section):
+    idle_minutes: float = Field(30.0, ge=0)
+    """After so long without a command, the engine ends. 0: none is started, and each command starts its own Spark."""
+
+
 class Run(Section):
     retries: int = Field(5, ge=0)
     """Retries of a stream after transient failures, before the command fails."""
@@ -322,6 +327,7 @@ class Settings(BaseSettings):
     """Downloads and compiled jars, shared by all clones."""
     pulsar: Pulsar = Pulsar()
     spark: Spark = Spark()
+    engine: Engine = Engine()
     run: Run = Run()
     metrics: Metrics = Metrics()
     s3: S3 = S3()

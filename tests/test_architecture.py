@@ -20,11 +20,12 @@ GOLD = ["gold.enrichment", "gold.sql"]
 MAY_IMPORT = {
     "": [],
     "jvm": [""],
+    "engine": [""],
     "downloads": ["", "jvm"],
-    "spark": ["", "jvm", "downloads"],
+    "spark": ["", "jvm", "engine", "downloads"],
     "tables": ["", "spark"],
     "checkpoints": ["", "spark", "tables"],
-    "leases": [""],
+    "leases": ["", "engine"],
     "inspection": ["", "tables", "checkpoints"],
     "contracts": ["", "spark", "tables"],
     "bronze.pulsar": [],
@@ -42,7 +43,7 @@ MAY_IMPORT = {
     "jobs": [*SHARED, *TABLES, *LOCAL, "bronze", "silver", *GOLD, "gold.sinks", "expectations", "pipeline"],
     "cli": [
         *(*SHARED, *TABLES, *LOCAL, "bronze", "silver", *GOLD, "expectations", "pipeline"),
-        *("domains", "jobs", "sql_server"),
+        *("domains", "engine", "jobs", "sql_server"),
     ],
     "dags.operators": ["", "spark", "inspection", "pipeline", "jobs", "cli"],
     "dags": ["", "pipeline", "jobs", "dags.operators"],

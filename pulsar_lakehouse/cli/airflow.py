@@ -4,6 +4,7 @@ import typer
 
 from pulsar_lakehouse.cli import report
 from pulsar_lakehouse.cli.extras import require_extra
+from pulsar_lakehouse.engine import control
 from pulsar_lakehouse.local import airflow
 from pulsar_lakehouse.settings import load_settings
 
@@ -14,12 +15,16 @@ app = typer.Typer(help="Start and stop a local Airflow that schedules the pipeli
 def up() -> None:
     """Start Airflow in the background, and print its address and login."""
     require_extra("airflow", "airflow")
-    found = airflow.start(load_settings())
+    settings = load_settings()
+    control.start(settings)
+    found = airflow.start(settings)
     report.say(f"Airflow is up: {found.url}, user {found.user}, password {found.password}")
 
 
 @app.command()
 def down() -> None:
     """Stop Airflow and everything that it runs. Its database is kept."""
-    stopped = airflow.stop(load_settings())
+    settings = load_settings()
+    stopped = airflow.stop(settings)
+    control.stop(settings)
     report.say("Airflow is down." if stopped else "No local Airflow was running.")

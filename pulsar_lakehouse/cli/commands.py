@@ -15,6 +15,7 @@ from pulsar_lakehouse.cli.backfill import backfill_command
 from pulsar_lakehouse.cli.broker import down_command, up_command
 from pulsar_lakehouse.cli.compare import compare_command
 from pulsar_lakehouse.cli.demo import demo_command
+from pulsar_lakehouse.cli.engine import app as engine_app
 from pulsar_lakehouse.cli.enrich import enrich_command
 from pulsar_lakehouse.cli.forget import forget_command
 from pulsar_lakehouse.cli.init import init_command
@@ -91,6 +92,7 @@ app.command("validate", rich_help_panel=PIPELINE)(validate_command)
 app.add_typer(topics_app, name="topics", rich_help_panel=BROKER)
 app.add_typer(quarantine_app, name="quarantine", rich_help_panel=DATA)
 app.add_typer(snapshot_app, name="snapshot", rich_help_panel=DATA)
+app.add_typer(engine_app, name="engine", rich_help_panel=AIRFLOW)
 app.add_typer(airflow_app, name="airflow", rich_help_panel=AIRFLOW)
 
 
@@ -103,13 +105,14 @@ def main() -> NoReturn:
     logging.disable()  # py4j would report each call that an interrupt or the end of the JVM cuts off
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _interrupt)
-    code = 1
+    code, is_well = 1, False
     try:
         app()
     except SystemExit as end:  # typer exits with 0, 2 after a usage error, or 130 after KeyboardInterrupt
         code = end.code if isinstance(end.code, int) else 0
+        is_well = code == 0
     except LakehouseError as error:
-        code = error.exit_code
+        code, is_well = error.exit_code, True
         mistakes = error.mistakes if isinstance(error, DeclarationsError) else [str(error)]
         _complain(*([ended] if (ended := _end_of_spark()) else mistakes))
     except Exception as error:  # the exit code of a JVM that has ended may come a moment later
@@ -118,7 +121,7 @@ def main() -> NoReturn:
     finally:
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, signal.SIG_IGN)
-        stop_spark(keep_classes=code == 0)
+        stop_spark(keep_classes=code == 0, is_well=is_well)
         sys.stdout.flush()
         os._exit(code)  # don't wait for threads that wait for the JVM
 

@@ -89,7 +89,7 @@ def open_lake_with(settings: Settings, lease: Lease) -> Iterator[Lake]:
     """The lake in a Spark session that holds the lease as long as its JVM lasts."""
     prepare()
     with spinner("Starting Spark"):
-        spark = start_spark(settings, inherited=lease.files)
+        spark = start_spark(settings, inherited=lease.files, may_borrow=lease.kind != "rounds")
     try:
         yield Lake(spark, settings)
     except KeyboardInterrupt:

@@ -22,6 +22,7 @@ import psutil
 from obstore.exceptions import AlreadyExistsError, BaseError
 from obstore.store import ObjectStore
 
+from pulsar_lakehouse.engine.borrowing import LOANS
 from pulsar_lakehouse.errors import BusyError
 from pulsar_lakehouse.leases.holders import UNKNOWN, Holder, busy, known
 from pulsar_lakehouse.leases.homes import ID, home_id
@@ -196,6 +197,8 @@ def _end(line: str, code: int) -> NoReturn:
     writers = own.children(recursive=True)
     if _SUBMITTED:
         writers.append(psutil.Process(own.ppid()))
+    for loan in LOANS:
+        loan.kill()
     for process in writers:
         with suppress(psutil.NoSuchProcess):
             process.kill()

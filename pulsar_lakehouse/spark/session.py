@@ -1,13 +1,14 @@
 """Starts and stops Spark. All Spark sessions are created here."""
 
+import hashlib
+import json
 import os
+import re
 import shlex
 import signal
-import struct
 import subprocess
 import sys
 import sysconfig
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
@@ -17,11 +18,15 @@ from typing import Any
 import psutil
 import pyspark
 from py4j.java_gateway import JavaGateway, JavaObject
+from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from pulsar_lakehouse.downloads.artifacts import downloaded
+from pulsar_lakehouse.engine.borrowing import Loan, borrow
+from pulsar_lakehouse.engine.control import folder
+from pulsar_lakehouse.engine.launch import EndedError, Gateway, gateway_of, launch
 from pulsar_lakehouse.errors import LakehouseError
 from pulsar_lakehouse.jvm.class_archives import archive_options, settle
 from pulsar_lakehouse.jvm.java import java_home
@@ -42,6 +47,11 @@ LITTLE_DATA = {**INTERPRETED, ADAPTIVE: "false"}
 
 SHORT_RUN = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1", **LITTLE_DATA}
 """Settings for a run of a minute on little data: the JVM also compiles faster, to slower code."""
+
+OF_ONE_COMMAND = re.compile(
+    r"_*AIRFLOW|_AIRFLOW|LAKEHOUSE_|OPENLINEAGE_|PYTEST_|TERM|SSH_|(_|SHLVL|PWD|OLDPWD|COLUMNS|LINES|INVOCATION_ID)$"
+)
+"""Matches the variables of the environment that may differ between commands that use the same JVM."""
 
 LOCAL_FILES = {
     "spark.hadoop.fs.file.impl": "lakehouse.LocalFiles",
@@ -144,13 +154,16 @@ def driver_jars(settings: Settings) -> list[Path]:
     return [*delta, *own]
 
 
-def start_spark(settings: Settings, *, inherited: Sequence[int] = ()) -> SparkSession:
+def start_spark(settings: Settings, *, inherited: Sequence[int] = (), may_borrow: bool = False) -> SparkSession:
     """Start Spark, or return the running session; within spark-submit, that is its session.
 
     Spark logs to `<home>/logs/spark.log`; within spark-submit, to the output of spark-submit.
 
     `inherited` are file descriptors that the JVM keeps open. A lock on one of them lasts as long as the JVM, which can
     outlive a killed Python process for a moment.
+
+    With `may_borrow`, the JVM is that of the engine, if there is an engine and its JVM is idle. `stop_spark` gives it
+    back.
 
     Raises LakehouseError if Spark's process ends while it starts.
     """
@@ -159,9 +172,14 @@ def start_spark(settings: Settings, *, inherited: Sequence[int] = ()) -> SparkSe
         os.environ.update(submit_environment(settings))
         (settings.home / "spark").mkdir(parents=True, exist_ok=True)
         (settings.home / "logs").mkdir(exist_ok=True)
-        gateway = _launch(properties, inherited, settings)
+        try:
+            gateway = _borrowed(lasting := _lasting(settings), inherited, settings) if may_borrow else None
+            of_context = properties if gateway is None else lasting
+            gateway = gateway or _launched(properties, inherited, settings)
+        except EndedError as error:
+            raise LakehouseError(_how_it_ended(error.code, settings)) from error
         ctrl_c = signal.getsignal(signal.SIGINT)
-        SparkContext(conf=SparkConf(loadDefaults=False).setAll(list(properties.items())), gateway=gateway)
+        _begin_context(gateway, of_context)
         signal.signal(signal.SIGINT, ctrl_c)  # Spark's handler would call the JVM, even in the middle of another call
     session = SparkSession.builder.config(map={**properties}).getOrCreate()
     server: Any = session.sparkContext._accumulatorServer
@@ -169,54 +187,107 @@ def start_spark(settings: Settings, *, inherited: Sequence[int] = ()) -> SparkSe
     return session
 
 
-def _launch(properties: Mapping[str, str], inherited: Sequence[int], settings: Settings) -> JavaGateway:
-    """Start the JVM, with none of our settings in its environment and none of the user's properties in its arguments.
+def _begin_context(gateway: JavaGateway, properties: Mapping[str, str]) -> None:
+    """Begin the context of a new JVM; or take that of one that was lent before, with a session of our own in it."""
+    sessions = gateway.jvm.org.apache.spark.sql.classic.SparkSession
+    before = sessions.getDefaultSession()
+    if before.isEmpty():
+        SparkContext(conf=SparkConf(loadDefaults=False).setAll(list(properties.items())), gateway=gateway)
+        return
+    held = before.get()
+    context = gateway.jvm.org.apache.spark.api.java.JavaSparkContext(held.sparkContext())
+    SparkContext(gateway=gateway, jsc=context, conf=SparkConf(_jconf=context.getConf()))
+    held.sharedState().cacheManager().clearCache()
+    gateway.jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()  # a table may have been made anew in its place
+    sessions.setDefaultSession(held.newSession())
 
-    Both may be secrets. PySpark would start it in the same way, but keep its process to itself until it has answered.
-    Raises LakehouseError if the JVM ends while it starts.
+
+def _lasting(settings: Settings) -> dict[str, str]:
+    """The properties of a JVM that is lent: it writes no class archive, and a short run sets its own for its session."""
+    properties = spark_conf(settings, keep_classes=False)
+    return {name: value for name, value in properties.items() if SHORT_RUN.get(name) != value}
+
+
+def _borrowed(properties: Mapping[str, str], inherited: Sequence[int], settings: Settings) -> JavaGateway | None:
+    """The gateway of the engine's JVM, which it starts if it has none that fits; None if there is none to borrow."""
+    environment = _environment_of_jvm()
+    fit = json.dumps(
+        [properties, {name: value for name, value in environment.items() if not OF_ONE_COMMAND.match(name)}]
+    )
+    with _submission(properties, settings) as command:
+        wanted = {
+            "fit": hashlib.sha256(fit.encode()).hexdigest(),
+            "heap": _bytes(properties["spark.driver.memory"]),
+            "command": command,
+            "environment": environment,
+            "log": str(_log(settings)),
+        }
+        loan = borrow(folder(settings), wanted, inherited)
+    return loan and _connected(loan.gateway, loan)
+
+
+def _launched(properties: Mapping[str, str], inherited: Sequence[int], settings: Settings) -> JavaGateway:
+    """The gateway of a JVM of our own. Raises EndedError if it ends while it starts.
+
+    PySpark would start it in the same way, but keep its process to itself until it has answered.
     """
-    own, hidden = settings.spark.conf, variables()
-    arguments = [f"--conf={name}={value}" for name, value in properties.items() if name not in own]
-    defaults, given = ["--load-spark-defaults"], shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell"))
-    with (
-        properties_file({name: value for name, value in properties.items() if name in own}) as file,
-        TemporaryDirectory() as folder,
-        (settings.home / "logs" / "spark.log").open("ab") as log,
-    ):
+    with _submission(properties, settings) as command, TemporaryDirectory() as folder:
         answer = Path(folder, "gateway")
-        environment = {name: value for name, value in os.environ.items() if name not in hidden}
         process: subprocess.Popen[bytes] | None = None
         try:
             with _interrupts_later():
-                process = subprocess.Popen(
-                    [f"{SPARK_HOME}/bin/spark-submit", *arguments, "--properties-file", file, *defaults, *given],
-                    stdin=subprocess.PIPE,  # the JVM ends when it is closed
-                    stdout=log,
-                    stderr=log,
-                    pass_fds=tuple(inherited),
-                    env={**environment, "SPARK_CONNECT_MODE": "0", "_PYSPARK_DRIVER_CONN_INFO_PATH": str(answer)},
-                    preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN),
+                process = launch(
+                    command,
+                    _environment_of_jvm(),
+                    answer=answer,
+                    log=_log(settings),
+                    inherited=inherited,
+                    in_child=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN),
                 )
-            while not answer.exists():
-                if (code := process.poll()) is not None:
-                    raise LakehouseError(_how_it_ended(code, settings))
-                time.sleep(0.1)
-            port, _ = struct.unpack_from("!ii", told := answer.read_bytes())  # and the length of the secret
-            os.environ.update(PYSPARK_GATEWAY_PORT=str(port), PYSPARK_GATEWAY_SECRET=told[8:].decode())
-            gateway: JavaGateway = launch_gateway()  # type: ignore[no-untyped-call]
+            return _connected(gateway_of(process, answer), process)
         except BaseException as error:
             if process is None:
                 raise
             if isinstance(error, Exception) and (code := process.poll()) is not None:
-                raise LakehouseError(_how_it_ended(code, settings)) from error
+                raise EndedError(code) from error
             process.kill()  # without the folder in which it should answer, it would run forever
             process.wait()
             raise
-        finally:
-            for name in ("PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET"):
-                os.environ.pop(name, None)
+
+
+@contextmanager
+def _submission(properties: Mapping[str, str], settings: Settings) -> Iterator[list[str]]:
+    """The command that starts the JVM, within the block. Its arguments show none of the user's properties."""
+    own = settings.spark.conf
+    arguments = [f"--conf={name}={value}" for name, value in properties.items() if name not in own]
+    defaults, given = ["--load-spark-defaults"], shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell"))
+    with properties_file({name: value for name, value in properties.items() if name in own}) as file:
+        yield [f"{SPARK_HOME}/bin/spark-submit", *arguments, "--properties-file", file, *defaults, *given]
+
+
+def _environment_of_jvm() -> dict[str, str]:
+    """The environment without our settings, which may be secrets."""
+    hidden = variables()
+    return {name: value for name, value in os.environ.items() if name not in hidden}
+
+
+def _connected(found: Gateway, process: subprocess.Popen[bytes] | Loan) -> JavaGateway:
+    os.environ.update(PYSPARK_GATEWAY_PORT=str(found.port), PYSPARK_GATEWAY_SECRET=found.secret)
+    try:
+        gateway: JavaGateway = launch_gateway()  # type: ignore[no-untyped-call]
+    finally:
+        for name in ("PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET"):
+            os.environ.pop(name, None)
     gateway.proc = process
     return gateway
+
+
+def _log(settings: Settings) -> Path:
+    return settings.home / "logs" / "spark.log"
+
+
+def _bytes(size: str) -> int:
+    return int(size[:-1]) * {"m": 2**20, "g": 2**30}[size[-1]]
 
 
 @contextmanager
@@ -303,16 +374,19 @@ def drop_idle_callbacks() -> None:
     server.resetCallbackClient(server.getCallbackClient().getAddress(), gateway._python_proxy_port)
 
 
-def stop_spark(*, keep_classes: bool = False) -> None:
-    """End the JVM, whatever it is doing, and wait until it is gone.
+def stop_spark(*, keep_classes: bool = False, is_well: bool = False) -> None:
+    """End the JVM, whatever it is doing, and wait until it is gone. If it `is_well`, a borrowed one is given back.
 
     With `keep_classes`, a JVM that was started to write a class archive does so: 210 MB, in about 15 seconds.
     """
     process = getattr(SparkContext._gateway, "proc", None)
     if process is None:
         return
-    keeping = keep_classes and any("ArchiveClassesAtExit" in argument for argument in process.args)
     context = SparkContext._active_spark_context
+    if isinstance(process, Loan):
+        process.give_back(is_well=is_well and context is not None and _is_idle(context))
+        return
+    keeping = keep_classes and any("ArchiveClassesAtExit" in argument for argument in process.args)
     if context is not None:
         context._accumulatorServer.shutdown()
     process.stdin.close()  # the JVM ends when its standard input does
@@ -324,3 +398,18 @@ def stop_spark(*, keep_classes: bool = False) -> None:
             process.kill()
             process.wait()
     settle(PROGRAM, keep=keeping)
+
+
+def _is_idle(context: SparkContext) -> bool:
+    """Whether no stream and no job runs, so that nothing of this process is left in the JVM. It is tidied, too."""
+    try:
+        jvm: Any = context._jvm
+        session = jvm.org.apache.spark.sql.classic.SparkSession.getDefaultSession().get()
+        jobs: Any = context.statusTracker()
+        if not session.sharedState().activeStreamingQueries().isEmpty() or jobs.getActiveJobsIds():
+            return False
+        session.sharedState().cacheManager().clearCache()
+        drop_idle_callbacks()
+    except (Py4JError, OSError):
+        return False
+    return True

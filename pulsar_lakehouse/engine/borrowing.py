@@ -1,0 +1,125 @@
+"""Borrows the JVM of the engine for this process, and gives it back."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from pulsar_lakehouse.engine.keeper import address
+from pulsar_lakehouse.engine.launch import EndedError, Gateway
+from pulsar_lakehouse.engine.wire import receive, send
+
+PATIENCE = 10.0
+"""Seconds within which the engine answers, or else is taken for hung."""
+START = 180.0
+"""Seconds within which a JVM that the engine starts answers."""
+LOANS: "list[Loan]" = []
+"""What this process has borrowed and not given back."""
+
+
+class Loan:
+    """A JVM that this process has borrowed. It can be waited for and killed like a process of its own."""
+
+    def __init__(self, connection: socket.socket, keeper: int, told: Mapping[str, Any]) -> None:
+        self.connection, self.keeper, self.pid = connection, keeper, int(told["pid"])
+        self.gateway = Gateway(port=told["port"], secret=told["secret"])
+        self.code: int | None = None
+        self.released, self.ended = threading.Event(), threading.Event()
+        threading.Thread(target=self._listen, daemon=True).start()
+
+    def wait(self, timeout: float | None = None) -> int:
+        """The exit code of the JVM. Raises TimeoutExpired if it is still running then."""
+        if not self.ended.wait(timeout):
+            raise subprocess.TimeoutExpired("spark-submit", timeout or 0)
+        return -signal.SIGKILL if self.code is None else self.code
+
+    def kill(self) -> None:
+        with suppress(psutil.NoSuchProcess):
+            psutil.Process(self.pid).kill()
+
+    def give_back(self, *, is_well: bool) -> None:
+        """Give it back for the next command; if it may still do something, it is killed.
+
+        Returns when nobody holds the leases of this process any more. An engine that is hung can't see to that, so it
+        is killed, and its JVM ends.
+        """
+        with suppress(OSError):
+            send(self.connection, {"well": is_well})
+        if not self.released.wait(PATIENCE):
+            with suppress(ProcessLookupError):
+                os.kill(self.keeper, signal.SIGKILL)
+        self.connection.close()
+        LOANS.remove(self)
+
+    def _listen(self) -> None:
+        with suppress(OSError):
+            while not self.released.is_set():
+                said, _ = receive(self.connection)
+                if "ended" in said:
+                    self.code = said["ended"]
+                    self.ended.set()
+                elif "released" in said:
+                    self.released.set()
+        self.ended.set()  # the engine has ended, and its JVM with it
+        self.released.set()
+
+
+def borrow(folder: Path, wanted: dict[str, Any], files: Sequence[int]) -> Loan | None:
+    """Borrow the JVM of the engine in this folder; None if there is no engine, or it has lent it, or it is hung.
+
+    `wanted` is what the JVM is started with, if the engine has none that fits. The engine keeps the open `files` until
+    the JVM is given back, or has ended. Raises EndedError if the JVM ends while it starts.
+    """
+    connection = socket.socket(socket.AF_UNIX)
+    connection.settimeout(PATIENCE)
+    try:
+        connection.connect(address(folder / "socket"))
+        about = {"pid": os.getpid(), "command": " ".join(sys.argv[1:])}
+        send(connection, {"wish": "borrow", "modules": modules(), "borrower": about, **wanted})
+        answer = receive(connection)[0]
+        if answer["busy"]:
+            connection.close()
+            return None
+    except OSError:
+        connection.close()
+        return None
+    try:
+        connection.settimeout(START)
+        send(connection, {}, files)
+        told = receive(connection)[0]
+        connection.settimeout(None)
+    except BaseException as error:
+        connection.close()
+        if isinstance(error, TimeoutError):  # it has the files
+            with suppress(ProcessLookupError):
+                os.kill(answer["keeper"], signal.SIGKILL)
+        if isinstance(error, OSError):
+            return None
+        raise
+    if "ended" in told:
+        connection.close()
+        raise EndedError(told["ended"])
+    LOANS.append(loan := Loan(connection, answer["keeper"], told))
+    return loan
+
+
+def modules() -> dict[str, int]:
+    """The files of the modules that this process has loaded, and when each was modified, in epoch nanoseconds.
+
+    Python processes of Spark outlive a loan, with the modules that they have loaded.
+    """
+    found = {}
+    for module in list(sys.modules.values()):
+        file = getattr(module, "__file__", None)
+        if isinstance(file, str):
+            with suppress(OSError):
+                found[file] = Path(file).stat().st_mtime_ns
+    return found

@@ -1,0 +1,77 @@
+"""Starts the engine of a home, asks it for its state, and ends it."""
+
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from pulsar_lakehouse.engine.borrowing import PATIENCE
+from pulsar_lakehouse.engine.keeper import address
+from pulsar_lakehouse.engine.wire import receive, send
+from pulsar_lakehouse.errors import LakehouseError
+from pulsar_lakehouse.progress import wait_until
+from pulsar_lakehouse.settings import Settings, environment_of_others
+
+START_TIMEOUT = 20.0
+
+
+def folder(settings: Settings) -> Path:
+    return settings.home / "engine"
+
+
+def start(settings: Settings) -> bool:
+    """Start the engine, unless it runs; returns whether there is one. There is none if `engine.idle_minutes` is 0.
+
+    It begins without a JVM: the first command that borrows one gives it the properties. Raises LakehouseError if it
+    does not answer in time.
+    """
+    if not settings.engine.idle_minutes:
+        return False
+    if state(settings) is None:
+        log = settings.home / "logs" / "engine.log"
+        for each in (folder(settings), log.parent):
+            each.mkdir(parents=True, exist_ok=True)
+        seconds = settings.engine.idle_minutes * 60
+        with log.open("ab") as output:
+            subprocess.Popen(
+                [sys.executable, "-m", "pulsar_lakehouse.engine.keeper", str(folder(settings)), str(seconds)],
+                env=environment_of_others(),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,  # Ctrl-C in the terminal must not reach it
+            )
+        if not wait_until(lambda: state(settings) is not None, "Starting the engine", START_TIMEOUT):
+            raise LakehouseError(f"the engine did not answer in {START_TIMEOUT:g} s; see {log}")
+    return True
+
+
+def state(settings: Settings) -> dict[str, Any] | None:
+    """What the engine says of itself; None if there is none. Raises LakehouseError if it does not answer."""
+    return _ask("state", settings)
+
+
+def stop(settings: Settings) -> dict[str, Any] | None:
+    """Let the engine end, once the command that has its JVM gives it back. Returns its last state, None without one."""
+    return _ask("end", settings)
+
+
+def _ask(wish: str, settings: Settings) -> dict[str, Any] | None:
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.settimeout(PATIENCE)
+        try:
+            connection.connect(address(folder(settings) / "socket"))
+            send(connection, {"wish": wish})
+            found: dict[str, Any] = receive(connection)[0]
+        except TimeoutError as error:
+            raise LakehouseError(
+                f"the engine does not answer: kill the process that {_lock(settings)} names"
+            ) from error
+        except OSError:
+            return None
+    return found
+
+
+def _lock(settings: Settings) -> Path:
+    return folder(settings) / "lock"

@@ -1,0 +1,223 @@
+"""The engine's process. It keeps one JVM of Spark, and lends it to one command at a time.
+
+Run as `python -m pulsar_lakehouse.engine.keeper <folder> <seconds>`: it ends after so many seconds without a borrower.
+
+The JVM is lent with the leases of the command that borrows it: their files are in a queue of which the JVM has the
+other end. So a lease is held as long as that JVM lives, or until this process takes the files out of the queue. It does
+so when the command has given the JVM back. When the command is gone without that, it first kills the JVM, which could
+still write.
+"""
+
+import fcntl
+import os
+import signal
+import socket
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from pulsar_lakehouse.engine.launch import EndedError, Gateway, gateway_of, launch
+from pulsar_lakehouse.engine.wire import close, receive, receive_files, send, send_files
+
+MOST_LOANS = 100
+"""After so many loans, a JVM is renewed: each leaves a little in it."""
+BESIDE_HEAP = 1536 * 2**20
+"""Bytes that a JVM may have beside its heap, before it is renewed."""
+
+
+class Jvm:
+    """A JVM that the engine has started: what it was started with, how often it was lent, and the leases it holds."""
+
+    def __init__(self, wanted: dict[str, Any], folder: Path) -> None:
+        """Raises EndedError if it ends while it starts."""
+        self.fit, self.heap, self.modules = wanted["fit"], wanted["heap"], dict[str, int]()
+        self.loans = 0
+        self.borrower: socket.socket | None = None
+        self.queue, self.inner = socket.socketpair()
+        with tempfile.TemporaryDirectory(dir=folder) as answers:
+            answer = Path(answers, "gateway")
+            self.process = launch(
+                wanted["command"],
+                wanted["environment"],
+                answer=answer,
+                log=Path(wanted["log"]),
+                inherited=[self.inner.fileno()],
+            )
+            try:
+                self.gateway: Gateway = gateway_of(self.process, answer)
+            except EndedError:
+                self.end()
+                raise
+        threading.Thread(target=self._tell_end, daemon=True).start()
+
+    def _tell_end(self) -> None:
+        """Tell the borrower when the JVM has ended, and how."""
+        code = self.process.wait()
+        if (borrower := self.borrower) is not None:
+            with suppress(OSError):
+                send(borrower, {"ended": code})
+
+    def fits(self, wanted: dict[str, Any]) -> bool:
+        """Whether it is alive, has these properties, and its workers have loaded no module that changed since."""
+        same = all(wanted["modules"].get(file, changed) == changed for file, changed in self.modules.items())
+        return same and self.fit == wanted["fit"] and self.process.poll() is None
+
+    @property
+    def bytes(self) -> int:
+        """Its resident memory; 0 if it has ended."""
+        with suppress(psutil.Error):
+            return int(psutil.Process(self.process.pid).memory_info().rss)
+        return 0
+
+    @property
+    def is_worn(self) -> bool:
+        return self.loans >= MOST_LOANS or not 0 < self.bytes <= self.heap + BESIDE_HEAP
+
+    def hold(self, files: Sequence[int]) -> None:
+        """Keep these files open as long as the JVM lives, or until `release`."""
+        send_files(self.queue, files)
+
+    def release(self) -> None:
+        self.inner.setblocking(False)
+        with suppress(BlockingIOError):
+            while True:
+                close(receive_files(self.inner))
+
+    def end(self) -> None:
+        """Kill it, wait until it is gone, and only then release what it holds."""
+        self.process.kill()
+        self.process.wait()
+        self.release()
+        for each in (self.queue, self.inner, self.process.stdin):
+            assert each is not None
+            each.close()
+
+
+class Keeper:
+    def __init__(self, folder: Path, idle_seconds: float) -> None:
+        self.folder, self.idle_seconds = folder, idle_seconds
+        self.jvm: Jvm | None = None
+        self.lent, self.ending = threading.Lock(), threading.Event()
+        self.borrower: dict[str, Any] | None = None
+        self.since = time.monotonic()
+
+    def serve(self) -> None:
+        """Lend until nobody has borrowed for too long, or the socket is removed, or somebody asks to end."""
+        path = self.folder / "socket"
+        path.unlink(missing_ok=True)
+        with socket.socket(socket.AF_UNIX) as listening:
+            listening.bind(address(path))
+            own = path.stat().st_ino
+            listening.listen()
+            listening.settimeout(1)
+            while not self._is_over(path, own):
+                with suppress(TimeoutError):
+                    connection, _ = listening.accept()
+                    connection.settimeout(None)
+                    threading.Thread(target=self._answer, args=[connection], daemon=True).start()
+            with suppress(OSError):
+                if path.stat().st_ino == own:
+                    path.unlink()
+        with self.lent:  # a command that has the JVM may go on to its end
+            if self.jvm is not None:
+                self.jvm.end()
+
+    def _is_over(self, path: Path, own: int) -> bool:
+        try:
+            removed = path.stat().st_ino != own
+        except OSError:
+            removed = True
+        idle = not self.lent.locked() and time.monotonic() - self.since > self.idle_seconds
+        return removed or idle or self.ending.is_set()
+
+    def _answer(self, connection: socket.socket) -> None:
+        with connection, suppress(OSError):
+            wanted, _ = receive(connection)
+            match wanted["wish"]:
+                case "borrow" if self.lent.acquire(blocking=False):
+                    try:
+                        self._lend(connection, wanted)
+                    finally:
+                        self.since, self.borrower = time.monotonic(), None
+                        self.lent.release()
+                    send(connection, {"released": True})
+                case "borrow":
+                    send(connection, {"busy": True})
+                case "end":
+                    self.ending.set()
+                    send(connection, self._state())
+                case _:
+                    send(connection, self._state())
+
+    def _lend(self, connection: socket.socket, wanted: dict[str, Any]) -> None:
+        self.borrower = wanted["borrower"]
+        send(connection, {"busy": False, "keeper": os.getpid()})
+        _, files = receive(connection)
+        try:
+            jvm = self._fitting(wanted)
+        except EndedError as error:
+            send(connection, {"ended": error.code})
+            return
+        else:
+            jvm.hold(files)
+        finally:
+            close(files)
+        is_well = False
+        try:
+            jvm.loans += 1
+            jvm.modules |= wanted["modules"]
+            send(connection, {"pid": jvm.process.pid, **vars(jvm.gateway)})
+            jvm.borrower = connection
+            is_well = receive(connection)[0]["well"]
+        finally:
+            jvm.borrower = None
+            if is_well and not jvm.is_worn and not self.ending.is_set():
+                jvm.release()
+            else:
+                self.jvm = None
+                jvm.end()
+
+    def _fitting(self, wanted: dict[str, Any]) -> Jvm:
+        if self.jvm is not None and not self.jvm.fits(wanted):
+            self.jvm.end()
+            self.jvm = None
+        if self.jvm is None:
+            self.jvm = Jvm(wanted, self.folder)
+        return self.jvm
+
+    def _state(self) -> dict[str, Any]:
+        jvm = self.jvm
+        about = None if jvm is None else {"pid": jvm.process.pid, "bytes": jvm.bytes, "loans": jvm.loans}
+        idle = round(time.monotonic() - self.since)
+        return {"pid": os.getpid(), "borrower": self.borrower, "jvm": about, "idle": idle, "limit": self.idle_seconds}
+
+
+def address(path: Path) -> str:
+    """The path of a socket, whose name may have 107 bytes at most: a longer one is given by the folder, opened."""
+    if len(os.fsencode(path)) < 100:
+        return str(path)
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)  # it stays open, as long as this process
+    return f"/proc/self/fd/{folder}/{path.name}"
+
+
+def main() -> None:
+    os.umask(0o077)
+    folder, idle_seconds = Path(sys.argv[1]), float(sys.argv[2])
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with (folder / "lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:  # another process serves this home
+            return
+        Keeper(folder, idle_seconds).serve()
+
+
+if __name__ == "__main__":
+    main()

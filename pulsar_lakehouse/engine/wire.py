@@ -1,0 +1,55 @@
+"""How the engine and a command talk: JSON texts, each after its length, and file descriptors."""
+
+import json
+import os
+import socket
+import struct
+from collections.abc import Sequence
+from typing import Any
+
+AT_ONCE = 250
+"""File descriptors in one message; the system takes 253."""
+
+
+def send(connection: socket.socket, said: object, files: Sequence[int] = ()) -> None:
+    """Send what JSON can say, and copies of these open files. Raises OSError if nobody takes it."""
+    text = json.dumps([said, len(files)]).encode()
+    connection.sendall(struct.pack("!i", len(text)) + text)
+    send_files(connection, files)
+
+
+def receive(connection: socket.socket) -> tuple[Any, list[int]]:
+    """What was sent, and the copies of files, which the caller closes. Raises OSError if nobody sends any more."""
+    said, count = json.loads(_exactly(connection, *struct.unpack("!i", _exactly(connection, 4))))
+    files: list[int] = []
+    while len(files) < count:
+        files += receive_files(connection)
+    return said, files
+
+
+def send_files(connection: socket.socket, files: Sequence[int]) -> None:
+    for start in range(0, len(files), AT_ONCE):
+        socket.send_fds(connection, [b"."], files[start : start + AT_ONCE])
+
+
+def receive_files(connection: socket.socket) -> list[int]:
+    """The files of one message. Raises OSError if nobody sends any more."""
+    text, files, *_ = socket.recv_fds(connection, 1, AT_ONCE)
+    if not text:
+        raise ConnectionResetError("the other side has ended")
+    return files
+
+
+def close(files: Sequence[int]) -> None:
+    for file in files:
+        os.close(file)
+
+
+def _exactly(connection: socket.socket, size: int) -> bytes:
+    text = b""
+    while len(text) < size:
+        part = connection.recv(size - len(text))
+        if not part:
+            raise ConnectionResetError("the other side has ended")
+        text += part
+    return text
