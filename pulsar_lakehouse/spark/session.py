@@ -203,7 +203,7 @@ def _begin_context(gateway: JavaGateway, properties: Mapping[str, str]) -> None:
 
 
 def _lasting(settings: Settings) -> dict[str, str]:
-    """The properties of a JVM that is lent: it writes no class archive, and a short run sets its own for its session."""
+    """The properties of a JVM that is lent. It writes no class archive, and a short run has its own for its session."""
     properties = spark_conf(settings, keep_classes=False)
     return {name: value for name, value in properties.items() if SHORT_RUN.get(name) != value}
 
@@ -405,8 +405,8 @@ def _is_idle(context: SparkContext) -> bool:
     try:
         jvm: Any = context._jvm
         session = jvm.org.apache.spark.sql.classic.SparkSession.getDefaultSession().get()
-        jobs: Any = context.statusTracker()
-        if not session.sharedState().activeStreamingQueries().isEmpty() or jobs.getActiveJobsIds():
+        jobs = session.sparkContext().dagScheduler().activeJobs()  # what the status tracker knows is a moment old
+        if not (jobs.isEmpty() and session.sharedState().activeStreamingQueries().isEmpty()):
             return False
         session.sharedState().cacheManager().clearCache()
         drop_idle_callbacks()

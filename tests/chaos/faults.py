@@ -20,6 +20,7 @@ import psutil
 import pulsar
 from deltalake import DeltaTable
 
+from pulsar_lakehouse.engine import control
 from pulsar_lakehouse.errors import BrokerError, QualityError
 from pulsar_lakehouse.local import broker
 from tests.chaos.erasures import check_erased, erased
@@ -138,6 +139,55 @@ def broker_frozen(world: World) -> None:
     world.driver()
     with _frozen(world, world.broker_processes()):
         world.send()
+
+
+# A command that has borrowed the Spark of the engine, while another one takes over
+
+
+def borrower_killed(world: World) -> None:
+    with _lent(world) as (owner, _):
+        _kill([owner])
+
+
+def engine_killed(world: World) -> None:
+    with _lent(world) as (owner, engine):
+        _kill([engine])
+        owner.wait(60)
+
+
+def borrower_and_engine_killed(world: World) -> None:
+    with _lent(world) as (owner, engine):
+        _kill(world.draw.sample([owner, engine], 2))
+
+
+def borrower_killed_while_the_engine_is_frozen(world: World) -> None:
+    """Its Spark goes on for a while, so whoever takes over must wait."""
+    with _lent(world) as (owner, engine), _frozen(world, [engine]):
+        _kill([owner])
+        world.command("run", codes=(BUSY,))
+
+
+@contextmanager
+def _lent(world: World) -> Iterator[tuple[psutil.Process, psutil.Process]]:
+    """A run that has borrowed Spark, and the engine, somewhere in the run. After the block, other runs take over."""
+    world.stop()
+    world.command("engine", "up")
+    world.send()
+    with world.begun("run") as owner:
+        found = world.wait_for(lambda: _engine(world, owner))
+        _pause(world, 15)
+        yield owner, psutil.Process(found["pid"])
+        world.send(0.3)
+        while world.command("run", codes=(0, BUSY)).code:
+            time.sleep(0.2)
+    world.command("engine", "down")
+
+
+def _engine(world: World, owner: psutil.Process) -> dict[str, Any] | None:
+    """What the engine says of itself, once it has lent its Spark to the owner, which may also have ended."""
+    found = control.state(world.settings)
+    is_lent = found is not None and found["borrower"] is not None and found["borrower"]["pid"] == owner.pid
+    return found if is_lent or owner.status() == psutil.STATUS_ZOMBIE else None
 
 
 # Checkpoint files that a power cut has damaged
@@ -466,6 +516,10 @@ FAULTS: tuple[Fault, ...] = (
     driver_frozen,
     jvm_frozen,
     broker_frozen,
+    borrower_killed,
+    engine_killed,
+    borrower_and_engine_killed,
+    borrower_killed_while_the_engine_is_frozen,
     checkpoint_file_torn,
     checkpoint_file_lost,
     checkpoint_lost,

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -213,12 +213,25 @@ class World:
             raise NotSurvivedError(f"`lakehouse {' '.join(words)}` exited with {ended.code}: {ended.text[-2000:]}")
         return ended
 
+    @contextmanager
+    def begun(self, *words: str) -> Iterator[psutil.Process]:
+        """A command that runs during the block."""
+        process = self._begin(*words)
+        try:
+            yield process
+        finally:
+            with ignoring_gone():
+                process.kill()
+            process.wait(60)
+
+    def _begin(self, *words: str) -> psutil.Popen:
+        with (self.settings.home / "killed.log").open("wb") as log:
+            command = [LAKEHOUSE, *words]
+            return psutil.Popen(command, env=self.environment(), cwd=self.settings.home, stdout=log, stderr=log)
+
     def kill_command(self, *words: str, once: Callable[[], bool], within: float) -> None:
         """Start a command, and kill it with its JVM at most so many seconds after something is so, unless it ends."""
-        with (self.settings.home / "killed.log").open("wb") as log:
-            process = psutil.Popen(
-                [LAKEHOUSE, *words], env=self.environment(), cwd=self.settings.home, stdout=log, stderr=log
-            )
+        process = self._begin(*words)
         self.wait_for(lambda: once() or process.poll() is not None)
         time.sleep(self.draw.uniform(0, within))
         if process.poll():

@@ -48,8 +48,8 @@ def home(settings: Settings, tmp_path: Path) -> Iterator[Settings]:
     home = settings.model_copy(update={"home": tmp_path / "home", "engine": Engine()})
     control.start(home)
     yield home
-    while LOANS := borrowing.LOANS:
-        LOANS[0].give_back(is_well=True)
+    while borrowing.LOANS:
+        borrowing.LOANS[0].give_back(is_well=True)
     control.stop(home)
 
 
@@ -252,7 +252,8 @@ def test_a_home_has_one_engine(home: Settings, folder: Path) -> None:
 def test_a_home_may_have_a_long_name(settings: Settings, tmp_path: Path) -> None:
     home = settings.model_copy(update={"home": tmp_path / ("long" * 30), "engine": Engine()})
     assert control.start(home)
-    assert is_alive((loan := borrowed(control.folder(home))).pid)
+    loan = borrowed(control.folder(home))
+    assert is_alive(loan.pid)
     loan.give_back(is_well=True)
     control.stop(home)
 
