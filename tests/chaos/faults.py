@@ -162,9 +162,12 @@ def borrower_and_engine_killed(world: World) -> None:
 
 def borrower_killed_while_the_engine_is_frozen(world: World) -> None:
     """Its Spark goes on for a while, so whoever takes over must wait."""
-    with _lent(world) as (owner, engine), _frozen(world, [engine]):
+    with _lent(world) as (owner, engine):
+        engine.suspend()
+        is_working = owner.status() != psutil.STATUS_ZOMBIE
         _kill([owner])
-        world.command("run", codes=(BUSY,))
+        world.command("run", codes=(BUSY,) if is_working else (0, BUSY))
+        engine.resume()
 
 
 @contextmanager

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -226,7 +226,7 @@ class World:
 
     def _begin(self, *words: str) -> psutil.Popen:
         with (self.settings.home / "killed.log").open("wb") as log:
-            command = [LAKEHOUSE, *words]
+            command = [str(LAKEHOUSE), *words]
             return psutil.Popen(command, env=self.environment(), cwd=self.settings.home, stdout=log, stderr=log)
 
     def kill_command(self, *words: str, once: Callable[[], bool], within: float) -> None:
