@@ -52,7 +52,7 @@ class Loan:
         is killed, and its JVM ends.
         """
         with suppress(OSError):
-            send(self.connection, {"well": is_well})
+            send(self.connection, {"well": is_well, "modules": modules()})
         if not self.released.wait(PATIENCE):
             with suppress(ProcessLookupError):
                 os.kill(self.keeper, signal.SIGKILL)
@@ -83,7 +83,7 @@ def borrow(folder: Path, wanted: dict[str, Any], files: Sequence[int]) -> Loan |
     try:
         connection.connect(address(folder / "socket"))
         about = {"pid": os.getpid(), "command": " ".join(sys.argv[1:])}
-        send(connection, {"wish": "borrow", "modules": modules(), "borrower": about, **wanted})
+        send(connection, {"wish": "borrow", "borrower": about, **wanted})
         answer = receive(connection)[0]
         if answer["busy"]:
             connection.close()

@@ -66,8 +66,13 @@ class Jvm:
 
     def fits(self, wanted: dict[str, Any]) -> bool:
         """Whether it is alive, has these properties, and its workers have loaded no module that changed since."""
-        same = all(wanted["modules"].get(file, changed) == changed for file, changed in self.modules.items())
-        return same and self.fit == wanted["fit"] and self.process.poll() is None
+        return self.fit == wanted["fit"] and self.process.poll() is None and not any(map(self._changed, self.modules))
+
+    def _changed(self, file: str) -> bool:
+        try:
+            return Path(file).stat().st_mtime_ns != self.modules[file]
+        except OSError:
+            return True
 
     @property
     def bytes(self) -> int:
@@ -172,10 +177,12 @@ class Keeper:
         is_well = False
         try:
             jvm.loans += 1
-            jvm.modules |= wanted["modules"]
+            since = time.time_ns()
             send(connection, {"pid": jvm.process.pid, **vars(jvm.gateway)})
             jvm.borrower = connection
-            is_well = receive(connection)[0]["well"]
+            returned = receive(connection)[0]
+            jvm.modules |= returned["modules"]
+            is_well = returned["well"] and max(jvm.modules.values(), default=0) < since
         finally:
             jvm.borrower = None
             if is_well and not jvm.is_worn and not self.ending.is_set():

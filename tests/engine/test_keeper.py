@@ -196,15 +196,21 @@ def test_other_properties_need_another_jvm(folder: Path) -> None:
     assert (second.pid != first.pid, is_alive(first.pid)) == (True, False)
 
 
-def test_a_changed_module_needs_another_jvm(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("when", ["while it is idle", "while it is lent"])
+def test_a_changed_module_needs_another_jvm(folder: Path, monkeypatch: pytest.MonkeyPatch, when: str) -> None:
+    module = folder.parent / "own.py"
+    module.touch()
+    monkeypatch.setattr(borrowing, "modules", lambda: {str(module): module.stat().st_mtime_ns})
     pids = []
-    for modules in ({"a.py": 1}, {"a.py": 1, "b.py": 1}, {"b.py": 1}, {"b.py": 2}):
-        monkeypatch.setattr(borrowing, "modules", lambda modules=modules: modules)
+    for number in range(4):
         loan = borrowed(folder)
         pids.append(loan.pid)
+        if when == "while it is lent" and number == 1:
+            module.write_text("changed")
         loan.give_back(is_well=True)
-    assert pids == [pids[0], pids[0], pids[0], pids[3]]
-    assert pids[3] != pids[0]
+        if when == "while it is idle" and number == 1:
+            module.write_text("changed")
+    assert (pids[0] == pids[1], pids[1] == pids[2], pids[2] == pids[3]) == (True, False, True)
 
 
 def test_a_jvm_that_has_grown_is_renewed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
