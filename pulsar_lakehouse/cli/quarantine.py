@@ -21,7 +21,7 @@ from pulsar_lakehouse.settings import Settings, load_settings
 from pulsar_lakehouse.tables.direct import append_arrow
 from pulsar_lakehouse.tables.stored import is_stored, table_names
 
-app = typer.Typer(help="Inspect, retry, release or discard what is held back.", no_args_is_help=True)
+app = typer.Typer(no_args_is_help=True)
 
 Reason = Annotated[str, typer.Option(help="Only facts that wait for this reason, such as missing or deleted.")]
 Entity = Annotated[str, typer.Option(help="Only facts that wait for this entity, such as users.")]

@@ -10,7 +10,7 @@ from pulsar_lakehouse.jobs.steps import open_lake, open_lake_between_rounds
 from pulsar_lakehouse.pipeline.loading import pipeline_of
 from pulsar_lakehouse.settings import load_settings
 
-app = typer.Typer(help="Name the present versions of all tables, and go back to them.", no_args_is_help=True)
+app = typer.Typer(no_args_is_help=True)
 
 Name = Annotated[str, typer.Argument(help="The name of a snapshot.")]
 

@@ -9,6 +9,7 @@ import pytest
 from pulsar_lakehouse.cli import commands
 from pulsar_lakehouse.pulsar.endpoint import Endpoint
 from pulsar_lakehouse.settings import Settings
+from pulsar_lakehouse.spark import session
 from tests.cli.outcome import Command, Outcome
 from tests.lake import own_topics
 
@@ -17,7 +18,7 @@ from tests.lake import own_topics
 def lakehouse(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Iterator[Command]:
     """The `lakehouse` command in this process, in an empty folder, with its own home."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(commands, "stop_spark", lambda **_: None)  # all tests share the session, and this process
+    monkeypatch.setattr(session, "stop_spark", lambda **_: None)  # all tests share the session, and this process
     monkeypatch.setattr(os, "_exit", sys.exit)
     monkeypatch.setenv("LAKEHOUSE_HOME", str(tmp_path / "home"))
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
