@@ -43,6 +43,7 @@ COMMANDS = {
     "state": Late(DATA, "state", "state_command"),
     "trace": Late(DATA, "trace", "trace_command"),
     "compare": Late(PIPELINE, "compare", "compare_command"),
+    "wait": Late(DATA, "wait", "wait_command"),
     "validate": Late(PIPELINE, "validate", "validate_command"),
     "topics": Late(BROKER, "topics", "app", help="Create the topics of the pipeline."),
     "quarantine": Late(DATA, "quarantine", "app", help="Inspect, retry, release or discard what is held back."),

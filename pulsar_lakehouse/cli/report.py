@@ -16,7 +16,7 @@ from pulsar_lakehouse.jobs.retention import State
 from pulsar_lakehouse.jobs.streams import Outcome
 from pulsar_lakehouse.reconciliation import Reconciliation
 from pulsar_lakehouse.settings import Settings
-from pulsar_lakehouse.terminal import Terminal, duration, one_line
+from pulsar_lakehouse.terminal import Terminal, duration, moment, one_line
 
 OUT = Terminal()
 
@@ -117,17 +117,18 @@ def states(kept: Iterable[State]) -> Grid:
 
 def rows(columns: Sequence[str], values: Iterable[Sequence[object]], *, title: str | None = None) -> None:
     """Print values of any type."""
-    texts = ([one_line(_cell(value)) for value in row] for row in values)
+    texts = ([one_line(cell(value)) for value in row] for row in values)
     OUT.print(grid([one_line(name) for name in columns], texts, title=title))
 
 
-def _cell(value: object) -> str:
+def cell(value: object) -> str:
+    """A value as tables show it."""
     match value:
         case float():
             return f"{value:,.2f}"
         case datetime():
-            return f"{value:%Y-%m-%d %H:%M:%S}"
-    return whole(value, inner=_cell)
+            return moment(value)
+    return whole(value, inner=cell)
 
 
 def whole(value: object, inner: Callable[[object], str] | None = None) -> str:
