@@ -80,7 +80,7 @@ def _waiting(settings: Settings, chosen: Chosen) -> list[shapes.Waiting]:
                max(attempts) AS tried, min(waiting_since) AS since,
                count(*) FILTER (WHERE {expired}) AS expired
         FROM (SELECT *, unnest(missing) AS _state FROM {chosen.enrichment.waiting.name} WHERE {chosen.where})
-        WHERE {chosen.state} GROUP BY ALL ORDER BY messages DESC, ALL
+        WHERE {chosen.state} GROUP BY ALL ORDER BY messages DESC, 1, 2
     """
     topic = chosen.enrichment.topic.name
     return [shapes.Waiting(topic=topic, **row) for row in _rows(settings, statement, chosen.values)]
@@ -92,13 +92,14 @@ def _malformed(settings: Settings) -> list[shapes.Malformed]:
         return []
     statement = f"""
         WITH reasons AS (
-            SELECT topic, reason, count(*) AS messages, min(quarantined_at) AS since, max(quarantined_at) AS until,
-                   row_number() OVER (PARTITION BY topic ORDER BY count(*) DESC, reason) AS place
-            FROM {MALFORMED.name} GROUP BY ALL
+            SELECT topic, reason, count(*) AS messages, min(quarantined_at) AS since, max(quarantined_at) AS until
+            FROM {MALFORMED.name} GROUP BY topic, reason
+        ), placed AS (
+            SELECT *, row_number() OVER (PARTITION BY topic ORDER BY messages DESC, reason) AS place FROM reasons
         )
         SELECT topic, any_value(if(place > {MOST}, 'other reasons', reason)) AS reason,
                sum(messages)::BIGINT AS messages, min(since) AS since, max(until) AS until
-        FROM reasons GROUP BY topic, least(place, {MOST + 1}) ORDER BY topic, min(place)
+        FROM placed GROUP BY topic, least(place, {MOST + 1}) ORDER BY topic, min(place)
     """
     return [shapes.Malformed(**row) for row in _rows(settings, statement)]
 

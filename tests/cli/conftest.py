@@ -62,7 +62,7 @@ def sold(spark: SparkSession, settings: Settings, endpoint: Endpoint, tmp_path_f
     ids = {key: send(project, endpoint, "stores", store, key) for key, store in STORES.items()}
     ids |= {kind: send(project, endpoint, "sales", sale) for kind, sale in SALES.items()}
     lake = Lake(spark, project)
-    run_all(lake)
+    list(run_all(lake))
     keep_reconciliations(project, reconcile_all(lake))
     create(lake, pipeline, "before-upgrade")
     variables = environment(project, LAKEHOUSE_DECLARATIONS=str(project.declarations))
