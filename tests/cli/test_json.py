@@ -45,5 +45,4 @@ def differences(shown: Any, given: Any, place: str = "") -> list[str]:
 def test_a_command_gives_what_the_page_shows(lakehouse: Command, sold: Sold, arguments: str) -> None:
     done = lakehouse(*arguments.split(), **sold.variables)
     assert done.code == 0, done.err
-    Path("/tmp/c_examples.txt").open("a").write(f"## {arguments}\n{done.out}\n")
     assert differences(steady(json.loads(EXAMPLES[arguments])), steady(json.loads(done.out))) == []
