@@ -27,7 +27,7 @@ def steady(value: Any) -> Any:
             return [steady(each) for each in value]
         case str():
             text = re.sub(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?Z?", "TIME", value)
-            return re.sub(r"\d+/\d+/\d+(/\d+)?", "PLACE", re.sub(r"by \S+$", "by PRODUCER", text))
+            return re.sub(r"\d+/\d+/-?\d+(/-?\d+)?", "PLACE", re.sub(r"by \S+$", "by PRODUCER", text))
     return value
 
 
