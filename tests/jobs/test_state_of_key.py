@@ -173,7 +173,10 @@ def test_a_truncation_of_the_table_is_told(lake: Lake, tmp_path: Path) -> None:
     topic = Topic("cities", "id BIGINT NOT NULL, name STRING", envelope=Debezium(), changelog=True)
     cities = Entity(topic=topic, key="id", columns="id, name")
     Lake(lake.spark, project).create(cities.history)
-    rows = [{"id": None, "valid_from": at(9)}, {"id": 1, "valid_from": at(5), "valid_until": at(9)}]
+    rows: list[dict[str, Any]] = [
+        {"id": None, "valid_from": at(9)},
+        {"id": 1, "valid_from": at(5), "valid_until": at(9)},
+    ]
     append_values(project, cities.history.name, rows)
     pipeline = Pipeline(entities=(cities,), enrichments=(), sql_tables=())
     found = {part.title: part.rows for part in state_of_key(project, pipeline, cities, "1")}
