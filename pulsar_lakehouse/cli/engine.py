@@ -12,7 +12,7 @@ from pulsar_lakehouse.jobs.steps import open_lake
 from pulsar_lakehouse.settings import load_settings
 from pulsar_lakehouse.terminal import duration
 
-app = typer.Typer(help="Keep a Spark warm, and lend it to one command at a time.", no_args_is_help=True)
+app = typer.Typer(no_args_is_help=True)
 
 
 @app.command()

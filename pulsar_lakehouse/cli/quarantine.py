@@ -1,14 +1,17 @@
 """`lakehouse quarantine`: inspect what is held back, and decide what happens to it."""
 
 import getpass
-from dataclasses import dataclass
-from typing import Annotated
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from itertools import groupby
+from typing import Annotated, Any
 
 import pyarrow as pa
 import typer
 
-from pulsar_lakehouse.cli import report
+from pulsar_lakehouse.cli import report, shapes
 from pulsar_lakehouse.cli.arguments import Facts, Note
+from pulsar_lakehouse.cli.shapes import AsJson
 from pulsar_lakehouse.contracts.decoding import MALFORMED
 from pulsar_lakehouse.errors import LakehouseError
 from pulsar_lakehouse.gold.enrichment.declaration import ACTIONS, Enrichment
@@ -19,9 +22,12 @@ from pulsar_lakehouse.jobs.steps import open_lake, require
 from pulsar_lakehouse.pipeline.loading import pipeline_of
 from pulsar_lakehouse.settings import Settings, load_settings
 from pulsar_lakehouse.tables.direct import append_arrow
-from pulsar_lakehouse.tables.stored import is_stored, table_names
+from pulsar_lakehouse.tables.stored import is_stored
 
-app = typer.Typer(help="Inspect, retry, release or discard what is held back.", no_args_is_help=True)
+app = typer.Typer(no_args_is_help=True)
+
+MOST = 20
+"""Reasons of malformed messages that are told for a topic. Further ones are counted together."""
 
 Reason = Annotated[str, typer.Option(help="Only facts that wait for this reason, such as missing or deleted.")]
 Entity = Annotated[str, typer.Option(help="Only facts that wait for this entity, such as users.")]
@@ -42,57 +48,85 @@ class Chosen:
 
 
 @app.command()
-def inspect(facts: Facts = "", reason: Reason = "", entity: Entity = "", key: Key = "", older_than: Days = 0) -> None:
+def inspect(
+    facts: Facts = "",
+    reason: Reason = "",
+    entity: Entity = "",
+    key: Key = "",
+    older_than: Days = 0,
+    as_json: AsJson = False,
+) -> None:
     """Show which facts wait, for what and since when; which messages are malformed, and which rows SQL tables lack."""
     settings = load_settings()
     filtered = bool(facts or reason or entity or key or older_than)
+    waiting = []
     if filtered or pipeline_of(settings).enrichments:
-        _show_waiting(settings, _choose(settings, facts, reason, entity, key, older_than))
-    if not filtered:
-        _show_malformed(settings)
-    _show_sql_rows(settings)
+        waiting = _waiting(settings, _choose(settings, facts, reason, entity, key, older_than))
+    malformed = [] if filtered else _malformed(settings)
+    found = shapes.Quarantine(waiting=waiting, malformed=malformed, sql_rows=_sql_rows(settings))
+    if as_json:
+        shapes.show(found)
+    else:
+        _show(found)
 
 
-def _show_waiting(settings: Settings, chosen: Chosen) -> None:
-    name = chosen.enrichment.topic.name
+def _waiting(settings: Settings, chosen: Chosen) -> list[shapes.Waiting]:
     expired = f"waiting_since < now() - INTERVAL {chosen.enrichment.retry_days} DAY"
     keys = ", ".join(f'"{key}"' for key in chosen.enrichment.keys)
     fact = f"concat_ws(' ', {keys})"  # as `lakehouse trace` takes it
     statement = f"""
-        SELECT _state.reason, _state.entity, count(*) AS {name}, min_by({fact}, waiting_since) AS oldest,
-               count(DISTINCT _state.key) AS keys, min_by(_state.key, waiting_since) AS "such as",
+        SELECT _state.reason, _state.entity, count(*) AS messages, min_by({fact}, waiting_since) AS oldest,
+               count(DISTINCT _state.key) AS keys, min_by(_state.key, waiting_since) AS such_as,
                max(attempts) AS tried, min(waiting_since) AS since,
                count(*) FILTER (WHERE {expired}) AS expired
         FROM (SELECT *, unnest(missing) AS _state FROM {chosen.enrichment.waiting.name} WHERE {chosen.where})
-        WHERE {chosen.state} GROUP BY ALL ORDER BY 3 DESC
+        WHERE {chosen.state} GROUP BY ALL ORDER BY messages DESC, 1, 2
     """
-    found = query(settings, statement, chosen.values)
-    report.rows(found.columns, found.fetchall(), title=f"Waiting {name}, by each state that they lack")
+    topic = chosen.enrichment.topic.name
+    return [shapes.Waiting(topic=topic, **row) for row in _rows(settings, statement, chosen.values)]
 
 
-def _show_malformed(settings: Settings) -> None:
-    """By topic, as each message can have a reason of its own."""
+def _malformed(settings: Settings) -> list[shapes.Malformed]:
+    """By topic and reason. The rarest reasons of a topic are one, as each message can have a reason of its own."""
+    if not is_stored(settings, MALFORMED.name):
+        return []
     statement = f"""
-        SELECT topic, count(*) AS messages, max_by(reason, quarantined_at) AS "such as",
-               min(quarantined_at) AS since, max(quarantined_at) AS until
-        FROM {MALFORMED.name} GROUP BY ALL ORDER BY 2 DESC
+        WITH reasons AS (
+            SELECT topic, reason, count(*) AS messages, min(quarantined_at) AS since, max(quarantined_at) AS until
+            FROM {MALFORMED.name} GROUP BY topic, reason
+        ), placed AS (
+            SELECT *, row_number() OVER (PARTITION BY topic ORDER BY messages DESC, reason) AS place FROM reasons
+        )
+        SELECT topic, any_value(if(place > {MOST}, 'other reasons', reason)) AS reason,
+               sum(messages)::BIGINT AS messages, min(since) AS since, max(until) AS until
+        FROM placed GROUP BY topic, least(place, {MOST + 1}) ORDER BY topic, min(place)
     """
-    _show_if_any(settings, MALFORMED.name, statement, title="Malformed messages")
+    return [shapes.Malformed(**row) for row in _rows(settings, statement)]
 
 
-def _show_sql_rows(settings: Settings) -> None:
+def _sql_rows(settings: Settings) -> list[shapes.SqlRows]:
+    if not is_stored(settings, SQL_ROWS.name):
+        return []
     statement = f"""
         SELECT "table", reason, count(*) AS rows, min(keys) AS example, min(quarantined_at) AS since
         FROM {SQL_ROWS.name} GROUP BY ALL ORDER BY 1, 3 DESC
     """
-    _show_if_any(settings, SQL_ROWS.name, statement, title="Rows that SQL tables leave out")
+    return [shapes.SqlRows(**row) for row in _rows(settings, statement)]
 
 
-def _show_if_any(settings: Settings, table: str, statement: str, *, title: str) -> None:
-    if table in table_names(settings):
-        found = query(settings, statement)
-        if rows := found.fetchall():
-            report.rows(found.columns, rows, title=title)
+def _rows(settings: Settings, statement: str, values: Mapping[str, object] | None = None) -> list[dict[str, Any]]:
+    found = query(settings, statement, values)
+    return [dict(zip(found.columns, row, strict=True)) for row in found.fetchall()]
+
+
+def _show(found: shapes.Quarantine) -> None:
+    for topic, waiting in groupby(found.waiting, key=lambda each: each.topic):
+        columns = ["reason", "entity", topic, "oldest", "keys", "such as", "tried", "since", "expired"]
+        rows = [list(asdict(each).values())[1:] for each in waiting]
+        report.rows(columns, rows, title=f"Waiting {topic}, by each state that they lack")
+    for title, those in (("Malformed messages", found.malformed), ("Rows that SQL tables leave out", found.sql_rows)):
+        if those:
+            report.rows(list(asdict(those[0])), [list(asdict(each).values()) for each in those], title=title)
 
 
 @app.command("release", help="Retry waiting facts in the next batch, including expired ones.")

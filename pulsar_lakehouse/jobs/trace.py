@@ -51,7 +51,7 @@ def trace_facts(settings: Settings, facts: Enrichment, keys: Sequence[str]) -> l
         facts.discarded.name: _told_of_discarded,
     }
     for name, tell in tellers.items():
-        events += [_event(change, _position(_row(change)["position"]), tell(change)) for change in changes[name]]
+        events += [_event(change, position(_row(change)["position"]), tell(change)) for change in changes[name]]
     events += _requests(settings, facts, {_place_of_bronze(_row(change)) for change in landed})
     events += _publications(settings, facts, in_gold)
     return sorted(events, key=lambda event: event.at)
@@ -70,7 +70,7 @@ def trace_entity(settings: Settings, entity: Entity, keys: Sequence[str]) -> lis
     versions = _with_keys(settings, entity.history.name, entity, keys, _place_of_version)
     placed = {_place_of_version(_row(change)) for change in (*latest, *versions)}
     landed, events = _messages(settings, entity, keys, placed)
-    known = {_place_of_bronze(_row(change)): _position(_row(change)) for change in landed}
+    known = {_place_of_bronze(_row(change)): position(_row(change)) for change in landed}
     for tell, changes in ((_told_of_state, latest), (_told_of_version, versions)):
         for change in changes:
             place = _place_of_version(_row(change))
@@ -135,8 +135,8 @@ def _messages(
     in_malformed = f"topic = '{topic.name}' AND ({' OR '.join([*conditions, _is_at(placed, 'position.')])})"
     landed = changes_of_rows(settings, topic.bronze_table, in_bronze, values, identity=_place_of_bronze)
     rejected = changes_of_rows(settings, MALFORMED.name, in_malformed, values, identity=_place_of_fact)
-    events = [_event(change, _position(_row(change)), _told_of_landed(change)) for change in landed]
-    events += [_event(change, _position(_row(change)["position"]), _told_of_malformed(change)) for change in rejected]
+    events = [_event(change, position(_row(change)), _told_of_landed(change)) for change in landed]
+    events += [_event(change, position(_row(change)["position"]), _told_of_malformed(change)) for change in rejected]
     return landed, events
 
 
@@ -165,7 +165,8 @@ def _place_of_version(row: Row) -> Place:
     return _place_of_bronze(row["sequence"])
 
 
-def _position(row: Row) -> str:
+def position(row: Row) -> str:
+    """The place of a message as people see it: `partition/ledger/entry/index in its batch`."""
     return _slashed((row["partition"], *_place_of_bronze(row)))
 
 
@@ -194,11 +195,16 @@ def _told_of_malformed(change: RowChange) -> str:
 
 def _told_of_waiting(change: RowChange) -> str:
     row = _row(change)
-    keys = ", ".join(map(_awaited, row["missing"] or ()))
     if change.after is None:
         return f"no longer waits, after {str(change.at - row['waiting_since']).partition('.')[0]}"
     tried = f"tried {row['attempts']} times, still " if change.before else ""
-    return f"{tried}waits for {keys}: {row['reason']}"
+    return f"{tried}{told_of_missing(row)}"
+
+
+def told_of_missing(row: Row) -> str:
+    """For what a fact waits, and why."""
+    keys = ", ".join(map(_awaited, row["missing"] or ()))
+    return f"waits for {keys}: {row['reason']}"
 
 
 def _awaited(state: Row) -> str:
@@ -210,7 +216,7 @@ def _awaited(state: Row) -> str:
 
 
 def _told_of_duplicate(change: RowChange) -> str:
-    first = _position(_row(change)["duplicate_of"])
+    first = position(_row(change)["duplicate_of"])
     return f"no longer a duplicate of {first}" if change.after is None else f"a duplicate of {first}"
 
 
@@ -281,9 +287,9 @@ def _requests(settings: Settings, facts: Enrichment, places: set[Place]) -> Iter
         return
     columns, wanted = "requested_at, position, action, requested_by, note", _is_at(places, "position.")
     rows = f"SELECT {columns} FROM {ACTIONS.name} WHERE topic = $topic AND {wanted}"
-    for at, position, action, who, note in query(settings, rows, {"topic": facts.topic.name}).fetchall():
+    for at, place, action, who, note in query(settings, rows, {"topic": facts.topic.name}).fetchall():
         what = f"{action} requested by {who}{f': {note}' if note else ''}"
-        yield Event(at=at, table=ACTIONS.name, version=None, message=_position(position), what=what)
+        yield Event(at=at, table=ACTIONS.name, version=None, message=position(place), what=what)
 
 
 def _publications(settings: Settings, facts: Enrichment, in_gold: Sequence[RowChange]) -> Iterator[Event]:
@@ -301,7 +307,7 @@ def _publications(settings: Settings, facts: Enrichment, in_gold: Sequence[RowCh
         key = "-".join(str(row[name]) for name in facts.keys)
         what = f"published under the key {key}: {'a tombstone' if change.after is None else 'the row'}"
         if ends:
-            yield Event(at=ends[0], table=topic, version=None, message=_position(row["position"]), what=what)
+            yield Event(at=ends[0], table=topic, version=None, message=position(row["position"]), what=what)
 
 
 def _told_of_state(change: RowChange) -> str:
