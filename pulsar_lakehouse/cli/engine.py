@@ -23,7 +23,7 @@ def up() -> None:
         raise ConfigurationError("engine.idle_minutes is 0, so there is no engine: set the minutes after which it ends")
     with open_lake(settings, writes=[]):
         pass  # it borrows a Spark, which the engine starts
-    status()
+    report.say(f"The engine is up, with a Spark. It ends {settings.engine.idle_minutes:g} min after the last command.")
 
 
 @app.command()
