@@ -41,7 +41,7 @@ from pulsar_lakehouse.gold.sql.refresh import FAILED, Refreshed, refresh
 from pulsar_lakehouse.jobs.lineage import flows
 from pulsar_lakehouse.jobs.lineage.backend import close_backend
 from pulsar_lakehouse.jobs.lineage.runs import prepare, told
-from pulsar_lakehouse.jobs.new_data import Look
+from pulsar_lakehouse.jobs.new_data import Look, is_little
 from pulsar_lakehouse.jobs.streams import Outcome, Stream, catch_up, failures_noted
 from pulsar_lakehouse.leases.holders import Kind
 from pulsar_lakehouse.leases.leases import Lease, lease_between_rounds, write_lease
@@ -57,7 +57,7 @@ from pulsar_lakehouse.silver.merge import create_tables as create_silver
 from pulsar_lakehouse.silver.merge import merge
 from pulsar_lakehouse.silver.reconciliation import reconcile_entity
 from pulsar_lakehouse.spark.parallel import side_by_side
-from pulsar_lakehouse.spark.session import kill_submitting_jvm, start_spark
+from pulsar_lakehouse.spark.session import for_short_run, start_spark
 from pulsar_lakehouse.tables.lake import Lake
 
 Declared = TypeVar("Declared", Entity, Enrichment)
@@ -88,13 +88,11 @@ def open_lake_between_rounds(settings: Settings, tables: Sequence[str], *, kind:
 def open_lake_with(settings: Settings, lease: Lease) -> Iterator[Lake]:
     """The lake in a Spark session that holds the lease as long as its JVM lasts."""
     prepare()
+    is_short = lease.kind != "rounds" and is_little(settings)
     with spinner("Starting Spark"):
-        spark = start_spark(settings, inherited=lease.files)
+        spark = start_spark(for_short_run(settings) if is_short else settings, inherited=lease.files)
     try:
         yield Lake(spark, settings)
-    except KeyboardInterrupt:
-        kill_submitting_jvm()  # it holds no lease, so it must not write any more
-        raise
     finally:
         close_backend()
 
