@@ -10,6 +10,7 @@ from typing import NoReturn
 
 import typer
 
+from pulsar_lakehouse.cli import report
 from pulsar_lakehouse.cli.airflow import app as airflow_app
 from pulsar_lakehouse.cli.backfill import backfill_command
 from pulsar_lakehouse.cli.broker import down_command, up_command
@@ -108,6 +109,8 @@ def main() -> NoReturn:
         app()
     except SystemExit as end:  # typer exits with 0, 2 after a usage error, or 130 after KeyboardInterrupt
         code = end.code if isinstance(end.code, int) else 0
+        if code == 0:
+            _tell_tables()
     except LakehouseError as error:
         code = error.exit_code
         mistakes = error.mistakes if isinstance(error, DeclarationsError) else [str(error)]
@@ -121,6 +124,11 @@ def main() -> NoReturn:
         stop_spark(keep_classes=code == 0)
         sys.stdout.flush()
         os._exit(code)  # don't wait for threads that wait for the JVM
+
+
+def _tell_tables() -> None:
+    with suppress(Exception):  # whatever is wrong with a table, the command is done
+        report.tell_tables(load_settings())
 
 
 def _interrupt(number: int, frame: object) -> NoReturn:
@@ -140,8 +148,6 @@ def _complain(*lines: str) -> None:
 
 def _log_traceback() -> str:
     """Log the stack trace; returns a hint for the error line, or nothing if the log can't be written."""
-    if "PYSPARK_GATEWAY_PORT" in os.environ:  # an Airflow task: its output is its log
-        CONSOLE.say(traceback.format_exc())
     try:
         path = load_settings().home / "logs" / "lakehouse.log"
         path.parent.mkdir(parents=True, exist_ok=True)
