@@ -58,7 +58,7 @@ def outcomes(done: Iterable[Outcome], settings: Settings) -> None:
     """Print how many rows each stream has read, and note it with a line for each step."""
     done = list(done)
     for step, group in groupby(done, key=lambda each: each.name.partition(" ")[0]):
-        read = ", ".join(f"{each.rows:,} {each.name.partition(' ')[2]}" for each in group if each.rows)
+        read = ", ".join(f"{each.rows:,} rows ({each.name.partition(' ')[2]})" for each in group if each.rows)
         note([f"{step}: {read or 'nothing new'}"], settings)
     width = max((len(each.name) for each in done), default=0)
     for each in done:

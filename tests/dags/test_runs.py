@@ -266,14 +266,17 @@ def test_a_dry_run_changes_nothing_and_tells_nobody(api: Api, project: Settings)
     assert (events(), tables(project)) == before
 
 
-def test_the_pages(api: Api, project: Settings, page: Page) -> None:
-    found, today = api.found, tables(project)
-    page.goto(found.url)
-    page.locator("[name=username]").fill(found.user)
-    page.locator("[name=password]").fill(found.password)
+def sign_in(page: Page, api: Api) -> None:
+    page.goto(api.found.url)
+    page.locator("[name=username]").fill(api.found.user)
+    page.locator("[name=password]").fill(api.found.password)
     page.get_by_role("button", name="Sign in").click()
     page.get_by_role("link", name="Dags").click()
 
+
+def test_the_pages(api: Api, project: Settings, page: Page) -> None:
+    found, today = api.found, tables(project)
+    sign_in(page, api)
     run = api.scheduled()["dag_run_id"]
     page.goto(f"{found.url}/dags/pipeline/runs/{run}")
     for step in BOXES:
@@ -283,8 +286,11 @@ def test_the_pages(api: Api, project: Settings, page: Page) -> None:
 
     page.goto(f"{found.url}/assets")
     page.get_by_role("link", name="gold.enriched_orders").click()
-    for table in WRITTEN:
-        expect(page.locator(".react-flow__node").filter(has_text=table)).to_be_visible()
+    page.get_by_text("Task Dependencies").click()
+    for name in (*WRITTEN, *REFRESHED, *BOXES[1:4]):
+        expect(page.locator(".react-flow__node").filter(has_text=name).first).to_be_visible()
+    page.get_by_label("Fit View").click()
+    page.wait_for_timeout(2_000)  # it moves there
     take_picture(page, "assets")
 
     page.goto(f"{found.url}/dags/pipeline/runs/{run}/tasks/validate/details")
@@ -323,12 +329,12 @@ def test_the_pages(api: Api, project: Settings, page: Page) -> None:
     assert tables(project) == today
 
 
-def test_a_run_is_repaired_by_clearing_what_failed(api: Api, project: Settings, spark: SparkSession) -> None:
-    """The reconciliation finds that orders were lost, and a backfill restores them."""
+def test_no_step_below_one_that_fails_starts(api: Api, project: Settings) -> None:
+    """The reconciliation finds that orders were lost."""
     run = f"{RUNS}/{api.scheduled()['dag_run_id']}"
     task = f"{run}/taskInstances/reconcile"
     oracle = Oracle()
-    today = expected(oracle.run(messages(project)))
+    oracle.run(messages(project))
     lost = lose_orders(project, "2026-01-02")
     api.switch("pipeline", on=True)
     api.clear(run, "reconcile")
@@ -346,10 +352,25 @@ def test_a_run_is_repaired_by_clearing_what_failed(api: Api, project: Settings, 
     }
     note = orders_of(oracle, project).replace("=", "≠").replace(enriched, f"{len(oracle.gold) - lost:,} enriched")
     assert note in api.call("GET", run)["note"]
-
     api.switch("pipeline", on=False)
     api.fail_others(run)
     wait_until(lambda: drivers(project) == [])
+
+
+def test_the_page_of_a_run_that_failed(api: Api, page: Page) -> None:
+    run = api.scheduled()["dag_run_id"]
+    sign_in(page, api)
+    page.goto(f"{api.found.url}/dags/pipeline/runs/{run}/tasks/reconcile")
+    expect(page.get_by_text("orders: ").first).to_be_visible()
+    take_picture(page, "failed")
+
+
+def test_a_run_is_repaired_by_clearing_what_failed(api: Api, project: Settings, spark: SparkSession) -> None:
+    """A backfill restores the orders that were lost."""
+    run = f"{RUNS}/{api.scheduled()['dag_run_id']}"
+    task = f"{run}/taskInstances/reconcile"
+    oracle = Oracle()
+    today = expected(oracle.run(messages(project)))
     day = date(2026, 1, 2)
     with write_lease(project, [ORDERS.gold_table]):
         backfill(Lake(spark, project), ORDERS, Scope(since=day, until=day))
