@@ -26,13 +26,14 @@ from pulsar_lakehouse.local import airflow
 from pulsar_lakehouse.local.processes import read_state
 from pulsar_lakehouse.pulsar.endpoint import Endpoint
 from pulsar_lakehouse.pulsar.produce import produce
+from pulsar_lakehouse.pulsar.topic_admin import create_published
 from pulsar_lakehouse.settings import Settings
 from pulsar_lakehouse.tables.lake import Lake
 from tests.airflow_api import PATIENCE, RUNS, Api, wait_until
 from tests.browser import opened_page
 from tests.lake import environment, expected, messages, own_topics, read, tables
 from tests.oracle import Oracle
-from tests.shop import SQL_TABLES, TOPICS, WRITTEN
+from tests.shop import SHOP, SQL_TABLES, TOPICS, WRITTEN
 
 MESSY = Workload(
     users=100,
@@ -61,6 +62,7 @@ pytestmark = pytest.mark.long
 def project(lake: Lake, endpoint: Endpoint, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
     """A project with the first messages in gold or in quarantine. Late ones are still in the broker."""
     project = own_topics(lake.settings, endpoint, tmp_path_factory.mktemp("dags"))
+    create_published(SHOP.published_topics, endpoint, project)
     produce([(topic, MESSY.first(topic.name)) for topic in TOPICS], endpoint, project)
     list(run_all(Lake(lake.spark, project)))
     produce([(topic, MESSY.late(topic.name)) for topic in TOPICS], endpoint, project)

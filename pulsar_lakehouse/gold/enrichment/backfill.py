@@ -64,9 +64,9 @@ class Scope:
     def __str__(self) -> str:
         if self.key:
             return f"{self.entity}:{self.key}"
-        if self.since and self.since == self.until:
-            return str(self.since)
-        return f"{self.since or 'the first day'} to {self.until or 'the last'}"
+        if self.since == self.until:
+            return str(self.since or "all days")
+        return f"{self.since or 'the first day'} to {self.until or 'the last day'}"
 
 
 @dataclass(frozen=True, kw_only=True)
