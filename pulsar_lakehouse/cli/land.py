@@ -28,7 +28,7 @@ def land_command(
     wanted = chosen(topics, {topic.name: topic for topic in pipeline_of(settings).topics})
     end_if_nothing_is_new(settings, Step.LAND)
     broker.healthy_endpoint(settings)  # fail before Spark starts
-    with open_lake(settings, writes=[topic.bronze_table for topic in wanted]) as lake:
+    with open_lake(settings, writes=[topic.bronze_table for topic in wanted], lands=wanted) as lake:
         report.outcomes(
             catch_up(settings, landing(lake, wanted, accept_loss=accept_loss, take_over=take_over)), settings
         )

@@ -42,7 +42,10 @@ def run_command(
     broker.healthy_endpoint(settings)
     written = [*pipeline.written, *(table.name for table in sql_tables)]
     kind: Kind = "rounds" if every else "step"
-    with write_lease(settings, written, kind=kind) as lease, open_lake_with(settings, lease) as lake:
+    with (
+        write_lease(settings, written, kind=kind) as lease,
+        open_lake_with(settings, lease, lands=pipeline.topics) as lake,
+    ):
         if interval is None:
             report.outcomes(run_all(lake), settings)
             reconcile(lake)

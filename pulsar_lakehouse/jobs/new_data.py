@@ -70,12 +70,12 @@ class Reason:
     """Of the entries or commits."""
 
 
-def is_little(settings: Settings) -> bool:
-    """Whether tables and backlogs are so small that Spark's planning and compiling are most of a run."""
+def is_little(settings: Settings, topics: Iterable[Topic]) -> bool:
+    """Whether tables, and the backlogs of these topics, are so small that Spark's planning is most of the work."""
     try:
         stored = sum(status.size for status in table_statuses(settings))
-        topics = (topic_status(topic, endpoint(settings), settings) for topic in pipeline_of(settings).topics)
-        return stored + sum(topic.backlog_bytes for topic in topics) <= LITTLE
+        backlogs = (topic_status(topic, endpoint(settings), settings).backlog_bytes for topic in topics)
+        return stored + sum(backlogs) <= LITTLE
     except Exception:  # such as a torn file: it does not matter here
         return False
 

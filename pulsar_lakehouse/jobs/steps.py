@@ -65,12 +65,20 @@ Making = TypeVar("Making", bound=Callable[..., list[Stream]])
 
 
 @contextmanager
-def open_lake(settings: Settings, *, writes: Sequence[str], command: str = "", kind: Kind = "step") -> Iterator[Lake]:
+def open_lake(
+    settings: Settings,
+    *,
+    writes: Sequence[str],
+    lands: Sequence[Topic] = (),
+    command: str = "",
+    kind: Kind = "step",
+) -> Iterator[Lake]:
     """The lake in a Spark session that holds the leases of `writes`. Raises BusyError if another process has one.
 
     `command` is what that process would see as the holder; by default, the command line.
     """
-    with write_lease(settings, writes, command=command, kind=kind) as lease, open_lake_with(settings, lease) as lake:
+    lease = write_lease(settings, writes, command=command, kind=kind)
+    with lease as held, open_lake_with(settings, held, lands=lands) as lake:
         yield lake
 
 
@@ -85,10 +93,13 @@ def open_lake_between_rounds(settings: Settings, tables: Sequence[str], *, kind:
 
 
 @contextmanager
-def open_lake_with(settings: Settings, lease: Lease) -> Iterator[Lake]:
-    """The lake in a Spark session that holds the lease as long as its JVM lasts."""
+def open_lake_with(settings: Settings, lease: Lease, *, lands: Sequence[Topic] = ()) -> Iterator[Lake]:
+    """The lake in a Spark session that holds the lease as long as its JVM lasts.
+
+    Spark starts for a short run if tables and the backlogs of the topics that it `lands` are small.
+    """
     prepare()
-    is_short = lease.kind != "rounds" and is_little(settings)
+    is_short = lease.kind != "rounds" and is_little(settings, lands)
     with spinner("Starting Spark"):
         spark = start_spark(for_short_run(settings) if is_short else settings, inherited=lease.files)
     try:

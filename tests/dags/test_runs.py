@@ -109,15 +109,15 @@ def drivers(project: Settings) -> list[psutil.Process]:
 
 
 def holder(project: Settings) -> int | None:
-    """The pid of our process that writes the first table, or None."""
-    file = project.home / "leases" / FIRST
+    """The pid of our process that writes gold, or None."""
+    file = project.home / "leases" / ORDERS.gold_table
     told = file.read_text() if file.exists() else ""
     pid = json.loads(told)["pid"] if told else None
     return pid if pid in [process.pid for process in drivers(project)] else None
 
 
 def start_run(api: Api, project: Settings) -> str:
-    """Trigger the pipeline; returns the run that writes the first table. The runs behind it are failed."""
+    """Trigger the pipeline; returns the run that writes gold. The runs behind it are failed."""
     api.switch("pipeline", on=True)
     api.call("POST", RUNS, logical_date=None)
     wait_until(lambda: holder(project))  # it belongs to this run, or to a scheduled one
@@ -405,7 +405,8 @@ def test_what_a_killed_scheduler_has_left_holds_its_table_until_it_is_stopped(ap
     pid, _ = read_state(project.home / "airflow" / "state.json")["processes"]["scheduler"]
     for process in {psutil.Process(pid), *psutil.Process(pid).children(recursive=True)} - set(left):
         process.kill()
-    with pytest.raises(BusyError, match=f"being written by pid {holder(project)} "), write_lease(project, [FIRST]):
+    busy = f"being written by pid {holder(project)} "
+    with pytest.raises(BusyError, match=busy), write_lease(project, [ORDERS.gold_table]):
         pass
     assert airflow.stop(project)
     assert drivers(project) == []

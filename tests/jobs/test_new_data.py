@@ -100,14 +100,15 @@ def test_little_is_by_the_size_of_backlogs_and_tables(
 ) -> None:
     found.backlog = backlog
     found.tables[ORDERS] = replace(found.tables[ORDERS], size=size)
-    assert is_little(settings) == little
+    assert is_little(settings, SHOP.topics) == little
+    assert is_little(settings, ()) == (size <= 2**20)
 
 
 def test_what_can_not_be_read_is_not_little(
     settings: Settings, found: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "table_statuses", lambda _: 1 / 0)
-    assert not is_little(settings)
+    assert not is_little(settings, ())
 
 
 def test_commits_that_were_not_read_are_news(settings: Settings, found: SimpleNamespace) -> None:
