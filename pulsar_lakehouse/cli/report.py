@@ -59,7 +59,7 @@ def outcomes(done: Iterable[Outcome], settings: Settings) -> None:
     done = list(done)
     for step, group in groupby(done, key=lambda each: each.name.partition(" ")[0]):
         read = ", ".join(f"{each.rows:,} rows ({each.name.partition(' ')[2]})" for each in group if each.rows)
-        note([f"{step}: {read or 'nothing new'}"], settings)
+        note([f"{step}: {read or 'no new rows'}"], settings)
     width = max((len(each.name) for each in done), default=0)
     for each in done:
         line = f" {each.name:<{max(width, 14)}} {each.rows:>11,} rows in {each.seconds:5.1f} s"

@@ -22,4 +22,4 @@ def test_a_step_notes_what_it_has_read(tmp_path: Path) -> None:
     settings = load_settings(run={"outcome_file": tmp_path / "outcome"})
     read = {"land users": 0, "land orders": 1200, "land items": 3, "merge users": 0}
     report.outcomes([Outcome(name=name, rows=rows, seconds=1.0) for name, rows in read.items()], settings)
-    assert told(settings) == ["land: 1,200 rows (orders), 3 rows (items)", "merge: nothing new"]
+    assert told(settings) == ["land: 1,200 rows (orders), 3 rows (items)", "merge: no new rows"]
