@@ -51,7 +51,7 @@ def run_later(lake: Lake, endpoint: Endpoint, workload: Workload, orders: int, n
     few = Workload(users=workload.users, orders=orders, seed=workload.seed + number, start=workload.start + 86_400_000)
     produce([(topic, few.first(topic.name)) for topic in TOPICS if topic.name == "orders"], endpoint, lake.settings)
     with lap() as run:
-        report.outcomes(run_all(lake))
+        report.outcomes(run_all(lake), lake.settings)
     with lap() as validation:
         validate(lake, SUITES, only_new=True)
     return run, validation

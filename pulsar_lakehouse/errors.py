@@ -6,6 +6,9 @@ from collections.abc import Sequence
 OPTION = re.compile(r"\boption ((?:token|oauth2|tls)\w*)")
 """Matches an option of the Pulsar source that is also a setting, such as `option tokenFile`."""
 
+NOTHING_NEW = 99
+"""The exit code of a step that was told to end if nothing is new, and did. It is no failure."""
+
 
 class LakehouseError(Exception):
     """An expected failure: the command line prints its message without a stack trace and exits with `exit_code`."""

@@ -1,4 +1,4 @@
-"""What runs have done, kept in `<home>/records` for `lakehouse status` and the metrics. No step reads it."""
+"""What runs have done, kept in `<home>/records` for `lakehouse status`, the metrics and `jobs.new_data`."""
 
 import json
 from collections.abc import Sequence

@@ -235,8 +235,12 @@ class Run(Section):
     max_bytes_per_batch: int = Field(512 * 2**20, ge=2**20)
     """Stored bytes that one batch reads of a topic, or of its bronze table. Limits memory, and the work that a crash
     loses."""
-    note_file: Path | None = None
-    """A file to which commands append lines for the note of an Airflow run. Each Airflow task sets it."""
+    only_new: bool = False
+    """Whether a step that finds nothing new ends with exit code 99, without Spark. Each Airflow task sets it, unless
+    somebody asked for the step."""
+    outcome_file: Path | None = None
+    """A file to which a command appends what it did and what its tables hold, as lines of JSON. Each Airflow task sets
+    it."""
 
 
 class Metrics(Section):

@@ -31,11 +31,19 @@ class Api:
         assert answer.ok, f"{method} {path}: {answer.text}"
         return dict(answer.json())
 
+    def of_pages(self, path: str) -> dict[str, Any]:
+        """What the pages ask for, which is not part of the REST API."""
+        return dict(self._session.get(f"{self.found.url}/ui/{path}").json())
+
+    def log(self, path: str) -> list[dict[str, Any]]:
+        """The lines of a try's log."""
+        return [line for line in self.call("GET", path)["content"] if isinstance(line, dict)]
+
     def switch(self, dag: str, *, on: bool) -> None:
         self.call("PATCH", f"dags/{dag}?update_mask=is_paused", is_paused=not on)
 
     def clear(self, run: str, task: str) -> None:
-        """Clear a task of a run, so that it runs again."""
+        """Clear a task of a run and those below it, so that they run again."""
         self.call(
             "POST",
             "dags/pipeline/clearTaskInstances",
@@ -43,6 +51,7 @@ class Api:
             task_ids=[task],
             dry_run=False,
             only_failed=False,
+            include_downstream=True,
         )
 
     def backfilled(self, state: str) -> int:

@@ -11,7 +11,7 @@ from deltalake import write_deltalake
 from pulsar_lakehouse.errors import ConfigurationError
 from pulsar_lakehouse.inspection.query import query
 from pulsar_lakehouse.inspection.table_status import table_statuses
-from pulsar_lakehouse.settings import SHIPPED, load_settings
+from pulsar_lakehouse.settings import SHIPPED, environment_of_others, load_settings
 
 
 @pytest.mark.parametrize("scheme", ["", "file:", "file://"])
@@ -140,3 +140,10 @@ def test_elsewhere_there_is_the_shop(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_declarations_are_a_folder(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"^declarations: must be a folder with declarations"):
         load_settings(declarations=tmp_path / "none")
+
+
+def test_others_are_told_nothing_but_the_home(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("LAKEHOUSE_HOME", "LAKEHOUSE_SERVE", "lakehouse_pulsar__token", "LANG"):
+        monkeypatch.setenv(name, "told")
+    said = {name for name, value in environment_of_others().items() if value == "told"}
+    assert said == {"LAKEHOUSE_HOME", "LANG"}

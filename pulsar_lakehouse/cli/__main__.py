@@ -12,10 +12,6 @@ def main() -> NoReturn:
         from pulsar_lakehouse.terminal import one_line
 
         try:
-            if "LAKEHOUSE_HANDED_OVER" in os.environ:  # or else there is no need to load the settings here
-                from pulsar_lakehouse.passed_settings import take
-
-                take()
             from pulsar_lakehouse.cli.commands import main
         except LakehouseError as error:  # such as a wrong declaration
             sys.stderr.write(one_line(f"lakehouse: {error}") + "\n")

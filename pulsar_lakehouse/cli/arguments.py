@@ -1,4 +1,4 @@
-"""What arguments name: something declared, a key of it, or an interval."""
+"""What arguments name: something declared, a key of it, or an interval; and what a step is told beside them."""
 
 import json
 import re
@@ -8,7 +8,10 @@ from typing import Annotated, TypeVar
 import typer
 from pyspark.sql.types import LongType
 
-from pulsar_lakehouse.errors import ConfigurationError
+from pulsar_lakehouse.errors import NOTHING_NEW, ConfigurationError
+from pulsar_lakehouse.jobs.new_data import Step, reasons
+from pulsar_lakehouse.progress import CONSOLE
+from pulsar_lakehouse.settings import Settings
 from pulsar_lakehouse.silver.entity import Entity
 
 Declared = TypeVar("Declared")
@@ -26,6 +29,15 @@ def chosen(
         if name not in known:
             raise ConfigurationError(f"{name}: {lacking} {', '.join(known)}")
     return [known[name] for name in dict.fromkeys(names or known)]
+
+
+def end_if_nothing_is_new(settings: Settings, step: Step) -> None:
+    """End the command if it should do nothing unless something is new for the step; say why there is something."""
+    if settings.run.only_new:
+        reason = next(reasons(settings, [step]), None)
+        CONSOLE.say(f"{reason.kind.capitalize()}: {reason.line}" if reason else f"Nothing new to {step}")
+        if reason is None:
+            raise typer.Exit(NOTHING_NEW)
 
 
 def seconds(text: str, *, option: str = "--every") -> float:

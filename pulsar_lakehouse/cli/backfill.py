@@ -15,7 +15,7 @@ from pulsar_lakehouse.inspection.query import query
 from pulsar_lakehouse.jobs.backfill_requests import foresee, request_and_wait
 from pulsar_lakehouse.jobs.steps import open_lake
 from pulsar_lakehouse.pipeline.loading import pipeline_of
-from pulsar_lakehouse.settings import load_settings
+from pulsar_lakehouse.settings import Settings, load_settings
 from pulsar_lakehouse.tables.lake import Lake
 
 SHOWN = 10
@@ -38,7 +38,7 @@ def backfill_command(
         with open_lake(settings, writes=[enrichment.shadow]) as lake:
             show_foreseen(lake, enrichment, scope)
     else:
-        _show(request_and_wait(settings, enrichment, scope, note), enrichment)
+        _show(request_and_wait(settings, enrichment, scope, note), enrichment, scope, settings)
 
 
 def _scope(enrichment: Enrichment, since: str, until: str, because: str) -> Scope:
@@ -65,7 +65,7 @@ def _day(option: str, text: str) -> date:
 def show_foreseen(lake: Lake, enrichment: Enrichment, scope: Scope) -> None:
     """Print what would change, and which table has all of it."""
     difference = foresee(lake, enrichment, scope)
-    _show(difference, enrichment)
+    _show(difference, enrichment, scope, lake.settings)
     if differs := difference.changed + difference.added + difference.removed:
         columns = "array_to_string(columns, ', ') AS columns"
         names = ", ".join((*enrichment.keys, enrichment.day, "difference", columns, "reason"))
@@ -74,7 +74,9 @@ def show_foreseen(lake: Lake, enrichment: Enrichment, scope: Scope) -> None:
         report.say(f"All of them, before and after: {enrichment.shadow}")
 
 
-def _show(difference: Difference, enrichment: Enrichment) -> None:
+def _show(difference: Difference, enrichment: Enrichment, scope: Scope, settings: Settings) -> None:
     counts = asdict(difference)
+    said = ", ".join(f"{count:,} {name}" for name, count in counts.items())
+    report.note([f"{enrichment.topic.name}, {scope}: {said}"], settings)
     title = f"{enrichment.topic.name} in gold, and how many wait now"
     report.rows(list(counts), [[f"{count:,}" for count in counts.values()]], title=title)

@@ -4,6 +4,7 @@ import logging
 import os
 import signal
 import sys
+from contextlib import suppress
 from importlib.metadata import version
 from typing import Annotated, NoReturn
 
@@ -53,6 +54,8 @@ COMMANDS = {
     "airflow": Late(AIRFLOW, "airflow", "app", help="Start and stop a local Airflow that schedules the pipeline."),
 }
 
+OUTCOME_FILE = "LAKEHOUSE_RUN__OUTCOME_FILE"
+
 app = typer.Typer(
     name="lakehouse",
     cls=group_of(COMMANDS),
@@ -93,6 +96,8 @@ def main() -> NoReturn:
     except SystemExit as end:  # typer exits with 0, 2 after a usage error, or 130 after KeyboardInterrupt
         code = end.code if isinstance(end.code, int) else 0
         is_well = code == 0
+        if is_well:
+            _tell_tables()
     except Exception as error:
         from pulsar_lakehouse.cli import failures  # which commands that end well don't need
 
@@ -104,6 +109,15 @@ def main() -> NoReturn:
             session.stop_spark(keep_classes=code == 0, is_well=is_well)
         sys.stdout.flush()
         os._exit(code)  # don't wait for threads that wait for the JVM
+
+
+def _tell_tables() -> None:
+    if OUTCOME_FILE in os.environ:  # or else the settings need not be loaded here
+        from pulsar_lakehouse.cli import report
+        from pulsar_lakehouse.settings import load_settings
+
+        with suppress(Exception):  # whatever is wrong with a table, the command is done
+            report.tell_tables(load_settings())
 
 
 def _interrupt(number: int, frame: object) -> NoReturn:

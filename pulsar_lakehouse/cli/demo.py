@@ -86,14 +86,14 @@ def _show_pipeline(lake: Lake, pipeline: Pipeline, workload: Workload) -> tuple[
     """Returns where the messages are, and what is not as expected."""
     report.say(f"\n1. {workload.FIRST}", "bold")
     endpoint = _land_first(lake, pipeline, workload)
-    report.outcomes(run_landed(lake))
+    report.outcomes(run_landed(lake), lake.settings)
     before = [_places(lake.settings, facts) for facts in pipeline.enrichments]
     for facts, (_, waited) in zip(pipeline.enrichments, before, strict=True):
         report.say(f"{len(waited):,} {facts.topic.name} wait in quarantine for their {_states(facts)}")
     show_refreshed(refreshing(lake, pipeline.sql_tables), lake.settings)
     report.say(f"\n2. {workload.LATE}", "bold")
     _produce(lake.settings, endpoint, workload.late)
-    report.outcomes(run_all(lake))
+    report.outcomes(run_all(lake), lake.settings)
     for facts, (held, waited) in zip(pipeline.enrichments, before, strict=True):
         _show_moves(lake.settings, facts, held, waited)
     show_refreshed(refreshing(lake, pipeline.sql_tables), lake.settings)
@@ -116,7 +116,7 @@ def _land_first(lake: Lake, pipeline: Pipeline, workload: Workload) -> Endpoint:
         create_topics(pipeline.topics, endpoint, lake.settings)
         create_published(pipeline.published_topics, endpoint, lake.settings)
         _produce(lake.settings, endpoint, workload.first)
-        report.outcomes(catch_up(lake.settings, landing(lake, pipeline.topics)))
+        report.outcomes(catch_up(lake.settings, landing(lake, pipeline.topics)), lake.settings)
         tables.result()
     return endpoint
 

@@ -1,6 +1,5 @@
 """What a command says when it fails, and its exit code."""
 
-import os
 import sys
 import traceback
 from contextlib import suppress
@@ -39,8 +38,6 @@ def _complain(*lines: str) -> None:
 
 def _log_traceback() -> str:
     """Log the stack trace; returns a hint for the error line, or nothing if the log can't be written."""
-    if "PYSPARK_GATEWAY_PORT" in os.environ:  # an Airflow task: its output is its log
-        CONSOLE.say(traceback.format_exc())
     try:
         path = load_settings().home / "logs" / "lakehouse.log"
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -5,7 +5,8 @@ from typing import Annotated
 import typer
 
 from pulsar_lakehouse.cli import report
-from pulsar_lakehouse.cli.arguments import chosen
+from pulsar_lakehouse.cli.arguments import chosen, end_if_nothing_is_new
+from pulsar_lakehouse.jobs.new_data import Step
 from pulsar_lakehouse.jobs.steps import landing, open_lake
 from pulsar_lakehouse.jobs.streams import catch_up
 from pulsar_lakehouse.local import broker
@@ -25,6 +26,9 @@ def land_command(
     """Land what is new in topics in their bronze tables."""
     settings = load_settings()
     wanted = chosen(topics, {topic.name: topic for topic in pipeline_of(settings).topics})
+    end_if_nothing_is_new(settings, Step.LAND)
     broker.healthy_endpoint(settings)  # fail before Spark starts
-    with open_lake(settings, writes=[topic.bronze_table for topic in wanted]) as lake:
-        report.outcomes(catch_up(settings, landing(lake, wanted, accept_loss=accept_loss, take_over=take_over)))
+    with open_lake(settings, writes=[topic.bronze_table for topic in wanted], lands=wanted) as lake:
+        report.outcomes(
+            catch_up(settings, landing(lake, wanted, accept_loss=accept_loss, take_over=take_over)), settings
+        )

@@ -7,5 +7,8 @@ from pulsar_lakehouse.settings import load_settings
 
 def maintain_command() -> None:
     """Remove files that no table version of the last week needs, then compact the tables, even while a stream runs."""
-    for done in maintain(load_settings()):
+    settings = load_settings()
+    for done in maintain(settings):
         report.say(str(done))
+        if done.removed or done.compacted or done.failed:
+            report.note([done], settings)

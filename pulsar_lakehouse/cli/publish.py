@@ -3,10 +3,12 @@
 from functools import partial
 
 from pulsar_lakehouse.cli import report
-from pulsar_lakehouse.cli.arguments import Every, seconds
+from pulsar_lakehouse.cli.arguments import Every, end_if_nothing_is_new, seconds
 from pulsar_lakehouse.jobs.delivery import publishing
+from pulsar_lakehouse.jobs.new_data import Step
 from pulsar_lakehouse.jobs.steps import open_lake_with, require
 from pulsar_lakehouse.jobs.streams import catch_up, keep_up
+from pulsar_lakehouse.leases.holders import Kind
 from pulsar_lakehouse.leases.leases import write_lease
 from pulsar_lakehouse.pipeline.loading import pipeline_of
 from pulsar_lakehouse.settings import load_settings
@@ -18,10 +20,12 @@ def publish_command(every: Every = "") -> None:
     settings = load_settings()
     published = pipeline_of(settings).published
     tables = [enrichment.gold_table for enrichment in published.values()]
-    with write_lease(settings, published) as lease, open_lake_with(settings, lease) as lake:
+    end_if_nothing_is_new(settings, Step.PUBLISH)
+    kind: Kind = "rounds" if every else "step"
+    with write_lease(settings, published, kind=kind) as lease, open_lake_with(settings, lease) as lake:
         require(lake, tables, made_by="run")
         streams = publishing(lake, published.values())
         if interval is None:
-            report.outcomes(catch_up(settings, streams))
+            report.outcomes(catch_up(settings, streams), settings)
         else:
             keep_up(settings, [streams], every=interval, look=partial(lake.versions, tables), lease=lease)

@@ -15,4 +15,6 @@ def purge_command() -> None:
     with open_lake_between_rounds(settings, tables, kind="maintenance") as lake:
         require(lake, tables, made_by="run")
         purged = {each.name: purge(lake, each, merges=pipeline.merges_of(each)) for each in pipeline.entities}
-    report.say("Purged: " + ", ".join(f"{count:,} {name}" for name, count in purged.items()))
+    line = "Purged: " + ", ".join(f"{count:,} {name}" for name, count in purged.items())
+    report.say(line)
+    report.note([line], settings)

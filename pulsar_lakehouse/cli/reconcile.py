@@ -6,8 +6,10 @@ from dataclasses import asdict
 from pulsar_lakehouse.bronze.accepted_losses import accepted_losses
 from pulsar_lakehouse.bronze.losses import LOSSES, refusal
 from pulsar_lakehouse.cli import report, shapes
+from pulsar_lakehouse.cli.arguments import end_if_nothing_is_new
 from pulsar_lakehouse.cli.shapes import AsJson
 from pulsar_lakehouse.errors import BrokerError, ConfigurationError, ReconciliationError
+from pulsar_lakehouse.jobs.new_data import Step
 from pulsar_lakehouse.jobs.steps import open_lake_between_rounds, reconcile_all, require
 from pulsar_lakehouse.local import broker
 from pulsar_lakehouse.pipeline.loading import pipeline_of
@@ -21,6 +23,7 @@ def reconcile_command(as_json: AsJson = False) -> None:
     """Check that each landed message is in exactly one place; if not, print the difference and exit with 1."""
     settings = load_settings()
     written = pipeline_of(settings).written
+    end_if_nothing_is_new(settings, Step.RECONCILE)
     with open_lake_between_rounds(settings, written) as lake:
         require(lake, written, made_by="run")
         reconcile(lake, as_json=as_json)

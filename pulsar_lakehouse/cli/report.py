@@ -41,13 +41,30 @@ def grid(
 
 def note(lines: Iterable[object], settings: Settings) -> None:
     """Add lines to the note of the Airflow run, if Airflow runs this command."""
-    if settings.run.note_file is not None:
-        with settings.run.note_file.open("a") as file:
-            file.writelines(f"{one_line(str(line))}\n" for line in lines)
+    _tell(settings, ({"note": one_line(str(line))} for line in lines))
 
 
-def outcomes(done: Iterable[Outcome]) -> None:
+def tell_tables(settings: Settings) -> None:
+    """Tell Airflow, if it runs this command, what the tables hold."""
+    if settings.run.outcome_file is not None:
+        from pulsar_lakehouse.inspection.table_status import table_statuses  # late, as few commands need it
+
+        held = table_statuses(settings)
+        _tell(settings, ({"table": t.name, "rows": t.rows, "version": t.version, "lag": t.lag} for t in held))
+
+
+def _tell(settings: Settings, outcome: Iterable[Mapping[str, object]]) -> None:
+    if settings.run.outcome_file is not None:
+        with settings.run.outcome_file.open("a") as file:
+            file.writelines(f"{json.dumps(each)}\n" for each in outcome)
+
+
+def outcomes(done: Iterable[Outcome], settings: Settings) -> None:
+    """Print how many rows each stream has read, and note it with a line for each step."""
     done = list(done)
+    for step, group in groupby(done, key=lambda each: each.name.partition(" ")[0]):
+        read = ", ".join(f"{each.rows:,} rows ({each.name.partition(' ')[2]})" for each in group if each.rows)
+        note([f"{step}: {read or 'no new rows'}"], settings)
     width = max((len(each.name) for each in done), default=0)
     for each in done:
         line = f" {each.name:<{max(width, 14)}} {each.rows:>11,} rows in {each.seconds:5.1f} s"

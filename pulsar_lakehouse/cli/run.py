@@ -13,7 +13,7 @@ from pulsar_lakehouse.cli.refresh import show_refreshed
 from pulsar_lakehouse.cli.validate import NEEDED, show_results
 from pulsar_lakehouse.errors import ConfigurationError
 from pulsar_lakehouse.jobs.metrics import Pulse, serve_metrics
-from pulsar_lakehouse.jobs.quality import validate_tables
+from pulsar_lakehouse.jobs.quality import validate_refreshed, validate_tables
 from pulsar_lakehouse.jobs.sql_tables import refresh_each
 from pulsar_lakehouse.jobs.steps import look_around, open_lake_with, run_all, steps_of_facts, steps_of_state
 from pulsar_lakehouse.jobs.streams import keep_up
@@ -27,7 +27,8 @@ from pulsar_lakehouse.settings import load_settings
 def run_command(
     every: Every = "",
     through_sql: Annotated[
-        bool, typer.Option("--through-sql", help="Then validate new rows, and refresh the tables declared in SQL.")
+        bool,
+        typer.Option("--through-sql", help="Then validate new rows, and refresh and validate SQL tables."),
     ] = False,
 ) -> None:
     """Land, merge and enrich what is new, then reconcile. With --every, keep running without reconciling."""
@@ -42,13 +43,18 @@ def run_command(
     broker.healthy_endpoint(settings)
     written = [*pipeline.written, *(table.name for table in sql_tables)]
     kind: Kind = "rounds" if every else "step"
-    with write_lease(settings, written, kind=kind) as lease, open_lake_with(settings, lease) as lake:
+    with (
+        write_lease(settings, written, kind=kind) as lease,
+        open_lake_with(settings, lease, lands=pipeline.topics) as lake,
+    ):
         if interval is None:
-            report.outcomes(run_all(lake))
+            report.outcomes(run_all(lake), settings)
             reconcile(lake)
             if through_sql:
-                show_results(validate_tables(lake, only_new=True), settings)
+                show_results(validate_tables(lake, pipeline.suites, only_new=True), settings)
                 show_refreshed(refresh_each(lake, sql_tables), settings)
+                if sql_tables:
+                    show_results(validate_refreshed(lake), settings)
         else:
             pulse, look = Pulse(), partial(look_around, lake)
             if settings.metrics.port is not None:

@@ -5,10 +5,11 @@ from typing import Annotated
 import typer
 
 from pulsar_lakehouse.cli import report
-from pulsar_lakehouse.cli.arguments import chosen
+from pulsar_lakehouse.cli.arguments import chosen, end_if_nothing_is_new
 from pulsar_lakehouse.cli.extras import require_extra
 from pulsar_lakehouse.errors import QualityError
 from pulsar_lakehouse.expectations.results import Result
+from pulsar_lakehouse.jobs.new_data import Step
 from pulsar_lakehouse.jobs.quality import validate_tables
 from pulsar_lakehouse.jobs.steps import open_lake_between_rounds
 from pulsar_lakehouse.pipeline.loading import pipeline_of
@@ -34,6 +35,7 @@ def validate_command(
     known = {suite.table: suite for suite in (*pipeline.suites, *pipeline.sql_suites)}
     suites = chosen(tables, known, lacking="no rules are declared for it; there are rules for") if tables else None
     held = [*pipeline.written, *(suite.table for suite in pipeline.sql_suites)]
+    end_if_nothing_is_new(settings, Step.VALIDATE)
     with open_lake_between_rounds(settings, held) as lake:
         show_results(validate_tables(lake, suites, only_new=new), settings)
 

@@ -1,6 +1,6 @@
 """## Maintenance, each night
 
-*compact* removes files that no table version of the last week needs, and rewrites many small files to few large ones.
+*maintain* removes files that no table version of the last week needs, and rewrites many small files to few large ones.
 *purge* removes keys that were deleted long ago. *clean_logs* removes task logs that are older than 30 days.
 
 A table that is being written is compacted when its writer pauses, or the next night; its old files are removed now.
@@ -33,20 +33,13 @@ with DAG(
     doc_md=__doc__,
 ) as dag:
 
-    @task(pool=GOLD_POOL)
-    def compact() -> None:
-        from pulsar_lakehouse.jobs.maintenance import maintain
-        from pulsar_lakehouse.terminal import Terminal
-
-        for done in maintain(load_settings()):
-            Terminal().say(str(done))
-
     @task
     def clean_logs() -> int:
         from pulsar_lakehouse.jobs.maintenance import clean_logs
 
         return clean_logs(Path(conf.get("logging", "base_log_folder")), keep=timedelta(days=30))
 
+    maintain = Step(task_id="maintain", command=["maintain"], pool=GOLD_POOL)
     purge = Step(
         task_id="purge",
         command=["purge"],
@@ -55,5 +48,5 @@ with DAG(
         pool=GOLD_POOL,
     )
 
-    compact() >> purge
+    maintain >> purge
     clean_logs()

@@ -36,8 +36,10 @@ AT_ONCE = 3
 WHOLE, NEW, NOTHING = "whole", "new", "nothing new"
 
 
-def validate(lake: Lake, suites: Sequence[Suite], *, only_new: bool = False) -> list[Result]:
-    """Evaluate the rules of each suite, keep the results, and write the report; if that fails, a line says so.
+def validate(lake: Lake, suites: Sequence[Suite], *, only_new: bool = False, reports: bool = True) -> list[Result]:
+    """Evaluate the rules of each suite, keep the results, and write the report if it `reports`.
+
+    If the report can't be written, a line says so.
 
     With `only_new`, only new rows are validated of tables that tell them apart, passed their last validation, and were
     validated as a whole within the last day. With the change feed, these are all rows of the keys that changed. The
@@ -50,7 +52,8 @@ def validate(lake: Lake, suites: Sequence[Suite], *, only_new: bool = False) -> 
     results = [result for each in evaluated for result in each]
     keep(lake, results, run=name, at=started)
     try:
-        write_pages(run.context, lake.settings)
+        if reports:
+            write_pages(run.context, lake.settings)
     except LakehouseError as error:  # the results do not depend on it
         CONSOLE.say(f"no report: {error}")
     return results

@@ -68,6 +68,13 @@ def table_statuses(settings: Settings) -> list[TableStatus]:
     return found
 
 
+def unread_commits(settings: Settings, stream: str) -> int | None:
+    """Commits that a stream without a table has not read of its sources; None if it has no checkpoint."""
+    batch = last_batch(settings, stream)
+    by_id = {str(table.metadata().id): (name, table.version()) for name, table in existing_tables(settings)}
+    return _behind(_read_by(batch), by_id) if batch else None
+
+
 def _deleted(files: pa.Table) -> int | None:
     """Rows with a `deleted_at`, by the statistics of files: it takes no look into them."""
     nulls = "null_count.deleted_at"

@@ -10,7 +10,18 @@ from pulsar_lakehouse.progress import spinner
 from pulsar_lakehouse.tables.lake import Lake
 
 
-def validate_tables(lake: Lake, suites: Sequence[Suite] | None = None, *, only_new: bool) -> list[Result]:
+def validate_refreshed(lake: Lake) -> list[Result]:
+    """Evaluate the rules of new rows of the tables declared in SQL, which have just been refreshed.
+
+    The report stays as the validation of the tables that they are made from has written it.
+    """
+    suites = [suite for suite in pipeline_of(lake.settings).sql_suites if lake.table(suite.table).exists()]
+    return validate_tables(lake, suites, only_new=True, reports=False)
+
+
+def validate_tables(
+    lake: Lake, suites: Sequence[Suite] | None = None, *, only_new: bool, reports: bool = True
+) -> list[Result]:
     """Evaluate these suites, by default those of all tables, and write the report.
 
     The tables must not change meanwhile.
@@ -24,4 +35,4 @@ def validate_tables(lake: Lake, suites: Sequence[Suite] | None = None, *, only_n
         # Importing this takes two seconds, which other commands should not spend.
         from pulsar_lakehouse.expectations.validation import validate
 
-        return validate(lake, suites, only_new=only_new)
+        return validate(lake, suites, only_new=only_new, reports=reports)

@@ -37,7 +37,7 @@ from pulsar_lakehouse.gold.enrichment.succession import Succession
 from pulsar_lakehouse.jobs.lineage import flows
 from pulsar_lakehouse.jobs.lineage.backend import close_backend
 from pulsar_lakehouse.jobs.lineage.runs import prepare
-from pulsar_lakehouse.jobs.new_data import Look
+from pulsar_lakehouse.jobs.new_data import Look, is_little
 from pulsar_lakehouse.jobs.streams import Outcome, Stream, catch_up, failures_noted
 from pulsar_lakehouse.leases.holders import Kind
 from pulsar_lakehouse.leases.leases import Lease, lease_between_rounds, write_lease
@@ -53,7 +53,7 @@ from pulsar_lakehouse.silver.merge import create_tables as create_silver
 from pulsar_lakehouse.silver.merge import merge
 from pulsar_lakehouse.silver.reconciliation import reconcile_entity
 from pulsar_lakehouse.spark.parallel import side_by_side
-from pulsar_lakehouse.spark.session import kill_submitting_jvm, start_spark
+from pulsar_lakehouse.spark.session import for_short_run, start_spark
 from pulsar_lakehouse.tables.lake import Lake
 
 Declared = TypeVar("Declared", Entity, Enrichment)
@@ -61,12 +61,20 @@ Making = TypeVar("Making", bound=Callable[..., list[Stream]])
 
 
 @contextmanager
-def open_lake(settings: Settings, *, writes: Sequence[str], command: str = "", kind: Kind = "step") -> Iterator[Lake]:
+def open_lake(
+    settings: Settings,
+    *,
+    writes: Sequence[str],
+    lands: Sequence[Topic] = (),
+    command: str = "",
+    kind: Kind = "step",
+) -> Iterator[Lake]:
     """The lake in a Spark session that holds the leases of `writes`. Raises BusyError if another process has one.
 
     `command` is what that process would see as the holder; by default, the command line.
     """
-    with write_lease(settings, writes, command=command, kind=kind) as lease, open_lake_with(settings, lease) as lake:
+    lease = write_lease(settings, writes, command=command, kind=kind)
+    with lease as held, open_lake_with(settings, held, lands=lands) as lake:
         yield lake
 
 
@@ -81,16 +89,18 @@ def open_lake_between_rounds(settings: Settings, tables: Sequence[str], *, kind:
 
 
 @contextmanager
-def open_lake_with(settings: Settings, lease: Lease) -> Iterator[Lake]:
-    """The lake in a Spark session that holds the lease as long as its JVM lasts."""
+def open_lake_with(settings: Settings, lease: Lease, *, lands: Sequence[Topic] = ()) -> Iterator[Lake]:
+    """The lake in a Spark session that holds the lease as long as its JVM lasts.
+
+    Spark starts for a short run if tables and the backlogs of the topics that it `lands` are small.
+    """
     prepare()
+    is_short = lease.kind != "rounds" and is_little(settings, lands)
     with spinner("Starting Spark"):
-        spark = start_spark(settings, inherited=lease.files, may_borrow=lease.kind != "rounds")
+        own = for_short_run(settings) if is_short else settings
+        spark = start_spark(own, inherited=lease.files, may_borrow=lease.kind != "rounds")
     try:
         yield Lake(spark, settings)
-    except KeyboardInterrupt:
-        kill_submitting_jvm()  # it holds no lease, so it must not write any more
-        raise
     finally:
         close_backend()
 

@@ -187,19 +187,11 @@ def _holder(last: _Held | None) -> Holder:
     return last.holder if last else UNKNOWN
 
 
-_SUBMITTED = "PYSPARK_GATEWAY_PORT" in os.environ
-"""Whether the JVM of spark-submit has started this process."""
-
-
 def _end(line: str, code: int) -> NoReturn:
     """End this process and its JVM, which must not write any more."""
-    own = psutil.Process()
-    writers = own.children(recursive=True)
-    if _SUBMITTED:
-        writers.append(psutil.Process(own.ppid()))
     for loan in LOANS:
         loan.kill()
-    for process in writers:
+    for process in psutil.Process().children(recursive=True):
         with suppress(psutil.NoSuchProcess):
             process.kill()
     CONSOLE.say(f"lakehouse: {line}")

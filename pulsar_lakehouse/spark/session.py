@@ -15,7 +15,6 @@ from pathlib import Path
 from tempfile import NamedTemporaryFile, TemporaryDirectory
 from typing import Any
 
-import psutil
 import pyspark
 from py4j.java_gateway import JavaGateway, JavaObject
 from py4j.protocol import Py4JError
@@ -155,9 +154,7 @@ def driver_jars(settings: Settings) -> list[Path]:
 
 
 def start_spark(settings: Settings, *, inherited: Sequence[int] = (), may_borrow: bool = False) -> SparkSession:
-    """Start Spark, or return the running session; within spark-submit, that is its session.
-
-    Spark logs to `<home>/logs/spark.log`; within spark-submit, to the output of spark-submit.
+    """Start Spark, or return the running session. Spark logs to `<home>/logs/spark.log`.
 
     `inherited` are file descriptors that the JVM keeps open. A lock on one of them lasts as long as the JVM, which can
     outlive a killed Python process for a moment.
@@ -168,7 +165,7 @@ def start_spark(settings: Settings, *, inherited: Sequence[int] = (), may_borrow
     Raises LakehouseError if Spark's process ends while it starts.
     """
     properties = spark_conf(settings)
-    if SparkContext._active_spark_context is None and "PYSPARK_GATEWAY_PORT" not in os.environ:
+    if SparkContext._active_spark_context is None:
         os.environ.update(submit_environment(settings))
         (settings.home / "spark").mkdir(parents=True, exist_ok=True)
         (settings.home / "logs").mkdir(exist_ok=True)
@@ -317,14 +314,6 @@ def properties_file(properties: Mapping[str, str]) -> Iterator[str]:
         yield file.name
 
 
-def kill_submitting_jvm() -> None:
-    """Kill the JVM of spark-submit, if it has started this process. It would end by itself, but later."""
-    parent = psutil.Process().parent()
-    if "PYSPARK_GATEWAY_PORT" in os.environ and parent is not None and parent.name() == "java":
-        parent.kill()
-        psutil.wait_procs([parent], timeout=2)
-
-
 def end_of_spark(settings: Settings, *, within: float = 0) -> str | None:
     """One line that says how the JVM of this process ended; None if it is still running after `within` seconds."""
     process = getattr(SparkContext._gateway, "proc", None)
@@ -345,7 +334,7 @@ def _how_it_ended(code: int, settings: Settings) -> str:
 
 
 def submit_environment(settings: Settings) -> dict[str, str]:
-    """The environment variables that make spark-submit use the Spark and Python of this environment."""
+    """The environment variables that make Spark use the Java and Python of this environment."""
     local = {"SPARK_LOCAL_IP": "127.0.0.1"} if is_local(settings) else {}
     python = str(Path(sysconfig.get_path("scripts"), "spark-python"))
     return {

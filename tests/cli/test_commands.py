@@ -187,12 +187,6 @@ def test_a_home_that_can_not_be_written(lakehouse: Command, command: str) -> Non
     assert re.match(r"lakehouse: not writable: /dev/null/home/\w+: Not a directory; LAKEHOUSE_HOME and ", done.line)
 
 
-def test_a_step_of_airflow_has_the_stack_trace_of_an_unexpected_error_in_its_log(lakehouse: Command) -> None:
-    done = lakehouse("up", LAKEHOUSE_HOME="/dev/null/home", PYSPARK_GATEWAY_PORT="1")
-    assert done.err.startswith("Traceback (most recent call last):\n")
-    assert re.match(r"lakehouse: not writable: /dev/null/home/\w+: Not a directory; LAKEHOUSE_HOME and ", done.line)
-
-
 def test_before_the_first_run(lakehouse: Command, spark: SparkSession, project: Settings) -> None:
     done = {
         step: lakehouse(step, **environment(project)) for step in ("merge", "enrich", "publish", "purge", "reconcile")

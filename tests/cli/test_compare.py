@@ -1,5 +1,6 @@
 """`lakehouse compare` in a project that replicates a table of a real Postgres."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -56,10 +57,10 @@ def test_what_differs_is_shown(compare: Command, postgres: str, tmp_path: Path) 
         connection.execute(
             "UPDATE shop.customers SET name = NULL WHERE id = 2; DELETE FROM shop.customers WHERE id = 1"
         )
-    done = compare(LAKEHOUSE_RUN__NOTE_FILE=str(tmp_path / "note"))
+    done = compare(LAKEHOUSE_RUN__OUTCOME_FILE=str(tmp_path / "outcome"))
     line = "silver.customers and shop.customers: 0 rows are equal, 1 differ, 1 only here, 0 only there"
     assert (done.code, done.line) == (1, f"lakehouse: {line}")
-    assert (tmp_path / "note").read_text() == f"{line}\n"
+    assert json.loads((tmp_path / "outcome").read_text()) == {"note": line}
     cells = [[cell.strip() for cell in row.split("│")[1:-1]] for row in done.out.splitlines() if "│" in row]
     assert cells == [["name", "1", "2", "Bo", "NULL"], ["only here", "1", "1", "a row", "no row"]]
 

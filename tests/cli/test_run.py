@@ -1,4 +1,4 @@
-"""`lakehouse run`, also with `--through-sql`, as Airflow runs it."""
+"""`lakehouse run`, also with `--through-sql`."""
 
 from pathlib import Path
 
@@ -12,6 +12,7 @@ from pulsar_lakehouse.domains.shop.declarations.orders import ORDERS
 from pulsar_lakehouse.domains.shop.workload import Workload
 from pulsar_lakehouse.errors import ConfigurationError, QualityError
 from pulsar_lakehouse.inspection.query import query
+from pulsar_lakehouse.inspection.table_status import table_statuses
 from pulsar_lakehouse.leases.leases import write_lease
 from pulsar_lakehouse.pulsar.endpoint import Endpoint
 from pulsar_lakehouse.pulsar.produce import produce
@@ -19,7 +20,7 @@ from pulsar_lakehouse.settings import Settings
 from pulsar_lakehouse.tables.lake import Lake
 from tests.cli.outcome import Command
 from tests.lake import environment, own_topics
-from tests.shop import TOPICS, WRITTEN
+from tests.shop import SQL_TABLES, TOPICS, WRITTEN
 
 WORKLOAD = Workload(users=20, orders=200, late_users=0.3)
 
@@ -38,6 +39,12 @@ def counted(project: Settings) -> tuple[int, int]:
     return in_gold, by_hour
 
 
+def judged(project: Settings) -> set[tuple[str, int]]:
+    """The tables declared in SQL, with the version that was validated last."""
+    found = query(project, "SELECT table_name, max(version) FROM quality.results GROUP BY ALL").fetchall()
+    return {(table, version) for table, version in found if table in {each.name for each in SQL_TABLES}}
+
+
 def test_sql_tables_are_refreshed_unless_what_comes_before_fails(
     lake: Lake, endpoint: Endpoint, tmp_path: Path
 ) -> None:
@@ -46,6 +53,8 @@ def test_sql_tables_are_refreshed_unless_what_comes_before_fails(
     run(project, "--through-sql")
     first, by_hour = counted(project)
     assert first == by_hour > 0
+    versions = {status.name: status.version for status in table_statuses(project)}
+    assert judged(project) == {(table.name, versions[table.name]) for table in SQL_TABLES}
 
     produce([(topic, WORKLOAD.late(topic.name)) for topic in TOPICS], endpoint, project)
     run(project)

@@ -9,8 +9,8 @@ import pytest
 from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk import DAG
 
-from pulsar_lakehouse.dags.operators.tasks import alert, alert_of_timeout
-from tests.shop import SQL_TABLES, WRITTEN
+from pulsar_lakehouse.dags.operators.tasks import Step, alert, alert_of_timeout
+from tests.shop import SHOP, SQL_TABLES, WRITTEN
 
 FILES = sorted((Path(__file__).parent.parent.parent / "pulsar_lakehouse" / "dags").glob("[a-z]*.py"))
 IMPORT = """
@@ -78,13 +78,41 @@ def test_import_loads_nothing_slow_and_touches_nothing(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_run_is_one_application_with_an_asset_for_each_table(dags: dict[str, DAG]) -> None:
+def test_each_step_of_a_run_is_a_box_and_each_table_an_asset(dags: dict[str, DAG]) -> None:
     pipeline = dags["pipeline"]
     assert {task.task_id: task.upstream_task_ids for task in pipeline.tasks} == {
         "news": set(),
-        "run": {"news"},
+        "land": {"news"},
+        "merge": {"land"},
+        "enrich": {"merge"},
+        "reconcile": {"enrich"},
+        "validate": {"reconcile"},
+        "refresh": {"validate"},
+        "publish": {"validate"},
     }
     assert sorted(asset.name for task in pipeline.tasks for asset in task.outlets) == sorted(
-        [*WRITTEN, *(table.name for table in SQL_TABLES)]
+        [*WRITTEN, *(table.name for table in SQL_TABLES), *(f"pulsar.{topic}" for topic in SHOP.published)]
     )
     assert pipeline.max_active_runs == 1
+
+
+def test_tables_follow_from_each_other(dags: dict[str, DAG]) -> None:
+    """From what each box reads and writes, Airflow draws the graph of the assets."""
+    boxes = {
+        task.task_id: (sorted(asset.name for asset in task.inlets), sorted(asset.name for asset in task.outlets))
+        for task in dags["pipeline"].tasks
+    }
+    assert boxes["land"] == (["pulsar.backlog"], ["bronze.items", "bronze.orders", "bronze.users"])
+    assert boxes["merge"] == (["bronze.items", "bronze.users"], ["silver.items", "silver.users"])
+    assert boxes["enrich"] == (["bronze.orders", "silver.items", "silver.users"], ["gold.enriched_orders"])
+    assert boxes["refresh"] == (["gold.enriched_orders"], sorted(table.name for table in SQL_TABLES))
+
+
+def test_a_step_that_is_skipped_keeps_none_below_it_from_running(dags: dict[str, DAG]) -> None:
+    assert {task.trigger_rule for task in dags["pipeline"].tasks} == {"none_failed"}
+
+
+def test_sql_tables_are_not_judged_before_their_refresh(dags: dict[str, DAG]) -> None:
+    commands = {task.task_id: task.command for task in dags["pipeline"].tasks if isinstance(task, Step)}
+    assert not {table.name for table in SQL_TABLES} & set(commands["validate"])
+    assert commands["refresh"] == ["refresh", "--validate"]

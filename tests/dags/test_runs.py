@@ -26,13 +26,14 @@ from pulsar_lakehouse.local import airflow
 from pulsar_lakehouse.local.processes import read_state
 from pulsar_lakehouse.pulsar.endpoint import Endpoint
 from pulsar_lakehouse.pulsar.produce import produce
+from pulsar_lakehouse.pulsar.topic_admin import create_published
 from pulsar_lakehouse.settings import Settings
 from pulsar_lakehouse.tables.lake import Lake
 from tests.airflow_api import PATIENCE, RUNS, Api, wait_until
 from tests.browser import opened_page
 from tests.lake import environment, expected, messages, own_topics, read, tables
 from tests.oracle import Oracle
-from tests.shop import SQL_TABLES, TOPICS, WRITTEN
+from tests.shop import SHOP, SQL_TABLES, TOPICS, WRITTEN
 
 MESSY = Workload(
     users=100,
@@ -47,7 +48,8 @@ MESSY = Workload(
     malformed=0.1,
 )
 FIRST = "bronze.users"
-"""The table that the first task of a run writes."""
+"""The table that *land* writes first."""
+BOXES = ("news", "land", "merge", "enrich", "reconcile", "validate", "refresh", "publish")
 GREEN = ("background-color", "oklch(0.47 0.2 149)")
 PICTURES = os.environ.get("PICTURES")
 """The folder to which `make pictures` saves pictures of the pages."""
@@ -60,6 +62,7 @@ pytestmark = pytest.mark.long
 def project(lake: Lake, endpoint: Endpoint, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
     """A project with the first messages in gold or in quarantine. Late ones are still in the broker."""
     project = own_topics(lake.settings, endpoint, tmp_path_factory.mktemp("dags"))
+    create_published(SHOP.published_topics, endpoint, project)
     produce([(topic, MESSY.first(topic.name)) for topic in TOPICS], endpoint, project)
     list(run_all(Lake(lake.spark, project)))
     produce([(topic, MESSY.late(topic.name)) for topic in TOPICS], endpoint, project)
@@ -98,21 +101,23 @@ def drivers(project: Settings) -> list[psutil.Process]:
     found = []
     for process in psutil.process_iter(["cmdline", "environ"]):
         ours = (process.info["environ"] or {}).get("LAKEHOUSE_HOME") == str(project.home)
-        if ours and any(part.endswith("pulsar_lakehouse/cli/__main__.py") for part in process.info["cmdline"] or ()):
+        if ours and {"pulsar_lakehouse.cli", "org.apache.spark.deploy.SparkSubmit"} & {
+            *(process.info["cmdline"] or ())
+        }:
             found.append(process)
     return found
 
 
 def holder(project: Settings) -> int | None:
-    """The pid of our process that writes the first table, or None."""
-    file = project.home / "leases" / FIRST
+    """The pid of our process that writes gold, or None."""
+    file = project.home / "leases" / ORDERS.gold_table
     told = file.read_text() if file.exists() else ""
     pid = json.loads(told)["pid"] if told else None
     return pid if pid in [process.pid for process in drivers(project)] else None
 
 
 def start_run(api: Api, project: Settings) -> str:
-    """Trigger the pipeline; returns the run that writes the first table. The runs behind it are failed."""
+    """Trigger the pipeline; returns the run that writes gold. The runs behind it are failed."""
     api.switch("pipeline", on=True)
     api.call("POST", RUNS, logical_date=None)
     wait_until(lambda: holder(project))  # it belongs to this run, or to a scheduled one
@@ -152,18 +157,53 @@ def test_a_scheduled_run_in_which_a_step_finds_its_table_taken_and_is_tried_agai
         api.switch("pipeline", on=True)
         wait_until(api.scheduled)
         run = f"{RUNS}/{api.scheduled()['dag_run_id']}"
-        task = f"{run}/taskInstances/run"
+        task = f"{run}/taskInstances/land"
         wait_until(lambda: api.call("GET", task)["state"] == "up_for_retry" and api.backlogs())
     wait_until(lambda: api.has_ended(run))
     api.switch("pipeline", on=False)
     assert api.call("GET", run)["state"] == "success"
     assert api.call("GET", task)["try_number"] > 1
-    log = json.dumps(api.call("GET", f"{task}/logs/1"))
-    assert f"{FIRST} is being written by pid {os.getpid()} " in log
+    [cause, end] = [line for line in api.log(f"{task}/logs/1") if line.get("level") == "error"]
+    assert cause["event"].startswith(f"lakehouse: {FIRST} is being written by pid {os.getpid()} ")
+    assert (end["event"], end["exit_code"]) == ("Task exited", BusyError.exit_code)
+    assert not any("error_detail" in line for line in api.log(f"{task}/logs/1"))
     new = [message for message in messages(project) if message not in before]
     assert tables(project) == expected(oracle.run(new))
     assert sum(row["orders"] for row in read(project, "gold.revenue_by_hour")) == len(oracle.gold)
     assert orders_of(oracle, project) in api.call("GET", run)["note"].splitlines()
+    states = {task["task_id"]: task["state"] for task in api.call("GET", f"{run}/taskInstances")["task_instances"]}
+    assert states == dict.fromkeys(BOXES, "success")
+
+
+def test_each_box_has_a_note_of_what_it_did_and_what_its_tables_hold(api: Api, project: Settings) -> None:
+    run = f"{RUNS}/{api.scheduled()['dag_run_id']}/taskInstances"
+    notes = {box: api.call("GET", f"{run}/{box}")["note"].splitlines() for box in BOXES}
+    held = {status.name: f"{status.name}: {status.rows:,} rows" for status in table_statuses(project)}
+    assert notes["news"][0].startswith("New messages: ")
+    assert notes["land"][0].startswith("land: ")
+    assert f"{held['silver.users']}, up to date" in notes["merge"]
+    assert f"{held['gold.enriched_orders']}, up to date" in notes["enrich"]
+    assert notes["validate"][0].startswith("quality: ")
+    assert f"{held['gold.revenue_by_hour']}, up to date" in notes["refresh"]
+    assert notes["publish"][0].startswith("publish: ")
+
+
+def test_assets_follow_from_each_other(api: Api) -> None:
+    [table] = api.call("GET", "assets?name_pattern=gold.enriched_orders")["assets"]
+    graph = api.of_pages(f"dependencies?node_id=asset:{table['id']}&dependency_type=data")
+    names = {node["id"]: node["label"] for node in graph["nodes"]}
+    edges = {(names[edge["source_id"]], names[edge["target_id"]]) for edge in graph["edges"]}
+    assert {
+        ("bronze.users", "pipeline.merge"),
+        ("pipeline.merge", "silver.users"),
+        ("silver.users", "pipeline.enrich"),
+        ("bronze.orders", "pipeline.enrich"),
+        ("pipeline.enrich", "gold.enriched_orders"),
+        ("gold.enriched_orders", "pipeline.refresh"),
+        ("pipeline.refresh", "gold.revenue_by_hour"),
+        ("gold.enriched_orders", "pipeline.publish"),
+    } <= edges
+    assert ("bronze.users", "pipeline.enrich") not in edges
 
 
 def test_events_of_assets_say_what_their_tables_hold(api: Api, project: Settings) -> None:
@@ -183,9 +223,9 @@ def test_steps_tell_their_lineage_as_runs_of_their_task(project: Settings) -> No
         parent = event["run"]["facets"]["parent"]
         return event["eventType"], parent["job"]["name"], parent["root"]["job"]["name"]
 
-    assert told_by("land users") == ("COMPLETE", "pipeline.run", "pipeline")
-    assert told_by("enrich orders") == ("COMPLETE", "pipeline.run", "pipeline")
-    assert told_by("refresh gold.revenue_by_hour") == ("COMPLETE", "pipeline.run", "pipeline")
+    assert told_by("land users") == ("COMPLETE", "pipeline.land", "pipeline")
+    assert told_by("enrich orders") == ("COMPLETE", "pipeline.enrich", "pipeline")
+    assert told_by("refresh gold.revenue_by_hour") == ("COMPLETE", "pipeline.refresh", "pipeline")
 
 
 def test_messages_that_waited_were_an_event(api: Api) -> None:
@@ -194,7 +234,7 @@ def test_messages_that_waited_were_an_event(api: Api) -> None:
 
 
 def test_the_report_is_for_those_who_are_logged_in(api: Api) -> None:
-    task = f"{RUNS}/{api.scheduled()['dag_run_id']}/taskInstances/run"
+    task = f"{RUNS}/{api.scheduled()['dag_run_id']}/taskInstances/validate"
     link = api.call("GET", f"{task}/links")["extra_links"]["Report"]
     assert link == f"{api.found.url}/lakehouse/quality/"
     assert requests.get(link, timeout=60).status_code == 401
@@ -210,6 +250,8 @@ def test_a_backfill_of_three_days_recomputes_them_as_if_all_had_come_at_once(api
     api.call("POST", "backfills", dag_id="reprocess", **days)
     wait_until(lambda: api.backfilled("success") == 3)
     assert tables(project) == today
+    notes = [run["note"] for run in api.call("GET", "dags/reprocess/dagRuns?run_type=backfill&order_by=id")["dag_runs"]]
+    assert [note.partition(": ")[0] for note in notes] == [f"orders, 2026-01-0{day}" for day in (1, 2, 3)]
 
 
 def test_a_dry_run_changes_nothing_and_tells_nobody(api: Api, project: Settings) -> None:
@@ -226,28 +268,34 @@ def test_a_dry_run_changes_nothing_and_tells_nobody(api: Api, project: Settings)
     assert (events(), tables(project)) == before
 
 
-def test_the_pages(api: Api, project: Settings, page: Page) -> None:
-    found, today = api.found, tables(project)
-    page.goto(found.url)
-    page.locator("[name=username]").fill(found.user)
-    page.locator("[name=password]").fill(found.password)
+def sign_in(page: Page, api: Api) -> None:
+    page.goto(api.found.url)
+    page.locator("[name=username]").fill(api.found.user)
+    page.locator("[name=password]").fill(api.found.password)
     page.get_by_role("button", name="Sign in").click()
     page.get_by_role("link", name="Dags").click()
 
+
+def test_the_pages(api: Api, project: Settings, page: Page) -> None:
+    found, today = api.found, tables(project)
+    sign_in(page, api)
     run = api.scheduled()["dag_run_id"]
     page.goto(f"{found.url}/dags/pipeline/runs/{run}")
-    for step in ("news", "run"):
+    for step in BOXES:
         expect(page.get_by_test_id(f"grid-{run}-{step}").get_by_test_id("task-state-badge")).to_have_css(*GREEN)
     expect(page.get_by_text(api.scheduled()["note"].splitlines()[0])).to_be_visible()
     take_picture(page, "grid")
 
     page.goto(f"{found.url}/assets")
     page.get_by_role("link", name="gold.enriched_orders").click()
-    for table in WRITTEN:
-        expect(page.locator(".react-flow__node").filter(has_text=table)).to_be_visible()
+    page.get_by_text("Task Dependencies").click()
+    for name in (*WRITTEN, *REFRESHED, *BOXES[1:4]):
+        expect(page.locator(".react-flow__node").filter(has_text=name).first).to_be_visible()
+    page.get_by_label("Fit View").click()
+    page.wait_for_timeout(2_000)  # it moves there
     take_picture(page, "assets")
 
-    page.goto(f"{found.url}/dags/pipeline/runs/{run}/tasks/run/details")
+    page.goto(f"{found.url}/dags/pipeline/runs/{run}/tasks/validate/details")
     page.get_by_role("link", name="Report").click()
     expect(page.get_by_role("link", name="gold.enriched_orders")).to_be_visible()
 
@@ -283,31 +331,53 @@ def test_the_pages(api: Api, project: Settings, page: Page) -> None:
     assert tables(project) == today
 
 
-def test_a_run_is_repaired_by_clearing_what_failed(api: Api, project: Settings, spark: SparkSession) -> None:
-    """The reconciliation finds that orders were lost, and a backfill restores them."""
+def test_no_step_below_one_that_fails_starts(api: Api, project: Settings) -> None:
+    """The reconciliation finds that orders were lost."""
     run = f"{RUNS}/{api.scheduled()['dag_run_id']}"
-    task = f"{run}/taskInstances/run"
+    task = f"{run}/taskInstances/reconcile"
     oracle = Oracle()
-    today = expected(oracle.run(messages(project)))
+    oracle.run(messages(project))
     lost = lose_orders(project, "2026-01-02")
     api.switch("pipeline", on=True)
-    api.clear(run, "run")
+    api.clear(run, "reconcile")
     # Runs that the schedule or messages start in the meantime would go first.
     wait_until(lambda: api.is_alone(run, task, "up_for_retry"))
     api.call("PATCH", task, new_state="failed")  # instead of five retries
     wait_until(lambda: api.has_ended(run))
     enriched = f"{len(oracle.gold):,} enriched"
+    states = {each["task_id"]: each["state"] for each in api.call("GET", f"{run}/taskInstances")["task_instances"]}
+    below = ("validate", "refresh", "publish")
+    assert states == {
+        **dict.fromkeys(BOXES, "success"),
+        "reconcile": "failed",
+        **dict.fromkeys(below, "upstream_failed"),
+    }
     note = orders_of(oracle, project).replace("=", "≠").replace(enriched, f"{len(oracle.gold) - lost:,} enriched")
     assert note in api.call("GET", run)["note"]
-
     api.switch("pipeline", on=False)
     api.fail_others(run)
     wait_until(lambda: drivers(project) == [])
+
+
+def test_the_page_of_a_run_that_failed(api: Api, page: Page) -> None:
+    run = api.scheduled()["dag_run_id"]
+    sign_in(page, api)
+    page.goto(f"{api.found.url}/dags/pipeline/runs/{run}/tasks/reconcile")
+    expect(page.get_by_text("orders: ").first).to_be_visible()
+    take_picture(page, "failed")
+
+
+def test_a_run_is_repaired_by_clearing_what_failed(api: Api, project: Settings, spark: SparkSession) -> None:
+    """A backfill restores the orders that were lost."""
+    run = f"{RUNS}/{api.scheduled()['dag_run_id']}"
+    task = f"{run}/taskInstances/reconcile"
+    oracle = Oracle()
+    today = expected(oracle.run(messages(project)))
     day = date(2026, 1, 2)
     with write_lease(project, [ORDERS.gold_table]):
         backfill(Lake(spark, project), ORDERS, Scope(since=day, until=day))
     api.switch("pipeline", on=True)
-    api.clear(run, "run")
+    api.clear(run, "reconcile")
     wait_until(lambda: api.is_alone(run, task, "success"))
     wait_until(lambda: api.has_ended(run))
     api.switch("pipeline", on=False)
@@ -335,7 +405,8 @@ def test_what_a_killed_scheduler_has_left_holds_its_table_until_it_is_stopped(ap
     pid, _ = read_state(project.home / "airflow" / "state.json")["processes"]["scheduler"]
     for process in {psutil.Process(pid), *psutil.Process(pid).children(recursive=True)} - set(left):
         process.kill()
-    with pytest.raises(BusyError, match=f"being written by pid {holder(project)} "), write_lease(project, [FIRST]):
+    busy = f"being written by pid {holder(project)} "
+    with pytest.raises(BusyError, match=busy), write_lease(project, [ORDERS.gold_table]):
         pass
     assert airflow.stop(project)
     assert drivers(project) == []

@@ -1,28 +1,34 @@
 """What starts a run of the pipeline, and what lets one end at once."""
 
+import time
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 
 import pytest
 
-from pulsar_lakehouse.dags.operators.tasks import has_news
 from pulsar_lakehouse.errors import BrokerError
 from pulsar_lakehouse.expectations.results import Validated
 from pulsar_lakehouse.inspection.table_status import TableStatus
 from pulsar_lakehouse.jobs import new_data as module
-from pulsar_lakehouse.jobs.new_data import Kind, is_little, reasons, reasons_since
+from pulsar_lakehouse.jobs.new_data import Kind, Step, is_little, reasons, reasons_since
 from pulsar_lakehouse.pulsar.backlog import TopicStatus
+from pulsar_lakehouse.records import ReconciliationRecord
 from pulsar_lakehouse.settings import Settings
 from tests.shop import SHOP, SQL_TABLES, SUITES
 
 NOW = datetime.now(UTC)
-ORDERS = "gold.enriched_orders"
+ORDERS, USERS = "gold.enriched_orders", "silver.users"
 
 
 def news(settings: Settings) -> str:
     """The line of the first reason to run."""
     return next((reason.line for reason in reasons(settings)), "")
+
+
+def steps(settings: Settings) -> set[str]:
+    """The steps that have something to do."""
+    return {step.value for step in Step if any(reasons(settings, [step]))}
 
 
 @pytest.fixture
@@ -36,6 +42,11 @@ def found(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
         backlog=0,
         tables={name: replace(table, name=name) for name in names},
         validated={name: Validated(version=3, at=NOW, whole_at=NOW, rows=1, usual_growth=None) for name in names},
+        reconciled={
+            topic.name: ReconciliationRecord(topic=topic.name, holds=True, difference=0, problems=(), at=time.time())
+            for topic in SHOP.topics
+        },
+        unpublished=0,
     )
     monkeypatch.setattr(module, "endpoint", lambda _: None)
     monkeypatch.setattr(
@@ -47,6 +58,8 @@ def found(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     )
     monkeypatch.setattr(module, "table_statuses", lambda _: list(found.tables.values()))
     monkeypatch.setattr(module, "last_validated", lambda _: found.validated)
+    monkeypatch.setattr(module, "reconciliation_records", lambda _: list(found.reconciled.values()))
+    monkeypatch.setattr(module, "unread_commits", lambda *_: found.unpublished)
     return found
 
 
@@ -87,14 +100,15 @@ def test_little_is_by_the_size_of_backlogs_and_tables(
 ) -> None:
     found.backlog = backlog
     found.tables[ORDERS] = replace(found.tables[ORDERS], size=size)
-    assert is_little(settings) == little
+    assert is_little(settings, SHOP.topics) == little
+    assert is_little(settings, ()) == (size <= 2**20)
 
 
 def test_what_can_not_be_read_is_not_little(
     settings: Settings, found: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "table_statuses", lambda _: 1 / 0)
-    assert not is_little(settings)
+    assert not is_little(settings, ())
 
 
 def test_commits_that_were_not_read_are_news(settings: Settings, found: SimpleNamespace) -> None:
@@ -135,10 +149,59 @@ def test_tables_that_did_not_pass_as_they_are_or_not_lately_are_news(
     assert news(settings).startswith(told)
 
 
-@pytest.mark.parametrize(
-    ("error", "told"), [(BrokerError("no broker is running"), "no broker is running"), (ValueError(), "ValueError")]
-)
-def test_what_can_not_be_read_is_for_a_run_to_tell_or_to_mend(
+def test_each_step_has_reasons_of_its_own(settings: Settings, found: SimpleNamespace) -> None:
+    assert steps(settings) == set()
+    found.backlog = 5
+    assert steps(settings) == {"land"}
+    found.backlog = 0
+    for table, by in ((USERS, "merge"), (ORDERS, "enrich"), (SQL_TABLES[0].name, "refresh")):
+        found.tables[table] = replace(found.tables[table], lag=2)
+        assert steps(settings) == {by}
+        found.tables[table] = replace(found.tables[table], lag=0)
+    found.unpublished = 2
+    assert steps(settings) == {"publish"}
+    assert news(settings) == ""
+
+
+def test_a_table_that_has_changed_is_reconciled_and_validated(settings: Settings, found: SimpleNamespace) -> None:
+    later = datetime.now(UTC) + timedelta(seconds=1)
+    found.tables[ORDERS] = replace(found.tables[ORDERS], version=4, ran_at=later)
+    assert steps(settings) == {"reconcile", "validate"}
+
+
+def test_a_table_of_sql_is_validated_when_it_is_refreshed(settings: Settings, found: SimpleNamespace) -> None:
+    name = SQL_TABLES[0].name
+    found.validated[name] = replace(found.validated[name], whole_at=None)
+    assert steps(settings) == {"refresh"}
+
+
+@pytest.mark.parametrize("change", [{"holds": False}, {"at": 0.0}])
+def test_a_reconciliation_is_repeated_if_it_did_not_hold_or_after_an_hour(
+    settings: Settings, found: SimpleNamespace, change: dict[str, object]
+) -> None:
+    found.reconciled["orders"] = replace(found.reconciled["orders"], **change)
+    assert "reconcile" in steps(settings)
+
+
+def test_a_first_publication_has_no_record(settings: Settings, found: SimpleNamespace) -> None:
+    found.unpublished = None
+    assert steps(settings) == {"publish"}
+
+
+def test_without_a_broker_nobody_can_say_what_is_new(
+    settings: Settings, found: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise BrokerError("no broker is running")
+
+    monkeypatch.setattr(module, "topic_status", fail)
+    with pytest.raises(BrokerError):
+        news(settings)
+    assert not any(reasons(settings, [Step.MERGE, Step.ENRICH, Step.RECONCILE, Step.VALIDATE]))
+
+
+@pytest.mark.parametrize(("error", "told"), [(OSError("no room"), "no room"), (ValueError(), "ValueError")])
+def test_what_can_not_be_read_is_for_a_step_to_tell_or_to_mend(
     settings: Settings, found: SimpleNamespace, monkeypatch: pytest.MonkeyPatch, error: Exception, told: str
 ) -> None:
     def fail(*_: object) -> None:
@@ -146,9 +209,3 @@ def test_what_can_not_be_read_is_for_a_run_to_tell_or_to_mend(
 
     monkeypatch.setattr(module, "table_statuses", fail)
     assert news(settings) == told
-
-
-def test_a_run_that_somebody_asked_for_does_all(found: SimpleNamespace) -> None:
-    assert not has_news(SimpleNamespace(run_type="scheduled"))
-    assert not has_news(SimpleNamespace(run_type="asset_triggered"))
-    assert has_news(SimpleNamespace(run_type="manual"))

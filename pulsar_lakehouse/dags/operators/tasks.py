@@ -1,43 +1,56 @@
-"""The steps of the pipeline as Airflow tasks. Each is one Spark application."""
+"""The steps of the pipeline as Airflow tasks. Each is a `lakehouse` command in a process of its own."""
 
 import json
-import logging
 import os
+import signal
+import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from datetime import timedelta
-from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import Any
 
 import requests
-from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
-from airflow.sdk import Asset, BaseOperator, BaseOperatorLink, Context
+from airflow.sdk import Asset, BaseOperator, BaseOperatorLink, Context, ExceptionRetryPolicy, RetryAction, RetryRule
 from airflow.sdk.configuration import conf
-from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
-from airflow.sdk.types import DagRunProtocol
+from airflow.sdk.exceptions import AirflowSkipException
 
-from pulsar_lakehouse import cli
 from pulsar_lakehouse.dags.operators import notes
 from pulsar_lakehouse.dags.operators.lineage import parent_run
 from pulsar_lakehouse.dags.operators.plugin import REPORT
-from pulsar_lakehouse.errors import BusyError, LakehouseError, PermanentError
-from pulsar_lakehouse.passed_settings import handed_over
-from pulsar_lakehouse.settings import Settings, load_settings
-from pulsar_lakehouse.spark.session import for_short_run, properties_file, spark_conf, submit_environment
+from pulsar_lakehouse.errors import NOTHING_NEW, BusyError, LakehouseError, PermanentError
+from pulsar_lakehouse.settings import load_settings
 
-COMMAND = Path(cli.__file__).with_name("__main__.py")
-SUBMIT = Path(sys.prefix) / "bin" / "spark-submit"
-CONNECTION = "lakehouse"
+COMMAND = (sys.executable, "-u", "-P", "-m", "pulsar_lakehouse.cli")
+"""`lakehouse` with this Python. Its lines come as they are printed, and no file of the folder hides a package."""
 GOLD_POOL = "gold"
 """The pool of tasks that write gold or need it unchanged. It has one slot, as each of them holds gold's lease."""
+
+
+class Failed(SystemExit):
+    """A task failed, and its log says why. Of other exceptions, Airflow would add a stack trace to the log."""
+
+    def __init__(self, why: str, code: int = 1) -> None:
+        super().__init__(code)
+        self.why = why
+
+    def __str__(self) -> str:
+        return self.why
+
+
+class FailedForGood(Failed):
+    """Another try would fail in the same way."""
+
+
+def failure(why: str, code: int) -> Failed:
+    """The exception for a command that ended with this exit code."""
+    return (FailedForGood if code == PermanentError.exit_code else Failed)(why, code)
 
 
 def alert(context: Context) -> None:
     """Send an alert about a failed task."""
     task = context["ti"]
-    lines = str(context.get("exception")).splitlines() or ["no reason given"]
-    reason = next((line for line in lines if line.startswith("lakehouse: ")), lines[0])
+    reason = next(iter(str(context.get("exception") or "").splitlines()), "no reason given")
     _tell(f"{task.dag_id}.{task.task_id} failed in {task.run_id}: {reason}\n{task.log_url}")
 
 
@@ -62,6 +75,7 @@ DEFAULTS: dict[str, Any] = {
     "owner": "lakehouse",
     "retries": 5,
     "retry_delay": timedelta(seconds=10),
+    "retry_policy": ExceptionRetryPolicy(rules=[RetryRule(exception=FailedForGood, action=RetryAction.FAIL)]),
     "execution_timeout": timedelta(minutes=30),
     "on_failure_callback": alert,
 }
@@ -82,92 +96,108 @@ def only_for_param(name: str, *values: str) -> Callable[[Context], None]:
     return check
 
 
-def has_news(dag_run: DagRunProtocol) -> bool:
-    """Whether a run has anything to do. A run that somebody asked for always has."""
-    from pulsar_lakehouse.jobs.new_data import Kind, Reason, reasons
-
-    is_requested = dag_run.run_type not in ("scheduled", "asset_triggered")
-    requested = Reason(Kind.REQUESTED, "somebody has asked for this run")
-    reason = requested if is_requested else next(reasons(load_settings()), None)
-    line = f"{reason.kind.capitalize()}: {reason.line}" if reason else "Nothing new: the rest of this run is skipped"
-    logging.getLogger(__name__).info(line)
-    return reason is not None
+def is_requested(context: Context) -> bool:
+    """Whether somebody has started the run or cleared a task of it, or the task is tried again: it must do its work."""
+    run = context["dag_run"]
+    of_itself = run.run_type in ("scheduled", "asset_triggered") and not run.clear_number
+    return not of_itself or context["ti"].try_number > 1
 
 
-class Step(SparkSubmitOperator):
-    """A `lakehouse` command, run by spark-submit. Arguments that render to an empty text are left out.
+class Step(BaseOperator):
+    """A `lakehouse` command. Arguments that render to an empty text are left out.
 
-    The tables that it `writes` are assets, whose events carry rows, version and lag. While another process writes its
-    tables, a step that `yields` is skipped; any other step fails, and its log names the process. Permanent errors are
-    not retried.
+    The tables that it `reads` and `writes` are assets, whose events carry rows, version and lag. It is skipped if it
+    has nothing new to do, unless somebody asked for it. While another process writes its tables, a step that `yields`
+    is skipped; any other step fails, and its log names the process. Permanent errors are not retried.
     """
+
+    template_fields = ("command",)
 
     def __init__(
         self,
         *,
         command: Sequence[str],
-        reads: Sequence[str] = (),
+        reads: Sequence[str | Asset] = (),
         writes: Sequence[str] = (),
         yields: bool = False,
         **kwargs: Any,
     ) -> None:
-        super().__init__(
-            application=str(COMMAND),
-            application_args=list(command),
-            name=f"lakehouse {command[0]}",
-            spark_binary=str(SUBMIT),
-            conn_id=CONNECTION,
-            inlets=[asset(table) for table in reads],
-            outlets=[asset(table) for table in writes],
-            **kwargs,
-        )
-        self.writes, self.yields = writes, yields
+        inlets = [each if isinstance(each, Asset) else asset(each) for each in reads]
+        super().__init__(inlets=inlets, outlets=[asset(table) for table in writes], **kwargs)
+        self.command, self.yields = list(command), yields
+        self._process: subprocess.Popen[str] | None = None
 
     def execute(self, context: Context) -> None:
-        from pulsar_lakehouse.jobs.new_data import is_little
-
-        settings = load_settings()
-        os.environ[f"AIRFLOW_CONN_{CONNECTION.upper()}"] = json.dumps(
-            {"conn_type": "spark", "host": settings.spark.master}
-        )
-        self.application_args = [argument for argument in self.application_args or () if argument]
-        if "--dry-run" in self.application_args:
+        arguments = [argument for argument in self.command if argument]
+        if "--dry-run" in arguments:
             self.outlets = []
-        if is_little(settings):
-            settings = for_short_run(settings)
-        properties = properties_file(spark_conf(settings, keep_classes=False))
-        with properties as self.properties_file, handed_over() as handed, NamedTemporaryFile("r") as note:
-            # Airflow does the retries, so that its pages show them.
-            of_step = {"LAKEHOUSE_DECLARATIONS": str(settings.declarations), "LAKEHOUSE_HOME": str(settings.home)}
-            of_step |= {"LAKEHOUSE_RUN__RETRIES": "0", "LAKEHOUSE_RUN__NOTE_FILE": note.name, "COLUMNS": "120"}
-            of_step["PYTHONSAFEPATH"] = "1"  # else the modules beside the command hide packages of the same name
-            self.env_vars = {**submit_environment(settings), **handed, **of_step, **parent_run(context)}
+        with NamedTemporaryFile("r", suffix=".jsonl") as outcome:
             try:
-                self._submit(context)
+                code, why = self._run(arguments, _environment(outcome.name, context))
             finally:
-                if said := note.read().strip():
-                    context["ti"].xcom_push(key=notes.KEY, value=said)
-        self._tell_assets(settings, context)
+                self._tell_outcome([json.loads(line) for line in outcome], context)
+        if code == NOTHING_NEW:
+            raise AirflowSkipException("nothing new")
+        if code == BusyError.exit_code and self.yields:
+            raise AirflowSkipException("another process is writing these tables: left for the next run")
+        if code:
+            raise failure(why, code)
 
-    def _submit(self, context: Context) -> None:
-        try:
-            super().execute(context)
-        except AirflowException as error:
-            if self.yields and f"Error code is: {BusyError.exit_code}." in str(error):
-                raise AirflowSkipException("another process is writing these tables: left for the next run") from error
-            if f"Error code is: {PermanentError.exit_code}." in str(error):
-                raise AirflowFailException(str(error)) from error
-            raise
+    def _run(self, arguments: Sequence[str], environment: dict[str, str]) -> tuple[int, str]:
+        """Run the command, with its output in the log; returns its exit code, and why it failed."""
+        why = ""
+        with subprocess.Popen(
+            [*COMMAND, *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env=environment,
+            text=True,
+            errors="replace",
+        ) as self._process:
+            try:
+                for line in self._process.stdout or ():
+                    is_cause = line.startswith("lakehouse: ")
+                    (self.log.error if is_cause else self.log.info)(line.rstrip())
+                    why = why or line.strip() if is_cause else why
+            except BaseException:  # such as a timeout
+                self.on_kill()
+                raise
+        code = self._process.returncode
+        if code and not why:
+            why = f"the command was ended by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+        return code, why
 
-    def _tell_assets(self, settings: Settings, context: Context) -> None:
-        from pulsar_lakehouse.inspection.table_status import table_statuses
+    def on_kill(self) -> None:
+        if self._process is not None:
+            self._process.terminate()
 
-        # Reads all tables, as the lag of one is counted in commits of others.
-        for status in table_statuses(settings) if self.outlets else ():
-            if status.name in self.writes:
-                event = context["outlet_events"][asset(status.name)]
-                event.extra = {"rows": status.rows, "version": status.version, "lag": status.lag}
-                self.log.info("%s: %s", status.name, event.extra)
+    def _tell_outcome(self, told: Sequence[dict[str, Any]], context: Context) -> None:
+        """Keep what the command has noted for the note of the run, and what its tables hold as events of the assets."""
+        said = [each["note"] for each in told if "note" in each]
+        tables = {each["table"]: each for each in told if "table" in each}
+        held = [(asset, tables[asset.name]) for asset in self.outlets if asset.name in tables]
+        for asset, table in held:
+            extra = {name: table[name] for name in ("rows", "version", "lag")}
+            context["outlet_events"][asset].extra = extra
+        lines = {notes.OF_RUN: said, notes.OF_TASK: [*said, *(notes.line_of(table) for _, table in held)]}
+        for key, each in lines.items():
+            if each:
+                context["ti"].xcom_push(key=key, value="\n".join(each))
+
+
+def _environment(outcome: str, context: Context) -> dict[str, str]:
+    settings = load_settings()
+    return {
+        **os.environ,
+        "LAKEHOUSE_DECLARATIONS": str(settings.declarations),
+        "LAKEHOUSE_HOME": str(settings.home),
+        "LAKEHOUSE_RUN__OUTCOME_FILE": outcome,
+        "LAKEHOUSE_RUN__ONLY_NEW": str(not is_requested(context)),
+        "LAKEHOUSE_RUN__RETRIES": "0",  # Airflow does the retries, so that its pages show them
+        "COLUMNS": "120",
+        **parent_run(context),
+    }
 
 
 class ReportLink(BaseOperatorLink):
@@ -177,7 +207,7 @@ class ReportLink(BaseOperatorLink):
         return f"{conf.get('api', 'base_url', fallback='').rstrip('/')}{REPORT}/"
 
 
-class Run(Step):
-    """A step that writes the quality report, among other things, and links to it."""
+class Validate(Step):
+    """A step that writes the quality report, and links to it."""
 
     operator_extra_links = (ReportLink(),)

@@ -61,6 +61,13 @@ class Scope:
     entity: str | None = None
     key: str | None = None
 
+    def __str__(self) -> str:
+        if self.key:
+            return f"{self.entity}:{self.key}"
+        if self.since == self.until:
+            return str(self.since or "all days")
+        return f"{self.since or 'the first day'} to {self.until or 'the last day'}"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Difference:

@@ -9,7 +9,7 @@ from airflow.models.xcom import XComModel
 from sqlalchemy import create_engine
 from sqlalchemy.orm import Session
 
-from pulsar_lakehouse.dags.operators.notes import KEY, MOST, take_note
+from pulsar_lakehouse.dags.operators.notes import MOST, OF_RUN, take_notes
 
 
 @pytest.fixture
@@ -30,43 +30,43 @@ def ended_run(session: Session, *said: object, note: tuple[str, str | None] | No
     for second, line in enumerate(said):
         of_the_task = {"dag_run_id": run.id, "dag_id": "pipeline", "run_id": "run", "task_id": f"task_{second}"}
         when = datetime(2026, 1, 1, second=second, tzinfo=UTC)
-        session.add(XComModel(**of_the_task, key=KEY, value=line, timestamp=when))
+        session.add(XComModel(**of_the_task, key=OF_RUN, value=line, timestamp=when))
     session.flush()
     return run
 
 
 def test_a_note_holds_what_the_tasks_have_said(session: Session) -> None:
     run = ended_run(session, "users: 2 landed = 2 current", "orders: 1 landed = 1 enriched")
-    take_note(run)
+    take_notes(run)
     assert run.note == "users: 2 landed = 2 current\norders: 1 landed = 1 enriched"
 
 
 def test_a_run_that_is_repaired_gets_another_note(session: Session) -> None:
     run = ended_run(session, "orders: 1 landed = 1 enriched", note=("orders: 1 landed ≠ 0 enriched", None))
-    take_note(run)
+    take_notes(run)
     assert run.note == "orders: 1 landed = 1 enriched"
 
 
 def test_the_note_of_a_person_stays(session: Session) -> None:
     run = ended_run(session, "orders: 1 landed = 1 enriched", note=("Looked into it", "ada"))
-    take_note(run)
+    take_notes(run)
     assert run.note == "Looked into it"
 
 
 def test_a_note_is_no_longer_than_the_database_allows(session: Session) -> None:
     run = ended_run(session, "x" * MOST, "y")
-    take_note(run)
+    take_notes(run)
     assert run.note == "x" * MOST
 
 
 def test_a_line_for_which_there_is_no_room_is_left_out(session: Session) -> None:
     run = ended_run(session, "x", f"`{'y' * MOST}`")
-    take_note(run)
+    take_notes(run)
     assert run.note == "x"
 
 
 def test_what_is_no_text_is_passed_over(session: Session) -> None:
     """An Airflow with this package calls the listener for the runs of all DAGs, whatever these push."""
     run = ended_run(session, {"of": "another"}, "orders: 1 landed = 1 enriched", 1)
-    take_note(run)
+    take_notes(run)
     assert run.note == "orders: 1 landed = 1 enriched"

@@ -1,3 +1,7 @@
+import json
+import sys
+import threading
+from collections.abc import Callable
 from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -7,15 +11,22 @@ from typing import Any, cast
 
 import pytest
 import requests
-from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.sdk import DAG, Context
-from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
+from airflow.sdk.exceptions import AirflowSkipException
+from structlog.testing import capture_logs
 
-from pulsar_lakehouse.dags.operators.notes import KEY
-from pulsar_lakehouse.dags.operators.tasks import CONNECTION, Step, alert, alert_of_timeout, only_for_param
+from pulsar_lakehouse.dags.operators import tasks
+from pulsar_lakehouse.dags.operators.notes import OF_RUN, OF_TASK
+from pulsar_lakehouse.dags.operators.tasks import (
+    Failed,
+    FailedForGood,
+    Step,
+    alert,
+    alert_of_timeout,
+    asset,
+    only_for_param,
+)
 from pulsar_lakehouse.errors import LakehouseError, QualityError
-
-FAILED = "Cannot execute: spark-submit. Error code is: {}.\nLast spark-submit output:\nlakehouse: why"
 
 
 def context_of(**given: Any) -> Context:
@@ -23,27 +34,89 @@ def context_of(**given: Any) -> Context:
     return cast(Context, given)
 
 
+def task_context(kept: dict[str, str] | None = None, *, run_type: str = "scheduled", **of_run: Any) -> Context:
+    """The context of a task in a run, whose XComs go to `kept`."""
+    pushed = {} if kept is None else kept
+    named = {"dag_id": "pipeline", "task_id": "step", "try_number": of_run.pop("try_number", 1), "map_index": -1}
+    task = SimpleNamespace(xcom_push=lambda *, key, value: pushed.update({key: value}), **named)
+    run = SimpleNamespace(
+        run_type=run_type, logical_date=datetime(2026, 1, 31, tzinfo=UTC), **{"clear_number": 0, **of_run}
+    )
+    events = {asset("silver.users"): SimpleNamespace(extra={})}
+    return context_of(ti=task, dag_run=run, outlet_events=events)
+
+
+@pytest.fixture
+def command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[str], None]:
+    """Makes steps run some lines of Python instead of `lakehouse`; `outcome` is the file for what they did."""
+    monkeypatch.setenv("LAKEHOUSE_HOME", str(tmp_path))
+
+    def replace(lines: str) -> None:
+        begin = "import os, sys; outcome = open(os.environ['LAKEHOUSE_RUN__OUTCOME_FILE'], 'a')"
+        monkeypatch.setattr(tasks, "COMMAND", (sys.executable, "-c", f"{begin}\n{lines}\n"))
+
+    return replace
+
+
 @pytest.mark.parametrize(
     ("yields", "code", "expected"),
     [
         (True, 75, AirflowSkipException),
-        (False, 75, AirflowException),
-        (True, 1, AirflowException),
-        (True, 78, AirflowFailException),
-        (False, QualityError.exit_code, AirflowFailException),
+        (False, 75, Failed),
+        (False, 99, AirflowSkipException),
+        (True, 1, Failed),
+        (True, 78, FailedForGood),
+        (False, QualityError.exit_code, FailedForGood),
     ],
 )
 def test_what_becomes_of_a_step_by_its_exit_code(
-    monkeypatch: pytest.MonkeyPatch, yields: bool, code: int, expected: type[Exception]
+    command: Callable[[str], None], yields: bool, code: int, expected: type[BaseException]
 ) -> None:
-    def fail(*_: object) -> None:
-        raise AirflowException(FAILED.format(code))
-
-    monkeypatch.setattr(SparkSubmitOperator, "execute", fail)
-    step = Step(task_id="step", command=["purge"], yields=yields)
+    command(f"sys.exit({code})")
     with pytest.raises(expected) as error:
-        step._submit({})
+        Step(task_id="step", command=["purge"], yields=yields).execute(task_context())
     assert type(error.value) is expected
+
+
+def test_the_cause_is_the_one_error_in_the_log(command: Callable[[str], None]) -> None:
+    command("print('Landing', flush=True); print('lakehouse: no broker is running', file=sys.stderr); sys.exit(1)")
+    step = Step(task_id="step", command=["land"])
+    with capture_logs() as told, pytest.raises(Failed, match="no broker is running"):
+        step.execute(task_context())
+    errors = [each for each in told if each["log_level"] == "error"]
+    assert errors == [{"log_level": "error", "event": "lakehouse: no broker is running"}]
+
+
+def test_a_command_that_is_killed_is_a_failure_that_says_so(command: Callable[[str], None]) -> None:
+    command("os.kill(os.getpid(), 9)")
+    with pytest.raises(Failed, match="was ended by SIGKILL"):
+        Step(task_id="step", command=["land"]).execute(task_context())
+
+
+def test_a_command_ends_with_its_task(command: Callable[[str], None]) -> None:
+    command("import time; print('begun', flush=True); time.sleep(600)")
+    step = Step(task_id="step", command=["land"])
+    threading.Timer(1, step.on_kill).start()
+    with pytest.raises(Failed, match="was ended by SIGTERM"):
+        step.execute(task_context())
+
+
+@pytest.mark.parametrize(
+    ("context", "only_new"),
+    [
+        (task_context(), "True"),
+        (task_context(run_type="asset_triggered"), "True"),
+        (task_context(run_type="manual"), "False"),
+        (task_context(clear_number=1), "False"),
+        (task_context(try_number=2), "False"),
+    ],
+)
+def test_only_what_nobody_asked_for_is_left_out_if_nothing_is_new(
+    command: Callable[[str], None], context: Context, only_new: str
+) -> None:
+    command("sys.exit(99 if os.environ['LAKEHOUSE_RUN__ONLY_NEW'] == 'True' else 0)")
+    with pytest.raises(AirflowSkipException) if only_new == "True" else nullcontext():
+        Step(task_id="step", command=["merge"]).execute(context)
 
 
 def test_a_task_is_skipped_if_another_table_was_asked_for() -> None:
@@ -55,26 +128,21 @@ def test_a_task_is_skipped_if_another_table_was_asked_for() -> None:
 
 
 @pytest.mark.parametrize("code", [0, 1])
-def test_what_a_command_notes_is_kept_for_the_run_whether_it_fails_or_not(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, code: int
+def test_what_a_command_did_is_kept_for_notes_and_assets_whether_it_fails_or_not(
+    command: Callable[[str], None], code: int
 ) -> None:
+    held = {"table": "silver.users", "rows": 2000, "version": 3, "lag": 0}
+    lines = [json.dumps(each) for each in ({"note": "merge: 2,000 users"}, held, held | {"table": "silver.items"})]
+    command(f"print(*{lines!r}, sep='\\n', file=outcome, flush=True); sys.exit({code})")
     kept: dict[str, str] = {}
-
-    def command(step: Step, _: object) -> None:
-        assert step.env_vars is not None
-        Path(step.env_vars["LAKEHOUSE_RUN__NOTE_FILE"]).write_text("orders: 2 landed = 2 enriched\n")
-        if code:
-            raise AirflowException(FAILED.format(code))
-
-    monkeypatch.setenv("LAKEHOUSE_HOME", str(tmp_path))
-    monkeypatch.setenv(f"AIRFLOW_CONN_{CONNECTION.upper()}", "")  # the step sets it in this process
-    monkeypatch.setattr(SparkSubmitOperator, "execute", command)
-    named = {"dag_id": "pipeline", "task_id": "reconcile", "try_number": 1, "map_index": -1}
-    task = SimpleNamespace(xcom_push=lambda *, key, value: kept.update({key: value}), **named)
-    run = SimpleNamespace(logical_date=datetime(2026, 1, 31, tzinfo=UTC), clear_number=0)
-    with pytest.raises(AirflowException) if code else nullcontext():
-        Step(task_id="reconcile", command=["reconcile"]).execute(context_of(ti=task, dag_run=run))
-    assert kept == {KEY: "orders: 2 landed = 2 enriched"}
+    context = task_context(kept)
+    with pytest.raises(Failed) if code else nullcontext():
+        Step(task_id="merge", command=["merge"], writes=["silver.users"]).execute(context)
+    assert kept == {
+        OF_RUN: "merge: 2,000 users",
+        OF_TASK: "merge: 2,000 users\nsilver.users: 2,000 rows, up to date",
+    }
+    assert context["outlet_events"][asset("silver.users")].extra == {"rows": 2000, "version": 3, "lag": 0}
 
 
 @pytest.fixture
@@ -94,7 +162,7 @@ def test_a_failure_is_told_in_one_line_with_the_way_to_the_log(
     told: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     task = SimpleNamespace(dag_id="pipeline", task_id="reconcile", run_id="run", log_url="http://here/log")
-    context = context_of(ti=task, exception=AirflowException(FAILED.format(1)))
+    context = context_of(ti=task, exception=Failed("lakehouse: why"))
     alert(context)
     assert told == []
     monkeypatch.setenv("LAKEHOUSE_AIRFLOW__ALERT_URL", "http://there")

@@ -232,3 +232,17 @@ def test_what_a_rebuild_would_change_is_shown_and_left_as_a_table(
     assert [row["line_item_id"] for row in in_shadow(own)] == [1, 2, 3, 5]
     assert "rows that differ" not in told("backfill", "--from", "2031-01-01", "--dry-run")
     assert in_shadow(own) == []
+
+
+@pytest.mark.parametrize(
+    ("scope", "text"),
+    [
+        (Scope(since=date(2026, 1, 1), until=date(2026, 1, 1)), "2026-01-01"),
+        (Scope(since=date(2026, 1, 1), until=date(2026, 1, 3)), "2026-01-01 to 2026-01-03"),
+        (Scope(since=date(2026, 1, 1)), "2026-01-01 to the last day"),
+        (Scope(), "all days"),
+        (Scope(entity="users", key="123"), "users:123"),
+    ],
+)
+def test_a_scope_is_named_as_people_ask_for_it(scope: Scope, text: str) -> None:
+    assert str(scope) == text
