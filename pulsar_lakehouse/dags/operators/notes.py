@@ -33,7 +33,7 @@ class Notes:
 
 def line_of(table: Mapping[str, Any]) -> str:
     """What a table holds, as a line of the note of the task that writes it."""
-    late = {None: "", 0: ", up to date"}.get(table["lag"], f", {table['lag']} commits behind")
+    late = {None: "", 0: ", up to date", 1: ", 1 commit behind"}.get(table["lag"], f", {table['lag']} commits behind")
     return f"{table['table']}: {table['rows']:,} rows{late}"
 
 

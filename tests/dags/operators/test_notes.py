@@ -9,7 +9,7 @@ from airflow.models.xcom import XComModel
 from sqlalchemy import create_engine
 from sqlalchemy.orm import Session
 
-from pulsar_lakehouse.dags.operators.notes import MOST, OF_RUN, take_notes
+from pulsar_lakehouse.dags.operators.notes import MOST, OF_RUN, line_of, take_notes
 
 
 @pytest.fixture
@@ -70,3 +70,13 @@ def test_what_is_no_text_is_passed_over(session: Session) -> None:
     run = ended_run(session, {"of": "another"}, "orders: 1 landed = 1 enriched", 1)
     take_notes(run)
     assert run.note == "orders: 1 landed = 1 enriched"
+
+
+@pytest.mark.parametrize(
+    ("lag", "text"),
+    [(None, ""), (0, ", up to date"), (1, ", 1 commit behind"), (2, ", 2 commits behind")],
+)
+def test_a_task_tells_what_its_table_holds(lag: int | None, text: str) -> None:
+    assert (
+        line_of({"table": "silver.users", "rows": 2000, "version": 3, "lag": lag}) == f"silver.users: 2,000 rows{text}"
+    )
