@@ -40,6 +40,7 @@ from pulsar_lakehouse.cli.state import state_command
 from pulsar_lakehouse.cli.status import status_command
 from pulsar_lakehouse.cli.topics import app as topics_app
 from pulsar_lakehouse.cli.trace import trace_command
+from pulsar_lakehouse.cli.ui import ui_command
 from pulsar_lakehouse.cli.validate import validate_command
 from pulsar_lakehouse.errors import DeclarationsError, LakehouseError, PermanentError
 from pulsar_lakehouse.progress import CONSOLE
@@ -86,6 +87,7 @@ app.command("send", rich_help_panel=BROKER)(send_command)
 app.command("serve", rich_help_panel=DATA)(serve_command)
 app.command("state", rich_help_panel=DATA)(state_command)
 app.command("trace", rich_help_panel=DATA)(trace_command)
+app.command("ui", rich_help_panel=DATA)(ui_command)
 app.command("compare", rich_help_panel=PIPELINE)(compare_command)
 app.command("validate", rich_help_panel=PIPELINE)(validate_command)
 app.add_typer(topics_app, name="topics", rich_help_panel=BROKER)

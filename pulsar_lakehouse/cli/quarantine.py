@@ -1,25 +1,27 @@
 """`lakehouse quarantine`: inspect what is held back, and decide what happens to it."""
 
 import getpass
-from dataclasses import dataclass
 from typing import Annotated
 
-import pyarrow as pa
+import duckdb
 import typer
 
 from pulsar_lakehouse.cli import report
 from pulsar_lakehouse.cli.arguments import Facts, Note
 from pulsar_lakehouse.contracts.decoding import MALFORMED
 from pulsar_lakehouse.errors import LakehouseError
-from pulsar_lakehouse.gold.enrichment.declaration import ACTIONS, Enrichment
-from pulsar_lakehouse.gold.sql.declaration import SQL_ROWS
-from pulsar_lakehouse.inspection.query import query
+from pulsar_lakehouse.jobs.quarantine import (
+    actions_of,
+    ask,
+    choose,
+    left_out_by_reason,
+    malformed_by_topic,
+    waiting_by_state,
+)
 from pulsar_lakehouse.jobs.retry_malformed import retry_changes, retry_facts
 from pulsar_lakehouse.jobs.steps import open_lake, require
 from pulsar_lakehouse.pipeline.loading import pipeline_of
-from pulsar_lakehouse.settings import Settings, load_settings
-from pulsar_lakehouse.tables.direct import append_arrow
-from pulsar_lakehouse.tables.stored import is_stored, table_names
+from pulsar_lakehouse.settings import load_settings
 
 app = typer.Typer(help="Inspect, retry, release or discard what is held back.", no_args_is_help=True)
 
@@ -30,74 +32,29 @@ Days = Annotated[float, typer.Option(min=0, help="Only facts that have waited fo
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only count.")]
 
 
-@dataclass(frozen=True)
-class Chosen:
-    """The waiting facts that match all filters: SQL conditions, and the values of their parameters."""
-
-    enrichment: Enrichment
-    where: str
-    state: str
-    """Which of the missing states match."""
-    values: dict[str, str | float]
-
-
 @app.command()
 def inspect(facts: Facts = "", reason: Reason = "", entity: Entity = "", key: Key = "", older_than: Days = 0) -> None:
     """Show which facts wait, for what and since when; which messages are malformed, and which rows SQL tables lack."""
     settings = load_settings()
     filtered = bool(facts or reason or entity or key or older_than)
     if filtered or pipeline_of(settings).enrichments:
-        _show_waiting(settings, _choose(settings, facts, reason, entity, key, older_than))
+        chosen = choose(settings, facts, reason=reason, entity=entity, key=key, days=older_than)
+        found = waiting_by_state(settings, chosen)
+        title = f"Waiting {chosen.enrichment.topic.name}, by each state that they lack"
+        report.rows(found.columns, found.fetchall(), title=title)
     if not filtered:
-        _show_malformed(settings)
-    _show_sql_rows(settings)
+        _show_if_any(malformed_by_topic(settings), title="Malformed messages")
+    _show_if_any(left_out_by_reason(settings), title="Rows that SQL tables leave out")
 
 
-def _show_waiting(settings: Settings, chosen: Chosen) -> None:
-    name = chosen.enrichment.topic.name
-    expired = f"waiting_since < now() - INTERVAL {chosen.enrichment.retry_days} DAY"
-    keys = ", ".join(f'"{key}"' for key in chosen.enrichment.keys)
-    fact = f"concat_ws(' ', {keys})"  # as `lakehouse trace` takes it
-    statement = f"""
-        SELECT _state.reason, _state.entity, count(*) AS {name}, min_by({fact}, waiting_since) AS oldest,
-               count(DISTINCT _state.key) AS keys, min_by(_state.key, waiting_since) AS "such as",
-               max(attempts) AS tried, min(waiting_since) AS since,
-               count(*) FILTER (WHERE {expired}) AS expired
-        FROM (SELECT *, unnest(missing) AS _state FROM {chosen.enrichment.waiting.name} WHERE {chosen.where})
-        WHERE {chosen.state} GROUP BY ALL ORDER BY 3 DESC
-    """
-    found = query(settings, statement, chosen.values)
-    report.rows(found.columns, found.fetchall(), title=f"Waiting {name}, by each state that they lack")
-
-
-def _show_malformed(settings: Settings) -> None:
-    """By topic, as each message can have a reason of its own."""
-    statement = f"""
-        SELECT topic, count(*) AS messages, max_by(reason, quarantined_at) AS "such as",
-               min(quarantined_at) AS since, max(quarantined_at) AS until
-        FROM {MALFORMED.name} GROUP BY ALL ORDER BY 2 DESC
-    """
-    _show_if_any(settings, MALFORMED.name, statement, title="Malformed messages")
-
-
-def _show_sql_rows(settings: Settings) -> None:
-    statement = f"""
-        SELECT "table", reason, count(*) AS rows, min(keys) AS example, min(quarantined_at) AS since
-        FROM {SQL_ROWS.name} GROUP BY ALL ORDER BY 1, 3 DESC
-    """
-    _show_if_any(settings, SQL_ROWS.name, statement, title="Rows that SQL tables leave out")
-
-
-def _show_if_any(settings: Settings, table: str, statement: str, *, title: str) -> None:
-    if table in table_names(settings):
-        found = query(settings, statement)
-        if rows := found.fetchall():
-            report.rows(found.columns, rows, title=title)
+def _show_if_any(found: duckdb.DuckDBPyRelation | None, *, title: str) -> None:
+    if found is not None and (rows := found.fetchall()):
+        report.rows(found.columns, rows, title=title)
 
 
 @app.command("release", help="Retry waiting facts in the next batch, including expired ones.")
 @app.command("discard", help="Give up waiting facts: the next batch moves them to the discarded ones, where they stay.")
-def ask(
+def ask_command(
     context: typer.Context,
     facts: Facts = "",
     reason: Reason = "",
@@ -110,16 +67,15 @@ def ask(
 ) -> None:
     """Record the action for each chosen fact in `quarantine.actions`, which the enrichment stream reads."""
     action, settings = str(context.info_name), load_settings()
-    chosen = _choose(settings, facts, reason, entity, key, older_than)
+    chosen = choose(settings, facts, reason=reason, entity=entity, key=key, days=older_than)
     name = chosen.enrichment.topic.name
     if not (chosen.values or everything):
         raise LakehouseError(f"{action} which of them? Say --reason, --entity, --key or --older-than, or else --all")
-    rows = _actions(settings, action, chosen, note)
+    rows = actions_of(settings, action, chosen, who=getpass.getuser(), note=note)
     if dry_run:
         report.say(f"{len(rows):,} waiting {name} match; nothing was done")
         return
-    if len(rows):
-        append_arrow(settings, ACTIONS.name, rows)
+    ask(settings, rows)
     report.say(f"{len(rows):,} waiting {name} marked for {action}: the running or the next `lakehouse enrich` does it")
 
 
@@ -150,27 +106,3 @@ def retry(
     what = "satisfy the contract now; nothing was done" if dry_run else "satisfy the contract now and left quarantine"
     for each in done:
         report.say(f"{each.topic}: {each.sound:,} of {each.malformed:,} malformed messages {what}")
-
-
-def _choose(settings: Settings, facts: str, reason: str, entity: str, key: str, days: float) -> Chosen:
-    given = {"reason": reason, "entity": entity, "key": key}
-    values: dict[str, str | float] = {name: value for name, value in given.items() if value}
-    state = " AND ".join(f"_state.{name} = ${name}" for name in values) or "true"
-    where = [f"EXISTS (SELECT 1 FROM unnest(missing) AS each(_state) WHERE {state})"] if values else ["true"]
-    if days:
-        where.append("waiting_since < now() - to_seconds($days * 86400)")
-        values["days"] = days
-    return Chosen(pipeline_of(settings).facts_named(facts), " AND ".join(where), state, values)
-
-
-def _actions(settings: Settings, action: str, chosen: Chosen, note: str) -> pa.Table:
-    waiting = chosen.enrichment.waiting.name
-    if not is_stored(settings, waiting):
-        raise LakehouseError(f"{waiting} is not there yet: run `lakehouse enrich` first")
-    rows = f"""
-        SELECT $action AS action, $topic AS topic, position, now() AS requested_at, $who AS requested_by,
-               nullif($note, '') AS note
-        FROM {waiting} WHERE {chosen.where}
-    """
-    told = {"action": action, "topic": chosen.enrichment.topic.name, "who": getpass.getuser(), "note": note}
-    return query(settings, rows, {**chosen.values, **told}).to_arrow_table()

@@ -5,9 +5,7 @@ from typing import Annotated
 import typer
 
 from pulsar_lakehouse.cli import report
-from pulsar_lakehouse.errors import LakehouseError
-from pulsar_lakehouse.jobs.trace import trace_entity, trace_facts
-from pulsar_lakehouse.pipeline.loading import pipeline_of
+from pulsar_lakehouse.jobs.trace import trace
 from pulsar_lakehouse.settings import load_settings
 from pulsar_lakehouse.terminal import one_line
 
@@ -17,15 +15,7 @@ def trace_command(
     topic: Annotated[str, typer.Option(help="Of facts or an entity. Default: the facts, if there is one topic.")] = "",
 ) -> None:
     """Tell what happened to the messages of a key, in the order of time, and why; without starting Spark."""
-    settings = load_settings()
-    pipeline = pipeline_of(settings)
-    entities = {entity.name: entity for entity in pipeline.entities}
-    if topic in entities:
-        events = trace_entity(settings, entities[topic], key)
-    else:
-        events = trace_facts(settings, pipeline.facts_named(topic), key)
-    if not events:
-        raise LakehouseError(f"{' '.join(key)}: no message of this key has landed")
+    events = trace(load_settings(), topic, key)
     tables = [each.table if each.version is None else f"{each.table} v{each.version}" for each in events]
     width, place = max(map(len, tables)), max(len(each.message) for each in events)
     for each, table in zip(events, tables, strict=True):

@@ -132,7 +132,8 @@ def status_of(settings: Settings) -> Status:
     with suppress(BrokerError):  # which is told already
         status.expiring = expiry_of_subscriptions(endpoint(settings), settings) or "" if not status.broker else ""
     try:
-        status.tables, stored = table_statuses(settings), dict(existing_tables(settings))
+        stored = dict(existing_tables(settings))
+        status.tables = table_statuses(settings, stored)
         differing = {topic.name: unreadable(settings, topic) for topic in pipeline.topics}
         status.contracts = {name: lines for name, lines in differing.items() if lines}
         waiting = ((facts, stored.get(facts.waiting.name)) for facts in pipeline.enrichments)

@@ -10,11 +10,12 @@ import pyarrow as pa
 from pulsar_lakehouse.checkpoints.batches import begun_at
 from pulsar_lakehouse.contracts.decoding import MALFORMED
 from pulsar_lakehouse.contracts.topics import Encoding
-from pulsar_lakehouse.errors import ConfigurationError
+from pulsar_lakehouse.errors import ConfigurationError, LakehouseError
 from pulsar_lakehouse.gold.enrichment.declaration import ACTIONS, BACKFILLS, Enrichment, Lookup
 from pulsar_lakehouse.inspection.query import query
 from pulsar_lakehouse.inspection.row_history import Row, RowChange, changes_of_rows
 from pulsar_lakehouse.inspection.table_status import batches_of
+from pulsar_lakehouse.pipeline.loading import pipeline_of
 from pulsar_lakehouse.settings import Settings
 from pulsar_lakehouse.silver.entity import Entity
 from pulsar_lakehouse.tables.stored import columns_of, stored_table, table_names
@@ -33,6 +34,23 @@ class Event:
     message: str
     """The position of the message that it happened to."""
     what: str
+
+
+def trace(settings: Settings, topic: str, keys: Sequence[str]) -> list[Event]:
+    """The events of `trace_entity`, if the topic is one of an entity, or else of `trace_facts`.
+
+    The topic can be empty if there is one of facts. Raises LakehouseError if no message of the key has landed, and
+    ConfigurationError for values that no key can have.
+    """
+    pipeline = pipeline_of(settings)
+    entities = {entity.name: entity for entity in pipeline.entities}
+    if topic in entities:
+        events = trace_entity(settings, entities[topic], keys)
+    else:
+        events = trace_facts(settings, pipeline.facts_named(topic), keys)
+    if not events:
+        raise LakehouseError(f"{' '.join(keys)}: no message of this key has landed")
+    return events
 
 
 def trace_facts(settings: Settings, facts: Enrichment, keys: Sequence[str]) -> list[Event]:

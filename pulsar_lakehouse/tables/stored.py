@@ -1,6 +1,6 @@
 """Tables as delta-rs, Arrow and DuckDB know them, without Spark."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from datetime import datetime, timedelta
 from functools import cached_property, reduce
@@ -59,9 +59,9 @@ def table_names(settings: Settings) -> Iterator[str]:
                 yield name
 
 
-def existing_tables(settings: Settings) -> Iterator[tuple[str, DeltaTable]]:
-    """The names and tables of all layers. Raises LakehouseError, which names the table, if one can't be read."""
-    for name in table_names(settings):
+def existing_tables(settings: Settings, names: Iterable[str] | None = None) -> Iterator[tuple[str, DeltaTable]]:
+    """The names and tables of all layers, or these. Raises LakehouseError, which names the table, if one can't be read."""
+    for name in table_names(settings) if names is None else names:
         try:
             table = stored_table(settings, name)
         except (DeltaError, DeltaProtocolError) as error:
