@@ -19,7 +19,10 @@ class Number(str):
 Child = Markup | str | int | Iterable["Child"] | None
 EMPTY = {"input", "link", "meta"}
 """Elements without an end tag."""
-ICONS = {"good": "✓", "bad": "✗", "warn": "!", "idle": "·"}
+ICONS = {"good": "M2 6.5 5 9.5 10 3", "bad": "M3 3 9 9M9 3 3 9", "warn": "M6 2V7M6 9.6V10", "idle": "M6 6V6.1"}
+"""The lines of the icons of states, in a square of 12: not every font has such characters."""
+LONG = 40
+"""Texts with more characters than this may be broken into lines, in tables and badges."""
 MOST_CHARACTERS = 2_000
 """Longer values are cut."""
 
@@ -65,7 +68,8 @@ def address(path: str, **query: str) -> str:
 
 def badge(kind: str, text: Child) -> Markup:
     """A state, told by colour, icon and words."""
-    return tag("span", tag("span", ICONS[kind], class_="icon", aria_hidden="true"), " ", text, class_=f"badge {kind}")
+    icon = tag("svg", tag("path", d=ICONS[kind]), viewBox="0 0 12 12", class_="icon", aria_hidden="true")
+    return tag("span", icon, text, class_=f"badge {kind}{' long' * (_kind(text) == 'long')}")
 
 
 def section(title: str, *children: Child) -> Markup:
@@ -84,14 +88,16 @@ def grid(label: str, columns: Sequence[str], rows: Iterable[Sequence[Child]], em
 
 
 def _kind(value: Child) -> str | None:
-    return "number" if isinstance(value, int | Number) else None
+    if isinstance(value, int | Number):
+        return "number"
+    return "long" if isinstance(value, str) and not isinstance(value, Markup) and len(value) > LONG else None
 
 
 def sparkline(counts: Sequence[tuple[datetime, int]], what: str) -> Markup:
     """A bar for each of the counts, as high as it is large."""
     if not counts:
         return Markup("")
-    most, step = max(count for _, count in counts), 4
+    most, step = max(count for _, count in counts), 5
     heights = [max(1, round(20 * count / most)) for _, count in counts]
     bars = (tag("rect", x=at * step, y=20 - high, width=step - 1, height=high) for at, high in enumerate(heights))
     since, until = f"{counts[0][0]:%Y-%m-%d %H:%M}", f"{counts[-1][0]:%Y-%m-%d %H:%M}"

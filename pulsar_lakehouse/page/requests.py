@@ -37,7 +37,7 @@ class Request:
     @cached_property
     def values(self) -> dict[str, str]:
         """What the query and the form give."""
-        return dict(parse_qsl(self.query) + parse_qsl(self.body))
+        return {name: value.replace("\r\n", "\n") for name, value in parse_qsl(self.query) + parse_qsl(self.body)}
 
     @property
     def is_from_page(self) -> bool:

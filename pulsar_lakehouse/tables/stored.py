@@ -60,7 +60,7 @@ def table_names(settings: Settings) -> Iterator[str]:
 
 
 def existing_tables(settings: Settings, names: Iterable[str] | None = None) -> Iterator[tuple[str, DeltaTable]]:
-    """The names and tables of all layers, or these. Raises LakehouseError, which names the table, if one can't be read."""
+    """All tables, or these, with their names. Raises LakehouseError, which names the table, if one can't be read."""
     for name in table_names(settings) if names is None else names:
         try:
             table = stored_table(settings, name)
