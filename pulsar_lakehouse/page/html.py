@@ -31,7 +31,7 @@ def tag(name: str, /, *children: Child, **attributes: str | int | bool | None) -
     """An element. An attribute that is a Python keyword ends with `_`; those that are False or None are left out."""
     given = {key.rstrip("_").replace("_", "-"): value for key, value in attributes.items()}
     texts = (
-        f" {key}" if value is True else f' {key}="{_text(str(value))}"'
+        f" {key}" if value is True else f' {key}="{escape(str(value))}"'
         for key, value in given.items()
         if value is not None and value is not False
     )

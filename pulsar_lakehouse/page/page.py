@@ -205,4 +205,4 @@ def _document(view: View, content: Child, request: Request, status: int = 200) -
         tag("footer", f"As of {datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC"),
     )
     whole = tag("html", tag("head", head), tag("body", body), lang="en")
-    return Answer(body=f"<!doctype html>{whole}".encode(), status=status)
+    return Answer(body=f"<!doctype html>{whole}".encode(errors="replace"), status=status)

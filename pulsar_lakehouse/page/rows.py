@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from datetime import datetime
 from decimal import Decimal
+from html import escape
 from pathlib import Path
 
 from pulsar_lakehouse.gold.enrichment.declaration import ACTIONS, Enrichment
@@ -168,9 +169,8 @@ def events(found: Sequence[Event]) -> Markup:
 
 def sql_form(statement: str, tables: Sequence[str]) -> Child:
     limits = f"Only reads, for up to {MOST_SECONDS:g} s, and shows up to {MOST_RESULTS:,} rows. Ctrl+Enter runs it."
-    area = tag(
-        "textarea", statement, name="statement", rows=6, spellcheck="false", required=True, autofocus=not statement
-    )
+    text = Markup(f"\n{escape(statement)}")  # as it was sent: it is run again
+    area = tag("textarea", text, name="statement", rows=6, spellcheck="false", required=True, autofocus=not statement)
     names = tag("details", tag("summary", "Tables"), tag("p", ", ".join(tables) or "none yet"))
     run = tag("p", tag("button", "Run", class_="primary"), " ", tag("span", limits, class_="note"))
     return tag(

@@ -65,7 +65,7 @@ def _topics(pipeline: Pipeline, status: Status, commits: Commits) -> Iterable[Se
         yield (
             tag("strong", topic.name),
             _state_of(state),
-            numbers.backlog if numbers else "unknown",
+            numbers.backlog if numbers else Number("unknown"),
             "" if lag is None else duration(lag),
             status.landed.get(topic.name, 0),
             ago(table.ran_at) if table and table.rows else "",
@@ -98,14 +98,13 @@ def _reconciliation(status: Status) -> Markup:
     rows = (
         (
             tag("strong", each.topic),
-            badge("good", "holds") if each.holds else badge("bad", "does not hold"),
+            badge("good", "holds") if each.holds else badge("bad", f"does not hold: {'; '.join(each.problems)}"),
             each.difference,
             ago(each.at),
-            "; ".join(each.problems),
         )
         for each in status.reconciliations
     )
-    columns = ("topic", "each landed message is in one place", "difference", "when", "why not")
+    columns = ("topic", "each landed message is in one place", "difference", "when")
     return grid("Reconciliation", columns, rows, "Nothing was reconciled yet: `lakehouse reconcile` does it.")
 
 
@@ -117,7 +116,7 @@ def _steps(status: Status) -> Markup:
             if each.failure
             else badge("warn", each.retry)
             if each.retry
-            else badge("good", ""),
+            else badge("good", "done"),
             each.rows,
             each.batches,
             Number(duration(each.seconds)),
