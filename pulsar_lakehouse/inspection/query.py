@@ -1,7 +1,7 @@
 """Runs SQL over the tables without Spark: DuckDB reads them through the deltalake package."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -42,8 +42,8 @@ def query(settings: Settings, sql: str, values: Mapping[str, object] | None = No
 
     Raises LakehouseError with DuckDB's reason if the statement fails.
     """
-    connection, tables = _connect(settings, sql)
-    with _told(settings, tables):
+    connection = _connect(settings, sql)
+    with _told(settings):
         result = connection.sql(sql, params=values or None)
         if result is not None:
             result = result.materialize()  # some errors only occur here
@@ -55,11 +55,11 @@ def query_fenced(settings: Settings, sql: str, *, seconds: float = MOST_SECONDS,
 
     Raises LakehouseError if it is none, takes longer than `seconds`, or fails.
     """
-    connection, tables = _connect(settings, sql)
+    connection = _connect(settings, sql)
     for name, value in FENCE.items():
         connection.execute(f"SET {name} = {value}")
     timer = Timer(seconds, connection.interrupt)
-    with _told(settings, tables), closing(connection):
+    with _told(settings), closing(connection):
         if [each.type for each in connection.extract_statements(sql)] != [duckdb.StatementType.SELECT]:
             raise LakehouseError("only one statement is run, and only one that reads, such as SELECT")
         try:
@@ -73,36 +73,36 @@ def query_fenced(settings: Settings, sql: str, *, seconds: float = MOST_SECONDS,
         return Found(columns=result.columns, rows=rows[:most], is_cut=len(rows) > most)
 
 
-def _connect(settings: Settings, sql: str) -> tuple[duckdb.DuckDBPyConnection, list[str]]:
-    """A database in memory with the tables whose names are in the SQL, or else with all; and the names of all."""
+def _connect(settings: Settings, sql: str) -> duckdb.DuckDBPyConnection:
+    """A database in memory with the tables whose names are in the SQL, or else with all."""
     connection = duckdb.connect()
     connection.execute("SET TimeZone = 'UTC'")
     for layer in LAYERS:
         connection.execute(f"CREATE SCHEMA {layer}")
-    names, text = list(table_names(settings)), sql.casefold()
-    named = [name for name in names if name.partition(".")[2].casefold().replace('"', '""') in text]
-    for name, table in existing_tables(settings, named or names):
+    text = sql.casefold()
+    named = table_names(settings, lambda name: name.partition(".")[2].casefold().replace('"', '""') in text)
+    for name, table in existing_tables(settings, [*named] or None):
         layer, _, short = name.partition(".")
         connection.register(f"{layer}_{short}", dataset_of(table))
         connection.execute(f'CREATE VIEW {layer}."{short}" AS SELECT * FROM "{layer}_{short}"')
-    return connection, names
+    return connection
 
 
 @contextmanager
-def _told(settings: Settings, tables: Sequence[str]) -> Iterator[None]:
+def _told(settings: Settings) -> Iterator[None]:
     """Raises DuckDB's errors as LakehouseError."""
     try:
         yield
     except duckdb.Error as error:
         line = str(error).partition("\n")[0]
         if line.startswith("Catalog Error: Table"):
-            line += _hint(settings, line, tables)
+            line += _hint(settings, line)
         raise LakehouseError(line) from error
 
 
-def _hint(settings: Settings, line: str, tables: Iterable[str]) -> str:
+def _hint(settings: Settings, line: str) -> str:
     """What to do about DuckDB's line on a table that is not there."""
-    short = {name: name.partition(".")[2] for name in tables}
+    short = {name: name.partition(".")[2] for name in table_names(settings)}
     missing = re.search("with name (\\S+)", line)
     alike = get_close_matches(missing[1], set(short.values())) if missing else []
     if alike:

@@ -137,7 +137,7 @@ class Page:
             began = time.monotonic()
             if began >= self._until:
                 found = status_of(self._settings)
-                self._state = found, {} if found.unreadable else state.commits_of(self._settings, found)
+                self._state = found, state.commits_of(found)
                 took = time.monotonic() - began
                 self._until = time.monotonic() + max(KEPT_SECONDS, took)
             return self._state

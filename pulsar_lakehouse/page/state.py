@@ -12,8 +12,6 @@ from pulsar_lakehouse.jobs.problems import LATE, problems, warnings
 from pulsar_lakehouse.page.html import Child, Markup, Number, ago, badge, grid, section, sparkline, tag
 from pulsar_lakehouse.pipeline.declared import Pipeline
 from pulsar_lakehouse.pipeline.graph import Note, picture
-from pulsar_lakehouse.settings import Settings
-from pulsar_lakehouse.tables.stored import stored_table
 from pulsar_lakehouse.terminal import duration
 
 COMMITS = 30
@@ -26,10 +24,9 @@ WHAT = "What is made from what"
 Commits = dict[str, list[tuple[datetime, int]]]
 
 
-def commits_of(settings: Settings, status: Status) -> Commits:
-    """The rows of the last commits of each table of bronze and gold."""
-    names = (each.name for each in status.tables if each.name.startswith(("bronze.", "gold.")) and each.rows)
-    return {name: rows_of_commits(stored_table(settings, name), COMMITS) for name in names}
+def commits_of(status: Status) -> Commits:
+    """The rows of the last commits of each table."""
+    return {name: rows_of_commits(table, COMMITS) for name, table in status.stored.items()}
 
 
 def overview(pipeline: Pipeline, status: Status, commits: Commits) -> Child:
