@@ -13,6 +13,7 @@ from pathlib import Path
 
 from pulsar_lakehouse.settings import Settings
 
+COMMAND = (sys.executable, "-m", "pulsar_lakehouse.cli")
 SHOWN = 10
 """The last commands, which are listed."""
 RUN = '"$@" >"$0.log" 2>&1; echo $? >"$0.code"'
@@ -43,13 +44,12 @@ def start(settings: Settings, arguments: Sequence[str], who: str) -> None:
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     file = folder / f"{now:%Y%m%dT%H%M%S.%f}.json"
     told = Started(command=" ".join(("lakehouse", *arguments)), who=who, at=now.timestamp())
-    command = [sys.executable, "-m", "pulsar_lakehouse.cli", *arguments]
     with file.open("w") as held:
         json.dump(asdict(told), held)
         held.flush()
         fcntl.flock(held, fcntl.LOCK_EX)  # the process inherits it, and holds it until it ends
         subprocess.Popen(
-            ["/bin/sh", "-c", RUN, file.with_suffix(""), *command],
+            ["/bin/sh", "-c", RUN, file.with_suffix(""), *COMMAND, *arguments],
             env={**os.environ, "LOGNAME": who, "LAKEHOUSE_HOME": str(settings.home)},  # `getpass.getuser` tells LOGNAME
             stdin=subprocess.DEVNULL,
             start_new_session=True,  # it outlives this server
