@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
+from pulsar_lakehouse.errors import LakehouseError
 from pulsar_lakehouse.jobs import pipeline_status
 from pulsar_lakehouse.page import page as pages
 from pulsar_lakehouse.page import started
@@ -135,7 +136,7 @@ def test_few_queries_run_at_once(hostile: Settings, monkeypatch: pytest.MonkeyPa
 
     def query_fenced(settings: Settings, statement: str) -> object:
         nested.append(send(page, "sql", "statement=again").body.decode())
-        raise pages.LakehouseError("done")
+        raise LakehouseError("done")
 
     monkeypatch.setattr(pages, "query_fenced", query_fenced)
     send(page, "sql", "statement=first")
