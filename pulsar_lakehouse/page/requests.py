@@ -72,9 +72,12 @@ class Answer:
 
 def file_in(folder: Path, path: str) -> Path | None:
     """The file with this path in a folder, or the first page of a folder in it; None if it is not in there."""
-    found = (folder / path).resolve()
-    found = found / "index.html" if found.is_dir() else found
-    return found if found.is_file() and found.is_relative_to(folder.resolve()) else None
+    try:
+        found = (folder / path).resolve()
+        found = found / "index.html" if found.is_dir() else found
+        return found if found.is_file() and found.is_relative_to(folder.resolve()) else None
+    except (OSError, ValueError):  # for a name that is too long, or that no file can have
+        return None
 
 
 def sent(file: Path, policy: str = OWN, kept_seconds: int = 0) -> Answer:

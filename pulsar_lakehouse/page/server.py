@@ -5,7 +5,7 @@ import secrets
 import threading
 from http.cookies import CookieError, SimpleCookie
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs, unquote, urlsplit
 
 from pulsar_lakehouse.errors import LakehouseError
 from pulsar_lakehouse.local.processes import HOST, choose_port
@@ -72,7 +72,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(Answer(status=401, body=told, kind="text/plain; charset=utf-8"))
         else:
             headers = {name.lower(): value for name, value in self.headers.items()}
-            path, method, user = asked.path.removeprefix("/"), self.command, self.server.user
+            path, method, user = unquote(asked.path).removeprefix("/"), self.command, self.server.user
             request = Request(path=path, method=method, query=asked.query, body=body, headers=headers, user=user)
             self._send(self.server.page.answer(request))
 

@@ -154,7 +154,8 @@ def _notes(pipeline: Pipeline, status: Status, runs: Mapping[str, LastRun]) -> d
 
 
 def _table(each: TableStatus, status: Status, run: LastRun | None, commits: Commits) -> Sequence[Child]:
-    lag = {None: "", 0: "up to date"}.get(each.lag, f"{each.lag} commits, {duration(each.lag_seconds or 0)}")
+    commits_behind = "1 commit" if each.lag == 1 else f"{each.lag} commits"
+    lag = {None: "", 0: "up to date"}.get(each.lag, f"{commits_behind}, {duration(each.lag_seconds or 0)}")
     behind = status.freshness.get(each.name)
     return (
         tag("strong", each.name),

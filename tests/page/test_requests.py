@@ -57,6 +57,8 @@ def test_an_answer_lets_the_browser_load_nothing_but_the_page() -> None:
         ("deep/../../secret.html", None),
         ("/etc/passwd", None),
         ("outside.html", None),
+        ("a\0b", None),
+        ("a" * 300, None),
     ],
 )
 def test_files_are_those_in_the_folder(tmp_path: Path, path: str, found: str | None) -> None:

@@ -56,3 +56,13 @@ def test_forms_are_taken_from_the_page_only_and_have_a_size(server: PageServer) 
 def test_a_port_that_is_taken_is_told(server: PageServer, project: Settings) -> None:
     with pytest.raises(LakehouseError, match=f"^--port {server.server_port} is taken by another program"):
         serve_page(project, server.server_port, "ann")
+
+
+def test_paths_are_unquoted_once(server: PageServer, project: Settings) -> None:
+    (project.report.parent / "2026:01").mkdir(parents=True)
+    (project.report.parent / "2026:01" / "a b.html").write_text("found")
+    browser, base = requests.Session(), server.url.partition("?")[0]
+    browser.get(server.url)
+    assert browser.get(f"{base}quality/2026%3A01/a%20b.html").text == "found"
+    for path in ("%2e%2e/records", "..%2f..%2fetc/passwd", "%252e%252e/x", "\x00", "%00"):
+        assert browser.get(f"{base}quality/{path}").status_code == 404
