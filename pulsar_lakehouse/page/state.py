@@ -170,9 +170,8 @@ def _table(each: TableStatus, status: Status, run: LastRun | None, commits: Comm
     )
 
 
-def _told(name: str, run: LastRun) -> Child:
+def _told(name: str, run: LastRun) -> Markup:
     rows = run.written.get(name, run.read)
-    words = {"COMPLETE": "" if rows is None else f", {rows:,} rows", "FAIL": f", failed: {run.failure}"}
-    return badge(
-        ENDS[run.state], [ago(run.at), words.get(run.state, ", stopped" if run.state == "ABORT" else ", runs")]
-    )
+    done = "" if rows is None else f", {rows:,} rows"
+    words = {"COMPLETE": done, "FAIL": f", failed: {run.failure}", "ABORT": ", stopped", "START": ", has not ended"}
+    return badge(ENDS[run.state], f"{duration(time.time() - run.at.timestamp())} ago{words[run.state]}")
